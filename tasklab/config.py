@@ -67,7 +67,9 @@ MINI_LR = {
     "attention_mlp": 6e-4,
     "attention_mlp_bias": 6e-4,
 }
-MINI_STEPS, MINI_QUICK_STEPS, PAPER_STEPS = 60, 45, 2000
+MINI_STEPS, PAPER_STEPS = 60, 2000
+MINI_BATCH, PAPER_BATCH = 64, 128
+QUICK_STEPS, QUICK_BATCH = 45, 32  # of a shipped model, so that a report takes minutes
 SHIPPED_LR: dict[str, dict[str, float]] = {
     name: MINI_LR for name in MODELS if name.startswith("mini")
 }
@@ -193,7 +195,7 @@ def recipe(
     usual = MINI_STEPS * LONGER.get(model, 1) if mini else PAPER_STEPS
     steps = whole("steps", usual if steps is None else steps, 1)
     if batch_size is None:
-        batch_size = 64 if mini else 128
+        batch_size = MINI_BATCH if mini else PAPER_BATCH
     rates = SHIPPED_LR.get(model, {})
     special = {"lr": rates[method], "beta2": 0.98} if method in rates else {}
     return FineTune(
@@ -271,7 +273,7 @@ class Parameters:
     ) -> FineTune:
         """Return the run of one task by one method that these parameters ask for.
 
-        The preset `quick` takes fewer steps on `mini`, so that a report takes minutes.
+        The preset `quick` takes fewer and smaller steps on a shipped model.
         """
         quick = self.preset == "quick" and self.model in SHIPPED_LR
         return recipe(
@@ -281,8 +283,8 @@ class Parameters:
             suite=self.suite,
             init=self.init,
             seed=seed,
-            steps=self.steps or (MINI_QUICK_STEPS * LONGER.get(self.model, 1) if quick else None),
-            batch_size=batch_size,
+            steps=self.steps or (QUICK_STEPS * LONGER.get(self.model, 1) if quick else None),
+            batch_size=batch_size or (QUICK_BATCH if quick else None),
         )
 
 

@@ -1,15 +1,18 @@
 """From the chapters' sources to the rendered site, with one execution of each chapter.
 
 A chapter is executed by papermill, so that its progress can be watched and a failure leaves a
-notebook to look at. Its outputs are then handed to the cache in which Jupyter Book looks before it
-executes anything: the site is built from them, and a later `jupyter-book build book/` finds them
-too. The cache knows a chapter by its code cells only, so it is emptied when the package behind
-those cells has changed (`fingerprint`); the results themselves are in the store and stay.
+notebook to look at. The executed copy is a result like any other: the store keeps it under the
+chapter's cells, the parameters and the state of the package, so that nothing runs again until one
+of these changes. Its outputs are handed to the cache in which Jupyter Book looks before it executes
+anything: the site is built from them, and a later `jupyter-book build book/` finds them too. That
+cache knows a chapter by its code cells only, so it is emptied when the package behind those cells
+has changed (`fingerprint`).
 """
 
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import hashlib
 import os
 import shutil
@@ -21,6 +24,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
 from tasklab.errors import TasklabError
+from tasklab.records import provenance
 
 if TYPE_CHECKING:
     from nbformat import NotebookNode
@@ -156,6 +160,39 @@ def execute(
         ) from error
 
 
+def executed(
+    source: Path, target: Path, *, parameters: Mapping[str, object], log: TextIO
+) -> tuple[NotebookNode, float, bool]:
+    """Return a chapter with outputs, the seconds that its execution took, and whether it ran now.
+
+    Raises:
+        TasklabError: As `execute` does; nothing is kept then.
+    """
+    import nbformat
+
+    from tasklab.config import Parameters
+    from tasklab.store import Store
+
+    def make(_: Path) -> tuple[dict, dict]:
+        start = time.perf_counter()
+        notebook = execute(source, target, parameters=parameters, log=log)
+        return {}, {"notebook": notebook, "seconds": time.perf_counter() - start}
+
+    settled = Parameters(**parameters)
+    store = Store(settled.store_root)
+    config = {
+        "cells": [cell.source for cell in nbformat.read(source, as_version=4).cells],
+        "parameters": repr(dataclasses.replace(settled, store_root=None)),
+        "package": fingerprint(),
+        "versions": {name: provenance()[name] for name in ("python", "torch", "open_clip")},
+    }
+    found = store.find("chapters", config)
+    kept = found or store.get("chapters", config, make)
+    notebook = nbformat.from_dict(kept.record["notebook"])
+    nbformat.write(notebook, target)
+    return notebook, kept.record["seconds"], found is None
+
+
 def remember(executed: NotebookNode, source: Path, cache: Path, seconds: float) -> None:
     """Put an executed chapter's outputs where Jupyter Book looks for those of `source`.
 
@@ -235,21 +272,20 @@ def report(
     given = {"preset": preset} if preset != "quick" else {}
     given |= dict(parameters or {})
     folder = root / "book" / "_build"
-    executed, cache = folder / "executed", folder / ".jupyter_cache"
-    shutil.rmtree(executed, ignore_errors=True)
-    executed.mkdir(parents=True)
+    copies, cache = folder / "executed", folder / ".jupyter_cache"
+    shutil.rmtree(copies, ignore_errors=True)
+    copies.mkdir(parents=True)
     state = fingerprint(root)  # now: a change while the chapters run makes the site stale
     (folder / _STAMP).unlink(missing_ok=True)
     drop_stale(cache)  # what stays are the outputs of the pages between the chapters
     begun = time.perf_counter()
     with (folder / "report.log").open("w", encoding="utf-8") as log:
         for source in chapters(root):
-            start = time.perf_counter()
-            target = executed / source.name
-            notebook = execute(source, target, parameters=given, log=log)
-            seconds = time.perf_counter() - start
+            target = copies / source.name
+            notebook, seconds, ran = executed(source, target, parameters=given, log=log)
             remember(notebook, source, cache, seconds)
-            _say(f"{source.stem}: {len(notebook.cells)} cells in {seconds:.0f} s", log)
+            how = "" if ran else " when it ran last (nothing has changed since)"
+            _say(f"{source.stem}: {len(notebook.cells)} cells in {seconds:.0f} s{how}", log)
         start = time.perf_counter()
         page = build(root)
         (folder / _STAMP).write_text(state)

@@ -63,7 +63,7 @@ QUICK = Scale(
     counts={"val": 80, "test": 250, "control": 250},
     pairs=1,
     points=13,
-    images=50,
+    images=32,
     kernel_images=32,
     kernel_classes=4,
 )

@@ -64,10 +64,15 @@ def test_one_execution_whichever_way_it_is_built(clone):
     assert report.is_current(clone)
     _bare_build(clone)
     assert _executions(clone) == 1  # found in the cache
+    report.report("full", root=clone)
+    assert _executions(clone) == 1  # found in the store
+    assert "ran as full" in page.read_text()
     (clone / "book/_build/.jupyter_cache/tasklab.sha256").write_text("an older package")
     _bare_build(clone)
     assert _executions(clone) == 2
     assert "ran as quick" in page.read_text()
+    report.report("full", parameters={"store_root": str(clone / "another")}, root=clone)
+    assert _executions(clone) == 3
 
 
 @pytest.mark.slow
