@@ -159,6 +159,7 @@ def _methods() -> list[tuple[str, str]]:
         "attention_mlp": "weights of attention and MLP",
         "attention_mlp_bias": "weights and biases of attention and MLP",
         "posthoc": "not trained: a nonlinear task vector in the tangent model",
+        "attention_posthoc": "not trained: an attention task vector in the tangent model",
     }
     return [(name, text.get(name, "")) for name in EDITS]
 

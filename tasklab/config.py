@@ -25,7 +25,9 @@ METHODS = (
     "attention_mlp",
     "attention_mlp_bias",
 )
-EDITS = (*METHODS, "posthoc")  # post-hoc: a nonlinear task vector used in the linearized model
+# Post-hoc: the vector of another method, used in the linearized model.
+POSTHOC = {"posthoc": "nonlinear", "attention_posthoc": "attention"}
+EDITS = (*METHODS, *POSTHOC)
 MODELS = (
     "mini", "vitb32", "vitb16", "vitl14", "convnext", "vitb16_in1k", "t5_base",
     "mini_s", "mini_xs", "mini_convnext", "mini_sup_few", "mini_t5",
@@ -128,10 +130,10 @@ class FineTune:
         """Check every field and give it its one type, so that equal runs have equal keys."""
         if not (isinstance(self.task, str) and self.task):
             raise TasklabError(f"task must be the name of a task, not {self.task!r}.")
-        if self.method == "posthoc":
+        if self.method in POSTHOC:
             raise TasklabError(
-                "'posthoc' is not a way to train: fine-tune with method 'nonlinear' and evaluate "
-                "the task vector in the linearized model."
+                f"{self.method!r} is not a way to train: fine-tune with method "
+                f"{POSTHOC[self.method]!r} and evaluate the task vector in the linearized model."
             )
         _choose("method", self.method, METHODS)
         _choose("model", self.model, MODELS)

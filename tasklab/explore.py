@@ -23,14 +23,14 @@ def accuracies(lab: Lab, method: str, split: str = "val"):
 
     Args:
         lab: The notebook's model and tasks.
-        method: `"linearized"` or `"posthoc"`.
+        method: `"linearized"`, `"posthoc"` or `"attention_posthoc"`.
         split: Images to evaluate on; choose coefficients on `"val"`.
 
     Raises:
         TasklabError: If the method's model is not linear.
     """
     if method not in LINEAR:
-        raise TasklabError(f"only {' and '.join(LINEAR)} answer at once; {method!r} is not linear.")
+        raise TasklabError(f"only {', '.join(LINEAR)} answer at once; {method!r} is not linear.")
     vectors: dict[str, TaskVector] = lab.vectors(method, lab.parameters.seeds[0])
     found = {
         task: {other: lab.bench.tangent_features(v, task, split) for other, v in vectors.items()}

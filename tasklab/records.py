@@ -13,6 +13,7 @@ are computed when they are needed, so there are no rows for means. **Accuracies 
 | `negation` | `target`, `control` | one vector subtracted; `task` is its target for both metrics |
 | `disentanglement` | `xi_classifier`, `xi_representation`, each with `_box` | error of a pair |
 | `localization` | `share`, `unseen_share` | of eigenfunction energy on the task, of one class |
+| `linearity` | `gap`, `gap_along`, `gap_block` | remainder over linear part, at the distance `alpha` |
 | `cost` | `seconds_per_step`, `peak_memory`, `trainable` | what training one task takes |
 
 Where several groups of the same number of tasks are added, `subset` names the group.
@@ -53,7 +54,7 @@ UNITS = {
     **dict.fromkeys(("normalised_shared", "normalised_own"), "%"),
     **dict.fromkeys(("xi_classifier", "xi_classifier_box"), "%"),
     **dict.fromkeys(("xi_representation", "xi_representation_box"), "nats"),
-    **dict.fromkeys(("share", "unseen_share", "cosine"), ""),
+    **dict.fromkeys(("share", "unseen_share", "cosine", "gap", "gap_along", "gap_block"), ""),
     "seconds_per_step": "s",
     "peak_memory": "MiB",
     "trainable": "parameters",

@@ -16,9 +16,9 @@ import pandas as pd
 import torch
 
 from tasklab import experiments, results
-from tasklab.config import Parameters, whole
+from tasklab.config import POSTHOC, Parameters, whole
 from tasklab.errors import TasklabError, unknown
-from tasklab.experiments import LINEAR, Lab, is_rehearsal
+from tasklab.experiments import Lab, is_rehearsal
 from tasklab.progress import track
 
 CHAPTERS = {  # chapter -> the methods it compares
@@ -67,7 +67,7 @@ PARTS: dict[str, dict[str, tuple[Work, ...]]] = {
         "editing": (
             Work(_TANGENT, {"single": {}, "addition": {}, "negation": {}}),
             Work(_TANGENT, {"own_coefficients": {}}, seeds=1),
-            Work(LINEAR, {"exact_alpha": {}}, seeds=1),
+            Work(("posthoc", "linearized"), {"exact_alpha": {}}, seeds=1),
         ),
         "family": (
             *(Work(sums, _TABLES, {"model": m}, n) for m, (sums, _, n) in FAMILY.items()),
@@ -83,7 +83,7 @@ PARTS: dict[str, dict[str, tuple[Work, ...]]] = {
     },
     "linear_layers": {
         "editing": (
-            Work(CHAPTERS["linear_layers"], _TABLES),
+            Work((*CHAPTERS["linear_layers"], "attention_posthoc"), _TABLES),
             Work(PARADIGMS[1:], {"single": {}, "addition": {"n_tasks": (8,)}}, seeds=1),
         ),
         "maps": (
@@ -100,6 +100,7 @@ PARTS: dict[str, dict[str, tuple[Work, ...]]] = {
                 {"cosines": {}, "alignment": {}},
                 metrics=("cosine", "norm", "predicted_ratio", "change_ratio", "lost"),
             ),
+            Work(("nonlinear", "linearized", "attention"), {"linear_gaps": {}}),
         ),
     },
 }
@@ -137,7 +138,9 @@ def study(
     table = results.tidy(pd.concat(tables, ignore_index=True).drop_duplicates())
     if part != "editing":  # curves along alpha are many rows, and drawn of the main model only
         table = table[table["experiment"] != "sweep"]
-    results.write(path, table, {**lab.provenance(), "jobs": jobs})
+    origin = {**lab.provenance(), "jobs": jobs}
+    del origin["seconds"]  # tells nothing: what was in the store took no time
+    results.write(path, table, origin)
     return path
 
 
@@ -171,7 +174,7 @@ def _share(parameters: Parameters, works: Sequence[Work], jobs: int) -> None:
         (dataclasses.replace(work, methods=methods), seed)
         for work in works
         # a post-hoc vector is a non-linear one: last, it needs no training
-        for methods in ([(m,) for m in sorted(work.methods, key="posthoc".__eq__)] or [()])
+        for methods in ([(m,) for m in sorted(work.methods, key=POSTHOC.__contains__)] or [()])
         for seed in parameters.seeds[: work.seeds]
     ]
     threads = max(1, torch.get_num_threads() // jobs)

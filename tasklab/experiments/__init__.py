@@ -12,10 +12,10 @@ from tasklab.experiments.editing import addition, negation, single, train
 from tasklab.experiments.geometry import disentanglement, exact_alpha, own_coefficients, pairs
 from tasklab.experiments.kernels import localization
 from tasklab.experiments.lab import FULL, LINEAR, QUICK, REHEARSAL, Lab, Scale, is_rehearsal
-from tasklab.experiments.layerwise import alignment, cosines
+from tasklab.experiments.layerwise import alignment, cosines, linear_gaps
 
 __all__ = [
     "FULL", "LINEAR", "QUICK", "REHEARSAL", "Lab", "Scale", "addition", "alignment", "cosines",
-    "cost", "disentanglement", "exact_alpha", "is_rehearsal", "localization",
+    "cost", "disentanglement", "exact_alpha", "is_rehearsal", "linear_gaps", "localization",
     "negation", "own_coefficients", "pairs", "single", "step_cost", "train",
 ]  # fmt: skip

@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 
 from tasklab import edit, results
+from tasklab.config import POSTHOC
 from tasklab.experiments.lab import LINEAR, Lab, known
 from tasklab.taskvector import TaskVector
 
@@ -19,7 +20,7 @@ def train(lab: Lab, methods: Sequence[str]) -> pd.DataFrame:
     Returns:
         Columns method, task, seed, step, loss.
     """
-    trained = [m for m in known(methods) if m != "posthoc"]
+    trained = [m for m in known(methods) if m not in POSTHOC]
     rows = []
     for method in trained:
         for seed in lab.parameters.seeds:

@@ -78,7 +78,7 @@ def exact_alpha(lab: Lab, methods: Sequence[str]) -> pd.DataFrame:
 
     Args:
         lab: What to study.
-        methods: Of the linear ones, `posthoc` and `linearized`.
+        methods: Those that edit the linearized model: `linearized`, `posthoc`, ...
 
     Raises:
         TasklabError: If a method's edited model is not linear.

@@ -10,14 +10,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from tasklab import allocator, datasets, edit, finetune, models, results
-from tasklab.config import EDITS, FineTune, Parameters, family
+from tasklab.config import EDITS, POSTHOC, FineTune, Parameters, family
 from tasklab.errors import TasklabError, unknown
 from tasklab.progress import track
 from tasklab.store import Store
 from tasklab.tasks import Suite, suite
 from tasklab.taskvector import TaskVector
 
-LINEAR = ("linearized", "posthoc")  # methods whose edited model is linearized
+LINEAR = ("linearized", *POSTHOC)  # methods whose edited model is linearized
 ALGORITHM = 1  # part of every key: raise it when the same configuration gives other records
 # Pairs of tasks whose disentanglement is mapped, by the papers' data sets.
 PAIRS = (
@@ -137,8 +137,9 @@ class Lab:
 
     def run(self, task: str, method: str, seed: int) -> FineTune:
         """Return the fine-tuning run behind a method's vector."""
-        trained = "nonlinear" if method == "posthoc" else method
-        return self.parameters.recipe(task, trained, seed, batch_size=self.scale.batch_size)
+        return self.parameters.recipe(
+            task, POSTHOC.get(method, method), seed, batch_size=self.scale.batch_size
+        )
 
     def sizes(self) -> tuple[int, ...]:
         """Return the numbers of tasks that are added: the preset's, and all if there are fewer."""

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 
-from tasklab import layers, results
+from tasklab import layers, linearity, results
 from tasklab.experiments.lab import LINEAR, Lab
 from tasklab.moments import second_moments
 
@@ -94,6 +94,49 @@ def alignment(lab: Lab, methods: Sequence[str], *, alpha: float = 0.3) -> pd.Dat
             alpha=alpha,
             images=lab.scale.images,
             layers=ALGORITHM,
+        )
+    return results.tidy(rows)
+
+
+def linear_gaps(
+    lab: Lab, methods: Sequence[str], scales: Sequence[float] = linearity.SCALES
+) -> pd.DataFrame:
+    """Return how far the model is from linear along each task vector (`tasklab.linearity`).
+
+    Args:
+        lab: What to study.
+        methods: Those that train a vector.
+        scales: Distances along each vector; 1 is where fine-tuning ended.
+
+    Returns:
+        Records of the experiment `linearity`, on test images of the vector's own task: the metrics
+        `gap_along` of the features and `gap_block`, with the columns size and block, at every
+        distance `alpha`; and `gap`, that of the features at 1.
+    """
+    rows = []
+    for method, seed in lab.grid(methods, "linearity"):
+
+        def make(method: str = method, seed: int = seed) -> list[dict]:
+            encoder, found = lab.clip.encoder, []
+            for task, vector in lab.vectors(method, seed).items():
+                images = lab.bench.images(task, "test").x[: lab.scale.images]
+                table = linearity.gaps(encoder, vector.to(encoder.device), images, scales)
+                table = table.assign(task=task, n=len(images))
+                whole = table["block"].isna()
+                table["metric"] = np.where(whole, "gap_along", "gap_block")
+                end = table[whole & np.isclose(table["alpha"], 1)]
+                found += _rows(lab, "linearity", method, seed, table)
+                found += _rows(lab, "linearity", method, seed, end, metric="gap")
+            return found
+
+        rows += lab.kept(
+            "linearity",
+            method,
+            seed,
+            make,
+            scales=list(scales),
+            images=lab.scale.images,
+            linearity=ALGORITHM,
         )
     return results.tidy(rows)
 

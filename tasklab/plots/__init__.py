@@ -18,6 +18,7 @@ from tasklab.plots.layers import (
     cosine_by_block,
     cosine_matrices,
     layer_alignment,
+    linearity,
 )
 from tasklab.plots.negation import negation, negation_per_task
 from tasklab.plots.spectral import localization, ring
@@ -29,7 +30,8 @@ __all__ = [
     "COLOURS", "MARKERS", "METHOD_LABEL", "STYLE", "WIDTH", "addition_bars", "addition_curves",
     "alignment_against_interference", "book_figure", "contact_sheet", "cosine_by_block",
     "cosine_matrices", "editing_table", "exact_curve", "heatmaps", "layer_alignment",
-    "linearization_cost", "localization", "loss_curve", "negation", "negation_per_task",
+    "linearity", "linearization_cost", "localization", "loss_curve", "negation",
+    "negation_per_task",
     "nonlinear_advantage", "origin_table", "paradigm_cost", "per_task", "per_task_coefficients",
     "ring", "single_task", "verdict_table",
 ]  # fmt: skip

@@ -17,9 +17,10 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.ticker import MaxNLocator
+from matplotlib.ticker import LogLocator, MaxNLocator
 from scipy.stats import rankdata
 
+from tasklab.config import POSTHOC
 from tasklab.errors import TasklabError
 from tasklab.plots.style import (
     COLOURS,
@@ -98,7 +99,7 @@ def _vectors_of(df: pd.DataFrame) -> list[str]:
     """Return the methods, without post-hoc where its vectors are already shown."""
     _some(df)
     methods = methods_in(df)
-    return [m for m in methods if m != "posthoc" or "nonlinear" not in methods]
+    return [m for m in methods if POSTHOC.get(m) not in methods]
 
 
 def _some(df: pd.DataFrame) -> None:
@@ -277,4 +278,47 @@ def alignment_against_interference(
         axes.set_xlabel(AXIS_LABEL[x])
         axes.set_ylabel(AXIS_LABEL[y])
     legend(figure, panels[0, 0])
+    return figure
+
+
+@book_figure
+def linearity(df: pd.DataFrame) -> Figure:
+    """Draw how far from linear a model is: against the distance, and block by block.
+
+    Args:
+        df: Records of the experiment `linearity`.
+    """
+    _some(df)
+    figure, (left, right) = plt.subplots(1, 2, figsize=(WIDTH, 3.6), width_ratios=(1.15, 1))
+    features, blocks = (df[df["metric"] == metric] for metric in ("gap_along", "gap_block"))
+    blocks = blocks[np.isclose(blocks["alpha"], 1)]
+    for method in methods_in(df):
+        look = {"color": COLOURS[method], "marker": MARKERS[method]}
+        ours = features[features["method"] == method].sort_values("alpha")
+        for _, line in ours.groupby(["task", "seed"]):
+            left.plot(line["size"], line["value"], color=COLOURS[method], lw=0.6, alpha=0.4)
+        means = ours.groupby("alpha")[["size", "value"]].mean()
+        left.plot(means["size"], means["value"], lw=2, ms=4.5, label=METHOD_LABEL[method], **look)
+        end = means[np.isclose(means.index, 1)]
+        left.plot(end["size"], end["value"], ls="", ms=10, mec="black", mew=1.2, **look)
+        found = blocks[blocks["method"] == method].groupby("block")["value"]
+        x = [int(block) + 1 for block in found.mean().index]
+        right.plot(x, found.mean(), lw=2, ms=4.5, **look)
+        right.fill_between(x, found.min(), found.max(), color=COLOURS[method], alpha=0.12, lw=0)
+    for axes in (left, right):
+        axes.axhline(1, color="#333333", lw=1, ls="--")
+    left.set_xscale("log")
+    left.set_yscale("log")
+    for axis in (left.xaxis, left.yaxis):
+        axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        axis.set_major_formatter("{x:g}")
+        axis.set_minor_formatter("")
+    right.set_ylim(bottom=0)
+    left.set_xlabel("|c τ| / |θ₀|  (large marker: c = 1)")
+    left.set_ylabel("gap: |remainder| / |linear part|")
+    left.set_title("features")
+    right.set_title("outputs of blocks at c = 1 (band: tasks)")
+    right.set_xlabel("block")
+    right.xaxis.set_major_locator(MaxNLocator(6, integer=True))
+    legend(figure, left)
     return figure

@@ -21,19 +21,21 @@ COLOURS = {
     "posthoc": "#56B4E9",
     "linearized": "#0072B2",
     "attention": "#009E73",
+    "attention_posthoc": "#7FC9AF",
     "attention_bias": "#E69F00",
     "attention_mlp": "#CC79A7",
     "attention_mlp_bias": "#000000",
     "probe": "#A6A6A6",
     "full": "#7A4B00",
 }
-MARKERS = dict(zip(COLOURS, "|osD^v<>Xd", strict=True))
+MARKERS = dict(zip(COLOURS, "|osD^Pv<>Xd", strict=True))
 METHOD_LABEL = {
     "pretrained": "pre-trained",
     "nonlinear": "non-linear",
     "posthoc": "post-hoc linearized",
     "linearized": "linearized",
     "attention": "attention weights",
+    "attention_posthoc": "attention, post-hoc lin.",
     "attention_bias": "attention + biases",
     "attention_mlp": "all linear weights",
     "attention_mlp_bias": "all linear + biases",
