@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from tasklab.encoders import Encoder, TextEncoder
+from tasklab.encoders import Encoder
 from tasklab.errors import TasklabError
 
 FEATURES = "features"  # what the encoder itself gives, after the last block
@@ -20,21 +20,25 @@ class Layers:
     It is a function of parameters and inputs like the encoder, so that whatever works on one works
     on all layers in one pass, `tangent.jvp` too.
 
-        layers = Layers(encoder)
+        layers = Layers(encoder, x)
         hidden = layers.cut(layers(theta, x))       # {"...resblocks.0": (B, L * D), ...}
 
     An image's tokens, or pixels, are one long row, however a block orders its axes.
 
     Args:
         encoder: The encoder; its `blocks` say what is read.
+        x: Any of the inputs that will come, (B, ...) as `preprocess` gives them: images of the same
+            size, or texts of the same length.
 
     Raises:
         TasklabError: If a block's output does not grow with the number of images.
     """
 
-    def __init__(self, encoder: Encoder) -> None:
-        self.encoder, self.preprocess = encoder, encoder.preprocess
-        two, three = ([x.shape for x in self._run(encoder.params, self._blank(n))] for n in (2, 3))
+    def __init__(self, encoder: Encoder, x: Tensor) -> None:
+        self.encoder = encoder
+        inputs = (x[:1].expand(count, *x.shape[1:]) for count in (2, 3))
+        with torch.no_grad():
+            two, three = ([out.shape for out in self._run(encoder.params, few)] for few in inputs)
         self._axes = [_grown(*shapes) for shapes in zip(two, three, strict=True)]
         names = (*encoder.blocks, FEATURES)
         self.sizes = {n: shape.numel() // 2 for n, shape in zip(names, two, strict=True)}
@@ -65,12 +69,6 @@ class Layers:
             for handle in handles:
                 handle.remove()
         return [*(found[name] for name in self.encoder.blocks), features]
-
-    def _blank(self, count: int) -> Tensor:
-        side, device = self.encoder.image_size, self.encoder.device
-        if isinstance(self.encoder, TextEncoder):
-            return torch.ones(count, 7, dtype=torch.long, device=device)
-        return torch.zeros(count, 3, side, side, device=device)
 
 
 def _keep(found: dict[str, Tensor], name: str):

@@ -59,12 +59,13 @@ def gaps(
     """
     if len(images) == 0 or not scales or 0 in scales:
         raise TasklabError("a gap needs images, and distances other than 0.")
-    layers, theta = Layers(encoder), encoder.params
+    theta = encoder.params
+    layers = Layers(encoder, encoder.preprocess(images[:1]))
     remainder: dict[tuple[float, str], float] = {}
     linear: dict[str, float] = {}
     with torch.no_grad():
         for batch in images.split(batch_size):
-            x = layers.preprocess(batch)
+            x = encoder.preprocess(batch)
             f0, jtau = tangent.jvp(layers, theta, vector, x)
             for name, part in layers.cut(jtau).items():
                 linear[name] = linear.get(name, 0.0) + _size(part)

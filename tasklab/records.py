@@ -13,7 +13,7 @@ are computed when they are needed, so there are no rows for means. **Accuracies 
 | `negation` | `target`, `control` | one vector subtracted; `task` is its target for both metrics |
 | `disentanglement` | `xi_classifier`, `xi_representation`, each with `_box` | error of a pair |
 | `localization` | `share`, `unseen_share` | of eigenfunction energy on the task, of one class |
-| `linearity` | `gap`, `gap_along`, `gap_block` | remainder over linear part, at the distance `alpha` |
+| `linearity` | `gap`, `gap_along`, `gap_block` | remainder over linear part, at distance `alpha` |
 | `cost` | `seconds_per_step`, `peak_memory`, `trainable` | what training one task takes |
 
 Where several groups of the same number of tasks are added, `subset` names the group.

@@ -124,9 +124,9 @@ def linear_gaps(
                 table = table.assign(task=task, n=len(images))
                 whole = table["block"].isna()
                 table["metric"] = np.where(whole, "gap_along", "gap_block")
-                end = table[whole & np.isclose(table["alpha"], 1)]
-                found += _rows(lab, "linearity", method, seed, table)
-                found += _rows(lab, "linearity", method, seed, end, metric="gap")
+                end = table[whole & np.isclose(table["alpha"], 1)].assign(metric="gap")
+                for part in (table, end):
+                    found += _rows(lab, "linearity", method, seed, part)
             return found
 
         rows += lab.kept(
@@ -136,7 +136,7 @@ def linear_gaps(
             make,
             scales=list(scales),
             images=lab.scale.images,
-            linearity=ALGORITHM,
+            gaps=ALGORITHM,
         )
     return results.tidy(rows)
 

@@ -41,6 +41,21 @@ def verdict_table(verdicts: Iterable[Verdict]) -> Any:
     )
 
 
+def table(df: pd.DataFrame, digits: int = 1) -> Any:
+    """Return a table of numbers for readers: rounded, a dash where there is none.
+
+    Args:
+        df: E.g. what `results.beside` or `editing_table` returned.
+        digits: After the decimal point.
+
+    Returns:
+        A pandas Styler; rows are numbered only where their numbers mean something.
+    """
+    whole = [name for name in df if pd.api.types.is_integer_dtype(df[name])]
+    styler = df.style.format(precision=digits, na_rep="–").format("{:d}", subset=whole)
+    return styler.hide(axis="index") if isinstance(df.index, pd.RangeIndex) else styler
+
+
 def _effect(v: Verdict) -> str:
     if not v.n_seeds:
         return "–"

@@ -160,3 +160,10 @@ def test_verdict_table() -> None:
     assert styler.data["here"].tolist() == [v.holds for v in found]
     assert "not about absolute values" in styler.to_html()
     assert plots.verdict_table([]).data.empty
+
+
+def test_a_table_has_dashes_for_what_was_not_measured() -> None:
+    df = pd.DataFrame({"row": ["a", "b"], "mean": [1.25, np.nan], "seeds": [3, 1]})
+    shown = plots.table(df).to_html()
+    assert "1.2" in shown and ">–<" in shown and ">3<" in shown
+    assert "nan" not in shown.lower() and "row0" not in shown.split("<tbody>")[1].split("<td")[0]

@@ -69,6 +69,19 @@ def interference():
     return pd.DataFrame(rows)
 
 
+@pytest.fixture
+def gaps():
+    rows = [
+        {"method": m, "seed": 0, "task": t, "alpha": c, "size": c * (i + 1) / 10,
+         "metric": metric, "block": b, "value": c / 2 + j / 10}
+        for i, m in enumerate(("nonlinear", "attention"))
+        for j, t in enumerate(TASKS)
+        for c in (0.5, 1.0)
+        for metric, b in (("gap_along", None), ("gap_block", 0), ("gap_block", 1))
+    ]  # fmt: skip
+    return blocks(pd.DataFrame(rows))
+
+
 def shown(figure):
     return [axes for axes in figure.axes if axes.get_visible()]
 
@@ -129,6 +142,17 @@ def test_scatter_asks_for_one_alpha(interference):
         figures.alignment_against_interference(both)
     axes = figures.alignment_against_interference(both, alpha=1.0).axes[0]
     assert max(axes.lines[0].get_xdata()) <= 0
+
+
+def test_gaps_against_the_length_and_by_block(gaps):
+    left, right = shown(figures.linearity(gaps))
+    means = [line for line in left.lines if len(line.get_xdata()) == 2 and line.get_lw() == 2]
+    assert [line.get_label() for line in means] == ["non-linear", "attention weights"]
+    np.testing.assert_allclose(means[1].get_xdata(), [0.1, 0.2])
+    np.testing.assert_allclose(means[1].get_ydata(), [0.25 + 0.15, 0.5 + 0.15])
+    for line in right.lines[:2]:  # where fine-tuning ended, not half way
+        assert list(line.get_xdata()) == [1, 2]
+        np.testing.assert_allclose(line.get_ydata(), 0.65)
 
 
 def test_rank_correlation_by_hand():
