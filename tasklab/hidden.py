@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from tasklab.encoders import Encoder
+from tasklab.encoders import Encoder, TextEncoder
 from tasklab.errors import TasklabError
 
 FEATURES = "features"  # what the encoder itself gives, after the last block
@@ -23,12 +23,14 @@ class Layers:
         layers = Layers(encoder, x)
         hidden = layers.cut(layers(theta, x))       # {"...resblocks.0": (B, L * D), ...}
 
-    An image's tokens, or pixels, are one long row, however a block orders its axes.
+    An image's tokens, or pixels, are one long row, however a block orders its axes. A text's are
+    averaged, since texts differ in length: over its tokens in the encoder, and in the decoder there
+    is one, the first that is generated (cross-task linearity, appendix C.1.3).
 
     Args:
         encoder: The encoder; its `blocks` say what is read.
         x: Any of the inputs that will come, (B, ...) as `preprocess` gives them: images of the same
-            size, or texts of the same length.
+            size.
 
     Raises:
         TasklabError: If a block's output does not grow with the number of images.
@@ -40,8 +42,11 @@ class Layers:
         with torch.no_grad():
             two, three = ([out.shape for out in self._run(encoder.params, few)] for few in inputs)
         self._axes = [_grown(*shapes) for shapes in zip(two, three, strict=True)]
+        pad = encoder.module.pad if isinstance(encoder, TextEncoder) else None
+        self._pad: int | None = pad
         names = (*encoder.blocks, FEATURES)
-        self.sizes = {n: shape.numel() // 2 for n, shape in zip(names, two, strict=True)}
+        sizes = (shape.numel() // 2 if pad is None else shape[-1] for shape in two)
+        self.sizes = dict(zip(names, sizes, strict=True))
 
     def __call__(self, params: Mapping[str, Tensor], x: Tensor) -> Float[Tensor, "B S"]:
         """Return the outputs of all layers, a row an image.
@@ -50,8 +55,11 @@ class Layers:
             params: As the encoder takes them.
             x: As the encoder's `preprocess` gives it.
         """
-        rows = zip(self._run(params, x), self._axes, strict=True)
-        return torch.cat([out.movedim(axis, 0).flatten(1) for out, axis in rows], 1)
+        outputs = zip(self._run(params, x), self._axes, strict=True)
+        rows = [out.movedim(axis, 0) for out, axis in outputs]
+        if self._pad is not None:
+            rows = [_mean_token(out, x != self._pad) for out in rows]
+        return torch.cat([out.flatten(1) for out in rows], 1)
 
     def cut(self, rows: Float[Tensor, "B S"]) -> dict[str, Float[Tensor, "B s"]]:
         """Return each layer's part of what a call returned, by the block's name."""
@@ -69,6 +77,14 @@ class Layers:
             for handle in handles:
                 handle.remove()
         return [*(found[name] for name in self.encoder.blocks), features]
+
+
+def _mean_token(out: Tensor, mask: Tensor) -> Tensor:
+    """Return the mean of (B, L, D) over the tokens that are no padding; (B, D) as it is."""
+    if out.dim() == 2:
+        return out
+    mask = mask[:, : out.shape[1], None].to(out.dtype)
+    return (out * mask).sum(1) / mask.sum(1)
 
 
 def _keep(found: dict[str, Tensor], name: str):

@@ -184,6 +184,11 @@ def test_every_shipped_architecture_can_be_read(model):
     layers = Layers(encoder, x)
     found = layers.cut(layers(encoder.params, x))
     torch.testing.assert_close(found[FEATURES], encoder(encoder.params, x))
+    for i in range(3):  # neither its neighbours nor, for a text, their lengths matter
+        alone = layers(encoder.params, x[i : i + 1])
+        torch.testing.assert_close(
+            alone, layers(encoder.params, x)[i : i + 1], rtol=1e-4, atol=1e-4
+        )
     small = TaskVector({name: 1e-3 * t for name, t in encoder.params.items()})
     df = linearity.gaps(encoder, small, inputs, (1.0,))
     assert df["block"].dropna().tolist() == list(range(len(encoder.blocks)))
