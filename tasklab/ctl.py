@@ -11,6 +11,7 @@ Cross-Task Linearity* compares, at every layer l and for every image x,
 | `coef` | |u| cos(u, v) / |v| | coef_alpha, coef_avg, coef_arith |
 | `base` | 1 - cos(f_l(theta_i), f_l(theta_j)), mean over pairs | 1 - cosine_ij |
 | `base_merged` | 1 - cos(u, f_l(theta_i)), mean over i | 1 - cosine_base of section 4.2 |
+| `first` | 1 - cos(u, f_l(theta_1)) | none: what the first model alone says, theta_0 of a sum |
 
 All of its equations are merges of this kind: the segment between two models (section 4.1), the mean
 of several (equation 1), addition as the middle of theta_0 + 2 lambda tau_i and theta_0 + 2 lambda
@@ -42,7 +43,7 @@ from tasklab.errors import TasklabError
 from tasklab.hidden import FEATURES, Layers
 from tasklab.progress import track
 
-METRICS = ("distance", "coef", "base", "base_merged")
+METRICS = ("distance", "coef", "base", "base_merged", "first")
 Params = Mapping[str, Tensor]
 
 
@@ -194,7 +195,7 @@ def _metrics(weights: Mapping[str, float], uu: Tensor, uf: Mapping[str, Tensor],
     ]
     own = [1 - uf[k] / (uu * product(k, k)).sqrt() for k in names]
     base, base_merged = (sum(found) / len(found) for found in (pairs, own))
-    return torch.stack([1 - cos, uv / vv, base, base_merged])
+    return torch.stack([1 - cos, uv / vv, base, base_merged, own[0]])
 
 
 class Spread:
@@ -210,6 +211,7 @@ class Spread:
         "coef": np.linspace(-1, 3, 4001),
         "base": np.geomspace(1e-9, 2, 1200),
         "base_merged": np.geomspace(1e-9, 2, 1200),
+        "first": np.geomspace(1e-9, 2, 1200),
     }
 
     def __init__(self, layers: int) -> None:

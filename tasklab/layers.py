@@ -154,9 +154,10 @@ def alignment(
     records = []
     for piece in cut(theta0):
         if piece.projection and piece.name in read:
-            C = torch.stack([moments[task][piece.name] for task in tasks])
-            taus = [_part(vector, piece, theta0) for vector in vectors.values()]
-            found = _aligned(C, taus, _part(theta0, piece, theta0))
+            W = theta0[piece.name][piece.rows]
+            C = torch.stack([moments[task][piece.name] for task in tasks]).to(W)
+            taus = [_part(vector, piece, theta0).to(W) for vector in vectors.values()]
+            found = _aligned(C, taus, W)
             for (part, metric), values in found.items():
                 place = (part, piece.block, piece.projection, metric)
                 records += [(t, *place, float(v)) for t, v in zip(tasks, values, strict=True)]
@@ -277,7 +278,8 @@ def _mean_norm(features: Float[Tensor, "N D"]) -> float:
 
 def _size(C: Float[Tensor, "T I I"], A: Float[Tensor, "O I"]) -> Float[Tensor, " T"]:
     """Return the root mean square of |A x| over the data behind each second moment."""
-    return (C * (A.T @ A)).sum((-2, -1)).clamp_min(0).sqrt()  # rounding may give less than 0
+    squares = (C * (A.T @ A)).sum((-2, -1), dtype=torch.float64)
+    return squares.clamp_min(0).sqrt()  # rounding may give less than 0
 
 
 def _part(params: Mapping[str, Tensor], piece: Piece, named: Mapping[str, Tensor]) -> Tensor:

@@ -8,14 +8,23 @@ under everything that determines them: what was computed once is not computed ag
 """
 
 from tasklab.experiments.cost import cost, step_cost
+from tasklab.experiments.crosstask import (
+    cross_task,
+    cross_task_addition,
+    cross_task_negation,
+    cross_task_sum,
+)
 from tasklab.experiments.editing import addition, negation, single, train
 from tasklab.experiments.geometry import disentanglement, exact_alpha, own_coefficients, pairs
 from tasklab.experiments.kernels import localization
 from tasklab.experiments.lab import FULL, LINEAR, QUICK, REHEARSAL, Lab, Scale, is_rehearsal
 from tasklab.experiments.layerwise import alignment, cosines, linear_gaps
+from tasklab.experiments.stitching import averaging, stitched_addition, stitched_negation
 
 __all__ = [
-    "FULL", "LINEAR", "QUICK", "REHEARSAL", "Lab", "Scale", "addition", "alignment", "cosines",
-    "cost", "disentanglement", "exact_alpha", "is_rehearsal", "linear_gaps", "localization",
-    "negation", "own_coefficients", "pairs", "single", "step_cost", "train",
+    "FULL", "LINEAR", "QUICK", "REHEARSAL", "Lab", "Scale", "addition", "alignment", "averaging",
+    "cosines", "cost", "cross_task", "cross_task_addition", "cross_task_negation",
+    "cross_task_sum", "disentanglement", "exact_alpha", "is_rehearsal", "linear_gaps",
+    "localization", "negation", "own_coefficients", "pairs", "single", "step_cost",
+    "stitched_addition", "stitched_negation", "train",
 ]  # fmt: skip

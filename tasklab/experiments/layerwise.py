@@ -65,17 +65,19 @@ def alignment(lab: Lab, methods: Sequence[str], *, alpha: float = 0.3) -> pd.Dat
         part, block and projection) and `interference` (as `layers.interference` does).
     """
     rows, moments = [], {}
+    tasks = lab.suite.names[: lab.scale.layer_tasks]
     for method, seed in lab.grid(methods, "alignment"):
 
         def make(method: str = method, seed: int = seed) -> list[dict]:
             encoder, bench = lab.clip.encoder, lab.bench_of(method, seed)
-            for task in lab.suite.names:
+            for task in tasks:
                 if task not in moments:
                     images = bench.images(task, "test").x[: lab.scale.images]
-                    moments[task] = second_moments(encoder, images)
+                    found = second_moments(encoder, images)
+                    moments[task] = {name: C.float() for name, C in found.items()}  # large
             vectors = {
                 task: vector.to(encoder.device)
-                for task, vector in lab.vectors(method, seed).items()
+                for task, vector in lab.vectors(method, seed, tasks).items()
             }
             aligned = layers.alignment(vectors, moments, encoder.params)
             measured = layers.interference(
@@ -91,6 +93,7 @@ def alignment(lab: Lab, methods: Sequence[str], *, alpha: float = 0.3) -> pd.Dat
             method,
             seed,
             make,
+            tasks=tasks,
             alpha=alpha,
             images=lab.scale.images,
             layers=ALGORITHM,

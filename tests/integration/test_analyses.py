@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from tasklab import disentangle, edit, experiments, finetune, models, results, study
+from tasklab import disentangle, edit, experiments, finetune, linearity, models, results, study
 from tasklab.config import FAMILIES, Parameters, family
 from tasklab.errors import TasklabError
 
@@ -147,3 +147,31 @@ def test_trained_heads_start_random_and_learn(lab):
     assert tuned.head is not None
     assert 0 < (tuned.head.weight - start.weight).abs().max() < 0.1
     assert edit.Bench.with_heads(closed.bench, {"Scenes": tuned.head}).head("Textures") is not None
+
+
+def test_gaps_are_of_every_vector_block_and_distance(lab):
+    table = experiments.linear_gaps(lab, ["nonlinear", "attention"], scales=(0.5, 1.0))
+    blocks = len(lab.clip.encoder.blocks)
+    assert table.groupby("metric").size().to_dict() == {
+        "gap": 2 * 2, "gap_along": 2 * 2 * 2, "gap_block": 2 * 2 * 2 * blocks,
+    }  # fmt: skip
+    along = table[table["metric"] == "gap_along"]
+    ends = along[along["alpha"] == 1].set_index(["method", "task"])["value"]
+    gap = table[table["metric"] == "gap"].set_index(["method", "task"])["value"]
+    pd.testing.assert_series_equal(gap, ends)
+    vector = lab.vectors("attention", 0)[PAIR[0]]
+    images = lab.bench.images(PAIR[0], "test").x[: lab.scale.images]
+    found = linearity.gaps(lab.clip.encoder, vector, images, (1.0,))
+    assert gap["attention", PAIR[0]] == pytest.approx(found[found["block"].isna()]["value"].item())
+
+
+def test_attention_vectors_are_linearized_post_hoc_like_others(lab):
+    table = experiments.single(lab, ["attention", "attention_posthoc"])
+    vector = lab.vectors("attention_posthoc", 0)[PAIR[0]]
+    assert vector == lab.vectors("attention", 0)[PAIR[0]]
+    features = lab.bench.tangent_features(vector, PAIR[0], "test").at(1.0)
+    chosen = (table["method"] == "attention_posthoc") & (table["task"] == PAIR[0])
+    expected = lab.bench.accuracy(features, PAIR[0], "test")
+    assert table[chosen]["value"].item() == pytest.approx(expected)
+    with pytest.raises(TasklabError, match="fine-tune with method 'attention'"):
+        finetune.FineTune(task=PAIR[0], method="attention_posthoc")
