@@ -39,7 +39,7 @@ _log = logging.getLogger(__name__)
 class Images(NamedTuple):
     """Images of one split (of a text suite: token ids) and their labels."""
 
-    x: UInt8[Tensor, "N 3 H W"] | Int[Tensor, "N L"]
+    x: UInt8[Tensor, "N C H W"] | Int[Tensor, "N L"]
     y: Int[Tensor, " N"]
 
 
