@@ -15,6 +15,7 @@ from tasklab.experiments.crosstask import (
     cross_task_sum,
 )
 from tasklab.experiments.editing import addition, negation, single, train
+from tasklab.experiments.fromscratch import emergence, scratch_linearity, segments
 from tasklab.experiments.geometry import disentanglement, exact_alpha, own_coefficients, pairs
 from tasklab.experiments.kernels import localization
 from tasklab.experiments.lab import FULL, LINEAR, QUICK, REHEARSAL, Lab, Scale, is_rehearsal
@@ -24,7 +25,7 @@ from tasklab.experiments.stitching import averaging, stitched_addition, stitched
 __all__ = [
     "FULL", "LINEAR", "QUICK", "REHEARSAL", "Lab", "Scale", "addition", "alignment", "averaging",
     "cosines", "cost", "cross_task", "cross_task_addition", "cross_task_negation",
-    "cross_task_sum", "disentanglement", "exact_alpha", "is_rehearsal", "linear_gaps",
-    "localization", "negation", "own_coefficients", "pairs", "single", "step_cost",
-    "stitched_addition", "stitched_negation", "train",
+    "cross_task_sum", "disentanglement", "emergence", "exact_alpha", "is_rehearsal",
+    "linear_gaps", "localization", "negation", "own_coefficients", "pairs", "scratch_linearity",
+    "segments", "single", "step_cost", "stitched_addition", "stitched_negation", "train",
 ]  # fmt: skip

@@ -113,17 +113,22 @@ def own_coefficients(lab: Lab, methods: Sequence[str]) -> pd.DataFrame:
         methods: Any of `EDITS`. Linear models are solved by coordinate ascent; others take a trial
             of every task's images for each step.
     """
+    tasks = lab.suite.names[: lab.scale.most_tasks]
     rows = []
     for method, seed in lab.grid(methods, "coefficients of each task"):
-        rows += lab.kept("own_coefficients", method, seed, lambda m=method, s=seed: _own(lab, m, s))
+        rows += lab.kept(
+            "own_coefficients",
+            method,
+            seed,
+            lambda m=method, s=seed: _own(lab, m, s, tasks),
+            tasks=tasks,
+        )
     return results.tidy(rows)
 
 
-def _own(lab: Lab, method: str, seed: int) -> list[dict]:
-    linear = method in LINEAR
-    found = coefficients.per_task(
-        lab.bench_of(method, seed), lab.vectors(method, seed), linear=linear
-    )
+def _own(lab: Lab, method: str, seed: int, tasks: Sequence[str]) -> list[dict]:
+    linear, vectors = method in LINEAR, lab.vectors(method, seed, tasks)
+    found = coefficients.per_task(lab.bench_of(method, seed), vectors, linear=linear)
     return [
         {**lab.row("own_coefficients", method, seed), **row} for row in found.rows(method, seed)
     ]

@@ -41,7 +41,7 @@ class Scale:
         pairs: Pairs of tasks whose disentanglement is mapped.
         points: Coefficients along each axis of a map.
         images: The most images of each task in a map.
-        layer_tasks: The most tasks whose data and vectors are compared at every layer.
+        most_tasks: The most tasks in analyses that look at every task by every vector.
         kernel_images: Images of each side of a tangent kernel.
         kernel_classes: The most classes that a tangent kernel is computed for.
         cost_batches: Batch sizes whose cost is measured.
@@ -54,7 +54,7 @@ class Scale:
     pairs: int = 3
     points: int = 20
     images: int = 64
-    layer_tasks: int = 8
+    most_tasks: int = 8
     kernel_images: int = 100
     kernel_classes: int = 8
     cost_batches: tuple[int, ...] = (16, 64)
@@ -76,7 +76,7 @@ REHEARSAL = Scale(
     pairs=1,
     points=3,
     images=2,
-    layer_tasks=3,
+    most_tasks=3,
     kernel_images=2,
     kernel_classes=2,
     cost_batches=(2,),

@@ -65,7 +65,7 @@ def alignment(lab: Lab, methods: Sequence[str], *, alpha: float = 0.3) -> pd.Dat
         part, block and projection) and `interference` (as `layers.interference` does).
     """
     rows, moments = [], {}
-    tasks = lab.suite.names[: lab.scale.layer_tasks]
+    tasks = lab.suite.names[: lab.scale.most_tasks]
     for method, seed in lab.grid(methods, "alignment"):
 
         def make(method: str = method, seed: int = seed) -> list[dict]:

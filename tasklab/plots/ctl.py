@@ -276,3 +276,92 @@ def stitched_negation(df: pd.DataFrame) -> Figure:
     handles, labels = panels[0, 0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside upper center", ncols=2)
     return figure
+
+
+@book_figure
+def segments(df: pd.DataFrame, features: pd.DataFrame | None = None) -> Figure:
+    """Draw accuracy along the segments between models, beside the features' distance from linear.
+
+    Args:
+        df: Records of `experiments.segments` of one network: means over pairs, thin lines are
+            pairs.
+        features: Records of `experiments.scratch_linearity` of the same network.
+    """
+    _some(df)
+    count = 2 if features is None else 3
+    figure, panels = plt.subplots(1, count, figsize=(WIDTH, 3.3), squeeze=False)
+    names = df["subset"].str.split("+", expand=True)
+    kinds = np.select([df["task"] == names[0], df["task"] == names[1]], ["i", "j"], "start")
+    looks = {
+        "i": ("#0072B2", "task i"),
+        "j": ("#D55E00", "task j"),
+        "start": ("#595959", "pre-training task"),
+    }
+    for axes, metric in zip(panels[0], ("loss", "accuracy"), strict=False):
+        rows = df.assign(kind=kinds)[df["metric"] == metric]
+        for kind, (colour, label) in looks.items():
+            part = rows[rows["kind"] == kind]
+            for _, line in part.groupby(["subset", "seed"]):
+                axes.plot(line["alpha"], line["value"], color=colour, lw=0.5, alpha=0.4)
+            mean = part.groupby("alpha")["value"].mean()
+            axes.plot(mean.index, mean, color=colour, lw=2, label=label)
+        axes.set_xlabel("α (0: model j, 1: model i)")
+        axes.set_ylabel({"loss": "loss (nats)", "accuracy": "accuracy (%)"}[metric])
+        axes.set_ylim(bottom=0)
+    if features is not None:
+        axes = panels[0, 2]
+        part = features.assign(depth=_depth(features))
+        for metric, colour, label in (
+            ("base", BASE, "between the models"),
+            ("distance", "#009E73", "merged"),
+        ):
+            mean = part[part["metric"] == metric].groupby(["depth", "alpha"])["value"].mean()
+            for depth, line in mean.groupby("depth"):
+                shade = 0.3 + 0.7 * depth / part["depth"].max()
+                last = depth == part["depth"].max()
+                told = {"label": label} if last else {}
+                x = line.index.get_level_values("alpha")
+                axes.plot(x, line, color=colour, lw=1.2, marker="o", ms=3, alpha=shade, **told)
+        axes.set_yscale("log")
+        axes.set_xlabel("α")
+        axes.set_ylabel("1 − cosine (faint: early layers)")
+        axes.legend(fontsize=8)
+    handles, labels = panels[0, 0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside upper center", ncols=3)
+    return figure
+
+
+@book_figure
+def emergence(tables: Sequence[tuple[str, pd.DataFrame]], column: Sequence[str]) -> Figure:
+    """Draw how cross-task linearity changes with a condition (the paper's figures 11 and 12).
+
+    Args:
+        tables: Title and records of `experiments.emergence`, a column of panels each.
+        column: Which column of each table is the condition: `pretraining`, `finetuning`, `ratio`.
+    """
+    figure, panels = plt.subplots(2, len(tables), figsize=(WIDTH, 4.6), sharey="row", squeeze=False)
+    for (title, df), name, (top, bottom) in zip(tables, column, panels.T, strict=True):
+        _some(df)
+        deepest = df["block"].max()
+        chosen = df[df["block"].isin([0, deepest // 2, deepest])]
+        for i, block in enumerate(sorted(set(chosen["block"]))):
+            part = chosen[chosen["block"] == block]
+            look = {"color": SHADES[i % 3], "marker": "o^D"[i % 3], "ms": 4}
+            for axes, metric in ((top, "distance"), (bottom, "coef")):
+                found = part[part["metric"] == metric].groupby(name)[["value", "low", "high"]]
+                mean = found.mean()
+                axes.plot(mean.index, mean["value"], label=f"block {int(block) + 1}", **look)
+                axes.fill_between(
+                    mean.index, mean["low"], mean["high"], color=SHADES[i % 3], alpha=0.12, lw=0
+                )
+            base = part[part["metric"] == "base"].groupby(name)["value"].mean()
+            top.plot(base.index, base, color=SHADES[i % 3], ls=":", lw=1.1)
+        top.set_yscale("log")
+        top.set_title(title)
+        bottom.axhline(1, color="#333333", lw=1, ls="--")
+        bottom.set_xlabel("share of samples" if name == "ratio" else "epochs")
+    panels[0, 0].set_ylabel("1 − cosine\n(dotted: between models)")
+    panels[1, 0].set_ylabel("coefficient")
+    handles, labels = panels[0, 0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside upper center", ncols=3)
+    return figure
