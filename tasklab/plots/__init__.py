@@ -23,7 +23,7 @@ from tasklab.plots.layers import (
 from tasklab.plots.negation import negation, negation_per_task
 from tasklab.plots.spectral import localization, ring
 from tasklab.plots.style import COLOURS, MARKERS, METHOD_LABEL, STYLE, WIDTH, book_figure
-from tasklab.plots.tables import editing_table, origin_table, table, verdict_table
+from tasklab.plots.tables import editing_table, origin_table, table, verdict_counts, verdict_table
 from tasklab.plots.training import contact_sheet, loss_curve
 
 __all__ = [
@@ -33,5 +33,6 @@ __all__ = [
     "linearity", "linearization_cost", "localization", "loss_curve", "negation",
     "negation_per_task",
     "nonlinear_advantage", "origin_table", "paradigm_cost", "per_task", "per_task_coefficients",
-    "ring", "single_task", "table", "verdict_table",
+    "ring", "single_task", "table", "verdict_counts",
+    "verdict_table",
 ]  # fmt: skip

@@ -33,7 +33,8 @@ def verdict_table(verdicts: Iterable[Verdict]) -> Any:
     tints = {"holds": "#CDE7DD", "holds weakly": "#FBEBC8", "does not hold here": "#F6D5C0"}
     tints["holds (one seed)"] = tints["holds"]
     styler = pd.DataFrame(rows).style.hide(axis="index").set_caption(ABOUT_VERDICTS)
-    styler = styler.set_properties(**{"text-align": "left", "vertical-align": "top"})
+    look = {"text-align": "left", "vertical-align": "top", "padding": "0.2em 0.6em"}
+    styler = styler.set_properties(**look)
     if not rows:
         return styler
     return styler.map(
@@ -54,6 +55,23 @@ def table(df: pd.DataFrame, digits: int = 1) -> Any:
     whole = [name for name in df if pd.api.types.is_integer_dtype(df[name])]
     styler = df.style.format(precision=digits, na_rep="–").format("{:d}", subset=whole)
     return styler.hide(axis="index") if isinstance(df.index, pd.RangeIndex) else styler
+
+
+def verdict_counts(verdicts: Iterable[Verdict]) -> Any:
+    """Return how many claims of each paper hold, hold weakly and do not hold, as a table."""
+    told = {
+        "holds": "hold",
+        "holds (one seed)": "hold (one seed)",
+        "holds weakly": "hold weakly",
+        "does not hold here": "do not hold here",
+        "not tested": "not tested",
+    }
+    rows = [(v.claim.paper.replace("_", " "), told[v.holds]) for v in verdicts]
+    df = pd.DataFrame(rows, columns=["paper", "here"])
+    counts = pd.crosstab(df["paper"], df["here"]).reindex(index=df["paper"].unique())
+    counts = counts[[name for name in told.values() if name in counts]]
+    counts["claims"] = counts.sum(axis=1)
+    return counts.rename_axis(index=None, columns=None).style
 
 
 def _effect(v: Verdict) -> str:

@@ -167,3 +167,13 @@ def test_a_table_has_dashes_for_what_was_not_measured() -> None:
     shown = plots.table(df).to_html()
     assert "1.2" in shown and ">–<" in shown and ">3<" in shown
     assert "nan" not in shown.lower() and "row0" not in shown.split("<tbody>")[1].split("<td")[0]
+
+
+def test_verdicts_are_counted_by_paper() -> None:
+    found = [v for paper in ("tangent", "linear_layers") for v in verdicts(synthetic(2), paper)]
+    counts = plots.verdict_counts(found).data
+    assert list(counts.index) == ["tangent", "linear layers"]
+    assert counts["claims"].sum() == len(found)
+    weak = sum(v.holds == "holds weakly" and v.claim.paper == "tangent" for v in found)
+    assert counts.loc["tangent"].get("hold weakly", 0) == weak
+    assert (counts.drop(columns="claims").sum(axis=1) == counts["claims"]).all()
