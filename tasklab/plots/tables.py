@@ -11,6 +11,8 @@ from tasklab.plots.style import METHOD_LABEL, methods_in
 from tasklab.records import UNITS, summarise
 from tasklab.results import ABOUT_VERDICTS, Verdict
 
+_AIRY = [{"selector": "th, td", "props": [("padding", "0.2em 0.7em")]}]
+
 
 def verdict_table(verdicts: Iterable[Verdict]) -> Any:
     """Return the verdicts as a table whose colours only repeat what the words say.
@@ -33,8 +35,8 @@ def verdict_table(verdicts: Iterable[Verdict]) -> Any:
     tints = {"holds": "#CDE7DD", "holds weakly": "#FBEBC8", "does not hold here": "#F6D5C0"}
     tints["holds (one seed)"] = tints["holds"]
     styler = pd.DataFrame(rows).style.hide(axis="index").set_caption(ABOUT_VERDICTS)
-    look = {"text-align": "left", "vertical-align": "top", "padding": "0.2em 0.6em"}
-    styler = styler.set_properties(**look)
+    styler = styler.set_properties(**{"text-align": "left", "vertical-align": "top"})
+    styler = styler.set_table_styles(_AIRY)
     if not rows:
         return styler
     return styler.map(
@@ -54,6 +56,7 @@ def table(df: pd.DataFrame, digits: int = 1) -> Any:
     """
     whole = [name for name in df if pd.api.types.is_integer_dtype(df[name])]
     styler = df.style.format(precision=digits, na_rep="–").format("{:d}", subset=whole)
+    styler = styler.set_table_styles(_AIRY)
     return styler.hide(axis="index") if isinstance(df.index, pd.RangeIndex) else styler
 
 
@@ -71,7 +74,7 @@ def verdict_counts(verdicts: Iterable[Verdict]) -> Any:
     counts = pd.crosstab(df["paper"], df["here"]).reindex(index=df["paper"].unique())
     counts = counts[[name for name in told.values() if name in counts]]
     counts["claims"] = counts.sum(axis=1)
-    return counts.rename_axis(index=None, columns=None).style
+    return counts.rename_axis(index=None, columns=None).style.set_table_styles(_AIRY)
 
 
 def _effect(v: Verdict) -> str:
