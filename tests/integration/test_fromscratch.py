@@ -1,0 +1,75 @@
+"""Networks trained from scratch: their linearity, segments and conditions, after one epoch each."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from tasklab import ctl, experiments, scratch, splits
+from tasklab.config import Parameters
+from tasklab.datasets import Images
+from tasklab.errors import TasklabError
+from tasklab.experiments import fromscratch
+
+
+@pytest.fixture(scope="module")
+def lab(tmp_path_factory):
+    store = tmp_path_factory.mktemp("lab")
+    return experiments.Lab(Parameters(model="mini_xs", steps=2, store_root=store), progress=False)
+
+
+def trained(lab, network, index):
+    """Return a model as the setting says, trained by hand."""
+    chosen = fromscratch.setting(network, pretraining=1, finetuning=1)
+    net = fromscratch._network(chosen)
+    params = net.params
+    for i in (0, index):
+        classes = None if network == "mlp" else splits.classes(i)
+        data = fromscratch._data(network, i, "train")
+        params = scratch.train(net, params, data, lr=chosen.lr, epochs=1, classes=classes)
+    return net, params
+
+
+@pytest.mark.parametrize("network", ["mlp", "resnet18"])
+def test_linearity_of_all_pairs_is_that_of_the_trained_models(lab, network):
+    table = experiments.scratch_linearity(lab, network, n_tasks=2, alphas=(0.5,))
+    names = fromscratch.task_names(network)
+    net, one = trained(lab, network, 1)
+    _, two = trained(lab, network, 2)
+    assert set(table["task"]) == {f"{names[1]}+{names[2]}"}
+    assert len(table) == len(ctl.METRICS) * (len(net.blocks) + (network == "resnet18"))
+    x = torch.cat([fromscratch._data(network, i, "test").x[:16] for i in (1, 2)])
+    x = net.preprocess(x)
+    u = net({name: (one[name] + two[name]) / 2 for name in one}, x)
+    v = (net(one, x) + net(two, x)) / 2
+    expected = float((u * v).sum(1).div(v.square().sum(1)).mean())
+    last = table["block"] == len(net.blocks) - 1 if network == "mlp" else table["block"].isna()
+    found = table[last.fillna(False) & (table["metric"] == "coef")]["value"].item()
+    assert found == pytest.approx(expected, abs=1e-5)
+
+
+def test_a_segment_ends_at_its_models(lab):
+    table = experiments.segments(lab, "mlp", n_tasks=2, points=3)
+    assert len(table) == 3 * 3 * 2  # places, data sets, metrics
+    net, one = trained(lab, "mlp", 1)
+    data = Images(*(part[:16] for part in fromscratch._data("mlp", 1, "test")))
+    name = fromscratch.task_names("mlp")[1]
+    end = table[(table["alpha"] == 1) & (table["task"] == name)].set_index("metric")["value"]
+    assert end["loss"] == pytest.approx(scratch.loss(net, one, data), rel=1e-5)
+    assert end["accuracy"] == pytest.approx(scratch.accuracy(net, one, data))
+
+
+def test_at_ratio_one_the_two_tasks_are_one(lab):
+    table = experiments.emergence(lab, "other samples", (0.0, 1.0), network="mlp")
+    layer = table[(table["metric"] == "base")].groupby("ratio")["value"].mean()
+    # The same samples in another order than the first task's, so nearly the same model.
+    assert layer[1.0] < 0.5 * layer[0.0]
+    with pytest.raises(TasklabError, match="did you mean|choose"):
+        experiments.emergence(lab, "pre-training", (0,))
+
+
+def test_epochs_are_a_column(lab):
+    rehearsed = experiments.scratch_linearity(lab, "mlp", n_tasks=2, alphas=(0.5,))
+    assert set(rehearsed["pretraining"]) == {1}  # a rehearsal takes one epoch, whatever is asked
+    with pytest.raises(TasklabError, match="network"):
+        experiments.scratch_linearity(lab, "mlpp")
