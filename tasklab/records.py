@@ -92,8 +92,8 @@ def tidy(rows: pd.DataFrame | Iterable[Mapping[str, Any]]) -> pd.DataFrame:
 
 
 def combine(*tables: pd.DataFrame) -> pd.DataFrame:
-    """Return several tables of records as one, checked again."""
-    return tidy(pd.concat(tables, ignore_index=True))
+    """Return several tables of records as one, checked again; the same record counts once."""
+    return tidy(pd.concat(tables, ignore_index=True).drop_duplicates())
 
 
 def _check(df: pd.DataFrame) -> None:

@@ -1,4 +1,7 @@
-"""Every cell of every chapter runs, at two steps a task: nbval over copies with that parameter."""
+"""Every cell of every chapter runs, at two steps from random weights: nbval over such copies.
+
+With pre-trained weights and the preset's steps they run when the site is built (`tests/site`).
+"""
 
 from __future__ import annotations
 
@@ -22,7 +25,7 @@ def test_every_cell_runs(path, tmp_path):
     # The sources hold no outputs, so what nbval compares is only that no cell fails. It runs in a
     # process of its own: a failing kernel cannot take this one along, nor our settings its cells.
     copy = tmp_path / path.name
-    notebook = parameterize_notebook(load_notebook_node(str(path)), {"steps": 2})
+    notebook = parameterize_notebook(load_notebook_node(str(path)), {"steps": 2, "init": "random"})
     nbformat.write(notebook, copy)
     (tmp_path / "pytest.ini").write_text("[pytest]\n")
     result = tmp_path / "result.xml"

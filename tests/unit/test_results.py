@@ -345,3 +345,10 @@ def test_box_means_average_the_cells_of_the_search_box() -> None:
     assert found["metric"].tolist() == ["xi_classifier_box"]
     assert found["value"].tolist() == [2.0] and found["n"].tolist() == [1000]
     assert results.box_means(df, -1, 2)["value"].tolist() == [51.0]
+
+
+def test_combining_counts_the_same_record_once_and_refuses_another_value() -> None:
+    one = tidy([row("nonlinear", 60.0), row("linearized", 50.0)])
+    assert len(results.combine(one, one.iloc[:1])) == 2
+    with pytest.raises(TasklabError, match="recorded twice"):
+        results.combine(one, one.assign(value=61.0))
