@@ -16,7 +16,7 @@ ALGORITHM = 1  # part of every key: raise it when the same configuration gives o
 
 def localization(
     lab: Lab,
-    inits: Sequence[str] = ("pretrained", "random"),
+    inits: Sequence[str] | None = None,
     *,
     n_pairs: int | None = None,
 ) -> pd.DataFrame:
@@ -28,7 +28,7 @@ def localization(
 
     Args:
         lab: What to study.
-        inits: Initialisations of the encoder to compare.
+        inits: Initialisations of the encoder to compare; by default the lab's and random weights.
         n_pairs: How many pairs of tasks; by default the preset's.
 
     Returns:
@@ -38,7 +38,7 @@ def localization(
         `unseen_share` (of the unseen images').
     """
     rows = []
-    for init in inits:
+    for init in inits or dict.fromkeys((lab.parameters.init, "random")):
         other = lab if init == lab.parameters.init else lab.sibling(init=init)
         for task, control in pairs(lab, n_pairs):
             rows += other.kept(
