@@ -91,6 +91,14 @@ def tidy(rows: pd.DataFrame | Iterable[Mapping[str, Any]]) -> pd.DataFrame:
     return df[[*COLUMNS, *(name for name in df if name not in COLUMNS)]].reset_index(drop=True)
 
 
+def filled(table: pd.DataFrame) -> list[dict[str, Any]]:
+    """Return a table's rows as dictionaries, without what is missing in each."""
+    return [
+        {name: value for name, value in row.items() if pd.notna(value)}
+        for row in table.to_dict("records")
+    ]
+
+
 def combine(*tables: pd.DataFrame) -> pd.DataFrame:
     """Return several tables of records as one, checked again; the same record counts once."""
     return tidy(pd.concat(tables, ignore_index=True).drop_duplicates())

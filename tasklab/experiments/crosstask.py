@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import pandas as pd
 from torch import Tensor
@@ -11,6 +11,7 @@ from torch import Tensor
 from tasklab import ctl, results
 from tasklab.ctl import Merge
 from tasklab.experiments.lab import Lab
+from tasklab.records import filled
 
 ALGORITHM = 1  # part of every key: raise it when the same configuration gives other records
 LAMBDA = 0.4  # the paper's coefficient of addition and negation (its figures 7 and 8)
@@ -165,7 +166,7 @@ def _measured(
             models, merges = plan({t: v.to(encoder.device) for t, v in vectors.items()})
             data = {t: lab.bench.images(t, "test").x[: lab.scale.images] for t in lab.suite.names}
             found = ctl.measure(encoder, models, merges, data, progress=lab.progress)
-            return list(_rows(lab, experiment, method, seed, found))
+            return rows_of(lab.row(experiment, method, seed), found)
 
         rows += lab.kept(
             experiment, method, seed, make, images=lab.scale.images, ctl=ALGORITHM, **key
@@ -173,9 +174,10 @@ def _measured(
     return results.tidy(rows)
 
 
-def _rows(lab: Lab, experiment: str, method: str, seed: int, found: pd.DataFrame) -> Iterable[dict]:
-    common = lab.row(experiment, method, seed)
-    for row in found.to_dict("records"):
+def rows_of(common: Mapping[str, object], found: pd.DataFrame) -> list[dict]:
+    """Return what `ctl.measure` found as records; a merge is called `"task|alpha"`."""
+    rows = []
+    for row in filled(found):
         task, _, alpha = row.pop("merge").partition("|")
-        row = {name: value for name, value in row.items() if pd.notna(value)}
-        yield {**common, **row, "task": task, "alpha": float(alpha)}
+        rows.append({**common, **row, "task": task, "alpha": float(alpha)})
+    return rows

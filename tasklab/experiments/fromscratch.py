@@ -19,6 +19,7 @@ from tasklab import ctl, results, scratch, splits
 from tasklab.ctl import Merge
 from tasklab.datasets import Images
 from tasklab.errors import unknown
+from tasklab.experiments.crosstask import rows_of
 from tasklab.experiments.lab import Lab
 from tasklab.progress import track
 
@@ -253,12 +254,7 @@ def _linear(
     # The output of these networks is that of the classifier, and no layer of its own.
     if network.blocks[-1] == "classifier":
         found = found[found["block"].notna()]
-    rows = []
-    for row in found.to_dict("records"):
-        task, _, alpha = row.pop("merge").partition("|")
-        row = {name: value for name, value in row.items() if pd.notna(value)}
-        rows.append({**_common("ctl", chosen), **row, "task": task, "alpha": float(alpha)})
-    return rows
+    return rows_of(_common("ctl", chosen), found)
 
 
 def _segments(

@@ -10,6 +10,7 @@ import pandas as pd
 from tasklab import layers, linearity, results
 from tasklab.experiments.lab import LINEAR, Lab
 from tasklab.moments import second_moments
+from tasklab.records import filled
 
 ALGORITHM = 1  # part of every key: raise it when the same configuration gives other records
 
@@ -149,7 +150,4 @@ def _rows(
 ) -> list[dict]:
     """Return a table's rows as records; what is missing in one is left out there."""
     common = {**lab.row(experiment, method, seed), **more}
-    return [
-        {**common, **{k: v for k, v in row.items() if pd.notna(v)}}
-        for row in table.to_dict("records")
-    ]
+    return [{**common, **row} for row in filled(table)]

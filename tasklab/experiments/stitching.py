@@ -14,6 +14,7 @@ from tasklab import ctl, finetune, heads, results, stitch
 from tasklab.ctl import Merge
 from tasklab.experiments.geometry import pairs
 from tasklab.experiments.lab import Lab
+from tasklab.records import filled
 from tasklab.taskvector import TaskVector
 
 ALGORITHM = 1  # part of every key: raise it when the same configuration gives other records
@@ -88,10 +89,10 @@ def _added(
             "edited": middle.apply(theta, alpha),
         }
         for block in blocks:
-            h = {name: _front(lab, params, task, "test", block) for name, params in models.items()}
+            h = {name: _front(lab, params, task, block) for name, params in models.items()}
             h["both"] = (h["own"] + h["other"]) / 2
             for name, states in h.items():
-                value = _accuracy(lab, method, seed, task, "test", block, states)
+                value = _accuracy(lab, method, seed, task, block, states)
                 rows.append(
                     _row(lab, "stitched_addition", method, seed, task, value, block, alpha)
                     | {"front": name, "subset": "+".join(pair)}
@@ -150,14 +151,13 @@ def _negated(
     vector = lab.vectors(method, seed, [task])[task].to(encoder.device)
     rows = []
     for name in (task, lab.suite.control.name):
-        start = _front(lab, theta, name, "test", block)
+        start = _front(lab, theta, name, block)
         for alpha in grid:
             more, less = (
-                _front(lab, vector.apply(theta, sign * alpha), name, "test", block)
-                for sign in (1, -1)
+                _front(lab, vector.apply(theta, sign * alpha), name, block) for sign in (1, -1)
             )
             for front, h in (("features", 2 * start - more), ("weights", less)):
-                value = _accuracy(lab, method, seed, name, "test", block, h)
+                value = _accuracy(lab, method, seed, name, block, h)
                 rows.append(
                     _row(lab, "stitched_negation", method, seed, name, value, block, alpha)
                     | {"front": front, "subset": task}
@@ -245,9 +245,7 @@ def _averaged(lab: Lab, task: str, runs: Mapping[str, finetune.FineTune], count:
     merge = Merge(task, dict.fromkeys(models, 1 / len(models)), (task,))
     found = ctl.measure(encoder, models, [merge], {task: images})
     common = lab.row("ctl_average", "nonlinear", 0, task=task)
-    for row in found.drop(columns="merge").to_dict("records"):
-        rows.append({**common, **{k: v for k, v in row.items() if pd.notna(v)}})
-    return rows
+    return rows + [{**common, **row} for row in filled(found.drop(columns="merge"))]
 
 
 def _cuts(lab: Lab, block: int | None, share: float = 0.75) -> list[int]:
@@ -258,16 +256,14 @@ def _cuts(lab: Lab, block: int | None, share: float = 0.75) -> list[int]:
 
 
 @torch.inference_mode()
-def _front(lab: Lab, params: Mapping[str, Tensor], task: str, split: str, block: int) -> Tensor:
-    encoder, images = lab.clip.encoder, lab.bench.images(task, split).x[: lab.scale.images]
+def _front(lab: Lab, params: Mapping[str, Tensor], task: str, block: int) -> Tensor:
+    encoder, images = lab.clip.encoder, lab.bench.images(task, "test").x[: lab.scale.images]
     return stitch.front(encoder, params, encoder.preprocess(images), block)
 
 
 @torch.inference_mode()
-def _accuracy(
-    lab: Lab, method: str, seed: int, task: str, split: str, block: int, h: Tensor
-) -> float:
-    encoder, images = lab.clip.encoder, lab.bench.images(task, split)
+def _accuracy(lab: Lab, method: str, seed: int, task: str, block: int, h: Tensor) -> float:
+    encoder, images = lab.clip.encoder, lab.bench.images(task, "test")
     x, y = images.x[: lab.scale.images], images.y[: lab.scale.images]
     features = stitch.back(encoder, encoder.params, encoder.preprocess(x), block, h)
     return 100 * heads.accuracy(lab.bench_of(method, seed).head(task)(features), y)

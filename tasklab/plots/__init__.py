@@ -5,6 +5,13 @@ returns a matplotlib figure 7.5 inches wide, readable at a page width of 750 pix
 """
 
 from tasklab.plots.costs import linearization_cost, paradigm_cost
+from tasklab.plots.ctl import (
+    cross_task,
+    cross_task_coefficients,
+    cross_task_methods,
+    emergence,
+    segments,
+)
 from tasklab.plots.disentangle import exact_curve, heatmaps, per_task_coefficients
 from tasklab.plots.editing import (
     addition_bars,
@@ -22,17 +29,25 @@ from tasklab.plots.layers import (
 )
 from tasklab.plots.negation import negation, negation_per_task
 from tasklab.plots.spectral import localization, ring
+from tasklab.plots.stitching import (
+    averaging,
+    stitched_addition,
+    stitched_depth,
+    stitched_negation,
+)
 from tasklab.plots.style import COLOURS, MARKERS, METHOD_LABEL, STYLE, WIDTH, book_figure
 from tasklab.plots.tables import editing_table, origin_table, table, verdict_counts, verdict_table
+from tasklab.plots.theory import gap_against_bound, sum_form, transitivity
 from tasklab.plots.training import contact_sheet, loss_curve
 
 __all__ = [
     "COLOURS", "MARKERS", "METHOD_LABEL", "STYLE", "WIDTH", "addition_bars", "addition_curves",
-    "alignment_against_interference", "book_figure", "contact_sheet", "cosine_by_block",
-    "cosine_matrices", "editing_table", "exact_curve", "heatmaps", "layer_alignment",
-    "linearity", "linearization_cost", "localization", "loss_curve", "negation",
-    "negation_per_task",
-    "nonlinear_advantage", "origin_table", "paradigm_cost", "per_task", "per_task_coefficients",
-    "ring", "single_task", "table", "verdict_counts",
-    "verdict_table",
+    "alignment_against_interference", "averaging", "book_figure", "contact_sheet",
+    "cosine_by_block", "cosine_matrices", "cross_task", "cross_task_coefficients",
+    "cross_task_methods", "editing_table", "emergence", "exact_curve", "gap_against_bound",
+    "heatmaps", "layer_alignment", "linearity", "linearization_cost", "localization",
+    "loss_curve", "negation", "negation_per_task", "nonlinear_advantage", "origin_table",
+    "paradigm_cost", "per_task", "per_task_coefficients", "ring", "segments", "single_task",
+    "stitched_addition", "stitched_depth", "stitched_negation", "sum_form", "table",
+    "transitivity", "verdict_counts", "verdict_table",
 ]  # fmt: skip

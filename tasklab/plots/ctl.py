@@ -1,7 +1,7 @@
-"""Figures of cross-task linearity: features layer by layer, averages, stitched models.
+"""Figures of cross-task linearity: features layer by layer, segments, what makes it emerge.
 
-Tables are records of `tasklab.experiments`: `cross_task` and its kin, `averaging`,
-`stitched_addition`, `stitched_negation`.
+Tables are records of `tasklab.experiments`: `cross_task` and its kin, `scratch_linearity`,
+`segments`, `emergence`.
 """
 
 from __future__ import annotations
@@ -13,26 +13,20 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from scipy.stats import pearsonr
 
-from tasklab.errors import TasklabError
-from tasklab.plots.style import COLOURS, MARKERS, METHOD_LABEL, WIDTH, book_figure, methods_in
+from tasklab.plots.style import (
+    COLOURS,
+    MARKERS,
+    METHOD_LABEL,
+    WIDTH,
+    book_figure,
+    legend,
+    methods_in,
+    some,
+)
 
 BASE = "#595959"
 SHADES = ("#56B4E9", "#0072B2", "#E69F00")  # of coefficients
-FRONTS = {  # label, colour, marker
-    "own": ("features of the task's own model", "#0072B2", "s"),
-    "other": ("of the other task's", "#D55E00", "v"),
-    "both": ("mean of both's features", "#009E73", "o"),
-    "edited": ("features of mean weights", "#000000", "x"),
-    "features": ("features subtracted", "#009E73", "o"),
-    "weights": ("weights subtracted", "#000000", "x"),
-}
-
-
-def _some(df: pd.DataFrame) -> None:
-    if df.empty:
-        raise TasklabError("nothing to draw: the table has no rows of this kind.")
 
 
 def _depth(df: pd.DataFrame) -> pd.Series:
@@ -60,7 +54,7 @@ def cross_task(df: pd.DataFrame, tasks: Sequence[str] | None = None) -> Figure:
         df: Records with the metrics `distance` and `base` of one method and seed.
         tasks: The pairs to show; by default one panel with all of them.
     """
-    _some(df)
+    some(df)
     return _layers(df, tasks, ("base", "distance"), "1 − cosine")
 
 
@@ -72,7 +66,7 @@ def cross_task_coefficients(df: pd.DataFrame, tasks: Sequence[str] | None = None
         df: Records with the metric `coef` of one method and seed.
         tasks: The pairs to show; by default one panel with all of them.
     """
-    _some(df)
+    some(df)
     return _layers(df, tasks, ("coef",), "coefficient")
 
 
@@ -89,7 +83,7 @@ def _layers(
         axes.set_visible(False)
     alphas = sorted(set(df["alpha"].dropna()))
     for axes, (name, part) in zip(panels.flat, groups, strict=False):
-        _some(part)
+        some(part)
         part = part.assign(depth=_depth(part))
         if "base" in metrics:
             look = {"color": BASE, "marker": "s", "label": "between the models"}
@@ -109,8 +103,7 @@ def _layers(
         _ticks(axes, part)
     for axes in panels[:, 0]:
         axes.set_ylabel(label)
-    handles, labels = panels[0, 0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside upper center", ncols=4)
+    legend(figure, panels[0, 0])
     return figure
 
 
@@ -134,7 +127,7 @@ def cross_task_methods(df: pd.DataFrame) -> Figure:
         df: Records of `experiments.cross_task` of several methods; means over pairs, bands from the
             closest pair to the farthest.
     """
-    _some(df)
+    some(df)
     half = df[np.isclose(df["alpha"], 0.5)]
     half = half.assign(depth=_depth(half))
     figure, panels = plt.subplots(1, 3, figsize=(WIDTH, 3.3))
@@ -155,126 +148,7 @@ def cross_task_methods(df: pd.DataFrame) -> Figure:
             axes.axhline(1, color="#333333", lw=1, ls="--")
         else:
             axes.set_yscale("log")
-    handles, labels = panels[0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside upper center", ncols=4)
-    return figure
-
-
-@book_figure
-def averaging(df: pd.DataFrame) -> Figure:
-    """Draw accuracies of averaged weights against those of ensembles (the paper's figure 4).
-
-    Args:
-        df: Records of `experiments.averaging`.
-    """
-    table = df[df["metric"] != "alone"].pivot(index="subset", columns="metric", values="value")
-    _some(table)
-    x, y = table["averaged"].to_numpy(), table["ensemble"].to_numpy()
-    figure, axes = plt.subplots(figsize=(WIDTH, 4.2))
-    axes.plot(x, y, "o", color="#0072B2", mec="white", mew=0.5, ms=6, label="a group of models")
-    alone = df[df["metric"] == "alone"]["value"].to_numpy()
-    ends = np.array([min(x.min(), y.min(), alone.min()), max(x.max(), y.max(), alone.max())])
-    ends += np.array([-0.5, 0.5])
-    axes.plot(ends, ends, color="#333333", ls="--", lw=1, label="equal")
-    look = {"color": "#D55E00", "ms": 7, "ls": "", "marker": "_", "mew": 1.6, "clip_on": False}
-    axes.plot(np.full(len(alone), ends[0]), alone, label="one model alone", **look)
-    axes.set(xlim=ends, ylim=ends, aspect="equal")
-    axes.set_xlabel("accuracy of averaged weights (%)")
-    axes.set_ylabel("accuracy of averaged logits (%)")
-    if len(table) > 2 and np.ptp(x) and np.ptp(y):
-        found = pearsonr(x, y)
-        low, high = found.confidence_interval()
-        axes.set_title(
-            f"correlation {found.statistic:.2f} [{low:.2f}, {high:.2f}], {len(table)} groups"
-        )
-    axes.legend(loc="center left", bbox_to_anchor=(1.02, 0.5))
-    return figure
-
-
-@book_figure
-def stitched_addition(df: pd.DataFrame) -> Figure:
-    """Draw accuracies of stitched models on both tasks of each pair (the paper's figure 9).
-
-    Args:
-        df: Records of `experiments.stitched_addition` at one block: lines join coefficients.
-    """
-    _some(df)
-    names = list(dict.fromkeys(df["subset"]))
-    columns = min(3, len(names))
-    lines = -(-len(names) // columns)
-    figure, panels = plt.subplots(lines, columns, figsize=(WIDTH, 0.9 + 2.7 * lines), squeeze=False)
-    for axes in panels.flat[len(names) :]:
-        axes.set_visible(False)
-    for axes, name in zip(panels.flat, names, strict=False):
-        rows = df[df["subset"] == name]
-        i, j = name.split("+")
-        table = rows.pivot_table(index=["front", "alpha"], columns="task", values="value")
-        own, other = table.loc["own"], table.loc["other"]
-        # On the axis of its own task a model is "own", on that of the other one "other".
-        ends = {
-            f"features of θ₀ + λτ, {i}": (own[i], other[j], "#0072B2", "s"),
-            f"features of θ₀ + λτ, {j}": (other[i], own[j], "#D55E00", "v"),
-        }
-        for front in ("both", "edited"):
-            label, colour, marker = FRONTS[front]
-            ends[label] = (table.loc[front][i], table.loc[front][j], colour, marker)
-        for label, (x, y, colour, marker) in ends.items():
-            axes.plot(x, y, color=colour, marker=marker, lw=0.7, ms=3.5, label=label)
-        axes.set_xlabel(f"{i} (%)")
-        axes.set_ylabel(f"{j} (%)")
-        axes.legend(fontsize=7, loc="best")
-    return figure
-
-
-@book_figure
-def stitched_depth(df: pd.DataFrame) -> Figure:
-    """Draw accuracies of stitched models against the block that they are cut after.
-
-    Args:
-        df: Records of `experiments.stitched_addition` with `block=-1`: means over both tasks.
-    """
-    _some(df)
-    names = list(dict.fromkeys(df["subset"]))
-    figure, panels = plt.subplots(1, len(names), figsize=(WIDTH, 3.2), sharey=True, squeeze=False)
-    for axes, name in zip(panels[0], names, strict=True):
-        rows = df[df["subset"] == name]
-        for front in ("own", "other", "both", "edited"):
-            label, colour, marker = FRONTS[front]
-            means = rows[rows["front"] == front].groupby("block")["value"].mean()
-            axes.plot(means.index + 1, means, color=colour, marker=marker, ms=4.5, label=label)
-        axes.set_title(name.replace("+", " and "))
-        axes.set_xlabel("cut after block")
-    panels[0, 0].set_ylabel("mean accuracy of both tasks (%)")
-    handles, labels = panels[0, 0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside upper center", ncols=4)
-    return figure
-
-
-@book_figure
-def stitched_negation(df: pd.DataFrame) -> Figure:
-    """Draw accuracies of stitched negation on the task and the control (the paper's figure 10).
-
-    Args:
-        df: Records of `experiments.stitched_negation`.
-    """
-    _some(df)
-    names = list(dict.fromkeys(df["subset"]))
-    figure, panels = plt.subplots(1, len(names), figsize=(WIDTH, 3.3), sharey=True, squeeze=False)
-    for axes, name in zip(panels[0], names, strict=True):
-        rows = df[df["subset"] == name]
-        for front in ("features", "weights"):
-            label, colour, marker = FRONTS[front]
-            for own, line in ((True, "-"), (False, "--")):
-                part = rows[(rows["front"] == front) & ((rows["task"] == name) == own)]
-                part = part.groupby("alpha")["value"].mean()
-                told = f"{label}: {'the task' if own else 'control'}"
-                look = {"color": colour, "marker": marker, "ms": 3.5, "ls": line}
-                axes.plot(part.index, part, label=told, **look)
-        axes.set_title(name)
-        axes.set_xlabel("coefficient λ")
-    panels[0, 0].set_ylabel("accuracy (%)")
-    handles, labels = panels[0, 0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside upper center", ncols=2)
+    legend(figure, panels[0])
     return figure
 
 
@@ -287,7 +161,7 @@ def segments(df: pd.DataFrame, features: pd.DataFrame | None = None) -> Figure:
             pairs.
         features: Records of `experiments.scratch_linearity` of the same network.
     """
-    _some(df)
+    some(df)
     count = 2 if features is None else 3
     figure, panels = plt.subplots(1, count, figsize=(WIDTH, 3.3), squeeze=False)
     names = df["subset"].str.split("+", expand=True)
@@ -326,8 +200,7 @@ def segments(df: pd.DataFrame, features: pd.DataFrame | None = None) -> Figure:
         axes.set_xlabel("α")
         axes.set_ylabel("1 − cosine (faint: early layers)")
         axes.legend(fontsize=8)
-    handles, labels = panels[0, 0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside upper center", ncols=3)
+    legend(figure, panels[0, 0])
     return figure
 
 
@@ -341,7 +214,7 @@ def emergence(tables: Sequence[tuple[str, pd.DataFrame]], column: Sequence[str])
     """
     figure, panels = plt.subplots(2, len(tables), figsize=(WIDTH, 4.6), sharey="row", squeeze=False)
     for (title, df), name, (top, bottom) in zip(tables, column, panels.T, strict=True):
-        _some(df)
+        some(df)
         deepest = df["block"].max()
         chosen = df[df["block"].isin([0, deepest // 2, deepest])]
         for i, block in enumerate(sorted(set(chosen["block"]))):
@@ -362,6 +235,5 @@ def emergence(tables: Sequence[tuple[str, pd.DataFrame]], column: Sequence[str])
         bottom.set_xlabel("share of samples" if name == "ratio" else "epochs")
     panels[0, 0].set_ylabel("1 − cosine\n(dotted: between models)")
     panels[1, 0].set_ylabel("coefficient")
-    handles, labels = panels[0, 0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside upper center", ncols=3)
+    legend(figure, panels[0, 0])
     return figure

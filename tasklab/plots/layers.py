@@ -30,6 +30,7 @@ from tasklab.plots.style import (
     book_figure,
     legend,
     methods_in,
+    some,
 )
 
 ALL = "all"
@@ -97,14 +98,9 @@ def _spearman(pairs: np.ndarray) -> float:
 
 def _vectors_of(df: pd.DataFrame) -> list[str]:
     """Return the methods, without post-hoc where its vectors are already shown."""
-    _some(df)
+    some(df)
     methods = methods_in(df)
     return [m for m in methods if POSTHOC.get(m) not in methods]
-
-
-def _some(df: pd.DataFrame) -> None:
-    if df.empty:
-        raise TasklabError("nothing to draw: the table has no rows of this kind.")
 
 
 @book_figure
@@ -261,7 +257,7 @@ def alignment_against_interference(
         TasklabError: If there are several coefficients and none is chosen.
     """
     rows = df if alpha is None else df[np.isclose(df["alpha"], alpha)]
-    _some(rows)
+    some(rows)
     if alpha is None and rows.groupby("method")["alpha"].nunique().max() > 1:
         raise TasklabError(f"choose alpha, one of {sorted(set(rows['alpha']))}.")
     table = rows.pivot_table(index=["method", "task"], columns="metric", values="value")
@@ -288,7 +284,7 @@ def linearity(df: pd.DataFrame) -> Figure:
     Args:
         df: Records of the experiment `linearity`.
     """
-    _some(df)
+    some(df)
     figure, (left, right) = plt.subplots(1, 2, figsize=(WIDTH, 3.6), width_ratios=(1.15, 1))
     features, blocks = (df[df["metric"] == metric] for metric in ("gap_along", "gap_block"))
     blocks = blocks[np.isclose(blocks["alpha"], 1)]

@@ -75,6 +75,12 @@ def book_figure(function: Callable[..., Figure]) -> Callable[..., Figure]:
     return styled
 
 
+def some(df: pd.DataFrame) -> None:
+    """Raise a `TasklabError` if there is no row to draw."""
+    if df.empty:
+        raise TasklabError("nothing to draw: the table has no rows of this kind.")
+
+
 def select(
     df: pd.DataFrame,
     experiment: str,

@@ -21,6 +21,7 @@ from tasklab.plots.style import (
     book_figure,
     legend,
     methods_in,
+    some,
 )
 
 # Okabe and Ito's colours for groups that are no methods; further groups repeat them with other
@@ -57,7 +58,7 @@ def gap_against_bound(
     Raises:
         TasklabError: If there is no pair, or `fits` lack a predictor.
     """
-    _some(df)
+    some(df)
     fits = fits.set_index("predictor")
     absent = [name for name in predictors if name not in fits.index or name not in df]
     if absent:
@@ -95,7 +96,7 @@ def sum_form(df: pd.DataFrame) -> Figure:
         df: Records of `experiments.cross_task_sum`.
     """
     df = df[df["block"].isna()]
-    _some(df)
+    some(df)
     figure, (left, right) = plt.subplots(1, 2, figsize=(WIDTH, 3.5))
     for method in methods_in(df):
         part = df[df["method"] == method]
@@ -137,7 +138,7 @@ def transitivity(
         summary: Its `summary`; titles have the rank correlation and its 95 % interval.
         threshold: The one that `summary` was made with.
     """
-    _some(triples)
+    some(triples)
     panels = [("predicted", "value", "1 − cosine")]
     if "relative" in triples:
         panels.append(("relative_predicted", "relative", "share of baseline"))
@@ -255,8 +256,3 @@ def _ticks(axes: Axes, which: str = "xy") -> None:
             )
             axis.set_major_formatter("{x:g}")
         axis.set_minor_formatter(NullFormatter())
-
-
-def _some(df: pd.DataFrame) -> None:
-    if df.empty:
-        raise TasklabError("nothing to draw: the table has no rows.")

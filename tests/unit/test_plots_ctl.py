@@ -1,4 +1,4 @@
-"""Figures of `plots.ctl`: the right marks from synthetic tables."""
+"""Figures of `plots.ctl` and `plots.stitching`: the right marks from synthetic tables."""
 
 import itertools
 
@@ -10,8 +10,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from tasklab import plots as figures
 from tasklab.errors import TasklabError
-from tasklab.plots import ctl as figures
 from tasklab.plots.style import WIDTH
 
 PAIRS = ("Signs+Places", "Signs+Scenes", "Places+Scenes")
@@ -125,6 +125,47 @@ def test_stitched_negation_tells_task_from_control():
     assert labels[0] == "features subtracted: the task" and "control" in labels[1]
     np.testing.assert_allclose(axes.lines[0].get_ydata(), [60, 59])
     np.testing.assert_allclose(axes.lines[1].get_ydata(), [40, 39])
+
+
+@pytest.fixture
+def scratch():
+    """Records of `experiments.segments` and of `scratch_linearity`, as far as they are drawn."""
+    steps, common = (0.0, 0.5, 1.0), {"seed": 0, "method": "nonlinear"}
+    along = [
+        {**common, "subset": "a+b", "task": t, "alpha": a, "metric": m, "value": v + a}
+        for t, v in (("a", 1.0), ("b", 2.0), ("start", 3.0))
+        for a in steps
+        for m in ("loss", "accuracy")
+    ]
+    features = [
+        {**common, "task": "a+b", "alpha": a, "block": b, "metric": m, "value": v * (b + 1),
+         "low": v, "high": 4 * v, "pretraining": e, "ratio": 0.0}
+        for a in (0.25, 0.5, 0.75)
+        for b in (0, 1, 2)
+        for e in (0, 10)
+        for m, v in (("distance", 0.01 * (e + 1)), ("base", 0.5), ("coef", 1.0))
+    ]  # fmt: skip
+    return pd.DataFrame(along), pd.DataFrame(features).astype({"block": "Int64"})
+
+
+def test_segments_tell_the_own_task_from_the_other_and_from_pretraining(scratch):
+    along, features = scratch
+    loss, accuracy, distance = shown(figures.segments(along, features))
+    for axes in (loss, accuracy):
+        ends = sorted(line.get_ydata()[-1] for line in axes.lines)
+        np.testing.assert_allclose(sorted(set(np.round(ends, 6))), [2.0, 3.0, 4.0])
+    assert len(shown(figures.segments(along))) == 2
+    assert distance.get_xlabel() == "α"
+
+
+def test_emergence_has_a_column_a_condition_and_its_epochs_along(scratch):
+    _, features = scratch
+    figure = figures.emergence([("pre-training", features)], ["pretraining"])
+    top, bottom = shown(figure)
+    assert top.get_title() == "pre-training"
+    merged = [line for line in top.lines if len(line.get_xdata()) == 2]
+    assert list(merged[0].get_xdata()) == [0, 10]
+    np.testing.assert_allclose(bottom.lines[0].get_ydata()[:2], 1.0)
 
 
 def test_figures_have_the_books_width_and_nothing_stays_open(layers, stitched):
