@@ -68,6 +68,21 @@ class Network(Encoder):
         return (x.to(like) / 255 - mean) / std
 
 
+class BatchNorm(nn.BatchNorm2d):
+    """Batch normalisation whose eval mode has derivatives by its running statistics.
+
+    These are numbers of a model like others: they are interpolated too.
+    """
+
+    def forward(self, x: Float[Tensor, "B C H W"]) -> Float[Tensor, "B C H W"]:
+        """Return normalised feature maps."""
+        if self.training:
+            return super().forward(x)
+        scale = self.weight * torch.rsqrt(self.running_var + self.eps)
+        shift = self.bias - self.running_mean * scale
+        return x * scale[:, None, None] + shift[:, None, None]
+
+
 def mlp(seed: int = 0) -> Network:
     """Return an MLP with random weights for digits of 28 x 28 pixels, after appendix C.1.1.
 
@@ -105,15 +120,16 @@ def resnet18(seed: int = 0, width: int = 64, stride: int = 1) -> Network:
     """
     with _seeded(seed):
         stem = nn.Conv2d(3, width, 3, stride, 1, bias=False)
-        parts = [("conv1", stem), ("bn1", nn.BatchNorm2d(width)), ("relu", nn.ReLU())]
+        parts = [("conv1", stem), ("bn1", BatchNorm(width)), ("relu", nn.ReLU())]
         for i in range(4):
             out, step = width * 2**i, 1 if i == 0 else 2
             shortcut = None
             if i > 0:
                 project = nn.Conv2d(out // 2, out, 1, step, bias=False)
-                shortcut = nn.Sequential(project, nn.BatchNorm2d(out))
-            first = BasicBlock(out // 2 if i else out, out, step, shortcut)
-            parts.append((f"layer{i + 1}", nn.Sequential(first, BasicBlock(out, out))))
+                shortcut = nn.Sequential(project, BatchNorm(out))
+            first = BasicBlock(out // 2 if i else out, out, step, shortcut, norm_layer=BatchNorm)
+            second = BasicBlock(out, out, norm_layer=BatchNorm)
+            parts.append((f"layer{i + 1}", nn.Sequential(first, second)))
         parts += [("avgpool", nn.AdaptiveAvgPool2d(1)), ("flatten", nn.Flatten())]
         parts.append(("fc", nn.Linear(8 * width, 100)))
         module = nn.Sequential(OrderedDict(parts))

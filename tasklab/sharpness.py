@@ -30,9 +30,10 @@ import torch
 import torch.nn.functional as F
 from jaxtyping import Int
 from scipy.sparse.linalg import ArpackNoConvergence, LinearOperator, eigsh
-from scipy.stats import linregress, rankdata
+from scipy.stats import linregress
 from torch import Tensor
 
+from tasklab.correlation import drawn_pairs, models_of, pearson, rank_correlation, times
 from tasklab.encoders import math_attention
 from tasklab.errors import TasklabError
 from tasklab.heads import Head
@@ -300,18 +301,17 @@ def explained(
     """
     group = df["group"] if "group" in df else pd.Series("", index=df.index)
     df = df.assign(group=group).reset_index(drop=True)
-    models = pd.concat([df[["group", name]].set_axis(["group", "model"], axis=1)
-                        for name in ("one", "other")]).drop_duplicates()  # fmt: skip
+    models = models_of(df)
     counts = {"model": len(models), "group": models["group"].nunique()}
     if counts.get(unit, 0) < 4:
         raise TasklabError(f"an R^2 needs at least four models, or groups; not unit={unit!r} here.")
-    weights = _drawn(df, models, unit, repeats, np.random.default_rng(seed))
+    weights = _drawn(df, unit, repeats, np.random.default_rng(seed))
     y, rows = df["value"].to_numpy(float), []
     for name in (name for name in PREDICTORS if name in df):
         x = df[name].to_numpy(float)
         told = dict.fromkeys(("value", "low", "high", "slope", "intercept", "rank"), np.nan)
         if not (_constant(x) or _constant(y)):
-            line, draws = linregress(x, y), _correlation(x, y, weights) ** 2
+            line, draws = linregress(x, y), pearson(x, y, weights) ** 2
             low, high = np.nanquantile(draws, (0.025, 0.975))
             told = {"value": line.rvalue**2, "low": low, "high": high, "slope": line.slope,
                     "intercept": line.intercept, "rank": rank_correlation(x, y)}  # fmt: skip
@@ -319,40 +319,13 @@ def explained(
     return pd.DataFrame(rows).assign(n_models=counts["model"], n_groups=counts["group"])
 
 
-def _drawn(
-    df: pd.DataFrame, models: pd.DataFrame, unit: str, repeats: int, rng: np.random.Generator
-) -> np.ndarray:
+def _drawn(df: pd.DataFrame, unit: str, repeats: int, rng: np.random.Generator) -> np.ndarray:
     """Return how often each pair counts in each bootstrap sample, (repeats, pairs)."""
-    if unit == "group":
-        codes, names = pd.factorize(df["group"])
-        return _times(len(names), repeats, rng)[:, codes]
-    weights = np.empty((repeats, len(df)))
-    for group, rows in df.groupby("group").indices.items():
-        index = pd.Index(models.loc[models["group"] == group, "model"])
-        times = _times(len(index), repeats, rng)
-        one, other = (index.get_indexer(df[name].iloc[rows]) for name in ("one", "other"))
-        weights[:, rows] = times[:, one] * times[:, other]
-    return weights
-
-
-def _times(n: int, repeats: int, rng: np.random.Generator) -> np.ndarray:
-    return rng.multinomial(n, np.full(n, 1 / n), size=repeats)
+    if unit == "model":
+        return drawn_pairs(df, repeats, rng)
+    codes, names = pd.factorize(df["group"])
+    return times(len(names), repeats, rng)[:, codes]
 
 
 def _constant(x: np.ndarray) -> bool:
     return bool(np.ptp(x) <= 1e-9 * np.abs(x).max())
-
-
-def _correlation(x: np.ndarray, y: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    """Return Pearson's correlation for each row of weights; NaN where a column is constant."""
-    with np.errstate(invalid="ignore", divide="ignore"):
-        w = weights / weights.sum(-1, keepdims=True)
-        centred = [(v - (w @ v)[..., None], 1e-18 * (w @ v**2)) for v in (x, y)]
-        (dx, tiny_x), (dy, tiny_y) = centred
-        xx, yy, xy = ((w * p).sum(-1) for p in (dx * dx, dy * dy, dx * dy))
-        return np.where((xx > tiny_x) & (yy > tiny_y), xy / np.sqrt(xx * yy), np.nan)
-
-
-def rank_correlation(x: np.ndarray, y: np.ndarray) -> float:
-    """Return Spearman's correlation; NaN if a column is empty or constant."""
-    return float(_correlation(rankdata(x), rankdata(y), np.ones(len(x)))) if len(x) else np.nan

@@ -16,6 +16,7 @@ import pandas as pd
 import torch
 
 from tasklab import experiments, results
+from tasklab.comparisons import sides
 from tasklab.config import POSTHOC, Parameters, whole
 from tasklab.errors import TasklabError, unknown
 from tasklab.experiments import Lab, is_rehearsal
@@ -24,6 +25,7 @@ from tasklab.progress import track
 CHAPTERS = {  # chapter -> the methods it compares
     "tangent": ("nonlinear", "posthoc", "linearized"),
     "linear_layers": ("nonlinear", "posthoc", "linearized", "attention"),
+    "ctl": ("nonlinear", "linearized", "attention"),
 }
 PARADIGMS = ("attention", "attention_bias", "attention_mlp", "attention_mlp_bias")
 RECORDED = Path(__file__).parent / "data" / "recorded"
@@ -61,6 +63,16 @@ FAMILY = {
     "mini_t5": (("nonlinear",), ("nonlinear", "linearized"), 1),
 }
 _XI = ("xi_classifier",)
+# Cross-task linearity in the middle of all pairs, and what it may foretell.
+_PAIRS = {"cross_task": {"alphas": (0.5,)}, "pair_errors": {"coefficients": (0.5,)}}
+_EPOCHS = (0, 1, 2, 5, 10, 20)
+_RATIOS = (0.0, 0.25, 0.5, 0.75, 1.0)
+_EMERGENCE = {
+    "pretraining": _EPOCHS,
+    "finetuning": _EPOCHS[1:],
+    "pretraining samples": _RATIOS,
+    "other samples": _RATIOS,
+}
 _RANDOM = {"init": "random"}
 PARTS: dict[str, dict[str, tuple[Work, ...]]] = {
     "tangent": {
@@ -102,6 +114,35 @@ PARTS: dict[str, dict[str, tuple[Work, ...]]] = {
             ),
             Work(("nonlinear", "linearized", "attention"), {"linear_gaps": {}}),
         ),
+    },
+    "ctl": {
+        "editing": (
+            Work(
+                ("nonlinear",),
+                {"cross_task_addition": {}, "cross_task_negation": {}, "cross_task_sum": {}},
+            ),
+            Work((), {"averaging": {}}),
+        ),
+        "methods": (
+            Work(CHAPTERS["ctl"], _PAIRS, metrics=("distance", "base", "coef", "xi_pair", "lost")),
+            Work(("nonlinear",), _PAIRS, {"model": "mini_sup_few"}, 1),
+        ),
+        "text": (
+            Work(
+                ("nonlinear",),
+                {"cross_task_addition": {}, "cross_task_negation": {}},
+                {"model": "mini_t5"},
+            ),
+        ),
+        "stitching": (Work(("nonlinear",), {"stitched_addition": {}, "stitched_negation": {}}),),
+        "scratch": (
+            *(
+                Work((), {"scratch_linearity": {"network": name}, "segments": {"network": name}})
+                for name in ("mlp", "resnet18")
+            ),
+            *(Work((), {"emergence": {"what": k, "values": v}}) for k, v in _EMERGENCE.items()),
+        ),
+        "theorem": (*(Work((), {"theorem": {"network": name}}) for name in ("mlp", "resnet18")),),
     },
 }
 
@@ -224,4 +265,5 @@ def evidence(chapter: str) -> pd.DataFrame:
     parts += [("linear_layers", "cost")] if chapter == "tangent" else []
     tables = [recorded(*part)[0] for part in parts]
     boxes = [results.box_means(t) for t in tables if "alpha1" in t]
-    return results.combine(*(t for t in tables if "alpha1" not in t), *boxes)
+    found = results.combine(*(t for t in tables if "alpha1" not in t), *boxes)
+    return sides(found) if chapter == "ctl" else found

@@ -14,8 +14,8 @@ import numpy as np
 import pandas as pd
 from scipy.stats import t
 
+from tasklab.correlation import rank_correlation
 from tasklab.errors import TasklabError
-from tasklab.sharpness import rank_correlation
 
 
 class Transitivity(NamedTuple):
@@ -149,3 +149,26 @@ def _matrix(part: pd.DataFrame, column: str, names: pd.Index) -> np.ndarray:
     found = np.full((len(names), len(names)), np.nan)
     found[one, other] = found[other, one] = part[column].to_numpy(float)
     return found
+
+
+def pairs_in(records: pd.DataFrame, alpha: float = 0.5, block: int | None = None) -> pd.DataFrame:
+    """Return the pairs of `experiments.cross_task` as `transitivity` takes them.
+
+    Args:
+        records: Of the experiment `ctl`; tasks are named `"T1+T2"`.
+        alpha: Place on the segments.
+        block: Of the features; `None` is the encoder's output.
+
+    Returns:
+        A row a pair, method and seed: one, other, method, seed, value (1 - cos_alpha) and base.
+    """
+    chosen = np.isclose(records["alpha"], alpha) & records["metric"].isin(["distance", "base"])
+    chosen &= (
+        records["block"].isna() if block is None else (records["block"] == block).fillna(False)
+    )
+    table = records[chosen].pivot_table(
+        index=["method", "seed", "task"], columns="metric", values="value", sort=False
+    )
+    table = table.reset_index().rename(columns={"distance": "value"}).rename_axis(None, axis=1)
+    ends = table.pop("task").str.split("+", expand=True)
+    return table.assign(one=ends[0], other=ends[1])

@@ -17,7 +17,7 @@ from tasklab.experiments.lab import Lab
 from tasklab.records import filled
 from tasklab.taskvector import TaskVector
 
-ALGORITHM = 1  # part of every key: raise it when the same configuration gives other records
+ALGORITHM = 2  # part of every key: raise it when the same configuration gives other records
 # Fine-tunings of one task that differ as a search of hyper-parameters would let them.
 RATES, STEPS = (0.5, 1.0, 2.0), (0.67, 1.0)  # times the recipe's
 
@@ -165,9 +165,7 @@ def _negated(
     return rows
 
 
-def averaging(
-    lab: Lab, *, task: str | None = None, count: int = 3
-) -> tuple[pd.DataFrame, pd.DataFrame]:
+def averaging(lab: Lab, *, task: str | None = None, count: int = 3) -> pd.DataFrame:
     """Return averages of weights beside ensembles of logits (CTL, section 4.2).
 
     One task is fine-tuned with several learning rates, lengths and seeds. Of all groups of `count`
@@ -186,25 +184,26 @@ def averaging(
         `experiments.cross_task` returns them.
     """
     task = task or lab.suite.names[0]
-    runs = _variants(lab, task)
-    made = lab.kept(
-        "averaging",
-        "nonlinear",
-        0,
-        lambda: _averaged(lab, task, runs, count),
-        tasks=[task],
-        variants=[finetune.identity(run, lab.clip) for run in runs.values()],
-        count=count,
-        images=lab.scale.images,
-        stitching=ALGORITHM,
-    )
-    table = results.tidy(made)
-    features = table["experiment"] == "ctl_average"
-    return table[~features].reset_index(drop=True), table[features].reset_index(drop=True)
+    rows = []
+    for seed in lab.parameters.seeds:
+        runs = _variants(lab, task, seed)
+        rows += lab.kept(
+            "averaging",
+            "nonlinear",
+            seed,
+            lambda s=seed, r=runs: _averaged(lab, task, s, r, count),
+            tasks=[task],
+            variants=[finetune.identity(run, lab.clip, lab.suite) for run in runs.values()],
+            count=count,
+            images=lab.scale.images,
+            stitching=ALGORITHM,
+        )
+    return results.tidy(rows)
 
 
-def _variants(lab: Lab, task: str) -> dict[str, finetune.FineTune]:
-    first = lab.run(task, "nonlinear", lab.parameters.seeds[0])
+def _variants(lab: Lab, task: str, seed: int) -> dict[str, finetune.FineTune]:
+    """Return runs of one task by what distinguishes them; no two seeds share one."""
+    first = lab.run(task, "nonlinear", seed)
     found = {}
     for rate, length in itertools.product(RATES, STEPS):
         steps = max(1, round(length * first.steps))
@@ -213,24 +212,28 @@ def _variants(lab: Lab, task: str) -> dict[str, finetune.FineTune]:
             lr=rate * first.lr,
             steps=steps,
             warmup=min(first.warmup, steps),
-            seed=first.seed + len(found),
+            seed=100 * seed + len(found),
         )
         found[f"lr {rate:g}, steps {steps}, seed {run.seed}"] = run
     return found
 
 
-def _averaged(lab: Lab, task: str, runs: Mapping[str, finetune.FineTune], count: int) -> list[dict]:
+def _averaged(
+    lab: Lab, task: str, seed: int, runs: Mapping[str, finetune.FineTune], count: int
+) -> list[dict]:
     encoder, bench = lab.clip.encoder, lab.bench
     models, logits = {}, {}
     for name, run in runs.items():
-        tuned = finetune.finetune(run, lab.clip, lab.store, progress=lab.progress)
+        tuned = finetune.finetune(
+            run, lab.clip, lab.store, tasks=lab.suite, progress=lab.progress
+        )
         models[name] = tuned.vector.to(encoder.device).apply(encoder.params)
         logits[name] = bench.head(task)(bench.features(models[name], task, "test"))
     labels = bench.images(task, "test").y
     rows = []
 
     def add(metric: str, subset: str, value: float) -> None:
-        row = lab.accuracy("averaging", "nonlinear", 0, task, metric, value)
+        row = lab.accuracy("averaging", "nonlinear", seed, task, metric, value)
         rows.append(row | {"subset": subset})
 
     for name, found in logits.items():
@@ -244,7 +247,7 @@ def _averaged(lab: Lab, task: str, runs: Mapping[str, finetune.FineTune], count:
     images = bench.images(task, "test").x[: lab.scale.images]
     merge = Merge(task, dict.fromkeys(models, 1 / len(models)), (task,))
     found = ctl.measure(encoder, models, [merge], {task: images})
-    common = lab.row("ctl_average", "nonlinear", 0, task=task)
+    common = lab.row("ctl_average", "nonlinear", seed, task=task)
     return rows + [{**common, **row} for row in filled(found.drop(columns="merge"))]
 
 
@@ -257,14 +260,14 @@ def _cuts(lab: Lab, block: int | None, share: float = 0.75) -> list[int]:
 
 @torch.inference_mode()
 def _front(lab: Lab, params: Mapping[str, Tensor], task: str, block: int) -> Tensor:
-    encoder, images = lab.clip.encoder, lab.bench.images(task, "test").x[: lab.scale.images]
+    encoder, images = lab.clip.encoder, lab.bench.images(task, "test").x[: 2 * lab.scale.images]
     return stitch.front(encoder, params, encoder.preprocess(images), block)
 
 
 @torch.inference_mode()
 def _accuracy(lab: Lab, method: str, seed: int, task: str, block: int, h: Tensor) -> float:
     encoder, images = lab.clip.encoder, lab.bench.images(task, "test")
-    x, y = images.x[: lab.scale.images], images.y[: lab.scale.images]
+    x, y = images.x[: 2 * lab.scale.images], images.y[: 2 * lab.scale.images]
     features = stitch.back(encoder, encoder.params, encoder.preprocess(x), block, h)
     return 100 * heads.accuracy(lab.bench_of(method, seed).head(task)(features), y)
 
@@ -280,5 +283,5 @@ def _row(
     alpha: float,
 ) -> dict:
     row = lab.row(experiment, method, seed, task=task, metric="stitched", value=value)
-    n = min(lab.scale.images, lab.bench.count(task, "test"))
+    n = min(2 * lab.scale.images, lab.bench.count(task, "test"))
     return {**row, "split": "test", "block": block, "alpha": alpha, "n": n}

@@ -44,18 +44,22 @@ def _ticks(axes: Axes, df: pd.DataFrame) -> None:
 
 
 @book_figure
-def cross_task(df: pd.DataFrame, tasks: Sequence[str] | None = None) -> Figure:
+def cross_task(
+    df: pd.DataFrame, tasks: Sequence[str] | None = None, base: str = "base"
+) -> Figure:
     """Draw 1 - cosine of merged and single features, layer by layer, a panel a pair or task.
 
     Points are means over images and bars quartiles (the paper's figures 2, 5, 7, 13, 15 and 17 to
     24); where a panel stands for several pairs, points are means of means.
 
     Args:
-        df: Records with the metrics `distance` and `base` of one method and seed.
+        df: Records with the metrics `distance` and `base` of one method.
         tasks: The pairs to show; by default one panel with all of them.
+        base: `"base_merged"` compares with the distance of merged from single features instead, as
+            the paper does for averages (section 4.2).
     """
     some(df)
-    return _layers(df, tasks, ("base", "distance"), "1 − cosine")
+    return _layers(df, tasks, (base, "distance"), "1 − cosine")
 
 
 @book_figure
@@ -81,19 +85,21 @@ def _layers(
     )
     for axes in panels.flat[len(groups) :]:
         axes.set_visible(False)
-    alphas = sorted(set(df["alpha"].dropna()))
+    alphas = sorted(set(df["alpha"].dropna())) or [None]  # a mean of several models has none
+    names = {"base": "between the models", "base_merged": "merged to single models"}
     for axes, (name, part) in zip(panels.flat, groups, strict=False):
         some(part)
         part = part.assign(depth=_depth(part))
-        if "base" in metrics:
-            look = {"color": BASE, "marker": "s", "label": "between the models"}
-            _with_quartiles(axes, part[part["metric"] == "base"], 0, look)
+        if metrics[0] in names:
+            look = {"color": BASE, "marker": "s", "label": names[metrics[0]]}
+            _with_quartiles(axes, part[part["metric"] == metrics[0]], 0, look)
         merged = part[part["metric"] == metrics[-1]]
         for i, alpha in enumerate(alphas):
             look = {"color": SHADES[i % len(SHADES)], "marker": "o^D"[i % 3]}
             look["label"] = f"merged, {alpha:g}" if len(alphas) > 1 else "merged"
             shift = 0.12 * (i - (len(alphas) - 1) / 2)
-            _with_quartiles(axes, merged[np.isclose(merged["alpha"], alpha)], shift, look)
+            rows = merged if alpha is None else merged[np.isclose(merged["alpha"], alpha)]
+            _with_quartiles(axes, rows, shift, look)
         if metrics == ("coef",):
             axes.axhline(1, color="#333333", lw=1, ls="--")
         else:
@@ -199,7 +205,8 @@ def segments(df: pd.DataFrame, features: pd.DataFrame | None = None) -> Figure:
         axes.set_yscale("log")
         axes.set_xlabel("α")
         axes.set_ylabel("1 − cosine (faint: early layers)")
-        axes.legend(fontsize=8)
+        axes.set_ylim(bottom=axes.get_ylim()[0] / 4)  # room for the legend
+        axes.legend(fontsize=8, loc="lower center")
     legend(figure, panels[0, 0])
     return figure
 

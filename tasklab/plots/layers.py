@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable
-from typing import NamedTuple
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -18,9 +17,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import LogLocator, MaxNLocator
-from scipy.stats import rankdata
 
 from tasklab.config import POSTHOC
+from tasklab.correlation import over_tasks
 from tasklab.errors import TasklabError
 from tasklab.plots.style import (
     COLOURS,
@@ -50,50 +49,6 @@ AXIS_LABEL = {
     "change_ratio": "measured: change / own change",
     "lost": "measured: lost accuracy (points)",
 }
-
-
-class Correlation(NamedTuple):
-    """Spearman's rank correlation with the ends of its 95 % bootstrap interval."""
-
-    value: float
-    low: float
-    high: float
-
-
-def rank_correlation(
-    df: pd.DataFrame, x: str, y: str, *, repeats: int = 2000, seed: int = 0
-) -> Correlation:
-    """Return the rank correlation of two columns; whole tasks are drawn anew for the interval.
-
-    A task's rows (methods, seeds) share its images, so they stay together. The interval says
-    nothing of other methods.
-
-    Args:
-        df: One row a point, with a column task.
-        x: First column.
-        y: Second column.
-        repeats: Bootstrap samples.
-        seed: Of the samples.
-
-    Raises:
-        TasklabError: If there are fewer than three tasks.
-    """
-    groups = [part[[x, y]].to_numpy(float) for _, part in df.groupby("task")]
-    if len(groups) < 3:
-        raise TasklabError("a rank correlation needs at least three tasks.")
-    rng = np.random.default_rng(seed)
-    drawn = rng.integers(len(groups), size=(repeats, len(groups)))
-    draws = [_spearman(np.concatenate([groups[i] for i in sample])) for sample in drawn]
-    low, high = np.nanquantile(draws, (0.025, 0.975))
-    return Correlation(_spearman(np.concatenate(groups)), float(low), float(high))
-
-
-def _spearman(pairs: np.ndarray) -> float:
-    """Return the correlation of the ranks of two columns; NaN if one is constant."""
-    ranks = rankdata(pairs, axis=0)
-    ranks -= ranks.mean(0)
-    scale = np.sqrt(np.square(ranks).sum(0).prod())
-    return float(ranks.prod(1).sum() / scale) if scale else np.nan
 
 
 def _vectors_of(df: pd.DataFrame) -> list[str]:
@@ -246,7 +201,7 @@ def alignment_against_interference(
     """Draw measured interference against what alignment predicts; a dot is a task by a method.
 
     A panel's title has Spearman's rank correlation over all dots and its 95 % interval
-    (`rank_correlation`).
+    (`correlation.over_tasks`).
 
     Args:
         df: What `layers.interference` returned.
@@ -269,7 +224,7 @@ def alignment_against_interference(
             part = table[table["method"] == method]
             look = {"color": COLOURS[method], "mec": "#333333", "mew": 0.4, "alpha": 0.9}
             axes.plot(part[x], part[y], MARKERS[method], ms=6, label=METHOD_LABEL[method], **look)
-        found = rank_correlation(table, x, y)
+        found = over_tasks(table, x, y)
         axes.set_title(f"rank correlation {found.value:.2f} [{found.low:.2f}, {found.high:.2f}]")
         axes.set_xlabel(AXIS_LABEL[x])
         axes.set_ylabel(AXIS_LABEL[y])

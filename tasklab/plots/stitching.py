@@ -30,8 +30,10 @@ def averaging(df: pd.DataFrame) -> Figure:
     Args:
         df: Records of `experiments.averaging`.
     """
-    table = df[df["metric"] != "alone"].pivot(index="subset", columns="metric", values="value")
-    some(table)
+    df = df[df["experiment"] == "averaging"]
+    some(df)
+    groups = df[df["metric"] != "alone"]
+    table = groups.pivot(index=["seed", "subset"], columns="metric", values="value")
     x, y = table["averaged"].to_numpy(), table["ensemble"].to_numpy()
     figure, axes = plt.subplots(figsize=(WIDTH, 4.2))
     axes.plot(x, y, "o", color="#0072B2", mec="white", mew=0.5, ms=6, label="a group of models")

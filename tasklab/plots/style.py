@@ -114,6 +114,7 @@ def tasks_in(df: pd.DataFrame) -> list[str]:
 def legend(figure: Figure, axes: Axes) -> None:
     """Put the axes' legend above the whole figure, in one line where it fits."""
     handles, labels = axes.get_legend_handles_labels()
-    columns = len(labels) if len(labels) <= 5 else -(-len(labels) // 2)
+    lines = -(-sum(len(label) + 6 for label in labels) // 110)  # characters in the book's width
     look = {"columnspacing": 1.2, "handlelength": 1.5, "handletextpad": 0.5}
+    columns = -(-len(labels) // max(1, lines))
     figure.legend(handles, labels, loc="outside upper center", ncols=columns, **look)

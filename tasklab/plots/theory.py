@@ -12,6 +12,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter
 
+from tasklab.correlation import over_pairs
 from tasklab.errors import TasklabError
 from tasklab.plots.style import (
     COLOURS,
@@ -167,6 +168,35 @@ def transitivity(
         axes.set_title(title, fontsize=9)
     if methods:
         legend(figure, drawn[0, 0])
+    return figure
+
+
+@book_figure
+def foretelling(df: pd.DataFrame) -> Figure:
+    """Draw what a pair's linearity says of its disentanglement error and its loss in addition.
+
+    Titles have the rank correlation over all pairs and methods, with its 95 % interval over models.
+
+    Args:
+        df: What `experiments.foretold` returns.
+    """
+    some(df)
+    figure, panels = plt.subplots(1, 2, figsize=(WIDTH, 3.7))
+    told = {"xi_pair": "changed predictions ξ (%)", "lost": "lost in addition (points)"}
+    for axes, (column, label) in zip(panels, told.items(), strict=True):
+        for method in methods_in(df):
+            rows = df[df["method"] == method]
+            look = {"color": COLOURS[method], "mec": _GREY, "mew": 0.3, "alpha": 0.75, "ms": 5}
+            drawn = (rows["distance"], rows[column], MARKERS[method])
+            axes.plot(*drawn, label=METHOD_LABEL[method], ls="", **look)
+        axes.set_xscale("log")
+        _ticks(axes, "x")
+        axes.set_xlabel("1 − cosine of merged features")
+        axes.set_ylabel(label)
+        found = over_pairs(df, "distance", column)
+        title = f"rank correlation {found.value:.2f} [{found.low:.2f}, {found.high:.2f}]"
+        axes.set_title(title.replace("-", "−"))
+    legend(figure, panels[0])
     return figure
 
 

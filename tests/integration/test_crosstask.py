@@ -21,8 +21,8 @@ def lab(tmp_path_factory):
     return experiments.Lab(parameters, progress=False, tasks=TASKS)
 
 
-def images(lab, task):
-    return lab.bench.images(task, "test").x[: lab.scale.images]
+def images(lab, task, times=1):
+    return lab.bench.images(task, "test").x[: times * lab.scale.images]
 
 
 def test_every_pair_and_place_on_the_segment(lab):
@@ -92,8 +92,8 @@ def test_stitched_fronts_and_depth(lab):
     stem = [n for n in after if n.startswith(("conv1", "class_embedding", "positional", "ln_pre"))]
     edited = lab.vectors("nonlinear", 0)[task].apply(encoder.params)
     mixed = edited | {n: encoder.params[n] for n in after if n not in stem}
-    features = encoder(mixed, encoder.preprocess(images(lab, task)))
-    labels = lab.bench.images(task, "test").y[: lab.scale.images]
+    features = encoder(mixed, encoder.preprocess(images(lab, task, 2)))
+    labels = lab.bench.images(task, "test").y[: 2 * lab.scale.images]
     expected = 100 * heads.accuracy(lab.bench.head(task)(features), labels)
     rows = table[(table["task"] == task) & (table["front"] == "own")]
     assert rows["value"].iloc[0] == pytest.approx(expected)
@@ -108,7 +108,7 @@ def test_stitched_negation_starts_at_the_pretrained_model(lab):
     assert set(table["front"]) == {"features", "weights"}
     assert set(table["subset"]) == set(TASKS[:2])
     for (task, _), rows in start.groupby(["task", "subset"]):
-        x = images(lab, task)
+        x = images(lab, task, 2)
         encoder = lab.clip.encoder
         features = encoder(encoder.params, encoder.preprocess(x))
         labels = lab.bench.images(task, "test").y[: len(x)]
@@ -117,7 +117,10 @@ def test_stitched_negation_starts_at_the_pretrained_model(lab):
 
 
 def test_averages_of_all_groups(lab):
-    accuracies, features = experiments.averaging(lab)
+    table = experiments.averaging(lab)
+    accuracies, features = (
+        table[table["experiment"] == name] for name in ("averaging", "ctl_average")
+    )
     count = (accuracies["metric"] == "alone").sum()
     groups = list(itertools.combinations(range(count), 3))
     assert (accuracies["metric"] == "averaged").sum() == len(groups)

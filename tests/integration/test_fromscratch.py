@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pandas as pd
 import pytest
 import torch
 
@@ -9,7 +10,7 @@ from tasklab import ctl, experiments, scratch, splits
 from tasklab.config import Parameters
 from tasklab.datasets import Images
 from tasklab.errors import TasklabError
-from tasklab.experiments import fromscratch
+from tasklab.experiments import small
 
 
 @pytest.fixture(scope="module")
@@ -20,25 +21,25 @@ def lab(tmp_path_factory):
 
 def trained(lab, network, index):
     """Return a model as the setting says, trained by hand."""
-    chosen = fromscratch.setting(network, pretraining=1, finetuning=1)
-    net = fromscratch._network(chosen)
+    chosen = small.setting(network, pretraining=1, finetuning=1)
+    net = small.network_of(chosen)
     params = net.params
     for i in (0, index):
         classes = None if network == "mlp" else splits.classes(i)
-        data = fromscratch._data(network, i, "train")
-        params = scratch.train(net, params, data, lr=chosen.lr, epochs=1, classes=classes)
+        data = small.data_of(network, i, "train")
+        params = scratch.train(net, params, data, lr=chosen.lr, epochs=1, seed=i, classes=classes)
     return net, params
 
 
 @pytest.mark.parametrize("network", ["mlp", "resnet18"])
 def test_linearity_of_all_pairs_is_that_of_the_trained_models(lab, network):
     table = experiments.scratch_linearity(lab, network, n_tasks=2, alphas=(0.5,))
-    names = fromscratch.task_names(network)
+    names = small.task_names(network)
     net, one = trained(lab, network, 1)
     _, two = trained(lab, network, 2)
     assert set(table["task"]) == {f"{names[1]}+{names[2]}"}
     assert len(table) == len(ctl.METRICS) * (len(net.blocks) + (network == "resnet18"))
-    x = torch.cat([fromscratch._data(network, i, "test").x[:16] for i in (1, 2)])
+    x = torch.cat([small.data_of(network, i, "test").x[:16] for i in (1, 2)])
     x = net.preprocess(x)
     u = net({name: (one[name] + two[name]) / 2 for name in one}, x)
     v = (net(one, x) + net(two, x)) / 2
@@ -52,8 +53,8 @@ def test_a_segment_ends_at_its_models(lab):
     table = experiments.segments(lab, "mlp", n_tasks=2, points=3)
     assert len(table) == 3 * 3 * 2  # places, data sets, metrics
     net, one = trained(lab, "mlp", 1)
-    data = Images(*(part[:16] for part in fromscratch._data("mlp", 1, "test")))
-    name = fromscratch.task_names("mlp")[1]
+    data = Images(*(part[:16] for part in small.data_of("mlp", 1, "test")))
+    name = small.task_names("mlp")[1]
     end = table[(table["alpha"] == 1) & (table["task"] == name)].set_index("metric")["value"]
     assert end["loss"] == pytest.approx(scratch.loss(net, one, data), rel=1e-5)
     assert end["accuracy"] == pytest.approx(scratch.accuracy(net, one, data))
@@ -73,3 +74,44 @@ def test_epochs_are_a_column(lab):
     assert set(rehearsed["pretraining"]) == {1}  # a rehearsal takes one epoch, whatever is asked
     with pytest.raises(TasklabError, match="network"):
         experiments.scratch_linearity(lab, "mlpp")
+
+
+def test_theorem_has_both_sides_for_every_pair(lab):
+    table = experiments.theorem(lab, "resnet18")
+    assert set(table["metric"]) == {"delta"}
+    assert len(set(table["group"])) == 2  # checkpoints of a rehearsal
+    assert len(table) == 2 * 3  # pairs of three rates
+    usual = small.setting("resnet18", pretraining=1)
+    models = {}
+    for rate in (0.1, 1.0):
+        chosen = small.setting(
+            "resnet18", pretraining=1, finetuning=1, finetuning_lr=rate * usual.lr
+        )
+        net, (_, models[rate]) = small.trained(lab, chosen, 1)
+    row = table[(table["group"] == "1 epochs, seed 0") & table["one"].str.startswith("rate 0.1")]
+    row = row[row["other"].str.startswith("rate 1,")].iloc[0]
+    data, classes = small.data_of("resnet18", 1, "test"), splits.classes(1)
+
+    def loss(params):
+        return scratch.loss(net, params, data, classes)
+
+    middle = ctl.merged(models, {0.1: 0.5, 1.0: 0.5})
+    gap = abs(loss(middle) - (loss(models[0.1]) + loss(models[1.0])) / 2)
+    assert row["value"] == pytest.approx(gap, rel=1e-3, abs=1e-6)
+    assert row["bound"] == pytest.approx(row["curvature"] * row["distance"] / 8)
+
+
+def test_conditions_are_found_again_in_a_table_of_all(lab):
+    made = {
+        what: experiments.emergence(lab, what, [0.0, 1.0])
+        for what in ("pretraining samples", "other samples")
+    }
+    usual = small.setting("resnet18")
+    table = pd.concat(made.values()).assign(
+        pretraining=usual.pretraining, finetuning=usual.finetuning
+    )
+    for what, rows in made.items():
+        found = experiments.varied(table, what)
+        assert sorted(found["value"]) == pytest.approx(sorted(rows["value"]))
+    with pytest.raises(TasklabError, match="pretraining samples"):
+        experiments.varied(table, "pretraining sample")

@@ -87,7 +87,9 @@ def test_averages_beside_ensembles():
     rows = [{"metric": "averaged", "subset": g, "value": v} for g, v in zip(groups, values)]  # noqa: B905
     rows += [{"metric": "ensemble", "subset": g, "value": v + 1} for g, v in zip(groups, values)]  # noqa: B905
     rows += [{"metric": "alone", "subset": name, "value": 68.0} for name in "abcde"]
-    (axes,) = shown(figures.averaging(pd.DataFrame(rows)))
+    rows.append({"metric": "distance", "subset": "", "value": 0.1, "experiment": "ctl_average"})
+    df = pd.DataFrame(rows).fillna({"experiment": "averaging"}).assign(seed=0)
+    (axes,) = shown(figures.averaging(df))
     line = axes.lines[0]
     np.testing.assert_allclose(line.get_ydata() - line.get_xdata(), 1)
     assert axes.get_title() == "correlation 1.00 [1.00, 1.00], 10 groups"

@@ -11,7 +11,6 @@ import pandas as pd
 import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import to_rgb
-from scipy.stats import spearmanr
 
 from tasklab.errors import TasklabError
 from tasklab.plots import layers as figures
@@ -153,28 +152,6 @@ def test_gaps_against_the_length_and_by_block(gaps):
     for line in right.lines[:2]:  # where fine-tuning ended, not half way
         assert list(line.get_xdata()) == [1, 2]
         np.testing.assert_allclose(line.get_ydata(), 0.65)
-
-
-def test_rank_correlation_by_hand():
-    df = pd.DataFrame({"task": list("abcde"), "x": [1, 2, 3, 4, 5], "y": [1, 8, 9, 100, 20]})
-    found = figures.rank_correlation(df, "x", "y")
-    assert found.value == pytest.approx(0.9)  # 1 - 6 * 2 / (5 * 24)
-    assert found.value == pytest.approx(spearmanr(df["x"], df["y"]).statistic)
-    assert -1 <= found.low < 0.9 <= found.high <= 1
-    assert figures.rank_correlation(df, "x", "y") == found
-    falling = figures.rank_correlation(df.assign(y=-(df["x"] ** 3)), "x", "y")
-    assert falling == pytest.approx((-1, -1, -1))
-    with pytest.raises(TasklabError, match="three tasks"):
-        figures.rank_correlation(df[:2], "x", "y")
-
-
-def test_rank_correlation_keeps_a_task_together():
-    """Copies of a task's row are no new evidence: the interval stays as wide."""
-    rng = np.random.default_rng(0)
-    df = pd.DataFrame({"task": list("abcdefgh"), "x": rng.normal(size=8), "y": rng.normal(size=8)})
-    many = pd.concat([df] * 20)
-    one, twenty = (figures.rank_correlation(d, "x", "y") for d in (df, many))
-    assert twenty.high - twenty.low == pytest.approx(one.high - one.low, rel=0.1)
 
 
 def test_nothing_to_draw_is_said(cosines, aligned, interference):

@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from scipy.stats import linregress, spearmanr
 from torch import nn
 
-from tasklab import sharpness
+from tasklab import correlation, sharpness
 from tasklab.encoders import math_attention
 from tasklab.errors import TasklabError
 from tasklab.forward_mode import dual_numbers
@@ -282,7 +282,7 @@ def test_one_checkpoint_has_no_r_squared_of_its_curvature():
 def test_a_bootstrap_sample_is_a_table_of_repeated_pairs(monkeypatch):
     """Models 0, 0, 1, 3 drawn of 4: pair (0, 1) counts twice, (0, 3) twice, (1, 3) once."""
     df = measured(groups=1, models=4)
-    monkeypatch.setattr(sharpness, "_times", lambda n, repeats, rng: np.array([[2, 1, 0, 1]]))
+    monkeypatch.setattr(correlation, "times", lambda n, repeats, rng: np.array([[2, 1, 0, 1]]))
     pairs = df.set_index(["one", "other"])
     rows = pairs.loc[[("m0", "m1"), ("m0", "m1"), ("m0", "m3"), ("m0", "m3"), ("m1", "m3")]]
     found = sharpness.explained(df).set_index("predictor").loc["bound"]

@@ -126,3 +126,17 @@ def test_groups_of_pairs_are_taken_by_themselves():
 def test_what_is_no_table_of_pairs_is_said(table, threshold, told):
     with pytest.raises(TasklabError, match=told):
         transitivity.transitivity(table, threshold)
+
+
+def test_pairs_in_records_of_cross_task_linearity():
+    rows = [
+        {"method": "nonlinear", "seed": 0, "task": "a+b", "alpha": alpha, "block": block,
+         "metric": metric, "value": value + alpha}
+        for alpha in (0.25, 0.5)
+        for block in (0, None)
+        for metric, value in (("distance", 1.0), ("base", 2.0), ("coef", 3.0))
+    ]  # fmt: skip
+    records = pd.DataFrame(rows).astype({"block": "Int64"})
+    (row,) = transitivity.pairs_in(records).to_dict("records")
+    assert (row["one"], row["other"], row["value"], row["base"]) == ("a", "b", 1.5, 2.5)
+    assert len(transitivity.pairs_in(records, alpha=0.25, block=0)) == 1

@@ -1,0 +1,139 @@
+"""Correlations whose points are not independent: intervals that draw tasks or models anew.
+
+Rows of a table share what they were measured on. Rows of one task share its images (`over_tasks`);
+rows of pairs share models (`over_pairs`). So a bootstrap sample draws whole tasks, or models, and a
+row counts as often as what it belongs to was drawn: of a pair, as often as both were.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+from scipy.stats import rankdata
+
+from tasklab.errors import TasklabError
+
+REPEATS = 2000  # bootstrap samples
+
+
+class Correlation(NamedTuple):
+    """A correlation with its 95 % interval.
+
+    Attributes:
+        value: From -1 to 1; NaN if a column is constant.
+        low: Lower end.
+        high: Upper end.
+    """
+
+    value: float
+    low: float
+    high: float
+
+
+def rank_correlation(x: np.ndarray, y: np.ndarray, weights: np.ndarray | None = None) -> float:
+    """Return Spearman's correlation; NaN if a column is empty or constant.
+
+    Args:
+        x: First column.
+        y: Second column.
+        weights: How often each row counts; by default once.
+    """
+    if not len(x):
+        return np.nan
+    if weights is not None:
+        x, y = np.repeat(x, weights), np.repeat(y, weights)
+    return float(pearson(rankdata(x), rankdata(y), np.ones(len(x)))) if len(x) else np.nan
+
+
+def pearson(x: np.ndarray, y: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    """Return Pearson's correlation for each row of weights; NaN where a column is constant."""
+    with np.errstate(invalid="ignore", divide="ignore"):
+        w = weights / weights.sum(-1, keepdims=True)
+        centred = [(v - (w @ v)[..., None], 1e-18 * (w @ v**2)) for v in (x, y)]
+        (dx, tiny_x), (dy, tiny_y) = centred
+        xx, yy, xy = ((w * p).sum(-1) for p in (dx * dx, dy * dy, dx * dy))
+        return np.where((xx > tiny_x) & (yy > tiny_y), xy / np.sqrt(xx * yy), np.nan)
+
+
+def over_tasks(df: pd.DataFrame, x: str, y: str, *, seed: int = 0) -> Correlation:
+    """Return the rank correlation of two columns; whole tasks are drawn anew for the interval.
+
+    A task's rows (methods, seeds) share its images, so they stay together. The interval says
+    nothing of other methods.
+
+    Args:
+        df: One row a point, with a column task.
+        x: First column.
+        y: Second column.
+        seed: Of the samples.
+
+    Raises:
+        TasklabError: If there are fewer than three tasks.
+    """
+    codes, names = pd.factorize(df["task"])
+    if len(names) < 3:
+        raise TasklabError("a rank correlation needs at least three tasks.")
+    weights = times(len(names), REPEATS, np.random.default_rng(seed))[:, codes]
+    return _interval(df, x, y, weights)
+
+
+def over_pairs(df: pd.DataFrame, x: str, y: str, *, seed: int = 0) -> Correlation:
+    """Return the rank correlation of two columns of pairs; models are drawn anew for the interval.
+
+    Args:
+        df: One row a pair of models, with the columns one and other. With a column group, the same
+            name in two groups is two models, drawn within their group.
+        x: First column.
+        y: Second column.
+        seed: Of the samples.
+
+    Raises:
+        TasklabError: If there are fewer than four models.
+    """
+    if len(models_of(df)) < 4:
+        raise TasklabError("a rank correlation over pairs needs at least four models.")
+    return _interval(df, x, y, drawn_pairs(df, REPEATS, np.random.default_rng(seed)))
+
+
+def _interval(df: pd.DataFrame, x: str, y: str, weights: np.ndarray) -> Correlation:
+    columns = df[x].to_numpy(float), df[y].to_numpy(float)
+    draws = [rank_correlation(*columns, row) for row in weights]
+    some = np.isfinite(draws).any()
+    low, high = np.nanquantile(draws, (0.025, 0.975)) if some else (np.nan, np.nan)
+    return Correlation(rank_correlation(*columns), float(low), float(high))
+
+
+def models_of(df: pd.DataFrame) -> pd.DataFrame:
+    """Return the models in a table of pairs: columns group and model."""
+    df = df.assign(group=df["group"] if "group" in df else "")
+    ends = [df[["group", name]].set_axis(["group", "model"], axis=1) for name in ("one", "other")]
+    return pd.concat(ends).drop_duplicates()
+
+
+def drawn_pairs(df: pd.DataFrame, repeats: int, rng: np.random.Generator) -> np.ndarray:
+    """Return how often each pair counts in each bootstrap sample of its group's models.
+
+    Args:
+        df: As for `over_pairs`.
+        repeats: Samples.
+        rng: Draws them.
+
+    Returns:
+        (repeats, pairs) whole numbers.
+    """
+    models = models_of(df)
+    df = df.assign(group=df["group"] if "group" in df else "").reset_index(drop=True)
+    weights = np.empty((repeats, len(df)), int)
+    for group, rows in df.groupby("group").indices.items():
+        index = pd.Index(models.loc[models["group"] == group, "model"])
+        drawn = times(len(index), repeats, rng)
+        one, other = (index.get_indexer(df[name].iloc[rows]) for name in ("one", "other"))
+        weights[:, rows] = drawn[:, one] * drawn[:, other]
+    return weights
+
+
+def times(n: int, repeats: int, rng: np.random.Generator) -> np.ndarray:
+    """Return how often each of n things is drawn in samples of n, (repeats, n)."""
+    return rng.multinomial(n, np.full(n, 1 / n), size=repeats)
