@@ -43,6 +43,7 @@ from tasklab.errors import TasklabError
 from tasklab.hidden import FEATURES, Layers
 from tasklab.progress import track
 
+MEMORY = 2**30  # bytes of features that are held at a time
 METRICS = ("distance", "coef", "base", "base_merged", "first")
 Params = Mapping[str, Tensor]
 
@@ -100,7 +101,7 @@ def measure(
     merges: Sequence[Merge],
     data: Mapping[str, Tensor],
     *,
-    batch_size: int = 50,
+    batch_size: int | None = None,
     progress: bool = False,
 ) -> pd.DataFrame:
     """Return how close the features of merged weights are to merged features, layer by layer.
@@ -113,6 +114,7 @@ def measure(
         merges: What to measure.
         data: Images (N, 3, H, W) by the data set's name, as the encoder's `preprocess` takes them.
         batch_size: Images in one pass; features of that many are held, of all models of a data set.
+            By default as many as take 1 GiB so, but at most 50.
         progress: Whether to show progress.
 
     Returns:
@@ -132,6 +134,9 @@ def measure(
         raise TasklabError("there is nothing to measure: give at least one merge.")
     first = next(iter(data.values()))
     layers = Layers(encoder, encoder.preprocess(first[:1]))
+    if batch_size is None:
+        held = 4 * sum(layers.sizes.values()) * (len(models) + 1)  # bytes for each image
+        batch_size = max(1, min(50, MEMORY // held))
     spreads = [Spread(len(layers.sizes)) for _ in merges]
     steps = [
         (name, start)

@@ -55,6 +55,8 @@ UNITS = {
     **dict.fromkeys(("xi_classifier", "xi_classifier_box"), "%"),
     **dict.fromkeys(("xi_representation", "xi_representation_box"), "nats"),
     **dict.fromkeys(("stitched", "averaged", "ensemble", "alone"), "%"),
+    **dict.fromkeys(("xi_pair", "lost"), "%"),
+    "delta": "nats",
     **dict.fromkeys(("distance", "coef", "base", "base_merged", "first"), ""),
     **dict.fromkeys(("share", "unseen_share", "cosine", "gap", "gap_along", "gap_block"), ""),
     "seconds_per_step": "s",

@@ -132,9 +132,12 @@ PARTS: dict[str, dict[str, tuple[Work, ...]]] = {
                 ("nonlinear",),
                 {"cross_task_addition": {}, "cross_task_negation": {}},
                 {"model": "mini_t5"},
+                2,
             ),
         ),
-        "stitching": (Work(("nonlinear",), {"stitched_addition": {}, "stitched_negation": {}}),),
+        "stitching": (
+            Work(("nonlinear",), {"stitched_addition": {}, "stitched_negation": {}}, seeds=2),
+        ),
         "scratch": (
             *(
                 Work((), {"scratch_linearity": {"network": name}, "segments": {"network": name}})

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import nn
 
-from tasklab import ctl, datasets, models
+from tasklab import ctl, datasets, models, scratch
 from tasklab.ctl import Merge, Spread, measure, merged
 from tasklab.encoders import Encoder, TextEncoder
 from tasklab.errors import TasklabError
@@ -69,6 +69,9 @@ def case(kind):
     torch.manual_seed(0)
     if kind.startswith("mini"):
         return shipped(kind)
+    if kind == "resnet":
+        images = {n: torch.randint(0, 256, (6, 3, 32, 32), dtype=torch.uint8) for n in "xy"}
+        return scratch.resnet18(0, width=4, stride=2), images
     encoder = mlp() if kind == "mlp" else sequence_first()[kind == "sequence first"]
     return encoder, {name: torch.randn(6, 3, 8, 8) for name in ("one", "two")}
 
@@ -109,7 +112,7 @@ def cosine(a, b):
     return (a * b).sum(1) / (a.norm(dim=1) * b.norm(dim=1))
 
 
-CASES = ["mlp", "batch first", "sequence first", "mini_xs", "mini_convnext", "mini_t5"]
+CASES = ["mlp", "resnet", "batch first", "sequence first", "mini_xs", "mini_convnext", "mini_t5"]
 
 
 @pytest.mark.parametrize("kind", CASES)
@@ -178,6 +181,21 @@ def test_single_models_run_once_for_all_merges(monkeypatch):
     monkeypatch.setattr(ctl.Layers, "__call__", lambda *args: calls.append(1) or plain_call(*args))
     measure(encoder, thetas, merges, {"x": torch.randn(5, 3, 8, 8)}, batch_size=5)
     assert len(calls) == 3 + len(merges)
+
+
+def test_few_images_are_held_where_features_are_large(monkeypatch):
+    encoder, data = case("mlp")
+    thetas = {name: near(encoder.params, seed) for seed, name in enumerate("ab")}
+    merges = [Merge("two", {"a": 0.5, "b": 0.5}, ("one", "two"))]
+    whole = measure(encoder, thetas, merges, data)
+    sizes, run = [], ctl.Layers.__call__
+    monkeypatch.setattr(
+        ctl.Layers, "__call__", lambda s, p, x: sizes.append(len(x)) or run(s, p, x)
+    )
+    monkeypatch.setattr(ctl, "MEMORY", 4 * 45 * 3 * 2)  # features of two images in three models
+    found = measure(encoder, thetas, merges, data)
+    assert max(sizes) == 2
+    np.testing.assert_allclose(found["value"], whole["value"], rtol=1e-5, atol=1e-7)
 
 
 def test_quartiles_are_close_and_memory_does_not_grow():
