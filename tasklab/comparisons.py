@@ -38,7 +38,7 @@ def sides(records: pd.DataFrame) -> pd.DataFrame:
     Raises:
         TasklabError: If the records of averages, which name the model, are missing.
     """
-    main = records.loc[records["experiment"] == "averaging", "model"]
+    main = records[records["experiment"] == "averaging"]
     if main.empty:
         raise TasklabError("the records lack the experiment 'averaging'.")
     found = [
@@ -50,7 +50,8 @@ def sides(records: pd.DataFrame) -> pd.DataFrame:
         *_theory(records),
     ]
     table = pd.concat(found, ignore_index=True)
-    table["model"] = table["model"].replace(dict.fromkeys(NETWORKS, main.iloc[0]))
+    small = table["model"].isin(NETWORKS)
+    table.loc[small, ["model", "suite"]] = main[["model", "suite"]].iloc[0].to_list()
     return table.assign(init="pretrained", split="test")
 
 
@@ -220,7 +221,7 @@ def _theory(df: pd.DataFrame) -> Iterable[pd.DataFrame]:
         if len(pairs) < 6:
             continue
         summary = transitivity(pairs, THRESHOLD, by=["seed"]).summary
-        for told, method in (("violations", "linked"), ("unsatisfied", "any")):
+        for told, method in (("violations", "linked"), ("violations_unlinked", "unlinked")):
             like = part.iloc[:1].drop(columns=["seed", "value", "task"])
             table = like.merge(summary[["seed"]], how="cross").assign(task="triples")
             yield _side(table.assign(value=summary[told]), "transitivity", "violations", method)

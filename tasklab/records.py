@@ -54,7 +54,7 @@ UNITS = {
     **dict.fromkeys(("normalised_shared", "normalised_own"), "%"),
     **dict.fromkeys(("xi_classifier", "xi_classifier_box"), "%"),
     **dict.fromkeys(("xi_representation", "xi_representation_box"), "nats"),
-    **dict.fromkeys(("stitched", "averaged", "ensemble", "alone"), "%"),
+    **dict.fromkeys(("stitched", "averaged", "ensemble", "alone", "accuracy"), "%"),
     **dict.fromkeys(("xi_pair", "lost"), "%"),
     "delta": "nats",
     **dict.fromkeys(("distance", "coef", "base", "base_merged", "first"), ""),

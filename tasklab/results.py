@@ -241,10 +241,11 @@ def verdict(
     if n > 1:
         clear = bool((seeds > 0).all()) and effect > 2 * spread / math.sqrt(n)
         agree = int((seeds > 0).sum())
-        told = f"{effect:+.3g} {unit}, std {spread:.2g} over {n} seeds, {agree} of {n} as claimed"
+        told = f"{effect:+.3g} {unit}".rstrip()
+        told += f", std {spread:.2g} over {n} seeds, {agree} of {n} as claimed"
     else:
         clear = effect > half  # False where there is no interval
-        told = f"{effect:+.3g} {unit}, one seed"
+        told = f"{effect:+.3g} {unit}".rstrip() + ", one seed"
         told += f", 95 % half-width {half:.2g}" if half == half else ", no interval"
     outcome = "does not hold here"
     if effect > 0:

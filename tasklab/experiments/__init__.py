@@ -7,6 +7,9 @@ Every experiment returns records as `tasklab.records` describes them, and keeps 
 under everything that determines them: what was computed once is not computed again.
 """
 
+from tasklab.experiments.closed import across, closed_addition, closed_cost, probing, schemes
+from tasklab.experiments.closed_search import learning_rates
+from tasklab.experiments.closed_subsets import subsets
 from tasklab.experiments.cost import cost, step_cost
 from tasklab.experiments.crosstask import (
     cross_task,
@@ -15,17 +18,20 @@ from tasklab.experiments.crosstask import (
     cross_task_sum,
 )
 from tasklab.experiments.editing import addition, negation, single, train
-from tasklab.experiments.fromscratch import emergence, scratch_linearity, segments
+from tasklab.experiments.fromscratch import emergence, scratch_linearity, segments, varied
 from tasklab.experiments.geometry import disentanglement, exact_alpha, own_coefficients, pairs
 from tasklab.experiments.kernels import localization
 from tasklab.experiments.lab import FULL, LINEAR, QUICK, REHEARSAL, Lab, Scale, is_rehearsal
 from tasklab.experiments.layerwise import alignment, cosines, linear_gaps
 from tasklab.experiments.stitching import averaging, stitched_addition, stitched_negation
+from tasklab.experiments.theory import foretold, pair_errors, theorem
 
 __all__ = [
-    "FULL", "LINEAR", "QUICK", "REHEARSAL", "Lab", "Scale", "addition", "alignment", "averaging",
-    "cosines", "cost", "cross_task", "cross_task_addition", "cross_task_negation",
-    "cross_task_sum", "disentanglement", "emergence", "exact_alpha", "is_rehearsal",
-    "linear_gaps", "localization", "negation", "own_coefficients", "pairs", "scratch_linearity",
-    "segments", "single", "step_cost", "stitched_addition", "stitched_negation", "train",
+    "FULL", "LINEAR", "QUICK", "REHEARSAL", "Lab", "Scale", "across", "addition", "alignment",
+    "averaging", "closed_addition", "closed_cost", "cosines", "cost", "cross_task",
+    "cross_task_addition", "cross_task_negation", "cross_task_sum", "disentanglement",
+    "emergence", "exact_alpha", "foretold", "is_rehearsal", "learning_rates", "linear_gaps",
+    "localization", "negation", "own_coefficients", "pair_errors", "pairs", "probing",
+    "schemes", "scratch_linearity", "segments", "single", "step_cost", "stitched_addition",
+    "stitched_negation", "subsets", "theorem", "train", "varied",
 ]  # fmt: skip

@@ -4,6 +4,13 @@ Every function takes tidy records (`tasklab.records`) of one model, selects the 
 returns a matplotlib figure 7.5 inches wide, readable at a page width of 750 pixels.
 """
 
+from tasklab.plots.closed import (
+    closed_cost,
+    lambda_curves,
+    linearity_against_addition,
+    regimes,
+)
+from tasklab.plots.closed_maps import learning_rate, scheme_maps, subset_curves
 from tasklab.plots.costs import linearization_cost, paradigm_cost
 from tasklab.plots.ctl import (
     cross_task,
@@ -28,6 +35,7 @@ from tasklab.plots.layers import (
     linearity,
 )
 from tasklab.plots.negation import negation, negation_per_task
+from tasklab.plots.schemes import closed_table, open_table
 from tasklab.plots.spectral import localization, ring
 from tasklab.plots.stitching import (
     averaging,
@@ -37,17 +45,19 @@ from tasklab.plots.stitching import (
 )
 from tasklab.plots.style import COLOURS, MARKERS, METHOD_LABEL, STYLE, WIDTH, book_figure
 from tasklab.plots.tables import editing_table, origin_table, table, verdict_counts, verdict_table
-from tasklab.plots.theory import gap_against_bound, sum_form, transitivity
+from tasklab.plots.theory import foretelling, gap_against_bound, sum_form, transitivity
 from tasklab.plots.training import contact_sheet, loss_curve
 
 __all__ = [
     "COLOURS", "MARKERS", "METHOD_LABEL", "STYLE", "WIDTH", "addition_bars", "addition_curves",
-    "alignment_against_interference", "averaging", "book_figure", "contact_sheet",
-    "cosine_by_block", "cosine_matrices", "cross_task", "cross_task_coefficients",
-    "cross_task_methods", "editing_table", "emergence", "exact_curve", "gap_against_bound",
-    "heatmaps", "layer_alignment", "linearity", "linearization_cost", "localization",
-    "loss_curve", "negation", "negation_per_task", "nonlinear_advantage", "origin_table",
-    "paradigm_cost", "per_task", "per_task_coefficients", "ring", "segments", "single_task",
-    "stitched_addition", "stitched_depth", "stitched_negation", "sum_form", "table",
-    "transitivity", "verdict_counts", "verdict_table",
+    "alignment_against_interference", "averaging", "book_figure", "closed_cost", "closed_table",
+    "contact_sheet", "cosine_by_block", "cosine_matrices", "cross_task",
+    "cross_task_coefficients", "cross_task_methods", "editing_table", "emergence",
+    "exact_curve", "foretelling", "gap_against_bound", "heatmaps", "lambda_curves",
+    "layer_alignment", "learning_rate", "linearity", "linearity_against_addition",
+    "linearization_cost", "localization", "loss_curve", "negation", "negation_per_task",
+    "nonlinear_advantage", "open_table", "origin_table", "paradigm_cost", "per_task",
+    "per_task_coefficients", "regimes", "ring", "scheme_maps", "segments", "single_task",
+    "stitched_addition", "stitched_depth", "stitched_negation", "subset_curves", "sum_form",
+    "table", "transitivity", "verdict_counts", "verdict_table",
 ]  # fmt: skip

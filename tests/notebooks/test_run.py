@@ -1,6 +1,6 @@
 """Every cell of every chapter runs, at two steps from random weights: nbval over such copies.
 
-With pre-trained weights and the preset's steps they run when the site is built (`tests/site`).
+From pre-trained weights they run when the site is built (`tests/site`).
 """
 
 from __future__ import annotations

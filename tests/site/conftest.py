@@ -19,13 +19,21 @@ FLAGS = ("--no-sandbox", "--disable-gpu", "--disable-background-networking", "--
 
 
 @pytest.fixture(scope="session")
-def site(root: Path) -> Path:
-    """Return the folder of the site: the one of `make report` if it is current, else a new one."""
-    if not report.is_current(root):
-        command = [sys.executable, "-m", "tasklab", "report"]
-        done = subprocess.run(command, cwd=root, capture_output=True, text=True, check=False)
-        assert done.returncode == 0, done.stderr[-4000:]
-    return root / "book" / "_build" / "html"
+def site(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the folder of the site: that of `make report` if it is current, else of a rehearsal.
+
+    The rehearsal runs every cell at two steps, in a copy of the sources: the site that a reader may
+    have built stays as it is.
+    """
+    if report.is_current(root):
+        return root / "book" / "_build" / "html"
+    copy = tmp_path_factory.mktemp("clone") / "tasklab"
+    skipped = shutil.ignore_patterns(".*", "_build", "__pycache__", "*.egg-info", "build", "dist")
+    shutil.copytree(root, copy, symlinks=True, ignore=skipped)
+    command = [sys.executable, "-m", "tasklab", "report", "--steps", "2"]
+    done = subprocess.run(command, cwd=copy, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-4000:]
+    return copy / "book" / "_build" / "html"
 
 
 @pytest.fixture(scope="session")
