@@ -19,8 +19,9 @@ help:
 report: $(STAMP)
 	$(BIN)/python -m tasklab report --preset $(PRESET)
 
+# Two processes, a file of tests in one of them; each computes with one core.
 test: $(STAMP)
-	$(BIN)/python -m pytest $(PYTEST_ARGS)
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile $(PYTEST_ARGS)
 
 lint: $(STAMP)
 	$(BIN)/ruff check .

@@ -20,6 +20,7 @@ _HOME = {
     "finetune": "finetune",
     "heads": "heads",
     "load": "models",
+    "own": "own",
     "plots": "plots",
     "recipe": "config",
     "recorded": "study",
@@ -27,7 +28,7 @@ _HOME = {
     "suite": "tasks",
     "tangent": "tangent",
 }
-_MODULES = {"experiments", "finetune", "heads", "plots", "results", "tangent"}
+_MODULES = {"experiments", "finetune", "heads", "own", "plots", "results", "tangent"}
 __all__ = sorted(_HOME)
 
 

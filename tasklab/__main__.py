@@ -1,4 +1,4 @@
-"""The command line: `python -m tasklab report | study | fetch | list`.
+"""The command line: `python -m tasklab report | study | fetch | decode | import | export | list`.
 
 Anything that a user can put right ends in one line on the error stream and exit status 2.
 """
@@ -10,6 +10,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from tasklab import cli_checkpoints, cli_decode
 from tasklab.errors import TasklabError, unknown
 
 
@@ -54,6 +55,9 @@ def _parser() -> argparse.ArgumentParser:
     fetch.set_defaults(run=_fetch)
     fetch.add_argument("model", nargs="+", help="short name, see `tasklab list models`")
     fetch.add_argument("--weights", type=Path, help="a checkpoint file to use")
+
+    cli_decode.add_commands(commands)
+    cli_checkpoints.add_commands(commands, _add_parameters, _parameters)
 
     listing = commands.add_parser("list", help="show the names that parameters can take")
     listing.set_defaults(run=_list)

@@ -206,7 +206,7 @@ def _theory(df: pd.DataFrame) -> Iterable[pd.DataFrame]:
     for model, part in rows.groupby("model"):
         for seed, pairs in part.groupby("seed"):
             first = pairs.iloc[:1].assign(seed=seed, subset="")
-            fits = sharpness.explained(pairs).set_index("predictor")["value"].fillna(0.0)
+            fits = sharpness.explained(pairs, repeats=1).set_index("predictor")["value"].fillna(0.0)
             for predictor, value in fits.items():
                 yield _side(first.assign(value=value), f"theorem {model}", "r2", predictor)
             for method in ("value", "bound"):

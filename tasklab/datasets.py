@@ -9,13 +9,15 @@ A split is shuffled once, so that its first n images are a sample of it.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import functools
 import hashlib
 import logging
 import os
 import uuid
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import platformdirs
@@ -25,6 +27,7 @@ from torch import Tensor
 
 from tasklab import mini
 from tasklab.errors import TasklabError, unknown
+from tasklab.tasks import Suite
 from tasklab.tasks import suite as find_suite
 
 _SPLITS = {"train": 3000, "val": 500, "test": 1000}
@@ -41,6 +44,98 @@ class Images(NamedTuple):
 
     x: UInt8[Tensor, "N C H W"] | Int[Tensor, "N L"]
     y: Int[Tensor, " N"]
+
+
+class Data(Protocol):
+    """The images of a suite's tasks, wherever they come from."""
+
+    suite: Suite
+
+    def load(
+        self, task: str, split: str, *, n: int | None = None, device: torch.device | str = "cpu"
+    ) -> Images:
+        """Return a split, or its first n images; see `load` of this module."""
+
+    def size(self, task: str, split: str) -> int:
+        """Return how many images a split has."""
+
+    def version(self, task: str, split: str) -> str:
+        """Return what identifies the images of a split, for the key of a result."""
+
+    def identity(self, task: str) -> dict[str, Any]:
+        """Return what else determines a training run, for its key."""
+
+    def batches(
+        self,
+        task: str,
+        order: Callable[[int, int], Tensor],
+        steps: range,
+        *,
+        seed: int,
+        device: torch.device | str,
+    ) -> Iterator[Images]:
+        """Yield the training images of each step.
+
+        Args:
+            task: Name of the task.
+            order: Step and number of images -> indices (B,) of the step's images.
+            steps: The steps, in order.
+            seed: Of what is random in an image, such as a crop.
+            device: Where to put the images.
+        """
+
+
+@dataclasses.dataclass(frozen=True)
+class Embedded:
+    """The drawn images of an embedded suite. Training does not augment them."""
+
+    suite: Suite
+
+    def load(
+        self, task: str, split: str, *, n: int | None = None, device: torch.device | str = "cpu"
+    ) -> Images:
+        """Return a split, or its first n images."""
+        return load(self.suite.name, task, split, n=n, device=device)
+
+    def size(self, task: str, split: str) -> int:
+        """Return how many images a split has."""
+        return size(self.suite.name, task, split)
+
+    def version(self, task: str, split: str) -> str:
+        """Return what identifies the images of a split."""
+        return version(self.suite.name, task, split)
+
+    def identity(self, task: str) -> dict[str, Any]:
+        """Return nothing: there is no augmentation."""
+        return {}
+
+    def batches(
+        self,
+        task: str,
+        order: Callable[[int, int], Tensor],
+        steps: range,
+        *,
+        seed: int,
+        device: torch.device | str,
+    ) -> Iterator[Images]:
+        """Yield the training images of each step, as they are."""
+        images = self.load(task, "train", device=device)
+        for step in steps:
+            index = order(step, len(images.y)).to(images.x.device)
+            yield Images(images.x[index], images.y[index])
+
+
+def of(suite: Suite) -> Data:
+    """Return the images of a suite: its own, or the drawn ones.
+
+    Raises:
+        TasklabError: If the suite is not embedded and was not given its images.
+    """
+    if suite.data is not None:
+        return suite.data
+    if suite.name not in SIZES:
+        raise TasklabError(f"suite {suite.name!r} has no images yet: a Lab finds them.")
+    return Embedded(suite)
 
 
 def load(

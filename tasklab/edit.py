@@ -79,9 +79,10 @@ class Bench:
         """Return the images and labels of a split."""
         device = self.clip.encoder.device
         count = self.counts.get("control" if task == self.suite.control.name else split)
+        data = datasets.of(self.suite)
         if count is not None:
-            count = min(count, datasets.size(self.suite.name, task, split))
-        return datasets.load(self.suite.name, task, split, n=count, device=device)
+            count = min(count, data.size(task, split))
+        return data.load(task, split, n=count, device=device)
 
     def count(self, task: str, split: str) -> int:
         """Return how many images an accuracy is measured on."""
@@ -109,7 +110,7 @@ class Bench:
         config = {
             "weights": encoder.weights_hash,
             "vector": fingerprint(vector),
-            "data": datasets.version(self.suite.name, task, split),
+            "data": datasets.of(self.suite).version(task, split),
             "images": len(images.y),
             "algorithm": ALGORITHM,
         }

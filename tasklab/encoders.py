@@ -87,7 +87,7 @@ class Encoder:
         """
         size = self.image_size
         height, width = x.shape[-2:]
-        pixels = x.float()
+        pixels = x.to(self.device).float()  # images may lie in a memory map, on the CPU
         if min(height, width) != size:
             short = min(height, width)
             new_height, new_width = int(size * height / short), int(size * width / short)

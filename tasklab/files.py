@@ -80,8 +80,8 @@ def read_tensors(path: Path | str) -> dict[str, Tensor]:
         return safetensors.torch.load_file(path)
     except (safetensors.SafetensorError, OSError, ValueError) as error:
         raise TasklabError(
-            f"{str(path)!r} is not a whole safetensors file ({error}). Fetch it again; a pickled "
-            "checkpoint (.pt, .pth, .bin) is never loaded: convert it to safetensors first."
+            f"{str(path)!r} is not a whole safetensors file ({error}). Fetch it again; a pickle "
+            "(.pt, .pth, .bin) is never loaded: `tasklab import` reads the tensors of one."
         ) from error
 
 

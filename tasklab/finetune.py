@@ -10,7 +10,8 @@ decay w, theta <- (1 - r w) theta - r u is the same as
 so we let AdamW decay delta and subtract the last term ourselves: the papers' update exactly.
 
 The order of the images is a function of seed and step alone, so a checkpoint needs no generator's
-state, and a resumed run sees what an uninterrupted one sees. There is no augmentation.
+state, and a resumed run sees what an uninterrupted one sees. Drawn images
+are not augmented; those of other suites are (`augment`).
 """
 
 from __future__ import annotations
@@ -29,13 +30,13 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from tasklab import datasets, heads, tangent
+from tasklab import datasets, heads, probes, tangent
 from tasklab.config import METHODS, FineTune
 from tasklab.errors import TasklabError, unknown
 from tasklab.models import Clip, Encoder
 from tasklab.progress import bar
 from tasklab.store import Store, load_checkpoint, save_checkpoint
-from tasklab.tasks import suite
+from tasklab.tasks import Suite, suite
 from tasklab.taskvector import TaskVector
 
 ALGORITHM = 1  # part of every key: raise it when the same configuration gives other numbers
@@ -73,13 +74,25 @@ _HEAD = ("classifier.weight", "classifier.bias")  # of a head that trains with t
 Loss = Callable[[Tensor], Tensor]  # features (B, D) -> scalar
 
 
+class DivergedError(TasklabError):
+    """The loss of a run stopped being a finite number, or grew far beyond guessing.
+
+    Attributes:
+        step: At which step.
+    """
+
+    def __init__(self, message: str, step: int) -> None:
+        super().__init__(message)
+        self.step = step
+
+
 @dataclasses.dataclass(frozen=True)
 class Run:
     """A finished run.
 
     Attributes:
         vector: Its task vector, on the CPU.
-        head: The head that was trained with the encoder, if one was.
+        head: The head that was trained with the encoder, or the probe that came before, if any.
         record: `losses` of all steps, `seconds` of training, `parameters` trained, and where.
     """
 
@@ -124,20 +137,32 @@ def trainable(params: Mapping[str, Tensor], method: str, arch: str) -> tuple[str
     return tuple(name for name in params if name in chosen)
 
 
-def identity(config: FineTune, clip: Clip) -> dict[str, Any]:
+def identity(config: FineTune, clip: Clip, tasks: Suite | None = None) -> dict[str, Any]:
     """Return all that determines the result of a run: its configuration in the store."""
-    task = suite(config.suite)[config.task]
+    tasks = tasks or suite(config.suite)
+    data = datasets.of(tasks)
+    task, fields = tasks[config.task], config.identity()
+    if config.head == "probe":
+        fields["probe"] = probes.identity(config.probe, clip, tasks, config.task)
     return {
-        **config.identity(),
+        **fields,
         "classes": list(task.classes),
         "templates": list(task.templates),
-        "data": datasets.version(config.suite, config.task, "train"),
+        "data": data.version(config.task, "train"),
         "weights": clip.encoder.weights_hash,
         "algorithm": ALGORITHM,
+        **data.identity(config.task),
     }
 
 
-def finetune(config: FineTune, clip: Clip, store: Store, *, progress: bool = True) -> Run:
+def finetune(
+    config: FineTune,
+    clip: Clip,
+    store: Store,
+    *,
+    tasks: Suite | None = None,
+    progress: bool = True,
+) -> Run:
     """Return a run from the store, or train it, from its last checkpoint if there is one.
 
     Args:
@@ -146,11 +171,12 @@ def finetune(config: FineTune, clip: Clip, store: Store, *, progress: bool = Tru
             stays frozen (tangent, appendix A).
         store: Where the run is kept. On a CPU, a run that was interrupted and resumed ends bit for
             bit where an uninterrupted one does.
+        tasks: The suite with its images, where `config.suite` is not embedded.
         progress: Whether to show a progress bar.
 
     Raises:
-        TasklabError: If the model is not the configuration's, the method does not suit it, or the
-            loss stops being a finite number or grows far beyond guessing.
+        TasklabError: If the model is not the configuration's, or the method does not suit it.
+        DivergedError: If the loss stops being a finite number or grows far beyond guessing.
     """
     encoder = clip.encoder
     if (encoder.name, encoder.init) != (config.model, config.init):
@@ -159,14 +185,19 @@ def finetune(config: FineTune, clip: Clip, store: Store, *, progress: bool = Tru
             f"{encoder.name!r}, {encoder.init!r}."
         )
     trainable(encoder.params, config.method, encoder.name)  # a method that cannot be fails here
-    artifact = store.get(
-        "finetune",
-        identity(config, clip),
-        lambda workdir: _train(config, clip, workdir / "checkpoint.safetensors", progress),
-    )
+    tasks, head = tasks or suite(config.suite), None
+    if config.head == "probe":
+        head = probes.fit(config.probe, clip, tasks, config.task, store).head
+
+    def make(workdir: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
+        start = head or heads.start(config.head, clip, tasks[config.task], config.seed)
+        return _train(config, clip, tasks, start, workdir / "checkpoint.safetensors", progress)
+
+    artifact = store.get("finetune", identity(config, clip, tasks), make)
     tensors = artifact.tensors()
     parts = [tensors.pop(name, None) for name in _HEAD]
-    head = None if parts[0] is None else heads.Head(*parts, normalise=False)
+    if parts[0] is not None:
+        head = heads.Head(*parts, normalise=config.head != "trained" and clip.cosine)
     return Run(TaskVector(tensors), artifact.record, head)
 
 
@@ -195,16 +226,16 @@ def _order(seed: int, epoch: int, count: int) -> Tensor:
 
 
 def _train(
-    config: FineTune, clip: Clip, checkpoint: Path, show: bool
+    config: FineTune, clip: Clip, tasks: Suite, head: heads.Head, checkpoint: Path, show: bool
 ) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    encoder, task = clip.encoder, suite(config.suite)[config.task]
-    images = datasets.load(config.suite, config.task, "train", device=encoder.device)
+    encoder, task, data = clip.encoder, tasks[config.task], datasets.of(tasks)
     names = trainable(encoder.params, config.method, encoder.name)
     theta0 = {name: encoder.params[name].detach() for name in names}
     delta = {name: torch.zeros_like(tensor) for name, tensor in theta0.items()}
-    head, own = heads.start(config.head, clip, task, config.seed), {}
-    if config.head == "trained":
-        own = dict(zip(_HEAD, (head.weight, head.bias), strict=True))
+    own: dict[str, Tensor] = {}
+    if config.head in ("trained", "zero_shot_trained"):
+        parts = zip(_HEAD, (head.weight, head.bias), strict=True)
+        own = {name: tensor for name, tensor in parts if tensor is not None}
     moving = delta | own
     optimiser = torch.optim.AdamW(
         moving.values(),
@@ -217,11 +248,12 @@ def _train(
     losses, before = saver.resume()
     first, began = len(losses), time.perf_counter()
 
+    steps, order = range(first, config.steps), functools.partial(batch, config)
+    batches = data.batches(config.task, order, steps, seed=config.seed, device=encoder.device)
     title = f"{config.task}, {config.method}"
     with bar(config.steps, title, done=first, on=show) as shown:
-        for step in range(first, config.steps):
-            index = batch(config, step, len(images.y)).to(images.x.device)
-            x, y = encoder.preprocess(images.x[index]), images.y[index]
+        for step, images in zip(steps, batches, strict=True):
+            x, y = encoder.preprocess(images.x), images.y
 
             last: dict[str, Tensor] = {}
 
@@ -233,7 +265,7 @@ def _train(
             with _precision(config, x):
                 value, gradients = gradient(encoder, theta0, delta, x, loss)
             if own:
-                gradients |= _head_gradient(own, last["features"], y)
+                gradients |= _head_gradient(own, head.normalise, last["features"], y)
             losses.append(float(value))
             for name, tensor in moving.items():
                 tensor.grad = gradients[name]
@@ -252,7 +284,7 @@ def _train(
         "losses": losses,
         "seconds": before + time.perf_counter() - began,
         "parameters": sum(tensor.numel() for tensor in moving.values()),
-        "images": len(images.y),
+        "images": data.size(config.task, "train"),
         "device": str(encoder.device),
         "threads": torch.get_num_threads(),
         "torch": torch.__version__,
@@ -277,10 +309,12 @@ def _tangent_gradient(
     return tangent.value_and_grad(encoder, encoder.params, delta, x, loss)
 
 
-def _head_gradient(own: dict[str, Tensor], features: Tensor, y: Tensor) -> dict[str, Tensor]:
+def _head_gradient(
+    own: dict[str, Tensor], normalise: bool, features: Tensor, y: Tensor
+) -> dict[str, Tensor]:
     """Gradient of the loss in the head's weight and bias, at given features."""
     leaves = {name: tensor.detach().requires_grad_() for name, tensor in own.items()}
-    value = cross_entropy(heads.Head(*leaves.values(), normalise=False)(features), y)
+    value = cross_entropy(heads.Head(*leaves.values(), normalise=normalise)(features), y)
     return dict(zip(leaves, torch.autograd.grad(value, list(leaves.values())), strict=True))
 
 
@@ -299,10 +333,11 @@ def _check(config: FineTune, step: int, losses: list[float], norm: float, classe
         if recent > 5 * guessing and recent > 3 * early:
             broken = "diverges"
     if broken:
-        raise TasklabError(
+        raise DivergedError(
             f"fine-tuning on {config.task} by {config.method!r} {broken} at step {step} of "
             f"{config.steps}: loss {loss:.4g}, gradient norm {norm:.4g}, lr {config.lr:g}. "
-            "Lower lr, or raise warmup."
+            "Lower lr, or raise warmup.",
+            step,
         )
 
 

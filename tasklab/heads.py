@@ -98,7 +98,8 @@ def start(kind: str, clip: Clip, task: Task, seed: int = 0) -> Head:
     """Return the head that fine-tuning starts from, on the encoder's device.
 
     Args:
-        kind: `"zero_shot"`, or `"trained"` for a linear layer with PyTorch's usual random weights.
+        kind: `"trained"` for a linear layer with PyTorch's usual random weights; `"zero_shot"` or
+            `"zero_shot_trained"` for one made of prompts. A `"probe"` is fitted by `probes.fit`.
         clip: The model.
         task: Its classes, and templates for a zero-shot head.
         seed: Of a random head.
@@ -107,7 +108,9 @@ def start(kind: str, clip: Clip, task: Task, seed: int = 0) -> Head:
         TasklabError: If a zero-shot head is asked for and the model has no text tower.
     """
     device = clip.encoder.device
-    if kind == "zero_shot":
+    if kind not in ("zero_shot", "zero_shot_trained", "trained"):
+        raise TasklabError(f"a head of kind {kind!r} is not made of nothing: see tasklab.probes.")
+    if kind != "trained":
         return zero_shot(clip, task).to(device)
     with torch.random.fork_rng(devices=[]), torch.no_grad():
         torch.manual_seed(seed)

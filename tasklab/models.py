@@ -26,8 +26,7 @@ from tasklab.errors import TasklabError, unknown
 from tasklab.mini import vit
 from tasklab.mini.clip import MEAN, STD
 from tasklab.registry import REGISTRY, Spec, spec
-from tasklab.store import read_tensors
-from tasklab.weights import FILE, find, fit
+from tasklab.weights import FILE, find, fit, read
 
 _FILE = "model.safetensors"  # the weights in repositories of timm and transformers
 _T5 = {  # as published with the weights
@@ -90,7 +89,7 @@ def load(
     found = locate(name, init, weights)
     with torch.random.fork_rng(devices=[]):  # the caller's random numbers stay as they were
         torch.manual_seed(seed)
-        model = _build(entry)
+        model = build(entry)
     if found is not None:
         tensors = _tensors(entry, found)
         if init == "random":
@@ -100,15 +99,23 @@ def load(
     device = torch.device(device)
     if entry.kind == "t5":
         return _text_to_text(entry, init, model, device)
-    image_tower = model.visual if entry.kind == "clip" else model
+    image_tower = model.visual if _reads(entry) else model
     encoder = _encoder(Encoder, entry, init, image_tower, device, **_images(entry, image_tower))
-    if entry.kind == "vit":
+    if not _reads(entry):
         return Clip(encoder=encoder, text=None)
     return Clip(encoder, _text(entry, model, device), model.logit_scale.exp().item())
 
 
-def locate(name: str, init: str = "pretrained", weights: Path | str | None = None) -> Path | None:
+def locate(
+    name: str,
+    init: str = "pretrained",
+    weights: Path | str | None = None,
+    *,
+    fetch: bool = True,
+) -> Path | None:
     """Return the checkpoint that `load` would read, fetched if need be; `None` if it needs none.
+
+    Without `fetch`, `None` is also the answer if it could be fetched.
 
     Raises:
         TasklabError: As `load` does.
@@ -116,16 +123,22 @@ def locate(name: str, init: str = "pretrained", weights: Path | str | None = Non
     entry = spec(name)
     if init not in INITS:
         raise unknown("init", init, INITS)
-    if init == "random" and not (entry.kind == "clip" and entry.shipped):
+    if init == "random" and not (_reads(entry) and entry.shipped):
         return None  # the shipped CLIPs keep their text tower
-    return _find(entry, weights)
+    return _find(entry, weights, fetch)
 
 
-def _find(entry: Spec, given: Path | str | None) -> Path:
+def _reads(entry: Spec) -> bool:
+    """Return whether the model is a CLIP that keeps its text tower."""
+    return entry.kind == "clip" and entry.text
+
+
+def _find(entry: Spec, given: Path | str | None, fetch: bool = True) -> Path | None:
     if given is None and entry.shipped:
         return mini.weights_path(entry.name)
     repository = entry.repository or _hub(entry).get("hf_hub", "").rstrip("/")
-    return find(entry.name, repository, given, file=FILE if entry.kind == "clip" else _FILE)
+    usual = FILE if entry.kind == "clip" else _FILE
+    return find(entry.name, repository, given, file=entry.file or usual, fetch=fetch)
 
 
 def _hub(entry: Spec) -> dict:
@@ -133,16 +146,20 @@ def _hub(entry: Spec) -> dict:
     return open_clip.get_pretrained_cfg(entry.arch, entry.pretrained)
 
 
-def _build(entry: Spec) -> nn.Module:
+def build(entry: Spec) -> nn.Module:
     """Return the model with random weights from torch's global seed."""
     if entry.kind == "clip":
         if entry.shipped:
-            return mini.build(entry.name)
-        return open_clip.model.CLIP(**open_clip.get_model_config(entry.arch))
+            model = mini.build(entry.name)
+        else:
+            model = open_clip.model.CLIP(**open_clip.get_model_config(entry.arch))
+        return model if entry.text else model.visual
     if entry.kind == "vit":
         if entry.shipped:
             return vit.build(entry.name)
-        return timm.create_model(f"{entry.arch}.{entry.pretrained}", num_classes=0)
+        norm = functools.partial(nn.LayerNorm, eps=1e-12)
+        special = {"norm_layer": norm} if entry.layout == "transformers" else {}
+        return timm.create_model(f"{entry.arch}.{entry.pretrained}", num_classes=0, **special)
     from transformers import T5Config, T5ForConditionalGeneration  # here, for it takes seconds
 
     from tasklab.mini import t5
@@ -153,10 +170,15 @@ def _build(entry: Spec) -> nn.Module:
 
 
 def _tensors(entry: Spec, path: Path) -> dict[str, Tensor]:
-    """Return a checkpoint under our names, without the classifier of the pre-training task."""
-    tensors = read_tensors(path)
+    """Return a checkpoint under our names, without what the encoder does not have."""
+    tensors = read(path)
+    if not entry.text:
+        visual = "visual."
+        return {k.removeprefix(visual): x for k, x in tensors.items() if k.startswith(visual)}
     if entry.shipped:
         return tensors
+    if entry.layout == "transformers":
+        return vit.from_transformers(tensors)
     if entry.kind == "vit":
         return {k: x for k, x in tensors.items() if not k.startswith("head.")}
     if entry.kind == "t5":
@@ -194,7 +216,9 @@ def _images(entry: Spec, module: nn.Module) -> dict:
         return {"image_size": known["input_size"][-1], "mean": known["mean"], "std": known["std"]}
     size, known = module.image_size, _hub(entry)
     size = size if isinstance(size, int) else size[0]
-    return {"image_size": size, "mean": tuple(known["mean"]), "std": tuple(known["std"])}
+    mean = known.get("mean", open_clip.OPENAI_DATASET_MEAN)  # open_clip's, if it knows no other
+    std = known.get("std", open_clip.OPENAI_DATASET_STD)
+    return {"image_size": size, "mean": tuple(mean), "std": tuple(std)}
 
 
 def _text(entry: Spec, model: nn.Module, device: torch.device) -> Callable[[list[str]], Tensor]:

@@ -13,14 +13,20 @@ class Spec:
 
     Attributes:
         name: As the user writes it.
-        kind: `"clip"` (open_clip: image and text tower), `"vit"` (timm: an image tower alone) or
-            `"t5"` (transformers: text in, the first generated token out).
+        kind: `"clip"` (open_clip: image and text tower), `"vit"` (timm: an image tower alone; the
+            features are its class token after the final norm) or `"t5"` (transformers: text in,
+            the first generated token out).
         arch: The library's name of the architecture; for shipped models their own.
         pretrained: The library's tag of the weights, or `"shipped"` for those in the package.
         source: Who trained the weights, on what.
         block: Pattern of the names of the blocks within the encoder.
         blocks: How many modules it matches, in order from the input to the features.
+        text: Whether the text tower is kept, if there is one: the closed-vocabulary models that
+            were trained with one discard it.
         repository: Of the weights on the Hugging Face hub; empty where open_clip knows it.
+        file: Of the weights in the repository; empty for the library's usual one.
+        layout: `"transformers"` where the checkpoint has that library's names, and the model its
+            layer norms (epsilon 1e-12); empty where both are those of the library of `kind`.
         math: Whether attention takes the math kernel in every pass: with few tokens it is the
             faster one (1.3 to 2.5 times at 17 tokens on a CPU).
     """
@@ -32,7 +38,10 @@ class Spec:
     source: str
     block: str
     blocks: int
+    text: bool = True
     repository: str = ""
+    file: str = ""
+    layout: str = ""
     math: bool = False
 
     @property
@@ -47,6 +56,7 @@ _BLOCK = r"blocks\.\d+"
 _T5_BLOCK = r"(?:encoder|decoder)\.block\.\d+"
 _OPENAI = "OpenAI CLIP, 400 million image-text pairs"
 _WORLD = "shipped with tasklab: drawn images (tasklab.mini)"
+_SCALING = "laion/scaling-laws-openclip"  # where table 2's two CLIPs of closed vocabulary are
 
 _SPECS = (
     Spec(
@@ -155,6 +165,152 @@ _SPECS = (
         source="shipped with tasklab: generated text (tasklab.mini.text)",
         block=_T5_BLOCK,
         blocks=5,
+        math=True,
+    ),
+    # The checkpoints of the closed-vocabulary paper, table 2, and the CLIP ViT-L of its table 1.
+    Spec(
+        name="vitb16_in21k",
+        kind="vit",
+        arch="vit_base_patch16_224",
+        pretrained="augreg_in21k",
+        source="timm, supervised on ImageNet-21k",
+        block=_BLOCK,
+        blocks=12,
+        repository="timm/vit_base_patch16_224.augreg_in21k",
+    ),
+    Spec(
+        name="vitl16_in21k",
+        kind="vit",
+        arch="vit_large_patch16_224",
+        pretrained="orig_in21k",
+        source="Google, supervised on ImageNet-21k",
+        block=_BLOCK,
+        blocks=24,
+        repository="google/vit-large-patch16-224-in21k",
+        layout="transformers",
+    ),
+    Spec(
+        name="mae_b16",
+        kind="vit",
+        arch="vit_base_patch16_224",
+        pretrained="mae",
+        source="Meta, masked autoencoder on ImageNet-1k",
+        block=_BLOCK,
+        blocks=12,
+        repository="facebook/vit-mae-base",
+        layout="transformers",
+    ),
+    Spec(
+        name="dino_b16",
+        kind="vit",
+        arch="vit_base_patch16_224",
+        pretrained="dino",
+        source="Meta, DINO on ImageNet-1k",
+        block=_BLOCK,
+        blocks=12,
+        repository="facebook/dino-vitb16",
+        file="pytorch_model.bin",
+        layout="transformers",
+    ),
+    Spec(
+        name="clip_b16_laion400m",
+        arch="ViT-B-16",
+        pretrained="Model-B-16_Data-400M_Samples-34B_lr-1e-3_bs-88k",
+        source="OpenCLIP, LAION-400M, text tower discarded",
+        block=_RESBLOCK,
+        blocks=12,
+        text=False,
+        repository=_SCALING,
+        file="Model-B-16_Data-400M_Samples-34B_lr-1e-3_bs-88k.pt",
+    ),
+    Spec(
+        name="clip_b16_laion2b",
+        arch="ViT-B-16",
+        pretrained="Model-B-16_Data-2B_Samples-34B_lr-1e-3_bs-88k",
+        source="OpenCLIP, LAION-2B, text tower discarded",
+        block=_RESBLOCK,
+        blocks=12,
+        text=False,
+        repository=_SCALING,
+        file="Model-B-16_Data-2B_Samples-34B_lr-1e-3_bs-88k.pt",
+    ),
+    Spec(
+        name="clip_l14_laion2b",
+        arch="ViT-L-14",
+        pretrained="laion2b_s32b_b82k",
+        source="OpenCLIP, LAION-2B, text tower discarded",
+        block=_RESBLOCK,
+        blocks=24,
+        text=False,
+    ),
+    Spec(
+        name="mini_few",
+        kind="vit",
+        arch="tasklab-mini-s-vit",
+        pretrained="shipped",
+        source=f"{_WORLD}, supervised on 52 classes",
+        block=_BLOCK,
+        blocks=4,
+        math=True,
+    ),
+    Spec(
+        name="mini_many",
+        kind="vit",
+        arch="tasklab-mini-s-vit",
+        pretrained="shipped",
+        source=f"{_WORLD}, supervised on 528 classes",
+        block=_BLOCK,
+        blocks=4,
+        math=True,
+    ),
+    Spec(
+        name="mini_mae",
+        kind="vit",
+        arch="tasklab-mini-s-vit",
+        pretrained="shipped",
+        source=f"{_WORLD}, masked autoencoder",
+        block=_BLOCK,
+        blocks=4,
+        math=True,
+    ),
+    Spec(
+        name="mini_dino",
+        kind="vit",
+        arch="tasklab-mini-s-vit",
+        pretrained="shipped",
+        source=f"{_WORLD}, DINO",
+        block=_BLOCK,
+        blocks=4,
+        math=True,
+    ),
+    Spec(
+        name="mini_clip_less",
+        arch="tasklab-mini-s",
+        pretrained="shipped",
+        source=f"{_WORLD}, CLIP without its text tower, few of the pairs of mini_s",
+        block=_RESBLOCK,
+        blocks=4,
+        text=False,
+        math=True,
+    ),
+    Spec(
+        name="mini_clip_more",
+        arch="tasklab-mini-s",
+        pretrained="shipped",
+        source=f"{_WORLD}, CLIP without its text tower, that of mini_s",
+        block=_RESBLOCK,
+        blocks=4,
+        text=False,
+        math=True,
+    ),
+    Spec(
+        name="mini_clip_large",
+        arch="tasklab-mini",
+        pretrained="shipped",
+        source=f"{_WORLD}, CLIP without its text tower, that of mini",
+        block=_RESBLOCK,
+        blocks=6,
+        text=False,
         math=True,
     ),
 )

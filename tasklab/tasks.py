@@ -4,9 +4,37 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import json
+from pathlib import Path
+from typing import Any
 
 from tasklab.config import SUITES
 from tasklab.errors import TasklabError, unknown
+
+_PAPER = Path(__file__).with_name("data") / "paper_tasks.json"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Source:
+    """Where the images of a task come from, if they are not embedded. One of the first three.
+
+    Attributes:
+        known: Name of a data set of the papers, an entry of `data/paper_tasks.json`.
+        folder: A folder of images, one folder per class, with or without one per split above.
+        hub: A data set of the Hugging Face hub, `owner/name`, whose files are parquet.
+        config: Which of the hub data set's configurations, if it has several.
+        revision: Commit, branch or tag on the hub; `None` is the main branch.
+        image: Name of the column of images.
+        label: Name of the column of labels.
+    """
+
+    known: str | None = None
+    folder: Path | None = None
+    hub: str | None = None
+    config: str | None = None
+    revision: str | None = None
+    image: str = "image"
+    label: str = "label"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -19,6 +47,9 @@ class Task:
         templates: Prompts with one `{}` each, for the class name.
         stand_in_for: The data set of the papers whose place it takes.
         control: Whether it is the task that editing must leave alone.
+        source: Where its images come from; `None` for the embedded tasks.
+        repeats: Whether classes may share a name. Two pairs do in the CLIP paper's list for
+            ImageNet; a zero-shot head cannot tell such classes apart.
 
     Raises:
         TasklabError: If a class is listed twice or a template has no place for the class.
@@ -29,10 +60,13 @@ class Task:
     templates: tuple[str, ...]
     stand_in_for: str
     control: bool = False
+    source: Source | None = None
+    repeats: bool = False
 
     def __post_init__(self) -> None:
         """Check what would otherwise show as a poor accuracy."""
-        if len(self.classes) < 2 or len(set(self.classes)) < len(self.classes):
+        differ = len(set(self.classes)) == len(self.classes) or self.repeats
+        if len(self.classes) < 2 or not differ:
             raise TasklabError(f"task {self.name} needs at least two classes, all different.")
         if not self.templates:
             raise TasklabError(f"task {self.name} has no prompt template.")
@@ -56,11 +90,13 @@ class Suite:
         name: One of `tasklab.config.SUITES`.
         tasks: The tasks that are learnt, added and forgotten.
         control: The task on which the damage of forgetting is measured.
+        data: Its images (`datasets.Data`), or `None` for an embedded suite, which draws them.
     """
 
     name: str
     tasks: tuple[Task, ...]
     control: Task
+    data: Any = dataclasses.field(default=None, compare=False, repr=False)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -73,6 +109,23 @@ class Suite:
             if task.name == name:
                 return task
         raise unknown(f"task of suite {self.name!r},", name, (*self.names, self.control.name))
+
+    @classmethod
+    def of(cls, *tasks: Task, control: Task | None = None) -> Suite:
+        """Return a suite of your own tasks.
+
+        Args:
+            *tasks: As `tasklab.own` makes them, or any others.
+            control: What editing must leave alone; `None` is the embedded control task.
+
+        Raises:
+            TasklabError: If there is no task, or two have the same name.
+        """
+        control = control or suite("mini").control
+        names = [task.name for task in (*tasks, control)]
+        if not tasks or len(set(names)) < len(names):
+            raise TasklabError(f"a suite needs tasks with different names, not {names[:-1]}.")
+        return cls("own", tasks, control)
 
 
 @functools.cache
@@ -87,13 +140,40 @@ def suite(name: str = "mini") -> Suite:
     """
     if name not in SUITES:
         raise unknown("suite", name, SUITES)
-    if name == "mini_text":  # here, so that tasks does not depend on the world
-        from tasklab.mini.text import TEXT_TASKS as TASKS
+    if name == "paper":
+        tasks = [_paper(entry) for entry in known().values()]
     else:
-        from tasklab.mini.catalog import TASKS
-
-    tasks = [Task(**entry) for entry in TASKS]
+        if name == "mini_text":  # here, so that tasks does not depend on the world
+            from tasklab.mini.text import TEXT_TASKS as TASKS
+        else:
+            from tasklab.mini.catalog import TASKS
+        tasks = [Task(**entry) for entry in TASKS]
     controls = [task for task in tasks if task.control]
     if len(controls) != 1:
         raise TasklabError(f"suite {name!r} needs one control task, not {len(controls)}.")
     return Suite(name, tuple(task for task in tasks if not task.control), controls[0])
+
+
+@functools.cache
+def known() -> dict[str, dict[str, Any]]:
+    """Return what is known of the papers' data sets, by name: `data/paper_tasks.json`."""
+    return {entry["name"]: entry for entry in json.loads(_PAPER.read_text("utf-8"))["tasks"]}
+
+
+def _paper(entry: dict[str, Any]) -> Task:
+    """Return a task of the papers; ImageNet's names and prompts are those of open_clip."""
+    classes, templates = entry["classes"], entry["templates"]
+    if "open_clip" in (classes, templates):
+        from open_clip import zero_shot_metadata as maintained  # here, for it takes seconds
+
+        classes = maintained.IMAGENET_CLASSNAMES
+        templates = [write("{}") for write in maintained.OPENAI_IMAGENET_TEMPLATES]
+    return Task(
+        name=entry["name"],
+        classes=tuple(classes),
+        templates=tuple(templates),
+        stand_in_for=entry["name"],
+        control=entry.get("control", False),
+        source=Source(known=entry["name"]),
+        repeats=entry.get("control", False),
+    )

@@ -1,6 +1,7 @@
 """Pre-trained weights: where they are on this machine, how to get them, and whether they fit.
 
-Only safetensors files are read; nothing is unpickled.
+Files are safetensors, or checkpoints of PyTorch (`.pt`, `.pth`, `.bin`), of which tensors are read
+and nothing is executed (`torchfiles`).
 """
 
 from __future__ import annotations
@@ -13,14 +14,23 @@ from pathlib import Path
 
 from torch import Tensor, nn
 
+from tasklab import torchfiles
 from tasklab.errors import TasklabError
+from tasklab.store import read_tensors
 
 FILE = "open_clip_model.safetensors"
 FOLDER = "TASKLAB_WEIGHTS"  # environment variable: a folder of <model>.safetensors
 PATIENCE = 2.5  # seconds to wait for an answer of the hub; its own client retries far longer
 
 
-def find(name: str, repository: str, path: Path | str | None = None, *, file: str = FILE) -> Path:
+def find(
+    name: str,
+    repository: str,
+    path: Path | str | None = None,
+    *,
+    file: str = FILE,
+    fetch: bool = True,
+) -> Path | None:
     """Return the checkpoint of a model, fetched if it is not on this machine.
 
     Args:
@@ -28,6 +38,7 @@ def find(name: str, repository: str, path: Path | str | None = None, *, file: st
         repository: Of the weights on the Hugging Face hub, `owner/name`.
         path: A file given by the user; nothing else is then looked for.
         file: Its name in the repository.
+        fetch: Whether to fetch it now; if not, and it can be fetched, the answer is `None`.
 
     Raises:
         TasklabError: If there is none and it cannot be fetched.
@@ -39,27 +50,49 @@ def find(name: str, repository: str, path: Path | str | None = None, *, file: st
         return path
     from huggingface_hub import constants, hf_hub_download, try_to_load_from_cache
 
-    folder = os.environ.get(FOLDER)
-    placed = Path(folder).expanduser() / f"{name}.safetensors" if folder else None
-    if placed is not None and placed.is_file():
-        return placed
+    folder, own = os.environ.get(FOLDER), name + Path(file).suffix
+    if folder:
+        for wanted in dict.fromkeys((f"{name}.safetensors", own)):
+            placed = Path(folder).expanduser() / wanted
+            if placed.is_file():
+                return placed
     cached = try_to_load_from_cache(repository, file)
     if isinstance(cached, str):
         return Path(cached)
-    problem = _unreachable(repository, file)
+    problem = unreachable(repository, file)
+    if problem is None and not fetch:
+        return None
     if problem is None:
         try:
             return Path(hf_hub_download(repository, file))
         except Exception as error:  # the client's errors have no common base
             problem = f"{type(error).__name__}: {str(error).splitlines()[0]}"
-    where = f"{placed}" if placed else f"<folder>/{name}.safetensors ({FOLDER} is not set)"
+    where = f"{placed}" if folder else f"<folder>/{own} ({FOLDER} is not set)"
     raise TasklabError(
         f"the pre-trained weights of model {name!r} are not on this machine and could not be "
         f"fetched ({problem}). Looked for {where}, and for {file} of {repository} in the hub cache "
         f"{constants.HF_HUB_CACHE}. With a network, `hf download {repository} {file}` fetches it; "
-        f"without one, copy that file here as {name}.safetensors and set {FOLDER} to its folder, "
+        f"without one, copy that file here as {own} and set {FOLDER} to its folder, "
         "or pass its path as weights=. init='random' runs without weights."
     )
+
+
+def read(path: Path) -> dict[str, Tensor]:
+    """Return the tensors of a checkpoint by name.
+
+    A checkpoint of a training run, as open_clip writes it, has them under `state_dict` and with
+    the prefix `module.`; both are taken off.
+
+    Raises:
+        TasklabError: If the file is damaged, or holds other things than tensors by name.
+    """
+    if path.suffix not in {".pt", ".pth", ".bin"}:
+        return read_tensors(path)
+    try:
+        found = torchfiles.tensors(torchfiles.read(path))
+    except TasklabError as error:
+        raise TasklabError(f"{str(path)!r} is not a checkpoint of tensors: {error}") from error
+    return {name.removeprefix("module."): x for name, x in found.items()}
 
 
 def fit(model: nn.Module, tensors: Mapping[str, Tensor], source: str) -> None:
@@ -93,7 +126,7 @@ def _some(names: Iterable[str], most: int = 6) -> str:
     return ", ".join(names[:most]) + (", ..." if len(names) > most else "")
 
 
-def _unreachable(repository: str, file: str) -> str | None:
+def unreachable(repository: str, file: str) -> str | None:
     """Return why the hub cannot be asked for the file, or `None` if it answers.
 
     The question is put in a thread, because no timeout holds for the look-up of a host name.

@@ -10,11 +10,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from tasklab import allocator, datasets, edit, finetune, models, results
-from tasklab.config import EDITS, POSTHOC, FineTune, Parameters, family
+from tasklab.config import EDITS, OWN, POSTHOC, TEXT_MODELS, FineTune, Parameters, Probe, family
 from tasklab.errors import TasklabError, unknown
+from tasklab.pictures import Pictures
 from tasklab.progress import track
 from tasklab.store import Store
-from tasklab.tasks import Suite, suite
+from tasklab.tasks import Suite, Task, suite
 from tasklab.taskvector import TaskVector
 
 LINEAR = ("linearized", *POSTHOC)  # methods whose edited model is linearized
@@ -45,6 +46,7 @@ class Scale:
         kernel_images: Images of each side of a tangent kernel.
         kernel_classes: The most classes that a tangent kernel is computed for.
         cost_batches: Batch sizes whose cost is measured.
+        probe: How heads are probed, or `None` for the recipe's way.
     """
 
     counts: Mapping[str, int]
@@ -58,9 +60,11 @@ class Scale:
     kernel_images: int = 100
     kernel_classes: int = 8
     cost_batches: tuple[int, ...] = (16, 64)
+    probe: Probe | None = None
 
 
 FULL = Scale(counts={"val": 100, "test": 500, "control": 1000}, n_tasks=(2, 4, 8))
+PAPER = dataclasses.replace(FULL, counts={})  # whole splits
 QUICK = Scale(
     counts={"val": 80, "test": 250, "control": 250},
     pairs=1,
@@ -80,6 +84,7 @@ REHEARSAL = Scale(
     kernel_images=2,
     kernel_classes=2,
     cost_batches=(2,),
+    probe=Probe(steps=2, batch_size=4, images=8),
 )
 
 
@@ -95,9 +100,10 @@ class Lab:
         parameters: What to study.
         progress: Whether to show progress bars.
         tasks: Only these tasks of the suite.
+        own: Tasks of your own (`tasklab.own`), in place of the suite's.
 
     Raises:
-        TasklabError: If the model's weights are not there, within seconds.
+        TasklabError: If weights or images are missing; it names all of them, within seconds.
     """
 
     def __init__(
@@ -106,19 +112,28 @@ class Lab:
         *,
         progress: bool = True,
         tasks: Sequence[str] | None = None,
+        own: Sequence[Task] = (),
     ) -> None:
         allocator.keep_freed_memory()
         self.began = time.perf_counter()
-        self.parameters, self.progress = parameters, progress
+        if own:
+            parameters = dataclasses.replace(parameters, suite=OWN)
+        self.parameters, self.progress, self.own = parameters, progress, tuple(own)
         self.rehearsal = is_rehearsal(parameters)
-        usual = QUICK if parameters.preset == "quick" else FULL
+        full = PAPER if parameters.suite == "paper" else FULL
+        usual = QUICK if parameters.preset == "quick" else full
         self.scale = REHEARSAL if self.rehearsal else usual
-        self.suite = suite(parameters.suite)
+        self.suite = Suite.of(*own) if own else suite(parameters.suite)
         if tasks is not None:
             chosen = tuple(self.suite[name] for name in tasks)
             self.suite = dataclasses.replace(self.suite, tasks=chosen)
         self.store = Store(parameters.store_root)
+        pictures = Pictures(suite=self.suite, root=parameters.data_root, progress=progress)
+        complete(parameters, pictures)
         self.clip = models.load(parameters.model, init=parameters.init, device=parameters.device)
+        if pictures.sources:
+            pictures = pictures.at(self.clip.encoder.image_size)
+            self.suite = dataclasses.replace(self.suite, data=pictures)
         self.bench = edit.Bench(self.clip, self.suite, self.store, counts=self.scale.counts)
         if self.rehearsal:
             _log.warning(
@@ -141,7 +156,11 @@ class Lab:
     def run(self, task: str, method: str, seed: int) -> FineTune:
         """Return the fine-tuning run behind a method's vector."""
         return self.parameters.recipe(
-            task, POSTHOC.get(method, method), seed, batch_size=self.scale.batch_size
+            task,
+            POSTHOC.get(method, method),
+            seed,
+            batch_size=self.scale.batch_size,
+            probe=self.scale.probe,
         )
 
     def sizes(self) -> tuple[int, ...]:
@@ -156,10 +175,13 @@ class Lab:
             tasks: Only these tasks of its suite.
             **changes: Of the parameters, e.g. `model="mini_s"`.
         """
-        if "model" in changes:
+        own = self.own
+        if changes.get("model") in TEXT_MODELS:
+            changes, own = {"suite": None, **changes}, ()
+        elif "model" in changes and self.parameters.suite not in ("paper", OWN):
             changes = {"suite": None, **changes}
         parameters = dataclasses.replace(self.parameters, **changes)
-        return Lab(parameters, progress=self.progress, tasks=tasks)
+        return Lab(parameters, progress=self.progress, tasks=tasks, own=own)
 
     def relative(self, role: str) -> Lab:
         """Return a lab of a model that this one is compared with.
@@ -199,7 +221,8 @@ class Lab:
     def bench_of(self, method: str, seed: int) -> edit.Bench:
         """Return the bench with the heads that belong to a method's vectors.
 
-        They are its own where heads were trained with the encoder, and else the same for all.
+        They are its own where heads were trained with the encoder or probed, and else the same
+        for all.
         """
         runs = [self.run(task, method, seed) for task in self.suite.names]
         if all(run.head == "zero_shot" for run in runs):
@@ -216,7 +239,11 @@ class Lab:
     def tune(self, task: str, method: str, seed: int) -> finetune.Run:
         """Return the run behind a method's vector, from the store if it is there."""
         return finetune.finetune(
-            self.run(task, method, seed), self.clip, self.store, progress=self.progress
+            self.run(task, method, seed),
+            self.clip,
+            self.store,
+            tasks=self.suite,
+            progress=self.progress,
         )
 
     def provenance(self) -> dict[str, Any]:
@@ -229,7 +256,7 @@ class Lab:
             "suite": p.suite,
             "seeds": list(p.seeds),
             "weights": self.clip.encoder.weights_hash,
-            "data": datasets.version(p.suite, self.suite.names[0], "test"),
+            "data": datasets.of(self.suite).version(self.suite.names[0], "test"),
             "recipe": {k: v for k, v in example.identity().items() if k not in ("task", "seed")},
             "images": dict(self.scale.counts) or "whole splits",
         }
@@ -260,9 +287,12 @@ class Lab:
             "weights": self.clip.encoder.weights_hash,
             "runs": {}
             if method == "pretrained"
-            else {t: finetune.identity(self.run(t, method, seed), self.clip) for t in tasks},
+            else {
+                t: finetune.identity(self.run(t, method, seed), self.clip, self.suite)
+                for t in tasks
+            },
             "data": {
-                t: [datasets.version(self.suite.name, t, s) for s in ("val", "test")]
+                t: [datasets.of(self.suite).version(t, s) for s in ("val", "test")]
                 for t in (*tasks, self.suite.control.name)
             },
             "counts": dict(self.scale.counts),
@@ -293,6 +323,20 @@ class Lab:
         n = self.bench.count(task, "val" if split == "validation" else split)
         row = self.row(experiment, method, seed, task=task, metric=metric, split=split)
         return {**row, "value": float(value), "n": n, **more}
+
+
+def complete(parameters: Parameters, pictures: Pictures) -> None:
+    """Raise one `TasklabError` that names everything that is missing, within seconds.
+
+    Weights that could be fetched are not missing, and are not fetched before the images are there.
+    """
+    problems = pictures.missing()
+    try:
+        models.locate(parameters.model, parameters.init, fetch=False)
+    except TasklabError as error:
+        problems.insert(0, str(error))
+    if problems:
+        raise TasklabError("\n".join(problems))
 
 
 def pairs_of(suite: Suite) -> list[tuple[str, str]]:

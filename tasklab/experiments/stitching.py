@@ -224,9 +224,7 @@ def _averaged(
     encoder, bench = lab.clip.encoder, lab.bench
     models, logits = {}, {}
     for name, run in runs.items():
-        tuned = finetune.finetune(
-            run, lab.clip, lab.store, tasks=lab.suite, progress=lab.progress
-        )
+        tuned = finetune.finetune(run, lab.clip, lab.store, tasks=lab.suite, progress=lab.progress)
         models[name] = tuned.vector.to(encoder.device).apply(encoder.params)
         logits[name] = bench.head(task)(bench.features(models[name], task, "test"))
     labels = bench.images(task, "test").y

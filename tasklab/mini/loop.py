@@ -25,7 +25,21 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 @dataclass(frozen=True, kw_only=True)
 class Recipe:
-    """A pre-training run; chosen by the speed of two CPU cores and by validation accuracy."""
+    """A pre-training run; chosen by the speed of two CPU cores and by validation accuracy.
+
+    Attributes:
+        steps: How many batches.
+        batch_size: Pictures in each.
+        lr: Highest learning rate.
+        weight_decay: Of matrices.
+        warmup: Steps before the highest learning rate.
+        decay_share: Share of the steps over which the learning rate falls to zero.
+        patch_dropout: Share of the patches that are left out until it falls.
+        label_smoothing: Of classes.
+        seed: Of the pictures, the weights and what is dropped.
+        shard: Pictures that are drawn at once.
+        pool: How many shards there are, to be seen again and again; 0: ever new ones.
+    """
 
     steps: int = 4500
     batch_size: int = 192
@@ -37,6 +51,7 @@ class Recipe:
     label_smoothing: float = 0.0
     seed: int = 0
     shard: int = 6144
+    pool: int = 0
 
     def lr_at(self, step: int) -> float:
         """Return the learning rate of a step: warm-up, constant, linear decay to zero."""
@@ -121,14 +136,16 @@ def run(
             average = loss.item() if average is None else 0.98 * average + 0.02 * loss.item()
             step += 1
             if step % every == 0 or step == recipe.steps:
-                accuracy = objective.evaluate(model, images)
+                with torch.random.fork_rng(devices=[]):  # looking changes nothing
+                    accuracy = objective.evaluate(model, images)
                 spent = round(seconds + time.time() - began)
                 log.append({"step": step, "loss": round(average, 4), "seconds": spent, **accuracy})
                 print(log[-1], flush=True)
                 save(last, step, model, optimiser, log)
                 (out / "log.json").write_text(json.dumps(log, indent=1))
                 if step % (4 * every) == 0 or step == recipe.steps:
-                    export(objective.shipped(model), out / f"step{step:05d}.safetensors")
+                    with torch.random.fork_rng(devices=[]):
+                        export(objective.shipped(model), out / f"step{step:05d}.safetensors")
     return model
 
 
@@ -172,5 +189,8 @@ def load(path: Path, model: nn.Module, optimiser) -> tuple[int, list[dict]]:
 def export(model: nn.Module, path: Path) -> str:
     """Write the weights as fp16 safetensors; return the SHA-256 of the file."""
     half = {k: v.detach().half().contiguous() for k, v in model.state_dict().items()}
+    path.touch()
+    usual = path.stat().st_mode
     save_file(half, path)
+    path.chmod(usual)  # safetensors leaves a file that only its owner can read
     return hashlib.sha256(path.read_bytes()).hexdigest()

@@ -6,169 +6,56 @@
 
 The CLIPs learn as in CLIP [Radford et al., 2021], with two differences that a small world asks for:
 equal captions in a batch count as positives, and a quarter of the patches is dropped until the
-learning rate decays. A model without a text tower learns to classify what its pictures show. Every
-picture is new: the data are an endless stream drawn from the seed.
+learning rate decays. A model without a text tower learns to classify what its pictures show, or
+from the pictures alone: by a masked autoencoder or by DINO. The data are an endless stream drawn
+from the seed, in which every picture is new; one CLIP, `mini_clip_less`, sees a part of it again
+and again.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import math
 import os
 import platform
 from dataclasses import asdict, replace
 from pathlib import Path
 
 import torch
-import torch.nn.functional as F
 from safetensors.torch import load_file
-from torch import Tensor
 
 from tasklab.mini import clip, loop, vit
-from tasklab.mini.captions import CLASSES, labelled_shard, pretraining_shard
-from tasklab.mini.catalog import TASKS
-from tasklab.mini.clip import FOLDER, normalise, tokenize
+from tasklab.mini.captions import CLASSES
+from tasklab.mini.clip import FOLDER
+from tasklab.mini.dino import SelfDistillation
+from tasklab.mini.evaluate import probe_accuracy, zero_shot_accuracy
 from tasklab.mini.loop import Recipe
-from tasklab.mini.sampling import VERSION, sample
+from tasklab.mini.mae import MaskedAutoencoder
+from tasklab.mini.objectives import TOWERS_ONLY, Contrastive, Supervised
+from tasklab.mini.sampling import VERSION
 
 RECIPES = {
     **dict.fromkeys(clip.VISION, Recipe()),
+    "mini_convnext": Recipe(steps=3000, patch_dropout=0.0),  # it has no patches to drop
+    "mini_clip_less": Recipe(pool=9),  # a sixteenth of the pairs of mini_s, as often in all
+    # The larger one; the smaller ones see as many pictures.
     "mini_sup_few": Recipe(steps=1000, label_smoothing=0.1),
-    "mini_convnext": Recipe(steps=3000, patch_dropout=0.0),  # it has no patches to drop,
+    "mini_few": Recipe(steps=1000, label_smoothing=0.1),
+    "mini_many": Recipe(steps=1000, label_smoothing=0.1),
+    "mini_mae": Recipe(steps=3000, patch_dropout=0.0),  # it masks patches by itself
+    "mini_dino": Recipe(steps=3000, batch_size=64, patch_dropout=0.0),
+}
+OBJECTIVES = {
+    **dict.fromkeys(clip.VISION, Contrastive),
+    **dict.fromkeys(("mini_sup_few", "mini_few", "mini_many"), Supervised),
+    "mini_mae": MaskedAutoencoder,
+    "mini_dino": SelfDistillation,
 }
 
 
-def contrastive_loss(image: Tensor, text: Tensor, tokens: Tensor, scale: Tensor) -> Tensor:
-    """Return the symmetric cross-entropy in which equal captions share the target evenly.
-
-    Args:
-        image: (B, D) image features.
-        text: (B, D) text features.
-        tokens: (B, L) token ids, by which captions are compared.
-        scale: The logit scale.
-    """
-    logits = scale * F.normalize(image, dim=-1) @ F.normalize(text, dim=-1).T
-    same = (tokens[:, None] == tokens[None]).all(-1).float()
-    target = same / same.sum(1, keepdim=True)
-    return (F.cross_entropy(logits, target) + F.cross_entropy(logits.T, target)) / 2
-
-
-@torch.no_grad()
-def zero_shot_accuracy(
-    model: torch.nn.Module, split: str = "val", n: int = 500
-) -> dict[str, float]:
-    """Return the accuracy in % on n images of each task, by the names of its classes."""
-    training = model.training
-    model.eval()
-    result = {}
-    for task in TASKS:
-        images, labels = sample(task["name"], split, n)
-        prompts = [form.format(name) for name in task["classes"] for form in task["templates"]]
-        text = model.encode_text(tokenize(prompts), normalize=True)
-        head = F.normalize(text.view(len(task["classes"]), -1, text.shape[-1]).mean(1), dim=-1)
-        guess = [(model.encode_image(normalise(x)) @ head.T).argmax(1) for x in images.split(250)]
-        result[task["name"]] = 100 * (torch.cat(guess) == labels).float().mean().item()
-    model.train(training)
-    result["mean of 8"] = sum(result[t["name"]] for t in TASKS if not t.get("control")) / 8
-    return {name: round(value, 2) for name, value in result.items()}
-
-
-class Contrastive:
-    """Image and text towers that learn to match pictures with captions."""
-
-    def __init__(self, name: str, recipe: Recipe) -> None:
-        self.recipe = recipe
-        # A tower from timm, as ConvNeXt, has no patches to drop.
-        self.drops = "timm_model_name" not in clip.VISION[name]
-        self.build = lambda **vision: clip.build(name, **vision)
-
-    def model(self) -> torch.nn.Module:
-        """Return the model to train."""
-        return self.build(**({"patch_dropout": self.recipe.patch_dropout} if self.drops else {}))
-
-    def shard(self, index: int) -> tuple[Tensor, Tensor]:
-        """Return pictures and tokens."""
-        images, captions = pretraining_shard(self.recipe.seed, index, self.recipe.shard)
-        return images, tokenize(captions)
-
-    def loss(self, model: torch.nn.Module, images: Tensor, tokens: Tensor, step: int) -> Tensor:
-        """Return the loss of a step."""
-        if self.drops:
-            decaying = self.recipe.decaying(step)
-            model.visual.patch_dropout.prob = 0 if decaying else self.recipe.patch_dropout
-        return contrastive_loss(
-            model.encode_image(normalise(images)),
-            model.encode_text(tokens),
-            tokens,
-            model.logit_scale.exp(),
-        )
-
-    @torch.no_grad()
-    def after_step(self, model: torch.nn.Module) -> None:
-        """Keep the temperature from falling below 1/100, as CLIP does."""
-        model.logit_scale.clamp_(0, math.log(100))
-
-    def evaluate(self, model: torch.nn.Module, n: int) -> dict[str, float]:
-        """Return zero-shot accuracies on n validation images of each task."""
-        return zero_shot_accuracy(model, n=n)
-
-    def shipped(self, model: torch.nn.Module) -> torch.nn.Module:
-        """Return the part of the model that is shipped: all of it."""
-        return model
-
-
-class Supervised:
-    """An image tower that learns to classify what pictures show."""
-
-    def __init__(self, name: str, recipe: Recipe) -> None:
-        self.name, self.recipe = name, recipe
-        self.classes = name.rpartition("_")[2]
-
-    def build(self, **settings: object) -> torch.nn.Module:
-        """Return the tower without a head."""
-        return vit.build(self.name, **settings)
-
-    def model(self) -> torch.nn.Module:
-        """Return the model to train: tower and head."""
-        drop = {"patch_drop_rate": self.recipe.patch_dropout}
-        return vit.build(self.name, CLASSES[self.classes], **drop)
-
-    def shard(self, index: int) -> tuple[Tensor, Tensor]:
-        """Return pictures and classes."""
-        return labelled_shard(self.recipe.seed, index, self.recipe.shard, self.classes)
-
-    def loss(self, model: torch.nn.Module, images: Tensor, labels: Tensor, step: int) -> Tensor:
-        """Return the loss of a step."""
-        dropped = 0 if self.recipe.decaying(step) else self.recipe.patch_dropout
-        model.patch_drop.prob = dropped
-        smoothing = self.recipe.label_smoothing
-        return F.cross_entropy(model(normalise(images)), labels, label_smoothing=smoothing)
-
-    def after_step(self, model: torch.nn.Module) -> None:
-        """Nothing to do."""
-
-    @torch.no_grad()
-    def evaluate(self, model: torch.nn.Module, n: int) -> dict[str, float]:
-        """Return the accuracy in % on 4 n pictures of another stream."""
-        images, labels = labelled_shard(self.recipe.seed + 1_000_003, 0, 4 * n, self.classes)
-        training = model.training
-        model.eval()
-        guess = torch.cat([model(normalise(x)).argmax(1) for x in images.split(250)])
-        model.train(training)
-        return {"accuracy": round(100 * (guess == labels).float().mean().item(), 2)}
-
-    def shipped(self, model: torch.nn.Module) -> torch.nn.Module:
-        """Return the tower; its head is thrown away."""
-        tower = self.build()
-        kept = {k: v for k, v in model.state_dict().items() if not k.startswith("head.")}
-        tower.load_state_dict(kept)
-        return tower
-
-
-def objective(name: str, recipe: Recipe) -> Contrastive | Supervised:
+def objective(name: str, recipe: Recipe) -> loop.Objective:
     """Return how a model is pre-trained."""
-    return (Contrastive if name in clip.VISION else Supervised)(name, recipe)
+    return OBJECTIVES[name](name, recipe)
 
 
 def pretrain(
@@ -193,30 +80,55 @@ def install(
     task = objective(name, recipe)
     shipped, path = task.shipped(model), FOLDER / f"{name}.safetensors"
     sha256 = loop.export(shipped, path)
-    pictures = f"drawn world {VERSION}, {recipe.steps * recipe.batch_size:,}"
-    if isinstance(task, Contrastive):
-        rounded = task.build()
-        rounded.load_state_dict(load_file(path))
-        data = f"{pictures} image-caption pairs"
-        key = "zero-shot accuracy, 500 validation images a task (%)"
-        accuracy = {key: zero_shot_accuracy(rounded)}
-    else:
-        classes = CLASSES[task.classes]
-        data = f"{pictures} images of {classes} classes ({task.classes})"
-        accuracy = {"accuracy on 2,000 new images (%)": task.evaluate(model, 500)["accuracy"]}
     card = {
         "name": name,
-        "data": data,
+        "data": _data(name, recipe),
         "recipe": asdict(recipe),
+        **({"objective": task.settings} if hasattr(task, "settings") else {}),
         "machine": machine,
         "torch": torch.__version__,
         "seconds": log[-1]["seconds"],
         "parameters": sum(p.numel() for p in shipped.parameters()),
-        **accuracy,
+        **_accuracies(name, task, model, load_file(path)),
         "sha256": sha256,
         "curve": log,
     }
     (FOLDER / f"{name}.json").write_text(json.dumps(card, indent=1) + "\n")
+
+
+def _data(name: str, recipe: Recipe) -> str:
+    """Return what a model was trained on, in words."""
+    seen = f"{recipe.steps * recipe.batch_size:,}"
+    world = f"drawn world {VERSION}, "
+    if recipe.pool:
+        return f"{world}{seen} image-caption pairs, {recipe.pool * recipe.shard:,} of them distinct"
+    if OBJECTIVES[name] is Contrastive:
+        return f"{world}{seen} image-caption pairs"
+    if OBJECTIVES[name] is Supervised:
+        classes = name.rpartition("_")[2]
+        return f"{world}{seen} images of {CLASSES[classes]} classes ({classes})"
+    return f"{world}{seen} images without labels"
+
+
+def _accuracies(name: str, task: loop.Objective, trained: torch.nn.Module, kept: dict) -> dict:
+    """Return what the card says of accuracy, by the weights as they are shipped (`kept`)."""
+    result = {}
+    if name in clip.VISION:
+        rounded = clip.build(name)
+        rounded.load_state_dict({**trained.state_dict(), **{k: x.float() for k, x in kept.items()}})
+        key = "zero-shot accuracy, 500 validation images a task (%)"
+        result[key] = zero_shot_accuracy(rounded)
+        tower = rounded.visual
+    else:
+        tower = vit.build(name)
+        tower.load_state_dict(kept)
+        if isinstance(task, Supervised):
+            key = "accuracy on 2,000 new images (%)"
+            result[key] = task.evaluate(trained, 500)["accuracy"]
+    if name in vit.TOWERS or name in TOWERS_ONLY:
+        key = "linear probe on 1,000 training images, accuracy on 500 validation images a task (%)"
+        result[key] = probe_accuracy(tower)
+    return result
 
 
 def main() -> None:
@@ -226,6 +138,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True, help="folder of checkpoints and logs")
     parser.add_argument("--steps", type=int, help="instead of the recipe's")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--every", type=int, default=250, help="steps between evaluations")
     parser.add_argument("--threads", type=int, default=os.cpu_count())
     parser.add_argument("--install", action="store_true", help="put the weights into the package")
     parser.add_argument(
@@ -235,7 +148,7 @@ def main() -> None:
     torch.set_num_threads(options.threads)
     usual = RECIPES[options.model]
     recipe = replace(usual, steps=options.steps or usual.steps, seed=options.seed)
-    model = pretrain(recipe, options.out, name=options.model)
+    model = pretrain(recipe, options.out, name=options.model, every=options.every)
     if options.install:
         log = json.loads((options.out / "log.json").read_text())
         install(options.model, model, recipe, log, options.machine)

@@ -44,9 +44,7 @@ def _ticks(axes: Axes, df: pd.DataFrame) -> None:
 
 
 @book_figure
-def cross_task(
-    df: pd.DataFrame, tasks: Sequence[str] | None = None, base: str = "base"
-) -> Figure:
+def cross_task(df: pd.DataFrame, tasks: Sequence[str] | None = None, base: str = "base") -> Figure:
     """Draw 1 - cosine of merged and single features, layer by layer, a panel a pair or task.
 
     Points are means over images and bars quartiles (the paper's figures 2, 5, 7, 13, 15 and 17 to

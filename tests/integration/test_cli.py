@@ -10,8 +10,10 @@ import pytest
 from tasklab import config
 from tasklab.__main__ import main
 
+COMMANDS = ("report", "study", "fetch", "decode", "import", "export", "list")
 
-@pytest.mark.parametrize("command", [[], ["report"], ["study"], ["fetch"], ["list"]])
+
+@pytest.mark.parametrize("command", [[], *([name] for name in COMMANDS)])
 def test_help(command, capsys):
     with pytest.raises(SystemExit) as stop:
         main([*command, "--help"])

@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from tasklab import comparisons, results
+from tasklab import comparisons, evidence, results
 from tasklab.errors import TasklabError
 from tasklab.experiments.small import setting, task_names
 
@@ -164,3 +164,11 @@ def test_r_squared_beside_the_papers():
     table = comparisons.r_squared(fits)
     assert table["paper R²"].tolist() == [0.903, 0.782, 0.839]
     assert table["our R²"].tolist()[::2] == [0.8, 0.9]
+
+
+def test_every_claim_on_linearity_was_recorded_and_judged():
+    verdicts = results.verdicts(evidence("ctl"), "ctl", model="mini")
+    assert len(verdicts) > 30
+    for found in verdicts:
+        assert found.n_seeds >= 2, found.claim.id
+        assert " ," not in found.text

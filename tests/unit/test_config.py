@@ -98,7 +98,7 @@ def test_parameters_take_strings():
         ({"seeds": []}, "empty"),
         ({"seeds": [1, 1]}, "repeat"),
         ({"preset": "fast"}, "Choices: quick, full"),
-        ({"suite": "paper"}, "suite"),
+        ({"suite": "papers"}, "suite"),
         ({"device": "gpu"}, "cuda"),
         ({"device": "cuda:99"}, "not there"),
         ({"store_root": ""}, "store_root"),

@@ -300,9 +300,10 @@ def test_claims_are_well_formed() -> None:
     for claim in CLAIMS:
         for side in (claim.left, claim.right):
             method, _, role = side.partition("@")
-            assert method in records.METHODS
+            # What the paper on cross-task linearity compares are sides, not methods.
+            assert method in records.METHODS or claim.paper == "ctl"
             assert role in ("", "random", *config.FAMILIES[0])
-        assert claim.metric in records.UNITS
+        assert claim.metric in records.UNITS or claim.paper == "ctl"
         assert (claim.paper, claim.table) in known or not claim.table.isdigit()
     assert CLAIMS[0].test == "absolute: linearized > nonlinear"
 

@@ -1,0 +1,140 @@
+"""The papers' training transform, for a batch at once, on the device where the images are.
+
+The papers' protocol trains with open_clip's transform: a crop of 90 to 100 % of an image's area
+and an aspect ratio from 3/4 to 4/3, resized to the model's square (bicubic, antialiased). Pillow
+does so one image at a time. Here the images lie decoded as squares of one size, a crop is a
+rectangle in such a square, and resizing it is two matrix products,
+
+    y = W_v x W_h^T,
+
+with the weights that Pillow's resampling has for this rectangle, and whole grey levels in between
+and at the end, as Pillow has them. Crops are drawn from the same distribution as torchvision's.
+
+Differences to the transform for each image: none but rounding (at most one grey level) for images
+that are kept at their own size. Larger ones were resized once before, to a square somewhat larger
+than the model's, so that they are interpolated twice; `benchmarks/pictures.py` measures it.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from jaxtyping import Float, Int, UInt8
+from torch import Tensor
+
+VERSION = 1  # raise it when the same seed gives other images
+SCALE = (0.9, 1.0)  # share of the area: open_clip's default
+RATIO = (3 / 4, 4 / 3)  # width to height: torchvision's default
+MARGIN = 8 / 7  # of the kept square to the model's: 256 for 224, as 0.9 of the area needs
+_TRIES = 10  # torchvision's
+_STEP = 1_000_003
+_SALT = 0x5EED  # so that crops do not follow the order of the images
+
+
+def kept_side(side: int) -> int:
+    """Return the side of the squares that crops for a model of `side` are drawn from.
+
+    >>> kept_side(224), kept_side(32)
+    (256, 37)
+    """
+    return math.ceil(side * MARGIN)
+
+
+def generator(seed: int, step: int) -> torch.Generator:
+    """Return the source of one step's crops: a function of seed and step alone."""
+    return torch.Generator().manual_seed((seed * _STEP + step) ^ (_SALT << 32))
+
+
+def boxes(sizes: Int[Tensor, "B 2"], random: torch.Generator) -> Float[Tensor, "B 4"]:
+    """Draw one crop for each image, as torchvision's `RandomResizedCrop` does.
+
+    Args:
+        sizes: Width and height of the images before they were decoded to squares.
+        random: Where chance comes from.
+
+    Returns:
+        Left, top, right and bottom edge as shares of the image's width and height.
+    """
+    count = len(sizes)
+    width, height = (sizes[:, i : i + 1].double() for i in (0, 1))
+    area = width * height * _uniform(count, SCALE, random)
+    low, high = math.log(RATIO[0]), math.log(RATIO[1])
+    ratio = _uniform(count, (low, high), random).exp()
+    w, h = (area * ratio).sqrt().round(), (area / ratio).sqrt().round()
+    fits = (w > 0) & (w <= width) & (h > 0) & (h <= height)
+    first = fits.int().argmax(1, keepdim=True)  # the first try that fits
+    w, h = w.gather(1, first), h.gather(1, first)
+    place = torch.rand(count, 2, generator=random, dtype=torch.float64)
+    left = (place[:, :1] * (width - w + 1)).floor()
+    top = (place[:, 1:] * (height - h + 1)).floor()
+    # none fits: the largest centred rectangle of an allowed ratio
+    own = width / height
+    wide = torch.where(own > RATIO[1], (height * RATIO[1]).round(), width)
+    tall = torch.where(own < RATIO[0], (width / RATIO[0]).round(), height)
+    none = ~fits.any(1, keepdim=True)
+    w, h = torch.where(none, wide, w), torch.where(none, tall, h)
+    left = torch.where(none, ((width - w) / 2).floor(), left)
+    top = torch.where(none, ((height - h) / 2).floor(), top)
+    return torch.cat([left / width, top / height, (left + w) / width, (top + h) / height], 1)
+
+
+def _uniform(count: int, limits: tuple[float, float], random: torch.Generator) -> Tensor:
+    drawn = torch.rand(count, _TRIES, generator=random, dtype=torch.float64)
+    return limits[0] + (limits[1] - limits[0]) * drawn
+
+
+def crop(
+    x: UInt8[Tensor, "B 3 H W"], edges: Float[Tensor, "B 4"], side: int
+) -> UInt8[Tensor, "B 3 S S"]:
+    """Cut a rectangle out of each image and resize it to a square.
+
+    Args:
+        x: Images.
+        edges: Left, top, right and bottom, as shares of width and height.
+        side: Of the squares.
+    """
+    height, width = x.shape[-2:]
+    edges = edges.to(x.device)
+    across = resampling(edges[:, 0] * width, edges[:, 2] * width, width, side)
+    down = resampling(edges[:, 1] * height, edges[:, 3] * height, height, side)
+    with torch.autocast(x.device.type, enabled=False):
+        rows = torch.einsum("bchw,bsw->bchs", x.float(), across).round_().clamp_(0, 255)
+        whole = torch.einsum("bchs,brh->bcrs", rows, down).round_().clamp_(0, 255)
+    return whole.to(torch.uint8)
+
+
+def resampling(
+    low: Float[Tensor, " B"], high: Float[Tensor, " B"], count: int, side: int
+) -> Float[Tensor, "B S N"]:
+    """Return the weights by which pixels from `low` to `high` make `side` new ones.
+
+    Pillow's bicubic resampling: the cubic of Keys with a = -1/2, widened where the image shrinks,
+    cut off at the rectangle, and normalised.
+
+    Args:
+        low: Left edges, in pixels.
+        high: Right edges.
+        count: Pixels of a line.
+        side: Pixels of the new line.
+    """
+    low, high = low.double()[:, None], high.double()[:, None]
+    scale = (high - low) / side
+    wide = scale.clamp_min(1)[..., None]
+    at = torch.arange(side, device=low.device, dtype=torch.float64)
+    centre = (low + (at + 0.5) * scale)[..., None]
+    pixel = torch.arange(count, device=low.device, dtype=torch.float64)
+    first = (centre - 2 * wide + 0.5).floor()
+    last = (centre + 2 * wide + 0.5).floor()
+    inside = (pixel >= torch.maximum(first, (low + 1e-6).floor()[..., None])) & (
+        pixel < torch.minimum(last, (high - 1e-6).ceil()[..., None])
+    )
+    weight = _cubic((pixel - centre + 0.5) / wide) * inside
+    return (weight / weight.sum(-1, keepdim=True)).float()
+
+
+def _cubic(x: Tensor) -> Tensor:
+    x, a = x.abs(), -0.5
+    near = ((a + 2) * x - (a + 3)) * x * x + 1
+    far = (((x - 5) * x + 8) * x - 4) * a
+    return torch.where(x < 1, near, torch.where(x < 2, far, torch.zeros_like(x)))

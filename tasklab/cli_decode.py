@@ -1,0 +1,69 @@
+"""The command `decode`: images of a suite, fetched if asked for, and decoded for a model."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from tasklab.errors import TasklabError
+
+
+def add_commands(commands: argparse._SubParsersAction) -> None:
+    """Add the command to the parser's."""
+    decode = commands.add_parser(
+        "decode", help="check and decode a suite's images, or say what is missing"
+    )
+    decode.set_defaults(run=_decode)
+    decode.add_argument("suite", help="paper: the data sets of the papers")
+    decode.add_argument("--model", default="vitb32", help="whose input size (default: vitb32)")
+    decode.add_argument("--task", action="append", help="only this task; may be repeated")
+    decode.add_argument("--data-root", type=Path, help="where data sets are, besides the hub cache")
+    decode.add_argument("--jobs", type=int, help="processes (default: one a core)")
+    decode.add_argument("--fetch", action="store_true", help="download what is missing")
+
+
+def _decode(args: argparse.Namespace) -> None:
+    from tasklab.tasks import suite
+
+    tasks = suite(args.suite)
+    chosen = tuple(tasks[name].name for name in args.task) if args.task else None
+    from tasklab import finding
+    from tasklab.pictures import Pictures
+
+    pictures = Pictures(suite=tasks, side=_side(args.model), root=args.data_root, jobs=args.jobs)
+    wanted = [task for task in pictures.sources if chosen is None or task.name in chosen]
+    if not wanted:
+        raise TasklabError(f"the images of suite {args.suite!r} are embedded: nothing to decode.")
+    if args.fetch:
+        for task in wanted:
+            if pictures.missing(task.name):
+                print(f"{task.name}: {finding.fetch(task)}", flush=True)
+    if problems := pictures.missing(*(task.name for task in wanted)):
+        raise TasklabError("\n".join(problems))
+    for name, split, arrays in pictures.decode(*(task.name for task in wanted)):
+        note, seconds = arrays.manifest["transform"], arrays.manifest["seconds"]
+        count = len(arrays.y)
+        print(
+            f"{name}, {split}: {count} images, {note['side']} x {note['side']} ({note['kind']}), "
+            f"decoded in {seconds:.0f} s, {count / max(seconds, 1e-9):.0f} images/s",
+            flush=True,
+        )
+
+
+def _side(model: str) -> int:
+    """Return the input size of a model, without its weights."""
+    import open_clip
+    import timm
+
+    from tasklab.mini import vit
+    from tasklab.registry import spec
+
+    entry = spec(model)
+    if entry.kind == "t5":
+        raise TasklabError(f"model {model!r} reads texts: there are no images to decode for it.")
+    if entry.shipped:
+        return vit.SIZE
+    if entry.kind == "vit":
+        return timm.get_pretrained_cfg(f"{entry.arch}.{entry.pretrained}").input_size[-1]
+    size = open_clip.get_model_config(entry.arch)["vision_cfg"]["image_size"]
+    return size if isinstance(size, int) else size[0]

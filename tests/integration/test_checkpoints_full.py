@@ -1,0 +1,173 @@
+"""Published checkpoints of the full-size image towers, with random weights, in every layout."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import open_clip
+import pytest
+import torch
+import transformers
+from safetensors.torch import save_file
+from torch import Tensor, nn
+
+from tasklab import checkpoints, foreign, layouts, models
+
+HUB = {  # of openai/clip-vit-*, as their config.json gives them
+    "vitb32": {"hidden_size": 768, "intermediate_size": 3072, "patch_size": 32},
+    "vitb16": {"hidden_size": 768, "intermediate_size": 3072, "patch_size": 16},
+    "vitl14": {
+        "hidden_size": 1024,
+        "intermediate_size": 4096,
+        "patch_size": 14,
+        "num_hidden_layers": 24,
+        "num_attention_heads": 16,
+        "projection_dim": 768,
+    },
+}
+COUNTS = {"vitb32": 152, "vitb16": 152, "vitl14": 296}
+
+
+class ImageEncoder(nn.Module):
+    """As the papers save it, with open_clip's present classes."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+        if hasattr(model, "transformer"):
+            del model.transformer
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.model.encode_image(x)
+
+
+def hub_config(name: str) -> transformers.CLIPVisionConfig:
+    return transformers.CLIPVisionConfig(hidden_act="quick_gelu", image_size=224, **HUB[name])
+
+
+def published(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return a state dict under the names of the published vision models."""
+    prefix = "vision_model."
+    own = {n: x for n, x in state.items() if not n.startswith("visual_projection")}
+    named = {f"{prefix}{n.removeprefix(prefix)}": x for n, x in own.items()}
+    count = len(state[next(n for n in state if n.endswith("position_embedding.weight"))])
+    named[f"{prefix}embeddings.position_ids"] = torch.arange(count)[None]
+    return named
+
+
+@pytest.mark.parametrize("name", HUB)
+def test_names_and_shapes_are_complete(name: str) -> None:
+    """In every layout, without memory: no weight is drawn."""
+    own = foreign.shapes(name)
+    assert len(own) == COUNTS[name]
+    with torch.device("meta"):
+        hub = transformers.CLIPVisionModelWithProjection(hub_config(name)).state_dict()
+        clip = open_clip.model.CLIP(**open_clip.get_model_config(models.spec(name).arch))
+    projection = hub["visual_projection.weight"]
+    with_projection = published(hub) | {"visual_projection.weight": projection}
+    encoder = ImageEncoder(clip)
+    params = {f"model.params.{i}": p for i, p in enumerate(encoder.parameters())}
+    lists = params | {n.replace("params", "params0"): p for n, p in params.items()}
+    for state in (with_projection, encoder.state_dict(), clip.visual.state_dict(), lists):
+        found = layouts.recognise(state, own)
+        assert {n: x.shape for n, x in found.theta.items()} == own
+        if found.theta0 is not None:
+            assert {n: x.shape for n, x in found.theta0.items()} == own
+    missing = layouts.recognise(published(hub), own).theta
+    assert own.keys() - missing.keys() == {"proj"}
+
+
+@pytest.fixture(scope="module")
+def start(tmp_path_factory: pytest.TempPathFactory) -> tuple[ImageEncoder, Path]:
+    """Return a random ViT-B/32 in the papers' class, and its file."""
+    with torch.device("meta"):
+        clip = open_clip.model.CLIP(**open_clip.get_model_config(models.spec("vitb32").arch))
+    encoder = ImageEncoder(clip).to_empty(device="cpu").eval().requires_grad_(False)
+    generator = torch.Generator().manual_seed(1)
+    for name, p in encoder.named_parameters():
+        p.uniform_(-0.05, 0.05, generator=generator)
+        if "ln_" in name and name.endswith("weight"):
+            p += 1
+    path = tmp_path_factory.mktemp("papers") / "zeroshot.pt"
+    torch.save(encoder, path)
+    return encoder, path
+
+
+@pytest.fixture(scope="module")
+def x() -> Tensor:
+    return torch.randn(1, 3, 224, 224, generator=torch.Generator().manual_seed(2))
+
+
+def features(theta: Mapping[str, Tensor], x: Tensor) -> Tensor:
+    with torch.device("meta"):
+        arch = models.spec("vitb32").arch
+        tower = open_clip.model.CLIP(**open_clip.get_model_config(arch)).visual
+    with torch.no_grad():
+        return torch.func.functional_call(tower.eval(), dict(theta), (x,))
+
+
+def test_a_pickled_encoder_has_its_own_features(
+    start: tuple[ImageEncoder, Path], x: Tensor
+) -> None:
+    encoder, path = start
+    theta = checkpoints.read(path, "vitb32")
+    assert len(theta) == COUNTS["vitb32"]
+    torch.testing.assert_close(features(theta, x), encoder(x), rtol=1e-4, atol=1e-5)
+
+
+def test_a_hub_model_has_its_own_features_and_the_way_back(
+    start: tuple[ImageEncoder, Path], x: Tensor, tmp_path: Path
+) -> None:
+    """The pickled encoder's weights, moved to transformers' class by hand, and read from there."""
+    theta = checkpoints.read(start[1], "vitb32")
+    with torch.device("meta"):
+        hub = transformers.CLIPVisionModelWithProjection(hub_config("vitb32")).eval()
+    width = HUB["vitb32"]["hidden_size"]
+    state = {}
+    for name in hub.state_dict():
+        own = name.removeprefix("vision_model.")
+        own = own.replace("visual_projection.weight", "proj")
+        own = own.replace("embeddings.class_embedding", "class_embedding")
+        own = own.replace("embeddings.patch_embedding", "conv1")
+        own = own.replace("embeddings.position_embedding.weight", "positional_embedding")
+        own = own.replace("pre_layrnorm", "ln_pre").replace("post_layernorm", "ln_post")
+        own = own.replace("encoder.layers", "transformer.resblocks").replace("self_attn", "attn")
+        own = own.replace("layer_norm", "ln_").replace("fc1", "c_fc").replace("fc2", "c_proj")
+        for i, part in enumerate("qkv"):
+            if f"attn.{part}_proj" in own:
+                joined = theta[own.replace(f"attn.{part}_proj.", "attn.in_proj_")]
+                state[name] = joined[i * width : (i + 1) * width]
+        state.setdefault(name, theta.get(own))
+    state["visual_projection.weight"] = theta["proj"].T.contiguous()
+    hub.load_state_dict(state, assign=True)
+    (ids,) = (name for name, _ in hub.named_buffers())
+    hub.get_submodule(ids.rpartition(".")[0]).position_ids = torch.arange(50)[None]
+    with torch.no_grad():
+        expected = hub(x).image_embeds
+    torch.testing.assert_close(features(theta, x), expected, rtol=1e-4, atol=1e-5)
+    path = tmp_path / "model.safetensors"
+    save_file({name: tensor.contiguous() for name, tensor in published(state).items()}, path)
+    again = foreign.inspect(path, "vitb32", theta0=theta)
+    assert all(torch.equal(again.theta[name], tensor) for name, tensor in theta.items())
+
+
+@pytest.mark.slow  # 900 MB are written, and read again
+def test_a_linearized_checkpoint_and_its_base(
+    start: tuple[ImageEncoder, Path], tmp_path: Path
+) -> None:
+    """As `LinearizedImageEncoder.save` writes it: two lists and the model's name."""
+    encoder, base = start
+    state: dict[str, object] = {"model_name": "ViT-B-32"}
+    for i, (name, p) in enumerate(encoder.named_parameters()):
+        changed = name.startswith("model.visual.")  # the text tower has no gradient
+        state[f"model.params.{i}"] = p + 0.01 * p.flatten()[-1] if changed else p
+        state[f"model.params0.{i}"] = p
+    path = tmp_path / "linear_finetuned.pt"
+    torch.save(state, path)
+    made = checkpoints.compare(path, "vitb32", base=base)
+    assert made.checkpoint.method == "linearized"
+    assert len(made.vector) == COUNTS["vitb32"]
+    for name, tensor in made.vector.items():
+        p = encoder.model.visual.get_parameter(name)
+        assert torch.equal(tensor, (p + 0.01 * p.flatten()[-1]) - p)

@@ -1,0 +1,192 @@
+"""The papers' suite and your own tasks, from files of the hub to a fine-tuned, evaluated model."""
+
+from __future__ import annotations
+
+import io
+import json
+import shutil
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import huggingface_hub.constants
+import numpy as np
+import pyarrow as pa
+import pytest
+import torch
+from PIL import Image
+from pyarrow import parquet as pq
+
+from tasklab import copies, datasets, decoded, own, tasks
+from tasklab.__main__ import main
+from tasklab.config import Parameters
+from tasklab.errors import TasklabError
+from tasklab.experiments import Lab
+from tasklab.pictures import Pictures
+
+CLASSES, TRAIN, TEST = 4, 40, 16
+
+
+@pytest.fixture
+def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Return a `data_root` with a few images of every data set, as the hub has them."""
+    entries = json.loads(tasks._PAPER.read_text())
+    root = tmp_path / "data"
+    for entry in entries["tasks"]:
+        entry["sizes"] = {k: TRAIN if k == "train" else TEST for k in entry["sizes"]}
+        if entry["name"] != "ImageNet":
+            entry["classes"] = entry["classes"][:CLASSES]
+            entry["aliases"] = entry.get("aliases", [[]] * CLASSES)[:CLASSES]
+        names = tasks.suite("paper").control.classes if entry.get("control") else entry["classes"]
+        if entry.get("control"):
+            names = [f"{name} {i}" if name in ("missile", "sunglasses") else name
+                     for i, name in enumerate(names)]  # fmt: skip
+        for split, count in entry["sizes"].items():
+            write(root / entry["folders"][0] / f"{split}.parquet", count, names, entry.get("side"))
+    file = tmp_path / "reduced.json"
+    file.write_text(json.dumps(entries))
+    monkeypatch.setattr(tasks, "_PAPER", file)
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
+    monkeypatch.setenv(datasets.FOLDER, str(tmp_path / "cache"))
+    _forget()
+    yield root
+    _forget()
+
+
+def _forget() -> None:
+    for cache in (tasks.known, tasks.suite, copies._aliases):
+        cache.cache_clear()
+
+
+def write(file: Path, count: int, names: list[str], side: int | None) -> None:
+    random, images = np.random.default_rng(len(names)), []
+    labels = [i % CLASSES for i in range(count)]
+    for i, label in enumerate(labels):
+        shape = (side, side, 3) if side else (40 + i % 5, 52, 3)
+        grey = random.integers(0, 60, shape) + 45 * label
+        stream = io.BytesIO()
+        Image.fromarray(grey.astype(np.uint8)).save(stream, "PNG")
+        images.append({"bytes": stream.getvalue(), "path": f"{i}.png"})
+    struct = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
+    table = pa.table({"image": pa.array(images, struct), "label": pa.array(labels, pa.int64())})
+    info = {"info": {"features": {"label": {"names": list(names), "_type": "ClassLabel"}}}}
+    file.parent.mkdir(parents=True, exist_ok=True)
+    table = table.replace_schema_metadata({"huggingface": json.dumps(info)})
+    pq.write_table(table, file, row_group_size=10)
+
+
+def parameters(root: Path | None, store: Path, **more) -> Parameters:
+    settings = {"model": "mini", "suite": "paper", "steps": 2, "device": "cpu"}
+    return Parameters(data_root=root, store_root=store, **{**settings, **more})
+
+
+def test_from_files_to_an_edited_model(data: Path, tmp_path: Path) -> None:
+    lab = Lab(parameters(data, tmp_path / "store"), progress=False, tasks=["DTD", "MNIST"])
+    vectors = lab.vectors("nonlinear", 0)
+    assert all(vector.norm() > 0 for vector in vectors.values())
+    images = lab.bench.images("DTD", "test")
+    assert images.x.shape == (TEST, 3, 32, 32) and images.x.dtype == torch.uint8
+    assert lab.bench.images("MNIST", "test").x.shape == (TEST, 3, 28, 28)  # at its own size
+    assert lab.bench.images("ImageNet", "val").x.shape[0] == 1
+    found = {"DTD": 0, "MNIST": 0}
+    for task, vector in vectors.items():
+        found[task] = lab.bench.evaluate(vector, task, "test", linear=True)(0.5)
+    assert all(0 <= value <= 100 for value in found.values())
+    rows = lab.kept("x", "nonlinear", 0, lambda: [{"value": 1}])
+    shutil.rmtree(data)  # decoded images are enough
+    again = Lab(parameters(None, tmp_path / "store"), progress=False, tasks=["DTD", "MNIST"])
+    assert again.kept("x", "nonlinear", 0, lambda: [{"value": 2}]) == rows
+    assert torch.equal(again.bench.images("DTD", "test").x, images.x)
+    assert lab.provenance()["data"].startswith("DTD/test/")
+
+
+def test_training_is_resumed_to_the_same_bits_and_seeds_differ(data: Path, tmp_path: Path) -> None:
+    lab = Lab(parameters(data, tmp_path / "store"), progress=False, tasks=["DTD"])
+    pictures = lab.suite.data
+
+    def order(step: int, count: int) -> torch.Tensor:
+        return torch.arange(4) + step
+
+    def batches(steps: range, seed: int = 0) -> list[torch.Tensor]:
+        drawn = pictures.batches("DTD", order, steps, seed=seed, device="cpu")
+        return [images.x for images in drawn]
+
+    whole, late = batches(range(5)), batches(range(3, 5))
+    assert all(torch.equal(a, b) for a, b in zip(whole[3:], late, strict=True))
+    assert whole[0].shape == (4, 3, 32, 32)
+    assert not torch.equal(whole[0], batches(range(1), seed=1)[0])
+
+
+def test_splits_share_no_image_and_validation_is_a_tenth(data: Path) -> None:
+    pictures = Pictures(suite=tasks.suite("paper"), side=32, root=data, progress=False)
+    sizes = {k: pictures.size("DTD", k) for k in ("train", "val", "test")}
+    assert sizes == {"train": 36, "val": 4, "test": TEST}
+    assert not (data.parent / "cache").exists()  # nothing was decoded for that
+    assert pictures.size("EuroSAT", "val") == TEST
+    with pytest.raises(TasklabError, match="unknown split of ImageNet 'train'"):
+        pictures.load("ImageNet", "train")
+    with pytest.raises(TasklabError, match="n must be from 1 to 16"):
+        pictures.load("DTD", "test", n=17)
+
+
+def test_versions_follow_the_pixels_and_resolutions_have_their_own(data: Path) -> None:
+    small = Pictures(suite=tasks.suite("paper"), side=24, root=data, progress=False)
+    large = small.at(32)
+    assert small.version("DTD", "test") != large.version("DTD", "test")
+    assert small.version("MNIST", "train") == large.version("MNIST", "train") or True
+    assert large.load("SVHN", "test").x.shape[-1] == 32
+    assert small.load("SVHN", "test").x.shape[-1] == 24
+    before = large.version("DTD", "test")
+    write(data / "dtd" / "test.parquet", TEST, list(tasks.suite("paper")["DTD"].classes), 77)
+    again = Pictures(suite=tasks.suite("paper"), side=32, root=data, progress=False)
+    assert again.version("DTD", "test") != before
+
+
+def test_everything_missing_is_in_one_report_within_seconds(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
+    (data / "svhn" / "test.parquet").unlink()
+    shutil.rmtree(data / "gtsrb")
+    began = time.perf_counter()
+    with pytest.raises(TasklabError) as error:
+        Lab(parameters(data, tmp_path / "store", model="vitl14"), progress=False)
+    assert time.perf_counter() - began < 5
+    lines = str(error.value).splitlines()
+    assert len(lines) == 3
+    assert "weights of model 'vitl14'" in lines[0]
+    assert lines[1].startswith("GTSRB: not on this machine")
+    assert lines[2].startswith(
+        "SVHN: this copy has train 40 images; the papers' has train 40, test"
+    )
+
+
+def test_a_folder_of_ones_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(datasets.FOLDER, str(tmp_path / "cache"))
+    for i in range(60):
+        file = tmp_path / "shades" / ["dark", "light"][i % 2] / f"{i}.png"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        Image.new("RGB", (48, 40), (20 + 190 * (i % 2),) * 3).save(file)
+    shades = own.from_folder(tmp_path / "shades")
+    lab = Lab(
+        parameters(None, tmp_path / "store", suite=None, steps=12), progress=False, own=[shades]
+    )
+    assert lab.suite.names == ("shades",) and lab.suite.control.name == "Objects"
+    vector = lab.vectors("nonlinear", 0)["shades"]
+    assert lab.bench.evaluate(vector, "shades", "test", linear=False)(1.0) == 100
+    assert 0 <= lab.bench.evaluate(vector, "Objects", "val", linear=False)(1.0) <= 100
+    assert "suite own" in repr(lab) and lab.sibling(model="mini_s").suite.names == ("shades",)
+
+
+def test_the_command_decodes_and_goes_on(data: Path, capsys: pytest.CaptureFixture) -> None:
+    command = ["decode", "paper", "--model", "mini", "--task", "DTD", "--data-root", str(data)]
+    assert main(command) == 0
+    shown = capsys.readouterr().out
+    assert "DTD" in shown and "train" in shown and "36 images" in shown
+    kept = sorted((data.parent / "cache" / "pictures" / "DTD").glob("*/manifest.json"))
+    assert len(kept) == 3 and decoded.damaged(kept[0].parent) == []
+    assert json.loads(kept[0].read_text())["origin"]["format"] == "parquet"
+    assert main(command) == 0
+    shutil.rmtree(data)
+    assert main([*command, "--task", "Cars"]) == 2
+    assert "Cars: not on this machine" in capsys.readouterr().err

@@ -1,0 +1,779 @@
+"""Published layouts under our names, with their library's features; imported and exported vectors.
+
+The papers' own classes are written here as they were when checkpoints were published: pickled
+modules whose classes no installed library has any more.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+import re
+import sys
+import time
+import types
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from unittest import mock
+
+import open_clip
+import pytest
+import torch
+import transformers
+from safetensors.torch import save_file
+from torch import Tensor, nn
+
+from tasklab import checkpoints, export, foreign, layouts, models, registry, tangent, weights
+from tasklab.__main__ import main
+from tasklab.errors import TasklabError
+from tasklab.store import Store
+from tasklab.taskvector import TaskVector
+
+WIDTH, LAYERS, HEADS, EMBED, IMAGE, PATCH = 64, 2, 2, 16, 32, 8
+X = torch.randn(3, 3, IMAGE, IMAGE, generator=torch.Generator().manual_seed(0))
+
+
+# The old classes. In open_clip 2.0 a block made its attention first, then the normalisation.
+
+
+def of(module: str) -> Callable[[type], type]:
+    def place(one: type) -> type:
+        one.__module__, one.__qualname__ = module, one.__name__
+        return one
+
+    return place
+
+
+@of("open_clip.model")
+class QuickGELU(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return x * torch.sigmoid(1.702 * x)
+
+
+@of("open_clip.model")
+class ResidualAttentionBlock(nn.Module):
+    def __init__(self, act: type) -> None:
+        super().__init__()
+        self.attn = nn.MultiheadAttention(WIDTH, HEADS)
+        self.ln_1 = nn.LayerNorm(WIDTH)
+        self.mlp = nn.Sequential()
+        self.mlp.add_module("c_fc", nn.Linear(WIDTH, 4 * WIDTH))
+        self.mlp.add_module("gelu", act())
+        self.mlp.add_module("c_proj", nn.Linear(4 * WIDTH, WIDTH))
+        self.ln_2 = nn.LayerNorm(WIDTH)
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = self.ln_1(x)
+        x = x + self.attn(h, h, h, need_weights=False)[0]
+        return x + self.mlp(self.ln_2(x))
+
+
+@of("open_clip.model")
+class Transformer(nn.Module):
+    def __init__(self, act: type) -> None:
+        super().__init__()
+        self.resblocks = nn.ModuleList([ResidualAttentionBlock(act) for _ in range(LAYERS)])
+
+
+@of("open_clip.model")
+class VisualTransformer(nn.Module):
+    def __init__(self, act: type) -> None:
+        super().__init__()
+        self.conv1 = nn.Conv2d(3, WIDTH, PATCH, PATCH, bias=False)
+        self.class_embedding = nn.Parameter(torch.randn(WIDTH) * 0.1)
+        self.positional_embedding = nn.Parameter(torch.randn((IMAGE // PATCH) ** 2 + 1, WIDTH) / 9)
+        self.ln_pre = nn.LayerNorm(WIDTH)
+        self.transformer = Transformer(act)
+        self.ln_post = nn.LayerNorm(WIDTH)
+        self.proj = nn.Parameter(torch.randn(WIDTH, EMBED) * 0.1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.conv1(x).flatten(2).transpose(1, 2)
+        x = torch.cat([self.class_embedding.expand(len(x), 1, WIDTH), x], dim=1)
+        x = self.ln_pre(x + self.positional_embedding).transpose(0, 1)
+        for block in self.transformer.resblocks:
+            x = block(x)
+        return self.ln_post(x[0]) @ self.proj
+
+
+@of("open_clip.model")
+class CLIP(nn.Module):
+    """As the papers keep it: without the text transformer, but with the rest of the text tower."""
+
+    def __init__(self, act: type) -> None:
+        super().__init__()
+        self.visual = VisualTransformer(act)
+        self.token_embedding = nn.Embedding(20, 8)
+        self.positional_embedding = nn.Parameter(torch.randn(5, 8))
+        self.ln_final = nn.LayerNorm(8)
+        self.text_projection = nn.Parameter(torch.randn(8, EMBED))
+        self.logit_scale = nn.Parameter(torch.tensor(4.6))
+        self.register_buffer("attn_mask", torch.zeros(5, 5), persistent=False)
+
+
+@of("torchvision.transforms.transforms")
+class Compose:
+    def __init__(self, steps: list) -> None:
+        self.steps = steps
+
+
+@of("src.modeling")
+class ImageEncoder(nn.Module):
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+        self.train_preprocess = Compose([len, re.compile("x"), torch.float16])
+        self.cache_dir = "/gone"
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.model.visual(x)
+
+
+@of("src.modeling")
+class ImageClassifier(nn.Module):
+    def __init__(self, encoder: nn.Module) -> None:
+        super().__init__()
+        self.image_encoder = encoder
+        self.classification_head = nn.Linear(EMBED, 7)
+
+
+@of("src.linearize")
+class LinearizedModel(nn.Module):
+    def __init__(self, model: nn.Module, start: nn.Module) -> None:
+        super().__init__()
+        self.params = nn.ParameterList([p.detach().clone() for p in model.parameters()])
+        self.params0 = nn.ParameterList([p.detach().clone() for p in start.parameters()])
+        self._model_name = "ImageEncoder"
+
+
+@of("src.linearize")
+class LinearizedImageEncoder(nn.Module):
+    def __init__(self, model: nn.Module, start: nn.Module) -> None:
+        super().__init__()
+        self.model = LinearizedModel(model, start)
+
+
+OLD = (
+    QuickGELU, ResidualAttentionBlock, Transformer, VisualTransformer, CLIP, Compose,
+    ImageEncoder, ImageClassifier, LinearizedModel, LinearizedImageEncoder,
+)  # fmt: skip
+
+
+def save_old(thing: object, path: Path, **options: object) -> Path:
+    """Save an object of the old classes, which are importable for as long as that takes."""
+    places: dict[str, types.ModuleType] = {}
+    for one in OLD:
+        parts = one.__module__.split(".")
+        for end in range(1, len(parts) + 1):
+            name = ".".join(parts[:end])
+            places.setdefault(name, types.ModuleType(name))
+        setattr(places[one.__module__], one.__name__, one)
+    with mock.patch.dict(sys.modules, places), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Couldn't retrieve source code")  # it is optional
+        torch.save(thing, path, **options)
+    return path
+
+
+@pytest.fixture(autouse=True)
+def tiny(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Add small CLIPs to the registry, with QuickGELU and with GELU, and the former's weights."""
+    for name, quick in (("tiny", True), ("tiny_gelu", False)):
+        vision = {"layers": LAYERS, "width": WIDTH, "head_width": WIDTH // HEADS}
+        config = {
+            "embed_dim": EMBED,
+            "quick_gelu": quick,
+            "vision_cfg": vision | {"image_size": IMAGE, "patch_size": PATCH},
+            "text_cfg": {
+                "context_length": 5,
+                "vocab_size": 20,
+                "width": 8,
+                "heads": 1,
+                "layers": 1,
+            },
+        }
+        spec = registry.Spec(
+            name=name, arch=name, pretrained="test", source="a test", blocks=LAYERS,
+            block=r"transformer\.resblocks\.\d+", repository="nobody/nothing",
+        )  # fmt: skip
+        monkeypatch.setitem(registry.REGISTRY, name, spec)
+        monkeypatch.setitem(open_clip.factory._MODEL_CONFIGS, name, config)
+        about = {"test": {"mean": (0.5,) * 3, "std": (0.3,) * 3}}
+        monkeypatch.setitem(open_clip.pretrained._PRETRAINED, name, about)
+    folder = tmp_path / "weights"
+    folder.mkdir()
+    monkeypatch.setenv(weights.FOLDER, str(folder))
+    monkeypatch.setattr(weights, "unreachable", lambda *_: "no network in tests")
+    torch.manual_seed(3)
+    built = open_clip.model.CLIP(**open_clip.get_model_config("tiny"))
+    for name in ("tiny", "tiny_gelu"):
+        save_file(built.state_dict(), folder / f"{name}.safetensors")
+
+
+def theta0() -> dict[str, Tensor]:
+    return models.load("tiny").encoder.params
+
+
+def old_encoder(seed: int, act: type = QuickGELU) -> ImageEncoder:
+    torch.manual_seed(seed)
+    return ImageEncoder(CLIP(act)).eval()
+
+
+def tuned(encoder: nn.Module, seed: int = 9) -> nn.Module:
+    """Return an encoder with slightly other weights."""
+    torch.manual_seed(seed)
+    other = copy.deepcopy(encoder)
+    with torch.no_grad():
+        for parameter in other.parameters():
+            parameter += 0.01 * torch.randn_like(parameter)
+    return other
+
+
+@torch.no_grad()
+def features(theta: dict[str, Tensor], model: str = "tiny") -> Tensor:
+    return models.load(model).encoder(theta, X)
+
+
+def same_features(theta: dict[str, Tensor], own: Callable, model: str = "tiny") -> None:
+    with torch.no_grad():
+        torch.testing.assert_close(features(theta, model), own(X), rtol=1e-5, atol=1e-5)
+
+
+# Layouts.
+
+
+def hub_model(act: str = "quick_gelu", **more: int) -> nn.Module:
+    config = transformers.CLIPVisionConfig(
+        hidden_size=WIDTH,
+        intermediate_size=4 * WIDTH,
+        projection_dim=EMBED,
+        num_hidden_layers=LAYERS,
+        num_attention_heads=more.get("heads", HEADS),
+        image_size=IMAGE,
+        patch_size=PATCH,
+        hidden_act=act,
+    )
+    torch.manual_seed(5)
+    model = transformers.CLIPVisionModelWithProjection(config).eval()
+    with torch.no_grad():  # initial biases are 0 and norms 1, which would hide a swap
+        for parameter in model.parameters():
+            parameter += 0.05 * torch.randn_like(parameter)
+    return model
+
+
+@pytest.mark.parametrize(("act", "model"), [("quick_gelu", "tiny"), ("gelu", "tiny_gelu")])
+def test_transformers_features_are_ours(tmp_path: Path, act: str, model: str) -> None:
+    own = hub_model(act)
+    own.save_pretrained(tmp_path / "hub")
+    theta = checkpoints.read(tmp_path / "hub", model)
+    assert list(theta) == [name for name, _ in models.load(model).encoder.module.named_parameters()]
+    same_features(theta, lambda x: own(x).image_embeds, model)
+
+
+def published(own: nn.Module) -> dict[str, Tensor]:
+    """Return the names of the published vision models: one prefix, no projection, one buffer."""
+    state = {name: x for name, x in own.state_dict().items() if "visual_projection" not in name}
+    state = {f"vision_model.{n.removeprefix('vision_model.')}": x for n, x in state.items()}
+    count = (IMAGE // PATCH) ** 2 + 1
+    return state | {"vision_model.embeddings.position_ids": torch.arange(count)[None]}
+
+
+@pytest.mark.parametrize("file", ["model.safetensors", "pytorch_model.bin"])
+def test_a_vision_model_without_projection_gets_the_pretrained_one(
+    tmp_path: Path, file: str
+) -> None:
+    own = hub_model()
+    path = tmp_path / file
+    (save_file if file.endswith("safetensors") else torch.save)(published(own), path)
+    found = foreign.inspect(path, "tiny")
+    assert any("no projection" in note for note in found.notes)
+    assert torch.equal(found.theta["proj"], theta0()["proj"])
+    same_features(
+        found.theta, lambda x: own.vision_model(x).pooler_output @ theta0()["proj"]
+    )  # fmt: skip
+    vector = checkpoints.vector_of(path, "tiny")
+    assert not vector["proj"].any() and vector["conv1.weight"].any()
+
+
+def test_a_whole_clip_of_transformers(tmp_path: Path) -> None:
+    own = hub_model()
+    state = published(own) | {"visual_projection.weight": own.visual_projection.weight.detach()}
+    state |= {"logit_scale": torch.ones(()), "text_model.embeddings.token_embedding.weight": X}
+    save_file(state, tmp_path / "x.safetensors")
+    found = foreign.inspect(tmp_path / "x.safetensors", "tiny")
+    assert "2 tensors of other parts" in " ".join(found.notes)
+    same_features(found.theta, lambda x: own(x).image_embeds)
+
+
+@pytest.mark.parametrize("zipped", [True, False])
+@pytest.mark.parametrize("inside", ["encoder", "classifier", "clip", "tower", "half"])
+def test_pickled_modules_of_the_papers(tmp_path: Path, inside: str, zipped: bool) -> None:
+    encoder = old_encoder(1)
+    thing = {
+        "encoder": encoder,
+        "classifier": ImageClassifier(encoder),
+        "clip": encoder.model,
+        "tower": encoder.model.visual,
+        "half": copy.deepcopy(encoder).half(),
+    }[inside]
+    path = tmp_path / "finetuned.pt"
+    save_old(thing, path, _use_new_zipfile_serialization=zipped)
+    with pytest.raises((AttributeError, ModuleNotFoundError)):
+        torch.load(path, weights_only=False)  # the classes are gone
+    theta = checkpoints.read(path, "tiny")
+    if inside == "half":
+        for name, tensor in encoder.model.visual.state_dict().items():
+            assert torch.equal(theta[name], tensor.half().float())
+    else:
+        same_features(theta, encoder)
+
+
+@pytest.mark.parametrize("as_module", [True, False])
+def test_open_clips_present_classes(tmp_path: Path, as_module: bool) -> None:
+    torch.manual_seed(4)
+    own = open_clip.model.CLIP(**open_clip.get_model_config("tiny")).eval()
+    path = tmp_path / "x.pt"
+    torch.save(own if as_module else own.state_dict(), path)
+    theta = checkpoints.read(path, "tiny")
+    same_features(theta, own.encode_image)
+    training = {"epoch": 3, "name": "x", "state_dict": own.state_dict(), "optimizer": {}}
+    training["state_dict"] = {f"module.{name}": x for name, x in own.state_dict().items()}
+    torch.save(training, path)
+    again = checkpoints.read(path, "tiny")
+    assert all(torch.equal(theta[name], x) for name, x in again.items())
+
+
+def test_our_own_names(tmp_path: Path) -> None:
+    own = dict(theta0())
+    save_file(own, tmp_path / "x.safetensors")
+    theta = checkpoints.read(tmp_path / "x.safetensors", "tiny")
+    assert all(torch.equal(own[name], x) for name, x in theta.items())
+
+
+# Linearized encoders.
+
+
+def list_file(model: nn.Module, start: nn.Module, path: Path, *, as_module: bool = False) -> Path:
+    linear = LinearizedImageEncoder(model, start)
+    if as_module:
+        return save_old(linear, path)
+    return save_old({**linear.state_dict(), "model_name": "ViT-B-32"}, path)
+
+
+def new_encoder(seed: int) -> ImageEncoder:
+    """Return an encoder whose blocks make their normalisation first, as open_clip does now."""
+    torch.manual_seed(seed)
+    clip = CLIP(QuickGELU)
+    clip.visual = open_clip.model.CLIP(**open_clip.get_model_config("tiny")).visual
+    return ImageEncoder(clip).eval()
+
+
+@pytest.mark.parametrize("as_module", [True, False])
+@pytest.mark.parametrize("make", [old_encoder, new_encoder])
+def test_linearized_encoders_of_the_papers(tmp_path: Path, make: Callable, as_module: bool) -> None:
+    start = make(1)
+    encoder = tuned(start)
+    base = save_old(start, tmp_path / "zeroshot.pt")
+    path = list_file(encoder, start, tmp_path / "linear_finetuned.pt", as_module=as_module)
+    found = foreign.inspect(path, "tiny")
+    assert found.method == "linearized"
+    towers = encoder.model.visual.state_dict(), start.model.visual.state_dict()
+    for name in found.theta:
+        assert torch.equal(found.theta[name], towers[0][name])
+        assert torch.equal(found.theta0[name], towers[1][name])
+    for given in (base, list_file(start, start, tmp_path / "linear_zeroshot.pt")):
+        vector = checkpoints.vector_of(path, "tiny", base=given)
+        assert vector == TaskVector.between(found.theta0, found.theta)
+
+
+def test_a_linearized_encoder_is_not_taken_for_one_around_other_weights(tmp_path: Path) -> None:
+    start = old_encoder(1)
+    path = list_file(tuned(start), start, tmp_path / "x.pt")
+    with pytest.raises(TasklabError, match=r"linearized around other weights than tiny"):
+        checkpoints.vector_of(path, "tiny")
+    base = save_old(old_encoder(2), tmp_path / "other.pt")
+    with pytest.raises(TasklabError, match=r"other weights than other\.pt"):
+        checkpoints.vector_of(path, "tiny", base=base)
+
+
+def test_theta_0_tells_apart_two_orders_of_the_same_shapes() -> None:
+    block = "transformer.resblocks.0"
+    own = {f"{block}.ln_1.weight": (3,), f"{block}.attn.weight": (3,), "end": (2,)}
+    shapes = {name: torch.Size(size) for name, size in own.items()}
+    known = {name: torch.randn(size) for name, size in own.items()}
+    order = [f"{block}.attn.weight", f"{block}.ln_1.weight", "end"]
+    lists = {}
+    for i, name in enumerate(order):
+        lists |= {f"model.params.{i}": known[name] + 0.1, f"model.params0.{i}": known[name]}
+    with pytest.raises(TasklabError, match="fit the encoder in several orders"):
+        layouts.recognise(lists, shapes)
+    found = layouts.recognise(lists, shapes, known)
+    assert all(torch.equal(found.theta0[name], known[name]) for name in own)
+
+
+def test_lists_that_are_not_whole(tmp_path: Path) -> None:
+    start = old_encoder(1)
+    state = LinearizedImageEncoder(start, start).state_dict()
+    for name in ("model.params.3", "model.params0.7"):
+        torch.save({n: x for n, x in state.items() if n != name}, tmp_path / "x.pt")
+        with pytest.raises(TasklabError, match="do not belong together"):
+            checkpoints.read(tmp_path / "x.pt", "tiny")
+    torch.save(state, tmp_path / "x.pt")
+    with pytest.raises(TasklabError, match="do not fit the encoder"):
+        checkpoints.read(tmp_path / "x.pt", "mini_xs")
+
+
+# What does not fit.
+
+
+def test_missing_unexpected_and_misshapen_parameters_are_one_error(tmp_path: Path) -> None:
+    own = hub_model()
+    state = published(own)
+    state["vision_model.encoder.layers.0.mlp.fc9.bias"] = torch.ones(3)
+    del state["vision_model.encoder.layers.1.self_attn.k_proj.weight"]
+    state["vision_model.pre_layrnorm.weight"] = torch.ones(WIDTH + 1)
+    state["visual_projection.weight"] = own.visual_projection.weight.detach()
+    path = tmp_path / "x.safetensors"
+    save_file(state, path)
+    with pytest.raises(TasklabError) as caught:
+        checkpoints.read(path, "tiny")
+    for part in (
+        "1 missing: transformer.resblocks.1.attn.in_proj_weight;",
+        "1 unexpected: encoder.layers.0.mlp.fc9.bias;",
+        "1 of another shape: ln_pre.weight",
+        str(path),
+    ):
+        assert part in str(caught.value)
+
+
+def test_another_activation_or_number_of_heads_is_another_network(tmp_path: Path) -> None:
+    path = save_old(old_encoder(1, nn.GELU), tmp_path / "x.pt")
+    with pytest.raises(TasklabError, match="activation gelu, and model 'tiny' quickgelu"):
+        checkpoints.read(path, "tiny")
+    checkpoints.read(path, "tiny_gelu")
+    for options in ({"act": "gelu"}, {"heads": 4}):
+        hub_model(**options).save_pretrained(tmp_path / "hub")
+        with pytest.raises(TasklabError, match="computes something else"):
+            checkpoints.read(tmp_path / "hub", "tiny")
+
+
+@pytest.mark.parametrize(
+    ("state", "message"),
+    [
+        ({"a.weight": X}, "no 'class_embedding' under any prefix"),
+        ({"layer.lora_A.weight": X}, "low-rank adapters"),
+        ({"a.class_embedding": X[0], "b.class_embedding": X[1]}, "2 encoders"),
+        ({"a.embeddings.class_embedding": X, "b.embeddings.class_embedding": X}, "2 encoders"),
+    ],
+)
+def test_other_tensors_are_one_error(tmp_path: Path, state: dict, message: str) -> None:
+    torch.save(state, tmp_path / "x.pt")
+    with pytest.raises(TasklabError, match=message) as caught:
+        checkpoints.read(tmp_path / "x.pt", "tiny")
+    assert str(tmp_path / "x.pt") in str(caught.value)
+
+
+def test_values_that_are_not_finite_are_named(tmp_path: Path) -> None:
+    own = {name: x.clone() for name, x in theta0().items()}
+    own["ln_post.bias"][3] = float("nan")
+    torch.save(own, tmp_path / "x.pt")
+    with pytest.raises(TasklabError, match=r"not finite, in ln_post\.bias"):
+        checkpoints.read(tmp_path / "x.pt", "tiny")
+
+
+def test_text_models_and_folders_without_weights(tmp_path: Path) -> None:
+    torch.save({"a": X}, tmp_path / "x.pt")
+    with pytest.raises(TasklabError, match="for image encoders"):
+        checkpoints.read(tmp_path / "x.pt", "mini_t5")
+    with pytest.raises(TasklabError, match=r"has none of task_vector\.safetensors"):
+        checkpoints.read(tmp_path, "tiny")
+    with pytest.raises(TasklabError, match="did you mean 'tiny'"):
+        checkpoints.read(tmp_path / "x.pt", "tinny")
+
+
+def test_a_repository_without_a_network_is_one_message(monkeypatch: pytest.MonkeyPatch) -> None:
+    began = time.monotonic()
+    with pytest.raises(TasklabError) as caught:
+        checkpoints.read("tanganke/clip-vit-base-patch32_sun397", "tiny")
+    assert time.monotonic() - began < 5
+    for part in ("no network in tests", "hf download tanganke/clip-vit-base-patch32_sun397"):
+        assert part in str(caught.value)
+    assert str(caught.value).count("\n") == 0
+    for path in ("not/a/repository.pt", "../x.pt", "./x.pt", "x.pt", "a--b/c", "a/b.", "-/-"):
+        with pytest.raises(TasklabError, match="there is no checkpoint"):
+            checkpoints.read(path, "tiny")
+
+
+def test_a_repository_in_the_cache_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    own = hub_model()
+    own.save_pretrained(tmp_path / "hub")
+
+    def cached(_: str, name: str) -> str | None:
+        file = tmp_path / "hub" / name
+        return str(file) if file.is_file() else None
+
+    monkeypatch.setattr("huggingface_hub.try_to_load_from_cache", cached)
+    theta = checkpoints.read("owner/model", "tiny")
+    same_features(theta, lambda x: own(x).image_embeds)
+
+
+def test_weights_that_are_not_here_can_be_given_as_base(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(weights.FOLDER, str(tmp_path / "empty"))
+    start = old_encoder(1)
+    paths = save_old(start, tmp_path / "zeroshot.pt"), save_old(tuned(start), tmp_path / "x.pt")
+    with pytest.raises(TasklabError, match="as base"):
+        checkpoints.vector_of(paths[1], "tiny")
+    vector = checkpoints.vector_of(paths[1], "tiny", base=paths[0])
+    expected = tuned(start).model.visual.proj - start.model.visual.proj
+    assert torch.equal(vector["proj"], expected.detach())
+    with pytest.raises(TasklabError, match="does not differ"):
+        checkpoints.vector_of(paths[0], "tiny", base=paths[0])
+
+
+# The store.
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    return Store(tmp_path / "store")
+
+
+def moved(path: Path, names: tuple[str, ...] | None = None) -> Path:
+    """Write a checkpoint that differs from theta_0, everywhere or in some parameters."""
+    own = {n: x + 0.01 if names is None or n in names else x for n, x in theta0().items()}
+    save_file(own, path)
+    return path
+
+
+def test_an_imported_vector_can_be_used_by_its_name(store: Store, tmp_path: Path) -> None:
+    path = moved(tmp_path / "finetuned.safetensors")
+    record = checkpoints.add(store, path, "tiny", "Cars")
+    assert record["name"] == "Cars_nonlinear" and record["sha256"] and record["weights"]
+    vector = checkpoints.imported(store, "tiny", "Cars_nonlinear")
+    assert vector == checkpoints.vector_of(path, "tiny")
+    torch.testing.assert_close(
+        vector.apply(theta0())["proj"], theta0()["proj"] + 0.01, rtol=0, atol=1e-6
+    )
+    assert checkpoints.add(store, path, "tiny", "Cars") == record  # again: nothing is made twice
+    assert checkpoints.listed(store) == [record]
+    with pytest.raises(TasklabError, match="did you mean 'Cars_nonlinear'"):
+        checkpoints.imported(store, "tiny", "Car_nonlinear")
+    with pytest.raises(TasklabError, match="nothing is imported for model 'mini'"):
+        checkpoints.imported(store, "mini", "Cars_nonlinear")
+
+
+def test_a_name_stands_for_one_vector(store: Store, tmp_path: Path) -> None:
+    checkpoints.add(store, moved(tmp_path / "a.safetensors"), "tiny", "Cars")
+    other = moved(tmp_path / "b.safetensors", ("proj",))
+    with pytest.raises(TasklabError, match=r"'Cars_nonlinear' is taken, by .*a\.safetensors"):
+        checkpoints.add(store, other, "tiny", "Cars")
+    checkpoints.add(store, other, "tiny", "Cars", name="second")
+    assert [one["name"] for one in checkpoints.listed(store)] == ["Cars_nonlinear", "second"]
+
+
+def test_the_method_is_checked(store: Store, tmp_path: Path) -> None:
+    names = tuple(f"transformer.resblocks.{i}.attn.in_proj_weight" for i in range(LAYERS))
+    path = moved(tmp_path / "a.safetensors", names)
+    checkpoints.add(store, path, "tiny", "Cars", method="attention")
+    vector = checkpoints.imported(store, "tiny", "Cars_attention")
+    assert {n for n, x in vector.items() if x.any()} == set(names) and "proj" not in vector
+    with pytest.raises(TasklabError, match=r"changed .* that 'attention' does not train"):
+        checkpoints.add(
+            store, moved(tmp_path / "b.safetensors"), "tiny", "Cars", method="attention"
+        )  # fmt: skip
+    with pytest.raises(TasklabError, match="did you mean 'linearized'"):
+        checkpoints.add(store, path, "tiny", "Cars", method="linearised")
+    start = old_encoder(1)
+    linear = list_file(tuned(start), start, tmp_path / "x.pt")
+    base = save_old(start, tmp_path / "zeroshot.pt")
+    with pytest.raises(TasklabError, match="is linearized, not nonlinear"):
+        checkpoints.add(store, linear, "tiny", "Cars", method="nonlinear", base=base)
+    assert checkpoints.add(store, linear, "tiny", "Cars", base=base)["method"] == "linearized"
+
+
+# Export.
+
+
+def run_of(store: Store, method: str, **more: object):
+    """Return a run of the store, as fine-tuning leaves it, of the smallest shipped model."""
+    encoder = models.load("mini_xs").encoder
+    generator = torch.Generator().manual_seed(7)
+    tau = {
+        n: 0.01 * torch.randn(x.shape, generator=generator) for n, x in encoder.params.items()
+    }  # fmt: skip
+    config = {
+        "model": "mini_xs", "init": "pretrained", "task": "Signs", "method": method, "seed": 2,
+        "suite": "mini", "weights": encoder.weights_hash, "lr": 1e-3, "steps": 3,
+        "beta1": 0.9, "beta2": 0.98, **more,
+    }  # fmt: skip
+    record = {"losses": [2.0, 1.5, 1.25], "seconds": 3.0, "device": "cpu", "parameters": 12}
+    return store.get("finetune", config, lambda _: (tau, record)), encoder
+
+
+@pytest.mark.parametrize("method", ["nonlinear", "linearized"])
+def test_what_is_exported_is_imported_bit_for_bit(
+    store: Store, tmp_path: Path, method: str
+) -> None:
+    run, encoder = run_of(store, method)
+    folder = export.write(run, encoder, tmp_path / "out", base=True)
+    vector = TaskVector(run.tensors())
+    assert checkpoints.load(folder, encoder) == vector
+    for given in (None, folder / export.BASE_FILE):
+        assert checkpoints.vector_of(folder, "mini_xs", base=given) == vector
+    record = checkpoints.add(store, folder, "mini_xs", "Signs")
+    assert record["method"] == method and record["name"] == f"Signs_{method}"
+    assert checkpoints.imported(store, "mini_xs", f"Signs_{method}") == vector
+    with pytest.raises(TasklabError, match="read it with vector_of"):
+        checkpoints.read(folder, "mini_xs")
+    other = "linearized" if method == "nonlinear" else "nonlinear"
+    with pytest.raises(TasklabError, match=f"is {method}, not {other}"):
+        checkpoints.add(store, folder, "mini_xs", "Signs", method=other, name="x")
+    with pytest.raises(TasklabError, match="task vector of model 'mini_xs', not of 'mini'"):
+        checkpoints.vector_of(folder, "mini")
+    content = json.loads((folder / "config.json").read_text())
+    assert content["config"] == run.config and content["record"] == run.record
+
+
+@pytest.mark.parametrize("method", ["nonlinear", "linearized"])
+def test_the_cards_lines_of_code_do_what_they_say(
+    store: Store, tmp_path: Path, method: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, encoder = run_of(store, method)
+    rows = [{"method": m, "value": 61.5, "n": 500, "split": "test"} for m in ("pretrained", method)]
+    folder = export.write(run, encoder, tmp_path / "out", accuracies=rows)
+    card = (folder / "README.md").read_text()
+    monkeypatch.chdir(folder)
+    images = torch.randint(0, 256, (2, 3, 32, 32), dtype=torch.uint8)
+    space = {"images": images}
+    exec(re.search(r"```python\n(.*?)```", card, re.S)[1], space)
+    x, tau = encoder.preprocess(images), TaskVector(run.tensors())
+    if method == "linearized":
+        expected = tangent.jvp(encoder, encoder.params, tau, x).at(1.0)
+        assert "f_lin(x; theta_0 + tau) = f(x; theta_0) + J(x; theta_0) tau" in card
+    else:
+        expected = encoder(tau.apply(encoder.params), x)
+        assert "tangent" not in card
+    torch.testing.assert_close(space["features"], expected)
+    for part in (encoder.weights_hash, "| steps | 3 |", "| 500 | 61.50 |", "2.0000, 1.2500"):
+        assert part in card
+    assert not re.search(r"https?://|licen[cs]e: ", card)
+
+
+def test_an_export_is_not_written_over_another(store: Store, tmp_path: Path) -> None:
+    (run, encoder), (other, _) = run_of(store, "nonlinear"), run_of(store, "linearized", steps=4)
+    folder = export.write(run, encoder, tmp_path / "out")
+    export.write(run, encoder, folder)
+    (folder / "config.json").write_text("{}")
+    with pytest.raises(TasklabError, match="holds something else"):
+        export.write(other, encoder, folder)
+    elsewhere, _ = run_of(store, "nonlinear", weights="0" * 64)
+    with pytest.raises(TasklabError, match="starts from the weights 000000000000"):
+        export.write(elsewhere, encoder, tmp_path / "third")
+
+
+def test_a_head_that_was_trained_along_is_a_file_of_its_own(store: Store, tmp_path: Path) -> None:
+    run, encoder = run_of(store, "nonlinear", head="trained")
+    tensors = {**run.tensors(), "classifier.weight": torch.ones(3, 128)}
+    again = store.get("finetune", {**run.config, "seed": 3}, lambda _: (tensors, {}))
+    folder = export.write(again, encoder, tmp_path / "out")
+    assert checkpoints.load(folder, encoder) == TaskVector(run.tensors())
+    head = (folder / export.HEAD_FILE).read_bytes()
+    assert b"classifier.weight" in head and export.HEAD_FILE in (folder / "README.md").read_text()
+
+
+def test_accuracies_are_those_of_the_very_run(store: Store) -> None:
+    run, _ = run_of(store, "nonlinear")
+    longer = {**run.config, "steps": 4}
+
+    def keep(method: str, config: dict, value: float) -> None:
+        row = {"method": method, "task": "Signs", "value": value, "n": 9, "split": "test"}
+        about = {"experiment": "single", "method": method, "suite": "mini", "value": value}
+        runs = {} if method == "pretrained" else {"Signs": config}
+        about |= {"weights": run.config["weights"], "runs": runs}
+        store.get("records", about, lambda _: ({}, {"rows": [row, {**row, "task": "Scenes"}]}))
+
+    keep("nonlinear", run.config, 80.0)
+    keep("posthoc", run.config, 70.0)
+    keep("nonlinear", longer, 90.0)
+    keep("pretrained", {}, 40.0)
+    found = export.accuracies_of(store, [run])[run.key]
+    assert {row["method"]: row["value"] for row in found} == {
+        "nonlinear": 80.0, "posthoc": 70.0, "pretrained": 40.0,
+    }  # fmt: skip
+
+
+# The command line.
+
+
+def test_import_and_list(store: Store, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    path = moved(tmp_path / "finetuned.safetensors")
+    here = ["--store-root", str(store.root)]
+    assert main(["import", "--list", *here]) == 0
+    assert "nothing is imported" in capsys.readouterr().out
+    assert main(["import", str(path), "--model", "tiny", "--task", "Cars", *here]) == 0
+    shown = capsys.readouterr().out
+    for part in ("names as in open_clip", "kept as 'Cars_nonlinear' of tiny", "theta_0's"):
+        assert part in shown
+    assert main(["import", "--list", *here]) == 0
+    assert capsys.readouterr().out.startswith("tiny  Cars_nonlinear  nonlinear  Cars")
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["import"], "import takes a FILE"),
+        (["import", "x.pt"], "import takes --model"),
+        (["import", "x.pt", "--model", "tiny"], "import takes --task"),
+        (["import", "gone/for/good.pt", "--model", "tiny", "--task", "Cars"], "no checkpoint"),
+        (["import", "own/er", "--model", "tiny", "--task", "Cars"], "no network in tests"),
+        (["export", "--chapter", "tangnet"], "did you mean 'tangent'"),
+        (["export", "--model", "mini_xs", "--task", "Sings"], "did you mean 'Signs'"),
+        (["export", "--model", "mini_xs", "--method", "attention"], "none of 24 runs is in"),
+    ],
+)
+def test_a_mistake_is_one_line(words: list, expected: str, capsys: pytest.CaptureFixture) -> None:
+    assert main(words) == 2
+    out, err = capsys.readouterr()
+    assert out == "" and err.count("\n") == 1 and expected in err
+
+
+def test_export_from_the_store(store: Store, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    from tasklab import finetune
+    from tasklab.config import Parameters
+    from tasklab.experiments import Lab
+
+    lab = Lab(Parameters(model="mini_xs", preset="full", store_root=store.root), progress=False)
+    tau = {name: torch.full_like(x, 0.01) for name, x in lab.clip.encoder.params.items()}
+    for method in ("nonlinear", "linearized"):
+        config = finetune.identity(lab.run("Signs", method, 0), lab.clip)
+        store.get("finetune", config, lambda _: (tau, {"losses": [1.0]}))
+    out = tmp_path / "out"
+    words = ["export", "--model", "mini_xs", "--store-root", str(store.root), "--out", str(out)]
+    assert main([*words, "--chapter", "tangent", "--task", "Signs", "--seeds", "2"]) == 0
+    shown = capsys.readouterr().out
+    assert "2 of 4 runs are not in the store" in shown
+    names = {f"mini_xs-Signs-{method}-seed0" for method in ("nonlinear", "linearized")}
+    assert {path.name for path in out.iterdir()} == names
+    assert all(str(out / name) in shown for name in names)
+
+
+def test_importing_reads_without_executing(store: Store, tmp_path: Path) -> None:
+    """The whole command, on a pickle that would leave a mark."""
+    mark = tmp_path / "executed"
+
+    class Reduce:
+        def __reduce__(self) -> tuple:
+            import os
+
+            return os.system, (f"touch {mark}",)
+
+    encoder = old_encoder(1)
+    encoder.train_preprocess = Reduce()
+    path = save_old(encoder, tmp_path / "hostile.pt")
+    words = ["import", str(path), "--model", "tiny", "--task", "x"]
+    assert main([*words, "--store-root", str(store.root)]) == 0
+    assert not mark.exists()
+    expected = encoder.model.visual.proj - theta0()["proj"]
+    assert torch.equal(checkpoints.imported(store, "tiny", "x_nonlinear")["proj"], expected)
