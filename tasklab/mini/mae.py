@@ -1,8 +1,8 @@
 """Masked autoencoder: an image tower that learns to fill in what it does not see.
 
 The model and its loss are those of transformers' `ViTMAEForPreTraining` [He et al., 2022]: the
-encoder sees the patches that are not masked, a small decoder predicts the pixels of the others,
-each patch standardised. What is ours is the scale.
+encoder sees the patches that are not masked, a small decoder predicts the pixels of the others.
+What is ours is the scale.
 """
 
 from __future__ import annotations

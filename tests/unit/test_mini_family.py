@@ -13,17 +13,17 @@ from tasklab import config, mini, models
 from tasklab.errors import TasklabError
 from tasklab.mini import clip, dino, evaluate, loop, objectives, pretrain, vit
 
-SCHEMES = ("sup_few", "sup_many", "mae", "dino", "clip_less", "clip_more", "sup_large")
+SCHEMES = ("sup_few", "sup_many", "mae", "clip_less", "clip_more", "sup_large")
 FAMILY = tuple(config.FAMILIES[0][role] for role in (*SCHEMES, "clip_large"))
 RANDOM_PROBE = 18.0  # mean of 8, %, of the same towers with random weights
 
 
 def tiny(name: str, **change: object) -> loop.Recipe:
-    usual = {"steps": 6, "batch_size": 8, "shard": 16, "warmup": 1}
+    usual = {"steps": 5, "batch_size": 8, "shard": 16, "warmup": 1}
     return dataclasses.replace(pretrain.RECIPES[name], **{**usual, **change})
 
 
-@pytest.mark.parametrize("name", ["mini_few", "mini_many", "mini_mae", "mini_dino"])
+@pytest.mark.parametrize("name", ["mini_few", "mini_mae", "mini_dino"])
 def test_pretraining_resumes_bit_for_bit(tmp_path, monkeypatch, name):
     """Also after a step whose weights were exported, and with a teacher and its centre."""
     recipe = tiny(name)
@@ -102,11 +102,11 @@ def test_only_masked_patches_count_in_the_masked_autoencoders_loss():
     torch.manual_seed(1)
     out = model(pixel_values=mini.clip.normalise(images))
     assert out.mask.mean() == task.settings["mask_ratio"]
-    patches = model.patchify(mini.clip.normalise(images))
-    target = (patches - patches.mean(-1, keepdim=True)) / (
-        patches.var(-1, keepdim=True) + 1e-6
-    ) ** 0.5
-    error = ((out.logits - target) ** 2).mean(-1)
+    target = model.patchify(mini.clip.normalise(images))
+    if task.settings["norm_pix_loss"]:
+        spread = (target.var(-1, keepdim=True) + 1e-6).sqrt()
+        target = (target - target.mean(-1, keepdim=True)) / spread
+    error = (out.logits - target).square().mean(-1)
     torch.testing.assert_close(loss, error[out.mask == 1].mean())
 
 

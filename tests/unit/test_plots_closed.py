@@ -13,7 +13,7 @@ from tasklab.plots.schemes import SCHEMES, looks, role
 from tasklab.records import tidy
 
 FAMILY = config.family("mini")
-MODELS = (FAMILY["dino"], FAMILY["sup_few"])
+MODELS = (FAMILY["mae"], FAMILY["sup_few"])
 TASKS = ("A", "B")
 GRID = (0.0, 0.05, 0.1, 0.5, 1.0)
 
@@ -25,7 +25,7 @@ def row(experiment, method, metric, value, model=MODELS[0], task="A", **more):
 
 
 def records(seeds=(0,)):
-    """DINO's sum is 90 - 100 lambda, the other's 80 + 100 (lambda - 2 lambda²), normalised."""
+    """MAE's sum is 90 - 100 lambda, the other's 80 + 100 (lambda - 2 lambda²), normalised."""
     rows = []
     curves = {MODELS[0]: lambda x: 90 - 80 * x, MODELS[1]: lambda x: 80 + 40 * x - 100 * x**2}
     for (model, curve), seed, task in itertools.product(curves.items(), seeds, TASKS):
@@ -62,7 +62,7 @@ def test_curves_start_at_probing():
     figure = plots.lambda_curves(records(seeds=(0, 1)))
     whole, near = figure.axes
     labelled = {line.get_label(): line for line in whole.lines}
-    line = labelled[SCHEMES["dino"][0]]
+    line = labelled[SCHEMES["mae"][0]]
     assert line.get_xdata().tolist() == list(GRID)
     assert line.get_ydata().tolist() == pytest.approx([90 - 80 * x for x in GRID])
     gains = [line.get_ydata() for line in near.lines if len(line.get_xdata()) == 3]
@@ -73,9 +73,9 @@ def test_curves_start_at_probing():
 
 def test_table_one_has_ours_beside_the_papers():
     table = plots.closed_table(records(seeds=(0, 1))).data
-    assert table[("pre-training", "")].tolist() == [SCHEMES["sup_few"][0], SCHEMES["dino"][0]]
+    assert table[("pre-training", "")].tolist() == [SCHEMES["sup_few"][0], SCHEMES["mae"][0]]
     assert [cell[0] for cell in table[("probing", "here")]] == [80.0, 90.0]
-    assert [cell[0] for cell in table[("probing", "paper")]] == [72.1, 82.2]
+    assert [cell[0] for cell in table[("probing", "paper")]] == [72.1, 62.8]
     assert [cell[0] for cell in table[("λ", "paper")]] == [0.05, 0.0]
     mean, spread, _ = table[("single", "here")][0]
     assert mean == 92.5 and spread == pytest.approx(np.sqrt(0.5))
