@@ -50,7 +50,7 @@ def records(seeds=(0,)):
 def test_every_role_has_a_look_of_its_own():
     assert len({colour for _, colour, _ in SCHEMES.values()}) == len(SCHEMES)
     assert len({marker for _, _, marker in SCHEMES.values()}) == len(SCHEMES)
-    assert set(SCHEMES) <= set(FAMILY)
+    assert set(SCHEMES) <= set(config.FAMILIES[1])
     assert role(FAMILY["mae"]) == "mae" and role("mini") == "mini"
     df = records()
     assert list(looks(df)) == [MODELS[1], MODELS[0]]  # in the paper's order
