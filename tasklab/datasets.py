@@ -35,7 +35,9 @@ SIZES = {"mini": _SPLITS, "mini_text": _SPLITS}
 CONTROL_SIZES = {"mini": {"test": 2000}, "mini_text": {}}  # the control's, where they differ
 FOLDER = "TASKLAB_DATA"  # environment variable: the cache, instead of the user's
 
-_NOT_DRAWING = {"clip", "loop", "pretrain", "pretrain_t5", "t5", "vit"}
+_NOT_DRAWING = {
+    "clip", "dino", "evaluate", "loop", "mae", "objectives", "pretrain", "pretrain_t5", "t5", "vit",
+}  # fmt: skip
 _log = logging.getLogger(__name__)
 
 
