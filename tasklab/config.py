@@ -35,19 +35,18 @@ MODELS = (
     "mini_s", "mini_xs", "mini_convnext", "mini_sup_few", "mini_t5",
     "vitb16_in21k", "vitl16_in21k", "mae_b16", "dino_b16",
     "clip_b16_laion400m", "clip_b16_laion2b", "clip_l14_laion2b",
-    "mini_few", "mini_many", "mini_mae",
+    "mini_few", "mini_many", "mini_mae", "mini_dino",
     "mini_clip_less", "mini_clip_more", "mini_clip_large",
 )  # fmt: skip
 TEXT_MODELS = ("t5_base", "mini_t5")
 CLOSED_MODELS = (  # without a text tower
     "vitb16_in1k", "vitb16_in21k", "vitl16_in21k", "mae_b16", "dino_b16",
     "clip_b16_laion400m", "clip_b16_laion2b", "clip_l14_laion2b",
-    "mini_sup_few", "mini_few", "mini_many", "mini_mae",
+    "mini_sup_few", "mini_few", "mini_many", "mini_mae", "mini_dino",
     "mini_clip_less", "mini_clip_more", "mini_clip_large",
 )  # fmt: skip
 # Models that a chapter compares, by role. From `sup_few` on, they are the schemes of the
-# closed-vocabulary paper, table 2: `few` and `many` classes, CLIP on `less` and on `more` data. No
-# DINO is shipped yet.
+# closed-vocabulary paper, table 2: `few` and `many` classes, CLIP on `less` and on `more` data.
 FAMILIES = (
     {
         "small": "mini_xs",
@@ -59,6 +58,7 @@ FAMILIES = (
         "sup_few": "mini_few",
         "sup_many": "mini_many",
         "mae": "mini_mae",
+        "dino": "mini_dino",
         "clip_less": "mini_clip_less",
         "clip_more": "mini_clip_more",
         "sup_large": "mini_sup_few",  # on few classes; the paper's is on many

@@ -59,11 +59,15 @@ UNITS = {
     "delta": "nats",
     **dict.fromkeys(("distance", "coef", "base", "base_merged", "first"), ""),
     **dict.fromkeys(("share", "unseen_share", "cosine", "gap", "gap_along", "gap_block"), ""),
-    "seconds_per_step": "s",
+    **dict.fromkeys(("seconds_features", "seconds_probe", "seconds_finetune"), "s"),
+    **dict.fromkeys(("seconds_sweep", "seconds_subsets", "seconds_per_step"), "s"),
+    **dict.fromkeys(("lambda", "tried"), ""),
+    "exact": "%",
+    "diverged_at": "steps",
     "peak_memory": "MiB",
     "trainable": "parameters",
 }
-METHODS = ("pretrained", *EDITS, "probe", "full")
+METHODS = ("pretrained", *EDITS, "probe")
 Z95 = 1.959963984540054  # 97.5 % quantile of the standard normal distribution
 
 

@@ -258,6 +258,7 @@ _SPECS = (
             ("few", "supervised on 52 classes"),
             ("many", "supervised on 528 classes"),
             ("mae", "masked autoencoder"),
+            ("dino", "DINO"),
         )
     ),
     *(

@@ -17,15 +17,16 @@ import torch
 
 from tasklab import experiments, results
 from tasklab.comparisons import sides
-from tasklab.config import POSTHOC, Parameters, whole
+from tasklab.config import FAMILIES, FULL, POSTHOC, Parameters, whole
 from tasklab.errors import TasklabError, unknown
-from tasklab.experiments import Lab, is_rehearsal
+from tasklab.experiments import Lab, closed, is_rehearsal
 from tasklab.progress import track
 
 CHAPTERS = {  # chapter -> the methods it compares
     "tangent": ("nonlinear", "posthoc", "linearized"),
     "linear_layers": ("nonlinear", "posthoc", "linearized", "attention"),
     "ctl": ("nonlinear", "linearized", "attention"),
+    "closed_vocab": ("nonlinear", FULL),
 }
 PARADIGMS = ("attention", "attention_bias", "attention_mlp", "attention_mlp_bias")
 RECORDED = Path(__file__).parent / "data" / "recorded"
@@ -74,6 +75,10 @@ _EMERGENCE = {
     "other samples": _RATIOS,
 }
 _RANDOM = {"init": "random"}
+# Pre-training schemes with probed heads: all of them, and one of each sort.
+_PROBED = {role: {"model": FAMILIES[0][role], "head": "probe"} for role in closed.SCHEMES}
+_SORTS = {role: _PROBED[role] for role in closed.ALGORITHMS}
+_SUMS = {"closed_addition": {}}
 PARTS: dict[str, dict[str, tuple[Work, ...]]] = {
     "tangent": {
         "editing": (
@@ -146,6 +151,41 @@ PARTS: dict[str, dict[str, tuple[Work, ...]]] = {
             *(Work((), {"emergence": {"what": k, "values": v}}) for k, v in _EMERGENCE.items()),
         ),
         "theorem": (*(Work((), {"theorem": {"network": name}}) for name in ("mlp", "resnet18")),),
+    },
+    "closed_vocab": {
+        "editing": (
+            *(Work((), {"probing": {}}, model) for model in _PROBED.values()),
+            *(Work(("nonlinear",), _SUMS, model) for model in _PROBED.values()),
+            *(Work((FULL,), _SUMS, model) for model in _SORTS.values()),
+        ),
+        "maps": (
+            *(Work(("nonlinear",), _ONE_PAIR, model, metrics=_XI) for model in _PROBED.values()),
+            *(Work((FULL,), _ONE_PAIR, model, metrics=_XI) for model in _SORTS.values()),
+        ),
+        "open": (
+            Work((), {"probing": {}}, {"model": FAMILIES[0]["medium"]}),
+            Work(("nonlinear", FULL), _SUMS, {"model": FAMILIES[0]["medium"]}),
+        ),
+        "subsets": (
+            *(Work(("nonlinear",), {"subsets": {}}, model, 1) for model in _PROBED.values()),
+            *(Work(("linearized",), {"subsets": {}}, model, 1) for model in _SORTS.values()),
+        ),
+        "search": (
+            *(
+                Work(("probe", "nonlinear", FULL), {"learning_rates": {}}, model, 1)
+                for model in _SORTS.values()
+            ),
+        ),
+        "beyond": (
+            *(
+                Work(("linearized", "posthoc", "attention"), _SUMS, model)
+                for model in _SORTS.values()
+            ),
+            *(
+                Work(("nonlinear",), {"cross_task": {"alphas": (0.5,)}}, model)
+                for model in _PROBED.values()
+            ),
+        ),
     },
 }
 
@@ -267,6 +307,7 @@ def evidence(chapter: str) -> pd.DataFrame:
     parts = [(chapter, part) for part in PARTS[chapter]]
     parts += [("linear_layers", "cost")] if chapter == "tangent" else []
     tables = [recorded(*part)[0] for part in parts]
-    boxes = [results.box_means(t) for t in tables if "alpha1" in t]
+    box = (-1.0, 1.0) if chapter == "closed_vocab" else (0.0, 1.0)  # as each paper draws it
+    boxes = [results.box_means(t, *box) for t in tables if "alpha1" in t]
     found = results.combine(*(t for t in tables if "alpha1" not in t), *boxes)
     return sides(found) if chapter == "ctl" else found

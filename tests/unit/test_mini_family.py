@@ -13,7 +13,7 @@ from tasklab import config, mini, models
 from tasklab.errors import TasklabError
 from tasklab.mini import clip, dino, evaluate, loop, objectives, pretrain, vit
 
-SCHEMES = ("sup_few", "sup_many", "mae", "clip_less", "clip_more", "sup_large")
+SCHEMES = ("sup_few", "sup_many", "mae", "dino", "clip_less", "clip_more", "sup_large")
 FAMILY = tuple(config.FAMILIES[0][role] for role in (*SCHEMES, "clip_large"))
 RANDOM_PROBE = 18.0  # mean of 8, %, of the same towers with random weights
 
