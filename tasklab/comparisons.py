@@ -1,9 +1,10 @@
-"""Records of cross-task linearity as the two sides that the paper's claims compare.
+"""Records as the two sides that a paper's claims compare.
 
 A claim compares two methods by one metric (`results.Claim`). What the paper on cross-task linearity
 says is of other kinds: merged features against those of single models, the middle of a segment
 against its ends, one number of epochs against another. `sides` brings each to that form, one
-experiment a comparison, the two sides in the column method.
+experiment a comparison, the two sides in the column method. `schemes` does so for what the paper on
+closed vocabularies says of pre-training and of the number of tasks.
 """
 
 from __future__ import annotations
@@ -52,6 +53,37 @@ def sides(records: pd.DataFrame) -> pd.DataFrame:
     table = pd.concat(found, ignore_index=True)
     small = table["model"].isin(NETWORKS)
     table.loc[small, ["model", "suite"]] = main[["model", "suite"]].iloc[0].to_list()
+    return table.assign(init="pretrained", split="test")
+
+
+def schemes(records: pd.DataFrame) -> pd.DataFrame:
+    """Return comparisons behind those claims on closed vocabularies that are of other kinds.
+
+    Args:
+        records: All recorded results of the chapter, maps as their box means.
+
+    Returns:
+        Records of two sorts of experiments. `pretraining`: the disentanglement error of each model
+        (method `pretrained`) and that of the untrained network (`random`). `decay M`, M a method:
+        the mean normalised accuracy of sums of `two` and of `all` tasks, and 100 (`one`).
+    """
+    errors = records[records["metric"] == "xi_classifier_box"]
+    errors = errors[errors["method"] == "nonlinear"]
+    untrained = errors[errors["init"] == "random"]
+    found = []
+    for model, rows in errors[errors["init"] == "pretrained"].groupby("model"):
+        for method, side in (("pretrained", rows), ("random", untrained.assign(model=model))):
+            found.append(_side(side, "pretraining", "xi_classifier_box", method))
+    sums = records[(records["experiment"] == "subsets") & (records["metric"] == "normalised")]
+    keys = ["model", "suite", "seed", "n_tasks"]
+    for method, rows in sums.groupby("method"):
+        means = rows.groupby(keys, as_index=False)["value"].mean()
+        means = means.assign(task="all", subset="")
+        for side, size in (("two", 2), ("all", means["n_tasks"].max())):
+            chosen = means[means["n_tasks"] == size]
+            found.append(_side(chosen, f"decay {method}", "normalised", side))
+        found.append(found[-1].assign(method="one", value=100.0))
+    table = pd.concat(found, ignore_index=True).drop(columns="n_tasks", errors="ignore")
     return table.assign(init="pretrained", split="test")
 
 

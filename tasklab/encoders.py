@@ -75,7 +75,7 @@ class Encoder:
             params: Parameters by name; the ones of theta_0 stand in for absent ones.
             x: As `preprocess` gives them.
         """
-        with math_attention(REGISTRY[self.name].math):
+        with math_attention(self.name in REGISTRY and REGISTRY[self.name].math):
             return torch.func.functional_call(self.module, dict(params), (x,))
 
     def preprocess(self, x: UInt8[Tensor, "B 3 h w"]) -> Float[Tensor, "B 3 H W"]:

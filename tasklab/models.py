@@ -72,7 +72,7 @@ def load(
     """Return a model by its short name.
 
     Args:
-        name: A name in `REGISTRY`.
+        name: A name in `REGISTRY`, or `timm/` and the name of a model of timm's.
         init: `"random"` draws the encoder from `seed`. The text tower stays pre-trained for models
             whose weights ship with the package, and is random too for the others.
         seed: Of `init="random"`.
@@ -180,7 +180,9 @@ def _tensors(entry: Spec, path: Path) -> dict[str, Tensor]:
     if entry.layout == "transformers":
         return vit.from_transformers(tensors)
     if entry.kind == "vit":
-        return {k: x for k, x in tensors.items() if not k.startswith("head.")}
+        known = timm.models.get_pretrained_cfg(f"{entry.arch}.{entry.pretrained}").classifier
+        heads = (known,) if isinstance(known, str) else tuple(known or ())
+        return {k: x for k, x in tensors.items() if k.rpartition(".")[0] not in heads}
     if entry.kind == "t5":
         tied = ("lm_head.weight", "encoder.embed_tokens.weight", "decoder.embed_tokens.weight")
         return {k: x for k, x in tensors.items() if k not in tied}  # to shared.weight
@@ -190,8 +192,9 @@ def _tensors(entry: Spec, path: Path) -> dict[str, Tensor]:
 def _encoder(
     kind: type[Encoder], entry: Spec, init: str, module: nn.Module, device: torch.device, **more
 ) -> Encoder:
-    blocks = [name for name, _ in module.named_modules() if re.fullmatch(entry.block, name)]
-    if len(blocks) != entry.blocks:
+    pattern = entry.block or _blocks(module)
+    blocks = [name for name, _ in module.named_modules() if re.fullmatch(pattern, name)]
+    if entry.blocks and len(blocks) != entry.blocks:
         raise TasklabError(
             f"model {entry.name!r} should have {entry.blocks} blocks named {entry.block}, not "
             f"{len(blocks)}: its library names its modules differently in this version."
@@ -205,6 +208,14 @@ def _encoder(
         device=device,
         **more,
     )
+
+
+def _blocks(module: nn.Module) -> str:
+    """Return the pattern of what timm takes for the blocks of a model of its own."""
+    told = module.group_matcher(coarse=False)["blocks"]
+    if not isinstance(told, str):
+        told = next(pattern for pattern, place in told if place is None)
+    return told
 
 
 def _images(entry: Spec, module: nn.Module) -> dict:

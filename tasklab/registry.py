@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import difflib
+import functools
 
-from tasklab.errors import unknown
+from tasklab.config import TIMM
+from tasklab.errors import TasklabError, unknown
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -19,8 +22,10 @@ class Spec:
         arch: The library's name of the architecture; for shipped models their own.
         pretrained: The library's tag of the weights, or `"shipped"` for those in the package.
         source: Who trained the weights, on what.
-        block: Pattern of the names of the blocks within the encoder.
-        blocks: How many modules it matches, in order from the input to the features.
+        block: Pattern of the names of the blocks within the encoder; empty for what timm takes
+            for blocks.
+        blocks: How many modules it matches, in order from the input to the features; 0 for any
+            number.
         text: Whether the text tower is kept, if there is one: the closed-vocabulary models that
             were trained with one discard it.
         repository: Of the weights on the Hugging Face hub; empty where open_clip knows it.
@@ -283,7 +288,47 @@ REGISTRY: dict[str, Spec] = {spec.name: spec for spec in _SPECS}
 
 
 def spec(name: str) -> Spec:
-    """Return the registry's entry, or raise a `TasklabError` with the nearest name."""
+    """Return what a short name stands for.
+
+    Args:
+        name: In `REGISTRY`, or of a model of timm's, as in `"timm/resnet50.a1_in1k"`.
+
+    Raises:
+        TasklabError: If there is no such model; it suggests the nearest name.
+    """
+    if name.startswith(TIMM):
+        return _of_timm(name)
     if name not in REGISTRY:
         raise unknown("model", name, REGISTRY)
     return REGISTRY[name]
+
+
+@functools.cache
+def _of_timm(name: str) -> Spec:
+    """Return the entry of a model of timm's."""
+    import timm  # here, for it takes seconds
+
+    try:
+        known = timm.models.get_pretrained_cfg(name.removeprefix(TIMM))
+    except RuntimeError:  # no such weights
+        known = None
+    if known is None or not known.hf_hub_id:
+        near = difflib.get_close_matches(name.removeprefix(TIMM), timm.list_pretrained(), n=3)
+        hint = (
+            " did you mean " + " or ".join(repr(TIMM + one) for one in near) + "?" if near else ""
+        )
+        raise TasklabError(
+            f"timm has no pre-trained model {name.removeprefix(TIMM)!r}:{hint} "
+            "timm.list_pretrained() returns all names."
+        )
+    return Spec(
+        name=name,
+        kind="vit",
+        arch=known.architecture,
+        pretrained=known.tag,
+        source="timm",
+        block="",
+        blocks=0,
+        repository=known.hf_hub_id,
+        file=known.hf_hub_filename or "",
+    )

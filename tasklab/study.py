@@ -16,7 +16,7 @@ import pandas as pd
 import torch
 
 from tasklab import experiments, results
-from tasklab.comparisons import sides
+from tasklab.comparisons import schemes, sides
 from tasklab.config import FAMILIES, FULL, POSTHOC, Parameters, whole
 from tasklab.errors import TasklabError, unknown
 from tasklab.experiments import Lab, closed, is_rehearsal
@@ -78,6 +78,7 @@ _RANDOM = {"init": "random"}
 # Pre-training schemes with probed heads: all of them, and one of each sort.
 _PROBED = {role: {"model": FAMILIES[0][role], "head": "probe"} for role in closed.SCHEMES}
 _SORTS = {role: _PROBED[role] for role in closed.ALGORITHMS}
+_UNTRAINED = {**_PROBED["sup_few"], **_RANDOM}
 _SUMS = {"closed_addition": {}}
 PARTS: dict[str, dict[str, tuple[Work, ...]]] = {
     "tangent": {
@@ -156,17 +157,21 @@ PARTS: dict[str, dict[str, tuple[Work, ...]]] = {
         "editing": (
             *(Work((), {"probing": {}}, model) for model in _PROBED.values()),
             *(Work(("nonlinear",), _SUMS, model) for model in _PROBED.values()),
-            *(Work((FULL,), _SUMS, model) for model in _SORTS.values()),
+            *(Work((FULL,), _SUMS, model) for model in _PROBED.values()),
+            Work((), {"probing": {}}, _UNTRAINED),
+            Work(("nonlinear",), _SUMS, _UNTRAINED),
         ),
         "maps": (
             *(Work(("nonlinear",), _ONE_PAIR, model, metrics=_XI) for model in _PROBED.values()),
             *(Work((FULL,), _ONE_PAIR, model, metrics=_XI) for model in _SORTS.values()),
+            Work(("nonlinear",), _ONE_PAIR, _UNTRAINED, metrics=_XI),
         ),
         "open": (
             Work((), {"probing": {}}, {"model": FAMILIES[0]["medium"]}),
             Work(("nonlinear", FULL), _SUMS, {"model": FAMILIES[0]["medium"]}),
         ),
         "subsets": (
+            *(Work((FULL,), {"subsets": {}}, model, 1) for model in _PROBED.values()),
             *(Work(("nonlinear",), {"subsets": {}}, model, 1) for model in _PROBED.values()),
             *(Work(("linearized",), {"subsets": {}}, model, 1) for model in _SORTS.values()),
         ),
@@ -310,4 +315,6 @@ def evidence(chapter: str) -> pd.DataFrame:
     box = (-1.0, 1.0) if chapter == "closed_vocab" else (0.0, 1.0)  # as each paper draws it
     boxes = [results.box_means(t, *box) for t in tables if "alpha1" in t]
     found = results.combine(*(t for t in tables if "alpha1" not in t), *boxes)
+    if chapter == "closed_vocab":
+        return pd.concat([found, schemes(found)], ignore_index=True)
     return sides(found) if chapter == "ctl" else found

@@ -7,7 +7,15 @@ Every experiment returns records as `tasklab.records` describes them, and keeps 
 under everything that determines them: what was computed once is not computed again.
 """
 
-from tasklab.experiments.closed import across, closed_addition, closed_cost, probing, schemes
+from tasklab.experiments.closed import (
+    SCHEMES,
+    across,
+    closed_addition,
+    closed_cost,
+    probing,
+    scheme_models,
+    schemes,
+)
 from tasklab.experiments.closed_search import learning_rates
 from tasklab.experiments.closed_subsets import subsets
 from tasklab.experiments.cost import cost, step_cost
@@ -27,11 +35,11 @@ from tasklab.experiments.stitching import averaging, stitched_addition, stitched
 from tasklab.experiments.theory import foretold, pair_errors, theorem
 
 __all__ = [
-    "FULL", "LINEAR", "QUICK", "REHEARSAL", "Lab", "Scale", "across", "addition", "alignment",
-    "averaging", "closed_addition", "closed_cost", "cosines", "cost", "cross_task",
-    "cross_task_addition", "cross_task_negation", "cross_task_sum", "disentanglement",
-    "emergence", "exact_alpha", "foretold", "is_rehearsal", "learning_rates", "linear_gaps",
-    "localization", "negation", "own_coefficients", "pair_errors", "pairs", "probing",
-    "schemes", "scratch_linearity", "segments", "single", "step_cost", "stitched_addition",
+    "FULL", "LINEAR", "QUICK", "REHEARSAL", "SCHEMES", "Lab", "Scale", "across", "addition",
+    "alignment", "averaging", "closed_addition", "closed_cost", "cosines", "cost", "cross_task",
+    "cross_task_addition", "cross_task_negation", "cross_task_sum", "disentanglement", "emergence",
+    "exact_alpha", "foretold", "is_rehearsal", "learning_rates", "linear_gaps", "localization",
+    "negation", "own_coefficients", "pair_errors", "pairs", "probing", "scheme_models", "schemes",
+    "scratch_linearity", "segments", "single", "step_cost", "stitched_addition",
     "stitched_negation", "subsets", "theorem", "train", "varied",
 ]  # fmt: skip

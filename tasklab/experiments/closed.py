@@ -33,6 +33,18 @@ LAMBDAS = tuple(sorted({*edit.ALPHAS, *_BETWEEN}))
 QUICK_LAMBDAS = (0.0, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.4, 0.5, 0.75, 1.0)
 
 
+def scheme_models(model: str) -> dict[str, str]:
+    """Return the models of all pre-training schemes that a model is compared with, by role.
+
+    A model without relatives (timm's) is the only one, of the role `given`.
+
+    >>> scheme_models("vitb16_in1k")["mae"]
+    'mae_b16'
+    """
+    models = family(model)
+    return {role: models[role] for role in SCHEMES if role in models} or {"given": model}
+
+
 def schemes(
     lab: Lab,
     roles: Sequence[str] | None = None,
@@ -44,19 +56,20 @@ def schemes(
 
     Args:
         lab: Whose family of models it is.
-        roles: Of `config.family`. By default all of `SCHEMES` that it has in the preset `full`,
-            else of `ALGORITHMS`.
+        roles: Of `scheme_models`. By default all of `SCHEMES` that it has in the preset `full`,
+            else of `ALGORITHMS`. A model of timm's stands alone.
         head: `"probe"`, or `"zero_shot"` for models with a text tower (open vocabulary).
         tasks: Only these tasks; by default those of `lab`.
 
     Raises:
         TasklabError: One message that names every model whose weights are missing.
     """
-    models = family(lab.parameters.model)
+    models = scheme_models(lab.parameters.model)
     if roles is None:
         usual = SCHEMES if lab.parameters.preset == "full" else ALGORITHMS
-        roles = [role for role in usual if role in models]
-    lab.require(*roles)
+        roles = [role for role in usual if role in models] or list(models)
+    if family(lab.parameters.model):
+        lab.require(*roles)
     names = lab.suite.names if tasks is None else tasks
     return [lab.sibling(model=models[role], head=head, tasks=names) for role in roles]
 

@@ -9,6 +9,7 @@ from tasklab.plots.closed import (
     lambda_curves,
     linearity_against_addition,
     regimes,
+    ways_after_probing,
 )
 from tasklab.plots.closed_maps import learning_rate, scheme_maps, subset_curves
 from tasklab.plots.costs import linearization_cost, paradigm_cost
@@ -35,7 +36,7 @@ from tasklab.plots.layers import (
     linearity,
 )
 from tasklab.plots.negation import negation, negation_per_task
-from tasklab.plots.schemes import closed_table, open_table
+from tasklab.plots.schemes import closed_table, open_table, price, scheme, subset_cost
 from tasklab.plots.spectral import localization, ring
 from tasklab.plots.stitching import (
     averaging,
@@ -51,13 +52,13 @@ from tasklab.plots.training import contact_sheet, loss_curve
 __all__ = [
     "COLOURS", "MARKERS", "METHOD_LABEL", "STYLE", "WIDTH", "addition_bars", "addition_curves",
     "alignment_against_interference", "averaging", "book_figure", "closed_cost", "closed_table",
-    "contact_sheet", "cosine_by_block", "cosine_matrices", "cross_task",
-    "cross_task_coefficients", "cross_task_methods", "editing_table", "emergence",
-    "exact_curve", "foretelling", "gap_against_bound", "heatmaps", "lambda_curves",
-    "layer_alignment", "learning_rate", "linearity", "linearity_against_addition",
-    "linearization_cost", "localization", "loss_curve", "negation", "negation_per_task",
-    "nonlinear_advantage", "open_table", "origin_table", "paradigm_cost", "per_task",
-    "per_task_coefficients", "regimes", "ring", "scheme_maps", "segments", "single_task",
-    "stitched_addition", "stitched_depth", "stitched_negation", "subset_curves", "sum_form",
-    "table", "transitivity", "verdict_counts", "verdict_table",
+    "contact_sheet", "cosine_by_block", "cosine_matrices", "cross_task", "cross_task_coefficients",
+    "cross_task_methods", "editing_table", "emergence", "exact_curve", "foretelling",
+    "gap_against_bound", "heatmaps", "lambda_curves", "layer_alignment", "learning_rate",
+    "linearity", "linearity_against_addition", "linearization_cost", "localization", "loss_curve",
+    "negation", "negation_per_task", "nonlinear_advantage", "open_table", "origin_table",
+    "paradigm_cost", "per_task", "per_task_coefficients", "price", "regimes", "ring", "scheme",
+    "scheme_maps", "segments", "single_task", "stitched_addition", "stitched_depth",
+    "stitched_negation", "subset_cost", "subset_curves", "sum_form", "table", "transitivity",
+    "verdict_counts", "verdict_table", "ways_after_probing",
 ]  # fmt: skip

@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import matplotlib.pyplot as plt
+import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
 from tasklab.errors import TasklabError
 from tasklab.plots.schemes import looks, of_vocabulary, scheme_legend
-from tasklab.plots.style import WIDTH, book_figure, select, some
+from tasklab.plots.style import (
+    COLOURS,
+    MARKERS,
+    METHOD_LABEL,
+    WIDTH,
+    book_figure,
+    select,
+    some,
+)
 from tasklab.records import summarise
 
 
@@ -185,6 +194,52 @@ def linearity_against_addition(
                         else "coefficient of the projection")  # fmt: skip
         axes.set_ylabel(told[what])
         axes.margins(0.12)
+    scheme_legend(figure, panels[0])
+    return figure
+
+
+@book_figure
+def ways_after_probing(df: pd.DataFrame, methods: Sequence[str]) -> Figure:
+    """Draw what the sum gains over probing and its coefficient, by way of fine-tuning.
+
+    Dots are means over seeds, lines their range.
+
+    Args:
+        df: Records of `experiments.probing` and `experiments.closed_addition`.
+        methods: Whose vectors are added, in the order of the legend.
+    """
+    df = of_vocabulary(df, "closed")
+    rows = df[(df["experiment"] == "addition") & df["method"].isin(methods)]
+    some(rows)
+    probes = df[(df["experiment"] == "single") & (df["method"] == "probe")]
+    base = probes[probes["split"] == "test"].groupby("model")["value"].mean()
+    sums = rows[rows["metric"] == "absolute"].groupby(["model", "method", "seed"])["value"].mean()
+    shown = {
+        "gain over probing (points)": sums - base.reindex(sums.index, level="model"),
+        "chosen coefficient λ": rows[rows["metric"] == "lambda"]
+        .groupby(["model", "method", "seed"])["value"]
+        .mean(),
+    }
+    named = looks(rows)
+    figure, panels = plt.subplots(1, 2, figsize=(WIDTH, 1.7 + 0.5 * len(named)), sharey=True)
+    shifts = np.linspace(-0.24, 0.24, len(methods)) if len(methods) > 1 else [0.0]
+    for axes, (title, values) in zip(panels, shown.items(), strict=True):
+        for method, shift in zip(methods, shifts, strict=True):
+            label, colour = METHOD_LABEL[method], COLOURS[method]
+            marker = MARKERS[method]
+            for place, model in enumerate(named):
+                if (model, method) not in values.index:
+                    continue
+                seeds, y = values[model, method], place + shift
+                axes.hlines(y, seeds.min(), seeds.max(), color=colour, lw=5, alpha=0.3)
+                told = label if not place and axes is panels[0] else None
+                axes.plot(seeds.mean(), y, marker, ms=7, color=colour, mec="#333333", mew=0.5,
+                          label=told)  # fmt: skip
+        axes.set_xlabel(title)
+        axes.grid(axis="y", visible=False)
+    panels[0].axvline(0, color="#333333", lw=0.8)
+    panels[0].set_yticks(range(len(named)), [label for label, _, _ in named.values()])
+    panels[0].set_ylim(len(named) - 0.5, -0.5)
     scheme_legend(figure, panels[0])
     return figure
 

@@ -50,6 +50,11 @@ def looks(df: pd.DataFrame) -> dict[str, tuple[str, str, str]]:
     return {m: SCHEMES.get(role(m)) or spare[m] for m in models}
 
 
+def scheme(model: str) -> str:
+    """Return the label of a model's pre-training, or its name if it is none that is compared."""
+    return SCHEMES[role(model)][0] if role(model) in SCHEMES else model
+
+
 def of_vocabulary(df: pd.DataFrame, vocabulary: str | None) -> pd.DataFrame:
     """Return the records of one vocabulary, or all where that is not told."""
     if vocabulary is None or "vocabulary" not in df:
@@ -102,6 +107,64 @@ def open_table(df: pd.DataFrame) -> Any:
         if (df["method"] == method).any()
     ]
     return _styled(rows, "fine-tuned")
+
+
+def price(costs: pd.DataFrame, sums: pd.DataFrame, *, method: str = "nonlinear") -> pd.DataFrame:
+    """Return what probing and addition cost, and what addition gains for it, a row a scheme.
+
+    Args:
+        costs: Records of `experiments.closed_cost`.
+        sums: Records of `experiments.probing` and `experiments.closed_addition`.
+        method: Whose vectors are added.
+
+    Returns:
+        Columns pre-training, probing (s), addition (s) with probing in it, times, and gain
+        (points): mean test accuracy of the sum less that of the probes.
+    """
+    sums = sums[(sums["split"] == "test") & sums["metric"].isin(["single", "absolute"])]
+    rows = []
+    for model in looks(costs):
+        mine = costs[(costs["model"] == model) & (costs["metric"] != "seconds_subsets")]
+        probing = mine[mine["method"] == "probe"]["value"].sum()
+        total = probing + mine[mine["method"] == method]["value"].sum()
+        ours = sums[sums["model"] == model]
+        ends = [
+            ours[(ours["experiment"] == experiment) & (ours["method"] == of)]["value"].mean()
+            for experiment, of in (("addition", method), ("single", "probe"))
+        ]
+        rows.append(
+            {
+                "pre-training": scheme(model),
+                "probing (s)": probing,
+                "addition (s)": total,
+                "times": total / probing,
+                "gain (points)": ends[0] - ends[1],
+            }
+        )
+    return pd.DataFrame(rows)
+
+
+def subset_cost(df: pd.DataFrame) -> pd.DataFrame:
+    """Return what all subsets took: seconds and coefficients tried, a row a scheme and method.
+
+    Args:
+        df: Records of `experiments.subsets`.
+    """
+    rows, costs = [], df[df["experiment"] == "closed_cost"]
+    for method in dict.fromkeys(costs["method"]):
+        for model in looks(costs[costs["method"] == method]):
+            mine = df[(df["model"] == model) & (df["method"] == method)]
+            value = mine.groupby("metric")["value"].mean()
+            rows.append(
+                {
+                    "fine-tuned": METHOD_LABEL[method],
+                    "pre-training": scheme(model),
+                    "groups": mine["subset"].replace("", np.nan).nunique(),
+                    "coefficients tried": value["tried"],
+                    "seconds": value["seconds_subsets"],
+                }
+            )
+    return pd.DataFrame(rows)
 
 
 def _line(

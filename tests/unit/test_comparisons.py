@@ -1,4 +1,4 @@
-"""What the paper on cross-task linearity claims, as two sides of one metric."""
+"""What papers claim, as two sides of one metric."""
 
 from __future__ import annotations
 
@@ -172,3 +172,47 @@ def test_every_claim_on_linearity_was_recorded_and_judged():
     for found in verdicts:
         assert found.n_seeds >= 2, found.claim.id
         assert " ," not in found.text
+
+
+def closed_records():
+    """Errors of two encoders and of the untrained first one; sums of groups of three tasks."""
+    usual = {"split": "test", "seed": 0, "task": "a+b", "n": 10}
+    rows = [
+        {**usual, "experiment": "disentanglement", "method": "nonlinear", "model": model,
+         "init": init, "metric": "xi_classifier_box", "value": value}
+        for model, init, value in (
+            ("mini_few", "pretrained", 10.0), ("mini_mae", "pretrained", 60.0),
+            ("mini_few", "random", 50.0),
+        )
+    ]  # fmt: skip
+    groups = {"a": 100.0, "b": 100.0, "a+b": 80.0, "a+c": 90.0, "b+c": 94.0, "a+b+c": 70.0}
+    rows += [
+        {**usual, "experiment": "subsets", "method": "full", "model": "mini_few", "task": "all",
+         "subset": group, "n_tasks": group.count("+") + 1, "metric": metric, "value": value}
+        for group, value in groups.items() for metric in ("normalised", "absolute")
+    ]  # fmt: skip
+    return results.tidy(rows)
+
+
+def test_pretraining_is_compared_with_the_untrained_network():
+    found = comparisons.schemes(closed_records())
+    found = found[found["experiment"] == "pretraining"]
+    table = found.pivot(index="model", columns="method", values="value")
+    assert table["pretrained"].to_dict() == {"mini_few": 10.0, "mini_mae": 60.0}
+    assert set(table["random"]) == {50.0}
+    claims = {c.id: c for c in results.CLAIMS}
+    judged = {
+        role: results.verdict(claims[f"closed-4.1-{role}"], found, model="mini")
+        for role in ("sup_few", "mae", "dino")
+    }
+    assert {k: (v.holds, v.effect) for k, v in judged.items() if k != "dino"} == {
+        "sup_few": ("holds weakly", 40.0),  # one seed and no interval
+        "mae": ("does not hold here", -10.0),
+    }
+    assert judged["dino"].holds == "not tested"
+
+
+def test_sums_of_two_and_of_all_tasks():
+    found = comparisons.schemes(closed_records())
+    found = found[found["experiment"] == "decay full"].set_index("method")["value"]
+    assert found.to_dict() == pytest.approx({"two": 88.0, "all": 70.0, "one": 100.0})

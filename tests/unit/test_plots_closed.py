@@ -177,3 +177,45 @@ def test_linearity_against_what_is_kept():
     assert points == pytest.approx({0.1: 82.0, 0.2: 83.0})
     gains = {float(line.get_xdata()[0]): float(line.get_ydata()[0]) for line in right.lines}
     assert gains == pytest.approx({0.1: -8.0, 0.2: 3.0})
+
+
+def test_ways_are_compared_by_their_gain():
+    df = records(seeds=(0, 1))
+    left, right = plots.ways_after_probing(df, ["nonlinear", "full"]).axes
+    points = [
+        (float(x.get_xdata()[0]), x.get_label()) for x in left.lines if len(x.get_xdata()) == 1
+    ]
+    # In the paper's order; non-linear sums first.
+    assert [x for x, _ in points] == pytest.approx([3.0, -8.0, -27.0, -38.0])
+    assert [label for _, label in points if not label.startswith("_")] == [
+        plots.METHOD_LABEL["nonlinear"], plots.METHOD_LABEL["full"],
+    ]  # fmt: skip
+    assert {float(line.get_xdata()[0]) for line in right.lines} == {0.1}
+
+
+def test_the_price_of_a_gain():
+    values = {"seconds_features": 2.0, "seconds_probe": 1.0, "seconds_finetune": 27.0}
+    rows = [
+        row("closed_cost", "nonlinear" if name.endswith("tune") else "probe", name, value, task=t)
+        for (name, value), t in itertools.product(values.items(), TASKS)
+    ]
+    rows.append(row("closed_cost", "nonlinear", "seconds_subsets", 99.0, task="all"))
+    (found,) = plots.price(tidy(rows), records()).to_dict("records")
+    assert found["pre-training"] == SCHEMES["mae"][0] == plots.scheme(MODELS[0])
+    assert (found["probing (s)"], found["addition (s)"], found["times"]) == (6.0, 60.0, 10.0)
+    assert found["gain (points)"] == pytest.approx(-8.0)
+
+
+def test_what_all_subsets_took():
+    rows = [
+        row("subsets", "full", "absolute", 50.0, task="all", subset=name, n_tasks=1)
+        for name in TASKS
+    ]
+    for metric, value in (("tried", 9.0), ("seconds_subsets", 30.0)):
+        rows.append(row("closed_cost", "full", metric, value, task="all"))
+    (found,) = plots.subset_cost(tidy(rows)).to_dict("records")
+    assert (found["groups"], found["coefficients tried"], found["seconds"]) == (2, 9.0, 30.0)
+
+
+def test_a_model_of_no_family_has_its_name():
+    assert plots.scheme("timm/resnet50.a1_in1k") == "timm/resnet50.a1_in1k"
