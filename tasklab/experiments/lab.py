@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import logging
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -28,6 +29,12 @@ PAIRS = (
     ("IMDB", "MultiNews"),  # the paper's QASC has a stand-in too, which a small T5 does not learn
 )
 _log = logging.getLogger(__name__)
+
+
+@functools.cache
+def _say_once(message: str) -> None:
+    """Warn of what holds for all labs of a notebook: siblings do not repeat it."""
+    _log.warning(message)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -136,10 +143,9 @@ class Lab:
             self.suite = dataclasses.replace(self.suite, data=pictures)
         self.bench = edit.Bench(self.clip, self.suite, self.store, counts=self.scale.counts)
         if self.rehearsal:
-            _log.warning(
-                "steps=%s is a rehearsal: every cell runs, on a few images, and no number means "
-                "anything.",
-                parameters.steps,
+            _say_once(
+                f"steps={parameters.steps} is a rehearsal: every cell runs, on a few images, and "
+                "no number means anything."
             )
 
     def __repr__(self) -> str:
