@@ -117,7 +117,7 @@ LONGER = {"mini_t5": 2}  # times the usual steps
 # well: after probing 4e-4 is as good as its neighbours, but a random head needs more. Encoders that
 # learnt without labels have more to learn: MAE 30.2, 31.7, 33.5, 34.2, 32.9 % at 2, 4, 8, 16,
 # 32e-4, DINO 37.6, 40.3, 42.5, 42.5 % at 4 to 32e-4 (validation, mean of eight tasks).
-_UNLABELLED = {"full": 2e-3, "nonlinear": 1.6e-3}
+_UNLABELLED = {"full": 2e-3, "nonlinear": 1.6e-3, "linearized": 3.2e-3, "attention": 4e-3}
 CLOSED_LR: dict[str, dict[str, float]] = {
     name: _UNLABELLED if name in ("mini_mae", "mini_dino") else {"full": 1e-3}
     for name in CLOSED_MODELS

@@ -79,6 +79,8 @@ _RANDOM = {"init": "random"}
 _PROBED = {role: {"model": FAMILIES[0][role], "head": "probe"} for role in closed.SCHEMES}
 _SORTS = {role: _PROBED[role] for role in closed.ALGORITHMS}
 _UNTRAINED = {**_PROBED["sup_few"], **_RANDOM}
+_SHARES = ("single", "absolute", "normalised", "lambda")  # without the seconds they took
+_LARGE = ("sup_large", "clip_large")  # take three times as long: fewer seeds
 _SUMS = {"closed_addition": {}}
 PARTS: dict[str, dict[str, tuple[Work, ...]]] = {
     "tangent": {
@@ -155,25 +157,39 @@ PARTS: dict[str, dict[str, tuple[Work, ...]]] = {
     },
     "closed_vocab": {
         "editing": (
-            *(Work((), {"probing": {}}, model) for model in _PROBED.values()),
-            *(Work(("nonlinear",), _SUMS, model) for model in _PROBED.values()),
-            *(Work((FULL,), _SUMS, model) for model in _PROBED.values()),
-            Work((), {"probing": {}}, _UNTRAINED),
-            Work(("nonlinear",), _SUMS, _UNTRAINED),
+            *(Work((), {"probing": {}}, model) for model in (*_PROBED.values(), _UNTRAINED)),
+            *(
+                Work(("nonlinear",), _SUMS, model, 2 if role in _LARGE else None, _SHARES)
+                for role, model in _PROBED.items()
+            ),
+            *(
+                Work((FULL,), _SUMS, model, 1 if role in _LARGE else None, _SHARES)
+                for role, model in _PROBED.items()
+            ),
+            Work(("nonlinear",), _SUMS, _UNTRAINED, metrics=_SHARES),
         ),
         "maps": (
-            *(Work(("nonlinear",), _ONE_PAIR, model, metrics=_XI) for model in _PROBED.values()),
-            *(Work((FULL,), _ONE_PAIR, model, metrics=_XI) for model in _SORTS.values()),
+            *(
+                Work(("nonlinear",), _ONE_PAIR, model, 1 if role in _LARGE else None, _XI)
+                for role, model in _PROBED.items()
+            ),
+            *(Work((FULL,), _ONE_PAIR, model, 1, _XI) for model in _SORTS.values()),
             Work(("nonlinear",), _ONE_PAIR, _UNTRAINED, metrics=_XI),
         ),
         "open": (
             Work((), {"probing": {}}, {"model": FAMILIES[0]["medium"]}),
-            Work(("nonlinear", FULL), _SUMS, {"model": FAMILIES[0]["medium"]}),
+            Work(("nonlinear", FULL), _SUMS, {"model": FAMILIES[0]["medium"]}, metrics=_SHARES),
         ),
         "subsets": (
-            *(Work((FULL,), {"subsets": {}}, model, 1) for model in _PROBED.values()),
-            *(Work(("nonlinear",), {"subsets": {}}, model, 1) for model in _PROBED.values()),
-            *(Work(("linearized",), {"subsets": {}}, model, 1) for model in _SORTS.values()),
+            *(
+                Work((FULL,), {"subsets": {}}, _PROBED[role], 1)
+                for role in (*_SORTS, "sup_many", "sup_large")
+            ),
+            *(
+                Work((method,), {"subsets": {}}, _PROBED[role], 1)
+                for method in ("nonlinear", "linearized")
+                for role in ("sup_few", "dino", "clip_more")
+            ),
         ),
         "search": (
             *(
@@ -183,11 +199,11 @@ PARTS: dict[str, dict[str, tuple[Work, ...]]] = {
         ),
         "beyond": (
             *(
-                Work(("linearized", "posthoc", "attention"), _SUMS, model)
+                Work(("linearized", "posthoc", "attention"), _SUMS, model, 1, _SHARES)
                 for model in _SORTS.values()
             ),
             *(
-                Work(("nonlinear",), {"cross_task": {"alphas": (0.5,)}}, model)
+                Work(("nonlinear",), {"cross_task": {"alphas": (0.5,)}}, model, 1)
                 for model in _PROBED.values()
             ),
         ),
@@ -227,6 +243,8 @@ def study(
     table = results.tidy(pd.concat(tables, ignore_index=True).drop_duplicates())
     if part != "editing":  # curves along alpha are many rows, and drawn of the main model only
         table = table[table["experiment"] != "sweep"]
+    if chapter == "closed_vocab":  # whose curves are drawn as shares
+        table = table[(table["experiment"] != "sweep") | (table["metric"] == "normalised")]
     origin = {**lab.provenance(), "jobs": jobs}
     del origin["seconds"]  # tells nothing: what was in the store took no time
     results.write(path, table, origin)
