@@ -1,4 +1,4 @@
-"""The command line: `python -m tasklab report | study | fetch | decode | import | export | list`.
+"""The command line: `python -m tasklab COMMAND`, where `--help` lists the commands.
 
 Anything that a user can put right ends in one line on the error stream and exit status 2.
 """
@@ -10,7 +10,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from tasklab import cli_checkpoints, cli_decode
+from tasklab import cli_checkpoints, cli_decode, cli_doctor, cli_grid
 from tasklab.errors import TasklabError, unknown
 
 
@@ -18,7 +18,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return the exit status."""
     args = _parser().parse_args(argv)
     try:
-        args.run(args)
+        status = args.run(args)
     except TasklabError as error:
         print(f"tasklab: {error}", file=sys.stderr)
         return 2
@@ -28,7 +28,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             file=sys.stderr,
         )
         return 130
-    return 0
+    return status or 0
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -57,6 +57,8 @@ def _parser() -> argparse.ArgumentParser:
     fetch.add_argument("--weights", type=Path, help="a checkpoint file to use")
 
     cli_decode.add_commands(commands)
+    cli_doctor.add_commands(commands)
+    cli_grid.add_commands(commands)
     cli_checkpoints.add_commands(commands, _add_parameters, _parameters)
 
     listing = commands.add_parser("list", help="show the names that parameters can take")

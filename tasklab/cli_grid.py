@@ -60,19 +60,23 @@ def _grid(args: argparse.Namespace) -> int:
         device=args.device,
     )
     if args.dry_run:
-        jobs = grid.plan(wanted, device=args.ray and "cpu")
+        jobs = grid.plan(wanted, device="cpu" if args.ray else None)
         for job in jobs:
             state = "kept" if job.kept else "to do"
             print(f"{state:5}  {job.model}, {job.method}, {job.task}, seed {job.seed}")
-        print(f"{len(jobs)} runs, {sum(job.kept for job in jobs)} kept")
+        print(f"{_runs(len(jobs))}, {sum(job.kept for job in jobs)} kept")
         return 0
     table = grid.run(wanted, args.ray, cpus=cpus, retries=retries)
     for row in table[table["state"] == grid.FAILED].itertuples():
         where = f" on {row.node}" if row.node else ""
         print(f"failed  {row.model}, {row.method}, {row.task}, seed {row.seed}{where}: {row.error}")
     counts = Counter(table["state"])
-    print(f"{len(table)} runs: " + ", ".join(f"{n} {state}" for state, n in counts.items()))
+    print(f"{_runs(len(table))}: " + ", ".join(f"{n} {state}" for state, n in counts.items()))
     return 1 if counts[grid.FAILED] else 0
+
+
+def _runs(count: int) -> str:
+    return f"{count} run{'' if count == 1 else 's'}"
 
 
 def _seeds(text: str | None) -> str | tuple[int, ...] | None:

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 
 from tasklab import folders
 from tasklab.copies import checked, facts
@@ -124,6 +123,8 @@ def _held_out(count: int) -> int:
 
 
 def _shuffled(count: int) -> np.ndarray:
+    import torch  # here: what is on this machine can be told without it
+
     generator = torch.Generator().manual_seed(_SEED)
     return torch.randperm(count, generator=generator).numpy()
 

@@ -222,6 +222,8 @@ def run(
     Raises:
         TasklabError: As `plan`; or if the cluster cannot be used.
     """
+    if address is not None and grid.device not in (None, "cpu"):
+        grid = dataclasses.replace(grid, device="cuda")  # each run sees one, whichever it is
     jobs = plan(grid, device=None if address is None else "cpu")
     waiting = [job for job in jobs if not job.kept]
     if address is None:
@@ -232,7 +234,7 @@ def run(
             _work,
             root=Store(jobs[0].settings["store_root"]).root,
             address=address,
-            gpus={"cpu": False, None: None}.get(grid.device, True),
+            gpus=None if grid.device is None else grid.device != "cpu",
             cpus=cpus,
             retries=retries,
         )

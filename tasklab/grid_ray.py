@@ -286,6 +286,7 @@ class ClaimedStore(Store):
                     if lost and time.monotonic() - since >= self.patience:
                         _log.warning("%s is taken from a lost attempt", file)
                         file.unlink(missing_ok=True)  # the next lock is on another file
+                        since = 0.0
             owner.write_text(f"{self.folder.name}/{self.attempt}")
         try:
             yield

@@ -159,22 +159,22 @@ PARTS: dict[str, dict[str, tuple[Work, ...]]] = {
         "editing": (
             *(Work((), {"probing": {}}, model) for model in (*_PROBED.values(), _UNTRAINED)),
             *(
-                Work(("nonlinear",), _SUMS, model, 2 if role in _LARGE else None, _SHARES)
+                Work(("nonlinear",), _SUMS, model, 1 if role in _LARGE else None, _SHARES)
                 for role, model in _PROBED.items()
             ),
             *(
                 Work((FULL,), _SUMS, model, 1 if role in _LARGE else None, _SHARES)
                 for role, model in _PROBED.items()
             ),
-            Work(("nonlinear",), _SUMS, _UNTRAINED, metrics=_SHARES),
+            Work(("nonlinear",), _SUMS, _UNTRAINED, 2, _SHARES),
         ),
         "maps": (
             *(
-                Work(("nonlinear",), _ONE_PAIR, model, 1 if role in _LARGE else None, _XI)
+                Work(("nonlinear",), _ONE_PAIR, model, 1 if role in _LARGE else 2, _XI)
                 for role, model in _PROBED.items()
             ),
             *(Work((FULL,), _ONE_PAIR, model, 1, _XI) for model in _SORTS.values()),
-            Work(("nonlinear",), _ONE_PAIR, _UNTRAINED, metrics=_XI),
+            Work(("nonlinear",), _ONE_PAIR, _UNTRAINED, 2, _XI),
         ),
         "open": (
             Work((), {"probing": {}}, {"model": FAMILIES[0]["medium"]}),
@@ -188,7 +188,7 @@ PARTS: dict[str, dict[str, tuple[Work, ...]]] = {
             *(
                 Work((method,), {"subsets": {}}, _PROBED[role], 1)
                 for method in ("nonlinear", "linearized")
-                for role in ("sup_few", "dino", "clip_more")
+                for role in ("sup_few", "clip_more")
             ),
         ),
         "search": (
@@ -199,8 +199,8 @@ PARTS: dict[str, dict[str, tuple[Work, ...]]] = {
         ),
         "beyond": (
             *(
-                Work(("linearized", "posthoc", "attention"), _SUMS, model, 1, _SHARES)
-                for model in _SORTS.values()
+                Work(("linearized", "posthoc", "attention"), _SUMS, _PROBED[role], 1, _SHARES)
+                for role in ("sup_few", "dino", "clip_more")
             ),
             *(
                 Work(("nonlinear",), {"cross_task": {"alphas": (0.5,)}}, model, 1)

@@ -11,12 +11,12 @@ import threading
 import urllib.request
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from torch import Tensor, nn
-
-from tasklab import torchfiles
 from tasklab.errors import TasklabError
-from tasklab.store import read_tensors
+
+if TYPE_CHECKING:  # where a file is can be told without torch
+    from torch import Tensor, nn
 
 FILE = "open_clip_model.safetensors"
 FOLDER = "TASKLAB_WEIGHTS"  # environment variable: a folder of <model>.safetensors
@@ -86,6 +86,9 @@ def read(path: Path) -> dict[str, Tensor]:
     Raises:
         TasklabError: If the file is damaged, or holds other things than tensors by name.
     """
+    from tasklab import torchfiles
+    from tasklab.store import read_tensors
+
     if path.suffix not in {".pt", ".pth", ".bin"}:
         return read_tensors(path)
     try:

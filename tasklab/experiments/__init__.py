@@ -8,6 +8,7 @@ under everything that determines them: what was computed once is not computed ag
 """
 
 from tasklab.experiments.closed import (
+    ALGORITHMS,
     SCHEMES,
     across,
     closed_addition,
@@ -35,11 +36,11 @@ from tasklab.experiments.stitching import averaging, stitched_addition, stitched
 from tasklab.experiments.theory import foretold, pair_errors, theorem
 
 __all__ = [
-    "FULL", "LINEAR", "QUICK", "REHEARSAL", "SCHEMES", "Lab", "Scale", "across", "addition",
-    "alignment", "averaging", "closed_addition", "closed_cost", "cosines", "cost", "cross_task",
-    "cross_task_addition", "cross_task_negation", "cross_task_sum", "disentanglement", "emergence",
-    "exact_alpha", "foretold", "is_rehearsal", "learning_rates", "linear_gaps", "localization",
-    "negation", "own_coefficients", "pair_errors", "pairs", "probing", "scheme_models", "schemes",
-    "scratch_linearity", "segments", "single", "step_cost", "stitched_addition",
-    "stitched_negation", "subsets", "theorem", "train", "varied",
+    "ALGORITHMS", "FULL", "LINEAR", "QUICK", "REHEARSAL", "SCHEMES", "Lab", "Scale", "across",
+    "addition", "alignment", "averaging", "closed_addition", "closed_cost", "cosines", "cost",
+    "cross_task", "cross_task_addition", "cross_task_negation", "cross_task_sum",
+    "disentanglement", "emergence", "exact_alpha", "foretold", "is_rehearsal", "learning_rates",
+    "linear_gaps", "localization", "negation", "own_coefficients", "pair_errors", "pairs",
+    "probing", "scheme_models", "schemes", "scratch_linearity", "segments", "single", "step_cost",
+    "stitched_addition", "stitched_negation", "subsets", "theorem", "train", "varied",
 ]  # fmt: skip

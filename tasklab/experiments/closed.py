@@ -56,20 +56,15 @@ def schemes(
 
     Args:
         lab: Whose family of models it is.
-        roles: Of `scheme_models`. By default all of `SCHEMES` that it has in the preset `full`,
+        roles: Of `config.family`. By default all of `SCHEMES` that it has in the preset `full`,
             else of `ALGORITHMS`. A model of timm's stands alone.
         head: `"probe"`, or `"zero_shot"` for models with a text tower (open vocabulary).
         tasks: Only these tasks; by default those of `lab`.
-
-    Raises:
-        TasklabError: One message that names every model whose weights are missing.
     """
-    models = scheme_models(lab.parameters.model)
+    models = family(lab.parameters.model) or scheme_models(lab.parameters.model)
     if roles is None:
         usual = SCHEMES if lab.parameters.preset == "full" else ALGORITHMS
         roles = [role for role in usual if role in models] or list(models)
-    if family(lab.parameters.model):
-        lab.require(*roles)
     names = lab.suite.names if tasks is None else tasks
     return [lab.sibling(model=models[role], head=head, tasks=names) for role in roles]
 

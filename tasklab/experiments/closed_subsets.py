@@ -36,7 +36,7 @@ from tasklab.taskvector import TaskVector
 
 ALGORITHM = 1  # part of every key: raise it when the same configuration gives other records
 COARSE = (0.0, 0.05, 0.1, 0.2, 0.3, 0.5, 1.0)  # tried first, as far as they are on the grid
-IMAGES = {"val": 40, "test": 100}  # of each task, at most
+IMAGES = {"val": 32, "test": 80}  # of each task, at most
 QUICK_IMAGES = {"val": 32, "test": 64}
 QUICK_SUBSETS = 2  # of each size
 

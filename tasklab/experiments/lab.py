@@ -7,6 +7,7 @@ import functools
 import logging
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
@@ -108,6 +109,7 @@ class Lab:
         progress: Whether to show progress bars.
         tasks: Only these tasks of the suite.
         own: Tasks of your own (`tasklab.own`), in place of the suite's.
+        needs: Roles (`config.family`) of the models that will be compared with this one.
 
     Raises:
         TasklabError: If weights or images are missing; it names all of them, within seconds.
@@ -120,6 +122,7 @@ class Lab:
         progress: bool = True,
         tasks: Sequence[str] | None = None,
         own: Sequence[Task] = (),
+        needs: Sequence[str] = (),
     ) -> None:
         allocator.keep_freed_memory()
         self.began = time.perf_counter()
@@ -136,7 +139,7 @@ class Lab:
             self.suite = dataclasses.replace(self.suite, tasks=chosen)
         self.store = Store(parameters.store_root)
         pictures = Pictures(suite=self.suite, root=parameters.data_root, progress=progress)
-        complete(parameters, pictures)
+        complete(parameters, pictures, needs)
         self.clip = models.load(parameters.model, init=parameters.init, device=parameters.device)
         if pictures.sources:
             pictures = pictures.at(self.clip.encoder.image_size)
@@ -202,21 +205,6 @@ class Lab:
         if self.parameters.preset == "full" and not self.rehearsal:
             return other
         return self.sibling(tasks=pairs_of(other.suite)[0], **changes)
-
-    def require(self, *roles: str) -> None:
-        """Raise one `TasklabError` that names every model whose weights are missing.
-
-        Args:
-            *roles: As for `relative`.
-        """
-        problems = []
-        for role in roles:
-            try:
-                models.locate(self._related(role), self.parameters.init)
-            except TasklabError as error:
-                problems.append(str(error))
-        if problems:
-            raise TasklabError("\n".join(dict.fromkeys(problems)))
 
     def _related(self, role: str) -> str:
         roles = family(self.parameters.model)
@@ -331,16 +319,29 @@ class Lab:
         return {**row, "value": float(value), "n": n, **more}
 
 
-def complete(parameters: Parameters, pictures: Pictures) -> None:
+def complete(parameters: Parameters, pictures: Pictures, needs: Sequence[str] = ()) -> None:
     """Raise one `TasklabError` that names everything that is missing, within seconds.
 
     Weights that could be fetched are not missing, and are not fetched before the images are there.
+
+    Args:
+        parameters: What is to be studied.
+        pictures: Its images.
+        needs: Roles of further models; those that the model's family does not have are left out.
     """
-    problems = pictures.missing()
-    try:
-        models.locate(parameters.model, parameters.init, fetch=False)
-    except TasklabError as error:
-        problems.insert(0, str(error))
+    roles = family(parameters.model)
+    names = [parameters.model, *(roles[role] for role in needs if role in roles)]
+
+    def problem(model: str) -> list[str]:
+        try:
+            models.locate(model, parameters.init, fetch=False)
+        except TasklabError as error:
+            return [str(error)]
+        return []
+
+    with ThreadPoolExecutor(len(names)) as pool:  # each may wait for the hub
+        missing = list(pool.map(problem, dict.fromkeys(names)))
+    problems = [told for found in missing for told in found] + pictures.missing()
     if problems:
         raise TasklabError("\n".join(problems))
 

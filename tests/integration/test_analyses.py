@@ -114,13 +114,13 @@ def test_relatives_run_the_same_code(lab, role):
 
 def test_missing_weights_of_relatives_are_all_named_at_once(tmp_path):
     """Nothing is loaded or trained before."""
-    big = Parameters(model="vitb32", init="random", steps=2, store_root=tmp_path)
-    lab = experiments.Lab(big, progress=False, tasks=PAIR)
-    lab.require(*family("vitb32"))  # random weights are always there
-    object.__setattr__(lab.parameters, "init", "pretrained")
+    shared = {"model": "vitb32", "steps": 2, "store_root": tmp_path}
+    random = Parameters(init="random", **shared)  # random weights are always there
+    lab = experiments.Lab(random, progress=False, tasks=PAIR, needs=tuple(family("vitb32")))
     with pytest.raises(TasklabError) as caught:
-        lab.require("medium", "closed")
-    assert "vitb16'" in str(caught.value) and "vitb16_in1k" in str(caught.value)
+        experiments.Lab(Parameters(**shared), progress=False, needs=("medium", "closed"))
+    for name in ("vitb32", "vitb16", "vitb16_in1k"):
+        assert f"model {name!r} are not on this machine" in str(caught.value)
     with pytest.raises(TasklabError, match="role"):
         lab.relative("mediun")
 

@@ -1,0 +1,169 @@
+"""The command `doctor`: what this machine has, and which chapters run with which models."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import sys
+import textwrap
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tasklab.errors import TasklabError
+
+if TYPE_CHECKING:
+    from tasklab.doctor import Report
+    from tasklab.inventory import Data
+
+_WIDTH = 98
+_LEGEND = (
+    "lacks N: N models of its family that the chapter compares with are not there. fetches N: N "
+    "models come with the first run. quick only: the preset full compares more models than there "
+    "are. text: it reads texts, and is one of those that others are compared with. memory: at "
+    "most what fine-tuning takes in float32 at the papers' batch."
+)
+
+
+def add_commands(commands: argparse._SubParsersAction) -> None:
+    """Add the command to the parser's."""
+    doctor = commands.add_parser(
+        "doctor", help="show what this machine has, and which chapters can run with which models"
+    )
+    doctor.set_defaults(run=_doctor)
+    doctor.add_argument("--data-root", type=Path, help="where data sets are, besides the hub cache")
+    doctor.add_argument("--store-root", type=Path, help="where results are kept")
+    doctor.add_argument("--json", action="store_true", help="the same as JSON")
+
+
+def _doctor(args: argparse.Namespace) -> int:
+    try:
+        from tasklab import doctor  # here, for the other commands do not wait for it
+    except ImportError as error:  # it needs some of what it looks for
+        raise TasklabError(f"{error}: install tasklab anew, with what it depends on.") from error
+    for root in (args.data_root, args.store_root):
+        if root is not None and root.expanduser().exists() and not root.expanduser().is_dir():
+            raise TasklabError(f"{str(root)!r} is not a folder.")
+    data_root = args.data_root.expanduser() if args.data_root else None
+    report = doctor.examine(data_root, args.store_root)
+    if args.json:
+        print(json.dumps(dataclasses.asdict(report), indent=1))
+    else:
+        print("\n".join(text(report)))
+    if report.blocking:
+        sys.stdout.flush()
+        print(
+            f"tasklab: model {doctor.DEFAULT!r} cannot run everything: {' '.join(report.blocking)}",
+            file=sys.stderr,
+        )
+    return 1 if report.blocking else 0
+
+
+def text(report: Report) -> Iterator[str]:
+    """Yield the lines of a report."""
+    yield "This machine"
+    yield from _columns(_machine(report), indent=2)
+    yield ""
+    yield "Which chapters run with which models"
+    yield from _columns(_chapters(report), indent=2)
+    yield ""
+    yield from _wrapped(_LEGEND, "  ", "  ")
+    if others := [one for one in report.weights.values() if one.state != "shipped"]:
+        yield ""
+        yield "Weights that are not shipped"
+        rows = [(one.model, one.state, " ".join(_some(one.where, one.note))) for one in others]
+        yield from _columns(rows, indent=2)
+        if any(one.state == "missing" for one in others):
+            yield from _wrapped(
+                "`tasklab fetch MODEL` fetches them. Without a network, put the file into a folder "
+                "as MODEL.safetensors (.pt, .bin) and set TASKLAB_WEIGHTS to that folder.",
+                "  ",
+                "  ",
+            )
+    yield ""
+    yield "Data sets of the suite paper (those of the suites mini and mini_text are shipped)"
+    yield from _columns([_data(one) for one in report.data.values()], indent=2)
+    for one in report.data.values():
+        if one.note:
+            yield from _wrapped(one.note, f"  {one.task}: ", "    ")
+    if any(one.state in ("missing", "damaged") for one in report.data.values()):
+        yield from _wrapped(
+            "`tasklab decode paper --fetch` gets what is missing from the hub; or put the data "
+            "sets into a folder and name it by --data-root.",
+            "  ",
+            "  ",
+        )
+    if report.notes or report.blocking:
+        yield ""
+        yield "Notes"
+        for note in (*report.blocking, *report.notes):
+            yield from _wrapped(note, "  - ", "    ")
+
+
+def _machine(report: Report) -> Iterator[tuple[str, str]]:
+    from tasklab.doctor import gib
+
+    shown = [f"{name} {version or 'missing'}" for name, version in report.versions.items()]
+    yield "versions", ", ".join(shown[:4])
+    yield "", ", ".join(shown[4:])
+    memory = report.memory
+    yield "processor", f"{report.cores:g} cores"
+    if memory.total is None:
+        yield "memory", "not known"
+    else:
+        left = "" if memory.available is None else f", {gib(memory.available)} available"
+        limit = " (limited for this process)" if memory.limited else ""
+        yield "memory", f"{gib(memory.total)}{left}{limit}"
+    for number, one in enumerate(report.devices):
+        able = f"compute capability {one.capability}, {'' if one.bfloat16 else 'no '}bfloat16"
+        size = f"{gib(one.free)} free of {gib(one.total)}"
+        yield f"cuda:{number}", f"{one.name}, {size}, {able}"
+    if not report.devices:
+        yield "device", "cpu; no CUDA device"
+    yield "network", f"no hub: {report.network}" if report.network else "the hub answers"
+    for what, disk in report.disks.items():
+        facts = [f"{gib(disk.free)} free of {gib(disk.total)}"]
+        if disk.used is not None:
+            facts.append(f"holds {'' if disk.whole else 'more than '}{gib(disk.used)}")
+        if not disk.writable:
+            facts.append("cannot be written")
+        yield what, f"{', '.join(facts)}: {disk.path}"
+
+
+def _chapters(report: Report) -> Iterator[tuple[str, ...]]:
+    from tasklab.doctor import CHAPTERS, gib
+
+    yield "model", "weights", "memory", *CHAPTERS
+    for name, cells in report.chapters.items():
+        one = report.weights[name]
+        yield name, one.state, gib(one.memory), *(cell.why for cell in cells.values())
+
+
+def _data(one: Data) -> tuple[str, str, str]:
+    sides = f"decoded for {', '.join(map(str, one.sides))} px; " if one.sides else ""
+    return one.task, one.state, f"{sides}{one.where}"
+
+
+def _some(where: str, note: str) -> list[str]:
+    return [where, *([f"({note})"] if note else [])]
+
+
+def _columns(rows: Iterable[Sequence[str]], *, indent: int) -> Iterator[str]:
+    """Yield rows with their columns aligned."""
+    rows = list(rows)
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        cells = (f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True))
+        yield " " * indent + "  ".join(cells).rstrip()
+
+
+def _wrapped(line: str, first: str, then: str) -> list[str]:
+    return textwrap.wrap(
+        line,
+        _WIDTH,
+        initial_indent=first,
+        subsequent_indent=then,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )

@@ -1,0 +1,110 @@
+"""How much memory fine-tuning takes: a bound, from the shapes of the encoders alone.
+
+No model is built for it, so that it can be told of models whose weights are not there.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+from tasklab.config import MINI_BATCH, PAPER_BATCH
+from tasklab.registry import Spec
+
+
+@dataclasses.dataclass(frozen=True)
+class Tower:
+    """The shape of an encoder, as far as its memory goes.
+
+    Attributes:
+        parameters: Of the encoder.
+        text: Parameters of the text tower, which is not trained.
+        activations: Values that a training step keeps of one image until its backward pass.
+        batch: Images in a step.
+    """
+
+    parameters: int
+    text: int
+    activations: int
+    batch: int = PAPER_BATCH
+
+
+def transformer(width: int, depth: int) -> int:
+    """Return the parameters of blocks with biases and an MLP four times as wide: 12 w^2 + 13 w."""
+    return depth * (12 * width**2 + 13 * width)
+
+
+def activations(width: int, depth: int, tokens: int, heads: int) -> int:
+    """Return a bound of the values that blocks keep of one image for the backward pass.
+
+    Each token of a block keeps, in units of the width: both norms' inputs and results (4), q, k and
+    v (3), what attention gives (1), and in the MLP, three of its four-fold width (12); and, for
+    each head, two rows of attention weights.
+    """
+    return depth * tokens * (20 * width + 2 * heads * tokens)
+
+
+def vit(width: int, depth: int, patch: int, *, side: int = 224, embed: int = 0) -> Tower:
+    """Return an image tower, and the text tower that goes with it in CLIP.
+
+    Args:
+        width: Of the residual stream; a head has 64 of it.
+        depth: Blocks.
+        patch: Height and width of a patch.
+        side: Height and width of the image.
+        embed: Width of CLIP's features and of its text tower; 0 for a tower of timm's.
+    """
+    tokens = (side // patch) ** 2 + 1
+    stem = 3 * patch**2 * width + (tokens + 1) * width  # patches, positions, class token
+    more = 2 * width + width * embed if embed else width  # norm before and projection, or bias
+    own = stem + more + transformer(width, depth) + 2 * width
+    words = (49408 + 77) * embed + transformer(embed, 12) + 2 * embed + embed**2 + 1
+    kept = activations(width, depth, tokens, width // 64)
+    return Tower(own, words if embed else 0, kept)
+
+
+def _convnext() -> Tower:
+    """Return ConvNeXt-B with the projection and text tower of open_clip's `convnext_base_w`."""
+    own, kept, embed = 3 * 16 * 128 + 3 * 128, 0, 640
+    for stage, depth in enumerate((3, 3, 27, 3)):
+        width, side = 128 * 2**stage, 64 // 2**stage
+        own += depth * (8 * width**2 + 58 * width)
+        own += 8 * width**2 + 4 * width if stage < 3 else 2 * width + width * embed
+        kept += depth * 12 * width * side**2
+    words = (49408 + 77) * embed + transformer(embed, 12) + 2 * embed + embed**2 + 1
+    return Tower(own, words, kept)
+
+
+def _t5() -> Tower:
+    """Return T5-base; texts are at most 48 tokens long (`mini.text.LENGTH`)."""
+    width, inner, depth = 768, 3072, 12
+    layer = 4 * width**2 + width  # attention and its norm
+    mlp = 2 * width * inner + width
+    own = 32128 * width + depth * (3 * layer + 2 * mlp) + 2 * (32 * 12 + width)
+    return Tower(own, 0, activations(width, 2 * depth, 48, 12))
+
+
+TOWERS = {
+    "ViT-B-32-quickgelu": vit(768, 12, 32, embed=512),
+    "ViT-B-16-quickgelu": vit(768, 12, 16, embed=512),
+    "ViT-B-16": vit(768, 12, 16, embed=512),
+    "ViT-L-14-quickgelu": vit(1024, 24, 14, embed=768),
+    "ViT-L-14": vit(1024, 24, 14, embed=768),
+    "vit_base_patch16_224": vit(768, 12, 16),
+    "vit_large_patch16_224": vit(1024, 24, 16),
+    "convnext_base_w": _convnext(),
+    "t5-base": _t5(),
+}
+# The largest of those that ship stands for all of them. Its text tower is too small to count.
+LARGEST_SHIPPED = dataclasses.replace(vit(192, 6, 8, side=32, embed=128), text=0, batch=MINI_BATCH)
+
+
+def needed(entry: Spec) -> int:
+    """Return the bytes that fine-tuning a model takes in float32, at most.
+
+    Five copies of the encoder (theta_0, its change, two moments of AdamW, the gradient), the text
+    tower if it is kept, and what a step of the recipe's batch keeps for its backward pass. Images
+    and the libraries themselves come on top.
+    """
+    tower = LARGEST_SHIPPED if entry.shipped else TOWERS[entry.arch]
+    text = tower.text if entry.text else 0
+    return 4 * (5 * tower.parameters + text + tower.batch * tower.activations)

@@ -1,0 +1,265 @@
+"""What a machine has: versions, processor, memory, devices, disks. Nothing here needs torch to run.
+
+What cannot be told is `None`, or an error that its reader turns into a line.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import glob
+import importlib.metadata
+import os
+import platform
+import re
+import shutil
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+GIB = 2**30
+PACKAGES = {  # as they are imported -> as they are installed
+    "tasklab": "tasklab",
+    "torch": "torch",
+    "torchvision": "torchvision",
+    "open_clip": "open_clip_torch",
+    "timm": "timm",
+    "transformers": "transformers",
+}
+_BFLOAT16 = (8, 0)  # compute capability from which CUDA devices multiply in it
+_NO_LIMIT = 2**60  # a cgroup without a limit has one about as large as an address
+_DRIVERS = ("/dev/nvidia[0-9]*", "/dev/dxg", "/dev/kfd")  # NVIDIA, within Windows, AMD
+
+
+@dataclasses.dataclass(frozen=True)
+class Memory:
+    """Memory in bytes; `limited` if a limit on this process, not the machine, decides."""
+
+    total: int | None
+    available: int | None
+    limited: bool = False
+
+
+@dataclasses.dataclass(frozen=True)
+class Device:
+    """A CUDA device; memory in bytes."""
+
+    name: str
+    total: int
+    free: int
+    capability: str
+    bfloat16: bool
+
+
+@dataclasses.dataclass(frozen=True)
+class Disk:
+    """A folder and the disk that it is on, or would be on; sizes in bytes.
+
+    Attributes:
+        path: The folder.
+        free: Space on its disk.
+        total: Size of its disk.
+        writable: Whether files can be written there.
+        used: What the folder holds; `None` if nobody counted.
+        whole: Whether all of it was counted in the time there was.
+    """
+
+    path: str
+    free: int
+    total: int
+    writable: bool
+    used: int | None = None
+    whole: bool = True
+
+
+def versions(installed: Callable[[str], str] = importlib.metadata.version) -> dict[str, str | None]:
+    """Return the versions of what tasklab runs with; nothing is imported for it.
+
+    Args:
+        installed: Name of a package -> its version.
+    """
+    found: dict[str, str | None] = {"python": platform.python_version()}
+    for name, package in PACKAGES.items():
+        try:
+            found[name] = installed(package)
+        except importlib.metadata.PackageNotFoundError:
+            found[name] = None
+    return found
+
+
+def unpaired(found: Mapping[str, str | None], wanted: list[str] | None) -> str | None:
+    """Return why torch and torchvision do not go together, or `None` if nothing tells so.
+
+    Args:
+        found: Of `versions`.
+        wanted: What torchvision requires, as its metadata write it.
+
+    >>> unpaired({"torch": "2.5.0+cpu", "torchvision": "0.20.1+cpu"}, ["torch==2.5.1"])
+    'torchvision 0.20.1+cpu asks for torch ==2.5.1, not 2.5.0+cpu: install both anew, together.'
+    """
+    from packaging.requirements import InvalidRequirement, Requirement
+    from packaging.version import InvalidVersion, Version
+
+    torch, vision = found["torch"], found["torchvision"]
+    if torch is None or vision is None:
+        return None
+    advice = "install both anew, together."
+    try:
+        builds = {Version(torch).local, Version(vision).local} - {None}
+        if len(builds) > 1:
+            return f"torch {torch} and torchvision {vision} are of different builds: {advice}"
+        for line in wanted or []:
+            need = Requirement(line)
+            applies = need.marker is None or need.marker.evaluate({"extra": ""})
+            public = Version(torch).public
+            if need.name == "torch" and applies and not need.specifier.contains(public, True):
+                asks = f"torchvision {vision} asks for torch {need.specifier}"
+                return f"{asks}, not {torch}: {advice}"
+    except (InvalidRequirement, InvalidVersion):
+        return None
+    return None
+
+
+def cores(root: Path = Path("/")) -> float:
+    """Return how many processor cores this process may use, a cgroup's share of time included.
+
+    Args:
+        root: Of the file system, whose `proc` and `sys` are read.
+    """
+    try:
+        count: float = len(os.sched_getaffinity(0))
+    except AttributeError:  # not on every system
+        count = os.cpu_count() or 1
+    for folder in _cgroups(root, "cpu"):
+        quota, period = _numbers(folder / "cpu.max"), None
+        if quota:
+            quota, period = quota[0], quota[1] if len(quota) > 1 else None
+        else:
+            quota, period = (
+                (_numbers(folder / f"cpu.cfs_{what}_us") or [None])[0]
+                for what in ("quota", "period")
+            )
+        if quota and period and quota > 0:
+            count = min(count, quota / period)
+    return count
+
+
+def memory(root: Path = Path("/")) -> Memory:
+    """Return the memory of the machine, or of the tightest cgroup around this process.
+
+    Files that a cgroup only caches count as available, as they do for the machine.
+
+    Args:
+        root: Of the file system, whose `proc` and `sys` are read.
+    """
+    info = _table(root / "proc/meminfo", unit=1024)
+    total, available = info.get("MemTotal"), info.get("MemAvailable")
+    if total is None:
+        try:
+            total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+        except (AttributeError, OSError, ValueError):  # not on every system
+            total = None
+    limited = False
+    for folder in _cgroups(root, "memory"):
+        for limit, usage, cached in (
+            ("memory.max", "memory.current", "inactive_file"),
+            ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
+        ):
+            most = (_numbers(folder / limit) or [None])[0]
+            if most is None or most >= _NO_LIMIT:
+                continue
+            if total is None or most < total:
+                total, limited = most, True
+            used = (_numbers(folder / usage) or [0])[0]
+            left = max(0, most - used + min(used, _table(folder / "memory.stat").get(cached, 0)))
+            if available is None or left < available:
+                available, limited = left, True
+    return Memory(total, available, limited)
+
+
+def _cgroups(root: Path, controller: str) -> list[Path]:
+    """Return the folders of the cgroups around this process, innermost first, of both versions."""
+    try:
+        lines = (root / "proc/self/cgroup").read_text().splitlines()
+    except OSError:
+        return []
+    found = []
+    for line in lines:
+        number, _, rest = line.partition(":")
+        names, _, path = rest.partition(":")
+        if number == "0" and not names:
+            top = root / "sys/fs/cgroup"
+        elif controller in names.split(","):
+            top = next((root / "sys/fs/cgroup" / n for n in (names, controller)), root)
+            if not top.is_dir():
+                top = root / "sys/fs/cgroup" / controller
+        else:
+            continue
+        inner = top / path.strip("/")  # in a container it may not be there, but its top is
+        found += [inner, *(up for up in inner.parents if up == top or top in up.parents)]
+    return list(dict.fromkeys(found))
+
+
+def _numbers(file: Path) -> list[int]:
+    try:
+        return [int(word) for word in file.read_text().split() if re.fullmatch(r"-?\d+", word)]
+    except OSError:
+        return []
+
+
+def _table(file: Path, unit: int = 1) -> dict[str, int]:
+    try:
+        rows = [re.split(r"[:\s]+", line) for line in file.read_text().splitlines()]
+    except OSError:
+        return {}
+    return {row[0]: int(row[1]) * unit for row in rows if len(row) > 1 and row[1].isdigit()}
+
+
+def accelerated() -> bool:
+    """Return whether there seems to be a device that torch could use, without importing torch."""
+    return any(glob.glob(name) for name in _DRIVERS) or shutil.which("nvidia-smi") is not None
+
+
+def devices() -> list[Device]:
+    """Return the CUDA devices that torch sees; it is imported for it."""
+    import torch
+
+    found = []
+    for number in range(torch.cuda.device_count() if torch.cuda.is_available() else 0):
+        free, total = torch.cuda.mem_get_info(number)
+        able = torch.cuda.get_device_capability(number)
+        name = torch.cuda.get_device_name(number)
+        found.append(Device(name, total, free, ".".join(map(str, able)), able >= _BFLOAT16))
+    return found
+
+
+def disk(path: Path, seconds: float = 0) -> Disk:
+    """Return what is known of a folder and its disk.
+
+    Args:
+        path: The folder; it need not exist.
+        seconds: How long to count what it holds; 0 for not at all.
+    """
+    path = Path(path).expanduser().absolute()
+    there = next(folder for folder in (path, *path.parents) if folder.is_dir())
+    space = shutil.disk_usage(there)
+    writable = os.access(there, os.W_OK | os.X_OK) and not (path.exists() and not path.is_dir())
+    used, whole = size(path, seconds) if seconds else (None, True)
+    return Disk(str(path), space.free, space.total, writable, used, whole)
+
+
+def size(path: Path, seconds: float) -> tuple[int, bool]:
+    """Return the bytes of the files in a folder, and whether there was time for all of them."""
+    until, total, waiting = time.monotonic() + seconds, 0, [path]
+    while waiting:
+        try:
+            with os.scandir(waiting.pop()) as entries:
+                for entry in entries:
+                    if time.monotonic() > until:
+                        return total, False
+                    if entry.is_dir(follow_symlinks=False):
+                        waiting.append(entry.path)
+                    else:
+                        total += entry.stat(follow_symlinks=False).st_size
+        except OSError:  # removed meanwhile, or not ours to read
+            continue
+    return total, True

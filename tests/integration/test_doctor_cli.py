@@ -1,0 +1,103 @@
+"""The command `doctor`: the same content in both forms, one line for what blocks, nothing heavy."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from huggingface_hub import constants as hub
+
+from tasklab import doctor, inventory, weights
+from tasklab.__main__ import main
+from tasklab.registry import REGISTRY
+
+HEAVY = ("open_clip", "transformers", "timm", "torchvision", "pandas", "matplotlib")
+
+
+@pytest.fixture(autouse=True)
+def bare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hub, "HF_HUB_CACHE", str(tmp_path / "hub"))
+    monkeypatch.setattr(hub, "HF_HUB_OFFLINE", True)
+    monkeypatch.delenv(weights.FOLDER, raising=False)
+    monkeypatch.setenv("TASKLAB_DATA", str(tmp_path / "decoded"))
+    monkeypatch.setattr(doctor, "LITTLE", 0)  # this machine's disk may be full
+    monkeypatch.setattr(doctor.machine, "accelerated", lambda: False)
+
+
+def told(tmp_path: Path, capsys, *words: str) -> tuple[int, str, str]:
+    status = main(["doctor", "--store-root", str(tmp_path / "store"), *words])
+    return status, *capsys.readouterr()
+
+
+def test_the_table_and_its_json_have_the_same_content(tmp_path: Path, capsys) -> None:
+    status, out, err = told(tmp_path, capsys, "--json")
+    assert (status, err) == (0, "")
+    report = json.loads(out)
+    assert list(report) == [
+        "versions", "cores", "memory", "devices", "disks", "network", "weights", "data",
+        "chapters", "notes", "blocking",
+    ]  # fmt: skip
+    status, out, err = told(tmp_path, capsys, "--data-root", str(tmp_path))
+    assert (status, err) == (0, "")
+    lines = out.splitlines()
+    assert out.isascii() or str(tmp_path) in out
+    for name, cells in report["chapters"].items():
+        row = next(line for line in lines if line.split()[:1] == [name])
+        words = [report["weights"][name]["state"], *(cell["why"] for cell in cells.values())]
+        assert all(word in row for word in words) and len(row) <= 100
+    for name, version in report["versions"].items():
+        assert f"{name} {version}" in out
+    for one in report["data"].values():
+        assert any(line.split()[:2] == [one["task"], one["state"]] for line in lines)
+        assert one["where"] in out
+    for one in report["weights"].values():
+        assert one["state"] == "shipped" or one["where"] in out
+    assert "HF_HUB_OFFLINE is set" in out and report["network"] == "HF_HUB_OFFLINE is set"
+    assert str(tmp_path / "store") in out
+    assert any(line.split()[:2] == ["data", "root"] for line in lines)
+
+
+def test_what_blocks_the_default_is_one_line_and_status_1(tmp_path, capsys, monkeypatch) -> None:
+    monkeypatch.setattr(inventory, "SHIPPED", tmp_path)
+    status, out, err = told(tmp_path, capsys)
+    assert status == 1
+    assert err.startswith("tasklab: model 'mini' cannot run everything: ")
+    assert err.count("\n") == 1 and "mini.safetensors is missing" in err
+    assert "no weights" in next(line for line in out.splitlines() if line.split()[:1] == ["mini"])
+
+
+def test_a_root_that_is_a_file_is_one_line(tmp_path: Path, capsys) -> None:
+    (tmp_path / "file").write_text("")
+    assert main(["doctor", "--data-root", str(tmp_path / "file")]) == 2
+    assert "is not a folder" in capsys.readouterr().err
+
+
+def test_a_found_file_changes_its_row(tmp_path: Path, capsys, monkeypatch) -> None:
+    (tmp_path / "vitb32.safetensors").write_bytes(b"\x02" + bytes(7) + b"{}")
+    monkeypatch.setenv(weights.FOLDER, str(tmp_path))
+    out = told(tmp_path, capsys)[1]
+    row = next(line for line in out.splitlines() if line.split()[:1] == ["vitb32"])
+    assert "found" in row and "lacks 5" in row
+
+
+def test_nothing_heavy_is_imported(tmp_path: Path) -> None:
+    code = (
+        "import sys; from tasklab.__main__ import main; status = main(['doctor', '--json']); "
+        f"print([m for m in {HEAVY!r} if m in sys.modules], file=sys.stderr); sys.exit(status)"
+    )
+    places = {"HF_HUB_OFFLINE": "1", "HF_HUB_CACHE": str(tmp_path), "TASKLAB_DATA": str(tmp_path)}
+    result = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=600,
+        env={**os.environ, **places, "TASKLAB_STORE": str(tmp_path)},
+    )
+    assert "Traceback" not in result.stderr
+    assert result.stderr.splitlines()[-1] == "[]", result.stderr
+    assert set(json.loads(result.stdout)["weights"]) == set(REGISTRY)
