@@ -194,7 +194,8 @@ class FineTune:
         clip: Largest gradient norm, 1.0 (protocol).
         beta1: AdamW's, 0.9 (its usual value; the papers name no other).
         beta2: AdamW's, 0.999 (likewise).
-        precision: Of matrix products: `"float32"` or `"bfloat16"` (autocast); weights are float32.
+        precision: Of matrix products: `"float32"` or `"bfloat16"` (autocast); weights, gradients
+            and the optimiser's state are float32.
         probe: How the head `"probe"` is fitted; of no use to other heads.
         checkpoint_every: Steps between checkpoints. Changes no result.
 
@@ -276,6 +277,7 @@ def recipe(
     steps: int | None = None,
     batch_size: int | None = None,
     probe: Probe | None = None,
+    precision: str = "float32",
 ) -> FineTune:
     """Return the usual run of a method: the papers' protocol, or that of the shipped models.
 
@@ -294,6 +296,7 @@ def recipe(
         steps: Instead of the recipe's. A tenth of the steps is warm-up, as in the papers.
         batch_size: Instead of the recipe's.
         probe: Instead of the recipe's.
+        precision: One of `PRECISIONS`.
 
     Raises:
         TasklabError: If a choice does not exist or a number is not possible.
@@ -328,6 +331,7 @@ def recipe(
         batch_size=batch_size,
         warmup=steps // 10,
         probe=probe or Probe(lr=PROBE_LR if mini else None),
+        precision=precision,
         **special,
     )
 
@@ -348,6 +352,9 @@ class Parameters:
         seeds: How many, or which; `None` is one (quick) or three (full). Read as a tuple.
         steps: Fine-tuning steps; `None` is the recipe's.
         lr: Learning rate of fine-tuning, for every method; `None` is the recipe's.
+        precision: Of fine-tuning, one of `PRECISIONS`; `None` is bfloat16 on a CUDA device that is
+            fast at it, and float32 elsewhere. Shipped models always take float32 then: their
+            numbers do not depend on the device. All evaluation is in float32.
         data_root: Folder of data sets that are not embedded.
         store_root: Folder of results; `None` is `$TASKLAB_STORE` or the user's cache.
         device: `"cpu"`, `"cuda"`, `"cuda:1"`, ...; `None` is CUDA if there. Read as a name.
@@ -364,6 +371,7 @@ class Parameters:
     seeds: int | str | Iterable[int] | None = None
     steps: int | str | None = None
     lr: float | str | None = None
+    precision: str | None = None
     data_root: Path | str | None = None
     store_root: Path | str | None = None
     device: str | None = None
@@ -375,6 +383,8 @@ class Parameters:
         _choose("preset", self.preset, PRESETS)
         if self.head is not None:
             _choose("head", self.head, USUAL_HEADS)
+        if self.precision is not None:
+            _choose("precision", self.precision, PRECISIONS)
         if self.head == "zero_shot" and closed(self.model):
             raise TasklabError(
                 f"model {self.model!r} has no text tower to make a zero-shot head: take "
@@ -432,8 +442,19 @@ class Parameters:
             steps=self.steps or (QUICK_STEPS * LONGER.get(self.model, 1) if quick else None),
             batch_size=batch_size or (QUICK_BATCH if quick else None),
             probe=probe or (Probe(lr=PROBE_LR, **QUICK_PROBE) if quick else None),
+            precision=self.precision or self._precision(),
         )
         return run if self.lr is None else dataclasses.replace(run, lr=self.lr)
+
+    def _precision(self) -> str:
+        if self.model in SHIPPED_LR or not str(self.device).startswith("cuda"):
+            return "float32"
+        import torch  # here, so that reading a configuration does not cost seconds
+
+        # Of this device, which need not be the current one, about which PyTorch tells whether it
+        # has bfloat16: from Ampere on, matrix products are faster in it.
+        fast = torch.cuda.get_device_capability(self.device) >= (8, 0)
+        return "bfloat16" if fast else "float32"
 
 
 def closed(model: str) -> bool:

@@ -23,7 +23,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from tasklab import datasets, heads, tangent
+from tasklab import datasets, heads, microbatch, tangent
 from tasklab.datasets import Images
 from tasklab.errors import TasklabError
 from tasklab.models import Clip
@@ -46,7 +46,7 @@ class Bench:
         store: Where tangent features are kept.
         counts: Images of each task by split, and, as `"control"`, of either split of the control
             task, e.g. `{"val": 250, "control": 1000}`. What is not named is used whole.
-        batch_size: Images in one pass.
+        batch_size: Images in one pass; fewer where memory does not suffice.
     """
 
     def __init__(
@@ -96,8 +96,12 @@ class Bench:
     def features(self, params: Mapping[str, Tensor], task: str, split: str) -> Tensor:
         """Return the features (N, D) of a model with the given parameters."""
         encoder = self.clip.encoder
-        batches = self.images(task, split).x.split(self.batch_size)
-        return torch.cat([encoder(params, encoder.preprocess(x)) for x in batches])
+        found, self.batch_size = microbatch.batched(
+            lambda x: encoder(params, encoder.preprocess(x)),
+            self.images(task, split).x,
+            self.batch_size,
+        )
+        return torch.cat(found)
 
     def tangent_features(self, vector: TaskVector, task: str, split: str) -> TangentFeatures:
         """Return f(x; theta_0) and J(x) tau for the images of a split, from the store if there."""

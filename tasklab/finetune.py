@@ -12,6 +12,8 @@ so we let AdamW decay delta and subtract the last term ourselves: the papers' up
 The order of the images is a function of seed and step alone, so a checkpoint needs no generator's
 state, and a resumed run sees what an uninterrupted one sees. Drawn images
 are not augmented; those of other suites are (`augment`).
+
+A step that does not fit into memory is computed in smaller parts (`microbatch`).
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ import functools
 import math
 import re
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -30,9 +32,10 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from tasklab import datasets, heads, probes, tangent
+from tasklab import datasets, heads, microbatch, probes, tangent
 from tasklab.config import METHODS, FineTune
 from tasklab.errors import TasklabError, unknown
+from tasklab.microbatch import Plan
 from tasklab.models import Clip, Encoder
 from tasklab.progress import bar
 from tasklab.store import Store, load_checkpoint, save_checkpoint
@@ -72,6 +75,13 @@ _PARADIGMS = {
 _HEAD = ("classifier.weight", "classifier.bias")  # of a head that trains with the encoder
 
 Loss = Callable[[Tensor], Tensor]  # features (B, D) -> scalar
+Model = Encoder | microbatch.Recomputed
+
+_LESS = (
+    "Take a smaller model, precision='bfloat16', a method that trains fewer parameters, such as "
+    "'attention', or device='cpu'; or end other programs on this device. The run then goes on from "
+    "its last checkpoint, or begins anew where these change it."
+)
 
 
 class DivergedError(TasklabError):
@@ -93,7 +103,8 @@ class Run:
     Attributes:
         vector: Its task vector, on the CPU.
         head: The head that was trained with the encoder, or the probe that came before, if any.
-        record: `losses` of all steps, `seconds` of training, `parameters` trained, and where.
+        record: `losses` of all steps, `seconds` of training, `parameters` trained, where, how many
+            images at a time (`micro_batch`) and whether blocks were computed twice (`recomputed`).
     """
 
     vector: TaskVector
@@ -170,12 +181,13 @@ def finetune(
         clip: The model it starts from, as `models.load` gives it for `config`. A zero-shot head
             stays frozen (tangent, appendix A).
         store: Where the run is kept. On a CPU, a run that was interrupted and resumed ends bit for
-            bit where an uninterrupted one does.
+            bit where an uninterrupted one does, unless memory ran out.
         tasks: The suite with its images, where `config.suite` is not embedded.
         progress: Whether to show a progress bar.
 
     Raises:
-        TasklabError: If the model is not the configuration's, or the method does not suit it.
+        TasklabError: If the model is not the configuration's, the method does not suit it, or
+            there is not enough memory for one image at a time.
         DivergedError: If the loss stops being a finite number or grows far beyond guessing.
     """
     encoder = clip.encoder
@@ -247,28 +259,40 @@ def _train(
     saver = _Saver(checkpoint, moving, optimiser, config.checkpoint_every)
     losses, before = saver.resume()
     first, began = len(losses), time.perf_counter()
+    plans: Sequence[Plan] = microbatch.plans(config.batch_size, recompute=bool(encoder.blocks))
+    twice = microbatch.Recomputed(encoder)
+
+    def part(model: Model, images: Tensor, y: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+        """Return mean loss and gradients of some of a step's images."""
+        x, last = encoder.preprocess(images), {}
+
+        def loss(features: Tensor) -> Tensor:
+            last["features"] = features.detach()
+            with torch.autocast(features.device.type, enabled=False):  # logits need the digits
+                return cross_entropy(head(features), y)
+
+        with _precision(config, x):
+            value, gradients = gradient(model, theta0, delta, x, loss)
+        if own:
+            gradients |= _head_gradient(own, head.normalise, last["features"], y)
+        return value, gradients
+
+    def attempt(images: datasets.Images, plan: Plan) -> tuple[Tensor, dict[str, Tensor]]:
+        compute = functools.partial(part, twice if plan.recompute else encoder)
+        return microbatch.accumulated(compute, images.x, images.y, plan.size)
 
     steps, order = range(first, config.steps), functools.partial(batch, config)
     batches = data.batches(config.task, order, steps, seed=config.seed, device=encoder.device)
     title = f"{config.task}, {config.method}"
     with bar(config.steps, title, done=first, on=show) as shown:
         for step, images in zip(steps, batches, strict=True):
-            x, y = encoder.preprocess(images.x), images.y
-
-            last: dict[str, Tensor] = {}
-
-            def loss(features: Tensor, y: Tensor = y, last: dict = last) -> Tensor:
-                last["features"] = features.detach()
-                with torch.autocast(features.device.type, enabled=False):  # logits need the digits
-                    return cross_entropy(head(features), y)
-
-            with _precision(config, x):
-                value, gradients = gradient(encoder, theta0, delta, x, loss)
-            if own:
-                gradients |= _head_gradient(own, head.normalise, last["features"], y)
+            what = f"fine-tuning on {config.task} by {config.method!r}, step {step}"
+            (value, gradients), plans = microbatch.first_that_fits(
+                functools.partial(attempt, images), plans, what, _LESS
+            )
             losses.append(float(value))
             for name, tensor in moving.items():
-                tensor.grad = gradients[name]
+                tensor.grad = gradients.pop(name)
             norm = float(torch.nn.utils.clip_grad_norm_(moving.values(), config.clip))
             _check(config, step, losses, norm, len(task.classes))
 
@@ -276,6 +300,7 @@ def _train(
             optimiser.step()
             for name in names:  # the part of theta's decay that AdamW on delta does not know of
                 delta[name].sub_(theta0[name], alpha=rate * config.weight_decay)
+            optimiser.zero_grad()  # no gradients in memory beside those of the next step
             shown.set_postfix_str(f"loss {losses[-1]:.3f}", refresh=False)
             shown.update()
             saver.maybe(losses, before + time.perf_counter() - began)
@@ -288,11 +313,13 @@ def _train(
         "device": str(encoder.device),
         "threads": torch.get_num_threads(),
         "torch": torch.__version__,
+        "micro_batch": plans[0].size,
+        "recomputed": plans[0].recompute,
     }
 
 
 def _gradient(
-    encoder: Encoder, theta0: dict, delta: dict, x: Tensor, loss: Loss
+    encoder: Model, theta0: dict, delta: dict, x: Tensor, loss: Loss
 ) -> tuple[Tensor, dict[str, Tensor]]:
     """Loss and its gradient in theta, for f(x; theta_0 + delta)."""
     theta = {name: (theta0[name] + delta[name]).requires_grad_() for name in delta}
@@ -303,9 +330,12 @@ def _gradient(
 
 
 def _tangent_gradient(
-    encoder: Encoder, theta0: dict, delta: dict, x: Tensor, loss: Loss
+    encoder: Model, theta0: dict, delta: dict, x: Tensor, loss: Loss
 ) -> tuple[Tensor, dict[str, Tensor]]:
     """Loss and its gradient in delta, for f(x; theta_0) + J(x; theta_0) delta."""
+    if isinstance(encoder, microbatch.Recomputed):
+        plain = encoder.encoder
+        return tangent.value_and_grad(plain, plain.params, delta, x, loss, recorded=encoder)
     return tangent.value_and_grad(encoder, encoder.params, delta, x, loss)
 
 

@@ -24,7 +24,7 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from tasklab import datasets, heads
+from tasklab import datasets, heads, microbatch
 from tasklab.config import Probe
 from tasklab.errors import TasklabError
 from tasklab.heads import Head
@@ -230,7 +230,9 @@ def _features(
     def make(_: object) -> tuple[dict[str, Tensor], dict[str, Any]]:
         images = datasets.of(suite).load(task, split, n=count, device=encoder.device)
         began = time.perf_counter()
-        found = [encoder(encoder.params, encoder.preprocess(x)) for x in images.x.split(_BATCH)]
+        found, _ = microbatch.batched(
+            lambda x: encoder(encoder.params, encoder.preprocess(x)), images.x, _BATCH
+        )
         features = torch.cat(found).float().cpu()
         return {"features": features, "labels": images.y}, {"seconds": time.perf_counter() - began}
 

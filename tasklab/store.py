@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import errno
 import hashlib
 import json
 import logging
@@ -220,7 +221,11 @@ class Store:
                 for name in (_TENSORS, _CONFIG, _RECORD):
                     flush(draft / name)
                 final.parent.mkdir(parents=True, exist_ok=True)
-                draft.rename(final)
+                try:
+                    draft.rename(final)
+                except OSError as error:  # where locks do not hold, another machine was first
+                    if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+                        raise
                 flush(final.parent)
         finally:
             shutil.rmtree(draft, ignore_errors=True)  # there only if something failed

@@ -31,6 +31,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from tasklab import microbatch
 from tasklab.errors import TasklabError
 from tasklab.forward_mode import Tangents, dual_numbers, join, split
 from tasklab.models import math_attention
@@ -81,7 +82,13 @@ def jvp(encoder: Model, params: Params, tau: Params, x: Tensor) -> TangentFeatur
 
 
 def value_and_grad(
-    encoder: Model, params: Params, tau: Params, x: Tensor, loss: Loss
+    encoder: Model,
+    params: Params,
+    tau: Params,
+    x: Tensor,
+    loss: Loss,
+    *,
+    recorded: Model | None = None,
 ) -> tuple[Float[Tensor, ""], dict[str, Tensor]]:
     """Return L = loss(f_lin(x; theta_0 + tau)) and dL/dtau, from one forward and one backward pass.
 
@@ -94,6 +101,8 @@ def value_and_grad(
         tau: The task vector; its names are those that train.
         x: Preprocessed images (B, 3, H, W).
         loss: Features (B, D) -> scalar.
+        recorded: The encoder in a form that records less (`microbatch.Recomputed`). It then gets a
+            forward pass of its own, for the backward pass, and the one with tangents keeps nothing.
 
     Returns:
         The loss, and gradients with the names, shapes and types of `tau`.
@@ -103,7 +112,12 @@ def value_and_grad(
     """
     with torch.enable_grad():
         leaves = {name: params[name].detach().requires_grad_() for name in tau if name in params}
-        f0, jtau = _dual_pass(encoder, {**params, **leaves}, tau, x)
+        if recorded is None:
+            f0, jtau = _dual_pass(encoder, {**params, **leaves}, tau, x)
+        else:
+            with torch.no_grad():
+                _, jtau = _dual_pass(encoder, params, tau, x)
+            f0 = recorded({**params, **leaves}, x)
         linear = (_precise(f0.detach()) + _precise(jtau)).requires_grad_()
         value = loss(linear)
         (cotangent,) = torch.autograd.grad(value, linear)
@@ -127,10 +141,12 @@ def features(
         params: theta_0, all parameters by name.
         tau: The direction.
         images: (N, 3, H, W), e.g. uint8.
-        batch_size: Images in one pass.
+        batch_size: Images in one pass; fewer where memory does not suffice.
     """
     prepare = getattr(encoder, "preprocess", lambda x: x)
-    parts = [jvp(encoder, params, tau, prepare(x)) for x in images.split(batch_size)]
+    parts, _ = microbatch.batched(
+        lambda x: jvp(encoder, params, tau, prepare(x)), images, batch_size, "tangent features"
+    )
     return TangentFeatures(*(torch.cat(column) for column in zip(*parts, strict=True)))
 
 

@@ -10,7 +10,7 @@ import pytest
 from tasklab import config
 from tasklab.__main__ import main
 
-COMMANDS = ("report", "study", "fetch", "decode", "import", "export", "list", "doctor")
+COMMANDS = ("report", "study", "fetch", "decode", "import", "export", "list", "doctor", "grid")
 
 
 @pytest.mark.parametrize("command", [[], *([name] for name in COMMANDS)])

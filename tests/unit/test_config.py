@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 import pytest
+import torch
 
 from tasklab import config, tasks
 from tasklab.config import FineTune, Parameters, recipe
@@ -34,6 +35,53 @@ def test_identity_leaves_out_what_changes_no_result():
     one = FineTune(task="Cars", checkpoint_every=3)
     assert one.identity() == FineTune(task="Cars").identity()
     assert one.identity() != FineTune(task="Cars", seed=1).identity()
+
+
+def test_identity_is_what_it_was():
+    """Results in stores are found by it."""
+    assert recipe("mini", "Textures", "nonlinear").identity() == {
+        "task": "Textures",
+        "method": "nonlinear",
+        "model": "mini",
+        "init": "pretrained",
+        "suite": "mini",
+        "seed": 0,
+        "steps": 60,
+        "batch_size": 64,
+        "lr": 4e-4,
+        "weight_decay": 0.1,
+        "warmup": 6,
+        "clip": 1.0,
+        "beta1": 0.9,
+        "beta2": 0.98,
+        "precision": "float32",
+    }
+
+
+@pytest.mark.parametrize(
+    ("model", "device", "capability", "expected"),
+    [
+        ("vitb32", "cuda:1", (8, 0), "bfloat16"),
+        ("timm/resnet50.a1_in1k", "cuda:1", (9, 0), "bfloat16"),
+        ("vitb32", "cuda:1", (7, 5), "float32"),  # has it, but emulated
+        ("vitb32", "cpu", (9, 0), "float32"),
+        ("mini", "cuda:1", (9, 0), "float32"),
+        ("mini_t5", "cuda:1", (9, 0), "float32"),
+    ],
+)
+def test_precision_by_device_and_model(monkeypatch, model, device, capability, expected):
+    def of(asked):
+        assert asked == "cuda:1"
+        return capability
+
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", of)
+    chosen = Parameters(model=model, device=device)
+    assert chosen.recipe("Cars", "nonlinear", 0).precision == expected
+    for precision in config.PRECISIONS:  # what is asked for is what one gets
+        asked = dataclasses.replace(chosen, precision=precision)
+        assert asked.recipe("Cars", "linearized", 0).precision == precision
 
 
 def test_equal_runs_have_equal_identities_whatever_the_types():
@@ -98,6 +146,7 @@ def test_parameters_take_strings():
         ({"seeds": []}, "empty"),
         ({"seeds": [1, 1]}, "repeat"),
         ({"preset": "fast"}, "Choices: quick, full"),
+        ({"precision": "float16"}, "did you mean 'bfloat16'"),
         ({"suite": "papers"}, "suite"),
         ({"device": "gpu"}, "cuda"),
         ({"device": "cuda:99"}, "not there"),

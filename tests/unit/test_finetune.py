@@ -14,6 +14,7 @@ from torch.func import functional_call, jvp
 from tasklab import datasets, finetune, heads, tasks
 from tasklab.config import METHODS, FineTune
 from tasklab.errors import TasklabError
+from tasklab.microbatch import Recomputed
 from tasklab.models import Clip, Encoder
 from tasklab.store import Store
 
@@ -401,3 +402,143 @@ def test_bfloat16_comes_close(store):
     one, two = (train(config, clip, store).vector for config in (RUN, half))
     assert 0.9 < one.cosine(two) < 1 - 1e-9
     assert {tensor.dtype for tensor in two.values()} == {torch.float32}
+
+
+# --- Memory that runs out -------------------------------------------------------------------------
+
+
+class Double(Encoder):
+    """In float64."""
+
+    def preprocess(self, x):
+        return super().preprocess(x).double()
+
+
+@pytest.fixture
+def transformer():
+    """Return a CLIP whose image tower is a small ViT in float64."""
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        module = open_clip.transformer.VisionTransformer(
+            image_size=SIZE, patch_size=2, width=8, layers=2, heads=2, mlp_ratio=2, output_dim=WIDTH
+        )
+    module = module.double().eval().requires_grad_(False)
+    encoder = dataclasses.asdict(tiny(Curved).encoder) | {
+        "module": module,
+        "params": dict(module.named_parameters()),
+        "blocks": ("transformer.resblocks.0", "transformer.resblocks.1"),
+        "device": torch.device("cpu"),
+    }
+    return Clip(encoder=Double(**encoder), text=text, logit_scale=10.0)
+
+
+def short_of_memory(monkeypatch, fits, first=0):
+    """Let gradients fail that do not fit, from an attempt on; return (images, delta) of each."""
+    attempts = []
+    for name in ("_gradient", "_tangent_gradient"):
+        original = getattr(finetune, name)
+
+        def limited(encoder, theta0, delta, x, loss, usual=original):
+            attempts.append((len(x), {n: tensor.clone() for n, tensor in delta.items()}))
+            value, gradients = usual(encoder, theta0, delta, x, loss)  # fails late
+            if len(attempts) > first and not fits(len(x), isinstance(encoder, Recomputed)):
+                raise torch.cuda.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 MiB.")
+            return value, gradients
+
+        monkeypatch.setattr(finetune, name, limited)
+    return attempts
+
+
+def assert_near(run, expected):
+    """Assert that only rounding lies between two runs."""
+    assert run.record["losses"] == pytest.approx(expected.record["losses"], rel=1e-9)
+    for name, tensor in expected.vector.items():
+        torch.testing.assert_close(run.vector[name], tensor, rtol=1e-6, atol=1e-9)
+    assert (run.head is None) == (expected.head is None)
+    if run.head is not None:
+        torch.testing.assert_close(run.head.weight, expected.head.weight, rtol=1e-6, atol=1e-9)
+
+
+KINDS = [
+    {"method": "nonlinear"},
+    {"method": "linearized"},
+    {"method": "attention"},
+    {"method": "nonlinear", "head": "zero_shot_trained"},
+]
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: "-".join(kind.values()))
+def test_smaller_parts_from_the_step_at_which_memory_runs_out(
+    tmp_path, monkeypatch, caplog, transformer, kind
+):
+    config = dataclasses.replace(RUN, batch_size=14, **kind)
+    whole = train(config, transformer, Store(tmp_path / "whole"))
+    assert (whole.record["micro_batch"], whole.record["recomputed"]) == (14, False)
+    attempts = short_of_memory(monkeypatch, lambda images, again: images <= 5, first=3)
+    store = Store(tmp_path / "parts")
+    run = train(config, transformer, store)
+    sizes = [images for images, _ in attempts]
+    assert sizes[:9] == [14, 14, 14, 14, 7, 4, 4, 4, 2] and set(sizes[9:]) == {4, 2}
+    assert all(same(attempts[3][1], delta) for _, delta in attempts[4:9])  # of the same step
+    assert not same(attempts[3][1], attempts[9][1])
+    assert (run.record["micro_batch"], run.record["recomputed"]) == (4, False)
+    (told,) = [record.getMessage() for record in caplog.records]
+    assert f"{TASK} by '{config.method}', step 3: out of memory" in told and "4 at a time" in told
+    assert_near(run, whole)
+    assert store.find("finetune", finetune.identity(config, transformer)) is not None
+
+
+def same(one, two):
+    return all(torch.equal(one[name], two[name]) for name in one)
+
+
+@pytest.mark.parametrize("method", ["nonlinear", "linearized", "attention"])
+def test_blocks_are_recomputed_where_one_image_does_not_fit(
+    tmp_path, monkeypatch, caplog, transformer, method
+):
+    config = dataclasses.replace(RUN, method=method)
+    whole = train(config, transformer, Store(tmp_path / "whole"))
+    attempts = short_of_memory(monkeypatch, lambda images, again: again and images <= 8)
+    run = train(config, transformer, Store(tmp_path / "again"))
+    assert [images for images, _ in attempts[:8]] == [16, 8, 4, 2, 1, 16, 8, 8]
+    assert len(attempts) == 6 + 2 * config.steps
+    assert (run.record["micro_batch"], run.record["recomputed"]) == (8, True)
+    (told,) = [record.getMessage() for record in caplog.records]
+    assert "8 at a time, and the insides of blocks a second time" in told
+    assert_near(run, whole)
+
+
+def test_where_one_image_never_fits_the_run_stops(store, monkeypatch, transformer):
+    attempts = short_of_memory(monkeypatch, lambda images, again: False)
+    message = "step 0: out of memory, even with 1 at a time, and the insides.*Take a smaller model"
+    with pytest.raises(TasklabError, match=message):
+        train(RUN, transformer, store)
+    assert len(attempts) == 10
+    assert store.find("finetune", finetune.identity(RUN, transformer)) is None
+    attempts.clear()
+    with pytest.raises(TasklabError, match=r"even with 1 at a time \("):  # has no blocks
+        train(RUN, tiny(Curved), store)
+    assert len(attempts) == 5
+
+
+def test_other_errors_are_no_reason_to_try_again(store, monkeypatch):
+    def broken(*args):
+        raise RuntimeError("mat1 and mat2 shapes cannot be multiplied")
+
+    monkeypatch.setattr(finetune, "_gradient", broken)
+    with pytest.raises(RuntimeError, match="mat1"):
+        train(RUN, tiny(Curved), store)
+
+
+def test_images_that_do_not_fit_when_they_are_prepared(store, monkeypatch):
+    whole, preprocess = train(RUN, tiny(Curved), store), Encoder.preprocess
+
+    def short(self, x):
+        if len(x) > 4:
+            raise MemoryError
+        return preprocess(self, x)
+
+    monkeypatch.setattr(Encoder, "preprocess", short)
+    run = train(RUN, tiny(Curved), Store(store.root / "other"))
+    assert run.record["micro_batch"] == 4
+    assert_near(run, whole)
