@@ -198,6 +198,10 @@ def _look_at_nodes(ray: ModuleType, folder: Path) -> dict[str, str]:
             sees, alone = ray.get(sent, timeout=_ANSWER)
         except ray.exceptions.GetTimeoutError:
             problem = f"did not answer within {_ANSWER:g} s"
+        except (ray.exceptions.NodeDiedError, ray.exceptions.TaskUnschedulableError) as error:
+            # It died a moment ago: the cluster did not know yet.
+            _log.info("node %s is gone: %s", names.pop(node), _told(error))
+            continue
         except ray.exceptions.RayError as error:
             problem = f"cannot run tasklab: {_told(error)}"
         else:

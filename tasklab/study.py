@@ -240,7 +240,11 @@ def study(
         _share(parameters, works, jobs)
     tables = [table for work in works for table in _records(parameters, work)]
     path = out or _path(chapter, part)
-    table = results.tidy(pd.concat(tables, ignore_index=True).drop_duplicates())
+    table = pd.concat(tables, ignore_index=True).drop_duplicates()
+    if part == "subsets":  # every method brings the probes along: the first one's stand for all
+        keys = ["model", "method", "subset", "metric", "seed"]
+        table = table[(table["method"] != "probe") | ~table.duplicated(keys)]
+    table = results.tidy(table)
     if part != "editing":  # curves along alpha are many rows, and drawn of the main model only
         table = table[table["experiment"] != "sweep"]
     if chapter == "closed_vocab":  # whose curves are drawn as shares

@@ -27,7 +27,8 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from tasklab import coefficients, edit, results
+from tasklab import coefficients, edit, probes, results
+from tasklab.config import FULL
 from tasklab.edit import Bench, normalised
 from tasklab.errors import TasklabError
 from tasklab.experiments.lab import LINEAR, Lab
@@ -237,8 +238,9 @@ def subsets(
     Returns:
         Records of the experiment `subsets`, averages over the subset's tasks (task `all`, the
         subset's tasks as `subset`): `absolute`, `normalised`, at `alpha`. The same of the method
-        `probe`, lambda = 0, normalised as the first method; and `closed_cost` records with
-        `seconds_subsets` and `tried`, the coefficients tried for a subset on average.
+        `probe`, lambda = 0, normalised as the first method (absolute alone beside `full`); and
+        `closed_cost` records with `seconds_subsets` and `tried`, the coefficients tried for a
+        subset on average.
 
     Raises:
         TasklabError: If the lab's vocabulary is open: there is no probe.
@@ -251,7 +253,7 @@ def subsets(
     rows = []
     for method, seed in lab.grid(methods, "subsets"):
         linear = method in LINEAR
-        rows += lab.kept(
+        found = lab.kept(
             "subsets",
             method,
             seed,
@@ -262,7 +264,41 @@ def subsets(
             probed=method == methods[0],
             subsets=ALGORITHM,
         )
+        if method == FULL:  # its heads at lambda = 0 are no probes
+            found = [row for row in found if row["method"] != "probe"]
+            if method == methods[0]:
+                found += lab.kept(
+                    "subset_probes",
+                    "pretrained",
+                    seed,
+                    lambda s=seed: _alone(lab, s, most, images["test"]),
+                    most=most,
+                    images=images,
+                    subsets=ALGORITHM,
+                )
+        rows += found
     return results.tidy(rows)
+
+
+def _alone(lab: Lab, seed: int, most: int | None, images: int) -> list[dict]:
+    """Return the accuracy of probing alone, on the images and subsets of the method `full`."""
+    count, tasks = min(images, *(lab.bench.count(t, "test") for t in lab.suite.names)), lab.suite
+    found = []
+    for task in tasks.names:
+        how = lab.run(task, "nonlinear", seed).probe
+        head = probes.fit(how, lab.clip, lab.suite, task, lab.store).head
+        data, encoder = lab.bench.images(task, "test"), lab.clip.encoder
+        with torch.inference_mode():
+            features = encoder(encoder.params, encoder.preprocess(data.x[:count]))
+            right = head(features).argmax(-1) == data.y[:count].to(features.device)
+        found.append(100 * right.double().mean().item())
+    rows = []
+    for subset in subsets_of(len(found), most):
+        row = lab.row("subsets", "probe", seed, task="all", metric="absolute")
+        row |= {"subset": "+".join(tasks.names[i] for i in subset), "n_tasks": len(subset)}
+        row |= {"value": float(np.mean([found[i] for i in subset])), "n": count * len(subset)}
+        rows.append({**row, "alpha": 0.0, "vocabulary": lab.parameters.vocabulary})
+    return rows
 
 
 def _subsets(

@@ -73,7 +73,8 @@ def subset_curves(df: pd.DataFrame, *, method: str = "nonlinear") -> Figure:
 
     Left: normalised accuracy, a line through the means of each scheme, a dot for each subset.
     Right: the sum's gain over probing on the same subsets, absolute, as means, with the standard
-    deviation over subsets where at most four schemes are drawn.
+    deviation over subsets where at most four schemes are drawn; it is left out where probing was
+    not measured on the same images.
 
     Args:
         df: Records of `experiments.subsets`.
@@ -83,13 +84,15 @@ def subset_curves(df: pd.DataFrame, *, method: str = "nonlinear") -> Figure:
     mine, probes = rows[rows["method"] == method], rows[rows["method"] == "probe"]
     some(mine)
     named = looks(mine)
-    figure, (left, right) = plt.subplots(1, 2, figsize=(WIDTH, 4.1))
     shifts = np.linspace(-0.26, 0.26, len(named)) if len(named) > 1 else [0.0]
-    keys = ["model", "seed", "subset", "n_tasks"]
+    keys = ["model", "seed", "subset", "n_tasks", "n"]  # the same images
     gains = mine[mine["metric"] == "absolute"].merge(
         probes[probes["metric"] == "absolute"][[*keys, "value"]], on=keys, suffixes=("", "_probe")
     )
     gains["gain"] = gains["value"] - gains["value_probe"]
+    panels = 2 if len(gains) else 1
+    figure, axes = plt.subplots(1, panels, figsize=(WIDTH, 4.1), squeeze=False)
+    left, right = axes[0, 0], axes[0, -1]
     for (model, (label, colour, marker)), shift in zip(named.items(), shifts, strict=True):
         share = mine[(mine["model"] == model) & (mine["metric"] == "normalised")]
         share = share.groupby(["n_tasks", "subset"], as_index=False)["value"].mean()
@@ -105,12 +108,13 @@ def subset_curves(df: pd.DataFrame, *, method: str = "nonlinear") -> Figure:
             spread = None if crowded else found["std"].fillna(0)
             look = {"fmt": marker, "ms": 5, "lw": 1.2, "capsize": 2, "ls": "-", "color": colour}
             right.errorbar(x, found["mean"], spread, **look)
-    right.axhline(0, color="#333333", lw=0.8)
+    if panels == 2:
+        right.axhline(0, color="#333333", lw=0.8)
+        right.set_ylabel("gain over probing (points)")
     left.set_ylabel("normalised test accuracy (%)")
-    right.set_ylabel("gain over probing (points)")
-    for axes in (left, right):
-        axes.set_xlabel("number of added tasks")
-        axes.set_xticks(sorted(mine["n_tasks"].unique()))
+    for panel in axes[0]:
+        panel.set_xlabel("number of added tasks")
+        panel.set_xticks(sorted(mine["n_tasks"].unique()))
     scheme_legend(figure, left)
     return figure
 
