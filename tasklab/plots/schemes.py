@@ -9,7 +9,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from tasklab.config import FAMILIES, family
+from tasklab.config import FAMILIES, OWN, family
 from tasklab.errors import TasklabError
 from tasklab.plots.style import METHOD_LABEL
 from tasklab.plots.tables import _AIRY
@@ -83,6 +83,8 @@ def closed_table(df: pd.DataFrame, table: str = "1", *, method: str = "nonlinear
         there are several. The worlds differ: read the order of the rows.
     """
     df, printed = of_vocabulary(df, "closed"), papers("closed_vocab", table)
+    if set(df["suite"]) == {OWN}:  # there is nothing to compare them with
+        printed = printed.iloc[:0]
     of_paper = next((dict(r) for r in FAMILIES if "mini" not in r.values()), {})
     rows = []
     for model, (label, _, _) in looks(df[df["method"] == method]).items():
@@ -194,7 +196,8 @@ def _line(
             if len(mean):
                 spread = np.nan if of == start else float(mean.loc[0, "std"])
                 row[name, where] = (float(mean.loc[0, "mean"]), spread, digits)
-                seeds = max(seeds, int(mean.loc[0, "n_seeds"]))
+                if of != start and where == "here":  # probes are the same for all seeds
+                    seeds = max(seeds, int(mean.loc[0, "n_seeds"]))
     return {**row, ("seeds", ""): seeds}
 
 
