@@ -18,6 +18,7 @@ import pandas as pd
 
 from tasklab import edit, probes, results
 from tasklab.config import family
+from tasklab.errors import unknown
 from tasklab.experiments.lab import LINEAR, Lab
 from tasklab.taskvector import TaskVector
 
@@ -60,11 +61,17 @@ def schemes(
             else of `ALGORITHMS`. A model of timm's stands alone.
         head: `"probe"`, or `"zero_shot"` for models with a text tower (open vocabulary).
         tasks: Only these tasks; by default those of `lab`.
+
+    Raises:
+        TasklabError: If there is no such role.
     """
     models = family(lab.parameters.model) or scheme_models(lab.parameters.model)
     if roles is None:
         usual = SCHEMES if lab.parameters.preset == "full" else ALGORITHMS
         roles = [role for role in usual if role in models] or list(models)
+    for role in roles:
+        if role not in models:
+            raise unknown("role", role, models)
     names = lab.suite.names if tasks is None else tasks
     return [lab.sibling(model=models[role], head=head, tasks=names) for role in roles]
 
