@@ -36,7 +36,7 @@ SCHEMES = (  # of the closed-vocabulary chapter: what `quick` compares, and what
 CHAPTERS: dict[str, tuple[str, ...]] = {  # chapter -> roles of the models that it also needs
     "tangent": ("small", "medium", "large", "convnext", "closed", "text"),
     "linear_layers": (),
-    "ctl": ("text", "closed"),
+    "ctl": ("small", "text", "sup_few"),
     "closed_vocab": SCHEMES[0],
 }
 LITTLE = GIB  # bytes: a disk with less free is called full; a quick report keeps a good half of it

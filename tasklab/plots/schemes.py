@@ -194,7 +194,10 @@ def _line(
             mean = summarise(found, ["method"])
             row[name, where] = None
             if len(mean):
-                spread = np.nan if of == start else float(mean.loc[0, "std"])
+                plain = (
+                    of == start or name == "λ"
+                )  # one probe for all seeds; a coefficient of a grid
+                spread = np.nan if plain else float(mean.loc[0, "std"])
                 row[name, where] = (float(mean.loc[0, "mean"]), spread, digits)
                 if of != start and where == "here":  # probes are the same for all seeds
                     seeds = max(seeds, int(mean.loc[0, "n_seeds"]))
@@ -206,7 +209,12 @@ def _styled(rows: list[dict], title: str) -> Any:
         raise TasklabError("nothing to show: there are no records of this kind.")
     found = pd.DataFrame(rows).dropna(axis=1, how="all")
     found.columns = pd.MultiIndex.from_tuples([(c[0] or title, c[1]) for c in found.columns])
-    look = [*_AIRY, {"selector": "th", "props": [("text-align", "center")]}]
+    narrow = [("font-size", "0.82em"), ("padding", "0.2em 0.35em"), ("white-space", "nowrap")]
+    look = [
+        *_AIRY,
+        {"selector": "th", "props": [*narrow, ("text-align", "center")]},
+        {"selector": "td", "props": narrow},
+    ]
     return found.style.format(_cell, na_rep="–").hide(axis="index").set_table_styles(look)
 
 
