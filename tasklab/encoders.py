@@ -75,7 +75,7 @@ class Encoder:
             params: Parameters by name; the ones of theta_0 stand in for absent ones.
             x: As `preprocess` gives them.
         """
-        with math_attention(self.name in REGISTRY and REGISTRY[self.name].math):
+        with math_attention(self.math):
             return torch.func.functional_call(self.module, dict(params), (x,))
 
     def preprocess(self, x: UInt8[Tensor, "B 3 h w"]) -> Float[Tensor, "B 3 H W"]:
@@ -98,6 +98,11 @@ class Encoder:
         pixels = pixels[..., top : top + size, left : left + size]
         mean, std = (pixels.new_tensor(c).view(3, 1, 1) for c in (self.mean, self.std))
         return (pixels / 255 - mean) / std
+
+    @property
+    def math(self) -> bool:
+        """Whether attention takes the math kernel in every pass (`registry.Spec`)."""
+        return self.name in REGISTRY and REGISTRY[self.name].math
 
     @functools.cached_property
     def weights_hash(self) -> str:

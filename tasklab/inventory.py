@@ -110,7 +110,7 @@ def find_weights(entry: Spec, reachable: bool) -> Weights:
         wrong = damage(path)
         return Weights(entry.name, "damaged" if wrong else "shipped", str(path), memory, wrong)
     repository, file = published(entry)
-    if path := _placed(entry.name, repository, file):
+    if path := weights.local(entry.name, repository, file):
         if wrong := damage(path):
             return Weights(entry.name, "damaged", str(path), memory, wrong)
         if entry.kind != "t5" or _cached(repository, "tokenizer.json") or reachable:
@@ -119,14 +119,6 @@ def find_weights(entry: Spec, reachable: bool) -> Weights:
         return Weights(entry.name, "missing", f"{repository} tokenizer.json", memory, note)
     state, note = "fetchable" if reachable else "missing", _interrupted(repository)
     return Weights(entry.name, state, f"{repository} {file}", memory, note)
-
-
-def _placed(name: str, repository: str, file: str) -> Path | None:
-    if folder := os.environ.get(weights.FOLDER):
-        for own in dict.fromkeys((f"{name}.safetensors", name + Path(file).suffix)):
-            if (placed := Path(folder).expanduser() / own).is_file():
-                return placed
-    return _cached(repository, file)
 
 
 def _cached(repository: str, file: str) -> Path | None:

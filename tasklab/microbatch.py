@@ -31,7 +31,6 @@ from torch.utils.checkpoint import checkpoint
 
 from tasklab.encoders import Encoder, math_attention
 from tasklab.errors import TasklabError
-from tasklab.registry import REGISTRY
 
 _log = logging.getLogger(__name__)
 
@@ -205,7 +204,6 @@ def _recomputing(encoder: Encoder, name: str) -> Iterator[None]:
     """Let one block of an encoder forget its insides, in a forward pass that is recorded."""
     block = encoder.module.get_submodule(name)
     usual, plain = vars(block).get("forward"), _Plain(block)
-    math = encoder.name in REGISTRY and REGISTRY[encoder.name].math  # as the encoder calls it
 
     def forward(*args: Any, **named: Any) -> Any:
         # Those that the encoder was called with. In the backward pass the module has its own back,
@@ -213,7 +211,7 @@ def _recomputing(encoder: Encoder, name: str) -> Iterator[None]:
         params = dict(plain.named_parameters())
 
         def inside(*args: Any, **named: Any) -> Any:
-            with math_attention(math):  # as the encoder did, whose call is over by then
+            with math_attention(encoder.math):  # as the encoder did, whose call is over by then
                 return torch.func.functional_call(plain, params, args, named)
 
         return checkpoint(inside, *args, use_reentrant=False, preserve_rng_state=False, **named)

@@ -48,17 +48,10 @@ def find(
         if not path.is_file():
             raise TasklabError(f"there is no weights file {str(path)!r} for model {name!r}.")
         return path
-    from huggingface_hub import constants, hf_hub_download, try_to_load_from_cache
+    from huggingface_hub import constants, hf_hub_download
 
-    folder, own = os.environ.get(FOLDER), name + Path(file).suffix
-    if folder:
-        for wanted in dict.fromkeys((f"{name}.safetensors", own)):
-            placed = Path(folder).expanduser() / wanted
-            if placed.is_file():
-                return placed
-    cached = try_to_load_from_cache(repository, file)
-    if isinstance(cached, str):
-        return Path(cached)
+    if found := local(name, repository, file):
+        return found
     problem = unreachable(repository, file)
     if problem is None and not fetch:
         return None
@@ -67,7 +60,9 @@ def find(
             return Path(hf_hub_download(repository, file))
         except Exception as error:  # the client's errors have no common base
             problem = f"{type(error).__name__}: {str(error).splitlines()[0]}"
-    where = f"{placed}" if folder else f"<folder>/{own} ({FOLDER} is not set)"
+    folder, own = os.environ.get(FOLDER), name + Path(file).suffix
+    placed = str(Path(folder).expanduser() / own) if folder else ""
+    where = placed or f"<folder>/{own} ({FOLDER} is not set)"
     raise TasklabError(
         f"the pre-trained weights of model {name!r} are not on this machine and could not be "
         f"fetched ({problem}). Looked for {where}, and for {file} of {repository} in the hub cache "
@@ -75,6 +70,24 @@ def find(
         f"without one, copy that file here as {own} and set {FOLDER} to its folder, "
         "or pass its path as weights=. init='random' runs without weights."
     )
+
+
+def local(name: str, repository: str, file: str) -> Path | None:
+    """Return the checkpoint if it is on this machine: in the folder of weights, or the hub's cache.
+
+    Args:
+        name: Short name of the model.
+        repository: Of the weights on the hub.
+        file: Its name in the repository.
+    """
+    from huggingface_hub import try_to_load_from_cache
+
+    if folder := os.environ.get(FOLDER):
+        for own in dict.fromkeys((f"{name}.safetensors", name + Path(file).suffix)):
+            if (placed := Path(folder).expanduser() / own).is_file():
+                return placed
+    cached = try_to_load_from_cache(repository, file)
+    return Path(cached) if isinstance(cached, str) else None
 
 
 def read(path: Path) -> dict[str, Tensor]:

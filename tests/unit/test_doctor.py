@@ -535,7 +535,7 @@ def test_broken_facts_are_notes(tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setattr(machine, "accelerated", lambda: True)
     monkeypatch.setattr(machine, "devices", broken)
     monkeypatch.setattr(machine, "disk", broken)
-    monkeypatch.setattr(inventory, "_placed", broken_folder)
+    monkeypatch.setattr(inventory.weights, "local", broken_folder)
     monkeypatch.setattr(inventory, "decoded_sides", broken_folder)
     report = doctor.examine(None, tmp_path)
     assert "devices: RuntimeError: no driver." in report.notes
