@@ -26,6 +26,7 @@ def add_commands(commands: argparse._SubParsersAction) -> None:
     add("--head", help="zero_shot, trained or probe; default: what fits the model")
     add("--steps", help="fine-tuning steps")
     add("--lr", help="learning rate, for every method")
+    add("--precision", help="float32 or bfloat16; default: what the device is fast at")
     add("--device", help="cpu, cuda, cuda:1; default: CUDA if there")
     add("--data-root", type=Path, help="where data sets are")
     add("--store-root", type=Path, help="where results are kept")
@@ -55,12 +56,13 @@ def _grid(args: argparse.Namespace) -> int:
         preset=args.preset,
         steps=args.steps,
         lr=args.lr,
+        precision=args.precision,
         data_root=args.data_root,
         store_root=args.store_root,
         device=args.device,
     )
     if args.dry_run:
-        jobs = grid.plan(wanted, device="cpu" if args.ray else None)
+        jobs = grid.plan(wanted, args.ray)
         for job in jobs:
             state = "kept" if job.kept else "to do"
             print(f"{state:5}  {job.model}, {job.method}, {job.task}, seed {job.seed}")

@@ -16,6 +16,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from tasklab.errors import TasklabError, unknown
+from tasklab.machine import BFLOAT16
 
 METHODS = (
     "nonlinear",
@@ -451,9 +452,8 @@ class Parameters:
             return "float32"
         import torch  # here, so that reading a configuration does not cost seconds
 
-        # Of this device, which need not be the current one, about which PyTorch tells whether it
-        # has bfloat16: from Ampere on, matrix products are faster in it.
-        fast = torch.cuda.get_device_capability(self.device) >= (8, 0)
+        # Of this device, which need not be the current one, about which PyTorch tells the same.
+        fast = torch.cuda.get_device_capability(self.device) >= BFLOAT16
         return "bfloat16" if fast else "float32"
 
 

@@ -38,10 +38,11 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from tasklab import microbatch
 from tasklab.encoders import Encoder
 from tasklab.errors import TasklabError
 from tasklab.hidden import FEATURES, Layers
-from tasklab.progress import track
+from tasklab.progress import bar
 
 MEMORY = 2**30  # bytes of features that are held at a time
 METRICS = ("distance", "coef", "base", "base_merged", "first")
@@ -114,7 +115,8 @@ def measure(
         merges: What to measure.
         data: Images (N, 3, H, W) by the data set's name, as the encoder's `preprocess` takes them.
         batch_size: Images in one pass; features of that many are held, of all models of a data set.
-            By default as many as take 1 GiB so, but at most 50.
+            By default as many as take 1 GiB so, but at most 50; fewer where memory does not
+            suffice.
         progress: Whether to show progress.
 
     Returns:
@@ -138,17 +140,19 @@ def measure(
         held = 4 * sum(layers.sizes.values()) * (len(models) + 1)  # bytes for each image
         batch_size = max(1, min(50, MEMORY // held))
     spreads = [Spread(len(layers.sizes)) for _ in merges]
-    steps = [
-        (name, start)
-        for name in data
-        if any(name in merge.on for merge in merges)
-        for start in range(0, len(data[name]), batch_size)
-    ]
-    with torch.no_grad():
-        for name, start in track(steps, len(steps), "features", unit="batch", on=progress):
-            x = encoder.preprocess(data[name][start : start + batch_size])
+    used = [name for name in data if any(name in merge.on for merge in merges)]
+    parts = microbatch.Parts(batch_size)
+    total = sum(len(data[name]) for name in used)
+    with torch.no_grad(), bar(total, "features", unit="image", on=progress) as shown:
+        for name in used:
             here = [(m, s) for m, s in zip(merges, spreads, strict=True) if name in m.on]
-            _add_batch(layers, models, here, x)
+            on = [merge for merge, _ in here]
+            for found in parts(
+                lambda x, on=on: _of_batch(layers, models, on, encoder.preprocess(x)), data[name]
+            ):
+                for (_, spread), values in zip(here, found, strict=True):
+                    spread.add(values)
+                shown.update(found[0].shape[-1])
     blocks = {name: i for i, name in enumerate(encoder.blocks)} | {FEATURES: None}
     rows = [
         {"merge": merge.name, "block": blocks[name], **row}
@@ -159,13 +163,11 @@ def measure(
     return pd.DataFrame(rows).astype({"block": "Int64"})
 
 
-def _add_batch(
-    layers: Layers,
-    models: Mapping[str, Params],
-    here: Sequence[tuple[Merge, Spread]],
-    x: Tensor,
-) -> None:
-    used = dict.fromkeys(name for merge, _ in here for name in merge.weights)
+def _of_batch(
+    layers: Layers, models: Mapping[str, Params], merges: Sequence[Merge], x: Tensor
+) -> list[Float[Tensor, "M L B"]]:
+    """Return the metrics of each merge at each layer and image of a batch."""
+    used = dict.fromkeys(name for merge in merges for name in merge.weights)
     single = {name: layers.cut(layers(models[name], x)) for name in used}
     products: dict[frozenset[str], Tensor] = {}
 
@@ -175,10 +177,12 @@ def _add_batch(
             products[key] = _dot(single[one], single[two])
         return products[key]
 
-    for merge, spread in here:
+    found = []
+    for merge in merges:
         u = layers.cut(layers(merged(models, merge.weights), x))
         uf = {name: _dot(u, single[name]) for name in merge.weights}
-        spread.add(_metrics(merge.weights, _dot(u, u), uf, product))
+        found.append(_metrics(merge.weights, _dot(u, u), uf, product))
+    return found
 
 
 def _dot(

@@ -305,13 +305,10 @@ def _nonlinear(
     """Return features by passes over the images."""
     encoder = bench.clip.encoder
     merge = merger(encoder.params, *vectors.values())
-    batches = [
-        [encoder.preprocess(x) for x in bench.images(task, split).x[:n].split(bench.batch_size)]
-        for task in vectors
-    ]
+    images = [bench.preprocessed(task, split, n) for task in vectors]
 
     def features(params: Mapping[str, Tensor], task: int) -> Tensor:
-        return torch.cat([encoder(params, x) for x in batches[task]])
+        return torch.cat(list(bench.parts(lambda x: encoder(params, x), images[task])))
 
     singles = (
         lambda alpha: features(merge(alpha, 0.0), 0),

@@ -46,7 +46,10 @@ class Bench:
         store: Where tangent features are kept.
         counts: Images of each task by split, and, as `"control"`, of either split of the control
             task, e.g. `{"val": 250, "control": 1000}`. What is not named is used whole.
-        batch_size: Images in one pass; fewer where memory does not suffice.
+        batch_size: Images in one pass.
+
+    Attributes:
+        parts: Goes through images, fewer in one pass where memory does not suffice.
     """
 
     def __init__(
@@ -59,7 +62,7 @@ class Bench:
         batch_size: int = 250,
     ) -> None:
         self.clip, self.suite, self.store = clip, suite, store
-        self.counts, self.batch_size = dict(counts or {}), batch_size
+        self.counts, self.parts = dict(counts or {}), microbatch.Parts(batch_size)
         self.head = functools.cache(self._head)
         self.images = functools.cache(self._images)
 
@@ -84,6 +87,12 @@ class Bench:
             count = min(count, data.size(task, split))
         return data.load(task, split, n=count, device=device)
 
+    @torch.inference_mode()
+    def preprocessed(self, task: str, split: str, most: int) -> Tensor:
+        """Return a split's first images as the encoder takes them, for many passes over them."""
+        images = self.images(task, split).x[:most]
+        return torch.cat([self.clip.encoder.preprocess(x) for x in images.split(self.parts.size)])
+
     def count(self, task: str, split: str) -> int:
         """Return how many images an accuracy is measured on."""
         return len(self.images(task, split).y)
@@ -96,19 +105,15 @@ class Bench:
     def features(self, params: Mapping[str, Tensor], task: str, split: str) -> Tensor:
         """Return the features (N, D) of a model with the given parameters."""
         encoder = self.clip.encoder
-        found, self.batch_size = microbatch.batched(
-            lambda x: encoder(params, encoder.preprocess(x)),
-            self.images(task, split).x,
-            self.batch_size,
-        )
-        return torch.cat(found)
+        images = self.images(task, split).x
+        return torch.cat(list(self.parts(lambda x: encoder(params, encoder.preprocess(x)), images)))
 
     def tangent_features(self, vector: TaskVector, task: str, split: str) -> TangentFeatures:
         """Return f(x; theta_0) and J(x) tau for the images of a split, from the store if there."""
         encoder, images = self.clip.encoder, self.images(task, split)
 
         def make(_):
-            found = tangent.features(encoder, encoder.params, vector, images.x, self.batch_size)
+            found = tangent.features(encoder, encoder.params, vector, images.x, self.parts.size)
             return {"f0": found.f0, "jtau": found.jtau}, {}
 
         config = {

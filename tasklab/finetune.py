@@ -24,7 +24,7 @@ import functools
 import math
 import re
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -254,6 +254,7 @@ def _train(
         lr=config.lr,
         betas=(config.beta1, config.beta2),
         weight_decay=config.weight_decay,
+        fused=encoder.device.type == "cuda",  # in place: PyTorch's usual one holds copies of delta
     )
     gradient = _tangent_gradient if config.method == "linearized" else _gradient
     saver = _Saver(checkpoint, moving, optimiser, config.checkpoint_every)
@@ -297,7 +298,8 @@ def _train(
             _check(config, step, losses, norm, len(task.classes))
 
             rate = optimiser.param_groups[0]["lr"] = learning_rate(config, step)
-            optimiser.step()
+            with _told_of_memory(what):
+                optimiser.step()
             for name in names:  # the part of theta's decay that AdamW on delta does not know of
                 delta[name].sub_(theta0[name], alpha=rate * config.weight_decay)
             optimiser.zero_grad()  # no gradients in memory beside those of the next step
@@ -352,6 +354,17 @@ def _precision(config: FineTune, x: Tensor) -> contextlib.AbstractContextManager
     if config.precision == "float32":
         return contextlib.nullcontext()
     return torch.autocast(x.device.type, torch.bfloat16)
+
+
+@contextlib.contextmanager
+def _told_of_memory(what: str) -> Iterator[None]:
+    """Say what to do where there is no memory for the optimiser's state: no part is smaller."""
+    try:
+        yield
+    except (RuntimeError, MemoryError) as error:
+        if not microbatch.is_out_of_memory(error):
+            raise
+        raise TasklabError(f"{what}: out of memory for the optimiser's state. {_LESS}") from error
 
 
 def _check(config: FineTune, step: int, losses: list[float], norm: float, classes: int) -> None:

@@ -25,7 +25,7 @@ import pandas as pd
 import torch
 
 from tasklab import finetune, grid_ray, probes
-from tasklab.config import EDITS, POSTHOC, Parameters
+from tasklab.config import EDITS, POSTHOC, SHIPPED_LR, Parameters
 from tasklab.errors import TasklabError, unknown
 from tasklab.experiments import Lab
 from tasklab.progress import bar
@@ -51,6 +51,8 @@ class Grid:
         preset: `"quick"`, or `"full"` for the paper's protocol.
         steps: Fine-tuning steps; `None` is the recipe's.
         lr: Learning rate for every method; `None` is the recipe's.
+        precision: `None` is what `Parameters` says; on a cluster bfloat16 if all of its GPUs are
+            fast at it.
         data_root: Folder of data sets that are not embedded.
         store_root: Folder of results; on a cluster one that all machines share.
         device: `None` is CUDA if there, on each machine by itself.
@@ -66,6 +68,7 @@ class Grid:
     preset: str = "quick"
     steps: int | str | None = None
     lr: float | str | None = None
+    precision: str | None = None
     data_root: Path | str | None = None
     store_root: Path | str | None = None
     device: str | None = None
@@ -118,26 +121,45 @@ class Job:
     kept: bool
 
 
-def plan(grid: Grid, *, device: str | None = None) -> list[Job]:
+def plan(grid: Grid, address: str | None = None) -> list[Job]:
     """Return the runs of a grid, each once, after checking all that can be checked beforehand.
 
     A result counts as kept if it is in the store; its checksum is compared when it is read.
 
     Args:
         grid: What to fine-tune.
-        device: Where to load the models for this; `None` is the grid's.
+        address: Where, as for `run`: the precision may depend on it.
 
     Raises:
         TasklabError: If a name is unknown, a model cannot do a method, or weights or images are
-            missing. It has one line for each problem.
+            missing. It has one line for each problem. Or if the cluster cannot be used.
     """
+    with _cluster(grid, address) as cluster:
+        return _plan(grid, cluster)
+
+
+def _cluster(grid: Grid, address: str | None) -> contextlib.AbstractContextManager:
+    """Yield the cluster where there is an address, else nothing."""
+    if address is None:
+        return contextlib.nullcontext()
+    return grid_ray.join(address, None if grid.device is None else grid.device != "cpu")
+
+
+def _plan(grid: Grid, cluster: grid_ray.Cluster | None) -> list[Job]:
     problems = [str(unknown("method", m, EDITS)) for m in grid.methods if m not in EDITS]
     methods = dict.fromkeys(POSTHOC.get(m, m) for m in grid.methods if m in EDITS)
     jobs: dict[str, Job] = {}
+    here, precision = {}, grid.precision
+    if cluster is not None:  # whose devices this machine need not have
+        here = {"device": "cpu"}
+        if precision is None and not SHIPPED_LR.keys() >= set(grid.models):
+            precision = "bfloat16" if cluster.bfloat16() else "float32"  # one for all machines
     for model in grid.models:
         settings = grid.settings(model)
+        if model not in SHIPPED_LR:
+            settings["precision"] = precision
         try:
-            parameters = Parameters(**settings | ({"device": device} if device else {}))
+            parameters = Parameters(**settings | here)
         except TasklabError as error:
             problems.append(str(error))
             continue
@@ -224,20 +246,21 @@ def run(
     """
     if address is not None and grid.device not in (None, "cpu"):
         grid = dataclasses.replace(grid, device="cuda")  # each run sees one, whichever it is
-    jobs = plan(grid, device=None if address is None else "cpu")
-    waiting = [job for job in jobs if not job.kept]
-    if address is None:
-        outcomes = _in_order(waiting, progress)
-    else:
-        outcomes = grid_ray.spread(
-            waiting,
-            _work,
-            root=Store(jobs[0].settings["store_root"]).root,
-            address=address,
-            gpus=None if grid.device is None else grid.device != "cpu",
-            cpus=cpus,
-            retries=retries,
-        )
+    with _cluster(grid, address) as cluster:
+        jobs = _plan(grid, cluster)
+        waiting = [job for job in jobs if not job.kept]
+        if cluster is None:
+            outcomes = _in_order(waiting, progress)
+        else:
+            root = Store(jobs[0].settings["store_root"]).root
+            outcomes = cluster.spread(waiting, _work, root=root, cpus=cpus, retries=retries)
+        return _table(jobs, waiting, outcomes, progress)
+
+
+def _table(
+    jobs: list[Job], waiting: list[Job], outcomes: Iterator[grid_ray.Outcome], progress: bool
+) -> pd.DataFrame:
+    """Return what becomes of every run, as it comes."""
     rows = {job.key: _row(job, state=KEPT) for job in jobs if job.kept}
     failed = 0
     shown = bar(len(jobs), "grid", done=len(rows), unit="run", on=progress)

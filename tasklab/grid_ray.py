@@ -26,6 +26,7 @@ from typing import Any, NamedTuple
 import filelock
 import torch
 
+from tasklab import machine
 from tasklab.errors import TasklabError
 from tasklab.files import explained
 from tasklab.store import Store
@@ -67,88 +68,154 @@ class Outcome(NamedTuple):
     attempts: int
 
 
-def spread(
-    items: Sequence[Any],
-    work: Work,
-    *,
-    root: Path,
-    address: str,
-    gpus: bool | None = None,
-    cpus: int = 1,
-    retries: int = 3,
-) -> Iterator[Outcome]:
-    """Do `work` on every item, each in a slot of the cluster, and yield outcomes as they come.
-
-    An item is begun again if its machine or process was lost, but not if the work itself failed.
-    If the caller stops, by Ctrl-C or otherwise, what is under way is stopped too.
+@contextlib.contextmanager
+def join(address: str, gpus: bool | None = None) -> Iterator[Cluster]:
+    """Join a cluster, or start one; leave it at the end, unless the user had joined it before.
 
     Args:
-        items: Anything that can be sent.
-        work: Called with an item and the store.
-        root: Folder of the store.
         address: `"auto"`, `"local"` or `"host:port"`.
         gpus: Whether a slot has a GPU; `None` asks whether the cluster has any.
-        cpus: Processor cores of a slot, and threads of the work.
-        retries: The most times that an item is begun again.
 
     Raises:
-        TasklabError: If Ray is not installed, there is no such cluster, a machine of it does not
-            see the store, or no machine is left that could do the work.
+        TasklabError: If Ray is not installed, or there is no such cluster.
     """
-    if not items:
-        return
     ray = _ray()
-    own, folder = _connect(ray, address), Path(root) / "tmp" / f"grid-{uuid.uuid4().hex[:12]}"
-    pending: dict[Any, tuple[int, int]] = {}
+    own = _connect(ray, address)
     try:
-        with explained(Path(root)):
-            folder.mkdir(parents=True)
-            (folder / "token").write_text(folder.name)
-        with filelock.FileLock(folder / "lock"):
-            names = _look_at_nodes(ray, folder)
-            if gpus is None:
-                gpus = ray.cluster_resources().get("GPU", 0) >= 1
-            slot = {"num_cpus": cpus, "num_gpus": int(gpus)}
+        if gpus is None:
+            gpus = ray.cluster_resources().get("GPU", 0) >= 1
+        yield Cluster(ray, gpus)
+    finally:
+        if own:
+            ray.shutdown()
+
+
+class Cluster:
+    """A Ray cluster that this process has joined.
+
+    Args:
+        ray: The module.
+        gpus: Whether a slot has a GPU.
+    """
+
+    def __init__(self, ray: ModuleType, gpus: bool) -> None:
+        self.ray, self.gpus = ray, gpus
+
+    def bfloat16(self) -> bool:
+        """Return whether every machine that has slots with a GPU is fast at bfloat16."""
+        if not self.gpus:
+            return False
+        able = self._ask(machine.capabilities)
+        with_gpus = {n["NodeID"] for n in _alive(self.ray) if n["Resources"].get("GPU", 0) >= 1}
+        found = [able[node] for node in with_gpus & able.keys()]
+        return bool(found) and all(one and min(one) >= machine.BFLOAT16 for one in found)
+
+    def spread(
+        self, items: Sequence[Any], work: Work, *, root: Path, cpus: int = 1, retries: int = 3
+    ) -> Iterator[Outcome]:
+        """Do `work` on every item, each in a slot, and yield outcomes as they come.
+
+        An item is begun again if its machine or process was lost, but not if the work itself
+        failed. If the caller stops, by Ctrl-C or otherwise, what is under way is stopped too.
+
+        Args:
+            items: Anything that can be sent.
+            work: Called with an item and the store.
+            root: Folder of the store.
+            cpus: Processor cores of a slot, and threads of the work.
+            retries: The most times that an item is begun again.
+
+        Raises:
+            TasklabError: If a machine does not see the store, or none is left that could do the
+                work.
+        """
+        if not items:
+            return
+        ray, pending = self.ray, {}
+        with _folder(root) as folder:
+            names = self._share(folder)
+            slot = {"num_cpus": cpus, "num_gpus": int(self.gpus)}
             task = ray.remote(**slot, max_retries=0)(_do)
 
             def begin(index: int, attempt: int) -> None:
-                name = f"{index}-{attempt}"
-                sent = task.remote(folder, name, work, items[index], cpus)
+                sent = task.remote(folder, f"{index}-{attempt}", work, items[index], cpus)
                 pending[sent] = index, attempt
 
-            for index in range(len(items)):
-                begin(index, 1)
-            watch = _Watch(ray, gpus, cpus)
-            while pending:
-                ready, _ = ray.wait(list(pending), timeout=_POLL)
-                for sent in ready:
-                    index, attempt = pending.pop(sent)
-                    value, problem = None, ""
-                    try:
-                        node, value = ray.get(sent)
-                    except ray.exceptions.RayError as error:
-                        node, problem = "", _told(error)
-                        if _is_loss(ray, error):
-                            (folder / f"{index}-{attempt}.lost").touch()
-                            if attempt <= retries:
-                                _log.info("%s: begun again", problem)
-                                begin(index, attempt + 1)
-                                continue
-                            problem = f"lost {attempt} times, at last: {problem}"
-                    if node and node not in names:
-                        names = _names(ray)
-                    node = names.get(node, node)
-                    if value == (_BLIND,):
-                        raise _unseen([node], folder)
-                    yield Outcome(index, value, problem, node, attempt)
-                watch.look(len(pending))
-    finally:
-        with contextlib.suppress(Exception):  # the cluster may be what is gone
-            for sent in pending:
-                ray.cancel(sent, force=True)
-        shutil.rmtree(folder, ignore_errors=True)
-        if own:
-            ray.shutdown()
+            try:
+                for index in range(len(items)):
+                    begin(index, 1)
+                watch = _Watch(ray, self.gpus, cpus)
+                while pending:
+                    ready, _ = ray.wait(list(pending), timeout=_POLL)
+                    for sent in ready:
+                        index, attempt = pending.pop(sent)
+                        value, problem = None, ""
+                        try:
+                            node, value = ray.get(sent)
+                        except ray.exceptions.RayError as error:
+                            node, problem = "", _told(error)
+                            if _is_loss(ray, error):
+                                (folder / f"{index}-{attempt}.lost").touch()
+                                if attempt <= retries:
+                                    _log.info("%s: begun again", problem)
+                                    begin(index, attempt + 1)
+                                    continue
+                                problem = f"lost {attempt} times, at last: {problem}"
+                        if node and node not in names:
+                            names = _names(ray)
+                        node = names.get(node, node)
+                        if value == (_BLIND,):
+                            raise _unseen([node], folder)
+                        yield Outcome(index, value, problem, node, attempt)
+                    watch.look(len(pending))
+            finally:
+                with contextlib.suppress(Exception):  # the cluster may be what is gone
+                    for sent in pending:
+                        ray.cancel(sent, force=True)
+
+    def _share(self, folder: Path) -> dict[str, str]:
+        """Return the machines' names by id, after asking each whether it shares the store."""
+        names, blind = _names(self.ray), []
+        answers = self._ask(_look, folder)
+        names |= _names(self.ray)  # with one that came meanwhile
+        for node, (sees, alone) in answers.items():
+            if not sees:
+                blind.append(names[node])
+            elif alone:
+                _log.warning(
+                    "locks in %s do not hold on node %s: on a network disk without locks (mounted "
+                    "with nolock?) two machines may compute the same thing at once",
+                    folder.parents[1],
+                    names[node],
+                )
+        if blind:
+            raise _unseen(blind, folder)
+        return names
+
+    def _ask(self, function: Callable[..., Any], *args: Any) -> dict[str, Any]:
+        """Return what a function gives on each machine, by its id."""
+        from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+        ray, names, answers = self.ray, _names(self.ray), {}
+        task = ray.remote(num_cpus=0, max_retries=1)(function)
+        there = {n: NodeAffinitySchedulingStrategy(n, soft=False) for n in names}
+        asked = {n: task.options(scheduling_strategy=s).remote(*args) for n, s in there.items()}
+        for node, sent in asked.items():
+            try:
+                answers[node] = ray.get(sent, timeout=_ANSWER)
+                continue
+            except ray.exceptions.GetTimeoutError:
+                problem = f"did not answer within {_ANSWER:g} s"
+            except (ray.exceptions.NodeDiedError, ray.exceptions.TaskUnschedulableError) as error:
+                # It died a moment ago: the cluster did not know yet.
+                _log.info("node %s is gone: %s", names[node], _told(error))
+                continue
+            except ray.exceptions.RayError as error:
+                problem = f"cannot run tasklab: {_told(error)}"
+            raise TasklabError(
+                f"node {names[node]} {problem}. Is the same tasklab installed on it?"
+            )
+        return answers
 
 
 def _ray() -> ModuleType:
@@ -181,44 +248,18 @@ def _connect(ray: ModuleType, address: str) -> bool:
     return True
 
 
-def _look_at_nodes(ray: ModuleType, folder: Path) -> dict[str, str]:
-    """Return the machines' names by id, after asking each whether it shares the store."""
-    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
-
-    names, blind = _names(ray), []
-    look = ray.remote(num_cpus=0, max_retries=1)(_look)
-    asked = {
-        node: look.options(
-            scheduling_strategy=NodeAffinitySchedulingStrategy(node, soft=False)
-        ).remote(folder)
-        for node in names
-    }
-    for node, sent in asked.items():
-        try:
-            sees, alone = ray.get(sent, timeout=_ANSWER)
-        except ray.exceptions.GetTimeoutError:
-            problem = f"did not answer within {_ANSWER:g} s"
-        except (ray.exceptions.NodeDiedError, ray.exceptions.TaskUnschedulableError) as error:
-            # It died a moment ago: the cluster did not know yet.
-            _log.info("node %s is gone: %s", names.pop(node), _told(error))
-            continue
-        except ray.exceptions.RayError as error:
-            problem = f"cannot run tasklab: {_told(error)}"
-        else:
-            if not sees:
-                blind.append(names[node])
-            elif alone:
-                _log.warning(
-                    "locks in %s do not hold on node %s: on a network disk without locks (mounted "
-                    "with nolock?) two machines may compute the same thing at once",
-                    folder.parents[1],
-                    names[node],
-                )
-            continue
-        raise TasklabError(f"node {names[node]} {problem}. Is the same tasklab installed on it?")
-    if blind:
-        raise _unseen(blind, folder)
-    return names
+@contextlib.contextmanager
+def _folder(root: Path) -> Iterator[Path]:
+    """Yield the folder of a grid in the store, with its token and its lock held."""
+    folder = Path(root) / "tmp" / f"grid-{uuid.uuid4().hex[:12]}"
+    try:
+        with explained(Path(root)):
+            folder.mkdir(parents=True)
+            (folder / "token").write_text(folder.name)
+        with filelock.FileLock(folder / "lock"):
+            yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _unseen(nodes: Sequence[str], folder: Path) -> TasklabError:

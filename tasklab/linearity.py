@@ -14,19 +14,21 @@ alone is nearer to it), and neither measures it.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
 import pandas as pd
 import torch
 from torch import Tensor
 
-from tasklab import tangent
+from tasklab import microbatch, tangent
 from tasklab.encoders import Encoder
 from tasklab.errors import TasklabError
 from tasklab.hidden import FEATURES, Layers
 from tasklab.taskvector import TaskVector
 
 SCALES = (0.125, 0.25, 0.5, 1.0, 2.0)
+Sizes = tuple[dict[str, float], dict[tuple[float, str], float]]
 
 
 def gaps(
@@ -46,7 +48,8 @@ def gaps(
         vector: Any task vector of it.
         images: (N, 3, H, W), as the encoder's `preprocess` takes them.
         scales: The distances c, none of them 0.
-        batch_size: Images in one pass; outputs of all layers are held of as many.
+        batch_size: Images in one pass, fewer where memory does not suffice; outputs of all layers
+            are held of as many.
 
     Returns:
         Columns alpha (the distance c), size (c |tau| / |theta_0|, over all parameters), block
@@ -61,18 +64,25 @@ def gaps(
         raise TasklabError("a gap needs images, and distances other than 0.")
     theta = encoder.params
     layers = Layers(encoder, encoder.preprocess(images[:1]))
-    remainder: dict[tuple[float, str], float] = {}
-    linear: dict[str, float] = {}
+
+    def sizes(batch: Tensor) -> Sizes:
+        """Return the size of J tau at every layer, and of the remainder at every distance."""
+        x = encoder.preprocess(batch)
+        f0, jtau = tangent.jvp(layers, theta, vector, x)
+        linear = {name: _size(part) for name, part in layers.cut(jtau).items()}
+        remainder = {}
+        for c in scales:
+            rest = (layers(vector.apply(theta, c), x) - f0).sub_(jtau, alpha=c)
+            for name, part in layers.cut(rest).items():
+                remainder[c, name] = _size(part)
+        return linear, remainder
+
+    linear: Counter[str] = Counter()
+    remainder: Counter[tuple[float, str]] = Counter()
     with torch.no_grad():
-        for batch in images.split(batch_size):
-            x = encoder.preprocess(batch)
-            f0, jtau = tangent.jvp(layers, theta, vector, x)
-            for name, part in layers.cut(jtau).items():
-                linear[name] = linear.get(name, 0.0) + _size(part)
-            for c in scales:
-                rest = (layers(vector.apply(theta, c), x) - f0).sub_(jtau, alpha=c)
-                for name, part in layers.cut(rest).items():
-                    remainder[c, name] = remainder.get((c, name), 0.0) + _size(part)
+        for of_linear, of_remainder in microbatch.Parts(batch_size)(sizes, images):
+            linear.update(of_linear)
+            remainder.update(of_remainder)
     if not linear[FEATURES]:
         raise TasklabError("the task vector does not change the features.")
     length = vector.norm() / TaskVector(theta).norm()

@@ -12,6 +12,7 @@ import os
 import platform
 import re
 import shutil
+import subprocess
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -25,7 +26,7 @@ PACKAGES = {  # as they are imported -> as they are installed
     "timm": "timm",
     "transformers": "transformers",
 }
-_BFLOAT16 = (8, 0)  # compute capability from which CUDA devices multiply in it
+BFLOAT16 = (8, 0)  # compute capability from which CUDA devices multiply in it: Ampere
 _NO_LIMIT = 2**60  # a cgroup without a limit has one about as large as an address
 _DRIVERS = ("/dev/nvidia[0-9]*", "/dev/dxg", "/dev/kfd")  # NVIDIA, within Windows, AMD
 
@@ -228,8 +229,21 @@ def devices() -> list[Device]:
         free, total = torch.cuda.mem_get_info(number)
         able = torch.cuda.get_device_capability(number)
         name = torch.cuda.get_device_name(number)
-        found.append(Device(name, total, free, ".".join(map(str, able)), able >= _BFLOAT16))
+        found.append(Device(name, total, free, ".".join(map(str, able)), able >= BFLOAT16))
     return found
+
+
+def capabilities() -> list[tuple[int, int]]:
+    """Return the compute capabilities of all CUDA devices, also of those that torch may not see.
+
+    NVIDIA's driver tells them, without a context on any of them. Without it there are none.
+    """
+    ask = ["nvidia-smi", "--query-gpu=compute_cap", "--format=csv,noheader"]
+    try:
+        told = subprocess.run(ask, capture_output=True, text=True, timeout=60).stdout
+    except (OSError, subprocess.TimeoutExpired):
+        return []
+    return [(int(a), int(b)) for a, b in re.findall(r"^(\d+)\.(\d+)$", told, re.MULTILINE)]
 
 
 def disk(path: Path, seconds: float = 0) -> Disk:

@@ -150,31 +150,47 @@ def accumulated(
     return torch.stack(values).sum(), sums
 
 
-def batched(
-    function: Callable[[Tensor], Result], images: Tensor, size: int, what: str = "features"
-) -> tuple[list[Result], int]:
-    """Return the results for consecutive parts of a set of images, and the size that fits.
+class Parts:
+    """Goes through sets of images in parts, as large as asked for or as fit into memory.
+
+    What did not fit once is not tried again, in other sets of images either.
 
     Args:
-        function: Images (n, ...) -> what is wanted of them, e.g. features.
-        images: (N, ...).
-        size: Images at a time, fewer where memory does not suffice.
-        what: Is computed, for the log.
+        size: Images at a time.
 
-    Raises:
-        TasklabError: If not even one image fits.
+    Attributes:
+        size: Likewise, by now.
     """
-    left: Sequence[Plan] = plans(max(1, min(size, len(images))))
-    whole, found, start = left[0].size, [], 0
-    while not found or start < len(images):
 
-        def attempt(plan: Plan, start: int = start) -> Result:
-            return function(images[start : start + plan.size])
+    def __init__(self, size: int) -> None:
+        self.size = size
 
-        result, left = first_that_fits(attempt, left, what, _ADVICE)
-        found.append(result)
-        start += left[0].size
-    return found, size if left[0].size == whole else left[0].size
+    def __call__(
+        self, function: Callable[[Tensor], Result], images: Tensor, what: str = "features"
+    ) -> Iterator[Result]:
+        """Yield the results for consecutive parts of a set of images; of an empty one, for itself.
+
+        Args:
+            function: Images (n, ...) -> what is wanted of them, e.g. features; it changes nothing
+                that another attempt would see.
+            images: (N, ...).
+            what: Is computed, for the log.
+
+        Raises:
+            TasklabError: If not even one image fits.
+        """
+        left: Sequence[Plan] = plans(max(1, min(self.size, len(images))))
+        whole, start = left[0].size, 0
+        while start < max(1, len(images)):
+
+            def attempt(plan: Plan, start: int = start) -> Result:
+                return function(images[start : start + plan.size])
+
+            result, left = first_that_fits(attempt, left, what, _ADVICE)
+            start += left[0].size
+            if left[0].size < whole:
+                self.size = left[0].size
+            yield result
 
 
 class Recomputed:

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import inspect
 import re
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -24,6 +25,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
+from tasklab import microbatch
 from tasklab.errors import TasklabError, unknown
 from tasklab.finetune import BLOCK, PARTS
 from tasklab.models import Encoder, math_attention
@@ -134,7 +136,7 @@ def second_moments(
         images: (N, 3, H, W), as the encoder's `preprocess` takes them.
         params: Parameters to run it with, by default the pre-trained ones.
         projections: Whose inputs: that of the MLP output is the largest.
-        batch_size: Images in one pass.
+        batch_size: Images in one pass; fewer where memory does not suffice.
 
     Returns:
         One matrix a weight, by its name; q, k and v share theirs where they are one weight.
@@ -147,18 +149,28 @@ def second_moments(
         raise TasklabError("second moments need at least one image.")
     theta = {**encoder.params, **(params or {})}
     names = {piece.name for piece in pieces(theta, projections) if piece.projection}
+    weights = {name: theta[name] for name in names}
+
+    def of_batch(batch: Tensor) -> tuple[dict[str, Tensor], Counter[str]]:
+        sums: dict[str, Tensor] = {}
+        counts: Counter[str] = Counter()
+
+        def add(name: str, x: Tensor) -> None:
+            x = x.reshape(-1, x.shape[-1]).double()
+            sums[name] = sums.get(name, 0) + x.T @ x
+            counts[name] += len(x)
+
+        with math_attention(), Inputs(weights, add):
+            encoder(theta, encoder.preprocess(batch))
+        return sums, counts
+
     sums: dict[str, Tensor] = {}
-    counts: dict[str, int] = {}
-
-    def add(name: str, x: Tensor) -> None:
-        x = x.reshape(-1, x.shape[-1]).double()
-        sums[name] = sums.get(name, 0) + x.T @ x
-        counts[name] = counts.get(name, 0) + len(x)
-
-    with torch.no_grad(), math_attention():
-        for batch in images.split(batch_size):
-            with Inputs({name: theta[name] for name in names}, add):
-                encoder(theta, encoder.preprocess(batch))
+    counts: Counter[str] = Counter()
+    with torch.no_grad():
+        for found, many in microbatch.Parts(batch_size)(of_batch, images, "second moments"):
+            for name, moment in found.items():
+                sums[name] = sums[name].add_(moment) if name in sums else moment
+            counts.update(many)
     if unseen := sorted(names - sums.keys(), key=_natural):
         raise TasklabError(
             f"{unseen[0]} is not used as a linear layer's weight: the inputs of {encoder.name}'s "

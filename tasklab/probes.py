@@ -230,10 +230,9 @@ def _features(
     def make(_: object) -> tuple[dict[str, Tensor], dict[str, Any]]:
         images = datasets.of(suite).load(task, split, n=count, device=encoder.device)
         began = time.perf_counter()
-        found, _ = microbatch.batched(
-            lambda x: encoder(encoder.params, encoder.preprocess(x)), images.x, _BATCH
-        )
-        features = torch.cat(found).float().cpu()
+        parts = microbatch.Parts(_BATCH)
+        found = parts(lambda x: encoder(encoder.params, encoder.preprocess(x)), images.x)
+        features = torch.cat(list(found)).float().cpu()
         return {"features": features, "labels": images.y}, {"seconds": time.perf_counter() - began}
 
     config = {

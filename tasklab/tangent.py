@@ -144,10 +144,9 @@ def features(
         batch_size: Images in one pass; fewer where memory does not suffice.
     """
     prepare = getattr(encoder, "preprocess", lambda x: x)
-    parts, _ = microbatch.batched(
-        lambda x: jvp(encoder, params, tau, prepare(x)), images, batch_size, "tangent features"
-    )
-    return TangentFeatures(*(torch.cat(column) for column in zip(*parts, strict=True)))
+    parts = microbatch.Parts(batch_size)
+    found = parts(lambda x: jvp(encoder, params, tau, prepare(x)), images, "tangent features")
+    return TangentFeatures(*(torch.cat(column) for column in zip(*found, strict=True)))
 
 
 def _dual_pass(encoder: Model, params: Params, tau: Params, x: Tensor) -> tuple[Tensor, Tensor]:

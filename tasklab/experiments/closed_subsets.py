@@ -188,10 +188,9 @@ def passes(
     sizes = [theta0[name].numel() for name in named]
 
     @torch.inference_mode()
-    def data(task: str, split: str) -> tuple[list[Tensor], Tensor]:
-        found, count = bench.images(task, split), images[split]
-        batches = [encoder.preprocess(x) for x in found.x[:count].split(bench.batch_size)]
-        return batches, found.y[:count]
+    def data(task: str, split: str) -> tuple[Tensor, Tensor]:
+        count = images[split]
+        return bench.preprocessed(task, split, count), bench.images(task, split).y[:count]
 
     known = {(task, split): data(task, split) for task in tasks for split in images}
 
@@ -211,9 +210,10 @@ def passes(
         params = {**theta0, **{name: x.view_as(theta0[name]) for name, x in pieces}}
         found = []
         for i in subset:
-            batches, labels = known[tasks[i], split]
-            scores = torch.cat([bench.head(tasks[i])(encoder(params, x)) for x in batches])
-            found.append(100 * (scores.argmax(-1) == labels).double().mean().item())
+            x, labels = known[tasks[i], split]
+            features = torch.cat(list(bench.parts(lambda part: encoder(params, part), x)))
+            guess = bench.head(tasks[i])(features).argmax(-1)
+            found.append(100 * (guess == labels).double().mean().item())
         return np.array(found)
 
     return accuracies

@@ -143,13 +143,16 @@ def _errors(
     encoder, bench = lab.clip.encoder, lab.bench_of(method, seed)
     theta = encoder.params
     vectors = {t: v.to(encoder.device) for t, v in lab.vectors(method, seed).items()}
-    data = {t: [part[:count] for part in bench.images(t, "test")] for t in vectors}
+    data = {
+        t: (bench.preprocessed(t, "test", count), bench.images(t, "test").y[:count])
+        for t in vectors
+    }
 
     @torch.inference_mode()
     def guess(params: Mapping[str, Tensor], task: str) -> Tensor:
-        parts = encoder.preprocess(data[task][0]).split(bench.batch_size)
-        head = bench.head(task)
-        return torch.cat([head(encoder(params, x)).argmax(-1) for x in parts])
+        head, (x, _) = bench.head(task), data[task]
+        parts = bench.parts(lambda part: head(encoder(params, part)).argmax(-1), x)
+        return torch.cat(list(parts))
 
     rows = []
     for c in coefficients:

@@ -198,6 +198,27 @@ def test_few_images_are_held_where_features_are_large(monkeypatch):
     np.testing.assert_allclose(found["value"], whole["value"], rtol=1e-5, atol=1e-7)
 
 
+@pytest.mark.parametrize("after", [0, 3])
+def test_nothing_is_counted_twice_where_memory_runs_out(monkeypatch, after):
+    encoder, data = case("mlp")
+    thetas = {name: near(encoder.params, seed) for seed, name in enumerate("ab")}
+    merges = [Merge(on, {"a": 0.5, "b": 0.5}, (on,)) for on in data]
+    whole = measure(encoder, thetas, merges, data, batch_size=4)
+    sizes, run = [], ctl.Layers.__call__
+
+    def short(layers, params, x):
+        sizes.append(len(x))
+        if len(x) > 3 and len(sizes) > after:  # in the middle of a batch
+            raise torch.cuda.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB.")
+        return run(layers, params, x)
+
+    monkeypatch.setattr(ctl.Layers, "__call__", short)
+    found = measure(encoder, thetas, merges, data, batch_size=4)
+    assert 2 in sizes and 3 not in sizes and sizes.count(4) == after + 1
+    assert (found["n"] == 6).all()
+    np.testing.assert_allclose(found["value"], whole["value"], rtol=1e-5, atol=1e-7)
+
+
 def test_quartiles_are_close_and_memory_does_not_grow():
     rng = np.random.default_rng(0)
     spread = Spread(1)

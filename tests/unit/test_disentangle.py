@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from tasklab import disentangle, edit, models, tangent
+from tasklab import disentangle, edit, microbatch, models, tangent
 from tasklab.disentangle import Map, error_cells, error_map, merger, symmetric_kl
 from tasklab.errors import TasklabError
 from tasklab.heads import Head
@@ -46,7 +46,7 @@ class Toy(edit.Bench):
     def __init__(self, n=(40, 40), batch_size=16):
         draw = torch.Generator().manual_seed(1)
         rand = lambda *shape: torch.randn(*shape, generator=draw, dtype=torch.float64)  # noqa: E731
-        self.encoder, self.batch_size = Encoder(), batch_size
+        self.encoder, self.parts = Encoder(), microbatch.Parts(batch_size)
         self.clip = type("Clip", (), {"encoder": self.encoder})
         self.head = {"a": Head(rand(3, 4)), "b": Head(rand(4, 4), rand(4), False)}.__getitem__
         self.data = {
@@ -59,6 +59,9 @@ class Toy(edit.Bench):
         self.vectors = {
             t: TaskVector({n: rand(*params[n].shape) / 3 for n in names[t]}) for t in TASKS
         }
+
+    def preprocessed(self, task, split, most):
+        return self.encoder.preprocess(self.images(task, split).x[:most])
 
     def tangent_features(self, vector, task, split):
         x = self.images(task, split).x

@@ -85,6 +85,21 @@ def test_torch_and_torchvision_are_a_pair(torch, vision, wanted, expected) -> No
     assert told is None if expected is None else expected in told
 
 
+def test_capabilities_are_the_drivers(tmp_path, monkeypatch):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert machine.capabilities() == []
+    command = tmp_path / "nvidia-smi"
+    for told, expected in (
+        ("9.0\n10.0", [(9, 0), (10, 0)]),
+        ("7.5", [(7, 5)]),
+        ("No devices were found", []),
+        ("[N/A]", []),
+    ):
+        command.write_text(f"#!/bin/sh\n[ $1 = --query-gpu=compute_cap ] && echo '{told}'\n")
+        command.chmod(0o755)
+        assert machine.capabilities() == expected
+
+
 def machine_of(root: Path, **files: str) -> Path:
     """Return a file system with 8 GiB of memory, 6 of them available, and these files."""
     meminfo = f"MemTotal: {8 * 2**20} kB\nMemFree: 1 kB\nMemAvailable: {6 * 2**20} kB\n"

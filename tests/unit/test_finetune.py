@@ -521,6 +521,18 @@ def test_where_one_image_never_fits_the_run_stops(store, monkeypatch, transforme
     assert len(attempts) == 5
 
 
+def test_no_memory_for_the_optimisers_state_is_said(store, monkeypatch, transformer):
+    def full(self):
+        raise RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 8 B")
+
+    with monkeypatch.context() as short:
+        short.setattr(torch.optim.AdamW, "step", full)
+        with pytest.raises(TasklabError, match=r"step 0: out of memory for the optim.*precision="):
+            train(RUN, transformer, store)
+    assert store.find("finetune", finetune.identity(RUN, transformer)) is None
+    train(RUN, transformer, store)
+
+
 def test_other_errors_are_no_reason_to_try_again(store, monkeypatch):
     def broken(*args):
         raise RuntimeError("mat1 and mat2 shapes cannot be multiplied")

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import sys
+import types
 
 import pytest
 
-from tasklab import finetune, grid, models
+from tasklab import finetune, grid, grid_ray, models
 from tasklab.__main__ import main
 from tasklab.config import Parameters
 from tasklab.errors import TasklabError
@@ -152,6 +154,26 @@ def test_the_command_lists_runs_and_fails_if_one_does(small, monkeypatch, capsys
     assert capsys.readouterr().out == "1 run: 1 kept\n"
     assert main([*words, "--cpus", "0"]) == 2
     assert main([*words, "--seeds", "1,x"]) == 2
+
+
+@pytest.mark.parametrize(("fast", "asked"), [(True, None), (False, None), (True, "float32")])
+def test_a_cluster_has_one_precision_and_not_the_planning_machine(small, monkeypatch, fast, asked):
+    """Workers with GPUs must come to the same keys as the machine that lays out the grid."""
+    expected = asked or ("bfloat16" if fast else "float32")
+    cluster = types.SimpleNamespace(bfloat16=lambda: fast)
+    join = contextlib.nullcontext(cluster)
+    monkeypatch.setattr(grid_ray, "join", lambda address, gpus: join)
+    timm = dataclasses.replace(
+        small, models="timm/test_vit.r160_in1k", init="random", device=None, precision=asked
+    )
+    for job in grid.plan(timm, "auto"):
+        parameters = Parameters(**job.settings)
+        run = parameters.recipe(job.task, job.method, job.seed)
+        assert run.precision == expected
+        assert grid._work(job, None)[1] == ""  # whatever device there is
+    shipped = dataclasses.replace(small, device=None, precision=asked)
+    for job in grid.plan(shipped, "auto"):
+        assert Parameters(**job.settings).recipe(job.task, job.method, 0).precision == "float32"
 
 
 def test_without_ray_the_message_says_what_to_install(small, monkeypatch):

@@ -12,7 +12,7 @@ import types
 
 import pytest
 
-from tasklab import grid_ray
+from tasklab import grid_ray, machine
 from tasklab.errors import TasklabError
 
 
@@ -50,7 +50,7 @@ class Ray(types.ModuleType):
         self.up = False
 
     def nodes(self):
-        known = {"Alive": True, "Resources": {"CPU": 1.0}}
+        known = {"Alive": True, "Resources": {"CPU": 1.0, "GPU": self.gpus}}
         return [{"NodeID": n, "NodeManagerHostname": h, **known} for n, h in self.hosts.items()]
 
     def cluster_resources(self):
@@ -90,8 +90,9 @@ def ray(monkeypatch):
     return made
 
 
-def spread(root, items, work, **more):
-    return list(grid_ray.spread(items, work, root=root, address="auto", **more))
+def spread(root, items, work, *, gpus=None, **more):
+    with grid_ray.join("auto", gpus) as cluster:
+        return list(cluster.spread(items, work, root=root, **more))
 
 
 def test_what_was_lost_is_begun_again_and_what_failed_is_not(ray, tmp_path):
@@ -140,6 +141,28 @@ def test_a_slot_has_a_gpu_where_there_are_any(ray, monkeypatch, tmp_path, there,
     ray.gpus = there
     spread(tmp_path, ["a"], lambda *_: 1, gpus=asked, cpus=4)
     assert ray.slots[-1] == {"num_cpus": 4, "num_gpus": gpus, "max_retries": 0}
+
+
+@pytest.mark.parametrize(
+    ("on_two", "fast"), [([(9, 0), (8, 0)], True), ([(7, 5)], False), ([], False), (None, True)]
+)
+def test_bfloat16_is_what_all_machines_with_gpus_are_fast_at(ray, monkeypatch, on_two, fast):
+    def capabilities():  # `None`: a machine without GPUs for Ray
+        return [(8, 6)] if ray.here != "cccccccc" else on_two
+
+    monkeypatch.setattr(machine, "capabilities", capabilities)
+    if on_two is None:
+        nodes = ray.nodes
+
+        def without():
+            return [n if n["NodeID"] != "cccccccc" else n | {"Resources": {}} for n in nodes()]
+
+        monkeypatch.setattr(ray, "nodes", without)
+    ray.gpus = 2
+    with grid_ray.join("auto") as cluster:
+        assert cluster.bfloat16() is fast
+    with grid_ray.join("auto", gpus=False) as cluster:
+        assert cluster.bfloat16() is False
 
 
 def test_an_interrupt_stops_what_is_under_way(ray, tmp_path):
@@ -206,7 +229,6 @@ def test_without_ray_the_message_says_what_to_install(monkeypatch, tmp_path):
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(TasklabError, match=r"pip install 'tasklab\[cluster\]'"):
         spread(tmp_path, ["a"], lambda *_: 1)
-    assert spread(tmp_path, [], None) == []  # nothing to do needs no cluster
 
 
 @pytest.fixture

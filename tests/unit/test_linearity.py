@@ -133,6 +133,22 @@ def test_gaps_are_those_of_central_differences(encoder):
     assert sizes[0.5] == pytest.approx(sizes[1.0] / 2)
 
 
+def test_gaps_where_memory_runs_out(encoder, monkeypatch):
+    vector, x, sizes, usual = drawn(encoder.params), images(), [], linearity.Layers.__call__
+    whole = linearity.gaps(encoder, vector, x)
+
+    def short(layers, params, part):
+        sizes.append(len(part))
+        if len(part) > 3 and len(sizes) > 2:  # after the tangents
+            raise MemoryError
+        return usual(layers, params, part)
+
+    monkeypatch.setattr(linearity.Layers, "__call__", short)
+    found = linearity.gaps(encoder, vector, x)
+    assert sizes[:4] == [5, 5, 5, 3] and set(sizes[3:]) == {3, 2}
+    assert list(found["value"]) == pytest.approx(list(whole["value"]), rel=1e-9)
+
+
 def test_near_the_start_the_gap_is_proportional_to_the_distance(encoder):
     df = linearity.gaps(encoder, drawn(encoder.params), images(), (1e-3, 2e-3))
     values = df.pivot_table(index="alpha", columns=df["block"].fillna(-1), values="value")

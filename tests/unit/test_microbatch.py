@@ -244,13 +244,16 @@ def test_batches_of_any_size_give_the_same_features(caplog):
         return case.encoder(case.encoder.params, x)
 
     whole = case.encoder(case.encoder.params, case.x)
-    found, size = microbatch.batched(features, case.x, 3)
-    torch.testing.assert_close(torch.cat(found), whole, rtol=1e-12, atol=1e-12)
-    assert (sizes, size) == ([3, 3, 2, 2], 2) and len(caplog.records) == 1
-    found, size = microbatch.batched(len, case.x, 4)
-    assert (found, size) == ([4, 3], 4)
-    assert microbatch.batched(len, case.x, 100) == ([7], 100)
-    assert microbatch.batched(len, case.x[:0], 100) == ([0], 100)
+    parts = microbatch.Parts(3)
+    found = torch.cat(list(parts(features, case.x)))
+    torch.testing.assert_close(found, whole, rtol=1e-12, atol=1e-12)
+    assert (sizes, parts.size) == ([3, 3, 2, 2], 2) and len(caplog.records) == 1
+    assert list(parts(len, case.x)) == [2, 2, 2, 1]  # of other images as well
+    parts = microbatch.Parts(4)
+    assert list(parts(len, case.x)) == [4, 3]
+    assert list(parts(len, case.x[:3])) == [3]
+    assert list(parts(len, case.x[:0])) == [0]
+    assert parts.size == 4
 
 
 def test_no_image_fits():
@@ -258,7 +261,7 @@ def test_no_image_fits():
         raise full()
 
     with pytest.raises(TasklabError, match="maps: out of memory, even with 1 at a time.*smaller"):
-        microbatch.batched(features, torch.zeros(4, 1), 2, "maps")
+        list(microbatch.Parts(2)(features, torch.zeros(4, 1), "maps"))
 
 
 def test_tangent_features_in_smaller_parts(monkeypatch):

@@ -100,6 +100,27 @@ def test_second_moments_are_those_of_the_inputs(encoder):
         torch.testing.assert_close(found[name], rows.T @ rows / len(rows))
 
 
+def test_second_moments_where_memory_runs_out(encoder, monkeypatch):
+    x, sizes, usual = images(1), [], type(encoder).__call__
+    whole = second_moments(encoder, x)
+
+    def short(self, params, part):
+        sizes.append(len(part))
+        found = usual(self, params, part)  # the inputs have been seen
+        if len(part) > 2 and len(sizes) > 1:
+            raise MemoryError
+        return found
+
+    monkeypatch.setattr(type(encoder), "__call__", short)
+    found = second_moments(encoder, x, batch_size=3)
+    assert sizes == [3, 2]
+    sizes.clear()
+    found = second_moments(encoder, torch.cat([x, x]), batch_size=4)
+    assert sizes == [4, 4, 2, 2, 2]
+    for name, moment in whole.items():
+        torch.testing.assert_close(found[name], moment)
+
+
 def test_reading_the_inputs_changes_no_feature(encoder):
     x, seen = images(3), []
     names = {n: p for n, p in encoder.params.items() if "attn.out_proj.weight" in n}
