@@ -11,7 +11,7 @@ import importlib
 _HOME = {
     "FineTune": "config",
     "Lab": "experiments",
-    "Parameters": "config",
+    "Parameters": "parameters",
     "Store": "store",
     "TaskVector": "taskvector",
     "TasklabError": "errors",

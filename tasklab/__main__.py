@@ -83,7 +83,7 @@ def _add_parameters(parser: argparse.ArgumentParser, *, preset: str) -> None:
 
 def _parameters(args: argparse.Namespace) -> dict[str, object]:
     """Return the parameters that were given, validated before anything is started."""
-    from tasklab.config import Parameters
+    from tasklab.parameters import Parameters
 
     names = (
         "preset",
@@ -114,7 +114,7 @@ def _report(args: argparse.Namespace) -> None:
 
 
 def _study(args: argparse.Namespace) -> None:
-    from tasklab.config import Parameters
+    from tasklab.parameters import Parameters
 
     parameters = Parameters(**_parameters(args))
     from tasklab.study import study
@@ -155,7 +155,7 @@ def _models() -> list[tuple[str, str]]:
 
 
 def _methods() -> list[tuple[str, str]]:
-    from tasklab.config import EDITS
+    from tasklab.choices import EDITS
 
     text = {
         "nonlinear": "all weights of the image encoder",
@@ -171,14 +171,14 @@ def _methods() -> list[tuple[str, str]]:
 
 
 def _suites() -> list[tuple[str, str]]:
-    from tasklab.config import SUITES
+    from tasklab.choices import SUITES
     from tasklab.tasks import suite
 
     return [(name, f"{len(suite(name).tasks)} tasks and a control task") for name in SUITES]
 
 
 def _tasks() -> list[tuple[str, str]]:
-    from tasklab.config import SUITES
+    from tasklab.choices import SUITES
     from tasklab.tasks import suite
 
     found = []

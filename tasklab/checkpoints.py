@@ -23,7 +23,7 @@ import torch
 from torch import Tensor, nn
 
 from tasklab import finetune, foreign, models, sources
-from tasklab.config import METHODS
+from tasklab.choices import METHODS
 from tasklab.encoders import Encoder
 from tasklab.errors import TasklabError, unknown
 from tasklab.foreign import Checkpoint
@@ -160,7 +160,7 @@ def add(
         path: As for `vector_of`.
         model: As for `vector_of`.
         task: What it was fine-tuned on, in the words of whoever published it.
-        method: One of `config.METHODS`; `None` is what the file tells, or else `nonlinear`.
+        method: One of `choices.METHODS`; `None` is what the file tells, or else `nonlinear`.
         name: Under which it is kept; `None` is `<task>_<method>`.
         base: As for `vector_of`.
 

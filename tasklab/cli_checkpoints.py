@@ -88,8 +88,9 @@ def _show(found: list[dict[str, Any]], model: str | None, store: Any) -> None:
 
 def _export(args: argparse.Namespace, given: Mapping[str, Any]) -> None:
     from tasklab import export, finetune
-    from tasklab.config import METHODS, POSTHOC, Parameters
+    from tasklab.choices import METHODS, POSTHOC
     from tasklab.experiments import Lab
+    from tasklab.parameters import Parameters
     from tasklab.study import CHAPTERS
 
     if args.chapter is not None and args.chapter not in CHAPTERS:

@@ -42,7 +42,7 @@ def add_commands(commands: argparse._SubParsersAction) -> None:
 
 def _grid(args: argparse.Namespace) -> int:
     from tasklab import grid
-    from tasklab.config import whole
+    from tasklab.checks import whole
 
     cpus, retries = whole("--cpus", args.cpus, 1), whole("--retries", args.retries, 0)
     wanted = grid.Grid(

@@ -1,6 +1,6 @@
-"""What can be asked for: one fine-tuning run (`FineTune`) and the parameters of a notebook.
+"""One fine-tuning run (`FineTune`), and the usual one of a model and method (`recipe`).
 
-Both are frozen and complete, and check themselves when made, so that a misspelt choice fails in the
+A run is frozen and complete, and checks itself when made, so that a misspelt choice fails in the
 first cell and not after an hour. Sources of the defaults, named at each of them: *tangent* is Task
 Arithmetic in the Tangent Space, appendix A; *linear layers* is Fine-Tuning Linear Layers Only,
 appendix A, which repeats that protocol; *protocol* is the one both follow (Ilharco et al.).
@@ -9,88 +9,27 @@ appendix A, which repeats that protocol; *protocol* is the one both follow (Ilha
 from __future__ import annotations
 
 import dataclasses
-import math
-import operator
-import re
-from collections.abc import Iterable
-from pathlib import Path
 
-from tasklab.errors import TasklabError, unknown
-from tasklab.machine import BFLOAT16
-
-METHODS = (
-    "nonlinear",
-    "linearized",
-    "attention",
-    "attention_bias",
-    "attention_mlp",
-    "attention_mlp_bias",
+from tasklab.checks import real, whole
+from tasklab.choices import (
+    CLOSED_MODELS,
+    EDITS,
+    FULL,
+    HEADS,
+    INITS,
+    METHODS,
+    MODELS,
+    OWN,
+    POSTHOC,
+    PRECISIONS,
+    SOLVERS,
+    SUITES,
+    USUAL_HEADS,
+    choose,
+    choose_model,
+    closed,
 )
-# Post-hoc: the vector of another method, used in the linearized model.
-POSTHOC = {"posthoc": "nonlinear", "attention_posthoc": "attention"}
-# Encoder and head together: method `nonlinear` with a head that trains (closed vocabulary, app. G).
-FULL = "full"
-EDITS = (*METHODS, *POSTHOC, FULL)
-MODELS = (
-    "mini", "vitb32", "vitb16", "vitl14", "convnext", "vitb16_in1k", "t5_base",
-    "mini_s", "mini_xs", "mini_convnext", "mini_sup_few", "mini_t5",
-    "vitb16_in21k", "vitl16_in21k", "mae_b16", "dino_b16",
-    "clip_b16_laion400m", "clip_b16_laion2b", "clip_l14_laion2b",
-    "mini_few", "mini_many", "mini_mae", "mini_dino",
-    "mini_clip_less", "mini_clip_more", "mini_clip_large",
-)  # fmt: skip
-TIMM = "timm/"  # before the name of any model of timm's: one without a text tower
-TEXT_MODELS = ("t5_base", "mini_t5")
-CLOSED_MODELS = (  # without a text tower
-    "vitb16_in1k", "vitb16_in21k", "vitl16_in21k", "mae_b16", "dino_b16",
-    "clip_b16_laion400m", "clip_b16_laion2b", "clip_l14_laion2b",
-    "mini_sup_few", "mini_few", "mini_many", "mini_mae", "mini_dino",
-    "mini_clip_less", "mini_clip_more", "mini_clip_large",
-)  # fmt: skip
-# Models that a chapter compares, by role. From `sup_few` on, they are the schemes of the
-# closed-vocabulary paper, table 2: `few` and `many` classes, CLIP on `less` and on `more` data.
-FAMILIES = (
-    {
-        "small": "mini_xs",
-        "medium": "mini_s",
-        "large": "mini",
-        "convnext": "mini_convnext",
-        "closed": "mini_sup_few",
-        "text": "mini_t5",
-        "sup_few": "mini_few",
-        "sup_many": "mini_many",
-        "mae": "mini_mae",
-        "dino": "mini_dino",
-        "clip_less": "mini_clip_less",
-        "clip_more": "mini_clip_more",
-        "sup_large": "mini_sup_few",  # on few classes; the paper's is on many
-        "clip_large": "mini_clip_large",
-    },
-    {
-        "small": "vitb32",
-        "medium": "vitb16",
-        "large": "vitl14",
-        "convnext": "convnext",
-        "closed": "vitb16_in1k",
-        "text": "t5_base",
-        "sup_few": "vitb16_in1k",
-        "sup_many": "vitb16_in21k",
-        "mae": "mae_b16",
-        "dino": "dino_b16",
-        "clip_less": "clip_b16_laion400m",
-        "clip_more": "clip_b16_laion2b",
-        "sup_large": "vitl16_in21k",
-        "clip_large": "clip_l14_laion2b",
-    },
-)
-SUITES = ("mini", "mini_text", "paper")
-OWN = "own"  # the suite of the tasks that a Lab is given, in place of one of these
-HEADS = ("zero_shot", "trained", "probe", "zero_shot_trained")
-USUAL_HEADS = HEADS[:3]  # of a notebook; the last is what `full` makes of the first
-SOLVERS = ("adamw", "lbfgs")
-INITS = ("pretrained", "random")
-PRESETS = ("quick", "full")
-PRECISIONS = ("float32", "bfloat16")
+from tasklab.errors import TasklabError
 
 # Learning rates of the shipped models: one a method for all tasks, by single-task accuracy on
 # validation images.
@@ -155,7 +94,7 @@ class Probe:
 
     def __post_init__(self) -> None:
         """Check every field and give it its one type."""
-        _choose("solver", self.solver, SOLVERS)
+        choose("solver", self.solver, SOLVERS)
         for name in ("steps", "batch_size", "images"):
             value = getattr(self, name)
             if value is not None:
@@ -163,7 +102,7 @@ class Probe:
         for name in ("lr", "weight_decay"):
             value = getattr(self, name)
             if value is not None:
-                object.__setattr__(self, name, _real(name, value))
+                object.__setattr__(self, name, real(name, value))
 
     def identity(self) -> dict[str, str | int | float | None]:
         """Return the fields that determine the result, for the key of the store."""
@@ -236,17 +175,17 @@ class FineTune:
             raise TasklabError(
                 "'full' is no method of its own: fine-tune by 'nonlinear' with head='trained'."
             )
-        _choose("method", self.method, METHODS)
-        _choose_model(self.model)
-        _choose("init", self.init, INITS)
-        _choose("suite", self.suite, (*SUITES, OWN))
-        _choose("head", self.head, HEADS)
-        _choose("precision", self.precision, PRECISIONS)
+        choose("method", self.method, METHODS)
+        choose_model(self.model)
+        choose("init", self.init, INITS)
+        choose("suite", self.suite, (*SUITES, OWN))
+        choose("head", self.head, HEADS)
+        choose("precision", self.precision, PRECISIONS)
         least = {"seed": 0, "steps": 1, "batch_size": 1, "warmup": 0, "checkpoint_every": 1}
         for name, low in least.items():
             object.__setattr__(self, name, whole(name, getattr(self, name), low))
         for name in ("lr", "weight_decay", "clip", "beta1", "beta2"):
-            value = _real(name, getattr(self, name))
+            value = real(name, getattr(self, name))
             if name.startswith("beta") and value >= 1:
                 raise TasklabError(f"{name} must be below 1, not {value}.")
             object.__setattr__(self, name, value)
@@ -302,10 +241,10 @@ def recipe(
     Raises:
         TasklabError: If a choice does not exist or a number is not possible.
     """
-    _choose("method", method, EDITS)  # `FineTune` then says what 'posthoc' is
+    choose("method", method, EDITS)  # `FineTune` then says what 'posthoc' is
     if head is not None:
-        _choose("head", head, USUAL_HEADS)
-    _choose_model(model)
+        choose("head", head, USUAL_HEADS)
+    choose_model(model)
     mini = model in SHIPPED_LR
     usual = MINI_STEPS * LONGER.get(model, 1) if mini else PAPER_STEPS
     steps = whole("steps", usual if steps is None else steps, 1)
@@ -335,216 +274,3 @@ def recipe(
         precision=precision,
         **special,
     )
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Parameters:
-    """The parameters that every notebook takes, checked.
-
-    Numbers may come as strings, as some callers of papermill pass them.
-
-    Attributes:
-        model: One of `MODELS`, or the name of one of timm's, as in `"timm/resnet50.a1_in1k"`.
-        suite: One of `SUITES`; `None` is what fits the model.
-        init: One of `INITS`.
-        head: `"zero_shot"`, `"trained"` or `"probe"`, as `FineTune` describes them; `None` is what
-            fits the model.
-        preset: `"quick"`, or `"full"` for the paper's protocol.
-        seeds: How many, or which; `None` is one (quick) or three (full). Read as a tuple.
-        steps: Fine-tuning steps; `None` is the recipe's.
-        lr: Learning rate of fine-tuning, for every method; `None` is the recipe's.
-        precision: Of fine-tuning, one of `PRECISIONS`; `None` is bfloat16 on a CUDA device that is
-            fast at it, and float32 elsewhere. Shipped models always take float32 then: their
-            numbers do not depend on the device. All evaluation is in float32.
-        data_root: Folder of data sets that are not embedded.
-        store_root: Folder of results; `None` is `$TASKLAB_STORE` or the user's cache.
-        device: `"cpu"`, `"cuda"`, `"cuda:1"`, ...; `None` is CUDA if there. Read as a name.
-
-    Raises:
-        TasklabError: If a value is not possible; the message has the valid choices.
-    """
-
-    model: str = "mini"
-    suite: str | None = None
-    init: str = "pretrained"
-    head: str | None = None
-    preset: str = "quick"
-    seeds: int | str | Iterable[int] | None = None
-    steps: int | str | None = None
-    lr: float | str | None = None
-    precision: str | None = None
-    data_root: Path | str | None = None
-    store_root: Path | str | None = None
-    device: str | None = None
-
-    def __post_init__(self) -> None:
-        """Check every field, and replace `None` by what it stands for."""
-        _choose_model(self.model)
-        _choose("init", self.init, INITS)
-        _choose("preset", self.preset, PRESETS)
-        if self.head is not None:
-            _choose("head", self.head, USUAL_HEADS)
-        if self.precision is not None:
-            _choose("precision", self.precision, PRECISIONS)
-        if self.head == "zero_shot" and closed(self.model):
-            raise TasklabError(
-                f"model {self.model!r} has no text tower to make a zero-shot head: take "
-                "head='probe'."
-            )
-        fitting = ("mini_text",) if self.model in TEXT_MODELS else ("mini", "paper", OWN)
-        suite = fitting[0] if self.suite is None else self.suite
-        _choose("suite", suite, SUITES if suite != OWN else (OWN,))
-        if suite not in fitting:
-            raise TasklabError(
-                f"model {self.model!r} does not read suite {suite!r}: leave it out, or give "
-                f"{fitting[0]!r}."
-            )
-        settled = {
-            "suite": suite,
-            "seeds": _seeds(self.seeds, self.preset),
-            "steps": None if self.steps is None else whole("steps", self.steps, 1),
-            "lr": None if self.lr is None else _real("lr", self.lr),
-            "data_root": _folder("data_root", self.data_root),
-            "store_root": _folder("store_root", self.store_root),
-            "device": _device(self.device),
-        }
-        for name, value in settled.items():
-            object.__setattr__(self, name, value)
-
-    @property
-    def vocabulary(self) -> str:
-        """`"open"` where heads are made of prompts, else `"closed"`."""
-        own_heads = closed(self.model) if self.head is None else self.head != "zero_shot"
-        return "closed" if own_heads else "open"
-
-    def recipe(
-        self,
-        task: str,
-        method: str,
-        seed: int,
-        *,
-        batch_size: int | None = None,
-        probe: Probe | None = None,
-    ) -> FineTune:
-        """Return the run of one task by one method that these parameters ask for.
-
-        The preset `quick` takes fewer and smaller steps on a shipped model, and fewer images for a
-        probe.
-        """
-        quick = self.preset == "quick" and self.model in SHIPPED_LR
-        run = recipe(
-            self.model,
-            task,
-            method,
-            suite=self.suite,
-            init=self.init,
-            head=self.head,
-            seed=seed,
-            steps=self.steps or (QUICK_STEPS * LONGER.get(self.model, 1) if quick else None),
-            batch_size=batch_size or (QUICK_BATCH if quick else None),
-            probe=probe or (Probe(lr=PROBE_LR, **QUICK_PROBE) if quick else None),
-            precision=self.precision or self._precision(),
-        )
-        return run if self.lr is None else dataclasses.replace(run, lr=self.lr)
-
-    def _precision(self) -> str:
-        if self.model in SHIPPED_LR or not str(self.device).startswith("cuda"):
-            return "float32"
-        import torch  # here, so that reading a configuration does not cost seconds
-
-        # Of this device, which need not be the current one, about which PyTorch tells the same.
-        fast = torch.cuda.get_device_capability(self.device) >= BFLOAT16
-        return "bfloat16" if fast else "float32"
-
-
-def closed(model: str) -> bool:
-    """Return whether a model has no text tower."""
-    return model in CLOSED_MODELS or model.startswith(TIMM)
-
-
-def family(model: str) -> dict[str, str]:
-    """Return the models that a model is compared with, by role; a model of timm's has none.
-
-    >>> family("vitb16")["large"]
-    'vitl14'
-    """
-    _choose_model(model)
-    return next((dict(roles) for roles in FAMILIES if model in roles.values()), {})
-
-
-def whole(name: str, value: object, least: int) -> int:
-    """Return `value` as an integer of at least `least`, or raise a `TasklabError` with its name."""
-    number = value
-    if isinstance(value, str) and re.fullmatch(r"\s*[+-]?\d+\s*", value):
-        number = int(value)
-    if isinstance(value, float) and value.is_integer():
-        number = int(value)
-    try:
-        if isinstance(value, bool):
-            raise TypeError
-        number = operator.index(number)
-    except TypeError:
-        raise TasklabError(f"{name} must be a whole number, not {value!r}.") from None
-    if number < least:
-        raise TasklabError(f"{name} must be at least {least}, not {number}.")
-    return number
-
-
-def _choose_model(name: object) -> None:
-    """Raise if there is no such model; whether timm has one by that name is seen on loading it."""
-    if not (isinstance(name, str) and re.fullmatch(re.escape(TIMM) + r"[\w.-]+", name)):
-        _choose("model", name, MODELS)
-
-
-def _choose(kind: str, name: object, choices: tuple[str, ...]) -> None:
-    if name not in choices:
-        raise unknown(kind, name, choices)
-
-
-def _real(name: str, value: object) -> float:
-    try:
-        number = float(value)
-    except (TypeError, ValueError):
-        number = math.nan
-    if isinstance(value, bool) or not (math.isfinite(number) and number >= 0):
-        raise TasklabError(f"{name} must be a finite number of at least 0, not {value!r}.")
-    return number
-
-
-def _seeds(value: object, preset: str) -> tuple[int, ...]:
-    if value is None:
-        value = {"quick": 1, "full": 3}[preset]
-    if isinstance(value, Iterable) and not isinstance(value, str | bytes):
-        seeds = tuple(whole("each of seeds", one, 0) for one in value)
-        if not seeds:
-            raise TasklabError("seeds is empty: give a number of seeds, or a list such as [0, 1].")
-        if len(set(seeds)) < len(seeds):
-            raise TasklabError(f"seeds repeat: {list(seeds)}. A run counted twice shows no spread.")
-        return seeds
-    return tuple(range(whole("seeds", value, 1)))
-
-
-def _folder(name: str, value: object) -> Path | None:
-    if value is None:
-        return None
-    if not isinstance(value, str | Path) or not str(value).strip():
-        raise TasklabError(f"{name} must be the path of a folder, not {value!r}.")
-    path = Path(value).expanduser()
-    if path.exists() and not path.is_dir():
-        raise TasklabError(f"{name} is {str(path)!r}, which is not a folder.")
-    return path
-
-
-def _device(value: object) -> str:
-    if value is not None and not re.fullmatch(r"cpu|cuda(:\d+)?", str(value)):
-        raise unknown("device", value, ("cpu", "cuda", "cuda:0", "cuda:1"))
-    if value == "cpu":
-        return "cpu"
-    import torch  # here, so that reading a configuration does not cost seconds
-
-    count = torch.cuda.device_count() if torch.cuda.is_available() else 0
-    if value is None:
-        return "cuda" if count else "cpu"
-    if int(str(value).partition(":")[2] or 0) >= count:
-        raise TasklabError(f"device {value!r} is not there ({count} CUDA devices): use 'cpu'.")
-    return str(value)

@@ -46,7 +46,7 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from tasklab import tangent
-from tasklab.config import PRECISIONS
+from tasklab.choices import PRECISIONS
 from tasklab.errors import TasklabError, unknown
 from tasklab.files import write_tensors
 from tasklab.finetune import trainable

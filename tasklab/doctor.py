@@ -21,7 +21,7 @@ from typing import Any
 from huggingface_hub import constants
 
 from tasklab import inventory, machine, weights
-from tasklab.config import TEXT_MODELS, family
+from tasklab.choices import TEXT_MODELS, family
 from tasklab.errors import TasklabError
 from tasklab.inventory import READY, THERE, Data, Weights
 from tasklab.machine import GIB, Device, Disk, Memory

@@ -18,7 +18,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from tasklab.config import POSTHOC
+from tasklab.choices import POSTHOC
 from tasklab.encoders import Encoder
 from tasklab.errors import TasklabError
 from tasklab.files import canonical, explained, write_tensors

@@ -33,7 +33,8 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from tasklab import datasets, heads, microbatch, probes, tangent
-from tasklab.config import METHODS, FineTune
+from tasklab.choices import METHODS
+from tasklab.config import FineTune
 from tasklab.errors import TasklabError, unknown
 from tasklab.microbatch import Plan
 from tasklab.models import Clip, Encoder

@@ -25,9 +25,11 @@ import pandas as pd
 import torch
 
 from tasklab import finetune, grid_ray, probes
-from tasklab.config import EDITS, POSTHOC, SHIPPED_LR, Parameters
+from tasklab.choices import EDITS, POSTHOC
+from tasklab.config import SHIPPED_LR
 from tasklab.errors import TasklabError, unknown
 from tasklab.experiments import Lab
+from tasklab.parameters import Parameters
 from tasklab.progress import bar
 from tasklab.store import Store
 from tasklab.tasks import suite
@@ -42,11 +44,11 @@ class Grid:
 
     Attributes:
         models: Short names.
-        methods: Of `config.EDITS`. A post-hoc method stands for the one whose vectors it uses.
+        methods: Of `choices.EDITS`. A post-hoc method stands for the one whose vectors it uses.
         tasks: Names; `None` for all tasks of each model's suite.
         seeds: How many, or which; `None` is one (quick) or three (full).
         suite: As for `Parameters`, as are all that follow.
-        init: One of `config.INITS`.
+        init: One of `choices.INITS`.
         head: `"zero_shot"`, `"trained"` or `"probe"`; `None` is what fits the model.
         preset: `"quick"`, or `"full"` for the paper's protocol.
         steps: Fine-tuning steps; `None` is the recipe's.

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from tasklab import mini
-from tasklab.config import INITS
+from tasklab.choices import INITS
 from tasklab.encoders import Encoder, TextEncoder, math_attention
 from tasklab.errors import TasklabError, unknown
 from tasklab.mini import vit

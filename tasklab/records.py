@@ -36,7 +36,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from tasklab.config import EDITS
+from tasklab.choices import EDITS
 from tasklab.errors import TasklabError, unknown
 
 COLUMNS = (

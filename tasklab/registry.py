@@ -6,7 +6,7 @@ import dataclasses
 import difflib
 import functools
 
-from tasklab.config import TIMM
+from tasklab.choices import TIMM
 from tasklab.errors import TasklabError, unknown
 
 

@@ -170,7 +170,7 @@ def executed(
     """
     import nbformat
 
-    from tasklab.config import Parameters
+    from tasklab.parameters import Parameters
     from tasklab.store import Store
 
     def make(_: Path) -> tuple[dict, dict]:

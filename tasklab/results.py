@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from tasklab.config import family
+from tasklab.choices import family
 from tasklab.errors import TasklabError, unknown
 from tasklab.records import (
     ACCURACIES,
@@ -151,7 +151,7 @@ class Claim:
     """A statement of a paper as a comparison: `left` `relation` `factor` × `right`.
 
     `left` and `right` are methods, both measured by `metric` in `experiment`: of the model that is
-    judged, or of one that it is compared with (a role of `config.family`), or of the same one with
+    judged, or of one that it is compared with (a role of `choices.family`), or of the same one with
     random weights, as in `nonlinear@convnext` and `nonlinear@random`.
     """
 

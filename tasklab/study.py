@@ -16,10 +16,12 @@ import pandas as pd
 import torch
 
 from tasklab import experiments, results
+from tasklab.checks import whole
+from tasklab.choices import FAMILIES, FULL, POSTHOC
 from tasklab.comparisons import schemes, sides
-from tasklab.config import FAMILIES, FULL, POSTHOC, Parameters, whole
 from tasklab.errors import TasklabError, unknown
 from tasklab.experiments import Lab, closed, is_rehearsal
+from tasklab.parameters import Parameters
 from tasklab.progress import track
 
 CHAPTERS = {  # chapter -> the methods it compares

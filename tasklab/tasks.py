@@ -8,7 +8,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from tasklab.config import SUITES
+from tasklab.choices import SUITES
 from tasklab.errors import TasklabError, unknown
 
 _PAPER = Path(__file__).with_name("data") / "paper_tasks.json"
@@ -87,7 +87,7 @@ class Suite:
     """Tasks in the papers' order, and the control task.
 
     Attributes:
-        name: One of `tasklab.config.SUITES`.
+        name: One of `tasklab.choices.SUITES`.
         tasks: The tasks that are learnt, added and forgotten.
         control: The task on which the damage of forgetting is measured.
         data: Its images (`datasets.Data`), or `None` for an embedded suite, which draws them.

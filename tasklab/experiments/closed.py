@@ -17,7 +17,7 @@ import numpy as np
 import pandas as pd
 
 from tasklab import edit, probes, results
-from tasklab.config import family
+from tasklab.choices import family
 from tasklab.errors import unknown
 from tasklab.experiments.lab import LINEAR, Lab
 from tasklab.taskvector import TaskVector
@@ -57,7 +57,7 @@ def schemes(
 
     Args:
         lab: Whose family of models it is.
-        roles: Of `config.family`. By default all of `SCHEMES` that it has in the preset `full`,
+        roles: Of `choices.family`. By default all of `SCHEMES` that it has in the preset `full`,
             else of `ALGORITHMS`. A model of timm's stands alone.
         head: `"probe"`, or `"zero_shot"` for models with a text tower (open vocabulary).
         tasks: Only these tasks; by default those of `lab`.

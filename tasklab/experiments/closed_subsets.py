@@ -28,7 +28,7 @@ import torch
 from torch import Tensor
 
 from tasklab import coefficients, edit, probes, results
-from tasklab.config import FULL
+from tasklab.choices import FULL
 from tasklab.edit import Bench, normalised
 from tasklab.errors import TasklabError
 from tasklab.experiments.lab import LINEAR, Lab

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from tasklab import edit, results
-from tasklab.config import POSTHOC
+from tasklab.choices import POSTHOC
 from tasklab.experiments.lab import LINEAR, Lab, known
 from tasklab.taskvector import TaskVector
 

@@ -12,8 +12,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from tasklab import allocator, datasets, edit, finetune, models, results
-from tasklab.config import EDITS, OWN, POSTHOC, TEXT_MODELS, FineTune, Parameters, Probe, family
+from tasklab.choices import EDITS, OWN, POSTHOC, TEXT_MODELS, family
+from tasklab.config import FineTune, Probe
 from tasklab.errors import TasklabError, unknown
+from tasklab.parameters import Parameters
 from tasklab.pictures import Pictures
 from tasklab.progress import track
 from tasklab.store import Store
@@ -109,7 +111,7 @@ class Lab:
         progress: Whether to show progress bars.
         tasks: Only these tasks of the suite.
         own: Tasks of your own (`tasklab.own`), in place of the suite's.
-        needs: Roles (`config.family`) of the models that will be compared with this one.
+        needs: Roles (`choices.family`) of the models that will be compared with this one.
 
     Raises:
         TasklabError: If weights or images are missing; it names all of them, within seconds.
@@ -198,7 +200,7 @@ class Lab:
         Except in the preset `full`, it has only the first pair of tasks that maps are drawn of.
 
         Args:
-            role: One of `config.family`, or `"random"` for this model with random weights.
+            role: One of `choices.family`, or `"random"` for this model with random weights.
         """
         changes = {"init": "random"} if role == "random" else {"model": self._related(role)}
         other = self.sibling(**changes)

@@ -18,7 +18,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import LogLocator, MaxNLocator
 
-from tasklab.config import POSTHOC
+from tasklab.choices import POSTHOC
 from tasklab.correlation import over_tasks
 from tasklab.errors import TasklabError
 from tasklab.plots.style import (

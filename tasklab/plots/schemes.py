@@ -9,7 +9,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from tasklab.config import FAMILIES, OWN, family
+from tasklab.choices import FAMILIES, OWN, family
 from tasklab.errors import TasklabError
 from tasklab.plots.style import METHOD_LABEL
 from tasklab.plots.tables import _AIRY

@@ -7,8 +7,9 @@ import pandas as pd
 import pytest
 
 from tasklab import disentangle, edit, experiments, finetune, linearity, models, results, study
-from tasklab.config import FAMILIES, Parameters, family
+from tasklab.choices import FAMILIES, family
 from tasklab.errors import TasklabError
+from tasklab.parameters import Parameters
 
 PAIR = ("Textures", "Scenes")
 

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from tasklab import config
+from tasklab import choices
 from tasklab.__main__ import main
 
 COMMANDS = ("report", "study", "fetch", "decode", "import", "export", "list", "doctor", "grid")
@@ -48,7 +48,7 @@ def test_a_mistake_has_no_traceback_in_a_process_of_its_own():
     result = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
     assert result.returncode == 2
     assert "Traceback" not in result.stderr
-    assert all(name in result.stderr for name in config.MODELS)
+    assert all(name in result.stderr for name in choices.MODELS)
 
 
 @pytest.mark.parametrize("words", [["retort"], [], ["report", "--presett", "quick"]])
@@ -62,7 +62,9 @@ def test_an_unknown_word_shows_the_usage(words, capsys):
 def test_list_names_everything(capsys):
     assert main(["list"]) == 0
     shown = capsys.readouterr().out
-    assert all(name in shown for name in (*config.MODELS, *config.EDITS, *config.SUITES, "Signs"))
+    assert all(
+        name in shown for name in (*choices.MODELS, *choices.EDITS, *choices.SUITES, "Signs")
+    )
 
 
 def test_fetch_mini(capsys):

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from tasklab import edit, experiments, heads, plots, probes, results
-from tasklab.config import Parameters
 from tasklab.errors import TasklabError
+from tasklab.parameters import Parameters
 from tasklab.taskvector import TaskVector
 
 TASKS = ("Vehicles", "Textures", "Scenes")

@@ -22,7 +22,7 @@ from transformers.image_utils import (
     IMAGENET_STANDARD_STD,
 )
 
-from tasklab import config, models, weights
+from tasklab import choices, models, weights
 from tasklab.encoders import Encoder
 from tasklab.errors import TasklabError
 from tasklab.finetune import trainable
@@ -92,8 +92,8 @@ def check(encoder: Encoder, reference: Callable[[torch.Tensor], torch.Tensor]) -
 
 
 def test_all_closed_models_are_checked_here() -> None:
-    assert set(FULL_SIZE) | set(config.FAMILIES[0].values()) >= set(config.CLOSED_MODELS)
-    assert set(FULL_SIZE) <= set(config.CLOSED_MODELS)
+    assert set(FULL_SIZE) | set(choices.FAMILIES[0].values()) >= set(choices.CLOSED_MODELS)
+    assert set(FULL_SIZE) <= set(choices.CLOSED_MODELS)
 
 
 @pytest.mark.parametrize("name", ["vitb16_in1k", "vitb16_in21k"])

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from tasklab import ctl, experiments, heads
-from tasklab.config import Parameters
+from tasklab.parameters import Parameters
 
 TASKS = ("Textures", "Scenes", "Signs")
 

@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from tasklab import edit, experiments, finetune, heads, results, study, tangent
-from tasklab.config import Parameters
 from tasklab.errors import TasklabError
+from tasklab.parameters import Parameters
 from tasklab.taskvector import TaskVector
 
 METHODS = ("nonlinear", "posthoc", "linearized", "attention")

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from tasklab import experiments, explore
-from tasklab.config import Parameters
 from tasklab.errors import TasklabError
+from tasklab.parameters import Parameters
 
 
 @pytest.fixture(scope="module")

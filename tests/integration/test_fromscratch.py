@@ -7,10 +7,10 @@ import pytest
 import torch
 
 from tasklab import ctl, experiments, scratch, splits
-from tasklab.config import Parameters
 from tasklab.datasets import Images
 from tasklab.errors import TasklabError
 from tasklab.experiments import small
+from tasklab.parameters import Parameters
 
 
 @pytest.fixture(scope="module")

@@ -200,6 +200,15 @@ def test_a_node_is_killed_and_the_grid_ends_as_in_order(cluster, monkeypatch, tm
     assert not list((store / "tmp").iterdir()) and not list((store / "locks").glob("*.owner"))
 
 
+@pytest.fixture
+def interruptible():
+    """Let SIGINT interrupt, also where a shell started the tests in the background."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("interruptible")
 def test_ctrl_c_keeps_what_is_finished(cluster, monkeypatch, tmp_path, in_order):
     made, _ = cluster
     store, notes, stopped = tmp_path / "store", tmp_path / "notes", []

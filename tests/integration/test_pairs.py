@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 from tasklab import TaskVector, experiments
-from tasklab.config import Parameters
+from tasklab.parameters import Parameters
 
 TASKS = ("Textures", "Scenes", "Signs")
 

@@ -19,9 +19,9 @@ from pyarrow import parquet as pq
 
 from tasklab import copies, datasets, decoded, own, tasks
 from tasklab.__main__ import main
-from tasklab.config import Parameters
 from tasklab.errors import TasklabError
 from tasklab.experiments import Lab
+from tasklab.parameters import Parameters
 from tasklab.pictures import Pictures
 
 CLASSES, TRAIN, TEST = 4, 40, 16

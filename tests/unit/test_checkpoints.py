@@ -741,8 +741,8 @@ def test_a_mistake_is_one_line(words: list, expected: str, capsys: pytest.Captur
 
 def test_export_from_the_store(store: Store, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     from tasklab import finetune
-    from tasklab.config import Parameters
     from tasklab.experiments import Lab
+    from tasklab.parameters import Parameters
 
     lab = Lab(Parameters(model="mini_xs", preset="full", store_root=store.root), progress=False)
     tau = {name: torch.full_like(x, 0.01) for name, x in lab.clip.encoder.params.items()}

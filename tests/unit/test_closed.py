@@ -15,10 +15,11 @@ from torch import nn
 from torch.func import functional_call
 
 from tasklab import config, datasets, finetune, heads, probes, tasks
-from tasklab.config import FineTune, Parameters, Probe, recipe
+from tasklab.config import FineTune, Probe, recipe
 from tasklab.errors import TasklabError
 from tasklab.experiments import closed_subsets
 from tasklab.models import Clip, Encoder
+from tasklab.parameters import Parameters
 from tasklab.store import Store
 
 SIZE, WIDTH, COUNT, TASK = 4, 6, 40, "LandCover"

@@ -7,9 +7,10 @@ import dataclasses
 import pytest
 import torch
 
-from tasklab import config, tasks
-from tasklab.config import FineTune, Parameters, recipe
+from tasklab import choices, config, tasks
+from tasklab.config import FineTune, recipe
 from tasklab.errors import TasklabError
+from tasklab.parameters import Parameters
 
 
 def test_defaults_are_the_papers_protocol():
@@ -19,7 +20,7 @@ def test_defaults_are_the_papers_protocol():
     assert recipe("vitb32", "Cars", "nonlinear") == dataclasses.replace(run, model="vitb32")
 
 
-@pytest.mark.parametrize("method", config.METHODS)
+@pytest.mark.parametrize("method", choices.METHODS)
 def test_the_mini_recipe(method):
     run = recipe("mini", "Vehicles", method)
     assert (run.steps, run.batch_size, run.warmup) == (60, 64, 6)
@@ -79,7 +80,7 @@ def test_precision_by_device_and_model(monkeypatch, model, device, capability, e
     monkeypatch.setattr(torch.cuda, "get_device_capability", of)
     chosen = Parameters(model=model, device=device)
     assert chosen.recipe("Cars", "nonlinear", 0).precision == expected
-    for precision in config.PRECISIONS:  # what is asked for is what one gets
+    for precision in choices.PRECISIONS:  # what is asked for is what one gets
         asked = dataclasses.replace(chosen, precision=precision)
         assert asked.recipe("Cars", "linearized", 0).precision == precision
 

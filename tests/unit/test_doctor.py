@@ -19,7 +19,7 @@ from pathlib import Path
 import pytest
 from huggingface_hub import constants as hub
 
-from tasklab import config, doctor, footprint, inventory, machine, weights
+from tasklab import choices, doctor, footprint, inventory, machine, weights
 from tasklab.doctor import CHAPTERS, table
 from tasklab.errors import TasklabError
 from tasklab.inventory import Weights, find_data, find_weights
@@ -379,7 +379,7 @@ def test_everything_runs_where_everything_is() -> None:
     assert set(cells) == set(REGISTRY) and set(cells["mini"]) == set(CHAPTERS)
     for name, row in cells.items():
         for chapter, cell in row.items():
-            if name in config.TEXT_MODELS:
+            if name in choices.TEXT_MODELS:
                 expected = "text"
             elif chapter == "linear_layers" and "convnext" in name:
                 expected = "no attention"
@@ -396,7 +396,7 @@ def test_a_missing_relative_stops_the_chapters_that_compare_with_it() -> None:
         for chapter in CHAPTERS
         if before[name][chapter] != after[name][chapter]
     }
-    family = set(config.FAMILIES[1].values()) - {"t5_base"}
+    family = set(choices.FAMILIES[1].values()) - {"t5_base"}
     assert changed == {(name, chapter) for name in family for chapter in ("tangent", "ctl")}
     cell = after["vitb32"]["ctl"]
     assert (cell.why, cell.lacks, cell.runs) == ("lacks 1", ("t5_base",), False)

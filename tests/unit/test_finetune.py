@@ -12,7 +12,8 @@ from torch import nn
 from torch.func import functional_call, jvp
 
 from tasklab import datasets, finetune, heads, tasks
-from tasklab.config import METHODS, FineTune
+from tasklab.choices import METHODS
+from tasklab.config import FineTune
 from tasklab.errors import TasklabError
 from tasklab.microbatch import Recomputed
 from tasklab.models import Clip, Encoder

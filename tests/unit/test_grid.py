@@ -11,10 +11,10 @@ import pytest
 
 from tasklab import finetune, grid, grid_ray, models
 from tasklab.__main__ import main
-from tasklab.config import Parameters
 from tasklab.errors import TasklabError
 from tasklab.experiments import Lab
 from tasklab.grid import Grid
+from tasklab.parameters import Parameters
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from tasklab import config, mini
+from tasklab import choices, mini
 from tasklab.errors import TasklabError
 from tasklab.mini import loop, objectives, pretrain, sampling
 from tasklab.mini.captions import (
@@ -125,7 +125,7 @@ def test_the_learning_rate_is_flat_then_falls_to_zero():
     assert recipe.decaying(81)
 
 
-@pytest.mark.parametrize("name", sorted(set(pretrain.RECIPES) & set(config.MODELS)))
+@pytest.mark.parametrize("name", sorted(set(pretrain.RECIPES) & set(choices.MODELS)))
 def test_the_card_describes_the_shipped_weights(name):
     card, path = mini.card(name), mini.weights_path(name)
     assert card["sha256"] == hashlib.sha256(path.read_bytes()).hexdigest()

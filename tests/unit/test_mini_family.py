@@ -9,12 +9,12 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from tasklab import config, mini, models
+from tasklab import choices, config, mini, models
 from tasklab.errors import TasklabError
 from tasklab.mini import clip, dino, evaluate, loop, objectives, pretrain, vit
 
 SCHEMES = ("sup_few", "sup_many", "mae", "dino", "clip_less", "clip_more", "sup_large")
-FAMILY = tuple(config.FAMILIES[0][role] for role in (*SCHEMES, "clip_large"))
+FAMILY = tuple(choices.FAMILIES[0][role] for role in (*SCHEMES, "clip_large"))
 RANDOM_PROBE = 18.0  # mean of 8, %, of the same towers with random weights
 
 
@@ -45,12 +45,12 @@ def test_pretraining_resumes_bit_for_bit(tmp_path, monkeypatch, name):
 
 
 def test_the_schemes_have_the_same_roles_at_both_sizes():
-    for roles in config.FAMILIES:
+    for roles in choices.FAMILIES:
         schemes = [roles[role] for role in (*SCHEMES, "clip_large")]
-        assert len(set(schemes)) == len(schemes) and set(schemes) <= set(config.CLOSED_MODELS)
-    for name in config.MODELS:
-        assert name in config.family(name).values()
-    assert set(config.SHIPPED_LR) == {n for n in config.MODELS if models.spec(n).shipped}
+        assert len(set(schemes)) == len(schemes) and set(schemes) <= set(choices.CLOSED_MODELS)
+    for name in choices.MODELS:
+        assert name in choices.family(name).values()
+    assert set(config.SHIPPED_LR) == {n for n in choices.MODELS if models.spec(n).shipped}
 
 
 def test_a_pool_is_seen_again_in_another_order():

@@ -10,7 +10,7 @@ import torch
 from safetensors.torch import save_file
 from torch import nn
 
-from tasklab import config, mini, models, weights
+from tasklab import choices, mini, models, weights
 from tasklab.errors import TasklabError
 
 
@@ -31,7 +31,7 @@ def clip(checkpoint: Path) -> models.Clip:
 
 
 def test_every_name_of_the_configuration_is_in_the_registry() -> None:
-    assert tuple(models.REGISTRY) == config.MODELS
+    assert tuple(models.REGISTRY) == choices.MODELS
     with pytest.raises(TasklabError, match="did you mean 'vitb32'"):
         models.load("vitb23")
     with pytest.raises(TasklabError, match="init"):

@@ -7,12 +7,12 @@ import itertools
 import numpy as np
 import pytest
 
-from tasklab import config, plots
+from tasklab import choices, plots
 from tasklab.errors import TasklabError
 from tasklab.plots.schemes import SCHEMES, looks, role
 from tasklab.records import tidy
 
-FAMILY = config.family("mini")
+FAMILY = choices.family("mini")
 MODELS = (FAMILY["mae"], FAMILY["sup_few"])
 TASKS = ("A", "B")
 GRID = (0.0, 0.05, 0.1, 0.5, 1.0)
@@ -50,7 +50,7 @@ def records(seeds=(0,)):
 def test_every_role_has_a_look_of_its_own():
     assert len({colour for _, colour, _ in SCHEMES.values()}) == len(SCHEMES)
     assert len({marker for _, _, marker in SCHEMES.values()}) == len(SCHEMES)
-    assert set(SCHEMES) <= set(config.FAMILIES[1])
+    assert set(SCHEMES) <= set(choices.FAMILIES[1])
     assert role(FAMILY["mae"]) == "mae" and role("mini") == "mini"
     df = records()
     assert list(looks(df)) == [MODELS[1], MODELS[0]]  # in the paper's order

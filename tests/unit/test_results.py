@@ -10,7 +10,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from tasklab import config, records, results
+from tasklab import choices, records, results
 from tasklab.errors import TasklabError
 from tasklab.results import CLAIMS, Claim, Verdict, beside, summarise, tidy, verdict, wilson
 
@@ -305,7 +305,7 @@ def test_claims_are_well_formed() -> None:
             special = claim.experiment == "pretraining" or claim.experiment.startswith("decay ")
             known_side = method in records.METHODS or (special and method in derived)
             assert known_side or claim.paper == "ctl"
-            assert role in ("", "random", *config.FAMILIES[0])
+            assert role in ("", "random", *choices.FAMILIES[0])
         assert claim.metric in records.UNITS or claim.paper == "ctl"
         assert (claim.paper, claim.table) in known or not claim.table.isdigit()
     assert CLAIMS[0].test == "absolute: linearized > nonlinear"

@@ -7,7 +7,7 @@ import timm
 import torch
 from safetensors.torch import save_file
 
-from tasklab import Lab, Parameters, config, experiments, models, registry
+from tasklab import Lab, Parameters, choices, experiments, models, registry
 from tasklab.errors import TasklabError
 
 # timm's own smallest models: one of each sort, the second with batch normalisation.
@@ -57,7 +57,7 @@ def test_a_name_that_timm_does_not_have(name, told):
 
 def test_a_model_of_timms_has_no_text_tower():
     name = f"timm/{NAMES[0]}"
-    assert Parameters(model=name).vocabulary == "closed" and config.family(name) == {}
+    assert Parameters(model=name).vocabulary == "closed" and choices.family(name) == {}
     with pytest.raises(TasklabError, match="no text tower"):
         Parameters(model=name, head="zero_shot")
     with pytest.raises(TasklabError, match="unknown model"):
