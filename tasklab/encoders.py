@@ -13,6 +13,7 @@ import dataclasses
 import functools
 import hashlib
 from collections.abc import Callable, Iterator, Mapping
+from typing import Self
 
 import torch
 import torch.nn.functional as F
@@ -67,6 +68,33 @@ class Encoder:
     mean: tuple[float, float, float]
     std: tuple[float, float, float]
     device: torch.device
+
+    @classmethod
+    def of(
+        cls,
+        module: nn.Module,
+        *,
+        name: str = "own",
+        init: str = "pretrained",
+        blocks: tuple[str, ...] = (),
+        image_size: int = 224,
+        mean: tuple[float, float, float] = (0.5, 0.5, 0.5),
+        std: tuple[float, float, float] = (0.5, 0.5, 0.5),
+    ) -> Self:
+        """Return any network as an encoder; it is frozen, and put into eval mode.
+
+        Args:
+            module: Images (B, 3, H, W) -> features (B, D), each from its image alone.
+            name: For messages and results.
+            init: `"pretrained"` or `"random"`.
+            blocks: Names of its modules after which features are compared, in order.
+            image_size: Height and width of the input.
+            mean: Of each channel from 0 to 1, as it was trained.
+            std: Of each channel, likewise.
+        """
+        params = dict(module.eval().requires_grad_(False).named_parameters())
+        device = next((x.device for x in params.values()), torch.device("cpu"))
+        return cls(name, init, module, params, blocks, image_size, mean, std, device)
 
     def __call__(self, params: Mapping[str, Tensor], x: Tensor) -> Float[Tensor, "B D"]:
         """Return features (B, D), not normalised, of preprocessed images (B, 3, H, W).

@@ -47,18 +47,8 @@ def text(prompts):
 def clip():
     with torch.random.fork_rng():
         torch.manual_seed(0)
-        module = Curved().eval().requires_grad_(False)
-    encoder = Encoder(
-        name="mini",
-        init="pretrained",
-        module=module,
-        params={name: tensor.detach().clone() for name, tensor in module.named_parameters()},
-        blocks=(),
-        image_size=SIZE,
-        mean=(0.5, 0.5, 0.5),
-        std=(0.25, 0.25, 0.25),
-        device=torch.device("cpu"),
-    )
+        module = Curved()
+    encoder = Encoder.of(module, name="mini", image_size=SIZE)
     return Clip(encoder=encoder, text=text, logit_scale=10.0)
 
 

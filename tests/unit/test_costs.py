@@ -63,17 +63,7 @@ def tower() -> nn.Module:
 @functools.cache
 def small() -> tuple[Encoder, Head, torch.Tensor, torch.Tensor]:
     module = tower()
-    encoder = Encoder(
-        name="mini",
-        init="random",
-        module=module,
-        params=dict(module.named_parameters()),
-        blocks=(),
-        image_size=SIZE,
-        mean=(0.5, 0.5, 0.5),
-        std=(0.25, 0.25, 0.25),
-        device=torch.device("cpu"),
-    )
+    encoder = Encoder.of(module, name="mini", init="random", image_size=SIZE)
     images = torch.randint(0, 256, (IMAGES, 3, SIZE, SIZE), dtype=torch.uint8)
     return encoder, Head(torch.randn(CLASSES, 16)), images, torch.arange(IMAGES) % CLASSES
 

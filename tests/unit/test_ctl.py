@@ -17,18 +17,7 @@ from tasklab.tasks import suite
 
 
 def plain(module, blocks, size=8):
-    module = module.eval().requires_grad_(False)
-    encoder = Encoder(
-        name="mini",
-        init="random",
-        module=module,
-        params=dict(module.named_parameters()),
-        blocks=blocks,
-        image_size=size,
-        mean=(0.5, 0.5, 0.5),
-        std=(0.25, 0.25, 0.25),
-        device=torch.device("cpu"),
-    )
+    encoder = Encoder.of(module, name="mini", init="random", blocks=blocks, image_size=size)
     object.__setattr__(encoder, "preprocess", lambda x: x.float())
     return encoder
 

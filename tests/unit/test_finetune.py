@@ -56,18 +56,8 @@ def text(prompts):
 def tiny(module_class):
     with torch.random.fork_rng():
         torch.manual_seed(0)
-        module = module_class().eval().requires_grad_(False)
-    encoder = Encoder(
-        name="mini",
-        init="pretrained",
-        module=module,
-        params={name: tensor.detach().clone() for name, tensor in module.named_parameters()},
-        blocks=(),
-        image_size=SIZE,
-        mean=(0.5, 0.5, 0.5),
-        std=(0.25, 0.25, 0.25),
-        device=torch.device("cpu"),
-    )
+        module = module_class()
+    encoder = Encoder.of(module, name="mini", image_size=SIZE)
     return Clip(encoder=encoder, text=text, logit_scale=10.0)
 
 

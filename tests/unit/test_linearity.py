@@ -14,18 +14,7 @@ from tasklab.taskvector import TaskVector
 
 
 def encoder_of(module, blocks):
-    module = module.double().eval().requires_grad_(False)
-    encoder = Encoder(
-        name="mini",
-        init="random",
-        module=module,
-        params=dict(module.named_parameters()),
-        blocks=blocks,
-        image_size=8,
-        mean=(0.5, 0.5, 0.5),
-        std=(0.25, 0.25, 0.25),
-        device=torch.device("cpu"),
-    )
+    encoder = Encoder.of(module.double(), name="mini", init="random", blocks=blocks, image_size=8)
     object.__setattr__(encoder, "preprocess", lambda x: x.double())
     return encoder
 

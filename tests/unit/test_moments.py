@@ -18,18 +18,7 @@ WIDTH, BLOCKS = 8, 2
 
 
 def encoder_of(module, size=8):
-    module = module.double().eval().requires_grad_(False)
-    return Encoder(
-        name="mini",
-        init="random",
-        module=module,
-        params=dict(module.named_parameters()),
-        blocks=(),
-        image_size=size,
-        mean=(0.5, 0.5, 0.5),
-        std=(0.25, 0.25, 0.25),
-        device=torch.device("cpu"),
-    )
+    return Encoder.of(module.double(), name="mini", init="random", image_size=size)
 
 
 @pytest.fixture(scope="module")
