@@ -75,7 +75,7 @@ def measure(args: argparse.Namespace, folder: Path, model: str) -> dict[str, flo
     config = recipe(model, "photos", "nonlinear")
     os.environ[datasets.FOLDER] = str(folder / model)
     tasks = Suite.of(own.from_folder(folder / "photos"))
-    pictures = Pictures(tasks, encoder.image_size, jobs=1, progress=False)
+    pictures = Pictures(suite=tasks, side=encoder.image_size, jobs=1, progress=False)
     found: dict[str, float | str] = {"model": model, "batch": config.batch_size}
     began = time.process_time()
     for _, split, arrays in pictures.decode():
