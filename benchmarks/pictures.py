@@ -35,10 +35,11 @@ from sklearn.datasets import load_sample_images
 from torchvision.transforms import InterpolationMode
 from torchvision.transforms.functional import resized_crop
 
-from tasklab import Lab, Parameters, augment, datasets, finetune, models, own
+from tasklab import Lab, Parameters, datasets, finetune, models, own
 from tasklab.config import SHIPPED_LR, FineTune, recipe
 from tasklab.encoders import Encoder
-from tasklab.pictures import Pictures
+from tasklab.pictures import augment
+from tasklab.pictures.loader import Pictures
 from tasklab.records import provenance
 from tasklab.tasks import Suite, suite
 

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from tasklab import cli_checkpoints, cli_decode, cli_doctor, cli_grid
+from tasklab.cli import checkpoints, decode, doctor, grid
 from tasklab.errors import TasklabError, unknown
 
 
@@ -56,10 +56,10 @@ def _parser() -> argparse.ArgumentParser:
     fetch.add_argument("model", nargs="+", help="short name, see `tasklab list models`")
     fetch.add_argument("--weights", type=Path, help="a checkpoint file to use")
 
-    cli_decode.add_commands(commands)
-    cli_doctor.add_commands(commands)
-    cli_grid.add_commands(commands)
-    cli_checkpoints.add_commands(commands, _add_parameters, _parameters)
+    decode.add_commands(commands)
+    doctor.add_commands(commands)
+    grid.add_commands(commands)
+    checkpoints.add_commands(commands, _add_parameters, _parameters)
 
     listing = commands.add_parser("list", help="show the names that parameters can take")
     listing.set_defaults(run=_list)

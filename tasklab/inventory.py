@@ -17,9 +17,10 @@ from typing import Any
 import platformdirs
 from huggingface_hub import constants, try_to_load_from_cache
 
-from tasklab import copies, finding, folders, weights
+from tasklab import weights
 from tasklab.errors import TasklabError
 from tasklab.footprint import needed
+from tasklab.pictures import copies, finding, folders
 from tasklab.registry import Spec
 from tasklab.tasks import Source, Task, known
 

@@ -10,9 +10,9 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from tasklab import finding
 from tasklab.errors import TasklabError
-from tasklab.folders import find
+from tasklab.pictures import finding
+from tasklab.pictures.folders import find
 from tasklab.tasks import Source, Task
 
 TEMPLATES = ("a photo of a {}.", "a photo of the {}.")

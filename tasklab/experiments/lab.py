@@ -16,7 +16,7 @@ from tasklab.choices import EDITS, OWN, POSTHOC, TEXT_MODELS, family
 from tasklab.config import FineTune, Probe
 from tasklab.errors import TasklabError, unknown
 from tasklab.parameters import Parameters
-from tasklab.pictures import Pictures
+from tasklab.pictures.loader import Pictures
 from tasklab.progress import track
 from tasklab.store import Store
 from tasklab.tasks import Suite, Task, suite

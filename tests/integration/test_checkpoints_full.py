@@ -12,7 +12,8 @@ import transformers
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from tasklab import checkpoints, foreign, layouts, models
+from tasklab import checkpoints, models
+from tasklab.checkpoints import foreign, layouts
 
 HUB = {  # of openai/clip-vit-*, as their config.json gives them
     "vitb32": {"hidden_size": 768, "intermediate_size": 3072, "patch_size": 32},

@@ -17,12 +17,13 @@ import torch
 from PIL import Image
 from pyarrow import parquet as pq
 
-from tasklab import copies, datasets, decoded, own, tasks
+from tasklab import datasets, own, tasks
 from tasklab.__main__ import main
 from tasklab.errors import TasklabError
 from tasklab.experiments import Lab
 from tasklab.parameters import Parameters
-from tasklab.pictures import Pictures
+from tasklab.pictures import copies, decoded
+from tasklab.pictures.loader import Pictures
 
 CLASSES, TRAIN, TEST = 4, 40, 16
 

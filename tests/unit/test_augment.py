@@ -10,8 +10,8 @@ from sklearn.datasets import load_sample_images
 from torchvision.transforms import InterpolationMode, RandomResizedCrop
 from torchvision.transforms.functional import resized_crop
 
-from tasklab import augment
-from tasklab.decoded import Transform
+from tasklab.pictures import augment
+from tasklab.pictures.decoded import Transform
 
 BICUBIC = InterpolationMode.BICUBIC
 

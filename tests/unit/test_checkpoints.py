@@ -24,8 +24,9 @@ import transformers
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from tasklab import checkpoints, export, foreign, layouts, models, registry, tangent, weights
+from tasklab import checkpoints, models, registry, tangent, weights
 from tasklab.__main__ import main
+from tasklab.checkpoints import export, foreign, layouts
 from tasklab.errors import TasklabError
 from tasklab.store import Store
 from tasklab.taskvector import TaskVector

@@ -18,9 +18,9 @@ import pytest
 import torch
 from PIL import Image
 
-from tasklab import decoded, formats
-from tasklab.decoded import Transform
 from tasklab.errors import TasklabError
+from tasklab.pictures import decoded, formats
+from tasklab.pictures.decoded import Transform
 
 SIDE = 16
 CENTRE = Transform("centre", SIDE)
@@ -138,8 +138,8 @@ import sys, time
 from pathlib import Path
 import numpy as np
 sys.path.insert(0, {here!r})
-from tasklab import decoded, formats
-from tasklab.decoded import Transform
+from tasklab.pictures import decoded, formats
+from tasklab.pictures.decoded import Transform
 formats.CHUNK = 4
 read = formats.read
 def slow(*args):

@@ -20,8 +20,9 @@ from PIL import Image
 from pyarrow import parquet as pq
 from scipy.io import savemat
 
-from tasklab import copies, finding, folders, formats, own, tasks
+from tasklab import own, tasks
 from tasklab.errors import TasklabError
+from tasklab.pictures import copies, finding, folders, formats
 
 CLASSES = 4
 TRAIN, TEST = 40, 12  # images of a reduced data set

@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from tasklab import folders
-from tasklab.copies import checked, facts
 from tasklab.errors import TasklabError
-from tasklab.formats import Split
+from tasklab.pictures import folders
+from tasklab.pictures.copies import checked, facts
+from tasklab.pictures.formats import Split
 from tasklab.tasks import Source, Suite, Task, known
 
 SHARE, MOST = 0.1, 5000  # of the training images, for validation: the papers' protocol

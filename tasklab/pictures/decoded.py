@@ -34,8 +34,8 @@ import numpy as np
 import PIL
 from PIL import Image
 
-from tasklab import formats
 from tasklab.errors import TasklabError
+from tasklab.pictures import formats
 from tasklab.progress import bar
 
 VERSION = 1  # of the arrays: raise it when the same images give other pixels
@@ -316,7 +316,7 @@ def _spread(work: Path, chunks: list[int], jobs: int, finished: Callable[[int, s
     for chunk in chunks:
         todo.put(chunk)
     answers: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
-    command = [sys.executable, "-m", "tasklab.decoded", str(work)]
+    command = [sys.executable, "-m", "tasklab.pictures.decoded", str(work)]
     home = str(Path(__file__).resolve().parents[1])
     path = os.pathsep.join(filter(None, (home, os.environ.get("PYTHONPATH"))))
     with contextlib.ExitStack() as stack:

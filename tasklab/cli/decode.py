@@ -27,8 +27,8 @@ def _decode(args: argparse.Namespace) -> None:
 
     tasks = suite(args.suite)
     chosen = tuple(tasks[name].name for name in args.task) if args.task else None
-    from tasklab import finding
-    from tasklab.pictures import Pictures
+    from tasklab.pictures import finding
+    from tasklab.pictures.loader import Pictures
 
     pictures = Pictures(suite=tasks, side=_side(args.model), root=args.data_root, jobs=args.jobs)
     wanted = [task for task in pictures.sources if chosen is None or task.name in chosen]

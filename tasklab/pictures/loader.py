@@ -22,10 +22,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tasklab import augment, datasets, decoded, finding
+from tasklab import datasets
 from tasklab.datasets import Images
-from tasklab.decoded import Arrays, Transform
 from tasklab.errors import TasklabError, unknown
+from tasklab.pictures import augment, decoded, finding
+from tasklab.pictures.decoded import Arrays, Transform
 from tasklab.tasks import Suite, Task, known
 
 SPLITS = ("train", "val", "test")

@@ -87,7 +87,8 @@ def _show(found: list[dict[str, Any]], model: str | None, store: Any) -> None:
 
 
 def _export(args: argparse.Namespace, given: Mapping[str, Any]) -> None:
-    from tasklab import export, finetune
+    from tasklab import finetune
+    from tasklab.checkpoints import export
     from tasklab.choices import METHODS, POSTHOC
     from tasklab.experiments import Lab
     from tasklab.parameters import Parameters

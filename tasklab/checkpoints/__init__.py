@@ -3,8 +3,8 @@
     theta = checkpoints.read("tanganke/clip-vit-base-patch32_sun397", "vitb32")
     vector = checkpoints.vector_of("checkpoints/ViT-B-32/Cars/finetuned.pt", "vitb32")
 
-What a checkpoint can be is said in `tasklab.foreign`. One that is imported has a name and can be
-used like a vector of one's own:
+What a checkpoint can be is said in `tasklab.checkpoints.foreign`. One that is imported has a name
+and can be used like a vector of one's own:
 
     checkpoints.add(Store(), "finetuned.pt", "vitb32", "Cars")
     vector = checkpoints.imported(Store(), "vitb32", "Cars_nonlinear")
@@ -22,11 +22,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from tasklab import finetune, foreign, models, sources
+from tasklab import finetune, models, sources
+from tasklab.checkpoints import foreign
+from tasklab.checkpoints.foreign import Checkpoint
 from tasklab.choices import METHODS
 from tasklab.encoders import Encoder
 from tasklab.errors import TasklabError, unknown
-from tasklab.foreign import Checkpoint
 from tasklab.store import Store
 from tasklab.taskvector import TaskVector
 

@@ -10,9 +10,9 @@ import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from tasklab import formats
 from tasklab.errors import TasklabError
-from tasklab.formats import Split
+from tasklab.pictures import formats
+from tasklab.pictures.formats import Split
 
 SPLITS = {"train": "train", "test": "test", "val": "val", "validation": "val", "valid": "val"}
 _WORD = re.compile(r"(?:^|[-_./])(train|test|validation|valid|val)(?=[-_./]|$)")

@@ -18,7 +18,8 @@ from typing import Any
 import torch
 from torch import Size, Tensor, nn
 
-from tasklab import layouts, models, sources, torchfiles, weights
+from tasklab import models, sources, torchfiles, weights
+from tasklab.checkpoints import layouts
 from tasklab.errors import TasklabError
 from tasklab.files import file_sha256, read_tensors
 from tasklab.registry import spec

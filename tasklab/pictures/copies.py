@@ -17,9 +17,9 @@ from typing import Any
 
 import numpy as np
 
-from tasklab import formats
 from tasklab.errors import TasklabError
-from tasklab.formats import Split
+from tasklab.pictures import formats
+from tasklab.pictures.formats import Split
 from tasklab.tasks import Task, known
 
 _SHOWN = 4  # names in a message
