@@ -51,6 +51,15 @@ def test_a_mistake_has_no_traceback_in_a_process_of_its_own():
     assert all(name in result.stderr for name in choices.MODELS)
 
 
+def test_a_reader_that_stops_is_no_mistake():
+    command = [sys.executable, "-m", "tasklab", "list"]
+    running = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    running.stdout.close()
+    with running.stderr as told:
+        assert told.read() == ""
+    assert running.wait(120) == 141
+
+
 @pytest.mark.parametrize("words", [["retort"], [], ["report", "--presett", "quick"]])
 def test_an_unknown_word_shows_the_usage(words, capsys):
     with pytest.raises(SystemExit) as stop:
