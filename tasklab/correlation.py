@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
-from scipy.stats import rankdata
+import scipy  # its parts load where they are used, for that takes a second
 
 from tasklab.errors import TasklabError
 
@@ -44,7 +44,8 @@ def rank_correlation(x: np.ndarray, y: np.ndarray, weights: np.ndarray | None = 
         return np.nan
     if weights is not None:
         x, y = np.repeat(x, weights), np.repeat(y, weights)
-    return float(pearson(rankdata(x), rankdata(y), np.ones(len(x)))) if len(x) else np.nan
+    ranks = scipy.stats.rankdata(x), scipy.stats.rankdata(y)
+    return float(pearson(*ranks, np.ones(len(x)))) if len(x) else np.nan
 
 
 def pearson(x: np.ndarray, y: np.ndarray, weights: np.ndarray) -> np.ndarray:

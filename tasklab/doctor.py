@@ -174,7 +174,8 @@ def together(
 
 def hub_answer() -> str:
     """Return why the hub cannot be reached, nothing if it can; it takes `weights.PATIENCE`."""
-    return weights.unreachable(*inventory.published(REGISTRY["vitb32"])) or ""
+    example = REGISTRY["vitb32"]
+    return weights.unreachable(example.repository, example.published) or ""
 
 
 def _requires(package: str) -> list[str] | None:

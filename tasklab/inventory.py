@@ -28,15 +28,6 @@ THERE = ("shipped", "found")
 READY = (*THERE, "fetchable")
 SHIPPED = Path(__file__).parent / "mini" / "weights"
 SAME = {"mini_clip_more": "mini_s", "mini_clip_large": "mini"}  # towers of another model's file
-HUB = {  # where open_clip's weights are, by its name of them
-    ("ViT-B-32-quickgelu", "openai"): "timm/vit_base_patch32_clip_224.openai",
-    ("ViT-B-16-quickgelu", "openai"): "timm/vit_base_patch16_clip_224.openai",
-    ("ViT-L-14-quickgelu", "openai"): "timm/vit_large_patch14_clip_224.openai",
-    ("convnext_base_w", "laion2b_s13b_b82k_augreg"): (
-        "laion/CLIP-convnext_base_w-laion2B-s13B-b82K-augreg"
-    ),
-    ("ViT-L-14", "laion2b_s32b_b82k"): "laion/CLIP-ViT-L-14-laion2B-s32B-b82K",
-}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -90,12 +81,6 @@ def data_folder() -> Path:
     return Path(given).expanduser() if given else platformdirs.user_cache_path("tasklab") / "data"
 
 
-def published(entry: Spec) -> tuple[str, str]:
-    """Return the repository of a model's weights and their file in it."""
-    usual = weights.FILE if entry.kind == "clip" else "model.safetensors"
-    return entry.repository or HUB[entry.arch, entry.pretrained], entry.file or usual
-
-
 def find_weights(entry: Spec, reachable: bool) -> Weights:
     """Return the state of a model's weights, looked for where `weights.find` does.
 
@@ -110,7 +95,7 @@ def find_weights(entry: Spec, reachable: bool) -> Weights:
             return Weights(entry.name, "missing", str(path), memory, "reinstall tasklab")
         wrong = damage(path)
         return Weights(entry.name, "damaged" if wrong else "shipped", str(path), memory, wrong)
-    repository, file = published(entry)
+    repository, file = entry.repository, entry.published
     if path := weights.local(entry.name, repository, file):
         if wrong := damage(path):
             return Weights(entry.name, "damaged", str(path), memory, wrong)

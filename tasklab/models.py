@@ -4,6 +4,9 @@
 for models that have one, the text tower from which zero-shot heads are made. Both are frozen. For
 T5 the encoder is the model up to the first generated token, and the text tower gives the rows of
 the output embedding.
+
+The libraries of the models are imported where they are used: that takes seconds, and what is
+missing is to be said before.
 """
 
 from __future__ import annotations
@@ -14,8 +17,6 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
-import open_clip
-import timm
 import torch
 from torch import Tensor, nn
 
@@ -26,9 +27,8 @@ from tasklab.errors import TasklabError, unknown
 from tasklab.mini import vit
 from tasklab.mini.clip import MEAN, STD
 from tasklab.registry import REGISTRY, Spec, spec
-from tasklab.weights import FILE, find, fit, read
+from tasklab.weights import find, fit, read
 
-_FILE = "model.safetensors"  # the weights in repositories of timm and transformers
 _T5 = {  # as published with the weights
     "t5_base": {
         "d_model": 768,
@@ -136,14 +136,7 @@ def _reads(entry: Spec) -> bool:
 def _find(entry: Spec, given: Path | str | None, fetch: bool = True) -> Path | None:
     if given is None and entry.shipped:
         return mini.weights_path(entry.name)
-    repository = entry.repository or _hub(entry).get("hf_hub", "").rstrip("/")
-    usual = FILE if entry.kind == "clip" else _FILE
-    return find(entry.name, repository, given, file=entry.file or usual, fetch=fetch)
-
-
-def _hub(entry: Spec) -> dict:
-    """Return open_clip's entry for the weights: repository, mean, std."""
-    return open_clip.get_pretrained_cfg(entry.arch, entry.pretrained)
+    return find(entry.name, entry.repository, given, file=entry.published, fetch=fetch)
 
 
 def build(entry: Spec) -> nn.Module:
@@ -152,15 +145,19 @@ def build(entry: Spec) -> nn.Module:
         if entry.shipped:
             model = mini.build(entry.name)
         else:
+            import open_clip
+
             model = open_clip.model.CLIP(**open_clip.get_model_config(entry.arch))
         return model if entry.text else model.visual
     if entry.kind == "vit":
         if entry.shipped:
             return vit.build(entry.name)
+        import timm
+
         norm = functools.partial(nn.LayerNorm, eps=1e-12)
         special = {"norm_layer": norm} if entry.layout == "transformers" else {}
         return timm.create_model(f"{entry.arch}.{entry.pretrained}", num_classes=0, **special)
-    from transformers import T5Config, T5ForConditionalGeneration  # here, for it takes seconds
+    from transformers import T5Config, T5ForConditionalGeneration
 
     from tasklab.mini import t5
 
@@ -180,6 +177,8 @@ def _tensors(entry: Spec, path: Path) -> dict[str, Tensor]:
     if entry.layout == "transformers":
         return vit.from_transformers(tensors)
     if entry.kind == "vit":
+        import timm
+
         known = timm.models.get_pretrained_cfg(f"{entry.arch}.{entry.pretrained}").classifier
         heads = (known,) if isinstance(known, str) else tuple(known or ())
         return {k: x for k, x in tensors.items() if k.rpartition(".")[0] not in heads}
@@ -225,7 +224,9 @@ def _images(entry: Spec, module: nn.Module) -> dict:
     if entry.kind == "vit":
         known = module.pretrained_cfg
         return {"image_size": known["input_size"][-1], "mean": known["mean"], "std": known["std"]}
-    size, known = module.image_size, _hub(entry)
+    import open_clip
+
+    size, known = module.image_size, open_clip.get_pretrained_cfg(entry.arch, entry.pretrained)
     size = size if isinstance(size, int) else size[0]
     mean = known.get("mean", open_clip.OPENAI_DATASET_MEAN)  # open_clip's, if it knows no other
     std = known.get("std", open_clip.OPENAI_DATASET_STD)
@@ -235,7 +236,11 @@ def _images(entry: Spec, module: nn.Module) -> dict:
 def _text(entry: Spec, model: nn.Module, device: torch.device) -> Callable[[list[str]], Tensor]:
     @functools.cache
     def tokenizer() -> Callable[[list[str]], Tensor]:
-        return mini.tokenize if entry.shipped else open_clip.get_tokenizer(entry.arch)
+        if entry.shipped:
+            return mini.tokenize
+        import open_clip
+
+        return open_clip.get_tokenizer(entry.arch)
 
     @torch.no_grad()
     def text(texts: list[str]) -> Tensor:

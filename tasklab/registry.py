@@ -28,7 +28,7 @@ class Spec:
             number.
         text: Whether the text tower is kept, if there is one: the closed-vocabulary models that
             were trained with one discard it.
-        repository: Of the weights on the Hugging Face hub; empty where open_clip knows it.
+        repository: Of the weights on the Hugging Face hub; empty for shipped ones.
         file: Of the weights in the repository; empty for the library's usual one.
         layout: `"transformers"` where the checkpoint has that library's names, and the model its
             layer norms (epsilon 1e-12); empty where both are those of the library of `kind`.
@@ -53,6 +53,12 @@ class Spec:
     def shipped(self) -> bool:
         """Whether the weights are in the package."""
         return self.pretrained == "shipped"
+
+    @property
+    def published(self) -> str:
+        """The file of the weights in their repository."""
+        usual = "open_clip_model" if self.kind == "clip" else "model"
+        return self.file or f"{usual}.safetensors"
 
 
 _RESBLOCK = r"transformer\.resblocks\.\d+"
@@ -80,6 +86,7 @@ _SPECS = (
         source=_OPENAI,
         block=_RESBLOCK,
         blocks=12,
+        repository="timm/vit_base_patch32_clip_224.openai",
     ),
     Spec(
         name="vitb16",
@@ -88,6 +95,7 @@ _SPECS = (
         source=_OPENAI,
         block=_RESBLOCK,
         blocks=12,
+        repository="timm/vit_base_patch16_clip_224.openai",
     ),
     Spec(
         name="vitl14",
@@ -96,6 +104,7 @@ _SPECS = (
         source=_OPENAI,
         block=_RESBLOCK,
         blocks=24,
+        repository="timm/vit_large_patch14_clip_224.openai",
     ),
     Spec(
         name="convnext",
@@ -104,6 +113,7 @@ _SPECS = (
         source="OpenCLIP, LAION-2B",
         block=_STAGE,
         blocks=36,
+        repository="laion/CLIP-convnext_base_w-laion2B-s13B-b82K-augreg",
     ),
     Spec(
         name="vitb16_in1k",
@@ -247,6 +257,7 @@ _SPECS = (
         block=_RESBLOCK,
         blocks=24,
         text=False,
+        repository="laion/CLIP-ViT-L-14-laion2B-s32B-b82K",
     ),
     *(
         Spec(

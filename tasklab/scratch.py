@@ -26,7 +26,6 @@ import torch
 import torch.nn.functional as F
 from jaxtyping import Bool, Float, UInt8
 from torch import Tensor, nn
-from torchvision.models.resnet import BasicBlock
 
 from tasklab.datasets import Images
 from tasklab.encoders import Encoder
@@ -118,6 +117,8 @@ def resnet18(seed: int = 0, width: int = 64, stride: int = 1) -> Network:
             is ResNet-18.
         stride: Of the stem; 2 halves the sides of all feature maps.
     """
+    from torchvision.models.resnet import BasicBlock  # here, for it takes seconds
+
     with _seeded(seed):
         stem = nn.Conv2d(3, width, 3, stride, 1, bias=False)
         parts = [("conv1", stem), ("bn1", BatchNorm(width)), ("relu", nn.ReLU())]

@@ -26,11 +26,10 @@ from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
+import scipy  # its parts load where they are used, for that takes a second
 import torch
 import torch.nn.functional as F
 from jaxtyping import Int
-from scipy.sparse.linalg import ArpackNoConvergence, LinearOperator, eigsh
-from scipy.stats import linregress
 from torch import Tensor
 
 from tasklab.correlation import drawn_pairs, models_of, pearson, rank_correlation, times
@@ -175,11 +174,12 @@ def largest_curvature(
     elif not (image := matvec(start)).any():
         value, vector = 0.0, start
     else:
-        operator = LinearOperator((n, n), matvec=matvec, dtype=np.float64)
+        sparse = scipy.sparse.linalg
+        operator = sparse.LinearOperator((n, n), matvec=matvec, dtype=np.float64)
         asked = {"which": "LM", "tol": tol, "maxiter": max_iter, "ncv": KRYLOV, "v0": image}
         try:
-            values, vectors = eigsh(operator, k=1, **asked)
-        except ArpackNoConvergence as error:
+            values, vectors = sparse.eigsh(operator, k=1, **asked)
+        except sparse.ArpackNoConvergence as error:
             raise TasklabError(
                 f"the Hessian's largest eigenvalue did not settle in {count} products: raise "
                 f"max_iter (now {max_iter}) or tol (now {tol:g})."
@@ -311,7 +311,7 @@ def explained(
         x = df[name].to_numpy(float)
         told = dict.fromkeys(("value", "low", "high", "slope", "intercept", "rank"), np.nan)
         if not (_constant(x) or _constant(y)):
-            line, draws = linregress(x, y), pearson(x, y, weights) ** 2
+            line, draws = scipy.stats.linregress(x, y), pearson(x, y, weights) ** 2
             low, high = np.nanquantile(draws, (0.025, 0.975))
             told = {"value": line.rvalue**2, "low": low, "high": high, "slope": line.slope,
                     "intercept": line.intercept, "rank": rank_correlation(x, y)}  # fmt: skip

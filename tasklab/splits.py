@@ -14,8 +14,6 @@ import torch
 import torch.nn.functional as F
 from jaxtyping import Float, Int, UInt8
 from torch import Tensor
-from torchvision.transforms import InterpolationMode
-from torchvision.transforms.v2.functional import rotate
 
 from tasklab.datasets import Images
 from tasklab.errors import TasklabError, unknown
@@ -77,6 +75,9 @@ def rotated_digits(angle: float, split: str) -> Images:
     Raises:
         TasklabError: If the split is unknown.
     """
+    from torchvision.transforms import InterpolationMode  # here, for it takes seconds
+    from torchvision.transforms.v2.functional import rotate
+
     digits, labels = _digits(split)
     large = F.interpolate(digits, (_INNER, _INNER), mode="bilinear", align_corners=False)
     framed = F.pad(large, [(_SIDE - _INNER) // 2] * 4)

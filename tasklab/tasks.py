@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import importlib.util
 import json
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from tasklab.choices import SUITES
@@ -160,12 +162,21 @@ def known() -> dict[str, dict[str, Any]]:
     return {entry["name"]: entry for entry in json.loads(_PAPER.read_text("utf-8"))["tasks"]}
 
 
+def _imagenet() -> ModuleType:
+    """Return open_clip's names and prompts, without the seconds that importing all of it takes."""
+    package = importlib.util.find_spec("open_clip")
+    file = Path(package.origin).with_name("zero_shot_metadata.py")
+    found = importlib.util.spec_from_file_location("open_clip_zero_shot_metadata", file)
+    module = importlib.util.module_from_spec(found)
+    found.loader.exec_module(module)
+    return module
+
+
 def _paper(entry: dict[str, Any]) -> Task:
     """Return a task of the papers; ImageNet's names and prompts are those of open_clip."""
     classes, templates = entry["classes"], entry["templates"]
     if "open_clip" in (classes, templates):
-        from open_clip import zero_shot_metadata as maintained  # here, for it takes seconds
-
+        maintained = _imagenet()
         classes = maintained.IMAGENET_CLASSNAMES
         templates = [write("{}") for write in maintained.OPENAI_IMAGENET_TEMPLATES]
     return Task(

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
-from scipy.stats import t
+import scipy  # its parts load where they are used, for that takes a second
 
 from tasklab.correlation import rank_correlation
 from tasklab.errors import TasklabError
@@ -121,7 +121,7 @@ def _jackknife(value: float, left_out: Sequence[float]) -> tuple[float, float, f
     """
     n = len(left_out)
     error = np.sqrt((n - 1) / n * np.square(left_out - np.mean(left_out)).sum())
-    half = error * t.ppf(0.975, n - 1)
+    half = error * scipy.stats.t.ppf(0.975, n - 1)
     low, high = np.clip([value - half, value + half], -1, 1)
     return value, float(low), float(high)
 

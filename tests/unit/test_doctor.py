@@ -228,7 +228,7 @@ def test_weights_are_missing_then_found_then_damaged(tmp_path: Path, monkeypatch
 @pytest.mark.parametrize(("name", "suffix"), [("vitb32", "safetensors"), ("dino_b16", "bin")])
 def test_weights_are_looked_for_where_they_are_loaded_from(name, suffix, tmp_path, monkeypatch):
     entry = spec(name)
-    repository, file = inventory.published(entry)
+    repository, file = entry.repository, entry.published
     monkeypatch.setenv(weights.FOLDER, str(tmp_path))
     for placed in (f"{name}.{suffix}", f"{name}.safetensors"):  # the second goes before the first
         path = write(tmp_path / placed, safetensors() if "safe" in placed else b"\x80\x02")
@@ -479,14 +479,11 @@ def test_places_are_those_of_the_modules_that_use_them(tmp_path: Path, monkeypat
 def test_repositories_are_those_that_open_clip_knows() -> None:
     import open_clip
 
-    wanted = {
-        (e.arch, e.pretrained)
-        for e in REGISTRY.values()
-        if e.kind == "clip" and not e.shipped and not e.repository
-    }
-    assert set(inventory.HUB) == wanted
-    for (arch, tag), repository in inventory.HUB.items():
-        assert open_clip.get_pretrained_cfg(arch, tag)["hf_hub"].rstrip("/") == repository
+    for entry in REGISTRY.values():
+        assert bool(entry.repository) == (not entry.shipped)
+        if entry.kind == "clip" and not entry.shipped and not entry.file:
+            known = open_clip.get_pretrained_cfg(entry.arch, entry.pretrained)
+            assert known["hf_hub"].rstrip("/") == entry.repository
 
 
 # All of it
