@@ -24,7 +24,7 @@ from tasklab import inventory, machine, weights
 from tasklab.choices import TEXT_MODELS, family
 from tasklab.errors import TasklabError
 from tasklab.inventory import READY, THERE, Data, Weights
-from tasklab.machine import GIB, Device, Disk, Memory
+from tasklab.machine import GIB, Device, Disk, Memory, gib
 from tasklab.registry import REGISTRY
 from tasklab.tasks import known
 
@@ -136,7 +136,7 @@ def _find_weights(name: str, reachable: bool) -> Weights:
     try:
         return inventory.find_weights(REGISTRY[name], reachable)
     except OSError as error:
-        return Weights(name, "missing", "", 0, f"cannot be looked for: {error}")
+        return Weights(name, "missing", "", (0, 0), f"cannot be looked for: {error}")
 
 
 def together(
@@ -207,7 +207,7 @@ def _cell(chapter: str, name: str, files: Mapping[str, Weights], room: int | Non
     if lacks := _lacking(others, files):
         return Cell(False, f"lacks {len(lacks)}", lacks)
     members = dict.fromkeys((name, *others))
-    most = max(files[one].memory for one in members)
+    most = max(files[one].memory[0] for one in members)
     if room is not None and most > room:
         return Cell(False, f"needs {gib(most)}")
     if chapter == "closed_vocab":
@@ -215,7 +215,7 @@ def _cell(chapter: str, name: str, files: Mapping[str, Weights], room: int | Non
         if lacks := _lacking(more, files):
             return Cell(True, "quick only", lacks)
         members |= more
-        most = max(files[one].memory for one in members)
+        most = max(files[one].memory[0] for one in members)
         if room is not None and most > room:
             return Cell(True, "quick only")
     fetched = tuple(one for one in members if files[one].state == "fetchable")
@@ -255,13 +255,3 @@ def blocking(
         if not cell.runs and not cell.lacks:
             lines.append(f"{chapter} with model {DEFAULT!r} {cell.why} of free memory.")
     return lines
-
-
-def gib(count: float) -> str:
-    """Return bytes in GiB, rounded up to a tenth below ten.
-
-    >>> gib(2**30), gib(150 * 2**20), gib(97.2 * 2**30)
-    ('1.0 GiB', '0.2 GiB', '98 GiB')
-    """
-    tenths = -(-count * 10 // GIB)
-    return f"{tenths / 10:.1f} GiB" if tenths < 100 else f"{-(-count // GIB):.0f} GiB"

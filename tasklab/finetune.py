@@ -21,6 +21,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
+import logging
 import math
 import re
 import time
@@ -32,19 +33,21 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from tasklab import datasets, heads, microbatch, probes, tangent
+from tasklab import datasets, footprint, heads, machine, microbatch, probes, tangent
 from tasklab.choices import METHODS
 from tasklab.config import FineTune
 from tasklab.errors import TasklabError, unknown
 from tasklab.microbatch import Plan
 from tasklab.models import Clip, Encoder
 from tasklab.progress import bar
+from tasklab.registry import REGISTRY
 from tasklab.store import Store, load_checkpoint, save_checkpoint
 from tasklab.tasks import Suite, suite
 from tasklab.taskvector import TaskVector
 
 ALGORITHM = 1  # part of every key: raise it when the same configuration gives other numbers
 
+_log = logging.getLogger(__name__)
 _REST = 9  # train at least this many times as long as the last checkpoint took to write
 
 # Parameters by name. open_clip's q, k and v are one matrix, `in_proj`; versions that split them,
@@ -261,7 +264,7 @@ def _train(
     saver = _Saver(checkpoint, moving, optimiser, config.checkpoint_every)
     losses, before = saver.resume()
     first, began = len(losses), time.perf_counter()
-    plans: Sequence[Plan] = microbatch.plans(config.batch_size, recompute=bool(encoder.blocks))
+    plans = _plans(config, encoder)
     twice = microbatch.Recomputed(encoder)
 
     def part(model: Model, images: Tensor, y: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
@@ -319,6 +322,33 @@ def _train(
         "micro_batch": plans[0].size,
         "recomputed": plans[0].recompute,
     }
+
+
+def _plans(config: FineTune, encoder: Encoder) -> Sequence[Plan]:
+    """Return how a step may be computed, without what cannot fit into a processor's memory.
+
+    A GPU says that its memory is full, and the next plan is tried; a system that has given away
+    more than it has ends the process.
+    """
+    plans = microbatch.plans(config.batch_size, recompute=bool(encoder.blocks))
+    room = machine.memory().available if encoder.device.type == "cpu" else None
+    tower = footprint.of(REGISTRY[encoder.name]) if encoder.name in REGISTRY else None
+    if room is None or tower is None:
+        return plans
+    passes = 2 if config.method == "linearized" else 1  # values and their tangents
+
+    def fits(plan: Plan) -> bool:
+        images = passes * plan.size
+        return footprint.needed(tower, images, recompute=plan.recompute, text=False) <= room
+
+    first = next((i for i, plan in enumerate(plans) if fits(plan)), len(plans) - 1)
+    if first:
+        _log.warning(
+            "fine-tuning on %s by %r: %s of memory are free. Images are computed %s, which gives "
+            "the same result up to rounding.",
+            config.task, config.method, machine.gib(room), plans[first],
+        )  # fmt: skip
+    return plans[first:]
 
 
 def _gradient(

@@ -1,6 +1,7 @@
 """How much memory fine-tuning takes: a bound, from the shapes of the encoders alone.
 
-No model is built for it, so that it can be told of models whose weights are not there.
+No model is built for it, so that it can be told of models whose weights are not there. Where the
+whole batch does not fit, a step is computed in parts, and blocks twice (`tasklab.microbatch`).
 """
 
 from __future__ import annotations
@@ -19,12 +20,14 @@ class Tower:
         parameters: Of the encoder.
         text: Parameters of the text tower, which is not trained.
         activations: Values that a training step keeps of one image until its backward pass.
+        blocks: In which they are.
         batch: Images in a step.
     """
 
     parameters: int
     text: int
     activations: int
+    blocks: int
     batch: int = PAPER_BATCH
 
 
@@ -59,7 +62,7 @@ def vit(width: int, depth: int, patch: int, *, side: int = 224, embed: int = 0) 
     own = stem + more + transformer(width, depth) + 2 * width
     words = (49408 + 77) * embed + transformer(embed, 12) + 2 * embed + embed**2 + 1
     kept = activations(width, depth, tokens, width // 64)
-    return Tower(own, words if embed else 0, kept)
+    return Tower(own, words if embed else 0, kept, depth)
 
 
 def _convnext() -> Tower:
@@ -71,7 +74,7 @@ def _convnext() -> Tower:
         own += 8 * width**2 + 4 * width if stage < 3 else 2 * width + width * embed
         kept += depth * 12 * width * side**2
     words = (49408 + 77) * embed + transformer(embed, 12) + 2 * embed + embed**2 + 1
-    return Tower(own, words, kept)
+    return Tower(own, words, kept, 36)
 
 
 def _t5() -> Tower:
@@ -80,7 +83,7 @@ def _t5() -> Tower:
     layer = 4 * width**2 + width  # attention and its norm
     mlp = 2 * width * inner + width
     own = 32128 * width + depth * (3 * layer + 2 * mlp) + 2 * (32 * 12 + width)
-    return Tower(own, 0, activations(width, 2 * depth, 48, 12))
+    return Tower(own, 0, activations(width, 2 * depth, 48, 12), 2 * depth)
 
 
 TOWERS = {
@@ -98,13 +101,38 @@ TOWERS = {
 LARGEST_SHIPPED = dataclasses.replace(vit(192, 6, 8, side=32, embed=128), text=0, batch=MINI_BATCH)
 
 
-def needed(entry: Spec) -> int:
-    """Return the bytes that fine-tuning a model takes in float32, at most.
+def of(entry: Spec) -> Tower | None:
+    """Return the shape of a model's encoder; `None` for a model of timm's that is not listed."""
+    return LARGEST_SHIPPED if entry.shipped else TOWERS.get(entry.arch)
+
+
+def needed(
+    tower: Tower, images: int | None = None, *, recompute: bool = False, text: bool = True
+) -> int:
+    """Return the bytes that fine-tuning an encoder takes in float32, at most.
 
     Five copies of the encoder (theta_0, its change, two moments of AdamW, the gradient), the text
-    tower if it is kept, and what a step of the recipe's batch keeps for its backward pass. Images
-    and the libraries themselves come on top.
+    tower if it is kept, and what a step keeps for its backward pass. Images and the libraries
+    themselves come on top.
+
+    Args:
+        tower: Its shape.
+        images: At a time; `None` is the recipe's batch.
+        recompute: Whether blocks are computed a second time in the backward pass: then only their
+            inputs are kept, a twentieth of all, and the insides of one.
+        text: Whether the text tower is kept.
     """
-    tower = LARGEST_SHIPPED if entry.shipped else TOWERS[entry.arch]
-    text = tower.text if entry.text else 0
-    return 4 * (5 * tower.parameters + text + tower.batch * tower.activations)
+    kept = tower.activations
+    if recompute:
+        kept = kept // 20 + kept // tower.blocks
+    images = tower.batch if images is None else images
+    return 4 * (5 * tower.parameters + text * tower.text + images * kept)
+
+
+def span(entry: Spec) -> tuple[int, int] | None:
+    """Return the least bytes that fine-tuning a model takes, and those of whole batches."""
+    tower = of(entry)
+    if tower is None:
+        return None
+    least = needed(tower, 1, recompute=True, text=entry.text)
+    return least, needed(tower, text=entry.text)

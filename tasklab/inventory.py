@@ -19,7 +19,7 @@ from huggingface_hub import constants, try_to_load_from_cache
 
 from tasklab import weights
 from tasklab.errors import TasklabError
-from tasklab.footprint import needed
+from tasklab.footprint import span
 from tasklab.pictures import copies, finding, folders
 from tasklab.registry import Spec
 from tasklab.tasks import Source, Task, known
@@ -38,14 +38,14 @@ class Weights:
         model: Its name.
         state: `"shipped"`, `"found"`, `"fetchable"`, `"missing"` or `"damaged"`.
         where: The file that was found, or the repository and file that were looked for.
-        memory: Bytes that fine-tuning takes, see `needed`.
+        memory: Bytes that fine-tuning takes, one image at a time and with whole batches.
         note: What is wrong with them.
     """
 
     model: str
     state: str
     where: str
-    memory: int
+    memory: tuple[int, int]
     note: str = ""
 
 
@@ -88,7 +88,7 @@ def find_weights(entry: Spec, reachable: bool) -> Weights:
         entry: The model.
         reachable: Whether the hub answers.
     """
-    memory = needed(entry)
+    memory = span(entry)
     if entry.shipped:
         path = SHIPPED / f"{SAME.get(entry.name, entry.name)}.safetensors"
         if not path.is_file():

@@ -277,3 +277,13 @@ def size(path: Path, seconds: float) -> tuple[int, bool]:
         except OSError:  # removed meanwhile, or not ours to read
             continue
     return total, True
+
+
+def gib(count: float) -> str:
+    """Return bytes in GiB, rounded up to a tenth below ten.
+
+    >>> gib(2**30), gib(150 * 2**20), gib(97.2 * 2**30)
+    ('1.0 GiB', '0.2 GiB', '98 GiB')
+    """
+    tenths = -(-count * 10 // GIB)
+    return f"{tenths / 10:.1f} GiB" if tenths < 100 else f"{-(-count // GIB):.0f} GiB"

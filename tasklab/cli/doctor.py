@@ -22,7 +22,7 @@ _LEGEND = (
     "lacks N: N models of its family that the chapter compares with are not there. fetches N: N "
     "models come with the first run. quick only: the preset full compares more models than there "
     "are. text: it reads texts, and is one of those that others are compared with. memory: at "
-    "most what fine-tuning takes in float32 at the papers' batch."
+    "most what fine-tuning takes in float32, from one image at a time to the whole batch."
 )
 
 
@@ -102,7 +102,7 @@ def text(report: Report) -> Iterator[str]:
 
 
 def _machine(report: Report) -> Iterator[tuple[str, str]]:
-    from tasklab.doctor import gib
+    from tasklab.machine import gib
 
     shown = [f"{name} {version or 'missing'}" for name, version in report.versions.items()]
     yield "versions", ", ".join(shown[:4])
@@ -132,12 +132,15 @@ def _machine(report: Report) -> Iterator[tuple[str, str]]:
 
 
 def _chapters(report: Report) -> Iterator[tuple[str, ...]]:
-    from tasklab.doctor import CHAPTERS, gib
+    from tasklab.doctor import CHAPTERS
+    from tasklab.machine import gib
 
     yield "model", "weights", "memory", *CHAPTERS
     for name, cells in report.chapters.items():
         one = report.weights[name]
-        yield name, one.state, gib(one.memory), *(cell.why for cell in cells.values())
+        least, whole = map(gib, one.memory)
+        memory = whole if least == whole else f"{least.removesuffix(' GiB')} to {whole}"
+        yield name, one.state, memory, *(cell.why for cell in cells.values())
 
 
 def _data(one: Data) -> tuple[str, str, str]:

@@ -11,13 +11,26 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
-from tasklab import allocator, datasets, edit, finetune, models, results
+import torch
+
+from tasklab import (
+    allocator,
+    datasets,
+    edit,
+    finetune,
+    footprint,
+    inventory,
+    machine,
+    models,
+    results,
+)
 from tasklab.choices import EDITS, OWN, POSTHOC, TEXT_MODELS, family
 from tasklab.config import FineTune, Probe
 from tasklab.errors import TasklabError, unknown
 from tasklab.parameters import Parameters
 from tasklab.pictures.loader import Pictures
 from tasklab.progress import track
+from tasklab.registry import spec
 from tasklab.store import Store
 from tasklab.tasks import Suite, Task, suite
 from tasklab.taskvector import TaskVector
@@ -114,7 +127,8 @@ class Lab:
         needs: Roles (`choices.family`) of the models that will be compared with this one.
 
     Raises:
-        TasklabError: If weights or images are missing; it names all of them, within seconds.
+        TasklabError: If weights or images are missing, or memory or disk do not suffice; it names
+            all of that, within seconds.
     """
 
     def __init__(
@@ -344,8 +358,38 @@ def complete(parameters: Parameters, pictures: Pictures, needs: Sequence[str] = 
     with ThreadPoolExecutor(len(names)) as pool:  # each may wait for the hub
         missing = list(pool.map(problem, dict.fromkeys(names)))
     problems = [told for found in missing for told in found] + pictures.missing()
+    problems += too_small(parameters, dict.fromkeys(names))
     if problems:
         raise TasklabError("\n".join(problems))
+
+
+def too_small(parameters: Parameters, names: Iterable[str]) -> list[str]:
+    """Return a line for each model for which there is not enough memory, or space for a run."""
+    if parameters.device == "cpu":
+        room = machine.memory().available
+    else:
+        room = torch.cuda.mem_get_info(parameters.device)[0]
+    disk = machine.disk(inventory.store_folder(parameters.store_root))
+    problems = []
+    for name in names:
+        entry = spec(name)
+        tower, span = footprint.of(entry), footprint.span(entry)
+        if tower is None:
+            continue
+        if room is not None and span[0] > room:
+            problems.append(
+                f"fine-tuning {name} takes {machine.gib(span[0])} of memory even one image at a "
+                f"time, and {machine.gib(room)} are free on {parameters.device}: end other "
+                "programs, or take a smaller model."
+            )
+        kept = 4 * 4 * tower.parameters  # the vector, and a checkpoint with AdamW's moments
+        if disk.free < kept:
+            problems.append(
+                f"a run of {name} takes {machine.gib(kept)} of disk, and {disk.path} has "
+                f"{machine.gib(disk.free)} free: free some space, or choose another folder by "
+                "store_root or TASKLAB_STORE."
+            )
+    return problems
 
 
 def pairs_of(suite: Suite) -> list[tuple[str, str]]:

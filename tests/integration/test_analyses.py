@@ -6,7 +6,17 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from tasklab import disentangle, edit, experiments, finetune, linearity, models, results, study
+from tasklab import (
+    disentangle,
+    edit,
+    experiments,
+    finetune,
+    linearity,
+    machine,
+    models,
+    results,
+    study,
+)
 from tasklab.choices import FAMILIES, family
 from tasklab.errors import TasklabError
 from tasklab.parameters import Parameters
@@ -124,6 +134,24 @@ def test_missing_weights_of_relatives_are_all_named_at_once(tmp_path):
         assert f"model {name!r} are not on this machine" in str(caught.value)
     with pytest.raises(TasklabError, match="role"):
         lab.relative("mediun")
+
+
+def test_too_little_memory_or_disk_is_said_with_all_else(tmp_path, monkeypatch):
+    free = 5 * machine.GIB
+    memory, disk = machine.Memory(free, free), machine.Disk(str(tmp_path), free // 10, free, True)
+    monkeypatch.setattr(machine, "memory", lambda: memory)
+    monkeypatch.setattr(machine, "disk", lambda path: disk)
+    large = Parameters(model="vitl14", store_root=tmp_path, device="cpu")
+    with pytest.raises(TasklabError) as caught:
+        experiments.Lab(large, progress=False, needs=("small", "text"))
+    lines = str(caught.value).splitlines()
+    assert sum("not on this machine" in line for line in lines) == 3
+    (one,) = [line for line in lines if "of memory even one image" in line]  # vitb32 and T5 fit
+    assert one.startswith("fine-tuning vitl14 takes 6.2 GiB") and "5.0 GiB are free on cpu" in one
+    told = [line.split(" takes ")[0] for line in lines if "of disk" in line]
+    assert told == ["a run of vitl14", "a run of vitb32", "a run of t5_base"]
+    shipped = Parameters(store_root=tmp_path, device="cpu")
+    experiments.Lab(shipped, progress=False, tasks=PAIR)
 
 
 def test_every_family_is_in_the_registry():

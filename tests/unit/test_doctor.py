@@ -331,10 +331,14 @@ def test_a_step_takes_five_copies_and_what_it_keeps() -> None:
     tower = footprint.TOWERS["ViT-B-32-quickgelu"]
     assert tower.parameters == 87_849_216 and tower.text == 63_428_097
     kept = 128 * 12 * 50 * (20 * 768 + 2 * 12 * 50)
-    assert footprint.needed(spec("vitb32")) == 4 * (5 * 87_849_216 + 63_428_097 + kept)
+    assert footprint.needed(tower) == 4 * (5 * 87_849_216 + 63_428_097 + kept)
+    least, whole = footprint.span(spec("vitb32"))
+    assert whole == footprint.needed(tower)
+    one = 12 * 50 * (20 * 768 + 2 * 12 * 50)
+    assert least == 4 * (5 * 87_849_216 + 63_428_097 + one // 20 + one // 12)
     assert footprint.TOWERS["vit_base_patch16_224"].parameters == 85_798_656
     assert footprint.TOWERS["t5-base"].parameters == 222_903_552
-    discarded = footprint.needed(spec("vitl14")) - footprint.needed(spec("clip_l14_laion2b"))
+    discarded = footprint.span(spec("vitl14"))[1] - footprint.span(spec("clip_l14_laion2b"))[1]
     assert discarded == 4 * footprint.TOWERS["ViT-L-14"].text
 
 
@@ -343,7 +347,7 @@ def test_the_bound_holds_for_what_was_measured_and_is_near_it() -> None:
     with file.open(encoding="utf-8") as stream:
         rows = [row for row in csv.DictReader(stream) if row["metric"] == "peak_memory"]
     most = max(float(row["value"]) for row in rows) * 2**20
-    assert rows and most < footprint.needed(spec("mini")) < 1.3 * most
+    assert rows and most < footprint.span(spec("mini"))[1] < 1.3 * most
 
 
 @pytest.mark.parametrize("name", FULL_SIZE)
@@ -369,7 +373,7 @@ def test_parameters_are_those_of_the_models(name: str) -> None:
 def everything(**states: str) -> dict[str, Weights]:
     """Return weights that are all there, but these."""
     return {
-        name: Weights(name, states.get(name, "found"), name, footprint.needed(entry))
+        name: Weights(name, states.get(name, "found"), name, footprint.span(entry))
         for name, entry in REGISTRY.items()
     }
 
@@ -417,15 +421,15 @@ def test_cells_tell_the_first_reason() -> None:
 
 
 def test_what_does_not_fit_is_told_with_what_it_needs() -> None:
-    one, largest = (footprint.needed(spec(name)) for name in ("vitb32", "vitl14"))
+    one, largest = (footprint.span(spec(name))[0] for name in ("vitb32", "vitl14"))
     cells = table(everything(), one)
     assert cells["vitb32"]["linear_layers"].why == "yes"
-    assert cells["vitb32"]["tangent"].why == f"needs {doctor.gib(largest)}"  # of its relative
+    assert cells["vitb32"]["tangent"].why == f"needs {machine.gib(largest)}"  # of its relative
     assert cells["mini"]["tangent"].why == "yes"
     cells = table(everything(), one - 1)
-    assert cells["vitb32"]["linear_layers"] == doctor.Cell(False, f"needs {doctor.gib(one)}")
-    assert {c.why for c in table(everything(), 0)["mini"].values()} == {"needs 0.2 GiB"}
-    middle = footprint.needed(spec("clip_b16_laion2b"))
+    assert cells["vitb32"]["linear_layers"] == doctor.Cell(False, f"needs {machine.gib(one)}")
+    assert {c.why for c in table(everything(), 0)["mini"].values()} == {"needs 0.1 GiB"}
+    middle = footprint.span(spec("clip_b16_laion2b"))[0]
     cells = table(everything(), middle)
     assert cells["mae_b16"]["closed_vocab"].why == "quick only"  # full takes a ViT-L
 
@@ -568,7 +572,7 @@ def test_a_driver_that_torch_does_not_see_is_told(tmp_path: Path, monkeypatch) -
     monkeypatch.setattr(machine, "devices", lambda: [card])
     report = doctor.examine(None, tmp_path)
     assert report.notes == () and report.devices == (card,)
-    assert {c.why for c in report.chapters["mini"].values()} == {"needs 0.2 GiB"}  # the device's
+    assert {c.why for c in report.chapters["mini"].values()} == {"needs 0.1 GiB"}  # the device's
     assert "of free memory" in report.blocking[0] and len(report.blocking) == len(CHAPTERS)
 
 

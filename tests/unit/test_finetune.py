@@ -11,7 +11,7 @@ import torch
 from torch import nn
 from torch.func import functional_call, jvp
 
-from tasklab import datasets, finetune, heads, tasks
+from tasklab import datasets, finetune, footprint, heads, machine, registry, tasks
 from tasklab.choices import METHODS
 from tasklab.config import FineTune
 from tasklab.errors import TasklabError
@@ -510,6 +510,30 @@ def test_where_one_image_never_fits_the_run_stops(store, monkeypatch, transforme
     with pytest.raises(TasklabError, match=r"even with 1 at a time \("):  # has no blocks
         train(RUN, tiny(Curved), store)
     assert len(attempts) == 5
+
+
+@pytest.mark.parametrize(
+    ("images", "recompute", "method", "expected"),
+    [
+        (8, False, "nonlinear", (7, False)),
+        (8, False, "linearized", (4, False)),  # tangents are kept beside the values
+        (14, True, "nonlinear", (2, False)),
+        (0, True, "nonlinear", (1, True)),  # not even that is sure to fit: it is tried
+    ],
+)
+def test_a_processor_begins_with_what_fits_its_memory(
+    tmp_path, monkeypatch, caplog, transformer, images, recompute, method, expected
+):
+    config = dataclasses.replace(RUN, batch_size=14, method=method)
+    tower = footprint.of(registry.REGISTRY["mini"])
+    free = footprint.needed(tower, images, recompute=recompute, text=False)
+    whole = train(config, transformer, Store(tmp_path / "whole"))
+    monkeypatch.setattr(machine, "memory", lambda: machine.Memory(2 * free, free))
+    run = train(config, transformer, Store(tmp_path / "parts"))
+    assert (run.record["micro_batch"], run.record["recomputed"]) == expected
+    (told,) = [record.getMessage() for record in caplog.records]
+    assert f"{expected[0]} at a time" in told and "GiB of memory are free" in told
+    assert_near(run, whole)
 
 
 def test_no_memory_for_the_optimisers_state_is_said(store, monkeypatch, transformer):
