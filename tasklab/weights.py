@@ -7,12 +7,12 @@ and nothing is executed (`torchfiles`).
 from __future__ import annotations
 
 import os
-import threading
 import urllib.request
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tasklab import hub
 from tasklab.errors import TasklabError
 
 if TYPE_CHECKING:  # where a file is can be told without torch
@@ -48,7 +48,7 @@ def find(
         if not path.is_file():
             raise TasklabError(f"there is no weights file {str(path)!r} for model {name!r}.")
         return path
-    from huggingface_hub import constants, hf_hub_download
+    from huggingface_hub import hf_hub_download
 
     if found := local(name, repository, file):
         return found
@@ -61,14 +61,11 @@ def find(
         except Exception as error:  # the client's errors have no common base
             problem = f"{type(error).__name__}: {str(error).splitlines()[0]}"
     folder, own = os.environ.get(FOLDER), name + Path(file).suffix
-    placed = str(Path(folder).expanduser() / own) if folder else ""
-    where = placed or f"<folder>/{own} ({FOLDER} is not set)"
+    placed = Path(folder).expanduser() / own if folder else f"{own}, {FOLDER} set to its folder"
     raise TasklabError(
         f"the pre-trained weights of model {name!r} are not on this machine and could not be "
-        f"fetched ({problem}). Looked for {where}, and for {file} of {repository} in the hub cache "
-        f"{constants.HF_HUB_CACHE}. With a network, `hf download {repository} {file}` fetches it; "
-        f"without one, copy that file here as {own} and set {FOLDER} to its folder, "
-        "or pass its path as weights=. init='random' runs without weights."
+        f"fetched ({problem}). With a network, `hf download {repository} {file}` fetches them; "
+        f"without one, put that file here as {placed}. init='random' runs without."
     )
 
 
@@ -143,25 +140,8 @@ def _some(names: Iterable[str], most: int = 6) -> str:
 
 
 def unreachable(repository: str, file: str) -> str | None:
-    """Return why the hub cannot be asked for the file, or `None` if it answers.
+    """Return why the hub cannot be asked for the file, or `None` if it answers."""
+    from huggingface_hub import hf_hub_url
 
-    The question is put in a thread, because no timeout holds for the look-up of a host name.
-    """
-    from huggingface_hub import constants, hf_hub_url
-
-    if constants.HF_HUB_OFFLINE:
-        return "HF_HUB_OFFLINE is set"
-    answer: list[str | None] = []
-
-    def ask() -> None:
-        request = urllib.request.Request(hf_hub_url(repository, file), method="HEAD")
-        try:
-            with urllib.request.urlopen(request, timeout=PATIENCE):
-                answer.append(None)
-        except Exception as error:  # any of them: there is no usable network
-            answer.append(f"{type(error).__name__}: {error}")
-
-    thread = threading.Thread(target=ask, daemon=True)
-    thread.start()
-    thread.join(PATIENCE)
-    return answer[0] if answer else f"no answer from the hub within {PATIENCE:g} seconds"
+    request = urllib.request.Request(hf_hub_url(repository, file), method="HEAD")
+    return hub.unreachable(request, PATIENCE)

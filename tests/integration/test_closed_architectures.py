@@ -230,7 +230,7 @@ def test_weights_that_cannot_be_had_are_one_message(
         with pytest.raises(TasklabError) as caught:
             models.load(name)
         message, entry = str(caught.value), models.spec(name)
-        for part in (name, "hf download", entry.repository, entry.file, "weights="):
+        for part in (name, "hf download", entry.repository, entry.published):
             assert part in message
         assert not re.search(r"Traceback|Retry", message)
 
