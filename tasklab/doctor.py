@@ -87,16 +87,8 @@ def examine(data_root: Path | None = None, store_root: Path | None = None) -> Re
     for what, folder in folders.items():
         seconds = COUNTING if what == "store" else 0
         jobs[f"disk {what}"] = functools.partial(machine.disk, folder, seconds)
-    data: dict[str, Data] = {}
     for name in known():
-        try:
-            if places := inventory.candidates(name, data_root):
-                find = inventory.find_data
-                jobs[f"data {name}"] = functools.partial(find, name, places, cache)
-            else:
-                data[name] = inventory.find_data(name, (), cache)
-        except OSError as error:
-            data[name] = Data(name, "unknown", "", note=str(error))
+        jobs[f"data {name}"] = functools.partial(inventory.find_data, name, data_root, cache)
     found, failed = together(jobs, BUDGET)
 
     network = found.get("network", failed.get("network", ""))
@@ -104,9 +96,10 @@ def examine(data_root: Path | None = None, store_root: Path | None = None) -> Re
     devices = tuple(found.get("devices", ()))
     files = {name: _find_weights(name, network == "") for name in REGISTRY}
     room = devices[0].free if devices else memory.available
+    data = {}
     for name in known():
-        if (job := f"data {name}") in jobs:
-            data[name] = found.get(job) or Data(name, "unknown", "", note=failed.get(job, ""))
+        job = f"data {name}"
+        data[name] = found.get(job) or Data(name, "unknown", "", note=failed.get(job, ""))
     disks = {what: found[f"disk {what}"] for what in folders if f"disk {what}" in found}
     others = [job for job in jobs if job != "network" and not job.startswith("data ")]
     notes = [f"{job}: {why}." for job, why in failed.items() if job in others]
@@ -125,7 +118,7 @@ def examine(data_root: Path | None = None, store_root: Path | None = None) -> Re
         disks=disks,
         network=network,
         weights=files,
-        data={name: data[name] for name in known()},
+        data=data,
         chapters=chapters,
         notes=tuple(notes),
         blocking=tuple(blocking(versions, pair, disks, files, chapters)),

@@ -10,9 +10,7 @@ import json
 import os
 import struct
 import zipfile
-from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import platformdirs
 from huggingface_hub import constants, try_to_load_from_cache
@@ -20,9 +18,9 @@ from huggingface_hub import constants, try_to_load_from_cache
 from tasklab import weights
 from tasklab.errors import TasklabError
 from tasklab.footprint import span
-from tasklab.pictures import copies, finding, folders
+from tasklab.pictures import finding
 from tasklab.registry import Spec
-from tasklab.tasks import Source, Task, known
+from tasklab.tasks import known, paper_task
 
 THERE = ("shipped", "found")
 READY = (*THERE, "fetchable")
@@ -146,57 +144,25 @@ def damage(path: Path) -> str:
         return f"cannot be read: {getattr(error, 'strerror', None) or type(error).__name__}"
 
 
-def candidates(name: str, root: Path | None = None) -> list[Path]:
-    """Return the folders that may hold a data set of the suite `paper`, as `finding.find` does.
-
-    Args:
-        name: Of its task.
-        root: Folder of data sets; the hub's cache is searched too.
-    """
-    entry = known()[name]
-    hub = entry["hub"]["repo"]
-    mine = [Path(root) / one for one in (*entry["folders"], hub)] if root else []
-    return [*(folder for folder in mine if folder.is_dir()), *finding.cached(hub)]
-
-
-def find_data(name: str, places: Sequence[Path] = (), cache: Path | None = None) -> Data:
+def find_data(name: str, root: Path | None = None, cache: Path | None = None) -> Data:
     """Return the state of a data set of the suite `paper`.
 
     Args:
         name: Of its task.
-        places: Its `candidates`. It takes seconds only if there are any.
+        root: Folder of data sets; the hub's cache is searched too.
         cache: Folder of decoded images; `None` is `data_folder()`.
     """
-    entry, problems, cache = known()[name], [], cache or data_folder()
-    sides, hub = decoded_sides(name, cache), entry["hub"]
-    for folder in places:
-        try:
-            splits = folders.find(folder, name, config=hub.get("config"))
-            if splits and isinstance(entry["classes"], list):
-                copies.checked(_task(entry), splits, folder)
-            elif splits:  # the names of ImageNet's classes are open_clip's, which takes seconds
-                copies.arrange(_task(entry), splits)
-            if splits:
-                return Data(name, "found", str(folder), sides)
-        except TasklabError as error:
-            problems.append(str(error))
-    if sides:
-        return Data(name, "decoded", str(cache / "pictures" / name), sides)
-    if problems:
-        return Data(name, "damaged", hub["repo"], note=problems[0])
-    return Data(name, "missing", hub["repo"])
-
-
-def _task(entry: Mapping[str, Any]) -> Task:
-    listed = isinstance(entry["classes"], list)
-    return Task(
-        name=entry["name"],
-        classes=tuple(entry["classes"]) if listed else ("0", "1"),
-        templates=("{}",),
-        stand_in_for=entry["name"],
-        control=entry.get("control", False),
-        source=Source(known=entry["name"]),
-    )
+    cache = cache or data_folder()
+    task, sides = paper_task(known()[name]), decoded_sides(name, cache)
+    try:
+        return Data(name, "found", str(finding.find(task, root).where), sides)
+    except TasklabError as error:
+        if sides:
+            return Data(name, "decoded", str(cache / "pictures" / name), sides)
+        repository = known()[name]["hub"]["repo"]
+        if finding.candidates(task.source, root):
+            return Data(name, "damaged", repository, note=str(error))
+        return Data(name, "missing", repository)
 
 
 def decoded_sides(name: str, cache: Path) -> tuple[int, ...]:

@@ -6,6 +6,7 @@ import dataclasses
 import functools
 import importlib.util
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -143,7 +144,7 @@ def suite(name: str = "mini") -> Suite:
     if name not in SUITES:
         raise unknown("suite", name, SUITES)
     if name == "paper":
-        tasks = [_paper(entry) for entry in known().values()]
+        tasks = [paper_task(entry) for entry in known().values()]
     else:
         if name == "mini_text":  # here, so that tasks does not depend on the world
             from tasklab.mini.text import TEXT_TASKS as TASKS
@@ -172,7 +173,7 @@ def _imagenet() -> ModuleType:
     return module
 
 
-def _paper(entry: dict[str, Any]) -> Task:
+def paper_task(entry: Mapping[str, Any]) -> Task:
     """Return a task of the papers; ImageNet's names and prompts are those of open_clip."""
     classes, templates = entry["classes"], entry["templates"]
     if "open_clip" in (classes, templates):

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tasklab import hub
-from tasklab.errors import TasklabError
+from tasklab.errors import TasklabError, shown
 
 if TYPE_CHECKING:  # where a file is can be told without torch
     from torch import Tensor, nn
@@ -125,7 +125,7 @@ def fit(model: nn.Module, tensors: Mapping[str, Tensor], source: str) -> None:
         ),
     ):
         if names:
-            problems.append(f"{len(names)} {what}: {_some(names)}")
+            problems.append(f"{len(names)} {what}: {some(names)}")
     if problems:
         raise TasklabError(
             f"the checkpoint {source} does not fit the model ({'; '.join(problems)}). "
@@ -134,9 +134,11 @@ def fit(model: nn.Module, tensors: Mapping[str, Tensor], source: str) -> None:
     model.load_state_dict(dict(tensors))
 
 
-def _some(names: Iterable[str], most: int = 6) -> str:
+def some(names: Iterable[str], most: int = 6) -> str:
+    """Return the first of some names in a row; odd ones, which files can have, are escaped."""
     names = list(names)
-    return ", ".join(names[:most]) + (", ..." if len(names) > most else "")
+    plain = [x if x.isprintable() and len(x) <= 80 else shown(x) for x in names[:most]]
+    return ", ".join(plain) + (", ..." if len(names) > most else "")
 
 
 def unreachable(repository: str, file: str) -> str | None:

@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from tasklab.errors import TasklabError
+
+if TYPE_CHECKING:
+    from tasklab.pictures.loader import Pictures
+    from tasklab.tasks import Task
 
 
 def add_commands(commands: argparse._SubParsersAction) -> None:
@@ -27,19 +33,16 @@ def _decode(args: argparse.Namespace) -> None:
 
     tasks = suite(args.suite)
     chosen = tuple(tasks[name].name for name in args.task) if args.task else None
-    from tasklab.pictures import finding
     from tasklab.pictures.loader import Pictures
 
     pictures = Pictures(suite=tasks, side=_side(args.model), root=args.data_root, jobs=args.jobs)
     wanted = [task for task in pictures.sources if chosen is None or task.name in chosen]
     if not wanted:
         raise TasklabError(f"the images of suite {args.suite!r} are embedded: nothing to decode.")
-    if args.fetch:
-        for task in wanted:
-            if pictures.missing(task.name):
-                print(f"{task.name}: {finding.fetch(task)}", flush=True)
-    if problems := pictures.missing(*(task.name for task in wanted)):
-        raise TasklabError("\n".join(problems))
+    failed = _fetch(pictures, wanted) if args.fetch else {}
+    problems = {task.name: pictures.missing(task.name) for task in wanted}
+    if told := [failed.get(name, line) for name, lines in problems.items() for line in lines]:
+        raise TasklabError("\n".join(told))
     for name, split, arrays in pictures.decode(*(task.name for task in wanted)):
         note, seconds = arrays.manifest["transform"], arrays.manifest["seconds"]
         count = len(arrays.y)
@@ -48,6 +51,27 @@ def _decode(args: argparse.Namespace) -> None:
             f"decoded in {seconds:.0f} s, {count / max(seconds, 1e-9):.0f} images/s",
             flush=True,
         )
+
+
+def _fetch(pictures: Pictures, tasks: Sequence[Task]) -> dict[str, str]:
+    """Fetch what is missing, and return by name of the task why it cannot be.
+
+    Raises:
+        TasklabError: If the hub does not answer; it says what is missing.
+    """
+    from tasklab.pictures import finding
+
+    lacking = {task: lines for task in tasks if (lines := pictures.missing(task.name))}
+    if lacking and (why := finding.unreachable()):
+        told = [line for lines in lacking.values() for line in lines]
+        raise TasklabError("\n".join([f"nothing was fetched: {why}.", *told]))
+    failed = {}
+    for task in lacking:
+        try:
+            print(f"{task.name}: {finding.fetch(task)}", flush=True)
+        except TasklabError as error:
+            failed[task.name] = str(error)
+    return failed
 
 
 def _side(model: str) -> int:

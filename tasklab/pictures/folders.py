@@ -5,18 +5,22 @@ Each function returns the splits that it finds, by the data set's own names for 
 
 from __future__ import annotations
 
-import csv
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from tasklab.errors import TasklabError
-from tasklab.pictures import formats
+from tasklab.pictures import formats, layouts
+from tasklab.pictures.classes import class_folders, folders_in, visible
 from tasklab.pictures.formats import Split
+from tasklab.pictures.opening import sound
 
-SPLITS = {"train": "train", "test": "test", "val": "val", "validation": "val", "valid": "val"}
-_WORD = re.compile(r"(?:^|[-_./])(train|test|validation|valid|val)(?=[-_./]|$)")
-_SHARD = re.compile(r"^(.*)-(\d{5})-of-(\d{5})\.parquet$")
+SPLITS = {
+    **{"train": "train", "training": "train", "test": "test", "testing": "test"},
+    **{"val": "val", "validation": "val", "valid": "val", "dev": "val"},
+}
+_WORD = re.compile(rf"(?:^|[-_./])({'|'.join(SPLITS)})(?=[-_./]|$)", re.IGNORECASE)
+_SHARD = re.compile(r"^(.*)-(\d{5})-of-(\d{5})(-[0-9a-f]{16})?\.parquet$")
 Splits = dict[str, Split]
 
 
@@ -26,35 +30,57 @@ def find(root: Path, name: str = "", *, config: str | None = None, **columns: st
     Args:
         root: The folder.
         name: Name of a data set of the papers, to look for torchvision's layout of it.
-        config: Which of several configurations of parquet files, by the name of their folder.
+        config: Which of several configurations of parquet files, by the name of their folder. A
+            data set of the papers need not have it.
         **columns: `image` and `label`, of parquet files.
 
     Raises:
-        TasklabError: If the data are there in part.
+        TasklabError: If the data are there in part, or cannot be read.
     """
-    if not root.is_dir():
-        return {}
-    found = hub(root, config=config, **columns)
-    if not found and name in _OWN:
-        found = _OWN[name](root)
-    return found or by_class(root)
+    try:
+        with sound(root, f"a folder of {name or 'images'} that can be read"):
+            if not root.is_dir():
+                return {}
+            found = hub(root, config=config, must=not name, **columns)
+            if not found and name in layouts.LAYOUTS:
+                found = layouts.LAYOUTS[name](root)
+            found = found or by_class(root, nested=name == "SUN397")
+        if empty := [split for split, images in found.items() if not len(images)]:
+            raise TasklabError(f"{root} has no images of split {', '.join(empty)}: fetch it again.")
+    except TasklabError as error:
+        if not name or str(error).startswith(name):
+            raise
+        raise TasklabError(f"{name}: {error}") from error
+    return found
 
 
-def hub(root: Path, *, config: str | None = None, **columns: str) -> Splits:
+def hub(root: Path, *, config: str | None = None, must: bool = False, **columns: str) -> Splits:
     """Return the splits of parquet files anywhere in a folder, by the names of files and folders.
 
-    Files of other splits, such as `extra`, are left out.
+    Files of other splits, such as `extra`, are left out, and so are those in hidden folders.
+
+    Args:
+        root: The folder.
+        config: Which of several configurations, by the name of their folder.
+        must: Whether it is an error if the only configuration is another one.
+        **columns: `image` and `label`.
 
     Raises:
-        TasklabError: If one of several files of a split is missing.
+        TasklabError: If one of several files of a split is missing, or it is not said which
+            configuration is meant.
     """
+    files = {}
+    for file in sorted(root.rglob("*.parquet")):
+        path = file.relative_to(root)
+        if split_of(path.as_posix()) and all(visible(part) for part in path.parts):
+            files[path] = file
+    if config and any(config in path.parts for path in files):
+        files = {path: file for path, file in files.items() if config in path.parts}
+    else:
+        _one_configuration(root, {_configuration(path) for path in files}, config, must)
     parts: dict[str, list[Path]] = {}
-    files = sorted(root.rglob("*.parquet"))
-    if config and any(config in file.relative_to(root).parts for file in files):
-        files = [file for file in files if config in file.relative_to(root).parts]
-    for file in files:
-        if split := split_of(file.relative_to(root).as_posix()):
-            parts.setdefault(split, []).append(file)
+    for path, file in files.items():
+        parts.setdefault(split_of(path.as_posix()), []).append(file)
     for split, group in parts.items():
         _whole(split, group)
     return {split: formats.parquet(group, **columns) for split, group in parts.items()}
@@ -67,163 +93,84 @@ def split_of(path: str) -> str | None:
     ('train', None)
     """
     words = _WORD.findall(path.removesuffix(".parquet"))
-    return SPLITS[words[-1]] if words else None
+    return SPLITS[words[-1].lower()] if words else None
+
+
+def _configuration(path: Path) -> str:
+    """Return the folders of a parquet file above the first that names a split, without `data`."""
+    above = []
+    for part in path.parts:
+        if split_of(part):
+            break
+        above.append(part)
+    return "/".join(part for part in above if part != "data")
+
+
+def _one_configuration(root: Path, there: set[str], config: str | None, must: bool) -> None:
+    """Raise a `TasklabError` unless it is clear which configuration is meant."""
+    listed = ", ".join(sorted(one or "one without a name" for one in there))
+    if len(there) > 1:
+        none = f" and none called {config!r}" if config else ""
+        raise TasklabError(
+            f"{root} has several configurations ({listed}){none}: say which with `config=` of "
+            "`own.from_hub`, or leave only one of them there."
+        )
+    if must and there and config and not (there == {""} and config == "default"):
+        raise TasklabError(f"{root} has no configuration {config!r}; it has {listed}.")
 
 
 def _whole(split: str, files: Sequence[Path]) -> None:
     """Raise a `TasklabError` if shards are missing, as after an interrupted download."""
-    missing = set()
+    there: dict[tuple[Path, str, str], dict[int, str]] = {}
     for file in files:
         if match := _SHARD.match(file.name):
-            stem, count = match[1], int(match[3])
-            wanted = [f"{stem}-{i:05d}-of-{count:05d}.parquet" for i in range(count)]
-            missing |= {name for name in wanted if not (file.parent / name).exists()}
+            stem, number, count, suffix = match.groups()
+            key = file.parent, f"{stem}-{{:05d}}-of-{count}", count
+            there.setdefault(key, {})[int(number)] = suffix or ""
+    missing = [
+        f"{form.format(number)}{'-*' if any(numbers.values()) else ''}.parquet"
+        for (_, form, count), numbers in sorted(there.items())
+        for number in range(int(count))
+        if number not in numbers
+    ]
     if missing:
-        names = sorted(missing)
         raise TasklabError(
-            f"of split {split!r} in {files[0].parent}, {len(names)} files are missing: "
-            f"{', '.join(names[:3])}{', ...' if len(names) > 3 else ''}. Fetch them again."
+            f"of split {split!r} in {files[0].parent}, {len(missing)} files are missing: "
+            f"{', '.join(missing[:3])}{', ...' if len(missing) > 3 else ''}. Fetch them again."
         )
 
 
-def by_class(root: Path) -> Splits:
+def by_class(root: Path, *, nested: bool = False) -> Splits:
     """Return the splits of folders of images: `root/<split>/<class>/`, or `root/<class>/`.
 
     Without folders of splits the one split is called `all`.
+
+    Args:
+        root: The folder.
+        nested: Whether a folder within a class is a class of its own, as in SUN397.
+
+    Raises:
+        TasklabError: If two folders are the same split, or splits would become classes.
     """
-    found: Splits = {}
-    for word, split in SPLITS.items():
-        if (root / word).is_dir() and (images := formats.class_folders(root / word)):
-            found.setdefault(split, images)
+    found, places = {}, {}
+    for folder in folders_in(root):
+        split = SPLITS.get(folder.name.lower())
+        if split and (images := class_folders(folder, nested=nested)):
+            if split in found:
+                raise TasklabError(
+                    f"{places[split]} and {folder} are both images of split {split!r}: remove one."
+                )
+            found[split], places[split] = images, folder
     if found:
         return found
-    images = formats.class_folders(root)
-    return {"all": images} if images else {}
-
-
-def _cars(root: Path) -> Splits:
-    """`devkit/`, `cars_train/`, `cars_test/` and `cars_test_annos_withlabels.mat`."""
-    from scipy.io import loadmat
-
-    found = {}
-    notes = {
-        "train": root / "devkit" / "cars_train_annos.mat",
-        "test": root / "cars_test_annos_withlabels.mat",
-    }
-    meta = root / "devkit" / "cars_meta.mat"
-    for split, note in notes.items():
-        if note.is_file() and meta.is_file() and (root / f"cars_{split}").is_dir():
-            names = [str(name) for name in loadmat(meta, squeeze_me=True)["class_names"]]
-            rows = loadmat(note, squeeze_me=True)["annotations"]
-            files = [root / f"cars_{split}" / str(row["fname"]) for row in rows]
-            found[split] = formats.image_files(files, [int(r["class"]) - 1 for r in rows], names)
-    return found
-
-
-def _dtd(root: Path) -> Splits:
-    """`dtd/images/<class>/` with `dtd/labels/{train,val,test}1.txt`, split 1 of ten."""
-    base = next((p for p in (root / "dtd", root) if (p / "labels/train1.txt").is_file()), None)
-    if base is None:
+    images = class_folders(root, nested=nested)
+    if images is None:
         return {}
-    names = sorted(path.name for path in (base / "images").iterdir() if path.is_dir())
-    found = {}
-    for split in ("train", "val", "test"):
-        lines = _lines(base / "labels" / f"{split}1.txt")
-        labels = [names.index(line.partition("/")[0]) for line in lines]
-        found[split] = formats.image_files([base / "images" / x for x in lines], labels, names)
-    return found
-
-
-def _eurosat(root: Path) -> Splits:
-    """`2750/<class>/`, without splits."""
-    images = formats.class_folders(root / "2750") if (root / "2750").is_dir() else None
-    return {"all": images} if images else {}
-
-
-def _gtsrb(root: Path) -> Splits:
-    """`GTSRB/Training/<class>/`, `GTSRB/Final_Test/Images/` and `GT-final_test.csv`."""
-    training, answers = root / "GTSRB" / "Training", root / "GT-final_test.csv"
-    train = formats.class_folders(training) if training.is_dir() else None
-    if train is None or not answers.is_file():
-        return {}
-    with answers.open(newline="") as stream:
-        rows = list(csv.DictReader(stream, delimiter=";", skipinitialspace=True))
-    files = [root / "GTSRB" / "Final_Test" / "Images" / row["Filename"] for row in rows]
-    test = formats.image_files(files, [int(row["ClassId"]) for row in rows], train.names)
-    return {"train": train, "test": test}
-
-
-def _mnist(root: Path) -> Splits:
-    """`raw/train-images-idx3-ubyte` and so on, compressed or not."""
-    found: Splits = {}
-    for split, stem in (("train", "train"), ("test", "t10k")):
-        for ending in ("", ".gz"):
-            pair = [
-                next(root.rglob(f"{stem}-{part}-ubyte{ending}"), None)
-                for part in ("images-idx3", "labels-idx1")
-            ]
-            if all(pair):
-                found.setdefault(split, formats.idx(*pair))
-    return found
-
-
-def _resisc(root: Path) -> Splits:
-    """`NWPU-RESISC45/<class>/` with `resisc45-{train,val,test}.txt`, as the protocol has it."""
-    base = next((p for p in (root / "NWPU-RESISC45", root) if (p / "airplane").is_dir()), None)
-    lists = {s: root / f"resisc45-{s}.txt" for s in ("train", "val", "test")}
-    if base is None or not all(file.is_file() for file in lists.values()):
-        return {}
-    whole = formats.class_folders(base)
-    if whole is None:
-        return {}
-    at = {Path(file).name: row for row, file in enumerate(whole.files)}
-    found = {}
-    for split, file in lists.items():
-        rows = sorted(at[name] for name in _lines(file) if name in at)
-        files = [Path(whole.files[row]) for row in rows]
-        found[split] = formats.image_files(files, whole.labels[rows], whole.names)
-    return found
-
-
-def _sun(root: Path) -> Splits:
-    """Images under letters, with `ClassName.txt` and `Training_01.txt`, `Testing_01.txt`."""
-    listed = next(root.rglob("ClassName.txt"), None)
-    if listed is None:
-        return {}
-    names = _lines(listed)
-    base = next((p for p in (listed.parent, root, root / "SUN397") if (p / "a").is_dir()), root)
-    number = {name: label for label, name in enumerate(names)}
-    found = {}
-    for split, stem in (("train", "Training_01"), ("test", "Testing_01")):
-        file = next(root.rglob(f"{stem}.txt"), None)
-        if file is None:
-            raise TasklabError(
-                f"SUN397: {root} has no {stem}.txt. There are two incompatible splits; the papers "
-                "take partition 01, from the data set's archive Partitions.zip."
-            )
-        lines = _lines(file)
-        labels = [number[line.rpartition("/")[0]] for line in lines]
-        found[split] = formats.image_files([base / x.lstrip("/") for x in lines], labels, names)
-    return found
-
-
-def _svhn(root: Path) -> Splits:
-    """`train_32x32.mat` and `test_32x32.mat`."""
-    files = {split: root / f"{split}_32x32.mat" for split in ("train", "test")}
-    return {split: formats.mat(file) for split, file in files.items() if file.is_file()}
-
-
-def _lines(file: Path) -> list[str]:
-    return [line.strip() for line in file.read_text("utf-8").splitlines() if line.strip()]
-
-
-_OWN: dict[str, Callable[[Path], Splits]] = {
-    "Cars": _cars,
-    "DTD": _dtd,
-    "EuroSAT": _eurosat,
-    "GTSRB": _gtsrb,
-    "MNIST": _mnist,
-    "RESISC45": _resisc,
-    "SUN397": _sun,
-    "SVHN": _svhn,
-}
+    words = {name: split_of(name) for name in images.names}
+    if len(set(filter(None, words.values()))) > 1:
+        named = ", ".join(name for name, split in words.items() if split)
+        raise TasklabError(
+            f"{root} has {named}: they look like splits, not classes. Call them train, test and "
+            "val, and put the images of each into one folder per class."
+        )
+    return {"all": images}

@@ -11,20 +11,20 @@ import dataclasses
 import functools
 import gzip
 import io
-import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 from PIL import Image
 
 from tasklab.errors import TasklabError
+from tasklab.pictures import tables
+from tasklab.pictures.opening import absent, rgb, sound
 
 CHUNK = 256  # images, where the format has no parts of its own
-_ROWS = 16  # rows of a parquet file in memory at a time; a photograph has up to megabytes
-SUFFIXES = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".gif", ".tif", ".tiff", ".webp", ".pgm")
+_IDX, _MAT = "a whole file of MNIST's format", "a whole file of SVHN's format"
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -74,7 +74,18 @@ class Split:
 
 
 def image_files(files: Sequence[Path], labels: Sequence[int], names: Sequence[str] | None) -> Split:
-    """Return a split of image files with given labels."""
+    """Return a split of image files with given labels.
+
+    Raises:
+        TasklabError: If files are missing; it names the first few.
+    """
+    if gone := [file for file in files if not os.path.exists(file)]:
+        raise absent(gone, len(files))
+    return files_split(files, labels, names)
+
+
+def files_split(files: Sequence[Path], labels: Sequence[int], names: Sequence[str] | None) -> Split:
+    """Return a split of image files that were seen to be there."""
     bounds = (*range(0, len(files), CHUNK), len(files))
     return Split(
         kind="files",
@@ -85,33 +96,6 @@ def image_files(files: Sequence[Path], labels: Sequence[int], names: Sequence[st
     )
 
 
-def class_folders(root: Path) -> Split | None:
-    """Return a split of a folder with one folder of images per class, or `None` if it has none.
-
-    The classes are in alphabetical order, as torchvision's `ImageFolder` numbers them. A folder
-    without images is no class; folders within a class are searched too.
-    """
-    files: list[Path] = []
-    labels: list[int] = []
-    names: list[str] = []
-    for folder in sorted(path for path in root.iterdir() if _visible(path) and path.is_dir()):
-        found = sorted(
-            Path(place, name)
-            for place, _, inside in os.walk(folder, followlinks=True)
-            for name in inside
-            if name.lower().endswith(SUFFIXES) and not name.startswith(".")
-        )
-        if found:
-            files += found
-            labels += [len(names)] * len(found)
-            names.append(folder.name)
-    return image_files(files, labels, names) if len(names) > 1 else None
-
-
-def _visible(path: Path) -> bool:
-    return not path.name.startswith((".", "__"))
-
-
 def parquet(files: Sequence[Path], *, image: str = "image", label: str = "label") -> Split:
     """Return a split of parquet files as the hub has them.
 
@@ -120,104 +104,61 @@ def parquet(files: Sequence[Path], *, image: str = "image", label: str = "label"
     above them. A column of texts as labels is numbered alphabetically.
 
     Raises:
-        TasklabError: If a file is damaged, or a column is missing; it names those that are there.
+        TasklabError: If a file is damaged, a column is missing or holds something else, or the
+            files name their classes differently.
     """
-    import pyarrow as pa
-    from pyarrow import parquet as pq
-
-    labels: list[np.ndarray] = []
-    groups: list[tuple[int, int]] = []
-    bounds, names = [0], None
-    for number, file in enumerate(files):
-        try:
-            opened = pq.ParquetFile(file)
-            schema = opened.schema_arrow
-            if image not in schema.names or label not in schema.names:
-                raise TasklabError(
-                    f"{file} has the columns {', '.join(schema.names)}: image={image!r} and "
-                    f"label={label!r} must be two of them."
-                )
-            names = names or _names_inside(schema.metadata, label)
-            values = opened.read(columns=[label])[label].combine_chunks()
-            opened.close()
-        except (OSError, pa.ArrowException) as error:
-            raise TasklabError(f"{file} is not a whole parquet file ({error}).") from error
-        labels.append(values.to_numpy(zero_copy_only=False))
-        for group in range(opened.metadata.num_row_groups):
-            groups.append((number, group))
-            bounds.append(bounds[-1] + opened.metadata.row_group(group).num_rows)
-    joined = np.concatenate(labels)
-    if joined.dtype.kind in "OU":
-        words, joined = np.unique(joined.astype(str), return_inverse=True)
-        names = tuple(words.tolist())
+    table = tables.table(files, image, label)
     return Split(
         kind="parquet",
         files=tuple(str(file) for file in files),
-        labels=joined.astype(np.int64),
-        names=names or _names_beside(Path(files[0]), label),
-        bounds=tuple(bounds),
+        labels=table.labels,
+        names=table.names,
+        bounds=(0, *np.cumsum(table.sizes, dtype=int).tolist()),
         column=image,
-        groups=tuple(groups),
+        groups=table.groups,
     )
 
 
-def _names_inside(metadata: Mapping[bytes, bytes] | None, label: str) -> tuple[str, ...] | None:
-    """Return class names from what the library `datasets` writes into a parquet file."""
-    try:
-        info = json.loads((metadata or {})[b"huggingface"])
-        return tuple(info["info"]["features"][label]["names"])
-    except (KeyError, TypeError, ValueError):
-        return None
-
-
-def _names_beside(file: Path, label: str) -> tuple[str, ...] | None:
-    """Return class names from `classes.txt` or the data set's card, at most three folders up."""
-    for folder in list(file.parents)[:4]:
-        listed = folder / "classes.txt"
-        if listed.is_file():
-            return tuple(listed.read_text("utf-8").split("\n")[: _lines(listed)])
-        card = folder / "README.md"
-        if card.is_file() and (found := _names_of_card(card, label)):
-            return found
-    return None
-
-
-def _lines(file: Path) -> int:
-    return len(file.read_text("utf-8").rstrip("\n").split("\n"))
-
-
-def _names_of_card(card: Path, label: str) -> tuple[str, ...] | None:
-    import yaml
-
-    head = card.read_text("utf-8").split("---")
-    try:
-        info = yaml.safe_load(head[1])["dataset_info"]
-        for one in info if isinstance(info, list) else [info]:
-            for feature in one["features"]:
-                if feature["name"] == label and "class_label" in feature["dtype"]:
-                    names = feature["dtype"]["class_label"]["names"]
-                    if isinstance(names, dict):
-                        names = [names[key] for key in sorted(names, key=int)]
-                    return tuple(str(name) for name in names)
-    except (IndexError, KeyError, TypeError, ValueError, yaml.YAMLError):
-        pass
-    return None
-
-
 def idx(images: Path, labels: Path) -> Split:
-    """Return a split in MNIST's format, compressed or not. Its classes are the digits."""
-    numbers = _idx(str(labels)).astype(np.int64)
+    """Return a split in MNIST's format, compressed or not. Its classes are the digits.
+
+    Raises:
+        TasklabError: If a file is not whole, or there are not as many images as labels.
+    """
+    numbers = _idx(labels, 1).astype(np.int64)
+    with sound(images, _IDX), _stream(images) as stream:
+        shape, size = _head(stream, 3), _size(images)
+        wanted = stream.tell() + int(np.prod(shape))
+        if size % 2**32 != wanted % 2**32:  # what a compressed file says of its size
+            raise ValueError("its size is not the one that its head tells")
+    _as_many(images, shape[0], len(numbers))
     bounds = (*range(0, len(numbers), CHUNK), len(numbers))
     return Split("idx", (str(images),), numbers, tuple("0123456789"), bounds)
 
 
 def mat(file: Path) -> Split:
-    """Return a split in SVHN's format, a MATLAB file; its label 10 is the digit 0."""
-    from scipy.io import loadmat
+    """Return a split in SVHN's format, a MATLAB file; its label 10 is the digit 0.
 
-    numbers = loadmat(file, variable_names=["y"])["y"].reshape(-1).astype(np.int64) % 10
+    Raises:
+        TasklabError: If the file is not whole, or there are not as many images as labels.
+    """
+    from scipy.io import loadmat, whosmat
+
+    with sound(file, _MAT):
+        shape = {name: shape for name, shape, _ in whosmat(file)}["X"]
+        numbers = loadmat(file, variable_names=["y"])["y"].reshape(-1).astype(np.int64) % 10
+        if len(shape) != 4 or shape[2] != 3:
+            raise ValueError(f"X has the shape {shape}")
+    _as_many(file, shape[3], len(numbers))
     bounds = (*range(0, len(numbers), CHUNK), len(numbers))
     return Split("mat", (str(file),), numbers, tuple("0123456789"), bounds)
+
+
+def _as_many(file: Path, images: int, labels: int) -> None:
+    if images != labels:
+        raise TasklabError(
+            f"{file} has {images:,} images, and there are {labels:,} labels. Fetch both again."
+        )
 
 
 def join(first: Split, second: Split) -> Split:
@@ -252,71 +193,84 @@ def read(
         wanted: Rows, counted from the beginning of the split.
 
     Raises:
-        TasklabError: If an image cannot be decoded; it names the image.
+        TasklabError: If an image or its file cannot be read; it names them.
     """
     rows = range(*description["bounds"][chunk : chunk + 2])
+    kind, files = description["kind"], description["files"]
     if wanted.isdisjoint(rows):
         return
-    if description["kind"] == "parquet":
+    if kind == "parquet":
         yield from _read_parquet(description, chunk, rows, wanted)
         return
     for row in rows:
         if row not in wanted:
             continue
-        if description["kind"] == "files":
-            file = description["files"][row]
-            yield row, _decode(file, file)
-        elif description["kind"] == "idx":
-            yield row, Image.fromarray(_idx(description["files"][0])[row]).convert("RGB")
-        else:
-            pixels = _mat(description["files"][0])[..., row]
-            yield row, Image.fromarray(np.ascontiguousarray(pixels))
+        if kind == "files":
+            yield row, rgb(files[row], files[row])
+            continue
+        with sound(files[0], _IDX if kind == "idx" else _MAT):
+            pixels = _array(kind, files[0], os.stat(files[0]).st_mtime_ns)
+            pixels = pixels[row] if kind == "idx" else np.ascontiguousarray(pixels[..., row])
+            image = Image.fromarray(pixels).convert("RGB")
+        yield row, image
+
+
+def where(description: Mapping[str, Any], row: int) -> str:
+    """Return the file of an image, and its row in it if the file has several, for messages."""
+    files, bounds = description["files"], description["bounds"]
+    if description["kind"] == "files":
+        return files[row]
+    if description["kind"] != "parquet":
+        return f"{files[0]}, row {row}"
+    chunk = int(np.searchsorted(bounds, row, side="right")) - 1
+    numbers = [number for number, _ in description["groups"]]
+    return f"{files[numbers[chunk]]}, row {row - bounds[numbers.index(numbers[chunk])]}"
 
 
 def _read_parquet(
     description: Mapping[str, Any], chunk: int, rows: range, wanted: set[int]
 ) -> Iterator[tuple[int, Image.Image]]:
-    from pyarrow import parquet as pq
-
     number, group = description["groups"][chunk]
-    file, column = description["files"][number], description["column"]
-    with pq.ParquetFile(file) as opened:
-        row = rows.start
-        for part in opened.iter_batches(_ROWS, [group], [column], use_threads=False):
-            for cell in part.column(0):
-                if row in wanted:
-                    value = cell.as_py()
-                    data = value.get("bytes") if isinstance(value, dict) else value
-                    if not data:
-                        raise TasklabError(f"{file}, row {row}: there are no bytes of an image.")
-                    yield row, _decode(io.BytesIO(data), f"{file}, row {row}")
-                row += 1
-
-
-def _decode(source: str | io.BytesIO, where: str) -> Image.Image:
-    try:
-        with Image.open(source) as image:
-            return image.convert("RGB")
-    except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
-        raise TasklabError(
-            f"{where} is not an image that can be decoded ({error}). Remove or replace it."
-        ) from error
-
-
-@functools.lru_cache(maxsize=2)
-def _idx(file: str) -> np.ndarray:
-    with gzip.open(file) if file.endswith(".gz") else open(file, "rb") as stream:
-        data = stream.read()
-    axes = data[3]
-    shape = np.frombuffer(data, ">i4", axes, offset=4)
-    body = np.frombuffer(data, np.uint8, offset=4 + 4 * axes)
-    if data[:3] != b"\x00\x00\x08" or body.size != shape.prod(dtype=np.int64):
-        raise TasklabError(f"{file} is not a whole file of MNIST's format.")
-    return body.reshape(shape)
+    file = description["files"][number]
+    for row, data in zip(rows, tables.cells(file, group, description["column"]), strict=False):
+        if row in wanted:
+            name, again = where(description, row), f"Fetch {file} again."
+            if not data:
+                raise TasklabError(f"{name}: there are no bytes of an image. {again}")
+            yield row, rgb(io.BytesIO(data), name, again)
 
 
 @functools.lru_cache(maxsize=1)
-def _mat(file: str) -> np.ndarray:
+def _array(kind: str, file: str, time: int) -> np.ndarray:
+    """Return all images of a file, whose `time` tells whether it is still the same."""
+    if kind == "idx":
+        return _idx(Path(file), 3)
     from scipy.io import loadmat
 
     return loadmat(file, variable_names=["X"])["X"]
+
+
+def _idx(file: Path, axes: int) -> np.ndarray:
+    with sound(file, _IDX), _stream(file) as stream:
+        shape = _head(stream, axes)
+        return np.frombuffer(stream.read(), np.uint8).reshape(shape)
+
+
+def _head(stream: BinaryIO, axes: int) -> tuple[int, ...]:
+    """Read the shape at the beginning of a file in MNIST's format."""
+    if stream.read(4) != bytes([0, 0, 8, axes]):
+        raise ValueError("it does not begin as one")
+    return tuple(np.frombuffer(stream.read(4 * axes), ">i4", axes).tolist())
+
+
+def _stream(file: Path) -> BinaryIO:
+    return gzip.open(file) if file.suffix == ".gz" else file.open("rb")
+
+
+def _size(file: Path) -> int:
+    """Return the size of a file, unpacked: its last four bytes tell, modulo 2**32."""
+    if file.suffix != ".gz":
+        return file.stat().st_size
+    with file.open("rb") as stream:
+        stream.seek(-4, os.SEEK_END)
+        return int.from_bytes(stream.read(4), "little")

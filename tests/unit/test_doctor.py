@@ -289,17 +289,15 @@ def test_a_data_set_is_missing_then_found(tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setitem(entry, "aliases", entry.get("aliases", [[]] * 10)[:2])
     monkeypatch.setitem(entry, "sizes", {"train": 2, "test": 2})
     root = tmp_path / "data"
-    assert inventory.candidates("EuroSAT", root) == []
-    assert find_data("EuroSAT", ()).state == "missing"
+    assert find_data("EuroSAT", root, tmp_path).state == "missing"
     folder = root / entry["folders"][0]
     for split in ("train", "test"):
         for label in entry["classes"]:
             write(folder / split / label / "1.png", b"\x89PNG")
-    assert inventory.candidates("EuroSAT", root) == [folder]
-    found = find_data("EuroSAT", [folder])
+    found = find_data("EuroSAT", root, tmp_path)
     assert (found.state, found.where, found.sides) == ("found", str(folder), ())
     write(folder / "test" / label / "2.png", b"\x89PNG")
-    damaged = find_data("EuroSAT", [folder])
+    damaged = find_data("EuroSAT", root, tmp_path)
     assert damaged.state == "damaged" and "test 3" in damaged.note
 
 
@@ -311,11 +309,11 @@ def test_decoded_images_need_no_others(tmp_path: Path) -> None:
 
     keep("test", 224)
     keep("val", 224)
-    assert find_data("Cars", (), tmp_path).state == "missing"
+    assert find_data("Cars", None, tmp_path).state == "missing"
     keep("train", 256)
     keep("test", 336)
     write(tmp_path / "pictures" / "Cars" / "train-0" / "manifest.json", "{")
-    found = find_data("Cars", (), tmp_path)
+    found = find_data("Cars", None, tmp_path)
     assert (found.state, found.sides) == ("decoded", (224,))
 
 

@@ -7,6 +7,7 @@ import io
 import json
 import struct
 import time
+import urllib.error
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -20,7 +21,8 @@ from PIL import Image
 from pyarrow import parquet as pq
 from scipy.io import savemat
 
-from tasklab import own, tasks
+from tasklab import datasets, own, tasks
+from tasklab.__main__ import main
 from tasklab.errors import TasklabError
 from tasklab.pictures import copies, finding, folders, formats
 
@@ -38,6 +40,8 @@ def reduced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
             entry["aliases"] = entry.get("aliases", [[]] * CLASSES)[:CLASSES]
         shrunk = {"train": TRAIN, "test": TEST, "val": TEST}
         entry["sizes"] = {name: shrunk[name] for name in entry["sizes"]}
+        if "unused_val" in entry:
+            entry["unused_val"] = TEST
         if "unsplit" in entry:
             entry["unsplit"] = TRAIN + 2 * TEST
         for other in entry.get("other", []):
@@ -53,8 +57,15 @@ def reduced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         cache.cache_clear()
 
 
+def own_task(folder: Path, classes: Sequence[str] = ("a", "b")) -> tasks.Task:
+    source = tasks.Source(folder=folder)
+    return tasks.Task(
+        name="own", classes=tuple(classes), templates=("{}",), stand_in_for="", source=source
+    )
+
+
 def task(name: str) -> tasks.Task:
-    return tasks._paper(tasks.known()[name])
+    return tasks.paper_task(tasks.known()[name])
 
 
 def picture(label: int, kind: str = "PNG", size: tuple[int, int] = (9, 7)) -> bytes:
@@ -172,11 +183,42 @@ def test_names_may_lie_beside_the_files(tmp_path: Path) -> None:
     assert finding.find(entry, tmp_path).splits["test"].labels[0] == 0
 
 
-def test_hidden_labels_are_an_error(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("labels", "told"),
+    [
+        ([-1] * TEST, "from -1 to -1; they should be from 0 to 3. All are -1, which is hidden"),
+        ([-1, *some(TEST - 1)], "from -1 to 3; they should be from 0 to 3. 1 of 12 are -1"),
+        ([1 + label for label in some(TEST)], "from 1 to 4; .* 3. They seem to be counted from 1"),
+        ([0, 255] * (TEST // 2), r"test in .*dtd go from 0 to 255; they should be from 0 to 3\.$"),
+    ],
+)
+def test_labels_out_of_range_are_an_error(labels: list[int], told: str, tmp_path: Path) -> None:
     hub_copy(tmp_path / "dtd", task("DTD").classes, {"train": TRAIN})
-    hub_file(tmp_path / "dtd" / "data" / "test.parquet", [-1] * TEST, task("DTD").classes)
-    with pytest.raises(TasklabError, match="go from -1 to -1; they should be from 0 to 3"):
+    hub_file(
+        tmp_path / "dtd" / "data" / "test.parquet", labels, task("DTD").classes, grey=lambda _: 0
+    )
+    with pytest.raises(TasklabError, match=told):
         finding.find(task("DTD"), tmp_path)
+
+
+def test_a_split_that_is_missing_is_named(tmp_path: Path) -> None:
+    hub_copy(tmp_path / "svhn", "0123456789", {"train": TRAIN})
+    with pytest.raises(TasklabError, match="train 40 images; .* Its split test is missing"):
+        finding.find(task("SVHN"), tmp_path)
+    hub_copy(tmp_path / "imagenet", task("ImageNet").classes, {"train": TRAIN})
+    with pytest.raises(TasklabError, match="Its split val is missing"):
+        finding.find(task("ImageNet"), tmp_path)
+
+
+@pytest.mark.parametrize("name", ["RESISC45", "EuroSAT", "DTD"])
+def test_validation_images_do_not_stand_in_for_the_test(name: str, tmp_path: Path) -> None:
+    """They are as many: 6,300 of RESISC45, 2,700 of EuroSAT, 1,880 of DTD."""
+    sizes = {"train": TRAIN, "validation": TEST}
+    if name == "DTD":
+        tasks.known()[name]["sizes"] = {"train": TRAIN + TEST, "test": TEST}
+    hub_copy(tmp_path / name, task(name).classes, sizes)
+    with pytest.raises(TasklabError, match="Its split test is missing"):
+        finding.find(task(name), tmp_path)
 
 
 def test_the_other_split_of_sun397_is_an_error_that_shows_both(tmp_path: Path) -> None:
@@ -230,6 +272,43 @@ def test_cars_in_torchvisions_layout(tmp_path: Path) -> None:
     found = finding.find(entry, tmp_path).splits
     assert found["train"].labels.tolist() == greys(found["train"])
     assert len(found["test"]) == TEST
+
+
+@pytest.mark.parametrize(
+    ("name", "file", "layout"),
+    [
+        ("DTD", "dtd/readme.txt", "dtd/labels/"),
+        ("Cars", "Stanford_Cars/cars_annos.mat", "devkit/"),
+        ("MNIST", "mnist/train-images.idx3-ubyte", "train-images-idx3-ubyte"),
+        ("GTSRB", "GTSRB/GTSRB/Training/00000/a.ppm", "GT-final_test.csv"),
+        ("ImageNet", "imagenet/val/ILSVRC2012_val_00000001.JPEG", "val/<wnid>/"),
+        ("SVHN", "svhn/notes.parquet", "train_32x32.mat"),
+    ],
+)
+def test_a_folder_without_a_known_layout_is_named(
+    name: str, file: str, layout: str, tmp_path: Path
+) -> None:
+    write(tmp_path / file, 1)
+    with pytest.raises(TasklabError) as error:
+        finding.find(task(name), tmp_path)
+    text = str(error.value)
+    assert f"found {tmp_path / file.partition('/')[0]}, but no known layout in it" in text
+    assert layout in text and "--fetch" in text and "not on this machine" not in text
+
+
+def test_names_of_folders_are_compared_without_case_and_one_level_down(tmp_path: Path) -> None:
+    hub_copy(tmp_path / "DTD", task("DTD").classes, SIZES)
+    assert finding.find(task("DTD"), tmp_path).where == tmp_path / "DTD"
+    for i, label in enumerate(some(TRAIN + 2 * TEST)):
+        word = tasks.known()["EuroSAT"]["aliases"][label][0]
+        write(tmp_path / "EuroSAT" / "EuroSAT_RGB" / word / f"{i}.jpg", label, "JPEG")
+    found = finding.find(task("EuroSAT"), tmp_path)
+    assert found.where == tmp_path / "EuroSAT" / "EuroSAT_RGB"
+    for i, label in enumerate(some(TRAIN)):
+        folder = task("RESISC45").classes[label].replace(" ", "_")
+        write(tmp_path / "resisc45" / "NWPU-RESISC45" / folder / f"{i}.jpg", label)
+    with pytest.raises(TasklabError, match="this copy has all 40 images; the papers' has train"):
+        finding.find(task("RESISC45"), tmp_path)
 
 
 @pytest.mark.parametrize("name", ["Cars", "SUN397"])
@@ -337,6 +416,66 @@ def test_imagenet_in_folders_of_synsets(tmp_path: Path) -> None:
     assert {k: len(part.rows) for k, part in parts.items()} == {"val": 100, "test": 900}
 
 
+@pytest.mark.parametrize("hidden", [TEST, 3 * TEST])
+def test_imagenet_as_the_hub_has_it(hidden: int, tmp_path: Path) -> None:
+    control, root = task("ImageNet"), tmp_path / "imagenet-1k" / "data"
+    hub_copy(root.parent, control.classes, {"train": TRAIN, "validation": TEST})
+    hub_file(root / "test.parquet", [-1] * hidden, control.classes, grey=lambda _: 9)
+    found = finding.find(control, tmp_path)
+    assert list(found.splits) == ["test"]
+    assert greys(found.splits["test"]) == found.splits["test"].labels.tolist() == some(TEST)
+
+
+def test_of_the_control_only_its_own_folder_is_looked_at(tmp_path: Path) -> None:
+    from timm.data import ImageNetInfo
+
+    tasks.known()["ImageNet"]["sizes"] = {"test": 1000}
+    for synset in ImageNetInfo().label_names():
+        (tmp_path / "imagenet" / "val" / synset).mkdir(parents=True)
+        (tmp_path / "imagenet" / "val" / synset / "a.JPEG").touch()
+    write(tmp_path / "imagenet" / "train" / "train.parquet", 0)  # an error, were it looked at
+    assert len(finding.find(task("ImageNet"), tmp_path).splits["test"]) == 1000
+
+
+def imagenets_names(kind: str) -> list[str]:
+    from timm.data import ImageNetInfo
+
+    info = ImageNetInfo()
+    whole = [info.label_name_to_description(wnid) for wnid in info.label_names()]
+    return {
+        "wnid": info.label_names(),
+        "wordnet": whole,
+        "first word": [name.partition(",")[0] for name in whole],
+        "open_clip": list(task("ImageNet").classes),
+    }[kind]
+
+
+@pytest.mark.parametrize("kind", ["wnid", "wordnet", "first word", "open_clip"])
+def test_imagenet_in_another_order_is_renumbered_by_name(kind: str) -> None:
+    control, names = task("ImageNet"), imagenets_names(kind)
+    assert copies.label_order(control, names).tolist() == list(range(1000))
+    order = np.random.default_rng(0).permutation(1000)
+    found = copies.label_order(control, [names[label] for label in order])
+    alike = {label for label in range(1000) if names.count(names[label]) > 1}
+    assert sorted(found) == list(range(1000))
+    assert all(a == b or {a, b} <= alike for a, b in zip(found, order, strict=True))
+    names[0], names[1] = names[1], names[0]
+    assert copies.label_order(control, names).tolist() == [1, 0, *range(2, 1000)]
+
+
+def test_names_of_imagenet_that_are_spelled_differently_must_be_in_their_places() -> None:
+    control, names = task("ImageNet"), list(task("ImageNet").classes)
+    names[5], names[6] = "electric rey", "sting ray"
+    assert copies.label_order(control, names).tolist() == list(range(1000))
+    names[5], names[6] = names[6], names[5]
+    with pytest.raises(TasklabError, match="Only there: 'sting ray', 'electric rey'"):
+        copies.label_order(control, names)
+    names[5], names[6] = names[6], names[5]
+    names[0], names[1] = names[1], names[0]
+    with pytest.raises(TasklabError, match="Only there: 'electric rey', 'sting ray'"):
+        copies.label_order(control, names)
+
+
 def test_imagenets_names_on_the_hub_differ_from_the_prompts() -> None:
     from timm.data import ImageNetInfo
 
@@ -435,6 +574,7 @@ class Hub:
 @pytest.fixture
 def hub(monkeypatch: pytest.MonkeyPatch) -> Hub:
     made = Hub({})
+    monkeypatch.setattr(finding, "unreachable", lambda: None)
     monkeypatch.setattr(huggingface_hub, "HfApi", lambda: made)
     monkeypatch.setattr(huggingface_hub, "snapshot_download", made.download)
     return made
@@ -445,6 +585,75 @@ def test_fetching_takes_parquet_files_of_the_wanted_splits_only(hub: Hub) -> Non
     finding.fetch(task("MNIST"))
     files = ["mnist/train.parquet", "mnist/test.parquet", "README.md"]
     assert hub.fetched == [("ylecun/mnist", None, files)]
+
+
+def test_of_a_split_that_is_not_used_nothing_is_fetched() -> None:
+    shards = [f"data/{s}-{i:05d}-of-00003.parquet" for s in SHARDS for i in range(3)]
+    own = finding._needed(tasks.known()["ImageNet"])
+    assert finding.wanted_files(shards, None, own) == [*shards[3:6], "README.md"]
+    for name, splits in (("RESISC45", (0, 2)), ("DTD", (0, 1, 2)), ("EuroSAT", (0, 1, 2))):
+        wanted = [shard for i in splits for shard in shards[3 * i : 3 * i + 3]]
+        found = finding.wanted_files(shards, None, finding._needed(tasks.known()[name]))
+        assert found == [*wanted, "README.md"]
+    assert finding.wanted_files(shards[:6], None, {"train", "test"}) == [*shards[:6], "README.md"]
+
+
+SHARDS = ("train", "validation", "test")
+
+
+@pytest.fixture
+def offline(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[float]:
+    """Take the network away; return the list of what was asked."""
+    asked = []
+
+    def ask(request, timeout: float) -> None:
+        asked.append(request.full_url)
+        raise urllib.error.URLError("no network")
+
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", False)
+    monkeypatch.setattr(huggingface_hub.constants, "ENDPOINT", "http://mirror")
+    monkeypatch.setattr("urllib.request.urlopen", ask)
+    monkeypatch.setenv(datasets.FOLDER, str(tmp_path / "cache"))
+    return asked
+
+
+def test_without_a_network_it_is_asked_for_once(
+    offline: list[str], tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    with pytest.raises(
+        TasklabError, match="pets cannot be fetched: the hub .http://mirror.*no net"
+    ):
+        own.from_hub("me/pets")
+    hub_copy(tmp_path / "dtd", task("DTD").classes, SIZES)
+    command = ["decode", "paper", "--fetch", "--model", "mini", "--data-root", str(tmp_path)]
+    assert main(command) == 2
+    told = capsys.readouterr().err
+    assert "nothing was fetched: the hub (http://mirror) cannot be reached" in told
+    assert all(f"{name}: not on" in told for name in tasks.known() if name != "DTD")
+    assert "DTD: " not in told and offline == ["http://mirror"] * 2
+
+
+def test_an_answer_of_the_hub_is_a_refusal_too(
+    offline: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(request, timeout: float) -> None:
+        raise urllib.error.HTTPError(request.full_url, 401, "Unauthorized", {}, None)
+
+    monkeypatch.setattr("urllib.request.urlopen", refuse)
+    assert finding.unreachable() is None
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
+    assert "HF_HUB_OFFLINE is set" in finding.unreachable()
+
+
+def test_all_that_cannot_be_fetched_is_in_one_report(
+    hub: Hub, tmp_path: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(datasets.FOLDER, str(tmp_path / "cache"))
+    chosen = ["--task", "Cars", "--task", "ImageNet", "--task", "DTD"]
+    assert main(["decode", "paper", "--fetch", "--model", "mini", *chosen]) == 2
+    told = capsys.readouterr().err
+    assert all(f"{name} cannot be fetched" in told for name in ("Cars", "DTD", "ImageNet"))
+    assert "asks for a login" in told and "no longer exists" not in told
 
 
 def test_data_sets_of_scripts_come_from_the_hubs_own_copy(hub: Hub) -> None:
@@ -476,6 +685,35 @@ def test_a_task_of_a_folder(tmp_path: Path) -> None:
     parts = finding.plan(pets, found)
     assert [len(parts[k].rows) for k in ("train", "val", "test")] == [22, 2, 6]
     assert greys(found.splits["all"]) == found.splits["all"].labels.tolist()
+
+
+@pytest.mark.parametrize(("each", "classes"), [(1, 2), (1, 3), (1, 10), (2, 2)])
+def test_each_class_has_an_image_to_train_on(each: int, classes: int, tmp_path: Path) -> None:
+    for i in range(each * classes):
+        write(tmp_path / "x" / "abcdefghij"[i % classes] / f"{i}.png", i % classes)
+    made = own.from_folder(tmp_path / "x")
+    if each == 1:
+        with pytest.raises(TasklabError, match=f"x has {classes} images of {classes} classes"):
+            finding.plan(made, finding.find(made))
+    else:
+        parts = finding.plan(made, finding.find(made))
+        assert sorted(parts["train"].labels) == [0, 1]
+        rows = np.concatenate([part.rows for part in parts.values()])
+        assert sorted(rows) == list(range(each * classes))
+
+
+@pytest.mark.parametrize("split", ["all", "train"])
+def test_a_class_that_the_draw_leaves_out_is_taught_in_exchange(split: str) -> None:
+    made, drawn = own_task(Path()), finding._shuffled(30)
+    for place in (0, 15, 24, 29):  # in train, validation or test
+        labels = np.zeros(30, dtype=np.int64)
+        labels[drawn[place]] = 1
+        whole = formats.Split("idx", ("x",), labels, None, (0, 30))
+        splits = {split: whole} if split == "all" else {split: whole, "test": whole}
+        parts = finding.plan(made, finding.Found(Path(), splits, {}))
+        rows = np.concatenate([p.rows for k, p in parts.items() if split == "all" or k != "test"])
+        assert (parts["train"].labels == 1).sum() == 1 and sorted(rows) == list(range(30))
+        assert (rows.tolist() == drawn.tolist()) == (place < len(parts["train"].rows))
 
 
 def test_a_folder_with_splits_and_names_of_ones_own(tmp_path: Path) -> None:
