@@ -6,6 +6,7 @@ Its own client tries again and again where there is no network, which takes most
 from __future__ import annotations
 
 import threading
+import urllib.error
 import urllib.request
 
 
@@ -29,7 +30,7 @@ def unreachable(request: urllib.request.Request, seconds: float) -> str | None:
             with urllib.request.urlopen(request, timeout=seconds):
                 answer.append(None)
         except Exception as error:  # any of them: there is no usable network
-            reason = getattr(error, "reason", error)  # within urllib's error, that of the system
+            reason = error.reason if type(error) is urllib.error.URLError else error
             answer.append(getattr(reason, "strerror", None) or f"{type(error).__name__}: {reason}")
 
     thread = threading.Thread(target=ask, daemon=True)
