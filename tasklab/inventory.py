@@ -168,7 +168,7 @@ def find_data(name: str, root: Path | None = None, cache: Path | None = None) ->
 def decoded_sides(name: str, cache: Path) -> tuple[int, ...]:
     """Return the sizes at which all splits of a data set are decoded, those to evaluate on."""
     sides: dict[str, set[int]] = {"train": set(), "val": set(), "test": set()}
-    for file in (cache / "pictures" / name).glob("*/manifest.json"):
+    for file in (cache / "pictures" / name).glob("*[!l]/manifest.json"):  # not *.partial
         try:
             manifest = json.loads(file.read_text("utf-8"))
             sides[manifest["split"]].add(int(manifest["transform"]["side"]))

@@ -6,6 +6,7 @@ import dataclasses
 import functools
 import importlib.util
 import json
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from types import ModuleType
@@ -40,6 +41,14 @@ class Source:
     label: str = "label"
 
 
+def check_name(name: str) -> None:
+    """Raise if a task cannot be called so: folders are named after it."""
+    if not re.fullmatch(r"[^/\\\x00-\x1f]+", name) or not name.strip(". "):
+        raise TasklabError(
+            f"{name!r} cannot name a task: give name=, a name without slashes and not only of dots."
+        )
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Task:
     """A classification task that a zero-shot head can be made for.
@@ -55,7 +64,8 @@ class Task:
             ImageNet; a zero-shot head cannot tell such classes apart.
 
     Raises:
-        TasklabError: If a class is listed twice or a template has no place for the class.
+        TasklabError: If the name cannot be a folder's, a class is listed twice or a template has no
+            place for the class.
     """
 
     name: str
@@ -68,6 +78,7 @@ class Task:
 
     def __post_init__(self) -> None:
         """Check what would otherwise show as a poor accuracy."""
+        check_name(self.name)
         differ = len(set(self.classes)) == len(self.classes) or self.repeats
         if len(self.classes) < 2 or not differ:
             raise TasklabError(f"task {self.name} needs at least two classes, all different.")

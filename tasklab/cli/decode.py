@@ -11,6 +11,7 @@ from tasklab.errors import TasklabError
 
 if TYPE_CHECKING:
     from tasklab.pictures.loader import Pictures
+    from tasklab.registry import Spec
     from tasklab.tasks import Task
 
 
@@ -26,24 +27,33 @@ def add_commands(commands: argparse._SubParsersAction) -> None:
     decode.add_argument("--data-root", type=Path, help="where data sets are, besides the hub cache")
     decode.add_argument("--jobs", type=int, help="processes (default: one a core)")
     decode.add_argument("--fetch", action="store_true", help="download what is missing")
+    decode.add_argument(
+        "--check", action="store_true", help="read what is decoded, and say what is damaged"
+    )
 
 
 def _decode(args: argparse.Namespace) -> None:
+    from tasklab.pictures.loader import Pictures
+    from tasklab.registry import spec
     from tasklab.tasks import suite
 
-    tasks = suite(args.suite)
+    tasks, entry = suite(args.suite), spec(args.model)
     chosen = tuple(tasks[name].name for name in args.task) if args.task else None
-    from tasklab.pictures.loader import Pictures
-
-    pictures = Pictures(suite=tasks, side=_side(args.model), root=args.data_root, jobs=args.jobs)
+    pictures = Pictures(suite=tasks, root=args.data_root, jobs=args.jobs)
     wanted = [task for task in pictures.sources if chosen is None or task.name in chosen]
     if not wanted:
         raise TasklabError(f"the images of suite {args.suite!r} are embedded: nothing to decode.")
+    names = [task.name for task in wanted]
+    if args.check:
+        if told := pictures.damaged(*names):
+            raise TasklabError("\n".join(told))
+        print("what is decoded is as it was decoded")
+        return
     failed = _fetch(pictures, wanted) if args.fetch else {}
     problems = {task.name: pictures.missing(task.name) for task in wanted}
     if told := [failed.get(name, line) for name, lines in problems.items() for line in lines]:
         raise TasklabError("\n".join(told))
-    for name, split, arrays in pictures.decode(*(task.name for task in wanted)):
+    for name, split, arrays in pictures.at(_side(entry)).decode(*names):
         note, seconds = arrays.manifest["transform"], arrays.manifest["seconds"]
         count = len(arrays.y)
         print(
@@ -74,20 +84,19 @@ def _fetch(pictures: Pictures, tasks: Sequence[Task]) -> dict[str, str]:
     return failed
 
 
-def _side(model: str) -> int:
+def _side(entry: Spec) -> int:
     """Return the input size of a model, without its weights."""
-    import open_clip
-    import timm
-
-    from tasklab.mini import vit
-    from tasklab.registry import spec
-
-    entry = spec(model)
     if entry.kind == "t5":
-        raise TasklabError(f"model {model!r} reads texts: there are no images to decode for it.")
+        raise TasklabError(f"model {entry.name!r} reads texts: no images are decoded for it.")
     if entry.shipped:
+        from tasklab.mini import vit
+
         return vit.SIZE
     if entry.kind == "vit":
+        import timm
+
         return timm.get_pretrained_cfg(f"{entry.arch}.{entry.pretrained}").input_size[-1]
+    import open_clip
+
     size = open_clip.get_model_config(entry.arch)["vision_cfg"]["image_size"]
     return size if isinstance(size, int) else size[0]

@@ -248,6 +248,8 @@ class Lab:
 
     def tune(self, task: str, method: str, seed: int) -> finetune.Run:
         """Return the run behind a method's vector, from the store if it is there."""
+        if isinstance(self.suite.data, Pictures):  # bad images of any task are found before
+            self.suite.data.prepare(*self.suite.names)
         return finetune.finetune(
             self.run(task, method, seed),
             self.clip,

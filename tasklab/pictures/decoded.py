@@ -8,76 +8,39 @@
 
 Processes decode a chunk of the data at a time and write each image to its place; what is finished
 is written down, so that a decoding that was killed goes on where it was. The folder gets its name
-when all of it is there. A process holds a few encoded images and one decoded one, whatever the size
-of the data. Nothing here needs torch, so that the processes start in a fraction of a second.
+when all of it is there. What cannot be read of it counts as not there, and is decoded again.
 """
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
+import datetime
 import hashlib
 import json
+import logging
 import os
-import queue
 import shutil
-import subprocess
-import sys
-import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import filelock
 import numpy as np
 import PIL
-from PIL import Image
 
 from tasklab.errors import TasklabError
-from tasklab.pictures import formats
+from tasklab.pictures import formats, processes
+from tasklab.pictures.chunks import BAD, JOB, UNREADABLE, BadImagesError, Job, Transform, write
 from tasklab.progress import bar
 
 VERSION = 1  # of the arrays: raise it when the same images give other pixels
-KINDS = ("centre", "whole", "native")
 _ALONE = 512  # images that are not worth a second process
-_MANIFEST, _DONE, _JOB = "manifest.json", "done.jsonl", "job.json"
-
-
-@dataclasses.dataclass(frozen=True)
-class Transform:
-    """What is done to an image before it is kept.
-
-    Attributes:
-        kind: `"centre"`: the shorter side is resized to `side` (bicubic) and the centre cut out,
-            open_clip's transform for evaluation, bit for bit; `"whole"`: the whole image is resized
-            to a square, for crops to be drawn from; `"native"`: all images are squares of `side`
-            already.
-        side: Height and width of what is kept.
-    """
-
-    kind: str
-    side: int
-
-    def __call__(self, image: Image.Image) -> np.ndarray:
-        """Return uint8 (3, side, side) of an RGB image.
-
-        Raises:
-            TasklabError: If the image is not of the size that `"native"` asks for.
-        """
-        side, (width, height) = self.side, image.size
-        if self.kind == "whole":
-            image = image.resize((side, side), Image.Resampling.BICUBIC)
-        elif self.kind == "centre":
-            short = min(width, height)
-            size = int(side * width / short), int(side * height / short)
-            if image.size != size:
-                image = image.resize(size, Image.Resampling.BICUBIC)
-            left, top = round((size[0] - side) / 2), round((size[1] - side) / 2)
-            image = image.crop((left, top, left + side, top + side))
-        elif (width, height) != (side, side):
-            raise TasklabError(f"an image is {width} x {height}; all should be {side} x {side}.")
-        return np.ascontiguousarray(np.asarray(image).transpose(2, 0, 1))
+_SAMPLE = 16  # images whose pixels are checked whenever the arrays are opened
+PARTIAL = ".partial"  # ends the name of a folder of which not all is there
+_MANIFEST, _DONE = "manifest.json", "done.jsonl"
+_log = logging.getLogger(__name__)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -91,16 +54,32 @@ class Arrays:
 
 
 def opened(folder: Path) -> Arrays | None:
-    """Return what was decoded into a folder, or `None` if nothing or not all of it is there."""
+    """Return what was decoded into a folder, or `None` if it is not there, not whole or damaged.
+
+    Of the pixels only a sample is checked, which takes no time; `damaged` checks all.
+    """
+    if folder.name.endswith(PARTIAL):
+        return None
     try:
         manifest = json.loads((folder / _MANIFEST).read_text("utf-8"))
         load = {"mmap_mode": "c", "allow_pickle": False}
         x, sizes = (np.load(folder / f"{name}.npy", **load) for name in ("x", "sizes"))
         y = np.load(folder / "y.npy", allow_pickle=False)
-    except (OSError, ValueError):
+        whole = list(x.shape) == manifest["shape"] and len(y) == len(sizes) == len(x)
+        whole = whole and manifest.keys() >= {"chunks", "digest", "job", "written"}
+        whole = whole and manifest.get("sample", "") in ("", _sample(x, y, sizes))
+    except UNREADABLE:
         return None
-    whole = list(x.shape) == manifest["shape"] and len(y) == len(sizes) == len(x)
     return Arrays(x, y, sizes, manifest) if whole else None
+
+
+def _sample(x: np.ndarray, y: np.ndarray, sizes: np.ndarray) -> str:
+    """Return a checksum of a few images, and of all labels and sizes."""
+    digest = hashlib.sha256(np.ascontiguousarray(y))
+    digest.update(np.ascontiguousarray(sizes))
+    for row in np.linspace(0, len(x) - 1, min(len(x), _SAMPLE)).astype(int):
+        digest.update(np.ascontiguousarray(x[row]))
+    return digest.hexdigest()
 
 
 def decode(
@@ -129,19 +108,20 @@ def decode(
         title: What the bar says.
 
     Raises:
-        TasklabError: If an image cannot be decoded, the disk is too small or cannot be written, or
-            a process ends. What was decoded is kept for the next call.
+        BadImagesError: If images cannot be decoded; it names all of them, up to twenty.
+        TasklabError: If the disk is too small or cannot be written, or a process ends. What was
+            decoded is kept for the next call.
     """
     if found := opened(folder):
         return found
-    work = folder.with_name(f"{folder.name}.partial")
+    work = _work(folder)
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
-        with filelock.FileLock(folder.with_name(f"{folder.name}.lock")):
+        with _alone(folder, title):
             if found := opened(folder):
                 return found
             shutil.rmtree(folder, ignore_errors=True)  # it is damaged, or it would be returned
-            _prepare(work, split, rows, transform)
+            _prepare(folder, split, rows, transform)
             hashes, seconds = _run(work, len(rows), jobs, progress, title)
             _finish(work, folder, split, rows, transform, hashes, seconds, dict(note or {}))
     except OSError as error:
@@ -155,14 +135,59 @@ def decode(
 
 
 def damaged(folder: Path) -> list[int]:
-    """Return the numbers of the chunks whose pixels are not those that were decoded."""
-    manifest = json.loads((folder / _MANIFEST).read_text("utf-8"))
-    with _Job(folder, manifest["job"]) as job:
-        return [int(n) for n, sha in manifest["chunks"].items() if job.digest(int(n)) != sha]
+    """Return the numbers of the chunks whose pixels are not those that were decoded.
+
+    Raises:
+        TasklabError: If `opened` returns nothing.
+    """
+    if (found := opened(folder)) is None:
+        raise TasklabError(f"{folder} holds no decoded images that can be read.")
+    with Job(folder, found.manifest["job"]) as job:
+        return [int(n) for n, sha in found.manifest["chunks"].items() if job.digest(int(n)) != sha]
 
 
-def _prepare(work: Path, split: formats.Split, rows: np.ndarray, transform: Transform) -> None:
-    """Make the files to write into, unless the same job was begun before."""
+def needed(folder: Path, images: int, transform: Transform) -> int:
+    """Return how many more bytes the decoded images will take, `0` if they are there."""
+    if opened(folder):
+        return 0
+    taken = 0
+    with contextlib.suppress(OSError):  # begun before; a file has holes where nothing is yet
+        taken = getattr((_work(folder) / "x.npy").stat(), "st_blocks", 0) * 512
+    return max(0, images * 3 * transform.side**2 - taken)
+
+
+def check_space(folder: Path, needed: int) -> None:
+    """Raise a `TasklabError` if that many bytes do not fit on the disk of a folder."""
+    there = next((path for path in (folder, *folder.parents) if path.exists()), folder)
+    free = shutil.disk_usage(there).free
+    if needed > free:
+        raise TasklabError(
+            f"{needed / 1e9:.1f} GB are needed in {folder} and {free / 1e9:.1f} GB are free. "
+            "Choose another folder with TASKLAB_DATA."
+        )
+
+
+def _work(folder: Path) -> Path:
+    return folder.with_name(f"{folder.name}{PARTIAL}")
+
+
+@contextlib.contextmanager
+def _alone(folder: Path, title: str) -> Iterator[None]:
+    """Hold the lock of a folder, and say so if another process has it for long."""
+    lock = filelock.FileLock(folder.with_name(f"{folder.name}.lock"))
+    try:
+        lock.acquire(timeout=1)
+    except filelock.Timeout:
+        _log.warning("%s: waiting for another process that decodes the same images", title)
+        lock.acquire()
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def _prepare(folder: Path, split: formats.Split, rows: np.ndarray, transform: Transform) -> None:
+    """Make the files to write into, unless the same job was begun before and they are whole."""
     job = {
         "version": VERSION,
         "transform": dataclasses.asdict(transform),
@@ -170,131 +195,80 @@ def _prepare(work: Path, split: formats.Split, rows: np.ndarray, transform: Tran
         "rows": hashlib.sha256(np.ascontiguousarray(rows)).hexdigest(),
         "stamp": split.stamp(),
     }
-    side = transform.side
-    if (work / _JOB).is_file():
-        if json.loads((work / _JOB).read_text("utf-8")) == json.loads(json.dumps(job)):
-            return
-        shutil.rmtree(work)
-    work.mkdir(exist_ok=True)
-    needed, free = len(rows) * 3 * side * side, shutil.disk_usage(work).free
-    if needed > free:
-        raise TasklabError(
-            f"{needed / 1e9:.1f} GB are needed in {work.parent} and {free / 1e9:.1f} GB are free. "
-            "Choose another folder with TASKLAB_DATA."
-        )
+    work, side = _work(folder), transform.side
+    labels = split.labels[rows].astype(np.int64)
     arrays = {"x": ((len(rows), 3, side, side), np.uint8), "sizes": ((len(rows), 2), np.int32)}
+    try:
+        load = {"mmap_mode": "r", "allow_pickle": False}
+        begun = (
+            json.loads((work / JOB).read_text("utf-8")) == json.loads(json.dumps(job))
+            and all(np.load(work / f"{k}.npy", **load).shape == v[0] for k, v in arrays.items())
+            and np.array_equal(np.load(work / "rows.npy", allow_pickle=False), rows)
+            and np.array_equal(np.load(work / "y.npy", allow_pickle=False), labels)
+        )
+    except UNREADABLE:
+        begun = False
+    if begun:
+        return
+    shutil.rmtree(work, ignore_errors=True)
+    check_space(folder.parent, needed(folder, len(rows), transform))
+    work.mkdir()
     for name, (shape, dtype) in arrays.items():
         np.lib.format.open_memmap(work / f"{name}.npy", "w+", dtype, shape).flush()
     np.save(work / "rows.npy", rows.astype(np.int64))
-    np.save(work / "y.npy", split.labels[rows].astype(np.int64))
-    (work / _JOB).write_text(json.dumps(job), "utf-8")  # last: it says that the others are there
-
-
-class _Job:
-    """The files of one decoding, as a process sees them."""
-
-    def __init__(self, work: Path, job: Mapping[str, Any] | None = None) -> None:
-        job = job or json.loads((work / _JOB).read_text("utf-8"))
-        self.data, self.transform = job["data"], Transform(**job["transform"])
-        self.rows = np.load(work / "rows.npy", allow_pickle=False)
-        self.position = np.full(self.data["bounds"][-1], -1)
-        self.position[self.rows] = np.arange(len(self.rows))
-        self.files: dict[str, BinaryIO] = {}
-        self.starts: dict[str, int] = {}
-        for name in ("x", "sizes"):
-            mapped = np.load(work / f"{name}.npy", mmap_mode="r", allow_pickle=False)
-            self.starts[name] = mapped.offset
-            writable = (work / _JOB).is_file()
-            mode = "r+b" if writable else "rb"
-            self.files[name] = (work / f"{name}.npy").open(mode, buffering=0)
-
-    def __enter__(self) -> _Job:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        for file in self.files.values():
-            file.close()
-
-    def wanted(self, chunk: int) -> list[int]:
-        """Return the rows of a chunk that are kept."""
-        start, stop = self.data["bounds"][chunk : chunk + 2]
-        return (np.flatnonzero(self.position[start:stop] >= 0) + start).tolist()
-
-    def chunks(self) -> list[int]:
-        """Return the numbers of the chunks that hold anything."""
-        return [n for n in range(len(self.data["bounds"]) - 1) if self.wanted(n)]
-
-    def decode(self, chunk: int) -> str:
-        """Write the images of a chunk to their places and return the checksum of their pixels."""
-        digest = hashlib.sha256()
-        for row, image in formats.read(self.data, chunk, set(self.wanted(chunk))):
-            pixels, place = self.transform(image), int(self.position[row])
-            self._write("x", place * pixels.nbytes, pixels)
-            self._write("sizes", place * 8, np.array(image.size, dtype=np.int32))
-            digest.update(pixels)
-        return digest.hexdigest()
-
-    def digest(self, chunk: int) -> str:
-        """Return the checksum of the pixels that are there."""
-        digest, size = hashlib.sha256(), 3 * self.transform.side**2
-        for row in self.wanted(chunk):
-            digest.update(self._seek("x", int(self.position[row]) * size).read(size))
-        return digest.hexdigest()
-
-    def _write(self, name: str, offset: int, values: np.ndarray) -> None:
-        file, left = self._seek(name, offset), memoryview(values).cast("B")
-        while left:  # a disk that is full may take a part
-            left = left[file.write(left) :]
-
-    def _seek(self, name: str, offset: int) -> BinaryIO:
-        self.files[name].seek(self.starts[name] + offset)
-        return self.files[name]
+    np.save(work / "y.npy", labels)
+    write(work / JOB, json.dumps(job))  # last: it says that the others are there
 
 
 def _run(
     work: Path, images: int, jobs: int | None, progress: bool, title: str
 ) -> tuple[dict[int, str], float]:
     """Decode every chunk that is not done yet; return the checksums of all, and the seconds."""
-    began = time.perf_counter()
-    with _Job(work) as job:
-        done, before = _resume(work, job)
+    began, bad = time.perf_counter(), []
+    with Job(work) as job:
         counts = {chunk: len(job.wanted(chunk)) for chunk in job.chunks()}
+        done, before = _resume(work, job, counts)
         left = [chunk for chunk in counts if chunk not in done]
         if jobs is None:
             jobs = min(_cores(), -(-images // _ALONE))
         jobs = max(1, min(jobs, len(left)))
+        answers = processes.answers(job, left) if jobs == 1 else processes.spread(work, left, jobs)
+        already = sum(counts[chunk] for chunk in done)
         with (
-            bar(
-                images, title, done=sum(counts[c] for c in done), unit="image", on=progress
-            ) as shown,
+            contextlib.closing(answers),
+            bar(images, title, done=already, unit="image", on=progress) as shown,
             (work / _DONE).open("a", encoding="utf-8") as log,
         ):
-
-            def finished(chunk: int, sha: str) -> None:
-                done[chunk] = sha
-                seconds = before + time.perf_counter() - began
-                log.write(json.dumps({"chunk": chunk, "sha256": sha, "seconds": seconds}) + "\n")
-                log.flush()
-                shown.update(counts[chunk])
-
-            if jobs == 1:
-                for chunk in left:
-                    finished(chunk, job.decode(chunk))
-            else:
-                _spread(work, left, jobs, finished)
+            for answer in answers:
+                if "errno" in answer:
+                    raise OSError(answer["errno"], answer["error"])
+                if "error" in answer:
+                    raise TasklabError(answer["error"])
+                bad += answer.get("bad", [])
+                if len(bad) >= BAD:
+                    break
+                if "sha256" in answer:
+                    seconds = before + time.perf_counter() - began
+                    done[answer["chunk"]] = answer["sha256"]
+                    log.write(json.dumps({**answer, "seconds": seconds}) + "\n")
+                    log.flush()
+                shown.update(counts[answer["chunk"]])
+    if bad:
+        more = ["There may be more: this many are enough to stop."] if len(bad) >= BAD else []
+        raise BadImagesError([*dict.fromkeys(bad), *more])
     return done, before + time.perf_counter() - began
 
 
-def _resume(work: Path, job: _Job) -> tuple[dict[int, str], float]:
+def _resume(work: Path, job: Job, counts: Mapping[int, int]) -> tuple[dict[int, str], float]:
     """Return the chunks that an earlier call finished, if their pixels are still there."""
     done, seconds = {}, 0.0
     if (work / _DONE).is_file():
-        for line in (work / _DONE).read_text("utf-8").splitlines():
-            with contextlib.suppress(ValueError, KeyError):  # the last line may be half a line
+        for line in (work / _DONE).read_text("utf-8", errors="replace").splitlines():
+            with contextlib.suppress(ValueError, KeyError, TypeError):  # half a line, or damaged
                 entry = json.loads(line)
-                if job.digest(entry["chunk"]) == entry["sha256"]:
-                    done[entry["chunk"]] = entry["sha256"]
-                seconds = entry["seconds"]
+                chunk, seconds = entry["chunk"], float(entry["seconds"])
+                if chunk in counts and job.digest(chunk) == entry["sha256"]:
+                    done[chunk] = entry["sha256"]
     return done, seconds
 
 
@@ -303,77 +277,6 @@ def _cores() -> int:
         return len(os.sched_getaffinity(0))
     except AttributeError:  # not on every system
         return os.cpu_count() or 1
-
-
-def _spread(work: Path, chunks: list[int], jobs: int, finished: Callable[[int, str], None]) -> None:
-    """Let processes decode chunks.
-
-    They are commands of their own that read the number of a chunk and answer with its checksum:
-    neither forked, which does not go with the threads of torch, nor started by `multiprocessing`,
-    which would run the user's script again.
-    """
-    todo: queue.SimpleQueue[int] = queue.SimpleQueue()
-    for chunk in chunks:
-        todo.put(chunk)
-    answers: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
-    command = [sys.executable, "-m", "tasklab.pictures.decoded", str(work)]
-    home = str(Path(__file__).resolve().parents[1])
-    path = os.pathsep.join(filter(None, (home, os.environ.get("PYTHONPATH"))))
-    with contextlib.ExitStack() as stack:
-        for _ in range(jobs):
-            process = stack.enter_context(
-                subprocess.Popen(
-                    command,
-                    stdin=subprocess.PIPE,
-                    stdout=subprocess.PIPE,
-                    text=True,
-                    env={**os.environ, "PYTHONPATH": path},
-                )
-            )
-            stack.callback(_end, process)  # runs before Popen waits for it
-            threading.Thread(target=_feed, args=(process, todo, answers), daemon=True).start()
-        for _ in chunks:
-            answer = answers.get()
-            if "error" in answer:
-                raise TasklabError(answer["error"])
-            finished(answer["chunk"], answer["sha256"])
-
-
-def _end(process: subprocess.Popen) -> None:
-    process.kill()
-    with contextlib.suppress(OSError):  # a number that it never read
-        process.stdin.close()
-
-
-def _feed(process: subprocess.Popen, todo: queue.SimpleQueue, answers: queue.SimpleQueue) -> None:
-    """Hand one process a chunk after the other."""
-    while True:
-        try:
-            chunk = todo.get_nowait()
-        except queue.Empty:
-            return
-        try:
-            process.stdin.write(f"{chunk}\n")
-            process.stdin.flush()
-            answers.put(json.loads(process.stdout.readline()))
-        except (OSError, ValueError):
-            code = process.poll()
-            answers.put(
-                {
-                    "error": f"a process that decodes images ended (exit status {code}). What is "
-                    "decoded is kept: start again, and if memory was short, with fewer jobs."
-                }
-            )
-            return
-
-
-def _answers(work: Path, lines: Iterator[str]) -> Iterator[dict[str, Any]]:
-    with _Job(work) as job:
-        for line in lines:
-            try:
-                yield {"chunk": int(line), "sha256": job.decode(int(line))}
-            except (TasklabError, OSError) as error:
-                yield {"error": str(error)}
 
 
 def _finish(
@@ -400,18 +303,16 @@ def _finish(
         "job": {"data": split.description(), "transform": dataclasses.asdict(transform)},
         "seconds": round(seconds, 2),
         "pillow": PIL.__version__,
-        "written": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        "written": datetime.datetime.now(datetime.UTC).isoformat(timespec="microseconds"),
+        "sample": _sample(
+            *(np.load(work / f"{k}.npy", mmap_mode="r") for k in ("x", "y", "sizes"))
+        ),
         **note,
     }
-    (work / _MANIFEST).write_text(json.dumps(manifest, indent=1), "utf-8")
-    for name in ("x.npy", "sizes.npy", "y.npy", "rows.npy", _MANIFEST):
+    for name in ("x.npy", "sizes.npy", "y.npy", "rows.npy"):
         with (work / name).open("rb") as file:
             os.fsync(file.fileno())
-    for name in (_DONE, _JOB):
+    write(work / _MANIFEST, json.dumps(manifest, indent=1))
+    for name in (_DONE, JOB):
         (work / name).unlink()
     work.rename(folder)
-
-
-if __name__ == "__main__":
-    for _answer in _answers(Path(sys.argv[1]), iter(sys.stdin)):
-        print(json.dumps(_answer), flush=True)

@@ -26,7 +26,8 @@ from tasklab import datasets
 from tasklab.datasets import Images
 from tasklab.errors import TasklabError, unknown
 from tasklab.pictures import augment, decoded, finding
-from tasklab.pictures.decoded import Arrays, Transform
+from tasklab.pictures.chunks import BadImagesError, Transform
+from tasklab.pictures.decoded import Arrays
 from tasklab.tasks import Suite, Task, known
 
 SPLITS = ("train", "val", "test")
@@ -53,9 +54,12 @@ class Pictures:
     jobs: int | None = None
 
     def __post_init__(self) -> None:
-        """Find the data of each task once, and open each array once."""
+        """Check the number of processes; find data and open arrays once each."""
+        if self.jobs is not None and self.jobs < 1:
+            raise TasklabError(f"at least one process is needed to decode images, not {self.jobs}.")
         object.__setattr__(self, "found", functools.cache(self._found))
         object.__setattr__(self, "arrays", functools.cache(self._arrays))
+        object.__setattr__(self, "prepared", set())
 
     def at(self, side: int) -> Pictures:
         """Return the same images for a model of another input size."""
@@ -69,7 +73,9 @@ class Pictures:
         return tuple(t for t in (*self.suite.tasks, self.suite.control) if t.source is not None)
 
     def missing(self, *tasks: str) -> list[str]:
-        """Return what is missing or wrong, one line a task; decoded images need no others.
+        """Return what is missing or wrong, one line a task.
+
+        Decoded images need no others; but others that are there, and are wrong, are reported.
 
         Args:
             *tasks: Only these, by name.
@@ -77,10 +83,28 @@ class Pictures:
         lines = []
         for task in self._chosen(tasks):
             try:
-                self.found(task)
+                for split in _splits(task):
+                    self._data(task, split)
             except TasklabError as error:
-                if not all(self._kept(task, split) for split in _splits(task)):
-                    lines.append(str(error))
+                lines.append(str(error))
+        return lines
+
+    def damaged(self, *tasks: str) -> list[str]:
+        """Return what of the decoded images is no longer as it was decoded, one line a folder.
+
+        It reads all of them, of every model; `load` checks only a sample.
+
+        Args:
+            *tasks: Only these, by name.
+        """
+        lines = []
+        for task in self._chosen(tasks):
+            for folder in sorted(self._folder(task).glob("*/")):
+                if folder.name.endswith(decoded.PARTIAL):
+                    continue
+                arrays = decoded.opened(folder)
+                if arrays is None or decoded.damaged(folder):
+                    lines.append(f"{folder} is damaged: remove it, to have it decoded again.")
         return lines
 
     def load(
@@ -115,9 +139,10 @@ class Pictures:
         entry = self._task(task, split)
         if entry.source is None:
             return self._embedded(entry).size(task, split)
-        if kept := self._kept(entry, split):
-            return json.loads((kept / "manifest.json").read_text("utf-8"))["images"]
-        return len(finding.plan(entry, self.found(entry))[split].rows)
+        data = self._data(entry, split)
+        if isinstance(data, Arrays):
+            return len(data.y)
+        return len(finding.plan(entry, data)[split].rows)
 
     def version(self, task: str, split: str) -> str:
         """Return the checksum of a split's pixels and labels, decoding it on the first call."""
@@ -177,10 +202,40 @@ class Pictures:
 
         Args:
             *tasks: Only these, by name.
+
+        Raises:
+            BadImagesError: If images cannot be decoded; it names those of all tasks, at the end.
+            TasklabError: If data are missing or wrong, or the disk is too small for all of them.
         """
-        for task in self._chosen(tasks):
+        chosen, bad = self._chosen(tasks), []
+        self._check_space(chosen)
+        for task in chosen:
             for split in _splits(task):
-                yield task.name, split, self.arrays(task, split)
+                try:
+                    arrays = self.arrays(task, split)
+                except BadImagesError as error:
+                    bad += error.lines
+                    continue
+                yield task.name, split, arrays
+        if bad:
+            raise BadImagesError(list(dict.fromkeys(bad)))
+
+    def prepare(self, *tasks: str) -> None:
+        """Decode what is not decoded yet, so that bad images show before anything is trained.
+
+        The second time it costs nothing.
+
+        Args:
+            *tasks: Only these, by name.
+
+        Raises:
+            TasklabError: As `decode` does.
+        """
+        left = [task.name for task in self._chosen(tasks) if task.name not in self.prepared]
+        if left:
+            for _ in self.decode(*left):
+                pass
+            self.prepared.update(left)
 
     def _chosen(self, names: tuple[str, ...]) -> list[Task]:
         return [task for task in self.sources if not names or task.name in names]
@@ -199,34 +254,42 @@ class Pictures:
 
     def transform(self, task: Task, split: str) -> Transform:
         """Return how the images of a split are kept."""
+        if self.side is None:
+            raise TasklabError("images are decoded for a model: give the side of its input.")
         wanted = augment.kept_side(self.side) if split == "train" else self.side
         own = known()[task.source.known].get("side") if task.source.known else None
         if own is not None and own <= wanted:
             return Transform("native", own)
         return Transform("whole" if split == "train" else "centre", wanted)
 
+    def _data(self, task: Task, split: str) -> finding.Found | Arrays:
+        """Return a task's data, or what was decoded of a split whose data are gone.
+
+        Raises:
+            TasklabError: If the data are gone and nothing is kept, or they are there and wrong.
+        """
+        try:
+            return self.found(task)
+        except TasklabError:
+            if _gone(task, self.root) and (kept := self._kept(task, split)):
+                return kept
+            raise
+
     def _arrays(self, task: Task, split: str) -> Arrays:
         """Return the decoded images of a split, from the cache if they are there."""
-        if self.side is None:
-            raise TasklabError("images are decoded for a model: give the side of its input.")
-        try:
-            found = self.found(task)
-        except TasklabError:
-            if kept := self._kept(task, split):
-                return decoded.opened(kept)
-            raise
-        part, transform = finding.plan(task, found)[split], self.transform(task, split)
+        transform, data = self.transform(task, split), self._data(task, split)
+        if isinstance(data, Arrays):
+            return data
+        part, folder = self._place(task, split, data)
         note = {
             "task": task.name,
             "split": split,
             "classes": list(task.classes),
             "source": _name(task),
-            "origin": found.origin,
+            "origin": data.origin,
         }
-        key = [decoded.VERSION, part.split.stamp(), part.rows.tolist(), part.labels.tolist()]
-        digest = hashlib.sha256(json.dumps(key).encode()).hexdigest()[:12]
         return decoded.decode(
-            self._folder(task) / f"{_stem(split, transform)}-{digest}",
+            folder,
             part.split,
             part.rows,
             transform,
@@ -236,20 +299,55 @@ class Pictures:
             title=f"{task.name}, {split}: decode",
         )
 
-    def _folder(self, task: Task) -> Path:
-        cache = self.cache if self.cache is not None else datasets.default_cache()
-        return cache / "pictures" / task.name
+    def _place(self, task: Task, split: str, found: finding.Found) -> tuple[finding.Part, Path]:
+        """Return the images of a split, and the folder of what is decoded of them."""
+        part = finding.plan(task, found)[split]
+        try:
+            stamp = part.split.stamp()
+        except OSError as error:
+            raise TasklabError(
+                f"{task.name}: {error.filename} cannot be read ({error.strerror})."
+            ) from error
+        key = [decoded.VERSION, stamp, part.rows.tolist(), part.labels.tolist()]
+        digest = hashlib.sha256(json.dumps(key).encode()).hexdigest()[:12]
+        return part, self._folder(task) / f"{_stem(split, self.transform(task, split))}-{digest}"
 
-    def _kept(self, task: Task, split: str) -> Path | None:
-        """Return the newest decoded images of a split, whose data may be gone."""
+    def _check_space(self, tasks: list[Task]) -> None:
+        """Raise a `TasklabError` if what is not decoded yet does not fit on the disk."""
+        needed = 0
+        for task in tasks:
+            for split in _splits(task):
+                data = self._data(task, split)
+                if not isinstance(data, Arrays):
+                    part, folder = self._place(task, split, data)
+                    transform = self.transform(task, split)
+                    needed += decoded.needed(folder, len(part.rows), transform)
+        decoded.check_space(self._folder(), needed)
+
+    def _folder(self, task: Task | None = None) -> Path:
+        cache = self.cache if self.cache is not None else datasets.default_cache()
+        return cache / "pictures" / (task.name if task else "")
+
+    def _kept(self, task: Task, split: str) -> Arrays | None:
+        """Return the newest decoded images of a split, whose data are gone."""
         stem = f"{split}-*" if self.side is None else _stem(split, self.transform(task, split))
-        fitting = []
-        for file in self._folder(task).glob(f"{stem}-*/manifest.json"):
-            manifest = json.loads(file.read_text("utf-8"))
-            same = manifest["source"] == _name(task) and manifest["classes"] == list(task.classes)
-            if same and decoded.opened(file.parent):
-                fitting.append((manifest["written"], str(file.parent)))
-        return Path(max(fitting)[1]) if fitting else None
+        mine = _name(task), list(task.classes)
+        found = map(decoded.opened, self._folder(task).glob(f"{stem}-*"))
+        kept = [
+            arrays
+            for arrays in found
+            if arrays and (arrays.manifest.get("source"), arrays.manifest.get("classes")) == mine
+        ]
+        return max(kept, key=lambda arrays: arrays.manifest["written"], default=None)
+
+
+def _gone(task: Task, root: Path | None) -> bool:
+    """Return whether there is nothing of a task's data, rather than something that is wrong."""
+    try:
+        places = finding.candidates(task.source, root)
+        return not any(finding.look(task.source, folder) for folder in places)
+    except TasklabError:
+        return False
 
 
 def _splits(task: Task) -> tuple[str, ...]:

@@ -8,6 +8,7 @@ import shutil
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import huggingface_hub.constants
 import numpy as np
@@ -179,6 +180,114 @@ def test_a_folder_of_ones_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     assert "suite own" in repr(lab) and lab.sibling(model="mini_s").suite.names == ("shades",)
 
 
+def folder_of(root: Path, count: int) -> Path:
+    """Return a folder of two classes with `count` images each."""
+    for name in ("cat", "dog"):
+        (root / name).mkdir(parents=True, exist_ok=True)
+        for i in range(count):
+            Image.new("RGB", (40, 36), (7 * i % 256, count, 0)).save(root / name / f"{i}.png")
+    return root
+
+
+def own_pictures(cache: Path, *roots: Path) -> Pictures:
+    suite = tasks.Suite.of(*(own.from_folder(root) for root in roots))
+    return Pictures(suite=suite, side=32, cache=cache, progress=False, jobs=1)
+
+
+def test_sizes_are_those_of_the_images_that_are_there(tmp_path: Path) -> None:
+    def sizes() -> tuple[int, int]:
+        pictures = own_pictures(tmp_path / "cache", root)
+        return pictures.size("mine", "test"), len(pictures.load("mine", "test").y)
+
+    root = folder_of(tmp_path / "mine", 10)
+    assert sizes() == (4, 4)
+    folder_of(root, 50)
+    assert sizes() == (20, 20)
+    pictures = own_pictures(tmp_path / "cache", root)
+    for file in root.rglob("*.png"):
+        file.unlink()
+    with pytest.raises(TasklabError, match="has no images in folders"):
+        pictures.load("mine", "train")  # it was never decoded
+    assert pictures.missing() and pictures.size("mine", "test") == 20  # the newest, decoded last
+
+
+def test_data_that_went_wrong_after_they_were_decoded_are_reported(data: Path) -> None:
+    def pictures() -> Pictures:
+        return Pictures(suite=tasks.suite("paper"), side=32, root=data, progress=False)
+
+    pictures().prepare("DTD")
+    names = list(tasks.suite("paper")["DTD"].classes)
+    write(data / "dtd" / "train.parquet", TRAIN - 7, names, None)
+    (line,) = pictures().missing("DTD")
+    assert "this copy has train 33" in line
+    with pytest.raises(TasklabError, match="this copy has train 33"):
+        pictures().load("DTD", "train")
+    shutil.rmtree(data / "dtd")
+    assert pictures().missing("DTD") == []
+    assert len(pictures().load("DTD", "train").y) == 36
+
+
+@pytest.mark.parametrize("content", [b"", b"{}", b'{"source": "DTD", "classes": '])
+def test_a_damaged_manifest_is_no_decoded_image(content: bytes, data: Path) -> None:
+    pictures = Pictures(suite=tasks.suite("paper"), side=32, root=data, progress=False)
+    pictures.prepare("DTD")
+    assert pictures.damaged("DTD") == []
+    manifest = next((data.parent / "cache" / "pictures" / "DTD").glob("test-*/manifest.json"))
+    manifest.write_bytes(content)
+    assert pictures.damaged("DTD") == [
+        f"{manifest.parent} is damaged: remove it, to have it decoded again."
+    ]
+    again = Pictures(suite=tasks.suite("paper"), side=32, root=data, progress=False)
+    assert again.size("DTD", "test") == len(again.load("DTD", "test").y) == TEST
+    assert again.damaged() == []
+
+
+def test_bad_images_of_all_tasks_are_found_before_anything_is_trained(tmp_path: Path) -> None:
+    roots = [folder_of(tmp_path / name, 10) for name in ("a", "b")]
+    for root in roots:
+        for name in ("3.png", "8.png"):
+            (root / "dog" / name).write_bytes(b"<html>404</html>")
+    pictures = own_pictures(tmp_path / "cache", *roots)
+    with pytest.raises(TasklabError) as error:
+        pictures.prepare()
+    told = str(error.value).splitlines()
+    bad = {f"{root}/dog/{name} is not an image" for root in roots for name in ("3.png", "8.png")}
+    assert len(told) == 4 and all(any(b in line for line in told) for b in bad)
+    own_tasks = [own.from_folder(root) for root in roots]
+    lab = Lab(parameters(None, tmp_path / "store", suite=None), progress=False, own=own_tasks)
+    with pytest.raises(TasklabError, match="(?s)a/dog/3.png.*b/dog/8.png"):
+        lab.tune("a", "nonlinear", 0)
+    assert not (tmp_path / "store" / "finetune").exists()
+    for root in roots:
+        folder_of(root, 10)
+    pictures.at(32).prepare()
+
+
+def test_the_disk_is_looked_at_once_for_everything(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pictures = own_pictures(tmp_path / "cache", folder_of(tmp_path / "a", 10))
+    whole = 15 * 3 * 37**2 + 5 * 3 * 32**2
+    free = SimpleNamespace(free=whole - 1)
+    monkeypatch.setattr(decoded.shutil, "disk_usage", lambda _: free)
+    with pytest.raises(TasklabError, match="GB are needed in .* are free"):
+        next(pictures.decode())
+    assert not (tmp_path / "cache").exists()
+    free.free += 1
+    pictures.prepare()
+    free.free = 0
+    again = pictures.at(32)
+    again.prepare()  # all is there
+    monkeypatch.setattr(Pictures, "decode", None)
+    again.prepare("a")  # and was looked at
+
+
+@pytest.mark.parametrize("jobs", [0, -1])
+def test_at_least_one_process_decodes(jobs: int) -> None:
+    with pytest.raises(TasklabError, match=f"at least one process .* not {jobs}"):
+        Pictures(suite=tasks.suite("mini"), jobs=jobs)
+
+
 def test_the_command_decodes_and_goes_on(data: Path, capsys: pytest.CaptureFixture) -> None:
     command = ["decode", "paper", "--model", "mini", "--task", "DTD", "--data-root", str(data)]
     assert main(command) == 0
@@ -188,6 +297,15 @@ def test_the_command_decodes_and_goes_on(data: Path, capsys: pytest.CaptureFixtu
     assert len(kept) == 3 and decoded.damaged(kept[0].parent) == []
     assert json.loads(kept[0].read_text())["origin"]["format"] == "parquet"
     assert main(command) == 0
+    check = [*command, "--check"]
+    assert main(check) == 0
+    pixels = kept[0].with_name("x.npy")
+    whole = pixels.read_bytes()
+    pixels.write_bytes(whole[:-100] + bytes(100))
+    capsys.readouterr()
+    assert main(check) == 2
+    assert f"{kept[0].parent} is damaged: remove it" in capsys.readouterr().err
+    pixels.write_bytes(whole)
     shutil.rmtree(data)
     assert main([*command, "--task", "Cars"]) == 2
     assert "Cars: not on this machine" in capsys.readouterr().err

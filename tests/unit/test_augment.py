@@ -11,7 +11,7 @@ from torchvision.transforms import InterpolationMode, RandomResizedCrop
 from torchvision.transforms.functional import resized_crop
 
 from tasklab.pictures import augment
-from tasklab.pictures.decoded import Transform
+from tasklab.pictures.chunks import Transform
 
 BICUBIC = InterpolationMode.BICUBIC
 

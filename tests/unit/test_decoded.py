@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -19,8 +20,8 @@ import torch
 from PIL import Image
 
 from tasklab.errors import TasklabError
-from tasklab.pictures import decoded, formats
-from tasklab.pictures.decoded import Transform
+from tasklab.pictures import chunks, decoded, formats, processes
+from tasklab.pictures.chunks import Transform
 
 SIDE = 16
 CENTRE = Transform("centre", SIDE)
@@ -64,6 +65,28 @@ def test_images_for_evaluation_are_open_clips_bit_for_bit(size: tuple[int, int],
     resize, cut, to_rgb = open_clip.image_transform(224, is_train=False).transforms[:3]
     theirs = np.asarray(to_rgb(cut(resize(image)))).transpose(2, 0, 1)
     assert np.array_equal(Transform("centre", 224)(image.convert("RGB")), theirs)
+
+
+@pytest.mark.parametrize("size", [(900, 30), (20, 900), (700, 3), (5000, 1)])
+def test_of_a_strip_only_the_centre_is_resized(
+    size: tuple[int, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    x, y = np.meshgrid(*(np.arange(n) for n in size))
+    waves = [128 + 60 * np.sin(x / 9 + y / 7 + phase) for phase in range(3)]
+    pixels = np.stack(waves, 2).astype(np.uint8)  # noise would be clipped between the two passes
+    image, side, resize = Image.fromarray(pixels), 32, Image.Image.resize
+    scale = side / min(size)
+    whole = image.resize([round(scale * n) for n in size], Image.Resampling.BICUBIC)
+    left, top = (round((n - side) / 2) for n in whole.size)
+    theirs = np.asarray(whole.crop((left, top, left + side, top + side))).transpose(2, 0, 1)
+
+    def small(self: Image.Image, size: tuple[int, int], *more: object) -> Image.Image:
+        assert max(size) <= chunks._LONG * side
+        return resize(self, size, *more)
+
+    monkeypatch.setattr(Image.Image, "resize", small)
+    ours = Transform("centre", side)(image)
+    assert np.abs(ours.astype(int) - theirs).max() <= 2
 
 
 def test_other_transforms() -> None:
@@ -125,10 +148,82 @@ def test_an_array_that_was_cut_off_is_made_again(split: formats.Split, tmp_path:
     assert np.array_equal(made.x, expected(split, rows))
 
 
+DAMAGES = {
+    "no manifest": ("manifest.json", None),
+    "empty manifest": ("manifest.json", b""),
+    "half a manifest": ("manifest.json", b'{"shape": [3'),
+    "another manifest": ("manifest.json", b"{}"),
+    "empty pixels": ("x.npy", b""),
+    "zeros": ("x.npy", b"\0"),
+    "no labels": ("y.npy", None),
+    "other labels": ("y.npy", b"\1"),
+}
+
+
+def damage(folder: Path, how: str) -> None:
+    name, content = DAMAGES[how]
+    file = folder / name
+    if content is None:
+        file.unlink()
+    elif len(content) == 1:  # instead of every value
+        head = np.load(file, mmap_mode="r").offset
+        file.write_bytes(file.read_bytes()[:head] + content * (file.stat().st_size - head))
+    else:
+        file.write_bytes(content)
+
+
+@pytest.mark.parametrize("how", DAMAGES)
+def test_what_is_damaged_is_decoded_again(how: str, split: formats.Split, tmp_path: Path) -> None:
+    rows = rows_of(split)
+    decoded.decode(tmp_path / "out", split, rows, CENTRE, progress=False)
+    damage(tmp_path / "out", how)
+    assert decoded.opened(tmp_path / "out") is None
+    with pytest.raises(TasklabError, match="holds no decoded images"):
+        decoded.damaged(tmp_path / "out")
+    made = decoded.decode(tmp_path / "out", split, rows, CENTRE, progress=False)
+    assert np.array_equal(made.x, expected(split, rows)) and decoded.opened(tmp_path / "out")
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("job.json", b""),
+        ("job.json", b'{"version": 1, "tra'),
+        ("x.npy", None),
+        ("x.npy", b""),
+        ("sizes.npy", b"\x93NUMPY"),
+        ("rows.npy", b""),
+        ("y.npy", None),
+        ("done.jsonl", b'[1]\n{"chunk": 99, "sha256": "x", "seconds": 1}\n\xff\xfe\n{"chunk": []}'),
+    ],
+)
+def test_what_is_half_written_is_begun_anew(
+    name: str,
+    content: bytes | None,
+    split: formats.Split,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def stop(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    rows, file = rows_of(split), tmp_path / "out.partial" / name
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(decoded, "_run", stop)
+        decoded.decode(tmp_path / "out", split, rows, CENTRE, progress=False)
+    if content is None:
+        file.unlink()
+    else:
+        file.write_bytes(content)
+    made = decoded.decode(tmp_path / "out", split, rows, CENTRE, progress=False, jobs=1)
+    assert np.array_equal(made.x, expected(split, rows))
+    assert np.array_equal(made.y, split.labels[rows])
+
+
 def test_changed_pixels_are_found(split: formats.Split, tmp_path: Path) -> None:
     made = decoded.decode(tmp_path / "out", split, np.arange(40), CENTRE, progress=False)
     with (tmp_path / "out" / "x.npy").open("r+b") as file:
-        file.seek(made.x.offset + 9 * 3 * SIDE**2)
+        file.seek(made.x.offset + 9 * 3 * SIDE**2)  # not one of those that `opened` looks at
         file.write(b"oops")
     assert decoded.damaged(tmp_path / "out") == [2]
 
@@ -138,8 +233,8 @@ import sys, time
 from pathlib import Path
 import numpy as np
 sys.path.insert(0, {here!r})
-from tasklab.pictures import decoded, formats
-from tasklab.pictures.decoded import Transform
+from tasklab.pictures import chunks, decoded, formats, processes
+from tasklab.pictures.chunks import Transform
 formats.CHUNK = 4
 read = formats.read
 def slow(*args):
@@ -155,7 +250,7 @@ decoded.decode(Path({out!r}), split, rows, Transform("centre", {side}), jobs={jo
 
 def script(root: Path, *, pause: float, count: int = 30, side: int = SIDE, jobs: int = 1) -> str:
     return SLOWLY.format(
-        here=str(Path(decoded.__file__).parents[1]),
+        here=str(Path(decoded.__file__).parents[2]),
         data=str(root / "data"),
         out=str(root / "out"),
         pause=pause,
@@ -187,13 +282,13 @@ def test_a_killed_decoding_goes_on_where_it_was(
         mapped = np.load(work / "x.npy", mmap_mode="r+")
         mapped[at] += 1
         mapped.flush()
-    again, decode = [], decoded._Job.decode
+    again, decode = [], chunks.Job.decode
 
-    def count(self: decoded._Job, chunk: int) -> str:
+    def count(self: chunks.Job, chunk: int) -> str:
         again.append(chunk)
         return decode(self, chunk)
 
-    monkeypatch.setattr(decoded._Job, "decode", count)
+    monkeypatch.setattr(chunks.Job, "decode", count)
     made = decoded.decode(tmp_path / "out", split, rows, CENTRE, progress=False, jobs=1)
     assert np.array_equal(made.x, expected(split, rows))
     assert (done[0] in again) == damage and not set(done[1:]) & set(again)
@@ -215,12 +310,142 @@ def test_an_image_that_cannot_be_decoded_is_named_and_the_rest_is_kept(
     assert np.array_equal(made.x, expected(split, rows))
 
 
-def test_a_process_that_ends_is_an_error(
+def test_all_images_that_cannot_be_decoded_are_named(
     split: formats.Split, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(decoded.sys, "executable", "/bin/false")
-    with pytest.raises(TasklabError, match="a process that decodes images ended"):
+    bad = (3, 5, 6, 30)
+    for row in bad:
+        Path(split.files[row]).write_bytes(b"<html>404</html>")
+    for jobs in (1, 2):
+        with pytest.raises(chunks.BadImagesError) as error:
+            decoded.decode(
+                tmp_path / "out", split, np.arange(40), CENTRE, progress=False, jobs=jobs
+            )
+        told = sorted(error.value.lines)
+        assert len(told) == 4
+        assert all(
+            f"{row:03d}.png is not an image" in line for row, line in zip(bad, told, strict=True)
+        )
+    log = (tmp_path / "out.partial" / "done.jsonl").read_text().splitlines()
+    assert len({json.loads(line)["chunk"] for line in log}) == 7  # the good ones are kept
+    monkeypatch.setattr(decoded, "BAD", 3)
+    with pytest.raises(TasklabError, match="There may be more"):
+        decoded.decode(tmp_path / "out", split, np.arange(40), CENTRE, progress=False, jobs=1)
+
+
+def test_an_image_of_another_size_is_named(split: formats.Split, tmp_path: Path) -> None:
+    with pytest.raises(TasklabError, match="000.png: an image is 18 x 20; all should be 16 x 16"):
+        native = Transform("native", SIDE)
+        decoded.decode(tmp_path / "out", split, np.arange(9), native, progress=False)
+
+
+WORKER = """#!{python}
+import os, signal, sys, time
+from pathlib import Path
+sys.path.insert(0, {here!r})
+import tasklab.pictures.formats as formats, tasklab.pictures.processes as processes
+read = formats.read
+def other(description, chunk, wanted):
+    {body}
+    yield from read(description, chunk, wanted)
+formats.read = other
+processes._serve(Path(sys.argv[-1]))
+"""
+
+
+def worker(file: Path, body: str) -> str:
+    """Return a command in place of Python's, which runs `body` before it reads a chunk."""
+    here = str(Path(decoded.__file__).parents[2])
+    file.write_text(WORKER.format(python=sys.executable, here=here, body=body))
+    file.chmod(0o755)
+    return str(file)
+
+
+ENDS = {
+    "raise RuntimeError('boom')": r"000.png cannot be read \(RuntimeError: boom\)",
+    "raise MemoryError": "000.png: there is too little memory to decode it. Decode with fewer",
+    "os.kill(os.getpid(), signal.SIGKILL)": r"ended \(signal 9\).*start again, .*with fewer jobs",
+    "os._exit(3)": r"ended \(exit status 3\). What is decoded is kept: start again\.",
+}
+
+
+@pytest.mark.parametrize("body", ENDS)
+def test_a_process_that_fails_is_one_line(
+    body: str,
+    split: formats.Split,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture,
+) -> None:
+    body = body if body.startswith("os") else f"if 0 in wanted: {body}"
+    monkeypatch.setattr(processes.sys, "executable", worker(tmp_path / "worker", body))
+    with pytest.raises(TasklabError, match=ENDS[body.removeprefix("if 0 in wanted: ")]):
         decoded.decode(tmp_path / "out", split, np.arange(40), CENTRE, progress=False, jobs=2)
+    assert capfd.readouterr().err == ""
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGXFSZ"), reason="needs a limit on the size of files")
+def test_a_disk_that_is_full_is_the_same_line_from_a_process(
+    split: formats.Split, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    body = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (2000, 2000))"
+    monkeypatch.setattr(processes.sys, "executable", worker(tmp_path / "worker", body))
+    with pytest.raises(
+        TasklabError, match="cannot write decoded images to .*TASKLAB_DATA, or free"
+    ):
+        decoded.decode(tmp_path / "out", split, np.arange(40), CENTRE, progress=False, jobs=2)
+
+
+@pytest.mark.skipif(os.name == "nt", reason="needs groups of processes")
+@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_processes_end_with_the_one_that_started_them(
+    sent: signal.Signals, split: formats.Split, tmp_path: Path
+) -> None:
+    """Ctrl-C reaches all processes of the terminal; what they then print is not the user's."""
+    (tmp_path / "pids").mkdir()
+    body = f"open(f'{tmp_path}/pids/{{os.getpid()}}', 'w').close(); time.sleep(60)"
+    command = worker(tmp_path / "worker", body)
+    code = script(tmp_path, pause=0, jobs=2).replace(
+        "decoded.decode(", f"decoded.processes.sys.executable = {command!r}\ndecoded.decode("
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", code], start_new_session=True, stderr=subprocess.PIPE, text=True
+    )
+    waited_for(lambda: len(list((tmp_path / "pids").iterdir())) == 2)
+    os.killpg(process.pid, sent)
+    _, told = process.communicate(timeout=20)
+    assert told.count("Traceback") == (sent == signal.SIGINT), told  # the script's own
+    pids = [int(file.name) for file in (tmp_path / "pids").iterdir()]
+    waited_for(lambda: not any(runs(pid) for pid in pids))
+
+
+def waited_for(condition: Callable[[], bool]) -> None:
+    limit = time.monotonic() + 20
+    while not condition():
+        assert time.monotonic() < limit
+        time.sleep(0.02)
+
+
+def runs(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+        with open(f"/proc/{pid}/stat") as file:  # it may have ended, with nobody to note it
+            return file.read().rpartition(")")[2].split()[0] != "Z"
+    except ProcessLookupError:
+        return False
+    except OSError:
+        return not Path("/proc").is_dir()
+
+
+def test_who_waits_for_another_process_says_so(
+    split: formats.Split, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    code = f"import filelock, time; lock = filelock.FileLock({str(tmp_path / 'out.lock')!r}); "
+    code += f"lock.acquire(); open({str(tmp_path / 'held')!r}, 'w').close(); time.sleep(1.5)"
+    with subprocess.Popen([sys.executable, "-c", code]):
+        waited_for((tmp_path / "held").exists)
+        decoded.decode(tmp_path / "out", split, np.arange(9), CENTRE, progress=False, title="mine")
+    assert "mine: waiting for another process that decodes" in caplog.text
 
 
 def test_memory_does_not_grow_with_the_data(tmp_path: Path) -> None:
