@@ -27,6 +27,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     except TasklabError as error:
         print(f"tasklab: {error}", file=sys.stderr)
         return 2
+    except OSError as error:  # of a file that nothing else looked after
+        _drop_output()
+        name = error.filename  # a path, or the number of an open file
+        named = f"{os.fsdecode(name) if isinstance(name, bytes) else name}: " if name else ""
+        reason = error.strerror or next(iter(str(error).splitlines()), "") or type(error).__name__
+        print(f"tasklab: {named}{reason}", file=sys.stderr)
+        return 2
     except KeyboardInterrupt:
         print(
             "tasklab: stopped; what is finished is kept, the same command goes on from there",
@@ -34,6 +41,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         )
         return 130
     return status or 0
+
+
+def _drop_output() -> None:
+    """Let what cannot be written to the standard output not fail a second time at the end."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -52,7 +67,7 @@ def _parser() -> argparse.ArgumentParser:
     study.set_defaults(run=_study)
     study.add_argument("chapter", help="the chapter's name, e.g. tangent")
     study.add_argument("--part", default="editing", help="which of its files: editing, maps, ...")
-    study.add_argument("--out", type=Path, help="where to write (default: the package's data)")
+    study.add_argument("--out", help="where to write (default: the package's data)")
     study.add_argument("--jobs", type=int, default=1, help="processes that share the cores")
     _add_parameters(study, preset="full")
 
@@ -121,10 +136,11 @@ def _report(args: argparse.Namespace) -> None:
 def _study(args: argparse.Namespace) -> None:
     from tasklab.parameters import Parameters
 
+    out = None if args.out is None else checkpoints.path_of("--out", args.out)
     parameters = Parameters(**_parameters(args))
     from tasklab.study import study
 
-    study(args.chapter, parameters, part=args.part, out=args.out, jobs=args.jobs)
+    study(args.chapter, parameters, part=args.part, out=out, jobs=args.jobs)
 
 
 def _fetch(args: argparse.Namespace) -> None:

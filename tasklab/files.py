@@ -22,6 +22,7 @@ from tasklab.errors import TasklabError
 
 _log = logging.getLogger(__name__)
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+_IN_THE_WAY = {errno.ENOTDIR, errno.EEXIST}
 
 
 def save_checkpoint(path: Path, tensors: Mapping[str, Tensor], meta: Mapping[str, Any]) -> None:
@@ -86,8 +87,18 @@ def read_tensors(path: Path | str) -> dict[str, Tensor]:
 
 
 @contextlib.contextmanager
-def explained(root: Path) -> Iterator[None]:
-    """Turn errors of the file system into one `TasklabError` that says what to do."""
+def explained(
+    root: Path,
+    doing: str = "write to the store",
+    instead: str = "TASKLAB_STORE or store_root",
+) -> Iterator[None]:
+    """Turn errors of the file system into one `TasklabError` that says what to do.
+
+    Args:
+        root: The folder that is written, or read.
+        doing: What is done with it.
+        instead: By what another folder is chosen.
+    """
     try:
         yield
     except (OSError, safetensors.SafetensorError) as error:
@@ -95,10 +106,13 @@ def explained(root: Path) -> Iterator[None]:
         inside = re.search(r"os error (\d+)", str(error))
         number = int(inside[1]) if inside else getattr(error, "errno", None)
         what = os.strerror(number) if number else str(error)
-        first = "Free some space" if number in _FULL else "Make it writable"
+        first = f"Make it {'readable' if doing.startswith('read') else 'writable'}"
+        if number in _FULL | _IN_THE_WAY:
+            full = number in _FULL
+            first = "Free some space" if full else "Move the file that is in the way of a folder"
         raise TasklabError(
-            f"cannot write to the store {root}: {what}. {first}, or choose another folder with "
-            "TASKLAB_STORE or store_root. Nothing that was finished is lost."
+            f"cannot {doing} {root}: {what}. {first}, or choose another folder with {instead}. "
+            "Nothing that was finished is lost."
         ) from error
 
 

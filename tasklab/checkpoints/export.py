@@ -8,20 +8,28 @@
 
 The vector is what the run left, bit for bit. A linearized one is half of a model whose other half
 is theta_0: with `theta_0.safetensors` beside it the folder is a whole tangent checkpoint.
+
+A folder is written under another name, `.FOLDER.*.partial`, flushed to the disk and renamed: it is
+there whole or not at all.
 """
 
 from __future__ import annotations
 
+import contextlib
+import glob
 import importlib.metadata
 import json
-from collections.abc import Iterable, Mapping, Sequence
+import os
+import shutil
+import uuid
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from tasklab.choices import POSTHOC
 from tasklab.encoders import Encoder
 from tasklab.errors import TasklabError
-from tasklab.files import canonical, explained, write_tensors
+from tasklab.files import canonical, explained, flush, write_tensors
 from tasklab.registry import spec
 from tasklab.sources import VECTOR_FILE
 from tasklab.store import Artifact, Store
@@ -29,6 +37,7 @@ from tasklab.store import Artifact, Store
 HEAD_FILE, BASE_FILE, CONFIG_FILE, CARD_FILE = (
     "head.safetensors", "theta_0.safetensors", "config.json", "README.md",
 )  # fmt: skip
+REHEARSAL = 10  # runs of fewer steps only show that the code runs, as `experiments.is_rehearsal`
 _TRAINING = (  # rows of the card's table: field of the configuration, in words
     ("suite", "suite of tasks"),
     ("data", "training images"),
@@ -55,12 +64,15 @@ def write(
 ) -> Path:
     """Write a fine-tuning run to a folder of its own, and return the folder.
 
+    Where the folder holds the same run, its files are replaced one by one. The tensors are the same
+    bits, so that it is whole at every moment; files of other names stay.
+
     Args:
         run: Of kind `finetune`.
         encoder: The model that it started from.
         folder: Must not be there yet, or hold the same run.
         accuracies: As `accuracies_of` gives them, for the card.
-        base: Whether to write theta_0 as well.
+        base: Whether to write theta_0 as well; if it is there already, it stays.
 
     Raises:
         TasklabError: If the run starts from other weights, the folder holds something else, or it
@@ -79,19 +91,54 @@ def write(
         "accuracies": list(accuracies),
         "tasklab": importlib.metadata.version("tasklab"),
     }
-    _free(folder, content)
+    with explained(folder, "write to", "--out"):
+        _free(folder, content)
+        base = base or (folder / BASE_FILE).is_file()
     tensors = run.tensors()
     head = {n: tensors.pop(n) for n in list(tensors) if n not in encoder.params}
-    with explained(folder):
-        folder.mkdir(parents=True, exist_ok=True)
-        write_tensors(tensors, folder / VECTOR_FILE, {"format": "pt", "tasklab": canonical(about)})
+    place = Path(os.path.realpath(folder))  # what a link leads to is replaced, not the link
+    with explained(folder, "write to", "--out"), _draft(place) as draft:
+        write_tensors(tensors, draft / VECTOR_FILE, {"format": "pt", "tasklab": canonical(about)})
         if head:
-            write_tensors(head, folder / HEAD_FILE)
+            write_tensors(head, draft / HEAD_FILE)
         if base:
-            write_tensors(encoder.params, folder / BASE_FILE, {"format": "pt"})
-        (folder / CARD_FILE).write_text(card(run, accuracies, head=bool(head), base=base), "utf-8")
-        (folder / CONFIG_FILE).write_text(canonical(content, indent=1), "utf-8")  # it is whole now
+            write_tensors(encoder.params, draft / BASE_FILE, {"format": "pt"})
+        (draft / CARD_FILE).write_text(card(run, accuracies, head=bool(head), base=base), "utf-8")
+        (draft / CONFIG_FILE).write_text(canonical(content, indent=1), "utf-8")
+        _publish(draft, place)
     return folder
+
+
+@contextlib.contextmanager
+def _draft(folder: Path) -> Iterator[Path]:
+    """Yield a new folder beside another one; what is left of it in the end is removed."""
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    draft = folder.with_name(f".{folder.name}.{uuid.uuid4().hex[:8]}.partial")
+    try:
+        for stale in folder.parent.glob(f".{glob.escape(folder.name)}.*.partial"):
+            with contextlib.suppress(FileNotFoundError):
+                stale.rename(draft)  # its writer was killed; if not, it cannot publish half of it
+                shutil.rmtree(draft)
+        draft.mkdir()
+        yield draft
+    finally:
+        shutil.rmtree(draft, ignore_errors=True)
+
+
+def _publish(draft: Path, folder: Path) -> None:
+    """Give a draft its name, or its files to the folder of that name, which is empty or the run's.
+
+    The configuration comes first: by it the run's folder is known if the rest is cut off.
+    """
+    for file in draft.iterdir():
+        flush(file)
+    if not folder.exists():
+        draft.rename(folder)
+    else:
+        names = (CONFIG_FILE, VECTOR_FILE, HEAD_FILE, BASE_FILE, CARD_FILE)
+        for file in (draft / name for name in names if (draft / name).exists()):
+            file.replace(folder / file.name)
+    flush(folder.parent)
 
 
 def accuracies_of(store: Store, runs: Iterable[Artifact]) -> dict[str, list[dict[str, Any]]]:
@@ -230,9 +277,41 @@ def _use(config: Mapping[str, Any], linear: bool, base: bool) -> str:
         "Sums of such vectors, each times a coefficient, edit the model for several tasks; "
         "a negative coefficient takes a task away."
     )
-    if base:
-        text += f" `{BASE_FILE}` holds theta_0, for use without tasklab."
-    return text
+    return text + (_without_tasklab(linear) if base else "")
+
+
+def _without_tasklab(linear: bool) -> str:
+    text = (
+        f"\n\n### Without tasklab\n\n`{BASE_FILE}` holds theta_0. `network` is the encoder as a "
+        "`torch.nn.Module` in eval mode, whose parameters have the names in that file, and `x` its "
+        "input, prepared as it was for the pre-training.\n\n"
+    )
+    lines = [
+        "import torch",
+        "from safetensors.torch import load_file",
+        f"from torch.func import functional_call{', jvp' if linear else ''}",
+        *(["from torch.nn.attention import SDPBackend, sdpa_kernel"] if linear else []),
+        "",
+        f'theta_0, tau = load_file("{BASE_FILE}"), load_file("{VECTOR_FILE}")',
+        "alpha = 1.0",
+    ]
+    if linear:
+        lines += [
+            "tau = {name: tau.get(name, torch.zeros_like(p)) for name, p in theta_0.items()}",
+            "torch.backends.mha.set_fastpath_enabled(False)  # it has no derivatives",
+            "with torch.no_grad(), sdpa_kernel(SDPBackend.MATH):",
+            "    f0, jtau = jvp(",
+            "        lambda theta: functional_call(network, theta, (x,)), (theta_0,), (tau,)",
+            "    )",
+            "features = f0 + alpha * jtau",
+        ]
+    else:
+        lines += [
+            "theta = theta_0 | {name: theta_0[name] + alpha * tau[name] for name in tau}",
+            "with torch.no_grad():",
+            "    features = functional_call(network, theta, (x,))",
+        ]
+    return text + "```python\n" + "\n".join(lines) + "\n```"
 
 
 def _files(head: bool, base: bool) -> str:
@@ -246,7 +325,11 @@ def _files(head: bool, base: bool) -> str:
 def _training(run: Artifact) -> str:
     config, record = run.config, run.record
     rows = [("method", config["method"])]
-    rows += [(words, config[name]) for name, words in _TRAINING if name in config]
+    for name, words in _TRAINING:
+        rows += [(words, config[name])] if name in config else []
+        if name == "steps" and config.get(name, REHEARSAL) < REHEARSAL:
+            told = f"yes: with fewer than {REHEARSAL} steps the numbers here mean nothing"
+            rows.append(("rehearsal", told))
     if "beta1" in config:
         rows.append(("optimiser", f"AdamW, beta {config['beta1']:g} and {config['beta2']:g}"))
     if record.get("losses"):

@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Mapping
+import contextlib
+import logging
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tasklab.errors import TasklabError, unknown
+
+if TYPE_CHECKING:
+    from tasklab.experiments import Lab
+    from tasklab.store import Store
 
 
 def add_commands(
@@ -31,13 +38,13 @@ def add_commands(
     add.add_argument("--name", help="under which it is kept (default: TASK_METHOD)")
     add.add_argument("--base", help="the checkpoint it starts from (default: the pre-trained one)")
     add.add_argument("--list", action="store_true", help="show what is imported")
-    add.add_argument("--store-root", type=Path, help="where results are kept")
+    add.add_argument("--store-root", help="where results are kept")
 
     export = commands.add_parser(
         "export", help="write fine-tuning runs of the store as safetensors with model cards"
     )
     export.set_defaults(run=lambda args: _export(args, parameters(args)))
-    export.add_argument("--out", type=Path, default=Path("export"), help="default: export")
+    export.add_argument("--out", default="export", help="default: export")
     export.add_argument("--chapter", help="all runs of a chapter, e.g. tangent")
     export.add_argument("--task", action="append", help="only this task; may be repeated")
     export.add_argument("--method", action="append", help="only this method; may be repeated")
@@ -49,7 +56,8 @@ def _import(args: argparse.Namespace) -> None:
     from tasklab import checkpoints
     from tasklab.store import Store
 
-    store = Store(args.store_root)
+    store = Store(None if args.store_root is None else path_of("--store-root", args.store_root))
+    _look_into(store)
     if args.list:
         _show(checkpoints.listed(store), args.model, store)
         return
@@ -66,7 +74,7 @@ def _import(args: argparse.Namespace) -> None:
         name=args.name,
         base=args.base,
     )
-    far = "" if found["distance"] is None else f", {100 * found['distance']:.2g} % of theta_0's"
+    far = "" if found["distance"] is None else f", {_percent(found['distance'])} of theta_0's"
     print(f"{found['source']}: {found['layout']}")
     for note in found["notes"]:
         print(f"  {note}")
@@ -75,7 +83,13 @@ def _import(args: argparse.Namespace) -> None:
     print(f"kept as {found['name']!r} of {found['model']}, in {store.root}")
 
 
-def _show(found: list[dict[str, Any]], model: str | None, store: Any) -> None:
+def _percent(share: float) -> str:
+    if share < 0.0001:
+        return "less than 0.01 %"
+    return f"{100 * share:,.0f} %" if share >= 0.1 else f"{100 * share:.2g} %"
+
+
+def _show(found: list[dict[str, Any]], model: str | None, store: Store) -> None:
     found = [one for one in found if model in (None, one["model"])]
     if not found:
         print(f"nothing is imported in {store.root}")
@@ -87,30 +101,27 @@ def _show(found: list[dict[str, Any]], model: str | None, store: Any) -> None:
 
 
 def _export(args: argparse.Namespace, given: Mapping[str, Any]) -> None:
-    from tasklab import finetune
     from tasklab.checkpoints import export
-    from tasklab.choices import METHODS, POSTHOC
+    from tasklab.choices import METHODS
     from tasklab.experiments import Lab
     from tasklab.parameters import Parameters
     from tasklab.study import CHAPTERS
 
+    out = path_of("--out", args.out)
     if args.chapter is not None and args.chapter not in CHAPTERS:
         raise unknown("chapter", args.chapter, CHAPTERS)
-    methods = args.method or (CHAPTERS[args.chapter] if args.chapter else METHODS)
-    lab = Lab(Parameters(**given), progress=False)
+    named = args.method or (CHAPTERS[args.chapter] if args.chapter else None)
+    with _no_word_of_cells():
+        lab = Lab(Parameters(**given), progress=False)
+    _look_into(lab.store)
     tasks = args.task or lab.suite.names
     for task in tasks:
         if task not in lab.suite.names:
             raise unknown("task", task, lab.suite.names)
-    wanted = {}
-    for method in dict.fromkeys(POSTHOC.get(method, method) for method in methods):
-        for task in tasks:
-            for seed in lab.parameters.seeds:
-                run = finetune.identity(lab.run(task, method, seed), lab.clip)
-                wanted[f"{lab.parameters.model}-{task}-{method}-seed{seed}"] = run
-    runs = {name: lab.store.find("finetune", config) for name, config in wanted.items()}
-    missing = [name for name, run in runs.items() if run is None]
-    runs = {name: run for name, run in runs.items() if run is not None}
+    wanted = _wanted(lab, named or METHODS, tasks)
+    found = {name: lab.store.find("finetune", config) for name, config in wanted.items()}
+    runs = {name: run for name, run in found.items() if run is not None}
+    missing = [name for name in found if name not in runs]
     if not runs:
         raise TasklabError(
             f"none of {len(wanted)} runs is in {lab.store.root}, such as {missing[0]}. They are "
@@ -122,10 +133,59 @@ def _export(args: argparse.Namespace, given: Mapping[str, Any]) -> None:
         folder = export.write(
             run,
             lab.clip.encoder,
-            args.out / f"{init}{name}",
+            out / f"{init}{name}",
             accuracies=known[run.key],
             base=args.with_base,
         )
-        print(folder)
-    if missing:
+        print(folder, flush=True)
+    print(f"{len(runs)} {'run' if len(runs) == 1 else 'runs'} exported")
+    if named and missing:
         print(f"{len(missing)} of {len(wanted)} runs are not in the store, such as {missing[0]}")
+    elif without := sorted({*(args.task or ())} - {run.config["task"] for run in runs.values()}):
+        print(f"no run of {', '.join(without)} is in the store")
+
+
+def _wanted(lab: Lab, methods: Iterable[str], tasks: Iterable[str]) -> dict[str, dict[str, Any]]:
+    """Return what the runs are known by in the store, by the names of their folders."""
+    from tasklab import finetune
+    from tasklab.choices import POSTHOC
+
+    return {
+        f"{lab.parameters.model}-{task}-{method}-seed{seed}": finetune.identity(
+            lab.run(task, method, seed), lab.clip
+        )
+        for method in dict.fromkeys(POSTHOC.get(method, method) for method in methods)
+        for task in tasks
+        for seed in lab.parameters.seeds
+    }
+
+
+@contextlib.contextmanager
+def _no_word_of_cells() -> Iterator[None]:
+    """Let a lab not say what a rehearsal means for a notebook: there is none."""
+    log = logging.getLogger("tasklab.experiments.lab")
+    log.addFilter(_nothing)
+    try:
+        yield
+    finally:
+        log.removeFilter(_nothing)
+
+
+def _nothing(_: logging.LogRecord) -> bool:
+    return False
+
+
+def _look_into(store: Store) -> None:
+    """Raise a `TasklabError` if a store cannot be listed; one that is not there yet is empty."""
+    from tasklab.files import explained
+
+    choice = "TASKLAB_STORE or --store-root"
+    with explained(store.root, "read the store", choice), contextlib.suppress(FileNotFoundError):
+        os.scandir(store.root).close()
+
+
+def path_of(option: str, text: str) -> Path:
+    """Return the path that an option was given; an empty one would be the current folder."""
+    if not text.strip():
+        raise TasklabError(f"{option} is empty: give it a path, such as . for the current folder.")
+    return Path(text).expanduser()

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import subprocess
 import sys
+from pathlib import Path
 
+import nbformat
+import pandas as pd
 import pytest
+from safetensors.torch import save_file
 
-from tasklab import choices
+from tasklab import __main__ as main_module
+from tasklab import choices, models, records, results, study
 from tasklab.__main__ import main
 
 COMMANDS = ("report", "study", "fetch", "decode", "import", "export", "list", "doctor", "grid")
@@ -79,3 +86,123 @@ def test_list_names_everything(capsys):
 def test_fetch_mini(capsys):
     assert main(["fetch", "mini"]) == 0
     assert capsys.readouterr().out.startswith("mini: ready")
+
+
+@pytest.fixture
+def clone(tmp_path, monkeypatch):
+    """Be in a clone whose book has one chapter."""
+    (tmp_path / "book").mkdir()
+    (tmp_path / "notebooks").mkdir()
+    (tmp_path / "_toc.yml").write_text("root: index\nchapters:\n- file: notebooks/one\n")
+    (tmp_path / "book" / "_toc.yml").symlink_to(tmp_path / "_toc.yml")
+    nbformat.write(nbformat.v4.new_notebook(), tmp_path / "notebooks" / "one.ipynb")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def checkpoint(tmp_path):
+    """Return the file of an encoder that differs from the shipped one."""
+    params = models.load("mini_xs").encoder.params
+    save_file({name: x + 0.01 for name, x in params.items()}, tmp_path / "x.safetensors")
+    return str(tmp_path / "x.safetensors")
+
+
+def one_line(capsys):
+    """Return the one line of an error."""
+    out, err = capsys.readouterr()
+    assert out == "" and err.startswith("tasklab: ") and err.count("\n") == 1
+    return err
+
+
+def words_of(command, checkpoint):
+    return {
+        "report": ["report"],
+        "study": ["study", "tangent", "--model", "mini_xs", "--device", "cpu"],
+        "import": ["import", checkpoint, "--model", "mini_xs", "--task", "Signs"],
+        "list": ["import", "--list"],
+        "export": ["export", "--model", "mini_xs"],
+    }[command]
+
+
+@pytest.mark.parametrize("command", ["report", "study", "import", "list", "export"])
+@pytest.mark.parametrize("below", ["", "below"])
+@pytest.mark.parametrize("given", ["TASKLAB_STORE", "--store-root"])
+def test_a_store_that_is_a_file_or_below_one(
+    command, below, given, clone, checkpoint, monkeypatch, capsys
+):
+    (clone / "file").write_text("x")
+    words, store = words_of(command, checkpoint), str(clone / "file" / below)
+    if given == "TASKLAB_STORE":
+        monkeypatch.setenv(given, store)
+    else:
+        words += [given, store]
+    assert main(words) == 2
+    assert str(clone / "file") in one_line(capsys)
+    assert (clone / "file").read_text() == "x"
+
+
+@pytest.mark.parametrize("command", ["report", "study", "import"])
+@pytest.mark.parametrize("number", [errno.EACCES, errno.EROFS, errno.ENOSPC])
+def test_a_store_that_cannot_be_written(command, number, clone, checkpoint, monkeypatch, capsys):
+    store, mkdir = clone / "store", Path.mkdir
+
+    def refuse(self, *args, **more):
+        if self.is_relative_to(store):
+            raise OSError(number, os.strerror(number), str(self))
+        mkdir(self, *args, **more)
+
+    monkeypatch.setattr(Path, "mkdir", refuse)
+    assert main([*words_of(command, checkpoint), "--store-root", str(store)]) == 2
+    told = one_line(capsys)
+    assert f"cannot write to the store {store}: {os.strerror(number)}" in told
+    assert ("Free some space" in told) == (number == errno.ENOSPC)
+
+
+def test_a_site_that_cannot_be_written(clone, capsys):
+    (clone / "book" / "_build").write_text("x")
+    assert main(["report"]) == 2
+    assert one_line(capsys) == f"tasklab: {clone}/book/_build/executed: Not a directory\n"
+
+
+def test_records_that_cannot_be_written(clone, monkeypatch, capsys):
+    (clone / "file").write_text("x")
+    monkeypatch.setattr(study, "_records", lambda *_: [pd.DataFrame({"experiment": []})])
+    monkeypatch.setattr(results, "tidy", lambda table: table)
+    monkeypatch.setattr(records, "tidy", lambda table: table)
+    out = str(clone / "file" / "x.csv")
+    assert main([*words_of("study", ""), "--out", out]) == 2
+    assert "cannot write records to" in one_line(capsys)
+
+
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [
+        (PermissionError(errno.EACCES, "Permission denied", "some/file"),
+         "some/file: Permission denied"),
+        (PermissionError(errno.EACCES, "Permission denied", b"some/file"),
+         "some/file: Permission denied"),
+        (OSError(errno.EIO, "Input/output error", 7), "7: Input/output error"),
+        (OSError(errno.ENOSPC, "No space left on device"), "No space left on device"),
+        (OSError("of a library,\nin two lines"), "of a library,"),
+        (TimeoutError(), "TimeoutError"),
+    ],
+)  # fmt: skip
+def test_what_nothing_else_looked_after_is_one_line(error, expected, monkeypatch, capsys):
+    def fails():
+        raise error
+
+    monkeypatch.setattr(main_module, "_models", fails)
+    assert main(["list", "models"]) == 2
+    assert one_line(capsys) == f"tasklab: {expected}\n"
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no full device")
+def test_an_output_that_is_full():
+    command = [sys.executable, "-m", "tasklab", "list"]
+    with open("/dev/full", "w") as out:
+        result = subprocess.run(
+            command, stdout=out, stderr=subprocess.PIPE, text=True, check=False, timeout=120
+        )
+    assert result.returncode == 2
+    assert result.stderr == "tasklab: No space left on device\n"
