@@ -20,8 +20,25 @@ def unknown(kind: str, name: object, choices: Iterable[str]) -> TasklabError:
 
     >>> print(unknown("model", "vitb23", ["mini", "vitb32"]))
     unknown model 'vitb23': did you mean 'vitb32'? Choices: mini, vitb32.
+    >>> print(unknown("model", "ViT-B-32", ["mini", "vitb32"]))
+    unknown model 'ViT-B-32': did you mean 'vitb32'? Choices: mini, vitb32.
     """
     choices = list(choices)
-    near = difflib.get_close_matches(str(name), choices, n=1, cutoff=0.5)
+    near = [choice for choice in choices if _folded(choice) == _folded(str(name))]
+    near = near or difflib.get_close_matches(str(name), choices, n=1, cutoff=0.5)
     hint = f"did you mean {near[0]!r}? " if near else ""
     return TasklabError(f"unknown {kind} {name!r}: {hint}Choices: {', '.join(choices)}.")
+
+
+def shown(text: str) -> str:
+    r"""Return a text from a file or a command line for a message: quoted, escaped, cut.
+
+    >>> print(shown("a\nb"), len(shown("x" * 1_000_000)))
+    'a\nb' 80
+    """
+    quoted = repr(text)
+    return quoted if len(quoted) <= 80 else f"{quoted[:77]}..."
+
+
+def _folded(name: str) -> str:
+    return "".join(letter for letter in name.lower() if letter.isalnum())

@@ -22,12 +22,14 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from tasklab import finetune, models, sources
+from tasklab import finetune, models
 from tasklab.checkpoints import foreign
 from tasklab.checkpoints.foreign import Checkpoint
 from tasklab.choices import METHODS
 from tasklab.encoders import Encoder
 from tasklab.errors import TasklabError, unknown
+from tasklab.files import explained
+from tasklab.registry import spec
 from tasklab.store import Store
 from tasklab.taskvector import TaskVector
 
@@ -41,7 +43,7 @@ class Comparison:
     """A checkpoint beside the weights that it starts from.
 
     Attributes:
-        checkpoint: As it was found.
+        checkpoint: As it was found, with what the comparison adds to its notes.
         vector: theta - theta_0.
         weights: Hash of theta_0.
         base: Where theta_0 is from, in words.
@@ -101,7 +103,7 @@ def load(path: Path | str, encoder: Encoder) -> TaskVector:
     Raises:
         TasklabError: If it is of another model, or starts from other weights.
     """
-    found = foreign.inspect(path, encoder.name, theta0=encoder.params)
+    found = foreign.look(path, encoder.name)
     if found.vector is None:
         raise TasklabError(f"{found.path} is no exported task vector: read it with vector_of().")
     if found.weights != encoder.weights_hash:
@@ -120,27 +122,35 @@ def compare(path: Path | str, model: str, *, base: Path | str | None = None) -> 
     Raises:
         TasklabError: As `vector_of` does.
     """
-    file, _ = sources.locate(path)
-    theta0, source = _start(model, base, foreign.told(file))
-    found = foreign.inspect(path, model, theta0=theta0)
-    weights = found.weights if theta0 is None else hash_of(theta0, model)
-    if found.vector is not None:
-        vector = found.vector
-        if found.weights != weights:
-            raise TasklabError(_elsewhere(found, source, weights))
-    elif found.theta0 is not None:
-        far = _norm(TaskVector.between(theta0, found.theta0)) / _norm(theta0)
+    found = foreign.look(path, model, lambda: _known(model, base))  # a wrong file is told first
+    theta0, source = _start(model, base, found)
+    notes = []
+    if theta0 is None:
+        notes.append("the pre-trained weights are not here: its theta_0 was not compared with them")
+    elif found.lacking and set(found.lacking) <= set(theta0):
+        found = foreign.completed(found, theta0)
+    elif found.lacking:
+        notes.append("neither it nor its base has a projection: the task vector has none")
+    found = dataclasses.replace(found, notes=(*found.notes, *notes))
+    begin = found.theta0 if theta0 is None else theta0
+    if begin is not None and not _norm(begin):
+        raise TasklabError(f"{source} is zero everywhere: no encoder can start from it.")
+    weights = found.weights if begin is None else hash_of(begin, model)
+    if found.weights not in (None, weights):
+        raise TasklabError(_elsewhere(found, source, weights))
+    if found.theta0 is not None:
+        far = _norm(TaskVector.between(begin, found.theta0)) / _norm(begin)
         if far > _CLOSE:
             raise TasklabError(
-                f"{file} was linearized around other weights than {source}: they differ by "
+                f"{found.path} was linearized around other weights than {source}: they differ by "
                 f"{far:.2g} of their norm. Give the checkpoint that it starts from as base."
             )
-        vector = TaskVector.between(found.theta0, found.theta)
-    else:
-        vector = TaskVector.between(theta0, found.theta)
+    vector = found.vector
+    if vector is None:
+        vector = TaskVector.between(found.theta0 or begin, found.theta)
     if not _norm(vector):
-        raise TasklabError(f"{file} does not differ from {source}: there is no task vector.")
-    distance = None if theta0 is None else _norm(vector) / _norm(theta0)
+        raise TasklabError(f"{found.path} does not differ from {source}: there is no task vector.")
+    distance = None if begin is None else _norm(vector) / _norm(begin)
     return Comparison(found, vector, weights, source, distance)
 
 
@@ -169,21 +179,25 @@ def add(
         TasklabError: As `vector_of` does; if the method is not the file's, or changes parameters
             that it does not train; or if the name is taken by another vector.
     """
-    if not task.strip():
-        raise TasklabError("task is what the checkpoint was fine-tuned on, e.g. Cars.")
+    if not foreign.is_plain(task):
+        raise TasklabError("task is what the checkpoint was fine-tuned on, in a word, e.g. Cars.")
+    if name is not None and not foreign.is_plain(name):
+        raise TasklabError("name is a word under which the vector is kept, e.g. Cars_nonlinear.")
     if method is not None and method not in METHODS:
         raise unknown("method", method, METHODS)
     made = compare(path, model, base=base)
     found = made.checkpoint
     if None not in (method, found.method) and method != found.method:
         raise TasklabError(f"{found.path} is {found.method}, not {method}: {found.layout}.")
+    notes = list(found.notes)
+    if found.task is not None and found.task != task:
+        notes.append(f"it was exported as a vector of {found.task!r}, and is kept as one of yours")
+    if method == "linearized" and found.method is None:
+        notes.append("nothing in it tells that it is linearized: it is taken for theta_0 + tau")
     method = method or found.method or "nonlinear"
     vector = _of_method(made.vector, method, model, found.path)
     name = name or f"{task}_{method}"
-    notes = list(found.notes)
-    if made.distance is None:
-        notes.append("the pre-trained weights are not here: its theta_0 was not compared with them")
-    elif made.distance > _FAR:
+    if made.distance is not None and made.distance > _FAR:
         notes.append(f"it is {made.distance:.2g} norms of theta_0 away: was it trained from there?")
     record = {
         "task": task,
@@ -233,10 +247,20 @@ def imported(store: Store, model: str, name: str) -> TaskVector:
     return TaskVector(found.tensors())
 
 
-def listed(store: Store) -> list[dict[str, Any]]:
-    """Return what is recorded of every imported vector, with `model` and `name`."""
+def listed(store: Store, model: str | None = None) -> list[dict[str, Any]]:
+    """Return what is recorded of every imported vector, with `model` and `name`.
+
+    Args:
+        store: Where they were imported to.
+        model: Short name of the model whose vectors are meant; `None` for those of all.
+
+    Raises:
+        TasklabError: If there is no such model, or the store cannot be read.
+    """
     found = []
-    for file in sorted((store.root / KIND).glob("*/config.json")):
+    with explained(store.root, "read the store"):
+        files = sorted((store.root / KIND).glob("*/config.json"))
+    for file in files:
         try:
             config = json.loads(file.read_text())
         except (OSError, ValueError):
@@ -244,6 +268,10 @@ def listed(store: Store) -> list[dict[str, Any]]:
         artifact = store.find(KIND, config)
         if artifact is not None:
             found.append({**config, **artifact.record})
+    if model is not None:
+        found = [one for one in found if one["model"] == model]
+        if not found:
+            spec(model)  # it says if there is none of that name
     return sorted(found, key=lambda one: (one["model"], one["name"]))
 
 
@@ -263,22 +291,46 @@ def hash_of(theta0: Mapping[str, Tensor], model: str) -> str:
     return encoder.weights_hash
 
 
+def _known(model: str, base: Path | str | None) -> Mapping[str, Tensor]:
+    """Return theta_0 for a checkpoint of which nothing is known yet."""
+    if base is None:
+        return models.load(model).encoder.params
+    return foreign.look(base, model).theta or {}
+
+
 def _start(
-    model: str, base: Path | str | None, told: Mapping[str, Any]
+    model: str, base: Path | str | None, found: Checkpoint
 ) -> tuple[Mapping[str, Tensor] | None, str]:
     """Return theta_0 and where it is from; `None` if it is neither there nor needed."""
     if base is not None:
-        found = foreign.inspect(base, model)
-        if found.theta is None:
-            raise TasklabError(f"{found.path} holds a task vector, which can be no base.")
-        return found.theta, f"{found.path.name} ({found.sha256[:12]})"
-    init = told.get("init", "pretrained")
+        start = foreign.look(base, model)
+        if start.theta is None:
+            raise TasklabError(f"{start.path} holds a task vector, which can be no base.")
+        source = f"{start.path.name} ({start.sha256[:12]})"
+        if start.lacking and not found.lacking:
+            start = foreign.completed(start, _pretrained(model, or_else="one with a projection"))
+        return start.theta, source
+    source = f"{model} ({found.init})"
     try:
-        return models.load(model, init=init).encoder.params, f"{model} ({init})"
+        return _pretrained(model, found.init), source
+    except TasklabError:
+        if found.vector is not None:
+            return None, source
+        if found.theta0 is not None:
+            return None, f"the theta_0 in {found.path.name}"
+        raise
+
+
+def _pretrained(
+    model: str, init: str = "pretrained", or_else: str = "the checkpoint that it starts from"
+) -> Mapping[str, Tensor]:
+    """Return a model's parameters; the error says that a base can stand in for them."""
+    try:
+        return models.load(model, init=init).encoder.params
     except TasklabError as error:
-        if not told:
-            raise TasklabError(f"{error} Or give the checkpoint it starts from as base.") from error
-        return None, f"{model} ({init})"
+        # what `models.load` could do besides, an import cannot
+        text = str(error).partition(" init='random'")[0].rstrip(".")
+        raise TasklabError(f"{text}. Or give {or_else} as base.") from error
 
 
 def _elsewhere(found: Checkpoint, what: str, weights: str) -> str:

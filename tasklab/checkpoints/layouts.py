@@ -15,34 +15,37 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import torch
 from torch import Size, Tensor
 
-from tasklab.errors import TasklabError
+from tasklab.errors import TasklabError, shown
+from tasklab.weights import some
 
 Tensors = Mapping[str, Tensor]
 Shapes = Mapping[str, Size]
 
+TRANSFORMERS = "transformers' CLIP vision model"
 _ANCHOR = "embeddings.class_embedding"
-_TRANSFORMERS = (  # in transformers -> in open_clip
-    (r"embeddings\.class_embedding", r"class_embedding"),
-    (r"embeddings\.patch_embedding\.weight", r"conv1.weight"),
-    (r"embeddings\.position_embedding\.weight", r"positional_embedding"),
-    (r"pre_layrnorm\.(weight|bias)", r"ln_pre.\1"),
-    (r"post_layernorm\.(weight|bias)", r"ln_post.\1"),
-    (r"encoder\.layers\.(\d+)\.layer_norm([12])\.(\w+)", r"transformer.resblocks.\1.ln_\2.\3"),
-    (
-        r"encoder\.layers\.(\d+)\.self_attn\.out_proj\.(\w+)",
-        r"transformer.resblocks.\1.attn.out_proj.\2",
-    ),
-    (r"encoder\.layers\.(\d+)\.mlp\.fc1\.(\w+)", r"transformer.resblocks.\1.mlp.c_fc.\2"),
-    (r"encoder\.layers\.(\d+)\.mlp\.fc2\.(\w+)", r"transformer.resblocks.\1.mlp.c_proj.\2"),
+_PARTS = (  # of names: in open_clip -> in transformers
+    ("transformer.resblocks.", "encoder.layers."),
+    ("class_embedding", "embeddings.class_embedding"),
+    ("positional_embedding", "embeddings.position_embedding.weight"),
+    ("conv1.", "embeddings.patch_embedding."),
+    ("ln_pre.", "pre_layrnorm."),
+    ("ln_post.", "post_layernorm."),
+    (".ln_1.", ".layer_norm1."),
+    (".ln_2.", ".layer_norm2."),
+    (".attn.", ".self_attn."),
+    (".mlp.c_fc.", ".mlp.fc1."),
+    (".mlp.c_proj.", ".mlp.fc2."),
 )
-_QKV = re.compile(r"encoder\.layers\.(\d+)\.self_attn\.([qkv])_proj\.(weight|bias)")
 _PROJECTION = "visual_projection.weight"
-_LIST = re.compile(r"(?P<prefix>.*?)(?P<which>params0?)\.(?P<index>\d+)")
+_BUFFER = "embeddings.position_ids"  # in older versions
+# The classifier of the pre-training task, as timm's models and torchvision's have it.
+_CLASSIFIER = re.compile(r"(head|head\.fc|head_dist|fc|classifier)\.(weight|bias)")
+_LIST = re.compile(r"(?P<prefix>.*?)(?P<which>params0?)\.(?P<index>[0-9]{1,6})")
 # Within a block, open_clip made the attention before its normalisation, and since 2022 after it.
 _BLOCK_ORDERS = (("ln_1", "attn", "ln_2", "mlp"), ("attn", "ln_1", "mlp", "ln_2"))
 
@@ -56,74 +59,114 @@ class Weights:
         theta: Parameters under our names; some may be missing or too many.
         theta0: Those it was linearized around, if it is a linearized encoder.
         left: How many tensors belong to something else, e.g. a text tower.
+        missing: Names that it lacks, as this layout has them.
+        projected: Whether the layout has the projection to the features that are compared with
+            texts; transformers' `CLIPVisionModel` has none.
     """
 
     layout: str
     theta: dict[str, Tensor]
     theta0: dict[str, Tensor] | None = None
     left: int = 0
+    missing: tuple[str, ...] = ()
+    projected: bool = True
 
 
-def recognise(tensors: Tensors, own: Shapes, theta0: Tensors | None = None) -> Weights:
+def recognise(
+    tensors: Tensors, own: Shapes, theta0: Tensors | Callable[[], Tensors] | None = None
+) -> Weights:
     """Return a checkpoint's parameters under our names.
 
     Args:
         tensors: By the names of the checkpoint.
         own: Shapes of the encoder's parameters by our names, in the encoder's order.
-        theta0: The pre-trained parameters; they tell apart two ways to name a list.
+        theta0: The pre-trained parameters, or what returns them; they tell apart two ways to name
+            a list.
 
     Raises:
         TasklabError: If the layout is none of those above.
     """
+    if any("lora_" in name for name in tensors):
+        raise TasklabError(
+            "it holds low-rank adapters (LoRA), alone or beside their model: merge them into it "
+            "first (peft's merge_and_unload), and save that."
+        )
     if any(name == _ANCHOR or name.endswith(f".{_ANCHOR}") for name in tensors):
-        return _from_transformers(tensors)
+        return _from_transformers(tensors, own)
     lists = _lists(tensors)
     if lists is not None:
         return _from_lists(*lists, own, theta0, left=len(tensors) - 2 * len(lists[0]))
     first = next(iter(own))
     prefixes = [n.removesuffix(first) for n in tensors if n == first or n.endswith(f".{first}")]
     if len(prefixes) == 1:
-        prefix = prefixes[0]
-        theta = {n.removeprefix(prefix): x for n, x in tensors.items() if n.startswith(prefix)}
-        layout = f"names as in open_clip behind {prefix!r}" if prefix else "names as in open_clip"
-        return Weights(layout, theta, left=len(tensors) - len(theta))
-    if any("lora_" in name for name in tensors):
-        raise TasklabError("it holds low-rank adapters alone: merge them into their model first.")
+        return _from_open_clip(tensors, own, prefixes[0])
     what = f"{len(prefixes)} encoders" if prefixes else f"no {first!r} under any prefix"
-    some = ", ".join(list(tensors)[:4])
-    raise TasklabError(f"it has {what}, among {len(tensors)} tensors such as {some}.")
+    raise TasklabError(f"it has {what}, among {len(tensors)} tensors such as {some(tensors, 4)}.")
 
 
-def _from_transformers(tensors: Tensors) -> Weights:
+def _from_open_clip(tensors: Tensors, own: Shapes, prefix: str) -> Weights:
+    inside = {n.removeprefix(prefix): x for n, x in tensors.items() if n.startswith(prefix)}
+    theta = {n: x for n, x in inside.items() if n in own or not _CLASSIFIER.fullmatch(n)}
+    return Weights(
+        f"names as in open_clip behind {shown(prefix)}" if prefix else "names as in open_clip",
+        theta,
+        left=len(tensors) - len(theta),
+        missing=tuple(f"{prefix}{name}" for name in own if name not in theta),
+    )
+
+
+def _from_transformers(tensors: Tensors, own: Shapes) -> Weights:
     anchors = [name for name in tensors if name.endswith(_ANCHOR)]
     if len(anchors) > 1:
-        raise TasklabError(f"it has {len(anchors)} encoders: {', '.join(anchors[:4])}.")
+        raise TasklabError(f"it has {len(anchors)} encoders: {some(anchors, 4)}.")
     prefix = anchors[0].removesuffix(_ANCHOR)
+    inside = {n.removeprefix(prefix): x for n, x in tensors.items() if n.startswith(prefix)}
     theta: dict[str, Tensor] = {}
-    parts: dict[tuple[str, str], dict[str, Tensor]] = {}
-    left = 0
-    for name, tensor in tensors.items():
-        own = name.removeprefix(prefix) if name.startswith(prefix) else None
-        if name == _PROJECTION or name.endswith(f".{_PROJECTION}"):
-            theta["proj"] = tensor.T  # a linear layer there, a matrix on the right here
-        elif own is None:
-            left += 1
-        elif match := _QKV.fullmatch(own):
-            parts.setdefault((match[1], match[3]), {})[match[2]] = tensor
-        elif own != "embeddings.position_ids":  # a buffer, in older versions
-            theta[_renamed(own)] = tensor
-    for (block, kind), found in parts.items():
-        if len(found) == 3:
-            joined = torch.cat([found[one] for one in "qkv"])
-            theta[f"transformer.resblocks.{block}.attn.in_proj_{kind}"] = joined
-    return Weights("transformers' CLIP vision model", theta, left=left)
+    missing = []
+    known = {_BUFFER}
+    for name in own:
+        theirs = _in_transformers(name)
+        known.update(theirs)
+        absent = [f"{prefix}{one}" for one in theirs if one not in inside]
+        missing += absent if name != "proj" else []
+        if not absent:
+            theta[name] = _joined({one: inside[one] for one in theirs})
+    theta.pop("proj", None)
+    projections = [n for n in tensors if n == _PROJECTION or n.endswith(f".{_PROJECTION}")]
+    whole = any("text_model." in name for name in tensors)  # CLIPModel has a projection
+    if projections:
+        stored = tensors[projections[0]]
+        theta["proj"] = stored.mT if stored.ndim == 2 else stored  # a linear layer there
+    elif whole and "proj" in own:
+        missing.append(_PROJECTION)
+    for name, tensor in inside.items():  # what no parameter of ours is called there
+        if name not in known and name != _PROJECTION and not name.endswith(f".{_PROJECTION}"):
+            theta[f"{name} of open_clip" if name in own else name] = tensor
+    left = len(tensors) - len(inside) - sum(not name.startswith(prefix) for name in projections)
+    return Weights(
+        TRANSFORMERS, theta, left=left, missing=tuple(missing), projected=bool(projections) or whole
+    )
 
 
-def _renamed(name: str) -> str:
-    for pattern, ours in _TRANSFORMERS:
-        if match := re.fullmatch(pattern, name):
-            return match.expand(ours)
-    return name
+def _in_transformers(name: str) -> list[str]:
+    """Return transformers' name of one of our parameters: three for queries, keys and values."""
+    if name == "proj":
+        return [_PROJECTION]
+    for ours, theirs in _PARTS:
+        name = name.replace(ours, theirs)
+    if "self_attn.in_proj_" not in name:
+        return [name]
+    return [name.replace("in_proj_", f"{one}_proj.") for one in "qkv"]
+
+
+def _joined(found: Tensors) -> Tensor:
+    """Return tensors as one, along their first axis."""
+    shapes = [tuple(x.shape) for x in found.values()]
+    if len(shapes) == 1:
+        return next(iter(found.values()))
+    if len(set(shapes)) > 1 or not shapes[0]:
+        raise TasklabError(f"{', '.join(found)} have the shapes {shapes}: no part of one model.")
+    return torch.cat(list(found.values()))
 
 
 def _lists(tensors: Tensors) -> tuple[list[Tensor], list[Tensor]] | None:
@@ -151,10 +194,15 @@ def _lists(tensors: Tensors) -> tuple[list[Tensor], list[Tensor]] | None:
 
 
 def _from_lists(
-    theta: list[Tensor], theta0: list[Tensor], own: Shapes, known: Tensors | None, left: int
+    theta: list[Tensor],
+    theta0: list[Tensor],
+    own: Shapes,
+    known: Tensors | Callable[[], Tensors] | None,
+    left: int,
 ) -> Weights:
     ways = list(_ways([x.shape for x in theta0], own))
     if len(ways) > 1 and known is not None:  # the names under which theta_0 is the known one
+        known = known() if callable(known) else known
         far = [_distance(theta0[start:], names, known) for start, names in ways]
         ways = [ways[far.index(min(far))]]
     if len(ways) != 1:
@@ -203,5 +251,5 @@ def _reordered(names: list[str], parts: Sequence[str]) -> list[str]:
 
 
 def _distance(tensors: Sequence[Tensor], names: Sequence[str], known: Tensors) -> float:
-    pairs = zip(names, tensors, strict=False)
-    return sum(float((x.float() - known[name].float()).square().sum()) for name, x in pairs)
+    pairs = [(known[n], x) for n, x in zip(names, tensors, strict=False) if n in known]
+    return sum(float((x.float() - start.float()).square().sum()) for start, x in pairs)

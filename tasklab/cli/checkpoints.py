@@ -59,7 +59,7 @@ def _import(args: argparse.Namespace) -> None:
     store = Store(None if args.store_root is None else path_of("--store-root", args.store_root))
     _look_into(store)
     if args.list:
-        _show(checkpoints.listed(store), args.model, store)
+        _show(checkpoints.listed(store, args.model), args.model, store)
         return
     for name in ("file", "model", "task"):
         if getattr(args, name) is None:

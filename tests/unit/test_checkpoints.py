@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 import json
+import os
 import re
 import sys
 import time
@@ -17,6 +18,7 @@ from collections.abc import Callable
 from pathlib import Path
 from unittest import mock
 
+import huggingface_hub
 import open_clip
 import pytest
 import torch
@@ -26,8 +28,9 @@ from torch import Tensor, nn
 
 from tasklab import checkpoints, models, registry, tangent, weights
 from tasklab.__main__ import main
-from tasklab.checkpoints import export, foreign, layouts
+from tasklab.checkpoints import export, foreign, layouts, networks
 from tasklab.errors import TasklabError
+from tasklab.pickles import Inert
 from tasklab.store import Store
 from tasklab.taskvector import TaskVector
 
@@ -531,6 +534,349 @@ def test_weights_that_are_not_here_can_be_given_as_base(
     assert torch.equal(vector["proj"], expected.detach())
     with pytest.raises(TasklabError, match="does not differ"):
         checkpoints.vector_of(paths[0], "tiny", base=paths[0])
+    save_file(
+        {n: torch.zeros_like(x) for n, x in start.model.visual.state_dict().items()}, tmp_path / "0"
+    )
+    with pytest.raises(TasklabError, match="zero everywhere"):
+        checkpoints.vector_of(paths[1], "tiny", base=tmp_path / "0")
+
+
+# Files that are broken, or made to do harm.
+
+
+def repr_of(value: object) -> str:
+    """Return the name of a test's case, whose value may be too long for one."""
+    return type(value).__name__ if not isinstance(value, str) else ascii(value[:20])
+
+
+@pytest.mark.parametrize("heads", [X, 10**5000, "2", True, 0, None], ids=repr_of)
+def test_what_is_no_number_of_heads_is_not_one(heads: object) -> None:
+    deep: tuple = ()
+    for _ in range(100_000):
+        deep = (deep,)
+    for found in (heads, deep):
+        attention = Inert("nn.Attention", state={"num_heads": found, "_modules": {}})
+        gelu = Inert("a.b\nc\x1b[31m", state={"_modules": {}})
+        mlp = Inert("nn.Sequential", state={"_modules": {"gelu": gelu}})
+        parts = {"attn": attention, "mlp": mlp}
+        for name in ("0", "resblocks", "transformer"):
+            parts = {name: Inert("nn.Module", state={"_modules": parts})}
+        told = networks.told_by_modules(Inert("nn.Module", state={"_modules": parts}))
+        assert told == {}
+
+
+HUB = "vision_model.encoder.layers.0.self_attn"
+NINES = "9" * 5000
+BROKEN = {
+    "q of another shape": ({f"{HUB}.q_proj.weight": torch.zeros(2, 3)}, "have the shapes"),
+    "scalars": ({f"{HUB}.{i}_proj.weight": torch.zeros(()) for i in "qkv"}, "have the shapes"),
+    "digits": ({f"params{i}.{NINES}": torch.zeros(2) for i in ("", "0")}, "no 'class_embedding'"),
+    "escapes": ({"a\nb\x1b[31m": torch.zeros(2)}, r"such as 'a\\nb\\x1b\[31m'"),
+    "long": ({"a" * 1_000_000: torch.zeros(2)}, "such as 'aaa"),
+    "long among others": (
+        {"class_embedding": X[0].clone(), "a" * 1_000_000: X},
+        "unexpected: 'aaa",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", BROKEN)
+def test_a_broken_file_is_one_short_line(tmp_path: Path, case: str) -> None:
+    state, message = BROKEN[case]
+    if any(HUB in name for name in state):
+        state = {n: x.clone() for n, x in published(hub_model()).items()} | state
+    save_file(state, tmp_path / "x.safetensors")
+    with pytest.raises(TasklabError, match=message) as caught:
+        checkpoints.read(tmp_path / "x.safetensors", "tiny")
+    text = str(caught.value)
+    assert str(tmp_path / "x.safetensors") in text and text.isprintable() and len(text) < 1500
+
+
+@pytest.mark.parametrize(
+    "config",
+    ["[" * 100_000, '{"vision_config":' * 100_000, '{"num_attention_heads": "2"}'],
+    ids=repr_of,
+)
+def test_settings_that_tell_nothing_are_left_out(tmp_path: Path, config: str) -> None:
+    save_file(published(hub_model()), tmp_path / "model.safetensors")
+    (tmp_path / "config.json").write_text(config)
+    checkpoints.read(tmp_path, "tiny")
+
+
+ABOUT = {"task": "t", "method": "nonlinear", "model": "tiny", "init": "pretrained", "weights": "x"}
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        "[" * 100_000,
+        "{}",
+        "[]",
+        *(
+            json.dumps(ABOUT | one)
+            for one in (
+                {"init": "foo"}, {"method": "foo"}, {"method": []}, {"task": "a\nb"},
+                {"task": " "}, {"task": 3}, {"weights": "x" * 1000},
+            )
+        ),
+    ],
+    ids=range(10),
+)  # fmt: skip
+def test_an_export_that_says_something_else_is_one_line(tmp_path: Path, header: str) -> None:
+    path = tmp_path / "x.safetensors"
+    save_file({"proj": theta0()["proj"]}, path, metadata={"tasklab": header})
+    with pytest.raises(TasklabError, match="does not say what it is"):
+        checkpoints.vector_of(path, "tiny")
+
+
+@pytest.mark.parametrize("dtype", [torch.int8, torch.bool, torch.int64, torch.complex64])
+def test_only_floating_point_numbers_are_weights(tmp_path: Path, dtype: torch.dtype) -> None:
+    path = tmp_path / "x.safetensors"
+    for about in (None, {"tasklab": json.dumps(ABOUT)}):
+        own = {name: x.to(dtype) if name == "proj" else x for name, x in theta0().items()}
+        save_file(own, path, metadata=about)
+        with pytest.raises(TasklabError, match=rf"has {str(dtype)[6:]} numbers in proj, where"):
+            checkpoints.vector_of(path, "tiny")
+
+
+def test_an_exported_vector_is_float32(tmp_path: Path) -> None:
+    half = {name: x.half() for name, x in theta0().items()}
+    about = ABOUT | {"weights": checkpoints.hash_of(theta0(), "tiny")}
+    save_file(half, tmp_path / "x.safetensors", metadata={"tasklab": json.dumps(about)})
+    vector = checkpoints.vector_of(tmp_path / "x.safetensors", "tiny")
+    assert vector["proj"].dtype == torch.float32 and len(vector) == len(half)
+    save_file({}, tmp_path / "x.safetensors", metadata={"tasklab": json.dumps(about)})
+    with pytest.raises(TasklabError, match="does not differ"):
+        checkpoints.vector_of(tmp_path / "x.safetensors", "tiny")
+
+
+@pytest.mark.parametrize(
+    "where",
+    ["tasklab.sources.is_safetensors", "tasklab.checkpoints.foreign.file_sha256",
+     "pathlib.Path.is_dir"],
+)  # fmt: skip
+def test_what_cannot_be_read_is_one_line(
+    tmp_path: Path, where: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = moved(tmp_path / "x.safetensors")
+
+    def refused(*_: object) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(where, refused)
+    for base in (None, path):
+        with pytest.raises(TasklabError, match=r"x\.safetensors'? cannot be read: Permission deni"):
+            checkpoints.vector_of(path, "tiny", base=base)
+
+
+@pytest.mark.parametrize(
+    ("path", "message"),
+    [
+        ("a" * 5000, "File name too long"),
+        (f"a/{'b' * 300}", "there is no checkpoint|too long"),
+        (f"a/{'b' * 200}", "there is no checkpoint"),
+        ("~nosuchuser/x.pt", "cannot be read: Could not determine home"),
+        ("", "a checkpoint is a file"),
+        ("a\nb.pt", r"'a\\nb\.pt' has control characters"),
+        ("fifo", "neither a file nor a folder"),
+        ("loop", "neither a file nor a folder"),
+        ("own/er/", "there is no checkpoint"),
+        ("https://example.org/own/er", "there is no checkpoint"),
+    ],
+    ids=repr_of,
+)
+def test_a_path_that_is_none_is_one_line(
+    path: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    os.mkfifo("fifo")
+    Path("loop").symlink_to("loop")
+    own = moved(tmp_path / "x.safetensors")
+    for file, base in ((path, None), (own, path)):
+        with pytest.raises(TasklabError, match=message) as caught:
+            checkpoints.vector_of(file, "tiny", base=base)
+        assert str(caught.value).isprintable()
+
+
+@pytest.mark.parametrize("page", ["own/er", "own/er/", "own/er/tree/main"])
+def test_a_repositorys_page_is_the_repository(page: str) -> None:
+    with pytest.raises(TasklabError, match="`hf download own/er` fetches it"):
+        checkpoints.read(f"{huggingface_hub.constants.ENDPOINT}/{page}", "tiny")
+
+
+# Parts of checkpoints, and other things.
+
+
+def test_two_vision_models_without_projection_need_no_weights(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = hub_model()
+    paths = [tmp_path / f"{name}.safetensors" for name in ("base", "cars")]
+    save_file(published(own), paths[0])
+    save_file(published(tuned(own)), paths[1])
+    whole = dict(theta0())
+    with_one = checkpoints.vector_of(paths[1], "tiny", base=moved(tmp_path / "m.safetensors"))
+    assert torch.equal(with_one["proj"], torch.zeros_like(whole["proj"]))
+    from_none = checkpoints.vector_of(tmp_path / "m.safetensors", "tiny", base=paths[0])
+    assert torch.equal(from_none["proj"], (whole["proj"] + 0.01) - whole["proj"])
+    monkeypatch.setenv(weights.FOLDER, str(tmp_path / "empty"))
+    made = checkpoints.compare(paths[1], "tiny", base=paths[0])
+    assert "proj" not in made.vector and len(made.vector) == len(whole) - 1
+    assert any("has a projection" in note for note in made.checkpoint.notes)
+    with pytest.raises(TasklabError, match="give one with a projection as base"):
+        checkpoints.vector_of(tmp_path / "m.safetensors", "tiny", base=paths[0])
+
+
+def test_a_linearized_encoder_has_its_theta_0(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(weights.FOLDER, str(tmp_path / "empty"))
+    start = old_encoder(1)
+    path = list_file(tuned(start), start, tmp_path / "x.pt")
+    made = checkpoints.compare(path, "tiny")
+    assert torch.equal(
+        made.vector["proj"], tuned(start).model.visual.proj.data - start.model.visual.proj
+    )
+    assert made.distance > 0 and "theta_0 in x.pt" in made.base
+    assert any("was not compared" in note for note in made.checkpoint.notes)
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "told"),
+    [
+        ("open_clip", "proj", "visual.proj"),
+        ("open_clip", "ln_post.bias", "visual.ln_post.bias"),
+        ("transformers", "vision_model.encoder.layers.1.self_attn.k_proj.weight", ""),
+        ("transformers", "vision_model.post_layernorm.bias", ""),
+        ("whole", "visual_projection.weight", ""),
+    ],
+)
+def test_a_checkpoint_that_is_cut_off_is_not_of_another_model(
+    tmp_path: Path, kind: str, name: str, told: str
+) -> None:
+    state = {f"visual.{n}": x for n, x in theta0().items()}
+    if kind != "open_clip":
+        state = published(hub_model())
+    if kind == "whole":
+        state["text_model.embeddings.token_embedding.weight"] = X
+    state.pop(told or name, None)
+    save_file(state, tmp_path / "x.safetensors")
+    missing = re.escape(f"not whole: 1 missing ({told or name}), and the others fit")
+    with pytest.raises(TasklabError, match=missing):
+        checkpoints.read(tmp_path / "x.safetensors", "tiny")
+
+
+@pytest.mark.parametrize("options", [{"act": "gelu"}, {"heads": 4}, {}])
+@pytest.mark.parametrize("inner", [False, True])
+def test_a_pickled_model_of_transformers_tells_its_network(
+    tmp_path: Path, options: dict, inner: bool
+) -> None:
+    own = hub_model(**options)
+    torch.save(own.vision_model if inner else own, tmp_path / "x.pt")
+    if options:
+        with pytest.raises(TasklabError, match="computes something else"):
+            checkpoints.read(tmp_path / "x.pt", "tiny")
+    else:
+        checkpoints.read(tmp_path / "x.pt", "tiny")
+
+
+def test_a_folder_of_open_clip_comes_before_other_libraries_files(tmp_path: Path) -> None:
+    save_file({"blocks.0.weight": X}, tmp_path / "model.safetensors")
+    (tmp_path / "config.json").write_text('{"num_attention_heads": 7}')
+    save_file(dict(theta0()), tmp_path / "open_clip_model.safetensors")
+    checkpoints.read(tmp_path, "tiny")
+
+
+@pytest.mark.parametrize("safe", [True, False])
+def test_a_checkpoint_in_several_files(tmp_path: Path, safe: bool) -> None:
+    state, name = published(hub_model()), "model" if safe else "pytorch_model"
+    ending = "safetensors" if safe else "bin"
+    files = [tmp_path / f"{name}-0000{i}-of-00002.{ending}" for i in (1, 2)]
+    for i, file in enumerate(files):
+        part = {n: x for j, (n, x) in enumerate(state.items()) if j % 2 == i}
+        (save_file if safe else torch.save)(part, file)
+    index = tmp_path / f"{name}.{ending}.index.json"
+    index.write_text(json.dumps({"weight_map": {"a": files[0].name, "b": files[1].name}}))
+    (tmp_path / "config.json").write_text("{}")
+    whole = tmp_path / "whole.safetensors"
+    save_file(state, whole)
+    found = [foreign.inspect(path, "tiny") for path in (whole, tmp_path, index)]
+    for one in found[1:]:
+        assert all(torch.equal(x, one.theta[n]) for n, x in found[0].theta.items())
+    assert found[1].sha256 == found[2].sha256 != found[0].sha256
+    with pytest.raises(TasklabError, match="is one part of a checkpoint"):
+        checkpoints.read(files[0], "tiny")
+    files[1].unlink()
+    with pytest.raises(TasklabError, match="of which 1 are not beside it"):
+        checkpoints.read(tmp_path, "tiny")
+    for text in ("[" * 100_000, "[]", '{"weight_map": {"a": "../x"}}', '{"weight_map": {"a": 1}}'):
+        index.write_text(text)
+        with pytest.raises(TasklabError, match="does not say which files"):
+            checkpoints.read(tmp_path, "tiny")
+
+
+def test_a_folder_says_what_it_has(tmp_path: Path) -> None:
+    for name in ("zeroshot.pt", "finetuned.pt", "notes.txt"):
+        torch.save(dict(theta0()), tmp_path / name)
+    with pytest.raises(TasklabError, match=r"It has finetuned\.pt, zeroshot\.pt: name one"):
+        checkpoints.read(tmp_path, "tiny")
+    save_file({"base_model.q_proj.lora_A.weight": X}, tmp_path / "adapter_model.safetensors")
+    with pytest.raises(TasklabError, match="low-rank adapters"):
+        checkpoints.read(tmp_path, "tiny")
+
+
+def test_adapters_beside_their_model_are_named(tmp_path: Path) -> None:
+    state = {f"base_model.model.{n}": x for n, x in published(hub_model()).items()}
+    state["base_model.model.q_proj.lora_A.weight"] = X
+    save_file(state, tmp_path / "x.safetensors")
+    with pytest.raises(TasklabError, match="merge them into it"):
+        checkpoints.read(tmp_path / "x.safetensors", "tiny")
+
+
+@pytest.mark.parametrize("first", ["cls_token", "trunk.stem.0.weight"])
+@pytest.mark.parametrize("head", ["head.weight", "head.fc.bias", "fc.weight", "classifier.bias"])
+def test_the_classifier_of_the_pretraining_task_is_left_out(first: str, head: str) -> None:
+    own = {first: torch.Size([2]), "head.proj.weight": torch.Size([2])}
+    for prefix in ("", "module."):
+        tensors = {f"{prefix}{name}": torch.zeros(2) for name in (*own, head)}
+        found = layouts.recognise(tensors, own)
+        assert set(found.theta) == set(own) and found.left == 1 and not found.missing
+
+
+def test_encoders_without_a_text_tower_are_read(tmp_path: Path) -> None:
+    own = models.load("mini_clip_less").encoder.params
+    save_file({f"visual.{name}": x + 0.01 for name, x in own.items()}, tmp_path / "x.safetensors")
+    assert len(checkpoints.vector_of(tmp_path / "x.safetensors", "mini_clip_less")) == len(own)
+
+
+@pytest.mark.parametrize("base", [None, "gone.pt"])
+def test_a_file_that_is_none_is_told_before_the_weights_are_sought(
+    tmp_path: Path, base: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(weights.FOLDER, str(tmp_path / "empty"))
+    (tmp_path / "x.pt").write_text("<!doctype html>")
+    with pytest.raises(TasklabError, match=r"x\.pt"):
+        checkpoints.vector_of(tmp_path / "x.pt", "tiny", base=base)
+
+
+@pytest.mark.parametrize(
+    ("model", "near"),
+    [("ViT-B-32", "vitb32"), ("ViT-B-16", "vitb16"), ("ViT-L-14", "vitl14"), ("MINI", "mini")],
+)
+def test_the_papers_names_of_models_are_understood(tmp_path: Path, model: str, near: str) -> None:
+    with pytest.raises(TasklabError, match=f"did you mean '{near}'") as caught:
+        checkpoints.vector_of(moved(tmp_path / "x.safetensors"), model)
+    assert "as base" not in str(caught.value)
+
+
+def test_what_an_import_cannot_do_is_not_advised(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = moved(tmp_path / "x.safetensors")
+    monkeypatch.setenv(weights.FOLDER, str(tmp_path / "empty"))
+    with pytest.raises(TasklabError, match="as base") as caught:
+        checkpoints.vector_of(path, "tiny")
+    assert "init=" not in str(caught.value) and "weights=" not in str(caught.value)
 
 
 # The store.
@@ -592,6 +938,41 @@ def test_the_method_is_checked(store: Store, tmp_path: Path) -> None:
     with pytest.raises(TasklabError, match="is linearized, not nonlinear"):
         checkpoints.add(store, linear, "tiny", "Cars", method="nonlinear", base=base)
     assert checkpoints.add(store, linear, "tiny", "Cars", base=base)["method"] == "linearized"
+
+
+@pytest.mark.parametrize("part", ["task", "name"])
+@pytest.mark.parametrize("text", ["", " ", "Ca\nrs", "\x1b[31m", "a" * 1000], ids=repr_of)
+def test_tasks_and_names_can_be_shown(store: Store, tmp_path: Path, part: str, text: str) -> None:
+    words = {"task": "Cars", "name": "x"} | {part: text}
+    with pytest.raises(TasklabError, match=f"{part} is ") as caught:
+        checkpoints.add(store, moved(tmp_path / "a.safetensors"), "tiny", **words)
+    assert str(caught.value).isprintable()
+
+
+def test_what_the_file_does_not_tell_is_noted(store: Store, tmp_path: Path) -> None:
+    path = moved(tmp_path / "a.safetensors")
+    record = checkpoints.add(store, path, "tiny", "Cars", method="linearized")
+    assert any("nothing in it tells that it is linearized" in note for note in record["notes"])
+    about = ABOUT | {"weights": checkpoints.hash_of(theta0(), "tiny")}
+    save_file(dict(theta0()), path, metadata={"tasklab": json.dumps(about)})
+    record = checkpoints.add(store, path, "tiny", "Dogs")
+    assert any("exported as a vector of 't'" in note for note in record["notes"])
+    assert not any("exported" in n for n in checkpoints.add(store, path, "tiny", "t")["notes"])
+
+
+def test_the_list_of_a_model(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    record = checkpoints.add(store, moved(tmp_path / "a.safetensors"), "tiny", "Cars")
+    assert checkpoints.listed(store, "tiny") == [record]
+    assert checkpoints.listed(store, "mini") == []
+    with pytest.raises(TasklabError, match="did you mean 'tiny'"):
+        checkpoints.listed(store, "tinny")
+
+    def refused(*_: object) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr("pathlib.Path.glob", refused)
+    with pytest.raises(TasklabError, match="cannot read the store"):
+        checkpoints.listed(store)
 
 
 # Export.
