@@ -4,8 +4,9 @@ A pickle is a program: it names functions and calls them. `interpret` goes throu
 itself and neither looks up a name nor calls anything. Tensors and plain containers come out as they
 are, and any other object as an `Inert` record of its class's name and its state.
 
-Hostile files are expected. Nothing is hashed but text and numbers, no tensor reaches beyond its
-storage, and nothing is allocated that the file does not hold.
+Hostile files are expected. Nothing is hashed but short text and numbers, no tensor reaches beyond
+its storage, nothing is allocated that the file does not hold, and whatever copies something that
+the file may name again and again is paid for from a `Budget`.
 """
 
 from __future__ import annotations
@@ -19,8 +20,13 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-MOST_CODE = 8 << 20  # bytes of instructions; those of ViT-L/14 are below 1 MB
+from tasklab.errors import shown
+
+MOST_CODE = 2 << 20  # bytes of instructions; a pickled ViT-bigG/14 has 0.4 MB
+MOST_COPIES = 2_000_000  # elements and characters that instructions copy
+LONGEST_NAME = 1000  # characters of a class, an entry or a storage
 _MOST_AXES = 16
+_MOST_ARGS = 10  # of the functions that make tensors
 
 _DTYPES = {
     "Double": torch.float64,
@@ -34,14 +40,29 @@ _DTYPES = {
     "Byte": torch.uint8,
     "Bool": torch.bool,
 }
-STORAGES = {f"torch.{name}Storage": dtype for name, dtype in _DTYPES.items()}
+_STORAGES = {f"torch.{name}Storage": dtype for name, dtype in _DTYPES.items()}
+_STORAGES["torch.storage.UntypedStorage"] = torch.uint8  # of the types below
+_NEWER = {
+    f"torch.{name}": getattr(torch, name)
+    for name in (
+        "uint16", "uint32", "uint64",
+        "float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz",
+    )
+}  # fmt: skip
 _REBUILD = ("torch._utils._rebuild_tensor_v2", "torch._utils._rebuild_tensor")
+_REBUILD_NEWER = "torch._utils._rebuild_tensor_v3"
+_WITH_ATTRIBUTES = "torch._tensor._rebuild_from_type_v2"
+_EMBEDDED = "torch.storage._load_from_bytes"
 _PARAMETER = ("torch._utils._rebuild_parameter", "torch._utils._rebuild_parameter_with_state")
 _ORDERED = "collections.OrderedDict"
 _SETS = tuple(
     f"{where}.{what}set" for where in ("builtins", "__builtin__") for what in ("", "frozen")
 )
 _NEW = ("copyreg._reconstructor", "copy_reg._reconstructor", "copyreg.__newobj__")
+
+
+class UnreadError(ValueError):
+    """What a file holds is whole, but of a kind that is not read."""
 
 
 @dataclasses.dataclass(eq=False, slots=True, repr=False)
@@ -73,10 +94,40 @@ class Storage(NamedTuple):
     numbers: Tensor
 
 
-def check_length(size: int) -> None:
-    """Raise a `ValueError` for more instructions than any network needs."""
-    if size > MOST_CODE:
-        raise ValueError(f"its list of instructions is longer than {MOST_CODE >> 20} MB")
+class Budget:
+    """What one file may cost, with all pickles that are in it.
+
+    Attributes:
+        code: Bytes of instructions that are left.
+        copies: Elements and characters that instructions may still copy.
+    """
+
+    def __init__(self) -> None:
+        self.code, self.copies = MOST_CODE, MOST_COPIES
+
+    def check(self, code: int) -> None:
+        """Raise an `UnreadError` for more instructions than any network needs."""
+        if code > self.code:
+            raise UnreadError(f"its list of instructions is longer than {MOST_CODE >> 20} MB")
+
+    def copy(self, count: int) -> None:
+        """Pay for copying so many elements or characters."""
+        self.copies -= count
+        if self.copies < 0:
+            raise ValueError("its instructions copy more than any network needs")
+
+
+def element_type(kind: Any) -> torch.dtype:
+    """Return the type of a storage's numbers.
+
+    Raises:
+        ValueError: If that is no storage, or of a type that is not read (`UnreadError`).
+    """
+    if not isinstance(kind, Inert):
+        raise ValueError("a storage has no type")
+    if kind.name not in _STORAGES and kind.name.startswith("torch.") and "Storage" in kind.name:
+        raise UnreadError(f"it holds numbers of a type that is not read, {shown(kind.name)}")
+    return _STORAGES[kind.name]
 
 
 _CONSTANTS = {"NONE": None, "NEWTRUE": True, "NEWFALSE": False, "EMPTY_TUPLE": ()}
@@ -87,17 +138,25 @@ _LITERALS = {
 }  # fmt: skip
 
 
-def interpret(stream: Any, storage: Callable[[tuple], Any]) -> Any:
+def interpret(
+    stream: Any,
+    storage: Callable[[tuple], Any],
+    budget: Budget,
+    embedded: Callable[[bytes], Storage] | None = None,
+) -> Any:
     """Return what one pickle describes, leaving the stream behind it.
 
     Args:
         stream: Of bytes, with `read`, `readline` and `tell`.
         storage: Identity that the file gives a storage -> the storage.
+        budget: That of the file; what this pickle costs is taken from it.
+        embedded: Bytes of a file of `torch.save` within the pickle -> the storage in there; without
+            it such bytes are recorded as any other object.
     """
     stack: list[Any] = []
     marks: list[int] = []
     memo: dict[int, Any] = {}
-    begin = stream.tell()
+    begin = stream.tell()  # of the instructions, moved on by the bytes that are among them
 
     def marked() -> list[Any]:
         """Take everything above the last mark off the stack."""
@@ -107,15 +166,18 @@ def interpret(stream: Any, storage: Callable[[tuple], Any]) -> Any:
         return items
 
     for opcode, arg, position in pickletools.genops(stream):
-        check_length(position - begin)
+        budget.check(position - begin)
         match opcode.name:
             case "PROTO" | "FRAME":
                 pass
             case "STOP":
+                budget.code -= position - begin
                 (found,) = stack
                 return found
             case name if name in _LITERALS:
                 stack.append(arg)
+                if type(arg) is bytes:
+                    begin += len(arg)
             case name if name in _CONSTANTS:
                 stack.append(_CONSTANTS[name])
             case "MARK":
@@ -146,7 +208,7 @@ def interpret(stream: Any, storage: Callable[[tuple], Any]) -> Any:
             case "DICT":
                 items = marked()
                 stack.append({})
-                _set(stack[-1], items)
+                _set(stack[-1], items, budget)
             case "APPEND":
                 item = stack.pop()
                 _extend(stack[-1], [item])
@@ -155,42 +217,43 @@ def interpret(stream: Any, storage: Callable[[tuple], Any]) -> Any:
                 _extend(stack[-1], items)
             case "SETITEM":
                 value, key = stack.pop(), stack.pop()
-                _set(stack[-1], [key, value])
+                _set(stack[-1], [key, value], budget)
             case "SETITEMS":
                 items = marked()
-                _set(stack[-1], items)
+                _set(stack[-1], items, budget)
             case "GLOBAL":
-                stack.append(Inert(arg.replace(" ", ".")))
+                stack.append(_named(*arg.split(" ", 1), budget))
             case "STACK_GLOBAL":
                 attribute, module = stack.pop(), stack.pop()
-                if type(attribute) is not str or type(module) is not str:
-                    raise ValueError("a name is no text")
-                stack.append(Inert(f"{module}.{attribute}"))
+                stack.append(_named(module, attribute, budget))
             case "INST":
-                stack.append(Inert(arg.replace(" ", "."), tuple(marked())))
+                stack.append(_named(*arg.split(" ", 1), budget))
+                stack[-1].args = tuple(marked())
             case "OBJ":
                 first, *args = marked()
-                stack.append(_record(first, tuple(args)))
+                stack.append(_record(first, tuple(args), budget, embedded))
             case "NEWOBJ":
                 args, what = stack.pop(), stack.pop()
-                stack.append(_record(what, args))
+                stack.append(_record(what, args, budget, embedded))
             case "NEWOBJ_EX":
                 _, args, what = stack.pop(), stack.pop(), stack.pop()
-                stack.append(_record(what, args))
+                stack.append(_record(what, args, budget, embedded))
             case "REDUCE":
                 args, what = stack.pop(), stack.pop()
-                stack.append(_record(what, args))
+                stack.append(_record(what, args, budget, embedded))
             case "BUILD":
                 state = stack.pop()
                 if isinstance(stack[-1], Inert):
-                    stack[-1].state = _attributes(state)
+                    stack[-1].state = _attributes(state, budget)
             case "BINPERSID":
                 identity = stack.pop()
                 if type(identity) is not tuple or identity[0] not in ("storage", "module"):
                     raise ValueError("it refers to something that is not in it")
-                if identity[0] == "storage" and type(identity[2]) is not str:
+                if identity[0] == "storage" and not _short(identity[2]):
                     raise ValueError("a storage has no name")
                 stack.append(storage(identity))
+            case "PERSID":
+                raise UnreadError("its pickle_protocol is 0, which PyTorch cannot read either")
             case other:
                 raise ValueError(f"it has the instruction {other}, which torch.save never writes")
     raise ValueError("it ends before its last instruction")
@@ -200,30 +263,64 @@ def _missing() -> Any:
     raise IndexError("an instruction lacks its operands")
 
 
-def _record(what: Any, args: Any) -> Any:
+def _short(name: Any) -> bool:
+    return type(name) is str and len(name) <= LONGEST_NAME
+
+
+def _named(module: Any, attribute: Any, budget: Budget) -> Inert:
+    """Return the record of a class or function, whose name must be one."""
+    if not _short(module) or not _short(attribute):
+        raise ValueError("the name of a class or function is none")
+    budget.copy(len(module) + len(attribute))
+    return Inert(f"{module}.{attribute}")
+
+
+def _record(
+    what: Any, args: Any, budget: Budget, embedded: Callable[[bytes], Storage] | None
+) -> Any:
     """Return what a call stands for: a tensor, a dictionary, or a record that there was one."""
+    if isinstance(what, Inert) and what.name == _WITH_ATTRIBUTES:
+        what, args = args[0], args[2]  # the rest are the type and the attributes
     if not isinstance(what, Inert) or type(args) is not tuple:
         raise ValueError("it calls something that has no name")
-    if what.name in _REBUILD:
-        return _tensor(*args)
+    if what.name in _REBUILD or what.name == _REBUILD_NEWER:
+        budget.copy(20)  # about what a tensor takes without its numbers
+        if len(args) > _MOST_ARGS:
+            raise ValueError(f"a tensor is made of {len(args)} things")
+        return _tensor(*args) if what.name in _REBUILD else _newer_tensor(*args)
     if what.name in _PARAMETER:
         if not isinstance(args[0], Tensor | Inert):  # a sparse or quantised one is a record
             raise ValueError("a parameter is no tensor")
         return args[0]
-    if what.name == "torch._tensor._rebuild_from_type_v2":  # a tensor with attributes
-        return _record(args[0], args[2])
+    if what.name == _EMBEDDED and embedded is not None:
+        if len(args) != 1 or type(args[0]) is not bytes:
+            raise ValueError("a storage within it is no bytes")
+        return embedded(args[0])
     if what.name == _ORDERED:
         made: dict = {}
-        for pair in args[0] if args else ():
-            _set(made, list(pair))
+        for pair in _listed(args, budget):
+            if type(pair) not in (list, tuple) or len(pair) != 2:
+                raise ValueError("an entry is no pair of key and value")
+            _set(made, list(pair), budget)
         return made
     if what.name == "torch.Size":
-        return tuple(args[0])
+        return tuple(_listed(args, budget))
     if what.name in _SETS:  # a list, as above
-        return list(args[0]) if args else []
+        return list(_listed(args, budget))
     if what.name in _NEW and isinstance(args[0], Inert):
+        budget.copy(len(args))
         return Inert(args[0].name, args[1:])
     return Inert(what.name, args)
+
+
+def _listed(args: tuple, budget: Budget) -> list | tuple:
+    """Return the list or tuple that is the only argument; it is about to be copied."""
+    if not args:
+        return ()
+    if type(args[0]) not in (list, tuple):
+        raise ValueError(f"it makes a list of a {type(args[0]).__name__}")
+    budget.copy(len(args[0]))
+    return args[0]
 
 
 def _tensor(storage: Any, offset: Any, size: Any, stride: Any, *rest: Any) -> Tensor:
@@ -236,7 +333,7 @@ def _tensor(storage: Any, offset: Any, size: Any, stride: Any, *rest: Any) -> Te
     if not all(type(n) is int and 0 <= n < 1 << 63 for n in numbers):
         raise ValueError("a tensor's offset, size or strides are no possible numbers")
     if len(rest) > 2 and rest[2]:
-        raise ValueError("a tensor is stored conjugated or negated")
+        raise UnreadError("one of its tensors is stored conjugated or negated")
     count, room = math.prod(size), storage.numbers.numel()
     last = offset + sum((n - 1) * step for n, step in zip(size, stride, strict=True))
     if count > room or (count and last >= room):
@@ -246,11 +343,25 @@ def _tensor(storage: Any, offset: Any, size: Any, stride: Any, *rest: Any) -> Te
     return storage.numbers.as_strided(size, stride, offset)
 
 
-def _attributes(state: Any) -> Any:
+def _newer_tensor(storage: Any, *args: Any) -> Tensor:
+    """Return a view of a storage whose numbers are of a type that came after typed storages."""
+    *layout, hooks, kind = args[:6]
+    if not isinstance(storage, Storage) or not isinstance(kind, Inert):
+        raise ValueError("a tensor lacks its storage or type")
+    if kind.name not in _NEWER:
+        raise UnreadError(f"it holds numbers of a type that is not read, {shown(kind.name)}")
+    dtype = _NEWER[kind.name]
+    if storage.numbers.dtype != torch.uint8 or storage.numbers.numel() % dtype.itemsize:
+        raise ValueError(f"a storage does not hold numbers of type {dtype}")
+    return _tensor(Storage(storage.numbers.view(dtype)), *layout, hooks, *args[6:])
+
+
+def _attributes(state: Any, budget: Budget) -> Any:
     """Return attributes as one dictionary, where they come as those of `__dict__` and of slots."""
     if type(state) is tuple and len(state) == 2:
         parts = [part for part in state if part is not None]
         if all(isinstance(part, dict) for part in parts):
+            budget.copy(sum(len(part) for part in parts))
             return {key: value for part in parts for key, value in part.items()}
     return state
 
@@ -264,11 +375,20 @@ def _extend(target: Any, items: list[Any]) -> None:
         raise ValueError(f"it appends to a {type(target).__name__}")
 
 
-def _set(target: Any, items: list[Any]) -> None:
-    """Set keys and values, given in turn. Keys that are neither text nor number are left out."""
+def _set(target: Any, items: list[Any], budget: Budget) -> None:
+    """Set keys and values, given in turn. Keys that are not `_plain` are left out."""
     pairs = target.pairs if isinstance(target, Inert) else target
     if type(pairs) is not dict or len(items) % 2:
         raise ValueError(f"it sets entries of a {type(target).__name__}")
     for key, value in zip(items[::2], items[1::2], strict=True):
-        if isinstance(key, str | bytes | int | float):  # hashing a deep tuple could end Python
+        if _plain(key):
+            if type(key) is not str:
+                budget.copy(40)  # numbers, unlike text, can be chosen so that they collide
             pairs[key] = value
+
+
+def _plain(key: Any) -> bool:
+    """Is it a short text or number? Hashing a deep tuple could end Python, a long number lasts."""
+    if type(key) is int:
+        return -(1 << 63) <= key < 1 << 63
+    return type(key) in (bool, float) or (type(key) in (str, bytes) and len(key) <= LONGEST_NAME)

@@ -48,7 +48,7 @@ def locate(path: Path | str) -> tuple[Path, Path | None]:
         return _locate(str(path))
     except (OSError, RuntimeError, ValueError) as error:  # no such user, too long, not readable
         what = getattr(error, "strerror", None) or str(error).rstrip(".")
-        raise TasklabError(f"{shown(str(path))} cannot be read: {what}.") from error
+        raise TasklabError(f"{str(path)!r} cannot be read: {what}.") from error
 
 
 def parts(file: Path) -> list[Path]:

@@ -59,7 +59,7 @@ def _import(args: argparse.Namespace) -> None:
     store = Store(None if args.store_root is None else path_of("--store-root", args.store_root))
     _look_into(store)
     if args.list:
-        _show(checkpoints.listed(store, args.model), args.model, store)
+        _show(checkpoints.listed(store, args.model), store)
         return
     for name in ("file", "model", "task"):
         if getattr(args, name) is None:
@@ -89,8 +89,7 @@ def _percent(share: float) -> str:
     return f"{100 * share:,.0f} %" if share >= 0.1 else f"{100 * share:.2g} %"
 
 
-def _show(found: list[dict[str, Any]], model: str | None, store: Store) -> None:
-    found = [one for one in found if model in (None, one["model"])]
+def _show(found: list[dict[str, Any]], store: Store) -> None:
     if not found:
         print(f"nothing is imported in {store.root}")
     for one in found:

@@ -9,6 +9,7 @@ import struct
 import subprocess
 import sys
 import time
+import warnings
 import zipfile
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
@@ -82,6 +83,101 @@ def test_the_state_dict_of_a_pickled_module(tmp_path: Path, zipped: bool, protoc
     assert kinds == {name: type(module).__name__ for name, module in net.named_modules()}
     note = found.state["note"]
     assert isinstance(note["a type"], Inert) and note["a function"].name.endswith(".join")
+
+
+@pytest.mark.parametrize("protocol", [3, 4, 5])
+def test_a_plain_pickle_is_read(tmp_path: Path, protocol: int) -> None:
+    """As the code of task arithmetic wrote encoders, and loads them by `torch_load_old`."""
+    net, path = Net(), tmp_path / "net.pt"
+    net.tied = net.first.weight
+    path.write_bytes(pickle.dumps(net, protocol))
+    found, own = tensors(read(path)), net.state_dict()
+    assert list(found) == list(own)
+    assert all(torch.equal(found[name], x) for name, x in own.items())
+    path.write_bytes(pickle.dumps(STATE, protocol))
+    found = tensors(read(path))
+    assert all(torch.equal(found[name], x) for name, x in STATE.items())
+    assert all(found[name].dtype == x.dtype for name, x in STATE.items())
+
+
+class Traced(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Linear(2, 3)
+        self.rest = nn.Sequential(nn.BatchNorm1d(3), nn.Linear(3, 2))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.rest(self.first(x))
+
+
+def test_an_archive_of_torchscript_is_read(tmp_path: Path) -> None:
+    """As OpenAI's CLIP is: its code is compressed, its numbers are not."""
+    net, path = Traced().eval(), tmp_path / "net.pt"
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # that it is deprecated
+        torch.jit.trace(net, torch.ones(2, 2)).save(str(path))
+    with zipfile.ZipFile(path) as archive:
+        assert any(entry.compress_type == zipfile.ZIP_DEFLATED for entry in archive.infolist())
+    found, own = tensors(read(path)), net.state_dict()
+    assert found.keys() == own.keys()
+    assert all(torch.equal(found[name], x) for name, x in own.items())
+    assert {name for name, _ in modules(read(path))} == {name for name, _ in net.named_modules()}
+
+
+@pytest.mark.parametrize("zip_format", [True, False])
+def test_protocols_0_and_1(tmp_path: Path, zip_format: bool) -> None:
+    """PyTorch reads what it wrote in protocol 1, and not what it wrote in 0."""
+    path, options = tmp_path / "x.pt", {"_use_new_zipfile_serialization": zip_format}
+    found = tensors(read(save(STATE, path, pickle_protocol=1, **options)))
+    assert all(torch.equal(found[name], x) for name, x in STATE.items())
+    save(STATE, path, pickle_protocol=0, **options)
+    with pytest.raises(TasklabError, match="is not read: its pickle_protocol is 0"):
+        read(path)
+    with pytest.raises(Exception, match=r"tuple|Weights only load failed"):
+        torch.load(path)
+
+
+@pytest.mark.parametrize("zip_format", [True, False])
+def test_types_without_storages_of_their_own(tmp_path: Path, zip_format: bool) -> None:
+    path, options = tmp_path / "x.pt", {"_use_new_zipfile_serialization": zip_format}
+    for dtype in (torch.uint16, torch.float8_e4m3fn, torch.float8_e5m2):
+        own = torch.arange(6.0).reshape(2, 3).to(dtype)
+        found = tensors(read(save({"x": own, "part": own[1, 1:]}, path, **options)))
+        assert found["x"].dtype == dtype and found["x"].tolist() == own.tolist()
+        assert found["part"].tolist() == own[1, 1:].tolist()
+    save({"x": torch.ones(2, dtype=torch.complex64)}, path, **options)
+    with pytest.raises(TasklabError, match=r"not read: .* type .*'torch\.ComplexFloatStorage'"):
+        read(path)
+
+
+@pytest.mark.parametrize("entry", ["weights", "encoder", "net", "module", "ema", "model_state"])
+def test_the_only_entry_with_tensors_is_taken(tmp_path: Path, entry: str) -> None:
+    own = nn.Linear(2, 2).state_dict()
+    inside = {"epoch": 3, entry: own, "optimizer": {"state": {0: {"step": torch.ones(1)}}}}
+    for thing in (inside, [own], (own, {"lr": 1.0}), {entry: nn.Linear(2, 2)}):
+        assert list(tensors(read(save(thing, tmp_path / "x.pt")))) == list(own)
+
+
+class Holder:
+    """As TaskVector is pickled."""
+
+    def __init__(self) -> None:
+        self.vector = {"weight": torch.ones(2)}
+
+
+def test_what_is_there_instead_of_weights_is_said(tmp_path: Path) -> None:
+    numbers = {"a": torch.ones(2)}
+    for thing, what in (
+        ({"student": numbers, "teacher": numbers}, r"a dict with .*'student' \(dict\), 'teacher'"),
+        ({"task_vector": numbers}, r"'task_vector' \(dict\)"),  # a difference is no network
+        (Holder(), r"'[\w.]*Holder' with the entries 'vector' \(dict\)"),
+        ({"a": numbers["a"].numpy()}, r"'a' \('numpy.*_reconstruct'\)"),
+        ({"a\x1b[31m\nb": 1, "c" * 10**6: 2}, r"'a\\x1b\[31m\\nb' \(int\)\. Save"),
+        ({"c" * 999: 2}, r"'c{76}\.\.\. \(int\)\. Save"),
+    ):
+        with pytest.raises(TasklabError, match=what) as caught:
+            tensors(read(save(thing, tmp_path / "x.pt")))
+        assert "torch.save(model.state_dict(), ...)" in str(caught.value)
 
 
 @pytest.mark.parametrize("entry", ["state_dict", "model", "image_encoder"])
@@ -245,12 +341,12 @@ def test_a_modules_own_setstate_is_not_called(tmp_path: Path, mark: Path) -> Non
 def test_odd_states_are_no_modules(tmp_path: Path) -> None:
     for state in (b"K\x05", b"]", b"(K\x01K\x02t", b"}(K\x07K\x08u", b"N", b"cos\nsystem\n"):
         code = b"\x80\x02cnet\nNet\n)\x81" + state + b"b."
-        with pytest.raises(TasklabError, match=r"no tensors by name in it, but a net\.Net"):
+        with pytest.raises(TasklabError, match=r"no tensors by name in it, but a 'net\.Net'"):
             tensors(read(zipped(tmp_path / "x.pt", code)))
     inside = b"}(" + _short("_parameters") + b"K\x05" + _short("_modules") + b"]" + b"u"
     inside = inside[:-1] + _short("_buffers") + b"}(K\x01K\x02uu"
     code = b"\x80\x02cnet\nNet\n)\x81" + inside + b"b."
-    with pytest.raises(TasklabError, match="1 is no plain tensor but a int"):
+    with pytest.raises(TasklabError, match="'1' is no plain tensor but a int"):
         tensors(read(zipped(tmp_path / "x.pt", code)))
 
 
@@ -363,7 +459,7 @@ def test_two_claims_on_one_storage_must_agree(tmp_path: Path) -> None:
 def test_sparse_and_quantized_parameters_are_named(tmp_path: Path) -> None:
     net = nn.Linear(2, 2)
     net.weight = nn.Parameter(torch.eye(2).to_sparse(), requires_grad=False)
-    with pytest.raises(TasklabError, match="weight is no plain tensor"):
+    with pytest.raises(TasklabError, match="'weight' is no plain tensor"):
         tensors(read(save(net, tmp_path / "x.pt")))
 
 
@@ -456,7 +552,6 @@ def test_more_instructions_than_a_network_needs_are_refused(
         b"\x80\x02K\x01K\x02R.",
         b"\x80\x02K\x01Q.",
         b"\x80\x02)Q.",
-        b"P0\n.",
         b"\x80\x02\x82\x01.",  # the registry of extensions
         b"\x80\x05\x97.",  # memory outside of the file
         b"\x80\x02",
@@ -468,6 +563,183 @@ def test_broken_instructions_are_one_error(tmp_path: Path, code: bytes) -> None:
     for write in (zipped, streamed):
         with pytest.raises(TasklabError, match="not a whole file of torch.save"):
             read(write(tmp_path / "x.pt", code))
+
+
+def _mark(*parts: bytes) -> bytes:
+    return b"(" + b"".join(parts) + b"t"
+
+
+def _int(number: int) -> bytes:
+    coded = pickle.encode_long(number)
+    return b"\x8b" + struct.pack("<i", len(coded)) + coded
+
+
+def _global(name: str) -> bytes:
+    module, _, attribute = name.rpartition(".")
+    return f"c{module}\n{attribute}\n".encode()
+
+
+def _module(*entries: bytes) -> bytes:
+    return _global("net.Net") + b")\x81}(" + b"".join(entries) + b"ub"
+
+
+STORED = _mark(
+    _short("storage"), _global("torch.FloatStorage"), _short("0"), _short("cpu"), b"K\x04"
+)
+REBUILD = _global("torch._utils._rebuild_tensor_v2")
+VIEW = (b"K\x00", b"K\x04\x85", b"K\x01\x85", b"\x89", b"N")
+TENSOR = REBUILD + _mark(STORED + b"Q", *VIEW) + b"R"
+LONG, TEXT = b"]" + b"(" + b"N" * 20_000 + b"e", _short("a" * 10**6)
+PAIRS = b"](" + b"".join(b"M" + struct.pack("<H", k) + b"N\x86" for k in range(20_000)) + b"e"
+NUMBERED = b"}(" + b"".join(b"M" + struct.pack("<H", k) + b"N" for k in range(20_000)) + b"u"
+NAMED = b"".join(_short(str(k)) + b"h\x01" for k in range(20_000))
+
+# what is memoised as 1 and as 2, and what is then done with them again and again
+REPEATED: dict[str, tuple[bytes, bytes, bytes]] = {
+    "a name on the stack": (TEXT, _short("b"), b"h\x01h\x02\x93"),
+    "a shorter one": (_short("a" * 1000), _short("b"), b"h\x01h\x02\x93"),
+    "torch.Size": (LONG, _global("torch.Size"), b"h\x02h\x01\x85R"),
+    "a set": (LONG, _global("builtins.set"), b"h\x02h\x01\x85R"),
+    "an OrderedDict": (PAIRS, _global("collections.OrderedDict"), b"h\x02h\x01\x85R"),
+    "an object of old": (
+        _mark(_global("a.B"), b"N" * 20_000),
+        _global("copyreg._reconstructor"),
+        b"h\x02h\x01R",
+    ),
+    "attributes of two kinds": (NUMBERED + b"}\x86", b"N", b"ca\nb\nh\x01b"),
+    "rows of a tensor": (TENSOR, _global("collections.OrderedDict"), b"h\x02h\x01\x85R"),
+    "elements of a tensor": (TENSOR, _global("torch.Size"), b"h\x02h\x01\x85R"),
+    "letters of a text": (TEXT, _global("torch.Size"), b"h\x02h\x01\x85R"),
+    "arguments of a tensor": (_mark(STORED + b"Q", *VIEW, b"N" * 20_000), REBUILD, b"h\x02h\x01R"),
+    "tensors": (_mark(STORED + b"Q", *VIEW), REBUILD, b"h\x02h\x01R"),
+}
+
+
+@pytest.mark.parametrize("what", REPEATED)
+def test_copying_again_and_again_is_refused(tmp_path: Path, what: str) -> None:
+    one, two, again = REPEATED[what]
+    code = b"\x80\x02" + one + b"q\x010" + two + b"q\x020](" + again * 110_000 + b"e."
+    path = zipped(tmp_path / "x.pt", code, {"0": bytes(16)})
+    with pytest.raises(
+        TasklabError, match=r"copy more than|the name of|a list of|is made of|index"
+    ):
+        read(path)
+
+
+def test_wrappers_of_tensors_are_not_gone_through(tmp_path: Path) -> None:
+    wrapped = b"h\x01N)\x87q\x02" + b"0h\x01Nh\x02\x87q\x02" * 300
+    code = _global("torch._tensor._rebuild_from_type_v2") + b"q\x010" + wrapped
+    code = b"\x80\x02" + code + b"0](" + b"h\x01h\x02R" * 50_000 + b"e."
+    began = time.monotonic()
+    assert len(read(zipped(tmp_path / "x.pt", code))) == 50_000
+    assert time.monotonic() - began < 3
+
+
+def test_long_numbers_cost_nothing(tmp_path: Path) -> None:
+    """They can be hashed and multiplied, but in no time, and have no decimals after the 4300th."""
+    number = _int(1 << 4_000_000)
+    for code in (b"}(" + b"h\x01N" * 200_000 + b"u.", b"}h\x01" + TENSOR + b"s."):
+        code = b"\x80\x02" + number + b"q\x010" + code
+        with pytest.raises(TasklabError, match="no tensors by name"):
+            tensors(read(zipped(tmp_path / "x.pt", code, {"0": bytes(16)})))
+    module = _module(_short("_parameters"), b"}" + number + TENSOR + b"s")
+    with pytest.raises(TasklabError, match=r"no tensors by name in it, but a 'net\.Net'"):
+        tensors(read(zipped(tmp_path / "x.pt", b"\x80\x02" + module + b".", {"0": bytes(16)})))
+    stored = STORED.replace(b"K\x04t", number + b"t")
+    code = b"\x80\x02" + stored + b"Q."
+    with pytest.raises(TasklabError, match="not as many elements"):
+        read(zipped(tmp_path / "x.pt", code, {"0": bytes(16)}))
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        _module(
+            _short("_modules"),
+            b"}" + _short("n" * 100_000) + _module(_short("_modules"), b"}(" + NAMED + b"u") + b"s",
+        ),
+        _module(
+            _short("_modules"),
+            b"}" + _short("n" * 999) + _module(_short("_parameters"), b"}(" + NAMED + b"u") + b"s",
+        ),
+        _module(_short("_parameters"), b"}(" + NAMED + b"u")
+        + b"q\x020"
+        + _module(_short("_modules"), b"}(" + NAMED.replace(b"h\x01", b"h\x02") + b"u"),
+    ],
+    ids=["a long name", "names", "shared"],
+)  # fmt: skip
+def test_names_and_shared_parameters_are_not_multiplied(tmp_path: Path, code: bytes) -> None:
+    path = zipped(
+        tmp_path / "x.pt", b"\x80\x02" + TENSOR + b"q\x010" + code + b".", {"0": bytes(16)}
+    )
+    found = read(path)
+    with pytest.raises(TasklabError, match=r"more modules|a name of|no tensors by name"):
+        tensors(found)
+
+
+def test_a_buffer_is_compared_with_names_alone(tmp_path: Path) -> None:
+    """And not with tensors, nor with each of a list."""
+    passing = _short("_non_persistent_buffers_set") + b"](" + TENSOR + _short("6") + b"e"
+    named = b"K\x05" + TENSOR + _short("6") + TENSOR
+    code = _module(_short("_buffers"), b"}(" + named + b"u", passing)
+    found = tensors(read(zipped(tmp_path / "x.pt", b"\x80\x02" + code + b".", {"0": bytes(16)})))
+    assert list(found) == ["5"]
+
+
+def _file_of_a_storage() -> bytes:
+    """Return what a tensor's numbers become in a plain pickle."""
+    _, (content,) = torch.ones(3)._typed_storage().__reduce__()
+    return content
+
+
+def _embedded(content: bytes) -> bytes:
+    content = b"B" + struct.pack("<I", len(content)) + content
+    return _global("torch.storage._load_from_bytes") + content + b"\x85R"
+
+
+def test_files_within_a_plain_pickle_are_storages(tmp_path: Path) -> None:
+    path, whole = tmp_path / "x.pt", _file_of_a_storage()
+    made = (
+        REBUILD
+        + _mark(_embedded(whole), b"K\x00", b"K\x03\x85", b"K\x01\x85", b"\x89", b"N")
+        + b"R"
+    )
+    path.write_bytes(b"\x80\x03}" + _short("x") + made + b"s.")
+    assert tensors(read(path))["x"].tolist() == [1, 1, 1]
+    module = io.BytesIO()
+    torch.save(nn.Linear(1, 1), module, _use_new_zipfile_serialization=False)
+    claims = whole.replace(b"K\x03Nt", b"J\xff\xff\xff\x7fNt")
+    nested = b"\x80\x03" + _embedded(whole) + b"."
+    assert claims != whole
+    for content, match in (
+        (module.getvalue(), "something else"),
+        (nested, "something else"),
+        (b"\x80\x03cos\nsystem\n" + _short("exit") + b"\x85R.", "something else"),
+        (claims, "larger than the file"),
+        (whole[:-4], "cut off"),
+        (b"", "ends before|exhausted"),
+        (b"\x80\x02" + b"N0" * (1 << 20) + b"N.", "longer than"),
+    ):
+        path.write_bytes(b"\x80\x03" + _embedded(content) + b".")
+        with pytest.raises(TasklabError, match=match):
+            read(path)
+    path.write_bytes(b"\x80\x03" + _embedded(whole).replace(b"B", b"X", 1) + b".")
+    with pytest.raises(TasklabError, match="no bytes|decode"):
+        read(path)
+
+
+def test_files_within_a_plain_pickle_share_its_budget(tmp_path: Path) -> None:
+    path, whole = tmp_path / "x.pt", _file_of_a_storage()
+    path.write_bytes(b"\x80\x03](" + _embedded(whole) * 12_000 + b"e.")
+    with pytest.raises(TasklabError, match="longer than"):
+        read(path)
+    large = b"B" + struct.pack("<I", 10**6) + whole.ljust(10**6, b"\0")
+    load = _global("torch.storage._load_from_bytes") + b"q\x020"
+    path.write_bytes(
+        b"\x80\x03" + large + b"q\x010" + load + b"](" + b"h\x02h\x01\x85R" * 99_999 + b"e."
+    )
+    one, *others = read(path)  # the same bytes are read once
+    assert all(other is one for other in others)
 
 
 # Archives that are not what torch.save writes.
@@ -533,16 +805,40 @@ def test_other_archives_say_what_they_are(tmp_path: Path) -> None:
         archive.write(inner, "inner.pt")
     with pytest.raises(TasklabError, match="unpack it first"):
         read(nested)
-    script = zipped(tmp_path / "script.pt", pickle.dumps({}, 2))
-    with zipfile.ZipFile(script, "a") as archive:
-        archive.writestr("archive/constants.pkl", b"")
-    with pytest.raises(TasklabError, match="TorchScript"):
-        read(script)
     large = zipped(tmp_path / "large.pt", pickle.dumps({}, 2))
     with zipfile.ZipFile(large, "a") as archive:
         archive.writestr("archive/byteorder", b"big")
     with pytest.raises(TasklabError, match="big-endian"):
         read(large)
+
+
+def test_an_end_record_that_points_before_the_file(tmp_path: Path) -> None:
+    path = zipped(tmp_path / "x.pt", pickle.dumps({}, 2))
+    content = bytearray(path.read_bytes())
+    content[content.rindex(b"PK\x05\x06") + 19] = 0xFF  # of where its list of entries begins
+    path.write_bytes(content)
+    with pytest.raises(TasklabError, match="not a whole file"):
+        read(path)
+
+
+@pytest.mark.parametrize(
+    ("content", "what"),
+    [
+        (b"", "it is empty"),
+        (b"version https://git-lfs.github.com/spec/v1\noid sha256:ab\n", "git lfs pull"),
+        (b"<!DOCTYPE html><html>Virus scan warning</html>", "a web page"),
+        (b"\xef\xbb\xbf\n <html>", "a web page"),
+        (b"\x1f\x8b\x08\0" + bytes(20), "gzip"),
+        (b"7z\xbc\xaf'\x1c", "7z"),
+        (b"\0" * 257 + b"ustar\0", "tar archive"),
+        (b"Lorem ipsum", r"not a file of torch\.save\. Save"),
+    ],
+)
+def test_what_another_file_is_is_said(tmp_path: Path, content: bytes, what: str) -> None:
+    path = tmp_path / "x.pt"
+    path.write_bytes(content)
+    with pytest.raises(TasklabError, match=what):
+        read(path)
 
 
 @pytest.mark.parametrize("content", [b"", b"x", b"\x80", b"PK\x03\x04", b"\0" * 257 + b"ustar\0"])
