@@ -7,7 +7,7 @@ for each model:
 
 - decode: images per second of a core's time, for training and for evaluation;
 - before the first step: seconds of a new process, with the decoded images out of the system's
-  cache, up to its first training step, and of that step;
+  cache, up to its first training step, and of that step with its batch;
 - loader: training images a second, cropped on the device, how many of them training steps take,
   and the ratio; for a shipped model those of its drawn suite as well, which are not cropped;
 - crops: mean difference in grey levels to Pillow's transform for each image.
@@ -60,7 +60,7 @@ def main() -> None:
         write(Path(folder) / "photos", args.images)
         rows = [measure(args, Path(folder), model) for model in args.models]
     table = pd.DataFrame(rows)
-    print(table.set_index("model").T.to_string(float_format="{:.3g}".format))
+    print(table.set_index("model").T.map(short).to_string())
     crops = differences(224)
     print("crops, grey levels of each photograph:", *(f"{x:.2f}" for x in crops))
     if args.out:
@@ -91,6 +91,13 @@ def measure(args: argparse.Namespace, folder: Path, model: str) -> dict[str, flo
     found["training steps: images/s"] = taken = consumed(encoder, config, args.device)
     found["loader / training steps"] = found["loader: images/s"] / taken
     return found
+
+
+def short(value: float) -> str:
+    """Return a number as it is read in a table."""
+    if pd.isna(value):
+        return ""
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
 def served(data: datasets.Data, task: str, config: FineTune, device: str, steps: int = 8) -> float:
@@ -142,7 +149,7 @@ def first_step(folder: Path, model: str, device: str) -> None:
             model=model, init="random", head="trained", steps=1, device=device, store_root=store
         )
         lab = Lab(parameters, own=[own.from_folder(folder)], progress=False)
-        run = lab.run("photos", "nonlinear", 0)
+        run = parameters.recipe("photos", "nonlinear", 0)  # with the usual batch
         done = finetune.finetune(run, lab.clip, lab.store, tasks=lab.suite, progress=False)
     print(done.record["seconds"])
 
