@@ -408,6 +408,8 @@ def test_processes_end_with_the_one_that_started_them(
     code = script(tmp_path, pause=0, jobs=2).replace(
         "decoded.decode(", f"decoded.processes.sys.executable = {command!r}\ndecoded.decode("
     )
+    # A shell that runs the tests in the background lets them, and what they start, ignore Ctrl-C.
+    code = f"import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n{code}"
     process = subprocess.Popen(
         [sys.executable, "-c", code], start_new_session=True, stderr=subprocess.PIPE, text=True
     )
