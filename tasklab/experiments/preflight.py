@@ -1,0 +1,72 @@
+"""What a study lacks: weights, images, memory, disk; all at once, before anything is loaded."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+import torch
+
+from tasklab import footprint, inventory, machine, models
+from tasklab.choices import family
+from tasklab.errors import TasklabError
+from tasklab.parameters import Parameters
+from tasklab.pictures.loader import Pictures
+from tasklab.registry import spec
+
+
+def complete(parameters: Parameters, pictures: Pictures, needs: Sequence[str] = ()) -> None:
+    """Raise one `TasklabError` that names everything that is missing, within seconds.
+
+    Weights that could be fetched are not missing, and are not fetched before the images are there.
+
+    Args:
+        parameters: What is to be studied.
+        pictures: Its images.
+        needs: Roles of further models; those that the model's family does not have are left out.
+    """
+    roles = family(parameters.model)
+    names = [parameters.model, *(roles[role] for role in needs if role in roles)]
+
+    def problem(model: str) -> list[str]:
+        try:
+            models.locate(model, parameters.init, fetch=False)
+        except TasklabError as error:
+            return [str(error)]
+        return []
+
+    with ThreadPoolExecutor(len(names)) as pool:  # each may wait for the hub
+        missing = list(pool.map(problem, dict.fromkeys(names)))
+    problems = [told for found in missing for told in found] + pictures.missing()
+    problems += _too_small(parameters, dict.fromkeys(names))
+    if problems:
+        raise TasklabError("\n".join(problems))
+
+
+def _too_small(parameters: Parameters, names: Iterable[str]) -> list[str]:
+    """Return a line for each model for which there is not enough memory, or space for a run."""
+    if parameters.device == "cpu":
+        room = machine.memory().available
+    else:
+        room = torch.cuda.mem_get_info(parameters.device)[0]
+    disk = machine.disk(inventory.store_folder(parameters.store_root))
+    problems = []
+    for name in names:
+        entry = spec(name)
+        tower, span = footprint.of(entry), footprint.span(entry)
+        if tower is None:
+            continue
+        if room is not None and span[0] > room:
+            problems.append(
+                f"fine-tuning {name} takes {machine.gib(span[0])} of memory even one image at a "
+                f"time, and {machine.gib(room)} are free on {parameters.device}: end other "
+                "programs, or take a smaller model."
+            )
+        kept = 4 * 4 * tower.parameters  # the vector, and a checkpoint with AdamW's moments
+        if disk.free < kept:
+            problems.append(
+                f"a run of {name} takes {machine.gib(kept)} of disk, and {disk.path} has "
+                f"{machine.gib(disk.free)} free: free some space, or choose another folder by "
+                "store_root or TASKLAB_STORE."
+            )
+    return problems
