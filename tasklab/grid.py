@@ -177,7 +177,8 @@ def _plan(grid: Grid, cluster: grid_ray.Cluster | None) -> list[Job]:
         known = {*tasks, probes.searched_task(there)} if grid.head == "probe" else {*tasks}
         known = tuple(name for name in there.names if name in known)
         try:
-            lab = Lab(parameters, progress=False, tasks=known) if known else None
+            alone = cluster is None  # only then is it this machine that fine-tunes
+            lab = Lab(parameters, progress=False, tasks=known, trains=alone) if known else None
         except TasklabError as error:
             problems += str(error).splitlines()
             continue

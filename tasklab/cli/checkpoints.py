@@ -111,7 +111,7 @@ def _export(args: argparse.Namespace, given: Mapping[str, Any]) -> None:
         raise unknown("chapter", args.chapter, CHAPTERS)
     named = args.method or (CHAPTERS[args.chapter] if args.chapter else None)
     with _no_word_of_cells():
-        lab = Lab(Parameters(**given), progress=False)
+        lab = Lab(Parameters(**given), progress=False, trains=False)
     _look_into(lab.store)
     tasks = args.task or lab.suite.names
     for task in tasks:

@@ -112,6 +112,7 @@ class Lab:
         tasks: Only these tasks of the suite.
         own: Tasks of your own (`tasklab.own`), in place of the suite's.
         needs: Roles (`choices.family`) of the models that will be compared with this one.
+        trains: Whether fine-tuning is to fit this machine: not where others do it, or nobody.
 
     Raises:
         TasklabError: If weights or images are missing, or memory or disk do not suffice; it names
@@ -126,6 +127,7 @@ class Lab:
         tasks: Sequence[str] | None = None,
         own: Sequence[Task] = (),
         needs: Sequence[str] = (),
+        trains: bool = True,
     ) -> None:
         allocator.keep_freed_memory()
         self.began = time.perf_counter()
@@ -142,7 +144,7 @@ class Lab:
             self.suite = dataclasses.replace(self.suite, tasks=chosen)
         self.store = Store(parameters.store_root)
         pictures = Pictures(suite=self.suite, root=parameters.data_root, progress=progress)
-        complete(parameters, pictures, needs)
+        complete(parameters, pictures, needs, trains=trains)
         self.clip = models.load(parameters.model, init=parameters.init, device=parameters.device)
         if pictures.sources:
             pictures = pictures.at(self.clip.encoder.image_size)

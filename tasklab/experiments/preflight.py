@@ -15,7 +15,9 @@ from tasklab.pictures.loader import Pictures
 from tasklab.registry import spec
 
 
-def complete(parameters: Parameters, pictures: Pictures, needs: Sequence[str] = ()) -> None:
+def complete(
+    parameters: Parameters, pictures: Pictures, needs: Sequence[str] = (), *, trains: bool = True
+) -> None:
     """Raise one `TasklabError` that names everything that is missing, within seconds.
 
     Weights that could be fetched are not missing, and are not fetched before the images are there.
@@ -24,6 +26,7 @@ def complete(parameters: Parameters, pictures: Pictures, needs: Sequence[str] = 
         parameters: What is to be studied.
         pictures: Its images.
         needs: Roles of further models; those that the model's family does not have are left out.
+        trains: Whether there must be memory and disk for fine-tuning.
     """
     roles = family(parameters.model)
     names = [parameters.model, *(roles[role] for role in needs if role in roles)]
@@ -38,7 +41,8 @@ def complete(parameters: Parameters, pictures: Pictures, needs: Sequence[str] = 
     with ThreadPoolExecutor(len(names)) as pool:  # each may wait for the hub
         missing = list(pool.map(problem, dict.fromkeys(names)))
     problems = [told for found in missing for told in found] + pictures.missing()
-    problems += _too_small(parameters, dict.fromkeys(names))
+    if trains:
+        problems += _too_small(parameters, dict.fromkeys(names))
     if problems:
         raise TasklabError("\n".join(problems))
 

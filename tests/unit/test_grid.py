@@ -9,7 +9,7 @@ import types
 
 import pytest
 
-from tasklab import finetune, grid, grid_ray, models
+from tasklab import finetune, grid, grid_ray, machine, models
 from tasklab.__main__ import main
 from tasklab.errors import TasklabError
 from tasklab.experiments import Lab
@@ -174,6 +174,16 @@ def test_a_cluster_has_one_precision_and_not_the_planning_machine(small, monkeyp
     shipped = dataclasses.replace(small, device=None, precision=asked)
     for job in grid.plan(shipped, "auto"):
         assert Parameters(**job.settings).recipe(job.task, job.method, 0).precision == "float32"
+
+
+def test_memory_is_that_of_the_machines_which_fine_tune(small, monkeypatch):
+    monkeypatch.setattr(machine, "memory", lambda: machine.Memory(1, 1))
+    with pytest.raises(TasklabError, match="fine-tuning mini takes"):
+        grid.plan(small)
+    join = contextlib.nullcontext(types.SimpleNamespace(bfloat16=lambda: True))
+    monkeypatch.setattr(grid_ray, "join", lambda address, gpus: join)
+    (job, _) = grid.plan(small, "auto")
+    assert "fine-tuning mini takes" in grid._work(job, None)[1]
 
 
 def test_without_ray_the_message_says_what_to_install(small, monkeypatch):
