@@ -49,10 +49,10 @@ from tasklab import tangent
 from tasklab.choices import PRECISIONS
 from tasklab.errors import TasklabError, unknown
 from tasklab.files import write_tensors
-from tasklab.finetune import trainable
 from tasklab.heads import Head
 from tasklab.meters import Step, flops, peak_bytes, turns
 from tasklab.models import Clip, Encoder, math_attention
+from tasklab.paradigms import trainable
 
 VARIANTS = {  # and the fine-tuning method that each belongs to
     "standard": "nonlinear",

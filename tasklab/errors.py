@@ -40,5 +40,12 @@ def shown(text: str) -> str:
     return quoted if len(quoted) <= 80 else f"{quoted[:77]}..."
 
 
+def some(names: Iterable[str], most: int = 6) -> str:
+    """Return the first of some names in a row; odd ones, which files can have, are escaped."""
+    names = list(names)
+    plain = [x if x.isprintable() and len(x) <= 80 else shown(x) for x in names[:most]]
+    return ", ".join(plain) + (", ..." if len(names) > most else "")
+
+
 def _folded(name: str) -> str:
     return "".join(letter for letter in name.lower() if letter.isalnum())

@@ -1,4 +1,4 @@
-"""Fine-tuning: one loop; a method is a set of parameter names and the gradient of one step.
+"""Fine-tuning: one loop; a method is a set of parameter names (`paradigms`) and a gradient.
 
 What is trained is delta = theta - theta_0, from zero and in float32, so the result is the task
 vector itself, with no rounding of a difference. The papers' optimiser holds theta, and AdamW's
@@ -23,9 +23,8 @@ import dataclasses
 import functools
 import logging
 import math
-import re
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -34,11 +33,11 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from tasklab import datasets, footprint, heads, machine, microbatch, probes, tangent
-from tasklab.choices import METHODS
 from tasklab.config import FineTune
-from tasklab.errors import TasklabError, unknown
+from tasklab.errors import TasklabError
 from tasklab.microbatch import Plan
 from tasklab.models import Clip, Encoder
+from tasklab.paradigms import trainable
 from tasklab.progress import bar
 from tasklab.registry import REGISTRY
 from tasklab.store import Store, load_checkpoint, save_checkpoint
@@ -49,33 +48,6 @@ ALGORITHM = 1  # part of every key: raise it when the same configuration gives o
 
 _log = logging.getLogger(__name__)
 _REST = 9  # train at least this many times as long as the last checkpoint took to write
-
-# Parameters by name. open_clip's q, k and v are one matrix, `in_proj`; versions that split them,
-# and towers from timm (`qkv`, `proj`, `fc1`, `fc2`), are covered too.
-BLOCK = r"(?:^|\.)(?:resblocks|blocks|layers)\.(\d+)\."
-PARTS = {
-    "q, k, v weights": r"attn\.(?:in_proj_weight|(?:in_proj|qkv|[qkv]_proj)\.weight)$",
-    "attention output weights": r"attn\.(?:out_proj|proj)\.weight$",
-    "q, k, v biases": r"attn\.(?:in_proj_bias|(?:in_proj|qkv|[qkv]_proj)\.bias)$",
-    "attention output biases": r"attn\.(?:out_proj|proj)\.bias$",
-    "MLP input weights": r"mlp\.(?:c_fc|fc1)\.weight$",
-    "MLP output weights": r"mlp\.(?:c_proj|fc2)\.weight$",
-    "MLP input biases": r"mlp\.(?:c_fc|fc1)\.bias$",
-    "MLP output biases": r"mlp\.(?:c_proj|fc2)\.bias$",
-}
-# The four paradigms of linear layers, section 3.3: (1) q, k, v and output weights; (2) and their
-# biases; (3) the weights of all linear layers of a block; (4) and all their biases.
-_WEIGHTS = ("q, k, v weights", "attention output weights")
-_BIASES = ("q, k, v biases", "attention output biases")
-_MLP_WEIGHTS = ("MLP input weights", "MLP output weights")
-_MLP_BIASES = ("MLP input biases", "MLP output biases")
-_PARADIGMS = {
-    "attention": _WEIGHTS,
-    "attention_bias": _WEIGHTS + _BIASES,
-    "attention_mlp": _WEIGHTS + _MLP_WEIGHTS,
-    "attention_mlp_bias": _WEIGHTS + _BIASES + _MLP_WEIGHTS + _MLP_BIASES,
-}
-
 _HEAD = ("classifier.weight", "classifier.bias")  # of a head that trains with the encoder
 
 Loss = Callable[[Tensor], Tensor]  # features (B, D) -> scalar
@@ -114,42 +86,6 @@ class Run:
     vector: TaskVector
     record: dict[str, Any]
     head: heads.Head | None = None
-
-
-def trainable(params: Mapping[str, Tensor], method: str, arch: str) -> tuple[str, ...]:
-    """Return the names that a method trains, in the order of `params`.
-
-    Args:
-        params: Parameters of the image encoder.
-        method: One of `METHODS`; `nonlinear` and `linearized` train everything.
-        arch: Name of the encoder, for messages.
-
-    Raises:
-        TasklabError: If a pattern of the method matches nothing, or not every block alike.
-    """
-    if method not in METHODS:
-        raise unknown("method", method, METHODS)
-    if method not in _PARADIGMS:
-        return tuple(params)
-    chosen: set[str] = set()
-    counts: dict[str, dict[str, int]] = {}  # how many of each part a block has
-    for part in _PARADIGMS[method]:
-        for name in params:
-            if match := re.search(BLOCK + PARTS[part], name):
-                chosen.add(name)
-                count = counts.setdefault(name[: match.end(1)], {})
-                count[part] = count.get(part, 0) + 1
-        if not any(part in count for count in counts.values()):
-            raise TasklabError(
-                f"method {method!r} trains {part}, and {arch} has no parameter whose name matches "
-                f"{PARTS[part]!r}. A network without attention, such as ConvNeXt, can only be "
-                "fine-tuned by 'nonlinear' or 'linearized'."
-            )
-    usual = next(iter(counts.values()))
-    odd = [block for block, count in counts.items() if count != usual]
-    if odd:
-        raise TasklabError(f"method {method!r}: blocks of {arch} differ from the first: {odd}.")
-    return tuple(name for name in params if name in chosen)
 
 
 def identity(config: FineTune, clip: Clip, tasks: Suite | None = None) -> dict[str, Any]:

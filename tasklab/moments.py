@@ -27,8 +27,8 @@ from torch.overrides import TorchFunctionMode
 
 from tasklab import microbatch
 from tasklab.errors import TasklabError, unknown
-from tasklab.finetune import BLOCK, PARTS
 from tasklab.models import Encoder, math_attention
+from tasklab.paradigms import BLOCK, PARTS
 
 ATTENTION = ("q", "k", "v", "output")  # what the paper trains, section 3
 PROJECTIONS = (*ATTENTION, "MLP input", "MLP output")

@@ -10,7 +10,7 @@ from pathlib import Path
 import safetensors
 
 from tasklab import weights
-from tasklab.errors import TasklabError, shown
+from tasklab.errors import TasklabError, shown, some
 
 VECTOR_FILE = "task_vector.safetensors"  # as `tasklab export` writes it
 _INDEX = ".index.json"  # names the files that a large checkpoint is split over
@@ -64,7 +64,7 @@ def parts(file: Path) -> list[Path]:
     if missing:
         raise TasklabError(
             f"{file} names {len(found)} files, of which {len(missing)} are not beside it: "
-            f"{weights.some(missing)}. Fetch it again."
+            f"{some(missing)}. Fetch it again."
         )
     return found
 
@@ -125,7 +125,7 @@ def _in_folder(folder: Path) -> str:
         return names[0]
     usual = ", ".join(name for name in _FILES if not name.endswith((_INDEX, *_ADAPTERS)))
     others = [name for name in there if Path(name).suffix in _SUFFIXES]
-    hint = f" It has {weights.some(others)}: name one." if others else ""
+    hint = f" It has {some(others)}: name one." if others else ""
     raise TasklabError(f"the folder {folder} has none of {usual}.{hint}")
 
 

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import os
 import urllib.request
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tasklab import hub
-from tasklab.errors import TasklabError, shown
+from tasklab.errors import TasklabError, some
 
 if TYPE_CHECKING:  # where a file is can be told without torch
     from torch import Tensor, nn
@@ -132,13 +132,6 @@ def fit(model: nn.Module, tensors: Mapping[str, Tensor], source: str) -> None:
             "It was made for another architecture: choose the model it belongs to."
         )
     model.load_state_dict(dict(tensors))
-
-
-def some(names: Iterable[str], most: int = 6) -> str:
-    """Return the first of some names in a row; odd ones, which files can have, are escaped."""
-    names = list(names)
-    plain = [x if x.isprintable() and len(x) <= 80 else shown(x) for x in names[:most]]
-    return ", ".join(plain) + (", ..." if len(names) > most else "")
 
 
 def unreachable(repository: str, file: str) -> str | None:

@@ -25,7 +25,7 @@ from torch import Size, Tensor, nn
 from tasklab import models, sources, torchfiles, weights
 from tasklab.checkpoints import layouts, networks
 from tasklab.choices import INITS, METHODS
-from tasklab.errors import TasklabError
+from tasklab.errors import TasklabError, some
 from tasklab.files import file_sha256, read_tensors, text_sha256
 from tasklab.registry import spec
 from tasklab.taskvector import TaskVector
@@ -192,7 +192,7 @@ def _exported(file: Path, digest: str, about: Mapping[str, str], model: str) -> 
     tensors, own = read_tensors(file), shapes(model)
     wrong = [name for name, x in tensors.items() if own.get(name) != x.shape]
     if wrong:
-        raise TasklabError(f"{file} does not fit model {model!r}: {weights.some(wrong)}.")
+        raise TasklabError(f"{file} does not fit model {model!r}: {some(wrong)}.")
     _check_kind(tensors, file)
     vector = TaskVector({name: x.float() for name, x in tensors.items()})
     _check_finite(vector, file)
@@ -221,7 +221,7 @@ def _check_whole(found: layouts.Weights, own: Mapping[str, Size]) -> None:
     theta = found.theta
     if found.missing and all(name in own and x.shape == own[name] for name, x in theta.items()):
         raise TasklabError(
-            f"it is not whole: {len(found.missing)} missing ({weights.some(found.missing)}), and "
+            f"it is not whole: {len(found.missing)} missing ({some(found.missing)}), and "
             "the others fit. Fetch it again, or choose the model with as many layers."
         )
 
@@ -244,7 +244,7 @@ def _check_kind(tensors: Mapping[str, Tensor], file: Path) -> None:
     if wrong:
         kind = str(next(iter(wrong.values()))).removeprefix("torch.")
         raise TasklabError(
-            f"{file} has {kind} numbers in {weights.some(wrong)}, where weights are floating-point "
+            f"{file} has {kind} numbers in {some(wrong)}, where weights are floating-point "
             "ones: was it quantised? Give the checkpoint from before that."
         )
 
@@ -252,7 +252,7 @@ def _check_kind(tensors: Mapping[str, Tensor], file: Path) -> None:
 def _check_finite(tensors: Mapping[str, Tensor], file: Path) -> None:
     wrong = [name for name, x in tensors.items() if not x.isfinite().all()]
     if wrong:
-        raise TasklabError(f"{file} has values that are not finite, in {weights.some(wrong)}.")
+        raise TasklabError(f"{file} has values that are not finite, in {some(wrong)}.")
 
 
 def _digest(parts: Sequence[Path]) -> str:

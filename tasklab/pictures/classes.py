@@ -8,7 +8,7 @@ from pathlib import Path
 
 from PIL import features
 
-from tasklab.errors import TasklabError
+from tasklab.errors import TasklabError, some
 from tasklab.pictures.formats import Split, files_split
 from tasklab.pictures.opening import absent
 
@@ -16,7 +16,6 @@ SUFFIXES = (
     *(".jpg", ".jpeg", ".jfif", ".png", ".ppm", ".pgm", ".bmp", ".gif", ".tif", ".tiff", ".webp"),
     *([".avif"] if "avif" in features.modules and features.check_module("avif") else []),
 )
-_SHOWN = 4  # names in a message
 
 
 def class_folders(root: Path, *, nested: bool = False) -> Split | None:
@@ -99,7 +98,7 @@ def _says_bare(root: Path, bare: dict[str, set[str]]) -> str:
 
     names = [write(*item) for item in sorted(bare.items())]
     return (
-        f"{root} has folders without an image that can be read: {', '.join(names[:_SHOWN])}"
-        f"{', ...' if len(names) > _SHOWN else ''}. Images are {', '.join(SUFFIXES)}. Convert them,"
+        f"{root} has folders without an image that can be read: {some(names, 4)}. "
+        f"Images are {', '.join(SUFFIXES)}. Convert them,"
         " remove the folders, or let the names of those that are no classes begin with a dot."
     )

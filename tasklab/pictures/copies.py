@@ -18,12 +18,11 @@ from typing import Any
 
 import numpy as np
 
-from tasklab.errors import TasklabError
+from tasklab.errors import TasklabError, some
 from tasklab.pictures import formats
 from tasklab.pictures.formats import Split
 from tasklab.tasks import Task, known
 
-_SHOWN = 4  # names in a message
 _STRANGE = 0.05  # of ImageNet's names may be spelled in a way of their own, in their places
 _ALIKE = 0.75  # of the letters, for such a name
 
@@ -183,10 +182,12 @@ def label_order(task: Task, names: Sequence[str]) -> np.ndarray:
         return np.array(found, dtype=np.int64)
     strange = [name for name, label in zip(names, found, strict=True) if label is None]
     absent = [name for label, name in enumerate(task.classes) if label not in found]
+    lists = names, task.classes, strange, absent
+    theirs, ours, only_there, only_here = (some(map(repr, one), 4) or "none" for one in lists)
     raise TasklabError(
         f"{task.name}: the labels cannot be matched. This copy has {len(names)} classes "
-        f"({_some(names)}), here are {len(task.classes)} ({_some(task.classes)}). Only there: "
-        f"{_some(strange) or 'none'}; only here: {_some(absent) or 'none'}."
+        f"({theirs}), here are {len(task.classes)} ({ours}). Only there: {only_there}; only here: "
+        f"{only_here}."
     )
 
 
@@ -233,10 +234,6 @@ def _spelled_alike(
         if alike(place, place) >= max(_ALIKE, *(alike(place, label) for label in left)):
             found[place] = place
     return found
-
-
-def _some(names: Sequence[str]) -> str:
-    return ", ".join(map(repr, names[:_SHOWN])) + (", ..." if len(names) > _SHOWN else "")
 
 
 def _key(name: str) -> str:

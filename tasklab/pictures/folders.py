@@ -9,7 +9,7 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from tasklab.errors import TasklabError
+from tasklab.errors import TasklabError, some
 from tasklab.pictures import formats, layouts
 from tasklab.pictures.classes import class_folders, folders_in, visible
 from tasklab.pictures.formats import Split
@@ -136,7 +136,7 @@ def _whole(split: str, files: Sequence[Path]) -> None:
     if missing:
         raise TasklabError(
             f"of split {split!r} in {files[0].parent}, {len(missing)} files are missing: "
-            f"{', '.join(missing[:3])}{', ...' if len(missing) > 3 else ''}. Fetch them again."
+            f"{some(missing, 3)}. Fetch them again."
         )
 
 

@@ -11,10 +11,9 @@ from pathlib import Path
 import numpy as np
 from PIL import Image, UnidentifiedImageError
 
-from tasklab.errors import TasklabError
+from tasklab.errors import TasklabError, some
 
 _POINTER = b"version https://git-lfs"
-_SHOWN = 3  # names in a message
 _SIXTEEN = (("I", "PNG"), ("I", "PPM"))  # read into 32 bits, but from 0 to 65,535
 
 
@@ -71,10 +70,10 @@ def _is_pointer(file: Path) -> bool:
 def absent(gone: Sequence[Path], count: int) -> TasklabError:
     """Return the error for images that are not there, of `count`; it names the first few."""
     base = os.path.commonpath([file.parent for file in gone])
-    names = [os.path.relpath(file, base) for file in gone[:_SHOWN]]
+    names = [os.path.relpath(file, base) for file in gone[:4]]
     return TasklabError(
-        f"{len(gone):,} of {count:,} listed images are missing in {base}: {', '.join(names)}"
-        f"{', ...' if len(gone) > _SHOWN else ''}. Fetch them again; remove links to nowhere."
+        f"{len(gone):,} of {count:,} listed images are missing in {base}: {some(names, 3)}. "
+        "Fetch them again; remove links to nowhere."
     )
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tasklab.errors import TasklabError
+from tasklab.errors import TasklabError, some
 from tasklab.pictures.opening import sound
 
 if TYPE_CHECKING:
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
 WHOLE = "a whole parquet file"
 _ROWS = 16  # rows of a parquet file in memory at a time; a photograph has up to megabytes
-_SHOWN = 4  # names in a message
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -61,8 +60,8 @@ def table(files: Sequence[Path], image: str, label: str) -> Table:
     if len(named) > 1:
         (first, one), (second, other) = list(named.items())[:2]
         raise TasklabError(
-            f"files of one split have different labels: {one} numbers {_some(first)}, {other} "
-            f"{_some(second)}. They are not of the same data set: fetch them again."
+            f"files of one split have different labels: {one} numbers {_named(first)}, {other} "
+            f"{_named(second)}. They are not of the same data set: fetch them again."
         )
     joined, names = np.zeros(0, dtype=np.int64), next(iter(named), None)
     kinds = {values.dtype.kind for values in labels}
@@ -110,10 +109,8 @@ def _values(file: Path, column: pa.ChunkedArray, label: str) -> np.ndarray:
     return values.astype(np.int64)
 
 
-def _some(names: Sequence[str] | None) -> str:
-    if names is None:
-        return "classes without names"
-    return ", ".join(names[:_SHOWN]) + (", ..." if len(names) > _SHOWN else "")
+def _named(names: Sequence[str] | None) -> str:
+    return "classes without names" if names is None else some(names, 4)
 
 
 def _names_inside(metadata: Mapping[bytes, bytes] | None, label: str) -> tuple[str, ...] | None:

@@ -21,7 +21,7 @@ from transformers import T5Config, T5ForConditionalGeneration
 
 from tasklab import datasets, heads, mini, models, tangent, weights
 from tasklab.errors import TasklabError
-from tasklab.finetune import trainable
+from tasklab.paradigms import trainable
 from tasklab.tasks import suite
 
 ARCHITECTURES = {  # image size, features, blocks, the last block's name

@@ -25,8 +25,8 @@ from transformers.image_utils import (
 from tasklab import choices, models, weights
 from tasklab.encoders import Encoder
 from tasklab.errors import TasklabError
-from tasklab.finetune import trainable
 from tasklab.mini import vit
+from tasklab.paradigms import trainable
 
 PHOTOGRAPH = torch.tensor(load_sample_images().images[0]).permute(2, 0, 1)[None]
 STANDARD = (tuple(IMAGENET_STANDARD_MEAN), tuple(IMAGENET_STANDARD_STD))

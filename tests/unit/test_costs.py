@@ -14,10 +14,10 @@ from torch.func import functional_call
 from tasklab import costs
 from tasklab.errors import TasklabError
 from tasklab.files import write_tensors
-from tasklab.finetune import trainable
 from tasklab.heads import Head
 from tasklab.meters import flops, peak_bytes
 from tasklab.models import Encoder
+from tasklab.paradigms import trainable
 
 BATCH, WIDTH, LAYERS = 5, 7, 4
 CLASSES, IMAGES, SIZE = 3, 8, 16
