@@ -22,9 +22,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from tasklab import models, tangent
-from tasklab.heads import accuracy, logits
-from tasklab.records import provenance
+from tasklab.models import loading
+from tasklab.models.heads import accuracy, logits
+from tasklab.records.table import provenance
+from tasklab.tuning import tangent
 
 ALPHAS = [round(0.05 * i, 2) for i in range(21)]
 CLASSES = 16
@@ -44,7 +45,7 @@ def main() -> None:
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
 
-    encoder = models.load(args.model, init="random", device=args.device).encoder
+    encoder = loading.load(args.model, init="random", device=args.device).encoder
     generator = torch.Generator().manual_seed(0)
     size = encoder.image_size
     images = torch.randint(

@@ -2,7 +2,8 @@
 
     python benchmarks/cross_task.py [--images 32 --tasks 8 --alphas 3] [--out FILE]
 
-- shared: `tasklab.ctl.measure`: features of single models once a batch, for every pair and alpha;
+- shared: `tasklab.analyses.cross_task.measure`: features of single models once a batch, for every
+pair and alpha;
 - collected: for every pair and alpha, features of the merged model and of both single models are
   collected over the images of both tasks, and compared afterwards, layer by layer, in float64: the
   merged with the mean, the models with each other, the merged with either, as the procedure of the
@@ -28,11 +29,12 @@ from pathlib import Path
 
 import torch
 
-from tasklab import ctl, models
-from tasklab.hidden import Layers
+from tasklab.analyses import cross_task
 from tasklab.mini import sample
-from tasklab.records import provenance
-from tasklab.tasks import suite
+from tasklab.models import loading
+from tasklab.models.blocks import Layers
+from tasklab.records.table import provenance
+from tasklab.tasks.suites import suite
 from tasklab.taskvector import TaskVector
 
 
@@ -50,7 +52,7 @@ def main() -> None:
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
 
-    encoder = models.load(args.model, init="random").encoder
+    encoder = loading.load(args.model, init="random").encoder
     draw = torch.Generator().manual_seed(0)
     names = suite("mini").names[: args.tasks]
     noise = {
@@ -65,13 +67,13 @@ def main() -> None:
     alphas = [(i + 1) / (args.alphas + 1) for i in range(args.alphas)]
     pairs = list(itertools.combinations(names, 2))
     merges = [
-        ctl.Merge(f"{i}+{j}|{alpha:g}", {i: alpha, j: 1 - alpha}, (i, j))
+        cross_task.Merge(f"{i}+{j}|{alpha:g}", {i: alpha, j: 1 - alpha}, (i, j))
         for i, j in pairs
         for alpha in alphas
     ]
 
     def shared() -> dict[str, float]:
-        found = ctl.measure(encoder, single, merges, data)
+        found = cross_task.measure(encoder, single, merges, data)
         rows = found[found["block"].isna() & (found["metric"] == "distance")]
         return dict(zip(rows["merge"], rows["value"], strict=True))
 
@@ -97,7 +99,7 @@ def main() -> None:
 
         found = {}
         for merge in merges:
-            u = collect(ctl.merged(single, merge.weights), merge.on)
+            u = collect(cross_task.merged(single, merge.weights), merge.on)
             one, two = (collect(single[name], merge.on) for name in merge.weights)
             a, b = merge.weights.values()
             for f_u, f_i, f_j in zip(u, one, two, strict=True):

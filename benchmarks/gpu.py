@@ -5,13 +5,15 @@
 
 The weights are random, the images the embedded suite's, resized: neither matters here.
 
-- `seconds`, `peak_memory`, `flops`: `tasklab.costs` says what is measured. A step has clipping and
+- `seconds`, `peak_memory`, `flops`: `tasklab.analyses.cost` says what is measured. A step has
+clipping and
   AdamW, and ends with the device's last kernel; medians over rounds in which methods take turns,
   and so the ratio to `nonlinear`.
 - `utilisation`: flops / (seconds * the device's published peak, dense, in the precision of the
   step). The flops are those of the method's own products and convolutions; a linearized step has
   5/3 of a standard one's. `null` where the peak is not known.
-- `run_seconds`: a step of `tasklab.finetune` as users see it, with the images' preparation and the
+- `run_seconds`: a step of `tasklab.tuning.finetune` as users see it, with the images' preparation
+and the
   log of the loss: seconds of a run less those of a shorter one, by the steps between them.
 
 Where a batch does not fit, all methods are measured at half of it, and `batch` says so.
@@ -31,14 +33,17 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
-from tasklab import allocator, costs, finetune, microbatch, models
-from tasklab.config import recipe
-from tasklab.encoders import Encoder
-from tasklab.heads import Head
+from tasklab import machine
+from tasklab.analyses import cost
 from tasklab.mini import sample
-from tasklab.models import Clip
-from tasklab.records import provenance
-from tasklab.store import Store
+from tasklab.models import loading
+from tasklab.models.encoder import Encoder
+from tasklab.models.heads import Head
+from tasklab.models.loading import Clip
+from tasklab.records.table import provenance
+from tasklab.storage.store import Store
+from tasklab.tuning import finetune, memory
+from tasklab.tuning.recipe import recipe
 
 TASK = "Textures"
 CLASSES = 16
@@ -77,11 +82,11 @@ def main() -> None:
         args.batch, args.rounds, args.steps = 4, 2, 2
     if "nonlinear" not in args.methods:
         parser.error("--methods needs nonlinear: the others are compared with it.")
-    allocator.keep_freed_memory()
+    machine.keep_freed_memory()
     gpu = torch.cuda.get_device_name(args.device) if args.device.startswith("cuda") else None
     began, rows = time.perf_counter(), []
     for name in args.models:
-        clip = models.load(name, init="random", device=args.device)
+        clip = loading.load(name, init="random", device=args.device)
         for precision in args.precision:
             rows += _rows(clip, precision, gpu, args)
         del clip
@@ -138,8 +143,8 @@ def _costs(
     head = Head(50 * F.normalize(torch.randn(CLASSES, width, generator=draw), dim=-1))
     variants = [VARIANT[method] for method in args.methods]
 
-    def attempt(plan: microbatch.Plan) -> Any:
-        return costs.measure(
+    def attempt(plan: memory.Plan) -> Any:
+        return cost.measure(
             encoder,
             head,
             images,
@@ -151,7 +156,7 @@ def _costs(
             precision=precision,
         )
 
-    table, left = microbatch.first_that_fits(attempt, microbatch.plans(args.batch), encoder.name)
+    table, left = memory.first_that_fits(attempt, memory.plans(args.batch), encoder.name)
     found: dict[str, dict[str, float]] = {}
     for row in table.to_dict("records"):
         found.setdefault(row["variant"], {})[row["metric"]] = float(row["value"])

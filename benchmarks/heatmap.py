@@ -24,12 +24,14 @@ from pathlib import Path
 
 import torch
 
-from tasklab import disentangle, edit, models, tangent
-from tasklab.disentangle import error_map, grid
-from tasklab.records import provenance
-from tasklab.store import Store
-from tasklab.tasks import suite
+from tasklab.analyses import disentanglement, evaluation
+from tasklab.analyses.disentanglement import error_map, grid
+from tasklab.models import loading
+from tasklab.records.table import provenance
+from tasklab.storage.store import Store
+from tasklab.tasks.suites import suite
 from tasklab.taskvector import TaskVector
+from tasklab.tuning import tangent
 
 TASKS = ("Textures", "Scenes")
 REACH = 3  # tangent, appendix A
@@ -52,7 +54,7 @@ def main() -> None:
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
 
-    clip = models.load(args.model, init="random", device=args.device)
+    clip = loading.load(args.model, init="random", device=args.device)
     encoder, theta0 = clip.encoder, clip.encoder.params
     draw = torch.Generator().manual_seed(0)
     vectors = {
@@ -66,11 +68,13 @@ def main() -> None:
     alphas, few = grid(REACH, args.points), grid(REACH, args.points_nonlinear)
     places = [(alphas[i % args.points], alphas[-1 - i % args.points]) for i in range(args.cells)]
 
-    def bench(folder: str) -> edit.Bench:
+    def bench(folder: str) -> evaluation.Bench:
         counts = {"test": args.images}
-        return edit.Bench(clip, suite("mini"), Store(folder), counts=counts, batch_size=args.batch)
+        return evaluation.Bench(
+            clip, suite("mini"), Store(folder), counts=counts, batch_size=args.batch
+        )
 
-    def xi(where: edit.Bench, features, alpha1: float, alpha2: float) -> tuple[float, float]:
+    def xi(where: evaluation.Bench, features, alpha1: float, alpha2: float) -> tuple[float, float]:
         """Return one cell of both maps: two single models and the joint one."""
         classifier = representation = 0.0
         for task, own in zip(TASKS, (tau1 * alpha1, tau2 * alpha2), strict=True):
@@ -78,7 +82,7 @@ def main() -> None:
             alone, both = (features(v, task) for v in (own, tau1 * alpha1 + tau2 * alpha2))
             changed = head(alone).argmax(-1) != head(both).argmax(-1)
             classifier += 100 * changed.double().mean().item()
-            representation += disentangle.symmetric_kl(alone, both).mean().item()
+            representation += disentanglement.symmetric_kl(alone, both).mean().item()
         return classifier, representation
 
     def cached():

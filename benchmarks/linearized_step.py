@@ -2,8 +2,8 @@
 
     python benchmarks/linearized_step.py [--model vitb32 --batch 8] [--threads 1] [--out FILE]
 
-`tasklab.costs` says what is measured, and how: training with gradient clipping and AdamW, and
-inference. The weights are random: they do not matter here.
+`tasklab.analyses.cost` says what is measured, and how: training with gradient clipping and AdamW,
+and inference. The weights are random: they do not matter here.
 """
 
 from __future__ import annotations
@@ -16,9 +16,11 @@ from pathlib import Path
 import torch
 import torch.nn.functional as F
 
-from tasklab import allocator, costs, models
-from tasklab.heads import Head
-from tasklab.records import provenance
+from tasklab import machine
+from tasklab.analyses import cost
+from tasklab.models import loading
+from tasklab.models.heads import Head
+from tasklab.records.table import provenance
 
 CLASSES = 16
 
@@ -42,9 +44,9 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path(__file__).with_suffix(".json"))
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
-    allocator.keep_freed_memory()
+    machine.keep_freed_memory()
 
-    encoder = models.load(args.model, init="random", device=args.device).encoder
+    encoder = loading.load(args.model, init="random", device=args.device).encoder
     generator = torch.Generator().manual_seed(0)
     shape = (max(args.batch), 3, encoder.image_size, encoder.image_size)
     images = torch.randint(0, 256, shape, generator=generator, dtype=torch.uint8)
@@ -53,7 +55,7 @@ def main() -> None:
         width = encoder(encoder.params, encoder.preprocess(images[:1].to(args.device))).shape[1]
     head = Head(50 * F.normalize(torch.randn(CLASSES, width, generator=generator), dim=-1))
     began = time.perf_counter()
-    table = costs.measure(
+    table = cost.measure(
         encoder,
         head,
         images,

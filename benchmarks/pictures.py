@@ -35,13 +35,17 @@ from sklearn.datasets import load_sample_images
 from torchvision.transforms import InterpolationMode
 from torchvision.transforms.functional import resized_crop
 
-from tasklab import Lab, Parameters, datasets, finetune, models, own
-from tasklab.config import SHIPPED_LR, FineTune, recipe
-from tasklab.encoders import Encoder
-from tasklab.pictures import augment
-from tasklab.pictures.loader import Pictures
-from tasklab.records import provenance
-from tasklab.tasks import Suite, suite
+from tasklab import Lab, Parameters
+from tasklab.models import loading
+from tasklab.models.encoder import Encoder
+from tasklab.records.table import provenance
+from tasklab.tasks import drawn as datasets
+from tasklab.tasks import own
+from tasklab.tasks.images import augment
+from tasklab.tasks.images.loader import Pictures
+from tasklab.tasks.suites import Suite, suite
+from tasklab.tuning import finetune
+from tasklab.tuning.recipe import SHIPPED_LR, FineTune, recipe
 
 
 def main() -> None:
@@ -72,7 +76,7 @@ def main() -> None:
 
 def measure(args: argparse.Namespace, folder: Path, model: str) -> dict[str, float | str]:
     """Return what was measured of one model, by name."""
-    encoder = models.load(model, init="random", device=args.device).encoder
+    encoder = loading.load(model, init="random", device=args.device).encoder
     config = recipe(model, "photos", "nonlinear")
     os.environ[datasets.FOLDER] = str(folder / model)
     tasks = Suite.of(own.from_folder(folder / "photos"))

@@ -9,26 +9,29 @@ from __future__ import annotations
 import importlib
 
 _HOME = {
-    "FineTune": "config",
+    "FineTune": "tuning.recipe",
     "Lab": "experiments",
-    "Parameters": "parameters",
-    "Store": "store",
+    "Parameters": "experiments.parameters",
+    "Store": "storage.store",
     "TaskVector": "taskvector",
     "TasklabError": "errors",
-    "evidence": "study",
+    "checkpoints": "exchange.importing",
+    "evidence": "study.recording",
     "experiments": "experiments",
-    "finetune": "finetune",
-    "heads": "heads",
-    "load": "models",
-    "own": "own",
-    "plots": "plots",
-    "recipe": "config",
-    "recorded": "study",
-    "results": "results",
-    "suite": "tasks",
-    "tangent": "tangent",
+    "figures": "figures",
+    "finetune": "tuning.finetune",
+    "heads": "models.heads",
+    "load": "models.loading",
+    "own": "tasks.own",
+    "recipe": "tuning.recipe",
+    "recorded": "study.recording",
+    "results": "records.papers",
+    "suite": "tasks.suites",
+    "tangent": "tuning.tangent",
 }
-_MODULES = {"experiments", "finetune", "heads", "own", "plots", "results", "tangent"}
+_MODULES = {
+    "checkpoints", "experiments", "figures", "finetune", "heads", "own", "results", "tangent",
+}  # fmt: skip
 __all__ = sorted(_HOME)
 
 

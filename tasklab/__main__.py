@@ -103,7 +103,7 @@ def _add_parameters(parser: argparse.ArgumentParser, *, preset: str) -> None:
 
 def _parameters(args: argparse.Namespace) -> dict[str, object]:
     """Return the parameters that were given, validated before anything is started."""
-    from tasklab.parameters import Parameters
+    from tasklab.experiments.parameters import Parameters
 
     names = (
         "preset",
@@ -127,27 +127,27 @@ def _parameters(args: argparse.Namespace) -> dict[str, object]:
 
 
 def _report(args: argparse.Namespace) -> None:
-    from tasklab.report import report
+    from tasklab.book import report
 
     given = _parameters(args)
     report(given.pop("preset"), parameters=given)
 
 
 def _study(args: argparse.Namespace) -> None:
-    from tasklab.parameters import Parameters
+    from tasklab.experiments.parameters import Parameters
 
     out = None if args.out is None else checkpoints.path_of("--out", args.out)
     parameters = Parameters(**_parameters(args))
-    from tasklab.study import study
+    from tasklab.study.recording import study
 
     study(args.chapter, parameters, part=args.part, out=out, jobs=args.jobs)
 
 
 def _fetch(args: argparse.Namespace) -> None:
-    from tasklab import models
+    from tasklab.models import loading
 
     for name in args.model:
-        clip = models.load(name, weights=args.weights)
+        clip = loading.load(name, weights=args.weights)
         encoder = clip.encoder
         size = sum(value.numel() for value in encoder.params.values()) / 1e6
         print(
@@ -168,7 +168,7 @@ def _list(args: argparse.Namespace) -> None:
 
 
 def _models() -> list[tuple[str, str]]:
-    from tasklab.models import REGISTRY
+    from tasklab.models.loading import REGISTRY
 
     return [
         (name, f"{spec.arch} {spec.pretrained} ({spec.source})") for name, spec in REGISTRY.items()
@@ -176,7 +176,7 @@ def _models() -> list[tuple[str, str]]:
 
 
 def _methods() -> list[tuple[str, str]]:
-    from tasklab.choices import EDITS
+    from tasklab.tuning.methods import EDITS
 
     text = {
         "nonlinear": "all weights of the image encoder",
@@ -192,15 +192,13 @@ def _methods() -> list[tuple[str, str]]:
 
 
 def _suites() -> list[tuple[str, str]]:
-    from tasklab.choices import SUITES
-    from tasklab.tasks import suite
+    from tasklab.tasks.suites import SUITES, suite
 
     return [(name, f"{len(suite(name).tasks)} tasks and a control task") for name in SUITES]
 
 
 def _tasks() -> list[tuple[str, str]]:
-    from tasklab.choices import SUITES
-    from tasklab.tasks import suite
+    from tasklab.tasks.suites import SUITES, suite
 
     found = []
     for name in SUITES:

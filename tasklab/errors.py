@@ -1,8 +1,11 @@
-"""Errors a user can act on."""
+"""Errors a user can act on, and the checks of names and numbers that raise them."""
 
 from __future__ import annotations
 
 import difflib
+import math
+import operator
+import re
 from collections.abc import Iterable
 
 
@@ -28,6 +31,41 @@ def unknown(kind: str, name: object, choices: Iterable[str]) -> TasklabError:
     near = near or difflib.get_close_matches(str(name), choices, n=1, cutoff=0.5)
     hint = f"did you mean {near[0]!r}? " if near else ""
     return TasklabError(f"unknown {kind} {name!r}: {hint}Choices: {', '.join(choices)}.")
+
+
+def choose(kind: str, name: object, choices: tuple[str, ...]) -> None:
+    """Raise if a name is none of the choices."""
+    if name not in choices:
+        raise unknown(kind, name, choices)
+
+
+def whole(name: str, value: object, least: int) -> int:
+    """Return `value` as an integer of at least `least`, or raise a `TasklabError` with its name."""
+    number = value
+    if isinstance(value, str) and re.fullmatch(r"\s*[+-]?\d+\s*", value):
+        number = int(value)
+    if isinstance(value, float) and value.is_integer():
+        number = int(value)
+    try:
+        if isinstance(value, bool):
+            raise TypeError
+        number = operator.index(number)
+    except TypeError:
+        raise TasklabError(f"{name} must be a whole number, not {value!r}.") from None
+    if number < least:
+        raise TasklabError(f"{name} must be at least {least}, not {number}.")
+    return number
+
+
+def real(name: str, value: object) -> float:
+    """Return `value` as a finite number of at least 0, or raise a `TasklabError` with its name."""
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        number = math.nan
+    if isinstance(value, bool) or not (math.isfinite(number) and number >= 0):
+        raise TasklabError(f"{name} must be a finite number of at least 0, not {value!r}.")
+    return number
 
 
 def shown(text: str) -> str:

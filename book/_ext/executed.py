@@ -14,14 +14,14 @@ from sphinx.application import Sphinx
 from sphinx.environment import BuildEnvironment
 from sphinx.util import logging
 
-from tasklab import report
+from tasklab import book
 
 LOGGER = logging.getLogger(__name__)
 
 
 def setup(app: Sphinx) -> dict[str, object]:
     """Connect to the build."""
-    report.quiet_kernels()
+    book.quiet_kernels()
     app.keep_going = True  # so that a bare `jupyter-book build book/` fails on a warning, too
     app.connect("builder-inited", _no_remote_kernels)
     app.connect("builder-inited", _drop_stale)
@@ -43,7 +43,7 @@ def _no_remote_kernels(app: Sphinx) -> None:
 
 
 def _drop_stale(app: Sphinx) -> None:
-    app.tasklab_stale = report.drop_stale(Path(app.outdir).parent / ".jupyter_cache")
+    app.tasklab_stale = book.drop_stale(Path(app.outdir).parent / ".jupyter_cache")
     if app.tasklab_stale:
         LOGGER.info("tasklab has changed since the pages were executed: executing them again")
 

@@ -14,7 +14,7 @@ from tasklab.errors import TasklabError, unknown
 
 if TYPE_CHECKING:
     from tasklab.experiments import Lab
-    from tasklab.store import Store
+    from tasklab.storage.store import Store
 
 
 def add_commands(
@@ -53,19 +53,19 @@ def add_commands(
 
 
 def _import(args: argparse.Namespace) -> None:
-    from tasklab import checkpoints
-    from tasklab.store import Store
+    from tasklab.exchange import importing
+    from tasklab.storage.store import Store
 
     store = Store(None if args.store_root is None else path_of("--store-root", args.store_root))
     _look_into(store)
     if args.list:
-        _show(checkpoints.listed(store, args.model), store)
+        _show(importing.listed(store, args.model), store)
         return
     for name in ("file", "model", "task"):
         if getattr(args, name) is None:
             what = "a FILE" if name == "file" else f"--{name}"
             raise TasklabError(f"import takes {what}: tasklab import FILE --model M --task T.")
-    found = checkpoints.add(
+    found = importing.add(
         store,
         args.file,
         args.model,
@@ -100,11 +100,11 @@ def _show(found: list[dict[str, Any]], store: Store) -> None:
 
 
 def _export(args: argparse.Namespace, given: Mapping[str, Any]) -> None:
-    from tasklab.checkpoints import export
-    from tasklab.choices import METHODS
+    from tasklab.exchange import exporting
     from tasklab.experiments import Lab
-    from tasklab.parameters import Parameters
-    from tasklab.study import CHAPTERS
+    from tasklab.experiments.parameters import Parameters
+    from tasklab.study.recording import CHAPTERS
+    from tasklab.tuning.methods import METHODS
 
     out = path_of("--out", args.out)
     if args.chapter is not None and args.chapter not in CHAPTERS:
@@ -126,10 +126,10 @@ def _export(args: argparse.Namespace, given: Mapping[str, Any]) -> None:
             f"none of {len(wanted)} runs is in {lab.store.root}, such as {missing[0]}. They are "
             "kept where they are fine-tuned, e.g. by `tasklab study` with the same parameters."
         )
-    known = export.accuracies_of(lab.store, runs.values())
+    known = exporting.accuracies_of(lab.store, runs.values())
     init = "" if lab.parameters.init == "pretrained" else f"{lab.parameters.init}-"
     for name, run in runs.items():
-        folder = export.write(
+        folder = exporting.write(
             run,
             lab.clip.encoder,
             out / f"{init}{name}",
@@ -146,8 +146,8 @@ def _export(args: argparse.Namespace, given: Mapping[str, Any]) -> None:
 
 def _wanted(lab: Lab, methods: Iterable[str], tasks: Iterable[str]) -> dict[str, dict[str, Any]]:
     """Return what the runs are known by in the store, by the names of their folders."""
-    from tasklab import finetune
-    from tasklab.choices import POSTHOC
+    from tasklab.tuning import finetune
+    from tasklab.tuning.methods import POSTHOC
 
     return {
         f"{lab.parameters.model}-{task}-{method}-seed{seed}": finetune.identity(
@@ -176,7 +176,7 @@ def _nothing(_: logging.LogRecord) -> bool:
 
 def _look_into(store: Store) -> None:
     """Raise a `TasklabError` if a store cannot be listed; one that is not there yet is empty."""
-    from tasklab.files import explained
+    from tasklab.storage.tensors import explained
 
     choice = "TASKLAB_STORE or --store-root"
     with explained(store.root, "read the store", choice), contextlib.suppress(FileNotFoundError):

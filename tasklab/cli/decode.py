@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 from tasklab.errors import TasklabError
 
 if TYPE_CHECKING:
-    from tasklab.pictures.loader import Pictures
-    from tasklab.registry import Spec
-    from tasklab.tasks import Task
+    from tasklab.models.zoo import Spec
+    from tasklab.tasks.images.loader import Pictures
+    from tasklab.tasks.suites import Task
 
 
 def add_commands(commands: argparse._SubParsersAction) -> None:
@@ -33,9 +33,9 @@ def add_commands(commands: argparse._SubParsersAction) -> None:
 
 
 def _decode(args: argparse.Namespace) -> None:
-    from tasklab.pictures.loader import Pictures
-    from tasklab.registry import spec
-    from tasklab.tasks import suite
+    from tasklab.models.zoo import spec
+    from tasklab.tasks.images.loader import Pictures
+    from tasklab.tasks.suites import suite
 
     tasks, entry = suite(args.suite), spec(args.model)
     chosen = tuple(tasks[name].name for name in args.task) if args.task else None
@@ -69,7 +69,7 @@ def _fetch(pictures: Pictures, tasks: Sequence[Task]) -> dict[str, str]:
     Raises:
         TasklabError: If the hub does not answer; it says what is missing.
     """
-    from tasklab.pictures import finding
+    from tasklab.tasks.images import finding
 
     lacking = {task: lines for task in tasks if (lines := pictures.missing(task.name))}
     if lacking and (why := finding.unreachable()):

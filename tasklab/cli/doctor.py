@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 from tasklab.errors import TasklabError
 
 if TYPE_CHECKING:
-    from tasklab.doctor import Report
-    from tasklab.inventory import Data
+    from tasklab.doctor.inventory import Data
+    from tasklab.doctor.readiness import Report
 
 _WIDTH = 98
 _LEGEND = (
@@ -39,14 +39,14 @@ def add_commands(commands: argparse._SubParsersAction) -> None:
 
 def _doctor(args: argparse.Namespace) -> int:
     try:
-        from tasklab import doctor  # here, for the other commands do not wait for it
+        from tasklab.doctor import readiness  # here, for the other commands do not wait for it
     except ImportError as error:  # it needs some of what it looks for
         raise TasklabError(f"{error}: install tasklab anew, with what it depends on.") from error
     for root in (args.data_root, args.store_root):
         if root is not None and root.expanduser().exists() and not root.expanduser().is_dir():
             raise TasklabError(f"{str(root)!r} is not a folder.")
     data_root = args.data_root.expanduser() if args.data_root else None
-    report = doctor.examine(data_root, args.store_root)
+    report = readiness.examine(data_root, args.store_root)
     if args.json:
         print(json.dumps(dataclasses.asdict(report), indent=1))
     else:
@@ -54,7 +54,8 @@ def _doctor(args: argparse.Namespace) -> int:
     if report.blocking:
         sys.stdout.flush()
         print(
-            f"tasklab: model {doctor.DEFAULT!r} cannot run everything: {' '.join(report.blocking)}",
+            f"tasklab: model {readiness.DEFAULT!r} cannot run everything: "
+            f"{' '.join(report.blocking)}",
             file=sys.stderr,
         )
     return 1 if report.blocking else 0
@@ -132,7 +133,7 @@ def _machine(report: Report) -> Iterator[tuple[str, str]]:
 
 
 def _chapters(report: Report) -> Iterator[tuple[str, ...]]:
-    from tasklab.doctor import CHAPTERS
+    from tasklab.doctor.readiness import CHAPTERS
     from tasklab.machine import gib
 
     yield "model", "weights", "memory", *CHAPTERS

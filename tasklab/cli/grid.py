@@ -41,8 +41,8 @@ def add_commands(commands: argparse._SubParsersAction) -> None:
 
 
 def _grid(args: argparse.Namespace) -> int:
-    from tasklab import grid
-    from tasklab.checks import whole
+    from tasklab.cluster import grid
+    from tasklab.errors import whole
 
     cpus, retries = whole("--cpus", args.cpus, 1), whole("--retries", args.retries, 0)
     wanted = grid.Grid(

@@ -3,11 +3,11 @@
     lab = Lab(Parameters(model="mini", preset="quick"))
     experiments.single(lab, ["nonlinear", "linearized"])
 
-Every experiment returns records as `tasklab.records` describes them, and keeps them in the store
-under everything that determines them: what was computed once is not computed again.
+Every experiment returns records as `tasklab.records.table` describes them, and keeps them in the
+store under everything that determines them: what was computed once is not computed again.
 """
 
-from tasklab.experiments.closed import (
+from tasklab.experiments.closed_vocabulary import (
     ALGORITHMS,
     SCHEMES,
     across,
@@ -17,23 +17,28 @@ from tasklab.experiments.closed import (
     scheme_models,
     schemes,
 )
-from tasklab.experiments.closed_search import learning_rates
-from tasklab.experiments.closed_subsets import subsets
 from tasklab.experiments.cost import cost, step_cost
-from tasklab.experiments.crosstask import (
+from tasklab.experiments.cross_task import (
     cross_task,
     cross_task_addition,
     cross_task_negation,
     cross_task_sum,
 )
+from tasklab.experiments.curvature import foretold, pair_errors, theorem
+from tasklab.experiments.disentanglement import (
+    disentanglement,
+    exact_alpha,
+    own_coefficients,
+    pairs,
+)
 from tasklab.experiments.editing import addition, negation, single, train
-from tasklab.experiments.fromscratch import emergence, scratch_linearity, segments, varied
-from tasklab.experiments.geometry import disentanglement, exact_alpha, own_coefficients, pairs
 from tasklab.experiments.kernels import localization
 from tasklab.experiments.lab import FULL, LINEAR, QUICK, REHEARSAL, Lab, Scale, is_rehearsal
-from tasklab.experiments.layerwise import alignment, cosines, linear_gaps
+from tasklab.experiments.layers import alignment, cosines, linear_gaps
+from tasklab.experiments.learning_rates import learning_rates
+from tasklab.experiments.scratch import emergence, scratch_linearity, segments, varied
 from tasklab.experiments.stitching import averaging, stitched_addition, stitched_negation
-from tasklab.experiments.theory import foretold, pair_errors, theorem
+from tasklab.experiments.subsets import subsets
 
 __all__ = [
     "ALGORITHMS", "FULL", "LINEAR", "QUICK", "REHEARSAL", "SCHEMES", "Lab", "Scale", "across",

@@ -7,8 +7,9 @@ from collections.abc import Sequence
 import pandas as pd
 import torch
 
-from tasklab import costs, results
+from tasklab.analyses import cost as costs
 from tasklab.experiments.lab import Lab
+from tasklab.records import papers
 
 _TRAINING = ("standard", "ours", *(v for v in costs.VARIANTS if v.startswith("attention")))
 _METRICS = {"seconds": "seconds_per_step", "peak_memory": "peak_memory", "trainable": "trainable"}
@@ -17,7 +18,7 @@ _METRICS = {"seconds": "seconds_per_step", "peak_memory": "peak_memory", "traina
 def cost(
     lab: Lab, variants: Sequence[str], *, batch_sizes: Sequence[int] | None = None, rounds: int = 3
 ) -> pd.DataFrame:
-    """Return time, memory, matrix products and sizes, as `tasklab.costs.measure` describes them.
+    """Return time, memory, matrix products and sizes, as `analyses.cost.measure` describes them.
 
     Kept in the store for one machine, number of threads and device.
 
@@ -35,7 +36,7 @@ def cost(
         "rounds": rounds,
         "model": lab.parameters.model,
         "weights": lab.clip.encoder.weights_hash,
-        "machine": results.provenance()["machine"],
+        "machine": papers.provenance()["machine"],
         "device": lab.parameters.device,
         "threads": torch.get_num_threads(),
     }
@@ -68,7 +69,7 @@ def step_cost(lab: Lab, variants: Sequence[str] = _TRAINING, *, rounds: int = 15
     training = training[training["what"] == "training"]
     largest = training[training["batch_size"] == training["batch_size"].max()]
     task, seed = lab.suite.names[0], lab.parameters.seeds[0]
-    return results.tidy(
+    return papers.tidy(
         [
             {
                 **lab.row("cost", row["method"], seed, task=task),

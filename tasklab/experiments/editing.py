@@ -8,10 +8,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from tasklab import edit, results
-from tasklab.choices import POSTHOC
+from tasklab.analyses import evaluation
 from tasklab.experiments.lab import LINEAR, Lab, known
+from tasklab.records import papers
 from tasklab.taskvector import TaskVector
+from tasklab.tuning.methods import POSTHOC
 
 
 def train(lab: Lab, methods: Sequence[str]) -> pd.DataFrame:
@@ -38,7 +39,7 @@ def single(lab: Lab, methods: Sequence[str]) -> pd.DataFrame:
     rows = [row for row in _pretrained(lab) if row["task"] != lab.suite.control.name]
     for method, seed in lab.grid(methods, "single-task accuracy"):
         rows += lab.kept("single", method, seed, lambda m=method, s=seed: _single(lab, m, s))
-    return results.tidy(rows)
+    return papers.tidy(rows)
 
 
 def _pretrained(lab: Lab) -> list[dict]:
@@ -58,7 +59,7 @@ def _zero_shot(lab: Lab) -> list[dict]:
 def _single(lab: Lab, method: str, seed: int) -> list[dict]:
     vectors = lab.vectors(method, seed)
     bench = lab.bench_of(method, seed)
-    values = edit.single(bench, vectors, "test", linear=method in LINEAR)
+    values = evaluation.single(bench, vectors, "test", linear=method in LINEAR)
     return [
         lab.accuracy("single", method, seed, task, "single", value)
         for task, value in zip(vectors, values, strict=True)
@@ -82,7 +83,7 @@ def addition(
     rows = []
     for method, seed in lab.grid(methods, "task addition"):
         for size in n_tasks or lab.sizes():
-            for group in edit.groups(lab.suite.names, size):
+            for group in evaluation.groups(lab.suite.names, size):
                 name = "" if size == len(lab.suite.names) else "+".join(group)
                 rows += lab.kept(
                     "addition",
@@ -92,13 +93,13 @@ def addition(
                     tasks=list(group),
                     alphas=list(lab.scale.alphas),
                 )
-    return results.tidy(rows)
+    return papers.tidy(rows)
 
 
 def _addition(lab: Lab, method: str, seed: int, group: Sequence[str], name: str) -> list[dict]:
     vectors, linear = lab.vectors(method, seed, group), method in LINEAR
     bench, alphas = lab.bench_of(method, seed), lab.scale.alphas
-    found = edit.addition(bench, vectors, linear=linear, alphas=alphas)
+    found = evaluation.addition(bench, vectors, linear=linear, alphas=alphas)
     extra = {"n_tasks": len(group), "subset": name}
     rows = _both(
         lab,
@@ -111,7 +112,9 @@ def _addition(lab: Lab, method: str, seed: int, group: Sequence[str], name: str)
         alpha=found.alpha,
         **extra,
     )
-    curves = {"validation": (found.validation, edit.single(bench, vectors, "val", linear=linear))}
+    curves = {
+        "validation": (found.validation, evaluation.single(bench, vectors, "val", linear=linear))
+    }
     if linear:
         total = TaskVector.sum(vectors.values())
         test = bench.sweep(total, group, "test", linear=True, alphas=alphas)
@@ -144,7 +147,7 @@ def _both(
     **extra: Any,
 ) -> list[dict]:
     """Return the rows of absolute and normalised accuracy of each task."""
-    share = edit.normalised(absolute, single)
+    share = evaluation.normalised(absolute, single)
     return [
         lab.accuracy(experiment, method, seed, task, metric, value, **extra)
         for metric, values in (("absolute", absolute), ("normalised", share))
@@ -174,12 +177,12 @@ def negation(lab: Lab, methods: Sequence[str]) -> pd.DataFrame:
                 tasks=[task],
                 alphas=list(lab.scale.alphas),
             )
-    return results.tidy(rows)
+    return papers.tidy(rows)
 
 
 def _negation(lab: Lab, method: str, seed: int, task: str) -> list[dict]:
     (vector,) = lab.vectors(method, seed, [task]).values()
-    found = edit.negation(
+    found = evaluation.negation(
         lab.bench_of(method, seed), task, vector, linear=method in LINEAR, alphas=lab.scale.alphas
     )
     rows = []

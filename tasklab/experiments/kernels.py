@@ -7,9 +7,10 @@ from collections.abc import Sequence
 import pandas as pd
 import torch
 
-from tasklab import results, spectral
-from tasklab.experiments.geometry import pairs
+from tasklab.analyses import kernels as spectral
+from tasklab.experiments.disentanglement import pairs
 from tasklab.experiments.lab import Lab
+from tasklab.records import papers
 
 ALGORITHM = 1  # part of every key: raise it when the same configuration gives other records
 
@@ -51,7 +52,7 @@ def localization(
                 classes=lab.scale.kernel_classes,
                 kernel=ALGORITHM,
             )
-    return results.tidy(rows)
+    return papers.tidy(rows)
 
 
 def _localization(lab: Lab, task: str, control: str) -> list[dict]:

@@ -10,17 +10,23 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tasklab import allocator, datasets, edit, finetune, models, results
-from tasklab.choices import EDITS, OWN, POSTHOC, TEXT_MODELS, family
-from tasklab.config import FineTune, Probe
+from tasklab import machine
+from tasklab.analyses import evaluation
 from tasklab.errors import unknown
+from tasklab.experiments.parameters import Parameters
 from tasklab.experiments.preflight import complete
-from tasklab.parameters import Parameters
-from tasklab.pictures.loader import Pictures
+from tasklab.models import loading
+from tasklab.models.zoo import TEXT_MODELS, family
 from tasklab.progress import track
-from tasklab.store import Store
-from tasklab.tasks import Suite, Task, suite
+from tasklab.records import papers
+from tasklab.storage.store import Store
+from tasklab.tasks import drawn
+from tasklab.tasks.images.loader import Pictures
+from tasklab.tasks.suites import OWN, Suite, Task, suite
 from tasklab.taskvector import TaskVector
+from tasklab.tuning import finetune
+from tasklab.tuning.methods import EDITS, POSTHOC
+from tasklab.tuning.recipe import FineTune, Probe
 
 LINEAR = ("linearized", *POSTHOC)  # methods whose edited model is linearized
 ALGORITHM = 1  # part of every key: raise it when the same configuration gives other records
@@ -60,7 +66,7 @@ class Scale:
     """
 
     counts: Mapping[str, int]
-    alphas: tuple[float, ...] = edit.ALPHAS
+    alphas: tuple[float, ...] = evaluation.ALPHAS
     n_tasks: tuple[int, ...] = (8,)
     batch_size: int | None = None
     pairs: int = 3
@@ -110,7 +116,7 @@ class Lab:
         parameters: What to study.
         progress: Whether to show progress bars.
         tasks: Only these tasks of the suite.
-        own: Tasks of your own (`tasklab.own`), in place of the suite's.
+        own: Tasks of your own (`tasklab.tasks.own`), in place of the suite's.
         needs: Roles (`choices.family`) of the models that will be compared with this one.
         trains: Whether fine-tuning is to fit this machine: not where others do it, or nobody.
 
@@ -129,7 +135,7 @@ class Lab:
         needs: Sequence[str] = (),
         trains: bool = True,
     ) -> None:
-        allocator.keep_freed_memory()
+        machine.keep_freed_memory()
         self.began = time.perf_counter()
         if own:
             parameters = dataclasses.replace(parameters, suite=OWN)
@@ -145,11 +151,11 @@ class Lab:
         self.store = Store(parameters.store_root)
         pictures = Pictures(suite=self.suite, root=parameters.data_root, progress=progress)
         complete(parameters, pictures, needs, trains=trains)
-        self.clip = models.load(parameters.model, init=parameters.init, device=parameters.device)
+        self.clip = loading.load(parameters.model, init=parameters.init, device=parameters.device)
         if pictures.sources:
             pictures = pictures.at(self.clip.encoder.image_size)
             self.suite = dataclasses.replace(self.suite, data=pictures)
-        self.bench = edit.Bench(self.clip, self.suite, self.store, counts=self.scale.counts)
+        self.bench = evaluation.Bench(self.clip, self.suite, self.store, counts=self.scale.counts)
         if self.rehearsal:
             _say_once(
                 f"steps={parameters.steps} is a rehearsal: every cell runs, on a few images, and "
@@ -217,7 +223,7 @@ class Lab:
             raise unknown("role", role, ("random", *roles))
         return roles[role]
 
-    def bench_of(self, method: str, seed: int) -> edit.Bench:
+    def bench_of(self, method: str, seed: int) -> evaluation.Bench:
         """Return the bench with the heads that belong to a method's vectors.
 
         They are its own where heads were trained with the encoder or probed, and else the same
@@ -257,12 +263,12 @@ class Lab:
             "suite": p.suite,
             "seeds": list(p.seeds),
             "weights": self.clip.encoder.weights_hash,
-            "data": datasets.of(self.suite).version(self.suite.names[0], "test"),
+            "data": drawn.of(self.suite).version(self.suite.names[0], "test"),
             "recipe": {k: v for k, v in example.identity().items() if k not in ("task", "seed")},
             "images": dict(self.scale.counts) or "whole splits",
         }
         seconds = round(time.perf_counter() - self.began, 1)
-        return results.provenance(extra, preset=p.preset, seconds=seconds)
+        return papers.provenance(extra, preset=p.preset, seconds=seconds)
 
     def grid(self, methods: Sequence[str], title: str) -> Iterable[tuple[str, int]]:
         """Yield every method with every seed, showing progress."""
@@ -293,11 +299,11 @@ class Lab:
                 for t in tasks
             },
             "data": {
-                t: [datasets.of(self.suite).version(t, s) for s in ("val", "test")]
+                t: [drawn.of(self.suite).version(t, s) for s in ("val", "test")]
                 for t in (*tasks, self.suite.control.name)
             },
             "counts": dict(self.scale.counts),
-            "algorithms": [ALGORITHM, edit.ALGORITHM],
+            "algorithms": [ALGORITHM, evaluation.ALGORITHM],
             **more,
         }
         made = self.store.get("records", config, lambda _: ({}, {"rows": make()}))

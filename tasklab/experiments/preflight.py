@@ -7,12 +7,14 @@ from concurrent.futures import ThreadPoolExecutor
 
 import torch
 
-from tasklab import footprint, inventory, machine, models
-from tasklab.choices import family
+from tasklab import machine
+from tasklab.doctor import inventory
 from tasklab.errors import TasklabError
-from tasklab.parameters import Parameters
-from tasklab.pictures.loader import Pictures
-from tasklab.registry import spec
+from tasklab.experiments.parameters import Parameters
+from tasklab.models import loading
+from tasklab.models.zoo import family, spec
+from tasklab.tasks.images.loader import Pictures
+from tasklab.tuning import footprint
 
 
 def complete(
@@ -33,7 +35,7 @@ def complete(
 
     def problem(model: str) -> list[str]:
         try:
-            models.locate(model, parameters.init, fetch=False)
+            loading.locate(model, parameters.init, fetch=False)
         except TasklabError as error:
             return [str(error)]
         return []

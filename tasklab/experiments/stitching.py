@@ -10,12 +10,15 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from tasklab import ctl, finetune, heads, results, stitch
-from tasklab.ctl import Merge
-from tasklab.experiments.geometry import pairs
+from tasklab.analyses import cross_task, stitching
+from tasklab.analyses.cross_task import Merge
+from tasklab.experiments.disentanglement import pairs
 from tasklab.experiments.lab import Lab
-from tasklab.records import filled
+from tasklab.models import heads
+from tasklab.records import papers
+from tasklab.records.table import filled
 from tasklab.taskvector import TaskVector
+from tasklab.tuning import finetune
 
 ALGORITHM = 2  # part of every key: raise it when the same configuration gives other records
 # Fine-tunings of one task that differ as a search of hyper-parameters would let them.
@@ -66,7 +69,7 @@ def stitched_addition(
                 images=lab.scale.images,
                 stitching=ALGORITHM,
             )
-    return results.tidy(rows)
+    return papers.tidy(rows)
 
 
 def _added(
@@ -141,7 +144,7 @@ def stitched_negation(
                 images=lab.scale.images,
                 stitching=ALGORITHM,
             )
-    return results.tidy(rows)
+    return papers.tidy(rows)
 
 
 def _negated(
@@ -198,7 +201,7 @@ def averaging(lab: Lab, *, task: str | None = None, count: int = 3) -> pd.DataFr
             images=lab.scale.images,
             stitching=ALGORITHM,
         )
-    return results.tidy(rows)
+    return papers.tidy(rows)
 
 
 def _variants(lab: Lab, task: str, seed: int) -> dict[str, finetune.FineTune]:
@@ -237,14 +240,14 @@ def _averaged(
     for name, found in logits.items():
         add("alone", name, 100 * heads.accuracy(found, labels))
     for group in itertools.combinations(models, count):
-        mean = ctl.merged(models, dict.fromkeys(group, 1 / count))
+        mean = cross_task.merged(models, dict.fromkeys(group, 1 / count))
         features = bench.features(mean, task, "test")
         add("averaged", " | ".join(group), bench.accuracy(features, task, "test"))
         together = torch.stack([logits[name] for name in group]).mean(0)
         add("ensemble", " | ".join(group), 100 * heads.accuracy(together, labels))
     images = bench.images(task, "test").x[: lab.scale.images]
     merge = Merge(task, dict.fromkeys(models, 1 / len(models)), (task,))
-    found = ctl.measure(encoder, models, [merge], {task: images})
+    found = cross_task.measure(encoder, models, [merge], {task: images})
     common = lab.row("ctl_average", "nonlinear", seed, task=task)
     return rows + [{**common, **row} for row in filled(found.drop(columns="merge"))]
 
@@ -259,14 +262,14 @@ def _cuts(lab: Lab, block: int | None, share: float = 0.75) -> list[int]:
 @torch.inference_mode()
 def _front(lab: Lab, params: Mapping[str, Tensor], task: str, block: int) -> Tensor:
     encoder, images = lab.clip.encoder, lab.bench.images(task, "test").x[: 2 * lab.scale.images]
-    return stitch.front(encoder, params, encoder.preprocess(images), block)
+    return stitching.front(encoder, params, encoder.preprocess(images), block)
 
 
 @torch.inference_mode()
 def _accuracy(lab: Lab, method: str, seed: int, task: str, block: int, h: Tensor) -> float:
     encoder, images = lab.clip.encoder, lab.bench.images(task, "test")
     x, y = images.x[: 2 * lab.scale.images], images.y[: 2 * lab.scale.images]
-    features = stitch.back(encoder, encoder.params, encoder.preprocess(x), block, h)
+    features = stitching.back(encoder, encoder.params, encoder.preprocess(x), block, h)
     return 100 * heads.accuracy(lab.bench_of(method, seed).head(task)(features), y)
 
 

@@ -6,20 +6,15 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from tasklab import (
-    disentangle,
-    edit,
-    experiments,
-    finetune,
-    linearity,
-    machine,
-    models,
-    results,
-    study,
-)
-from tasklab.choices import FAMILIES, family
+from tasklab import experiments, machine
+from tasklab.analyses import disentanglement, evaluation, tangent_gap
 from tasklab.errors import TasklabError
-from tasklab.parameters import Parameters
+from tasklab.experiments.parameters import Parameters
+from tasklab.models import loading
+from tasklab.models.zoo import FAMILIES, family
+from tasklab.records import papers
+from tasklab.study import recording
+from tasklab.tuning import finetune
 
 PAIR = ("Textures", "Scenes")
 
@@ -33,23 +28,23 @@ def lab(tmp_path_factory):
 
 def test_a_map_is_made_of_the_labs_vectors_and_kept(lab, monkeypatch):
     table = experiments.disentanglement(lab, ["nonlinear", "linearized"])
-    alphas = disentangle.grid(3.0, lab.scale.points)
+    alphas = disentanglement.grid(3.0, lab.scale.points)
     assert len(table) == 2 * 2 * len(alphas) ** 2  # methods, metrics
-    found = disentangle.error_map(
+    found = disentanglement.error_map(
         lab.bench, lab.vectors("linearized", 0), linear=True, alphas=alphas,
         images=lab.scale.images,
     )  # fmt: skip
     rows = table[(table["method"] == "linearized") & (table["metric"] == "xi_classifier")]
     cells = rows.pivot(index="alpha1", columns="alpha2", values="value").to_numpy()
     np.testing.assert_allclose(cells, found.classifier)
-    assert set(results.box_means(table)["metric"]) == {
+    assert set(papers.box_means(table)["metric"]) == {
         "xi_classifier_box", "xi_representation_box",
     }  # fmt: skip
 
     def never(*_, **__):
         raise AssertionError("computed again")
 
-    monkeypatch.setattr(disentangle, "error_map", never)
+    monkeypatch.setattr(disentanglement, "error_map", never)
     again = experiments.disentanglement(lab, ["nonlinear", "linearized"])
     pd.testing.assert_frame_equal(again, table)
 
@@ -94,8 +89,8 @@ def test_costs_become_records_that_claims_are_judged_by(lab):
     table = experiments.step_cost(lab, ("standard", "ours", "attention"), rounds=1)
     assert set(table["metric"]) == {"seconds_per_step", "peak_memory", "trainable"}
     assert set(table["method"]) == {"nonlinear", "linearized", "attention"}
-    claim = next(c for c in results.CLAIMS if c.id == "linear-3-cost-memory")
-    assert results.verdict(claim, table).holds != "not tested"
+    claim = next(c for c in papers.CLAIMS if c.id == "linear-3-cost-memory")
+    assert papers.verdict(claim, table).holds != "not tested"
 
 
 def test_heads_that_train_with_their_encoder_belong_to_their_vectors(lab):
@@ -116,7 +111,7 @@ def test_relatives_run_the_same_code(lab, role):
     other = lab.relative(role)
     assert len(other.suite.names) == 2
     methods = ["nonlinear", "linearized"]
-    table = results.combine(
+    table = papers.combine(
         experiments.single(other, methods), experiments.disentanglement(other, methods)
     )
     assert set(table["method"]) == {"pretrained", *methods}
@@ -156,15 +151,17 @@ def test_too_little_memory_or_disk_is_said_with_all_else(tmp_path, monkeypatch):
 
 def test_every_family_is_in_the_registry():
     for roles in FAMILIES:
-        assert set(roles.values()) <= set(models.REGISTRY)
+        assert set(roles.values()) <= set(loading.REGISTRY)
 
 
 def test_a_part_of_a_study_spans_models(tmp_path, lab):
-    work = study.Work(("nonlinear",), {"disentanglement": {"n_pairs": 1}}, {"model": "mini_xs"}, 1)
-    (table,) = study._records(lab.parameters, work, progress=False)
+    work = recording.Work(
+        ("nonlinear",), {"disentanglement": {"n_pairs": 1}}, {"model": "mini_xs"}, 1
+    )
+    (table,) = recording._records(lab.parameters, work, progress=False)
     assert set(table["model"]) == {"mini_xs"}
     with pytest.raises(TasklabError, match="did you mean 'maps'"):
-        study.recorded("tangent", "map")
+        recording.recorded("tangent", "map")
 
 
 def test_trained_heads_start_random_and_learn(lab):
@@ -175,7 +172,10 @@ def test_trained_heads_start_random_and_learn(lab):
     tuned = finetune.finetune(run, closed.clip, closed.store, progress=False)
     assert tuned.head is not None
     assert 0 < (tuned.head.weight - start.weight).abs().max() < 0.1
-    assert edit.Bench.with_heads(closed.bench, {"Scenes": tuned.head}).head("Textures") is not None
+    assert (
+        evaluation.Bench.with_heads(closed.bench, {"Scenes": tuned.head}).head("Textures")
+        is not None
+    )
 
 
 def test_gaps_are_of_every_vector_block_and_distance(lab):
@@ -190,7 +190,7 @@ def test_gaps_are_of_every_vector_block_and_distance(lab):
     pd.testing.assert_series_equal(gap, ends)
     vector = lab.vectors("attention", 0)[PAIR[0]]
     images = lab.bench.images(PAIR[0], "test").x[: lab.scale.images]
-    found = linearity.gaps(lab.clip.encoder, vector, images, (1.0,))
+    found = tangent_gap.gaps(lab.clip.encoder, vector, images, (1.0,))
     assert gap["attention", PAIR[0]] == pytest.approx(found[found["block"].isna()]["value"].item())
 
 

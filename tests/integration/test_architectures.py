@@ -19,10 +19,13 @@ from PIL import Image
 from sklearn.datasets import load_sample_images
 from transformers import T5Config, T5ForConditionalGeneration
 
-from tasklab import datasets, heads, mini, models, tangent, weights
+from tasklab import mini
 from tasklab.errors import TasklabError
-from tasklab.paradigms import trainable
-from tasklab.tasks import suite
+from tasklab.models import heads, loading, weights
+from tasklab.tasks import drawn
+from tasklab.tasks.suites import suite
+from tasklab.tuning import tangent
+from tasklab.tuning.methods import trainable
 
 ARCHITECTURES = {  # image size, features, blocks, the last block's name
     "vitb32": (224, 512, 12, "transformer.resblocks.11"),
@@ -34,19 +37,19 @@ PHOTOGRAPHS = [torch.tensor(x).permute(2, 0, 1) for x in load_sample_images().im
 
 
 @pytest.fixture(scope="module", params=ARCHITECTURES)
-def clip(request: pytest.FixtureRequest) -> Iterator[models.Clip]:
-    yield models.load(request.param, init="random", seed=1)
+def clip(request: pytest.FixtureRequest) -> Iterator[loading.Clip]:
+    yield loading.load(request.param, init="random", seed=1)
 
 
 @pytest.fixture(scope="module")
-def x(clip: models.Clip) -> torch.Tensor:
+def x(clip: loading.Clip) -> torch.Tensor:
     """Return a photograph and a part of it, as the model takes them."""
     photograph = PHOTOGRAPHS[0]
     pair = [photograph[None], photograph[None, :, 100:400, 100:400]]
     return torch.cat([clip.encoder.preprocess(image) for image in pair])
 
 
-def test_forward_and_blocks(clip: models.Clip, x: torch.Tensor) -> None:
+def test_forward_and_blocks(clip: loading.Clip, x: torch.Tensor) -> None:
     encoder = clip.encoder
     size, width, count, last = ARCHITECTURES[encoder.name]
     assert encoder.image_size == size and x.shape == (2, 3, size, size)
@@ -67,8 +70,8 @@ def test_forward_and_blocks(clip: models.Clip, x: torch.Tensor) -> None:
     assert clip.text(["a photo of a cat."]).shape == (1, width)
 
 
-def test_preprocessing_is_open_clips_on_photographs(clip: models.Clip) -> None:
-    entry, encoder = models.REGISTRY[clip.encoder.name], clip.encoder
+def test_preprocessing_is_open_clips_on_photographs(clip: loading.Clip) -> None:
+    entry, encoder = loading.REGISTRY[clip.encoder.name], clip.encoder
     setting = open_clip.get_pretrained_cfg(entry.arch, entry.pretrained)
     transform = open_clip.image_transform(
         encoder.image_size,
@@ -84,7 +87,7 @@ def test_preprocessing_is_open_clips_on_photographs(clip: models.Clip) -> None:
         assert difference.mean() < 0.05 * level
 
 
-def test_a_linearized_step(clip: models.Clip, x: torch.Tensor) -> None:
+def test_a_linearized_step(clip: loading.Clip, x: torch.Tensor) -> None:
     """J tau against a difference quotient, and the gradient as the adjoint of J."""
     encoder, x = clip.encoder, x[:1]
     generator = torch.Generator().manual_seed(0)
@@ -113,7 +116,7 @@ def test_a_linearized_step(clip: models.Clip, x: torch.Tensor) -> None:
     assert F.cosine_similarity(slope, jtau).item() > 0.999
 
 
-def test_an_attention_step(clip: models.Clip, x: torch.Tensor) -> None:
+def test_an_attention_step(clip: loading.Clip, x: torch.Tensor) -> None:
     encoder = clip.encoder
     if encoder.name == "convnext":
         with pytest.raises(TasklabError, match="attention"):
@@ -128,7 +131,7 @@ def test_an_attention_step(clip: models.Clip, x: torch.Tensor) -> None:
 
 
 def test_a_tower_from_timm_has_its_librarys_features_and_preprocessing() -> None:
-    clip = models.load("vitb16_in1k", init="random", seed=1)
+    clip = loading.load("vitb16_in1k", init="random", seed=1)
     encoder, image = clip.encoder, PHOTOGRAPHS[0]
     assert clip.text is None and len(encoder.blocks) == 12 and encoder.blocks[-1] == "blocks.11"
     config = timm.data.resolve_data_config({}, model=encoder.module)
@@ -147,15 +150,15 @@ def test_a_tower_from_timm_has_its_librarys_features_and_preprocessing() -> None
 
 
 def test_t5_base_scores_the_first_word_as_its_library_does() -> None:
-    clip = models.load("t5_base", init="random", seed=1)
+    clip = loading.load("t5_base", init="random", seed=1)
     encoder, task = clip.encoder, suite("mini_text").tasks[0]
     assert len(encoder.blocks) == 24
-    ids = datasets.load("mini_text", task.name, "val", n=2).x
+    ids = drawn.load("mini_text", task.name, "val", n=2).x
     features = encoder(encoder.params, encoder.preprocess(ids))
     assert features.shape == (2, 768) and features.isfinite().all()
     with torch.random.fork_rng():
         torch.manual_seed(1)
-        t5 = T5ForConditionalGeneration(T5Config(**models._T5["t5_base"])).eval()
+        t5 = T5ForConditionalGeneration(T5Config(**loading._T5["t5_base"])).eval()
     with torch.no_grad():
         logits = t5(
             input_ids=ids.long(),
@@ -182,7 +185,7 @@ def test_weights_that_cannot_be_had_are_one_error_within_five_seconds(
     for name in (*ARCHITECTURES, "vitb16_in1k", "t5_base"):
         start = time.monotonic()
         with pytest.raises(TasklabError) as caught:
-            models.load(name)
+            loading.load(name)
         assert time.monotonic() - start < 5
         message = str(caught.value)
         for part in (

@@ -10,7 +10,7 @@ from pathlib import Path
 import nbformat
 import pytest
 
-from tasklab import report
+from tasklab import book as report
 from tasklab.errors import TasklabError
 
 

@@ -12,8 +12,8 @@ import transformers
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from tasklab import checkpoints, models
-from tasklab.checkpoints import foreign, layouts
+from tasklab.exchange import importing, layouts, reading
+from tasklab.models import loading
 
 HUB = {  # of openai/clip-vit-*, as their config.json gives them
     "vitb32": {"hidden_size": 768, "intermediate_size": 3072, "patch_size": 32},
@@ -60,11 +60,11 @@ def published(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
 @pytest.mark.parametrize("name", HUB)
 def test_names_and_shapes_are_complete(name: str) -> None:
     """In every layout, without memory: no weight is drawn."""
-    own = foreign.shapes(name)
+    own = reading.shapes(name)
     assert len(own) == COUNTS[name]
     with torch.device("meta"):
         hub = transformers.CLIPVisionModelWithProjection(hub_config(name)).state_dict()
-        clip = open_clip.model.CLIP(**open_clip.get_model_config(models.spec(name).arch))
+        clip = open_clip.model.CLIP(**open_clip.get_model_config(loading.spec(name).arch))
     projection = hub["visual_projection.weight"]
     with_projection = published(hub) | {"visual_projection.weight": projection}
     encoder = ImageEncoder(clip)
@@ -83,7 +83,7 @@ def test_names_and_shapes_are_complete(name: str) -> None:
 def start(tmp_path_factory: pytest.TempPathFactory) -> tuple[ImageEncoder, Path]:
     """Return a random ViT-B/32 in the papers' class, and its file."""
     with torch.device("meta"):
-        clip = open_clip.model.CLIP(**open_clip.get_model_config(models.spec("vitb32").arch))
+        clip = open_clip.model.CLIP(**open_clip.get_model_config(loading.spec("vitb32").arch))
     encoder = ImageEncoder(clip).to_empty(device="cpu").eval().requires_grad_(False)
     generator = torch.Generator().manual_seed(1)
     for name, p in encoder.named_parameters():
@@ -102,7 +102,7 @@ def x() -> Tensor:
 
 def features(theta: Mapping[str, Tensor], x: Tensor) -> Tensor:
     with torch.device("meta"):
-        arch = models.spec("vitb32").arch
+        arch = loading.spec("vitb32").arch
         tower = open_clip.model.CLIP(**open_clip.get_model_config(arch)).visual
     with torch.no_grad():
         return torch.func.functional_call(tower.eval(), dict(theta), (x,))
@@ -112,7 +112,7 @@ def test_a_pickled_encoder_has_its_own_features(
     start: tuple[ImageEncoder, Path], x: Tensor
 ) -> None:
     encoder, path = start
-    theta = checkpoints.read(path, "vitb32")
+    theta = importing.read(path, "vitb32")
     assert len(theta) == COUNTS["vitb32"]
     torch.testing.assert_close(features(theta, x), encoder(x), rtol=1e-4, atol=1e-5)
 
@@ -121,7 +121,7 @@ def test_a_hub_model_has_its_own_features_and_the_way_back(
     start: tuple[ImageEncoder, Path], x: Tensor, tmp_path: Path
 ) -> None:
     """The pickled encoder's weights, moved to transformers' class by hand, and read from there."""
-    theta = checkpoints.read(start[1], "vitb32")
+    theta = importing.read(start[1], "vitb32")
     with torch.device("meta"):
         hub = transformers.CLIPVisionModelWithProjection(hub_config("vitb32")).eval()
     width = HUB["vitb32"]["hidden_size"]
@@ -149,7 +149,7 @@ def test_a_hub_model_has_its_own_features_and_the_way_back(
     torch.testing.assert_close(features(theta, x), expected, rtol=1e-4, atol=1e-5)
     path = tmp_path / "model.safetensors"
     save_file({name: tensor.contiguous() for name, tensor in published(state).items()}, path)
-    again = foreign.inspect(path, "vitb32", theta0=theta)
+    again = reading.inspect(path, "vitb32", theta0=theta)
     assert all(torch.equal(again.theta[name], tensor) for name, tensor in theta.items())
 
 
@@ -166,7 +166,7 @@ def test_a_linearized_checkpoint_and_its_base(
         state[f"model.params0.{i}"] = p
     path = tmp_path / "linear_finetuned.pt"
     torch.save(state, path)
-    made = checkpoints.compare(path, "vitb32", base=base)
+    made = importing.compare(path, "vitb32", base=base)
     assert made.checkpoint.method == "linearized"
     assert len(made.vector) == COUNTS["vitb32"]
     for name, tensor in made.vector.items():

@@ -14,8 +14,13 @@ import pytest
 from safetensors.torch import save_file
 
 from tasklab import __main__ as main_module
-from tasklab import choices, models, records, results, study
 from tasklab.__main__ import main
+from tasklab.models import loading, zoo
+from tasklab.records import papers
+from tasklab.records import table as records
+from tasklab.study import recording
+from tasklab.tasks import suites
+from tasklab.tuning import methods
 
 COMMANDS = ("report", "study", "fetch", "decode", "import", "export", "list", "doctor", "grid")
 
@@ -55,7 +60,7 @@ def test_a_mistake_has_no_traceback_in_a_process_of_its_own():
     result = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
     assert result.returncode == 2
     assert "Traceback" not in result.stderr
-    assert all(name in result.stderr for name in choices.MODELS)
+    assert all(name in result.stderr for name in zoo.MODELS)
 
 
 def test_a_reader_that_stops_is_no_mistake():
@@ -78,9 +83,7 @@ def test_an_unknown_word_shows_the_usage(words, capsys):
 def test_list_names_everything(capsys):
     assert main(["list"]) == 0
     shown = capsys.readouterr().out
-    assert all(
-        name in shown for name in (*choices.MODELS, *choices.EDITS, *choices.SUITES, "Signs")
-    )
+    assert all(name in shown for name in (*zoo.MODELS, *methods.EDITS, *suites.SUITES, "Signs"))
 
 
 def test_fetch_mini(capsys):
@@ -103,7 +106,7 @@ def clone(tmp_path, monkeypatch):
 @pytest.fixture
 def checkpoint(tmp_path):
     """Return the file of an encoder that differs from the shipped one."""
-    params = models.load("mini_xs").encoder.params
+    params = loading.load("mini_xs").encoder.params
     save_file({name: x + 0.01 for name, x in params.items()}, tmp_path / "x.safetensors")
     return str(tmp_path / "x.safetensors")
 
@@ -167,8 +170,8 @@ def test_a_site_that_cannot_be_written(clone, capsys):
 
 def test_records_that_cannot_be_written(clone, monkeypatch, capsys):
     (clone / "file").write_text("x")
-    monkeypatch.setattr(study, "_records", lambda *_: [pd.DataFrame({"experiment": []})])
-    monkeypatch.setattr(results, "tidy", lambda table: table)
+    monkeypatch.setattr(recording, "_records", lambda *_: [pd.DataFrame({"experiment": []})])
+    monkeypatch.setattr(papers, "tidy", lambda table: table)
     monkeypatch.setattr(records, "tidy", lambda table: table)
     out = str(clone / "file" / "x.csv")
     assert main([*words_of("study", ""), "--out", out]) == 2

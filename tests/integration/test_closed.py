@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 import pytest
 
-from tasklab import edit, experiments, heads, plots, probes, results
+from tasklab import experiments, figures
+from tasklab.analyses import evaluation
 from tasklab.errors import TasklabError
-from tasklab.parameters import Parameters
+from tasklab.experiments.parameters import Parameters
+from tasklab.models import heads
+from tasklab.records import papers
 from tasklab.taskvector import TaskVector
+from tasklab.tuning import finetune, probes
 
 TASKS = ("Vehicles", "Textures", "Scenes")
 ROLES = ("closed", "small")  # one without a text tower, one with
@@ -32,7 +38,7 @@ def sums(labs):
         experiments.across(labs, experiments.probing),
         experiments.across(labs, experiments.closed_addition, ["nonlinear", "full"]),
     ]
-    return results.combine(*parts)
+    return papers.combine(*parts)
 
 
 def rows(df, **chosen):
@@ -102,7 +108,7 @@ def test_finer_coefficients_are_recorded_beside_the_papers(labs):
     grid = (0.0, 0.03, 0.05, 1.0)
     table = experiments.closed_addition(labs[1], ["nonlinear"], lambdas=grid)
     assert set(rows(table, experiment="sweep")["alpha"]) == set(grid)
-    assert set(rows(table, experiment="addition")["alpha"]) <= set(edit.ALPHAS)
+    assert set(rows(table, experiment="addition")["alpha"]) <= set(evaluation.ALPHAS)
     assert rows(table, experiment="addition_fine")["alpha"].nunique() == 1
 
 
@@ -133,10 +139,8 @@ def test_learning_rates_use_validation_images_and_survive_divergence(labs, monke
     assert set(rows(table, method="probe")["lr"].dropna()) == set(probes.RATES)
     tuned = rows(table, method="nonlinear").set_index("lr")
     assert tuned["metric"].to_dict() == {1e-3: "single", 1e30: "diverged_at"}
-    run = experiments.closed_search.dataclasses.replace(
-        lab.run("Vehicles", "nonlinear", 0), lr=1e-3
-    )
-    found = experiments.closed_search.finetune.finetune(run, lab.clip, lab.store, progress=False)
+    run = dataclasses.replace(lab.run("Vehicles", "nonlinear", 0), lr=1e-3)
+    found = finetune.finetune(run, lab.clip, lab.store, progress=False)
     features = lab.bench.features(found.vector.apply(lab.clip.encoder.params), "Vehicles", "val")
     images = lab.bench.images("Vehicles", "val")
     expected = 100 * heads.accuracy(found.head(features), images.y)
@@ -164,7 +168,7 @@ def test_every_subset(labs, method):
 
 def test_open_vocabulary(main):
     (lab,) = experiments.schemes(main, ["small"], head="zero_shot")
-    table = results.combine(
+    table = papers.combine(
         experiments.probing(lab), experiments.closed_addition(lab, ["nonlinear", "full"])
     )
     assert set(table["vocabulary"]) == {"open"}
@@ -179,11 +183,11 @@ def test_open_vocabulary(main):
 
 def test_maps_of_schemes_and_figures(labs, sums):
     maps = experiments.across(labs, experiments.disentanglement, ["nonlinear", "full"], n_pairs=1)
-    plots.scheme_maps(maps)
-    plots.scheme_maps(maps, method="full")
-    plots.lambda_curves(sums)
-    plots.regimes(sums)
-    plots.closed_table(sums).to_html()
-    plots.subset_curves(experiments.across(labs, experiments.subsets))
+    figures.scheme_maps(maps)
+    figures.scheme_maps(maps, method="full")
+    figures.lambda_curves(sums)
+    figures.regimes(sums)
+    figures.closed_table(sums).to_html()
+    figures.subset_curves(experiments.across(labs, experiments.subsets))
     linear = experiments.across(labs, experiments.cross_task, ["nonlinear"], alphas=(0.5,))
-    plots.linearity_against_addition(linear, sums)
+    figures.linearity_against_addition(linear, sums)

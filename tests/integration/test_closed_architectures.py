@@ -22,11 +22,11 @@ from transformers.image_utils import (
     IMAGENET_STANDARD_STD,
 )
 
-from tasklab import choices, models, weights
-from tasklab.encoders import Encoder
 from tasklab.errors import TasklabError
 from tasklab.mini import vit
-from tasklab.paradigms import trainable
+from tasklab.models import loading, weights, zoo
+from tasklab.models.encoder import Encoder
+from tasklab.tuning.methods import trainable
 
 PHOTOGRAPH = torch.tensor(load_sample_images().images[0]).permute(2, 0, 1)[None]
 STANDARD = (tuple(IMAGENET_STANDARD_MEAN), tuple(IMAGENET_STANDARD_STD))
@@ -42,7 +42,7 @@ FULL_SIZE = {  # blocks, features, mean and std
     "clip_b16_laion2b": (12, 512, OPENAI),
     "clip_l14_laion2b": (24, 768, ((0.5, 0.5, 0.5), (0.5, 0.5, 0.5))),
 }
-BUILD = models.build
+BUILD = loading.build
 
 
 def filled(make: Callable[[], nn.Module], seed: int = 0) -> nn.Module:
@@ -92,18 +92,18 @@ def check(encoder: Encoder, reference: Callable[[torch.Tensor], torch.Tensor]) -
 
 
 def test_all_closed_models_are_checked_here() -> None:
-    assert set(FULL_SIZE) | set(choices.FAMILIES[0].values()) >= set(choices.CLOSED_MODELS)
-    assert set(FULL_SIZE) <= set(choices.CLOSED_MODELS)
+    assert set(FULL_SIZE) | set(zoo.FAMILIES[0].values()) >= set(zoo.CLOSED_MODELS)
+    assert set(FULL_SIZE) <= set(zoo.CLOSED_MODELS)
 
 
 @pytest.mark.parametrize("name", ["vitb16_in1k", "vitb16_in21k"])
 def test_timms_checkpoints(name: str, tmp_path: Path) -> None:
     """The features are what timm's classifier of 1,000 or 21,843 classes reads."""
-    entry = models.spec(name)
+    entry = loading.spec(name)
     full = filled(lambda: timm.create_model(f"{entry.arch}.{entry.pretrained}"))
     assert full.num_classes == (1000 if name == "vitb16_in1k" else 21843)
     save_file(full.state_dict(), tmp_path / "model.safetensors")
-    clip = models.load(name, weights=tmp_path / "model.safetensors")
+    clip = loading.load(name, weights=tmp_path / "model.safetensors")
     assert clip.text is None
     settings = timm.data.resolve_data_config({}, model=full)
     assert (settings["mean"], settings["std"]) == (clip.encoder.mean, clip.encoder.std)
@@ -120,7 +120,7 @@ def test_the_masked_autoencoder_of_transformers(tmp_path: Path) -> None:
     whole["decoder.mask_token"] = torch.zeros(1, 1, 512)  # files have the decoder, too
     assert "vit.encoder.layer.0.attention.attention.query.weight" in whole
     save_file(whole, stored)
-    encoder = models.load("mae_b16", weights=stored).encoder
+    encoder = loading.load("mae_b16", weights=stored).encoder
     assert encoder.module.norm.eps == model.config.layer_norm_eps
     check(encoder, lambda x: class_token(model, x))
 
@@ -130,7 +130,7 @@ def test_dino_of_transformers_from_pytorchs_own_format(tmp_path: Path) -> None:
     model.save_pretrained(tmp_path)
     stored = tmp_path / "pytorch_model.bin"
     torch.save(weights.read(tmp_path / "model.safetensors"), stored)
-    check(models.load("dino_b16", weights=stored).encoder, lambda x: class_token(model, x))
+    check(loading.load("dino_b16", weights=stored).encoder, lambda x: class_token(model, x))
 
 
 @pytest.mark.slow
@@ -138,9 +138,9 @@ def test_the_large_vision_transformer_of_transformers(monkeypatch: pytest.Monkey
     """Without files of a gigabyte; the pooler that the checkpoint has is not used."""
     shape = {"hidden_size": 1024, "num_hidden_layers": 24, "num_attention_heads": 16}
     model = filled(lambda: ViTModel(ViTConfig(**shape, intermediate_size=4096)))
-    monkeypatch.setattr(models, "read", lambda path: model.state_dict())
-    monkeypatch.setattr(models, "build", lambda entry: filled(lambda: BUILD(entry), 1))
-    encoder = models.load("vitl16_in21k", weights=Path(__file__)).encoder
+    monkeypatch.setattr(loading, "read", lambda path: model.state_dict())
+    monkeypatch.setattr(loading, "build", lambda entry: filled(lambda: BUILD(entry), 1))
+    encoder = loading.load("vitl16_in21k", weights=Path(__file__)).encoder
     check(encoder, lambda x: class_token(model, x))
 
 
@@ -148,12 +148,12 @@ def test_the_large_vision_transformer_of_transformers(monkeypatch: pytest.Monkey
 def test_open_clips_training_checkpoints_without_their_text_tower(
     name: str, tmp_path: Path
 ) -> None:
-    entry = models.spec(name)
+    entry = loading.spec(name)
     model = filled(lambda: open_clip.model.CLIP(**open_clip.get_model_config(entry.arch)))
     stored = tmp_path / entry.file
     state = {f"module.{k}": x for k, x in model.state_dict().items()}
     torch.save({"epoch": 171, "name": entry.pretrained, "state_dict": state}, stored)
-    clip = models.load(name, weights=stored)
+    clip = loading.load(name, weights=stored)
     assert clip.text is None and all(not k.startswith("token") for k in clip.encoder.params)
     check(clip.encoder, model.encode_image)
     theirs = open_clip.create_model(entry.arch, pretrained=None, device="meta")
@@ -163,11 +163,11 @@ def test_open_clips_training_checkpoints_without_their_text_tower(
 
 @pytest.mark.slow
 def test_the_large_clip_without_its_text_tower(monkeypatch: pytest.MonkeyPatch) -> None:
-    entry = models.spec("clip_l14_laion2b")
+    entry = loading.spec("clip_l14_laion2b")
     model = filled(lambda: open_clip.model.CLIP(**open_clip.get_model_config(entry.arch)))
-    monkeypatch.setattr(models, "read", lambda path: model.state_dict())
-    monkeypatch.setattr(models, "build", lambda entry: filled(lambda: BUILD(entry), 1))
-    encoder = models.load(entry.name, weights=Path(__file__)).encoder
+    monkeypatch.setattr(loading, "read", lambda path: model.state_dict())
+    monkeypatch.setattr(loading, "build", lambda entry: filled(lambda: BUILD(entry), 1))
+    encoder = loading.load(entry.name, weights=Path(__file__)).encoder
     check(encoder, model.encode_image)
     activation = encoder.module.transformer.resblocks[0].mlp.gelu
     assert isinstance(activation, nn.GELU)  # QuickGELU belongs to OpenAI's weights
@@ -197,7 +197,7 @@ def test_names_that_are_not_a_vision_transformers_are_told(tmp_path: Path) -> No
     tensors = {"vit.encoder.layer.0.attention.attention.query.weight": torch.zeros(2, 2)}
     save_file(tensors, tmp_path / "odd.safetensors")
     with pytest.raises(TasklabError, match=r"1 unexpected: blocks\.0\.attn\.q\.weight"):
-        models.load("dino_b16", weights=tmp_path / "odd.safetensors")
+        loading.load("dino_b16", weights=tmp_path / "odd.safetensors")
 
 
 def test_a_checkpoint_that_holds_more_than_tensors_is_refused(tmp_path: Path) -> None:
@@ -228,8 +228,8 @@ def test_weights_that_cannot_be_had_are_one_message(
     monkeypatch.delenv(weights.FOLDER, raising=False)
     for name in FULL_SIZE:
         with pytest.raises(TasklabError) as caught:
-            models.load(name)
-        message, entry = str(caught.value), models.spec(name)
+            loading.load(name)
+        message, entry = str(caught.value), loading.spec(name)
         for part in (name, "hf download", entry.repository, entry.published):
             assert part in message
         assert not re.search(r"Traceback|Retry", message)
@@ -239,7 +239,7 @@ def test_a_placed_checkpoint_may_be_of_either_format(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv(weights.FOLDER, str(tmp_path))
-    file = models.spec("dino_b16").file
+    file = loading.spec("dino_b16").file
     (tmp_path / "dino_b16.bin").touch()
     assert weights.find("dino_b16", "nobody/nothing", file=file).suffix == ".bin"
     (tmp_path / "dino_b16.safetensors").touch()

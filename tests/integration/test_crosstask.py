@@ -8,8 +8,10 @@ import pandas as pd
 import pytest
 import torch
 
-from tasklab import ctl, experiments, heads
-from tasklab.parameters import Parameters
+from tasklab import experiments
+from tasklab.analyses import cross_task
+from tasklab.experiments.parameters import Parameters
+from tasklab.models import heads
 
 TASKS = ("Textures", "Scenes", "Signs")
 
@@ -28,15 +30,15 @@ def images(lab, task, times=1):
 def test_every_pair_and_place_on_the_segment(lab):
     table = experiments.cross_task(lab, ["nonlinear"], alphas=(0.25, 0.5))
     layers = len(lab.clip.encoder.blocks) + 1
-    assert len(table) == 3 * 2 * layers * len(ctl.METRICS)
+    assert len(table) == 3 * 2 * layers * len(cross_task.METRICS)
     assert set(table["n"]) == {2 * lab.scale.images}
     theta = lab.clip.encoder.params
     vectors = lab.vectors("nonlinear", 0)
     models = {task: vectors[task].apply(theta) for task in TASKS[:2]}
     i, j = TASKS[:2]
-    merge = ctl.Merge("m", {i: 0.25, j: 0.75}, (i, j))
+    merge = cross_task.Merge("m", {i: 0.25, j: 0.75}, (i, j))
     data = {task: images(lab, task) for task in (i, j)}
-    expected = ctl.measure(lab.clip.encoder, models, [merge], data)
+    expected = cross_task.measure(lab.clip.encoder, models, [merge], data)
     rows = table[(table["task"] == f"{i}+{j}") & (table["alpha"] == 0.25)]
     pd.testing.assert_series_equal(
         rows["value"].reset_index(drop=True), expected["value"], rtol=1e-4
@@ -126,5 +128,5 @@ def test_averages_of_all_groups(lab):
     assert (accuracies["metric"] == "averaged").sum() == len(groups)
     assert (accuracies["metric"] == "ensemble").sum() == len(groups)
     assert accuracies["value"].between(0, 100).all()
-    assert set(features["metric"]) == set(ctl.METRICS)
+    assert set(features["metric"]) == set(cross_task.METRICS)
     assert set(features["n"]) == {lab.scale.images}

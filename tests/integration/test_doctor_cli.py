@@ -11,9 +11,10 @@ from pathlib import Path
 import pytest
 from huggingface_hub import constants as hub
 
-from tasklab import doctor, inventory, weights
 from tasklab.__main__ import main
-from tasklab.registry import REGISTRY
+from tasklab.doctor import inventory, readiness
+from tasklab.models import weights
+from tasklab.models.zoo import REGISTRY
 
 HEAVY = ("open_clip", "transformers", "timm", "torchvision", "pandas", "matplotlib")
 
@@ -24,8 +25,8 @@ def bare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(hub, "HF_HUB_OFFLINE", True)
     monkeypatch.delenv(weights.FOLDER, raising=False)
     monkeypatch.setenv("TASKLAB_DATA", str(tmp_path / "decoded"))
-    monkeypatch.setattr(doctor, "LITTLE", 0)  # this machine's disk may be full
-    monkeypatch.setattr(doctor.machine, "accelerated", lambda: False)
+    monkeypatch.setattr(readiness, "LITTLE", 0)  # this machine's disk may be full
+    monkeypatch.setattr(readiness.machine, "accelerated", lambda: False)
 
 
 def told(tmp_path: Path, capsys, *words: str) -> tuple[int, str, str]:

@@ -6,10 +6,15 @@ import pandas as pd
 import pytest
 import torch
 
-from tasklab import edit, experiments, finetune, heads, results, study, tangent
+from tasklab import experiments
+from tasklab.analyses import evaluation
 from tasklab.errors import TasklabError
-from tasklab.parameters import Parameters
+from tasklab.experiments.parameters import Parameters
+from tasklab.models import heads
+from tasklab.records import papers
+from tasklab.study import recording
 from tasklab.taskvector import TaskVector
+from tasklab.tuning import finetune, tangent
 
 METHODS = ("nonlinear", "posthoc", "linearized", "attention")
 
@@ -32,14 +37,14 @@ def tables(lab):
 
 
 def test_records_are_complete(tables):
-    together = results.combine(*tables.values())
+    together = papers.combine(*tables.values())
     count = together.groupby(["experiment", "metric"]).size()
     assert count["single", "single"] == (1 + 4) * 8  # pre-trained, four methods
     assert count["addition", "absolute"] == count["addition", "normalised"] == 4 * 8
     # validation for all methods, test for the two linear ones, three coefficients
     assert count["sweep", "absolute"] == (4 + 2) * 8 * 3
     assert count["negation", "target"] == count["negation", "control"] == (1 + 4) * 8
-    assert together.loc[together["metric"].isin(results.ACCURACIES), "n"].notna().all()
+    assert together.loc[together["metric"].isin(papers.ACCURACIES), "n"].notna().all()
 
 
 def test_the_chosen_alpha_has_the_best_normalised_validation_accuracy(tables):
@@ -89,16 +94,16 @@ def test_a_second_lab_reads_the_store(lab, tables, monkeypatch):
         raise AssertionError("computed again")
 
     monkeypatch.setattr(finetune, "_train", never)
-    monkeypatch.setattr(edit.Bench, "features", never)
-    monkeypatch.setattr(edit.Bench, "tangent_features", never)
+    monkeypatch.setattr(evaluation.Bench, "features", never)
+    monkeypatch.setattr(evaluation.Bench, "tangent_features", never)
     experiments.train(again, METHODS)
     for name in ("single", "addition", "negation"):
         pd.testing.assert_frame_equal(getattr(experiments, name)(again, METHODS), tables[name])
 
 
 def test_a_study_writes_records_with_their_origin(lab, tables, tmp_path):
-    path = study.study("tangent", lab.parameters, part="kernels", out=tmp_path / "kernels.csv")
-    table, origin = results.read(path)
+    path = recording.study("tangent", lab.parameters, part="kernels", out=tmp_path / "kernels.csv")
+    table, origin = papers.read(path)
     assert set(table["experiment"]) == {"localization"}
     assert origin["weights"] == lab.clip.encoder.weights_hash
     assert origin["recipe"]["steps"] == 2
@@ -107,46 +112,46 @@ def test_a_study_writes_records_with_their_origin(lab, tables, tmp_path):
 
 def test_a_rehearsal_is_not_recorded(lab):
     with pytest.raises(TasklabError, match="rehearsal"):
-        study.study("tangent", lab.parameters)
+        recording.study("tangent", lab.parameters)
 
 
 def test_an_unknown_chapter_or_method_is_refused(lab):
     with pytest.raises(TasklabError, match="did you mean 'tangent'"):
-        study.study("tangents", lab.parameters)
+        recording.study("tangents", lab.parameters)
     with pytest.raises(TasklabError, match="did you mean 'linearized'"):
         experiments.single(lab, ["linearised"])
 
 
 def test_recorded_results_cover_the_chapter():
-    for chapter, methods in study.CHAPTERS.items():
-        table, origin = study.recorded(chapter)
+    for chapter, methods in recording.CHAPTERS.items():
+        table, origin = recording.recorded(chapter)
         assert origin["preset"] == "full"
-        if chapter == "ctl":  # its verdicts: tests/unit/test_comparisons.py
-            assert set(methods) <= set(study.recorded(chapter, "methods")[0]["method"])
+        if chapter == "ctl":  # its verdicts: tests/unit/study/test_comparisons.py
+            assert set(methods) <= set(recording.recorded(chapter, "methods")[0]["method"])
             continue
         assert set(methods) <= set(table["method"])
         assert table.loc[table["method"] != "pretrained", "seed"].nunique() >= 3
         sums = table[table["experiment"] == "addition"]
         added = {8} if chapter == "closed_vocab" else {2, 4, 8}
         assert set(sums["n_tasks"].dropna()) == added
-        verdicts = results.verdicts(table, chapter, model="mini")
+        verdicts = papers.verdicts(table, chapter, model="mini")
         assert {v.n_seeds for v in verdicts if v.holds != "not tested"} >= {3}
 
 
 def test_recorded_results_belong_to_the_shipped_weights():
     """A new pre-trained model needs new studies."""
-    from tasklab import models
+    from tasklab.models import loading
 
-    current = models.load("mini").encoder.weights_hash
-    for chapter, parts in study.PARTS.items():
+    current = loading.load("mini").encoder.weights_hash
+    for chapter, parts in recording.PARTS.items():
         for part in parts:
-            assert study.recorded(chapter, part)[1]["weights"] == current
+            assert recording.recorded(chapter, part)[1]["weights"] == current
 
 
 def test_every_claim_is_tested_by_the_recorded_results():
-    for chapter in study.PARTS:
-        table = study.evidence(chapter)
-        found = results.verdicts(table, chapter, model="mini")
+    for chapter in recording.PARTS:
+        table = recording.evidence(chapter)
+        found = papers.verdicts(table, chapter, model="mini")
         untested = [v.claim.id for v in found if v.holds == "not tested"]
         assert not untested
 

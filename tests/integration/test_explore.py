@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tasklab import experiments, explore
+from tasklab import experiments
 from tasklab.errors import TasklabError
-from tasklab.parameters import Parameters
+from tasklab.experiments.parameters import Parameters
+from tasklab.explore import sliders as explore
 
 
 @pytest.fixture(scope="module")

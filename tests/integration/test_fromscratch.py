@@ -6,11 +6,14 @@ import pandas as pd
 import pytest
 import torch
 
-from tasklab import ctl, experiments, scratch, splits
-from tasklab.datasets import Images
+from tasklab import experiments
+from tasklab.analyses import cross_task
 from tasklab.errors import TasklabError
-from tasklab.experiments import small
-from tasklab.parameters import Parameters
+from tasklab.experiments import small_networks
+from tasklab.experiments.parameters import Parameters
+from tasklab.tasks import small
+from tasklab.tasks.drawn import Images
+from tasklab.tuning import scratch
 
 
 @pytest.fixture(scope="module")
@@ -21,12 +24,12 @@ def lab(tmp_path_factory):
 
 def trained(lab, network, index):
     """Return a model as the setting says, trained by hand."""
-    chosen = small.setting(network, pretraining=1, finetuning=1)
-    net = small.network_of(chosen)
+    chosen = small_networks.setting(network, pretraining=1, finetuning=1)
+    net = small_networks.network_of(chosen)
     params = net.params
     for i in (0, index):
-        classes = None if network == "mlp" else splits.classes(i)
-        data = small.data_of(network, i, "train")
+        classes = None if network == "mlp" else small.classes(i)
+        data = small_networks.data_of(network, i, "train")
         params = scratch.train(net, params, data, lr=chosen.lr, epochs=1, seed=i, classes=classes)
     return net, params
 
@@ -34,12 +37,12 @@ def trained(lab, network, index):
 @pytest.mark.parametrize("network", ["mlp", "resnet18"])
 def test_linearity_of_all_pairs_is_that_of_the_trained_models(lab, network):
     table = experiments.scratch_linearity(lab, network, n_tasks=2, alphas=(0.5,))
-    names = small.task_names(network)
+    names = small_networks.task_names(network)
     net, one = trained(lab, network, 1)
     _, two = trained(lab, network, 2)
     assert set(table["task"]) == {f"{names[1]}+{names[2]}"}
-    assert len(table) == len(ctl.METRICS) * (len(net.blocks) + (network == "resnet18"))
-    x = torch.cat([small.data_of(network, i, "test").x[:16] for i in (1, 2)])
+    assert len(table) == len(cross_task.METRICS) * (len(net.blocks) + (network == "resnet18"))
+    x = torch.cat([small_networks.data_of(network, i, "test").x[:16] for i in (1, 2)])
     x = net.preprocess(x)
     u = net({name: (one[name] + two[name]) / 2 for name in one}, x)
     v = (net(one, x) + net(two, x)) / 2
@@ -53,8 +56,8 @@ def test_a_segment_ends_at_its_models(lab):
     table = experiments.segments(lab, "mlp", n_tasks=2, points=3)
     assert len(table) == 3 * 3 * 2  # places, data sets, metrics
     net, one = trained(lab, "mlp", 1)
-    data = Images(*(part[:16] for part in small.data_of("mlp", 1, "test")))
-    name = small.task_names("mlp")[1]
+    data = Images(*(part[:16] for part in small_networks.data_of("mlp", 1, "test")))
+    name = small_networks.task_names("mlp")[1]
     end = table[(table["alpha"] == 1) & (table["task"] == name)].set_index("metric")["value"]
     assert end["loss"] == pytest.approx(scratch.loss(net, one, data), rel=1e-5)
     assert end["accuracy"] == pytest.approx(scratch.accuracy(net, one, data))
@@ -81,21 +84,21 @@ def test_theorem_has_both_sides_for_every_pair(lab):
     assert set(table["metric"]) == {"delta"}
     assert len(set(table["group"])) == 2  # checkpoints of a rehearsal
     assert len(table) == 2 * 3  # pairs of three rates
-    usual = small.setting("resnet18", pretraining=1)
+    usual = small_networks.setting("resnet18", pretraining=1)
     models = {}
     for rate in (0.1, 1.0):
-        chosen = small.setting(
+        chosen = small_networks.setting(
             "resnet18", pretraining=1, finetuning=1, finetuning_lr=rate * usual.lr
         )
-        net, (_, models[rate]) = small.trained(lab, chosen, 1)
+        net, (_, models[rate]) = small_networks.trained(lab, chosen, 1)
     row = table[(table["group"] == "1 epochs, seed 0") & table["one"].str.startswith("rate 0.1")]
     row = row[row["other"].str.startswith("rate 1,")].iloc[0]
-    data, classes = small.data_of("resnet18", 1, "test"), splits.classes(1)
+    data, classes = small_networks.data_of("resnet18", 1, "test"), small.classes(1)
 
     def loss(params):
         return scratch.loss(net, params, data, classes)
 
-    middle = ctl.merged(models, {0.1: 0.5, 1.0: 0.5})
+    middle = cross_task.merged(models, {0.1: 0.5, 1.0: 0.5})
     gap = abs(loss(middle) - (loss(models[0.1]) + loss(models[1.0])) / 2)
     assert row["value"] == pytest.approx(gap, rel=1e-3, abs=1e-6)
     assert row["bound"] == pytest.approx(row["curvature"] * row["distance"] / 8)
@@ -106,7 +109,7 @@ def test_conditions_are_found_again_in_a_table_of_all(lab):
         what: experiments.emergence(lab, what, [0.0, 1.0])
         for what in ("pretraining samples", "other samples")
     }
-    usual = small.setting("resnet18")
+    usual = small_networks.setting("resnet18")
     table = pd.concat(made.values()).assign(
         pretraining=usual.pretraining, finetuning=usual.finetuning
     )

@@ -17,9 +17,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from tasklab import grid, grid_ray
+from tasklab.cluster import grid, ray_cluster
+from tasklab.cluster.grid import Grid
 from tasklab.errors import TasklabError
-from tasklab.grid import Grid
 
 os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
 os.environ["RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO"] = "0"
@@ -100,7 +100,8 @@ def slowed(notes: Path, stuck: str, patience: float = PATIENCE):
 
         import ray
 
-        from tasklab import finetune, grid
+        from tasklab.cluster import grid
+        from tasklab.tuning import finetune
 
         node = ray.get_runtime_context().get_node_id()
         rate, maybe, rest = finetune.learning_rate, finetune._Saver.maybe, finetune._REST
@@ -157,12 +158,12 @@ def test_a_node_that_does_not_share_the_folder_is_named(cluster, monkeypatch, tm
     def look(folder):  # on the second node, the same path is another disk
         import ray
 
-        from tasklab import grid_ray
+        from tasklab.cluster import ray_cluster
 
         here = ray.get_runtime_context().get_node_id()
-        return grid_ray._look(folder / "elsewhere" if here == other else folder)
+        return ray_cluster._look(folder / "elsewhere" if here == other else folder)
 
-    monkeypatch.setattr(grid_ray, "_look", look)
+    monkeypatch.setattr(ray_cluster, "_look", look)
     with pytest.raises(TasklabError, match=rf"^node \S+:{other[:6]} does not see the store"):
         grid.run(small(tmp_path), made.address, progress=False)
     assert not ray.is_initialized()

@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 from tasklab import TaskVector, experiments
-from tasklab.parameters import Parameters
+from tasklab.experiments.parameters import Parameters
 
 TASKS = ("Textures", "Scenes", "Signs")
 

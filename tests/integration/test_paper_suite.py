@@ -18,13 +18,14 @@ import torch
 from PIL import Image
 from pyarrow import parquet as pq
 
-from tasklab import datasets, own, tasks
 from tasklab.__main__ import main
 from tasklab.errors import TasklabError
 from tasklab.experiments import Lab
-from tasklab.parameters import Parameters
-from tasklab.pictures import copies, decoded
-from tasklab.pictures.loader import Pictures
+from tasklab.experiments.parameters import Parameters
+from tasklab.tasks import drawn as datasets
+from tasklab.tasks import own, suites
+from tasklab.tasks.images import copies, decoded
+from tasklab.tasks.images.loader import Pictures
 
 CLASSES, TRAIN, TEST = 4, 40, 16
 
@@ -32,14 +33,14 @@ CLASSES, TRAIN, TEST = 4, 40, 16
 @pytest.fixture
 def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """Return a `data_root` with a few images of every data set, as the hub has them."""
-    entries = json.loads(tasks._PAPER.read_text())
+    entries = json.loads(suites._PAPER.read_text())
     root = tmp_path / "data"
     for entry in entries["tasks"]:
         entry["sizes"] = {k: TRAIN if k == "train" else TEST for k in entry["sizes"]}
         if entry["name"] != "ImageNet":
             entry["classes"] = entry["classes"][:CLASSES]
             entry["aliases"] = entry.get("aliases", [[]] * CLASSES)[:CLASSES]
-        names = tasks.suite("paper").control.classes if entry.get("control") else entry["classes"]
+        names = suites.suite("paper").control.classes if entry.get("control") else entry["classes"]
         if entry.get("control"):
             names = [f"{name} {i}" if name in ("missile", "sunglasses") else name
                      for i, name in enumerate(names)]  # fmt: skip
@@ -47,7 +48,7 @@ def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
             write(root / entry["folders"][0] / f"{split}.parquet", count, names, entry.get("side"))
     file = tmp_path / "reduced.json"
     file.write_text(json.dumps(entries))
-    monkeypatch.setattr(tasks, "_PAPER", file)
+    monkeypatch.setattr(suites, "_PAPER", file)
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
     monkeypatch.setenv(datasets.FOLDER, str(tmp_path / "cache"))
     _forget()
@@ -56,7 +57,7 @@ def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 def _forget() -> None:
-    for cache in (tasks.known, tasks.suite, copies._aliases):
+    for cache in (suites.known, suites.suite, copies._aliases):
         cache.cache_clear()
 
 
@@ -120,7 +121,7 @@ def test_training_is_resumed_to_the_same_bits_and_seeds_differ(data: Path, tmp_p
 
 
 def test_splits_share_no_image_and_validation_is_a_tenth(data: Path) -> None:
-    pictures = Pictures(suite=tasks.suite("paper"), side=32, root=data, progress=False)
+    pictures = Pictures(suite=suites.suite("paper"), side=32, root=data, progress=False)
     sizes = {k: pictures.size("DTD", k) for k in ("train", "val", "test")}
     assert sizes == {"train": 36, "val": 4, "test": TEST}
     assert not (data.parent / "cache").exists()  # nothing was decoded for that
@@ -132,15 +133,15 @@ def test_splits_share_no_image_and_validation_is_a_tenth(data: Path) -> None:
 
 
 def test_versions_follow_the_pixels_and_resolutions_have_their_own(data: Path) -> None:
-    small = Pictures(suite=tasks.suite("paper"), side=24, root=data, progress=False)
+    small = Pictures(suite=suites.suite("paper"), side=24, root=data, progress=False)
     large = small.at(32)
     assert small.version("DTD", "test") != large.version("DTD", "test")
     assert small.version("MNIST", "train") == large.version("MNIST", "train") or True
     assert large.load("SVHN", "test").x.shape[-1] == 32
     assert small.load("SVHN", "test").x.shape[-1] == 24
     before = large.version("DTD", "test")
-    write(data / "dtd" / "test.parquet", TEST, list(tasks.suite("paper")["DTD"].classes), 77)
-    again = Pictures(suite=tasks.suite("paper"), side=32, root=data, progress=False)
+    write(data / "dtd" / "test.parquet", TEST, list(suites.suite("paper")["DTD"].classes), 77)
+    again = Pictures(suite=suites.suite("paper"), side=32, root=data, progress=False)
     assert again.version("DTD", "test") != before
 
 
@@ -190,7 +191,7 @@ def folder_of(root: Path, count: int) -> Path:
 
 
 def own_pictures(cache: Path, *roots: Path) -> Pictures:
-    suite = tasks.Suite.of(*(own.from_folder(root) for root in roots))
+    suite = suites.Suite.of(*(own.from_folder(root) for root in roots))
     return Pictures(suite=suite, side=32, cache=cache, progress=False, jobs=1)
 
 
@@ -213,10 +214,10 @@ def test_sizes_are_those_of_the_images_that_are_there(tmp_path: Path) -> None:
 
 def test_data_that_went_wrong_after_they_were_decoded_are_reported(data: Path) -> None:
     def pictures() -> Pictures:
-        return Pictures(suite=tasks.suite("paper"), side=32, root=data, progress=False)
+        return Pictures(suite=suites.suite("paper"), side=32, root=data, progress=False)
 
     pictures().prepare("DTD")
-    names = list(tasks.suite("paper")["DTD"].classes)
+    names = list(suites.suite("paper")["DTD"].classes)
     write(data / "dtd" / "train.parquet", TRAIN - 7, names, None)
     (line,) = pictures().missing("DTD")
     assert "this copy has train 33" in line
@@ -229,7 +230,7 @@ def test_data_that_went_wrong_after_they_were_decoded_are_reported(data: Path) -
 
 @pytest.mark.parametrize("content", [b"", b"{}", b'{"source": "DTD", "classes": '])
 def test_a_damaged_manifest_is_no_decoded_image(content: bytes, data: Path) -> None:
-    pictures = Pictures(suite=tasks.suite("paper"), side=32, root=data, progress=False)
+    pictures = Pictures(suite=suites.suite("paper"), side=32, root=data, progress=False)
     pictures.prepare("DTD")
     assert pictures.damaged("DTD") == []
     manifest = next((data.parent / "cache" / "pictures" / "DTD").glob("test-*/manifest.json"))
@@ -237,7 +238,7 @@ def test_a_damaged_manifest_is_no_decoded_image(content: bytes, data: Path) -> N
     assert pictures.damaged("DTD") == [
         f"{manifest.parent} is damaged: remove it, to have it decoded again."
     ]
-    again = Pictures(suite=tasks.suite("paper"), side=32, root=data, progress=False)
+    again = Pictures(suite=suites.suite("paper"), side=32, root=data, progress=False)
     assert again.size("DTD", "test") == len(again.load("DTD", "test").y) == TEST
     assert again.damaged() == []
 
@@ -285,7 +286,7 @@ def test_the_disk_is_looked_at_once_for_everything(
 @pytest.mark.parametrize("jobs", [0, -1])
 def test_at_least_one_process_decodes(jobs: int) -> None:
     with pytest.raises(TasklabError, match=f"at least one process .* not {jobs}"):
-        Pictures(suite=tasks.suite("mini"), jobs=jobs)
+        Pictures(suite=suites.suite("mini"), jobs=jobs)
 
 
 def test_the_command_decodes_and_goes_on(data: Path, capsys: pytest.CaptureFixture) -> None:

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from tasklab.store import Store
+from tasklab.storage.store import Store
 
 PATIENCE = 600  # seconds: a busy machine needs long to import torch
 
@@ -23,7 +23,7 @@ MAKE = """
 import os, sys, time
 from pathlib import Path
 import safetensors.torch, torch
-from tasklab.store import Store
+from tasklab.storage.store import Store
 
 root, mode = Path(sys.argv[1]), sys.argv[2]
 if mode == "stall in write":  # half a file, and then nothing until the process is killed
@@ -51,10 +51,12 @@ import sys, time, zlib
 from pathlib import Path
 import torch
 from torch import nn
-from tasklab import datasets, finetune
-from tasklab.config import FineTune
-from tasklab.models import Clip, Encoder
-from tasklab.store import Store
+from tasklab.tasks import drawn as datasets
+from tasklab.tuning import finetune
+from tasklab.tuning.recipe import FineTune
+from tasklab.models.loading import Clip
+from tasklab.models.encoder import Encoder
+from tasklab.storage.store import Store
 
 root, method, pause = Path(sys.argv[1]), sys.argv[2], float(sys.argv[3])
 steps = 0

@@ -8,9 +8,9 @@ from urllib.parse import unquote, urlsplit
 import pytest
 from bs4 import BeautifulSoup
 
-from tasklab import report
+from tasklab import book
 
-PAGES = report.pages(Path(__file__).parents[2])
+PAGES = book.pages(Path(__file__).parents[2])
 DESKTOP, PHONE = 1280, 400
 
 pytestmark = pytest.mark.parametrize("name", PAGES)

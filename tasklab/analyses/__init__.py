@@ -1,0 +1,1 @@
+"""What is measured on edited models, one topic a module."""

@@ -1,0 +1,328 @@
+"""Choose the coefficients of added task vectors: exactly, and one for each task.
+
+In a linearized model, accuracy along a line of coefficients is a step function, known exactly
+(`tasklab.analyses.step_curves`). Two things follow.
+
+- The best shared coefficient is found without a grid (`exact_addition`).
+- One coefficient for each task, which the papers do not report, is found by coordinate ascent with
+  each step solved exactly (`per_task`). For non-linear models, where every trial is a pass over the
+  images, a search with a bounded number of trials takes its place.
+
+Coefficients are chosen on validation images; test images only report.
+
+Letters: T tasks.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tasklab.analyses import evaluation
+from tasklab.analyses.evaluation import Bench, normalised
+from tasklab.analyses.step_curves import (
+    Ascent,
+    Best,
+    Lines,
+    PiecewiseConstant,
+    ascend,
+    climb,
+    mean_curve,
+    normalising,
+)
+from tasklab.taskvector import TaskVector
+
+SPLITS = {"validation": "val", "test": "test"}  # as records and as data sets name them
+
+Validate = Callable[[np.ndarray], np.ndarray]  # coefficients (T,) -> validation accuracies (T,)
+
+
+def lines(bench: Bench, vectors: Sequence[TaskVector], task: str, split: str) -> Lines:
+    """Return the scores of a linearized model on a task's images, in float64.
+
+    Args:
+        bench: Model, heads and images; it keeps the tangent features in the store.
+        vectors: What is added, each with a coefficient of its own.
+        task: Name of the task whose images are classified.
+        split: `"val"` or `"test"`.
+    """
+    found = [bench.tangent_features(vector, task, split) for vector in vectors]
+    head = bench.head(task)
+    bias = None if head.bias is None else head.bias.double()
+    head = dataclasses.replace(head, weight=head.weight.double(), bias=bias)
+    slope = dataclasses.replace(head, bias=None)
+    return Lines(
+        base=head.scores(found[0].f0.double()).cpu().numpy(),
+        slopes=np.stack([slope.scores(f.jtau.double()).cpu().numpy() for f in found]),
+        labels=bench.images(task, split).y.cpu().numpy(),
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class ExactAddition:
+    """The sum of some tasks' vectors in the linearized model, for every coefficient at once.
+
+    Attributes:
+        tasks: Their names.
+        validation: Exact accuracy in % of each task on validation images, along alpha.
+        test: The same on test images.
+        single: Accuracies (T,) in % of each vector alone by split: `"validation"` and `"test"`.
+        best: Where the mean normalised validation accuracy is highest.
+        grid: The papers' coefficients.
+        n: Images of each task by split.
+    """
+
+    tasks: tuple[str, ...]
+    validation: tuple[PiecewiseConstant, ...]
+    test: tuple[PiecewiseConstant, ...]
+    single: Mapping[str, np.ndarray]
+    best: Best
+    grid: tuple[float, ...]
+    n: Mapping[str, tuple[int, ...]]
+
+    def curve(self, split: str = "validation") -> PiecewiseConstant:
+        """Return the mean normalised accuracy in % along alpha."""
+        return mean_curve(getattr(self, split), normalising(self.single[split]))
+
+    @property
+    def grid_alpha(self) -> float:
+        """The coefficient that the grid finds on validation images."""
+        return self.grid[int(self.curve().at(self.grid).argmax())]
+
+    def absolute(self, alpha: float, split: str = "test") -> np.ndarray:
+        """Return accuracies (T,) in % at a coefficient."""
+        return np.array([float(curve.at(alpha)) for curve in getattr(self, split)])
+
+    def rows(self, method: str, seed: int) -> list[dict[str, Any]]:
+        """Return records of each task's normalised accuracy on both splits.
+
+        Metrics: `normalised_exact`, a row for each knot, its value holds up to the next row's
+        alpha; `normalised_grid`, a row for each point of the grid; `chosen_exact` and
+        `chosen_grid`, the values at the two coefficients chosen on validation images.
+        """
+        rows = []
+        for split in SPLITS:
+            for i, (task, curve) in enumerate(zip(self.tasks, getattr(self, split), strict=True)):
+                scale = normalising(self.single[split])[i]
+                common = {"method": method, "seed": seed, "task": task, "split": split}
+                common |= {"n_tasks": len(self.tasks), "n": self.n[split][i]}
+                marks = {
+                    "normalised_exact": (curve.knots[:-1], curve.between),
+                    "normalised_grid": (self.grid, curve.at(self.grid)),
+                    "chosen_exact": ([self.best.alpha], [curve.at(self.best.alpha)]),
+                    "chosen_grid": ([self.grid_alpha], [curve.at(self.grid_alpha)]),
+                }
+                rows += [
+                    {**common, "metric": metric, "alpha": float(a), "value": scale * float(v)}
+                    for metric, (alphas, values) in marks.items()
+                    for a, v in zip(alphas, values, strict=True)
+                ]
+        return rows
+
+
+def exact_addition(
+    bench: Bench,
+    vectors: Mapping[str, TaskVector],
+    *,
+    low: float = 0.0,
+    high: float = 1.0,
+    grid: Sequence[float] = evaluation.ALPHAS,
+) -> ExactAddition:
+    """Add the vectors in the linearized model, and solve for the best shared coefficient.
+
+    Args:
+        bench: Model and images.
+        vectors: One vector per task, by the task's name.
+        low: Lowest coefficient.
+        high: Highest coefficient.
+        grid: The coefficients to compare with, between the two.
+
+    Raises:
+        TasklabError: If the grid is out of order or leaves the interval.
+    """
+    evaluation.check_grid(grid)
+    tasks, total = tuple(vectors), TaskVector.sum(vectors.values())
+    curves, single = {}, {}
+    for name, split in SPLITS.items():
+        curves[name] = tuple(
+            lines(bench, [total], task, split).along([1.0], low=low, high=high) for task in tasks
+        )
+        single[name] = evaluation.single(bench, vectors, split, linear=True)
+    mean = mean_curve(curves["validation"], normalising(single["validation"]))
+    mean.at(grid)  # refuses a grid that leaves the interval
+    return ExactAddition(
+        tasks=tasks,
+        **curves,
+        single=single,
+        best=mean.best(),
+        grid=tuple(grid),
+        n=_counts(bench, tasks),
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class PerTask:
+    """One coefficient for each task against one for all, both chosen on validation images.
+
+    Attributes:
+        tasks: Names of the tasks.
+        shared: The coefficient that all tasks share.
+        alphas: The tasks' own coefficients (T,).
+        single: Accuracies (T,) in % of each vector alone, by split: `"validation"`, `"test"`.
+        with_shared: Accuracies (T,) in % with the shared coefficient, by split.
+        with_own: Accuracies (T,) in % with the tasks' own, by split.
+        sweeps: Sweeps over the coefficients.
+        passes: Passes over one task's validation images that both choices took; a linear model's
+            are forward-mode passes, made once and kept in the store.
+        n: Images of each task by split.
+    """
+
+    tasks: tuple[str, ...]
+    shared: float
+    alphas: np.ndarray
+    single: Mapping[str, np.ndarray]
+    with_shared: Mapping[str, np.ndarray]
+    with_own: Mapping[str, np.ndarray]
+    sweeps: int
+    passes: int
+    n: Mapping[str, tuple[int, ...]]
+
+    def gain(self, split: str = "test") -> float:
+        """Return how much higher the mean normalised accuracy is with own coefficients, in points.
+
+        On validation it is never negative; what of it the test images do not show was overfitting.
+        """
+        single = self.single[split]
+        own, shared = (normalised(x[split], single) for x in (self.with_own, self.with_shared))
+        return float((own - shared).mean())
+
+    def rows(self, method: str, seed: int) -> list[dict[str, Any]]:
+        """Return records of both choices, with each task's coefficient as alpha.
+
+        Metrics: `absolute_shared`, `absolute_own`, `normalised_shared`, `normalised_own`.
+        """
+        rows = []
+        choices = {
+            "shared": (np.full(len(self.tasks), self.shared), self.with_shared),
+            "own": (self.alphas, self.with_own),
+        }
+        for name, (alphas, accuracies) in choices.items():
+            for split, absolute in accuracies.items():
+                share = normalised(absolute, self.single[split])
+                for i, task in enumerate(self.tasks):
+                    common = {"method": method, "seed": seed, "task": task, "split": split}
+                    common |= {"n_tasks": len(self.tasks), "n": self.n[split][i]}
+                    common["alpha"] = float(alphas[i])
+                    for metric, values in (("absolute", absolute), ("normalised", share)):
+                        value = float(values[i])
+                        rows.append({**common, "metric": f"{metric}_{name}", "value": value})
+        return rows
+
+
+def per_task(
+    bench: Bench,
+    vectors: Mapping[str, TaskVector],
+    *,
+    linear: bool,
+    shared: float | None = None,
+    step: float = 0.1,
+    budget: int | None = None,
+) -> PerTask:
+    """Choose a coefficient in [0, 1] for each task on validation images; report test images too.
+
+    Both searches maximise the mean normalised validation accuracy from the best shared coefficient.
+    A linear model needs T x T tangent features, after which all is arithmetic (`ascend`). A
+    non-linear model is evaluated on all tasks at each trial (`climb`).
+
+    Args:
+        bench: Model and images.
+        vectors: One vector per task, by the task's name.
+        linear: Whether to edit the linearized model.
+        shared: The shared coefficient, if known, e.g. `edit.addition(...).alpha`: the search for
+            it on the grid is then left out. Linear models solve for it anyway.
+        step: Of a coefficient, for a non-linear model.
+        budget: The most trials for a non-linear model; by default 2 T + 1, for one sweep.
+    """
+    tasks = tuple(vectors)
+    single = {
+        name: evaluation.single(bench, vectors, split, linear=linear)
+        for name, split in SPLITS.items()
+    }
+    choose = _own_exactly if linear else _own_by_trial
+    options = {} if linear else {"shared": shared, "step": step, "budget": budget}
+    found, shared, passes, validate = choose(bench, vectors, single["validation"], **options)
+    choices = {"with_shared": np.full(len(tasks), shared), "with_own": found.alphas}
+    accuracies = {
+        name: {
+            "validation": validate(alphas),
+            "test": _accuracies(bench, vectors, alphas, "test", linear),
+        }
+        for name, alphas in choices.items()
+    }
+    return PerTask(
+        tasks=tasks,
+        shared=shared,
+        alphas=found.alphas,
+        single=single,
+        **accuracies,
+        sweeps=found.sweeps,
+        passes=passes,
+        n=_counts(bench, tasks),
+    )
+
+
+def _own_exactly(
+    bench: Bench, vectors: Mapping[str, TaskVector], single: np.ndarray
+) -> tuple[Ascent, float, int, Validate]:
+    known = [lines(bench, list(vectors.values()), task, "val") for task in vectors]
+    ones = np.ones(len(vectors))
+    shared = mean_curve([task.along(ones) for task in known], normalising(single)).best().alpha
+    found = ascend(known, single, shared * ones)
+    return found, shared, len(vectors) ** 2, lambda a: np.array([t.accuracy(a) for t in known])
+
+
+def _own_by_trial(
+    bench: Bench,
+    vectors: Mapping[str, TaskVector],
+    single: np.ndarray,
+    shared: float | None,
+    step: float,
+    budget: int | None,
+) -> tuple[Ascent, float, int, Validate]:
+    passes = 0
+    if shared is None:
+        total = TaskVector.sum(vectors.values())
+        grid = bench.sweep(total, tuple(vectors), "val", linear=False)
+        shared = evaluation.ALPHAS[int(normalised(grid, single).mean(1).argmax())]
+        passes = grid.size
+
+    def validate(alphas: np.ndarray) -> np.ndarray:
+        return _accuracies(bench, vectors, alphas, "val", linear=False)
+
+    found = climb(
+        lambda alphas: float(normalised(validate(alphas), single).mean()),
+        np.full(len(vectors), shared),
+        step=step,
+        budget=budget,
+    )
+    return found, shared, passes + found.trials * len(vectors), validate
+
+
+def _accuracies(
+    bench: Bench, vectors: Mapping[str, TaskVector], alphas: np.ndarray, split: str, linear: bool
+) -> np.ndarray:
+    """Return accuracies (T,) in % of the model edited by each vector times its coefficient."""
+    scaled = [vector * float(a) for vector, a in zip(vectors.values(), alphas, strict=True)]
+    total = TaskVector.sum(scaled)
+    if linear:
+        return np.array([bench.evaluate(total, t, split, linear=True)(1.0) for t in vectors])
+    params = total.apply(bench.clip.encoder.params)  # merged once for all tasks
+    return np.array([bench.accuracy(bench.features(params, t, split), t, split) for t in vectors])
+
+
+def _counts(bench: Bench, tasks: Sequence[str]) -> dict[str, tuple[int, ...]]:
+    return {name: tuple(bench.count(t, split) for t in tasks) for name, split in SPLITS.items()}

@@ -1,0 +1,255 @@
+"""Cross-task linearity: are the features of merged weights the merge of the features?
+
+For models theta_k of one architecture and weights w_k that sum to 1, *On the Emergence of
+Cross-Task Linearity* compares, at every layer l and for every image x,
+
+    u = f_l(x; sum_k w_k theta_k)      with      v = sum_k w_k f_l(x; theta_k).
+
+| metric | definition | the paper's name |
+|---|---|---|
+| `distance` | 1 - cos(u, v) | 1 - cosine_alpha, 1 - cosine_avg, 1 - cosine_arith |
+| `coef` | |u| cos(u, v) / |v| | coef_alpha, coef_avg, coef_arith |
+| `base` | 1 - cos(f_l(theta_i), f_l(theta_j)), mean over pairs | 1 - cosine_ij |
+| `base_merged` | 1 - cos(u, f_l(theta_i)), mean over i | 1 - cosine_base of section 4.2 |
+| `first` | 1 - cos(u, f_l(theta_1)) | none: what the first model alone says, theta_0 of a sum |
+
+All of its equations are merges of this kind: the segment between two models (section 4.1), the mean
+of several (equation 1), addition as the middle of theta_0 + 2 lambda tau_i and theta_0 + 2 lambda
+tau_j (equation 2), negation as that of theta_0 + lambda tau and theta_0 - lambda tau (equation 3),
+and the (k + 1) form of disentanglement (theorem 4.3).
+
+Features are never kept. Those of the single models are computed once a batch, and serve every merge
+that they are part of; products of them, summed up in float64, are all that the metrics need:
+u'v = sum_k w_k u'f_k and v'v = sum_kl w_k w_l f_k'f_l. Of the numbers themselves the mean and a
+histogram are kept, so that memory does not grow with the number of images.
+
+Letters: B batch, K models, L layers, M metrics.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections.abc import Iterable, Mapping, Sequence
+
+import numpy as np
+import pandas as pd
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from tasklab.errors import TasklabError
+from tasklab.models.blocks import FEATURES, Layers
+from tasklab.models.encoder import Encoder
+from tasklab.progress import bar
+from tasklab.tuning import memory
+
+MEMORY = 2**30  # bytes of features that are held at a time
+METRICS = ("distance", "coef", "base", "base_merged", "first")
+Params = Mapping[str, Tensor]
+
+
+@dataclasses.dataclass(frozen=True)
+class Merge:
+    """A point between models, and the data on which its features are looked at.
+
+    Attributes:
+        name: For the table.
+        weights: Of each model, by name; they sum to 1.
+        on: Names of the data sets whose union is looked at.
+    """
+
+    name: str
+    weights: Mapping[str, float]
+    on: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        """Check the weights."""
+        if len(self.weights) < 2 or abs(sum(self.weights.values()) - 1) > 1e-6:
+            raise TasklabError(
+                f"merge {self.name!r} needs at least two models, whose weights sum to 1."
+            )
+
+
+def merged(models: Mapping[str, Params], weights: Mapping[str, float]) -> dict[str, Tensor]:
+    """Return sum_k w_k theta_k, tensor by tensor.
+
+    Args:
+        models: Parameters by the model's name.
+        weights: Of some of the models.
+
+    Raises:
+        TasklabError: If a model is unknown or the models have different tensors.
+    """
+    if unknown := [name for name in weights if name not in models]:
+        raise TasklabError(f"there is no model {unknown[0]!r} among {', '.join(models)}.")
+    parts = [(w, models[name]) for name, w in weights.items()]
+    first = parts[0][1]
+    if any(part.keys() != first.keys() for _, part in parts):
+        raise TasklabError("models with different parameters cannot be merged.")
+    found = {}
+    for name in first:
+        total = parts[0][1][name] * parts[0][0]
+        for weight, part in parts[1:]:
+            total = total.add_(part[name], alpha=weight)
+        found[name] = total
+    return found
+
+
+def measure(
+    encoder: Encoder,
+    models: Mapping[str, Params],
+    merges: Sequence[Merge],
+    data: Mapping[str, Tensor],
+    *,
+    batch_size: int | None = None,
+    progress: bool = False,
+) -> pd.DataFrame:
+    """Return how close the features of merged weights are to merged features, layer by layer.
+
+    Takes one pass a model and data set, and one a merge and data set.
+
+    Args:
+        encoder: The architecture; its own parameters are not used.
+        models: Parameters by the model's name.
+        merges: What to measure.
+        data: Images (N, 3, H, W) by the data set's name, as the encoder's `preprocess` takes them.
+        batch_size: Images in one pass; features of that many are held, of all models of a data set.
+            By default as many as take 1 GiB so, but at most 50; fewer where memory does not
+            suffice.
+        progress: Whether to show progress.
+
+    Returns:
+        Columns merge, block (0, 1, ...; missing for the encoder's own features), metric (one of
+        `METRICS`), value (mean over images), low, middle and high (quartiles, from histograms
+        whose bins are 2 % wide, or 0.001 for `coef`), and n (images).
+
+    Raises:
+        TasklabError: If a data set is missing or empty, or a model is unknown.
+    """
+    for merge in merges:
+        if lacking := [name for name in merge.on if name not in data or not len(data[name])]:
+            raise TasklabError(f"merge {merge.name!r} needs images of {lacking[0]!r}.")
+        if lacking := [name for name in merge.weights if name not in models]:
+            raise TasklabError(f"merge {merge.name!r}: there is no model {lacking[0]!r}.")
+    if not merges:
+        raise TasklabError("there is nothing to measure: give at least one merge.")
+    first = next(iter(data.values()))
+    layers = Layers(encoder, encoder.preprocess(first[:1]))
+    if batch_size is None:
+        held = 4 * sum(layers.sizes.values()) * (len(models) + 1)  # bytes for each image
+        batch_size = max(1, min(50, MEMORY // held))
+    spreads = [Spread(len(layers.sizes)) for _ in merges]
+    used = [name for name in data if any(name in merge.on for merge in merges)]
+    parts = memory.Parts(batch_size)
+    total = sum(len(data[name]) for name in used)
+    with torch.no_grad(), bar(total, "features", unit="image", on=progress) as shown:
+        for name in used:
+            here = [(m, s) for m, s in zip(merges, spreads, strict=True) if name in m.on]
+            on = [merge for merge, _ in here]
+            for found in parts(
+                lambda x, on=on: _of_batch(layers, models, on, encoder.preprocess(x)), data[name]
+            ):
+                for (_, spread), values in zip(here, found, strict=True):
+                    spread.add(values)
+                shown.update(found[0].shape[-1])
+    blocks = {name: i for i, name in enumerate(encoder.blocks)} | {FEATURES: None}
+    rows = [
+        {"merge": merge.name, "block": blocks[name], **row}
+        for merge, spread in zip(merges, spreads, strict=True)
+        for layer, name in enumerate(layers.sizes)
+        for row in spread.rows(layer)
+    ]
+    return pd.DataFrame(rows).astype({"block": "Int64"})
+
+
+def _of_batch(
+    layers: Layers, models: Mapping[str, Params], merges: Sequence[Merge], x: Tensor
+) -> list[Float[Tensor, "M L B"]]:
+    """Return the metrics of each merge at each layer and image of a batch."""
+    used = dict.fromkeys(name for merge in merges for name in merge.weights)
+    single = {name: layers.cut(layers(models[name], x)) for name in used}
+    products: dict[frozenset[str], Tensor] = {}
+
+    def product(one: str, two: str) -> Tensor:
+        key = frozenset((one, two))
+        if key not in products:
+            products[key] = _dot(single[one], single[two])
+        return products[key]
+
+    found = []
+    for merge in merges:
+        u = layers.cut(layers(merged(models, merge.weights), x))
+        uf = {name: _dot(u, single[name]) for name in merge.weights}
+        found.append(_metrics(merge.weights, _dot(u, u), uf, product))
+    return found
+
+
+def _dot(
+    one: Mapping[str, Tensor], two: Mapping[str, Tensor]
+) -> Float[Tensor, "L B"]:  # layer by layer, so that a product stays in the processor's cache
+    rows = [(one[name] * two[name]).sum(1, dtype=torch.float64) for name in one]
+    return torch.stack(rows)
+
+
+def _metrics(weights: Mapping[str, float], uu: Tensor, uf: Mapping[str, Tensor], product):
+    """Return the metrics (M, L, B) from products of features."""
+    names = list(weights)
+    uv = sum(weights[k] * uf[k] for k in names)
+    vv = sum(weights[k] * weights[m] * product(k, m) for k, m in itertools.product(names, names))
+    cos = uv / (uu * vv).sqrt()
+    pairs = [
+        1 - product(k, m) / (product(k, k) * product(m, m)).sqrt()
+        for k, m in itertools.combinations(names, 2)
+    ]
+    own = [1 - uf[k] / (uu * product(k, k)).sqrt() for k in names]
+    base, base_merged = (sum(found) / len(found) for found in (pairs, own))
+    return torch.stack([1 - cos, uv / vv, base, base_merged, own[0]])
+
+
+class Spread:
+    """Mean and quartiles of the metrics of one merge at each layer, from a histogram.
+
+    Args:
+        layers: How many there are.
+    """
+
+    # Distances on a logarithmic scale, coefficients on a linear one; ends take what lies beyond.
+    EDGES = {
+        "distance": np.geomspace(1e-9, 2, 1200),
+        "coef": np.linspace(-1, 3, 4001),
+        "base": np.geomspace(1e-9, 2, 1200),
+        "base_merged": np.geomspace(1e-9, 2, 1200),
+        "first": np.geomspace(1e-9, 2, 1200),
+    }
+
+    def __init__(self, layers: int) -> None:
+        self.n = 0
+        self._sums = np.zeros((len(METRICS), layers))
+        self._counts = [np.zeros((layers, len(self.EDGES[m]) + 1), np.int64) for m in METRICS]
+
+    def add(self, values: Float[Tensor, "M L B"]) -> None:
+        """Count the values of a batch."""
+        array = values.cpu().numpy()
+        self.n += array.shape[-1]
+        self._sums += array.sum(-1)
+        for metric, counts, rows in zip(METRICS, self._counts, array, strict=True):
+            bins = np.searchsorted(self.EDGES[metric], rows)
+            for layer, found in enumerate(bins):
+                counts[layer] += np.bincount(found, minlength=counts.shape[1])
+
+    def rows(self, layer: int) -> Iterable[dict]:
+        """Yield mean and quartiles of each metric at one layer."""
+        for i, metric in enumerate(METRICS):
+            low, middle, high = (self._quantile(metric, i, layer, q) for q in (0.25, 0.5, 0.75))
+            value = float(self._sums[i, layer] / self.n)
+            told = {"low": low, "middle": middle, "high": high, "n": self.n}
+            yield {"metric": metric, "value": value, **told}
+
+    def _quantile(self, metric: str, i: int, layer: int, q: float) -> float:
+        """Return the centre of the bin in which the quantile lies."""
+        edges = self.EDGES[metric]
+        found = int(np.searchsorted(np.cumsum(self._counts[i][layer]), q * self.n))
+        if found == 0 or found == len(edges):
+            return float(edges[0] if found == 0 else edges[-1])
+        return float(edges[found - 1] + edges[found]) / 2

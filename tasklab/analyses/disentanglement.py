@@ -1,0 +1,322 @@
+"""Weight disentanglement: how much one task vector disturbs a model on another task's images.
+
+The disentanglement error of two task vectors at the coefficients (a_1, a_2) is
+
+    xi(a_1, a_2) = sum_{t=1,2} E_{x in D_t} [ dist( f(x; theta_0 + a_t tau_t),
+                                                    f(x; theta_0 + a_1 tau_1 + a_2 tau_2) ) ].
+
+All papers sum over the two tasks (tangent, figure 3; closed vocabulary, section 4.1; linear layers,
+section 4); they differ in `dist`:
+
+- *classifier*: 1 where the two predicted classes differ, else 0, with each task's own head
+  (tangent; closed vocabulary; linear layers, footnote 3). Here in %, so from 0 to 200.
+- *representation*: the Kullback-Leibler divergence between softmaxed features (linear layers,
+  section 4), which needs no head. The paper writes KL; its code takes the mean of both directions,
+  which is symmetric, and so does this module. In nats, from 0.
+
+For a linearized model every cell of a map is arithmetic on features that are computed once,
+f0 + a_1 J tau_1 + a_2 J tau_2. For any other model a map of A x A cells is A x A evaluations of
+joint models; the 2 A models with one vector are evaluated once each, and not in every cell.
+
+Letters: A coefficients, N images, D features.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from tasklab.analyses.evaluation import Bench, check_grid
+from tasklab.errors import TasklabError, unknown
+from tasklab.models.heads import Head
+from tasklab.progress import track
+from tasklab.taskvector import TaskVector
+
+
+def grid(reach: float, points: int) -> tuple[float, ...]:
+    """Return equispaced coefficients from -reach to reach.
+
+    >>> grid(1, 5)
+    (-1.0, -0.5, 0.0, 0.5, 1.0)
+    """
+    return tuple(float(alpha) for alpha in np.linspace(-reach, reach, points))
+
+
+GRID_TANGENT = grid(3, 20)  # tangent, appendix A
+GRID_LINEAR_LAYERS = grid(2, 15)  # linear layers, appendix A
+IMAGES = 2048  # test points of each task: tangent, appendix A; linear layers, appendix A
+METRICS = ("xi_classifier", "xi_representation")
+
+Single = Callable[[float], Tensor]  # a_t -> features (N, D) of task t's images
+Joint = Callable[[float, float], Sequence[Tensor]]  # a_1, a_2 -> features of both tasks' images
+Classify = Callable[[Tensor], Tensor]  # features (N, D) -> predicted classes (N,)
+
+
+class BoxMean(NamedTuple):
+    """The mean of a map over the cells whose centres lie in a square.
+
+    Attributes:
+        value: In the metric's unit.
+        cells: How many cells these are. The papers' grids have few in the search box [0, 1]²: 9 of
+            400, and 16 of 225.
+    """
+
+    value: float
+    cells: int
+
+
+@dataclass(frozen=True, eq=False)
+class Map:
+    """The disentanglement errors of one pair of tasks on a grid of coefficients.
+
+    Attributes:
+        tasks: Names of the two tasks.
+        alphas: The coefficients (A,) along both axes.
+        classifier: Prediction errors (A, A) in %, from 0 to 200; row i, column j is xi(a_i, a_j).
+        representation: Symmetrised divergences (A, A) in nats.
+        n: Images of each task.
+        passes: Passes over one task's images that the map takes; a linear model's are in the store
+            from the second time on.
+    """
+
+    tasks: tuple[str, str]
+    alphas: tuple[float, ...]
+    classifier: np.ndarray
+    representation: np.ndarray
+    n: int
+    passes: int = 0
+
+    def values(self, metric: str = "xi_classifier") -> np.ndarray:
+        """Return the errors (A, A) of one of `METRICS`."""
+        if metric not in METRICS:
+            raise unknown("metric", metric, METRICS)
+        return getattr(self, metric.removeprefix("xi_"))
+
+    def mean(
+        self, metric: str = "xi_classifier", box: tuple[float, float] | None = (0.0, 1.0)
+    ) -> BoxMean:
+        """Return the mean over the cells whose centres lie in a square.
+
+        Args:
+            metric: One of `METRICS`.
+            box: Lowest and highest coefficient of the square, both in it; `None` for the whole map.
+                The default is the search box of addition (tangent, figure 3); the closed-vocabulary
+                paper's is (-1, 1).
+
+        Raises:
+            TasklabError: If no cell lies in the box.
+        """
+        low, high = (self.alphas[0], self.alphas[-1]) if box is None else box
+        near = 1e-9  # the end of a grid may miss the edge of the box by a rounding error
+        inside = [low - near <= alpha <= high + near for alpha in self.alphas]
+        if not any(inside):
+            raise TasklabError(f"no coefficient of the map lies between {low} and {high}.")
+        cells = self.values(metric)[np.ix_(inside, inside)]
+        return BoxMean(float(cells.mean()), cells.size)
+
+    def rows(self, method: str, seed: int) -> list[dict[str, Any]]:
+        """Return one record for each metric and cell.
+
+        Args:
+            method: How the vectors were made and are used.
+            seed: Of the fine-tuning.
+
+        Returns:
+            Records with method, task (`"T1+T2"`), metric, alpha1, alpha2, value, n and seed.
+        """
+        common = {"method": method, "task": "+".join(self.tasks), "n": self.n, "seed": seed}
+        at = list(itertools.product(self.alphas, repeat=2))
+        return [
+            {**common, "metric": metric, "alpha1": one, "alpha2": two, "value": float(value)}
+            for metric in METRICS
+            for (one, two), value in zip(at, self.values(metric).ravel(), strict=True)
+        ]
+
+
+def symmetric_kl(one: Float[Tensor, "N D"], two: Float[Tensor, "N D"]) -> Float[Tensor, " N"]:
+    """Return (KL(p|q) + KL(q|p)) / 2 of p = softmax(one) and q = softmax(two), in nats.
+
+    The normalising constants cancel, because p and q both sum to one:
+
+        (KL(p|q) + KL(q|p)) / 2 = <p - q, one - two> / 2.
+
+    >>> symmetric_kl(torch.tensor([[1.0, 3.0]]).log(), torch.tensor([[1.0, 1.0]]))
+    tensor([0.1373])
+    """
+    return ((one.softmax(-1) - two.softmax(-1)) * (one - two)).sum(-1) / 2
+
+
+def error_cells(
+    singles: tuple[Single, Single],
+    joint: Joint,
+    classify: tuple[Classify, Classify],
+    alphas: Sequence[float],
+    *,
+    progress: bool = False,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the classifier's and the representation's xi on a square grid, from any model.
+
+    Args:
+        singles: For each task t: a_t -> features of f(.; theta_0 + a_t tau_t) on task t's images.
+        joint: (a_1, a_2) -> features of f(.; theta_0 + a_1 tau_1 + a_2 tau_2) on either task's.
+        classify: For each task: features -> predicted classes.
+        alphas: Coefficients (A,), ascending.
+        progress: Whether to show a bar.
+
+    Returns:
+        Errors (A, A) in % and divergences (A, A) in nats. `singles` are called A times each,
+        `joint` A² times.
+    """
+    alone = []
+    for single, predict in zip(singles, classify, strict=True):
+        features = [single(alpha) for alpha in alphas]
+        alone.append([(f, predict(f)) for f in features])
+    size = len(alphas)
+    classifier, representation = np.zeros((size, size)), np.zeros((size, size))
+    cells = track(itertools.product(range(size), repeat=2), size**2, "xi", unit="cell", on=progress)
+    for cell in cells:
+        both = joint(*(alphas[i] for i in cell))
+        for t, features in enumerate(both):
+            own, classes = alone[t][cell[t]]
+            changed = classify[t](features) != classes
+            classifier[cell] += 100 * changed.double().mean().item()
+            representation[cell] += symmetric_kl(own, features).double().mean().item()
+    return classifier, representation
+
+
+def merger(
+    theta0: Mapping[str, Tensor], tau1: TaskVector, tau2: TaskVector
+) -> Callable[[float, float], dict[str, Tensor]]:
+    """Return the function (a_1, a_2) -> theta_0 + a_1 tau_1 + a_2 tau_2.
+
+    What the vectors name is kept in flat buffers, so that a merge is two additions, whatever the
+    number of tensors. **The next call overwrites the parameters of the one before.**
+
+    Args:
+        theta0: All parameters. They stay as they are.
+        tau1: A vector of these parameters.
+        tau2: Another one; the two may name different parameters.
+
+    Raises:
+        TasklabError: If a vector belongs to another model, or neither names a parameter.
+    """
+    named = {name: theta0[name] for name in theta0 if name in tau1 or name in tau2}
+    zeros = {name: torch.zeros_like(tensor) for name, tensor in named.items()}
+    parts = named, tau1.apply(zeros), tau2.apply(zeros)
+    if not named:
+        raise TasklabError("both task vectors are empty: there is nothing to merge.")
+    base, one, two = (torch.cat([x.reshape(-1) for x in part.values()]) for part in parts)
+    merged = torch.empty_like(base)
+    pieces = merged.split([x.numel() for x in named.values()])
+    views = {name: x.view_as(theta0[name]) for name, x in zip(named, pieces, strict=True)}
+    params = {**theta0, **views}
+
+    def at(alpha1: float, alpha2: float) -> dict[str, Tensor]:
+        torch.add(base, one, alpha=alpha1, out=merged)
+        merged.add_(two, alpha=alpha2)
+        return params
+
+    return at
+
+
+def error_map(
+    bench: Bench,
+    vectors: Mapping[str, TaskVector],
+    *,
+    linear: bool,
+    alphas: Sequence[float] = GRID_TANGENT,
+    images: int | None = IMAGES,
+    split: str = "test",
+    progress: bool = True,
+) -> Map:
+    """Return the disentanglement errors of two tasks on a grid.
+
+    A linear model takes four forward-mode passes, one for each vector on each task's images, and
+    none if they are in the store. A non-linear model takes 2 A² + 2 A passes over a task's images,
+    which are preprocessed once and stay in memory: 2,048 images of 224 x 224 take 1.2 GB.
+
+    Args:
+        bench: Model, heads and images.
+        vectors: The two vectors, by their tasks' names.
+        linear: Whether to edit the linearized model.
+        alphas: Coefficients of both axes, ascending: `GRID_TANGENT`, `GRID_LINEAR_LAYERS`, or e.g.
+            a finer grid inside the search box.
+        images: The most images of each task; `None` for all that the bench has. Both tasks get
+            equally many.
+        split: `"val"` or `"test"`.
+        progress: Whether to show a bar.
+
+    Raises:
+        TasklabError: If there are not two vectors, or the grid is out of order.
+    """
+    check_grid(alphas)
+    if len(vectors) != 2:
+        raise TasklabError(f"xi is an error of two tasks, not of {len(vectors)}.")
+    if images is not None and images < 1:
+        raise TasklabError(f"images must be at least 1, not {images}.")
+    tasks, alphas = tuple(vectors), tuple(map(float, alphas))
+    n = min(bench.count(task, split) for task in tasks)
+    n = n if images is None else min(n, images)
+    make = _linear if linear else _nonlinear
+    singles, joint = make(bench, vectors, split, n)
+    classify = _classify(bench.head(tasks[0])), _classify(bench.head(tasks[1]))
+    with torch.inference_mode():  # not earlier: tangent features are made by differentiation
+        found = error_cells(singles, joint, classify, alphas, progress=progress)
+    passes = 4 if linear else 2 * len(alphas) ** 2 + 2 * len(alphas)
+    return Map(tasks, alphas, *found, n, passes)
+
+
+def _classify(head: Head) -> Classify:
+    return lambda features: head(features).argmax(-1)
+
+
+def _linear(
+    bench: Bench, vectors: Mapping[str, TaskVector], split: str, n: int
+) -> tuple[tuple[Single, Single], Joint]:
+    """Return features of linearized models, which are affine in both coefficients."""
+    parts = []
+    for task in vectors:
+        found = [bench.tangent_features(vector, task, split) for vector in vectors.values()]
+        parts.append((found[0].f0[:n], *(f.jtau[:n] for f in found)))
+    (base1, own1, _), (base2, _, own2) = parts
+    singles = (
+        lambda alpha: torch.add(base1, own1, alpha=alpha),
+        lambda alpha: torch.add(base2, own2, alpha=alpha),
+    )
+
+    def joint(alpha1: float, alpha2: float) -> list[Tensor]:
+        return [
+            torch.add(base, one, alpha=alpha1).add_(two, alpha=alpha2) for base, one, two in parts
+        ]
+
+    return singles, joint
+
+
+def _nonlinear(
+    bench: Bench, vectors: Mapping[str, TaskVector], split: str, n: int
+) -> tuple[tuple[Single, Single], Joint]:
+    """Return features by passes over the images."""
+    encoder = bench.clip.encoder
+    merge = merger(encoder.params, *vectors.values())
+    images = [bench.preprocessed(task, split, n) for task in vectors]
+
+    def features(params: Mapping[str, Tensor], task: int) -> Tensor:
+        return torch.cat(list(bench.parts(lambda x: encoder(params, x), images[task])))
+
+    singles = (
+        lambda alpha: features(merge(alpha, 0.0), 0),
+        lambda alpha: features(merge(0.0, alpha), 1),
+    )
+
+    def joint(alpha1: float, alpha2: float) -> list[Tensor]:
+        params = merge(alpha1, alpha2)
+        return [features(params, task) for task in (0, 1)]
+
+    return singles, joint

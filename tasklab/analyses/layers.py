@@ -1,0 +1,312 @@
+"""Task vectors layer by layer: angles, sizes, and what they do to the data that a layer reads.
+
+*Fine-Tuning Linear Layers Only* argues from one linear layer. There, for data x of the task i,
+
+    f(x; theta_0 + sum_t tau_t) = f(x; theta_0 + tau_i) + sum_{t != i} tau_t x,
+
+so weights are disentangled where the last sum vanishes (proposition 1, equation 3). The paper shows
+angles between task vectors (figure 5), but does not measure that sum. Here it is measured at every
+projection W of every block, as a root mean square over images and tokens. That takes no more than
+the second moments of the input x of each projection,
+
+    C_t = E[x x'],      E|tau x|^2 = tr(tau C_t tau') = <C_t, tau' tau>,
+
+which one pass over the images of a task gives. They then answer for any vector, method and seed.
+x is what the layer reads in the *pre-trained* model, and biases are left out, as in the
+proposition. In a deep network the sum is a prediction only: a change of one layer also changes what
+later ones read, attention and the MLP are not linear, and directions can cancel. `interference`
+sets it against the change of the features.
+
+The projections and their second moments are those of `tasklab.analyses.projections`.
+
+Letters: T tasks, D features, I inputs and O outputs of a projection.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+import pandas as pd
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from tasklab.analyses.evaluation import Bench
+from tasklab.analyses.projections import PROJECTIONS, Moments, Piece, cut, pieces
+from tasklab.errors import TasklabError
+from tasklab.taskvector import TaskVector
+
+ALL = "all"  # in the column `projection`: all parameters, also biases and normalisation
+
+
+def cosines(
+    vectors: Mapping[str, TaskVector], projections: Sequence[str] | None = None
+) -> pd.DataFrame:
+    """Return the cosine of every pair of task vectors, whole and by block and projection.
+
+        cos(tau_s, tau_t) = <tau_s, tau_t> / (|tau_s| |tau_t|)      (linear layers, figure 5)
+
+    Args:
+        vectors: One vector per task, by the task's name.
+        projections: Those to tell apart, all of which must be there; `()` for none. By default
+            those that the vectors have, at least the four of attention.
+
+    Returns:
+        Columns task, other (each pair once), block, projection, value. Block is missing where all
+        blocks count, and projection is `ALL` where all parameters count. A zero vector's cosine
+        is 0.
+
+    Raises:
+        TasklabError: If a projection matches nothing.
+    """
+    tasks, named = list(vectors), _named(vectors)
+    grams: dict[tuple, Tensor] = {}
+    for piece in pieces(named, projections):
+        rows = torch.stack([_part(vector, piece, named).flatten() for vector in vectors.values()])
+        for group in _groups(piece):
+            grams[group] = grams.get(group, 0) + rows @ rows.T
+    records = []
+    for (block, projection), gram in grams.items():
+        norms = gram.diagonal().sqrt()
+        cosine = _ratio(gram, norms[:, None] * norms)
+        for i, task in enumerate(tasks):
+            for j, other in enumerate(tasks[i + 1 :], i + 1):
+                records.append((task, other, block, projection, float(cosine[i, j])))
+    return _frame(records, "task", "other", "block", "projection", "value")
+
+
+def norms(
+    vectors: Mapping[str, TaskVector],
+    theta0: Mapping[str, Tensor],
+    projections: Sequence[str] = PROJECTIONS,
+) -> pd.DataFrame:
+    """Return |tau| / |theta_0|, whole and by block and projection: where fine-tuning acts.
+
+    Args:
+        vectors: One vector per task, by the task's name.
+        theta0: The pre-trained parameters; one that a vector does not name has not changed.
+        projections: Those to tell apart.
+
+    Returns:
+        Columns task, block, projection, value; the groups are those of `cosines`.
+
+    Raises:
+        TasklabError: If a projection matches nothing.
+    """
+    every = (*vectors.values(), theta0)
+    sums: dict[tuple, Tensor] = {}
+    for piece in pieces(theta0, projections):
+        squares = torch.stack([_part(each, piece, theta0).square().sum() for each in every])
+        for group in _groups(piece):
+            sums[group] = sums.get(group, 0) + squares
+    records = [
+        (task, *group, float(value))
+        for group, squares in sums.items()
+        for task, value in zip(vectors, _ratio(squares[:-1], squares[-1]).sqrt(), strict=True)
+    ]
+    return _frame(records, "task", "block", "projection", "value")
+
+
+def alignment(
+    vectors: Mapping[str, TaskVector],
+    moments: Mapping[str, Moments],
+    theta0: Mapping[str, Tensor],
+) -> pd.DataFrame:
+    """Return what task vectors do to the data of each task (linear layers, proposition 1).
+
+    For data x of task t at a projection W, |.| the root mean square over images and tokens:
+
+    | part | numerator |
+    |---|---|
+    | `own` | the task's own vector, |tau_t x| |
+    | `each` | another task's vector, |tau_s x|, mean over s != t |
+    | `others` | all others together, |sum_{s != t} tau_s x|: the proposition's sum |
+
+    | metric | divided by |
+    |---|---|
+    | `relative` | |W x|: what the layer gives before fine-tuning |
+    | `random` | |tau|_F |x| / sqrt(I): what a random matrix of the same norm would give |
+
+    T - 1 times `each` bounds `others`; for directions at right angles, `others` is sqrt(T - 1)
+    times `each`. `random` knows no size, only direction: it is the root mean square cosine of
+    tau's rows and x, over that of random rows. The proposition wants it to be near 0 for other
+    tasks; at 1 they are as little orthogonal to the data as random matrices.
+
+    Args:
+        vectors: One vector per task, by the task's name; at least two.
+        moments: Of each task's images, from `tasklab.analyses.projections.second_moments`.
+        theta0: The pre-trained parameters.
+
+    Returns:
+        Columns task, part, block, projection, metric, value, for the projections that have
+        moments and that some vector changes.
+
+    Raises:
+        TasklabError: If there are fewer than two tasks, a task has no moments, or no vector changes
+            a projection that has moments.
+    """
+    tasks, named = list(vectors), _named(vectors)
+    if len(tasks) < 2:
+        raise TasklabError("alignment with other tasks' vectors needs at least two tasks.")
+    if lacking := [task for task in tasks if task not in moments]:
+        raise TasklabError(f"there are no second moments of {', '.join(lacking)}.")
+    read = named.keys() & moments[tasks[0]].keys()
+    records = []
+    for piece in cut(theta0):
+        if piece.projection and piece.name in read:
+            W = theta0[piece.name][piece.rows]
+            C = torch.stack([moments[task][piece.name] for task in tasks]).to(W)
+            taus = [_part(vector, piece, theta0).to(W) for vector in vectors.values()]
+            found = _aligned(C, taus, W)
+            for (part, metric), values in found.items():
+                place = (part, piece.block, piece.projection, metric)
+                records += [(t, *place, float(v)) for t, v in zip(tasks, values, strict=True)]
+    if not records:
+        raise TasklabError("the vectors change no projection that has second moments.")
+    return _frame(records, "task", "part", "block", "projection", "metric", "value")
+
+
+def _aligned(
+    C: Float[Tensor, "T I I"], taus: Sequence[Float[Tensor, "O I"]], W: Float[Tensor, "O I"]
+) -> dict[tuple[str, str], Float[Tensor, " T"]]:
+    """Return the numbers of `alignment` at one projection: (part, metric) -> value of each task."""
+    total, count = torch.stack(list(taus)).sum(0), len(taus)
+    each = torch.stack([_size(C, tau) for tau in taus], 1)  # rows: data, columns: vectors
+    others = torch.cat([_size(C[i : i + 1], total - tau) for i, tau in enumerate(taus)])
+    base = _size(C, W)
+    x = (C.diagonal(dim1=-2, dim2=-1).mean(-1)).sqrt()  # |x| / sqrt(I)
+    norm = torch.stack([tau.norm() for tau in taus])
+    scales = {
+        "relative": (base[:, None].expand(count, count), base),
+        "random": (x[:, None] * norm, x * torch.stack([(total - tau).norm() for tau in taus])),
+    }
+    found = {}
+    for metric, (scale, scale_of_others) in scales.items():
+        shares = _ratio(each, scale)
+        found["own", metric] = shares.diagonal()
+        rest = shares.masked_fill(torch.eye(count, dtype=torch.bool, device=C.device), 0)
+        found["each", metric] = rest.sum(1) / (count - 1)
+        found["others", metric] = _ratio(others, scale_of_others)
+    return found
+
+
+def interference(
+    bench: Bench,
+    vectors: Mapping[str, TaskVector],
+    aligned: pd.DataFrame,
+    *,
+    linear: bool,
+    alpha: float = 1.0,
+    split: str = "test",
+) -> pd.DataFrame:
+    """Set what the other vectors do to a task's features against what `alignment` predicts.
+
+    For the images x of task t, |.| the Euclidean norm, E the mean over images, and the features
+    f_0 = f(x; theta_0), f_t = f(x; theta_0 + alpha tau_t), f_all = f(x; theta_0 + alpha sum tau_s):
+
+    | metric | what it is | unit |
+    |---|---|---|
+    | `predicted` | alpha times `relative` of `others`, mean over projections | |
+    | `predicted_ratio` | the same over that of `own` | |
+    | `change` | E|f_all - f_t| / E|f_0| | |
+    | `change_ratio` | E|f_all - f_t| / E|f_t - f_0| | |
+    | `alone` | accuracy of f_t | % |
+    | `together` | accuracy of f_all | % |
+    | `lost` | `alone` - `together` | percentage points |
+
+    Weights are disentangled on the task where both changes are 0 (property 3).
+
+    Args:
+        bench: Model, heads and images.
+        vectors: One vector per task, by the task's name.
+        aligned: What `alignment` returned for these vectors.
+        linear: Whether they edit the linearized model.
+        alpha: Coefficient of all vectors.
+        split: Images to measure on.
+
+    Returns:
+        Columns task, alpha, metric, value, n (images).
+
+    Raises:
+        TasklabError: If a task's alignment is not there, or its vector changes no feature.
+    """
+    total = TaskVector.sum(vectors.values())
+    sizes = aligned[aligned["metric"] == "relative"].groupby(["task", "part"])["value"].mean()
+    records = []
+    for task, vector in vectors.items():
+        if task not in sizes:
+            raise TasklabError(f"there is no alignment of {task}: compute it for these vectors.")
+        f0, alone, together = _edited(bench, (vector, total), task, split, linear, alpha)
+        moved, own = (_mean_norm(together - alone), _mean_norm(alone - f0))
+        if own == 0:
+            raise TasklabError(f"the task vector of {task} changes none of its features.")
+        accuracies = [bench.accuracy(f, task, split) for f in (alone, together)]
+        values = {
+            "predicted": alpha * sizes[task, "others"],
+            "predicted_ratio": sizes[task, "others"] / sizes[task, "own"],
+            "change": moved / _mean_norm(f0),
+            "change_ratio": moved / own,
+            "alone": accuracies[0],
+            "together": accuracies[1],
+            "lost": accuracies[0] - accuracies[1],
+        }
+        n = bench.count(task, split)
+        records += [(task, alpha, metric, float(value), n) for metric, value in values.items()]
+    return pd.DataFrame(records, columns=["task", "alpha", "metric", "value", "n"])
+
+
+def _edited(
+    bench: Bench,
+    vectors: Iterable[TaskVector],
+    task: str,
+    split: str,
+    linear: bool,
+    alpha: float,
+) -> list[Tensor]:
+    """Return features (N, D) of the pre-trained model and of those that the vectors edit."""
+    theta0 = bench.clip.encoder.params
+    if linear:
+        found = [bench.tangent_features(vector, task, split) for vector in vectors]
+        return [found[0].f0, *(features.at(alpha) for features in found)]
+    models = [theta0, *(vector.apply(theta0, alpha) for vector in vectors)]
+    return [bench.features(params, task, split) for params in models]
+
+
+def _mean_norm(features: Float[Tensor, "N D"]) -> float:
+    return float(features.double().norm(dim=-1).mean())
+
+
+def _size(C: Float[Tensor, "T I I"], A: Float[Tensor, "O I"]) -> Float[Tensor, " T"]:
+    """Return the root mean square of |A x| over the data behind each second moment."""
+    squares = (C * (A.T @ A)).sum((-2, -1), dtype=torch.float64)
+    return squares.clamp_min(0).sqrt()  # rounding may give less than 0
+
+
+def _part(params: Mapping[str, Tensor], piece: Piece, named: Mapping[str, Tensor]) -> Tensor:
+    """Return a piece's numbers in float64; 0, in the shape of `named`, if `params` lack it."""
+    there = params.get(piece.name)
+    if there is None:
+        return torch.zeros_like(named[piece.name], dtype=torch.float64)[piece.rows]
+    return there.detach().double()[piece.rows]
+
+
+def _named(vectors: Mapping[str, TaskVector]) -> dict[str, Tensor]:
+    """Return a tensor of the right shape for every name in any of the vectors."""
+    return {name: tensor for vector in vectors.values() for name, tensor in vector.items()}
+
+
+def _groups(piece: Piece) -> Iterator[tuple[int | None, str]]:
+    """Yield the groups (block, projection) that a piece counts in."""
+    for block in {None, piece.block}:
+        for projection in {None, piece.projection}:
+            yield block, projection or ALL
+
+
+def _ratio(one: Tensor, two: Tensor) -> Tensor:
+    """Return one / two, and 0 where both are 0."""
+    return torch.where(one == 0, torch.zeros_like(one), one / two)
+
+
+def _frame(records: list[tuple], *columns: str) -> pd.DataFrame:
+    df = pd.DataFrame(records, columns=list(columns))
+    return df.astype({"block": "Int64"})

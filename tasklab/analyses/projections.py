@@ -1,0 +1,244 @@
+"""The projections of a network's blocks, and second moments of the data that they read.
+
+A projection is a matrix of a block: `q`, `k`, `v`, `output` (of attention), `MLP input`,
+`MLP output`. open_clip keeps q, k and v as the thirds of one matrix; they are split here.
+
+The second moments of the input x of a projection, C = E[x x'] over images and tokens, tell the mean
+size of any matrix's product with the data:
+
+    E|A x|^2 = tr(A C A') = <C, A' A>.
+
+Letters: I inputs of a projection.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float
+from torch import Tensor
+from torch.overrides import TorchFunctionMode
+
+from tasklab.errors import TasklabError, unknown
+from tasklab.models.loading import Encoder, math_attention
+from tasklab.tuning import memory
+from tasklab.tuning.methods import BLOCK, PARTS
+
+ATTENTION = ("q", "k", "v", "output")  # what the paper trains, section 3
+PROJECTIONS = (*ATTENTION, "MLP input", "MLP output")
+_KINDS = {
+    "q, k, v weights": ("q", "k", "v"),
+    "attention output weights": ("output",),
+    "MLP input weights": ("MLP input",),
+    "MLP output weights": ("MLP output",),
+}
+Moments = Mapping[str, Tensor]  # name of a weight -> second moment (I, I) of its input
+
+
+class Piece(NamedTuple):
+    """Some rows of a parameter.
+
+    Attributes:
+        name: The parameter's name.
+        block: Its block's place, from 0; `None` outside the blocks.
+        projection: One of `PROJECTIONS`, or `None` for a bias, a normalisation, an embedding.
+        rows: The rows: a third where q, k and v are one matrix, else all.
+    """
+
+    name: str
+    block: int | None
+    projection: str | None
+    rows: slice = slice(None)
+
+
+def pieces(
+    params: Mapping[str, Tensor], projections: Sequence[str] | None = PROJECTIONS
+) -> list[Piece]:
+    """Cut parameters into projections, by name.
+
+    Args:
+        params: Parameters, or the changes of some of them.
+        projections: Those to tell from the rest, each of which must be in every block. `None`
+            takes those that are there, but no less than the four of attention.
+
+    Returns:
+        The pieces; together they are all parameters.
+
+    Raises:
+        TasklabError: If a projection is unknown, matches nothing, or is missing in some block.
+    """
+    asked = PROJECTIONS if projections is None else tuple(projections)
+    found = [
+        piece if piece.projection in asked else piece._replace(projection=None)
+        for piece in cut(params)
+    ]
+    blocks = sorted({piece.block for piece in found if piece.block is not None})
+    for kind in ATTENTION if projections is None else asked:
+        if kind not in PROJECTIONS:
+            raise unknown("projection", kind, PROJECTIONS)
+        there = [piece.block for piece in found if piece.projection == kind]
+        if not there or sorted(there) != blocks:
+            raise TasklabError(
+                f"projection {kind!r} must be there once in each of {len(blocks)} blocks, and is "
+                f"in blocks {there}. Projections are found by the names in "
+                "`tuning.methods`; leave out those that the model or the task vectors do not "
+                "have."
+            )
+    return found
+
+
+def cut(params: Mapping[str, Tensor]) -> list[Piece]:
+    """Return all parameters, the projections of each block told apart, whichever are there.
+
+    Raises:
+        TasklabError: If a matrix for q, k and v cannot be split into thirds.
+    """
+    prefixes = {name: m.group() for name in params if (m := re.search("^.*" + BLOCK, name))}
+    numbers = {p: number for number, p in enumerate(sorted(set(prefixes.values()), key=_natural))}
+    found = []
+    for name in sorted(params, key=_natural):
+        block = numbers.get(prefixes.get(name, ""))
+        kinds = next((_KINDS[p] for p in _KINDS if re.search(BLOCK + PARTS[p], name)), (None,))
+        if own := re.search(r"\.([qkv])_proj\.weight$", name):
+            kinds = (own.group(1),)
+        if len(kinds) == 1:
+            found.append(Piece(name, block, kinds[0]))
+            continue
+        height, rest = divmod(len(params[name]), len(kinds))
+        if rest:
+            raise TasklabError(
+                f"{name} has {len(params[name])} rows, which cannot be the same number for each of "
+                f"{', '.join(kinds)}."
+            )
+        for i, kind in enumerate(kinds):
+            found.append(Piece(name, block, kind, slice(i * height, (i + 1) * height)))
+    return found
+
+
+def second_moments(
+    encoder: Encoder,
+    images: Tensor,
+    *,
+    params: Mapping[str, Tensor] | None = None,
+    projections: Sequence[str] = PROJECTIONS,
+    batch_size: int = 250,
+) -> dict[str, Float[Tensor, "I I"]]:
+    """Return E[x x'] of the input x of every projection, over images and tokens, in float64.
+
+    Args:
+        encoder: The image encoder; one whose projections are linear layers or
+            `nn.MultiheadAttention`.
+        images: (N, 3, H, W), as the encoder's `preprocess` takes them.
+        params: Parameters to run it with, by default the pre-trained ones.
+        projections: Whose inputs: that of the MLP output is the largest.
+        batch_size: Images in one pass; fewer where memory does not suffice.
+
+    Returns:
+        One matrix a weight, by its name; q, k and v share theirs where they are one weight.
+
+    Raises:
+        TasklabError: If a projection matches nothing or is not used as a matrix, or if there is no
+            image.
+    """
+    if len(images) == 0:
+        raise TasklabError("second moments need at least one image.")
+    theta = {**encoder.params, **(params or {})}
+    names = {piece.name for piece in pieces(theta, projections) if piece.projection}
+    weights = {name: theta[name] for name in names}
+
+    def of_batch(batch: Tensor) -> tuple[dict[str, Tensor], Counter[str]]:
+        sums: dict[str, Tensor] = {}
+        counts: Counter[str] = Counter()
+
+        def add(name: str, x: Tensor) -> None:
+            x = x.reshape(-1, x.shape[-1]).double()
+            sums[name] = sums.get(name, 0) + x.T @ x
+            counts[name] += len(x)
+
+        with math_attention(), Inputs(weights, add):
+            encoder(theta, encoder.preprocess(batch))
+        return sums, counts
+
+    sums: dict[str, Tensor] = {}
+    counts: Counter[str] = Counter()
+    with torch.no_grad():
+        for found, many in memory.Parts(batch_size)(of_batch, images, "second moments"):
+            for name, moment in found.items():
+                sums[name] = sums[name].add_(moment) if name in sums else moment
+            counts.update(many)
+    if unseen := sorted(names - sums.keys(), key=_natural):
+        raise TasklabError(
+            f"{unseen[0]} is not used as a linear layer's weight: the inputs of {encoder.name}'s "
+            "projections cannot be read."
+        )
+    return {name: sums[name] / counts[name] for name in sorted(sums, key=_natural)}
+
+
+class Inputs(TorchFunctionMode):
+    """Within it, `add(name, x)` is called with what each of some weights multiplies.
+
+    A weight is known by identity, whatever module it is in. `nn.MultiheadAttention` multiplies its
+    output projection out of sight; it is called without that projection here, which then follows.
+
+    Args:
+        weights: The weights by name, the very tensors that the model runs with.
+        add: Takes a weight's name and its input (..., I).
+    """
+
+    def __init__(self, weights: Mapping[str, Tensor], add: Callable[[str, Tensor], None]) -> None:
+        super().__init__()
+        self._names = {id(weight): name for name, weight in weights.items()}
+        self._add = add
+
+    def __torch_function__(
+        self,
+        func: Callable[..., Any],
+        types: Any,
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:
+        """Run `func`, and report the inputs of the weights that it multiplies."""
+        kwargs = kwargs or {}
+        if func is F.multi_head_attention_forward:
+            return self._attention(*args, **kwargs)
+        if func is F.linear:
+            self._linear(*args, **kwargs)
+        return func(*args, **kwargs)
+
+    def _linear(self, input: Tensor, weight: Tensor, bias: Tensor | None = None) -> None:  # noqa: A002
+        self._report(weight, input)
+
+    def _report(self, weight: Tensor | None, x: Tensor) -> None:
+        if id(weight) in self._names:
+            self._add(self._names[id(weight)], x)
+
+    def _attention(self, *args: Any, **kwargs: Any) -> Any:
+        bound = _ATTENTION.bind(*args, **kwargs)
+        values = bound.arguments
+        query, weight = values["query"], values["out_proj_weight"]
+        separate = ("q_proj_weight", "k_proj_weight", "v_proj_weight")
+        self._report(values["in_proj_weight"], query)
+        for name, x in zip(separate, ("query", "key", "value"), strict=True):
+            self._report(values.get(name), values[x])
+        if not query is values["key"] is values["value"]:
+            raise TasklabError("this is not self-attention: q, k and v read different inputs.")
+        bias = values.get("out_proj_bias")
+        values["out_proj_weight"] = torch.eye(weight.shape[1]).to(weight)
+        values["out_proj_bias"] = None
+        heads, attention = F.multi_head_attention_forward(*bound.args, **bound.kwargs)
+        self._report(weight, heads)
+        return F.linear(heads, weight, bias), attention
+
+
+_ATTENTION = inspect.signature(F.multi_head_attention_forward)
+
+
+def _natural(name: str) -> list[tuple[int, str]]:
+    """Return what sorts block 10 after block 2."""
+    return [(int(word or 0) if word.isdigit() else -1, word) for word in re.split(r"(\d+)", name)]

@@ -1,0 +1,1 @@
+"""Grids of fine-tuning runs, in order or on a Ray cluster."""

@@ -1,0 +1,334 @@
+"""A grid of fine-tuning runs: models x methods x tasks x seeds, in order or on a Ray cluster.
+
+    runs = Grid(models=["mini"], methods=["nonlinear", "linearized"], seeds=3)
+    grid.run(runs)                   # one after another, on this machine
+    grid.run(runs, address="auto")   # on the Ray cluster that this machine belongs to
+
+Every run is what `Lab.tune` does, so that its vector lies in the store where the chapters look for
+it. What can be wrong is looked for before anything is trained. A run that fails, because it
+diverges or the memory is full, is told in its row of the table, and the others go on.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import functools
+import gc
+import socket
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import torch
+
+from tasklab.cluster import ray_cluster
+from tasklab.errors import TasklabError, unknown
+from tasklab.experiments import Lab
+from tasklab.experiments.parameters import Parameters
+from tasklab.progress import bar
+from tasklab.storage.store import Store
+from tasklab.tasks.suites import suite
+from tasklab.tuning import finetune, probes
+from tasklab.tuning.methods import EDITS, POSTHOC
+from tasklab.tuning.recipe import SHIPPED_LR
+
+COLUMNS = ("model", "method", "task", "seed", "state", "seconds", "node", "attempts", "error")
+KEPT, DONE, FAILED = "kept", "done", "failed"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Grid:
+    """What to fine-tune: every model by every method on every task with every seed.
+
+    Attributes:
+        models: Short names.
+        methods: Of `choices.EDITS`. A post-hoc method stands for the one whose vectors it uses.
+        tasks: Names; `None` for all tasks of each model's suite.
+        seeds: How many, or which; `None` is one (quick) or three (full).
+        suite: As for `Parameters`, as are all that follow.
+        init: One of `choices.INITS`.
+        head: `"zero_shot"`, `"trained"` or `"probe"`; `None` is what fits the model.
+        preset: `"quick"`, or `"full"` for the paper's protocol.
+        steps: Fine-tuning steps; `None` is the recipe's.
+        lr: Learning rate for every method; `None` is the recipe's.
+        precision: `None` is what `Parameters` says; on a cluster bfloat16 if all of its GPUs are
+            fast at it.
+        data_root: Folder of data sets that are not embedded.
+        store_root: Folder of results; on a cluster one that all machines share.
+        device: `None` is CUDA if there, on each machine by itself.
+    """
+
+    models: Iterable[str] | str = ("mini",)
+    methods: Iterable[str] | str = ("nonlinear",)
+    tasks: Iterable[str] | str | None = None
+    seeds: int | str | Iterable[int] | None = None
+    suite: str | None = None
+    init: str = "pretrained"
+    head: str | None = None
+    preset: str = "quick"
+    steps: int | str | None = None
+    lr: float | str | None = None
+    precision: str | None = None
+    data_root: Path | str | None = None
+    store_root: Path | str | None = None
+    device: str | None = None
+
+    def __post_init__(self) -> None:
+        """Read single names as lists of one, and take each only once."""
+        for name in ("models", "methods", "tasks"):
+            value = getattr(self, name)
+            if value is not None:
+                value = (value,) if isinstance(value, str) else tuple(dict.fromkeys(value))
+                if not value:
+                    raise TasklabError(f"{name} is empty: a grid needs at least one.")
+                object.__setattr__(self, name, value)
+        if isinstance(self.seeds, Iterable) and not isinstance(self.seeds, str):
+            object.__setattr__(self, "seeds", tuple(self.seeds))
+
+    def settings(self, model: str) -> dict[str, Any]:
+        """Return the arguments of `Parameters` for one of the models."""
+        names = [field.name for field in dataclasses.fields(self)]
+        shared = [name for name in names if name not in ("models", "methods", "tasks")]
+        settings = {name: getattr(self, name) for name in shared} | {"model": model}
+        for name in ("store_root", "data_root"):  # the same folders, wherever a run starts
+            if settings[name] is not None:
+                settings[name] = Path(settings[name]).expanduser().absolute()
+        return settings
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Job:
+    """One run of a grid.
+
+    Attributes:
+        model: Its short name.
+        method: One that trains: of `METHODS`, or `full`.
+        task: Name of the task.
+        seed: Order of the images.
+        settings: Arguments of `Parameters`.
+        tasks: Those that its `Lab` knows.
+        key: Of its result in the store.
+        kept: Whether that was there when the grid was laid out.
+    """
+
+    model: str
+    method: str
+    task: str
+    seed: int
+    settings: Mapping[str, Any]
+    tasks: tuple[str, ...]
+    key: str
+    kept: bool
+
+
+def plan(grid: Grid, address: str | None = None) -> list[Job]:
+    """Return the runs of a grid, each once, after checking all that can be checked beforehand.
+
+    A result counts as kept if it is in the store; its checksum is compared when it is read.
+
+    Args:
+        grid: What to fine-tune.
+        address: Where, as for `run`: the precision may depend on it.
+
+    Raises:
+        TasklabError: If a name is unknown, a model cannot do a method, or weights or images are
+            missing. It has one line for each problem. Or if the cluster cannot be used.
+    """
+    with _cluster(grid, address) as cluster:
+        return _plan(grid, cluster)
+
+
+def _cluster(grid: Grid, address: str | None) -> contextlib.AbstractContextManager:
+    """Yield the cluster where there is an address, else nothing."""
+    if address is None:
+        return contextlib.nullcontext()
+    return ray_cluster.join(address, None if grid.device is None else grid.device != "cpu")
+
+
+def _plan(grid: Grid, cluster: ray_cluster.Cluster | None) -> list[Job]:
+    problems = [str(unknown("method", m, EDITS)) for m in grid.methods if m not in EDITS]
+    methods = dict.fromkeys(POSTHOC.get(m, m) for m in grid.methods if m in EDITS)
+    jobs: dict[str, Job] = {}
+    here, precision = {}, grid.precision
+    if cluster is not None:  # whose devices this machine need not have
+        here = {"device": "cpu"}
+        if precision is None and not SHIPPED_LR.keys() >= set(grid.models):
+            precision = "bfloat16" if cluster.bfloat16() else "float32"  # one for all machines
+    for model in grid.models:
+        settings = grid.settings(model)
+        if model not in SHIPPED_LR:
+            settings["precision"] = precision
+        try:
+            parameters = Parameters(**settings | here)
+        except TasklabError as error:
+            problems.append(str(error))
+            continue
+        there = suite(parameters.suite)
+        asked = grid.tasks or there.names
+        problems += [
+            str(unknown(f"task of suite {there.name!r},", t, there.names))
+            for t in asked
+            if t not in there.names
+        ]
+        tasks = tuple(task for task in asked if task in there.names)
+        # A probe's learning rate may be searched on another task, whose images it then needs.
+        known = {*tasks, probes.searched_task(there)} if grid.head == "probe" else {*tasks}
+        known = tuple(name for name in there.names if name in known)
+        try:
+            alone = cluster is None  # only then is it this machine that fine-tunes
+            lab = Lab(parameters, progress=False, tasks=known, trains=alone) if known else None
+        except TasklabError as error:
+            problems += str(error).splitlines()
+            continue
+        for method in methods if lab else ():
+            try:
+                _suits(lab, tasks[0], method)
+            except TasklabError as error:
+                problems.append(str(error))
+                continue
+            for task in tasks:
+                for seed in parameters.seeds:
+                    key = _key(lab, task, method, seed)
+                    kept = (lab.store.root / "finetune" / key).is_dir()  # renamed when whole
+                    jobs.setdefault(
+                        key,
+                        Job(
+                            model=model,
+                            method=method,
+                            task=task,
+                            seed=seed,
+                            settings=settings,
+                            tasks=known,
+                            key=key,
+                            kept=kept,
+                        ),
+                    )
+    if problems:
+        raise TasklabError("\n".join(dict.fromkeys(problems)))
+    return list(jobs.values())
+
+
+def _suits(lab: Lab, task: str, method: str) -> None:
+    """Raise if the model cannot do the method."""
+    encoder = lab.clip.encoder
+    finetune.trainable(encoder.params, lab.run(task, method, 0).method, encoder.name)
+
+
+def _key(lab: Lab, task: str, method: str, seed: int) -> str:
+    return lab.store.key(finetune.identity(lab.run(task, method, seed), lab.clip, lab.suite))
+
+
+def run(
+    grid: Grid,
+    address: str | None = None,
+    progress: bool = True,
+    *,
+    cpus: int = 1,
+    retries: int = 3,
+) -> pd.DataFrame:
+    """Fine-tune what is not in the store yet, and return what became of every run.
+
+    Args:
+        grid: What to fine-tune.
+        address: `None` runs in order on this machine. Of a Ray cluster: `"auto"` for the one that
+            this machine belongs to (or `$RAY_ADDRESS`), `"local"` for a new one on this machine
+            alone, or `"host:port"`.
+        progress: Whether to show progress bars.
+        cpus: Processor cores of a run on a cluster; it also takes a GPU if the cluster has any.
+        retries: How many times a run is started again whose machine or process was lost.
+
+    Returns:
+        A row a run: `model`, `method`, `task`, `seed`; `state`, which is `kept` (it was in the
+        store), `done` or `failed`; `seconds` that it took; on which `node`; `attempts`, more than
+        one after a loss; and the `error` of a failed one.
+
+    Raises:
+        TasklabError: As `plan`; or if the cluster cannot be used.
+    """
+    if address is not None and grid.device not in (None, "cpu"):
+        grid = dataclasses.replace(grid, device="cuda")  # each run sees one, whichever it is
+    with _cluster(grid, address) as cluster:
+        jobs = _plan(grid, cluster)
+        waiting = [job for job in jobs if not job.kept]
+        if cluster is None:
+            outcomes = _in_order(waiting, progress)
+        else:
+            root = Store(jobs[0].settings["store_root"]).root
+            outcomes = cluster.spread(waiting, _work, root=root, cpus=cpus, retries=retries)
+        return _table(jobs, waiting, outcomes, progress)
+
+
+def _table(
+    jobs: list[Job], waiting: list[Job], outcomes: Iterator[ray_cluster.Outcome], progress: bool
+) -> pd.DataFrame:
+    """Return what becomes of every run, as it comes."""
+    rows = {job.key: _row(job, state=KEPT) for job in jobs if job.kept}
+    failed = 0
+    shown = bar(len(jobs), "grid", done=len(rows), unit="run", on=progress)
+    with contextlib.closing(outcomes), shown:
+        for outcome in outcomes:
+            job, (seconds, error) = waiting[outcome.index], outcome.value or (0.0, outcome.error)
+            rows[job.key] = _row(
+                job,
+                state=FAILED if error else DONE,
+                seconds=round(seconds, 1),
+                node=outcome.node,
+                attempts=outcome.attempts,
+                error=error,
+            )
+            failed += bool(error)
+            shown.set_postfix_str(f"{failed} failed" if failed else "", refresh=False)
+            shown.update()
+    return pd.DataFrame([rows[job.key] for job in jobs], columns=list(COLUMNS))
+
+
+def _row(job: Job, **known: Any) -> dict[str, Any]:
+    nothing = {"seconds": 0.0, "node": "", "attempts": 0, "error": ""}
+    return {name: getattr(job, name) for name in COLUMNS[:4]} | nothing | known
+
+
+def _in_order(jobs: list[Job], progress: bool) -> Iterator[ray_cluster.Outcome]:
+    node = socket.gethostname()
+    try:
+        for index, job in enumerate(jobs):
+            value = _work(job, None, progress)
+            yield ray_cluster.Outcome(index, value, "", node, 1)
+    finally:
+        _lab.cache_clear()
+
+
+def _work(job: Job, store: Store | None, progress: bool = False) -> tuple[float, str]:
+    """Fine-tune one run, here; return the seconds that it took, and its error or nothing."""
+    began, error = time.perf_counter(), ""
+    try:
+        lab = _lab(tuple(job.settings.items()), job.tasks, progress)
+        if _key(lab, job.task, job.method, job.seed) != job.key:
+            raise TasklabError(
+                "this machine would compute something else than was asked for: it has another "
+                "version of tasklab, of the weights or of the images."
+            )
+        finetune.finetune(
+            lab.run(job.task, job.method, job.seed),
+            lab.clip,
+            store or lab.store,
+            tasks=lab.suite,
+            progress=progress,
+        )
+    except TasklabError as problem:
+        error = str(problem)
+    except Exception as problem:  # memory is full, or a bug: the other runs are not to suffer
+        error = f"{type(problem).__name__}: {problem}"
+    if error:
+        _lab.cache_clear()
+        gc.collect()
+        if torch.cuda.is_available():
+            torch.cuda.empty_cache()
+    return time.perf_counter() - began, error
+
+
+@functools.lru_cache(maxsize=1)  # runs of one model follow each other
+def _lab(settings: tuple[tuple[str, Any], ...], tasks: tuple[str, ...], progress: bool) -> Lab:
+    return Lab(Parameters(**dict(settings)), progress=progress, tasks=tasks)

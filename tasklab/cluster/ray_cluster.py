@@ -1,0 +1,396 @@
+"""Work spread over a Ray cluster: one slot for each item, retried after a lost machine or process.
+
+Ray only says who does what. Results go into a store that all machines share, so that whatever is
+finished stays finished, and a run that is taken over goes on from its last checkpoint. While work
+is going on, the store has a folder of its own:
+
+    STORE/tmp/grid-<id>/token   written at the start; a machine that sees it shares the store
+                       /lock    held by the process that leads; nobody else may get it
+                       /<attempt>.lost
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import logging
+import os
+import shutil
+import time
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from types import ModuleType
+from typing import Any, NamedTuple
+
+import filelock
+import torch
+
+from tasklab import machine
+from tasklab.errors import TasklabError
+from tasklab.storage.store import Store
+from tasklab.storage.tensors import explained
+
+Work = Callable[[Any, Store], Any]  # an item and the shared store -> what it gives
+
+_log = logging.getLogger(__name__)
+_OBJECTS = 100 * 2**20  # bytes of Ray's own memory on this machine: results do not go through it
+_ANSWER = 300.0  # seconds in which a machine must import torch and look for the token
+_NO_SLOT = 300.0  # seconds to wait for a machine that can do the work
+_POLL = 1.0  # seconds
+_CUT_OFF = 120.0  # seconds after which a machine that Ray has lost has stopped by itself
+_BLIND = "does not see the store"
+_SYSTEM = (  # errors of Ray, not of the work
+    "WorkerCrashedError",
+    "NodeDiedError",
+    "LocalRayletDiedError",
+    "OutOfMemoryError",  # Ray's monitor ended the process, before the system would have
+    "ObjectLostError",
+    "RaySystemError",
+)
+
+
+class Outcome(NamedTuple):
+    """What became of one item.
+
+    Attributes:
+        index: Its place among the items.
+        value: What the work gave, or `None` if it did not end.
+        error: Why it did not end, or nothing.
+        node: Name of the machine; empty if it was lost.
+        attempts: How many times it was begun.
+    """
+
+    index: int
+    value: Any
+    error: str
+    node: str
+    attempts: int
+
+
+@contextlib.contextmanager
+def join(address: str, gpus: bool | None = None) -> Iterator[Cluster]:
+    """Join a cluster, or start one; leave it at the end, unless the user had joined it before.
+
+    Args:
+        address: `"auto"`, `"local"` or `"host:port"`.
+        gpus: Whether a slot has a GPU; `None` asks whether the cluster has any.
+
+    Raises:
+        TasklabError: If Ray is not installed, or there is no such cluster.
+    """
+    ray = _ray()
+    own = _connect(ray, address)
+    try:
+        if gpus is None:
+            gpus = ray.cluster_resources().get("GPU", 0) >= 1
+        yield Cluster(ray, gpus)
+    finally:
+        if own:
+            ray.shutdown()
+
+
+class Cluster:
+    """A Ray cluster that this process has joined.
+
+    Args:
+        ray: The module.
+        gpus: Whether a slot has a GPU.
+    """
+
+    def __init__(self, ray: ModuleType, gpus: bool) -> None:
+        self.ray, self.gpus = ray, gpus
+
+    def bfloat16(self) -> bool:
+        """Return whether every machine that has slots with a GPU is fast at bfloat16."""
+        if not self.gpus:
+            return False
+        able = self._ask(machine.capabilities)
+        with_gpus = {n["NodeID"] for n in _alive(self.ray) if n["Resources"].get("GPU", 0) >= 1}
+        found = [able[node] for node in with_gpus & able.keys()]
+        return bool(found) and all(one and min(one) >= machine.BFLOAT16 for one in found)
+
+    def spread(
+        self, items: Sequence[Any], work: Work, *, root: Path, cpus: int = 1, retries: int = 3
+    ) -> Iterator[Outcome]:
+        """Do `work` on every item, each in a slot, and yield outcomes as they come.
+
+        An item is begun again if its machine or process was lost, but not if the work itself
+        failed. If the caller stops, by Ctrl-C or otherwise, what is under way is stopped too.
+
+        Args:
+            items: Anything that can be sent.
+            work: Called with an item and the store.
+            root: Folder of the store.
+            cpus: Processor cores of a slot, and threads of the work.
+            retries: The most times that an item is begun again.
+
+        Raises:
+            TasklabError: If a machine does not see the store, or none is left that could do the
+                work.
+        """
+        if not items:
+            return
+        ray, pending = self.ray, {}
+        with _folder(root) as folder:
+            names = self._share(folder)
+            slot = {"num_cpus": cpus, "num_gpus": int(self.gpus)}
+            task = ray.remote(**slot, max_retries=0)(_do)
+
+            def begin(index: int, attempt: int) -> None:
+                sent = task.remote(folder, f"{index}-{attempt}", work, items[index], cpus)
+                pending[sent] = index, attempt
+
+            try:
+                for index in range(len(items)):
+                    begin(index, 1)
+                watch = _Watch(ray, self.gpus, cpus)
+                while pending:
+                    ready, _ = ray.wait(list(pending), timeout=_POLL)
+                    for sent in ready:
+                        index, attempt = pending.pop(sent)
+                        value, problem = None, ""
+                        try:
+                            node, value = ray.get(sent)
+                        except ray.exceptions.RayError as error:
+                            node, problem = "", _told(error)
+                            if _is_loss(ray, error):
+                                (folder / f"{index}-{attempt}.lost").touch()
+                                if attempt <= retries:
+                                    _log.info("%s: begun again", problem)
+                                    begin(index, attempt + 1)
+                                    continue
+                                problem = f"lost {attempt} times, at last: {problem}"
+                        if node and node not in names:
+                            names = _names(ray)
+                        node = names.get(node, node)
+                        if value == (_BLIND,):
+                            raise _unseen([node], folder)
+                        yield Outcome(index, value, problem, node, attempt)
+                    watch.look(len(pending))
+            finally:
+                with contextlib.suppress(Exception):  # the cluster may be what is gone
+                    for sent in pending:
+                        ray.cancel(sent, force=True)
+
+    def _share(self, folder: Path) -> dict[str, str]:
+        """Return the machines' names by id, after asking each whether it shares the store."""
+        names, blind = _names(self.ray), []
+        answers = self._ask(_look, folder)
+        names |= _names(self.ray)  # with one that came meanwhile
+        for node, (sees, alone) in answers.items():
+            if not sees:
+                blind.append(names[node])
+            elif alone:
+                _log.warning(
+                    "locks in %s do not hold on node %s: on a network disk without locks (mounted "
+                    "with nolock?) two machines may compute the same thing at once",
+                    folder.parents[1],
+                    names[node],
+                )
+        if blind:
+            raise _unseen(blind, folder)
+        return names
+
+    def _ask(self, function: Callable[..., Any], *args: Any) -> dict[str, Any]:
+        """Return what a function gives on each machine, by its id."""
+        from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+        ray, names, answers = self.ray, _names(self.ray), {}
+        task = ray.remote(num_cpus=0, max_retries=1)(function)
+        there = {n: NodeAffinitySchedulingStrategy(n, soft=False) for n in names}
+        asked = {n: task.options(scheduling_strategy=s).remote(*args) for n, s in there.items()}
+        for node, sent in asked.items():
+            try:
+                answers[node] = ray.get(sent, timeout=_ANSWER)
+                continue
+            except ray.exceptions.GetTimeoutError:
+                problem = f"did not answer within {_ANSWER:g} s"
+            except (ray.exceptions.NodeDiedError, ray.exceptions.TaskUnschedulableError) as error:
+                # It died a moment ago: the cluster did not know yet.
+                _log.info("node %s is gone: %s", names[node], _told(error))
+                continue
+            except ray.exceptions.RayError as error:
+                problem = f"cannot run tasklab: {_told(error)}"
+            raise TasklabError(
+                f"node {names[node]} {problem}. Is the same tasklab installed on it?"
+            )
+        return answers
+
+
+def _ray() -> ModuleType:
+    # Before Ray is imported: it sends nothing home, and hides no GPU from a run on the processor.
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+    try:
+        return importlib.import_module("ray")
+    except ImportError as error:
+        raise TasklabError(
+            f"a cluster needs Ray, which is not installed ({error}): pip install "
+            "'tasklab[cluster]'. Without an address the same grid runs in order on this machine."
+        ) from error
+
+
+def _connect(ray: ModuleType, address: str) -> bool:
+    """Join the cluster, or start one; return whether to leave it at the end."""
+    if ray.is_initialized():  # by the user
+        return False
+    quiet = {"logging_level": logging.ERROR, "log_to_driver": False}
+    local = {"include_dashboard": False, "object_store_memory": _OBJECTS}
+    try:
+        ray.init(address=address, **quiet, **(local if address == "local" else {}))
+    except (OSError, RuntimeError, ValueError, ImportError) as error:
+        raise TasklabError(
+            f"cannot join a Ray cluster at {address!r} ({_first_line(error)}). Start one by `ray "
+            "start --head` on one machine and `ray start --address=HOST:6379` on the others, and "
+            "run this on one of them; address 'local' needs none."
+        ) from error
+    return True
+
+
+@contextlib.contextmanager
+def _folder(root: Path) -> Iterator[Path]:
+    """Yield the folder of a grid in the store, with its token and its lock held."""
+    folder = Path(root) / "tmp" / f"grid-{uuid.uuid4().hex[:12]}"
+    try:
+        with explained(Path(root)):
+            folder.mkdir(parents=True)
+            (folder / "token").write_text(folder.name)
+        with filelock.FileLock(folder / "lock"):
+            yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _unseen(nodes: Sequence[str], folder: Path) -> TasklabError:
+    return TasklabError(
+        f"node {', '.join(nodes)} {_BLIND} {folder.parents[1]}: results must go into one folder "
+        "that all machines share under the same path. Give it as store_root (--store-root)."
+    )
+
+
+def _look(folder: Path) -> tuple[bool, bool]:
+    """Return whether the folder is seen here, and whether its lock could be had, as it must not."""
+    try:
+        if (folder / "token").read_text() != folder.name:
+            return False, False
+    except OSError:
+        return False, False
+    try:
+        with filelock.FileLock(folder / "lock", timeout=0):
+            return True, True
+    except filelock.Timeout:
+        return True, False
+    except (OSError, NotImplementedError):
+        return True, True
+
+
+def _do(folder: Path, attempt: str, work: Work, item: Any, cpus: int) -> tuple[str, Any]:
+    """Do the work, in a process of some machine; return the machine's id and what the work gave."""
+    import ray
+
+    node = ray.get_runtime_context().get_node_id()
+    if not (folder / "token").is_file():  # a machine that came later than the question
+        return node, (_BLIND,)
+    torch.set_num_threads(cpus)
+    return node, work(item, ClaimedStore(folder, attempt))
+
+
+class ClaimedStore(Store):
+    """A store whose locks say which attempt holds them, so that a lost one's can be broken.
+
+    On one machine a lock ends with its process. On a network disk the server may keep it after the
+    machine died: until the lease ends (NFS 4), or for ever (NFS 3, lock files). Where Ray lost the
+    attempt that holds a lock, the lock is taken from it. A machine that was only cut off has then
+    had time to stop.
+
+    Args:
+        folder: Of this grid, in the store.
+        attempt: Who asks.
+        patience: Seconds for which a lock of a lost attempt is waited for.
+    """
+
+    def __init__(self, folder: Path, attempt: str, patience: float = _CUT_OFF) -> None:
+        super().__init__(folder.parents[1])
+        self.folder, self.attempt, self.patience = folder, attempt, patience
+
+    @contextlib.contextmanager
+    def _lock(self, kind: str, key: str) -> Iterator[None]:
+        file = self.root / "locks" / f"{kind}-{key}.lock"
+        owner, since = file.with_suffix(".owner"), 0.0
+        with explained(self.root):
+            file.parent.mkdir(parents=True, exist_ok=True)
+            while True:
+                lock = filelock.FileLock(file)
+                try:
+                    lock.acquire(timeout=_POLL)
+                    break
+                except filelock.Timeout:
+                    lost = self._lost(owner)
+                    since = (since or time.monotonic()) if lost else 0.0
+                    if lost and time.monotonic() - since >= self.patience:
+                        _log.warning("%s is taken from a lost attempt", file)
+                        file.unlink(missing_ok=True)  # the next lock is on another file
+                        since = 0.0
+            owner.write_text(f"{self.folder.name}/{self.attempt}")
+        try:
+            yield
+        finally:
+            owner.unlink(missing_ok=True)
+            lock.release()
+
+    def _lost(self, owner: Path) -> bool:
+        """Return whether Ray lost the attempt that holds a lock, or its grid has ended."""
+        try:
+            grid, _, attempt = owner.read_text().partition("/")
+        except OSError:
+            return False  # not one of a grid's
+        folder = self.root / "tmp" / grid
+        return bool(attempt) and (not folder.is_dir() or (folder / f"{attempt}.lost").exists())
+
+
+class _Watch:
+    """Stops the wait for a cluster that has no machine left for the work."""
+
+    def __init__(self, ray: ModuleType, gpus: bool, cpus: int) -> None:
+        self.ray, self.slot = ray, {"CPU": cpus, "GPU": int(gpus)}
+        self.last = time.monotonic()  # when there was one
+
+    def look(self, waiting: int) -> None:
+        now = time.monotonic()
+        for node in _alive(self.ray):
+            has = node["Resources"]
+            if all(has.get(name, 0) >= count for name, count in self.slot.items()):
+                self.last = now
+        if waiting and now - self.last > _NO_SLOT:
+            gpu = " and a GPU" if self.slot["GPU"] else ""
+            raise TasklabError(
+                f"no machine of the cluster has had {self.slot['CPU']} CPU{gpu} for "
+                f"{_NO_SLOT:g} s, and {waiting} items are not done. Add machines by `ray start "
+                "--address=HOST:6379`; the same command goes on from there."
+            )
+
+
+def _alive(ray: ModuleType) -> list[dict[str, Any]]:
+    return [node for node in ray.nodes() if node["Alive"]]
+
+
+def _names(ray: ModuleType) -> dict[str, str]:
+    """Return names by id: that of the host, with a part of the id where a host has several."""
+    hosts = {node["NodeID"]: node["NodeManagerHostname"] for node in _alive(ray)}
+    several = {host for host in hosts.values() if list(hosts.values()).count(host) > 1}
+    return {n: f"{host}:{n[:6]}" if host in several else host for n, host in hosts.items()}
+
+
+def _is_loss(ray: ModuleType, error: Exception) -> bool:
+    kinds = tuple(getattr(ray.exceptions, name) for name in _SYSTEM)
+    return isinstance(error, kinds) and not isinstance(error, ray.exceptions.RayTaskError)
+
+
+def _told(error: Exception) -> str:
+    cause = getattr(error, "cause", None)
+    return f"{type(cause or error).__name__}: {_first_line(cause or error)}"
+
+
+def _first_line(error: Exception) -> str:
+    return next(iter(str(error).strip().splitlines()), "no message")

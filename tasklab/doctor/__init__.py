@@ -1,0 +1,1 @@
+"""What is on this machine, and which chapters run with which models here."""

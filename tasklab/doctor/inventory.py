@@ -1,0 +1,178 @@
+"""Which weights and which data sets are on this machine, told by their files and folders.
+
+Nothing is loaded, decoded or downloaded.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import struct
+import zipfile
+from pathlib import Path
+
+import platformdirs
+from huggingface_hub import constants, try_to_load_from_cache
+
+from tasklab.errors import TasklabError
+from tasklab.models import weights
+from tasklab.models.zoo import Spec
+from tasklab.tasks.images import finding
+from tasklab.tasks.suites import known, paper_task
+from tasklab.tuning.footprint import span
+
+THERE = ("shipped", "found")
+READY = (*THERE, "fetchable")
+SHIPPED = Path(__file__).parents[1] / "mini" / "weights"
+SAME = {"mini_clip_more": "mini_s", "mini_clip_large": "mini"}  # towers of another model's file
+
+
+@dataclasses.dataclass(frozen=True)
+class Weights:
+    """The weights of a model.
+
+    Attributes:
+        model: Its name.
+        state: `"shipped"`, `"found"`, `"fetchable"`, `"missing"` or `"damaged"`.
+        where: The file that was found, or the repository and file that were looked for.
+        memory: Bytes that fine-tuning takes, one image at a time and with whole batches.
+        note: What is wrong with them.
+    """
+
+    model: str
+    state: str
+    where: str
+    memory: tuple[int, int]
+    note: str = ""
+
+
+@dataclasses.dataclass(frozen=True)
+class Data:
+    """A data set of the suite `paper`.
+
+    Attributes:
+        task: Its name.
+        state: `"found"`, `"decoded"` (its originals are gone, or were not looked at), `"missing"`,
+            `"damaged"` or `"unknown"`.
+        where: The folder, or the repository that has it.
+        sides: Sizes of the models' input that it is decoded for.
+        note: What is wrong with it.
+    """
+
+    task: str
+    state: str
+    where: str
+    sides: tuple[int, ...] = ()
+    note: str = ""
+
+
+def store_folder(root: Path | None = None) -> Path:
+    """Return where results are kept, as `store.Store` decides it."""
+    given = root or os.environ.get("TASKLAB_STORE")
+    return Path(given or platformdirs.user_cache_path("tasklab") / "store").expanduser().absolute()
+
+
+def data_folder() -> Path:
+    """Return where drawn and decoded images are kept, as `datasets.default_cache` decides it."""
+    given = os.environ.get("TASKLAB_DATA")
+    return Path(given).expanduser() if given else platformdirs.user_cache_path("tasklab") / "data"
+
+
+def find_weights(entry: Spec, reachable: bool) -> Weights:
+    """Return the state of a model's weights, looked for where `weights.find` does.
+
+    Args:
+        entry: The model.
+        reachable: Whether the hub answers.
+    """
+    memory = span(entry)
+    if entry.shipped:
+        path = SHIPPED / f"{SAME.get(entry.name, entry.name)}.safetensors"
+        if not path.is_file():
+            return Weights(entry.name, "missing", str(path), memory, "reinstall tasklab")
+        wrong = damage(path)
+        return Weights(entry.name, "damaged" if wrong else "shipped", str(path), memory, wrong)
+    repository, file = entry.repository, entry.published
+    if path := weights.local(entry.name, repository, file):
+        if wrong := damage(path):
+            return Weights(entry.name, "damaged", str(path), memory, wrong)
+        if entry.kind != "t5" or _cached(repository, "tokenizer.json") or reachable:
+            return Weights(entry.name, "found", str(path), memory)
+        note = f"the weights are there, tokenizer.json of {repository} is not"
+        return Weights(entry.name, "missing", f"{repository} tokenizer.json", memory, note)
+    state, note = "fetchable" if reachable else "missing", _interrupted(repository)
+    return Weights(entry.name, state, f"{repository} {file}", memory, note)
+
+
+def _cached(repository: str, file: str) -> Path | None:
+    cached = try_to_load_from_cache(repository, file)
+    return Path(cached) if isinstance(cached, str) else None
+
+
+def _interrupted(repository: str) -> str:
+    """Return a note if a download of the repository has begun and did not end."""
+    blobs = Path(constants.HF_HUB_CACHE) / f"models--{repository.replace('/', '--')}" / "blobs"
+    try:
+        begun = sum(part.stat().st_size for part in blobs.glob("*.incomplete"))
+    except OSError:
+        return ""
+    return f"a download stopped after {begun / 2**20:.0f} MiB" if begun else ""
+
+
+def damage(path: Path) -> str:
+    """Return what is wrong with a file of weights as far as its ends tell, or nothing.
+
+    A safetensors file says in its header how long it is; a file of `torch.save` ends with the list
+    of what is in it, in all but its oldest format, of which only the start is looked at.
+    """
+    try:
+        size = path.stat().st_size
+        with path.open("rb") as stream:
+            start = stream.read(8)
+            if path.suffix != ".safetensors":
+                whole = start[:1] == b"\x80" or (start[:2] == b"PK" and zipfile.is_zipfile(path))
+                return "" if whole else "not a whole file of torch.save"
+            length = struct.unpack("<Q", start)[0] if len(start) == 8 else size
+            if length > size - 8:
+                return "not a whole safetensors file"
+            header = json.loads(stream.read(length))
+        ends = [one["data_offsets"][1] for key, one in header.items() if key != "__metadata__"]
+        full = 8 + length + max(ends, default=0)
+        return "" if full == size else f"{size:,} bytes of {full:,}"
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
+        return f"cannot be read: {getattr(error, 'strerror', None) or type(error).__name__}"
+
+
+def find_data(name: str, root: Path | None = None, cache: Path | None = None) -> Data:
+    """Return the state of a data set of the suite `paper`.
+
+    Args:
+        name: Of its task.
+        root: Folder of data sets; the hub's cache is searched too.
+        cache: Folder of decoded images; `None` is `data_folder()`.
+    """
+    cache = cache or data_folder()
+    task, sides = paper_task(known()[name]), decoded_sides(name, cache)
+    try:
+        return Data(name, "found", str(finding.find(task, root).where), sides)
+    except TasklabError as error:
+        if sides:
+            return Data(name, "decoded", str(cache / "pictures" / name), sides)
+        repository = known()[name]["hub"]["repo"]
+        if finding.candidates(task.source, root):
+            return Data(name, "damaged", repository, note=str(error))
+        return Data(name, "missing", repository)
+
+
+def decoded_sides(name: str, cache: Path) -> tuple[int, ...]:
+    """Return the sizes at which all splits of a data set are decoded, those to evaluate on."""
+    sides: dict[str, set[int]] = {"train": set(), "val": set(), "test": set()}
+    for file in (cache / "pictures" / name).glob("*[!l]/manifest.json"):  # not *.partial
+        try:
+            manifest = json.loads(file.read_text("utf-8"))
+            sides[manifest["split"]].add(int(manifest["transform"]["side"]))
+        except (OSError, ValueError, KeyError, TypeError):
+            continue
+    trained = sides["train"] or known()[name].get("control", False)
+    return tuple(sorted(sides["val"] & sides["test"])) if trained else ()

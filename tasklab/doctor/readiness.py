@@ -1,0 +1,251 @@
+"""Which chapters run with which models on this machine, and what the others lack, all at once.
+
+    report = examine(data_root, store_root)
+    print(text(report))
+
+Nothing is downloaded, and no weights are loaded: files are looked for, and their sizes compared
+with what their headers tell. What cannot be told in the time there is becomes a line of the report.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import importlib.metadata
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from huggingface_hub import constants
+
+from tasklab import machine
+from tasklab.doctor import inventory
+from tasklab.doctor.inventory import READY, THERE, Data, Weights
+from tasklab.errors import TasklabError
+from tasklab.machine import GIB, Device, Disk, Memory, gib
+from tasklab.models import weights
+from tasklab.models.zoo import REGISTRY, TEXT_MODELS, family
+from tasklab.tasks.suites import known
+
+DEFAULT = "mini"
+SCHEMES = (  # of the closed-vocabulary chapter: what `quick` compares, and what `full` adds
+    ("sup_few", "mae", "dino", "clip_more"),
+    ("sup_many", "clip_less", "sup_large", "clip_large"),
+)
+CHAPTERS: dict[str, tuple[str, ...]] = {  # chapter -> roles of the models that it also needs
+    "tangent": ("small", "medium", "large", "convnext", "closed", "text"),
+    "linear_layers": (),
+    "ctl": ("small", "text", "sup_few"),
+    "closed_vocab": SCHEMES[0],
+}
+LITTLE = GIB  # bytes: a disk with less free is called full; a quick report keeps a good half of it
+BUDGET = 3.5  # seconds for all that may hang: network, devices, folders
+COUNTING = 1.5  # seconds to count what the store holds
+
+
+@dataclasses.dataclass(frozen=True)
+class Cell:
+    """Whether a chapter runs with a model; `why` in a few words, `lacks` are models."""
+
+    runs: bool
+    why: str
+    lacks: tuple[str, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True)
+class Report:
+    """What was found; `blocking` is what the default model's chapters cannot run without."""
+
+    versions: dict[str, str | None]
+    cores: float
+    memory: Memory
+    devices: tuple[Device, ...]
+    disks: dict[str, Disk]
+    network: str
+    weights: dict[str, Weights]
+    data: dict[str, Data]
+    chapters: dict[str, dict[str, Cell]]
+    notes: tuple[str, ...]
+    blocking: tuple[str, ...]
+
+
+def examine(data_root: Path | None = None, store_root: Path | None = None) -> Report:
+    """Return what this machine has and which chapters can run, within a few seconds.
+
+    Args:
+        data_root: Folder of data sets; the hub's cache is searched too.
+        store_root: Folder of results; `None` is `$TASKLAB_STORE` or the user's cache.
+    """
+    store, cache = inventory.store_folder(store_root), inventory.data_folder()
+    folders = {"store": store, "decoded": cache, "hub cache": Path(constants.HF_HUB_CACHE)}
+    if data_root is not None:
+        folders["data root"] = Path(data_root)
+    jobs: dict[str, Callable[[], Any]] = {"network": hub_answer}
+    if machine.accelerated():
+        jobs["devices"] = machine.devices
+    for what, folder in folders.items():
+        seconds = COUNTING if what == "store" else 0
+        jobs[f"disk {what}"] = functools.partial(machine.disk, folder, seconds)
+    for name in known():
+        jobs[f"data {name}"] = functools.partial(inventory.find_data, name, data_root, cache)
+    found, failed = together(jobs, BUDGET)
+
+    network = found.get("network", failed.get("network", ""))
+    versions, memory = machine.versions(), machine.memory()
+    devices = tuple(found.get("devices", ()))
+    files = {name: _find_weights(name, network == "") for name in REGISTRY}
+    room = devices[0].free if devices else memory.available
+    data = {}
+    for name in known():
+        job = f"data {name}"
+        data[name] = found.get(job) or Data(name, "unknown", "", note=failed.get(job, ""))
+    disks = {what: found[f"disk {what}"] for what in folders if f"disk {what}" in found}
+    others = [job for job in jobs if job != "network" and not job.startswith("data ")]
+    notes = [f"{job}: {why}." for job, why in failed.items() if job in others]
+    if "devices" in jobs and not devices and "devices" not in failed:
+        notes.append(
+            f"there is a device or its driver, but torch {versions['torch']} does not see it: "
+            "is torch installed for it, and CUDA_VISIBLE_DEVICES right?"
+        )
+    chapters = table(files, room)
+    pair = machine.unpaired(versions, _requires("torchvision"))
+    return Report(
+        versions=versions,
+        cores=machine.cores(),
+        memory=memory,
+        devices=devices,
+        disks=disks,
+        network=network,
+        weights=files,
+        data=data,
+        chapters=chapters,
+        notes=tuple(notes),
+        blocking=tuple(blocking(versions, pair, disks, files, chapters)),
+    )
+
+
+def _find_weights(name: str, reachable: bool) -> Weights:
+    try:
+        return inventory.find_weights(REGISTRY[name], reachable)
+    except OSError as error:
+        return Weights(name, "missing", "", (0, 0), f"cannot be looked for: {error}")
+
+
+def together(
+    jobs: Mapping[str, Callable[[], Any]], seconds: float
+) -> tuple[dict[str, Any], dict[str, str]]:
+    """Return the results of jobs that run at once, and why the others have none.
+
+    Args:
+        jobs: Functions by name, each in a thread.
+        seconds: For all of them; what takes longer is left behind.
+    """
+    found, failed, until = {}, {}, time.monotonic() + seconds
+
+    def run(name: str, job: Callable[[], Any]) -> None:
+        try:
+            found[name] = job()
+        except Exception as error:  # whatever is broken is a line of the report
+            lines = str(error).strip().splitlines()
+            short = lines[0].rstrip(".") if lines else ""
+            own = isinstance(error, TasklabError)
+            failed[name] = short if own else f"{type(error).__name__}: {short}".rstrip(": ")
+
+    threads = {
+        name: threading.Thread(target=run, args=item, daemon=True)
+        for name, item in ((name, (name, job)) for name, job in jobs.items())
+    }
+    for thread in threads.values():
+        thread.start()
+    for thread in threads.values():
+        thread.join(max(0.0, until - time.monotonic()))
+    done, wrong = dict(found), dict(failed)
+    late = {n: f"no answer within {seconds:g} seconds" for n in threads if n not in done | wrong}
+    return done, wrong | late
+
+
+def hub_answer() -> str:
+    """Return why the hub cannot be reached, nothing if it can; it takes `weights.PATIENCE`."""
+    example = REGISTRY["vitb32"]
+    return weights.unreachable(example.repository, example.published) or ""
+
+
+def _requires(package: str) -> list[str] | None:
+    try:
+        return importlib.metadata.requires(package)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def table(files: Mapping[str, Weights], room: int | None) -> dict[str, dict[str, Cell]]:
+    """Return, for each model and chapter, whether it can run.
+
+    Args:
+        files: The weights by model.
+        room: Free memory of the device in bytes; `None` if nobody knows.
+    """
+    return {name: {one: _cell(one, name, files, room) for one in CHAPTERS} for name in files}
+
+
+def _cell(chapter: str, name: str, files: Mapping[str, Weights], room: int | None) -> Cell:
+    if name in TEXT_MODELS:  # they are compared with, in the chapters that have them
+        return Cell(False, "text")
+    if chapter == "linear_layers" and "stages" in REGISTRY[name].block:
+        return Cell(False, "no attention")
+    if files[name].state not in READY:
+        return Cell(False, "damaged" if files[name].state == "damaged" else "no weights", (name,))
+    roles = family(name)
+    others = dict.fromkeys(roles[role] for role in CHAPTERS[chapter])
+    if lacks := _lacking(others, files):
+        return Cell(False, f"lacks {len(lacks)}", lacks)
+    members = dict.fromkeys((name, *others))
+    most = max(files[one].memory[0] for one in members)
+    if room is not None and most > room:
+        return Cell(False, f"needs {gib(most)}")
+    if chapter == "closed_vocab":
+        more = dict.fromkeys(roles[role] for role in SCHEMES[1])
+        if lacks := _lacking(more, files):
+            return Cell(True, "quick only", lacks)
+        members |= more
+        most = max(files[one].memory[0] for one in members)
+        if room is not None and most > room:
+            return Cell(True, "quick only")
+    fetched = tuple(one for one in members if files[one].state == "fetchable")
+    return Cell(True, f"fetches {len(fetched)}" if fetched else "yes", fetched)
+
+
+def _lacking(names: Iterable[str], files: Mapping[str, Weights]) -> tuple[str, ...]:
+    return tuple(name for name in names if files[name].state not in READY)
+
+
+def blocking(
+    versions: Mapping[str, str | None],
+    pair: str | None,
+    disks: Mapping[str, Disk],
+    files: Mapping[str, Weights],
+    chapters: Mapping[str, Mapping[str, Cell]],
+) -> list[str]:
+    """Return what keeps the default model's chapters from running, one line for each cause."""
+    lines = [f"{name} is not installed." for name, version in versions.items() if version is None]
+    lines += [pair] if pair else []
+    for what in ("store", "decoded"):
+        if (disk := disks.get(what)) is None:
+            continue
+        variable = {"store": "TASKLAB_STORE", "decoded": "TASKLAB_DATA"}[what]
+        if not disk.writable:
+            lines.append(f"{disk.path} cannot be written: choose another folder by {variable}.")
+        elif disk.free < LITTLE:
+            lines.append(
+                f"the disk of {disk.path} is full ({gib(disk.free)} free): free some space, or "
+                f"choose another folder by {variable}."
+            )
+    used = {DEFAULT, *family(DEFAULT).values()}
+    for name in files:
+        if name in used and files[name].state not in THERE:
+            lines.append(f"{files[name].where} is {files[name].state}: reinstall tasklab.")
+    for chapter, cell in chapters[DEFAULT].items():
+        if not cell.runs and not cell.lacks:
+            lines.append(f"{chapter} with model {DEFAULT!r} {cell.why} of free memory.")
+    return lines

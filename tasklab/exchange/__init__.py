@@ -1,0 +1,1 @@
+"""Checkpoints from elsewhere read, task vectors written for others."""

@@ -1,0 +1,355 @@
+"""Published checkpoints of image encoders, as parameters or task vectors, and kept in the store.
+
+    theta = checkpoints.read("tanganke/clip-vit-base-patch32_sun397", "vitb32")
+    vector = checkpoints.vector_of("checkpoints/ViT-B-32/Cars/finetuned.pt", "vitb32")
+
+What a checkpoint can be is said in `tasklab.exchange.reading`. One that is imported has a name
+and can be used like a vector of one's own:
+
+    checkpoints.add(Store(), "finetuned.pt", "vitb32", "Cars")
+    vector = checkpoints.imported(Store(), "vitb32", "Cars_nonlinear")
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from tasklab.errors import TasklabError, unknown
+from tasklab.exchange import reading
+from tasklab.exchange.reading import Checkpoint
+from tasklab.models import loading
+from tasklab.models.encoder import Encoder
+from tasklab.models.zoo import spec
+from tasklab.storage.store import Store
+from tasklab.storage.tensors import explained
+from tasklab.taskvector import TaskVector
+from tasklab.tuning import finetune
+from tasklab.tuning.methods import METHODS
+
+KIND = "imported"  # of artifact in the store
+_CLOSE = 1e-3  # relative distance of two theta_0: half precision rounds by up to 5e-4
+_FAR = 0.5  # from here on the norm of a task vector, relative to theta_0's, is worth a word
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Comparison:
+    """A checkpoint beside the weights that it starts from.
+
+    Attributes:
+        checkpoint: As it was found, with what the comparison adds to its notes.
+        vector: theta - theta_0.
+        weights: Hash of theta_0.
+        base: Where theta_0 is from, in words.
+        distance: Norm of the vector relative to theta_0's; `None` if theta_0 is not there.
+    """
+
+    checkpoint: Checkpoint
+    vector: TaskVector
+    weights: str
+    base: str
+    distance: float | None
+
+
+def read(path: Path | str, model: str) -> dict[str, Tensor]:
+    """Return a checkpoint's parameters by the encoder's names, in float32.
+
+    Of a linearized encoder these are theta_0 + tau, which belong in the linearized model. The
+    checkpoint may lack the projection to the features that are compared with texts (transformers'
+    `CLIPVisionModel`): then it is the pre-trained one.
+
+    Args:
+        path: A file, a folder, or a repository on the hub.
+        model: Short name of the model that it belongs to.
+
+    Raises:
+        TasklabError: If the checkpoint cannot be had, or does not fit the model.
+    """
+    found = reading.inspect(path, model)
+    if found.theta is None:
+        raise TasklabError(f"{found.path} holds a task vector: read it with vector_of().")
+    return found.theta
+
+
+def vector_of(path: Path | str, model: str, *, base: Path | str | None = None) -> TaskVector:
+    """Return a checkpoint's task vector: what fine-tuning changed.
+
+    Args:
+        path: A file, a folder, or a repository on the hub.
+        model: Short name of the model that it belongs to.
+        base: The checkpoint that it starts from (the papers' `zeroshot.pt`); `None` is the model's
+            pre-trained one.
+
+    Raises:
+        TasklabError: If one of the two cannot be had or does not fit the model, they are the same,
+            or a linearized encoder was linearized around other weights.
+    """
+    return compare(path, model, base=base).vector
+
+
+def load(path: Path | str, encoder: Encoder) -> TaskVector:
+    """Return a task vector that `tasklab export` wrote, for an encoder that is loaded already.
+
+    Args:
+        path: Its file, its folder, or a repository on the hub.
+        encoder: The model that the vector starts from.
+
+    Raises:
+        TasklabError: If it is of another model, or starts from other weights.
+    """
+    found = reading.look(path, encoder.name)
+    if found.vector is None:
+        raise TasklabError(f"{found.path} is no exported task vector: read it with vector_of().")
+    if found.weights != encoder.weights_hash:
+        raise TasklabError(_elsewhere(found, "the encoder", encoder.weights_hash))
+    return found.vector
+
+
+def compare(path: Path | str, model: str, *, base: Path | str | None = None) -> Comparison:
+    """Return a checkpoint, its task vector, and what is known of the weights it starts from.
+
+    Args:
+        path: As for `vector_of`.
+        model: As for `vector_of`.
+        base: As for `vector_of`.
+
+    Raises:
+        TasklabError: As `vector_of` does.
+    """
+    found = reading.look(path, model, lambda: _known(model, base))  # a wrong file is told first
+    theta0, source = _start(model, base, found)
+    notes = []
+    if theta0 is None:
+        notes.append("the pre-trained weights are not here: its theta_0 was not compared with them")
+    elif found.lacking and set(found.lacking) <= set(theta0):
+        found = reading.completed(found, theta0)
+    elif found.lacking:
+        notes.append("neither it nor its base has a projection: the task vector has none")
+    found = dataclasses.replace(found, notes=(*found.notes, *notes))
+    begin = found.theta0 if theta0 is None else theta0
+    if begin is not None and not _norm(begin):
+        raise TasklabError(f"{source} is zero everywhere: no encoder can start from it.")
+    weights = found.weights if begin is None else hash_of(begin, model)
+    if found.weights not in (None, weights):
+        raise TasklabError(_elsewhere(found, source, weights))
+    if found.theta0 is not None:
+        far = _norm(TaskVector.between(begin, found.theta0)) / _norm(begin)
+        if far > _CLOSE:
+            raise TasklabError(
+                f"{found.path} was linearized around other weights than {source}: they differ by "
+                f"{far:.2g} of their norm. Give the checkpoint that it starts from as base."
+            )
+    vector = found.vector
+    if vector is None:
+        vector = TaskVector.between(found.theta0 or begin, found.theta)
+    if not _norm(vector):
+        raise TasklabError(f"{found.path} does not differ from {source}: there is no task vector.")
+    distance = None if begin is None else _norm(vector) / _norm(begin)
+    return Comparison(found, vector, weights, source, distance)
+
+
+def add(
+    store: Store,
+    path: Path | str,
+    model: str,
+    task: str,
+    *,
+    method: str | None = None,
+    name: str | None = None,
+    base: Path | str | None = None,
+) -> dict[str, Any]:
+    """Keep a checkpoint's task vector in the store, and return what is recorded of it.
+
+    Args:
+        store: Where it is kept.
+        path: As for `vector_of`.
+        model: As for `vector_of`.
+        task: What it was fine-tuned on, in the words of whoever published it.
+        method: One of `choices.METHODS`; `None` is what the file tells, or else `nonlinear`.
+        name: Under which it is kept; `None` is `<task>_<method>`.
+        base: As for `vector_of`.
+
+    Raises:
+        TasklabError: As `vector_of` does; if the method is not the file's, or changes parameters
+            that it does not train; or if the name is taken by another vector.
+    """
+    if not reading.is_plain(task):
+        raise TasklabError("task is what the checkpoint was fine-tuned on, in a word, e.g. Cars.")
+    if name is not None and not reading.is_plain(name):
+        raise TasklabError("name is a word under which the vector is kept, e.g. Cars_nonlinear.")
+    if method is not None and method not in METHODS:
+        raise unknown("method", method, METHODS)
+    made = compare(path, model, base=base)
+    found = made.checkpoint
+    if None not in (method, found.method) and method != found.method:
+        raise TasklabError(f"{found.path} is {found.method}, not {method}: {found.layout}.")
+    notes = list(found.notes)
+    if found.task is not None and found.task != task:
+        notes.append(f"it was exported as a vector of {found.task!r}, and is kept as one of yours")
+    if method == "linearized" and found.method is None:
+        notes.append("nothing in it tells that it is linearized: it is taken for theta_0 + tau")
+    method = method or found.method or "nonlinear"
+    vector = _of_method(made.vector, method, model, found.path)
+    name = name or f"{task}_{method}"
+    if made.distance is not None and made.distance > _FAR:
+        notes.append(f"it is {made.distance:.2g} norms of theta_0 away: was it trained from there?")
+    record = {
+        "task": task,
+        "method": method,
+        "source": str(path),
+        "sha256": found.sha256,
+        "layout": found.layout,
+        "notes": notes,
+        "weights": made.weights,
+        "base": made.base,
+        "norm": vector.norm(),
+        "distance": made.distance,
+        "tensors": len(vector),
+    }
+    kept = store.get(KIND, {"model": model, "name": name}, lambda _: (vector, record))
+    same = ("sha256", "weights", "method", "task")
+    if any(kept.record[part] != record[part] for part in same):
+        raise TasklabError(
+            f"the name {name!r} is taken, by {kept.record['source']} ({kept.record['method']}, "
+            f"{kept.record['task']}): choose another one, or remove {kept.path}."
+        )
+    return {"model": model, "name": name, **kept.record}
+
+
+def imported(store: Store, model: str, name: str) -> TaskVector:
+    """Return an imported task vector.
+
+    For example, the sum of two published task vectors, a third of each:
+
+        cars, svhn = (imported(store, "vitb32", f"{task}_nonlinear") for task in ("Cars", "SVHN"))
+        theta = ((cars + svhn) / 3).apply(encoder.params)
+
+    Args:
+        store: Where it was imported to.
+        model: Short name of the model.
+        name: As `tasklab import --list` shows it.
+
+    Raises:
+        TasklabError: If there is none of that name.
+    """
+    found = store.find(KIND, {"model": model, "name": name})
+    if found is None:
+        names = [one["name"] for one in listed(store) if one["model"] == model]
+        if not names:
+            raise TasklabError(f"nothing is imported for model {model!r} in {store.root}.")
+        raise unknown("imported vector", name, names)
+    return TaskVector(found.tensors())
+
+
+def listed(store: Store, model: str | None = None) -> list[dict[str, Any]]:
+    """Return what is recorded of every imported vector, with `model` and `name`.
+
+    Args:
+        store: Where they were imported to.
+        model: Short name of the model whose vectors are meant; `None` for those of all.
+
+    Raises:
+        TasklabError: If there is no such model, or the store cannot be read.
+    """
+    found = []
+    with explained(store.root, "read the store"):
+        files = sorted((store.root / KIND).glob("*/config.json"))
+    for file in files:
+        try:
+            config = json.loads(file.read_text())
+        except (OSError, ValueError):
+            continue  # being moved, or damaged: the store reports it when it is asked for
+        artifact = store.find(KIND, config)
+        if artifact is not None:
+            found.append({**config, **artifact.record})
+    if model is not None:
+        found = [one for one in found if one["model"] == model]
+        if not found:
+            spec(model)  # it says if there is none of that name
+    return sorted(found, key=lambda one: (one["model"], one["name"]))
+
+
+def hash_of(theta0: Mapping[str, Tensor], model: str) -> str:
+    """Return `Encoder.weights_hash` of parameters that no encoder was made with."""
+    encoder = Encoder(
+        name=model,
+        init="pretrained",
+        module=nn.Identity(),
+        params=dict(theta0),
+        blocks=(),
+        image_size=0,
+        mean=(),
+        std=(),
+        device=torch.device("cpu"),
+    )
+    return encoder.weights_hash
+
+
+def _known(model: str, base: Path | str | None) -> Mapping[str, Tensor]:
+    """Return theta_0 for a checkpoint of which nothing is known yet."""
+    if base is None:
+        return loading.load(model).encoder.params
+    return reading.look(base, model).theta or {}
+
+
+def _start(
+    model: str, base: Path | str | None, found: Checkpoint
+) -> tuple[Mapping[str, Tensor] | None, str]:
+    """Return theta_0 and where it is from; `None` if it is neither there nor needed."""
+    if base is not None:
+        start = reading.look(base, model)
+        if start.theta is None:
+            raise TasklabError(f"{start.path} holds a task vector, which can be no base.")
+        source = f"{start.path.name} ({start.sha256[:12]})"
+        if start.lacking and not found.lacking:
+            start = reading.completed(start, _pretrained(model, or_else="one with a projection"))
+        return start.theta, source
+    source = f"{model} ({found.init})"
+    try:
+        return _pretrained(model, found.init), source
+    except TasklabError:
+        if found.vector is not None:
+            return None, source
+        if found.theta0 is not None:
+            return None, f"the theta_0 in {found.path.name}"
+        raise
+
+
+def _pretrained(
+    model: str, init: str = "pretrained", or_else: str = "the checkpoint that it starts from"
+) -> Mapping[str, Tensor]:
+    """Return a model's parameters; the error says that a base can stand in for them."""
+    try:
+        return loading.load(model, init=init).encoder.params
+    except TasklabError as error:
+        # what `models.load` could do besides, an import cannot
+        text = str(error).partition(" init='random'")[0].rstrip(".")
+        raise TasklabError(f"{text}. Or give {or_else} as base.") from error
+
+
+def _elsewhere(found: Checkpoint, what: str, weights: str) -> str:
+    theirs = str(found.weights)[:12]
+    return f"{found.path} starts from the weights {theirs}, and {what} has {weights[:12]}."
+
+
+def _of_method(vector: TaskVector, method: str, model: str, file: Path) -> TaskVector:
+    """Return a vector of those parameters alone that a method trains, if no other one changed."""
+    trained = set(finetune.trainable(reading.shapes(model), method, model))
+    changed = [name for name, x in vector.items() if name not in trained and x.any()]
+    if changed:
+        raise TasklabError(
+            f"{file} has changed {len(changed)} parameters that {method!r} does not train, such as "
+            f"{changed[0]}: it was fine-tuned by another method."
+        )
+    return TaskVector({name: x for name, x in vector.items() if name in trained})
+
+
+def _norm(tensors: Mapping[str, Tensor]) -> float:
+    return math.sqrt(math.fsum(float(x.double().square().sum()) for x in tensors.values()))

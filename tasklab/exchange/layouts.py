@@ -1,0 +1,255 @@
+"""Names of parameters: from the layouts that checkpoints are published in to ours.
+
+| layout | recognised by |
+|---|---|
+| transformers' CLIP vision models | `embeddings.class_embedding` |
+| open_clip models, their image towers, and our own names | the encoder's names behind a prefix |
+| linearized encoders of the papers' code | `params.0`, ..., and `params0.0`, ... |
+
+Ours are open_clip's names within the image tower. The last layout has no names at all: two lists,
+theta and theta_0, in the order in which the modules of that time were made. A list is accepted only
+where the shapes of all its tensors, one after another, are those of the encoder in a known order.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+import torch
+from torch import Size, Tensor
+
+from tasklab.errors import TasklabError, shown
+from tasklab.models.weights import some
+
+Tensors = Mapping[str, Tensor]
+Shapes = Mapping[str, Size]
+
+TRANSFORMERS = "transformers' CLIP vision model"
+_ANCHOR = "embeddings.class_embedding"
+_PARTS = (  # of names: in open_clip -> in transformers
+    ("transformer.resblocks.", "encoder.layers."),
+    ("class_embedding", "embeddings.class_embedding"),
+    ("positional_embedding", "embeddings.position_embedding.weight"),
+    ("conv1.", "embeddings.patch_embedding."),
+    ("ln_pre.", "pre_layrnorm."),
+    ("ln_post.", "post_layernorm."),
+    (".ln_1.", ".layer_norm1."),
+    (".ln_2.", ".layer_norm2."),
+    (".attn.", ".self_attn."),
+    (".mlp.c_fc.", ".mlp.fc1."),
+    (".mlp.c_proj.", ".mlp.fc2."),
+)
+_PROJECTION = "visual_projection.weight"
+_BUFFER = "embeddings.position_ids"  # in older versions
+# The classifier of the pre-training task, as timm's models and torchvision's have it.
+_CLASSIFIER = re.compile(r"(head|head\.fc|head_dist|fc|classifier)\.(weight|bias)")
+_LIST = re.compile(r"(?P<prefix>.*?)(?P<which>params0?)\.(?P<index>[0-9]{1,6})")
+# Within a block, open_clip made the attention before its normalisation, and since 2022 after it.
+_BLOCK_ORDERS = (("ln_1", "attn", "ln_2", "mlp"), ("attn", "ln_1", "mlp", "ln_2"))
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Weights:
+    """What a checkpoint holds of an encoder.
+
+    Attributes:
+        layout: In which layout it was, in words.
+        theta: Parameters under our names; some may be missing or too many.
+        theta0: Those it was linearized around, if it is a linearized encoder.
+        left: How many tensors belong to something else, e.g. a text tower.
+        missing: Names that it lacks, as this layout has them.
+        projected: Whether the layout has the projection to the features that are compared with
+            texts; transformers' `CLIPVisionModel` has none.
+    """
+
+    layout: str
+    theta: dict[str, Tensor]
+    theta0: dict[str, Tensor] | None = None
+    left: int = 0
+    missing: tuple[str, ...] = ()
+    projected: bool = True
+
+
+def recognise(
+    tensors: Tensors, own: Shapes, theta0: Tensors | Callable[[], Tensors] | None = None
+) -> Weights:
+    """Return a checkpoint's parameters under our names.
+
+    Args:
+        tensors: By the names of the checkpoint.
+        own: Shapes of the encoder's parameters by our names, in the encoder's order.
+        theta0: The pre-trained parameters, or what returns them; they tell apart two ways to name
+            a list.
+
+    Raises:
+        TasklabError: If the layout is none of those above.
+    """
+    if any("lora_" in name for name in tensors):
+        raise TasklabError(
+            "it holds low-rank adapters (LoRA), alone or beside their model: merge them into it "
+            "first (peft's merge_and_unload), and save that."
+        )
+    if any(name == _ANCHOR or name.endswith(f".{_ANCHOR}") for name in tensors):
+        return _from_transformers(tensors, own)
+    lists = _lists(tensors)
+    if lists is not None:
+        return _from_lists(*lists, own, theta0, left=len(tensors) - 2 * len(lists[0]))
+    first = next(iter(own))
+    prefixes = [n.removesuffix(first) for n in tensors if n == first or n.endswith(f".{first}")]
+    if len(prefixes) == 1:
+        return _from_open_clip(tensors, own, prefixes[0])
+    what = f"{len(prefixes)} encoders" if prefixes else f"no {first!r} under any prefix"
+    raise TasklabError(f"it has {what}, among {len(tensors)} tensors such as {some(tensors, 4)}.")
+
+
+def _from_open_clip(tensors: Tensors, own: Shapes, prefix: str) -> Weights:
+    inside = {n.removeprefix(prefix): x for n, x in tensors.items() if n.startswith(prefix)}
+    theta = {n: x for n, x in inside.items() if n in own or not _CLASSIFIER.fullmatch(n)}
+    return Weights(
+        f"names as in open_clip behind {shown(prefix)}" if prefix else "names as in open_clip",
+        theta,
+        left=len(tensors) - len(theta),
+        missing=tuple(f"{prefix}{name}" for name in own if name not in theta),
+    )
+
+
+def _from_transformers(tensors: Tensors, own: Shapes) -> Weights:
+    anchors = [name for name in tensors if name.endswith(_ANCHOR)]
+    if len(anchors) > 1:
+        raise TasklabError(f"it has {len(anchors)} encoders: {some(anchors, 4)}.")
+    prefix = anchors[0].removesuffix(_ANCHOR)
+    inside = {n.removeprefix(prefix): x for n, x in tensors.items() if n.startswith(prefix)}
+    theta: dict[str, Tensor] = {}
+    missing = []
+    known = {_BUFFER}
+    for name in own:
+        theirs = _in_transformers(name)
+        known.update(theirs)
+        absent = [f"{prefix}{one}" for one in theirs if one not in inside]
+        missing += absent if name != "proj" else []
+        if not absent:
+            theta[name] = _joined({one: inside[one] for one in theirs})
+    theta.pop("proj", None)
+    projections = [n for n in tensors if n == _PROJECTION or n.endswith(f".{_PROJECTION}")]
+    whole = any("text_model." in name for name in tensors)  # CLIPModel has a projection
+    if projections:
+        stored = tensors[projections[0]]
+        theta["proj"] = stored.mT if stored.ndim == 2 else stored  # a linear layer there
+    elif whole and "proj" in own:
+        missing.append(_PROJECTION)
+    for name, tensor in inside.items():  # what no parameter of ours is called there
+        if name not in known and name != _PROJECTION and not name.endswith(f".{_PROJECTION}"):
+            theta[f"{name} of open_clip" if name in own else name] = tensor
+    left = len(tensors) - len(inside) - sum(not name.startswith(prefix) for name in projections)
+    return Weights(
+        TRANSFORMERS, theta, left=left, missing=tuple(missing), projected=bool(projections) or whole
+    )
+
+
+def _in_transformers(name: str) -> list[str]:
+    """Return transformers' name of one of our parameters: three for queries, keys and values."""
+    if name == "proj":
+        return [_PROJECTION]
+    for ours, theirs in _PARTS:
+        name = name.replace(ours, theirs)
+    if "self_attn.in_proj_" not in name:
+        return [name]
+    return [name.replace("in_proj_", f"{one}_proj.") for one in "qkv"]
+
+
+def _joined(found: Tensors) -> Tensor:
+    """Return tensors as one, along their first axis."""
+    shapes = [tuple(x.shape) for x in found.values()]
+    if len(shapes) == 1:
+        return next(iter(found.values()))
+    if len(set(shapes)) > 1 or not shapes[0]:
+        raise TasklabError(f"{', '.join(found)} have the shapes {shapes}: no part of one model.")
+    return torch.cat(list(found.values()))
+
+
+def _lists(tensors: Tensors) -> tuple[list[Tensor], list[Tensor]] | None:
+    """Return the lists theta and theta_0, or `None` if there are none.
+
+    Raises:
+        TasklabError: If numbers are missing, or the lists do not fit each other.
+    """
+    found: dict[str, dict[int, Tensor]] = {"params": {}, "params0": {}}
+    prefixes = set()
+    for name, tensor in tensors.items():
+        if match := _LIST.fullmatch(name):
+            found[match["which"]][int(match["index"])] = tensor
+            prefixes.add(match["prefix"])
+    theta, theta0 = found["params"], found["params0"]
+    if not theta0:
+        return None
+    whole = set(theta) == set(theta0) == set(range(len(theta0))) and len(prefixes) == 1
+    if not whole or any(theta[i].shape != theta0[i].shape for i in theta):
+        raise TasklabError(
+            f"its lists params ({len(theta)}) and params0 ({len(theta0)}) of a linearized encoder "
+            "do not belong together: it is not whole."
+        )
+    return [theta[i] for i in range(len(theta))], [theta0[i] for i in range(len(theta))]
+
+
+def _from_lists(
+    theta: list[Tensor],
+    theta0: list[Tensor],
+    own: Shapes,
+    known: Tensors | Callable[[], Tensors] | None,
+    left: int,
+) -> Weights:
+    ways = list(_ways([x.shape for x in theta0], own))
+    if len(ways) > 1 and known is not None:  # the names under which theta_0 is the known one
+        known = known() if callable(known) else known
+        far = [_distance(theta0[start:], names, known) for start, names in ways]
+        ways = [ways[far.index(min(far))]]
+    if len(ways) != 1:
+        shapes = "fit the encoder in several orders" if ways else "do not fit the encoder"
+        raise TasklabError(
+            f"it has lists of {len(theta)} parameters without names (a linearized encoder), whose "
+            f"shapes {shapes}, which has {len(own)}."
+        )
+    start, names = ways[0]
+    count = len(names)
+    return Weights(
+        "linearized encoder: lists params and params0",
+        dict(zip(names, theta[start : start + count], strict=True)),
+        dict(zip(names, theta0[start : start + count], strict=True)),
+        left + 2 * (len(theta) - count),
+    )
+
+
+def _ways(shapes: Sequence[Size], own: Shapes) -> Iterator[tuple[int, list[str]]]:
+    """Yield where a known order of the encoder's parameters has the list's shapes."""
+    orders = [list(own)]
+    for parts in _BLOCK_ORDERS:
+        order = _reordered(list(own), parts)
+        if order not in orders:
+            orders.append(order)
+    for names in orders:
+        expected = [own[name] for name in names]
+        for start in range(len(shapes) - len(names) + 1):
+            if shapes[start] == expected[0] and shapes[start : start + len(names)] == expected:
+                yield start, names
+
+
+def _reordered(names: list[str], parts: Sequence[str]) -> list[str]:
+    """Return names with the parts of each block in the given order."""
+    block = re.compile(rf"(.*\.resblocks\.\d+)\.({'|'.join(parts)})\..*")
+    place = {}
+    for index, name in enumerate(names):
+        match = block.fullmatch(name)
+        first = (
+            next(i for i, other in enumerate(names) if other.startswith(f"{match[1]}."))
+            if match
+            else index
+        )
+        place[name] = (first, parts.index(match[2]) if match else 0, index)
+    return sorted(names, key=place.__getitem__)
+
+
+def _distance(tensors: Sequence[Tensor], names: Sequence[str], known: Tensors) -> float:
+    pairs = [(known[n], x) for n, x in zip(names, tensors, strict=False) if n in known]
+    return sum(float((x.float() - start.float()).square().sum()) for start, x in pairs)

@@ -1,0 +1,282 @@
+"""Checkpoints as they are found: under our names, complete, and of the network that is meant.
+
+A checkpoint is a safetensors file, a file of `torch.save` (a state dict, or a whole pickled module
+of which nothing is executed), a folder of transformers' `save_pretrained` (in one file or in
+several) or of open_clip's, a repository on the Hugging Face hub, or what `tasklab export` writes. A
+parameter that is missing, unexpected or of another shape is an error, and so is a network that
+makes something else of the same weights (GELU for QuickGELU, another number of heads), as far as
+the checkpoint tells.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import struct
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import safetensors
+import torch
+from torch import Size, Tensor, nn
+
+from tasklab.errors import TasklabError, some
+from tasklab.exchange import layouts, networks, sources
+from tasklab.models import loading, weights
+from tasklab.models.zoo import INITS, spec
+from tasklab.storage import torch_files
+from tasklab.storage.tensors import file_sha256, read_tensors, text_sha256
+from tasklab.taskvector import TaskVector
+from tasklab.tuning.methods import METHODS
+
+_BROKEN = (  # what a file that is damaged, or made to do harm, can raise in the code below
+    ArithmeticError, AttributeError, LookupError, MemoryError, RuntimeError, TypeError, ValueError,
+    safetensors.SafetensorError, struct.error,
+)  # fmt: skip
+_TOLD = ("task", "method", "model", "init", "weights")  # by an exported task vector
+_MOST_TEXT = 200  # characters of one of these
+
+
+@dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
+class Checkpoint:
+    """A checkpoint as it was found, before it is compared with pre-trained weights.
+
+    Attributes:
+        path: The file; the index of a checkpoint that is split over several.
+        sha256: Its checksum; of an index, that of its files' checksums.
+        layout: In which layout it is, in words.
+        notes: What else was found, for the reader.
+        task: What an exported task vector says it was fine-tuned on.
+        method: By which method it was fine-tuned, as far as the file tells.
+        init: From which encoder it was fine-tuned.
+        theta: Parameters by our names; `None` in an exported task vector.
+        theta0: Those it was linearized around, if it is a linearized encoder.
+        lacking: Parameters that theta has not because its layout has none: the projection.
+        vector: An exported task vector.
+        weights: Hash of theta_0, which an exported task vector tells.
+    """
+
+    path: Path
+    sha256: str
+    layout: str
+    notes: tuple[str, ...] = ()
+    task: str | None = None
+    method: str | None = None
+    init: str = "pretrained"
+    theta: dict[str, Tensor] | None = None
+    theta0: dict[str, Tensor] | None = None
+    lacking: tuple[str, ...] = ()
+    vector: TaskVector | None = None
+    weights: str | None = None
+
+
+def inspect(
+    path: Path | str, model: str, *, theta0: Mapping[str, Tensor] | None = None
+) -> Checkpoint:
+    """Return what is in a checkpoint, as `look` does, with the pre-trained projection if need be.
+
+    Args:
+        path: A file, a folder, or a repository on the hub.
+        model: Short name of the model that it belongs to.
+        theta0: Pre-trained parameters; `None` loads the model's if they are needed.
+
+    Raises:
+        TasklabError: If the checkpoint cannot be had, or does not fit the model.
+    """
+    found = look(path, model, None if theta0 is None else lambda: theta0)
+    if not found.lacking:
+        return found
+    return completed(found, loading.load(model).encoder.params if theta0 is None else theta0)
+
+
+def look(
+    path: Path | str, model: str, start: Callable[[], Mapping[str, Tensor]] | None = None
+) -> Checkpoint:
+    """Return what is in a checkpoint, which needs no pre-trained weights.
+
+    Args:
+        path: A file, a folder, or a repository on the hub.
+        model: Short name of the model that it belongs to.
+        start: Returns the pre-trained parameters: asked if there are two ways to name a list.
+
+    Raises:
+        TasklabError: If the checkpoint cannot be had, or does not fit the model.
+    """
+    entry = spec(model)
+    file, settings = sources.locate(path)
+    with _explained(file):
+        parts = sources.parts(file)
+        digest = _digest(parts)
+        about = told(file)
+        if about:
+            return _exported(file, digest, about, model)
+        if entry.kind == "t5":
+            raise TasklabError(f"checkpoints are read for image encoders, and not for {model}.")
+        tower, own = _tower(model), shapes(model)
+        tensors: dict[str, Tensor] = {}
+        facts: dict[str, Any] = {}
+        for part in parts:
+            if sources.is_safetensors(part):
+                tensors |= read_tensors(part)
+            else:
+                stored = torch_files.read(part)
+                tensors |= torch_files.tensors(stored)
+                facts |= networks.told_by_modules(stored)
+        networks.check(facts | networks.told_by_settings(settings), tower, model)
+        found = layouts.recognise(tensors, own, start)
+        lacking = () if found.projected or "proj" not in own else ("proj",)
+        _check_whole(found, own)
+        begin = found.theta0
+        return Checkpoint(
+            path=file,
+            sha256=digest,
+            layout=found.layout,
+            notes=(f"{found.left} tensors of other parts are left out",) if found.left else (),
+            method="linearized" if begin is not None else None,
+            theta=_fitted(tower, found.theta, file, lacking),
+            theta0=_fitted(_tower(model), begin, file) if begin is not None else None,
+            lacking=lacking,
+        )
+
+
+def completed(found: Checkpoint, theta0: Mapping[str, Tensor]) -> Checkpoint:
+    """Return a checkpoint with the pre-trained parameters that its layout has not.
+
+    Args:
+        found: As `look` returns it.
+        theta0: Pre-trained parameters.
+    """
+    taken = {name: theta0[name] for name in found.lacking}
+    note = "it has no projection: the pre-trained one is taken"
+    return dataclasses.replace(
+        found, theta={**found.theta, **taken}, lacking=(), notes=(*found.notes, note)
+    )
+
+
+def shapes(model: str) -> dict[str, Size]:
+    """Return the shapes of an encoder's parameters by name, without making one."""
+    return {name: parameter.shape for name, parameter in _tower(model).named_parameters()}
+
+
+def told(file: Path) -> dict[str, str]:
+    """Return what an exported task vector tells of itself; nothing for any other file.
+
+    Raises:
+        TasklabError: If it says too little, or what no export says.
+    """
+    header = sources.header(file).get("tasklab")
+    if header is None:
+        return {}
+    try:
+        about = json.loads(header)
+        about = {name: about[name] for name in _TOLD}
+        known = about["method"] in METHODS and about["init"] in INITS
+    except (ValueError, LookupError, TypeError, RecursionError):
+        known = False
+    if not known or not all(isinstance(text, str) and is_plain(text) for text in about.values()):
+        raise TasklabError(f"{file} does not say what it is: export it again.")
+    return about
+
+
+def is_plain(text: str) -> bool:
+    """Return whether a text can be shown on a line: not blank, not too long, no control codes."""
+    return bool(text.strip()) and text.isprintable() and len(text) <= _MOST_TEXT
+
+
+def _exported(file: Path, digest: str, about: Mapping[str, str], model: str) -> Checkpoint:
+    """Return a task vector that `tasklab export` wrote."""
+    owner = about["model"]
+    if owner != model:
+        raise TasklabError(f"{file} is a task vector of model {owner!r}, not of {model!r}.")
+    tensors, own = read_tensors(file), shapes(model)
+    wrong = [name for name, x in tensors.items() if own.get(name) != x.shape]
+    if wrong:
+        raise TasklabError(f"{file} does not fit model {model!r}: {some(wrong)}.")
+    _check_kind(tensors, file)
+    vector = TaskVector({name: x.float() for name, x in tensors.items()})
+    _check_finite(vector, file)
+    return Checkpoint(
+        path=file,
+        sha256=digest,
+        layout=f"task vector exported by tasklab ({about['task']})",
+        task=about["task"],
+        method=about["method"],
+        init=about["init"],
+        vector=vector,
+        weights=about["weights"],
+    )
+
+
+def _tower(model: str) -> nn.Module:
+    """Return the encoder's module without memory: its names and shapes."""
+    entry = spec(model)
+    with torch.device("meta"):
+        built = loading.build(entry)
+    return built.visual if entry.kind == "clip" and entry.text else built
+
+
+def _check_whole(found: layouts.Weights, own: Mapping[str, Size]) -> None:
+    """Raise a `TasklabError` if all that is wrong is that something is missing."""
+    theta = found.theta
+    if found.missing and all(name in own and x.shape == own[name] for name, x in theta.items()):
+        raise TasklabError(
+            f"it is not whole: {len(found.missing)} missing ({some(found.missing)}), and "
+            "the others fit. Fetch it again, or choose the model with as many layers."
+        )
+
+
+def _fitted(
+    tower: nn.Module, theta: Mapping[str, Tensor], file: Path, lacking: Sequence[str] = ()
+) -> dict[str, Tensor]:
+    """Return parameters in float32, after comparing all names and shapes with the encoder's."""
+    tower = tower.to_empty(device="cpu").requires_grad_(False)
+    own = dict(tower.named_parameters())
+    _check_kind({name: x for name, x in theta.items() if name in own}, file)
+    weights.fit(tower, {**theta, **{name: own[name] for name in lacking}}, str(file))
+    fitted = {name: x.detach() for name, x in own.items() if name not in lacking}
+    _check_finite(fitted, file)
+    return fitted
+
+
+def _check_kind(tensors: Mapping[str, Tensor], file: Path) -> None:
+    wrong = {name: x.dtype for name, x in tensors.items() if not x.is_floating_point()}
+    if wrong:
+        kind = str(next(iter(wrong.values()))).removeprefix("torch.")
+        raise TasklabError(
+            f"{file} has {kind} numbers in {some(wrong)}, where weights are floating-point "
+            "ones: was it quantised? Give the checkpoint from before that."
+        )
+
+
+def _check_finite(tensors: Mapping[str, Tensor], file: Path) -> None:
+    wrong = [name for name, x in tensors.items() if not x.isfinite().all()]
+    if wrong:
+        raise TasklabError(f"{file} has values that are not finite, in {some(wrong)}.")
+
+
+def _digest(parts: Sequence[Path]) -> str:
+    """Return the checksum of a file, or that of several files' checksums."""
+    digests = [file_sha256(part) for part in parts]
+    return digests[0] if len(digests) == 1 else text_sha256({"files": digests})
+
+
+@contextlib.contextmanager
+def _explained(file: Path) -> Iterator[None]:
+    """Turn what a broken file can cause into one `TasklabError` that names the file."""
+    try:
+        yield
+    except TasklabError as error:
+        text = str(error)
+        if str(file) in text:
+            raise
+        raise TasklabError(f"{file} cannot be read as a checkpoint: {text}") from error
+    except OSError as error:
+        raise TasklabError(f"{file} cannot be read: {error.strerror or error}.") from error
+    except _BROKEN as error:
+        what = (str(error) or type(error).__name__).splitlines()[0][:200]
+        raise TasklabError(
+            f"{file} cannot be read as a checkpoint: {what.rstrip('.')}. Fetch it again, or ask "
+            "for its weights as safetensors."
+        ) from error

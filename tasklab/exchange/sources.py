@@ -1,0 +1,180 @@
+"""Where a published checkpoint is: a file, a folder, or a repository on the hub."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from pathlib import Path
+
+import safetensors
+
+from tasklab.errors import TasklabError, shown, some
+from tasklab.models import weights
+
+VECTOR_FILE = "task_vector.safetensors"  # as `tasklab export` writes it
+_INDEX = ".index.json"  # names the files that a large checkpoint is split over
+_TRANSFORMERS = (
+    "model.safetensors",
+    f"model.safetensors{_INDEX}",
+    "pytorch_model.bin",
+    f"pytorch_model.bin{_INDEX}",
+)
+_ADAPTERS = ("adapter_model.safetensors", "adapter_model.bin")  # `layouts` says what is wrong
+_FILES = (  # in a folder, first comes first: timm's repositories have both libraries' files
+    VECTOR_FILE,
+    "open_clip_model.safetensors",
+    "open_clip_pytorch_model.bin",
+    *_TRANSFORMERS,
+    *_ADAPTERS,
+)
+_SUFFIXES = {".safetensors", ".pt", ".pth", ".bin", ".ckpt"}
+_SETTINGS = "config.json"
+_REPOSITORY = re.compile(r"(?!.*(--|\.\.))\w[\w.-]{0,95}/\w[\w.-]{0,95}(?<![.-])")
+_SHARD = re.compile(r"(.+)-\d{5}-of-(?!00001\.)\d{5}(\.\w+)")
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
+_PART = re.compile(r"\w[\w.-]*")
+
+
+def locate(path: Path | str) -> tuple[Path, Path | None]:
+    """Return a checkpoint's file, fetched if it is on the hub, and its `config.json` if it has one.
+
+    Of a checkpoint that is split over several files it is their index; see `parts`.
+
+    Raises:
+        TasklabError: If there is no such file, or it cannot be fetched (within five seconds).
+    """
+    try:
+        return _locate(str(path))
+    except (OSError, RuntimeError, ValueError) as error:  # no such user, too long, not readable
+        what = getattr(error, "strerror", None) or str(error).rstrip(".")
+        raise TasklabError(f"{str(path)!r} cannot be read: {what}.") from error
+
+
+def parts(file: Path) -> list[Path]:
+    """Return the files that a checkpoint consists of: those that its index names, or itself.
+
+    Raises:
+        TasklabError: If one of them is not there, or the index is damaged.
+    """
+    if not file.name.endswith(_INDEX):
+        return [file]
+    found = [file.parent / name for name in _shards(file)]
+    missing = [one.name for one in found if not one.is_file()]
+    if missing:
+        raise TasklabError(
+            f"{file} names {len(found)} files, of which {len(missing)} are not beside it: "
+            f"{some(missing)}. Fetch it again."
+        )
+    return found
+
+
+def is_safetensors(file: Path) -> bool:
+    """Return whether a file begins as safetensors files do."""
+    with file.open("rb") as stream:
+        return stream.read(9)[8:] == b"{"
+
+
+def header(file: Path) -> dict[str, str]:
+    """Return the texts that a safetensors file has beside its tensors; none for other files."""
+    if not is_safetensors(file):
+        return {}
+    try:
+        with safetensors.safe_open(file, framework="pt") as opened:
+            return opened.metadata() or {}
+    except safetensors.SafetensorError:
+        return {}  # `read_tensors` says what is wrong
+
+
+def _locate(text: str) -> tuple[Path, Path | None]:
+    local = Path(text).expanduser()
+    if not text.strip():
+        raise TasklabError("a checkpoint is a file, a folder or a hub repository, not ''.")
+    if _CONTROL.search(text):
+        raise TasklabError(f"{shown(text)} has control characters in its name: rename it.")
+    if local.is_dir():
+        local = local / _in_folder(local)
+    if local.is_file():
+        if match := _SHARD.fullmatch(local.name):
+            raise TasklabError(
+                f"{local} is one part of a checkpoint that is split over several files: give its "
+                f"folder, which must have {match[1]}{match[2]}{_INDEX} as well."
+            )
+        beside = local.parent / _SETTINGS
+        return local, beside if local.name in _TRANSFORMERS and beside.is_file() else None
+    if os.path.lexists(local):
+        raise TasklabError(f"{str(local)!r} is neither a file nor a folder, or a link to nothing.")
+    if "://" in text:
+        from huggingface_hub import constants
+
+        text = text.removeprefix(f"{constants.ENDPOINT}/").rstrip("/").removesuffix("/tree/main")
+    if not _REPOSITORY.fullmatch(text):
+        raise TasklabError(f"there is no checkpoint {text!r}.")
+    return _fetch(text)
+
+
+def _in_folder(folder: Path) -> str:
+    """Return the name of a folder's checkpoint.
+
+    Raises:
+        TasklabError: If none has a usual name; it names the files that could be meant.
+    """
+    there = sorted(one.name for one in folder.iterdir() if one.is_file())
+    names = [name for name in _FILES if name in there]
+    if names:
+        return names[0]
+    usual = ", ".join(name for name in _FILES if not name.endswith((_INDEX, *_ADAPTERS)))
+    others = [name for name in there if Path(name).suffix in _SUFFIXES]
+    hint = f" It has {some(others)}: name one." if others else ""
+    raise TasklabError(f"the folder {folder} has none of {usual}.{hint}")
+
+
+def _shards(index: Path) -> list[str]:
+    """Return the names of the files that an index names: plain ones, in the index's folder."""
+    try:
+        names = sorted(set(json.loads(index.read_text("utf-8"))["weight_map"].values()))
+        if names and all(_PART.fullmatch(name) for name in names):
+            return names
+    except (ValueError, LookupError, AttributeError, TypeError, RecursionError):
+        pass
+    raise TasklabError(f"{index} does not say which files it is the index of: fetch it again.")
+
+
+def _fetch(repository: str) -> tuple[Path, Path | None]:
+    from huggingface_hub import hf_hub_download, try_to_load_from_cache
+
+    problem = ""
+    for name in _FILES:
+        cached = try_to_load_from_cache(repository, name)
+        if isinstance(cached, str):
+            settings = try_to_load_from_cache(repository, _SETTINGS)
+            own = name in _TRANSFORMERS and isinstance(settings, str)
+            return Path(cached), Path(settings) if own else None
+    for name in _FILES:
+        problem = weights.unreachable(repository, name)
+        if problem is None:
+            try:
+                file = Path(hf_hub_download(repository, name))
+                for part in _shards(file) if name.endswith(_INDEX) else ():
+                    hf_hub_download(repository, part)
+                return file, _settings_of(repository) if name in _TRANSFORMERS else None
+            except TasklabError:
+                raise
+            except Exception as error:  # the client's errors have no common base
+                problem = f"{type(error).__name__}: {str(error).splitlines()[0]}"
+        if not problem.startswith("HTTPError: HTTP Error 404"):
+            break  # no network: the next file would not be had either
+    raise TasklabError(
+        f"there is no file {repository!r} here, and the hub repository of that name could not be "
+        f"fetched ({problem}). With a network, `hf download {repository}` fetches it; without one, "
+        "copy its folder here and give the folder's path."
+    )
+
+
+def _settings_of(repository: str) -> Path | None:
+    from huggingface_hub import hf_hub_download
+
+    try:
+        return Path(hf_hub_download(repository, _SETTINGS))
+    except Exception:  # it is only a further check
+        return None

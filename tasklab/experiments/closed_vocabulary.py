@@ -1,0 +1,239 @@
+"""Models without a text tower, in one vocabulary with those that have one: probing and addition.
+
+*Task Addition and Weight Disentanglement in Closed-Vocabulary Models* compares pre-training
+schemes. A lab of `Parameters(head="probe")` follows its section 3.1: a linear probe is fitted for
+each task, then the encoder is fine-tuned with the probe frozen. When vectors are added, each task's
+own head is plugged in. The method `full` trains encoder and head together (appendix G), from a
+random head, or, where `head="zero_shot"`, from the one made of prompts (appendix H).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from tasklab.analyses import evaluation
+from tasklab.errors import unknown
+from tasklab.experiments.lab import LINEAR, Lab
+from tasklab.models.zoo import family
+from tasklab.records import papers
+from tasklab.taskvector import TaskVector
+from tasklab.tuning import probes
+
+ALGORITHM = 1  # part of every key: raise it when the same configuration gives other records
+ALGORITHMS = ("sup_few", "mae", "dino", "clip_more")  # figure 1, one of each sort of pre-training
+SCHEMES = (
+    "sup_few", "sup_many", "mae", "dino", "clip_less", "clip_more", "sup_large", "clip_large",
+)  # fmt: skip
+# The paper's grid (section 3.2) holds few of the coefficients at which sums are best: here some
+# between them as well. The quick one has the paper's up to 0.3, and a few further ones.
+_BETWEEN = (0.01, 0.02, 0.03, 0.04, 0.075, 0.125, 0.175)
+LAMBDAS = tuple(sorted({*evaluation.ALPHAS, *_BETWEEN}))
+QUICK_LAMBDAS = (0.0, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.4, 0.5, 0.75, 1.0)
+
+
+def scheme_models(model: str) -> dict[str, str]:
+    """Return the models of all pre-training schemes that a model is compared with, by role.
+
+    A model without relatives (timm's) is the only one, of the role `given`.
+
+    >>> scheme_models("vitb16_in1k")["mae"]
+    'mae_b16'
+    """
+    models = family(model)
+    return {role: models[role] for role in SCHEMES if role in models} or {"given": model}
+
+
+def schemes(
+    lab: Lab,
+    roles: Sequence[str] | None = None,
+    *,
+    head: str = "probe",
+    tasks: Sequence[str] | None = None,
+) -> list[Lab]:
+    """Return a lab of each pre-training scheme, with probed heads and the same preset and store.
+
+    Args:
+        lab: Whose family of models it is.
+        roles: Of `choices.family`. By default all of `SCHEMES` that it has in the preset `full`,
+            else of `ALGORITHMS`. A model of timm's stands alone.
+        head: `"probe"`, or `"zero_shot"` for models with a text tower (open vocabulary).
+        tasks: Only these tasks; by default those of `lab`.
+
+    Raises:
+        TasklabError: If there is no such role.
+    """
+    models = family(lab.parameters.model) or scheme_models(lab.parameters.model)
+    if roles is None:
+        usual = SCHEMES if lab.parameters.preset == "full" else ALGORITHMS
+        roles = [role for role in usual if role in models] or list(models)
+    for role in roles:
+        if role not in models:
+            raise unknown("role", role, models)
+    names = lab.suite.names if tasks is None else tasks
+    return [lab.sibling(model=models[role], head=head, tasks=names) for role in roles]
+
+
+def across(
+    labs: Sequence[Lab], experiment: Callable[..., pd.DataFrame], *args: Any, **more: Any
+) -> pd.DataFrame:
+    """Return the records of one experiment on several labs, as one table."""
+    return papers.combine(*(experiment(lab, *args, **more) for lab in labs))
+
+
+def probing(lab: Lab) -> pd.DataFrame:
+    """Return the accuracy of each task's linear probe on the pre-trained features.
+
+    Returns:
+        Records of the experiment `single` and the method `probe`, on test and validation images:
+        one probe, whatever the seed of fine-tuning. An open vocabulary has none: zero-shot accuracy
+        instead, of the method `pretrained`.
+    """
+    rows = [{**row, "seed": seed} for seed in lab.parameters.seeds for row in _probing(lab)]
+    return papers.tidy(rows)
+
+
+def _probing(lab: Lab) -> list[dict]:
+    probed = lab.parameters.vocabulary == "closed"
+    method = "probe" if probed else "pretrained"
+
+    def make() -> list[dict]:
+        own = {task: _probe(lab, task).head for task in lab.suite.names} if probed else {}
+        bench, empty = lab.bench.with_heads(own), TaskVector({})
+        rows = []
+        for task in lab.suite.names:
+            for split, images in (("test", "test"), ("validation", "val")):
+                value = bench.evaluate(empty, task, images, linear=False)(0.0)
+                row = lab.accuracy("single", method, 0, task, "single", value, split)
+                rows.append(_said(lab, row))
+        return rows
+
+    how = {task: _identity(lab, task) for task in lab.suite.names} if probed else {}
+    return lab.kept("probing", "pretrained", 0, make, probes=how, closed=ALGORITHM)
+
+
+def closed_addition(
+    lab: Lab, methods: Sequence[str] = ("nonlinear",), *, lambdas: Sequence[float] | None = None
+) -> pd.DataFrame:
+    """Add the vectors of all tasks, each with its own head (tables 1, 3 and 4, figure 2).
+
+    Args:
+        lab: What to study; of `schemes`.
+        methods: Any of `EDITS`; `full` trains the head along.
+        lambdas: Coefficients, ascending from 0; by default `LAMBDAS`, or `QUICK_LAMBDAS` in the
+            preset `quick`.
+
+    Returns:
+        Records of the experiments `single` (test), `sweep` (validation, at every coefficient),
+        `addition` (test, at the best coefficient of the paper's grid; the metric `lambda` is that
+        coefficient, as a record of the task `all`), `addition_fine` (at the best of all
+        coefficients) and `closed_cost` (`seconds_sweep`). With `nonlinear` vectors, `addition` also
+        has probing alone, of the method `probe` (of `pretrained` in an open vocabulary), at
+        lambda = 0, normalised by the accuracies of these vectors.
+    """
+    grid = lambdas or (LAMBDAS if lab.parameters.preset == "full" else QUICK_LAMBDAS)
+    grid = [float(x) for x in (lab.scale.alphas if lab.rehearsal and lambdas is None else grid)]
+    evaluation.check_grid(grid)
+    rows = []
+    for method, seed in lab.grid(methods, "closed-vocabulary addition"):
+        rows += lab.kept(
+            "closed_addition",
+            method,
+            seed,
+            lambda m=method, s=seed: _added(lab, m, s, grid),
+            alphas=grid,
+            closed=ALGORITHM,
+        )
+    return papers.tidy(rows)
+
+
+def _added(lab: Lab, method: str, seed: int, grid: Sequence[float]) -> list[dict]:
+    vectors, bench, linear = lab.vectors(method, seed), lab.bench_of(method, seed), method in LINEAR
+    tasks, total = tuple(vectors), TaskVector.sum(vectors.values())
+    began = time.perf_counter()
+    alone = {s: evaluation.single(bench, vectors, s, linear=linear) for s in ("val", "test")}
+    validation = bench.sweep(total, tasks, "val", linear=linear, alphas=grid)
+    share = evaluation.normalised(validation, alone["val"]).mean(1)
+    seconds = time.perf_counter() - began
+    common = {"n_tasks": len(tasks)}
+
+    def rows_of(
+        experiment: str, absolute: np.ndarray, single: np.ndarray, method: str = method, **more: Any
+    ) -> list[dict]:
+        values = {"absolute": absolute, "normalised": evaluation.normalised(absolute, single)}
+        return [
+            lab.accuracy(experiment, method, seed, task, metric, value, **common, **more)
+            for metric, found in values.items()
+            for task, value in zip(tasks, found, strict=True)
+        ]
+
+    rows = [
+        lab.accuracy("single", method, seed, task, "single", value)
+        for task, value in zip(tasks, alone["test"], strict=True)
+    ]
+    for x, absolute in zip(grid, validation, strict=True):
+        rows += rows_of("sweep", absolute, alone["val"], alpha=x, split="validation")
+    of_paper = [i for i, x in enumerate(grid) if x in evaluation.ALPHAS]
+    choices = {"addition": of_paper, "addition_fine": range(len(grid))}
+    known: dict[float, np.ndarray] = {}  # coefficient -> test accuracies
+    for experiment, allowed in choices.items():
+        chosen = grid[max(allowed, key=lambda i: share[i])]
+        if chosen not in known:
+            known[chosen] = bench.sweep(total, tasks, "test", linear=linear, alphas=[chosen])[0]
+        rows += rows_of(experiment, known[chosen], alone["test"], alpha=chosen)
+        said = lab.row(experiment, method, seed, task="all", metric="lambda", value=chosen)
+        rows.append({**said, **common, "alpha": chosen})
+    if method == "nonlinear":
+        start = [row for row in _probing(lab) if row["split"] == "test"]
+        values = np.array([row["value"] for row in start])
+        rows += rows_of("addition", values, alone["test"], start[0]["method"], alpha=0.0)
+    cost = lab.row("closed_cost", method, seed, task="all", metric="seconds_sweep", value=seconds)
+    return [_said(lab, row) for row in [*rows, cost]]
+
+
+def closed_cost(lab: Lab, methods: Sequence[str] = ("nonlinear",)) -> pd.DataFrame:
+    """Return the seconds that probing and adding take, as they were when they were made.
+
+    Args:
+        lab: What to study; of `schemes`.
+        methods: Any of `EDITS`.
+
+    Returns:
+        Records of the experiment `closed_cost`: `seconds_features` and `seconds_probe` of the
+        method `probe`, `seconds_finetune` of each task and method, and `seconds_sweep` of all
+        tasks together: the search for the coefficient.
+    """
+    seed, rows = lab.parameters.seeds[0], []
+    for task in lab.suite.names if lab.parameters.vocabulary == "closed" else ():
+        found = _probe(lab, task)
+        parts = {"features": found.seconds_features, "probe": found.seconds_fit}
+        for name, value in parts.items():
+            row = lab.row("closed_cost", "probe", seed, task=task, metric=f"seconds_{name}")
+            rows.append(_said(lab, {**row, "value": value}))
+    for method in methods:
+        for task in lab.suite.names:
+            value = float(lab.tune(task, method, seed).record["seconds"])
+            row = lab.row("closed_cost", method, seed, task=task, metric="seconds_finetune")
+            rows.append(_said(lab, {**row, "value": value}))
+    sweeps = closed_addition(lab, methods)
+    mine = (sweeps["experiment"] == "closed_cost") & (sweeps["seed"] == seed)
+    return papers.combine(papers.tidy(rows), sweeps[mine])
+
+
+def _said(lab: Lab, row: dict[str, Any]) -> dict[str, Any]:
+    """Return a record that says which vocabulary its heads have."""
+    return {**row, "vocabulary": lab.parameters.vocabulary}
+
+
+def _probe(lab: Lab, task: str) -> probes.Fitted:
+    how = lab.run(task, "nonlinear", lab.parameters.seeds[0]).probe
+    return probes.fit(how, lab.clip, lab.suite, task, lab.store)
+
+
+def _identity(lab: Lab, task: str) -> dict[str, Any]:
+    how = lab.run(task, "nonlinear", lab.parameters.seeds[0]).probe
+    return probes.identity(how, lab.clip, lab.suite, task)

@@ -1,0 +1,184 @@
+"""Cross-task linearity of a suite's models: segments, addition, negation, sums of many."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Mapping, Sequence
+
+import pandas as pd
+from torch import Tensor
+
+from tasklab.analyses import cross_task as ctl
+from tasklab.analyses.cross_task import Merge
+from tasklab.experiments.lab import Lab
+from tasklab.records import papers
+from tasklab.records.table import filled
+
+ALGORITHM = 1  # part of every key: raise it when the same configuration gives other records
+LAMBDA = 0.4  # the paper's coefficient of addition and negation (its figures 7 and 8)
+Plan = tuple[dict[str, Mapping[str, Tensor]], list[Merge]]
+
+
+def cross_task(
+    lab: Lab,
+    methods: Sequence[str],
+    *,
+    alphas: Sequence[float] = (0.25, 0.5, 0.75),
+    pairs: Sequence[tuple[str, str]] | None = None,
+) -> pd.DataFrame:
+    """Return how linear features are between models of different tasks (CTL, section 4.1).
+
+    Args:
+        lab: What to study.
+        methods: Those that train a vector.
+        alphas: Places on the segment theta_alpha = alpha theta_i + (1 - alpha) theta_j.
+        pairs: Of tasks; by default all.
+
+    Returns:
+        Records of the experiment `ctl`, each pair on the images of both its tasks: the metrics of
+        `ctl.METRICS` at every `alpha`, with the columns block, low, middle and high.
+    """
+    chosen = list(pairs or itertools.combinations(lab.suite.names, 2))
+
+    def plan(vectors: Mapping) -> Plan:
+        models = {task: vector.apply(_theta(lab)) for task, vector in vectors.items()}
+        merges = [
+            Merge(f"{i}+{j}|{alpha:g}", {i: alpha, j: 1 - alpha}, (i, j))
+            for i, j in chosen
+            for alpha in alphas
+        ]
+        return models, merges
+
+    return _measured(lab, "ctl", methods, plan, pairs=[list(p) for p in chosen], at=list(alphas))
+
+
+def cross_task_addition(
+    lab: Lab, methods: Sequence[str], *, coefficient: float = LAMBDA
+) -> pd.DataFrame:
+    """Return how far adding vectors adds features (CTL, equation 2), for all pairs of tasks.
+
+    f(theta_0 + lambda (tau_i + tau_j)) is compared with the mean of f(theta_0 + 2 lambda tau_i) and
+    f(theta_0 + 2 lambda tau_j).
+
+    Args:
+        lab: What to study.
+        methods: Those that train a vector.
+        coefficient: lambda.
+
+    Returns:
+        Records of the experiment `ctl_addition`, as `cross_task` returns them; `alpha` is lambda.
+    """
+    pairs = list(itertools.combinations(lab.suite.names, 2))
+
+    def plan(vectors: Mapping) -> Plan:
+        models = {t: vector.apply(_theta(lab), 2 * coefficient) for t, vector in vectors.items()}
+        merges = [Merge(f"{i}+{j}|{coefficient:g}", {i: 0.5, j: 0.5}, (i, j)) for i, j in pairs]
+        return models, merges
+
+    return _measured(lab, "ctl_addition", methods, plan, at=[coefficient])
+
+
+def cross_task_negation(
+    lab: Lab, methods: Sequence[str], *, coefficient: float = LAMBDA
+) -> pd.DataFrame:
+    """Return how far negating a vector negates features (CTL, equation 3), for every task.
+
+    f(theta_0) is compared with the mean of f(theta_0 + lambda tau) and f(theta_0 - lambda tau).
+
+    Args:
+        lab: What to study.
+        methods: Those that train a vector.
+        coefficient: lambda.
+
+    Returns:
+        Records of the experiment `ctl_negation`, as `cross_task` returns them; `alpha` is lambda.
+    """
+
+    def plan(vectors: Mapping) -> Plan:
+        models, merges = {}, []
+        for task, vector in vectors.items():
+            more, less = f"+{task}", f"-{task}"
+            models[more] = vector.apply(_theta(lab), coefficient)
+            models[less] = vector.apply(_theta(lab), -coefficient)
+            merges.append(Merge(f"{task}|{coefficient:g}", {more: 0.5, less: 0.5}, (task,)))
+        return models, merges
+
+    return _measured(lab, "ctl_negation", methods, plan, at=[coefficient])
+
+
+def cross_task_sum(
+    lab: Lab,
+    methods: Sequence[str],
+    *,
+    sizes: Sequence[int] | None = None,
+    coefficient: float = 0.2,
+) -> pd.DataFrame:
+    """Return how far a sum of k vectors is a sum of features (CTL, theorem 4.3).
+
+    f(theta_0 + alpha sum_i tau_i) is compared with
+
+        sum_i f(theta_0 + (k + 1) alpha tau_i) / (k + 1)  +  f(theta_0) / (k + 1).
+
+    Args:
+        lab: What to study.
+        methods: Those that train a vector.
+        sizes: Numbers k of vectors, each of the suite's first k tasks; by default 2 to all.
+        coefficient: alpha.
+
+    Returns:
+        Records of the experiment `ctl_sum`, as `cross_task` returns them, with n_tasks.
+    """
+    names = lab.suite.names
+    sizes = list(sizes or range(2, len(names) + 1))
+
+    def plan(vectors: Mapping) -> Plan:
+        models: dict[str, Mapping[str, Tensor]] = {"start": _theta(lab)}
+        merges = []
+        for k in sizes:
+            for task in names[:k]:
+                scaled = vectors[task].apply(_theta(lab), (k + 1) * coefficient)
+                models[f"{task}, {k}"] = scaled
+            weights = dict.fromkeys(("start", *(f"{task}, {k}" for task in names[:k])), 1 / (k + 1))
+            merges.append(Merge(f"{k}|{coefficient:g}", weights, tuple(names[:k])))
+        return models, merges
+
+    found = _measured(lab, "ctl_sum", methods, plan, sizes=sizes, at=[coefficient])
+    return papers.tidy(found.assign(n_tasks=found["task"].astype(int), task="all"))
+
+
+def _theta(lab: Lab) -> Mapping[str, Tensor]:
+    return lab.clip.encoder.params
+
+
+def _measured(
+    lab: Lab,
+    experiment: str,
+    methods: Sequence[str],
+    plan: Callable[[Mapping], Plan],
+    **key: object,
+) -> pd.DataFrame:
+    """Return the records of the merges that `plan` makes of a method's vectors."""
+    rows = []
+    for method, seed in lab.grid(methods, experiment.replace("_", " ")):
+
+        def make(method: str = method, seed: int = seed) -> list[dict]:
+            encoder = lab.clip.encoder
+            vectors = lab.vectors(method, seed)
+            models, merges = plan({t: v.to(encoder.device) for t, v in vectors.items()})
+            data = {t: lab.bench.images(t, "test").x[: lab.scale.images] for t in lab.suite.names}
+            found = ctl.measure(encoder, models, merges, data, progress=lab.progress)
+            return rows_of(lab.row(experiment, method, seed), found)
+
+        rows += lab.kept(
+            experiment, method, seed, make, images=lab.scale.images, ctl=ALGORITHM, **key
+        )
+    return papers.tidy(rows)
+
+
+def rows_of(common: Mapping[str, object], found: pd.DataFrame) -> list[dict]:
+    """Return what `ctl.measure` found as records; a merge is called `"task|alpha"`."""
+    rows = []
+    for row in filled(found):
+        task, _, alpha = row.pop("merge").partition("|")
+        rows.append({**common, **row, "task": task, "alpha": float(alpha)})
+    return rows

@@ -1,0 +1,212 @@
+"""Cross-task linearity of networks that are pre-trained and fine-tuned here (CTL, sections 4.1, 5).
+
+An MLP reads digits and then rotated digits; a ResNet-18 reads five classes of the generated world
+and then five others at a time. Both are trained from scratch within seconds, so that what makes the
+linearity emerge can be varied: how long each phase takes, and how alike the tasks are.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections.abc import Iterable, Sequence
+
+import pandas as pd
+import torch
+
+from tasklab.analyses import cross_task
+from tasklab.analyses.cross_task import Merge
+from tasklab.errors import unknown
+from tasklab.experiments.cross_task import rows_of
+from tasklab.experiments.lab import Lab
+from tasklab.experiments.small_networks import (
+    ALGORITHM,
+    Setting,
+    chosen_setting,
+    classes_of,
+    data_of,
+    record,
+    setting,
+    task_names,
+    trained,
+)
+from tasklab.progress import track
+from tasklab.records import papers
+from tasklab.tasks.drawn import Images
+from tasklab.tuning import scratch
+
+ALPHAS = (0.25, 0.5, 0.75)
+CONDITIONS = ("pretraining", "finetuning", "pretraining samples", "other samples")
+
+
+def scratch_linearity(
+    lab: Lab, network: str, *, n_tasks: int = 4, alphas: Sequence[float] = ALPHAS, **changes: object
+) -> pd.DataFrame:
+    """Return cross-task linearity between all pairs of a network's fine-tuned models.
+
+    Figures 2, 3 and 13 to 16; with other epochs figure 11, with `ratio` figure 12.
+
+    Args:
+        lab: Whose store and seeds are used.
+        network: `"mlp"` or `"resnet18"`.
+        n_tasks: The first so many of its tasks after that of pre-training.
+        alphas: Places on the segments.
+        **changes: Of the network's `Setting`.
+
+    Returns:
+        Records of the experiment `ctl`, as `experiments.cross_task` returns them, of the model
+        `network`, with the setting's epochs, `replaced` and `ratio` as columns.
+    """
+    rows = []
+    for seed in lab.parameters.seeds:
+        chosen = chosen_setting(lab, network, seed, changes)
+        rows += _kept(lab, "ctl", chosen, n_tasks, list(alphas))
+    return papers.tidy(rows)
+
+
+def segments(
+    lab: Lab, network: str, *, n_tasks: int = 4, points: int = 11, **changes: object
+) -> pd.DataFrame:
+    """Return loss and accuracy along the segment between two models (linear mode connectivity).
+
+    Args:
+        lab: Whose store and seeds are used.
+        network: `"mlp"` or `"resnet18"`.
+        n_tasks: The first so many of its tasks after that of pre-training.
+        points: Places on each segment, ends included.
+        **changes: Of the network's `Setting`.
+
+    Returns:
+        Records of the experiment `segment`: the metrics `loss` (nats) and `accuracy` (%) on the
+        test images of either task and of pre-training, with the pair as subset; theta_alpha is
+        alpha theta_i + (1 - alpha) theta_j of the pair `"i+j"`.
+    """
+    alphas = torch.linspace(0, 1, points).tolist()
+    rows = []
+    for seed in lab.parameters.seeds:
+        chosen = chosen_setting(lab, network, seed, changes)
+        rows += _kept(lab, "segment", chosen, n_tasks, alphas)
+    return papers.tidy(rows)
+
+
+def emergence(
+    lab: Lab, what: str, values: Iterable[float], network: str = "resnet18"
+) -> pd.DataFrame:
+    """Return cross-task linearity of the first two tasks as one condition varies (section 5).
+
+    Args:
+        lab: Whose store and seeds are used.
+        what: One of `CONDITIONS`: epochs (figure 11), or samples that others are replaced by
+            (figure 12).
+        values: Epochs, or ratios from 0 to 1.
+        network: `"mlp"` or `"resnet18"`.
+
+    Returns:
+        Records as `scratch_linearity` returns them, at alpha = 0.5.
+
+    Raises:
+        TasklabError: If there is no such condition.
+    """
+    _known(what)
+    tables, values = [], list(values)
+    for value in track(values, len(values), what, unit="setting", on=lab.progress):
+        changes = {what: value}
+        if what.endswith("samples"):
+            changes = {"replaced": what.removesuffix(" samples"), "ratio": float(value)}
+        tables.append(scratch_linearity(lab, network, n_tasks=2, alphas=(0.5,), **changes))
+    return papers.tidy(pd.concat(tables, ignore_index=True).drop_duplicates())
+
+
+def varied(records: pd.DataFrame, what: str, network: str = "resnet18") -> pd.DataFrame:
+    """Return the rows of `emergence` with one condition from a table with several.
+
+    Args:
+        records: Of `emergence`, and of `scratch_linearity`.
+        what: One of `CONDITIONS`.
+        network: Which was trained.
+
+    Raises:
+        TasklabError: If there is no such condition.
+    """
+    _known(what)
+    usual, names = setting(network), task_names(network)
+    replaced = what.removesuffix(" samples") if what.endswith("samples") else usual.replaced
+    chosen = (records["experiment"] == "ctl") & (records["model"] == network)
+    chosen &= (records["task"] == f"{names[1]}+{names[2]}") & (records["replaced"] == replaced)
+    chosen &= (records["alpha"] - 0.5).abs() < 1e-9
+    column = "ratio" if what.endswith("samples") else what
+    for name in ("pretraining", "finetuning", "ratio"):
+        if name != column:
+            chosen &= records[name] == getattr(usual, name)
+    return records[chosen]
+
+
+def _known(what: str) -> None:
+    if what not in CONDITIONS:
+        raise unknown("condition", what, CONDITIONS)
+
+
+def _kept(
+    lab: Lab, experiment: str, chosen: Setting, n_tasks: int, alphas: Sequence[float]
+) -> list[dict]:
+    config = {
+        "experiment": f"{experiment} from scratch",
+        "setting": dataclasses.asdict(chosen),
+        "n_tasks": n_tasks,
+        "alphas": list(alphas),
+        "images": lab.scale.images,
+        "algorithm": ALGORITHM,
+    }
+    make = {"ctl": _linear, "segment": _segments}[experiment]
+    count = lab.scale.images
+    made = lab.store.get(
+        "records", config, lambda _: ({}, {"rows": make(lab, chosen, n_tasks, alphas, count)})
+    )
+    return list(made.record["rows"])
+
+
+def _linear(
+    lab: Lab, chosen: Setting, n_tasks: int, alphas: Sequence[float], count: int
+) -> list[dict]:
+    network, (_, *models) = trained(lab, chosen, n_tasks)
+    names = task_names(chosen.network)[1 : n_tasks + 1]
+    merges = [
+        Merge(f"{i}+{j}|{alpha:g}", {i: alpha, j: 1 - alpha}, (i, j))
+        for i, j in itertools.combinations(names, 2)
+        for alpha in alphas
+    ]
+    data = {
+        name: data_of(chosen.network, index, "test").x[: max(4 * count, 16)]
+        for index, name in enumerate(names, 1)
+    }
+    found = cross_task.measure(network, dict(zip(names, models, strict=True)), merges, data)
+    # The output of these networks is that of the classifier, and no layer of its own.
+    if network.blocks[-1] == "classifier":
+        found = found[found["block"].notna()]
+    return rows_of(record("ctl", chosen), found)
+
+
+def _segments(
+    lab: Lab, chosen: Setting, n_tasks: int, alphas: Sequence[float], count: int
+) -> list[dict]:
+    network, (_, *models) = trained(lab, chosen, n_tasks)
+    names = task_names(chosen.network)
+    rows = []
+    for i, j in itertools.combinations(range(1, n_tasks + 1), 2):
+        for alpha in alphas:
+            params = cross_task.merged(
+                {"i": models[i - 1], "j": models[j - 1]}, {"i": alpha, "j": 1 - alpha}
+            )
+            for index in (i, j, 0):
+                data = data_of(chosen.network, index, "test")
+                data = Images(*(part[: max(4 * count, 16)] for part in data))
+                classes = classes_of(chosen.network, index)
+                where = {"subset": f"{names[i]}+{names[j]}", "task": names[index]}
+                for metric, measured in (("loss", scratch.loss), ("accuracy", scratch.accuracy)):
+                    value = measured(network, params, data, classes)
+                    rows.append(
+                        record("segment", chosen)
+                        | where
+                        | {"metric": metric, "alpha": alpha, "value": value, "n": len(data.y)}
+                    )
+    return rows

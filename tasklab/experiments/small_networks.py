@@ -1,0 +1,158 @@
+"""Networks that are pre-trained and fine-tuned here, within seconds (CTL, appendix C.1.1).
+
+An MLP reads digits and then rotated digits; a ResNet-18 reads five classes of the generated world
+and then five others at a time.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+
+from torch import Tensor
+
+from tasklab.errors import unknown
+from tasklab.experiments.lab import Lab
+from tasklab.tasks import small
+from tasklab.tasks.drawn import Images
+from tasklab.tuning import scratch
+
+ALGORITHM = 2  # part of every key: raise it when the same configuration gives other records
+
+
+@dataclasses.dataclass(frozen=True)
+class Setting:
+    """How a network is trained.
+
+    Attributes:
+        network: One of `SETTINGS`.
+        lr: Of plain SGD: 0.1 for the MLP, 0.05 for the ResNet (C.1.1).
+        pretraining: Epochs on the first task.
+        finetuning: Epochs on each other task.
+        seed: Of the initial weights and the order of the images.
+        replaced: Share of the training samples of both tasks that are replaced, and by what:
+            `"pretraining"` samples, or those of the `"other"` task (figure 12).
+        ratio: That share.
+        finetuning_lr: Of fine-tuning, if it is another one.
+    """
+
+    network: str
+    lr: float
+    pretraining: int
+    finetuning: int
+    seed: int = 0
+    replaced: str = "other"
+    ratio: float = 0.0
+    finetuning_lr: float | None = None
+
+
+# The paper takes one epoch of MNIST, 938 steps; 1,300 digits make 525 steps of 25 epochs.
+SETTINGS = {"mlp": Setting("mlp", 0.1, 25, 15), "resnet18": Setting("resnet18", 0.05, 10, 10)}
+SUITES = {"mlp": "rotated_digits", "resnet18": "class_splits"}
+
+
+def setting(network: str, **changes: object) -> Setting:
+    """Return how a network is trained by default, with changes.
+
+    Raises:
+        TasklabError: If there is no such network.
+    """
+    if network not in SETTINGS:
+        raise unknown("network", network, SETTINGS)
+    return dataclasses.replace(SETTINGS[network], **changes)
+
+
+def task_names(network: str) -> tuple[str, ...]:
+    """Return the names of the task of pre-training and of the four others."""
+    if network == "mlp":
+        return tuple(f"{angle:g}°" for angle in (0.0, *small.ANGLES[-4:]))
+    return tuple(f"split {i}" for i in range(1, 6))
+
+
+def chosen_setting(lab: Lab, network: str, seed: int, changes: Mapping[str, object]) -> Setting:
+    """Return the setting of a seed; one epoch of each phase if the lab only rehearses."""
+    quick = {"pretraining": 1, "finetuning": 1} if lab.rehearsal else {}
+    return setting(network, **(dict(changes) | quick | {"seed": seed}))
+
+
+def data_of(network: str, index: int, split: str) -> Images:
+    """Return the images of a task; 0 is that of pre-training."""
+    if network == "mlp":
+        return small.rotated_digits((0.0, *small.ANGLES[-4:])[index], split)
+    return small.class_split(index, split)
+
+
+def classes_of(network: str, index: int) -> tuple[int, ...] | None:
+    """Return the labels that a task has; `None` is all of the network's."""
+    return None if network == "mlp" else small.classes(index)
+
+
+def network_of(chosen: Setting) -> scratch.Network:
+    """Return the network with its initial weights."""
+    if chosen.network == "mlp":
+        return scratch.mlp(chosen.seed)
+    return scratch.resnet18(chosen.seed, width=8, stride=2)
+
+
+def trained(
+    lab: Lab, chosen: Setting, n_tasks: int
+) -> tuple[scratch.Network, list[dict[str, Tensor]]]:
+    """Return the network, and the parameters of the pre-trained and the fine-tuned models.
+
+    Args:
+        lab: In whose store they are kept.
+        chosen: How to train.
+        n_tasks: The first so many of the tasks after that of pre-training.
+    """
+    network, name = network_of(chosen), chosen.network
+
+    def run(start: Mapping[str, Tensor], data: Images, **how: object) -> dict[str, Tensor]:
+        return scratch.train(network, start, data, **how)
+
+    def kept(key: dict, make) -> dict[str, Tensor]:
+        common = {"network": name, "lr": chosen.lr, "seed": chosen.seed, "algorithm": ALGORITHM}
+        found = lab.store.get("scratch", {**common, **key}, lambda _: (make(), {}))
+        return found.tensors()
+
+    before = {"pretraining": chosen.pretraining}
+    first = data_of(name, 0, "train")
+    # Each training has an order of its own, or two models of the same samples would be one.
+    how = {"lr": chosen.lr, "epochs": chosen.pretraining, "seed": 10 * chosen.seed}
+    how["classes"] = classes_of(name, 0)
+    start = kept(before, lambda: run(network.params, first, **how))
+    models = [start]
+    for index in range(1, n_tasks + 1):
+        data, classes = data_of(name, index, "train"), classes_of(name, index)
+        if chosen.ratio:
+            other = 0 if chosen.replaced == "pretraining" else 3 - index
+            data = small.replaced(data, data_of(name, other, "train"), _share(chosen, index))
+            classes = classes and tuple(sorted(set(data.y.tolist())))
+        after = {
+            **before,
+            "task": index,
+            "finetuning": chosen.finetuning,
+            "replaced": [chosen.replaced, chosen.ratio] if chosen.ratio else None,
+        }
+        lr = chosen.finetuning_lr or chosen.lr
+        how = {"lr": lr, "epochs": chosen.finetuning, "seed": 10 * chosen.seed + index}
+        how["classes"] = classes
+        models.append(kept(after | {"finetuning_lr": lr}, lambda d=data, h=how: run(start, d, **h)))
+    return network, models
+
+
+def _share(chosen: Setting, index: int) -> float:
+    """Return the share to replace in one task.
+
+    By samples of pre-training, in both alike. By samples of the other task only in the second: at
+    the ratio 1 both tasks are the first one's.
+    """
+    return chosen.ratio if chosen.replaced == "pretraining" or index == 2 else 0.0
+
+
+def record(experiment: str, chosen: Setting) -> dict:
+    """Return a record that says what was trained how."""
+    told = {k: v for k, v in dataclasses.asdict(chosen).items() if v is not None}
+    network, seed = told.pop("network"), told.pop("seed")
+    suite = SUITES[network]
+    common = {"experiment": experiment, "method": "nonlinear", "model": network, "suite": suite}
+    return {**common, "seed": seed, "split": "test", **told}

@@ -1,0 +1,1 @@
+"""Widgets for a running notebook."""

@@ -1,0 +1,64 @@
+"""Records → figures. One colour and one marker for each method in the whole book.
+
+Every function takes tidy records (`tasklab.records.table`) of one model, selects the rows it needs
+and returns a matplotlib figure 7.5 inches wide, readable at a page width of 750 pixels.
+"""
+
+from tasklab.figures.closed_maps import learning_rate, scheme_maps, subset_curves
+from tasklab.figures.closed_vocabulary import (
+    closed_cost,
+    lambda_curves,
+    linearity_against_addition,
+    regimes,
+    ways_after_probing,
+)
+from tasklab.figures.cost import linearization_cost, paradigm_cost
+from tasklab.figures.cross_task import (
+    cross_task,
+    cross_task_coefficients,
+    cross_task_methods,
+    emergence,
+    segments,
+)
+from tasklab.figures.curvature import foretelling, gap_against_bound, sum_form, transitivity
+from tasklab.figures.disentanglement import exact_curve, heatmaps, per_task_coefficients
+from tasklab.figures.editing import (
+    addition_bars,
+    addition_curves,
+    nonlinear_advantage,
+    per_task,
+    single_task,
+)
+from tasklab.figures.kernels import localization, ring
+from tasklab.figures.layers import (
+    alignment_against_interference,
+    cosine_by_block,
+    cosine_matrices,
+    layer_alignment,
+    linearity,
+)
+from tasklab.figures.negation import negation, negation_per_task
+from tasklab.figures.schemes import closed_table, open_table, price, scheme, subset_cost
+from tasklab.figures.stitching import (
+    averaging,
+    stitched_addition,
+    stitched_depth,
+    stitched_negation,
+)
+from tasklab.figures.style import COLOURS, MARKERS, METHOD_LABEL, STYLE, WIDTH, book_figure
+from tasklab.figures.tables import editing_table, origin_table, table, verdict_counts, verdict_table
+from tasklab.figures.training import contact_sheet, loss_curve
+
+__all__ = [
+    "COLOURS", "MARKERS", "METHOD_LABEL", "STYLE", "WIDTH", "addition_bars", "addition_curves",
+    "alignment_against_interference", "averaging", "book_figure", "closed_cost", "closed_table",
+    "contact_sheet", "cosine_by_block", "cosine_matrices", "cross_task", "cross_task_coefficients",
+    "cross_task_methods", "editing_table", "emergence", "exact_curve", "foretelling",
+    "gap_against_bound", "heatmaps", "lambda_curves", "layer_alignment", "learning_rate",
+    "linearity", "linearity_against_addition", "linearization_cost", "localization", "loss_curve",
+    "negation", "negation_per_task", "nonlinear_advantage", "open_table", "origin_table",
+    "paradigm_cost", "per_task", "per_task_coefficients", "price", "regimes", "ring", "scheme",
+    "scheme_maps", "segments", "single_task", "stitched_addition", "stitched_depth",
+    "stitched_negation", "subset_cost", "subset_curves", "sum_form", "table", "transitivity",
+    "verdict_counts", "verdict_table", "ways_after_probing",
+]  # fmt: skip

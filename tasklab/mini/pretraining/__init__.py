@@ -1,0 +1,1 @@
+"""How the small models are pre-trained on the drawn world."""

@@ -1,0 +1,167 @@
+"""DINO: an image tower that learns to agree with its own past about views of a picture.
+
+    loss = mean over views v, v' of a picture, v' != v, v global:
+           - softmax((teacher(v) - c) / 0.04) . log softmax(student(v') / 0.1)
+
+[Caron et al., 2021, section 3.1]: the teacher is an exponential moving average of the student and
+sees the global views only, its outputs are centred by their moving average c. Loss, centre and
+projection head are lightly's, the augmentations torchvision's. What is ours is the scale: smaller
+crops, fewer of them, and no mirroring, which would turn letters and signs into others.
+"""
+
+from __future__ import annotations
+
+import functools
+import warnings
+
+import torch
+from torch import Tensor, nn
+
+from tasklab.errors import TasklabError
+from tasklab.mini import vit
+from tasklab.mini.captions import pretraining_shard
+from tasklab.mini.clip import normalise
+from tasklab.mini.pretraining.evaluate import probe_accuracy
+from tasklab.mini.pretraining.loop import Recipe
+
+# Of the paper's: temperatures, centre momentum, share of a picture in a crop, size of a local crop
+# (96 of 224). The paper has 65,536 outputs, hidden width 2,048, bottleneck 256 and 8 local crops
+# for a million photographs and 300 epochs; its teacher's momentum starts at 0.996 and rises to 1
+# over a hundred times as many steps.
+SETTINGS = {
+    "outputs": 256,
+    "hidden": 256,
+    "bottleneck": 64,
+    "teacher_temperature": 0.04,
+    "student_temperature": 0.1,
+    "centre_momentum": 0.9,
+    "teacher_momentum": 0.97,
+    "global_crops": 2,
+    "local_crops": 2,
+    "global_share": (0.4, 1.0),
+    "local_share": (0.1, 0.4),
+    "local_size": 16,
+    "drawn_together": 8,
+}
+
+
+def _lightly():
+    """Return lightly's modules of losses, heads and helpers."""
+    try:
+        from lightly import loss
+        from lightly.models import modules, utils
+        from lightly.utils import scheduler
+    except ImportError as error:
+        raise TasklabError(
+            "pre-training by DINO needs the library lightly: pip install 'tasklab[pretrain]'"
+        ) from error
+    return loss, modules, utils, scheduler
+
+
+class Distillation(nn.Module):
+    """Student, teacher and the loss between them, whose centre is a buffer."""
+
+    def __init__(self, name: str, settings: dict) -> None:
+        super().__init__()
+        losses, modules, _, _ = _lightly()
+        width = vit.TOWERS[name]["embed_dim"]
+
+        def network() -> nn.ModuleDict:
+            with warnings.catch_warnings():  # lightly's head has torch's earlier weight_norm
+                warnings.simplefilter("ignore", FutureWarning)
+                head = modules.DINOProjectionHead(
+                    width, settings["hidden"], settings["bottleneck"], settings["outputs"]
+                )
+            return nn.ModuleDict({"tower": vit.build(name, dynamic_img_size=True), "head": head})
+
+        self.student, self.teacher = network(), network()
+        self.teacher.load_state_dict(self.student.state_dict())
+        self.teacher.requires_grad_(False)
+        self.loss = losses.DINOLoss(
+            settings["outputs"],
+            teacher_temp=settings["teacher_temperature"],
+            student_temp=settings["student_temperature"],
+            center_momentum=settings["centre_momentum"],
+        )
+
+    def forward(self, views: list[Tensor], shared: int) -> Tensor:
+        """Return the loss; the first `shared` views are those that the teacher sees."""
+        seen = torch.cat(views[:shared])
+        with torch.no_grad():
+            told = self.teacher["head"](self.teacher["tower"](seen)).chunk(shared)
+        said = list(self.student["head"](self.student["tower"](seen)).chunk(shared))
+        rest = views[shared:]
+        if rest:
+            local = self.student["tower"](torch.cat(rest))
+            said += self.student["head"](local).chunk(len(rest))
+        return self.loss(list(told), said)
+
+
+class SelfDistillation:
+    """An image tower that learns to agree with a moving average of itself."""
+
+    def __init__(self, name: str, recipe: Recipe) -> None:
+        self.name, self.recipe, self.settings = name, recipe, SETTINGS
+        self.momentum = 1.0
+
+    def model(self) -> nn.Module:
+        """Return the model to train: student, teacher and loss."""
+        return Distillation(self.name, self.settings)
+
+    def shard(self, index: int) -> tuple[Tensor]:
+        """Return pictures."""
+        return pretraining_shard(self.recipe.seed, index, self.recipe.shard)[:1]
+
+    def loss(self, model: nn.Module, images: Tensor, step: int) -> Tensor:
+        """Return the loss of a step. Views come from torch's global seed."""
+        start = self.settings["teacher_momentum"]
+        self.momentum = _lightly()[3].cosine_schedule(step, self.recipe.steps, start, 1.0)
+        shared, size = self.settings["global_crops"], self.settings["local_size"]
+        wide, narrow = self.settings["global_share"], self.settings["local_share"]
+        sizes = [(vit.SIZE, wide)] * shared + [(size, narrow)] * self.settings["local_crops"]
+        together = self.settings["drawn_together"]
+        views = [normalise(view(images, s, share, together)) for s, share in sizes]
+        return model(views, shared)
+
+    @torch.no_grad()
+    def after_step(self, model: nn.Module) -> None:
+        """Move the teacher a little towards the student."""
+        _lightly()[2].update_momentum(model.student, model.teacher, self.momentum)
+
+    def evaluate(self, model: nn.Module, n: int) -> dict[str, float]:
+        """Return accuracies of linear probes on n validation images of each task."""
+        return probe_accuracy(self.shipped(model), n=n, fitted_to=2 * n)
+
+    def shipped(self, model: nn.Module) -> nn.Module:
+        """Return the teacher's tower, as DINO does; the heads are thrown away."""
+        tower = vit.build(self.name)
+        tower.load_state_dict(model.teacher["tower"].state_dict())
+        return tower
+
+
+def view(images: Tensor, size: int, share: tuple[float, float], together: int) -> Tensor:
+    """Return one view of each picture, uint8 (n, 3, size, size), from torch's global seed.
+
+    Args:
+        images: uint8 (n, 3, S, S).
+        size: Height and width of the views.
+        share: Least and largest share of the picture's area in a view.
+        together: Pictures that are cropped and coloured alike. torchvision draws at random once a
+            call, and a call for each picture would take longer than the step.
+    """
+    transform = _transform(size, tuple(share))
+    return torch.cat([transform(part) for part in images.split(together)])
+
+
+@functools.cache
+def _transform(size: int, share: tuple[float, float]) -> nn.Module:
+    from torchvision.transforms import v2
+
+    return v2.Compose(
+        [
+            v2.RandomResizedCrop(size, scale=share, antialias=True),
+            v2.RandomApply([v2.ColorJitter(0.4, 0.4, 0.2, 0.1)], p=0.8),
+            v2.RandomGrayscale(0.2),
+            v2.RandomApply([v2.GaussianBlur(3, (0.1, 1.0))], p=0.5),
+        ]
+    )

@@ -1,0 +1,136 @@
+"""What the small models learn with a teacher: to match captions, or to name what is shown."""
+
+from __future__ import annotations
+
+import functools
+import math
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from tasklab.mini import clip, vit
+from tasklab.mini.captions import CLASSES, labelled_shard, pretraining_shard
+from tasklab.mini.clip import normalise, tokenize
+from tasklab.mini.pretraining.evaluate import features, zero_shot_accuracy
+from tasklab.mini.pretraining.loop import Recipe
+
+TOWERS_ONLY = ("mini_clip_less",)  # CLIPs that ship without their text tower
+
+
+def contrastive_loss(image: Tensor, text: Tensor, tokens: Tensor, scale: Tensor) -> Tensor:
+    """Return the symmetric cross-entropy in which equal captions share the target evenly.
+
+    Args:
+        image: (B, D) image features.
+        text: (B, D) text features.
+        tokens: (B, L) token ids, by which captions are compared.
+        scale: The logit scale.
+    """
+    logits = scale * F.normalize(image, dim=-1) @ F.normalize(text, dim=-1).T
+    same = (tokens[:, None] == tokens[None]).all(-1).float()
+    target = same / same.sum(1, keepdim=True)
+    return (F.cross_entropy(logits, target) + F.cross_entropy(logits.T, target)) / 2
+
+
+class Contrastive:
+    """Image and text towers that learn to match pictures with captions."""
+
+    def __init__(self, name: str, recipe: Recipe) -> None:
+        self.name, self.recipe = name, recipe
+        # A tower from timm, as ConvNeXt, has no patches to drop.
+        self.drops = "timm_model_name" not in clip.VISION[name]
+        self.build = lambda **vision: clip.build(name, **vision)
+        self._drawn = functools.lru_cache(recipe.pool)(self._draw)
+
+    def model(self) -> nn.Module:
+        """Return the model to train."""
+        return self.build(**({"patch_dropout": self.recipe.patch_dropout} if self.drops else {}))
+
+    def shard(self, index: int) -> tuple[Tensor, Tensor]:
+        """Return pictures and tokens; those of a pool come in another order in each round."""
+        if not self.recipe.pool:
+            return self._drawn(index)
+        images, tokens = self._drawn(index % self.recipe.pool)
+        generator = torch.Generator().manual_seed(index)
+        order = torch.randperm(len(images), generator=generator)
+        return images[order], tokens[order]
+
+    def _draw(self, index: int) -> tuple[Tensor, Tensor]:
+        images, captions = pretraining_shard(self.recipe.seed, index, self.recipe.shard)
+        return images, tokenize(captions)
+
+    def loss(self, model: nn.Module, images: Tensor, tokens: Tensor, step: int) -> Tensor:
+        """Return the loss of a step."""
+        if self.drops:
+            decaying = self.recipe.decaying(step)
+            model.visual.patch_dropout.prob = 0 if decaying else self.recipe.patch_dropout
+        return contrastive_loss(
+            model.encode_image(normalise(images)),
+            model.encode_text(tokens),
+            tokens,
+            model.logit_scale.exp(),
+        )
+
+    @torch.no_grad()
+    def after_step(self, model: nn.Module) -> None:
+        """Keep the temperature from falling below 1/100, as CLIP does."""
+        model.logit_scale.clamp_(0, math.log(100))
+
+    def evaluate(self, model: nn.Module, n: int) -> dict[str, float]:
+        """Return zero-shot accuracies on n validation images of each task."""
+        return zero_shot_accuracy(model, n=n)
+
+    def shipped(self, model: nn.Module) -> nn.Module:
+        """Return the part of the model that is shipped: all of it, or `visual` alone."""
+        if self.name in TOWERS_ONLY:
+            return nn.ModuleDict({"visual": model.visual})
+        return model
+
+
+class Supervised:
+    """An image tower that learns to classify what pictures show."""
+
+    def __init__(self, name: str, recipe: Recipe) -> None:
+        self.name, self.recipe = name, recipe
+        self.classes = name.rpartition("_")[2]
+
+    def build(self, **settings: object) -> nn.Module:
+        """Return the tower without a head."""
+        return vit.build(self.name, **settings)
+
+    def model(self) -> nn.Module:
+        """Return the model to train: tower and head."""
+        drop = {"patch_drop_rate": self.recipe.patch_dropout}
+        return vit.build(self.name, CLASSES[self.classes], **drop)
+
+    def shard(self, index: int) -> tuple[Tensor, Tensor]:
+        """Return pictures and classes."""
+        return labelled_shard(self.recipe.seed, index, self.recipe.shard, self.classes)
+
+    def loss(self, model: nn.Module, images: Tensor, labels: Tensor, step: int) -> Tensor:
+        """Return the loss of a step."""
+        dropped = 0 if self.recipe.decaying(step) else self.recipe.patch_dropout
+        model.patch_drop.prob = dropped
+        smoothing = self.recipe.label_smoothing
+        return F.cross_entropy(model(normalise(images)), labels, label_smoothing=smoothing)
+
+    def after_step(self, model: nn.Module) -> None:
+        """Nothing to do."""
+
+    @torch.no_grad()
+    def evaluate(self, model: nn.Module, n: int) -> dict[str, float]:
+        """Return the accuracy in % on 4 n pictures of another stream."""
+        images, labels = labelled_shard(self.recipe.seed + 1_000_003, 0, 4 * n, self.classes)
+        training = model.training
+        model.eval()
+        guess = features(model, images).argmax(1)
+        model.train(training)
+        return {"accuracy": round(100 * (guess == labels).float().mean().item(), 2)}
+
+    def shipped(self, model: nn.Module) -> nn.Module:
+        """Return the tower; its head is thrown away."""
+        tower = self.build()
+        kept = {k: v for k, v in model.state_dict().items() if not k.startswith("head.")}
+        tower.load_state_dict(kept)
+        return tower

@@ -1,0 +1,102 @@
+"""What every block of an encoder gives: features layer by layer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from tasklab.errors import TasklabError
+from tasklab.models.encoder import Encoder, TextEncoder
+
+FEATURES = "features"  # what the encoder itself gives, after the last block
+
+
+class Layers:
+    """An encoder whose output is that of every block, and its features, side by side.
+
+    It is a function of parameters and inputs like the encoder, so that whatever works on one works
+    on all layers in one pass, `tangent.jvp` too.
+
+        layers = Layers(encoder, x)
+        hidden = layers.cut(layers(theta, x))       # {"...resblocks.0": (B, L * D), ...}
+
+    An image's tokens, or pixels, are one long row, however a block orders its axes. A text's are
+    averaged, since texts differ in length: over its tokens in the encoder, and in the decoder there
+    is one, the first that is generated (cross-task linearity, appendix C.1.3).
+
+    Args:
+        encoder: The encoder; its `blocks` say what is read.
+        x: Any of the inputs that will come, (B, ...) as `preprocess` gives them: images of the same
+            size.
+
+    Raises:
+        TasklabError: If a block's output does not grow with the number of images.
+    """
+
+    def __init__(self, encoder: Encoder, x: Tensor) -> None:
+        self.encoder = encoder
+        inputs = (x[:1].expand(count, *x.shape[1:]) for count in (2, 3))
+        with torch.no_grad():
+            two, three = ([out.shape for out in self._run(encoder.params, few)] for few in inputs)
+        self._axes = [_grown(*shapes) for shapes in zip(two, three, strict=True)]
+        pad = encoder.module.pad if isinstance(encoder, TextEncoder) else None
+        self._pad: int | None = pad
+        names = (*encoder.blocks, FEATURES)
+        sizes = (shape.numel() // 2 if pad is None else shape[-1] for shape in two)
+        self.sizes = dict(zip(names, sizes, strict=True))
+
+    def __call__(self, params: Mapping[str, Tensor], x: Tensor) -> Float[Tensor, "B S"]:
+        """Return the outputs of all layers, a row an image.
+
+        Args:
+            params: As the encoder takes them.
+            x: As the encoder's `preprocess` gives it.
+        """
+        outputs = zip(self._run(params, x), self._axes, strict=True)
+        rows = [out.movedim(axis, 0) for out, axis in outputs]
+        if self._pad is not None:
+            rows = [_mean_token(out, x != self._pad) for out in rows]
+        return torch.cat([out.flatten(1) for out in rows], 1)
+
+    def cut(self, rows: Float[Tensor, "B S"]) -> dict[str, Float[Tensor, "B s"]]:
+        """Return each layer's part of what a call returned, by the block's name."""
+        return dict(zip(self.sizes, rows.split(list(self.sizes.values()), 1), strict=True))
+
+    def _run(self, params: Mapping[str, Tensor], x: Tensor) -> list[Tensor]:
+        found: dict[str, Tensor] = {}
+        handles = []
+        try:
+            for name in self.encoder.blocks:
+                module = self.encoder.module.get_submodule(name)
+                handles.append(module.register_forward_hook(_keep(found, name)))
+            features = self.encoder(params, x)
+        finally:
+            for handle in handles:
+                handle.remove()
+        return [*(found[name] for name in self.encoder.blocks), features]
+
+
+def _mean_token(out: Tensor, mask: Tensor) -> Tensor:
+    """Return the mean of (B, L, D) over the tokens that are no padding; (B, D) as it is."""
+    if out.dim() == 2:
+        return out
+    mask = mask[:, : out.shape[1], None].to(out.dtype)
+    return (out * mask).sum(1) / mask.sum(1)
+
+
+def _keep(found: dict[str, Tensor], name: str):
+    def hook(module: object, args: object, output: Tensor | tuple) -> None:
+        found[name] = output if isinstance(output, Tensor) else output[0]
+
+    return hook
+
+
+def _grown(two: torch.Size, three: torch.Size) -> int:
+    """Return the axis that counts images, from the shapes of two images' and of three."""
+    for axis, sizes in enumerate(zip(two, three, strict=True)):
+        if sizes == (2, 3):
+            return axis
+    raise TasklabError(f"an output of shape {tuple(two)} has no axis for the images.")

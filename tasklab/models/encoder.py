@@ -1,0 +1,160 @@
+"""Encoders: functions of named parameters, and what is done to their inputs.
+
+    features = encoder(task_vector.apply(encoder.params, 0.3), encoder.preprocess(images))
+
+Calling an encoder with other parameters gives the features of another model, so that editing a
+model never changes one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import functools
+import hashlib
+from collections.abc import Callable, Iterator, Mapping
+from typing import Self
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float, Int, UInt8
+from torch import Tensor, nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+from tasklab.models.zoo import REGISTRY
+
+
+@contextlib.contextmanager
+def math_attention(math: bool = True) -> Iterator[None]:
+    """Compute attention by plain matrix products, which forward-mode differentiation needs.
+
+    The inference-only path of `nn.MultiheadAttention` is off as well: it has no derivatives, and
+    turning it on and off would make the same weights give two results.
+
+    Args:
+        math: `False` leaves the choice of the attention kernel to PyTorch.
+    """
+    fast = torch.backends.mha.get_fastpath_enabled()
+    torch.backends.mha.set_fastpath_enabled(False)
+    try:
+        with sdpa_kernel(SDPBackend.MATH) if math else contextlib.nullcontext():
+            yield
+    finally:
+        torch.backends.mha.set_fastpath_enabled(fast)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Encoder:
+    """An image encoder f(x; theta) and its parameters theta_0.
+
+    Attributes:
+        name: Short name of the model.
+        init: `"pretrained"` or `"random"`.
+        module: The image tower, frozen, in eval mode; it holds `params`.
+        params: theta_0 by name, float32. Not to be written to.
+        blocks: Names of the modules after which features are compared, in order.
+        image_size: Height and width of the input.
+        mean: Of each channel, for `preprocess`.
+        std: Of each channel, for `preprocess`.
+        device: Where the parameters are.
+    """
+
+    name: str
+    init: str
+    module: nn.Module
+    params: dict[str, Tensor]
+    blocks: tuple[str, ...]
+    image_size: int
+    mean: tuple[float, float, float]
+    std: tuple[float, float, float]
+    device: torch.device
+
+    @classmethod
+    def of(
+        cls,
+        module: nn.Module,
+        *,
+        name: str = "own",
+        init: str = "pretrained",
+        blocks: tuple[str, ...] = (),
+        image_size: int = 224,
+        mean: tuple[float, float, float] = (0.5, 0.5, 0.5),
+        std: tuple[float, float, float] = (0.5, 0.5, 0.5),
+    ) -> Self:
+        """Return any network as an encoder; it is frozen, and put into eval mode.
+
+        Args:
+            module: Images (B, 3, H, W) -> features (B, D), each from its image alone.
+            name: For messages and results.
+            init: `"pretrained"` or `"random"`.
+            blocks: Names of its modules after which features are compared, in order.
+            image_size: Height and width of the input.
+            mean: Of each channel from 0 to 1, as it was trained.
+            std: Of each channel, likewise.
+        """
+        params = dict(module.eval().requires_grad_(False).named_parameters())
+        device = next((x.device for x in params.values()), torch.device("cpu"))
+        return cls(name, init, module, params, blocks, image_size, mean, std, device)
+
+    def __call__(self, params: Mapping[str, Tensor], x: Tensor) -> Float[Tensor, "B D"]:
+        """Return features (B, D), not normalised, of preprocessed images (B, 3, H, W).
+
+        Args:
+            params: Parameters by name; the ones of theta_0 stand in for absent ones.
+            x: As `preprocess` gives them.
+        """
+        with math_attention(self.math):
+            return torch.func.functional_call(self.module, dict(params), (x,))
+
+    def preprocess(self, x: UInt8[Tensor, "B 3 h w"]) -> Float[Tensor, "B 3 H W"]:
+        """Return images as the model was trained on them.
+
+        The shorter side is resized to `image_size` (bicubic, antialiased), the centre is cut out,
+        and channels are normalised: open_clip's evaluation transform, on tensors. As Pillow does,
+        columns are resized first, then rows, each time to whole grey levels from 0 to 255.
+        """
+        size = self.image_size
+        height, width = x.shape[-2:]
+        pixels = x.to(self.device).float()  # images may lie in a memory map, on the CPU
+        if min(height, width) != size:
+            short = min(height, width)
+            new_height, new_width = int(size * height / short), int(size * width / short)
+            for shape in ((height, new_width), (new_height, new_width)):
+                pixels = F.interpolate(pixels, shape, mode="bicubic", antialias=True)
+                pixels = pixels.round_().clamp_(0, 255)
+        top, left = (round((side - size) / 2) for side in pixels.shape[-2:])
+        pixels = pixels[..., top : top + size, left : left + size]
+        mean, std = (pixels.new_tensor(c).view(3, 1, 1) for c in (self.mean, self.std))
+        return (pixels / 255 - mean) / std
+
+    @property
+    def math(self) -> bool:
+        """Whether attention takes the math kernel in every pass (`registry.Spec`)."""
+        return self.name in REGISTRY and REGISTRY[self.name].math
+
+    @functools.cached_property
+    def weights_hash(self) -> str:
+        """SHA-256 of theta_0: names, shapes and values."""
+        digest = hashlib.sha256()
+        for name, tensor in sorted(self.params.items()):
+            digest.update(f"{name} {tuple(tensor.shape)} {tensor.dtype}\n".encode())
+            digest.update(tensor.detach().cpu().reshape(-1).view(torch.uint8).numpy())
+        return digest.hexdigest()
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class TextEncoder(Encoder):
+    """A text-to-text model as an encoder: its features are the decoder's first hidden state.
+
+    Its inputs are token ids of the small text vocabulary (`tasklab.mini.text`); `image_size`,
+    `mean` and `std` are not used.
+
+    Attributes:
+        translate: Token ids (B, L) of the small vocabulary -> the model's own.
+    """
+
+    translate: Callable[[Tensor], Tensor] = lambda ids: ids
+
+    def preprocess(self, x: Int[Tensor, "B L"]) -> Int[Tensor, "B M"]:
+        """Return token ids as the model knows them."""
+        return self.translate(x.long())

@@ -1,0 +1,200 @@
+"""Heads: linear classifiers of features, made of prompts or fitted to images.
+
+Letters: N images, D features, C classes, T templates.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from tasklab.errors import TasklabError
+from tasklab.models.loading import Clip, Encoder
+from tasklab.tasks.suites import Task
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Head:
+    """A frozen linear classifier of an encoder's features.
+
+        logits(f) = W normalize(f)        zero-shot
+        logits(f) = W f + b               probe, or a head that was trained with its encoder
+
+    Both are monotone in an affine function of the features (`scores`), so that along a line of
+    features, as a linearized model draws one, predictions change at points that can be solved for.
+
+    Attributes:
+        weight: W (C, D).
+        bias: b (C,), or `None` for none.
+        normalise: Whether features are scaled to unit length first.
+
+    Raises:
+        TasklabError: If it would normalise and have a bias: its scores would not be affine.
+    """
+
+    weight: Float[Tensor, "C D"]
+    bias: Float[Tensor, " C"] | None = None
+    normalise: bool = True
+
+    def __post_init__(self) -> None:
+        """Refuse what `scores` could not serve."""
+        if self.normalise and self.bias is not None:
+            raise TasklabError("a head that normalises features has no bias.")
+
+    def __call__(self, features: Float[Tensor, "N D"]) -> Float[Tensor, "N C"]:
+        """Return logits. The features of a linearized model are summed first."""
+        features = features.to(self.weight.dtype)  # before the division: bfloat16 has few digits
+        return self.scores(F.normalize(features, dim=-1) if self.normalise else features)
+
+    def scores(self, features: Float[Tensor, "N D"]) -> Float[Tensor, "N C"]:
+        """Return W f + b, affine in the features, with the logits' order within each row.
+
+        >>> head = Head(torch.eye(2))
+        >>> head(torch.tensor([[3.0, 4.0]])), head.scores(torch.tensor([[3.0, 4.0]]))
+        (tensor([[0.6000, 0.8000]]), tensor([[3., 4.]]))
+        """
+        product = features @ self.weight.T
+        return product if self.bias is None else product + self.bias
+
+    def to(self, device: torch.device | str) -> Head:
+        """Return the head on a device."""
+        bias = None if self.bias is None else self.bias.to(device)
+        return dataclasses.replace(self, weight=self.weight.to(device), bias=bias)
+
+
+def zero_shot(clip: Clip, task: Task) -> Head:
+    """Return the zero-shot head of a task: one scaled unit vector for each class.
+
+        w_c = scale * normalize( mean_t normalize( text( template_t(class_c) ) ) )
+
+    For T5 it is w_c = text(class_c), the row of the output embedding, and features are not
+    normalised: the class is the answer that is most likely to be generated first.
+
+    The papers keep it frozen while the image encoder trains (tangent paper, appendix A).
+
+    Args:
+        clip: The model whose text tower reads the prompts.
+        task: Its class names and templates.
+    """
+    if clip.text is None:
+        raise TasklabError(
+            f"model {clip.encoder.name!r} has no text tower to make a zero-shot head: train one."
+        )
+    prompts = [template.format(name) for name in task.classes for template in task.templates]
+    with torch.no_grad():
+        if not clip.cosine:
+            return Head(clip.text(prompts), normalise=False)
+        text = F.normalize(clip.text(prompts), dim=-1)
+        text = text.unflatten(0, (len(task.classes), len(task.templates))).mean(1)
+        return Head(clip.logit_scale * F.normalize(text, dim=-1))
+
+
+def start(kind: str, clip: Clip, task: Task, seed: int = 0) -> Head:
+    """Return the head that fine-tuning starts from, on the encoder's device.
+
+    Args:
+        kind: `"trained"` for a linear layer with PyTorch's usual random weights; `"zero_shot"` or
+            `"zero_shot_trained"` for one made of prompts. A `"probe"` is fitted by `probes.fit`.
+        clip: The model.
+        task: Its classes, and templates for a zero-shot head.
+        seed: Of a random head.
+
+    Raises:
+        TasklabError: If a zero-shot head is asked for and the model has no text tower.
+    """
+    device = clip.encoder.device
+    if kind not in ("zero_shot", "zero_shot_trained", "trained"):
+        raise TasklabError(
+            f"a head of kind {kind!r} is not made of nothing: see tasklab.tuning.probes."
+        )
+    if kind != "trained":
+        return zero_shot(clip, task).to(device)
+    with torch.random.fork_rng(devices=[]), torch.no_grad():
+        torch.manual_seed(seed)
+        layer = torch.nn.Linear(_width(clip.encoder), len(task.classes))
+    return Head(layer.weight.detach(), layer.bias.detach(), normalise=False).to(device)
+
+
+@functools.lru_cache(maxsize=8)
+def _width(encoder: Encoder) -> int:
+    """Return the number of features, which no library tells in the same way."""
+    with torch.no_grad():
+        blank = torch.zeros(1, 3, encoder.image_size, encoder.image_size, device=encoder.device)
+        return encoder({}, blank).shape[-1]
+
+
+def accuracy(logits: Float[Tensor, "N C"], labels: Int[Tensor, " N"]) -> float:
+    """Return the share of rows whose largest logit is the label's, in [0, 1].
+
+    >>> accuracy(torch.tensor([[2.0, 1.0], [0.0, 3.0]]), torch.tensor([0, 0]))
+    0.5
+    """
+    if len(logits) == 0:
+        raise TasklabError("accuracy needs at least one image.")
+    return (logits.argmax(-1) == labels).double().mean().item()
+
+
+def linear_probe(
+    features: Float[Tensor, "N D"],
+    labels: Int[Tensor, " N"],
+    *,
+    classes: int,
+    decay: float = 1e-4,
+    iterations: int = 500,
+) -> Head:
+    """Fit a linear classifier on frozen features, starting from zero.
+
+    Minimises the mean cross-entropy plus decay/2 |weight|² with L-BFGS in float64, on features
+    divided by their root mean square length s; the head's weight has that division in it. The
+    problem is convex with one minimum in the weight; there is no learning rate to choose and no
+    seed.
+
+    Args:
+        features: As the encoder gives them.
+        labels: Class of each image.
+        classes: C; some may have no image.
+        decay: Strength of the penalty on s W. The default keeps the cross-entropy in charge: at
+            |s W| = 30 a class, the size of a zero-shot head, the penalty is 0.05 a class.
+        iterations: The most steps of L-BFGS.
+
+    Raises:
+        TasklabError: If there is no image, or a label is not below `classes`.
+    """
+    if len(features) == 0:
+        raise TasklabError("a linear probe needs at least one image.")
+    if labels.min() < 0 or labels.max() >= classes:
+        raise TasklabError(
+            f"labels run from {labels.min()} to {labels.max()}, but there are {classes} classes."
+        )
+    x = features.detach().double()
+    scale = x.square().sum(-1).mean().sqrt().clamp_min(1e-12)
+    x = x / scale
+    parameters = x.new_zeros(classes, x.shape[1] + 1).requires_grad_()
+    solver = torch.optim.LBFGS(
+        [parameters],
+        max_iter=iterations,
+        max_eval=2 * iterations,
+        history_size=20,
+        tolerance_grad=1e-8,
+        tolerance_change=1e-12,
+        line_search_fn="strong_wolfe",
+    )
+
+    def objective() -> Tensor:
+        solver.zero_grad()
+        weight, bias = parameters[:, :-1], parameters[:, -1]
+        loss = F.cross_entropy(x @ weight.T + bias, labels)
+        loss = loss + decay / 2 * weight.square().sum()
+        loss.backward()
+        return loss
+
+    with torch.enable_grad():
+        solver.step(objective)
+    weight, bias = parameters.detach()[:, :-1] / scale, parameters.detach()[:, -1]
+    dtype = features.dtype
+    return Head(weight.to(dtype).contiguous(), bias.to(dtype).contiguous(), normalise=False)

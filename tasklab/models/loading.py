@@ -1,0 +1,296 @@
+"""Pre-trained models by their short names, with their weights.
+
+`load` gives a `Clip`: an `Encoder` (the image tower with its pre-trained parameters theta_0) and,
+for models that have one, the text tower from which zero-shot heads are made. Both are frozen. For
+T5 the encoder is the model up to the first generated token, and the text tower gives the rows of
+the output embedding.
+
+The libraries of the models are imported where they are used: that takes seconds, and what is
+missing is to be said before.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from tasklab import mini
+from tasklab.errors import TasklabError, unknown
+from tasklab.mini import vit
+from tasklab.mini.clip import MEAN, STD
+from tasklab.models.encoder import Encoder, TextEncoder, math_attention
+from tasklab.models.weights import find, fit, read
+from tasklab.models.zoo import INITS, REGISTRY, Spec, spec
+
+_T5 = {  # as published with the weights
+    "t5_base": {
+        "d_model": 768,
+        "d_kv": 64,
+        "d_ff": 3072,
+        "num_layers": 12,
+        "num_heads": 12,
+        "vocab_size": 32128,
+        "decoder_start_token_id": 0,
+    }
+}
+__all__ = ["REGISTRY", "Clip", "Encoder", "Spec", "TextEncoder", "load", "math_attention", "spec"]
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Clip:
+    """An encoder, and the text tower that zero-shot heads are made of.
+
+    Attributes:
+        encoder: The image encoder.
+        text: Texts (n) -> features (n, D), not normalised; `None` where there is no text tower.
+        logit_scale: The trained inverse temperature, exponential taken.
+        cosine: Whether the features and those of texts are compared by their angle, as CLIP does,
+            or by their inner product, as T5 does with its output embedding.
+    """
+
+    encoder: Encoder
+    text: Callable[[list[str]], Tensor] | None
+    logit_scale: float = 1.0
+    cosine: bool = True
+
+
+def load(
+    name: str,
+    *,
+    init: str = "pretrained",
+    seed: int = 0,
+    device: torch.device | str = "cpu",
+    weights: Path | str | None = None,
+) -> Clip:
+    """Return a model by its short name.
+
+    Args:
+        name: A name in `REGISTRY`, or `timm/` and the name of a model of timm's.
+        init: `"random"` draws the encoder from `seed`. The text tower stays pre-trained for models
+            whose weights ship with the package, and is random too for the others.
+        seed: Of `init="random"`.
+        device: Where to compute.
+        weights: A checkpoint file to take instead of the usual one.
+
+    Raises:
+        TasklabError: If the model is unknown, its weights are not on this machine and cannot be
+            fetched (within five seconds), or a checkpoint does not fit the model.
+    """
+    entry = spec(name)
+    if init == "random" and weights is not None:
+        raise TasklabError("init='random' takes no weights: leave one of the two out.")
+    found = locate(name, init, weights)
+    with torch.random.fork_rng(devices=[]):  # the caller's random numbers stay as they were
+        torch.manual_seed(seed)
+        model = build(entry)
+    if found is not None:
+        tensors = _tensors(entry, found)
+        if init == "random":
+            tensors |= {f"visual.{key}": x for key, x in model.visual.state_dict().items()}
+        fit(model, tensors, str(found))
+    model = model.to(device=device, dtype=torch.float32).eval().requires_grad_(False)
+    device = torch.device(device)
+    if entry.kind == "t5":
+        return _text_to_text(entry, init, model, device)
+    image_tower = model.visual if _reads(entry) else model
+    encoder = _encoder(Encoder, entry, init, image_tower, device, **_images(entry, image_tower))
+    if not _reads(entry):
+        return Clip(encoder=encoder, text=None)
+    return Clip(encoder, _text(entry, model, device), model.logit_scale.exp().item())
+
+
+def locate(
+    name: str,
+    init: str = "pretrained",
+    weights: Path | str | None = None,
+    *,
+    fetch: bool = True,
+) -> Path | None:
+    """Return the checkpoint that `load` would read, fetched if need be; `None` if it needs none.
+
+    Without `fetch`, `None` is also the answer if it could be fetched.
+
+    Raises:
+        TasklabError: As `load` does.
+    """
+    entry = spec(name)
+    if init not in INITS:
+        raise unknown("init", init, INITS)
+    if init == "random" and not (_reads(entry) and entry.shipped):
+        return None  # the shipped CLIPs keep their text tower
+    return _find(entry, weights, fetch)
+
+
+def _reads(entry: Spec) -> bool:
+    """Return whether the model is a CLIP that keeps its text tower."""
+    return entry.kind == "clip" and entry.text
+
+
+def _find(entry: Spec, given: Path | str | None, fetch: bool = True) -> Path | None:
+    if given is None and entry.shipped:
+        return mini.weights_path(entry.name)
+    return find(entry.name, entry.repository, given, file=entry.published, fetch=fetch)
+
+
+def build(entry: Spec) -> nn.Module:
+    """Return the model with random weights from torch's global seed."""
+    if entry.kind == "clip":
+        if entry.shipped:
+            model = mini.build(entry.name)
+        else:
+            import open_clip
+
+            model = open_clip.model.CLIP(**open_clip.get_model_config(entry.arch))
+        return model if entry.text else model.visual
+    if entry.kind == "vit":
+        if entry.shipped:
+            return vit.build(entry.name)
+        import timm
+
+        norm = functools.partial(nn.LayerNorm, eps=1e-12)
+        special = {"norm_layer": norm} if entry.layout == "transformers" else {}
+        return timm.create_model(f"{entry.arch}.{entry.pretrained}", num_classes=0, **special)
+    from transformers import T5Config, T5ForConditionalGeneration
+
+    from tasklab.mini import t5
+
+    if entry.shipped:
+        return t5.build_t5()
+    return t5.FirstToken(T5ForConditionalGeneration(T5Config(**_T5[entry.name])))
+
+
+def _tensors(entry: Spec, path: Path) -> dict[str, Tensor]:
+    """Return a checkpoint under our names, without what the encoder does not have."""
+    tensors = read(path)
+    if not entry.text:
+        visual = "visual."
+        return {k.removeprefix(visual): x for k, x in tensors.items() if k.startswith(visual)}
+    if entry.shipped:
+        return tensors
+    if entry.layout == "transformers":
+        return vit.from_transformers(tensors)
+    if entry.kind == "vit":
+        import timm
+
+        known = timm.models.get_pretrained_cfg(f"{entry.arch}.{entry.pretrained}").classifier
+        heads = (known,) if isinstance(known, str) else tuple(known or ())
+        return {k: x for k, x in tensors.items() if k.rpartition(".")[0] not in heads}
+    if entry.kind == "t5":
+        tied = ("lm_head.weight", "encoder.embed_tokens.weight", "decoder.embed_tokens.weight")
+        return {k: x for k, x in tensors.items() if k not in tied}  # to shared.weight
+    return tensors
+
+
+def _encoder(
+    kind: type[Encoder], entry: Spec, init: str, module: nn.Module, device: torch.device, **more
+) -> Encoder:
+    pattern = entry.block or _blocks(module)
+    blocks = [name for name, _ in module.named_modules() if re.fullmatch(pattern, name)]
+    if entry.blocks and len(blocks) != entry.blocks:
+        raise TasklabError(
+            f"model {entry.name!r} should have {entry.blocks} blocks named {entry.block}, not "
+            f"{len(blocks)}: its library names its modules differently in this version."
+        )
+    return kind(
+        name=entry.name,
+        init=init,
+        module=module,
+        params=dict(module.named_parameters()),
+        blocks=tuple(blocks),
+        device=device,
+        **more,
+    )
+
+
+def _blocks(module: nn.Module) -> str:
+    """Return the pattern of what timm takes for the blocks of a model of its own."""
+    told = module.group_matcher(coarse=False)["blocks"]
+    if not isinstance(told, str):
+        told = next(pattern for pattern, place in told if place is None)
+    return told
+
+
+def _images(entry: Spec, module: nn.Module) -> dict:
+    """Return what `Encoder.preprocess` needs to know."""
+    if entry.shipped:
+        return {"image_size": 32, "mean": MEAN, "std": STD}
+    if entry.kind == "vit":
+        known = module.pretrained_cfg
+        return {"image_size": known["input_size"][-1], "mean": known["mean"], "std": known["std"]}
+    import open_clip
+
+    size, known = module.image_size, open_clip.get_pretrained_cfg(entry.arch, entry.pretrained)
+    size = size if isinstance(size, int) else size[0]
+    mean = known.get("mean", open_clip.OPENAI_DATASET_MEAN)  # open_clip's, if it knows no other
+    std = known.get("std", open_clip.OPENAI_DATASET_STD)
+    return {"image_size": size, "mean": tuple(mean), "std": tuple(std)}
+
+
+def _text(entry: Spec, model: nn.Module, device: torch.device) -> Callable[[list[str]], Tensor]:
+    @functools.cache
+    def tokenizer() -> Callable[[list[str]], Tensor]:
+        if entry.shipped:
+            return mini.tokenize
+        import open_clip
+
+        return open_clip.get_tokenizer(entry.arch)
+
+    @torch.no_grad()
+    def text(texts: list[str]) -> Tensor:
+        with math_attention(entry.math):
+            tokens = tokenizer()(list(texts)).to(device)
+            return torch.cat([model.encode_text(part) for part in tokens.split(256)])
+
+    return text
+
+
+def _text_to_text(entry: Spec, init: str, model: nn.Module, device: torch.device) -> Clip:
+    """Return T5: its features are compared with rows of the output embedding."""
+    from tasklab.mini import t5
+    from tasklab.mini.text import EOS, PAD, vocabulary
+
+    own = None if entry.shipped or init == "random" else _t5_tokenizer(entry)
+    words, marks = list(vocabulary()), (PAD, EOS)
+
+    def translate(ids: Tensor) -> Tensor:
+        if own is None:  # an untrained model reads any numbering of the words
+            return ids
+        texts = [" ".join(words[i] for i in row if i not in marks) for row in ids.tolist()]
+        return own(texts, padding=True, return_tensors="pt").input_ids.to(device)
+
+    def text(words: list[str]) -> Tensor:
+        if own is None:
+            return t5.text(model, list(words))
+        return model.shared.weight[[own(word).input_ids[0] for word in words]]
+
+    encoder = _encoder(
+        TextEncoder,
+        entry,
+        init,
+        model,
+        device,
+        image_size=0,
+        mean=(),
+        std=(),
+        translate=translate,
+    )
+    return Clip(encoder=encoder, text=text, cosine=False)
+
+
+def _t5_tokenizer(entry: Spec) -> Callable:
+    from transformers import AutoTokenizer
+
+    try:
+        return AutoTokenizer.from_pretrained(entry.repository)
+    except (OSError, ValueError) as error:
+        raise TasklabError(
+            f"the tokenizer of model {entry.name!r} is not on this machine and could not be "
+            f"fetched. With a network, `hf download {entry.repository} tokenizer.json` fetches it; "
+            "init='random' runs without."
+        ) from error

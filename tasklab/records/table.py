@@ -1,0 +1,314 @@
+"""Tidy records of measurements: their columns, where they come from, and how they are kept.
+
+A record is one row per (experiment, model, suite, init, method, task, subset, split, n_tasks,
+seed, metric, alpha): one `value` measured on `n` images. Rows are per task; averages over tasks
+are computed when they are needed, so there are no rows for means. **Accuracies are in percent**
+(0 to 100), as in the papers' tables; `UNITS` lists the other metrics' units.
+
+| experiment | metrics | what a row is |
+|---|---|---|
+| `single` | `single` | one task vector at coefficient 1 on its own task; `pretrained`: no vector |
+| `addition` | `absolute`, `normalised` | the sum of `n_tasks` vectors at the chosen `alpha` |
+| `sweep` | `absolute`, `normalised` | the same at every `alpha`; `split` says on which images |
+| `negation` | `target`, `control` | one vector subtracted; `task` is its target for both metrics |
+| `disentanglement` | `xi_classifier`, `xi_representation`, each with `_box` | error of a pair |
+| `localization` | `share`, `unseen_share` | of eigenfunction energy on the task, of one class |
+| `linearity` | `gap`, `gap_along`, `gap_block` | remainder over linear part, at distance `alpha` |
+| `cost` | `seconds_per_step`, `peak_memory`, `trainable` | what training one task takes |
+
+Where several groups of the same number of tasks are added, `subset` names the group.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import platform
+import subprocess
+import tempfile
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from tasklab.errors import TasklabError, unknown
+from tasklab.tuning.methods import EDITS
+
+COLUMNS = (
+    "experiment", "model", "suite", "init", "method", "task", "subset", "split", "n_tasks", "seed",
+    "metric", "alpha", "value", "n",
+)  # fmt: skip
+_REQUIRED = ("experiment", "model", "method", "task", "metric", "value")
+_DEFAULTS: dict[str, Any] = {"suite": "mini", "init": "pretrained", "subset": "", "split": "test"}
+_WHOLE = ("n_tasks", "seed", "n")
+ACCURACIES = ("single", "absolute", "target", "control")  # proportions of n images, in percent
+UNITS = {
+    **dict.fromkeys((*ACCURACIES, "normalised"), "%"),
+    **dict.fromkeys(("normalised_exact", "normalised_grid", "chosen_exact", "chosen_grid"), "%"),
+    **dict.fromkeys(("absolute_shared", "absolute_own"), "%"),
+    **dict.fromkeys(("normalised_shared", "normalised_own"), "%"),
+    **dict.fromkeys(("xi_classifier", "xi_classifier_box"), "%"),
+    **dict.fromkeys(("xi_representation", "xi_representation_box"), "nats"),
+    **dict.fromkeys(("stitched", "averaged", "ensemble", "alone", "accuracy"), "%"),
+    **dict.fromkeys(("xi_pair", "lost"), "%"),
+    "delta": "nats",
+    **dict.fromkeys(("distance", "coef", "base", "base_merged", "first"), ""),
+    **dict.fromkeys(("share", "unseen_share", "cosine", "gap", "gap_along", "gap_block"), ""),
+    **dict.fromkeys(("seconds_features", "seconds_probe", "seconds_finetune"), "s"),
+    **dict.fromkeys(("seconds_sweep", "seconds_subsets", "seconds_per_step"), "s"),
+    **dict.fromkeys(("lambda", "tried"), ""),
+    "exact": "%",
+    "diverged_at": "steps",
+    "peak_memory": "MiB",
+    "trainable": "parameters",
+}
+METHODS = ("pretrained", *EDITS, "probe")
+Z95 = 1.959963984540054  # 97.5 % quantile of the standard normal distribution
+
+
+def tidy(rows: pd.DataFrame | Iterable[Mapping[str, Any]]) -> pd.DataFrame:
+    """Return `rows` as a checked table with the columns of `COLUMNS` first, further ones after.
+
+    Args:
+        rows: Records; `suite`, `init`, `subset` and `split` default to `mini`, `pretrained`, the
+            empty string and `test`, and `n_tasks`, `seed`, `alpha`, `n` may be absent.
+
+    Raises:
+        TasklabError: A required column is missing or empty, a method is unknown, a run is recorded
+            twice, a row is a mean over tasks, or accuracies look like fractions.
+    """
+    df = rows.copy() if isinstance(rows, pd.DataFrame) else pd.DataFrame(list(rows))
+    missing = [name for name in _REQUIRED if name not in df]
+    if missing:
+        raise TasklabError(f"records need the columns {', '.join(missing)}.")
+    for name, default in _DEFAULTS.items():
+        df[name] = df[name].fillna(default) if name in df else default
+    for name in _WHOLE:
+        df[name] = pd.array(df[name] if name in df else [None] * len(df), dtype="Int64")
+    for name in ("alpha", "value"):
+        df[name] = pd.to_numeric(df[name]) if name in df else np.nan
+        df[name] = df[name].astype(float)
+    _check(df)
+    return df[[*COLUMNS, *(name for name in df if name not in COLUMNS)]].reset_index(drop=True)
+
+
+def filled(table: pd.DataFrame) -> list[dict[str, Any]]:
+    """Return a table's rows as dictionaries, without what is missing in each."""
+    return [
+        {name: value for name, value in row.items() if pd.notna(value)}
+        for row in table.to_dict("records")
+    ]
+
+
+def combine(*tables: pd.DataFrame) -> pd.DataFrame:
+    """Return several tables of records as one, checked again; the same record counts once."""
+    return tidy(pd.concat(tables, ignore_index=True).drop_duplicates())
+
+
+def _check(df: pd.DataFrame) -> None:
+    for method in sorted(set(df["method"]) - set(METHODS)):
+        raise unknown("method", method, METHODS)
+    bad = df.index[df["value"].isna()]
+    if len(bad):
+        raise TasklabError(f"record {bad[0]} has no value: leave out what was not measured.")
+    if (df["task"] == "mean").any():
+        raise TasklabError("records are per task: leave out rows with the task 'mean'.")
+    twice = df.duplicated([name for name in df if name not in ("value", "n")])
+    if twice.any():
+        row = df[twice].iloc[0]
+        names = ("experiment", "method", "task", "metric", "seed", "alpha")
+        told = ", ".join(f"{k}={row[k]}" for k in names)
+        raise TasklabError(f"the same run is recorded twice: {told}.")
+    shares = df.loc[df["metric"].isin(ACCURACIES), "value"]
+    if len(shares) >= 8 and 0 < shares.max() <= 1:
+        raise TasklabError("accuracies look like fractions; records hold percentages (0 to 100).")
+    if len(shares) and not shares.between(0, 100).all():
+        raise TasklabError("an accuracy lies outside 0 to 100 %.")
+
+
+def wilson(k_correct: Any, n: Any) -> tuple[Any, Any]:
+    """Return the 95 % Wilson score interval of an accuracy, in percent.
+
+    Equation: (p + z²/2n ± z √(p(1−p)/n + z²/4n²)) / (1 + z²/n), with p = k/n and z = 1.96. Unlike
+    the normal approximation it stays within 0 to 100 % and is not empty at k = 0 or k = n.
+
+    Args:
+        k_correct: Number of correct answers; a number or an array, need not be whole.
+        n: Number of images, of the same shape or a number.
+
+    Returns:
+        Lower and upper end, shaped like the arguments.
+
+    >>> tuple(round(float(x), 1) for x in wilson(50, 100))
+    (40.4, 59.6)
+    """
+    n = np.asarray(n, dtype=float)
+    p = np.asarray(k_correct, dtype=float) / n
+    if np.any(n <= 0) or np.any(p < 0) or np.any(p > 1):
+        raise TasklabError("an accuracy needs n > 0 and between 0 and n correct answers.")
+    centre = p + Z95**2 / (2 * n)
+    spread = Z95 * np.sqrt(p * (1 - p) / n + Z95**2 / (4 * n**2))
+    scale = 100 / (1 + Z95**2 / n)
+    return np.clip((centre - spread) * scale, 0, 100), np.clip((centre + spread) * scale, 0, 100)
+
+
+def summarise(df: pd.DataFrame, by: Iterable[str], value: str = "value") -> pd.DataFrame:
+    """Average within each seed first (over tasks and subsets), then over seeds.
+
+    Args:
+        df: Tidy records.
+        by: Columns that define a group.
+        value: Column to average.
+
+    Returns:
+        One row a group in order of appearance: `by`, `mean`, `std` (over seeds, n − 1; NaN for one
+        seed) and `n_seeds`. The seeds are those of fine-tuning: the spread does not contain
+        pre-training, nor the sampling of test images.
+    """
+    by = list(by)
+    per_seed = (
+        df.groupby(list(dict.fromkeys([*by, "seed"])), dropna=False, sort=False)[value]
+        .mean()
+        .reset_index()
+    )
+    groups = per_seed.groupby(by, dropna=False, sort=False)[value]
+    return groups.agg(mean="mean", std="std", n_seeds="size").reset_index()
+
+
+def provenance(
+    extra: Mapping[str, Any] | None = None,
+    *,
+    gpu: str | None = None,
+    preset: str | None = None,
+    seconds: float | None = None,
+) -> dict[str, Any]:
+    """Return what a reader needs to judge or repeat a measurement.
+
+    Args:
+        extra: Further entries, e.g. the configuration; they win over the ones below.
+        gpu: Name of the accelerator, where one was used (this module does not import torch).
+        preset: The notebook's preset.
+        seconds: Wall time of the study.
+
+    Returns:
+        Versions of tasklab, Python, torch and open_clip, the commit where there is one (with
+        `+dirty` for uncommitted changes), machine, platform, date and time in UTC, preset, seconds.
+    """
+    return {
+        "tasklab": _version("tasklab"),
+        "commit": _commit(Path(__file__)),
+        "python": platform.python_version(),
+        "torch": _version("torch"),
+        "open_clip": _version("open_clip_torch"),
+        "machine": {"cpu": _cpu(), "cores": os.cpu_count(), "ram_gib": _ram(), "gpu": gpu},
+        "platform": f"{platform.system()} {platform.machine()}",
+        "utc": datetime.now(UTC).strftime("%Y-%m-%d %H:%M:%S"),
+        "preset": preset,
+        "seconds": seconds,
+        **(extra or {}),
+    }
+
+
+def _version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
+
+
+def _commit(file: Path) -> str | None:
+    def git(*words: str) -> str:
+        call = ["git", "-C", str(file.parent), *words]
+        return subprocess.run(call, capture_output=True, text=True, check=True, timeout=5).stdout
+
+    try:
+        # A package installed inside another project's repository must not report its commit.
+        git("ls-files", "--error-unmatch", file.name)
+        dirty = "+dirty" if git("status", "--porcelain", "--untracked-files=no").strip() else ""
+        return git("rev-parse", "--short", "HEAD").strip() + dirty
+    except (OSError, subprocess.SubprocessError):
+        return None
+
+
+def _cpu() -> str:
+    info = Path("/proc/cpuinfo")
+    if info.exists():
+        for line in info.read_text().splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()
+
+
+def _ram() -> float | None:
+    try:
+        return round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30, 1)
+    except (AttributeError, ValueError, OSError):
+        return None
+
+
+def write(
+    path: Path | str,
+    rows: pd.DataFrame | Iterable[Mapping[str, Any]],
+    provenance: Mapping[str, Any],
+) -> Path:
+    """Write records to `path` (CSV) and their provenance beside them (JSON), each atomically.
+
+    Args:
+        path: Name ending in `.csv`; the provenance takes the same name with `.json`.
+        rows: Records, checked by `tidy`.
+        provenance: What `provenance()` returned, with the configuration.
+
+    Returns:
+        The CSV file's path.
+
+    Raises:
+        TasklabError: The records are not valid or the folder cannot be written to.
+    """
+    path = Path(path)
+    if path.suffix != ".csv":
+        raise TasklabError(f"records are written as .csv, not {path.name!r}.")
+    text = tidy(rows).to_csv(index=False, lineterminator="\n")
+    note = {**provenance, "sha256": hashlib.sha256(text.encode()).hexdigest()}
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        _replace(path, text)
+        _replace(path.with_suffix(".json"), json.dumps(note, indent=2, allow_nan=False) + "\n")
+    except OSError as error:
+        raise TasklabError(f"cannot write records to {path}: {error.strerror}.") from error
+    return path
+
+
+def _replace(path: Path, text: str) -> None:
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8", newline="") as file:
+            file.write(text)
+        os.chmod(name, 0o644)  # mkstemp's 0600 would hide the results from other users
+        os.replace(name, path)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise
+
+
+def read(path: Path | str) -> tuple[pd.DataFrame, dict[str, Any]]:
+    """Return the records in `path` and their provenance.
+
+    Raises:
+        TasklabError: A file is missing, or the records are not the ones the provenance describes.
+    """
+    path = Path(path)
+    try:
+        text = path.read_bytes()
+        note = json.loads(path.with_suffix(".json").read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        raise TasklabError(f"no records: {error.filename} is missing.") from error
+    except ValueError as error:
+        raise TasklabError(f"{path.with_suffix('.json')} is not readable JSON: {error}.") from error
+    if note.pop("sha256", None) != hashlib.sha256(text).hexdigest():
+        raise TasklabError(f"{path} is not the file that its .json describes: write it again.")
+    return tidy(pd.read_csv(path, keep_default_na=True, dtype={"subset": str})), note

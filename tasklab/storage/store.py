@@ -1,0 +1,247 @@
+"""A content-addressed store of tensors: atomic, locked, checksummed, resumable, without pickle.
+
+    STORE/<kind>/<key>/config.json          what was asked for (the key is its hash)
+                       tensors.safetensors  the result
+                       record.json          what is known of it, with the checksums
+    STORE/partial/<kind>/<key>/             checkpoints of a computation that is not finished
+    STORE/damaged/                          artifacts whose checksums did not match
+    STORE/locks/, STORE/tmp/                one lock per key; artifacts being written
+
+An artifact is written in `tmp`, flushed to the disk and renamed: it is there whole or not at all.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import errno
+import hashlib
+import json
+import logging
+import os
+import re
+import shutil
+import time
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import filelock
+import platformdirs
+from torch import Tensor
+
+from tasklab.errors import TasklabError
+from tasklab.storage.tensors import (
+    canonical,
+    explained,
+    file_sha256,
+    flush,
+    load_checkpoint,
+    read_tensors,
+    save_checkpoint,
+    text_sha256,
+    write_tensors,
+)
+
+__all__ = ["Artifact", "Store", "load_checkpoint", "read_tensors", "save_checkpoint"]
+
+Make = Callable[[Path], tuple[Mapping[str, Tensor], Mapping[str, Any]]]
+
+_log = logging.getLogger(__name__)
+_RESERVED = {"partial", "damaged", "locks", "tmp"}
+_TENSORS, _CONFIG, _RECORD = "tensors.safetensors", "config.json", "record.json"
+
+
+class _DamagedError(Exception):
+    """An artifact is not what was written; the message says in which file."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Artifact:
+    """A finished result in the store.
+
+    Attributes:
+        path: Its folder.
+        kind: Sort of result, e.g. `"finetune"`.
+        key: Hash of `config`.
+        config: What was asked for.
+        record: What its maker wrote down beside the tensors.
+        sha256: Checksum of the file of tensors.
+    """
+
+    path: Path
+    kind: str
+    key: str
+    config: dict[str, Any]
+    record: dict[str, Any]
+    sha256: str
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Return the tensors, on the CPU, after comparing the checksum.
+
+        Raises:
+            TasklabError: If the file was damaged or removed since the artifact was opened.
+        """
+        file = self.path / _TENSORS
+        try:
+            if file_sha256(file) == self.sha256:
+                return read_tensors(file)
+        except FileNotFoundError:
+            pass
+        raise TasklabError(f"{file} changed after it was opened. Ask the store for it again.")
+
+
+class Store:
+    """A folder of artifacts that several processes may use at once.
+
+    Args:
+        root: The folder; `None` is `$TASKLAB_STORE`, or else the user's cache folder. It is made
+            at the first result, so a store that is only read may lie on a read-only disk.
+    """
+
+    def __init__(self, root: Path | str | None = None) -> None:
+        root = root or os.environ.get("TASKLAB_STORE")
+        root = root or platformdirs.user_cache_path("tasklab") / "store"
+        self.root = Path(root).expanduser().absolute()
+
+    def __repr__(self) -> str:
+        """Return where it is."""
+        return f"Store({str(self.root)!r})"
+
+    def key(self, config: Mapping[str, Any]) -> str:
+        """Return the first 20 hex digits of SHA-256 of `config` as canonical JSON.
+
+        Raises:
+            TasklabError: If JSON cannot hold it (NaN, objects, names that are not strings).
+        """
+        return hashlib.sha256(canonical(config).encode()).hexdigest()[:20]
+
+    def find(self, kind: str, config: Mapping[str, Any]) -> Artifact | None:
+        """Return the artifact if it is there and whole.
+
+        A damaged one is moved to `STORE/damaged`, with a warning in the log, and counts as absent.
+        """
+        key = self.key(config)
+        try:
+            return self._open(kind, key, config)
+        except _DamagedError:
+            # Another process may be rebuilding it right now: judge again when nobody is.
+            with self._lock(kind, key):
+                return self._find_locked(kind, key, config)
+
+    def get(self, kind: str, config: Mapping[str, Any], make: Make) -> Artifact:
+        """Return the artifact; if it is not there, make it and keep it.
+
+        Of several processes that ask for the same one, the first computes and the others wait.
+
+        Args:
+            kind: Sort of result: lower-case letters, digits, `_` and `-`.
+            config: Everything that determines the result: choices, hash of the base weights, data
+                version, algorithm version.
+            make: Called with a folder for checkpoints, which is kept after a crash, so that the
+                next call can resume; returns the tensors and a record that JSON can hold.
+
+        Raises:
+            TasklabError: If the store cannot be written. The checkpoints stay.
+        """
+        if found := self.find(kind, config):
+            return found
+        key = self.key(config)
+        with self._lock(kind, key):
+            if found := self._find_locked(kind, key, config):
+                return found
+            with explained(self.root):
+                for stale in (self.root / "tmp").glob(f"{kind}-{key}-*"):
+                    shutil.rmtree(stale, ignore_errors=True)  # its writer was killed
+                work = self.root / "partial" / kind / key
+                work.mkdir(parents=True, exist_ok=True)
+            tensors, record = make(work)
+            self._publish(kind, key, config, tensors, record)
+            shutil.rmtree(work, ignore_errors=True)
+            if made := self._find_locked(kind, key, config):
+                return made
+        raise TasklabError(f"{kind}/{key} was damaged while it was written to {self.root}.")
+
+    def _folder(self, kind: str, key: str) -> Path:
+        if kind in _RESERVED or not re.fullmatch(r"[a-z][a-z0-9_-]*", kind):
+            raise TasklabError(f"{kind!r} cannot be a kind of artifact.")
+        return self.root / kind / key
+
+    def _open(self, kind: str, key: str, config: Mapping[str, Any]) -> Artifact | None:
+        path = self._folder(kind, key)
+        try:
+            if not path.is_dir():
+                return None
+            stored = json.loads((path / _CONFIG).read_text())
+            note = json.loads((path / _RECORD).read_text())
+            sha256, record = note["tensors_sha256"], note["record"]
+            if canonical(stored) != canonical(config):
+                raise _DamagedError(_CONFIG)
+            if note["record_sha256"] != text_sha256(record):
+                raise _DamagedError(_RECORD)
+            if file_sha256(path / _TENSORS) != sha256:
+                raise _DamagedError(_TENSORS)
+        except FileNotFoundError as error:
+            raise _DamagedError(f"{Path(error.filename).name} (missing)") from None
+        except (ValueError, KeyError, TypeError, TasklabError):
+            raise _DamagedError(f"{_CONFIG} or {_RECORD}") from None
+        except OSError as error:
+            raise TasklabError(f"cannot read {path}: {error.strerror}.") from error
+        return Artifact(path, kind, key, stored, record, sha256)
+
+    def _find_locked(self, kind: str, key: str, config: Mapping[str, Any]) -> Artifact | None:
+        try:
+            return self._open(kind, key, config)
+        except _DamagedError as damage:
+            path = self._folder(kind, key)
+            aside = self.root / "damaged" / f"{kind}-{key}-{uuid.uuid4().hex[:8]}"
+            with explained(self.root):
+                aside.parent.mkdir(parents=True, exist_ok=True)
+                path.rename(aside)
+            _log.warning("%s was damaged (%s): moved to %s", path, damage, aside)
+            return None
+
+    def _publish(self, kind: str, key: str, config: Mapping, tensors: Mapping, record: Mapping):
+        final = self._folder(kind, key)
+        draft = self.root / "tmp" / f"{kind}-{key}-{uuid.uuid4().hex[:8]}"
+        record = json.loads(canonical(record, "record"))
+        try:
+            with explained(self.root):
+                draft.mkdir(parents=True)
+                write_tensors(tensors, draft / _TENSORS)
+                note = {
+                    "record": record,
+                    "record_sha256": text_sha256(record),
+                    "tensors_sha256": file_sha256(draft / _TENSORS),
+                    "written": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+                }
+                (draft / _CONFIG).write_text(canonical(config, indent=1))
+                (draft / _RECORD).write_text(canonical(note, "record", indent=1))
+                for name in (_TENSORS, _CONFIG, _RECORD):
+                    flush(draft / name)
+                final.parent.mkdir(parents=True, exist_ok=True)
+                try:
+                    draft.rename(final)
+                except OSError as error:  # where locks do not hold, another machine was first
+                    if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+                        raise
+                flush(final.parent)
+        finally:
+            shutil.rmtree(draft, ignore_errors=True)  # there only if something failed
+
+    @contextlib.contextmanager
+    def _lock(self, kind: str, key: str) -> Iterator[None]:
+        file = self.root / "locks" / f"{kind}-{key}.lock"
+        with explained(self.root):
+            file.parent.mkdir(parents=True, exist_ok=True)
+            lock = filelock.FileLock(file)
+            try:
+                lock.acquire(timeout=1)
+            except filelock.Timeout:
+                _log.info("waiting for another process that makes %s/%s", kind, key)
+                lock.acquire()
+        try:
+            yield
+        finally:
+            lock.release()

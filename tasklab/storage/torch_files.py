@@ -1,0 +1,397 @@
+"""Files of `torch.save`, also of whole modules, read without executing anything that is in them.
+
+    weights = tensors(read("finetuned.pt"))
+
+`tasklab.storage.pickles` reads the instructions; here are the formats of the file around them (the
+two of
+`torch.save`, the archive of TorchScript, and the plain pickle of a module), and the way from a
+pickled module to its state dict.
+
+PyTorch's own restricted reader, `torch.load(weights_only=True)`, refuses pickled modules. It would
+do for plain state dicts, but two of its holes were closed only in PyTorch 2.6 and 2.10
+(CVE-2025-32434, CVE-2026-24747), and a dictionary with a deeply nested key still ends the program
+in 2.15. So nothing is given to it; the tests compare what both read.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import mmap
+import struct
+import zipfile
+from collections.abc import Callable, Iterator, Mapping
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from tasklab.errors import TasklabError, shown
+from tasklab.storage.pickles import (  # fmt: skip
+    LONGEST_NAME,
+    Budget,
+    Inert,
+    Storage,
+    UnreadError,
+    element_type,
+    interpret,
+)
+
+MOST_WORK = 4_000_000  # entries gone through, and characters of names made of them
+_PER_NAME = 50  # what a name costs beside its characters
+_MOST_DEPTH = 100
+_MOST_LOOKED_AT = 1000  # entries of a container in which there might be weights
+_CONTAINERS = ("state_dict", "model_state_dict", "model", "image_encoder")
+_SCRIPT = "__torch__."  # begins the classes of TorchScript, whose attributes are their parts
+
+_MAGIC, _PROTOCOL = 0x1950A86A20F9469CFC6C, 1001  # of the format before PyTorch 1.6
+_WRONG = (  # what a malformed file raises in the code below
+    AttributeError, EOFError, LookupError, MemoryError, OSError, OverflowError, RecursionError,
+    RuntimeError, TypeError, ValueError, struct.error, zipfile.BadZipFile,
+)  # fmt: skip
+_SAVE = "Save its weights as safetensors, or by torch.save(model.state_dict(), ...)."
+_OTHERS = {  # how other files begin -> what they are and what to do
+    b"version https://git-lfs": "a Git LFS pointer: fetch the file itself with `git lfs pull`",
+    b"<": "a web page, perhaps a question before the download: download it again",
+    b"\x1f\x8b": "compressed (gzip): unpack it first, or download it again",
+    b"BZh": "compressed (bzip2): unpack it first",
+    b"\xfd7zXZ": "compressed (xz): unpack it first",
+    b"7z\xbc\xaf": "compressed (7z): unpack it first",
+    b"\x28\xb5\x2f\xfd": "compressed (zstd): unpack it first",
+    b"Rar!": "compressed (rar): unpack it first",
+    b"PK\x05\x06": "an empty zip file: download it again",
+    b"\x89HDF": "in HDF5, as Keras writes it: save its weights as safetensors",
+}
+
+
+def read(path: Path | str) -> Any:
+    """Return what is in a file of `torch.save`: containers, numbers, texts, tensors, `Inert`.
+
+    Args:
+        path: In the format of PyTorch 1.6 and later (zip), in the earlier one, a TorchScript
+            archive, or a plain pickle.
+
+    Raises:
+        TasklabError: If the file is of another format, not whole, or not what it claims to be.
+    """
+    path = Path(path)
+    if not path.is_file():
+        raise TasklabError(f"there is no file {str(path)!r}.")
+    with path.open("rb") as stream:
+        start = stream.read(512)
+    again = "Nothing in it was executed. Fetch it again, or ask for its weights as safetensors."
+    with _one_error(f"{str(path)!r} is not a whole file of torch.save", again):
+        try:
+            if start[:4] == b"PK\x03\x04":
+                return _read_zip(path)
+            if start.startswith((b"\x80", b"L%dL" % _MAGIC)):  # the latter in protocols 0 and 1
+                return _read_mapped(path)
+        except UnreadError as error:
+            raise TasklabError(
+                f"{str(path)!r} is not read: {error}. Nothing in it was executed. {_SAVE}"
+            ) from error
+    raise TasklabError(f"{str(path)!r} is not a file of torch.save{_other(start)}")
+
+
+def tensors(found: Any) -> dict[str, Tensor]:
+    """Return the tensors of what `read` returns, by name: a state dict.
+
+    Of a module these are parameters and persistent buffers, named as `module.state_dict()` names
+    them. Of a dictionary that has a module or a dictionary as its entry `state_dict`, `model` or
+    `image_encoder`, those in there.
+
+    Raises:
+        TasklabError: If there are none, or one of them is no plain tensor.
+    """
+    with _one_error("its contents are not those of a network", _SAVE):
+        found = _opened(found)
+        if isinstance(found, Inert):
+            named = dict(_stored(found))
+        else:
+            named = {str(k): x for k, x in found.items() if isinstance(x, Tensor)}
+        if not named:
+            raise TasklabError(_nothing(found))
+        for name, tensor in named.items():
+            plain = isinstance(tensor, Tensor) and tensor.layout == torch.strided
+            if not plain or tensor.is_quantized:
+                raise TasklabError(f"{shown(name)} is no plain tensor but a {_kind(tensor)}.")
+            # one that repeats a few numbers in memory could be too large for any memory when copied
+            if tensor.nbytes > tensor.untyped_storage().nbytes():
+                raise TasklabError(f"{shown(name)} has more elements than are stored in the file.")
+        return named
+
+
+def modules(found: Any) -> Iterator[tuple[str, Inert]]:
+    """Yield the names and records of a pickled module and of those in it, outermost first.
+
+    Nothing is yielded for anything else.
+
+    Raises:
+        TasklabError: If there are more than any network has, or they are within themselves.
+    """
+    with _one_error("its contents are not those of a network", _SAVE):
+        for name, module, _ in _modules(_opened(found)):
+            yield name, module
+
+
+def _modules(found: Any) -> Iterator[tuple[str, Inert, Callable[[int], None]]]:
+    """Yield names, records, and what pays for whatever is gone through in them.
+
+    A few that are shared could stand for 2^depth.
+    """
+    left = MOST_WORK
+
+    def pay(count: int) -> None:
+        nonlocal left
+        left -= count
+        if left < 0:
+            raise TasklabError(f"it has more modules and parameters than any network. {_SAVE}")
+
+    todo = [("", 0, found)]
+    while todo:
+        name, depth, module = todo.pop()
+        if not isinstance(module, Inert) or not isinstance(module.state, Mapping):
+            continue
+        if depth > _MOST_DEPTH:
+            raise TasklabError(f"it has endlessly nested modules. {_SAVE}")
+        pay(len(module.state))
+        yield name, module, pay
+        for key, child in reversed(_entries(module, "_modules", pay).items()):
+            todo.append((_joined(name, key, pay), depth + 1, child))
+
+
+def _stored(found: Inert) -> Iterator[tuple[str, Any]]:
+    """Yield parameters and persistent buffers, whatever they are."""
+    for prefix, module, pay in _modules(found):
+        passing = module.state.get("_non_persistent_buffers_set")
+        passing = passing if isinstance(passing, list) else []
+        pay(len(passing))
+        passing = frozenset(name for name in passing if type(name) is str)
+        own = dict(_entries(module, "_parameters", pay))
+        buffers = _entries(module, "_buffers", pay)
+        own |= {key: x for key, x in buffers.items() if key not in passing}
+        for key, value in own.items():
+            if value is not None:
+                yield _joined(prefix, key, pay), value
+
+
+def _entries(module: Inert, part: str, pay: Callable[[int], None]) -> Mapping:
+    """Return the modules, parameters or buffers of a module by name."""
+    if module.name.startswith(_SCRIPT):
+        kind = {"_modules": Inert, "_parameters": Tensor}.get(part, ())
+        return {key: x for key, x in module.state.items() if isinstance(x, kind)}
+    found = module.state.get(part)
+    if not isinstance(found, Mapping):
+        return {}
+    pay(len(found))
+    return found
+
+
+def _joined(prefix: str, key: Any, pay: Callable[[int], None]) -> str:
+    name = f"{prefix}.{key}" if prefix else str(key)
+    pay(len(name) + _PER_NAME)
+    if len(name) > LONGEST_NAME:
+        raise TasklabError(f"it has a name of {len(name)} characters, {shown(name)}.")
+    return name
+
+
+def _opened(found: Any) -> Any:
+    """Return the module or dictionary of weights that containers around it hold."""
+    for _ in range(4):
+        if type(found) in (list, tuple):
+            found = dict(enumerate(found[:_MOST_LOOKED_AT]))
+        inner = _inner(found) if isinstance(found, Mapping) else None
+        if inner is None:
+            break
+        found = inner
+    if not isinstance(found, Inert | Mapping):
+        raise TasklabError(_nothing(found))
+    return found
+
+
+def _inner(found: Mapping) -> Any:
+    """Return the entry of a dictionary that has the weights, unless they are in it itself.
+
+    If none has a usual name it is the only one that has tensors, and is no task vector.
+    """
+    usual = (found[entry] for entry in _CONTAINERS if entry in found)
+    inner = next((one for one in usual if isinstance(one, Inert | Mapping)), None)
+    if inner is not None or _has_tensors(found):
+        return inner
+    with_tensors = [
+        value
+        for key, value in islice(found.items(), _MOST_LOOKED_AT)
+        if _has_tensors(value) and "vector" not in str(key)
+    ]
+    return with_tensors[0] if len(with_tensors) == 1 else None
+
+
+def _has_tensors(value: Any) -> bool:
+    """Is it a pickled module, or does it have tensors by name?"""
+    if isinstance(value, Inert):
+        return isinstance(value.state, Mapping) and "_modules" in value.state
+    if not isinstance(value, Mapping):
+        return False
+    return any(isinstance(x, Tensor) for x in islice(value.values(), _MOST_LOOKED_AT))
+
+
+def _nothing(found: Any) -> str:
+    """Return a message that says what is there in place of tensors by name."""
+    inside = found.state if isinstance(found, Inert) else found
+    entries = ""
+    if isinstance(inside, Mapping) and inside:
+        first = [f"{shown(str(key))} ({_kind(x)})" for key, x in islice(inside.items(), 6)]
+        entries = f" with the entries {', '.join(first)}{', ...' if len(inside) > 6 else ''}"
+    return (
+        f"there are no tensors by name in it, but a {_kind(found)}{entries}. Save the network's "
+        "weights alone, by torch.save(model.state_dict(), ...)."
+    )
+
+
+def _kind(found: Any) -> str:
+    return shown(found.name) if isinstance(found, Inert) else type(found).__name__
+
+
+@contextlib.contextmanager
+def _one_error(what: str, todo: str) -> Iterator[None]:
+    """Turn all that malformed contents raise into one `TasklabError`."""
+    try:
+        yield
+    except _WRONG as error:
+        why = (str(error) or type(error).__name__).splitlines()[0][:200]
+        raise TasklabError(f"{what}: {why}. {todo}") from error
+
+
+def _other(start: bytes) -> str:
+    """Return the end of a message: what a file is that begins so, and what to do."""
+    if not start:
+        return ": it is empty. Download it again."
+    if start[257:262] == b"ustar":
+        return f": it is a tar archive, or in the format of PyTorch before 0.4. {_SAVE}"
+    for begin, what in _OTHERS.items():
+        if start.removeprefix(b"\xef\xbb\xbf").lstrip().startswith(begin):
+            return f": it is {what}."
+    return f". {_SAVE}"
+
+
+def _read_zip(path: Path) -> Any:
+    """Read the format since PyTorch 1.6: `<folder>/data.pkl`, and `<folder>/data/<key>` each.
+
+    Archives of TorchScript have these as well, and compressed code beside them.
+    """
+    with zipfile.ZipFile(path) as archive:
+        listed = archive.infolist()
+        entries = {entry.filename: entry for entry in listed}
+        if len(entries) < len(listed):
+            raise ValueError("two of its entries have the same name")
+        roots = {name.partition("/")[0] for name in entries}
+        root = f"{roots.pop()}/" if len(roots) == 1 else ""
+        code, order, data = f"{root}data.pkl", f"{root}byteorder", f"{root}data/"
+        if code not in entries:
+            raise UnreadError("it is a zip file of something else: unpack it first")
+        stored = {n.removeprefix(data): e for n, e in entries.items() if n.startswith(data)}
+        taken = [*stored.values(), *(entries[name] for name in (code, order) if name in entries)]
+        if any(entry.compress_type != zipfile.ZIP_STORED for entry in taken):
+            raise ValueError("its entries are compressed, which torch.save never does")
+        if sum(entry.file_size for entry in taken) > path.stat().st_size:
+            raise ValueError("its entries are larger than the file")
+        if order in entries and archive.read(order) != b"little":
+            raise UnreadError("its numbers are big-endian")
+        budget = Budget()
+        budget.check(entries[code].file_size)
+        known: dict[str, Storage] = {}
+
+        def storage(identity: tuple) -> Storage:
+            _, kind, key, _, count = identity
+            dtype, entry = element_type(kind), stored[key]
+            if not _possible(count) or count * dtype.itemsize != entry.file_size:
+                raise ValueError(f"storage {shown(key)} has not as many elements as it should")
+            if key not in known:
+                memory = bytearray(entry.file_size)
+                with archive.open(entry) as stream:
+                    if stream.readinto(memory) != len(memory):
+                        raise ValueError(f"storage {shown(key)} is cut off")
+                known[key] = Storage(_numbers(memory, dtype))
+            if known[key].numbers.dtype != dtype:
+                raise ValueError(f"storage {shown(key)} has two types")
+            return known[key]
+
+        return interpret(io.BytesIO(archive.read(code)), storage, budget)
+
+
+def _read_mapped(path: Path) -> Any:
+    """Read the format before PyTorch 1.6, or a plain pickle with a file in it for each tensor."""
+    budget = Budget()
+    inner: dict[int, tuple[bytes, Any]] = {}
+
+    def embedded(content: bytes) -> Storage:
+        if id(content) not in inner:  # each is read once; kept, it keeps its id
+            inner[id(content)] = content, _read_stream(io.BytesIO(content), len(content), budget)
+        found = inner[id(content)][1]
+        if not isinstance(found, Storage):
+            raise ValueError("what should be the numbers of a tensor in it is something else")
+        return found
+
+    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as stream:
+        return _read_stream(stream, path.stat().st_size, budget, embedded)
+
+
+def _read_stream(
+    stream: Any, size: int, budget: Budget, embedded: Callable[[bytes], Storage] | None = None
+) -> Any:
+    """Read five pickles in a row, then the storages' numbers; or one pickle of something else."""
+    known: dict[str, Storage] = {}
+    taken = 0
+
+    def storage(identity: tuple) -> Any:
+        nonlocal taken
+        if identity[0] == "module":  # a class with its source code
+            return identity[1]
+        _, kind, key, _, count, view = identity
+        dtype = element_type(kind)
+        if view is not None:
+            raise UnreadError("its storages are parts of each other")
+        if not _possible(count):
+            raise ValueError(f"storage {shown(key)} has an impossible number of elements")
+        if key not in known:
+            taken += count * dtype.itemsize
+            if taken > size:
+                raise ValueError(f"storage {shown(key)} is larger than the file")
+            budget.copy(20)  # as for a tensor
+            known[key] = Storage(torch.zeros(count, dtype=dtype))
+        if known[key].numbers.dtype != dtype or known[key].numbers.numel() != count:
+            raise ValueError(f"storage {shown(key)} has two types or sizes")
+        return known[key]
+
+    def following() -> Any:
+        return interpret(stream, storage, budget, embedded)
+
+    first = following()
+    if type(first) is not int or first != _MAGIC:
+        return first
+    if following() != _PROTOCOL:
+        raise ValueError("it is a pickle of something else")
+    if following()["little_endian"] is not True:
+        raise UnreadError("its numbers are big-endian")
+    found, keys = following(), following()
+    listed = type(keys) is list and all(type(key) is str and key in known for key in keys)
+    if not listed or len(set(keys)) != len(keys) or len(keys) != len(known):
+        raise ValueError("its list of storages is not that of its tensors")
+    for key in keys:
+        numbers = known[key].numbers
+        (count,) = struct.unpack("<q", stream.read(8))
+        content = stream.read(numbers.nbytes)
+        if count != numbers.numel() or len(content) != numbers.nbytes:
+            raise ValueError(f"storage {shown(key)} is cut off")
+        numbers.copy_(_numbers(bytearray(content), numbers.dtype))
+    return found
+
+
+def _possible(count: Any) -> bool:
+    return type(count) is int and 0 <= count < 1 << 63
+
+
+def _numbers(memory: bytearray, dtype: torch.dtype) -> Tensor:
+    return torch.frombuffer(memory, dtype=dtype) if memory else torch.empty(0, dtype=dtype)

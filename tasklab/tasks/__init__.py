@@ -1,0 +1,1 @@
+"""Tasks (class names, prompts) and their images: drawn, decoded, or your own."""

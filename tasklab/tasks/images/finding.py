@@ -1,0 +1,352 @@
+"""Find the images of a task on this machine, say what is missing, and plan its splits."""
+
+from __future__ import annotations
+
+import dataclasses
+import urllib.request
+from collections.abc import Collection, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tasklab.errors import TasklabError
+from tasklab.storage import hub
+from tasklab.tasks.images import folders
+from tasklab.tasks.images.copies import checked, facts
+from tasklab.tasks.images.formats import Split
+from tasklab.tasks.suites import Source, Suite, Task, known
+
+SHARE, MOST = 0.1, 5000  # of the training images, for validation: the papers' protocol
+TEST_SHARE = 0.2  # of your own images, where they are in no splits
+CONVERTED = "refs/convert/parquet"  # the hub's own copy of data sets in other formats
+PATIENCE = 2.5  # seconds to wait for an answer of the hub
+_SEED = 0
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Found:
+    """The data of a task on this machine, with labels in the task's order.
+
+    Attributes:
+        where: The folder.
+        splits: `train`, `test` and perhaps `val`, or `all`.
+        origin: For the manifest: format, folder, and the hub's revision if it is from there.
+    """
+
+    where: Path
+    splits: dict[str, Split]
+    origin: dict[str, Any]
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Part:
+    """Images of a split of ours: `rows` of a split of the data, in the order that is kept.
+
+    The order is random (seed 0), so that the first n images are a sample.
+    """
+
+    split: Split
+    rows: np.ndarray
+
+    @property
+    def labels(self) -> np.ndarray:
+        """Labels (n,), in the task's order."""
+        return self.split.labels[self.rows]
+
+
+def find(task: Task, root: Path | None = None) -> Found:
+    """Return the data of a task.
+
+    Args:
+        task: A task with a source.
+        root: Folder of data sets, `data_root`; the hub's cache is searched too.
+
+    Raises:
+        TasklabError: If there are none, they are incomplete, or they are not what they should be.
+    """
+    source, problems = task.source, []
+    places = candidates(source, root)
+    for folder in places:
+        try:
+            if splits := look(source, folder):
+                splits = checked(task, splits, folder)
+                return Found(folder, splits, _origin(folder, splits))
+        except TasklabError as error:
+            problems.append(str(error))
+    raise TasklabError(problems[0] if problems else f"{task.name}: {_advice(source, root, places)}")
+
+
+def look(source: Source, folder: Path) -> dict[str, Split]:
+    """Return the splits in a folder, by the data set's own names, or `{}`.
+
+    Of the control's folders only that of its own split is looked at: ImageNet has more than a
+    million training images, of which none is used.
+
+    Raises:
+        TasklabError: If the data are there in part.
+    """
+    name = source.known or ""
+    more = {"config": _config(source), "image": source.image, "label": source.label}
+    for word in known()[name].get("splits", {}).get("test", ()) if name else ():
+        if (own := folder / word).is_dir():
+            if images := folders.find(own, name, **more).get("all"):
+                return {folders.SPLITS[word]: images}
+            if next(own.rglob("*.parquet"), None) is None:
+                return {}
+    return folders.find(folder, name, **more)
+
+
+def missing(suite: Suite, root: Path | None = None) -> list[str]:
+    """Return what is missing or wrong, one line for each task, all of them at once.
+
+    Nothing is fetched or decoded. A task without a source is embedded and never missing.
+    """
+    lines = []
+    for task in (*suite.tasks, suite.control):
+        if task.source is not None:
+            try:
+                find(task, root)
+            except TasklabError as error:
+                lines.append(str(error))
+    return lines
+
+
+def plan(task: Task, found: Found) -> dict[str, Part]:
+    """Return which images make the splits `train`, `val` and `test`.
+
+    Validation is 10 % of train, at most 5,000 images, drawn as PyTorch's `random_split` does with
+    seed 0, which is the papers' protocol; EuroSAT has validation images of its own. The control
+    task trains nothing: a tenth of its images, at most 5,000, choose coefficients, and the others
+    report. Of your own images without splits, a fifth are for the test; where this leaves a class
+    without a training image, it gets one in exchange.
+
+    Raises:
+        TasklabError: If your own images are too few for that.
+    """
+    splits, sizes = found.splits, facts(task).get("sizes", {})
+    if task.control:
+        rows = _shuffled(len(splits["test"]))
+        cut = len(rows) - _held_out(len(rows))
+        return {"val": Part(splits["test"], rows[cut:]), "test": Part(splits["test"], rows[:cut])}
+    if "all" in splits:
+        whole, rows = splits["all"], _shuffled(len(splits["all"]))
+        test = sizes.get("test", max(1, int(len(rows) * TEST_SHARE)))
+        rest, tested = rows[: len(rows) - test], rows[len(rows) - test :]
+        cut = max(0, len(rest) - sizes.get("val", _held_out(len(rest))))
+        parts = _teach_all(task, whole, rest[:cut], rest[cut:], tested)
+        return dict(zip(("train", "val", "test"), parts, strict=True))
+    train, test = splits["train"], splits["test"]
+    rows, tested = _shuffled(len(train)), Part(test, _shuffled(len(test)))
+    if "val" in splits:
+        own = splits["val"]
+        return {"train": Part(train, rows), "val": Part(own, _shuffled(len(own))), "test": tested}
+    cut = len(rows) - _held_out(len(rows))
+    parts = _teach_all(task, train, rows[:cut], rows[cut:])
+    return {"train": parts[0], "val": parts[1], "test": tested}
+
+
+def _teach_all(task: Task, split: Split, train: np.ndarray, *others: np.ndarray) -> list[Part]:
+    """Return parts of a split, of which the first has an image of each class.
+
+    Where the draw does that already, it stays; if not, an image of the class and one of the most
+    frequent class change places.
+    """
+    labels, rows = split.labels, [train.copy(), *(other.copy() for other in others)]
+    classes = np.unique(labels)
+    if facts(task):  # of known sizes, many images a class
+        return [Part(split, one) for one in rows]
+    if len(train) < len(classes):
+        raise TasklabError(
+            f"{task.name} has {len(labels)} images of {len(classes)} classes, which leaves "
+            f"{len(train)} to train on, besides those for validation and test. Each class needs "
+            "one there at least: add images."
+        )
+    for label in np.setdiff1d(classes, labels[train]):
+        other = next(one for one in rows[1:] if label in labels[one])
+        there = np.flatnonzero(labels[other] == label)[0]
+        here = np.flatnonzero(labels[rows[0]] == np.bincount(labels[rows[0]]).argmax())[-1]
+        rows[0][here], other[there] = other[there], rows[0][here]
+    return [Part(split, one) for one in rows]
+
+
+def _held_out(count: int) -> int:
+    return max(1, min(MOST, int(count * SHARE)))
+
+
+def _shuffled(count: int) -> np.ndarray:
+    import torch  # here: what is on this machine can be told without it
+
+    generator = torch.Generator().manual_seed(_SEED)
+    return torch.randperm(count, generator=generator).numpy()
+
+
+def _config(source: Source) -> str | None:
+    return known()[source.known]["hub"].get("config") if source.known else source.config
+
+
+def candidates(source: Source, root: Path | None = None) -> list[Path]:
+    """Return folders that may hold the data, the user's before the hub's cache.
+
+    Names are compared without case, and looked for once more in the folders found, since archives
+    often have a folder of that name in them.
+
+    Args:
+        source: Of a task.
+        root: Folder of data sets.
+    """
+    if source.folder is not None:
+        return [Path(source.folder).expanduser()]
+    if source.known is None:
+        return cached(source.hub, source.revision)
+    entry = known()[source.known]
+    repository = entry["hub"]["repo"]
+    if root is None or not Path(root).is_dir():
+        return cached(repository)
+    named = _named(entry["folders"], Path(root))
+    cloned = [path for path in [Path(root, repository)] if path.is_dir()]
+    inner = [path for folder in named for path in _named(entry["folders"], folder)]
+    return [*named, *cloned, *inner, *cached(repository)]
+
+
+def _named(names: Sequence[str], root: Path) -> list[Path]:
+    """Return the folders in a folder that have one of these names, in their order."""
+    order = [name.lower() for name in names]
+    try:
+        found = [one for one in root.iterdir() if one.name.lower() in order and one.is_dir()]
+    except OSError as error:
+        raise TasklabError(f"{root} cannot be read ({error.strerror}).") from error
+    return sorted(found, key=lambda one: (order.index(one.name.lower()), one.name))
+
+
+def cached(repository: str, revision: str | None = None) -> list[Path]:
+    """Return snapshots of a data set in the hub's cache: main first, or only the given revision."""
+    from huggingface_hub import constants
+
+    base = Path(constants.HF_HUB_CACHE) / f"datasets--{repository.replace('/', '--')}"
+    there = {path.name: path for path in sorted((base / "snapshots").glob("*"))}
+    first = [revision] if revision else []
+    for ref in [revision] if revision else ["main", CONVERTED]:
+        file = base / "refs" / ref
+        if file.is_file():
+            first.append(file.read_text().strip())
+    order = first if revision else dict.fromkeys([*first, *there])
+    return [there[name] for name in order if name in there]
+
+
+def fetch(task: Task) -> Path:
+    """Download the parquet files of a task from the hub into its cache, and return their folder.
+
+    Only parquet files and the card are fetched; scripts are not, and none is run. A data set in
+    another format is taken from the copy that the hub makes of it (`refs/convert/parquet`).
+
+    Raises:
+        TasklabError: If it is not of the hub, or cannot be fetched.
+    """
+    from huggingface_hub import HfApi, snapshot_download
+
+    source, entry = task.source, facts(task)
+    data = entry["hub"] if entry else {"repo": source.hub, "revision": source.revision}
+    if data["repo"] is None:
+        raise TasklabError(f"{task.name} is a folder of yours: there is nothing to fetch.")
+    if why := unreachable():
+        raise TasklabError(
+            f"{task.name} cannot be fetched: {why}. With a network, `hf download {data['repo']} "
+            "--repo-type dataset` gets it; without one, copy a folder of its images here."
+        )
+    try:
+        for revision in (data.get("revision"), CONVERTED):
+            place = {"repo_id": data["repo"], "repo_type": "dataset", "revision": revision}
+            listed = HfApi().list_repo_files(**place)
+            wanted = wanted_files(listed, _config(source), _needed(entry))
+            if wanted:
+                return Path(snapshot_download(**place, allow_patterns=wanted))
+    except Exception as error:  # the client's errors have no common base
+        first = (str(error).strip().splitlines() or [""])[0]
+        raise TasklabError(
+            f"{task.name} cannot be fetched ({type(error).__name__}: {first}). "
+            f"{entry.get('login', 'Look at ' + data['repo'] + ' on the hub.')}"
+        ) from error
+    raise TasklabError(
+        f"{data['repo']} has no parquet files of a split named train, test or validation. Data-set "
+        "scripts are not run: extract its images into a folder per class, and use that folder."
+    )
+
+
+def unreachable() -> str | None:
+    """Return why the hub cannot be asked, or `None` if it answers, if only with a refusal."""
+    from huggingface_hub import constants
+
+    request = urllib.request.Request(constants.ENDPOINT, method="HEAD")
+    why = hub.unreachable(request, PATIENCE)
+    if why and ("HTTP Error 4" in why or "CERTIFICATE" in why):  # the client may have what it takes
+        return None
+    return f"the hub ({constants.ENDPOINT}) cannot be reached ({why})" if why else None
+
+
+def _needed(entry: dict[str, Any]) -> set[str]:
+    """Return the splits that the papers take images from, by a copy's own names."""
+    if not entry:
+        return set()
+    own = entry.get("splits", {})
+    names = [one for name in entry["sizes"] for one in own.get(name, [name])]
+    return {folders.SPLITS[name] for name in names} | ({"val"} if entry.get("merge") else set())
+
+
+def wanted_files(
+    listed: Sequence[str], config: str | None, splits: Collection[str] = ()
+) -> list[str]:
+    """Return the files to fetch: parquet files of our splits (and configuration), and the card.
+
+    Args:
+        listed: Names of the files there.
+        config: Which of several configurations.
+        splits: Only these, if all of them are there.
+    """
+    files = [name for name in listed if name.endswith(".parquet") and folders.split_of(name)]
+    if config and any(config in name.split("/") for name in files):
+        files = [name for name in files if config in name.split("/")]
+    if splits and {folders.split_of(name) for name in files}.issuperset(splits):
+        files = [name for name in files if folders.split_of(name) in splits]
+    return [*files, "README.md"] if files else []
+
+
+def _advice(source: Source, root: Path | None, places: Sequence[Path]) -> str:
+    if source.folder is not None:
+        return f"{source.folder} has {NO_IMAGES}."
+    if source.known is None:
+        return (
+            f"it is not in the hub's cache: `hf download {source.hub} --repo-type dataset` gets it."
+        )
+    entry = known()[source.known]
+    place = (root or Path("<data_root>")) / entry["folders"][0]
+    note = "".join(f" {entry[key]}" for key in ("gone", "login") if key in entry)
+    get = (
+        f"`python -m tasklab decode paper --task {source.known} --fetch` gets "
+        f"{entry['hub']['repo']} from the hub"
+    )
+    if places:
+        return (
+            f"found {places[0]}, but no known layout in it; looked for parquet files with train, "
+            f"validation or test in their names, {entry['layout']}, and folders of classes, in "
+            f"train/ and test/ or in no splits. {get}.{note}"
+        )
+    return (
+        f"not on this machine. {get}; or put it into {place} (parquet files, torchvision's layout, "
+        f"or a folder per class).{note}"
+    )
+
+
+NO_IMAGES = (
+    "no images in folders, one per class (or train/ and test/ with such folders), and no parquet "
+    "files"
+)
+
+
+def _origin(folder: Path, splits: dict[str, Split]) -> dict[str, Any]:
+    kinds = sorted({split.kind for split in splits.values()})
+    origin: dict[str, Any] = {"format": ", ".join(kinds), "folder": str(folder)}
+    if folder.parent.name == "snapshots":
+        origin |= {"hub": folder.parent.parent.name.removeprefix("datasets--").replace("--", "/")}
+        origin |= {"revision": folder.name}
+    return origin

@@ -1,0 +1,363 @@
+"""The data sets of a suite at a model's resolution: found, checked, decoded once, and served.
+
+Images for evaluation are kept as the model takes them. For training the whole image is kept, as a
+square somewhat larger than the model's, and a crop is drawn each time it is used (`augment`).
+MNIST, SVHN and EuroSAT, which are smaller than any full-size model's input, are kept at their own
+size and enlarged on the device: that is 12 to 64 times less on the disk, and less to read.
+
+Arrays stay memory-mapped on the CPU, and a batch is moved when it is used.
+"""
+
+from __future__ import annotations
+
+import concurrent.futures
+import dataclasses
+import functools
+import hashlib
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from tasklab.errors import TasklabError, unknown
+from tasklab.tasks import drawn
+from tasklab.tasks.drawn import Images
+from tasklab.tasks.images import augment, decoded, finding
+from tasklab.tasks.images.chunks import BadImagesError, Transform
+from tasklab.tasks.images.decoded import Arrays
+from tasklab.tasks.suites import Suite, Task, known
+
+SPLITS = ("train", "val", "test")
+
+
+@dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
+class Pictures:
+    """The images of a suite's tasks; tasks without a source are embedded ones.
+
+    Attributes:
+        suite: The tasks.
+        side: Height and width of the model's input; `None` before there is a model.
+        root: Folder of data sets; the hub's cache is searched too.
+        cache: Folder of decoded images; `None` is `$TASKLAB_DATA` or the user's cache.
+        progress: Whether to show progress bars.
+        jobs: Processes that decode; `None` is one a core.
+    """
+
+    suite: Suite
+    side: int | None = None
+    root: Path | None = None
+    cache: Path | None = None
+    progress: bool = True
+    jobs: int | None = None
+
+    def __post_init__(self) -> None:
+        """Check the number of processes; find data and open arrays once each."""
+        if self.jobs is not None and self.jobs < 1:
+            raise TasklabError(f"at least one process is needed to decode images, not {self.jobs}.")
+        object.__setattr__(self, "found", functools.cache(self._found))
+        object.__setattr__(self, "arrays", functools.cache(self._arrays))
+        object.__setattr__(self, "prepared", set())
+
+    def at(self, side: int) -> Pictures:
+        """Return the same images for a model of another input size."""
+        other = dataclasses.replace(self, side=side)
+        object.__setattr__(other, "found", self.found)  # looking for them may take seconds
+        return other
+
+    @property
+    def sources(self) -> tuple[Task, ...]:
+        """The tasks whose images are not embedded."""
+        return tuple(t for t in (*self.suite.tasks, self.suite.control) if t.source is not None)
+
+    def missing(self, *tasks: str) -> list[str]:
+        """Return what is missing or wrong, one line a task.
+
+        Decoded images need no others; but others that are there, and are wrong, are reported.
+
+        Args:
+            *tasks: Only these, by name.
+        """
+        lines = []
+        for task in self._chosen(tasks):
+            try:
+                for split in _splits(task):
+                    self._data(task, split)
+            except TasklabError as error:
+                lines.append(str(error))
+        return lines
+
+    def damaged(self, *tasks: str) -> list[str]:
+        """Return what of the decoded images is no longer as it was decoded, one line a folder.
+
+        It reads all of them, of every model; `load` checks only a sample.
+
+        Args:
+            *tasks: Only these, by name.
+        """
+        lines = []
+        for task in self._chosen(tasks):
+            for folder in sorted(self._folder(task).glob("*/")):
+                if folder.name.endswith(decoded.PARTIAL):
+                    continue
+                arrays = decoded.opened(folder)
+                if arrays is None or decoded.damaged(folder):
+                    lines.append(f"{folder} is damaged: remove it, to have it decoded again.")
+        return lines
+
+    def load(
+        self, task: str, split: str, *, n: int | None = None, device: torch.device | str = "cpu"
+    ) -> Images:
+        """Return a split, decoding it on the first call.
+
+        The images stay in the memory map, on the CPU; the labels are moved to the device. Training
+        images come uncropped.
+
+        Args:
+            task: Name of a task, or of the control.
+            split: `"train"`, `"val"` or `"test"`.
+            n: Only the first n images.
+            device: Where to put the labels.
+
+        Raises:
+            TasklabError: If a name is unknown, the data are missing or not what they should be, or
+                the split has fewer than n images.
+        """
+        entry = self._task(task, split)
+        if entry.source is None:
+            return self._embedded(entry).load(task, split, n=n, device=device)
+        arrays = self.arrays(entry, split)
+        whole = len(arrays.y)
+        if n is not None and not 1 <= n <= whole:
+            raise TasklabError(f"{task}/{split} has {whole} images: n must be from 1 to {whole}.")
+        return Images(torch.from_numpy(arrays.x[:n]), torch.from_numpy(arrays.y[:n]).to(device))
+
+    def size(self, task: str, split: str) -> int:
+        """Return how many images a split has; nothing is decoded for it."""
+        entry = self._task(task, split)
+        if entry.source is None:
+            return self._embedded(entry).size(task, split)
+        data = self._data(entry, split)
+        if isinstance(data, Arrays):
+            return len(data.y)
+        return len(finding.plan(entry, data)[split].rows)
+
+    def version(self, task: str, split: str) -> str:
+        """Return the checksum of a split's pixels and labels, decoding it on the first call."""
+        entry = self._task(task, split)
+        if entry.source is None:
+            return self._embedded(entry).version(task, split)
+        return f"{task}/{split}/{self.arrays(entry, split).manifest['digest']}"
+
+    def identity(self, task: str) -> dict[str, Any]:
+        """Return the version of the augmentation."""
+        return {} if self.suite[task].source is None else {"augment": augment.VERSION}
+
+    def batches(
+        self,
+        task: str,
+        order: Callable[[int, int], Tensor],
+        steps: range,
+        *,
+        seed: int,
+        device: torch.device | str,
+    ) -> Iterator[Images]:
+        """Yield the training images of each step, cropped as the papers crop them.
+
+        The next batch is read from the memory map while the device works on this one.
+
+        Args:
+            task: Name of the task.
+            order: Step and number of images -> indices (B,) of the step's images.
+            steps: The steps, in order.
+            seed: Of the crops, which depend on it and on the step alone.
+            device: Where to crop.
+        """
+        entry = self._task(task, "train")
+        if entry.source is None:
+            own = self._embedded(entry)
+            yield from own.batches(task, order, steps, seed=seed, device=device)
+            return
+        arrays = self.arrays(entry, "train")
+        x, y, sizes = map(torch.from_numpy, (arrays.x, arrays.y, arrays.sizes))
+        pin = torch.device(device).type == "cuda"
+
+        def gather(step: int) -> tuple[Tensor, Tensor, Tensor]:
+            index = order(step, len(y))
+            parts = x[index], y[index], augment.boxes(sizes[index], augment.generator(seed, step))
+            return tuple(part.pin_memory() for part in parts) if pin else parts
+
+        with concurrent.futures.ThreadPoolExecutor(1) as reader:
+            coming = reader.submit(gather, steps[0]) if len(steps) else None
+            for number in range(len(steps)):
+                batch = [part.to(device, non_blocking=pin) for part in coming.result()]
+                if number + 1 < len(steps):
+                    coming = reader.submit(gather, steps[number + 1])
+                yield Images(augment.crop(batch[0], batch[2], self.side), batch[1])
+
+    def decode(self, *tasks: str) -> Iterator[tuple[str, str, Arrays]]:
+        """Decode what is not decoded yet, and yield the name, split and arrays of everything.
+
+        Args:
+            *tasks: Only these, by name.
+
+        Raises:
+            BadImagesError: If images cannot be decoded; it names those of all tasks, at the end.
+            TasklabError: If data are missing or wrong, or the disk is too small for all of them.
+        """
+        chosen, bad = self._chosen(tasks), []
+        self._check_space(chosen)
+        for task in chosen:
+            for split in _splits(task):
+                try:
+                    arrays = self.arrays(task, split)
+                except BadImagesError as error:
+                    bad += error.lines
+                    continue
+                yield task.name, split, arrays
+        if bad:
+            raise BadImagesError(list(dict.fromkeys(bad)))
+
+    def prepare(self, *tasks: str) -> None:
+        """Decode what is not decoded yet, so that bad images show before anything is trained.
+
+        The second time it costs nothing.
+
+        Args:
+            *tasks: Only these, by name.
+
+        Raises:
+            TasklabError: As `decode` does.
+        """
+        left = [task.name for task in self._chosen(tasks) if task.name not in self.prepared]
+        if left:
+            for _ in self.decode(*left):
+                pass
+            self.prepared.update(left)
+
+    def _chosen(self, names: tuple[str, ...]) -> list[Task]:
+        return [task for task in self.sources if not names or task.name in names]
+
+    def _task(self, name: str, split: str) -> Task:
+        task = self.suite[name]
+        if task.source is not None and split not in _splits(task):
+            raise unknown(f"split of {name}", split, _splits(task))
+        return task
+
+    def _embedded(self, task: Task) -> drawn.Embedded:
+        return drawn.Embedded(drawn.find_suite("mini"))
+
+    def _found(self, task: Task) -> finding.Found:
+        return finding.find(task, self.root)
+
+    def transform(self, task: Task, split: str) -> Transform:
+        """Return how the images of a split are kept."""
+        if self.side is None:
+            raise TasklabError("images are decoded for a model: give the side of its input.")
+        wanted = augment.kept_side(self.side) if split == "train" else self.side
+        own = known()[task.source.known].get("side") if task.source.known else None
+        if own is not None and own <= wanted:
+            return Transform("native", own)
+        return Transform("whole" if split == "train" else "centre", wanted)
+
+    def _data(self, task: Task, split: str) -> finding.Found | Arrays:
+        """Return a task's data, or what was decoded of a split whose data are gone.
+
+        Raises:
+            TasklabError: If the data are gone and nothing is kept, or they are there and wrong.
+        """
+        try:
+            return self.found(task)
+        except TasklabError:
+            if _gone(task, self.root) and (kept := self._kept(task, split)):
+                return kept
+            raise
+
+    def _arrays(self, task: Task, split: str) -> Arrays:
+        """Return the decoded images of a split, from the cache if they are there."""
+        transform, data = self.transform(task, split), self._data(task, split)
+        if isinstance(data, Arrays):
+            return data
+        part, folder = self._place(task, split, data)
+        note = {
+            "task": task.name,
+            "split": split,
+            "classes": list(task.classes),
+            "source": _name(task),
+            "origin": data.origin,
+        }
+        return decoded.decode(
+            folder,
+            part.split,
+            part.rows,
+            transform,
+            note=note,
+            jobs=self.jobs,
+            progress=self.progress,
+            title=f"{task.name}, {split}: decode",
+        )
+
+    def _place(self, task: Task, split: str, found: finding.Found) -> tuple[finding.Part, Path]:
+        """Return the images of a split, and the folder of what is decoded of them."""
+        part = finding.plan(task, found)[split]
+        try:
+            stamp = part.split.stamp()
+        except OSError as error:
+            raise TasklabError(
+                f"{task.name}: {error.filename} cannot be read ({error.strerror})."
+            ) from error
+        key = [decoded.VERSION, stamp, part.rows.tolist(), part.labels.tolist()]
+        digest = hashlib.sha256(json.dumps(key).encode()).hexdigest()[:12]
+        return part, self._folder(task) / f"{_stem(split, self.transform(task, split))}-{digest}"
+
+    def _check_space(self, tasks: list[Task]) -> None:
+        """Raise a `TasklabError` if what is not decoded yet does not fit on the disk."""
+        needed = 0
+        for task in tasks:
+            for split in _splits(task):
+                data = self._data(task, split)
+                if not isinstance(data, Arrays):
+                    part, folder = self._place(task, split, data)
+                    transform = self.transform(task, split)
+                    needed += decoded.needed(folder, len(part.rows), transform)
+        decoded.check_space(self._folder(), needed)
+
+    def _folder(self, task: Task | None = None) -> Path:
+        cache = self.cache if self.cache is not None else drawn.default_cache()
+        return cache / "pictures" / (task.name if task else "")
+
+    def _kept(self, task: Task, split: str) -> Arrays | None:
+        """Return the newest decoded images of a split, whose data are gone."""
+        stem = f"{split}-*" if self.side is None else _stem(split, self.transform(task, split))
+        mine = _name(task), list(task.classes)
+        found = map(decoded.opened, self._folder(task).glob(f"{stem}-*"))
+        kept = [
+            arrays
+            for arrays in found
+            if arrays and (arrays.manifest.get("source"), arrays.manifest.get("classes")) == mine
+        ]
+        return max(kept, key=lambda arrays: arrays.manifest["written"], default=None)
+
+
+def _gone(task: Task, root: Path | None) -> bool:
+    """Return whether there is nothing of a task's data, rather than something that is wrong."""
+    try:
+        places = finding.candidates(task.source, root)
+        return not any(finding.look(task.source, folder) for folder in places)
+    except TasklabError:
+        return False
+
+
+def _splits(task: Task) -> tuple[str, ...]:
+    return SPLITS[1:] if task.control else SPLITS
+
+
+def _stem(split: str, transform: Transform) -> str:
+    return f"{split}-{transform.kind}{transform.side}"
+
+
+def _name(task: Task) -> str:
+    source = task.source
+    return source.known or source.hub or str(source.folder)

@@ -1,0 +1,188 @@
+"""Small tasks to train a network on from scratch: rotated digits, and splits of 100 classes.
+
+The paper on cross-task linearity pre-trains on MNIST or on five classes of CIFAR-100, and
+fine-tunes on rotations or on other classes (appendix C.1.1). Here the digits are scikit-learn's,
+scanned from handwriting, and the classes are things of the drawn world.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float, Int, UInt8
+from torch import Tensor
+
+from tasklab.errors import TasklabError, unknown
+from tasklab.mini.camera import to_uint8
+from tasklab.mini.captions import KINDS, SHOWN
+from tasklab.mini.catalog import DIGITS, LAND, PLACES, SCENES, SHAPES, SYMBOLS, TEXTURES, VEHICLES
+from tasklab.mini.draw import Rng
+from tasklab.tasks.drawn import Images
+
+ANGLES = (22.5, 45.0, 67.5, 90.0)  # degrees, of the fine-tuning tasks: C.1.1
+TRAIN_DIGITS = 1300  # of 1,797
+PER_CLASS = {"train": 100, "test": 40}
+GROUP = 5  # classes in a split: C.1.1
+_SIDE, _INNER = 28, 20  # as MNIST: a digit of 20 x 20 in the middle, so that turning cuts nothing
+_SEED = 21
+_CHUNK = 400  # pictures drawn at a time
+
+# The nouns of seven kinds of picture and of three signs, 100 in all.
+_NOUNS = {
+    "one object": SHAPES,
+    "textures": TEXTURES,
+    "characters": DIGITS,
+    "land cover": LAND,
+    "places": PLACES,
+    "scenes": SCENES,
+    "vehicles": VEHICLES,
+    "signs": SYMBOLS[:3],
+}
+
+
+class Thing(NamedTuple):
+    """A class: what a picture of some kind shows, whatever its colour or outline."""
+
+    name: str
+    kind: str
+    noun: int
+
+
+# In alphabetical order like CIFAR-100's, so that consecutive classes have little in common.
+CLASSES = tuple(
+    sorted(
+        Thing(f"{name} sign" if kind == "signs" else name, kind, noun)
+        for kind, names in _NOUNS.items()
+        for noun, name in enumerate(names)
+    )
+)
+
+
+@functools.lru_cache(maxsize=16)
+def rotated_digits(angle: float, split: str) -> Images:
+    """Return handwritten digits uint8 (N, 1, 28, 28), all turned by the same angle.
+
+    They come from the 8 x 8 digits of scikit-learn, enlarged to 20 x 20 in a black frame, which is
+    the geometry of MNIST. The returned tensors are shared between calls: do not write to them.
+
+    Args:
+        angle: Degrees, counter-clockwise.
+        split: `"train"`, 1,300 digits, or `"test"`, the other 497, the same ones at every angle.
+
+    Raises:
+        TasklabError: If the split is unknown.
+    """
+    from torchvision.transforms import InterpolationMode  # here, for it takes seconds
+    from torchvision.transforms.v2.functional import rotate
+
+    digits, labels = _digits(split)
+    large = F.interpolate(digits, (_INNER, _INNER), mode="bilinear", align_corners=False)
+    framed = F.pad(large, [(_SIDE - _INNER) // 2] * 4)
+    turned = rotate(framed, angle, interpolation=InterpolationMode.BILINEAR)
+    return Images((turned * 255).round().clamp(0, 255).to(torch.uint8), labels)
+
+
+@functools.lru_cache(maxsize=2)
+def _digits(split: str) -> tuple[Float[Tensor, "N 1 8 8"], Int[Tensor, " N"]]:
+    _known(split)
+    from sklearn.datasets import load_digits  # takes a second to import
+
+    bunch = load_digits()
+    images = torch.as_tensor(bunch.images, dtype=torch.float32)[:, None] / 16
+    labels = torch.as_tensor(bunch.target, dtype=torch.int64)
+    order = torch.randperm(len(labels), generator=torch.Generator().manual_seed(0))
+    part = order[:TRAIN_DIGITS] if split == "train" else order[TRAIN_DIGITS:]
+    return images[part], labels[part]
+
+
+def classes(index: int) -> tuple[int, ...]:
+    """Return the labels of a split: its 5 consecutive classes of `CLASSES`.
+
+    Raises:
+        TasklabError: If there is no such split.
+    """
+    count = len(CLASSES) // GROUP
+    if not 0 <= index < count:
+        raise TasklabError(f"there is no split {index}: choose from 0 to {count - 1}.")
+    return tuple(range(index * GROUP, (index + 1) * GROUP))
+
+
+@functools.lru_cache(maxsize=40)
+def class_split(index: int, split: str) -> Images:
+    """Return pictures uint8 (N, 3, 32, 32) of 5 consecutive classes out of 100, shuffled.
+
+    Labels are those among all 100 classes. The returned tensors are shared between calls: do not
+    write to them.
+
+    Args:
+        index: 0 to 19. The paper pre-trains on the first and fine-tunes on the next four.
+        split: `"train"` or `"test"`, with `PER_CLASS` pictures a class.
+
+    Raises:
+        TasklabError: If there is no such split.
+    """
+    _known(split)
+    labels = classes(index)
+    drawn = [_drawn(CLASSES[label].kind, split)[CLASSES[label].noun] for label in labels]
+    x, y = torch.cat(drawn), torch.tensor(labels).repeat_interleave(PER_CLASS[split])
+    seed = 2 * index + list(PER_CLASS).index(split)
+    order = torch.randperm(len(y), generator=torch.Generator().manual_seed(seed))
+    return Images(x[order], y[order])
+
+
+@functools.lru_cache(maxsize=2 * len(_NOUNS))
+def _drawn(kind: str, split: str) -> UInt8[Tensor, "C n 3 32 32"]:
+    """Return the same number of pictures of every noun in use of a kind.
+
+    What a picture shows is drawn with it, so we draw until there are enough of each.
+    """
+    wanted, count = PER_CLASS[split], len(_NOUNS[kind])
+    rng = Rng(_SEED, list(PER_CLASS).index(split), list(SHOWN).index(kind))
+    found: list[list[Tensor]] = [[] for _ in range(count)]
+    while min(map(len, found)) < wanted:
+        drawn = KINDS[kind][0](rng, _CHUNK)
+        for image, noun in zip(to_uint8(drawn.image), drawn.noun.tolist(), strict=True):
+            if noun < count and len(found[noun]) < wanted:
+                found[noun].append(image)
+    return torch.stack([torch.stack(images) for images in found])
+
+
+def replaced(one: Images, other: Images, ratio: float, seed: int = 0) -> Images:
+    """Return the first data set with a share of its samples replaced by samples of the second.
+
+    A measure of the similarity of two tasks (section 5 and figure 12): at 0 it is `one`, at 1 all
+    samples are of `other`. With the same seed, what is replaced at a ratio is replaced at every
+    larger one too, by the same samples.
+
+    Args:
+        one: N samples.
+        other: At least as many as are replaced, of the same shape.
+        ratio: Share of `one` to replace, 0 to 1.
+        seed: Of the choice.
+
+    Raises:
+        TasklabError: If the ratio is not a share, the shapes differ, or `other` has too few.
+    """
+    if not 0 <= ratio <= 1:
+        raise TasklabError(f"a share of samples is from 0 to 1, not {ratio}.")
+    if one.x.shape[1:] != other.x.shape[1:]:
+        shapes = tuple(one.x.shape[1:]), tuple(other.x.shape[1:])
+        raise TasklabError(f"samples of shapes {shapes[0]} and {shapes[1]} cannot be mixed.")
+    count = round(ratio * len(one.y))
+    if count > len(other.y):
+        raise TasklabError(
+            f"{count} samples are to be replaced and the other data set has {len(other.y)}: "
+            "lower the ratio or give more."
+        )
+    generator = torch.Generator().manual_seed(seed)
+    out = torch.randperm(len(one.y), generator=generator)[:count]
+    into = torch.randperm(len(other.y), generator=generator)[:count]
+    return Images(*(a.index_copy(0, out, b[into]) for a, b in zip(one, other, strict=True)))
+
+
+def _known(split: str) -> None:
+    if split not in PER_CLASS:
+        raise unknown("split", split, PER_CLASS)

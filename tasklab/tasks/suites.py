@@ -1,0 +1,203 @@
+"""Tasks (class names and prompts) and the suites they form: eight tasks and a control."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import importlib.util
+import json
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from tasklab.errors import TasklabError, unknown
+
+SUITES = ("mini", "mini_text", "paper")
+OWN = "own"  # the suite of the tasks that a Lab is given, in place of one of these
+_PAPER = Path(__file__).with_name("paper_tasks.json")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Source:
+    """Where the images of a task come from, if they are not embedded. One of the first three.
+
+    Attributes:
+        known: Name of a data set of the papers, an entry of `paper_tasks.json`.
+        folder: A folder of images, one folder per class, with or without one per split above.
+        hub: A data set of the Hugging Face hub, `owner/name`, whose files are parquet.
+        config: Which of the hub data set's configurations, if it has several.
+        revision: Commit, branch or tag on the hub; `None` is the main branch.
+        image: Name of the column of images.
+        label: Name of the column of labels.
+    """
+
+    known: str | None = None
+    folder: Path | None = None
+    hub: str | None = None
+    config: str | None = None
+    revision: str | None = None
+    image: str = "image"
+    label: str = "label"
+
+
+def check_name(name: str) -> None:
+    """Raise if a task cannot be called so: folders are named after it."""
+    if not re.fullmatch(r"[^/\\\x00-\x1f]+", name) or not name.strip(". "):
+        raise TasklabError(
+            f"{name!r} cannot name a task: give name=, a name without slashes and not only of dots."
+        )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Task:
+    """A classification task that a zero-shot head can be made for.
+
+    Attributes:
+        name: As the user writes it.
+        classes: Name of each class; the index is the label.
+        templates: Prompts with one `{}` each, for the class name.
+        stand_in_for: The data set of the papers whose place it takes.
+        control: Whether it is the task that editing must leave alone.
+        source: Where its images come from; `None` for the embedded tasks.
+        repeats: Whether classes may share a name. Two pairs do in the CLIP paper's list for
+            ImageNet; a zero-shot head cannot tell such classes apart.
+
+    Raises:
+        TasklabError: If the name cannot be a folder's, a class is listed twice or a template has no
+            place for the class.
+    """
+
+    name: str
+    classes: tuple[str, ...]
+    templates: tuple[str, ...]
+    stand_in_for: str
+    control: bool = False
+    source: Source | None = None
+    repeats: bool = False
+
+    def __post_init__(self) -> None:
+        """Check what would otherwise show as a poor accuracy."""
+        check_name(self.name)
+        differ = len(set(self.classes)) == len(self.classes) or self.repeats
+        if len(self.classes) < 2 or not differ:
+            raise TasklabError(f"task {self.name} needs at least two classes, all different.")
+        if not self.templates:
+            raise TasklabError(f"task {self.name} has no prompt template.")
+        for template in self.templates:
+            if template.count("{}") != 1:
+                raise TasklabError(
+                    f"template {template!r} of {self.name} needs exactly one '{{}}'."
+                )
+
+    @property
+    def chance(self) -> float:
+        """Accuracy of guessing, for classes that are equally frequent."""
+        return 1 / len(self.classes)
+
+
+@dataclasses.dataclass(frozen=True)
+class Suite:
+    """Tasks in the papers' order, and the control task.
+
+    Attributes:
+        name: One of `SUITES`.
+        tasks: The tasks that are learnt, added and forgotten.
+        control: The task on which the damage of forgetting is measured.
+        data: Its images (`datasets.Data`), or `None` for an embedded suite, which draws them.
+    """
+
+    name: str
+    tasks: tuple[Task, ...]
+    control: Task
+    data: Any = dataclasses.field(default=None, compare=False, repr=False)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the tasks, without the control's."""
+        return tuple(task.name for task in self.tasks)
+
+    def __getitem__(self, name: str) -> Task:
+        """Return the task (or the control) of that name, or raise a `TasklabError`."""
+        for task in (*self.tasks, self.control):
+            if task.name == name:
+                return task
+        raise unknown(f"task of suite {self.name!r},", name, (*self.names, self.control.name))
+
+    @classmethod
+    def of(cls, *tasks: Task, control: Task | None = None) -> Suite:
+        """Return a suite of your own tasks.
+
+        Args:
+            *tasks: As `tasklab.tasks.own` makes them, or any others.
+            control: What editing must leave alone; `None` is the embedded control task.
+
+        Raises:
+            TasklabError: If there is no task, or two have the same name.
+        """
+        control = control or suite("mini").control
+        names = [task.name for task in (*tasks, control)]
+        if not tasks or len(set(names)) < len(names):
+            raise TasklabError(f"a suite needs tasks with different names, not {names[:-1]}.")
+        return cls("own", tasks, control)
+
+
+@functools.cache
+def suite(name: str = "mini") -> Suite:
+    """Return the suite of that name.
+
+    Raises:
+        TasklabError: If there is none.
+
+    >>> suite("mini")["Handwritten"].stand_in_for
+    'MNIST'
+    """
+    if name not in SUITES:
+        raise unknown("suite", name, SUITES)
+    if name == "paper":
+        tasks = [paper_task(entry) for entry in known().values()]
+    else:
+        if name == "mini_text":  # here, so that tasks does not depend on the world
+            from tasklab.mini.text import TEXT_TASKS as TASKS
+        else:
+            from tasklab.mini.catalog import TASKS
+        tasks = [Task(**entry) for entry in TASKS]
+    controls = [task for task in tasks if task.control]
+    if len(controls) != 1:
+        raise TasklabError(f"suite {name!r} needs one control task, not {len(controls)}.")
+    return Suite(name, tuple(task for task in tasks if not task.control), controls[0])
+
+
+@functools.cache
+def known() -> dict[str, dict[str, Any]]:
+    """Return what is known of the papers' data sets, by name: `paper_tasks.json`."""
+    return {entry["name"]: entry for entry in json.loads(_PAPER.read_text("utf-8"))["tasks"]}
+
+
+def _imagenet() -> ModuleType:
+    """Return open_clip's names and prompts, without the seconds that importing all of it takes."""
+    package = importlib.util.find_spec("open_clip")
+    file = Path(package.origin).with_name("zero_shot_metadata.py")
+    found = importlib.util.spec_from_file_location("open_clip_zero_shot_metadata", file)
+    module = importlib.util.module_from_spec(found)
+    found.loader.exec_module(module)
+    return module
+
+
+def paper_task(entry: Mapping[str, Any]) -> Task:
+    """Return a task of the papers; ImageNet's names and prompts are those of open_clip."""
+    classes, templates = entry["classes"], entry["templates"]
+    if "open_clip" in (classes, templates):
+        maintained = _imagenet()
+        classes = maintained.IMAGENET_CLASSNAMES
+        templates = [write("{}") for write in maintained.OPENAI_IMAGENET_TEMPLATES]
+    return Task(
+        name=entry["name"],
+        classes=tuple(classes),
+        templates=tuple(templates),
+        stand_in_for=entry["name"],
+        control=entry.get("control", False),
+        source=Source(known=entry["name"]),
+        repeats=entry.get("control", False),
+    )

@@ -1,0 +1,1 @@
+"""Fine-tuning: which parameters train (`methods`), how (`recipe`), and the loop (`finetune`)."""

@@ -1,0 +1,390 @@
+"""Fine-tuning: one loop; a method is a set of parameter names (`paradigms`) and a gradient.
+
+What is trained is delta = theta - theta_0, from zero and in float32, so the result is the task
+vector itself, with no rounding of a difference. The papers' optimiser holds theta, and AdamW's
+decay then pulls theta, not delta, towards zero, in linearized training too. With the rate r and the
+decay w, theta <- (1 - r w) theta - r u is the same as
+
+    delta <- (1 - r w) delta - r u - r w theta_0,
+
+so we let AdamW decay delta and subtract the last term ourselves: the papers' update exactly.
+
+The order of the images is a function of seed and step alone, so a checkpoint needs no generator's
+state, and a resumed run sees what an uninterrupted one sees. Drawn images
+are not augmented; those of other suites are (`augment`).
+
+A step that does not fit into memory is computed in smaller parts (`microbatch`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import functools
+import logging
+import math
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.functional import cross_entropy
+
+from tasklab import machine
+from tasklab.errors import TasklabError
+from tasklab.models import heads
+from tasklab.models.loading import Clip, Encoder
+from tasklab.models.zoo import REGISTRY
+from tasklab.progress import bar
+from tasklab.storage.store import Store, load_checkpoint, save_checkpoint
+from tasklab.tasks import drawn
+from tasklab.tasks.suites import Suite, suite
+from tasklab.taskvector import TaskVector
+from tasklab.tuning import footprint, memory, probes, tangent
+from tasklab.tuning.memory import Plan
+from tasklab.tuning.methods import trainable
+from tasklab.tuning.recipe import FineTune
+
+ALGORITHM = 1  # part of every key: raise it when the same configuration gives other numbers
+
+_log = logging.getLogger(__name__)
+_REST = 9  # train at least this many times as long as the last checkpoint took to write
+_HEAD = ("classifier.weight", "classifier.bias")  # of a head that trains with the encoder
+
+Loss = Callable[[Tensor], Tensor]  # features (B, D) -> scalar
+Model = Encoder | memory.Recomputed
+
+_LESS = (
+    "Take a smaller model, precision='bfloat16', a method that trains fewer parameters, such as "
+    "'attention', or device='cpu'; or end other programs on this device. The run then goes on from "
+    "its last checkpoint, or begins anew where these change it."
+)
+
+
+class DivergedError(TasklabError):
+    """The loss of a run stopped being a finite number, or grew far beyond guessing.
+
+    Attributes:
+        step: At which step.
+    """
+
+    def __init__(self, message: str, step: int) -> None:
+        super().__init__(message)
+        self.step = step
+
+
+@dataclasses.dataclass(frozen=True)
+class Run:
+    """A finished run.
+
+    Attributes:
+        vector: Its task vector, on the CPU.
+        head: The head that was trained with the encoder, or the probe that came before, if any.
+        record: `losses` of all steps, `seconds` of training, `parameters` trained, where, how many
+            images at a time (`micro_batch`) and whether blocks were computed twice (`recomputed`).
+    """
+
+    vector: TaskVector
+    record: dict[str, Any]
+    head: heads.Head | None = None
+
+
+def identity(config: FineTune, clip: Clip, tasks: Suite | None = None) -> dict[str, Any]:
+    """Return all that determines the result of a run: its configuration in the store."""
+    tasks = tasks or suite(config.suite)
+    data = drawn.of(tasks)
+    task, fields = tasks[config.task], config.identity()
+    if config.head == "probe":
+        fields["probe"] = probes.identity(config.probe, clip, tasks, config.task)
+    return {
+        **fields,
+        "classes": list(task.classes),
+        "templates": list(task.templates),
+        "data": data.version(config.task, "train"),
+        "weights": clip.encoder.weights_hash,
+        "algorithm": ALGORITHM,
+        **data.identity(config.task),
+    }
+
+
+def finetune(
+    config: FineTune,
+    clip: Clip,
+    store: Store,
+    *,
+    tasks: Suite | None = None,
+    progress: bool = True,
+) -> Run:
+    """Return a run from the store, or train it, from its last checkpoint if there is one.
+
+    Args:
+        config: The run.
+        clip: The model it starts from, as `models.load` gives it for `config`. A zero-shot head
+            stays frozen (tangent, appendix A).
+        store: Where the run is kept. On a CPU, a run that was interrupted and resumed ends bit for
+            bit where an uninterrupted one does, unless memory ran out.
+        tasks: The suite with its images, where `config.suite` is not embedded.
+        progress: Whether to show a progress bar.
+
+    Raises:
+        TasklabError: If the model is not the configuration's, the method does not suit it, or
+            there is not enough memory for one image at a time.
+        DivergedError: If the loss stops being a finite number or grows far beyond guessing.
+    """
+    encoder = clip.encoder
+    if (encoder.name, encoder.init) != (config.model, config.init):
+        raise TasklabError(
+            f"the run is for model {config.model!r}, init {config.init!r}, but the encoder is "
+            f"{encoder.name!r}, {encoder.init!r}."
+        )
+    trainable(encoder.params, config.method, encoder.name)  # a method that cannot be fails here
+    tasks, head = tasks or suite(config.suite), None
+    if config.head == "probe":
+        head = probes.fit(config.probe, clip, tasks, config.task, store).head
+
+    def make(workdir: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
+        start = head or heads.start(config.head, clip, tasks[config.task], config.seed)
+        return _train(config, clip, tasks, start, workdir / "checkpoint.safetensors", progress)
+
+    artifact = store.get("finetune", identity(config, clip, tasks), make)
+    tensors = artifact.tensors()
+    parts = [tensors.pop(name, None) for name in _HEAD]
+    if parts[0] is not None:
+        head = heads.Head(*parts, normalise=config.head != "trained" and clip.cosine)
+    return Run(TaskVector(tensors), artifact.record, head)
+
+
+def learning_rate(config: FineTune, step: int) -> float:
+    """Return the rate of a step (from 0): linear warm-up, then half a cosine down to zero."""
+    if step < config.warmup:
+        return config.lr * (step + 1) / config.warmup
+    done = (step - config.warmup) / max(1, config.steps - config.warmup)
+    return config.lr * 0.5 * (1 + math.cos(math.pi * done))
+
+
+def batch(config: FineTune, step: int, count: int) -> Tensor:
+    """Return the indices (B,) of a step's images: shuffled epochs of `count`, one after another."""
+    position, parts, missing = step * config.batch_size, [], config.batch_size
+    while missing:
+        epoch, start = divmod(position, count)
+        parts.append(_order(config.seed, epoch, count)[start : start + missing])
+        position, missing = position + len(parts[-1]), missing - len(parts[-1])
+    return torch.cat(parts)
+
+
+@functools.lru_cache(maxsize=2)
+def _order(seed: int, epoch: int, count: int) -> Tensor:
+    generator = torch.Generator().manual_seed(seed * 1_000_003 + epoch)
+    return torch.randperm(count, generator=generator)
+
+
+def _train(
+    config: FineTune, clip: Clip, tasks: Suite, head: heads.Head, checkpoint: Path, show: bool
+) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    encoder, task, data = clip.encoder, tasks[config.task], drawn.of(tasks)
+    names = trainable(encoder.params, config.method, encoder.name)
+    theta0 = {name: encoder.params[name].detach() for name in names}
+    delta = {name: torch.zeros_like(tensor) for name, tensor in theta0.items()}
+    own: dict[str, Tensor] = {}
+    if config.head in ("trained", "zero_shot_trained"):
+        parts = zip(_HEAD, (head.weight, head.bias), strict=True)
+        own = {name: tensor for name, tensor in parts if tensor is not None}
+    moving = delta | own
+    optimiser = torch.optim.AdamW(
+        moving.values(),
+        lr=config.lr,
+        betas=(config.beta1, config.beta2),
+        weight_decay=config.weight_decay,
+        fused=encoder.device.type == "cuda",  # in place: PyTorch's usual one holds copies of delta
+    )
+    gradient = _tangent_gradient if config.method == "linearized" else _gradient
+    saver = _Saver(checkpoint, moving, optimiser, config.checkpoint_every)
+    losses, before = saver.resume()
+    first, began = len(losses), time.perf_counter()
+    plans = _plans(config, encoder)
+    twice = memory.Recomputed(encoder)
+
+    def part(model: Model, images: Tensor, y: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+        """Return mean loss and gradients of some of a step's images."""
+        x, last = encoder.preprocess(images), {}
+
+        def loss(features: Tensor) -> Tensor:
+            last["features"] = features.detach()
+            with torch.autocast(features.device.type, enabled=False):  # logits need the digits
+                return cross_entropy(head(features), y)
+
+        with _precision(config, x):
+            value, gradients = gradient(model, theta0, delta, x, loss)
+        if own:
+            gradients |= _head_gradient(own, head.normalise, last["features"], y)
+        return value, gradients
+
+    def attempt(images: drawn.Images, plan: Plan) -> tuple[Tensor, dict[str, Tensor]]:
+        compute = functools.partial(part, twice if plan.recompute else encoder)
+        return memory.accumulated(compute, images.x, images.y, plan.size)
+
+    steps, order = range(first, config.steps), functools.partial(batch, config)
+    batches = data.batches(config.task, order, steps, seed=config.seed, device=encoder.device)
+    title = f"{config.task}, {config.method}"
+    with bar(config.steps, title, done=first, on=show) as shown:
+        for step, images in zip(steps, batches, strict=True):
+            what = f"fine-tuning on {config.task} by {config.method!r}, step {step}"
+            (value, gradients), plans = memory.first_that_fits(
+                functools.partial(attempt, images), plans, what, _LESS
+            )
+            losses.append(float(value))
+            for name, tensor in moving.items():
+                tensor.grad = gradients.pop(name)
+            norm = float(torch.nn.utils.clip_grad_norm_(moving.values(), config.clip))
+            _check(config, step, losses, norm, len(task.classes))
+
+            rate = optimiser.param_groups[0]["lr"] = learning_rate(config, step)
+            with _told_of_memory(what):
+                optimiser.step()
+            for name in names:  # the part of theta's decay that AdamW on delta does not know of
+                delta[name].sub_(theta0[name], alpha=rate * config.weight_decay)
+            optimiser.zero_grad()  # no gradients in memory beside those of the next step
+            shown.set_postfix_str(f"loss {losses[-1]:.3f}", refresh=False)
+            shown.update()
+            saver.maybe(losses, before + time.perf_counter() - began)
+
+    return moving, {
+        "losses": losses,
+        "seconds": before + time.perf_counter() - began,
+        "parameters": sum(tensor.numel() for tensor in moving.values()),
+        "images": data.size(config.task, "train"),
+        "device": str(encoder.device),
+        "threads": torch.get_num_threads(),
+        "torch": torch.__version__,
+        "micro_batch": plans[0].size,
+        "recomputed": plans[0].recompute,
+    }
+
+
+def _plans(config: FineTune, encoder: Encoder) -> Sequence[Plan]:
+    """Return how a step may be computed, without what cannot fit into a processor's memory.
+
+    A GPU says that its memory is full, and the next plan is tried; a system that has given away
+    more than it has ends the process.
+    """
+    plans = memory.plans(config.batch_size, recompute=bool(encoder.blocks))
+    room = machine.memory().available if encoder.device.type == "cpu" else None
+    tower = footprint.of(REGISTRY[encoder.name]) if encoder.name in REGISTRY else None
+    if room is None or tower is None:
+        return plans
+    passes = 2 if config.method == "linearized" else 1  # values and their tangents
+
+    def fits(plan: Plan) -> bool:
+        images = passes * plan.size
+        return footprint.needed(tower, images, recompute=plan.recompute, text=False) <= room
+
+    first = next((i for i, plan in enumerate(plans) if fits(plan)), len(plans) - 1)
+    if first:
+        _log.warning(
+            "fine-tuning on %s by %r: %s of memory are free. Images are computed %s, which gives "
+            "the same result up to rounding.",
+            config.task, config.method, machine.gib(room), plans[first],
+        )  # fmt: skip
+    return plans[first:]
+
+
+def _gradient(
+    encoder: Model, theta0: dict, delta: dict, x: Tensor, loss: Loss
+) -> tuple[Tensor, dict[str, Tensor]]:
+    """Loss and its gradient in theta, for f(x; theta_0 + delta)."""
+    theta = {name: (theta0[name] + delta[name]).requires_grad_() for name in delta}
+    value = loss(encoder({**encoder.params, **theta}, x))
+    return value.detach(), dict(
+        zip(theta, torch.autograd.grad(value, list(theta.values())), strict=True)
+    )
+
+
+def _tangent_gradient(
+    encoder: Model, theta0: dict, delta: dict, x: Tensor, loss: Loss
+) -> tuple[Tensor, dict[str, Tensor]]:
+    """Loss and its gradient in delta, for f(x; theta_0) + J(x; theta_0) delta."""
+    if isinstance(encoder, memory.Recomputed):
+        plain = encoder.encoder
+        return tangent.value_and_grad(plain, plain.params, delta, x, loss, recorded=encoder)
+    return tangent.value_and_grad(encoder, encoder.params, delta, x, loss)
+
+
+def _head_gradient(
+    own: dict[str, Tensor], normalise: bool, features: Tensor, y: Tensor
+) -> dict[str, Tensor]:
+    """Gradient of the loss in the head's weight and bias, at given features."""
+    leaves = {name: tensor.detach().requires_grad_() for name, tensor in own.items()}
+    value = cross_entropy(heads.Head(*leaves.values(), normalise=normalise)(features), y)
+    return dict(zip(leaves, torch.autograd.grad(value, list(leaves.values())), strict=True))
+
+
+def _precision(config: FineTune, x: Tensor) -> contextlib.AbstractContextManager:
+    if config.precision == "float32":
+        return contextlib.nullcontext()
+    return torch.autocast(x.device.type, torch.bfloat16)
+
+
+@contextlib.contextmanager
+def _told_of_memory(what: str) -> Iterator[None]:
+    """Say what to do where there is no memory for the optimiser's state: no part is smaller."""
+    try:
+        yield
+    except (RuntimeError, MemoryError) as error:
+        if not memory.is_out_of_memory(error):
+            raise
+        raise TasklabError(f"{what}: out of memory for the optimiser's state. {_LESS}") from error
+
+
+def _check(config: FineTune, step: int, losses: list[float], norm: float, classes: int) -> None:
+    """Stop a run that has gone wrong, before the step that would spoil delta."""
+    loss, guessing = losses[-1], math.log(classes)
+    broken = "" if math.isfinite(loss) and math.isfinite(norm) else "is not finite"
+    if len(losses) >= 40:  # over 20 steps, far worse than guessing and than at the beginning
+        recent, early = sum(losses[-20:]) / 20, sum(losses[:20]) / 20
+        if recent > 5 * guessing and recent > 3 * early:
+            broken = "diverges"
+    if broken:
+        raise DivergedError(
+            f"fine-tuning on {config.task} by {config.method!r} {broken} at step {step} of "
+            f"{config.steps}: loss {loss:.4g}, gradient norm {norm:.4g}, lr {config.lr:g}. "
+            "Lower lr, or raise warmup.",
+            step,
+        )
+
+
+class _Saver:
+    """Writes and reads delta, the optimiser's moments and the losses so far."""
+
+    def __init__(self, path: Path, delta: dict, optimiser: torch.optim.Optimizer, every: int):
+        self.path, self.delta, self.optimiser, self.every = path, delta, optimiser, every
+        self.rest = 0.0  # not before this moment
+
+    def maybe(self, losses: list[float], seconds: float) -> None:
+        """Write if a checkpoint is due and the last one did not take too long just before."""
+        begin = time.perf_counter()
+        if len(losses) % self.every or begin < self.rest:
+            return
+        moments = self.optimiser.state_dict()["state"]
+        tensors = {f"delta/{name}": tensor for name, tensor in self.delta.items()}
+        for number, name in enumerate(self.delta):
+            tensors |= {f"{part}/{name}": value for part, value in moments[number].items()}
+        save_checkpoint(self.path, tensors, {"losses": losses, "seconds": seconds})
+        end = time.perf_counter()
+        self.rest = end + _REST * (end - begin)
+
+    def resume(self) -> tuple[list[float], float]:
+        """Return losses and seconds of the checkpoint, whose state is now in place, or nothing."""
+        found = load_checkpoint(self.path)
+        if found is None:
+            return [], 0.0
+        tensors, meta = found
+        state = self.optimiser.state_dict()
+        for number, (name, tensor) in enumerate(self.delta.items()):
+            tensor.copy_(tensors[f"delta/{name}"])
+            state["state"][number] = {
+                part: tensors[f"{part}/{name}"] for part in ("step", "exp_avg", "exp_avg_sq")
+            }
+        self.optimiser.load_state_dict(state)
+        return list(meta["losses"]), float(meta["seconds"])

@@ -1,0 +1,275 @@
+"""What does not fit into memory is computed in smaller parts, with the same result.
+
+The loss of a training step is the mean over its images, and batch normalisation, in eval mode,
+takes nothing from the other images of a batch. For parts b of a batch B therefore
+
+    L(B) = sum_b |b| / |B| L(b),
+
+and so for its gradient: in parts both are what the whole batch gives, up to rounding. Features are
+those of each image alone, in parts of any size.
+
+Memory is not guessed. Where an attempt runs out of it, the next plan is tried: half as many images
+at a time, and so on down to one; then all of them again, with the insides of blocks computed a
+second time in the backward pass (activation checkpointing: a third more products), and so on down
+to one. A failed attempt has changed nothing, for it only computes.
+
+`torch.compile` is not used: forward-mode derivatives under it have been wrong without a word, and
+where it is right its code would have to be checked against float64 for each model and version.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple, TypeVar
+
+import torch
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+
+from tasklab.errors import TasklabError
+from tasklab.models.encoder import Encoder, math_attention
+
+_log = logging.getLogger(__name__)
+
+Result = TypeVar("Result")
+Gradients = dict[str, Tensor]
+
+_TOLD = (  # by errors that have no class of their own, in lower case
+    "out of memory",  # CUDA, its driver, ROCm, MPS
+    "cublas_status_alloc_failed",
+    "cudnn_status_alloc_failed",
+    "defaultcpuallocator: can't allocate memory",
+    "defaultcpuallocator: not enough memory",
+)
+_ADVICE = "Take a smaller model or device='cpu', or end other programs on this device."
+
+
+class Plan(NamedTuple):
+    """How a batch is computed.
+
+    Attributes:
+        size: Images at a time.
+        recompute: Whether the insides of blocks are computed again in the backward pass.
+    """
+
+    size: int
+    recompute: bool = False
+
+    def __str__(self) -> str:
+        """Return it for the log."""
+        again = ", and the insides of blocks a second time in the backward pass"
+        return f"{self.size} at a time{again if self.recompute else ''}"
+
+
+def plans(size: int, *, recompute: bool = False) -> tuple[Plan, ...]:
+    """Return the plans for a batch, from the one that needs most memory.
+
+    Args:
+        size: Images in the batch.
+        recompute: Whether blocks can be computed a second time.
+
+    >>> [plan.size for plan in plans(6)]
+    [6, 3, 2, 1]
+    """
+    sizes = [size]
+    while sizes[-1] > 1:
+        sizes.append((sizes[-1] + 1) // 2)
+    ways = (False, True) if recompute else (False,)
+    return tuple(Plan(n, again) for again in ways for n in sizes)
+
+
+def first_that_fits(
+    attempt: Callable[[Plan], Result], left: Sequence[Plan], what: str, advice: str = ""
+) -> tuple[Result, Sequence[Plan]]:
+    """Return the result of the first plan that fits into memory, and the plans from it on.
+
+    Args:
+        attempt: Computes by a plan, and changes nothing that another attempt would see.
+        left: The plans to try, in order.
+        what: Is computed, for the log and the error.
+        advice: What the user can do where no plan fits.
+
+    Raises:
+        TasklabError: If none does.
+    """
+    told = ""
+    for index, plan in enumerate(left):
+        try:
+            result = attempt(plan)
+        except (RuntimeError, MemoryError) as error:
+            if not is_out_of_memory(error):
+                raise
+            told = _first_line(error)
+        else:
+            if index:
+                _log.warning(
+                    "%s: out of memory (%s). From here on %s, which gives the same result up to "
+                    "rounding.", what, told, plan,
+                )  # fmt: skip
+            return result, left[index:]
+        # Not before here: the error held the frames of the attempt, and they its tensors.
+        _free()
+    raise TasklabError(f"{what}: out of memory, even with {left[-1]} ({told}). {advice}".rstrip())
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Return whether an error says that memory did not suffice, on any device.
+
+    >>> is_out_of_memory(RuntimeError("CUDA out of memory. Tried to allocate 2.00 GiB."))
+    True
+    """
+    if isinstance(error, MemoryError | torch.cuda.OutOfMemoryError):
+        return True
+    return isinstance(error, RuntimeError) and any(text in str(error).lower() for text in _TOLD)
+
+
+def accumulated(
+    gradient: Callable[[Tensor, Tensor], tuple[Tensor, Gradients]], x: Tensor, y: Tensor, size: int
+) -> tuple[Tensor, Gradients]:
+    """Return mean loss and gradient of a batch, of so many images at a time.
+
+    Gradients are added in their own type, which is that of the weights: float32, under autocast
+    too. A batch that is not divided is not weighted either: its result is bit for bit `gradient`'s.
+
+    Args:
+        gradient: Images and labels -> mean loss and its gradients.
+        x: Images (B, ...).
+        y: Labels (B,).
+        size: Images at a time.
+    """
+    if size >= len(y):
+        return gradient(x, y)
+    sums: Gradients = {}
+    values = [  # gradients have no name here: the next part would be computed beside this one's
+        _add(sums, gradient(part, labels), len(labels) / len(y))
+        for part, labels in zip(x.split(size), y.split(size), strict=True)
+    ]
+    return torch.stack(values).sum(), sums
+
+
+class Parts:
+    """Goes through sets of images in parts, as large as asked for or as fit into memory.
+
+    What did not fit once is not tried again, in other sets of images either.
+
+    Args:
+        size: Images at a time.
+
+    Attributes:
+        size: Likewise, by now.
+    """
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+
+    def __call__(
+        self, function: Callable[[Tensor], Result], images: Tensor, what: str = "features"
+    ) -> Iterator[Result]:
+        """Yield the results for consecutive parts of a set of images; of an empty one, for itself.
+
+        Args:
+            function: Images (n, ...) -> what is wanted of them, e.g. features; it changes nothing
+                that another attempt would see.
+            images: (N, ...).
+            what: Is computed, for the log.
+
+        Raises:
+            TasklabError: If not even one image fits.
+        """
+        left: Sequence[Plan] = plans(max(1, min(self.size, len(images))))
+        whole, start = left[0].size, 0
+        while start < max(1, len(images)):
+
+            def attempt(plan: Plan, start: int = start) -> Result:
+                return function(images[start : start + plan.size])
+
+            result, left = first_that_fits(attempt, left, what, _ADVICE)
+            start += left[0].size
+            if left[0].size < whole:
+                self.size = left[0].size
+            yield result
+
+
+class Recomputed:
+    """An encoder that keeps the inputs of its blocks for the backward pass, and not their insides.
+
+    They are computed again when the backward pass comes to a block. Values and gradients are those
+    of the encoder. Not for forward-mode derivatives, which keep nothing.
+
+    Attributes:
+        encoder: The encoder.
+        params: Its theta_0.
+    """
+
+    def __init__(self, encoder: Encoder) -> None:
+        self.encoder, self.params = encoder, encoder.params
+
+    def __call__(self, params: Mapping[str, Tensor], x: Tensor) -> Tensor:
+        """Return features (B, D), as the encoder does."""
+        with contextlib.ExitStack() as stack:
+            for name in self.encoder.blocks:
+                stack.enter_context(_recomputing(self.encoder, name))
+            return self.encoder(params, x)
+
+
+@contextlib.contextmanager
+def _recomputing(encoder: Encoder, name: str) -> Iterator[None]:
+    """Let one block of an encoder forget its insides, in a forward pass that is recorded."""
+    block = encoder.module.get_submodule(name)
+    usual, plain = vars(block).get("forward"), _Plain(block)
+
+    def forward(*args: Any, **named: Any) -> Any:
+        # Those that the encoder was called with. In the backward pass the module has its own back,
+        # and the gradient would be that of another model.
+        params = dict(plain.named_parameters())
+
+        def inside(*args: Any, **named: Any) -> Any:
+            with math_attention(encoder.math):  # as the encoder did, whose call is over by then
+                return torch.func.functional_call(plain, params, args, named)
+
+        return checkpoint(inside, *args, use_reentrant=False, preserve_rng_state=False, **named)
+
+    block.forward = forward
+    try:
+        yield
+    finally:
+        del block.forward
+        if usual is not None:
+            block.forward = usual
+
+
+class _Plain(nn.Module):
+    """A block with the forward pass that it has now, whatever it is given later."""
+
+    def __init__(self, block: nn.Module) -> None:
+        super().__init__()
+        self.block, self.usual = block, block.forward
+
+    def forward(self, *args: Any, **named: Any) -> Any:
+        return self.usual(*args, **named)
+
+
+def _add(sums: Gradients, found: tuple[Tensor, Gradients], share: float) -> Tensor:
+    """Add a part's gradients, and return its part of the loss."""
+    value, gradients = found
+    for name, gradient in gradients.items():
+        if name in sums:
+            sums[name].add_(gradient, alpha=share)
+        else:
+            sums[name] = gradient * share
+    return value * share
+
+
+def _free() -> None:
+    """Give back what failed attempts left behind."""
+    gc.collect()
+    if torch.cuda.is_initialized():
+        torch.cuda.empty_cache()
+
+
+def _first_line(error: BaseException) -> str:
+    lines = str(error).strip().splitlines()
+    return (lines[0] if lines else type(error).__name__)[:200].rstrip(".")

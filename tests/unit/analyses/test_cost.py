@@ -1,0 +1,294 @@
+"""Costs: counts against closed forms, equal gradients, ratios within a round, refusals."""
+
+from __future__ import annotations
+
+import functools
+import math
+
+import pytest
+import torch
+from open_clip.model import CLIP, CLIPTextCfg, CLIPVisionCfg
+from torch import nn
+from torch.func import functional_call
+
+from tasklab.analyses import cost
+from tasklab.analyses.meters import flops, peak_bytes
+from tasklab.errors import TasklabError
+from tasklab.models.heads import Head
+from tasklab.models.loading import Encoder
+from tasklab.storage.tensors import write_tensors
+from tasklab.tuning.methods import trainable
+
+BATCH, WIDTH, LAYERS = 5, 7, 4
+CLASSES, IMAGES, SIZE = 3, 8, 16
+
+
+class Functional:
+    """An encoder of the kind that `gradients` takes, with its parameters and a task vector."""
+
+    def __init__(self, module: nn.Module, x: torch.Tensor) -> None:
+        self.module, self.x = module.double().eval().requires_grad_(False), x.double()
+        self.params = {name: p.detach().clone() for name, p in self.module.named_parameters()}
+        self.tau = {name: 0.1 * torch.randn_like(p) for name, p in self.params.items()}
+
+    def __call__(self, params, x):
+        return functional_call(self.module, dict(params), (x,))
+
+    def held(self, variant):
+        if cost.VARIANTS[variant] == "linearized":
+            return self.tau
+        return {name: self.params[name] + self.tau[name] for name in self.tau}
+
+    def gradients(self, variant):
+        held = self.held(variant)
+        return cost.gradients(variant, self, self.params, held, self.x, lambda f: f.sin().sum())
+
+    def features(self, variant):
+        return cost.features(variant, self, self.params, self.held(variant), self.x)
+
+
+def mlp(bias: bool = False) -> Functional:
+    torch.manual_seed(0)
+    layers = [f() for _ in range(LAYERS) for f in (lambda: nn.Linear(WIDTH, WIDTH, bias), nn.Tanh)]
+    return Functional(nn.Sequential(*layers), torch.randn(BATCH, WIDTH))
+
+
+def tower() -> nn.Module:
+    torch.manual_seed(0)
+    vision = CLIPVisionCfg(layers=2, width=32, head_width=16, patch_size=8, image_size=SIZE)
+    text = CLIPTextCfg(context_length=4, vocab_size=8, width=8, heads=1, layers=1)
+    return CLIP(16, vision, text).visual.eval().requires_grad_(False)
+
+
+@functools.cache
+def small() -> tuple[Encoder, Head, torch.Tensor, torch.Tensor]:
+    module = tower()
+    encoder = Encoder.of(module, name="mini", init="random", image_size=SIZE)
+    images = torch.randint(0, 256, (IMAGES, 3, SIZE, SIZE), dtype=torch.uint8)
+    return encoder, Head(torch.randn(CLASSES, 16)), images, torch.arange(IMAGES) % CLASSES
+
+
+# --- Products of matrices ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("variant", "products"),
+    [  # the first layer's input has neither a gradient nor a tangent
+        ("standard", 3 * LAYERS - 1),
+        ("ours", 5 * LAYERS - 2),
+        ("listing", 5 * LAYERS - 1),  # makes a tangent of zeros for it
+    ],
+)
+@pytest.mark.parametrize("bias", [False, True])
+def test_products_of_a_training_step(variant, products, bias):
+    model = mlp(bias)
+    assert flops(lambda: model.gradients(variant)) == products * 2 * BATCH * WIDTH**2
+
+
+@pytest.mark.parametrize(
+    ("variant", "products"),
+    [("standard", LAYERS), ("ours", 3 * LAYERS - 1), ("listing", 3 * LAYERS)],
+)
+def test_products_of_inference(variant, products):
+    model = mlp()
+    assert flops(lambda: model.features(variant)) == products * 2 * BATCH * WIDTH**2
+
+
+# --- The variants compute the same ---------------------------------------------------------------
+
+
+def vision() -> Functional:
+    return Functional(tower(), torch.randn(BATCH, 3, SIZE, SIZE))
+
+
+@pytest.mark.parametrize("make", [mlp, vision])
+def test_ours_and_the_listing_agree(make):
+    model = make()
+    ours, listing, other = (model.gradients(v) for v in ("ours", "listing", "standard"))
+    assert list(ours) == list(listing) == list(model.params)
+    for name in ours:
+        torch.testing.assert_close(ours[name], listing[name], rtol=1e-9, atol=1e-12)
+    assert any((ours[name] - other[name]).abs().max() > 1e-3 for name in ours)  # tau is not small
+    torch.testing.assert_close(model.features("ours"), model.features("listing"))
+
+
+def test_the_standard_step_is_autograd_at_theta():
+    model = mlp(bias=True)
+    for name, p in model.module.named_parameters():
+        p.data.add_(model.tau[name])
+        p.requires_grad_()
+    value = model.module(model.x)
+    value.sin().sum().backward()
+    found = model.gradients("standard")
+    for name, p in model.module.named_parameters():
+        torch.testing.assert_close(found[name], p.grad)
+    torch.testing.assert_close(model.features("standard"), value.detach())
+
+
+def test_a_part_is_trained_at_the_same_point():
+    model = mlp(bias=True)
+    whole = model.gradients("standard")
+    held = {"2.weight": model.params["2.weight"] + model.tau["2.weight"]}
+    rest = {name: model.params[name] + model.tau[name] for name in model.params}
+    part = cost.gradients("attention", model, rest, held, model.x, lambda f: f.sin().sum())
+    assert list(part) == ["2.weight"]
+    torch.testing.assert_close(part["2.weight"], whole["2.weight"])
+
+
+# --- Memory --------------------------------------------------------------------------------------
+
+
+def test_the_listing_needs_more_memory_than_ours():
+    model = vision()
+    peaks = {v: peak_bytes(lambda v=v: model.gradients(v)) for v in ("ours", "listing")}
+    assert peaks["listing"] > 1.3 * peaks["ours"]
+
+
+# --- Time ----------------------------------------------------------------------------------------
+
+
+def test_ratios_are_taken_within_a_round():
+    """The machine slows down tenfold in one round: medians of the seconds alone would tell 5."""
+    taken = {"standard": [(1, 1), (10, 1), (1, 1)], "ours": [(2, 3), (20, 3), (5, 3)]}
+    found = cost._summary(taken)
+    assert found["ours"]["time_ratio"] == pytest.approx((2, 2, 3.5))
+    assert found["ours"]["seconds"] == pytest.approx((5, 3.5, 12.5))
+    assert found["ours"]["cpu_ratio"] == (3, 3, 3)
+    assert found["standard"]["time_ratio"] == (1, 1, 1)
+
+
+# --- The table -----------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def table():
+    return cost.measure(*small(), batch_sizes=(2, 4), rounds=2)
+
+
+def value(table, metric, variant="standard", what="training", batch_size=4):
+    rows = table.query(
+        "metric == @metric and variant == @variant and what == @what and batch_size == @batch_size"
+    )
+    (found,) = rows["value"]
+    return found
+
+
+def test_the_table_is_complete(table):
+    assert not table["value"].isna().any()
+    assert not table.duplicated(["variant", "what", "batch_size", "metric"]).any()
+    groups = table.groupby(["what", "variant"])["batch_size"].agg(lambda b: sorted(set(b)))
+    assert {tuple(sizes) for sizes in groups} == {(2, 4)}
+    assert set(groups["training"].index) == set(cost.VARIANTS) - {"cached"}
+    assert set(groups["inference"].index) == {"standard", "ours", "listing", "cached"}
+    assert (table["low"] <= table["value"]).all() and (table["value"] <= table["high"]).all()
+    assert set(table["threads"]) == {torch.get_num_threads()} and set(table["n"]) == {2}
+    assert set(table.query("variant == 'listing'")["method"]) == {"linearized"}
+
+
+def test_sizes_of_the_vectors(table, tmp_path):
+    encoder = small()[0]
+    for variant, method in cost.VARIANTS.items():
+        if variant == "cached":
+            continue
+        names = trainable(encoder.params, method, "mini")
+        count = sum(encoder.params[name].numel() for name in names)
+        assert value(table, "trainable", variant) == count
+        assert value(table, "vector_bytes", variant) == 4 * count
+        write_tensors({name: encoder.params[name] for name in names}, tmp_path / "file")
+        assert value(table, "stored_bytes", variant) == (tmp_path / "file").stat().st_size
+
+
+def test_what_is_held_between_steps(table):
+    """Weights, tau where the model is linearized, and AdamW's two moments and step counts."""
+    encoder = small()[0]
+    whole = sum(p.numel() for p in encoder.params.values())
+    for variant, copies in (("standard", 1), ("ours", 2), ("listing", 2), ("attention", 1)):
+        names = trainable(encoder.params, cost.VARIANTS[variant], "mini")
+        moved = sum(encoder.params[name].numel() for name in names)
+        held = 4 * (copies * whole + 2 * moved + len(names))
+        peak, step = (value(table, m, variant) for m in ("peak_memory", "step_memory"))
+        assert (peak - step) * 2**20 == pytest.approx(held)
+        inference = [value(table, m, "ours", "inference") for m in ("peak_memory", "step_memory")]
+        assert (inference[0] - inference[1]) * 2**20 == pytest.approx(4 * 2 * whole)
+
+
+def test_flops_of_the_methods(table):
+    """Training attention alone leaves out the products for weights that it does not train."""
+    counted = {v: value(table, "flops", v) for v in cost.RUNS["training"]}
+    assert counted["ours"] / counted["standard"] == pytest.approx(5 / 3, abs=0.06)
+    images, tokens, width, layers, pixels = 4, 5, 32, 2, 3 * 8 * 8
+    mlp_weights = layers * 8 * width**2 * images * tokens
+    patches, projection = images * (tokens - 1) * width * pixels, images * width * 16
+    below = images * tokens * 3 * width**2  # nothing to train below the first q, k, v
+    left_out = 2 * (mlp_weights + patches + projection + below)
+    assert counted["attention"] == counted["attention_bias"] == counted["standard"] - left_out
+    assert counted["attention_mlp"] == counted["attention"] + 2 * mlp_weights
+    inference = {v: value(table, "flops", v, "inference") for v in cost.RUNS["inference"]}
+    head = 2 * images * 16 * CLASSES
+    assert inference["cached"] == head
+    assert inference["ours"] == 3 * (inference["standard"] - head) + head - 2 * patches
+    assert value(table, "flops") == 2 * value(table, "flops", batch_size=2)
+
+
+def test_nothing_is_trained_and_gradients_reach_the_optimiser(monkeypatch):
+    moved, grads = [], []
+    plain = torch.optim.AdamW.step
+
+    def step(self, *args):
+        tensors = self.param_groups[0]["params"]
+        before = [p.detach().clone() for p in tensors]
+        grads.append(max(p.grad.abs().max().item() for p in tensors))
+        plain(self, *args)
+        moved.append(max((p - q).abs().max().item() for p, q in zip(tensors, before, strict=True)))
+
+    monkeypatch.setattr(torch.optim.AdamW, "step", step)
+    encoder, *rest = small()
+    before = {name: p.clone() for name, p in encoder.params.items()}
+    options = {"batch_sizes": [4], "rounds": 1, "runs": ["training"]}
+    cost.measure(encoder, *rest, variants=["attention", "ours"], **options)
+    assert max(moved) == 0 and all(torch.equal(before[k], encoder.params[k]) for k in before)
+    assert grads[0] == grads[1] == 0 and min(grads[2:]) > 0  # two make the state, then real ones
+
+
+def test_without_the_optimiser_its_memory_is_gone():
+    options = {"variants": ["standard"], "batch_sizes": [4], "rounds": 1, "runs": ["training"]}
+    found = cost.measure(*small(), optimiser=False, **options)
+    whole = sum(p.numel() for p in small()[0].params.values())
+    held = value(found, "peak_memory") - value(found, "step_memory")
+    assert held * 2**20 == pytest.approx(4 * whole)
+
+
+def test_without_standard_there_are_no_ratios():
+    found = cost.measure(*small(), variants=["attention"], batch_sizes=[2], rounds=1,
+                          runs=["training"])  # fmt: skip
+    assert not {"time_ratio", "cpu_ratio"} & set(found["metric"])
+    assert math.isfinite(value(found, "seconds", "attention", batch_size=2))
+
+
+def test_half_precision_runs():
+    options = {"variants": ["standard", "ours"], "batch_sizes": [2], "rounds": 1}
+    found = cost.measure(*small(), precision="bfloat16", **options)
+    assert len(found)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"variants": ["standart"]}, "unknown variant 'standart'"),
+        ({"variants": []}, "at least one variant"),
+        ({"runs": ["train"]}, "unknown run 'train'"),
+        ({"variants": ["cached"], "runs": ["training"]}, "nothing to measure in training"),
+        ({"precision": "float16"}, "unknown precision 'float16'"),
+        ({"rounds": 0}, "rounds must be at least 1, not 0"),
+        ({"batch_sizes": [2, 9]}, "from 1 to the 8 images, not 2, 9"),
+        ({"batch_sizes": [0]}, "from 1 to the 8 images, not 0"),
+        ({"batch_sizes": []}, "not none"),
+        ({"labels": torch.full((IMAGES,), CLASSES)}, "label from 0 to 2"),
+        ({"labels": torch.zeros(IMAGES - 1, dtype=torch.long)}, "8 images needs a label"),
+    ],
+)
+def test_refusals(options, message):
+    encoder, head, images, labels = small()
+    options = {"labels": labels, "batch_sizes": [2], **options}
+    with pytest.raises(TasklabError, match=message):
+        cost.measure(encoder, head, images, **options)

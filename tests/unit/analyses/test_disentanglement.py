@@ -1,0 +1,300 @@
+"""Disentanglement errors against hand computations and slow evaluations of every cell."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from tasklab.analyses import disentanglement, evaluation
+from tasklab.analyses.disentanglement import Map, error_cells, error_map, merger, symmetric_kl
+from tasklab.errors import TasklabError
+from tasklab.models import loading
+from tasklab.models.heads import Head
+from tasklab.storage.store import Store
+from tasklab.tasks.suites import suite
+from tasklab.taskvector import TaskVector
+from tasklab.tuning import memory, tangent
+
+TASKS = ("a", "b")
+GRID = (-1.5, -0.5, 0.0, 0.25, 1.0)
+
+
+class Encoder:
+    """A tanh network in float64, as a function of named parameters; counts its passes."""
+
+    def __init__(self):
+        draw = torch.Generator().manual_seed(0)
+        rand = lambda *shape: torch.randn(*shape, generator=draw, dtype=torch.float64)  # noqa: E731
+        self.params = {"in": rand(6, 8) / 2, "bias": rand(8), "out": rand(8, 4) / 2, "off": rand(4)}
+        self.preprocessed = self.passes = 0
+
+    def preprocess(self, x: Tensor) -> Tensor:
+        self.preprocessed += len(x)
+        return x
+
+    def __call__(self, params, x: Tensor) -> Tensor:
+        self.passes += len(x)
+        return (x @ params["in"] + params["bias"]).tanh() @ params["out"] + params["off"]
+
+
+class Toy(evaluation.Bench):
+    """A bench of the network above, without a store; two tasks with 3 and 4 classes."""
+
+    def __init__(self, n=(40, 40), batch_size=16):
+        draw = torch.Generator().manual_seed(1)
+        rand = lambda *shape: torch.randn(*shape, generator=draw, dtype=torch.float64)  # noqa: E731
+        self.encoder, self.parts = Encoder(), memory.Parts(batch_size)
+        self.clip = type("Clip", (), {"encoder": self.encoder})
+        self.head = {"a": Head(rand(3, 4)), "b": Head(rand(4, 4), rand(4), False)}.__getitem__
+        self.data = {
+            task: type("Images", (), {"x": rand(k, 6), "y": torch.zeros(k)})
+            for task, k in zip(TASKS, n, strict=True)
+        }
+        self.images = lambda task, split: self.data[task]
+        params = self.encoder.params  # the vectors name overlapping parts of the parameters
+        names = {"a": ("in", "bias", "out"), "b": ("in", "off")}
+        self.vectors = {
+            t: TaskVector({n: rand(*params[n].shape) / 3 for n in names[t]}) for t in TASKS
+        }
+
+    def preprocessed(self, task, split, most):
+        return self.encoder.preprocess(self.images(task, split).x[:most])
+
+    def tangent_features(self, vector, task, split):
+        x = self.images(task, split).x
+        return tangent.features(self.encoder, self.encoder.params, vector, x)
+
+
+def slow_map(bench, linear, alphas, n):
+    """The definition, read aloud: in every cell three models, on both tasks' images."""
+    theta0 = bench.encoder.params
+
+    def model(x, alpha1, alpha2):
+        one, two = bench.vectors.values()
+        tau = one * alpha1 + two * alpha2
+        if not linear:
+            return bench.encoder(tau.apply(theta0), x)
+        return tangent.jvp(bench.encoder, theta0, tau, x).at(1.0)
+
+    size = len(alphas)
+    classifier, representation = np.zeros((size, size)), np.zeros((size, size))
+    for i, alpha1 in enumerate(alphas):
+        for j, alpha2 in enumerate(alphas):
+            for task, own in (("a", (alpha1, 0.0)), ("b", (0.0, alpha2))):
+                x = bench.images(task, "test").x[:n]
+                alone, both = model(x, *own), model(x, alpha1, alpha2)
+                head = bench.head(task)
+                differ = head(alone).argmax(-1) != head(both).argmax(-1)
+                classifier[i, j] += 100 * sum(differ.tolist()) / n
+                for f, g in zip(alone.softmax(-1).tolist(), both.softmax(-1).tolist(), strict=True):
+                    kl = [p * math.log(p / q) + q * math.log(q / p) for p, q in zip(f, g)]  # noqa: B905
+                    representation[i, j] += sum(kl) / 2 / n
+    return classifier, representation
+
+
+@pytest.mark.parametrize("linear", [True, False])
+def test_map_equals_a_slow_evaluation_of_every_cell(linear):
+    bench = Toy()
+    found = error_map(bench, bench.vectors, linear=linear, alphas=GRID, progress=False)
+    classifier, representation = slow_map(bench, linear, GRID, 40)
+    assert found.classifier == pytest.approx(classifier)
+    assert found.representation == pytest.approx(representation, abs=1e-12)
+    assert classifier.max() > 20 and not np.allclose(classifier, classifier.T)  # a case with errors
+
+
+@pytest.mark.parametrize("linear", [True, False])
+def test_map_of_some_images_is_that_of_the_first(linear):
+    bench = Toy(n=(40, 30))
+    some = error_map(bench, bench.vectors, linear=linear, alphas=GRID, images=11, progress=False)
+    assert some.n == 11
+    assert some.classifier == pytest.approx(slow_map(bench, linear, GRID, 11)[0])
+    most = error_map(bench, bench.vectors, linear=linear, alphas=GRID, images=None, progress=False)
+    assert most.n == 30  # as many of either task
+
+
+def test_a_nonlinear_map_evaluates_single_models_once():
+    bench = Toy(n=(24, 24))
+    found = error_map(bench, bench.vectors, linear=False, alphas=GRID, progress=False)
+    cells, line = len(GRID) ** 2, len(GRID)
+    assert bench.encoder.passes == 24 * (2 * cells + 2 * line)  # not 24 * 4 * cells
+    assert found.passes == 2 * cells + 2 * line
+    assert bench.encoder.preprocessed == 2 * 24  # decoded once
+
+
+def test_a_linear_map_takes_four_passes():
+    bench = Toy(n=(24, 24))
+    found = error_map(bench, bench.vectors, linear=True, alphas=GRID, progress=False)
+    assert found.passes == 4 and bench.encoder.passes == 4 * 24
+
+
+def toy_cells(weight, x1, x2, alphas):
+    """Features W diag(a_1 tau_1 + a_2 tau_2) x of a model with two parameters; head: identity."""
+    tau1, tau2 = torch.eye(2, dtype=weight.dtype)  # and theta_0 = 0
+    model = lambda x, a1, a2: x @ (a1 * tau1 + a2 * tau2).diag() @ weight  # noqa: E731
+    return error_cells(
+        (lambda a: model(x1, a, 0.0), lambda a: model(x2, 0.0, a)),
+        lambda a1, a2: (model(x1, a1, a2), model(x2, a1, a2)),
+        (lambda f: f.argmax(-1), lambda f: f.argmax(-1)),
+        alphas,
+    )
+
+
+def test_a_block_separable_model_has_no_error():
+    """Task 1's images only meet the first parameter, task 2's the second."""
+    draw = torch.Generator().manual_seed(0)
+    weight = torch.randn(2, 3, generator=draw).double()
+    x1, x2 = (torch.randn(50, 1, generator=draw).double() for _ in TASKS)
+    zero = torch.zeros(50, 1).double()
+    cells = toy_cells(weight, torch.cat([x1, zero], 1), torch.cat([zero, x2], 1), GRID)
+    assert (cells[0] == 0).all() and (cells[1] == 0).all()
+
+
+def test_an_overlapping_model_has_the_error_computed_by_hand():
+    """Features (a_1, a_2) on every image of task 1, (0, a_2) on those of task 2.
+
+    Task 1 alone is (a_1, 0): at (1, 2) it says class 0, the sum says class 1; at (2, 1) both say 0.
+    Task 2 meets only its own parameter. So xi is 100 % and 0 %.
+    """
+    x1, x2 = torch.tensor([[1.0, 1.0]]), torch.tensor([[0.0, 1.0]])
+    classifier, representation = toy_cells(torch.eye(2), x1, x2, (1.0, 2.0))
+    assert classifier.tolist() == [[0, 100], [0, 0]]  # (1, 1) and (2, 2) tie: the first class
+    # softmax of (1, 0) against (1, 2): p = sigmoid(1), q = sigmoid(-1) for class 0
+    p, q = (1 / (1 + math.exp(-s)) for s in (1, -1))
+    kl = p * math.log(p / q) + (1 - p) * math.log((1 - p) / (1 - q))
+    assert representation[0, 1] == pytest.approx(kl)  # both directions are equal here
+
+
+def test_prediction_errors_of_both_tasks_add_up():
+    flip = error_cells(
+        (lambda a: torch.tensor([[1.0, 0.0]]),) * 2,
+        lambda a1, a2: (torch.tensor([[0.0, 1.0]]),) * 2,
+        (lambda f: f.argmax(-1),) * 2,
+        (0.0, 1.0),
+    )
+    assert (flip[0] == 200).all()
+
+
+def test_symmetric_kl_equals_the_mean_of_both_directions():
+    draw = torch.Generator().manual_seed(0)
+    one, two = (5 * torch.randn(30, 7, generator=draw, dtype=torch.float64) for _ in range(2))
+    p, q = one.log_softmax(-1), two.log_softmax(-1)
+    kl = torch.nn.functional.kl_div
+    both = (
+        kl(p, q, reduction="none", log_target=True),
+        kl(q, p, reduction="none", log_target=True),
+    )
+    wanted = (both[0] + both[1]).sum(-1) / 2
+    torch.testing.assert_close(symmetric_kl(one, two), wanted, rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(symmetric_kl(two, one), symmetric_kl(one, two))
+    assert (symmetric_kl(one, one) == 0).all()
+    torch.testing.assert_close(symmetric_kl(one + 3, one), torch.zeros(30).double())  # softmax
+
+
+def test_merging_equals_adding_the_vectors():
+    bench = Toy()
+    theta0 = {name: x.clone() for name, x in bench.encoder.params.items()}
+    one, two = bench.vectors.values()
+    at = merger(bench.encoder.params, one, two)
+    for alphas in ((0.3, -2.0), (0.0, 0.0), (1.0, 1.0)):
+        merged, wanted = at(*alphas), (one * alphas[0] + two * alphas[1]).apply(theta0)
+        assert merged.keys() == wanted.keys()
+        for name in wanted:
+            torch.testing.assert_close(merged[name], wanted[name])
+    assert all(torch.equal(bench.encoder.params[n], theta0[n]) for n in theta0)
+
+
+def test_merging_refuses_vectors_of_another_model():
+    theta0 = {"w": torch.zeros(2)}
+    good = TaskVector({"w": torch.ones(2)})
+    with pytest.raises(TasklabError, match="another model"):
+        merger(theta0, good, TaskVector({"v": torch.ones(2)}))
+    with pytest.raises(TasklabError, match="shapes differ"):
+        merger(theta0, good, TaskVector({"w": torch.ones(3)}))
+    with pytest.raises(TasklabError, match="nothing to merge"):
+        merger(theta0, TaskVector({}), TaskVector({}))
+
+
+def test_box_mean_takes_the_cells_whose_centres_lie_inside():
+    values = np.arange(400.0).reshape(20, 20)
+    found = Map(TASKS, disentanglement.GRID_TANGENT, values, values / 7, 10)
+    inside = [i for i, alpha in enumerate(disentanglement.GRID_TANGENT) if 0 <= alpha <= 1]
+    assert inside == [10, 11, 12]
+    wanted = np.mean([values[i, j] for i in inside for j in inside])
+    assert found.mean() == (wanted, 9)
+    assert found.mean("xi_representation") == (pytest.approx(wanted / 7), 9)
+    assert found.mean(box=None) == (pytest.approx(199.5), 400)
+    assert found.mean(box=(-1, 1)).cells == 36
+    grid = disentanglement.GRID_LINEAR_LAYERS
+    assert Map(TASKS, grid, np.ones((15, 15)), np.ones((15, 15)), 1).mean().cells == 16
+    with pytest.raises(TasklabError, match="no coefficient"):
+        found.mean(box=(0.01, 0.1))
+    with pytest.raises(TasklabError, match="xi_classifier"):
+        found.mean("xi_classifer")
+
+
+def test_the_papers_grids():
+    assert (len(disentanglement.GRID_TANGENT), disentanglement.GRID_TANGENT[0]) == (20, -3.0)
+    assert (len(disentanglement.GRID_LINEAR_LAYERS), disentanglement.GRID_LINEAR_LAYERS[-1]) == (
+        15,
+        2.0,
+    )
+    assert 0.0 in disentanglement.GRID_LINEAR_LAYERS
+
+
+def test_rows_hold_every_cell_once():
+    values = np.arange(4.0).reshape(2, 2)
+    rows = Map(TASKS, (0.0, 1.0), values, values + 10, 7).rows("posthoc", 2)
+    assert len(rows) == 8
+    keys = Counter((r["metric"], r["alpha1"], r["alpha2"]) for r in rows)
+    assert set(keys.values()) == {1}
+    known = {(r["metric"], r["alpha1"], r["alpha2"]): r["value"] for r in rows}
+    assert known["xi_classifier", 0.0, 1.0] == 1 and known["xi_representation", 1.0, 0.0] == 12
+    assert {(r["method"], r["task"], r["seed"], r["n"]) for r in rows} == {("posthoc", "a+b", 2, 7)}
+
+
+def test_wrong_requests_are_refused():
+    bench = Toy()
+    with pytest.raises(TasklabError, match="two tasks, not of 1"):
+        error_map(bench, {"a": bench.vectors["a"]}, linear=True)
+    with pytest.raises(TasklabError, match="ascend"):
+        error_map(bench, bench.vectors, linear=True, alphas=(1.0, 0.0))
+    with pytest.raises(TasklabError, match="at least 1"):
+        error_map(bench, bench.vectors, linear=True, images=0)
+
+
+@pytest.mark.parametrize("linear", [True, False])
+def test_map_on_the_shipped_architecture(linear, tmp_path):
+    """The bench itself, float32: store, heads and preprocessing fit together."""
+    clip = loading.load("mini", init="random")
+    bench = evaluation.Bench(
+        clip, suite("mini"), Store(tmp_path), counts={"test": 12}, batch_size=5
+    )
+    draw = torch.Generator().manual_seed(0)
+    vectors = {
+        task: TaskVector(
+            {n: 0.3 * x.std() * torch.randn(x.shape, generator=draw)
+             for n, x in clip.encoder.params.items() if x.ndim == 2}
+        )
+        for task in ("Textures", "Scenes")
+    }  # fmt: skip
+    alphas = (-1.0, 0.0, 1.0)
+    found = error_map(bench, vectors, linear=linear, alphas=alphas, images=8, progress=False)
+    one, two = vectors.values()
+    cell = found.classifier[0, 2]
+    wanted = 0.0
+    for task, own in (("Textures", one * -1.0), ("Scenes", two * 1.0)):
+        if linear:
+            alone, both = (bench.tangent_features(v, task, "test").at(1.0)
+                           for v in (own, one * -1.0 + two))  # fmt: skip
+        else:
+            alone, both = (bench.features(v.apply(clip.encoder.params), task, "test")
+                           for v in (own, one * -1.0 + two))  # fmt: skip
+        head = bench.head(task)
+        wanted += 100 * (head(alone).argmax(-1) != head(both).argmax(-1))[:8].double().mean().item()
+    assert cell == wanted
+    assert found.classifier[1, 1] == 0 and found.representation[1, 1] == 0

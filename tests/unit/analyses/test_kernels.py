@@ -1,0 +1,266 @@
+"""Tangent kernels against full Jacobians and closed forms, and where eigenfunctions live."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+import timm
+import torch
+from open_clip.model import CLIP, CLIPTextCfg, CLIPVisionCfg
+from torch import Tensor, nn
+from torch.func import functional_call, jacrev
+
+from tasklab.analyses import kernels as spectral
+from tasklab.analyses.kernels import gram, localization
+from tasklab.errors import TasklabError
+from tasklab.models import loading
+from tasklab.models.heads import Head
+from tasklab.models.loading import math_attention
+
+
+def vit() -> nn.Module:
+    """Fused attention weights, LayerNorm, a convolution for the patches, a class token."""
+    vision = CLIPVisionCfg(layers=1, width=16, head_width=8, patch_size=16, image_size=32)
+    text = CLIPTextCfg(context_length=4, vocab_size=8, width=8, heads=1, layers=1)
+    return CLIP(5, vision, text, quick_gelu=True).visual
+
+
+def convnext() -> nn.Module:
+    return timm.models.ConvNeXt(depths=(1, 1, 1, 1), dims=(4, 4, 6, 6), num_classes=5)
+
+
+class Words(nn.Module):
+    """Whole numbers in: an embedding, RMS normalisation, attention without biases, tied weights."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.words = nn.Embedding(11, 6)
+        self.scale = nn.Parameter(torch.rand(6))
+        self.unused = nn.Parameter(torch.rand(3))
+        self.out = nn.Linear(6, 5, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = self.words(x)
+        h = self.scale * h * h.square().mean(-1, keepdim=True).add(1e-6).rsqrt()
+        h = torch.softmax(h @ h.mT, -1) @ h + self.words(x + 1)
+        return self.out(torch.relu(h).mean(1))
+
+
+MODELS = {"vit": vit, "convnext": convnext, "words": Words}
+
+
+class Case:
+    def __init__(self, name: str) -> None:
+        torch.manual_seed(0)
+        self.module = MODELS[name]().double().eval().requires_grad_(False)
+        self.params = {k: p + 0.1 * torch.randn_like(p) for k, p in self.module.named_parameters()}
+        draw = (
+            (lambda n: torch.randint(0, 10, (n, 4)))
+            if name == "words"
+            else lambda n: torch.randn(n, 3, 32, 32, dtype=torch.float64)
+        )
+        self.x, self.control = draw(3), draw(2)
+        self.head = Head(torch.randn(4, 5, dtype=torch.float64))
+
+    def __call__(self, params, x: Tensor) -> Tensor:
+        return functional_call(self.module, dict(params), (x,))
+
+    def full(self, names=None) -> Tensor:
+        """Return the kernel (C, N, M) from the full Jacobian of the scores."""
+        names = list(self.params) if names is None else names
+        both = torch.cat([self.x, self.control])
+
+        def scores(theta) -> Tensor:
+            return self.head.scores(self({**self.params, **theta}, both))
+
+        with math_attention():
+            jacobian = jacrev(scores)({name: self.params[name] for name in names})
+        J = torch.cat([part.flatten(2) for part in jacobian.values()], 2)
+        return torch.einsum("icp,jcp->cij", J[:3], J)
+
+    def gram(self, **options) -> Tensor:
+        return gram(self, self.params, self.head, self.x, self.control, **options)
+
+
+def agree(ours: Tensor, theirs: Tensor, tolerance: float = 1e-11) -> None:
+    assert ours.shape == theirs.shape and ours.dtype == torch.float64
+    scale = theirs.abs().max().item()
+    torch.testing.assert_close(ours, theirs.double(), rtol=0, atol=tolerance * scale)
+
+
+@pytest.mark.parametrize("vectorised", [True, False])
+@pytest.mark.parametrize("model", MODELS)
+def test_kernels_equal_those_of_the_full_jacobian(model: str, vectorised: bool) -> None:
+    case = Case(model)
+    agree(case.gram(vectorised=vectorised), case.full())
+
+
+@pytest.mark.parametrize("chunk", [1, 2, 50])
+@pytest.mark.parametrize("memory", [1, 20_000, 2**30])
+def test_chunks_and_groups_change_nothing(chunk: int, memory: int) -> None:
+    case = Case("vit")
+    agree(case.gram(chunk=chunk, memory=memory, classes=[2]), case.full()[2:3])
+
+
+def test_some_parameters_and_classes_in_the_given_order() -> None:
+    case = Case("vit")
+    names = [name for name in case.params if re.search(r"attn.*weight", name)]
+    kernels = case.gram(classes=[3, 1], trainable=names)
+    agree(kernels, case.full(names)[[3, 1]])
+    assert (kernels - case.full()[[3, 1]]).abs().max() > 1e-3
+
+
+def test_without_control_images_the_kernel_is_square_and_positive() -> None:
+    case = Case("convnext")
+    kernels = gram(case, case.params, case.head, case.x)
+    agree(kernels, case.full()[:, :, :3])
+    agree(kernels, kernels.mT)
+    assert (torch.linalg.eigvalsh(kernels) > 0).all()
+
+
+def test_linear_model_without_bias_has_the_kernel_of_its_inputs() -> None:
+    """The encoder's kernel is X X' (x) I, so that of class c is |w_c|² X X'."""
+    torch.manual_seed(1)
+    x, weight = torch.randn(4, 6).double(), torch.randn(3, 6).double()
+    head = Head(torch.randn(2, 3).double())
+    kernels = gram(lambda p, x: x @ p["w"].T, {"w": weight}, head, x)
+    agree(kernels, head.weight.square().sum(1)[:, None, None] * (x @ x.T))
+    identity = Head(torch.eye(3).double(), normalise=False)
+    agree(gram(lambda p, x: x @ p["w"].T, {"w": weight}, identity, x), (x @ x.T).expand(3, 4, 4))
+
+
+@pytest.mark.parametrize("chunk", [1, 2])
+def test_gradients_in_memory_stay_within_the_bound(
+    monkeypatch: pytest.MonkeyPatch, chunk: int
+) -> None:
+    """Rows of one group and a chunk: never more than allowed, unless one parameter alone is."""
+    case = Case("vit")
+    sizes = {name: p.numel() for name, p in case.params.items() if "resblocks" in name}
+    memory = 8 * (3 + chunk) * max(sizes.values())
+    assert max(sizes.values()) < sum(sizes.values()) / 3
+    held: list[int] = []
+    plain = spectral._gradients
+
+    def record(*args) -> list[Tensor]:
+        parts = plain(*args)
+        assert all(len(part) <= chunk for part in parts)
+        held.append(sum(3 * part.shape[1] + part.numel() for part in parts))
+        return parts
+
+    monkeypatch.setattr(spectral, "_gradients", record)
+    case.gram(chunk=chunk, memory=memory, classes=[0], trainable=list(sizes))
+    assert max(held) * 8 <= memory
+    assert len(held) > 3 * 3  # it took several groups
+
+
+def test_the_mini_encoder_in_single_precision() -> None:
+    encoder = loading.load("mini").encoder
+    torch.manual_seed(0)
+    x, head = torch.randn(3, 3, 32, 32), Head(torch.randn(2, 128))
+    names = [name for name in encoder.params if "resblocks.5" in name or "conv1" in name]
+    fast = gram(encoder, encoder.params, head, x[:2], x[2:], trainable=names)
+    params = {name: p.double() for name, p in encoder.params.items()}
+    double = Head(head.weight.double())
+    slow = gram(
+        encoder, params, double, x[:2].double(), x[2:].double(), trainable=names, vectorised=False
+    )
+    agree(fast, slow, 1e-4)
+
+
+def test_nothing_is_left_on_the_parameters() -> None:
+    case = Case("words")
+    before = {name: p.clone() for name, p in case.params.items()}
+    case.params = {name: p.requires_grad_() for name, p in case.params.items()}
+    assert not case.gram(memory=1).requires_grad
+    for name, p in case.params.items():
+        assert p.grad is None and torch.equal(p, before[name])
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"classes": [4]}, "classes are numbers from 0 to 3"),
+        ({"classes": [-1]}, "classes are numbers from 0 to 3"),
+        ({"classes": []}, "at least one"),
+        ({"trainable": ["nope"]}, "no parameter 'nope'"),
+        ({"trainable": []}, "at least one parameter"),
+        ({"chunk": 0}, "positive chunk"),
+    ],
+)
+def test_mistakes_are_told(options: dict, message: str) -> None:
+    with pytest.raises(TasklabError, match=message):
+        Case("words").gram(**options)
+
+
+def test_no_images_is_an_error() -> None:
+    case = Case("words")
+    with pytest.raises(TasklabError, match="needs images"):
+        gram(case, case.params, case.head, case.x[:0])
+
+
+# --- Localization --------------------------------------------------------------------------------
+
+
+def random(*shape: int) -> Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
+
+
+@pytest.mark.parametrize("power", [0.0, 1.0, 2.0])
+def test_block_diagonal_kernel_is_localized(power: float) -> None:
+    block = random(3, 5, 8)
+    kernels = torch.cat([block @ block.mT, torch.zeros(3, 5, 7)], 2)
+    found = localization(kernels, 5, power=power)
+    assert found.energy.shape == (3, 12) and found.share.tolist() == [1, 1, 1]
+    torch.testing.assert_close(found.energy[:, 5:], torch.zeros(3, 7).double())
+    if power == 0:  # as many functions as points: each point is one
+        torch.testing.assert_close(found.energy[:, :5], torch.ones(3, 5).double())
+
+
+def test_constant_kernel_is_flat() -> None:
+    found = localization(torch.full((1, 4, 8), 3.0, dtype=torch.float64), 4)
+    torch.testing.assert_close(found.energy, torch.full((1, 8), 1 / 8).double())
+    torch.testing.assert_close(found.share, torch.tensor([0.5]).double())
+
+
+def test_shift_invariant_kernel_is_flat() -> None:
+    """Fourier atoms of few frequencies, on a ring whose halves are the tasks."""
+    a = 2 * torch.pi * torch.arange(16, dtype=torch.float64) / 16
+    difference = a[:, None] - a
+    kernel = 1 + torch.cos(difference) + 0.3 * torch.cos(2 * difference)
+    found = localization(kernel[None, :8], 8)
+    # Five functions, the whole span of the atoms: sum phi² = 5 / 16 at every point
+    torch.testing.assert_close(found.energy, torch.full((1, 16), 5 / 16).double())
+
+
+def test_energy_is_the_largest_value_of_a_function_of_unit_energy() -> None:
+    kernels = random(2, 3, 7)
+    energy = localization(kernels, 3).energy
+    torch.testing.assert_close(energy.sum(1), torch.tensor([3.0, 3.0]).double())
+    for kernel, one in zip(kernels, energy, strict=True):
+        hat = kernel.T @ torch.linalg.solve(kernel @ kernel.T, kernel)  # projection
+        torch.testing.assert_close(one, hat.diagonal())
+
+
+def test_weighted_by_its_square_the_energy_is_the_columns_own() -> None:
+    kernels = random(2, 3, 7)
+    found = localization(kernels, 3, power=2)
+    torch.testing.assert_close(found.energy, kernels.square().sum(1))
+
+
+def test_share_compares_means_not_sums() -> None:
+    kernels = torch.ones(1, 2, 12, dtype=torch.float64)
+    torch.testing.assert_close(localization(kernels, 3).share, torch.tensor([0.5]).double())
+
+
+def test_functions_below_rounding_error_do_not_count() -> None:
+    """Two equal images have one function, not two."""
+    kernels = random(1, 3, 6)[:, [0, 1, 1]]
+    found = localization(kernels, 3)
+    torch.testing.assert_close(found.energy.sum(), torch.tensor(2.0).double())
+
+
+@pytest.mark.parametrize("own", [0, 6, 7])
+def test_both_sides_need_a_column(own: int) -> None:
+    with pytest.raises(TasklabError, match=f"{own} of 6 columns"):
+        localization(random(1, 3, 6), own)

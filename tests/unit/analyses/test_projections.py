@@ -1,0 +1,210 @@
+"""Projections found by name, and the data they read: against the blocks followed line by line."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from tasklab import mini
+from tasklab.analyses.projections import ATTENTION, PROJECTIONS, Inputs, pieces, second_moments
+from tasklab.errors import TasklabError
+from tasklab.models.loading import Encoder
+
+WIDTH, BLOCKS = 8, 2
+
+
+def encoder_of(module, size=8):
+    return Encoder.of(module.double(), name="mini", init="random", image_size=size)
+
+
+@pytest.fixture(scope="module")
+def encoder():
+    """A vision transformer of open_clip with two blocks, biases too, in float64."""
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        shape = {"layers": BLOCKS, "width": WIDTH, "head_width": 4, "patch_size": 4}
+        module = mini.build(**shape, image_size=8).visual
+        for parameter in module.parameters():
+            nn.init.normal_(parameter, std=0.5)
+    encoder = encoder_of(module)
+    object.__setattr__(encoder, "preprocess", lambda x: x)
+    return encoder
+
+
+def images(seed, count=5):
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randn(count, 3, 8, 8, dtype=torch.float64, generator=generator)
+
+
+def slow_inputs(encoder, x):
+    """Return the inputs of all projections by following the blocks line by line."""
+    found = {}
+    module = encoder.module
+    seen = []
+    hook = module.transformer.resblocks[0].register_forward_pre_hook(
+        lambda _, args: seen.append(args[0])
+    )
+    features = module(x)
+    hook.remove()
+    tokens = seen[0]
+    for i, block in enumerate(module.transformer.resblocks):
+        prefix = f"transformer.resblocks.{i}."
+        read = block.ln_1(tokens)
+        q, k, v = F.linear(read, block.attn.in_proj_weight, block.attn.in_proj_bias).chunk(3, -1)
+        count = block.attn.num_heads
+        d = WIDTH // count
+        heads = []
+        for h in range(count):
+            part = slice(h * d, (h + 1) * d)
+            scores = q[..., part] @ k[..., part].transpose(-1, -2) / math.sqrt(d)
+            heads.append(scores.softmax(-1) @ v[..., part])
+        heads = torch.cat(heads, -1)
+        tokens = tokens + heads @ block.attn.out_proj.weight.T + block.attn.out_proj.bias
+        normal = block.ln_2(tokens)
+        hidden = block.mlp.gelu(block.mlp.c_fc(normal))
+        tokens = tokens + block.mlp.c_proj(hidden)
+        found[prefix + "attn.in_proj_weight"] = read
+        found[prefix + "attn.out_proj.weight"] = heads
+        found[prefix + "mlp.c_fc.weight"] = normal
+        found[prefix + "mlp.c_proj.weight"] = hidden
+    return found, features, tokens
+
+
+def test_second_moments_are_those_of_the_inputs(encoder):
+    x = images(1)
+    inputs, _, tokens = slow_inputs(encoder, x)
+    last = []  # the loop's last tokens are the model's: it followed the right path
+    hook = encoder.module.transformer.register_forward_hook(lambda *args: last.append(args[2]))
+    encoder.module(x)
+    hook.remove()
+    torch.testing.assert_close(tokens, last[0])
+    found = second_moments(encoder, x, batch_size=2)
+    assert found.keys() == inputs.keys()
+    for name, read in inputs.items():
+        rows = read.reshape(-1, read.shape[-1])
+        torch.testing.assert_close(found[name], rows.T @ rows / len(rows))
+
+
+def test_second_moments_where_memory_runs_out(encoder, monkeypatch):
+    x, sizes, usual = images(1), [], type(encoder).__call__
+    whole = second_moments(encoder, x)
+
+    def short(self, params, part):
+        sizes.append(len(part))
+        found = usual(self, params, part)  # the inputs have been seen
+        if len(part) > 2 and len(sizes) > 1:
+            raise MemoryError
+        return found
+
+    monkeypatch.setattr(type(encoder), "__call__", short)
+    found = second_moments(encoder, x, batch_size=3)
+    assert sizes == [3, 2]
+    sizes.clear()
+    found = second_moments(encoder, torch.cat([x, x]), batch_size=4)
+    assert sizes == [4, 4, 2, 2, 2]
+    for name, moment in whole.items():
+        torch.testing.assert_close(found[name], moment)
+
+
+def test_reading_the_inputs_changes_no_feature(encoder):
+    x, seen = images(3), []
+    names = {n: p for n, p in encoder.params.items() if "attn.out_proj.weight" in n}
+    with torch.no_grad():
+        plain = encoder(encoder.params, x)
+        with Inputs(names, lambda name, _: seen.append(name)):
+            watched = encoder(encoder.params, x)
+    torch.testing.assert_close(watched, plain)
+    assert seen == list(names)
+
+
+def test_second_moments_of_other_parameters(encoder):
+    theta = {name: 1.1 * x + 0.1 for name, x in encoder.params.items()}
+    found = second_moments(encoder, images(0), params=theta)
+    with torch.no_grad():
+        changed = encoder_of(mini.build(layers=BLOCKS, width=WIDTH, head_width=4, patch_size=4,
+                                        image_size=8).visual)  # fmt: skip
+    changed.module.load_state_dict(theta)
+    inputs, _, _ = slow_inputs(changed, images(0))
+    for name, read in inputs.items():
+        rows = read.reshape(-1, read.shape[-1])
+        torch.testing.assert_close(found[name], rows.T @ rows / len(rows))
+
+
+def test_q_k_and_v_are_thirds_in_this_order():
+    params = {
+        "m.resblocks.0.attn.in_proj_weight": torch.arange(6.0).view(6, 1),
+        "m.resblocks.0.attn.out_proj.weight": torch.ones(2, 2),
+    }
+    found = {
+        p.projection: params[p.name][p.rows].flatten().tolist() for p in pieces(params, ATTENTION)
+    }
+    assert found["q"] == [0, 1] and found["k"] == [2, 3] and found["v"] == [4, 5]
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        ["attn.qkv.weight", "attn.proj.weight", "mlp.fc1.weight", "mlp.fc2.weight"],
+        ["attn.in_proj.weight", "attn.out_proj.weight", "mlp.c_fc.weight", "mlp.c_proj.weight"],
+        ["attn.q_proj.weight", "attn.k_proj.weight", "attn.v_proj.weight", "attn.out_proj.weight",
+         "mlp.fc1.weight", "mlp.fc2.weight"],
+    ],
+)  # fmt: skip
+def test_other_libraries_names(names):
+    params = {f"trunk.blocks.{b}.{n}": torch.zeros(6, 2) for b in (0, 2, 10) for n in names}
+    params["trunk.blocks.10.norm1.weight"] = torch.zeros(2)
+    params["logit_scale"] = torch.tensor(1.0)
+    found = pieces(params)
+    for kind in PROJECTIONS:
+        assert [p.block for p in found if p.projection == kind] == [0, 1, 2]
+    assert [p.block for p in found if p.projection is None] == [None, 2]
+    assert next(p.name for p in found if p.block == 2).startswith("trunk.blocks.10.")
+
+
+def test_pieces_are_all_parameters_once(encoder):
+    count = {name: 0 for name in encoder.params}
+    for piece in pieces(encoder.params):
+        x = encoder.params[piece.name]
+        count[piece.name] += (x[piece.rows] if x.dim() else x).numel()
+    assert count == {name: x.numel() for name, x in encoder.params.items()}
+
+
+def test_a_projection_that_is_not_there_is_an_error(encoder):
+    names = [n for n in encoder.params if "in_proj_weight" in n]
+    lacking = {n: x for n, x in encoder.params.items() if n not in names}
+    with pytest.raises(TasklabError, match="'q' must be there"):
+        pieces(lacking)
+    with pytest.raises(TasklabError, match="'q' must be there"):
+        pieces(lacking, None)
+    lacking = {n: x for n, x in encoder.params.items() if n != names[1]}
+    with pytest.raises(TasklabError, match=r"each of 2 blocks, and is in blocks \[0\]"):
+        pieces(lacking)
+    with pytest.raises(TasklabError, match="projection"):
+        pieces(encoder.params, ("query",))
+    with pytest.raises(TasklabError, match="5 rows"):
+        pieces({"blocks.0.attn.qkv.weight": torch.zeros(5, 2)}, ())
+
+
+def test_inputs_that_cannot_be_read_are_an_error(encoder):
+    class Odd(nn.Module):
+        """Multiplies by hand, out of sight."""
+
+        def __init__(self):
+            super().__init__()
+            self.blocks = nn.ModuleList([nn.Module()])
+            self.blocks[0].mlp = nn.Module()
+            self.blocks[0].mlp.fc1 = nn.Linear(3, 2)
+
+        def forward(self, x):
+            return x.mean((2, 3)) @ self.blocks[0].mlp.fc1.weight.T
+
+    odd = encoder_of(Odd())
+    object.__setattr__(odd, "preprocess", lambda x: x)
+    with pytest.raises(TasklabError, match="not used as a linear layer"):
+        second_moments(odd, images(0), projections=("MLP input",))
+    with pytest.raises(TasklabError, match="at least one image"):
+        second_moments(encoder, images(0)[:0])

@@ -1,0 +1,195 @@
+"""Grids in order on one machine: which runs they are, what is checked, and what fails alone."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import sys
+import types
+
+import pytest
+
+from tasklab import machine
+from tasklab.__main__ import main
+from tasklab.cluster import grid, ray_cluster
+from tasklab.cluster.grid import Grid
+from tasklab.errors import TasklabError
+from tasklab.experiments import Lab
+from tasklab.experiments.parameters import Parameters
+from tasklab.models import loading
+from tasklab.tuning import finetune
+
+
+@pytest.fixture
+def small(tmp_path):
+    """Two steps of two tasks, in a store of their own."""
+    return Grid(tasks=["Textures", "Scenes"], steps=2, store_root=tmp_path / "store", device="cpu")
+
+
+def test_a_single_name_is_a_list_of_one_and_repeats_count_once():
+    one = Grid(models="mini", methods="nonlinear", tasks=["Scenes", "Scenes"])
+    assert (one.models, one.methods, one.tasks) == (("mini",), ("nonlinear",), ("Scenes",))
+    with pytest.raises(TasklabError, match="methods is empty"):
+        Grid(methods=[])
+
+
+def test_a_grid_is_all_combinations_in_order_under_the_keys_of_a_lab(small):
+    methods = ["nonlinear", "posthoc", "linearized"]  # post-hoc vectors are non-linear ones
+    jobs = grid.plan(dataclasses.replace(small, methods=methods, seeds=[3, 5]))
+    assert [(j.method, j.task, j.seed) for j in jobs] == [
+        (method, task, seed)
+        for method in ("nonlinear", "linearized")
+        for task in ("Textures", "Scenes")
+        for seed in (3, 5)
+    ]
+    assert len({j.key for j in jobs}) == 8 and not any(j.kept for j in jobs)
+    lab = Lab(Parameters(steps=2, device="cpu"), progress=False)
+    for job in jobs[::3]:
+        run = lab.run(job.task, job.method, job.seed)
+        assert job.key == lab.store.key(finetune.identity(run, lab.clip, lab.suite))
+
+
+def test_runs_that_are_the_same_under_two_names_are_one(small):
+    both = dataclasses.replace(small, methods=["nonlinear", "full"], head="trained")
+    assert [(j.method, j.task) for j in grid.plan(both)] == [
+        ("nonlinear", "Textures"),
+        ("nonlinear", "Scenes"),
+    ]
+
+
+def test_all_that_is_wrong_is_told_before_any_work(small, monkeypatch, tmp_path):
+    locate = loading.locate
+
+    def without_one(name, *args, **more):
+        if name == "mini_s":
+            raise TasklabError("the weights of mini_s are missing")
+        return locate(name, *args, **more)
+
+    monkeypatch.setattr(loading, "locate", without_one)
+    monkeypatch.setattr(finetune, "finetune", None)
+    wrong = dataclasses.replace(
+        small,
+        models=["mini", "mini_s", "mini_convnext", "mine"],
+        methods=["linearizd", "attention"],
+        tasks=["Textures", "Scnes"],
+    )
+    with pytest.raises(TasklabError) as error:
+        grid.run(wrong, progress=False)
+    lines = str(error.value).splitlines()
+    for expected in (
+        "did you mean 'linearized'",
+        "did you mean 'Scenes'",
+        "the weights of mini_s are missing",
+        "unknown model 'mine'",
+    ):
+        assert sum(expected in line for line in lines) == 1
+    assert sum("mini_convnext has no parameter" in line for line in lines) == 1
+    assert not (tmp_path / "store").exists()
+
+
+def test_missing_images_are_told_before_any_work(small, tmp_path):
+    (tmp_path / "empty").mkdir()
+    wrong = dataclasses.replace(
+        small, suite="paper", tasks="Cars", data_root=tmp_path / "empty", methods=["atention"]
+    )
+    with pytest.raises(TasklabError, match="(?s)did you mean 'attention'.*Cars"):
+        grid.plan(wrong)
+
+
+def test_in_order_one_that_fails_does_not_stop_the_others(small, monkeypatch, tmp_path):
+    real = finetune.finetune
+    problems = {
+        "Scenes": finetune.DivergedError("fine-tuning on Scenes diverges at step 1", 1),
+        "Signs": RuntimeError("CUDA out of memory"),
+    }
+
+    def some_fail(config, *args, **more):
+        if config.task in problems:
+            raise problems[config.task]
+        return real(config, *args, **more)
+
+    monkeypatch.setattr(finetune, "finetune", some_fail)
+    three = dataclasses.replace(small, tasks=["Scenes", "Signs", "Textures"])
+    table = grid.run(three, progress=False)
+    assert tuple(table.columns) == grid.COLUMNS
+    assert list(table["state"]) == ["failed", "failed", "done"]
+    assert list(table["error"]) == [str(problems["Scenes"]), "RuntimeError: CUDA out of memory", ""]
+    assert list(table["attempts"]) == [1, 1, 1] and (table["node"] != "").all()
+
+    monkeypatch.setattr(finetune, "finetune", real)
+    table = grid.run(three, progress=False)
+    assert list(table["state"]) == ["done", "done", "kept"]
+    kept = table.iloc[2]
+    assert (kept["seconds"], kept["attempts"], kept["node"]) == (0.0, 0, "")
+    lab = Lab(Parameters(steps=2, store_root=tmp_path / "store", device="cpu"), progress=False)
+    monkeypatch.setattr(finetune, "_train", None)  # what the grid left is what a chapter reads
+    assert set(lab.vectors("posthoc", 0, three.tasks)) == set(three.tasks)
+
+
+def test_a_machine_that_would_compute_something_else_does_not(small):
+    (job, _) = grid.plan(small)
+    seconds, error = grid._work(dataclasses.replace(job, key="0" * 20), None)
+    assert "another version" in error and not job.settings["store_root"].exists()
+
+
+def test_the_command_lists_runs_and_fails_if_one_does(small, monkeypatch, capsys):
+    words = ["grid", "--task", "Textures", "--steps", "2", "--seeds", "0,4", "--device", "cpu"]
+    words += ["--store-root", str(small.store_root)]
+    assert main([*words, "--dry-run"]) == 0
+    shown = capsys.readouterr().out.splitlines()
+    assert shown == [
+        "to do  mini, nonlinear, Textures, seed 0",
+        "to do  mini, nonlinear, Textures, seed 4",
+        "2 runs, 0 kept",
+    ]
+    real = finetune.finetune
+
+    def one_fails(config, *args, **more):
+        if config.seed == 4:
+            raise TasklabError("no")
+        return real(config, *args, **more)
+
+    monkeypatch.setattr(finetune, "finetune", one_fails)
+    assert main(words) == 1
+    shown = capsys.readouterr().out
+    assert "mini, nonlinear, Textures, seed 4" in shown and shown.rstrip().endswith("1 failed")
+    assert main([*words[:-4], "--seeds", "1", *words[-4:]]) == 0
+    assert capsys.readouterr().out == "1 run: 1 kept\n"
+    assert main([*words, "--cpus", "0"]) == 2
+    assert main([*words, "--seeds", "1,x"]) == 2
+
+
+@pytest.mark.parametrize(("fast", "asked"), [(True, None), (False, None), (True, "float32")])
+def test_a_cluster_has_one_precision_and_not_the_planning_machine(small, monkeypatch, fast, asked):
+    """Workers with GPUs must come to the same keys as the machine that lays out the grid."""
+    expected = asked or ("bfloat16" if fast else "float32")
+    cluster = types.SimpleNamespace(bfloat16=lambda: fast)
+    join = contextlib.nullcontext(cluster)
+    monkeypatch.setattr(ray_cluster, "join", lambda address, gpus: join)
+    timm = dataclasses.replace(
+        small, models="timm/test_vit.r160_in1k", init="random", device=None, precision=asked
+    )
+    for job in grid.plan(timm, "auto"):
+        parameters = Parameters(**job.settings)
+        run = parameters.recipe(job.task, job.method, job.seed)
+        assert run.precision == expected
+        assert grid._work(job, None)[1] == ""  # whatever device there is
+    shipped = dataclasses.replace(small, device=None, precision=asked)
+    for job in grid.plan(shipped, "auto"):
+        assert Parameters(**job.settings).recipe(job.task, job.method, 0).precision == "float32"
+
+
+def test_memory_is_that_of_the_machines_which_fine_tune(small, monkeypatch):
+    monkeypatch.setattr(machine, "memory", lambda: machine.Memory(1, 1))
+    with pytest.raises(TasklabError, match="fine-tuning mini takes"):
+        grid.plan(small)
+    join = contextlib.nullcontext(types.SimpleNamespace(bfloat16=lambda: True))
+    monkeypatch.setattr(ray_cluster, "join", lambda address, gpus: join)
+    (job, _) = grid.plan(small, "auto")
+    assert "fine-tuning mini takes" in grid._work(job, None)[1]
+
+
+def test_without_ray_the_message_says_what_to_install(small, monkeypatch):
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(TasklabError, match=r"pip install 'tasklab\[cluster\]'"):
+        grid.run(small, "auto", progress=False)

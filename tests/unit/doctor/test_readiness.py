@@ -1,0 +1,605 @@
+"""What a machine has, told from made-up files, and which chapters that is enough for."""
+
+from __future__ import annotations
+
+import ast
+import csv
+import dataclasses
+import importlib.metadata
+import json
+import re
+import struct
+import sys
+import threading
+import time
+import types
+import zipfile
+from pathlib import Path
+
+import pytest
+from huggingface_hub import constants as hub
+
+from tasklab import machine
+from tasklab.doctor import inventory, readiness
+from tasklab.doctor.inventory import Weights, find_data, find_weights
+from tasklab.doctor.readiness import CHAPTERS, table
+from tasklab.errors import TasklabError
+from tasklab.machine import GIB, Disk, Memory
+from tasklab.models import weights, zoo
+from tasklab.models.zoo import REGISTRY, spec
+from tasklab.tasks.suites import known
+from tasklab.tuning import footprint
+
+ROOT = Path(readiness.__file__).parents[2]
+FULL_SIZE = [name for name, entry in REGISTRY.items() if not entry.shipped]
+
+
+@pytest.fixture(autouse=True)
+def bare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make a machine without weights, data and network."""
+    monkeypatch.setattr(hub, "HF_HUB_CACHE", str(tmp_path / "hub"))
+    monkeypatch.setattr(hub, "HF_HUB_OFFLINE", True)
+    monkeypatch.delenv(weights.FOLDER, raising=False)
+    monkeypatch.setenv("TASKLAB_DATA", str(tmp_path / "decoded"))
+    monkeypatch.setattr(machine, "accelerated", lambda: False)
+
+
+def write(path: Path, content: bytes | str = b"") -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(content.encode() if isinstance(content, str) else content)
+    return path
+
+
+def safetensors(values: int = 4, cut: int = 0) -> bytes:
+    header = {"__metadata__": {"a": "b"}, "x": {"dtype": "U8", "data_offsets": [0, values]}}
+    head = json.dumps(header).encode()
+    return (struct.pack("<Q", len(head)) + head + bytes(values))[: -cut or None]
+
+
+# The machine
+
+
+def test_a_package_that_is_not_there_is_none() -> None:
+    def installed(package: str) -> str:
+        if package == "timm":
+            raise importlib.metadata.PackageNotFoundError(package)
+        return f"1 of {package}"
+
+    found = machine.versions(installed)
+    assert found["timm"] is None and found["open_clip"] == "1 of open_clip_torch"
+    assert list(found)[:2] == ["python", "tasklab"]
+
+
+@pytest.mark.parametrize(
+    ("torch", "vision", "wanted", "expected"),
+    [
+        ("2.5.1+cpu", "0.20.1+cpu", ["numpy", "torch==2.5.1"], None),
+        ("2.5.0", "0.20.1", ["torch==2.5.1"], "asks for torch ==2.5.1, not 2.5.0"),
+        ("2.5.1+cpu", "0.20.1+cu124", ["torch==2.5.1"], "different builds"),
+        ("2.6.0.dev1", "0.20.1", ["torch>=2.5"], None),
+        ("2.4.0", "0.20.1", ['torch>=2.5; python_version < "3"'], None),
+        (None, "0.20.1", ["torch==2.5.1"], None),
+        ("odd", "0.20.1", ["torch==2.5.1"], None),
+        ("2.5.1", "0.20.1", None, None),
+    ],
+)
+def test_torch_and_torchvision_are_a_pair(torch, vision, wanted, expected) -> None:
+    told = machine.unpaired({"torch": torch, "torchvision": vision}, wanted)
+    assert told is None if expected is None else expected in told
+
+
+def test_capabilities_are_the_drivers(tmp_path, monkeypatch):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert machine.capabilities() == []
+    command = tmp_path / "nvidia-smi"
+    for told, expected in (
+        ("9.0\n10.0", [(9, 0), (10, 0)]),
+        ("7.5", [(7, 5)]),
+        ("No devices were found", []),
+        ("[N/A]", []),
+    ):
+        command.write_text(f"#!/bin/sh\n[ $1 = --query-gpu=compute_cap ] && echo '{told}'\n")
+        command.chmod(0o755)
+        assert machine.capabilities() == expected
+
+
+def machine_of(root: Path, **files: str) -> Path:
+    """Return a file system with 8 GiB of memory, 6 of them available, and these files."""
+    meminfo = f"MemTotal: {8 * 2**20} kB\nMemFree: 1 kB\nMemAvailable: {6 * 2**20} kB\n"
+    for name, content in {"proc/meminfo": meminfo, **files}.items():
+        write(root / name, content)
+    return root
+
+
+V2 = {"proc/self/cgroup": "0::/outer/inner\n"}
+V1 = {"proc/self/cgroup": "5:cpu,cpuacct:/box\n4:memory:/box\n1:name=systemd:/\n"}
+STAT = f"anon 1\ninactive_file {GIB}\ntotal_inactive_file {GIB}\n"
+
+
+@pytest.mark.parametrize(
+    ("files", "expected"),
+    [
+        ({}, (8, 6, False)),
+        (V2 | {"sys/fs/cgroup/outer/inner/memory.max": "max\n"}, (8, 6, False)),
+        (
+            V2
+            | {
+                "sys/fs/cgroup/outer/memory.max": f"{4 * GIB}\n",
+                "sys/fs/cgroup/outer/memory.current": f"{3 * GIB}\n",
+                "sys/fs/cgroup/outer/memory.stat": STAT,
+                "sys/fs/cgroup/outer/inner/memory.max": f"{5 * GIB}\n",
+            },
+            (4, 2, True),
+        ),
+        (
+            V1
+            | {
+                "sys/fs/cgroup/memory/memory.limit_in_bytes": str(2 * GIB),  # as in a container
+                "sys/fs/cgroup/memory/memory.usage_in_bytes": str(2 * GIB),
+                "sys/fs/cgroup/memory/memory.stat": STAT,
+            },
+            (2, 1, True),
+        ),
+        (V1 | {"sys/fs/cgroup/memory/box/memory.limit_in_bytes": str(2**63 - 4096)}, (8, 6, False)),
+        (V1 | {"sys/fs/cgroup/memory/box/memory.limit_in_bytes": str(16 * GIB)}, (8, 6, False)),
+        (V2 | {"sys/fs/cgroup/memory.max": "nonsense"}, (8, 6, False)),
+    ],
+)
+def test_the_tightest_cgroup_limits_memory(files, expected, tmp_path: Path) -> None:
+    total, available, limited = expected
+    found = machine.memory(machine_of(tmp_path, **files))
+    assert found == Memory(total * GIB, available * GIB, limited)
+
+
+@pytest.mark.parametrize(
+    ("files", "expected"),
+    [
+        ({}, 8),
+        (V2 | {"sys/fs/cgroup/outer/cpu.max": "150000 100000\n"}, 1.5),
+        (V2 | {"sys/fs/cgroup/outer/cpu.max": "max 100000\n"}, 8),
+        (
+            V1
+            | {
+                "sys/fs/cgroup/cpu,cpuacct/box/cpu.cfs_quota_us": "200000",
+                "sys/fs/cgroup/cpu,cpuacct/box/cpu.cfs_period_us": "100000",
+            },
+            2,
+        ),
+        (
+            V1
+            | {
+                "sys/fs/cgroup/cpu/cpu.cfs_quota_us": "-1",
+                "sys/fs/cgroup/cpu/cpu.cfs_period_us": "100000",
+            },
+            8,
+        ),
+    ],
+)
+def test_a_share_of_time_is_a_number_of_cores(files, expected, tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr(machine.os, "sched_getaffinity", lambda _: set(range(8)), raising=False)
+    assert machine.cores(machine_of(tmp_path, **files)) == expected
+
+
+def test_a_folder_that_is_not_there_has_the_disk_of_the_one_above(tmp_path: Path) -> None:
+    write(tmp_path / "a" / "b", bytes(1000))
+    write(tmp_path / "a" / "c" / "d", bytes(24))
+    assert machine.size(tmp_path / "a", 60) == (1024, True)
+    assert machine.size(tmp_path / "a", -1) == (0, False)
+    found = machine.disk(tmp_path / "a", 60)
+    assert (found.used, found.whole, found.writable) == (1024, True, True)
+    beyond = machine.disk(tmp_path / "x" / "y")
+    assert beyond.total == found.total and beyond.used is None and beyond.writable
+    assert not machine.disk(tmp_path / "a" / "b").writable  # a file
+
+
+def test_devices_are_what_torch_tells(monkeypatch: pytest.MonkeyPatch) -> None:
+    cuda = types.SimpleNamespace(
+        is_available=lambda: True,
+        device_count=lambda: 2,
+        mem_get_info=lambda n: (n * GIB, 4 * GIB),
+        get_device_capability=lambda n: (7, 5) if n else (8, 0),
+        get_device_name=lambda n: f"card {n}",
+    )
+    monkeypatch.setitem(sys.modules, "torch", types.SimpleNamespace(cuda=cuda))
+    first, second = machine.devices()
+    assert first == machine.Device("card 0", 4 * GIB, 0, "8.0", True)
+    assert second == machine.Device("card 1", 4 * GIB, GIB, "7.5", False)
+
+
+# Weights
+
+
+def test_weights_are_missing_then_found_then_damaged(tmp_path: Path, monkeypatch) -> None:
+    entry = spec("mae_b16")
+    assert find_weights(entry, reachable=False).state == "missing"
+    fetchable = find_weights(entry, reachable=True)
+    assert fetchable.state == "fetchable" and "facebook/vit-mae-base" in fetchable.where
+    cache = tmp_path / "hub" / "models--facebook--vit-mae-base"
+    write(cache / "blobs" / "x.incomplete", bytes(3 * 2**20))
+    assert find_weights(entry, reachable=False).note == "a download stopped after 3 MiB"
+    write(cache / "refs" / "main", "abc")
+    cached = write(cache / "snapshots" / "abc" / "model.safetensors", safetensors())
+    found = find_weights(entry, reachable=False)
+    assert (found.state, found.where, found.note) == ("found", str(cached), "")
+    monkeypatch.setenv(weights.FOLDER, str(tmp_path / "own"))
+    own = write(tmp_path / "own" / "mae_b16.safetensors", safetensors(cut=1))
+    damaged = find_weights(entry, reachable=True)
+    assert (damaged.state, damaged.where) == ("damaged", str(own))
+    assert "bytes of" in damaged.note
+
+
+@pytest.mark.parametrize(("name", "suffix"), [("vitb32", "safetensors"), ("dino_b16", "bin")])
+def test_weights_are_looked_for_where_they_are_loaded_from(name, suffix, tmp_path, monkeypatch):
+    entry = spec(name)
+    repository, file = entry.repository, entry.published
+    monkeypatch.setenv(weights.FOLDER, str(tmp_path))
+    for placed in (f"{name}.{suffix}", f"{name}.safetensors"):  # the second goes before the first
+        path = write(tmp_path / placed, safetensors() if "safe" in placed else b"\x80\x02")
+        assert weights.find(name, repository, file=file, fetch=False) == path
+        found = find_weights(entry, reachable=False)
+        assert (found.state, found.where) == ("found", str(path))
+
+
+def test_t5_needs_its_tokenizer(tmp_path: Path, monkeypatch) -> None:
+    entry = spec("t5_base")
+    monkeypatch.setenv(weights.FOLDER, str(tmp_path))
+    write(tmp_path / "t5_base.safetensors", safetensors())
+    without = find_weights(entry, reachable=False)
+    assert without.state == "missing" and "tokenizer.json" in without.note
+    assert find_weights(entry, reachable=True).state == "found"
+    cache = tmp_path / "hub" / "models--google-t5--t5-base"
+    write(cache / "refs" / "main", "abc")
+    write(cache / "snapshots" / "abc" / "tokenizer.json", "{}")
+    assert find_weights(entry, reachable=False).state == "found"
+
+
+def test_shipped_weights_are_there_and_whole(tmp_path: Path, monkeypatch) -> None:
+    shipped = [entry for entry in REGISTRY.values() if entry.shipped]
+    assert {find_weights(entry, reachable=False).state for entry in shipped} == {"shipped"}
+    monkeypatch.setattr(inventory, "SHIPPED", tmp_path)
+    assert find_weights(spec("mini"), reachable=True).state == "missing"
+
+
+def test_damage_is_seen_at_the_ends_of_a_file(tmp_path: Path) -> None:
+    archive = tmp_path / "a.pt"
+    with zipfile.ZipFile(archive, "w") as stream:
+        stream.writestr("data.pkl", bytes(5000))
+    assert inventory.damage(archive) == ""
+    assert inventory.damage(write(tmp_path / "b.pt", archive.read_bytes()[:-200])) != ""
+    assert inventory.damage(write(tmp_path / "c.bin", b"\x80\x02abc")) == ""
+    assert inventory.damage(write(tmp_path / "d.bin", b"<html>")) != ""
+    for number, content in enumerate(
+        (
+            safetensors(cut=2),
+            safetensors() + b"x",
+            b"",
+            b"version https://git-lfs",
+            struct.pack("<Q", 2) + b"[]",
+            struct.pack("<Q", 8) + b'{"x": 1}',
+        )
+    ):
+        assert inventory.damage(write(tmp_path / f"{number}.safetensors", content)) != ""
+    assert inventory.damage(write(tmp_path / "w.safetensors", safetensors())) == ""
+    assert "cannot be read" in inventory.damage(tmp_path / "none.safetensors")
+
+
+# Data
+
+
+def test_a_data_set_is_missing_then_found(tmp_path: Path, monkeypatch) -> None:
+    entry = known()["EuroSAT"]
+    monkeypatch.setitem(entry, "classes", entry["classes"][:2])
+    monkeypatch.setitem(entry, "aliases", entry.get("aliases", [[]] * 10)[:2])
+    monkeypatch.setitem(entry, "sizes", {"train": 2, "test": 2})
+    root = tmp_path / "data"
+    assert find_data("EuroSAT", root, tmp_path).state == "missing"
+    folder = root / entry["folders"][0]
+    for split in ("train", "test"):
+        for label in entry["classes"]:
+            write(folder / split / label / "1.png", b"\x89PNG")
+    found = find_data("EuroSAT", root, tmp_path)
+    assert (found.state, found.where, found.sides) == ("found", str(folder), ())
+    write(folder / "test" / label / "2.png", b"\x89PNG")
+    damaged = find_data("EuroSAT", root, tmp_path)
+    assert damaged.state == "damaged" and "test 3" in damaged.note
+
+
+def test_decoded_images_need_no_others(tmp_path: Path) -> None:
+    def keep(split: str, side: int) -> None:
+        manifest = {"split": split, "transform": {"kind": "centre", "side": side}}
+        place = tmp_path / "pictures" / "Cars" / f"{split}-centre{side}-0" / "manifest.json"
+        write(place, json.dumps(manifest))
+
+    keep("test", 224)
+    keep("val", 224)
+    assert find_data("Cars", None, tmp_path).state == "missing"
+    keep("train", 256)
+    keep("test", 336)
+    write(tmp_path / "pictures" / "Cars" / "train-0" / "manifest.json", "{")
+    found = find_data("Cars", None, tmp_path)
+    assert (found.state, found.sides) == ("decoded", (224,))
+
+
+# Memory
+
+
+def test_a_step_takes_five_copies_and_what_it_keeps() -> None:
+    width, depth, tokens, heads = 4, 3, 5, 2
+    block = 4 * (width**2 + width) + 2 * 4 * width**2 + 5 * width + 4 * width
+    assert footprint.transformer(width, depth) == depth * block
+    a_token = (4 + 3 + 1 + 12) * width + 2 * heads * tokens
+    assert footprint.activations(width, depth, tokens, heads) == depth * tokens * a_token
+    tower = footprint.TOWERS["ViT-B-32-quickgelu"]
+    assert tower.parameters == 87_849_216 and tower.text == 63_428_097
+    kept = 128 * 12 * 50 * (20 * 768 + 2 * 12 * 50)
+    assert footprint.needed(tower) == 4 * (5 * 87_849_216 + 63_428_097 + kept)
+    least, whole = footprint.span(spec("vitb32"))
+    assert whole == footprint.needed(tower)
+    one = 12 * 50 * (20 * 768 + 2 * 12 * 50)
+    assert least == 4 * (5 * 87_849_216 + 63_428_097 + one // 20 + one // 12)
+    assert footprint.TOWERS["vit_base_patch16_224"].parameters == 85_798_656
+    assert footprint.TOWERS["t5-base"].parameters == 222_903_552
+    discarded = footprint.span(spec("vitl14"))[1] - footprint.span(spec("clip_l14_laion2b"))[1]
+    assert discarded == 4 * footprint.TOWERS["ViT-L-14"].text
+
+
+def test_the_bound_holds_for_what_was_measured_and_is_near_it() -> None:
+    file = ROOT / "tasklab" / "study" / "recorded" / "linear_layers_cost.csv"
+    with file.open(encoding="utf-8") as stream:
+        rows = [row for row in csv.DictReader(stream) if row["metric"] == "peak_memory"]
+    most = max(float(row["value"]) for row in rows) * 2**20
+    assert rows and most < footprint.span(spec("mini"))[1] < 1.3 * most
+
+
+@pytest.mark.parametrize("name", FULL_SIZE)
+def test_parameters_are_those_of_the_models(name: str) -> None:
+    import torch
+
+    from tasklab.models import loading
+
+    entry = spec(name)
+    with torch.device("meta"):
+        model = loading.build(entry)
+    own = model.visual if entry.kind == "clip" and entry.text else model
+    count = sum(p.numel() for p in own.parameters())
+    tower = footprint.TOWERS[entry.arch]
+    assert tower.parameters == count
+    if own is not model:
+        assert tower.text == sum(p.numel() for p in model.parameters()) - count
+
+
+# Chapters
+
+
+def everything(**states: str) -> dict[str, Weights]:
+    """Return weights that are all there, but these."""
+    return {
+        name: Weights(name, states.get(name, "found"), name, footprint.span(entry))
+        for name, entry in REGISTRY.items()
+    }
+
+
+def test_everything_runs_where_everything_is() -> None:
+    cells = table(everything(), None)
+    assert set(cells) == set(REGISTRY) and set(cells["mini"]) == set(CHAPTERS)
+    for name, row in cells.items():
+        for chapter, cell in row.items():
+            if name in zoo.TEXT_MODELS:
+                expected = "text"
+            elif chapter == "linear_layers" and "convnext" in name:
+                expected = "no attention"
+            else:
+                expected = "yes"
+            assert (cell.why, cell.runs) == (expected, expected == "yes"), (name, chapter)
+
+
+def test_a_missing_relative_stops_the_chapters_that_compare_with_it() -> None:
+    before, after = table(everything(), None), table(everything(t5_base="missing"), None)
+    changed = {
+        (name, chapter)
+        for name in before
+        for chapter in CHAPTERS
+        if before[name][chapter] != after[name][chapter]
+    }
+    family = set(zoo.FAMILIES[1].values()) - {"t5_base"}
+    assert changed == {(name, chapter) for name in family for chapter in ("tangent", "ctl")}
+    cell = after["vitb32"]["ctl"]
+    assert (cell.why, cell.lacks, cell.runs) == ("lacks 1", ("t5_base",), False)
+
+
+def test_cells_tell_the_first_reason() -> None:
+    cells = table(everything(vitb32="missing", vitb16="damaged", vitl16_in21k="missing"), None)
+    assert {cell.why for cell in cells["vitb32"].values()} == {"no weights"}
+    assert {cell.why for cell in cells["vitb16"].values()} == {"damaged"}
+    assert cells["vitl14"]["tangent"].why == "lacks 2"
+    quick = cells["vitl14"]["closed_vocab"]
+    assert (quick.runs, quick.why, quick.lacks) == (True, "quick only", ("vitl16_in21k",))
+    cells = table(everything(mae_b16="missing"), None)
+    assert cells["vitl14"]["closed_vocab"].why == "lacks 1"
+    cells = table(everything(t5_base="fetchable", vitb16_in1k="fetchable"), None)
+    assert cells["vitl14"]["ctl"] == readiness.Cell(True, "fetches 2", ("t5_base", "vitb16_in1k"))
+    assert cells["vitl14"]["linear_layers"].why == "yes"
+
+
+def test_what_does_not_fit_is_told_with_what_it_needs() -> None:
+    one, largest = (footprint.span(spec(name))[0] for name in ("vitb32", "vitl14"))
+    cells = table(everything(), one)
+    assert cells["vitb32"]["linear_layers"].why == "yes"
+    assert cells["vitb32"]["tangent"].why == f"needs {machine.gib(largest)}"  # of its relative
+    assert cells["mini"]["tangent"].why == "yes"
+    cells = table(everything(), one - 1)
+    assert cells["vitb32"]["linear_layers"] == readiness.Cell(False, f"needs {machine.gib(one)}")
+    assert {c.why for c in table(everything(), 0)["mini"].values()} == {"needs 0.1 GiB"}
+    middle = footprint.span(spec("clip_b16_laion2b"))[0]
+    cells = table(everything(), middle)
+    assert cells["mae_b16"]["closed_vocab"].why == "quick only"  # full takes a ViT-L
+
+
+# What doctor repeats, because its source imports torch
+
+
+def test_the_chapters_need_what_their_notebooks_ask_for() -> None:
+    notebooks = {path.stem: path for path in (ROOT / "notebooks").glob("*.ipynb")}
+    assert set(notebooks) == set(CHAPTERS)
+    for chapter, path in notebooks.items():
+        cells = json.loads(path.read_text("utf-8"))["cells"]
+        code = "\n".join("".join(c["source"]) for c in cells if c["cell_type"] == "code")
+        asked = re.search(r"needs=\[(.*?)\]", code)
+        if "experiments.schemes(lab)" in code:
+            assert CHAPTERS[chapter] == readiness.SCHEMES[0]
+        else:
+            assert CHAPTERS[chapter] == (ast.literal_eval(f"({asked[1]},)") if asked else ())
+        relatives = set(re.findall(r'lab\.relative\("(\w+)"\)', code)) - {"random"}
+        assert relatives <= set(CHAPTERS[chapter])
+
+
+def test_the_schemes_are_those_that_are_compared() -> None:
+    tree = ast.parse((ROOT / "tasklab" / "experiments" / "closed_vocabulary.py").read_text("utf-8"))
+    told = {
+        node.targets[0].id: ast.literal_eval(node.value)
+        for node in tree.body
+        if isinstance(node, ast.Assign) and node.targets[0].id in ("SCHEMES", "ALGORITHMS")
+    }
+    assert readiness.SCHEMES[0] == told["ALGORITHMS"]
+    assert sorted((*readiness.SCHEMES[0], *readiness.SCHEMES[1])) == sorted(told["SCHEMES"])
+
+
+def test_places_are_those_of_the_modules_that_use_them(tmp_path: Path, monkeypatch) -> None:
+    from tasklab.mini import clip
+    from tasklab.storage.store import Store
+    from tasklab.tasks import drawn
+
+    assert inventory.SHIPPED == clip.FOLDER and inventory.SAME == clip.SAME
+    for value in (None, str(tmp_path / "x")):
+        for variable in ("TASKLAB_DATA", "TASKLAB_STORE"):
+            if value is None:
+                monkeypatch.delenv(variable, raising=False)
+            else:
+                monkeypatch.setenv(variable, value)
+        assert inventory.data_folder() == drawn.default_cache()
+        for root in (None, tmp_path / "given"):
+            assert inventory.store_folder(root) == Store(root).root
+
+
+def test_repositories_are_those_that_open_clip_knows() -> None:
+    import open_clip
+
+    for entry in REGISTRY.values():
+        assert bool(entry.repository) == (not entry.shipped)
+        if entry.kind == "clip" and not entry.shipped and not entry.file:
+            known = open_clip.get_pretrained_cfg(entry.arch, entry.pretrained)
+            assert known["hf_hub"].rstrip("/") == entry.repository
+
+
+# All of it
+
+
+def test_jobs_run_at_once_and_none_is_waited_for_too_long() -> None:
+    never, both = threading.Event(), threading.Barrier(2)
+
+    def broken() -> None:
+        raise PermissionError("not yours\nsecond line")
+
+    def wrong() -> None:
+        raise TasklabError("told well.")
+
+    jobs = {"a": both.wait, "b": both.wait, "late": never.wait, "broken": broken, "wrong": wrong}
+    began = time.monotonic()
+    found, failed = readiness.together(jobs, 0.5)
+    assert time.monotonic() - began < 30
+    assert set(found) == {"a", "b"}
+    assert failed == {
+        "late": "no answer within 0.5 seconds",
+        "broken": "PermissionError: not yours",
+        "wrong": "told well",
+    }
+    never.set()
+
+
+def test_offline_is_told_within_the_patience(tmp_path: Path, monkeypatch) -> None:
+    assert readiness.hub_answer() == "HF_HUB_OFFLINE is set"
+    never = threading.Event()
+    monkeypatch.setattr(hub, "HF_HUB_OFFLINE", False)
+    monkeypatch.setattr(weights, "PATIENCE", 0.2)
+    monkeypatch.setattr(weights.urllib.request, "urlopen", lambda *_, **__: never.wait(60))
+    report = readiness.examine(None, tmp_path / "store")
+    never.set()
+    assert report.network == "no answer from the hub within 0.2 seconds"
+    assert report.weights["vitb32"].state == "missing"
+
+
+def test_an_answer_makes_weights_fetchable(tmp_path: Path, monkeypatch) -> None:
+    asked = []
+    monkeypatch.setattr(weights, "unreachable", lambda *names: asked.append(names))
+    report = readiness.examine(None, tmp_path / "store")
+    assert report.network == "" and len(asked) == 1
+    assert {report.weights[name].state for name in FULL_SIZE} == {"fetchable"}
+
+
+def test_a_bare_machine_is_enough_for_the_default(tmp_path: Path) -> None:
+    report = readiness.examine(tmp_path / "data", tmp_path / "store")
+    assert {cell.why for cell in report.chapters["mini"].values()} == {"yes"}
+    assert not [line for line in report.blocking if "free" not in line]  # the disk is not ours
+    assert {one.state for one in report.data.values()} == {"missing"}
+    assert set(report.disks) == {"store", "decoded", "hub cache", "data root"}
+    assert report.notes == ()
+
+
+def test_broken_facts_are_notes(tmp_path: Path, monkeypatch) -> None:
+    def broken(*_: object) -> None:
+        raise RuntimeError("no driver")
+
+    monkeypatch.setattr(machine, "accelerated", lambda: True)
+    monkeypatch.setattr(machine, "devices", broken)
+    monkeypatch.setattr(machine, "disk", broken)
+    monkeypatch.setattr(inventory.weights, "local", broken_folder)
+    monkeypatch.setattr(inventory, "decoded_sides", broken_folder)
+    report = readiness.examine(None, tmp_path)
+    assert "devices: RuntimeError: no driver." in report.notes
+    assert "disk store: RuntimeError: no driver." in report.notes
+    assert {report.weights[name].state for name in FULL_SIZE} == {"missing"}
+    assert report.disks == {} and {one.state for one in report.data.values()} == {"unknown"}
+
+
+def broken_folder(*_: object) -> None:
+    raise PermissionError("not yours")
+
+
+def test_a_driver_that_torch_does_not_see_is_told(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr(machine, "accelerated", lambda: True)
+    monkeypatch.setattr(machine, "devices", lambda: [])
+    assert "does not see it" in readiness.examine(None, tmp_path).notes[0]
+    card = machine.Device("card", 2, 1, "9.0", True)
+    monkeypatch.setattr(machine, "devices", lambda: [card])
+    report = readiness.examine(None, tmp_path)
+    assert report.notes == () and report.devices == (card,)
+    assert {c.why for c in report.chapters["mini"].values()} == {"needs 0.1 GiB"}  # the device's
+    assert "of free memory" in report.blocking[0] and len(report.blocking) == len(CHAPTERS)
+
+
+def test_what_blocks_the_default_is_listed() -> None:
+    versions = dict.fromkeys(("python", *machine.PACKAGES), "1")
+    disk = Disk("/place", 2 * GIB, 4 * GIB, True)
+    shipped = {n: dataclasses.replace(w, state="shipped") for n, w in everything().items()}
+
+    def lines(**changes) -> list[str]:
+        files = changes.get("files", shipped)
+        return readiness.blocking(
+            changes.get("versions", versions),
+            changes.get("pair"),
+            changes.get("disks", {"store": disk, "decoded": disk}),
+            files,
+            table(files, None),
+        )
+
+    assert lines() == []
+    assert lines(versions=versions | {"timm": None}) == ["timm is not installed."]
+    assert lines(pair="not a pair.") == ["not a pair."]
+    full = dataclasses.replace(disk, free=GIB - 1)
+    assert "full" in lines(disks={"store": full})[0] and lines(disks={"hub cache": full}) == []
+    fixed = dataclasses.replace(disk, writable=False)
+    assert "TASKLAB_DATA" in lines(disks={"decoded": fixed})[0]
+    gone = shipped | {"mini_t5": dataclasses.replace(shipped["mini_t5"], state="missing")}
+    assert lines(files=gone) == ["mini_t5 is missing: reinstall tasklab."]
+    other = shipped | {"vitb32": dataclasses.replace(shipped["vitb32"], state="missing")}
+    assert lines(files=other) == []

@@ -1,0 +1,300 @@
+"""Folders of exported runs: whole or not there, cards whose code runs, and what goes wrong."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import re
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from tasklab.__main__ import main
+from tasklab.cli import checkpoints as commands
+from tasklab.errors import TasklabError
+from tasklab.exchange import exporting
+from tasklab.experiments import Lab, is_rehearsal, lab
+from tasklab.experiments.parameters import Parameters
+from tasklab.models import loading
+from tasklab.models.encoder import Encoder
+from tasklab.storage.store import Artifact, Store
+from tasklab.taskvector import TaskVector
+from tasklab.tuning import finetune, tangent
+
+FILES = {exporting.VECTOR_FILE, exporting.CARD_FILE, exporting.CONFIG_FILE}
+
+
+class Killed(BaseException):
+    """Stands for the end of the process: nothing is cleaned after it."""
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    return Store(tmp_path / "store")
+
+
+def run_of(
+    store: Store, method: str = "nonlinear", model: str = "mini_xs", **more: object
+) -> tuple[Artifact, Encoder]:
+    """Return a run of the store, as fine-tuning leaves it, and its encoder."""
+    encoder = loading.load(model).encoder
+    generator = torch.Generator().manual_seed(7)
+    tau = {n: 0.01 * torch.randn(x.shape, generator=generator) for n, x in encoder.params.items()}
+    config = {
+        "model": model, "init": "pretrained", "task": "Signs", "method": method, "seed": 2,
+        "suite": "mini", "weights": encoder.weights_hash, "steps": 40, **more,
+    }  # fmt: skip
+    return store.get("finetune", config, lambda _: (tau, {"losses": [2.0]})), encoder
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+def failing(
+    monkeypatch: pytest.MonkeyPatch, step: str, after: int, error: Callable[[], BaseException]
+) -> None:
+    """Let a step of writing fail from some call on; an error that kills cleans nothing."""
+    place, name = (exporting, step) if step == "write_tensors" else (Path, step)
+    own, calls = getattr(place, name), []
+
+    def fails(*args: object, **more: object) -> object:
+        if step != "write_tensors" and ".partial" not in str(args[0]):
+            return own(*args, **more)
+        calls.append(args)
+        if len(calls) <= after:
+            return own(*args, **more)
+        if step.startswith("write"):
+            Path(args[1] if step == "write_tensors" else args[0]).write_bytes(b"half")
+        raise error()
+
+    monkeypatch.setattr(place, name, fails)
+    if isinstance(error(), Killed):
+        monkeypatch.setattr(exporting.shutil, "rmtree", lambda *_, **__: None)
+
+
+def full() -> OSError:
+    return OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+STEPS = [("write_tensors", 0), ("write_tensors", 1), ("write_text", 0), ("rename", 0), ("mkdir", 0)]
+
+
+@pytest.mark.parametrize("error", [full, Killed])
+@pytest.mark.parametrize(("step", "after"), STEPS)
+def test_an_export_that_stopped_can_be_repeated(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str, after: int,
+    error: Callable[[], BaseException],
+) -> None:  # fmt: skip
+    run, encoder = run_of(store)
+    folder = tmp_path / "out" / "run"
+    with monkeypatch.context() as patch:
+        failing(patch, step, after, error)
+        with pytest.raises((TasklabError, Killed)) as told:
+            exporting.write(run, encoder, folder, base=True)
+    assert not folder.exists()
+    if error is full:
+        assert not list(folder.parent.iterdir())
+        expected = f"cannot write to {folder}: No space left on device. Free some space, or choose "
+        assert str(told.value).startswith(f"{expected}another folder with --out.")
+    exporting.write(run, encoder, folder, base=True)
+    assert list(folder.parent.iterdir()) == [folder]  # nothing is left of the draft
+    assert set(contents(folder)) == {*FILES, exporting.BASE_FILE}
+    assert load_file(folder / exporting.VECTOR_FILE).keys() == encoder.params.keys()
+
+
+@pytest.mark.parametrize("error", [full, Killed])
+@pytest.mark.parametrize(("step", "after"), [*STEPS[:3], ("replace", 0), ("replace", 2)])
+def test_a_whole_folder_stays_whole(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str, after: int,
+    error: Callable[[], BaseException],
+) -> None:  # fmt: skip
+    run, encoder = run_of(store)
+    folder = exporting.write(run, encoder, tmp_path / "out" / "run", base=True)
+    (folder / "LICENSE").write_text("of one's own")
+    before = contents(folder)
+    row = {"method": "nonlinear", "value": 61.5, "n": 500, "split": "test"}
+    with monkeypatch.context() as patch:
+        failing(patch, step, after, error)
+        with pytest.raises((TasklabError, Killed)):
+            exporting.write(run, encoder, folder, accuracies=[row], base=True)
+    now = contents(folder)
+    changed = {name for name in before if now[name] != before[name]}
+    assert now.keys() == before.keys() and changed <= (FILES if step == "replace" else set())
+    for name, tensors in (
+        (exporting.VECTOR_FILE, run.tensors()),
+        (exporting.BASE_FILE, encoder.params),
+    ):
+        assert TaskVector(load_file(folder / name)) == TaskVector(tensors)
+    assert json.loads(now[exporting.CONFIG_FILE])["sha256"] == run.sha256
+    exporting.write(run, encoder, folder, accuracies=[row])  # theta_0 was asked for once: it stays
+    now = contents(folder)
+    assert now.keys() == before.keys() and b"theta_0.safetensors" in now[exporting.CARD_FILE]
+    assert b"| 500 | 61.50 |" in now[exporting.CARD_FILE] and now["LICENSE"] == before["LICENSE"]
+    assert list(folder.parent.iterdir()) == [folder]
+
+
+def test_an_empty_folder_that_was_half_filled_is_filled(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, encoder = run_of(store)
+    (tmp_path / "there").mkdir()
+    (tmp_path / "link").symlink_to("there")
+    with monkeypatch.context() as patch:
+        failing(patch, "replace", 1, Killed)
+        with pytest.raises(Killed):
+            exporting.write(run, encoder, tmp_path / "link")
+    exporting.write(run, encoder, tmp_path / "link")
+    assert set(contents(tmp_path / "there")) == FILES and (tmp_path / "link").is_symlink()
+
+
+@pytest.mark.parametrize("where", ["run", "out"])
+def test_a_file_in_the_way_is_named(store: Store, tmp_path: Path, where: str) -> None:
+    run, encoder = run_of(store)
+    folder = tmp_path / "out" / "run"
+    file = {"run": folder, "out": folder.parent}[where]
+    file.parent.mkdir(exist_ok=True)
+    file.write_text("x")
+    with pytest.raises(TasklabError, match=r"Move the file .* another folder with --out\.") as told:
+        exporting.write(run, encoder, folder)
+    assert "store" not in str(told.value) and file.read_text() == "x"
+
+
+@pytest.fixture
+def closed() -> Iterator[Path]:
+    """A folder that this process can neither read nor write, even if it is root's."""
+    top = Path(tempfile.mkdtemp())
+    (top / "run").mkdir()
+    (top / "run").chmod(0)
+    top.chmod(0o555)
+    privileged = os.geteuid() == 0
+    if privileged:
+        os.seteuid(65534)
+    yield top
+    if privileged:
+        os.seteuid(0)
+    top.chmod(0o755)
+    (top / "run").chmod(0o755)
+    shutil.rmtree(top)
+
+
+@pytest.mark.parametrize("name", ["run", "run/below", "other"])
+def test_folders_without_permission(name: str, closed: Path) -> None:
+    encoder = loading.load("mini_xs").encoder
+    config = {"weights": encoder.weights_hash, "model": "mini_xs", "init": "", "task": "Signs"}
+    run = Artifact(closed, "finetune", "0", {**config, "method": "", "seed": 0}, {}, "0")
+    object.__setattr__(run, "tensors", dict)
+    with pytest.raises(TasklabError, match="Permission denied. Make it writable.*--out"):
+        exporting.write(run, encoder, closed / name)
+
+
+@pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated:FutureWarning")  # torch's own
+@pytest.mark.parametrize("model", ["mini_xs", "mini_sup_few", "mini_convnext", "mini_t5"])
+@pytest.mark.parametrize("method", ["nonlinear", "linearized"])
+def test_the_cards_code_without_tasklab_is_the_librarys(
+    store: Store, tmp_path: Path, method: str, model: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, encoder = run_of(store, method, model)
+    folder = exporting.write(run, encoder, tmp_path / "out", base=True)
+    card = (folder / exporting.CARD_FILE).read_text()
+    monkeypatch.chdir(folder)
+    code = re.search(r"### Without tasklab.*?```python\n(.*?)```", card, re.S)[1]
+    assert "tasklab" not in code
+    if model == "mini_t5":
+        x = torch.randint(1, 50, (2, 12), generator=torch.Generator().manual_seed(0))
+    else:
+        x = torch.randn(2, 3, 32, 32, generator=torch.Generator().manual_seed(0))
+    space = {"network": encoder.module, "x": x}
+    fast = torch.backends.mha.get_fastpath_enabled()
+    try:
+        exec(code, space)
+    finally:
+        torch.backends.mha.set_fastpath_enabled(fast)
+    tau = TaskVector(run.tensors())
+    if method == "linearized":
+        expected = tangent.jvp(encoder, encoder.params, tau, x).at(1.0)
+    else:
+        expected = encoder(tau.apply(encoder.params), x)
+    torch.testing.assert_close(space["features"], expected, rtol=1e-4, atol=1e-4)
+    alone = exporting.write(run, encoder, tmp_path / "alone")
+    assert "Without tasklab" not in (alone / exporting.CARD_FILE).read_text()
+
+
+@pytest.mark.parametrize("steps", [9, 10])
+def test_the_card_says_what_a_rehearsal_is_worth(store: Store, steps: int) -> None:
+    run, _ = run_of(store, steps=steps)
+    told = f"| steps | {steps} |\n| rehearsal | yes: with fewer than 10 steps the numbers here mean"
+    assert (told in exporting.card(run, (), head=False, base=False)) == (steps < 10)
+    assert is_rehearsal(Parameters(steps=steps)) == (steps < exporting.REHEARSAL)
+
+
+# The command line.
+
+
+def words_of(store: Store, out: Path | str) -> list[str]:
+    here = ["--model", "mini_xs", "--store-root", str(store.root), "--out", str(out)]
+    return ["export", *here, "--preset", "quick", "--steps", "4"]
+
+
+@pytest.fixture
+def made(store: Store) -> Store:
+    """A store with one run."""
+    own = Lab(
+        Parameters(model="mini_xs", steps=4, store_root=store.root, device="cpu"), progress=False
+    )
+    tau = {name: torch.full_like(x, 0.01) for name, x in own.clip.encoder.params.items()}
+    config = finetune.identity(own.run("Signs", "nonlinear", 0), own.clip)
+    store.get("finetune", config, lambda _: (tau, {"losses": [1.0]}))
+    return store
+
+
+@pytest.mark.parametrize(
+    ("more", "expected"),
+    [
+        ([], ""),
+        (["--task", "Signs"], ""),
+        (["--task", "Signs", "--task", "Scenes"], "no run of Scenes is in the store\n"),
+        (["--task", "Signs", "--method", "linearized", "--method", "nonlinear"], "1 of 2 runs are"),
+        (["--task", "Signs", "--chapter", "tangent"], "1 of 2 runs are not in the store, such as"),
+    ],
+)
+def test_only_what_was_asked_for_by_name_is_missed(
+    made: Store, tmp_path: Path, capfd: pytest.CaptureFixture, more: list[str], expected: str
+) -> None:
+    lab._say_once.cache_clear()  # as in a process of its own
+    assert main([*words_of(made, tmp_path / "out"), *more]) == 0
+    out, err = capfd.readouterr()
+    folder, count, *missed = out.splitlines(keepends=True)
+    assert folder == f"{tmp_path / 'out'}/mini_xs-Signs-nonlinear-seed0\n"
+    assert count == "1 run exported\n" and not err  # nor a word of cells and rehearsals
+    assert "".join(missed).startswith(expected) and bool(missed) == bool(expected)
+
+
+@pytest.mark.parametrize("out", ["", " "])
+def test_an_empty_path_is_not_the_current_folder(
+    made: Store, out: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    before = set(tmp_path.iterdir())
+    for words in (
+        words_of(made, out),
+        ["import", "--list", "--store-root", out],
+        ["study", "tangent", "--out", out],
+    ):
+        assert main(words) == 2
+        assert " is empty: give it a path" in capsys.readouterr().err
+    assert set(tmp_path.iterdir()) == before
+
+
+@pytest.mark.parametrize(
+    ("share", "expected"),
+    [(1e-7, "less than 0.01 %"), (0.0123, "1.2 %"), (0.1, "10 %"), (1.1, "110 %"), (12, "1,200 %")],
+)
+def test_percentages_read_well(share: float, expected: str) -> None:
+    assert commands._percent(share) == expected

@@ -1,0 +1,1166 @@
+"""Published layouts under our names, with their library's features; imported and exported vectors.
+
+The papers' own classes are written here as they were when checkpoints were published: pickled
+modules whose classes no installed library has any more.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+import os
+import re
+import sys
+import time
+import types
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from unittest import mock
+
+import huggingface_hub
+import open_clip
+import pytest
+import torch
+import transformers
+from safetensors.torch import save_file
+from torch import Tensor, nn
+
+from tasklab.__main__ import main
+from tasklab.errors import TasklabError
+from tasklab.exchange import exporting, importing, layouts, networks, reading
+from tasklab.models import loading, weights, zoo
+from tasklab.storage.pickles import Inert
+from tasklab.storage.store import Store
+from tasklab.taskvector import TaskVector
+from tasklab.tuning import tangent
+
+WIDTH, LAYERS, HEADS, EMBED, IMAGE, PATCH = 64, 2, 2, 16, 32, 8
+X = torch.randn(3, 3, IMAGE, IMAGE, generator=torch.Generator().manual_seed(0))
+
+
+# The old classes. In open_clip 2.0 a block made its attention first, then the normalisation.
+
+
+def of(module: str) -> Callable[[type], type]:
+    def place(one: type) -> type:
+        one.__module__, one.__qualname__ = module, one.__name__
+        return one
+
+    return place
+
+
+@of("open_clip.model")
+class QuickGELU(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return x * torch.sigmoid(1.702 * x)
+
+
+@of("open_clip.model")
+class ResidualAttentionBlock(nn.Module):
+    def __init__(self, act: type) -> None:
+        super().__init__()
+        self.attn = nn.MultiheadAttention(WIDTH, HEADS)
+        self.ln_1 = nn.LayerNorm(WIDTH)
+        self.mlp = nn.Sequential()
+        self.mlp.add_module("c_fc", nn.Linear(WIDTH, 4 * WIDTH))
+        self.mlp.add_module("gelu", act())
+        self.mlp.add_module("c_proj", nn.Linear(4 * WIDTH, WIDTH))
+        self.ln_2 = nn.LayerNorm(WIDTH)
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = self.ln_1(x)
+        x = x + self.attn(h, h, h, need_weights=False)[0]
+        return x + self.mlp(self.ln_2(x))
+
+
+@of("open_clip.model")
+class Transformer(nn.Module):
+    def __init__(self, act: type) -> None:
+        super().__init__()
+        self.resblocks = nn.ModuleList([ResidualAttentionBlock(act) for _ in range(LAYERS)])
+
+
+@of("open_clip.model")
+class VisualTransformer(nn.Module):
+    def __init__(self, act: type) -> None:
+        super().__init__()
+        self.conv1 = nn.Conv2d(3, WIDTH, PATCH, PATCH, bias=False)
+        self.class_embedding = nn.Parameter(torch.randn(WIDTH) * 0.1)
+        self.positional_embedding = nn.Parameter(torch.randn((IMAGE // PATCH) ** 2 + 1, WIDTH) / 9)
+        self.ln_pre = nn.LayerNorm(WIDTH)
+        self.transformer = Transformer(act)
+        self.ln_post = nn.LayerNorm(WIDTH)
+        self.proj = nn.Parameter(torch.randn(WIDTH, EMBED) * 0.1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.conv1(x).flatten(2).transpose(1, 2)
+        x = torch.cat([self.class_embedding.expand(len(x), 1, WIDTH), x], dim=1)
+        x = self.ln_pre(x + self.positional_embedding).transpose(0, 1)
+        for block in self.transformer.resblocks:
+            x = block(x)
+        return self.ln_post(x[0]) @ self.proj
+
+
+@of("open_clip.model")
+class CLIP(nn.Module):
+    """As the papers keep it: without the text transformer, but with the rest of the text tower."""
+
+    def __init__(self, act: type) -> None:
+        super().__init__()
+        self.visual = VisualTransformer(act)
+        self.token_embedding = nn.Embedding(20, 8)
+        self.positional_embedding = nn.Parameter(torch.randn(5, 8))
+        self.ln_final = nn.LayerNorm(8)
+        self.text_projection = nn.Parameter(torch.randn(8, EMBED))
+        self.logit_scale = nn.Parameter(torch.tensor(4.6))
+        self.register_buffer("attn_mask", torch.zeros(5, 5), persistent=False)
+
+
+@of("torchvision.transforms.transforms")
+class Compose:
+    def __init__(self, steps: list) -> None:
+        self.steps = steps
+
+
+@of("src.modeling")
+class ImageEncoder(nn.Module):
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+        self.train_preprocess = Compose([len, re.compile("x"), torch.float16])
+        self.cache_dir = "/gone"
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.model.visual(x)
+
+
+@of("src.modeling")
+class ImageClassifier(nn.Module):
+    def __init__(self, encoder: nn.Module) -> None:
+        super().__init__()
+        self.image_encoder = encoder
+        self.classification_head = nn.Linear(EMBED, 7)
+
+
+@of("src.linearize")
+class LinearizedModel(nn.Module):
+    def __init__(self, model: nn.Module, start: nn.Module) -> None:
+        super().__init__()
+        self.params = nn.ParameterList([p.detach().clone() for p in model.parameters()])
+        self.params0 = nn.ParameterList([p.detach().clone() for p in start.parameters()])
+        self._model_name = "ImageEncoder"
+
+
+@of("src.linearize")
+class LinearizedImageEncoder(nn.Module):
+    def __init__(self, model: nn.Module, start: nn.Module) -> None:
+        super().__init__()
+        self.model = LinearizedModel(model, start)
+
+
+OLD = (
+    QuickGELU, ResidualAttentionBlock, Transformer, VisualTransformer, CLIP, Compose,
+    ImageEncoder, ImageClassifier, LinearizedModel, LinearizedImageEncoder,
+)  # fmt: skip
+
+
+def save_old(thing: object, path: Path, **options: object) -> Path:
+    """Save an object of the old classes, which are importable for as long as that takes."""
+    places: dict[str, types.ModuleType] = {}
+    for one in OLD:
+        parts = one.__module__.split(".")
+        for end in range(1, len(parts) + 1):
+            name = ".".join(parts[:end])
+            places.setdefault(name, types.ModuleType(name))
+        setattr(places[one.__module__], one.__name__, one)
+    with mock.patch.dict(sys.modules, places), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Couldn't retrieve source code")  # it is optional
+        torch.save(thing, path, **options)
+    return path
+
+
+@pytest.fixture(autouse=True)
+def tiny(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Add small CLIPs to the registry, with QuickGELU and with GELU, and the former's weights."""
+    for name, quick in (("tiny", True), ("tiny_gelu", False)):
+        vision = {"layers": LAYERS, "width": WIDTH, "head_width": WIDTH // HEADS}
+        config = {
+            "embed_dim": EMBED,
+            "quick_gelu": quick,
+            "vision_cfg": vision | {"image_size": IMAGE, "patch_size": PATCH},
+            "text_cfg": {
+                "context_length": 5,
+                "vocab_size": 20,
+                "width": 8,
+                "heads": 1,
+                "layers": 1,
+            },
+        }
+        spec = zoo.Spec(
+            name=name, arch=name, pretrained="test", source="a test", blocks=LAYERS,
+            block=r"transformer\.resblocks\.\d+", repository="nobody/nothing",
+        )  # fmt: skip
+        monkeypatch.setitem(zoo.REGISTRY, name, spec)
+        monkeypatch.setitem(open_clip.factory._MODEL_CONFIGS, name, config)
+        about = {"test": {"mean": (0.5,) * 3, "std": (0.3,) * 3}}
+        monkeypatch.setitem(open_clip.pretrained._PRETRAINED, name, about)
+    folder = tmp_path / "weights"
+    folder.mkdir()
+    monkeypatch.setenv(weights.FOLDER, str(folder))
+    monkeypatch.setattr(weights, "unreachable", lambda *_: "no network in tests")
+    torch.manual_seed(3)
+    built = open_clip.model.CLIP(**open_clip.get_model_config("tiny"))
+    for name in ("tiny", "tiny_gelu"):
+        save_file(built.state_dict(), folder / f"{name}.safetensors")
+
+
+def theta0() -> dict[str, Tensor]:
+    return loading.load("tiny").encoder.params
+
+
+def old_encoder(seed: int, act: type = QuickGELU) -> ImageEncoder:
+    torch.manual_seed(seed)
+    return ImageEncoder(CLIP(act)).eval()
+
+
+def tuned(encoder: nn.Module, seed: int = 9) -> nn.Module:
+    """Return an encoder with slightly other weights."""
+    torch.manual_seed(seed)
+    other = copy.deepcopy(encoder)
+    with torch.no_grad():
+        for parameter in other.parameters():
+            parameter += 0.01 * torch.randn_like(parameter)
+    return other
+
+
+@torch.no_grad()
+def features(theta: dict[str, Tensor], model: str = "tiny") -> Tensor:
+    return loading.load(model).encoder(theta, X)
+
+
+def same_features(theta: dict[str, Tensor], own: Callable, model: str = "tiny") -> None:
+    with torch.no_grad():
+        torch.testing.assert_close(features(theta, model), own(X), rtol=1e-5, atol=1e-5)
+
+
+# Layouts.
+
+
+def hub_model(act: str = "quick_gelu", **more: int) -> nn.Module:
+    config = transformers.CLIPVisionConfig(
+        hidden_size=WIDTH,
+        intermediate_size=4 * WIDTH,
+        projection_dim=EMBED,
+        num_hidden_layers=LAYERS,
+        num_attention_heads=more.get("heads", HEADS),
+        image_size=IMAGE,
+        patch_size=PATCH,
+        hidden_act=act,
+    )
+    torch.manual_seed(5)
+    model = transformers.CLIPVisionModelWithProjection(config).eval()
+    with torch.no_grad():  # initial biases are 0 and norms 1, which would hide a swap
+        for parameter in model.parameters():
+            parameter += 0.05 * torch.randn_like(parameter)
+    return model
+
+
+@pytest.mark.parametrize(("act", "model"), [("quick_gelu", "tiny"), ("gelu", "tiny_gelu")])
+def test_transformers_features_are_ours(tmp_path: Path, act: str, model: str) -> None:
+    own = hub_model(act)
+    own.save_pretrained(tmp_path / "hub")
+    theta = importing.read(tmp_path / "hub", model)
+    assert list(theta) == [
+        name for name, _ in loading.load(model).encoder.module.named_parameters()
+    ]
+    same_features(theta, lambda x: own(x).image_embeds, model)
+
+
+def published(own: nn.Module) -> dict[str, Tensor]:
+    """Return the names of the published vision models: one prefix, no projection, one buffer."""
+    state = {name: x for name, x in own.state_dict().items() if "visual_projection" not in name}
+    state = {f"vision_model.{n.removeprefix('vision_model.')}": x for n, x in state.items()}
+    count = (IMAGE // PATCH) ** 2 + 1
+    return state | {"vision_model.embeddings.position_ids": torch.arange(count)[None]}
+
+
+@pytest.mark.parametrize("file", ["model.safetensors", "pytorch_model.bin"])
+def test_a_vision_model_without_projection_gets_the_pretrained_one(
+    tmp_path: Path, file: str
+) -> None:
+    own = hub_model()
+    path = tmp_path / file
+    (save_file if file.endswith("safetensors") else torch.save)(published(own), path)
+    found = reading.inspect(path, "tiny")
+    assert any("no projection" in note for note in found.notes)
+    assert torch.equal(found.theta["proj"], theta0()["proj"])
+    same_features(
+        found.theta, lambda x: own.vision_model(x).pooler_output @ theta0()["proj"]
+    )  # fmt: skip
+    vector = importing.vector_of(path, "tiny")
+    assert not vector["proj"].any() and vector["conv1.weight"].any()
+
+
+def test_a_whole_clip_of_transformers(tmp_path: Path) -> None:
+    own = hub_model()
+    state = published(own) | {"visual_projection.weight": own.visual_projection.weight.detach()}
+    state |= {"logit_scale": torch.ones(()), "text_model.embeddings.token_embedding.weight": X}
+    save_file(state, tmp_path / "x.safetensors")
+    found = reading.inspect(tmp_path / "x.safetensors", "tiny")
+    assert "2 tensors of other parts" in " ".join(found.notes)
+    same_features(found.theta, lambda x: own(x).image_embeds)
+
+
+@pytest.mark.parametrize("zipped", [True, False])
+@pytest.mark.parametrize("inside", ["encoder", "classifier", "clip", "tower", "half"])
+def test_pickled_modules_of_the_papers(tmp_path: Path, inside: str, zipped: bool) -> None:
+    encoder = old_encoder(1)
+    thing = {
+        "encoder": encoder,
+        "classifier": ImageClassifier(encoder),
+        "clip": encoder.model,
+        "tower": encoder.model.visual,
+        "half": copy.deepcopy(encoder).half(),
+    }[inside]
+    path = tmp_path / "finetuned.pt"
+    save_old(thing, path, _use_new_zipfile_serialization=zipped)
+    with pytest.raises((AttributeError, ModuleNotFoundError)):
+        torch.load(path, weights_only=False)  # the classes are gone
+    theta = importing.read(path, "tiny")
+    if inside == "half":
+        for name, tensor in encoder.model.visual.state_dict().items():
+            assert torch.equal(theta[name], tensor.half().float())
+    else:
+        same_features(theta, encoder)
+
+
+@pytest.mark.parametrize("as_module", [True, False])
+def test_open_clips_present_classes(tmp_path: Path, as_module: bool) -> None:
+    torch.manual_seed(4)
+    own = open_clip.model.CLIP(**open_clip.get_model_config("tiny")).eval()
+    path = tmp_path / "x.pt"
+    torch.save(own if as_module else own.state_dict(), path)
+    theta = importing.read(path, "tiny")
+    same_features(theta, own.encode_image)
+    training = {"epoch": 3, "name": "x", "state_dict": own.state_dict(), "optimizer": {}}
+    training["state_dict"] = {f"module.{name}": x for name, x in own.state_dict().items()}
+    torch.save(training, path)
+    again = importing.read(path, "tiny")
+    assert all(torch.equal(theta[name], x) for name, x in again.items())
+
+
+def test_our_own_names(tmp_path: Path) -> None:
+    own = dict(theta0())
+    save_file(own, tmp_path / "x.safetensors")
+    theta = importing.read(tmp_path / "x.safetensors", "tiny")
+    assert all(torch.equal(own[name], x) for name, x in theta.items())
+
+
+# Linearized encoders.
+
+
+def list_file(model: nn.Module, start: nn.Module, path: Path, *, as_module: bool = False) -> Path:
+    linear = LinearizedImageEncoder(model, start)
+    if as_module:
+        return save_old(linear, path)
+    return save_old({**linear.state_dict(), "model_name": "ViT-B-32"}, path)
+
+
+def new_encoder(seed: int) -> ImageEncoder:
+    """Return an encoder whose blocks make their normalisation first, as open_clip does now."""
+    torch.manual_seed(seed)
+    clip = CLIP(QuickGELU)
+    clip.visual = open_clip.model.CLIP(**open_clip.get_model_config("tiny")).visual
+    return ImageEncoder(clip).eval()
+
+
+@pytest.mark.parametrize("as_module", [True, False])
+@pytest.mark.parametrize("make", [old_encoder, new_encoder])
+def test_linearized_encoders_of_the_papers(tmp_path: Path, make: Callable, as_module: bool) -> None:
+    start = make(1)
+    encoder = tuned(start)
+    base = save_old(start, tmp_path / "zeroshot.pt")
+    path = list_file(encoder, start, tmp_path / "linear_finetuned.pt", as_module=as_module)
+    found = reading.inspect(path, "tiny")
+    assert found.method == "linearized"
+    towers = encoder.model.visual.state_dict(), start.model.visual.state_dict()
+    for name in found.theta:
+        assert torch.equal(found.theta[name], towers[0][name])
+        assert torch.equal(found.theta0[name], towers[1][name])
+    for given in (base, list_file(start, start, tmp_path / "linear_zeroshot.pt")):
+        vector = importing.vector_of(path, "tiny", base=given)
+        assert vector == TaskVector.between(found.theta0, found.theta)
+
+
+def test_a_linearized_encoder_is_not_taken_for_one_around_other_weights(tmp_path: Path) -> None:
+    start = old_encoder(1)
+    path = list_file(tuned(start), start, tmp_path / "x.pt")
+    with pytest.raises(TasklabError, match=r"linearized around other weights than tiny"):
+        importing.vector_of(path, "tiny")
+    base = save_old(old_encoder(2), tmp_path / "other.pt")
+    with pytest.raises(TasklabError, match=r"other weights than other\.pt"):
+        importing.vector_of(path, "tiny", base=base)
+
+
+def test_theta_0_tells_apart_two_orders_of_the_same_shapes() -> None:
+    block = "transformer.resblocks.0"
+    own = {f"{block}.ln_1.weight": (3,), f"{block}.attn.weight": (3,), "end": (2,)}
+    shapes = {name: torch.Size(size) for name, size in own.items()}
+    known = {name: torch.randn(size) for name, size in own.items()}
+    order = [f"{block}.attn.weight", f"{block}.ln_1.weight", "end"]
+    lists = {}
+    for i, name in enumerate(order):
+        lists |= {f"model.params.{i}": known[name] + 0.1, f"model.params0.{i}": known[name]}
+    with pytest.raises(TasklabError, match="fit the encoder in several orders"):
+        layouts.recognise(lists, shapes)
+    found = layouts.recognise(lists, shapes, known)
+    assert all(torch.equal(found.theta0[name], known[name]) for name in own)
+
+
+def test_lists_that_are_not_whole(tmp_path: Path) -> None:
+    start = old_encoder(1)
+    state = LinearizedImageEncoder(start, start).state_dict()
+    for name in ("model.params.3", "model.params0.7"):
+        torch.save({n: x for n, x in state.items() if n != name}, tmp_path / "x.pt")
+        with pytest.raises(TasklabError, match="do not belong together"):
+            importing.read(tmp_path / "x.pt", "tiny")
+    torch.save(state, tmp_path / "x.pt")
+    with pytest.raises(TasklabError, match="do not fit the encoder"):
+        importing.read(tmp_path / "x.pt", "mini_xs")
+
+
+# What does not fit.
+
+
+def test_missing_unexpected_and_misshapen_parameters_are_one_error(tmp_path: Path) -> None:
+    own = hub_model()
+    state = published(own)
+    state["vision_model.encoder.layers.0.mlp.fc9.bias"] = torch.ones(3)
+    del state["vision_model.encoder.layers.1.self_attn.k_proj.weight"]
+    state["vision_model.pre_layrnorm.weight"] = torch.ones(WIDTH + 1)
+    state["visual_projection.weight"] = own.visual_projection.weight.detach()
+    path = tmp_path / "x.safetensors"
+    save_file(state, path)
+    with pytest.raises(TasklabError) as caught:
+        importing.read(path, "tiny")
+    for part in (
+        "1 missing: transformer.resblocks.1.attn.in_proj_weight;",
+        "1 unexpected: encoder.layers.0.mlp.fc9.bias;",
+        "1 of another shape: ln_pre.weight",
+        str(path),
+    ):
+        assert part in str(caught.value)
+
+
+def test_another_activation_or_number_of_heads_is_another_network(tmp_path: Path) -> None:
+    path = save_old(old_encoder(1, nn.GELU), tmp_path / "x.pt")
+    with pytest.raises(TasklabError, match="activation gelu, and model 'tiny' quickgelu"):
+        importing.read(path, "tiny")
+    importing.read(path, "tiny_gelu")
+    for options in ({"act": "gelu"}, {"heads": 4}):
+        hub_model(**options).save_pretrained(tmp_path / "hub")
+        with pytest.raises(TasklabError, match="computes something else"):
+            importing.read(tmp_path / "hub", "tiny")
+
+
+@pytest.mark.parametrize(
+    ("state", "message"),
+    [
+        ({"a.weight": X}, "no 'class_embedding' under any prefix"),
+        ({"layer.lora_A.weight": X}, "low-rank adapters"),
+        ({"a.class_embedding": X[0], "b.class_embedding": X[1]}, "2 encoders"),
+        ({"a.embeddings.class_embedding": X, "b.embeddings.class_embedding": X}, "2 encoders"),
+    ],
+)
+def test_other_tensors_are_one_error(tmp_path: Path, state: dict, message: str) -> None:
+    torch.save(state, tmp_path / "x.pt")
+    with pytest.raises(TasklabError, match=message) as caught:
+        importing.read(tmp_path / "x.pt", "tiny")
+    assert str(tmp_path / "x.pt") in str(caught.value)
+
+
+def test_values_that_are_not_finite_are_named(tmp_path: Path) -> None:
+    own = {name: x.clone() for name, x in theta0().items()}
+    own["ln_post.bias"][3] = float("nan")
+    torch.save(own, tmp_path / "x.pt")
+    with pytest.raises(TasklabError, match=r"not finite, in ln_post\.bias"):
+        importing.read(tmp_path / "x.pt", "tiny")
+
+
+def test_text_models_and_folders_without_weights(tmp_path: Path) -> None:
+    torch.save({"a": X}, tmp_path / "x.pt")
+    with pytest.raises(TasklabError, match="for image encoders"):
+        importing.read(tmp_path / "x.pt", "mini_t5")
+    with pytest.raises(TasklabError, match=r"has none of task_vector\.safetensors"):
+        importing.read(tmp_path, "tiny")
+    with pytest.raises(TasklabError, match="did you mean 'tiny'"):
+        importing.read(tmp_path / "x.pt", "tinny")
+
+
+def test_a_repository_without_a_network_is_one_message(monkeypatch: pytest.MonkeyPatch) -> None:
+    began = time.monotonic()
+    with pytest.raises(TasklabError) as caught:
+        importing.read("tanganke/clip-vit-base-patch32_sun397", "tiny")
+    assert time.monotonic() - began < 5
+    for part in ("no network in tests", "hf download tanganke/clip-vit-base-patch32_sun397"):
+        assert part in str(caught.value)
+    assert str(caught.value).count("\n") == 0
+    for path in ("not/a/repository.pt", "../x.pt", "./x.pt", "x.pt", "a--b/c", "a/b.", "-/-"):
+        with pytest.raises(TasklabError, match="there is no checkpoint"):
+            importing.read(path, "tiny")
+
+
+def test_a_repository_in_the_cache_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    own = hub_model()
+    own.save_pretrained(tmp_path / "hub")
+
+    def cached(_: str, name: str) -> str | None:
+        file = tmp_path / "hub" / name
+        return str(file) if file.is_file() else None
+
+    monkeypatch.setattr("huggingface_hub.try_to_load_from_cache", cached)
+    theta = importing.read("owner/model", "tiny")
+    same_features(theta, lambda x: own(x).image_embeds)
+
+
+def test_weights_that_are_not_here_can_be_given_as_base(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(weights.FOLDER, str(tmp_path / "empty"))
+    start = old_encoder(1)
+    paths = save_old(start, tmp_path / "zeroshot.pt"), save_old(tuned(start), tmp_path / "x.pt")
+    with pytest.raises(TasklabError, match="as base"):
+        importing.vector_of(paths[1], "tiny")
+    vector = importing.vector_of(paths[1], "tiny", base=paths[0])
+    expected = tuned(start).model.visual.proj - start.model.visual.proj
+    assert torch.equal(vector["proj"], expected.detach())
+    with pytest.raises(TasklabError, match="does not differ"):
+        importing.vector_of(paths[0], "tiny", base=paths[0])
+    save_file(
+        {n: torch.zeros_like(x) for n, x in start.model.visual.state_dict().items()}, tmp_path / "0"
+    )
+    with pytest.raises(TasklabError, match="zero everywhere"):
+        importing.vector_of(paths[1], "tiny", base=tmp_path / "0")
+
+
+# Files that are broken, or made to do harm.
+
+
+def repr_of(value: object) -> str:
+    """Return the name of a test's case, whose value may be too long for one."""
+    return type(value).__name__ if not isinstance(value, str) else ascii(value[:20])
+
+
+@pytest.mark.parametrize("heads", [X, 10**5000, "2", True, 0, None], ids=repr_of)
+def test_what_is_no_number_of_heads_is_not_one(heads: object) -> None:
+    deep: tuple = ()
+    for _ in range(100_000):
+        deep = (deep,)
+    for found in (heads, deep):
+        attention = Inert("nn.Attention", state={"num_heads": found, "_modules": {}})
+        gelu = Inert("a.b\nc\x1b[31m", state={"_modules": {}})
+        mlp = Inert("nn.Sequential", state={"_modules": {"gelu": gelu}})
+        parts = {"attn": attention, "mlp": mlp}
+        for name in ("0", "resblocks", "transformer"):
+            parts = {name: Inert("nn.Module", state={"_modules": parts})}
+        told = networks.told_by_modules(Inert("nn.Module", state={"_modules": parts}))
+        assert told == {}
+
+
+HUB = "vision_model.encoder.layers.0.self_attn"
+NINES = "9" * 5000
+BROKEN = {
+    "q of another shape": ({f"{HUB}.q_proj.weight": torch.zeros(2, 3)}, "have the shapes"),
+    "scalars": ({f"{HUB}.{i}_proj.weight": torch.zeros(()) for i in "qkv"}, "have the shapes"),
+    "digits": ({f"params{i}.{NINES}": torch.zeros(2) for i in ("", "0")}, "no 'class_embedding'"),
+    "escapes": ({"a\nb\x1b[31m": torch.zeros(2)}, r"such as 'a\\nb\\x1b\[31m'"),
+    "long": ({"a" * 1_000_000: torch.zeros(2)}, "such as 'aaa"),
+    "long among others": (
+        {"class_embedding": X[0].clone(), "a" * 1_000_000: X},
+        "unexpected: 'aaa",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", BROKEN)
+def test_a_broken_file_is_one_short_line(tmp_path: Path, case: str) -> None:
+    state, message = BROKEN[case]
+    if any(HUB in name for name in state):
+        state = {n: x.clone() for n, x in published(hub_model()).items()} | state
+    save_file(state, tmp_path / "x.safetensors")
+    with pytest.raises(TasklabError, match=message) as caught:
+        importing.read(tmp_path / "x.safetensors", "tiny")
+    text = str(caught.value)
+    assert str(tmp_path / "x.safetensors") in text and text.isprintable() and len(text) < 1500
+
+
+@pytest.mark.parametrize(
+    "config",
+    ["[" * 100_000, '{"vision_config":' * 100_000, '{"num_attention_heads": "2"}'],
+    ids=repr_of,
+)
+def test_settings_that_tell_nothing_are_left_out(tmp_path: Path, config: str) -> None:
+    save_file(published(hub_model()), tmp_path / "model.safetensors")
+    (tmp_path / "config.json").write_text(config)
+    importing.read(tmp_path, "tiny")
+
+
+ABOUT = {"task": "t", "method": "nonlinear", "model": "tiny", "init": "pretrained", "weights": "x"}
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        "[" * 100_000,
+        "{}",
+        "[]",
+        *(
+            json.dumps(ABOUT | one)
+            for one in (
+                {"init": "foo"}, {"method": "foo"}, {"method": []}, {"task": "a\nb"},
+                {"task": " "}, {"task": 3}, {"weights": "x" * 1000},
+            )
+        ),
+    ],
+    ids=range(10),
+)  # fmt: skip
+def test_an_export_that_says_something_else_is_one_line(tmp_path: Path, header: str) -> None:
+    path = tmp_path / "x.safetensors"
+    save_file({"proj": theta0()["proj"]}, path, metadata={"tasklab": header})
+    with pytest.raises(TasklabError, match="does not say what it is"):
+        importing.vector_of(path, "tiny")
+
+
+@pytest.mark.parametrize("dtype", [torch.int8, torch.bool, torch.int64, torch.complex64])
+def test_only_floating_point_numbers_are_weights(tmp_path: Path, dtype: torch.dtype) -> None:
+    path = tmp_path / "x.safetensors"
+    for about in (None, {"tasklab": json.dumps(ABOUT)}):
+        own = {name: x.to(dtype) if name == "proj" else x for name, x in theta0().items()}
+        save_file(own, path, metadata=about)
+        with pytest.raises(TasklabError, match=rf"has {str(dtype)[6:]} numbers in proj, where"):
+            importing.vector_of(path, "tiny")
+
+
+def test_an_exported_vector_is_float32(tmp_path: Path) -> None:
+    half = {name: x.half() for name, x in theta0().items()}
+    about = ABOUT | {"weights": importing.hash_of(theta0(), "tiny")}
+    save_file(half, tmp_path / "x.safetensors", metadata={"tasklab": json.dumps(about)})
+    vector = importing.vector_of(tmp_path / "x.safetensors", "tiny")
+    assert vector["proj"].dtype == torch.float32 and len(vector) == len(half)
+    save_file({}, tmp_path / "x.safetensors", metadata={"tasklab": json.dumps(about)})
+    with pytest.raises(TasklabError, match="does not differ"):
+        importing.vector_of(tmp_path / "x.safetensors", "tiny")
+
+
+@pytest.mark.parametrize(
+    "where",
+    ["tasklab.exchange.sources.is_safetensors", "tasklab.exchange.reading.file_sha256",
+     "pathlib.Path.is_dir"],
+)  # fmt: skip
+def test_what_cannot_be_read_is_one_line(
+    tmp_path: Path, where: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = moved(tmp_path / "x.safetensors")
+
+    def refused(*_: object) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(where, refused)
+    for base in (None, path):
+        with pytest.raises(TasklabError, match=r"x\.safetensors'? cannot be read: Permission deni"):
+            importing.vector_of(path, "tiny", base=base)
+
+
+@pytest.mark.parametrize(
+    ("path", "message"),
+    [
+        ("a" * 5000, "File name too long"),
+        (f"a/{'b' * 300}", "there is no checkpoint|too long"),
+        (f"a/{'b' * 200}", "there is no checkpoint"),
+        ("~nosuchuser/x.pt", "cannot be read: Could not determine home"),
+        ("", "a checkpoint is a file"),
+        ("a\nb.pt", r"'a\\nb\.pt' has control characters"),
+        ("fifo", "neither a file nor a folder"),
+        ("loop", "neither a file nor a folder"),
+        ("own/er/", "there is no checkpoint"),
+        ("https://example.org/own/er", "there is no checkpoint"),
+    ],
+    ids=repr_of,
+)
+def test_a_path_that_is_none_is_one_line(
+    path: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    os.mkfifo("fifo")
+    Path("loop").symlink_to("loop")
+    own = moved(tmp_path / "x.safetensors")
+    for file, base in ((path, None), (own, path)):
+        with pytest.raises(TasklabError, match=message) as caught:
+            importing.vector_of(file, "tiny", base=base)
+        assert str(caught.value).isprintable()
+
+
+@pytest.mark.parametrize("page", ["own/er", "own/er/", "own/er/tree/main"])
+def test_a_repositorys_page_is_the_repository(page: str) -> None:
+    with pytest.raises(TasklabError, match="`hf download own/er` fetches it"):
+        importing.read(f"{huggingface_hub.constants.ENDPOINT}/{page}", "tiny")
+
+
+# Parts of checkpoints, and other things.
+
+
+def test_two_vision_models_without_projection_need_no_weights(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = hub_model()
+    paths = [tmp_path / f"{name}.safetensors" for name in ("base", "cars")]
+    save_file(published(own), paths[0])
+    save_file(published(tuned(own)), paths[1])
+    whole = dict(theta0())
+    with_one = importing.vector_of(paths[1], "tiny", base=moved(tmp_path / "m.safetensors"))
+    assert torch.equal(with_one["proj"], torch.zeros_like(whole["proj"]))
+    from_none = importing.vector_of(tmp_path / "m.safetensors", "tiny", base=paths[0])
+    assert torch.equal(from_none["proj"], (whole["proj"] + 0.01) - whole["proj"])
+    monkeypatch.setenv(weights.FOLDER, str(tmp_path / "empty"))
+    made = importing.compare(paths[1], "tiny", base=paths[0])
+    assert "proj" not in made.vector and len(made.vector) == len(whole) - 1
+    assert any("has a projection" in note for note in made.checkpoint.notes)
+    with pytest.raises(TasklabError, match="give one with a projection as base"):
+        importing.vector_of(tmp_path / "m.safetensors", "tiny", base=paths[0])
+
+
+def test_a_linearized_encoder_has_its_theta_0(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(weights.FOLDER, str(tmp_path / "empty"))
+    start = old_encoder(1)
+    path = list_file(tuned(start), start, tmp_path / "x.pt")
+    made = importing.compare(path, "tiny")
+    assert torch.equal(
+        made.vector["proj"], tuned(start).model.visual.proj.data - start.model.visual.proj
+    )
+    assert made.distance > 0 and "theta_0 in x.pt" in made.base
+    assert any("was not compared" in note for note in made.checkpoint.notes)
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "told"),
+    [
+        ("open_clip", "proj", "visual.proj"),
+        ("open_clip", "ln_post.bias", "visual.ln_post.bias"),
+        ("transformers", "vision_model.encoder.layers.1.self_attn.k_proj.weight", ""),
+        ("transformers", "vision_model.post_layernorm.bias", ""),
+        ("whole", "visual_projection.weight", ""),
+    ],
+)
+def test_a_checkpoint_that_is_cut_off_is_not_of_another_model(
+    tmp_path: Path, kind: str, name: str, told: str
+) -> None:
+    state = {f"visual.{n}": x for n, x in theta0().items()}
+    if kind != "open_clip":
+        state = published(hub_model())
+    if kind == "whole":
+        state["text_model.embeddings.token_embedding.weight"] = X
+    state.pop(told or name, None)
+    save_file(state, tmp_path / "x.safetensors")
+    missing = re.escape(f"not whole: 1 missing ({told or name}), and the others fit")
+    with pytest.raises(TasklabError, match=missing):
+        importing.read(tmp_path / "x.safetensors", "tiny")
+
+
+@pytest.mark.parametrize("options", [{"act": "gelu"}, {"heads": 4}, {}])
+@pytest.mark.parametrize("inner", [False, True])
+def test_a_pickled_model_of_transformers_tells_its_network(
+    tmp_path: Path, options: dict, inner: bool
+) -> None:
+    own = hub_model(**options)
+    torch.save(own.vision_model if inner else own, tmp_path / "x.pt")
+    if options:
+        with pytest.raises(TasklabError, match="computes something else"):
+            importing.read(tmp_path / "x.pt", "tiny")
+    else:
+        importing.read(tmp_path / "x.pt", "tiny")
+
+
+def test_a_folder_of_open_clip_comes_before_other_libraries_files(tmp_path: Path) -> None:
+    save_file({"blocks.0.weight": X}, tmp_path / "model.safetensors")
+    (tmp_path / "config.json").write_text('{"num_attention_heads": 7}')
+    save_file(dict(theta0()), tmp_path / "open_clip_model.safetensors")
+    importing.read(tmp_path, "tiny")
+
+
+@pytest.mark.parametrize("safe", [True, False])
+def test_a_checkpoint_in_several_files(tmp_path: Path, safe: bool) -> None:
+    state, name = published(hub_model()), "model" if safe else "pytorch_model"
+    ending = "safetensors" if safe else "bin"
+    files = [tmp_path / f"{name}-0000{i}-of-00002.{ending}" for i in (1, 2)]
+    for i, file in enumerate(files):
+        part = {n: x for j, (n, x) in enumerate(state.items()) if j % 2 == i}
+        (save_file if safe else torch.save)(part, file)
+    index = tmp_path / f"{name}.{ending}.index.json"
+    index.write_text(json.dumps({"weight_map": {"a": files[0].name, "b": files[1].name}}))
+    (tmp_path / "config.json").write_text("{}")
+    whole = tmp_path / "whole.safetensors"
+    save_file(state, whole)
+    found = [reading.inspect(path, "tiny") for path in (whole, tmp_path, index)]
+    for one in found[1:]:
+        assert all(torch.equal(x, one.theta[n]) for n, x in found[0].theta.items())
+    assert found[1].sha256 == found[2].sha256 != found[0].sha256
+    with pytest.raises(TasklabError, match="is one part of a checkpoint"):
+        importing.read(files[0], "tiny")
+    files[1].unlink()
+    with pytest.raises(TasklabError, match="of which 1 are not beside it"):
+        importing.read(tmp_path, "tiny")
+    for text in ("[" * 100_000, "[]", '{"weight_map": {"a": "../x"}}', '{"weight_map": {"a": 1}}'):
+        index.write_text(text)
+        with pytest.raises(TasklabError, match="does not say which files"):
+            importing.read(tmp_path, "tiny")
+
+
+def test_a_folder_says_what_it_has(tmp_path: Path) -> None:
+    for name in ("zeroshot.pt", "finetuned.pt", "notes.txt"):
+        torch.save(dict(theta0()), tmp_path / name)
+    with pytest.raises(TasklabError, match=r"It has finetuned\.pt, zeroshot\.pt: name one"):
+        importing.read(tmp_path, "tiny")
+    save_file({"base_model.q_proj.lora_A.weight": X}, tmp_path / "adapter_model.safetensors")
+    with pytest.raises(TasklabError, match="low-rank adapters"):
+        importing.read(tmp_path, "tiny")
+
+
+def test_adapters_beside_their_model_are_named(tmp_path: Path) -> None:
+    state = {f"base_model.model.{n}": x for n, x in published(hub_model()).items()}
+    state["base_model.model.q_proj.lora_A.weight"] = X
+    save_file(state, tmp_path / "x.safetensors")
+    with pytest.raises(TasklabError, match="merge them into it"):
+        importing.read(tmp_path / "x.safetensors", "tiny")
+
+
+@pytest.mark.parametrize("first", ["cls_token", "trunk.stem.0.weight"])
+@pytest.mark.parametrize("head", ["head.weight", "head.fc.bias", "fc.weight", "classifier.bias"])
+def test_the_classifier_of_the_pretraining_task_is_left_out(first: str, head: str) -> None:
+    own = {first: torch.Size([2]), "head.proj.weight": torch.Size([2])}
+    for prefix in ("", "module."):
+        tensors = {f"{prefix}{name}": torch.zeros(2) for name in (*own, head)}
+        found = layouts.recognise(tensors, own)
+        assert set(found.theta) == set(own) and found.left == 1 and not found.missing
+
+
+def test_encoders_without_a_text_tower_are_read(tmp_path: Path) -> None:
+    own = loading.load("mini_clip_less").encoder.params
+    save_file({f"visual.{name}": x + 0.01 for name, x in own.items()}, tmp_path / "x.safetensors")
+    assert len(importing.vector_of(tmp_path / "x.safetensors", "mini_clip_less")) == len(own)
+
+
+@pytest.mark.parametrize("base", [None, "gone.pt"])
+def test_a_file_that_is_none_is_told_before_the_weights_are_sought(
+    tmp_path: Path, base: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(weights.FOLDER, str(tmp_path / "empty"))
+    (tmp_path / "x.pt").write_text("<!doctype html>")
+    with pytest.raises(TasklabError, match=r"x\.pt"):
+        importing.vector_of(tmp_path / "x.pt", "tiny", base=base)
+
+
+@pytest.mark.parametrize(
+    ("model", "near"),
+    [("ViT-B-32", "vitb32"), ("ViT-B-16", "vitb16"), ("ViT-L-14", "vitl14"), ("MINI", "mini")],
+)
+def test_the_papers_names_of_models_are_understood(tmp_path: Path, model: str, near: str) -> None:
+    with pytest.raises(TasklabError, match=f"did you mean '{near}'") as caught:
+        importing.vector_of(moved(tmp_path / "x.safetensors"), model)
+    assert "as base" not in str(caught.value)
+
+
+def test_what_an_import_cannot_do_is_not_advised(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = moved(tmp_path / "x.safetensors")
+    monkeypatch.setenv(weights.FOLDER, str(tmp_path / "empty"))
+    with pytest.raises(TasklabError, match="as base") as caught:
+        importing.vector_of(path, "tiny")
+    assert "init=" not in str(caught.value) and "weights=" not in str(caught.value)
+
+
+# The store.
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    return Store(tmp_path / "store")
+
+
+def moved(path: Path, names: tuple[str, ...] | None = None) -> Path:
+    """Write a checkpoint that differs from theta_0, everywhere or in some parameters."""
+    own = {n: x + 0.01 if names is None or n in names else x for n, x in theta0().items()}
+    save_file(own, path)
+    return path
+
+
+def test_an_imported_vector_can_be_used_by_its_name(store: Store, tmp_path: Path) -> None:
+    path = moved(tmp_path / "finetuned.safetensors")
+    record = importing.add(store, path, "tiny", "Cars")
+    assert record["name"] == "Cars_nonlinear" and record["sha256"] and record["weights"]
+    vector = importing.imported(store, "tiny", "Cars_nonlinear")
+    assert vector == importing.vector_of(path, "tiny")
+    torch.testing.assert_close(
+        vector.apply(theta0())["proj"], theta0()["proj"] + 0.01, rtol=0, atol=1e-6
+    )
+    assert importing.add(store, path, "tiny", "Cars") == record  # again: nothing is made twice
+    assert importing.listed(store) == [record]
+    with pytest.raises(TasklabError, match="did you mean 'Cars_nonlinear'"):
+        importing.imported(store, "tiny", "Car_nonlinear")
+    with pytest.raises(TasklabError, match="nothing is imported for model 'mini'"):
+        importing.imported(store, "mini", "Cars_nonlinear")
+
+
+def test_a_name_stands_for_one_vector(store: Store, tmp_path: Path) -> None:
+    importing.add(store, moved(tmp_path / "a.safetensors"), "tiny", "Cars")
+    other = moved(tmp_path / "b.safetensors", ("proj",))
+    with pytest.raises(TasklabError, match=r"'Cars_nonlinear' is taken, by .*a\.safetensors"):
+        importing.add(store, other, "tiny", "Cars")
+    importing.add(store, other, "tiny", "Cars", name="second")
+    assert [one["name"] for one in importing.listed(store)] == ["Cars_nonlinear", "second"]
+
+
+def test_the_method_is_checked(store: Store, tmp_path: Path) -> None:
+    names = tuple(f"transformer.resblocks.{i}.attn.in_proj_weight" for i in range(LAYERS))
+    path = moved(tmp_path / "a.safetensors", names)
+    importing.add(store, path, "tiny", "Cars", method="attention")
+    vector = importing.imported(store, "tiny", "Cars_attention")
+    assert {n for n, x in vector.items() if x.any()} == set(names) and "proj" not in vector
+    with pytest.raises(TasklabError, match=r"changed .* that 'attention' does not train"):
+        importing.add(
+            store, moved(tmp_path / "b.safetensors"), "tiny", "Cars", method="attention"
+        )  # fmt: skip
+    with pytest.raises(TasklabError, match="did you mean 'linearized'"):
+        importing.add(store, path, "tiny", "Cars", method="linearised")
+    start = old_encoder(1)
+    linear = list_file(tuned(start), start, tmp_path / "x.pt")
+    base = save_old(start, tmp_path / "zeroshot.pt")
+    with pytest.raises(TasklabError, match="is linearized, not nonlinear"):
+        importing.add(store, linear, "tiny", "Cars", method="nonlinear", base=base)
+    assert importing.add(store, linear, "tiny", "Cars", base=base)["method"] == "linearized"
+
+
+@pytest.mark.parametrize("part", ["task", "name"])
+@pytest.mark.parametrize("text", ["", " ", "Ca\nrs", "\x1b[31m", "a" * 1000], ids=repr_of)
+def test_tasks_and_names_can_be_shown(store: Store, tmp_path: Path, part: str, text: str) -> None:
+    words = {"task": "Cars", "name": "x"} | {part: text}
+    with pytest.raises(TasklabError, match=f"{part} is ") as caught:
+        importing.add(store, moved(tmp_path / "a.safetensors"), "tiny", **words)
+    assert str(caught.value).isprintable()
+
+
+def test_what_the_file_does_not_tell_is_noted(store: Store, tmp_path: Path) -> None:
+    path = moved(tmp_path / "a.safetensors")
+    record = importing.add(store, path, "tiny", "Cars", method="linearized")
+    assert any("nothing in it tells that it is linearized" in note for note in record["notes"])
+    about = ABOUT | {"weights": importing.hash_of(theta0(), "tiny")}
+    save_file(dict(theta0()), path, metadata={"tasklab": json.dumps(about)})
+    record = importing.add(store, path, "tiny", "Dogs")
+    assert any("exported as a vector of 't'" in note for note in record["notes"])
+    assert not any("exported" in n for n in importing.add(store, path, "tiny", "t")["notes"])
+
+
+def test_the_list_of_a_model(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    record = importing.add(store, moved(tmp_path / "a.safetensors"), "tiny", "Cars")
+    assert importing.listed(store, "tiny") == [record]
+    assert importing.listed(store, "mini") == []
+    with pytest.raises(TasklabError, match="did you mean 'tiny'"):
+        importing.listed(store, "tinny")
+
+    def refused(*_: object) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr("pathlib.Path.glob", refused)
+    with pytest.raises(TasklabError, match="cannot read the store"):
+        importing.listed(store)
+
+
+# Export.
+
+
+def run_of(store: Store, method: str, **more: object):
+    """Return a run of the store, as fine-tuning leaves it, of the smallest shipped model."""
+    encoder = loading.load("mini_xs").encoder
+    generator = torch.Generator().manual_seed(7)
+    tau = {
+        n: 0.01 * torch.randn(x.shape, generator=generator) for n, x in encoder.params.items()
+    }  # fmt: skip
+    config = {
+        "model": "mini_xs", "init": "pretrained", "task": "Signs", "method": method, "seed": 2,
+        "suite": "mini", "weights": encoder.weights_hash, "lr": 1e-3, "steps": 3,
+        "beta1": 0.9, "beta2": 0.98, **more,
+    }  # fmt: skip
+    record = {"losses": [2.0, 1.5, 1.25], "seconds": 3.0, "device": "cpu", "parameters": 12}
+    return store.get("finetune", config, lambda _: (tau, record)), encoder
+
+
+@pytest.mark.parametrize("method", ["nonlinear", "linearized"])
+def test_what_is_exported_is_imported_bit_for_bit(
+    store: Store, tmp_path: Path, method: str
+) -> None:
+    run, encoder = run_of(store, method)
+    folder = exporting.write(run, encoder, tmp_path / "out", base=True)
+    vector = TaskVector(run.tensors())
+    assert importing.load(folder, encoder) == vector
+    for given in (None, folder / exporting.BASE_FILE):
+        assert importing.vector_of(folder, "mini_xs", base=given) == vector
+    record = importing.add(store, folder, "mini_xs", "Signs")
+    assert record["method"] == method and record["name"] == f"Signs_{method}"
+    assert importing.imported(store, "mini_xs", f"Signs_{method}") == vector
+    with pytest.raises(TasklabError, match="read it with vector_of"):
+        importing.read(folder, "mini_xs")
+    other = "linearized" if method == "nonlinear" else "nonlinear"
+    with pytest.raises(TasklabError, match=f"is {method}, not {other}"):
+        importing.add(store, folder, "mini_xs", "Signs", method=other, name="x")
+    with pytest.raises(TasklabError, match="task vector of model 'mini_xs', not of 'mini'"):
+        importing.vector_of(folder, "mini")
+    content = json.loads((folder / "config.json").read_text())
+    assert content["config"] == run.config and content["record"] == run.record
+
+
+@pytest.mark.parametrize("method", ["nonlinear", "linearized"])
+def test_the_cards_lines_of_code_do_what_they_say(
+    store: Store, tmp_path: Path, method: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, encoder = run_of(store, method)
+    rows = [{"method": m, "value": 61.5, "n": 500, "split": "test"} for m in ("pretrained", method)]
+    folder = exporting.write(run, encoder, tmp_path / "out", accuracies=rows)
+    card = (folder / "README.md").read_text()
+    monkeypatch.chdir(folder)
+    images = torch.randint(0, 256, (2, 3, 32, 32), dtype=torch.uint8)
+    space = {"images": images}
+    exec(re.search(r"```python\n(.*?)```", card, re.S)[1], space)
+    x, tau = encoder.preprocess(images), TaskVector(run.tensors())
+    if method == "linearized":
+        expected = tangent.jvp(encoder, encoder.params, tau, x).at(1.0)
+        assert "f_lin(x; theta_0 + tau) = f(x; theta_0) + J(x; theta_0) tau" in card
+    else:
+        expected = encoder(tau.apply(encoder.params), x)
+        assert "tangent" not in card
+    torch.testing.assert_close(space["features"], expected)
+    for part in (encoder.weights_hash, "| steps | 3 |", "| 500 | 61.50 |", "2.0000, 1.2500"):
+        assert part in card
+    assert not re.search(r"https?://|licen[cs]e: ", card)
+
+
+def test_an_export_is_not_written_over_another(store: Store, tmp_path: Path) -> None:
+    (run, encoder), (other, _) = run_of(store, "nonlinear"), run_of(store, "linearized", steps=4)
+    folder = exporting.write(run, encoder, tmp_path / "out")
+    exporting.write(run, encoder, folder)
+    (folder / "config.json").write_text("{}")
+    with pytest.raises(TasklabError, match="holds something else"):
+        exporting.write(other, encoder, folder)
+    elsewhere, _ = run_of(store, "nonlinear", weights="0" * 64)
+    with pytest.raises(TasklabError, match="starts from the weights 000000000000"):
+        exporting.write(elsewhere, encoder, tmp_path / "third")
+
+
+def test_a_head_that_was_trained_along_is_a_file_of_its_own(store: Store, tmp_path: Path) -> None:
+    run, encoder = run_of(store, "nonlinear", head="trained")
+    tensors = {**run.tensors(), "classifier.weight": torch.ones(3, 128)}
+    again = store.get("finetune", {**run.config, "seed": 3}, lambda _: (tensors, {}))
+    folder = exporting.write(again, encoder, tmp_path / "out")
+    assert importing.load(folder, encoder) == TaskVector(run.tensors())
+    head = (folder / exporting.HEAD_FILE).read_bytes()
+    assert (
+        b"classifier.weight" in head and exporting.HEAD_FILE in (folder / "README.md").read_text()
+    )
+
+
+def test_accuracies_are_those_of_the_very_run(store: Store) -> None:
+    run, _ = run_of(store, "nonlinear")
+    longer = {**run.config, "steps": 4}
+
+    def keep(method: str, config: dict, value: float) -> None:
+        row = {"method": method, "task": "Signs", "value": value, "n": 9, "split": "test"}
+        about = {"experiment": "single", "method": method, "suite": "mini", "value": value}
+        runs = {} if method == "pretrained" else {"Signs": config}
+        about |= {"weights": run.config["weights"], "runs": runs}
+        store.get("records", about, lambda _: ({}, {"rows": [row, {**row, "task": "Scenes"}]}))
+
+    keep("nonlinear", run.config, 80.0)
+    keep("posthoc", run.config, 70.0)
+    keep("nonlinear", longer, 90.0)
+    keep("pretrained", {}, 40.0)
+    found = exporting.accuracies_of(store, [run])[run.key]
+    assert {row["method"]: row["value"] for row in found} == {
+        "nonlinear": 80.0, "posthoc": 70.0, "pretrained": 40.0,
+    }  # fmt: skip
+
+
+# The command line.
+
+
+def test_import_and_list(store: Store, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    path = moved(tmp_path / "finetuned.safetensors")
+    here = ["--store-root", str(store.root)]
+    assert main(["import", "--list", *here]) == 0
+    assert "nothing is imported" in capsys.readouterr().out
+    assert main(["import", str(path), "--model", "tiny", "--task", "Cars", *here]) == 0
+    shown = capsys.readouterr().out
+    for part in ("names as in open_clip", "kept as 'Cars_nonlinear' of tiny", "theta_0's"):
+        assert part in shown
+    assert main(["import", "--list", *here]) == 0
+    assert capsys.readouterr().out.startswith("tiny  Cars_nonlinear  nonlinear  Cars")
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["import"], "import takes a FILE"),
+        (["import", "x.pt"], "import takes --model"),
+        (["import", "x.pt", "--model", "tiny"], "import takes --task"),
+        (["import", "gone/for/good.pt", "--model", "tiny", "--task", "Cars"], "no checkpoint"),
+        (["import", "own/er", "--model", "tiny", "--task", "Cars"], "no network in tests"),
+        (["export", "--chapter", "tangnet"], "did you mean 'tangent'"),
+        (["export", "--model", "mini_xs", "--task", "Sings"], "did you mean 'Signs'"),
+        (["export", "--model", "mini_xs", "--method", "attention"], "none of 24 runs is in"),
+    ],
+)
+def test_a_mistake_is_one_line(words: list, expected: str, capsys: pytest.CaptureFixture) -> None:
+    assert main(words) == 2
+    out, err = capsys.readouterr()
+    assert out == "" and err.count("\n") == 1 and expected in err
+
+
+def test_export_from_the_store(store: Store, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    from tasklab.experiments import Lab
+    from tasklab.experiments.parameters import Parameters
+    from tasklab.tuning import finetune
+
+    lab = Lab(Parameters(model="mini_xs", preset="full", store_root=store.root), progress=False)
+    tau = {name: torch.full_like(x, 0.01) for name, x in lab.clip.encoder.params.items()}
+    for method in ("nonlinear", "linearized"):
+        config = finetune.identity(lab.run("Signs", method, 0), lab.clip)
+        store.get("finetune", config, lambda _: (tau, {"losses": [1.0]}))
+    out = tmp_path / "out"
+    words = ["export", "--model", "mini_xs", "--store-root", str(store.root), "--out", str(out)]
+    assert main([*words, "--chapter", "tangent", "--task", "Signs", "--seeds", "2"]) == 0
+    shown = capsys.readouterr().out
+    assert "2 of 4 runs are not in the store" in shown
+    names = {f"mini_xs-Signs-{method}-seed0" for method in ("nonlinear", "linearized")}
+    assert {path.name for path in out.iterdir()} == names
+    assert all(str(out / name) in shown for name in names)
+
+
+def test_importing_reads_without_executing(store: Store, tmp_path: Path) -> None:
+    """The whole command, on a pickle that would leave a mark."""
+    mark = tmp_path / "executed"
+
+    class Reduce:
+        def __reduce__(self) -> tuple:
+            import os
+
+            return os.system, (f"touch {mark}",)
+
+    encoder = old_encoder(1)
+    encoder.train_preprocess = Reduce()
+    path = save_old(encoder, tmp_path / "hostile.pt")
+    words = ["import", str(path), "--model", "tiny", "--task", "x"]
+    assert main([*words, "--store-root", str(store.root)]) == 0
+    assert not mark.exists()
+    expected = encoder.model.visual.proj - theta0()["proj"]
+    assert torch.equal(importing.imported(store, "tiny", "x_nonlinear")["proj"], expected)

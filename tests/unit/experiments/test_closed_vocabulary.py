@@ -1,0 +1,360 @@
+"""Probes, regimes and subsets against closed forms and slow loops, in float64."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import math
+import zlib
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+from torch.func import functional_call
+
+from tasklab.errors import TasklabError
+from tasklab.experiments.parameters import Parameters
+from tasklab.experiments.subsets import COARSE, climb, search, subsets_of
+from tasklab.models import heads
+from tasklab.models.loading import Clip, Encoder
+from tasklab.storage.store import Store
+from tasklab.tasks import drawn, suites
+from tasklab.tuning import finetune, probes
+from tasklab.tuning import recipe as config
+from tasklab.tuning.recipe import FineTune, Probe, recipe
+
+SIZE, WIDTH, COUNT, TASK = 4, 6, 40, "LandCover"
+
+
+class Curved(nn.Module):
+    """Not affine in its parameters."""
+
+    def __init__(self):
+        super().__init__()
+        self.first = nn.Linear(3 * SIZE * SIZE, WIDTH, dtype=torch.float64)
+        self.last = nn.Linear(WIDTH, WIDTH, dtype=torch.float64)
+
+    def forward(self, x):
+        return self.last(torch.tanh(self.first(x.double().flatten(1))))
+
+
+def text(prompts):
+    seeds = [zlib.crc32(prompt.encode()) for prompt in prompts]
+    rows = [torch.randn(WIDTH, generator=torch.Generator().manual_seed(seed)) for seed in seeds]
+    return torch.stack(rows).double()
+
+
+@pytest.fixture
+def clip():
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        module = Curved()
+    encoder = Encoder.of(module, name="mini", image_size=SIZE)
+    return Clip(encoder=encoder, text=text, logit_scale=10.0)
+
+
+@pytest.fixture(autouse=True)
+def few_images(monkeypatch):
+    generator = torch.Generator().manual_seed(1)
+    shape = (COUNT, 3, SIZE, SIZE)
+    x = torch.randint(0, 256, shape, generator=generator, dtype=torch.uint8)
+    images = drawn.Images(x, torch.randint(0, 10, (COUNT,), generator=generator))
+    cut = lambda *args, n=None, **kwargs: drawn.Images(images.x[:n], images.y[:n])  # noqa: E731
+    monkeypatch.setattr(drawn, "load", cut)
+    monkeypatch.setattr(drawn, "version", lambda *args, **kwargs: "test")
+    monkeypatch.setattr(drawn, "size", lambda *args, **kwargs: COUNT)
+    return images
+
+
+@pytest.fixture
+def store(tmp_path):
+    return Store(tmp_path)
+
+
+# --- configurations -------------------------------------------------------------------------------
+
+
+def test_the_probe_counts_only_where_it_is_used():
+    other = Probe(solver="lbfgs")
+    for head in ("zero_shot", "trained", "zero_shot_trained"):
+        one = FineTune(task=TASK, head=head)
+        assert one.identity() == dataclasses.replace(one, probe=other).identity()
+        assert "probe" not in one.identity()
+    one = FineTune(task=TASK, head="probe")
+    assert one.identity() != dataclasses.replace(one, probe=other).identity()
+    # what L-BFGS does not look at changes nothing
+    assert other.identity() == dataclasses.replace(other, lr=0.1, steps=3).identity()
+
+
+def test_regimes_are_methods_with_heads():
+    run = recipe("mini", TASK, "nonlinear")
+    assert (run.head, "head" in run.identity()) == ("zero_shot", False)
+    assert recipe("mini", TASK, "full").head == "zero_shot_trained"
+    assert recipe("mini", TASK, "full", head="probe").head == "trained"
+    closed = recipe("mini_sup_few", TASK, "nonlinear")
+    assert closed.head == "trained"
+    together = recipe("mini_sup_few", TASK, "full", head="probe")
+    assert (together.method, together.head) == ("nonlinear", "trained")
+    first = recipe("mini_sup_few", TASK, "nonlinear", head="probe")
+    assert (first.head, first.probe) == ("probe", Probe(lr=config.PROBE_LR))
+    paper = recipe("vitb16_in1k", TASK, "nonlinear", head="probe")
+    assert (paper.probe.solver, paper.probe.steps, paper.probe.batch_size) == ("adamw", 2000, 128)
+    assert paper.probe.lr is None and paper.lr == 1e-5
+    assert recipe("vitb16_in1k", TASK, "full", head="probe").lr == 1e-5
+
+
+def test_rates_of_the_closed_vocabulary_are_its_own(monkeypatch):
+    monkeypatch.setitem(config.CLOSED_LR, "mini", {"nonlinear": 0.1, "full": 0.2})
+    assert recipe("mini", TASK, "nonlinear").lr == config.MINI_LR["nonlinear"]
+    assert recipe("mini", TASK, "nonlinear", head="probe").lr == 0.1
+    assert recipe("mini", TASK, "full", head="probe").lr == 0.2
+    assert recipe("mini", TASK, "linearized", head="probe").lr == config.MINI_LR["linearized"]
+
+
+def test_vocabulary_of_parameters():
+    kind = lambda **more: Parameters(device="cpu", **more).vocabulary  # noqa: E731
+    assert kind() == "open" and kind(head="probe") == "closed"
+    assert kind(model="mini_sup_few") == "closed"
+    with pytest.raises(TasklabError, match="no text tower"):
+        Parameters(model="mini_sup_few", head="zero_shot", device="cpu")
+    with pytest.raises(TasklabError, match="head"):
+        Parameters(head="prob", device="cpu")
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [({"solver": "sgd"}, "adamw"), ({"steps": 0}, "steps"), ({"lr": -1.0}, "lr")],
+)
+def test_impossible_probes(change, message):
+    with pytest.raises(TasklabError, match=message):
+        Probe(**change)
+
+
+def test_full_is_no_method_of_a_run():
+    with pytest.raises(TasklabError, match="head='trained'"):
+        FineTune(task=TASK, method="full")
+
+
+# --- probes ---------------------------------------------------------------------------------------
+
+
+def test_adamw_is_that_of_torch_in_the_same_order():
+    torch.manual_seed(0)
+    x, y = torch.randn(50, 3).double(), torch.arange(50) % 4
+    how = {"lr": 0.1, "weight_decay": 0.3}
+    found = probes.adamw(x, y, classes=4, steps=20, batch_size=16, **how)
+    generator = torch.Generator().manual_seed(0)
+    start = torch.empty(4, 4).uniform_(-(3**-0.5), 3**-0.5, generator=generator).double()
+    layer = nn.Linear(3, 4, dtype=torch.float64)
+    layer.weight.data, layer.bias.data = start[:, :3].clone(), start[:, 3].clone()
+    optimiser = torch.optim.AdamW(layer.parameters(), **how)
+    order = torch.cat([torch.randperm(50, generator=generator)[:48] for _ in range(7)])
+    for step in range(20):
+        index = order[16 * step :][:16]
+        warm = (step + 1) / 2 if step < 2 else 0.5 * (1 + math.cos(math.pi * (step - 2) / 18))
+        optimiser.param_groups[0]["lr"] = 0.1 * warm
+        optimiser.zero_grad()
+        F.cross_entropy(layer(x[index]), y[index]).backward()
+        optimiser.step()
+    torch.testing.assert_close(found.weight, layer.weight.data, rtol=1e-9, atol=1e-11)
+    torch.testing.assert_close(found.bias, layer.bias.data, rtol=1e-9, atol=1e-11)
+    assert not found.normalise
+
+
+def test_the_adamw_probe_separates_what_a_plane_separates():
+    torch.manual_seed(0)
+    y = torch.arange(40) % 4
+    x = F.one_hot(y, 6).float() + 0.1 * torch.randn(40, 6)
+    probe = probes.adamw(x, y, classes=5, lr=0.1, steps=200, batch_size=64)
+    assert heads.accuracy(probe(x), y) == 1.0 and probe.weight.shape == (5, 6)
+    with pytest.raises(TasklabError, match="at least one"):
+        probes.adamw(x[:0], torch.arange(0), classes=2, lr=0.1)
+
+
+def test_both_solvers_from_the_store(clip, store, few_images, monkeypatch):
+    suite = suites.suite()
+    x = clip.encoder.preprocess(few_images.x)
+    features = clip.encoder(clip.encoder.params, x).float()
+    exact = probes.fit(Probe(solver="lbfgs"), clip, suite, TASK, store)
+    expected = heads.linear_probe(features, few_images.y, classes=10, decay=1e-5)
+    torch.testing.assert_close(exact.head.weight, expected.weight, rtol=1e-5, atol=1e-5)
+    assert exact.lr == 0 and exact.seconds_features > 0 and exact.seconds_fit > 0
+    given = probes.fit(Probe(lr=0.03, steps=30), clip, suite, TASK, store)
+    expected = probes.adamw(features, few_images.y, classes=10, lr=0.03, steps=30)
+    torch.testing.assert_close(given.head.weight, expected.weight, rtol=1e-4, atol=1e-5)
+    monkeypatch.setattr(probes, "_solve", None)
+    again = probes.fit(Probe(lr=0.03, steps=30), clip, suite, TASK, store)
+    assert torch.equal(again.head.weight, given.head.weight)
+    assert again.seconds_fit == given.seconds_fit
+
+
+def test_the_rate_is_searched_where_none_is_given(clip, store):
+    suite, how = suites.suite(), Probe(steps=20, batch_size=8)
+    assert probes.searched_task(suite) == "Vehicles"
+    found = probes.search(how, clip, suite, store)
+    assert tuple(found) == probes.RATES
+    fitted = probes.fit(how, clip, suite, TASK, store)
+    assert fitted.lr == probes.best_rate(found)
+    other = dataclasses.replace(how, lr=0.1)
+    keys = {store.key(probes.identity(p, clip, suite, TASK)) for p in (how, other)}
+    assert len(keys) == 2
+
+
+def test_fewer_images_are_the_first(clip, store, few_images):
+    suite, how = suites.suite(), Probe(solver="lbfgs", images=11)
+    found = probes.fit(how, clip, suite, TASK, store)
+    features = clip.encoder({}, clip.encoder.preprocess(few_images.x[:11])).float()
+    expected = heads.linear_probe(features, few_images.y[:11], classes=10, decay=1e-5)
+    torch.testing.assert_close(found.head.weight, expected.weight, rtol=1e-5, atol=1e-5)
+
+
+# --- fine-tuning with these heads -----------------------------------------------------------------
+
+
+RUN = FineTune(task=TASK, steps=8, batch_size=16, lr=0.02, warmup=2, weight_decay=0.3, head="probe")
+
+
+def reference(run, clip, images, head, learns):
+    """Train theta and perhaps the head with AdamW; return both."""
+    encoder = clip.encoder
+    theta = {name: tensor.clone().requires_grad_() for name, tensor in encoder.params.items()}
+    weight = head.weight.clone().requires_grad_(learns)
+    moving = [*theta.values(), *([weight] if learns else [])]
+    betas = (run.beta1, run.beta2)
+    optimiser = torch.optim.AdamW(moving, betas=betas, weight_decay=run.weight_decay)
+    for step in range(run.steps):
+        optimiser.param_groups[0]["lr"] = finetune.learning_rate(run, step)
+        index = finetune.batch(run, step, COUNT)
+        features = functional_call(encoder.module, theta, (encoder.preprocess(images.x[index]),))
+        logits = dataclasses.replace(head, weight=weight)(features)
+        optimiser.zero_grad()
+        F.cross_entropy(logits, images.y[index]).backward()
+        nn.utils.clip_grad_norm_(moving, run.clip)
+        optimiser.step()
+    return {n: t.detach() - encoder.params[n] for n, t in theta.items()}, weight.detach()
+
+
+def test_the_probe_stays_as_it_was(clip, store, few_images):
+    found = finetune.finetune(RUN, clip, store, progress=False)
+    probe = probes.fit(RUN.probe, clip, suites.suite(), TASK, store).head
+    expected, _ = reference(RUN, clip, few_images, probe, learns=False)
+    assert found.vector.keys() == expected.keys()
+    for name, tensor in expected.items():  # the probe's float32 is what both have
+        torch.testing.assert_close(found.vector[name], tensor, rtol=1e-4, atol=1e-6)
+    assert torch.equal(found.head.weight, probe.weight)
+    assert torch.equal(found.head.bias, probe.bias) and not found.head.normalise
+    again = finetune.finetune(RUN, clip, store, progress=False)
+    assert torch.equal(again.head.weight, probe.weight)
+    assert found.record["parameters"] == sum(p.numel() for p in clip.encoder.params.values())
+
+
+def test_the_zero_shot_head_trains_along(clip, store, few_images):
+    run = dataclasses.replace(RUN, head="zero_shot_trained")
+    found = finetune.finetune(run, clip, store, progress=False)
+    start = heads.zero_shot(clip, suites.suite()[TASK])
+    expected, weight = reference(run, clip, few_images, start, learns=True)
+    for name, tensor in expected.items():
+        torch.testing.assert_close(found.vector[name], tensor, rtol=1e-9, atol=1e-11)
+    torch.testing.assert_close(found.head.weight, weight, rtol=1e-9, atol=1e-11)
+    assert (found.head.weight - start.weight).norm() > 1e-3
+    assert found.head.normalise and found.head.bias is None
+
+
+def test_heads_and_probes_have_keys_of_their_own(clip, store):
+    keys = {
+        store.key(finetune.identity(dataclasses.replace(RUN, **change), clip))
+        for change in (
+            {},
+            {"head": "zero_shot"},
+            {"head": "trained"},
+            {"head": "zero_shot_trained"},
+            {"probe": Probe(solver="lbfgs")},
+            {"probe": Probe(lr=0.1)},
+        )
+    }
+    assert len(keys) == 6
+
+
+def test_divergence_tells_its_step(clip, store, monkeypatch):
+    monkeypatch.setattr(
+        finetune, "_gradient", lambda e, t, d, x, loss: (torch.tensor(math.inf), {})
+    )
+    monkeypatch.setattr(torch.nn.utils, "clip_grad_norm_", lambda *args: 0.0)
+    run = dataclasses.replace(RUN, head="zero_shot")
+    nothing = {name: torch.zeros_like(t) for name, t in clip.encoder.params.items()}
+    monkeypatch.setattr(
+        finetune, "_gradient", lambda e, t, d, x, loss: (torch.tensor(math.inf), dict(nothing))
+    )
+    with pytest.raises(finetune.DivergedError, match="not finite") as caught:
+        finetune.finetune(run, clip, store, progress=False)
+    assert caught.value.step == 0 and isinstance(caught.value, TasklabError)
+
+
+# --- subsets --------------------------------------------------------------------------------------
+
+
+def test_all_subsets_and_samples():
+    every = subsets_of(8)
+    assert len(every) == 255 == len(set(every))
+    assert [len(s) for s in every] == sorted(len(s) for s in every)
+    some = subsets_of(8, most=3)
+    sizes = [sum(len(s) == k for s in some) for k in range(1, 9)]
+    assert sizes == [8, 3, 3, 3, 3, 3, 3, 1] and set(some) <= set(every)
+    assert some == subsets_of(8, most=3) != subsets_of(8, 3, seed=1)
+
+
+@pytest.mark.parametrize(("top", "start"), [*itertools.product((0, 7, 20), (0, 10, 20))])
+def test_climbing_finds_the_top_of_one_hill(top, start):
+    assert climb(lambda place: -abs(place - top), 21, start) == top
+
+
+def test_climbing_stops_on_a_plateau_and_at_a_local_maximum():
+    assert climb(lambda place: 1.0, 21, 5) == 5
+    hills = [0, 1, 3, 2, 0, 5, 9]
+    assert climb(hills.__getitem__, len(hills), 1) == 2
+    assert climb(hills.__getitem__, len(hills), 4) == 6
+
+
+GRID = tuple(round(0.05 * i, 2) for i in range(21))
+
+
+def quadratic(subset, coefficient, split):
+    """Best where the coefficient is 1 / K."""
+    return np.array([80.0 - 40 * (coefficient * len(subset) - 1) ** 2 - i for i in subset])
+
+
+@pytest.mark.parametrize("whole", [True, False])
+def test_each_subset_gets_its_own_coefficient(whole):
+    chosen = subsets_of(4)
+    single = {s: np.array([80.0 - i for i in range(4)]) for s in ("val", "test")}
+    found = search(quadratic, single, chosen, GRID, whole=whole)
+    assert [f.subset for f in found] == chosen
+    for one in found:
+        nearest = min(GRID, key=lambda x: abs(x - 1 / len(one.subset)))
+        assert one.coefficient == nearest
+        assert one.absolute.tolist() == quadratic(one.subset, nearest, "test").tolist()
+    tried = {f.tried for f in found}
+    assert tried == {21} if whole else max(tried) <= len(COARSE) + 4
+
+
+def test_a_hill_at_large_coefficients_does_not_catch_the_search():
+    """Best at 0.1, with a lower local maximum at 0.9."""
+
+    def accuracies(subset, coefficient, split):
+        hills = 80 - 400 * (coefficient - 0.1) ** 2, 60 - 400 * (coefficient - 0.9) ** 2
+        return np.full(len(subset), max(*hills, 0.0))
+
+    single = {s: np.full(3, 80.0) for s in ("val", "test")}
+    found = search(accuracies, single, [(0, 1, 2)], GRID, whole=False)
+    assert found[0].coefficient == 0.1
+
+
+def test_coefficients_are_chosen_on_validation_images():
+    def accuracies(subset, coefficient, split):
+        return np.full(len(subset), 50.0 + (10 if split == "val" else -10) * coefficient)
+
+    single = {"val": np.full(2, 60.0), "test": np.full(2, 60.0)}
+    found = search(accuracies, single, [(0, 1)], GRID, whole=True)
+    assert found[0].coefficient == 1.0 and found[0].absolute.tolist() == [40.0, 40.0]

@@ -1,0 +1,222 @@
+"""Figures and tables of schemes: what is drawn is what is recorded."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+
+from tasklab import figures
+from tasklab.errors import TasklabError
+from tasklab.figures.schemes import SCHEMES, looks, role
+from tasklab.models import zoo
+from tasklab.records.table import tidy
+
+FAMILY = zoo.family("mini")
+MODELS = (FAMILY["mae"], FAMILY["sup_few"])
+TASKS = ("A", "B")
+GRID = (0.0, 0.05, 0.1, 0.5, 1.0)
+
+
+def row(experiment, method, metric, value, model=MODELS[0], task="A", **more):
+    more = {"seed": 0, "n": 100, "vocabulary": "closed"} | more
+    return {"experiment": experiment, "model": model, "method": method, "task": task,
+            "metric": metric, "value": value, **more}  # fmt: skip
+
+
+def records(seeds=(0,)):
+    """MAE's sum is 90 - 100 lambda, the other's 80 + 100 (lambda - 2 lambda²), normalised."""
+    rows = []
+    curves = {MODELS[0]: lambda x: 90 - 80 * x, MODELS[1]: lambda x: 80 + 40 * x - 100 * x**2}
+    for (model, curve), seed, task in itertools.product(curves.items(), seeds, TASKS):
+        more = {"model": model, "seed": seed, "task": task}
+        rows.append(row("single", "probe", "single", curve(0), **more))
+        for method in ("nonlinear", "full"):
+            lower = 30 if method == "full" else 0
+            rows.append(row("single", method, "single", 92.0 + seed, **more))
+            for metric in ("absolute", "normalised"):
+                sums = {"n_tasks": 2, "alpha": 0.1} | more
+                rows.append(row("addition", method, metric, curve(0.1) - lower, **sums))
+                for x in GRID:
+                    at = {"n_tasks": 2, "alpha": x, "split": "validation"} | more
+                    rows.append(row("sweep", method, metric, max(0, curve(x) - lower), **at))
+            if task == "A":
+                at = {"model": model, "seed": seed, "task": "all", "n_tasks": 2, "alpha": 0.1}
+                rows.append(row("addition", method, "lambda", 0.1, **at))
+        rows.append(row("addition", "probe", "absolute", curve(0), n_tasks=2, alpha=0.0, **more))
+    return tidy(rows)
+
+
+def test_every_role_has_a_look_of_its_own():
+    assert len({colour for _, colour, _ in SCHEMES.values()}) == len(SCHEMES)
+    assert len({marker for _, _, marker in SCHEMES.values()}) == len(SCHEMES)
+    assert set(SCHEMES) <= set(zoo.FAMILIES[1])
+    assert role(FAMILY["mae"]) == "mae" and role("mini") == "mini"
+    df = records()
+    assert list(looks(df)) == [MODELS[1], MODELS[0]]  # in the paper's order
+    other = looks(df.assign(model="mini_t5"))
+    assert other["mini_t5"][0] == "mini_t5"
+
+
+def test_curves_start_at_probing():
+    figure = figures.lambda_curves(records(seeds=(0, 1)))
+    whole, near = figure.axes
+    labelled = {line.get_label(): line for line in whole.lines}
+    line = labelled[SCHEMES["mae"][0]]
+    assert line.get_xdata().tolist() == list(GRID)
+    assert line.get_ydata().tolist() == pytest.approx([90 - 80 * x for x in GRID])
+    gains = [line.get_ydata() for line in near.lines if len(line.get_xdata()) == 3]
+    assert sorted(float(g[-1]) for g in gains) == pytest.approx([-8.0, 3.0])
+    with pytest.raises(TasklabError, match="nothing to draw"):
+        figures.lambda_curves(records(), method="attention")
+
+
+def test_table_one_has_ours_beside_the_papers():
+    table = figures.closed_table(records(seeds=(0, 1))).data
+    assert table[("pre-training", "")].tolist() == [SCHEMES["sup_few"][0], SCHEMES["mae"][0]]
+    assert [cell[0] for cell in table[("probing", "here")]] == [80.0, 90.0]
+    assert [cell[0] for cell in table[("probing", "paper")]] == [72.1, 62.8]
+    assert [cell[0] for cell in table[("λ", "paper")]] == [0.05, 0.05]
+    mean, spread, _ = table[("single", "here")][0]
+    assert mean == 92.5 and spread == pytest.approx(np.sqrt(0.5))
+    assert table[("seeds", "")].tolist() == [2, 2]
+    text = figures.closed_table(records(seeds=(0, 1))).to_html()
+    assert "92.5 ± 0.7" in text and "72.1" in text and "nan" not in text.lower()
+    third = figures.closed_table(records(), "3", method="full").data
+    assert [cell[0] for cell in third[("normalised", "paper")]] == [46.5, 26.9]
+
+
+def test_table_four_compares_what_trains():
+    df = records()
+    df = df[df["model"] == MODELS[0]].assign(model="mini_s", vocabulary="open")
+    df["method"] = df["method"].replace("probe", "pretrained")
+    table = figures.open_table(tidy(df)).data
+    assert table[("fine-tuned", "")].tolist() == ["encoder", "encoder and head"]
+    assert [cell[0] for cell in table[("zero-shot", "paper")]] == [54.42] * 2
+    assert [cell[0] for cell in table[("sum", "here")]] == pytest.approx([82.0, 52.0])
+    assert table[("normalised", "paper")][0] is None
+    with pytest.raises(TasklabError, match="nothing to show"):
+        figures.open_table(records())
+
+
+def test_regimes_are_two_lines_a_scheme():
+    (axes,) = figures.regimes(records()).axes
+    joined = [line for line in axes.lines if len(line.get_xdata()) == 2]
+    ends = sorted([float(x) for x in line.get_xdata()] for line in joined)
+    np.testing.assert_allclose(ends, [(52, 92), (53, 92), (82, 92), (83, 92)])
+    with pytest.raises(TasklabError, match="'full'"):
+        figures.regimes(records().query("method != 'full'"))
+
+
+def test_maps_tell_the_mean_of_their_box():
+    grid = np.linspace(-2, 2, 5)
+    rows = [
+        row("disentanglement", "nonlinear", "xi_classifier", float(scale * (abs(a) + abs(b))),
+            model=model, task="A+B", alpha1=a, alpha2=b)
+        for model, scale in zip(MODELS, (1, 2), strict=True)
+        for a, b in itertools.product(grid, repeat=2)
+    ]  # fmt: skip
+    figure = figures.scheme_maps(tidy(rows))
+    titles = [axes.get_title() for axes in figure.axes[:2]]
+    assert titles[0].startswith(SCHEMES["sup_few"][0]) and "2.7 % (9 cells)" in titles[0]
+    assert "1.3 % (9 cells)" in titles[1]
+    wider = figures.scheme_maps(tidy(rows), box=(-2, 2)).axes[0].get_title()
+    assert "4.8 % (25 cells)" in wider
+
+
+def test_subsets_show_means_and_what_they_gain():
+    rows = []
+    for k in (1, 2):
+        for i, subset in enumerate(itertools.combinations("ABC", k)):
+            at = {"task": "all", "subset": "+".join(subset), "n_tasks": k, "alpha": 0.1}
+            rows.append(row("subsets", "nonlinear", "normalised", 100.0 - 10 * k - i, **at))
+            rows.append(row("subsets", "nonlinear", "absolute", 70.0 - 10 * k - i, **at))
+            rows.append(row("subsets", "probe", "absolute", 40.0, **at | {"alpha": 0.0}))
+    left, right = figures.subset_curves(tidy(rows)).axes
+    mean = next(line for line in left.lines if len(line.get_xdata()) == 2)
+    assert mean.get_ydata().tolist() == [89.0, 79.0]
+    gain = next(line for line in right.lines if len(line.get_xdata()) == 2 and line.get_marker())
+    assert gain.get_ydata().tolist() == [19.0, 9.0]
+
+
+def test_rates_mark_the_best_and_what_diverged():
+    rows = [
+        row("learning_rate", "nonlinear", "single", value, lr=lr, split="validation")
+        for lr, value in ((1e-4, 50.0), (1e-3, 60.0))
+    ]
+    rows.append(row("learning_rate", "nonlinear", "diverged_at", 3.0, lr=1e-1, split="validation"))
+    rows.append(row("learning_rate", "probe", "exact", 41.0, lr=float("nan"), split="validation"))
+    rows.append(row("learning_rate", "probe", "single", 40.0, lr=0.1, split="validation"))
+    probe, tuned = figures.learning_rate(tidy(rows)).axes
+    at = {line.get_marker(): line.get_xdata().tolist() for line in tuned.lines}
+    assert at["x"] == [0.1] and [1e-3] in [line.get_xdata().tolist() for line in tuned.lines]
+    assert [41.0, 41.0] in [list(line.get_ydata()) for line in probe.lines]
+
+
+def test_costs_stack_up():
+    parts = {"seconds_features": 2.0, "seconds_probe": 1.0, "seconds_finetune": 10.0}
+    rows = [
+        row("closed_cost", "probe" if "t" not in name[8:10] else "nonlinear", name, value, task=t)
+        for name, value in parts.items()
+        for t in TASKS
+    ]
+    rows.append(row("closed_cost", "nonlinear", "seconds_sweep", 4.0, task="all"))
+    (axes,) = figures.closed_cost(tidy(rows)).axes
+    told = [text.get_text() for text in axes.texts]
+    assert told == ["probing 6.0 s", "addition 30.0 s"]
+
+
+def test_linearity_against_what_is_kept():
+    df = records()
+    rows = [
+        row("ctl", "nonlinear", "distance", value, model=model, task=task, alpha=0.5, block=0)
+        for (model, value), task in itertools.product(zip(MODELS, (0.1, 0.2), strict=True), TASKS)
+    ]
+    left, right = figures.linearity_against_addition(tidy(rows), df).axes
+    points = {float(line.get_xdata()[0]): float(line.get_ydata()[0]) for line in left.lines}
+    assert points == pytest.approx({0.1: 82.0, 0.2: 83.0})
+    gains = {float(line.get_xdata()[0]): float(line.get_ydata()[0]) for line in right.lines}
+    assert gains == pytest.approx({0.1: -8.0, 0.2: 3.0})
+
+
+def test_ways_are_compared_by_their_gain():
+    df = records(seeds=(0, 1))
+    left, right = figures.ways_after_probing(df, ["nonlinear", "full"]).axes
+    points = [
+        (float(x.get_xdata()[0]), x.get_label()) for x in left.lines if len(x.get_xdata()) == 1
+    ]
+    # In the paper's order; non-linear sums first.
+    assert [x for x, _ in points] == pytest.approx([3.0, -8.0, -27.0, -38.0])
+    assert [label for _, label in points if not label.startswith("_")] == [
+        figures.METHOD_LABEL["nonlinear"], figures.METHOD_LABEL["full"],
+    ]  # fmt: skip
+    assert {float(line.get_xdata()[0]) for line in right.lines} == {0.1}
+
+
+def test_the_price_of_a_gain():
+    values = {"seconds_features": 2.0, "seconds_probe": 1.0, "seconds_finetune": 27.0}
+    rows = [
+        row("closed_cost", "nonlinear" if name.endswith("tune") else "probe", name, value, task=t)
+        for (name, value), t in itertools.product(values.items(), TASKS)
+    ]
+    rows.append(row("closed_cost", "nonlinear", "seconds_subsets", 99.0, task="all"))
+    (found,) = figures.price(tidy(rows), records()).to_dict("records")
+    assert found["pre-training"] == SCHEMES["mae"][0] == figures.scheme(MODELS[0])
+    assert (found["probing (s)"], found["addition (s)"], found["times"]) == (6.0, 60.0, 10.0)
+    assert found["gain (points)"] == pytest.approx(-8.0)
+
+
+def test_what_all_subsets_took():
+    rows = [
+        row("subsets", "full", "absolute", 50.0, task="all", subset=name, n_tasks=1)
+        for name in TASKS
+    ]
+    for metric, value in (("tried", 9.0), ("seconds_subsets", 30.0)):
+        rows.append(row("closed_cost", "full", metric, value, task="all"))
+    (found,) = figures.subset_cost(tidy(rows)).to_dict("records")
+    assert (found["groups"], found["coefficients tried"], found["seconds"]) == (2, 9.0, 30.0)
+
+
+def test_a_model_of_no_family_has_its_name():
+    assert figures.scheme("timm/resnet50.a1_in1k") == "timm/resnet50.a1_in1k"

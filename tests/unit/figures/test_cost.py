@@ -1,0 +1,154 @@
+"""Figures of costs: the right lines and bars, readable text, and no leftovers in pyplot."""
+
+from __future__ import annotations
+
+import itertools
+
+import matplotlib
+
+matplotlib.use("Agg")
+import matplotlib.pyplot as plt
+import pandas as pd
+import pytest
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.colors import to_rgb
+from matplotlib.text import Text
+
+from tasklab.errors import TasklabError
+from tasklab.figures import cost
+from tasklab.figures.style import COLOURS, METHOD_LABEL, WIDTH
+
+TIMES = {"standard": 1.0, "ours": 1.6, "listing": 2.2, "cached": 0.01}
+PARADIGMS = ("attention", "attention_bias", "attention_mlp", "attention_mlp_bias")
+METHOD = {"standard": "nonlinear", **dict.fromkeys(("ours", "listing", "cached"), "linearized")}
+
+
+def table() -> pd.DataFrame:
+    rows = []
+    for what, batch, variant in itertools.product(
+        ("training", "inference"), (16, 64, 256), (*TIMES, *PARADIGMS)
+    ):
+        if variant == {"training": "cached"}.get(what) or (what, variant[:3]) == (
+            "inference",
+            "att",
+        ):
+            continue
+        ratio = TIMES.get(variant, 0.8)
+        values = {
+            "seconds": ratio * batch / 1000,
+            "time_ratio": ratio + 0.05,  # not the ratio of the medians
+            "peak_memory": batch * {"ours": 1.1, "listing": 1.5}.get(variant, 1.0),
+            "step_memory": batch / 2,
+            "flops": batch * {"standard": 3.0, "ours": 5.0}.get(variant, 5.1),
+            "trainable": 1e6 * ratio,
+            "stored_bytes": 4e6 * ratio,
+        }
+        for metric, value in values.items():
+            where = {"what": what, "batch_size": batch, "variant": variant, "metric": metric}
+            spread = {"value": value, "low": 0.9 * value, "high": 1.1 * value}
+            rows.append({"method": METHOD.get(variant, variant), **where, **spread})
+    return pd.DataFrame(rows)
+
+
+def texts(figure):
+    """Return the texts that are drawn (an axis also holds labels of ticks outside its range)."""
+    drawn = {}
+    plain = Text.draw
+
+    def draw(self, renderer, *args, **kwargs):
+        drawn[self] = None
+        plain(self, renderer, *args, **kwargs)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Text, "draw", draw)
+        FigureCanvasAgg(figure).draw()
+    return [t for t in drawn if t.get_visible() and t.get_text().strip()]
+
+
+@pytest.mark.parametrize("draw", [cost.linearization_cost, cost.paradigm_cost])
+def test_figures_are_readable(draw):
+    figure = draw(table())
+    assert figure.get_size_inches()[0] == WIDTH
+    assert not plt.get_fignums()
+    shown = texts(figure)
+    assert min(t.get_fontsize() for t in shown) >= 9
+    boxes = [t.get_window_extent() for t in shown]
+    for text, box in zip(shown, boxes, strict=True):
+        assert box.x0 >= -1 and box.x1 <= figure.bbox.width + 1, text
+        assert box.y0 >= -1 and box.y1 <= figure.bbox.height + 1, text
+    for (t, a), (u, b) in itertools.combinations(zip(shown, boxes, strict=True), 2):
+        across, along = min(a.x1, b.x1) - max(a.x0, b.x0), min(a.y1, b.y1) - max(a.y0, b.y0)
+        assert across < 2 or along < 2, (t, u)
+
+
+def line(axes, label):
+    (found,) = [x for x in axes.lines if x.get_label() == label]
+    return list(found.get_xdata()), list(found.get_ydata())
+
+
+def test_lines_are_ratios():
+    figure = cost.linearization_cost(table())
+    training, memory, inference, _ = figure.axes
+    sizes = [16, 64, 256]
+    assert line(training, "ours") == (sizes, pytest.approx([1.65] * 3))  # as measured in rounds
+    assert line(training, "paper's listing") == (sizes, pytest.approx([2.25] * 3))
+    assert line(training, "cached features") == ([], [])
+    assert line(inference, "cached features") == (sizes, pytest.approx([0.06] * 3))
+    assert line(memory, "ours") == (sizes, pytest.approx([1.1] * 3))
+    assert line(training, "matrix products (ours)") == (sizes, pytest.approx([5 / 3] * 3))
+    assert line(training, "paper's estimate")[1] == [2, 2]
+    assert not [x for x in figure.axes[3].lines if x.get_label() == "paper's estimate"]
+    for axes in figure.axes:  # nothing is cut off
+        tops = [max(x.get_ydata()) for x in axes.lines if len(x.get_ydata())]
+        assert axes.get_ylim()[0] == 0 and axes.get_ylim()[1] > max(tops)
+    assert training.get_ylim()[1] > 1.1 * 2.25  # the end of the whiskers
+
+
+def test_one_run_is_enough():
+    df = table()
+    figure = cost.linearization_cost(df[df["what"] == "inference"])
+    assert [axes.get_title() for axes in figure.axes] == [
+        "inference: time",
+        "inference: peak memory",
+    ]
+
+
+@pytest.mark.parametrize(("batch", "drawn"), [(None, 256), (16, 16)])
+def test_bars_are_the_values(batch, drawn):
+    figure = cost.paradigm_cost(table(), batch)
+    time, memory, trained, stored = figure.axes
+    labels = [t.get_text() for t in time.get_yticklabels()]
+    assert labels[0] == METHOD_LABEL["nonlinear"] and len(labels) == 3 + len(PARADIGMS)
+    bars = dict(zip(labels, [p.get_width() for p in time.patches], strict=True))
+    assert bars["linearized"] == pytest.approx(1.6 * drawn)  # ms
+    assert bars["linearized, listing 1"] == pytest.approx(2.2 * drawn)
+    assert time.patches[labels.index("linearized")].get_facecolor()[:3] == to_rgb(
+        COLOURS["linearized"]
+    )
+    whole, held = memory.patches[: len(labels)], memory.patches[len(labels) :]
+    at = labels.index("linearized")
+    assert whole[at].get_width() == pytest.approx(1.1 * drawn)
+    assert held[at].get_width() == pytest.approx(0.6 * drawn)
+    assert trained.patches[0].get_width() == pytest.approx(1.0)
+    assert stored.patches[0].get_width() == pytest.approx(4.0)
+    notes = [t.get_text().strip() for t in time.texts]
+    assert notes[at].endswith("(1.65×)") and notes[0].endswith("(1.05×)")
+    assert memory.texts[at].get_text().endswith("(1.10×)")
+
+
+def test_bars_without_a_reference_have_no_ratio():
+    df = table()
+    df = df[(df["variant"] != "standard") & (df["metric"] != "time_ratio")]
+    assert not any("×" in t.get_text() for axes in cost.paradigm_cost(df).axes for t in axes.texts)
+
+
+def test_nothing_to_draw():
+    df = table()
+    with pytest.raises(TasklabError, match="measure 'standard'"):
+        cost.linearization_cost(df[df["variant"] != "standard"])
+    with pytest.raises(TasklabError, match="a linearized variant"):
+        cost.linearization_cost(df[df["variant"].isin(["standard", "attention"])])
+    with pytest.raises(TasklabError, match="at batch 17"):
+        cost.paradigm_cost(df, 17)
+    with pytest.raises(TasklabError, match="no training step"):
+        cost.paradigm_cost(df[df["what"] == "inference"])

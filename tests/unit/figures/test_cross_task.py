@@ -1,0 +1,187 @@
+"""Figures of `plots.ctl` and `plots.stitching`: the right marks from synthetic tables."""
+
+import itertools
+
+import matplotlib
+
+matplotlib.use("Agg")
+import matplotlib.pyplot as plt
+import numpy as np
+import pandas as pd
+import pytest
+
+from tasklab import figures as figures
+from tasklab.errors import TasklabError
+from tasklab.figures.style import WIDTH
+
+PAIRS = ("Signs+Places", "Signs+Scenes", "Places+Scenes")
+
+
+@pytest.fixture
+def layers():
+    rows = [
+        {"method": m, "seed": 0, "task": t, "alpha": a, "block": b, "metric": metric,
+         "value": v * (k + 1), "low": 0.5 * v, "high": 2 * v}
+        for m in ("nonlinear", "attention")
+        for k, t in enumerate(PAIRS)
+        for a in (0.25, 0.5, 0.75)
+        for b in (0, 1, 2, None)
+        for metric, v in (("distance", 0.01), ("base", 0.1), ("coef", 1.0), ("base_merged", 0.05))
+    ]  # fmt: skip
+    return pd.DataFrame(rows).astype({"block": "Int64"})
+
+
+@pytest.fixture
+def stitched():
+    rows = [
+        {"task": t, "subset": p, "alpha": a, "block": b, "front": f, "value": 10.0 * i + a}
+        for p in PAIRS[:2]
+        for t in p.split("+")
+        for a in (0.5, 1.0)
+        for b in (0, 1)
+        for i, f in enumerate(("own", "other", "both", "edited"))
+    ]
+    return pd.DataFrame(rows)
+
+
+def shown(figure):
+    return [axes for axes in figure.axes if axes.get_visible()]
+
+
+def test_a_panel_a_pair_with_base_and_each_alpha(layers):
+    one = layers[layers["method"] == "nonlinear"]
+    figure = figures.cross_task(one, PAIRS)
+    assert [axes.get_title() for axes in shown(figure)] == [p.replace("+", " and ") for p in PAIRS]
+    for k, axes in enumerate(shown(figure)):
+        drawn = {bar.get_label(): bar for bar in axes.containers}
+        assert list(drawn) == ["between the models", *(f"merged, {a}" for a in (0.25, 0.5, 0.75))]
+        line = drawn["merged, 0.5"].lines[0]
+        np.testing.assert_allclose(line.get_ydata(), 0.01 * (k + 1))
+        np.testing.assert_allclose(line.get_xdata(), [1, 2, 3, 4])
+        assert [tick.get_text() for tick in axes.get_xticklabels()][-0] == "out"
+        assert axes.get_yscale() == "log"
+    figure = figures.cross_task(one)  # all pairs in one panel
+    line = shown(figure)[0].containers[2].lines[0]
+    np.testing.assert_allclose(line.get_ydata(), 0.02)
+
+
+def test_coefficients_have_a_line_at_one(layers):
+    figure = figures.cross_task_coefficients(layers[layers["method"] == "nonlinear"], PAIRS[:1])
+    (axes,) = shown(figure)
+    assert any(list(line.get_ydata()) == [1, 1] for line in axes.lines)
+    assert len(axes.containers) == 3
+
+
+def test_methods_side_by_side(layers):
+    panels = shown(figures.cross_task_methods(layers))
+    assert [axes.get_ylabel() for axes in panels] == ["1 − cosine", "1 − cosine", "coefficient"]
+    labels = [line.get_label() for line in panels[0].lines]
+    assert labels == ["non-linear", "attention weights"]
+    np.testing.assert_allclose(panels[1].lines[0].get_ydata(), 0.02)
+
+
+def test_averages_beside_ensembles():
+    rng = np.random.default_rng(0)
+    groups = ["|".join(g) for g in itertools.combinations("abcde", 3)]
+    values = rng.normal(70, 2, len(groups))
+    rows = [{"metric": "averaged", "subset": g, "value": v} for g, v in zip(groups, values)]  # noqa: B905
+    rows += [{"metric": "ensemble", "subset": g, "value": v + 1} for g, v in zip(groups, values)]  # noqa: B905
+    rows += [{"metric": "alone", "subset": name, "value": 68.0} for name in "abcde"]
+    rows.append({"metric": "distance", "subset": "", "value": 0.1, "experiment": "ctl_average"})
+    df = pd.DataFrame(rows).fillna({"experiment": "averaging"}).assign(seed=0)
+    (axes,) = shown(figures.averaging(df))
+    line = axes.lines[0]
+    np.testing.assert_allclose(line.get_ydata() - line.get_xdata(), 1)
+    assert axes.get_title() == "correlation 1.00 [1.00, 1.00], 10 groups"
+    assert axes.get_xlim() == axes.get_ylim()
+
+
+def test_stitched_models_go_to_the_axis_of_their_task(stitched):
+    figure = figures.stitched_addition(stitched[stitched["block"] == 1])
+    axes = shown(figure)[0]
+    assert (axes.get_xlabel(), axes.get_ylabel()) == ("Signs (%)", "Places (%)")
+    first, second, both, edited = axes.lines
+    np.testing.assert_allclose(first.get_xdata(), [0.5, 1.0])  # its own task
+    np.testing.assert_allclose(first.get_ydata(), [10.5, 11.0])  # the other one
+    np.testing.assert_allclose(second.get_xdata(), [10.5, 11.0])
+    np.testing.assert_allclose(both.get_ydata(), [20.5, 21.0])
+    np.testing.assert_allclose(edited.get_ydata(), [30.5, 31.0])
+
+
+def test_stitching_against_depth(stitched):
+    panels = shown(figures.stitched_depth(stitched[stitched["alpha"] == 1]))
+    assert [axes.get_title() for axes in panels] == [p.replace("+", " and ") for p in PAIRS[:2]]
+    np.testing.assert_allclose(panels[0].lines[2].get_ydata(), 21.0)
+    assert list(panels[0].lines[2].get_xdata()) == [1, 2]
+
+
+def test_stitched_negation_tells_task_from_control():
+    rows = [
+        {"task": t, "subset": "Signs", "alpha": a, "front": f, "value": v - a}
+        for t, v in (("Signs", 60.0), ("Objects", 40.0))
+        for a in (0.0, 1.0)
+        for f in ("features", "weights")
+    ]
+    (axes,) = shown(figures.stitched_negation(pd.DataFrame(rows)))
+    labels = [line.get_label() for line in axes.lines]
+    assert labels[0] == "features subtracted: the task" and "control" in labels[1]
+    np.testing.assert_allclose(axes.lines[0].get_ydata(), [60, 59])
+    np.testing.assert_allclose(axes.lines[1].get_ydata(), [40, 39])
+
+
+@pytest.fixture
+def scratch():
+    """Records of `experiments.segments` and of `scratch_linearity`, as far as they are drawn."""
+    steps, common = (0.0, 0.5, 1.0), {"seed": 0, "method": "nonlinear"}
+    along = [
+        {**common, "subset": "a+b", "task": t, "alpha": a, "metric": m, "value": v + a}
+        for t, v in (("a", 1.0), ("b", 2.0), ("start", 3.0))
+        for a in steps
+        for m in ("loss", "accuracy")
+    ]
+    features = [
+        {**common, "task": "a+b", "alpha": a, "block": b, "metric": m, "value": v * (b + 1),
+         "low": v, "high": 4 * v, "pretraining": e, "ratio": 0.0}
+        for a in (0.25, 0.5, 0.75)
+        for b in (0, 1, 2)
+        for e in (0, 10)
+        for m, v in (("distance", 0.01 * (e + 1)), ("base", 0.5), ("coef", 1.0))
+    ]  # fmt: skip
+    return pd.DataFrame(along), pd.DataFrame(features).astype({"block": "Int64"})
+
+
+def test_segments_tell_the_own_task_from_the_other_and_from_pretraining(scratch):
+    along, features = scratch
+    loss, accuracy, distance = shown(figures.segments(along, features))
+    for axes in (loss, accuracy):
+        ends = sorted(line.get_ydata()[-1] for line in axes.lines)
+        np.testing.assert_allclose(sorted(set(np.round(ends, 6))), [2.0, 3.0, 4.0])
+    assert len(shown(figures.segments(along))) == 2
+    assert distance.get_xlabel() == "α"
+
+
+def test_emergence_has_a_column_a_condition_and_its_epochs_along(scratch):
+    _, features = scratch
+    figure = figures.emergence([("pre-training", features)], ["pretraining"])
+    top, bottom = shown(figure)
+    assert top.get_title() == "pre-training"
+    merged = [line for line in top.lines if len(line.get_xdata()) == 2]
+    assert list(merged[0].get_xdata()) == [0, 10]
+    np.testing.assert_allclose(bottom.lines[0].get_ydata()[:2], 1.0)
+
+
+def test_figures_have_the_books_width_and_nothing_stays_open(layers, stitched):
+    for figure in (
+        figures.cross_task(layers, PAIRS),
+        figures.cross_task_methods(layers),
+        figures.stitched_addition(stitched[stitched["block"] == 0]),
+    ):
+        assert figure.get_size_inches()[0] == WIDTH
+    assert not plt.get_fignums()
+
+
+@pytest.mark.parametrize("name", ["cross_task", "stitched_addition", "stitched_negation"])
+def test_nothing_to_draw_is_said(name, layers):
+    empty = layers.iloc[:0].assign(front="", subset="")
+    with pytest.raises(TasklabError, match="nothing to draw"):
+        getattr(figures, name)(empty)

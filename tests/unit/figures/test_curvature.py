@@ -1,0 +1,202 @@
+"""Figures of `plots.theory`: the right marks from synthetic tables, and readable text."""
+
+import itertools
+
+import matplotlib
+
+matplotlib.use("Agg")
+import matplotlib.pyplot as plt
+import numpy as np
+import pandas as pd
+import pytest
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.colors import to_rgb
+
+from tasklab.errors import TasklabError
+from tasklab.figures import curvature as figures
+from tasklab.figures.style import COLOURS, WIDTH
+
+METHODS = ("nonlinear", "linearized")
+LAYERS = ("blocks.0", "features")
+
+
+@pytest.fixture
+def pairs():
+    rng = np.random.default_rng(0)
+    rows = []
+    for group, curvature in (("Textures", 4.0), ("Scenes", 20.0)):
+        for one, other in itertools.combinations("abcd", 2):
+            distance = rng.uniform(1, 9)
+            bound = curvature * distance / 8
+            rows.append(
+                (one, other, group, bound / rng.uniform(5, 500), curvature, distance, bound)
+            )
+    columns = ["one", "other", "group", "value", "curvature", "distance", "bound"]
+    return pd.DataFrame(rows, columns=columns)
+
+
+@pytest.fixture
+def fits():
+    rows = [("bound", 0.9, 0.8, 0.95), ("curvature", np.nan, np.nan, np.nan),
+            ("distance", 0.5, 0.25, 0.75)]  # fmt: skip
+    return pd.DataFrame(rows, columns=["predictor", "value", "low", "high"])
+
+
+@pytest.fixture
+def sums():
+    scale = {"distance": 1e-3, "base_merged": 0.1, "first": 0.2, "coef": 1.0}
+    rows = [
+        (method, k, block, metric, value, 0.5 * value, 2 * value)
+        for j, method in enumerate(METHODS)
+        for k in range(2, 9)
+        for block in (0, None)
+        for metric in scale
+        for value in (scale[metric] * (1 + k * (2 + j) / 10) * (1 if block is None else 9),)
+    ]
+    columns = ["method", "n_tasks", "block", "metric", "value", "low", "high"]
+    return pd.DataFrame(rows, columns=columns).astype({"block": "Int64"})
+
+
+def triples_of(methods):
+    rng = np.random.default_rng(0)
+    rows = [
+        (method, *names, p, v, 2 * p, 2 * v)
+        for method in methods
+        for names in itertools.permutations("abcd", 3)
+        for p, v in (10 ** rng.uniform(-3, -1, 2),)
+    ]
+    names = ["predicted", "value", "relative_predicted", "relative"]
+    triples = pd.DataFrame(rows, columns=["method", "one", "middle", "other", *names])
+    told = {"rank": -0.5, "low": -0.7, "high": 0.2, "rank_unlinked": 0.1, "held": 12,
+            "violations": 0.25, "violations_unlinked": 0.5}  # fmt: skip
+    return triples, pd.DataFrame([{"method": method, **told} for method in methods])
+
+
+def shown(figure):
+    return [axes for axes in figure.axes if axes.get_visible()]
+
+
+def test_each_predictor_has_a_panel_with_all_pairs(pairs, fits):
+    panels = shown(figures.gap_against_bound(pairs, fits))
+    share = (pairs["value"] / pairs["bound"]).median()
+    assert [axes.get_title() for axes in panels] == [
+        f"R² 0.90 [0.80, 0.95]\nmedian δ / bound: {share:.2g}",
+        "R² undefined: one value",
+        "R² 0.50 [0.25, 0.75]",
+    ]
+    for axes, name in zip(panels, ("bound", "curvature", "distance"), strict=True):
+        assert axes.get_xscale() == axes.get_yscale() == "log"
+        for line, group in zip(axes.lines, ("Textures", "Scenes"), strict=False):
+            rows = pairs[pairs["group"] == group]
+            assert line.get_label() == group
+            assert list(line.get_xdata()) == list(rows[name])
+            assert list(line.get_ydata()) == list(rows["value"])
+    assert [len(axes.lines) for axes in panels] == [3, 2, 2]
+
+
+def test_the_line_of_equality_runs_through_what_is_shown(pairs, fits):
+    reached = pairs.assign(value=pairs["bound"])
+    axes = figures.gap_against_bound(reached, fits).axes[0]
+    line = axes.lines[-1]
+    np.testing.assert_allclose(line.get_xdata(), line.get_ydata())
+    inside = (axes.get_xlim()[0], axes.get_ylim()[0])
+    assert max(inside) == pytest.approx(line.get_xdata()[0])
+    # Far below the bound there is nothing to show of it, and the axes stay where they are.
+    axes = figures.gap_against_bound(pairs.assign(value=1e-6 * pairs["bound"]), fits).axes[0]
+    assert len(axes.lines) == 2 and axes.get_ylim()[1] < 1e-3
+
+
+def test_many_groups_differ_in_colour_or_marker():
+    looks = [(k["color"], k["marker"]) for k in itertools.islice(figures._looks(), 30)]
+    assert len(set(looks)) == 30
+
+
+def test_without_groups_there_is_no_legend(pairs, fits):
+    figure = figures.gap_against_bound(pairs.drop(columns="group"), fits)
+    assert not figure.legends
+    assert len(shown(figure)[1].lines) == 1
+
+
+def test_the_form_has_means_quartiles_and_a_baseline(sums):
+    left, right = shown(figures.sum_form(sums))
+    assert [line.get_label() for line in left.lines[::3]] == ["non-linear", "linearized"]
+    for axes, metric, step in ((left, "distance", 3), (right, "coef", 1)):
+        for method, line in zip(METHODS, axes.lines[::step], strict=False):
+            rows = sums[(sums["method"] == method) & (sums["metric"] == metric)]
+            rows = rows[rows["block"].isna()]
+            assert list(line.get_xdata()) == list(range(2, 9))
+            np.testing.assert_allclose(line.get_ydata(), rows.groupby("n_tasks")["value"].mean())
+            assert to_rgb(line.get_color()) == to_rgb(COLOURS[method])
+    base, start = left.lines[1:3]
+    assert (base.get_linestyle(), start.get_linestyle()) == ("--", ":")
+    np.testing.assert_allclose(start.get_ydata(), 2 * base.get_ydata())
+    np.testing.assert_allclose(base.get_ydata()[0], 0.1 * (1 + 2 * 2 / 10))
+    band = left.collections[0].get_paths()[0].vertices
+    at_two = band[band[:, 0] == 2, 1]
+    np.testing.assert_allclose([at_two.min(), at_two.max()], [1e-3 * 0.7, 1e-3 * 2.8])
+    assert len(right.collections) == 2
+
+
+def test_triples_are_dots_and_numbers_stand_above():
+    triples, summary = triples_of(METHODS)
+    left, right = shown(figures.transitivity(triples, summary, 0.05))
+    for axes, (x, y) in zip(
+        (left, right), (("predicted", "value"), ("relative_predicted", "relative")), strict=True
+    ):
+        for line, method in zip(axes.lines, METHODS, strict=False):
+            rows = triples[triples["method"] == method]
+            assert list(line.get_xdata()) == list(rows[x])
+            assert list(line.get_ydata()) == list(rows[y])
+    assert "non-linear: −0.50 [−0.70, 0.20], 0.10" in left.get_title()
+    assert "linearized: 25% of 12 [50%]" in right.get_title()
+    corner = right.collections[0].get_paths()[0].vertices
+    assert corner[:, 0].max() == corner[:, 1].min() == 0.05
+    assert not left.collections
+
+
+def test_triples_without_method_baseline_or_threshold():
+    triples, summary = triples_of(["nonlinear"])
+    alone, summary = triples.drop(columns="method"), summary.drop(columns="method")
+    left, right = shown(figures.transitivity(alone, summary))
+    assert "\n−0.50 [−0.70" in left.get_title() and not right.get_title()
+    assert not right.collections
+    without = alone.drop(columns=["relative", "relative_predicted"])
+    assert len(shown(figures.transitivity(without, summary, 0.5))) == 1
+    nothing = summary.assign(held=0, violations=np.nan)
+    assert "no premises hold" in figures.transitivity(alone, nothing, 0.5).axes[1].get_title()
+
+
+def test_wrong_tables_are_said(pairs, fits, sums):
+    triples, summary = triples_of(METHODS)
+    for draw in (
+        lambda: figures.gap_against_bound(pairs[:0], fits),
+        lambda: figures.sum_form(sums[:0]),
+        lambda: figures.transitivity(triples[:0], summary),
+    ):
+        with pytest.raises(TasklabError, match="nothing to draw"):
+            draw()
+    with pytest.raises(TasklabError, match="no second_order"):
+        figures.gap_against_bound(pairs, fits, ("second_order",))
+    with pytest.raises(TasklabError, match="choose a layer"):
+        figures.transitivity(triples, pd.concat([summary, summary]))
+
+
+def test_all_figures_have_the_books_width_and_leave_pyplot_clean(pairs, fits, sums):
+    for figure in (
+        figures.gap_against_bound(pairs, fits),
+        figures.sum_form(sums),
+        figures.transitivity(*triples_of(METHODS), 0.05),
+        figures.transitivity(*triples_of(["nonlinear"])),
+    ):
+        FigureCanvasAgg(figure).draw()
+        assert figure.get_figwidth() == WIDTH
+        box = figure.bbox
+        for axes in shown(figure):
+            for text in (axes.title, axes.xaxis.label, axes.yaxis.label):
+                if text.get_text():
+                    extent = text.get_window_extent()
+                    assert extent.x0 >= -1 and extent.x1 <= box.x1 + 1
+                    assert extent.y0 >= -1 and extent.y1 <= box.y1 + 1
+        titles = [axes.title.get_window_extent() for axes in shown(figure) if axes.get_title()]
+        assert not any(a.overlaps(b) for a, b in itertools.combinations(titles, 2))
+    assert not plt.get_fignums()

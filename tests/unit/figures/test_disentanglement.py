@@ -1,0 +1,190 @@
+"""Figures of disentanglement and coefficients: the right marks, readable text, nothing cut off."""
+
+import itertools
+from typing import Any
+
+import matplotlib
+
+matplotlib.use("Agg")
+import matplotlib.pyplot as plt
+import numpy as np
+import pandas as pd
+import pytest
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
+from matplotlib.text import Text
+
+from tasklab.errors import TasklabError
+from tasklab.figures import disentanglement
+from tasklab.figures.style import METHOD_LABEL, WIDTH
+
+TASKS = ("Signs", "Places", "Scenes", "Textures", "Handwritten")
+PAIRS = ("Textures+Scenes", "Vehicles+Places", "Handwritten+Numbers")
+
+
+def maps(methods=("nonlinear", "posthoc"), pairs=PAIRS, reach=3, points=7) -> pd.DataFrame:
+    """Errors |a_1| + 10 |a_2| of every method, seeds 0 and 1 one apart."""
+    alphas = np.linspace(-reach, reach, points)
+    cells = itertools.product(methods, pairs, ("xi_classifier", "xi_representation"), (0, 1))
+    return pd.DataFrame(
+        {"method": method, "task": pair, "metric": metric, "alpha1": one, "alpha2": two,
+         "value": abs(one) + 10 * abs(two) + seed, "n": 64, "seed": seed}
+        for method, pair, metric, seed in cells
+        for one, two in itertools.product(alphas, alphas)
+    )  # fmt: skip
+
+
+def curves(methods=("linearized", "posthoc")) -> pd.DataFrame:
+    """Two tasks whose accuracy jumps at different coefficients: 60/90 at 1/3, 70/50 at 2/3."""
+    rows: list[dict[str, Any]] = []
+    steps = {"Signs": [(0.0, 60.0), (1 / 3, 90.0)], "Places": [(0.0, 70.0), (2 / 3, 50.0)]}
+    for method, split, task in itertools.product(methods, ("validation", "test"), steps):
+        common = {"method": method, "split": split, "task": task, "seed": 0}
+        value = lambda a, task=task: [v for x, v in steps[task] if x <= a][-1]  # noqa: E731
+        marks = {"normalised_exact": [x for x, _ in steps[task]], "normalised_grid": [0, 0.5, 1],
+                 "chosen_exact": [0.49], "chosen_grid": [0.5]}  # fmt: skip
+        rows += [{**common, "metric": metric, "alpha": a, "value": value(a)}
+                 for metric, alphas in marks.items() for a in alphas]  # fmt: skip
+    return pd.DataFrame(rows)
+
+
+def choices(methods=("nonlinear", "posthoc", "linearized"), seeds=2) -> pd.DataFrame:
+    """Own coefficients gain 3 on validation images and lose 0.5 on test images."""
+    rows: list[dict[str, Any]] = []
+    for method, seed, split, (i, task) in itertools.product(
+        methods, range(seeds), ("validation", "test"), enumerate(TASKS)
+    ):
+        common = {"method": method, "seed": seed, "split": split, "task": task}
+        gain = 3 if split == "validation" else -0.5
+        rows.append({**common, "metric": "normalised_shared", "alpha": 0.3, "value": 80.0})
+        own = {"metric": "normalised_own", "alpha": 0.1 + 0.2 * i, "value": 80.0 + gain}
+        rows.append({**common, **own})
+    return pd.DataFrame(rows)
+
+
+def texts(figure: Figure) -> list[Text]:
+    """Return the texts that are drawn."""
+    drawn: dict[Text, None] = {}
+    plain = Text.draw
+
+    def draw(self: Text, renderer: Any, *args: Any, **kwargs: Any) -> None:
+        drawn[self] = None
+        plain(self, renderer, *args, **kwargs)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Text, "draw", draw)
+        FigureCanvasAgg(figure).draw()
+    return [t for t in drawn if t.get_visible() and t.get_text().strip()]
+
+
+DRAWN = {
+    "heatmaps": lambda: disentanglement.heatmaps(maps()),
+    "three methods": lambda: disentanglement.heatmaps(
+        maps(("nonlinear", "posthoc", "linearized"), PAIRS[:2]), "xi_representation"
+    ),
+    "one pair": lambda: disentanglement.heatmaps(
+        maps(("nonlinear", "posthoc", "linearized"), PAIRS[:1])
+    ),
+    "one map": lambda: disentanglement.heatmaps(maps(("nonlinear",), PAIRS[:1])),
+    "by model": lambda: disentanglement.heatmaps(by_model(), across="model"),
+    "exact_curve": lambda: disentanglement.exact_curve(curves()),
+    "per_task": lambda: disentanglement.per_task_coefficients(choices()),
+    "one method": lambda: disentanglement.per_task_coefficients(choices(("linearized",), 1)),
+}
+
+
+@pytest.mark.parametrize("draw", DRAWN.values(), ids=DRAWN)
+def test_text_is_readable_and_stays_apart(draw):
+    figure = draw()
+    shown = texts(figure)
+    assert figure.get_size_inches()[0] == WIDTH and not plt.get_fignums()
+    assert min(t.get_fontsize() for t in shown) >= 9
+    boxes = [t.get_window_extent() for t in shown]
+    for text, box in zip(shown, boxes, strict=True):
+        assert box.x0 >= -1 and box.x1 <= figure.bbox.width + 1, text
+        assert box.y0 >= -1 and box.y1 <= figure.bbox.height + 1, text
+    for (t, a), (u, b) in itertools.combinations(zip(shown, boxes, strict=True), 2):
+        across = min(a.x1, b.x1) - max(a.x0, b.x0)
+        along = min(a.y1, b.y1) - max(a.y0, b.y0)
+        assert across < 2 or along < 2, (t, u)
+
+
+def test_heatmaps_put_alpha_1_across_and_average_seeds():
+    figure = disentanglement.heatmaps(maps(points=7))
+    panel = figure.axes[0]
+    mesh = panel.collections[0]
+    table = mesh.get_array().reshape(7, 7)  # rows are alpha_2
+    assert table[0, 3] == pytest.approx(30 + 0.5) and table[3, 0] == pytest.approx(3 + 0.5)
+    assert (mesh.norm.vmin, mesh.norm.vmax) == (0, 200)
+    assert panel.get_xlabel().endswith("(Textures)") and panel.get_ylabel().endswith("(Scenes)")
+    box = next(p for p in panel.patches if isinstance(p, Rectangle))
+    assert (box.get_xy(), box.get_width(), box.get_height()) == ((0, 0), 1, 1)
+    # cells (0, 0), (0, 1), (1, 0), (1, 1): 0, 10, 1, 11, and half a seed
+    assert panel.get_title() == "box: 6.0 % (4 cells)"
+
+
+def by_model():
+    parts = [maps(("nonlinear", "posthoc"), PAIRS[:1]).assign(model=m) for m in ("a", "b", "c")]
+    return pd.concat(parts, ignore_index=True)
+
+
+def test_columns_may_be_models_and_name_them():
+    figure = disentanglement.heatmaps(by_model(), across="model")
+    assert [axes.get_title().split("\n")[0] for axes in figure.axes[:3]] == ["a", "b", "c"]
+    with pytest.raises(TasklabError, match="one pair"):
+        disentanglement.heatmaps(maps(), across="seed")
+
+
+def test_low_errors_are_light_and_the_scale_is_shared():
+    figure = disentanglement.heatmaps(maps(), "xi_representation")
+    meshes = [axes.collections[0] for axes in figure.axes[:6]]
+    assert {mesh.norm.vmax for mesh in meshes} == {33.5}  # |-3| + 10 |-3| + 1/2
+    light, dark = (sum(meshes[0].cmap(x)[:3]) for x in (0.0, 1.0))
+    assert light > 2.5 > dark
+
+
+def test_another_box_has_another_mean():
+    panel = disentanglement.heatmaps(maps(points=7), box=(-1, 1)).axes[0]
+    assert "(9 cells)" in panel.get_title()
+
+
+def test_exact_curve_averages_steps_of_different_tasks():
+    figure = disentanglement.exact_curve(curves(("linearized",)))
+    step, grid, *chosen = figure.axes[0].lines
+    assert step.get_drawstyle() == "steps-post"
+    assert step.get_xdata().tolist() == pytest.approx([0, 1 / 3, 2 / 3, 1])
+    assert step.get_ydata().tolist() == [65, 80, 70, 70]
+    assert grid.get_ydata().tolist() == [65, 80, 70]
+    assert [line.get_xdata()[0] for line in chosen] == [0.5, 0.49]
+    assert [line.get_ydata()[0] for line in chosen] == [80, 80]
+
+
+def test_own_coefficients_and_their_gains_are_drawn():
+    figure = disentanglement.per_task_coefficients(choices(("posthoc",)))
+    left, right = figure.axes[:2]
+    shared, own = left.lines
+    assert shared.get_xdata() == [0.3, 0.3]
+    alphas = dict(zip(own.get_ydata().tolist(), own.get_xdata().tolist(), strict=True))
+    assert [alphas[i] for i in range(5)] == pytest.approx([0.1, 0.3, 0.5, 0.7, 0.9])
+    assert [bar.get_width() for bar in right.patches] == pytest.approx([3, -0.5])
+    assert right.get_yticklabels()[0].get_text().replace("\n", " ") == METHOD_LABEL["posthoc"]
+
+
+def test_missing_records_say_so():
+    with pytest.raises(TasklabError, match="no records of 'xi_classifier'"):
+        disentanglement.heatmaps(maps().query("metric == 'xi_representation'"))
+    with pytest.raises(TasklabError, match="xi_representation"):
+        disentanglement.heatmaps(maps(), "xi")
+    with pytest.raises(TasklabError, match="normalised_exact test"):
+        disentanglement.exact_curve(curves().query("split == 'validation'"), "test")
+    with pytest.raises(TasklabError, match="one seed"):
+        disentanglement.exact_curve(pd.concat([curves(), curves().assign(seed=1)]))
+    with pytest.raises(TasklabError, match="normalised_own"):
+        disentanglement.per_task_coefficients(curves())
+
+
+def test_a_window_without_a_step_shows_the_value_that_holds_there():
+    _, near = disentanglement.exact_curve(curves(("linearized",))).axes[:2]
+    low, high = near.get_ylim()  # the mean is 80 from 1/3 to 2/3
+    assert low < 80 < high and near.get_xlim() == pytest.approx((0.41, 0.58))

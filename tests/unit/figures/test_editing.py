@@ -1,0 +1,179 @@
+"""Figures: the right marks from synthetic records, readable text, and no leftovers in pyplot."""
+
+import itertools
+from collections.abc import Callable
+from typing import Any
+
+import matplotlib
+
+matplotlib.use("Agg")
+import matplotlib.pyplot as plt
+import numpy as np
+import pandas as pd
+import pytest
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.colors import to_rgb
+from matplotlib.figure import Figure
+from matplotlib.text import Text
+
+from tasklab import figures
+from tasklab.errors import TasklabError
+from tasklab.records.papers import verdicts
+from tasklab.records.table import METHODS, tidy
+
+TASKS = ("Signs", "Places", "Scenes", "Textures")
+WAYS = ("nonlinear", "posthoc", "linearized", "attention")
+
+
+def synthetic(seeds: int) -> pd.DataFrame:
+    """Records of every experiment, with small deterministic differences between methods."""
+    rows: list[dict[str, Any]] = []
+
+    def add(experiment: str, method: str, metric: str, value: float, **other: Any) -> None:
+        rows.append({"experiment": experiment, "model": "mini", "method": method, "metric": metric,
+                     "value": value, "n": 500, "seed": 0, **other})  # fmt: skip
+
+    for i, task in enumerate(TASKS):
+        add("single", "pretrained", "single", 50 + i, task=task)
+        add("negation", "pretrained", "control", 58.0, task=task)
+    for seed, (m, method), (i, task) in itertools.product(
+        range(seeds), enumerate(WAYS), enumerate(TASKS)
+    ):
+        run = {"task": task, "seed": seed}
+        single = 80 + i - m + seed / 2
+        add("single", method, "single", single, **run)
+        add("negation", method, "target", 40 - m + seed, alpha=0.5, **run)
+        add("negation", method, "control", 56 + seed / 10, alpha=0.5, **run)
+        for metric, value in (("seconds_per_step", 0.1), ("peak_memory", 512), ("trainable", 3e6)):
+            add("cost", method, metric, value + m / 10, **run)
+        for n_tasks, alpha in itertools.product((2, 4, 8), (0.0, 0.25, 0.5, 1.0)):
+            value = 70 + m - 20 * (alpha - 0.25) ** 2 - n_tasks + seed
+            for metric, v in (("absolute", value), ("normalised", 100 * value / single)):
+                add("sweep", method, metric, v, n_tasks=n_tasks, alpha=alpha, **run)
+                if alpha == 0.25:
+                    add("addition", method, metric, v, n_tasks=n_tasks, alpha=alpha, **run)
+    return tidy(rows)
+
+
+FROM_RECORDS = (
+    figures.single_task,
+    figures.per_task,
+    figures.nonlinear_advantage,
+    figures.addition_curves,
+    figures.addition_bars,
+    figures.negation,
+    figures.negation_per_task,
+)
+
+
+def texts(figure: Figure) -> list[Text]:
+    """Return the texts that are drawn (an axis also holds labels of ticks outside its range)."""
+    drawn: dict[Text, None] = {}
+    plain = Text.draw
+
+    def draw(self: Text, renderer: Any, *args: Any, **kwargs: Any) -> None:
+        drawn[self] = None
+        plain(self, renderer, *args, **kwargs)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Text, "draw", draw)
+        FigureCanvasAgg(figure).draw()
+    return [t for t in drawn if t.get_visible() and t.get_text().strip()]
+
+
+@pytest.mark.parametrize("seeds", [1, 3])
+@pytest.mark.parametrize("draw", FROM_RECORDS, ids=lambda f: f.__name__)
+def test_figures_are_readable(draw: Callable[[pd.DataFrame], Figure], seeds: int) -> None:
+    figure = draw(synthetic(seeds))
+    assert figure.get_size_inches()[0] == figures.WIDTH
+    assert min(t.get_fontsize() for t in texts(figure)) >= 9
+    assert not plt.get_fignums()
+    labels = [a.get_xlabel() + a.get_ylabel() for a in figure.axes]
+    assert any("%" in s or "ms" in s for s in labels)
+
+
+@pytest.mark.parametrize("draw", FROM_RECORDS, ids=lambda f: f.__name__)
+def test_text_does_not_overlap_or_leave_the_figure(draw: Callable[..., Figure]) -> None:
+    figure = draw(synthetic(3))
+    shown = texts(figure)
+    boxes = [t.get_window_extent() for t in shown]
+    for text, box in zip(shown, boxes, strict=True):
+        assert box.x0 >= -1 and box.x1 <= figure.bbox.width + 1, text
+        assert box.y0 >= -1 and box.y1 <= figure.bbox.height + 1, text
+    for (t, a), (u, b) in itertools.combinations(zip(shown, boxes, strict=True), 2):
+        across = min(a.x1, b.x1) - max(a.x0, b.x0)
+        along = min(a.y1, b.y1) - max(a.y0, b.y0)
+        assert across < 2 or along < 2, (t, u)
+
+
+def test_bars_carry_the_means() -> None:
+    figure = figures.addition_bars(synthetic(3))
+    upper = figure.axes[0]
+    heights = [patch.get_height() for patch in upper.patches]
+    assert len(heights) == 3 * len(WAYS)
+    assert heights[0] == pytest.approx(70 - 2 + 1)  # nonlinear, 2 tasks, mean of three seeds
+    assert upper.patches[0].get_facecolor()[:3] == to_rgb(figures.COLOURS["nonlinear"])
+
+
+def test_chosen_coefficient_is_marked() -> None:
+    lines = figures.addition_curves(synthetic(1), n_tasks=4).axes[0].lines
+    marks = [line.get_xdata()[0] for line in lines if len(line.get_xdata()) == 1]
+    assert marks == [0.25] * len(WAYS)
+
+
+def test_negation_shows_the_95_percent_line() -> None:
+    control = figures.negation(synthetic(2)).axes[1]
+    assert 0.95 * 58 in [line.get_xdata()[0] for line in control.lines]
+
+
+def test_missing_records_say_so() -> None:
+    alone = synthetic(1)[lambda df: df["experiment"] == "single"]
+    with pytest.raises(TasklabError, match="no records of 'negation test'"):
+        figures.negation(alone)
+    with pytest.raises(TasklabError, match="no records of 'nonlinear'"):
+        figures.nonlinear_advantage(alone[alone["method"] != "nonlinear"])
+
+
+def test_loss_curve() -> None:
+    loss = pd.DataFrame({"method": "nonlinear", "task": "Signs", "step": range(50), "loss": 2.0})
+    line = figures.loss_curve(loss).axes[0].lines[0]
+    assert len(line.get_xdata()) == 50 and np.allclose(line.get_ydata(), 2)
+
+
+def test_contact_sheet() -> None:
+    images = {task: np.zeros((10, 32, 32, 3), np.uint8) for task in TASKS}
+    classes = {task: [f"class {i}" for i in range(10)] for task in TASKS}
+    figure = figures.contact_sheet(images, classes, columns=5)
+    assert sum(len(axes.images) for axes in figure.axes) == 10 * len(TASKS)
+    assert {t.get_text() for t in texts(figure)} == {*TASKS, *classes["Signs"]}
+
+
+def test_every_method_has_its_own_colour_marker_and_label() -> None:
+    for table in (figures.COLOURS, figures.MARKERS, figures.METHOD_LABEL):
+        assert set(table) == set(METHODS)
+        assert len(set(table.values())) == len(table)
+
+
+def test_verdict_table() -> None:
+    found = verdicts(synthetic(2), "tangent")
+    styler = figures.verdict_table(found)
+    assert styler.data["here"].tolist() == [v.holds for v in found]
+    assert "not about absolute values" in styler.to_html()
+    assert figures.verdict_table([]).data.empty
+
+
+def test_a_table_has_dashes_for_what_was_not_measured() -> None:
+    df = pd.DataFrame({"row": ["a", "b"], "mean": [1.25, np.nan], "seeds": [3, 1]})
+    shown = figures.table(df).to_html()
+    assert "1.2" in shown and ">–<" in shown and ">3<" in shown
+    assert "nan" not in shown.lower() and "row0" not in shown.split("<tbody>")[1].split("<td")[0]
+
+
+def test_verdicts_are_counted_by_paper() -> None:
+    found = [v for paper in ("tangent", "linear_layers") for v in verdicts(synthetic(2), paper)]
+    counts = figures.verdict_counts(found).data
+    assert list(counts.index) == ["tangent", "linear layers"]
+    assert counts["claims"].sum() == len(found)
+    weak = sum(v.holds == "holds weakly" and v.claim.paper == "tangent" for v in found)
+    assert counts.loc["tangent"].get("hold weakly", 0) == weak
+    assert (counts.drop(columns="claims").sum(axis=1) == counts["claims"]).all()

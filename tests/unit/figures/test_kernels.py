@@ -1,0 +1,134 @@
+"""Figures of tangent kernels: the right marks from synthetic rows, readable text, no leftovers."""
+
+from __future__ import annotations
+
+import itertools
+
+import matplotlib
+
+matplotlib.use("Agg")
+import matplotlib.pyplot as plt
+import numpy as np
+import pandas as pd
+import pytest
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.colors import to_hex
+
+from tasklab.analyses import ring
+from tasklab.errors import TasklabError
+from tasklab.figures import kernels
+
+PAIRS = ("Places|Vehicles", "Textures|Scenes")
+
+
+def energies(inits=("pretrained", "random"), pairs=PAIRS, classes=("a", "b")) -> pd.DataFrame:
+    """Energy 0.8 on the task and 0.2 on the control, or half of each where weights are random."""
+    rows = []
+    for init, pair, name, side, x in itertools.product(
+        inits, pairs, classes, ("task", "control"), range(6)
+    ):
+        level = {"task": 0.8, "control": 0.2}[side] if init == "pretrained" else 0.5
+        value = level + 0.01 * (x * 7 % 6 - 2.5) + (0.02 if name == "b" else 0)
+        rows.append(
+            {"model": "mini", "init": init, "task": pair, "subset": name, "side": side, "x": x,
+             "metric": "energy", "value": value}
+        )  # fmt: skip
+    return pd.DataFrame(rows)
+
+
+def test_localization_has_a_panel_for_each_pair_and_initialisation() -> None:
+    figure = kernels.localization(energies())
+    assert len(figure.axes) == 4 and figure.get_figwidth() == 7.5
+    titles = [axes.get_title() for axes in figure.axes]
+    task, control = (0.82 / (0.82 + 0.22), 0.80 / (0.80 + 0.20))
+    mean, spread = np.mean([task, control]), np.std([task, control], ddof=1)
+    assert titles[:2] == [f"share {mean:.2f} ± {spread:.2f}"] * 2
+    assert titles[2:] == ["share 0.50 ± 0.00"] * 2
+    assert "pre-trained" in figure.axes[0].get_ylabel()
+    assert "random" in figure.axes[2].get_ylabel()
+    for axes, pair in zip(figure.axes, PAIRS * 2, strict=True):
+        assert [text.get_text() for text in axes.texts] == pair.split("|")
+        assert axes.get_xlim() == (-0.5, 11.5)
+        assert axes.get_xlabel() == "12 images"
+    assert not plt.get_fignums()
+
+
+def test_lines_are_the_classes_and_their_mean_in_order_of_the_mean() -> None:
+    figure = kernels.localization(energies(inits=["pretrained"], pairs=PAIRS[:1]))
+    (axes,) = figure.axes
+    lines = axes.get_lines()
+    assert len(lines) == 2 * (2 + 1)  # sides times (classes and mean)
+    for side, colour, start in ((lines[:3], "#0072b2", 0), (lines[3:], "#d55e00", 6)):
+        a, b, mean = (line.get_ydata() for line in side)
+        np.testing.assert_allclose((a + b) / 2, mean)
+        assert (np.diff(mean) < 0).all()
+        assert list(side[2].get_xdata()) == list(range(start, start + 6))
+        assert side[2].get_linewidth() > 2 * side[0].get_linewidth()
+        assert {to_hex(line.get_color()) for line in side} == {colour}
+
+
+def test_one_class_has_no_spread() -> None:
+    figure = kernels.localization(energies(classes=["a"], inits=["random"]))
+    assert [axes.get_title() for axes in figure.axes] == ["share 0.50"] * 2
+
+
+def test_unseen_share_stands_beside_and_other_sides_are_not_drawn() -> None:
+    df = energies(inits=["pretrained"], pairs=PAIRS[:1], classes=["a"])
+    unseen = df[df["side"] == "task"].assign(side="unseen")
+    share = unseen[:2].assign(metric="unseen_share", value=[0.6, 0.7], side="")
+    (axes,) = kernels.localization(pd.concat([df, unseen, share])).axes
+    assert axes.get_title() == "share 0.80\nunseen 0.65"
+    assert len(axes.get_lines()) == 4 and axes.get_xlabel() == "12 images"
+
+
+def test_means_count_where_sides_differ_in_number() -> None:
+    df = energies(inits=["pretrained"], pairs=PAIRS[:1])
+    flat = df.assign(value=0.5)
+    flat = flat[(flat["side"] == "task") | (flat["x"] < 2)]
+    assert kernels.localization(flat).axes[0].get_title() == "share 0.50 ± 0.00"
+
+
+def test_ring_shows_errors_fits_and_eigenfunctions() -> None:
+    df = ring.table(points=60, count=3)
+    figure = kernels.ring(df)
+    assert len(figure.axes) == 6 and not plt.get_fignums()
+    by_kernel = {"ring": figure.axes[:3], "block": figure.axes[3:]}
+    for kernel, (functions, fits, bars) in by_kernel.items():
+        assert len(functions.get_lines()) == 3
+        labels = [text.get_text() for text in fits.get_legend().get_texts()]
+        assert labels == ["task's function", "learnt on D₁", "learnt on D₂", "sum of both"]
+        for axes, other in zip((functions, fits, bars), by_kernel["ring"], strict=True):
+            assert axes.get_ylim() == other.get_ylim() and axes.get_xlim() == other.get_xlim()
+        for axes in (functions, fits):
+            low, high = axes.get_ylim()
+            for line in axes.get_lines():
+                assert low < np.min(line.get_ydata()) and np.max(line.get_ydata()) < high
+        shown = [patch.get_width() for patch in bars.patches]
+        errors = df[df["kernel"] == kernel].set_index(["metric", "subset"])["value"]
+        keys = [(metric, task) for metric in ("alone", "added") for task in "12"]
+        np.testing.assert_allclose(shown, [errors[key] for key in keys])
+        assert bars.get_xlim()[1] > max(shown) + 5  # room for the number
+    assert [bool(panels[2].get_legend()) for panels in by_kernel.values()] == [False, True]
+
+
+@pytest.mark.parametrize("kind", ["localization", "ring"])
+def test_text_is_readable_and_within_the_page(kind: str) -> None:
+    """At 100 dots per inch the figure is 750 pixels wide."""
+    figure = kernels.ring(ring.table(60)) if kind == "ring" else kernels.localization(energies())
+    figure.set_dpi(100)
+    canvas = FigureCanvasAgg(figure)
+    canvas.draw()
+    for axes in figure.axes:
+        for text in [*axes.texts, axes.title, axes.xaxis.label, axes.yaxis.label]:
+            box = text.get_window_extent(canvas.get_renderer())
+            assert text.get_fontsize() >= 8.5
+            if text.get_text():
+                assert box.x0 >= 0 and box.x1 <= 750 and box.y0 >= 0
+                assert box.y1 <= 100 * figure.get_figheight()
+
+
+def test_nothing_to_draw_is_an_error() -> None:
+    with pytest.raises(TasklabError, match="'energy'"):
+        kernels.localization(energies().assign(metric="share"))
+    with pytest.raises(TasklabError, match="ring or block"):
+        kernels.ring(ring.table(20).assign(kernel="other"))

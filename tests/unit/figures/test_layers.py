@@ -1,0 +1,184 @@
+"""Figures of `plots.layers`: the right marks from synthetic tables, and readable text."""
+
+import itertools
+
+import matplotlib
+
+matplotlib.use("Agg")
+import matplotlib.pyplot as plt
+import numpy as np
+import pandas as pd
+import pytest
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.colors import to_rgb
+
+from tasklab.errors import TasklabError
+from tasklab.figures import layers as figures
+from tasklab.figures.style import COLOURS, WIDTH
+
+TASKS = ("Signs", "Places", "Scenes", "Textures")
+METHODS = ("nonlinear", "posthoc", "attention")
+KINDS = {"nonlinear": tuple(figures.PROJECTIONS), "attention": ("q", "k", "v", "output")}
+KINDS["posthoc"] = KINDS["nonlinear"]
+PLACES = [None, 0, 1, 2]
+
+
+def blocks(df):
+    return df.astype({"block": "Int64"})
+
+
+@pytest.fixture
+def cosines():
+    pairs = list(itertools.combinations(TASKS, 2))
+    rows = [
+        {"method": m, "seed": seed, "task": one, "other": two, "block": b, "projection": p,
+         "value": (i - 2) / 100 + seed / 100}
+        for m in METHODS
+        for seed in (0, 1)
+        for i, (one, two) in enumerate(pairs)
+        for b in PLACES
+        for p in (*KINDS[m], "all")
+    ]  # fmt: skip
+    return blocks(pd.DataFrame(rows))
+
+
+@pytest.fixture
+def aligned():
+    rows = [
+        {"method": m, "seed": 0, "task": t, "part": part, "block": b, "projection": p,
+         "metric": metric, "value": {"own": 0.1, "each": 0.09, "others": 0.3}[part]}
+        for m in METHODS
+        for t in TASKS
+        for part in ("own", "each", "others")
+        for b in PLACES[1:]
+        for p in KINDS[m]
+        for metric in ("relative", "random")
+    ]  # fmt: skip
+    return blocks(pd.DataFrame(rows))
+
+
+@pytest.fixture
+def interference():
+    rows = [
+        {"method": m, "seed": 0, "task": t, "alpha": 0.3, "metric": metric, "value": i + j / 10}
+        for j, m in enumerate(METHODS)
+        for i, t in enumerate(TASKS)
+        for metric in figures.AXIS_LABEL
+    ]
+    return pd.DataFrame(rows)
+
+
+@pytest.fixture
+def gaps():
+    rows = [
+        {"method": m, "seed": 0, "task": t, "alpha": c, "size": c * (i + 1) / 10,
+         "metric": metric, "block": b, "value": c / 2 + j / 10}
+        for i, m in enumerate(("nonlinear", "attention"))
+        for j, t in enumerate(TASKS)
+        for c in (0.5, 1.0)
+        for metric, b in (("gap_along", None), ("gap_block", 0), ("gap_block", 1))
+    ]  # fmt: skip
+    return blocks(pd.DataFrame(rows))
+
+
+def shown(figure):
+    return [axes for axes in figure.axes if axes.get_visible()]
+
+
+def test_matrices_are_symmetric_and_average_seeds(cosines):
+    figure = figures.cosine_matrices(cosines)
+    panels = [axes for axes in shown(figure) if axes.images]
+    assert [axes.get_title() for axes in panels] == ["non-linear", "attention weights"]
+    for axes in panels:
+        matrix = np.ma.filled(axes.images[0].get_array(), np.nan)
+        np.testing.assert_allclose(matrix, matrix.T)
+        assert np.isnan(matrix.diagonal()).all()
+        np.testing.assert_allclose(matrix[0, 1:], [-1.5, -0.5, 0.5])  # 100 (i - 2 + 1/2) / 100
+        low, high = axes.images[0].get_clim()
+        assert low == -high and high == pytest.approx(np.nanmax(matrix))
+        assert len(axes.texts) == len(TASKS) * (len(TASKS) - 1)
+
+
+def test_matrices_of_one_projection(cosines):
+    cosines.loc[cosines["projection"] == "q", "value"] = 0.2
+    image = figures.cosine_matrices(cosines, "q").axes[0].images[0].get_array()
+    assert np.ma.filled(image, np.nan)[0, 1] == pytest.approx(20)
+
+
+def test_cosines_by_block_are_means_of_sizes(cosines):
+    figure = figures.cosine_by_block(cosines)
+    panels = shown(figure)
+    assert [len(axes.lines) for axes in panels] == [7, 5]
+    line = panels[0].lines[0]
+    assert line.get_label() == "q" and list(line.get_xdata()) == [1, 2, 3]
+    values = [abs(i - 2 + seed) / 100 for i in range(6) for seed in (0, 1)]
+    np.testing.assert_allclose(line.get_ydata(), np.mean(values))
+
+
+@pytest.mark.parametrize("metric", ["relative", "random"])
+def test_alignment_has_own_and_others_for_each_method(aligned, metric):
+    panels = shown(figures.layer_alignment(aligned, metric))
+    assert [axes.get_title() for axes in panels] == list(figures.PROJECTIONS)
+    extra = metric == "random"
+    assert [len(axes.lines) for axes in panels] == [n + extra for n in (4, 4, 4, 4, 2, 2)]
+    own, others = panels[0].lines[:2]
+    assert list(own.get_ydata()) == pytest.approx([0.1] * 3)
+    assert list(others.get_ydata()) == pytest.approx([0.3] * 3)
+    assert to_rgb(own.get_color()) == to_rgb(others.get_color()) == to_rgb(COLOURS["nonlinear"])
+    assert own.get_linestyle() != others.get_linestyle()
+
+
+def test_scatter_has_a_dot_for_each_task_and_method(interference):
+    figure = figures.alignment_against_interference(interference)
+    for axes in shown(figure):
+        assert [len(line.get_xdata()) for line in axes.lines] == [4, 4, 4]
+        assert axes.get_title() == "rank correlation 1.00 [1.00, 1.00]"
+
+
+def test_scatter_asks_for_one_alpha(interference):
+    both = pd.concat([interference, interference.assign(alpha=1.0, value=-interference["value"])])
+    with pytest.raises(TasklabError, match="choose alpha"):
+        figures.alignment_against_interference(both)
+    axes = figures.alignment_against_interference(both, alpha=1.0).axes[0]
+    assert max(axes.lines[0].get_xdata()) <= 0
+
+
+def test_gaps_against_the_length_and_by_block(gaps):
+    left, right = shown(figures.linearity(gaps))
+    means = [line for line in left.lines if len(line.get_xdata()) == 2 and line.get_lw() == 2]
+    assert [line.get_label() for line in means] == ["non-linear", "attention weights"]
+    np.testing.assert_allclose(means[1].get_xdata(), [0.1, 0.2])
+    np.testing.assert_allclose(means[1].get_ydata(), [0.25 + 0.15, 0.5 + 0.15])
+    for line in right.lines[:2]:  # where fine-tuning ended, not half way
+        assert list(line.get_xdata()) == [1, 2]
+        np.testing.assert_allclose(line.get_ydata(), 0.65)
+
+
+def test_nothing_to_draw_is_said(cosines, aligned, interference):
+    for draw, df in (
+        (figures.cosine_matrices, cosines),
+        (figures.cosine_by_block, cosines),
+        (figures.layer_alignment, aligned),
+        (figures.alignment_against_interference, interference),
+    ):
+        with pytest.raises(TasklabError, match="nothing to draw"):
+            draw(df[:0])
+
+
+def test_all_figures_have_the_books_width_and_leave_pyplot_clean(cosines, aligned, interference):
+    for figure in (
+        figures.cosine_matrices(cosines),
+        figures.cosine_by_block(cosines),
+        figures.layer_alignment(aligned),
+        figures.alignment_against_interference(interference),
+    ):
+        FigureCanvasAgg(figure).draw()
+        assert figure.get_figwidth() == WIDTH
+        box = figure.bbox
+        for axes in shown(figure):
+            for text in (axes.title, axes.xaxis.label, axes.yaxis.label):
+                if text.get_text():
+                    extent = text.get_window_extent()
+                    assert extent.x0 >= -1 and extent.x1 <= box.x1 + 1
+                    assert extent.y0 >= -1 and extent.y1 <= box.y1 + 1
+    assert not plt.get_fignums()

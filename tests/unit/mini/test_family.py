@@ -1,0 +1,232 @@
+"""The small encoders of one architecture, pre-trained in different ways: recipes and weights."""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from tasklab import mini
+from tasklab.errors import TasklabError
+from tasklab.mini import clip, vit
+from tasklab.mini.pretraining import dino, evaluate, loop, objectives, run
+from tasklab.models import loading, zoo
+from tasklab.tuning import recipe as config
+
+SCHEMES = ("sup_few", "sup_many", "mae", "dino", "clip_less", "clip_more", "sup_large")
+FAMILY = tuple(zoo.FAMILIES[0][role] for role in (*SCHEMES, "clip_large"))
+RANDOM_PROBE = 18.0  # mean of 8, %, of the same towers with random weights
+
+
+def tiny(name: str, **change: object) -> loop.Recipe:
+    usual = {"steps": 5, "batch_size": 8, "shard": 16, "warmup": 1}
+    return dataclasses.replace(run.RECIPES[name], **{**usual, **change})
+
+
+@pytest.mark.parametrize("name", ["mini_few", "mini_mae", "mini_dino"])
+def test_pretraining_resumes_bit_for_bit(tmp_path, monkeypatch, name):
+    """Also after a step whose weights were exported, and with a teacher and its centre."""
+    recipe = tiny(name)
+    whole = run.pretrain(recipe, tmp_path / "whole", name=name, every=1, images=10)
+    save = loop.save
+
+    def interrupted(path, step, *rest):
+        save(path, step, *rest)
+        if step == 4:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(loop, "save", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        run.pretrain(recipe, tmp_path / "parts", name=name, every=1, images=10)
+    monkeypatch.setattr(loop, "save", save)
+    resumed = run.pretrain(recipe, tmp_path / "parts", name=name, every=1, images=10)
+    for key, tensor in whole.state_dict().items():
+        assert torch.equal(tensor, resumed.state_dict()[key]), key
+
+
+def test_the_schemes_have_the_same_roles_at_both_sizes():
+    for roles in zoo.FAMILIES:
+        schemes = [roles[role] for role in (*SCHEMES, "clip_large")]
+        assert len(set(schemes)) == len(schemes) and set(schemes) <= set(zoo.CLOSED_MODELS)
+    for name in zoo.MODELS:
+        assert name in zoo.family(name).values()
+    assert set(config.SHIPPED_LR) == {n for n in zoo.MODELS if loading.spec(n).shipped}
+
+
+def test_a_pool_is_seen_again_in_another_order():
+    task = run.objective("mini_clip_less", tiny("mini_clip_less", pool=2))
+    rounds = [task.shard(index) for index in (1, 3)]
+    assert not torch.equal(rounds[0][0], rounds[1][0])
+    pairs = [sorted((*i.flatten().tolist(), *t.tolist()) for i, t in zip(*r)) for r in rounds]  # noqa: B905
+    assert pairs[0] == pairs[1]
+    assert not torch.equal(task.shard(0)[0], rounds[0][0])
+    again = run.objective("mini_clip_less", tiny("mini_clip_less", pool=2)).shard(3)
+    assert torch.equal(again[0], rounds[1][0]) and torch.equal(again[1], rounds[1][1])
+
+
+def test_less_data_means_less_of_the_same_and_no_fewer_steps():
+    less, more = run.RECIPES["mini_clip_less"], run.RECIPES["mini_s"]
+    assert dataclasses.replace(less, pool=0) == more
+    assert clip.VISION["mini_clip_less"] == clip.VISION["mini_s"]
+    assert 10 < more.steps * more.batch_size / (less.pool * less.shard) < 20
+
+
+def test_few_and_many_and_larger_differ_in_one_thing_each():
+    few, many, larger = (run.RECIPES[n] for n in ("mini_few", "mini_many", "mini_sup_few"))
+    assert few == many == larger
+    assert vit.TOWERS["mini_few"] == vit.TOWERS["mini_many"] != vit.TOWERS["mini_sup_few"]
+
+
+def test_the_masked_autoencoders_tower_has_its_librarys_features():
+    torch.manual_seed(0)
+    task = run.objective("mini_mae", tiny("mini_mae"))
+    model = task.model().eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(0.05 * torch.randn_like(parameter))  # biases are zero at the start
+        x = torch.randn(3, 3, 32, 32)
+        model.config.mask_ratio = 0.0
+        noise = torch.arange(16.0).expand(3, -1)  # keeps the patches in order
+        theirs = model.vit(pixel_values=x, noise=noise).last_hidden_state[:, 0]
+        ours = task.shipped(model).eval()(x)
+    torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-5)
+
+
+def test_only_masked_patches_count_in_the_masked_autoencoders_loss():
+    torch.manual_seed(0)
+    task = run.objective("mini_mae", tiny("mini_mae"))
+    model = task.model()
+    images = task.shard(0)[0][:4]
+    torch.manual_seed(1)
+    loss = task.loss(model, images, 0)
+    torch.manual_seed(1)
+    out = model(pixel_values=mini.clip.normalise(images))
+    assert out.mask.mean() == task.settings["mask_ratio"]
+    target = model.patchify(mini.clip.normalise(images))
+    if task.settings["norm_pix_loss"]:
+        spread = (target.var(-1, keepdim=True) + 1e-6).sqrt()
+        target = (target - target.mean(-1, keepdim=True)) / spread
+    error = (out.logits - target).square().mean(-1)
+    torch.testing.assert_close(loss, error[out.mask == 1].mean())
+
+
+def test_dinos_loss_is_the_papers():
+    """The mean over pairs of different views of the cross-entropy between teacher and student."""
+    torch.manual_seed(0)
+    task = run.objective("mini_dino", tiny("mini_dino"))
+    model = task.model().double()
+    model.loss.center.normal_()
+    views = [torch.randn(3, 3, s, s, dtype=torch.float64) for s in (32, 32, 16, 16, 16)]
+    centre = model.loss.center[0, 0].clone()
+    terms, outputs = [], []
+    for i, a in enumerate(views[:2]):
+        told = model.teacher["head"](model.teacher["tower"](a))
+        outputs.append(told)
+        for j, b in enumerate(views):
+            if i != j:
+                said = model.student["head"](model.student["tower"](b))
+                target = F.softmax((told - centre) / 0.04, dim=-1)
+                terms.append(-(target * F.log_softmax(said / 0.1, dim=-1)).sum(-1).mean())
+    loss = model(views, 2)
+    torch.testing.assert_close(loss, torch.stack(terms).mean())
+    expected = 0.9 * centre + 0.1 * torch.cat(outputs).mean(0)
+    torch.testing.assert_close(model.loss.center[0, 0], expected)
+    loss.backward()
+    assert all(p.grad is None for p in model.teacher.parameters())
+
+
+def test_dinos_teacher_follows_the_student_and_is_what_ships():
+    torch.manual_seed(0)
+    task = run.objective("mini_dino", tiny("mini_dino", steps=10))
+    model = task.model()
+    images = task.shard(0)[0][:8]
+    name = "blocks.0.attn.qkv.weight"
+    task.loss(model, images, 0)
+    with torch.no_grad():
+        model.student["tower"].get_parameter(name).add_(1.0)
+    before = model.teacher["tower"].get_parameter(name).clone()
+    task.after_step(model)
+    moved = model.teacher["tower"].get_parameter(name)
+    share = 1 - task.settings["teacher_momentum"]
+    torch.testing.assert_close(moved - before, torch.full_like(before, share), rtol=1e-3, atol=1e-6)
+    assert torch.equal(task.shipped(model).get_parameter(name), moved)
+    task.loss(model, images, 9)
+    assert task.momentum == pytest.approx(1.0)
+
+
+def test_views_are_parts_of_pictures_drawn_from_torchs_seed():
+    images = torch.zeros(20, 3, 32, 32, dtype=torch.uint8)
+    images += torch.arange(0, 200, 10, dtype=torch.uint8)[:, None, None, None]
+    torch.manual_seed(0)
+    views = dino.view(images, 16, (0.1, 0.4), 8)
+    assert views.shape == (20, 3, 16, 16) and views.dtype == torch.uint8
+    assert views.flatten(1).float().std(1).max() < 1  # a grey picture has grey parts
+    torch.manual_seed(0)
+    assert torch.equal(views, dino.view(images, 16, (0.1, 0.4), 8))
+    assert not torch.equal(views, dino.view(images, 16, (0.1, 0.4), 8))
+
+
+def test_without_lightly_dino_says_how_to_get_it(monkeypatch):
+    monkeypatch.setitem(sys.modules, "lightly", None)
+    with pytest.raises(TasklabError, match=r"tasklab\[pretrain\]"):
+        run.objective("mini_dino", tiny("mini_dino")).model()
+
+
+def test_a_probe_of_the_pixels_changes_neither_the_tower_nor_the_random_numbers():
+    tower = torch.nn.Sequential(torch.nn.AvgPool2d(4), torch.nn.Flatten(), torch.nn.Dropout(0.5))
+    state = torch.get_rng_state()
+    first = evaluate.probe_accuracy(tower, n=40, fitted_to=80)
+    assert torch.equal(torch.get_rng_state(), state) and tower.training
+    assert first == evaluate.probe_accuracy(tower, n=40, fitted_to=80)
+    assert first["LandCover"] > 20  # colours tell
+    tasks = [v for k, v in first.items() if k not in ("Objects", "mean of 8")]
+    assert first["mean of 8"] == pytest.approx(sum(tasks) / 8, abs=0.01)
+
+
+@pytest.mark.parametrize("name", FAMILY)
+def test_the_shipped_encoders_have_no_text_tower(name):
+    shipped = loading.load(name)
+    encoder = shipped.encoder
+    assert shipped.text is None
+    width = 192 if name in ("mini_sup_few", "mini_clip_large") else 128
+    assert len(encoder.blocks) == (6 if width == 192 else 4)
+    x = encoder.preprocess(torch.randint(0, 256, (2, 3, 32, 32), dtype=torch.uint8))
+    features = encoder(encoder.params, x)
+    assert features.shape == (2, 128 if "clip" in name else width)
+    random = loading.load(name, init="random", seed=1).encoder
+    assert not torch.allclose(random({}, x), features, atol=1e-2)
+    with pytest.raises(TasklabError, match="no text tower"):
+        from tasklab.models import heads
+        from tasklab.tasks import suites
+
+        heads.zero_shot(shipped, suites.suite("mini")["Signs"])
+
+
+@pytest.mark.parametrize(
+    ("tower", "whole"), [("mini_clip_more", "mini_s"), ("mini_clip_large", "mini")]
+)
+def test_a_clip_without_its_text_tower_is_the_same_image_tower(tower, whole):
+    for settings in ({}, {"init": "random", "seed": 2}):
+        ours, theirs = (loading.load(name, **settings).encoder for name in (tower, whole))
+        assert ours.weights_hash == theirs.weights_hash
+    assert mini.card(tower) == mini.card(whole)
+
+
+def test_the_family_is_small_and_each_knows_more_than_random_weights():
+    files = {mini.weights_path(name) for name in FAMILY if name not in clip.SAME}
+    assert sum(path.stat().st_size for path in files) <= 15_000_000
+    for name in FAMILY:
+        if name in clip.SAME or name == "mini_sup_few":
+            continue  # their cards say how well they classify in another way
+        card = mini.card(name)
+        (probe,) = (value for key, value in card.items() if key.startswith("linear probe"))
+        assert probe["mean of 8"] > RANDOM_PROBE + 10, name
+
+
+def test_only_towers_ship_of_the_clips_of_this_family():
+    assert objectives.TOWERS_ONLY == ("mini_clip_less",)
+    kept = loading._tensors(loading.spec("mini_clip_less"), mini.weights_path("mini_clip_less"))
+    assert set(kept) == set(mini.build("mini_clip_less").visual.state_dict())

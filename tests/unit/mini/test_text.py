@@ -1,0 +1,339 @@
+"""The text world and the small T5: deterministic, balanced, disjoint, and exact derivatives."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import random
+import re
+
+import pytest
+import torch
+import torch.nn.functional as F
+from safetensors.torch import load_file
+from torch.func import functional_call
+from transformers import T5ForConditionalGeneration
+
+from tasklab.errors import TasklabError
+from tasklab.mini import t5
+from tasklab.mini import text as world
+from tasklab.mini.pretraining import t5 as pretrain_t5
+from tasklab.tasks.suites import Task
+from tasklab.tuning import tangent
+
+NAMES = [task["name"] for task in world.TEXT_TASKS]
+CLASSES = {task["name"]: task["classes"] for task in world.TEXT_TASKS}
+
+
+def test_the_catalog_makes_tasks_with_one_control_and_one_word_answers():
+    tasks = [Task(**entry) for entry in world.TEXT_TASKS]
+    assert [task.name for task in tasks if task.control] == ["Cloze"]
+    assert len(tasks) >= 5
+    for task in tasks:
+        for word in task.classes:
+            assert len(world.encode(word)) == 2  # the word and the end mark
+            assert world.UNK not in world.encode(word)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_samples_are_deterministic_balanced_and_in_the_vocabulary(name):
+    classes = len(CLASSES[name])
+    ids, labels = world.sample_text(name, "val", 8 * classes)
+    again, same = world.sample_text(name, "val", 8 * classes)
+    assert ids.shape == (8 * classes, world.LENGTH) and ids.dtype == labels.dtype == torch.int64
+    assert torch.equal(ids, again) and torch.equal(labels, same)
+    assert torch.bincount(labels, minlength=classes).tolist() == [8] * classes
+    assert not torch.equal(labels, labels.sort().values)
+    texts, _ = world.write(name, "train", 1500)
+    known = world.vocabulary()
+    assert {word for text in texts for word in text.split()} <= set(known)
+    assert max(len(world.encode(text)) for text in texts) <= world.LENGTH
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_splits_share_no_text(name):
+    parts = [set(world.write(name, split, 500)[0]) for split in world.SPLITS]
+    assert not parts[0] & parts[1] and not parts[0] & parts[2] and not parts[1] & parts[2]
+    assert all(len(part) > 450 for part in parts)
+
+
+def solve_reviews(text: str) -> str:
+    said = text.split(" : ")[1].removesuffix(" . sentiment ?")
+    total, factor, degree = 0.0, 1.0, 1.0
+    for word in said.split():
+        if word == "but":
+            factor = 1.5
+        elif word in ("and", "."):
+            factor = 1.0
+        degree = world.DEGREES.get(word, degree)
+        if word in world.VERDICTS:
+            total, degree = total + factor * degree * world.VERDICTS[word], 1.0
+    return "positive" if total > 0 else "negative"
+
+
+def solve_questions(text: str) -> str:
+    keeps = re.search(r"(\w+) keeps a (\w+) \.", text)
+    if keeps:
+        right = world.ANIMALS[keeps[2]][2]
+    else:
+        thing = re.search(re.search(r"where is (\w+) \?", text)[1] + r" has the (\w+) \.", text)[1]
+        right = re.search(rf"the {thing} is in the (\w+) \.", text)[1]
+    return re.search(rf"(\(\w\)) {right}( |$)", text)[1]
+
+
+def solve_reading(text: str) -> str:
+    thing = re.search(r"is the (\w+) \?", text)[1]
+    return re.search(rf"a (\w+) {thing} ", text)[1]
+
+
+def solve_entailment(text: str) -> str:
+    thing, colour = re.search(r"hypothesis : the (\w+) is (\w+) \.", text).groups()
+    said = re.search(rf"a (\w+) {thing} \.", text)[1]
+    return "maybe" if said in world.STATES else "yes" if said == colour else "no"
+
+
+def solve_counting(text: str) -> str:
+    thing = re.search(r"named (\w+) are", text)[1]
+    return world.NUMBERS[text.split("?")[1].split().count(thing) - 1]
+
+
+def solve_cloze(text: str) -> str:
+    told = set(text.split(" ___ . ")[1].split()) & set().union(*world.ANIMALS.values())
+    fits = [animal for animal, traits in world.ANIMALS.items() if told <= set(traits)]
+    return fits[0] if len(fits) == 1 else "?"
+
+
+SOLVERS = {
+    "Reviews": solve_reviews,
+    "Questions": solve_questions,
+    "Reading": solve_reading,
+    "Entailment": solve_entailment,
+    "Counting": solve_counting,
+    "Cloze": solve_cloze,
+}
+
+
+@pytest.mark.parametrize("name", SOLVERS)
+def test_labels_follow_from_the_text(name):
+    texts, labels = world.write(name, "val", 300)
+    assert [SOLVERS[name](text) for text in texts] == [CLASSES[name][y] for y in labels]
+
+
+def test_most_nouns_of_a_paragraph_are_of_its_topic():
+    texts, labels = world.write("Topics", "val", 400)
+    right = 0
+    for text, label in zip(texts, labels, strict=True):
+        counts = [sum(w in nouns for w in text.split()) for nouns in world.TOPICS.values()]
+        right += counts[label] == max(counts)
+    assert 0.85 < right / len(texts) < 1
+
+
+def test_unknown_names_are_refused_with_the_nearest():
+    with pytest.raises(TasklabError, match="did you mean 'Reviews'"):
+        world.sample_text("Review", "val", 8)
+    with pytest.raises(TasklabError, match="did you mean 'test'"):
+        world.sample_text("Reviews", "tests", 8)
+
+
+def test_tokens():
+    ids = t5.tokenize(["the film", "the zzz film ."])
+    known = world.vocabulary()
+    assert ids.shape == (2, world.LENGTH)
+    assert ids[0, :4].tolist() == [known["the"], known["film"], world.EOS, world.PAD]
+    assert ids[1, :5].tolist() == [known["the"], world.UNK, known["film"], known["."], world.EOS]
+    with pytest.raises(TasklabError, match="50 tokens"):
+        t5.tokenize(["the " * 49])
+
+
+def test_hidden_words_come_back_behind_their_sentinels():
+    rng = random.Random(0)
+    for _ in range(200):
+        words = rng.choice(pretrain_t5.STORIES)(rng).split()
+        left, gone = pretrain_t5.hide(rng, words)
+        spans = dict(
+            (part.split()[0], part.split()[1:])
+            for part in re.split(r"(?=<extra_id_\d>)", gone)
+            if part
+        )
+        back = [w for word in left.split() for w in spans.get(word, [word])]
+        assert back == words
+        assert 0.1 < sum(map(len, spans.values())) / len(words) < 0.5
+
+
+def test_the_stream_is_reproducible_known_and_worded_otherwise():
+    ids, targets = pretrain_t5.stream(0, 3, 512, 32)
+    again = pretrain_t5.stream(0, 3, 512, 32)
+    assert torch.equal(ids, again[0]) and torch.equal(targets, again[1])
+    assert not torch.equal(ids, pretrain_t5.stream(0, 4, 512, 32)[0])
+    assert not (ids == world.UNK).any() and not (targets == world.UNK).any()
+    assert ((targets == world.EOS).sum(1) == 1).all()  # none was cut
+    lengths = (ids != 0).sum(1).view(-1, 32)
+    assert (lengths.amax(1) - lengths.amin(1)).float().mean() < 3
+    streamed = {tuple(row) for row in ids.tolist()}
+    for name in NAMES:
+        assert not streamed & {
+            tuple(row) for row in world.sample_text(name, "val", 300)[0].tolist()
+        }
+
+
+@pytest.fixture(scope="module")
+def small():
+    """A T5 in float64, away from its initial values, texts and labels."""
+    torch.manual_seed(0)
+    model = t5.build_t5().double().eval().requires_grad_(False)
+    params = {n: p + 0.02 * torch.randn_like(p) for n, p in model.named_parameters()}
+    ids, labels = world.sample_text("Cloze", "val", 3)
+    return model, params, ids, labels
+
+
+def test_features_are_those_of_transformers():
+    torch.manual_seed(0)
+    whole = T5ForConditionalGeneration(t5.t5_config()).eval()
+    ids, _ = world.sample_text("Questions", "val", 8)
+    start = torch.zeros(8, 1, dtype=torch.int64)
+    with torch.no_grad():
+        out = whole(input_ids=ids, attention_mask=(ids != 0).long(), decoder_input_ids=start)
+        expected, parts = out.logits[:, 0], dict(whole.named_parameters())
+        model = t5.FirstToken(whole).eval()
+        torch.testing.assert_close(model.logits(model(ids)), expected, rtol=1e-4, atol=1e-4)
+        words = CLASSES["Questions"]
+        columns = [world.vocabulary()[word] for word in words]
+        torch.testing.assert_close(
+            model(ids) @ t5.text(model, words).T, expected[:, columns], rtol=1e-4, atol=1e-4
+        )
+    assert set(dict(model.named_parameters())) == set(parts)
+
+
+def test_each_parameter_has_one_name_and_every_use_goes_through_it(small):
+    model, params, ids, _ = small
+    names = [name for name, _ in model.named_parameters(remove_duplicate=False)]
+    assert len(names) == len(set(names)) == len(params)
+    assert [name for name in names if "embed_tokens" in name or "lm_head" in name] == []
+    known = world.vocabulary()
+
+    def moved(token: int) -> bool:
+        table = params["shared.weight"].clone()
+        table[token] += 0.1
+        new = functional_call(model, {**params, "shared.weight": table}, (ids,))
+        return not torch.equal(new, functional_call(model, params, (ids,)))
+
+    assert moved(ids[0, 0].item())  # read by the encoder
+    assert moved(world.PAD)  # the decoder's start; the encoder's padding is masked
+    assert not moved(known["sentiment"])  # not in these texts
+    reference = t5.build_t5().double().eval()
+    reference.load_state_dict(params)
+    torch.testing.assert_close(reference(ids), functional_call(model, params, (ids,)))
+
+
+def test_padding_changes_nothing(small):
+    model, params, ids, _ = small
+    length = int((ids[0] != 0).sum())
+    alone = functional_call(model, params, (ids[:1, :length],))
+    padded = functional_call(model, params, (ids,))[:1]
+    torch.testing.assert_close(alone, padded, rtol=0, atol=1e-12)
+
+
+def test_blocks_are_named_in_order():
+    model = t5.build_t5()
+    names = [name for name, _ in model.named_modules() if re.fullmatch(t5.BLOCK, name)]
+    assert names == [f"encoder.block.{i}" for i in range(3)] + [
+        f"decoder.block.{i}" for i in range(2)
+    ]
+
+
+def test_linearized_values_and_gradients(small):
+    model, params, ids, labels = small
+    tau = {name: 0.02 * torch.randn_like(p) for name, p in params.items()}
+    head = t5.text(model, CLASSES["Cloze"])
+
+    def encoder(p, x):
+        return functional_call(model, dict(p), (x,))
+
+    def loss(features):
+        return F.cross_entropy(features @ head.T, labels)
+
+    values = tangent.jvp(encoder, params, tau, ids)
+    step = 1e-6  # so small that no ReLU turns on or off in between
+
+    def at(h):
+        return encoder({name: params[name] + h * tau[name] for name in tau}, ids)
+
+    slope = (8 * (at(step) - at(-step)) - (at(2 * step) - at(-2 * step))) / (12 * step)
+    size = slope.abs().max()
+    torch.testing.assert_close(values.jtau / size, slope / size, rtol=0, atol=1e-7)
+
+    leaves = {name: t.clone().requires_grad_() for name, t in tau.items()}
+    f0, jtau = torch.func.jvp(lambda p: encoder(p, ids), (params,), (leaves,))
+    expected = torch.autograd.grad(loss(f0 + jtau), list(leaves.values()))
+    _, grads = tangent.value_and_grad(encoder, params, tau, ids, loss)
+    for name, grad in zip(leaves, expected, strict=True):
+        bound = 1e-10 * max(1.0, grad.abs().max().item())
+        torch.testing.assert_close(grads[name], grad, rtol=0, atol=bound)
+
+
+def test_what_is_no_answer_or_no_tied_model_is_refused():
+    with pytest.raises(TasklabError, match="zzz"):
+        t5.text(t5.build_t5(), ("yes", "zzz"))
+    config = t5.t5_config()
+    config.tie_word_embeddings = False
+    with pytest.raises(TasklabError, match="t5-v1_1"):
+        t5.FirstToken(T5ForConditionalGeneration(config))
+
+
+def test_the_loss_is_the_one_of_transformers():
+    torch.manual_seed(0)
+    whole = T5ForConditionalGeneration(t5.t5_config()).eval()
+    ids, targets = pretrain_t5.stream(0, 0, 16, 16)
+    with torch.no_grad():
+        marked = targets.masked_fill(targets == 0, -100)
+        expected = whole(input_ids=ids, attention_mask=(ids != 0).long(), labels=marked).loss
+        ours = pretrain_t5.written_loss(t5.FirstToken(whole), ids, targets)
+    torch.testing.assert_close(ours, expected, rtol=1e-4, atol=1e-4)
+
+
+def test_pretraining_resumes_bit_for_bit(tmp_path, monkeypatch):
+    monkeypatch.setattr(pretrain_t5, "zero_shot_accuracy", lambda model, n: {})
+    recipe = pretrain_t5.Recipe(steps=6, batch_size=4, warmup=2, shard=8)
+
+    def weights(folder, every, recipe):
+        torch.manual_seed(99)  # the run seeds itself
+        objective = pretrain_t5.Texts(recipe)
+        model = pretrain_t5.run(recipe, objective, tmp_path / folder, every=every)
+        return model.state_dict()
+
+    whole = weights("whole", 6, recipe)
+    monkeypatch.setattr(pretrain_t5.Texts, "shard", _stop_at(1))
+    with pytest.raises(KeyboardInterrupt):
+        weights("parts", 2, recipe)
+    monkeypatch.undo()
+    monkeypatch.setattr(pretrain_t5, "zero_shot_accuracy", lambda model, n: {})
+    parts = weights("parts", 2, recipe)
+    assert all(torch.equal(whole[name], parts[name]) for name in whole)
+
+
+def _stop_at(stop):
+    usual = pretrain_t5.Texts.shard
+
+    def shard(self, index):
+        if index == stop:
+            raise KeyboardInterrupt
+        return usual(self, index)
+
+    return shard
+
+
+def test_the_card_describes_the_shipped_weights():
+    card, path = t5.t5_card(), t5.t5_weights_path()
+    assert card["sha256"] == hashlib.sha256(path.read_bytes()).hexdigest()
+    assert path.stat().st_size < 3e6
+    model = t5.build_t5()
+    model.load_state_dict(load_file(path))
+    assert card["parameters"] == sum(p.numel() for p in model.parameters())
+    assert card["words"] == len(world.vocabulary())
+    assert world.TEXT_VERSION in card["data"]
+    assert json.dumps(card)
+    told = card["zero-shot accuracy, 500 validation texts a task (%)"]
+    mean = pretrain_t5.zero_shot_accuracy(model.eval(), n=200)["mean of 6"]
+    assert abs(mean - told["mean of 6"]) < 4
+    chance = sum(100 / len(CLASSES[name]) for name in NAMES[:-1]) / 6
+    assert told["mean of 6"] > chance + 5

@@ -1,0 +1,108 @@
+"""Heads against loops and closed forms."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from tasklab.errors import TasklabError
+from tasklab.models.heads import Head, accuracy, linear_probe, zero_shot
+from tasklab.tasks.suites import Task
+
+TASK = Task(
+    name="Pets",
+    classes=("cat", "dog", "fish"),
+    templates=("a photo of a {}.", "a bad photo of a {}."),
+    stand_in_for="pets",
+)
+
+
+def features_of(texts: list[str]) -> torch.Tensor:
+    """Return something that differs from text to text, and is not normalised."""
+    return torch.stack(
+        [
+            5 * torch.randn(7, generator=torch.Generator().manual_seed(sum(map(ord, t)))).double()
+            for t in texts
+        ]
+    )
+
+
+def test_zero_shot_is_the_mean_over_templates_of_unit_vectors() -> None:
+    head = zero_shot(SimpleNamespace(text=features_of, logit_scale=50.0, cosine=True), TASK)
+    assert head.weight.shape == (3, 7) and head.bias is None and head.normalise
+    for row, name in zip(head.weight, TASK.classes, strict=True):
+        units = []
+        for template in TASK.templates:
+            vector = features_of([template.format(name)])[0]
+            units.append(vector / vector.norm())
+        mean = (units[0] + units[1]) / 2
+        torch.testing.assert_close(row, 50 * mean / mean.norm(), rtol=0, atol=1e-12)
+
+
+def test_logits_are_scaled_cosines_and_ignore_the_length_of_features() -> None:
+    torch.manual_seed(0)
+    x, weight = torch.randn(4, 7).double(), 50 * F.normalize(torch.randn(3, 7).double(), dim=-1)
+    head = Head(weight)
+    expected = 50 * F.cosine_similarity(x[:, None], weight[None], dim=-1)
+    torch.testing.assert_close(head(x), expected, rtol=0, atol=1e-12)
+    torch.testing.assert_close(head(3 * x), head(x), rtol=0, atol=1e-12)
+
+
+def test_scores_are_affine_and_order_classes_as_the_logits_do() -> None:
+    torch.manual_seed(0)
+    weight, bias = torch.randn(5, 7).double(), torch.randn(5).double()
+    one, two = torch.randn(2, 9, 7).double().unbind()
+    for head in (Head(weight), Head(weight, bias, normalise=False)):
+        middle = (head.scores(one) + head.scores(two)) / 2
+        torch.testing.assert_close(head.scores((one + two) / 2), middle, rtol=0, atol=1e-12)
+        assert torch.equal(head.scores(one).argsort(-1), head(one).argsort(-1))
+    with pytest.raises(TasklabError, match="no bias"):
+        Head(weight, bias)
+
+
+def test_accuracy_counts() -> None:
+    scores = torch.tensor([[1.0, 0, 0], [0, 1, 0], [0, 0, 1], [0, 1, 0]])
+    assert accuracy(scores, torch.tensor([0, 1, 0, 0])) == 0.5
+    with pytest.raises(TasklabError, match="at least one image"):
+        accuracy(scores[:0], torch.tensor([], dtype=torch.long))
+
+
+def test_probe_is_at_the_minimum_of_its_objective() -> None:
+    torch.manual_seed(0)
+    y = torch.arange(60) % 3
+    x = 7 * (torch.randn(60, 5).double() + 2 * F.one_hot(y, 5))
+    decay = 1e-2
+    probe = linear_probe(x, y, classes=3, decay=decay)
+    scale = x.square().sum(-1).mean().sqrt()
+    weight = (probe.weight * scale).requires_grad_()
+    bias = probe.bias.clone().requires_grad_()
+    loss = F.cross_entropy(x / scale @ weight.T + bias, y)
+    loss = loss + decay / 2 * weight.square().sum()
+    for gradient in torch.autograd.grad(loss, (weight, bias)):
+        assert gradient.abs().max() < 1e-6
+    # No seed and no order: the same images in another order give the same classifier
+    order = torch.randperm(60)
+    again = linear_probe(x[order], y[order], classes=3, decay=decay)
+    torch.testing.assert_close(again.weight, probe.weight, rtol=0, atol=1e-5)
+
+
+def test_probe_separates_what_a_plane_separates_at_any_scale_and_keeps_the_type() -> None:
+    torch.manual_seed(0)
+    y = torch.arange(40) % 4
+    x = F.one_hot(y, 6).float() + 0.1 * torch.randn(40, 6)
+    probe = linear_probe(x, y, classes=5)  # a class without images
+    assert probe.weight.shape == (5, 6) and probe.weight.dtype == torch.float32
+    assert accuracy(probe(x), y) == 1.0
+    large = linear_probe(1000 * x, y, classes=5)
+    torch.testing.assert_close(large(1000 * x), probe(x), rtol=1e-2, atol=1e-2)
+
+
+def test_probe_refuses_labels_that_are_no_class() -> None:
+    x = torch.randn(4, 3)
+    with pytest.raises(TasklabError, match="from 0 to 3, but there are 3"):
+        linear_probe(x, torch.arange(4), classes=3)
+    with pytest.raises(TasklabError, match="at least one image"):
+        linear_probe(x[:0], torch.arange(0), classes=3)

@@ -1,0 +1,199 @@
+"""The registry, encoders as functions of parameters, preprocessing, and checkpoints that misfit."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import save_file
+from torch import nn
+
+from tasklab import mini
+from tasklab.errors import TasklabError
+from tasklab.models import loading, weights, zoo
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a checkpoint of the small model in half precision, as the shipped one is."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(5)
+        model = mini.build()
+    path = tmp_path_factory.mktemp("weights") / "mini.safetensors"
+    save_file({name: tensor.half() for name, tensor in model.state_dict().items()}, path)
+    return path
+
+
+@pytest.fixture(scope="module")
+def clip(checkpoint: Path) -> loading.Clip:
+    return loading.load("mini", weights=checkpoint)
+
+
+def test_every_name_of_the_configuration_is_in_the_registry() -> None:
+    assert tuple(loading.REGISTRY) == zoo.MODELS
+    with pytest.raises(TasklabError, match="did you mean 'vitb32'"):
+        loading.load("vitb23")
+    with pytest.raises(TasklabError, match="init"):
+        loading.load("mini", init="pretraned")
+
+
+def test_the_encoder_is_frozen_float32_and_has_its_blocks_in_order(clip: loading.Clip) -> None:
+    encoder = clip.encoder
+    assert encoder.blocks == tuple(f"transformer.resblocks.{i}" for i in range(6))
+    assert not encoder.module.training
+    for parameter in encoder.params.values():
+        assert parameter.dtype == torch.float32 and not parameter.requires_grad
+
+
+def test_the_checkpoint_is_what_is_loaded(clip: loading.Clip, checkpoint: Path) -> None:
+    stored = weights_of(checkpoint)
+    for name, parameter in clip.encoder.params.items():
+        assert torch.equal(parameter, stored[f"visual.{name}"].float())
+
+
+def weights_of(path: Path) -> dict[str, torch.Tensor]:
+    from tasklab.storage.store import read_tensors
+
+    return read_tensors(path)
+
+
+def test_calling_with_other_parameters_is_another_model_and_changes_none(
+    clip: loading.Clip,
+) -> None:
+    encoder, x = clip.encoder, torch.randn(2, 3, 32, 32)
+    before = encoder.weights_hash
+    moved = {name: p + 0.01 for name, p in encoder.params.items()}
+    other = encoder(moved, x)
+    expected = encoder.module(x)
+    torch.testing.assert_close(encoder(encoder.params, x), expected, rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(encoder({}, x), expected, rtol=1e-5, atol=1e-5)
+    assert not torch.allclose(other, expected, atol=1e-3)
+    fresh = dataclasses.replace(encoder)
+    assert fresh.weights_hash == before
+    with torch.no_grad():
+        wrapped = mini.build().visual.eval()
+        wrapped.load_state_dict(moved)
+        torch.testing.assert_close(other, wrapped(x), rtol=1e-4, atol=1e-5)
+
+
+def test_the_hash_tells_parameters_apart(clip: loading.Clip) -> None:
+    encoder = clip.encoder
+    changed = {name: p.clone() for name, p in encoder.params.items()}
+    changed["proj"][0, 0] += 1e-3
+    assert dataclasses.replace(encoder, params=changed).weights_hash != encoder.weights_hash
+    order = dict(reversed(encoder.params.items()))
+    assert dataclasses.replace(encoder, params=order).weights_hash == encoder.weights_hash
+
+
+def test_random_init_draws_only_the_image_encoder_and_only_from_its_seed(
+    checkpoint: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(mini.clip, "weights_path", lambda name: checkpoint)
+    trained = loading.load("mini")
+    torch.manual_seed(0)
+    state = torch.get_rng_state()
+    first = loading.load("mini", init="random", seed=3)
+    assert torch.equal(torch.get_rng_state(), state)
+    second = loading.load("mini", init="random", seed=3)
+    third = loading.load("mini", init="random", seed=4)
+    assert first.encoder.weights_hash == second.encoder.weights_hash
+    hashes = {clip.encoder.weights_hash for clip in (trained, first, third)}
+    assert len(hashes) == 3
+    texts = ["a red circle", "two"]
+    assert torch.equal(first.text(texts), trained.text(texts))
+    assert first.logit_scale == trained.logit_scale
+    with pytest.raises(TasklabError, match="takes no weights"):
+        loading.load("mini", init="random", weights=checkpoint)
+
+
+def test_text_features_do_not_depend_on_their_neighbours(clip: loading.Clip) -> None:
+    texts = [f"{n} circles" for n in range(300)]  # more than one batch
+    features = clip.text(texts)
+    assert features.shape == (300, 128) and not features.requires_grad
+    torch.testing.assert_close(features[299:], clip.text(texts[299:]), rtol=1e-4, atol=1e-5)
+
+
+def test_preprocessing_normalises_channels(clip: loading.Clip) -> None:
+    encoder = clip.encoder
+    x = torch.randint(0, 256, (2, 3, 32, 32), dtype=torch.uint8)
+    before = x.clone()
+    expected = x.float() / 255
+    for channel in range(3):
+        expected[:, channel] -= encoder.mean[channel]
+        expected[:, channel] /= encoder.std[channel]
+    torch.testing.assert_close(encoder.preprocess(x), expected)
+    torch.testing.assert_close(encoder.preprocess(x), mini.clip.normalise(x))
+    assert torch.equal(x, before)
+
+
+@pytest.mark.parametrize("shape", [(20, 20), (64, 48), (33, 90)])
+def test_preprocessing_resizes_the_shorter_side_and_cuts_the_centre(
+    clip: loading.Clip, shape: tuple[int, int]
+) -> None:
+    grey = torch.full((1, 3, *shape), 127, dtype=torch.uint8)
+    out = clip.encoder.preprocess(grey)
+    assert out.shape == (1, 3, 32, 32)
+    torch.testing.assert_close(out, clip.encoder.preprocess(grey[..., :1, :1].expand(1, 3, 32, 32)))
+
+
+def test_a_checkpoint_with_wrong_keys_names_them(tmp_path: Path, checkpoint: Path) -> None:
+    tensors = weights_of(checkpoint)
+    tensors["visual.projection"] = tensors.pop("visual.proj")
+    tensors["logit_scale"] = torch.ones(2)
+    path = tmp_path / "renamed.safetensors"
+    save_file(tensors, path)
+    with pytest.raises(TasklabError) as caught:
+        loading.load("mini", weights=path)
+    message = str(caught.value)
+    for part in (
+        "1 missing: visual.proj;",
+        "1 unexpected: visual.projection",
+        "1 of another shape: logit_scale",
+        str(path),
+    ):
+        assert part in message
+
+
+def test_many_wrong_keys_are_counted_and_some_are_named() -> None:
+    model = nn.Sequential(*(nn.Linear(2, 2) for _ in range(8)))
+    with pytest.raises(TasklabError, match=r"16 missing: 0\.weight, .*, \.\.\.") as caught:
+        weights.fit(model, {}, "empty.safetensors")
+    assert "7.bias" not in str(caught.value)
+
+
+def test_a_weights_file_that_is_not_there_or_not_whole(tmp_path: Path, checkpoint: Path) -> None:
+    with pytest.raises(TasklabError, match="no weights file"):
+        loading.load("mini", weights=tmp_path / "absent.safetensors")
+    half = tmp_path / "half.safetensors"
+    half.write_bytes(checkpoint.read_bytes()[:2000])
+    with pytest.raises(TasklabError, match="half.safetensors"):
+        loading.load("mini", weights=half)
+
+
+def test_the_folder_of_placed_weights_is_used_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    placed = tmp_path / "vitb32.safetensors"
+    placed.touch()
+    monkeypatch.setenv(weights.FOLDER, str(tmp_path))
+    assert weights.find("vitb32", "nobody/nothing") == placed
+
+
+def test_a_hub_that_does_not_answer_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where the look-up of the host's name hangs, which no socket timeout covers."""
+    import threading
+    import time
+
+    import huggingface_hub.constants as hub
+
+    done = threading.Event()
+    monkeypatch.setattr(hub, "HF_HUB_OFFLINE", False)
+    monkeypatch.setattr(weights, "PATIENCE", 0.2)
+    monkeypatch.setattr(weights.urllib.request, "urlopen", lambda *a, **k: done.wait(30))
+    start = time.monotonic()
+    with pytest.raises(TasklabError, match=r"no answer .* 0\.2 seconds"):
+        weights.find("vitb32", "nobody/nothing")
+    assert time.monotonic() - start < 5
+    done.set()

@@ -1,0 +1,84 @@
+"""Any image model of timm's by its name: features, blocks, weights, messages."""
+
+from __future__ import annotations
+
+import pytest
+import timm
+import torch
+from safetensors.torch import save_file
+
+from tasklab import Lab, Parameters, experiments
+from tasklab.errors import TasklabError
+from tasklab.models import loading, zoo
+
+# timm's own smallest models: one of each sort, the second with batch normalisation.
+NAMES = ("test_vit.r160_in1k", "test_resnet.r160_in1k", "test_convnext.r160_in1k")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_features_are_those_of_timm_without_its_classifier(name, tmp_path):
+    torch.manual_seed(0)
+    whole = timm.create_model(name, num_classes=1000).eval()
+    for module in whole.modules():  # statistics that are not the initial ones
+        if isinstance(module, torch.nn.BatchNorm2d):
+            module.running_mean.normal_()
+    file = tmp_path / "model.safetensors"
+    save_file({k: v.contiguous() for k, v in whole.state_dict().items()}, file)
+    encoder = loading.load(f"timm/{name}", weights=file).encoder
+    images = torch.randint(0, 256, (2, 3, 160, 160), dtype=torch.uint8)
+    x = encoder.preprocess(images)
+    mean, std = (torch.tensor(whole.pretrained_cfg[k]).view(3, 1, 1) for k in ("mean", "std"))
+    torch.testing.assert_close(x, (images / 255 - mean) / std)
+    with torch.no_grad():
+        wanted = whole.forward_head(whole.forward_features(x), pre_logits=True)
+        torch.testing.assert_close(encoder(encoder.params, x), wanted, atol=1e-5, rtol=1e-5)
+    assert len(encoder.blocks) >= 4
+    assert not any(key.startswith(whole.pretrained_cfg["classifier"]) for key in encoder.params)
+
+
+def test_the_checkpoint_is_the_hubs_of_that_name():
+    entry = zoo.spec("timm/resnet50")
+    assert (entry.repository, entry.arch, entry.pretrained) == (
+        "timm/resnet50.a1_in1k", "resnet50", "a1_in1k",
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("timm/resnet50.a1_in2k", "timm/resnet50.a1_in1k"),
+        ("timm/resnt50.a1_in1k", "timm/resnet50.a1_in1k"),
+        ("timm/nothing_like_it", "list_pretrained"),
+    ],
+)
+def test_a_name_that_timm_does_not_have(name, told):
+    with pytest.raises(TasklabError, match=told):
+        Lab(Parameters(model=name, head="probe"))
+
+
+def test_a_model_of_timms_has_no_text_tower():
+    name = f"timm/{NAMES[0]}"
+    assert Parameters(model=name).vocabulary == "closed" and zoo.family(name) == {}
+    with pytest.raises(TasklabError, match="no text tower"):
+        Parameters(model=name, head="zero_shot")
+    with pytest.raises(TasklabError, match="unknown model"):
+        Parameters(model="timm/")
+
+
+@pytest.mark.parametrize("name", NAMES[1:2])
+def test_it_is_probed_and_its_vectors_are_added(name, tmp_path):
+    """At a rate that is given; batch statistics stay those of pre-training."""
+    parameters = Parameters(
+        model=f"timm/{name}", init="random", head="probe", steps=3, lr="0.01", store_root=tmp_path
+    )
+    lab = Lab(parameters, progress=False, tasks=("Textures", "Signs"))
+    (one,) = experiments.schemes(lab)
+    run = one.tune("Signs", "nonlinear", 0)
+    assert one.run("Signs", "nonlinear", 0).lr == 0.01
+    assert set(run.vector.keys()) <= set(one.clip.encoder.params)
+    assert run.vector.norm() > 0
+    found = experiments.closed_addition(one)
+    assert set(found["model"]) == {f"timm/{name}"}
+    assert set(found["experiment"]) == {
+        "single", "sweep", "addition", "addition_fine", "closed_cost",
+    }  # fmt: skip

@@ -1,0 +1,360 @@
+"""Records, intervals, the join with the papers, and the rule of verdicts."""
+
+import json
+import math
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from tasklab.errors import TasklabError
+from tasklab.models import zoo
+from tasklab.records import papers
+from tasklab.records import table as records
+from tasklab.records.papers import CLAIMS, Claim, Verdict, beside, summarise, tidy, verdict, wilson
+
+TASKS = ("Signs", "Places")
+CLAIM = Claim(id="t", paper="tangent", table="1", statement="more", experiment="addition",
+              metric="absolute", left="linearized", relation=">", right="nonlinear")  # fmt: skip
+
+
+def row(method: str, value: float, **other: Any) -> dict[str, Any]:
+    base = {"experiment": "addition", "model": "mini", "task": "Signs", "metric": "absolute"}
+    return {**base, "n_tasks": 8, "seed": 0, "n": 1000, "method": method, "value": value, **other}
+
+
+def two_methods(differences: dict[int, float], **other: Any) -> pd.DataFrame:
+    """Records in which linearized exceeds nonlinear by a given difference for each seed."""
+    return tidy(
+        row(method, 60 + seed + (diff if method == "linearized" else 0), seed=seed, task=t, **other)
+        for seed, diff in differences.items()
+        for method in ("nonlinear", "linearized")
+        for t in TASKS
+    )
+
+
+# --- records ------------------------------------------------------------------------------------
+
+
+def test_tidy_fills_defaults_and_orders_columns() -> None:
+    df = tidy([row("nonlinear", 60.0, note="x")])
+    assert list(df.columns) == [*records.COLUMNS, "note"]
+    assert df.loc[0, ["suite", "init", "subset", "split"]].tolist() == [
+        "mini", "pretrained", "", "test"]  # fmt: skip
+    assert math.isnan(df.loc[0, "alpha"])
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        ([{"experiment": "single"}], "need the columns model, method"),
+        ([row("nonliner", 60.0)], "did you mean 'nonlinear'"),
+        ([row("nonlinear", math.nan)], "no value"),
+        ([row("nonlinear", 60.0, task="mean")], "per task"),
+        ([row("nonlinear", 60.0), row("nonlinear", 61.0)], "recorded twice"),
+        ([row("nonlinear", 0.5 + i / 100, seed=i) for i in range(8)], "look like fractions"),
+        ([row("nonlinear", 100.5)], "outside 0 to 100"),
+    ],
+)
+def test_tidy_refuses(rows: list[dict[str, Any]], message: str) -> None:
+    with pytest.raises(TasklabError, match=message):
+        tidy(rows)
+
+
+def test_written_records_come_back(tmp_path: Path) -> None:
+    rows = [row("nonlinear", 61.25, alpha=0.3), row("pretrained", 50.0, seed=None, n=None)]
+    path = papers.write(tmp_path / "new" / "study.csv", rows, papers.provenance({"steps": 2}))
+    df, note = papers.read(path)
+    pd.testing.assert_frame_equal(df, tidy(rows))
+    assert note["steps"] == 2 and "sha256" not in note
+    assert sorted(p.name for p in path.parent.iterdir()) == ["study.csv", "study.json"]
+
+
+def test_reading_notices_changed_or_missing_files(tmp_path: Path) -> None:
+    path = papers.write(tmp_path / "study.csv", [row("nonlinear", 61.0)], {})
+    path.write_text(path.read_text().replace("61.0", "71.0"))
+    with pytest.raises(TasklabError, match="not the file"):
+        papers.read(path)
+    path.with_suffix(".json").write_text("{")
+    with pytest.raises(TasklabError, match="not readable JSON"):
+        papers.read(path)
+    path.with_suffix(".json").unlink()
+    with pytest.raises(TasklabError, match="study.json is missing"):
+        papers.read(path)
+
+
+def test_a_failed_write_leaves_the_old_records(tmp_path: Path) -> None:
+    path = papers.write(tmp_path / "study.csv", [row("nonlinear", 61.0)], {})
+    with pytest.raises(TasklabError, match="twice"):
+        papers.write(path, [row("nonlinear", 1.0), row("nonlinear", 2.0)], {})
+    assert papers.read(path)[0]["value"].tolist() == [61.0]
+    (tmp_path / "file").write_text("")
+    with pytest.raises(TasklabError, match="cannot write records"):
+        papers.write(tmp_path / "file" / "study.csv", [row("nonlinear", 61.0)], {})
+    with pytest.raises(TasklabError, match="as .csv"):
+        papers.write(tmp_path / "study.txt", [row("nonlinear", 61.0)], {})
+
+
+def test_provenance_says_what_ran_where() -> None:
+    note = papers.provenance({"preset": "full"}, gpu="a GPU", preset="quick", seconds=1.5)
+    assert {"tasklab", "commit", "python", "torch", "open_clip", "utc", "platform"} <= set(note)
+    assert note["preset"] == "full" and note["seconds"] == 1.5
+    assert note["machine"]["gpu"] == "a GPU" and note["machine"]["cores"] >= 1
+    json.dumps(note, allow_nan=False)
+
+
+def _git(folder: Path, *words: str) -> None:
+    who = ["-c", "user.name=t", "-c", "user.email=t@t", "-c", "init.defaultBranch=main"]
+    subprocess.run(["git", "-C", str(folder), *who, *words], check=True, capture_output=True)
+
+
+def test_commit_is_the_packages_own(tmp_path: Path) -> None:
+    file = tmp_path / "records.py"
+    file.write_text("")
+    assert records._commit(file) is None  # no repository
+    _git(tmp_path, "init")
+    assert records._commit(file) is None  # installed inside somebody else's repository
+    _git(tmp_path, "add", "records.py")
+    _git(tmp_path, "commit", "-m", "first")
+    commit = records._commit(file)
+    assert commit is not None and "+" not in commit
+    file.write_text("changed")
+    assert records._commit(file) == f"{commit}+dirty"
+
+
+@pytest.mark.parametrize("module", ["tasklab.records.papers"])
+def test_no_torch_is_imported(module: str) -> None:
+    code = f"import sys, {module}; sys.exit('torch' in sys.modules)"
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+# --- statistics ---------------------------------------------------------------------------------
+
+
+def test_wilson_known_values() -> None:
+    low, high = wilson(15, 20)  # p = 0.75: centre and width worked out by hand
+    assert (low, high) == (pytest.approx(53.13, abs=0.01), pytest.approx(88.81, abs=0.01))
+    assert wilson(0, 10)[0] == 0 and wilson(10, 10)[1] == pytest.approx(100)
+    low, high = wilson([50, 500], [100, 1000])
+    assert (high - low)[0] > 3 * (high - low)[1]
+
+
+def test_wilson_ends_solve_the_score_equation() -> None:
+    for end in wilson(37, 90):
+        p, q = 37 / 90, end / 100
+        assert abs(p - q) == pytest.approx(records.Z95 * math.sqrt(q * (1 - q) / 90))
+
+
+@pytest.mark.parametrize(("k", "n"), [(1, 0), (-1, 5), (6, 5)])
+def test_wilson_refuses(k: int, n: int) -> None:
+    with pytest.raises((TasklabError, RuntimeWarning)):
+        wilson(k, n)
+
+
+def test_summarise_averages_within_seeds_first() -> None:
+    df = tidy([row("nonlinear", v, seed=s, task=t)
+               for s, t, v in [(0, "a", 10.0), (0, "b", 30.0), (1, "a", 40.0)]])  # fmt: skip
+    found = summarise(df, ["method"])
+    assert found.loc[0, "mean"] == 30.0  # seeds 20 and 40, not rows 26.7
+    assert found.loc[0, "std"] == pytest.approx(math.sqrt(200))
+    assert found.loc[0, "n_seeds"] == 2
+    per_seed = summarise(df, ["seed"])
+    assert per_seed["mean"].tolist() == [20.0, 40.0] and per_seed["std"].isna().all()
+
+
+# --- beside the papers --------------------------------------------------------------------------
+
+
+def test_beside_joins_by_method_and_metric() -> None:
+    df = pd.concat([two_methods({0: 4.0, 1: 6.0}), two_methods({0: 9.0}, n_tasks=2)])
+    zero_shot = [row("pretrained", 52.0, experiment="single", metric="single", n_tasks=None)]
+    table = beside(pd.concat([df, tidy(zero_shot)]), "tangent", "1", "vitb32")
+    assert list(table.columns) == ["row", "metric", "paper", "ours mean", "ours std", "n seeds",
+                                   "difference"]  # fmt: skip
+    ours = table.set_index(["row", "metric"])
+    linearized = ours.loc[("Linear. FT", "absolute")]
+    assert (linearized["paper"], linearized["ours mean"]) == (76.5, 65.5)
+    assert linearized["difference"] == -11.0 and linearized["n seeds"] == 2
+    assert ours.loc[("Pre-trained", "absolute"), "ours mean"] == 52.0  # from the zero-shot rows
+    missing = ours.loc[("Post-hoc lin.", "normalised")]
+    assert math.isnan(missing["ours mean"]) and missing["n seeds"] == 0
+
+
+def test_beside_random_initialisation() -> None:
+    rows = [row("nonlinear", 20.0, init="random"), row("nonlinear", 70.0)]
+    rows.append(row("nonlinear", 61.0, init="random", experiment="single", metric="single"))
+    table = beside(tidy(rows), "tangent", "3", "vitb32").set_index(["row", "metric"])["ours mean"]
+    assert table[("Non-lin. FT", "single")] == 61.0
+    assert table[("Non-lin. FT", "multi")] == 20.0
+
+
+def test_beside_refuses() -> None:
+    df = two_methods({0: 1.0})
+    with pytest.raises(TasklabError, match="did you mean 'vitb32'"):
+        beside(df, "tangent", "1", "vitb23")
+    with pytest.raises(TasklabError, match="select one first"):
+        beside(pd.concat([df, df.assign(model="vitb16")]), "tangent", "1", "vitb32")
+
+
+# --- verdicts -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("differences", "holds"),
+    [
+        ({0: 1.0, 1: 1.2, 2: 0.9}, "holds"),
+        ({0: 3.0, 1: 0.1}, "holds weakly"),  # both as claimed, mean below 2 standard errors
+        ({0: 3.0, 1: 3.0, 2: 3.0, 3: 3.0, 4: -0.1}, "holds weakly"),  # one seed against
+        ({0: -1.0, 1: 0.5}, "does not hold here"),
+        ({0: 0.0, 1: 0.0}, "does not hold here"),
+        ({0: 1.0}, "holds weakly"),  # inside the interval of 2 × 1000 images
+        ({0: 9.0}, "holds (one seed)"),
+        ({0: -9.0}, "does not hold here"),
+    ],
+)
+def test_rule(differences: dict[int, float], holds: str) -> None:
+    found = verdict(CLAIM, two_methods(differences))
+    assert found.holds == holds and found.text.startswith(holds)
+    assert found.holds in papers.OUTCOMES
+    assert found.differences == pytest.approx(differences)
+    assert found.effect == pytest.approx(sum(differences.values()) / len(differences))
+    assert found.n_seeds == len(differences)
+
+
+def test_a_claim_of_less_turns_the_sign() -> None:
+    less = Claim(**{**CLAIM.__dict__, "relation": "<"})
+    found = verdict(less, two_methods({0: -2.0, 1: -2.1}))
+    assert found.holds == "holds" and found.effect == pytest.approx(2.05)
+    with pytest.raises(TasklabError, match="relation"):
+        Claim(**{**CLAIM.__dict__, "relation": ">="})
+
+
+def test_only_common_seeds_and_tasks_are_compared() -> None:
+    df = two_methods({0: 1.0, 1: 1.1})
+    extra = tidy([row("linearized", 99.0, seed=2), row("linearized", 99.0, task="Scenes")])
+    found = verdict(CLAIM, pd.concat([df, extra]))
+    assert found.differences == pytest.approx({0: 1.0, 1: 1.1})
+    assert verdict(CLAIM, df, n_tasks=4) == Verdict(CLAIM, "not tested")
+
+
+def test_one_seed_without_counts_is_weak_at_most() -> None:
+    assert verdict(CLAIM, two_methods({0: 9.0}, n=None)).holds == "holds weakly"
+
+
+def half_width(claim: Claim, df: pd.DataFrame) -> float:
+    return papers._half_width(claim, papers._sides(claim, df, None), 8)
+
+
+def test_one_seed_half_width() -> None:
+    df = two_methods({0: 0.0})
+    low, high = wilson(600, 1000)
+    # Two sides and two tasks with images of their own: half · √2 / √2.
+    assert papers._half_width(CLAIM, papers._sides(CLAIM, df, None), 8) == pytest.approx(
+        (high - low) / 2
+    )
+    control = Claim(**{**CLAIM.__dict__, "experiment": "negation", "metric": "control"})
+    shared = df.assign(experiment="negation", metric="control")
+    # The control task's images are the same for every target: only the two sides are added.
+    expected = (high - low) / 2 * math.sqrt(2)
+    assert papers._half_width(control, papers._sides(control, shared, None), 8) == pytest.approx(
+        expected
+    )
+
+
+def test_one_seed_half_width_of_a_ratio() -> None:
+    claim = Claim(**{**CLAIM.__dict__, "metric": "normalised"})
+    rows = []
+    for method, top in (("nonlinear", 60.0), ("linearized", 72.0)):
+        rows += [row(method, top), row(method, 100 * top / 80, metric="normalised"),
+                 row(method, 80.0, experiment="single", metric="single")]  # fmt: skip
+    found = verdict(claim, tidy(rows))
+    assert found.holds == "holds (one seed)" and found.effect == pytest.approx(15)
+    halves = [(h - low) / 2 for low, h in (wilson(600, 1000), wilson(720, 1000), wilson(800, 1000))]
+    nonlinear = 75 * math.hypot(halves[0] / 60, halves[2] / 80)
+    linearized = 90 * math.hypot(halves[1] / 72, halves[2] / 80)
+    expected = math.hypot(nonlinear, linearized)
+    assert papers._half_width(claim, papers._sides(claim, tidy(rows), None), 8) == pytest.approx(
+        expected
+    )
+    no_single = tidy(r for r in rows if r["experiment"] != "single")
+    assert verdict(claim, no_single).holds == "holds weakly"
+
+
+@pytest.mark.parametrize("tasks", [("Objects",), TASKS])
+def test_control_is_compared_with_a_share_of_the_pretrained_one(tasks: tuple[str, ...]) -> None:
+    claim = next(c for c in CLAIMS if c.id == "tangent-2-control-linearized")
+    base = {"experiment": "negation", "metric": "control", "n_tasks": None}
+    rows = [row("pretrained", 60.0, seed=None, task=t, **base) for t in tasks]
+    rows += [row("linearized", 57.5 + s / 10, seed=s, task=t, **base)
+             for s in (0, 1) for t in TASKS]  # fmt: skip
+    found = verdict(claim, tidy(rows))
+    assert found.holds == "holds"
+    assert found.differences == pytest.approx({0: 0.5, 1: 0.6})
+
+
+def test_claims_are_well_formed() -> None:
+    assert len({c.id for c in CLAIMS}) == len(CLAIMS)
+    known = {(p, t) for p, t in zip(papers.papers()["paper"], papers.papers()["table"],
+                                    strict=True)}  # fmt: skip
+    derived = {"random", "one", "two", "all"}  # sides that `comparisons.schemes` makes
+    for claim in CLAIMS:
+        for side in (claim.left, claim.right):
+            method, _, role = side.partition("@")
+            # What the paper on cross-task linearity compares are sides, not methods.
+            special = claim.experiment == "pretraining" or claim.experiment.startswith("decay ")
+            known_side = method in records.METHODS or (special and method in derived)
+            assert known_side or claim.paper == "ctl"
+            assert role in ("", "random", *zoo.FAMILIES[0])
+        assert claim.metric in records.UNITS or claim.paper == "ctl"
+        assert (claim.paper, claim.table) in known or not claim.table.isdigit()
+    assert CLAIMS[0].test == "absolute: linearized > nonlinear"
+
+
+def test_verdicts_of_one_table() -> None:
+    found = papers.verdicts(two_methods({0: 1.0, 1: 1.0}), "tangent", "1")
+    assert [v.claim.table for v in found] == ["1"] * 4
+    assert [v.holds for v in found] == ["holds", "not tested", "not tested", "not tested"]
+
+
+def test_a_claim_may_compare_models_and_initialisations() -> None:
+    claims = {
+        where: Claim(**{**CLAIM.__dict__, "left": "nonlinear", "right": f"nonlinear@{where}"})
+        for where in ("convnext", "random")
+    }
+    df = tidy(
+        row("nonlinear", 60.0 + seed + more, seed=seed, task=task, model=model, init=init)
+        for model, init, more in (
+            ("mini", "pretrained", 3), ("mini", "random", 1), ("mini_convnext", "pretrained", 2)
+        )
+        for seed in (0, 1)
+        for task in TASKS
+    )  # fmt: skip
+    found = {where: verdict(claim, df, model="mini") for where, claim in claims.items()}
+    assert {where: v.effect for where, v in found.items()} == {"convnext": 1, "random": 2}
+    with pytest.raises(TasklabError, match="several|2 models"):
+        verdict(CLAIM, df)
+    alone = df[(df["model"] == "mini") & (df["init"] == "pretrained")]
+    assert verdict(claims["convnext"], alone).holds == "not tested"
+
+
+def test_box_means_average_the_cells_of_the_search_box() -> None:
+    cells = {(0.0, 0.0): 1.0, (0.5, 1.0): 3.0, (1.5, 0.5): 100.0, (-0.5, 0.0): 100.0}
+    df = tidy(
+        row("nonlinear", value, experiment="disentanglement", metric="xi_classifier",
+            task="Signs+Places", n_tasks=None, alpha1=a, alpha2=b)
+        for (a, b), value in cells.items()
+    )  # fmt: skip
+    found = papers.box_means(df)
+    assert found["metric"].tolist() == ["xi_classifier_box"]
+    assert found["value"].tolist() == [2.0] and found["n"].tolist() == [1000]
+    assert papers.box_means(df, -1, 2)["value"].tolist() == [51.0]
+
+
+def test_combining_counts_the_same_record_once_and_refuses_another_value() -> None:
+    one = tidy([row("nonlinear", 60.0), row("linearized", 50.0)])
+    assert len(papers.combine(one, one.iloc[:1])) == 2
+    with pytest.raises(TasklabError, match="recorded twice"):
+        papers.combine(one, one.assign(value=61.0))

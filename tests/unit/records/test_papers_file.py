@@ -1,0 +1,179 @@
+"""The data file of the papers' numbers: complete, in range, and in agreement with the papers."""
+
+import pandas as pd
+import pytest
+
+from tasklab.errors import TasklabError
+from tasklab.records.papers import CLAIMS, papers, tidy, verdict
+from tasklab.records.table import METHODS
+
+COUNTS = {
+    ("tangent", "1"): 21,
+    ("tangent", "2"): 24,
+    ("tangent", "3"): 15,
+    ("tangent", "4"): 5,
+    ("tangent", "5"): 5,
+    ("linear_layers", "1"): 21,
+    ("linear_layers", "2"): 12,
+    ("closed_vocab", "1"): 40,
+    ("closed_vocab", "3"): 32,
+    ("closed_vocab", "4"): 10,
+    ("ctl", "C.2"): 3,
+}
+
+
+def _value(df: pd.DataFrame, **where: str) -> float:
+    for name, wanted in where.items():
+        df = df[df[name] == wanted]
+    assert len(df) == 1, where
+    return float(df["value"].iloc[0])
+
+
+def test_counts_per_table() -> None:
+    assert papers().groupby(["paper", "table"]).size().to_dict() == COUNTS
+
+
+def test_keys_are_unique() -> None:
+    df = papers()
+    assert not df.duplicated(["paper", "table", "row", "column"]).any()
+    table4 = (df["paper"] == "closed_vocab") & (df["table"] == "4")  # one model under two regimes
+    keys = ["paper", "table", "method", "model", "experiment", "metric"]
+    rest = df[~table4 & (df["paper"] != "ctl")]
+    assert not rest.duplicated(keys).any()
+
+
+def test_only_the_two_cells_lost_in_the_text_are_empty() -> None:
+    empty = papers()[lambda df: df["value"].isna()]
+    assert set(empty["paper"] + empty["table"] + empty["row"]) == {"closed_vocab4Encoder"}
+    assert sorted(empty["metric"]) == ["lambda", "normalised"]
+    assert empty["note"].str.contains("missing").all()
+
+
+def test_ranges_units_and_names() -> None:
+    df = papers().dropna(subset=["value"])
+    percent = df["unit"] == "%"
+    assert df.loc[percent, "value"].between(2, 100).all()
+    assert df.loc[~percent, "value"].between(0, 1).all()
+    assert set(df.loc[~percent, "metric"]) == {"lambda", "r2"}
+    assert set(df["method"]) - {""} <= set(METHODS)
+    steps = df.loc[df["metric"] == "lambda", "value"] / 0.05
+    assert (steps - steps.round()).abs().max() < 1e-9
+
+
+def test_normalised_is_at_least_absolute() -> None:
+    """By definition, as no single-task accuracy exceeds 100 %; one printed cell breaks it."""
+    df = papers()
+    df = df[df["metric"].isin(["absolute", "normalised"])]
+    wide = df.pivot_table(
+        index=["paper", "table", "row", "model"], columns="metric", values="value"
+    ).dropna()
+    broken = wide[wide["normalised"] < wide["absolute"]]
+    assert list(broken.index) == [("tangent", "5", "Non-lin. FT", "vitb16_in1k")]
+    assert df["note"].str.contains("misprint").sum() == 1
+
+
+@pytest.mark.parametrize("model", ["vitb32", "vitb16", "vitl14"])
+def test_normalised_agrees_with_single_and_absolute(model: str) -> None:
+    """The implied mean single-task accuracy is plausible: above the sum's, at most 100 %."""
+    for paper in ("tangent", "linear_layers"):
+        df = papers(paper, "1")
+        for method in ("nonlinear", "linearized"):
+            where = {"model": model, "method": method}
+            absolute = _value(df, metric="absolute", **where)
+            implied = 100 * absolute / _value(df, metric="normalised", **where)
+            assert 85 < implied < 97
+
+
+def test_order_of_methods_in_the_tangent_paper() -> None:
+    for table in ("1", "4"):
+        df = papers("tangent", table)
+        for model in df["model"].unique():
+            for metric in ("absolute", "normalised"):
+                where = {"model": model, "metric": metric}
+                linearized = _value(df, method="linearized", **where)
+                assert linearized > _value(df, method="nonlinear", **where)
+
+
+def test_negation_keeps_the_control() -> None:
+    df = papers("tangent", "2")
+    for model in ("vitb32", "vitb16", "vitl14"):
+        before = {m: _value(df, model=model, method="pretrained", metric=m)
+                  for m in ("target", "control")}  # fmt: skip
+        addition = papers("tangent", "1")
+        assert before["target"] == _value(
+            addition, model=model, method="pretrained", metric="absolute"
+        )
+        for method in ("nonlinear", "posthoc", "linearized"):
+            kept = _value(df, model=model, method=method, metric="control") / before["control"]
+            assert 0.945 < kept < 0.965
+            assert _value(df, model=model, method=method, metric="target") < before["target"] / 2
+
+
+def test_numbers_that_the_texts_state_again() -> None:
+    """Gains named in the linear-layers abstract; and table 2 repeats a row of table 1."""
+    df = papers("linear_layers", "1")
+    ours = {m: _value(df, model=m, method="attention", metric="absolute")
+            for m in ("vitb32", "vitl14")}  # fmt: skip
+    nonlinear = _value(df, model="vitb32", method="nonlinear", metric="absolute")
+    linearized = _value(df, model="vitl14", method="linearized", metric="absolute")
+    assert round(ours["vitb32"] - nonlinear, 2) == 8.37
+    assert round(ours["vitl14"] - linearized, 2) == 2.38
+    again = papers("linear_layers", "2")
+    for metric in ("absolute", "normalised"):
+        first = _value(df, model="vitb32", method="attention", metric=metric)
+        assert first == _value(again, method="attention", metric=metric)
+    mae = _value(papers("closed_vocab", "1"), model="mae_b16", metric="normalised")
+    assert mae == 73.0  # "retains only 73%"
+
+
+def test_closed_vocabulary_tables_agree() -> None:
+    aligned, full = papers("closed_vocab", "1"), papers("closed_vocab", "3")
+    for model in full["model"].unique():
+        probe = _value(aligned, model=model, method="probe", metric="single")
+        single = _value(aligned, model=model, method="nonlinear", metric="single")
+        added = _value(aligned, model=model, method="nonlinear", metric="absolute")
+        assert probe <= added < single
+        assert _value(full, model=model, metric="single") < single
+        assert _value(full, model=model, metric="absolute") < added
+        normalised = _value(aligned, model=model, metric="normalised")
+        # A mean of ratios is not the ratio of the means, but near it.
+        assert abs(100 * added / single - normalised) < 2.5
+
+
+def test_ctl_r2() -> None:
+    assert papers("ctl")["value"].tolist() == [0.903, 0.782, 0.839]
+
+
+def test_unknown_paper_or_table_suggests_the_nearest() -> None:
+    with pytest.raises(TasklabError, match="did you mean 'tangent'"):
+        papers("tangnet")
+    with pytest.raises(TasklabError, match="unknown table '9'"):
+        papers("tangent", "9")
+
+
+def _as_records(model: str) -> pd.DataFrame:
+    df = papers()
+    df = df[df["paper"].isin(["tangent", "linear_layers"]) & (df["model"] == model)]
+    df = df[df["experiment"] != "random_init"].assign(task="all", seed=0, n_tasks=8)
+    return df[["paper", "experiment", "model", "method", "task", "metric", "n_tasks", "seed",
+               "value"]]  # fmt: skip
+
+
+@pytest.mark.parametrize("model", ["vitb32", "vitb16", "vitl14"])
+def test_the_papers_own_numbers_support_their_claims(model: str) -> None:
+    records = _as_records(model)
+    judged = 0
+    for claim in CLAIMS:
+        mine = records[records["paper"] == claim.paper].drop(columns="paper")
+        if claim.paper == "linear_layers" and claim.table == "2":
+            # Table 2 has no linearized row of its own: take table 1's.
+            mine = mine.drop_duplicates(["experiment", "method", "metric"])
+        found = verdict(claim, tidy(mine.drop_duplicates(["experiment", "method", "metric"])))
+        if found.holds == "not tested":
+            continue
+        judged += 1
+        if claim.metric == "control" and model == "vitb16":
+            assert abs(found.effect) < 0.3  # printed just below 95 %
+        else:
+            assert found.effect > 0, (claim.id, found.text)
+    assert judged >= 11

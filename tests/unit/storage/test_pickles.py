@@ -1,0 +1,860 @@
+"""Files of torch.save are read as they were written, and hostile ones do nothing."""
+
+from __future__ import annotations
+
+import io
+import os
+import pickle
+import struct
+import subprocess
+import sys
+import time
+import warnings
+import zipfile
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+from tasklab.errors import TasklabError
+from tasklab.storage import pickles
+from tasklab.storage.pickles import Inert
+from tasklab.storage.torch_files import modules, read, tensors
+
+
+class Net(nn.Module):
+    """Parameters, buffers of both kinds, a list, something shared, and an option that is off."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Linear(3, 4)
+        self.rest = nn.ModuleList([nn.LayerNorm(4), nn.Sequential(OrderedDict(act=nn.GELU()))])
+        self.scale = nn.Parameter(torch.tensor(2.0))
+        self.listed = nn.ParameterList([torch.ones(2), torch.zeros(1, 0)])
+        self.register_buffer("mean", torch.arange(3))
+        self.register_buffer("mask", torch.ones(5), persistent=False)
+        self.register_parameter("bias", None)
+        self.note = {"a set": {1, 2}, "a type": torch.float16, "a function": os.path.join}
+
+
+def save(thing: object, path: Path, **options: object) -> Path:
+    torch.save(thing, path, **options)
+    return path
+
+
+STATE = {
+    "float": torch.randn(3, 4),
+    "half": torch.randn(5).half(),
+    "bfloat": torch.randn(2, 2).bfloat16(),
+    "double": torch.randn(2).double(),
+    "whole": torch.arange(4),
+    "truth": torch.tensor([True, False]),
+    "scalar": torch.tensor(3.5),
+    "none": torch.zeros(0, 3),
+    "turned": torch.randn(4, 3).T,
+    "part": torch.arange(10.0)[2:9:3],
+}
+
+
+@pytest.mark.parametrize("zipped", [True, False])
+def test_a_state_dict_is_read_as_pytorch_reads_it(tmp_path: Path, zipped: bool) -> None:
+    path = save(OrderedDict(STATE), tmp_path / "x.pt", _use_new_zipfile_serialization=zipped)
+    found, theirs = tensors(read(path)), torch.load(path, weights_only=True)
+    assert list(found) == list(theirs) == list(STATE)
+    for name, tensor in STATE.items():
+        assert found[name].dtype == tensor.dtype and torch.equal(found[name], tensor)
+        assert torch.equal(found[name], theirs[name])
+
+
+@pytest.mark.parametrize("zipped", [True, False])
+@pytest.mark.parametrize("protocol", [2, 3, 4, 5])
+def test_the_state_dict_of_a_pickled_module(tmp_path: Path, zipped: bool, protocol: int) -> None:
+    net = Net()
+    path = tmp_path / "net.pt"
+    save(net, path, _use_new_zipfile_serialization=zipped, pickle_protocol=protocol)
+    found = read(path)
+    own = net.state_dict()
+    assert list(tensors(found)) == list(own)
+    assert all(torch.equal(x, own[name]) for name, x in tensors(found).items())
+    kinds = {name: module.name.rpartition(".")[2] for name, module in modules(found)}
+    assert kinds == {name: type(module).__name__ for name, module in net.named_modules()}
+    note = found.state["note"]
+    assert isinstance(note["a type"], Inert) and note["a function"].name.endswith(".join")
+
+
+@pytest.mark.parametrize("protocol", [3, 4, 5])
+def test_a_plain_pickle_is_read(tmp_path: Path, protocol: int) -> None:
+    """As the code of task arithmetic wrote encoders, and loads them by `torch_load_old`."""
+    net, path = Net(), tmp_path / "net.pt"
+    net.tied = net.first.weight
+    path.write_bytes(pickle.dumps(net, protocol))
+    found, own = tensors(read(path)), net.state_dict()
+    assert list(found) == list(own)
+    assert all(torch.equal(found[name], x) for name, x in own.items())
+    path.write_bytes(pickle.dumps(STATE, protocol))
+    found = tensors(read(path))
+    assert all(torch.equal(found[name], x) for name, x in STATE.items())
+    assert all(found[name].dtype == x.dtype for name, x in STATE.items())
+
+
+class Traced(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Linear(2, 3)
+        self.rest = nn.Sequential(nn.BatchNorm1d(3), nn.Linear(3, 2))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.rest(self.first(x))
+
+
+def test_an_archive_of_torchscript_is_read(tmp_path: Path) -> None:
+    """As OpenAI's CLIP is: its code is compressed, its numbers are not."""
+    net, path = Traced().eval(), tmp_path / "net.pt"
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # that it is deprecated
+        torch.jit.trace(net, torch.ones(2, 2)).save(str(path))
+    with zipfile.ZipFile(path) as archive:
+        assert any(entry.compress_type == zipfile.ZIP_DEFLATED for entry in archive.infolist())
+    found, own = tensors(read(path)), net.state_dict()
+    assert found.keys() == own.keys()
+    assert all(torch.equal(found[name], x) for name, x in own.items())
+    assert {name for name, _ in modules(read(path))} == {name for name, _ in net.named_modules()}
+
+
+@pytest.mark.parametrize("zip_format", [True, False])
+def test_protocols_0_and_1(tmp_path: Path, zip_format: bool) -> None:
+    """PyTorch reads what it wrote in protocol 1, and not what it wrote in 0."""
+    path, options = tmp_path / "x.pt", {"_use_new_zipfile_serialization": zip_format}
+    found = tensors(read(save(STATE, path, pickle_protocol=1, **options)))
+    assert all(torch.equal(found[name], x) for name, x in STATE.items())
+    save(STATE, path, pickle_protocol=0, **options)
+    with pytest.raises(TasklabError, match="is not read: its pickle_protocol is 0"):
+        read(path)
+    with pytest.raises(Exception, match=r"tuple|Weights only load failed"):
+        torch.load(path)
+
+
+@pytest.mark.parametrize("zip_format", [True, False])
+def test_types_without_storages_of_their_own(tmp_path: Path, zip_format: bool) -> None:
+    path, options = tmp_path / "x.pt", {"_use_new_zipfile_serialization": zip_format}
+    for dtype in (torch.uint16, torch.float8_e4m3fn, torch.float8_e5m2):
+        own = torch.arange(6.0).reshape(2, 3).to(dtype)
+        found = tensors(read(save({"x": own, "part": own[1, 1:]}, path, **options)))
+        assert found["x"].dtype == dtype and found["x"].tolist() == own.tolist()
+        assert found["part"].tolist() == own[1, 1:].tolist()
+    save({"x": torch.ones(2, dtype=torch.complex64)}, path, **options)
+    with pytest.raises(TasklabError, match=r"not read: .* type .*'torch\.ComplexFloatStorage'"):
+        read(path)
+
+
+@pytest.mark.parametrize("entry", ["weights", "encoder", "net", "module", "ema", "model_state"])
+def test_the_only_entry_with_tensors_is_taken(tmp_path: Path, entry: str) -> None:
+    own = nn.Linear(2, 2).state_dict()
+    inside = {"epoch": 3, entry: own, "optimizer": {"state": {0: {"step": torch.ones(1)}}}}
+    for thing in (inside, [own], (own, {"lr": 1.0}), {entry: nn.Linear(2, 2)}):
+        assert list(tensors(read(save(thing, tmp_path / "x.pt")))) == list(own)
+
+
+class Holder:
+    """As TaskVector is pickled."""
+
+    def __init__(self) -> None:
+        self.vector = {"weight": torch.ones(2)}
+
+
+def test_what_is_there_instead_of_weights_is_said(tmp_path: Path) -> None:
+    numbers = {"a": torch.ones(2)}
+    for thing, what in (
+        ({"student": numbers, "teacher": numbers}, r"a dict with .*'student' \(dict\), 'teacher'"),
+        ({"task_vector": numbers}, r"'task_vector' \(dict\)"),  # a difference is no network
+        (Holder(), r"'[\w.]*Holder' with the entries 'vector' \(dict\)"),
+        ({"a": numbers["a"].numpy()}, r"'a' \('numpy.*_reconstruct'\)"),
+        ({"a\x1b[31m\nb": 1, "c" * 10**6: 2}, r"'a\\x1b\[31m\\nb' \(int\)\. Save"),
+        ({"c" * 999: 2}, r"'c{76}\.\.\. \(int\)\. Save"),
+    ):
+        with pytest.raises(TasklabError, match=what) as caught:
+            tensors(read(save(thing, tmp_path / "x.pt")))
+        assert "torch.save(model.state_dict(), ...)" in str(caught.value)
+
+
+@pytest.mark.parametrize("entry", ["state_dict", "model", "image_encoder"])
+def test_weights_inside_dictionaries_are_found(tmp_path: Path, entry: str) -> None:
+    own = nn.Linear(2, 2).state_dict()
+    inside = {"epoch": 3, entry: own if entry == "state_dict" else Net(), "optimizer": {"a": [1]}}
+    found = tensors(read(save(inside, tmp_path / "x.pt")))
+    assert list(found) == list(own if entry == "state_dict" else Net().state_dict())
+
+
+def test_memory_that_tensors_share_is_read_once(tmp_path: Path) -> None:
+    base = torch.arange(6.0)
+    path = save({"two": [base[:3], base[3:]]}, tmp_path / "x.pt")
+    one, two = read(path)["two"]
+    assert one.untyped_storage().data_ptr() == two.untyped_storage().data_ptr()
+    assert torch.equal(two, base[3:])
+
+
+def test_pytorchs_own_readers_are_not_asked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = save(STATE, tmp_path / "x.pt")
+    for library, name in ((torch, "load"), (pickle, "load"), (pickle, "loads")):
+        monkeypatch.setattr(library, name, lambda *_: pytest.fail("it was"))
+    monkeypatch.setattr(pickle, "Unpickler", None)
+    assert tensors(read(path)).keys() == STATE.keys()
+
+
+# What a file can ask for. `{mark}` is the file that would be there if anything had run.
+
+Run = Callable[[Path], bytes]
+
+
+class Reduce:
+    """An object that pickles as a call."""
+
+    def __init__(self, *parts: object) -> None:
+        self.parts = parts
+
+    def __reduce__(self) -> tuple:
+        return self.parts
+
+
+def _dumps(thing: object, protocol: int = 2) -> bytes:
+    return pickle.dumps(thing, protocol)
+
+
+def _short(text: str) -> bytes:
+    return b"X" + struct.pack("<I", len(text)) + text.encode()
+
+
+CODES: dict[str, Run] = {
+    "a call of os.system": lambda mark: _dumps(Reduce(os.system, (f"touch {mark}",))),
+    "in protocol 0": lambda mark: _dumps(Reduce(os.system, (f"touch {mark}",)), 0),
+    "in protocol 4": lambda mark: _dumps(Reduce(os.system, (f"touch {mark}",)), 4),
+    "eval": lambda mark: _dumps(Reduce(eval, (f"open({str(mark)!r}, 'w')",))),
+    "exec of a program": lambda mark: _dumps(Reduce(exec, (f"open({str(mark)!r}, 'w')",))),
+    "a process": lambda mark: _dumps(Reduce(subprocess.Popen, (["touch", str(mark)],))),
+    "a new object": lambda mark: (
+        b"\x80\x02csubprocess\nPopen\n(" + _short("touch") + _short(str(mark)) + b"lt\x85\x81."
+    ),
+    "in a dictionary of weights": lambda mark: _dumps(
+        OrderedDict(weight=torch.ones(2).numpy(), bias=Reduce(os.system, (f"touch {mark}",)))
+    ),
+    "as a key": lambda mark: _dumps({Reduce(os.system, (f"touch {mark}",)): 1}),
+    "a state that is set": lambda mark: _dumps(
+        Reduce(Reduce, (), {"parts": Reduce(os.system, (f"touch {mark}",))})
+    ),
+    "the instruction INST": lambda mark: b"(" + f"S'touch {mark}'\n".encode() + b"ios\nsystem\n.",
+    "the instruction OBJ": lambda mark: b"(cos\nsystem\n" + f"S'touch {mark}'\n".encode() + b"o.",
+    "a name on the stack": lambda mark: (
+        b"\x80\x04"
+        + _short("os")
+        + _short("system")
+        + b"\x93"
+        + _short(f"touch {mark}")
+        + b"\x85R."
+    ),
+    "a function fetched by another": lambda mark: _dumps(
+        Reduce(getattr, (Reduce(__import__, ("os",)), "system"))
+    ),
+    "what a call returned is called": lambda mark: (
+        b"cbuiltins\ngetattr\n(cos\n__dict__\nS'get'\ntR" + f"(S'touch {mark}'\ntR.".encode()
+    ),
+    "attributes of a class are set": lambda mark: (
+        b"\x80\x02ccollections\nOrderedDict\n}" + _short("__init__") + b"cos\nsystem\nsb."
+    ),
+    "attributes of slots are set": lambda mark: (
+        b"\x80\x02ctorch._utils\n_rebuild_tensor_v2\nN}" + _short("__code__") + b"Ns\x86b."
+    ),
+    "a module is imported": lambda mark: b"cnever_imported\nmark\n)R.",
+}
+
+
+def zipped(path: Path, code: bytes, storages: dict[str, bytes] | None = None) -> Path:
+    """Write a file in the format of torch.save."""
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_STORED) as archive:
+        archive.writestr("archive/data.pkl", code)
+        for key, content in (storages or {}).items():
+            archive.writestr(f"archive/data/{key}", content)
+        archive.writestr("archive/version", "3\n")
+    return path
+
+
+def streamed(path: Path, code: bytes, after: bytes = b"") -> Path:
+    """Write a file in the format of torch.save before 1.6."""
+    system = {"protocol_version": 1001, "little_endian": True, "type_sizes": {}}
+    parts = [pickle.dumps(part, 2) for part in (0x1950A86A20F9469CFC6C, 1001, system)]
+    path.write_bytes(b"".join([*parts, code, after or pickle.dumps([], 2)]))
+    return path
+
+
+@pytest.fixture
+def mark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Return the path of a file that any payload would make; it must not be there at the end."""
+    path = tmp_path / "executed"
+    module = f"open({str(path)!r}, 'w')\nmark = print\n"
+    (tmp_path / "never_imported.py").write_text(module)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    yield path
+    assert not path.exists()
+    assert "never_imported" not in sys.modules
+
+
+@pytest.mark.parametrize("write", [zipped, streamed])
+@pytest.mark.parametrize("what", CODES)
+def test_nothing_is_executed(what: str, write: Callable, mark: Path, tmp_path: Path) -> None:
+    path = write(tmp_path / "hostile.pt", CODES[what](mark))
+    try:
+        tensors(read(path))
+    except TasklabError as error:
+        assert str(error).count("\n") == 0
+    assert not mark.exists()
+
+
+def test_the_payloads_do_run_where_pickle_reads_them(tmp_path: Path) -> None:
+    """So that the test above is one."""
+    for what in ("a call of os.system", "in protocol 4", "the instruction INST", "as a key"):
+        mark = tmp_path / what.replace(" ", "-")
+        code = CODES[what](mark)
+        done = [sys.executable, "-c", f"import pickle; pickle.loads({code!r})"]
+        subprocess.run(done, check=False, timeout=60, capture_output=True)
+        assert mark.exists(), what
+
+
+class Armed(nn.Linear):
+    """A module that acts when it is restored."""
+
+    def __setstate__(self, state: dict) -> None:
+        Path(state["mark"]).touch()
+        super().__setstate__(state)
+
+
+def test_a_modules_own_setstate_is_not_called(tmp_path: Path, mark: Path) -> None:
+    armed = Armed(2, 3)
+    armed.mark = str(mark)
+    found = tensors(read(save(armed, tmp_path / "armed.pt")))
+    assert torch.equal(found["weight"], armed.weight)
+
+
+def test_odd_states_are_no_modules(tmp_path: Path) -> None:
+    for state in (b"K\x05", b"]", b"(K\x01K\x02t", b"}(K\x07K\x08u", b"N", b"cos\nsystem\n"):
+        code = b"\x80\x02cnet\nNet\n)\x81" + state + b"b."
+        with pytest.raises(TasklabError, match=r"no tensors by name in it, but a 'net\.Net'"):
+            tensors(read(zipped(tmp_path / "x.pt", code)))
+    inside = b"}(" + _short("_parameters") + b"K\x05" + _short("_modules") + b"]" + b"u"
+    inside = inside[:-1] + _short("_buffers") + b"}(K\x01K\x02uu"
+    code = b"\x80\x02cnet\nNet\n)\x81" + inside + b"b."
+    with pytest.raises(TasklabError, match="'1' is no plain tensor but a int"):
+        tensors(read(zipped(tmp_path / "x.pt", code)))
+
+
+# Tensors that are not what they claim to be.
+
+
+class Stored:
+    """Stands for a storage in a pickle."""
+
+    def __init__(self, *identity: object) -> None:
+        self.identity = identity
+
+
+class Writer(pickle.Pickler):
+    def persistent_id(self, thing: object) -> object:
+        return thing.identity if isinstance(thing, Stored) else None
+
+
+def tensor_file(
+    path: Path,
+    *,
+    offset: object = 0,
+    size: object = (4,),
+    stride: object = (1,),
+    count: object = 4,
+    kind: type = torch.FloatStorage,
+    key: object = "0",
+    content: bytes = bytes(16),
+    old: bool = False,
+) -> Path:
+    """Write one tensor with whatever claims."""
+    identity = ("storage", kind, key, "cpu", count, *([None] if old else []))
+    rebuilt = Reduce(
+        torch._utils._rebuild_tensor_v2,
+        (Stored(*identity), offset, size, stride, False, OrderedDict()),
+    )
+    buffer = io.BytesIO()
+    Writer(buffer, 2).dump({"x": rebuilt})
+    if old:
+        after = pickle.dumps(["0"], 2) + struct.pack("<q", 4) + content
+        return streamed(path, buffer.getvalue(), after)
+    return zipped(path, buffer.getvalue(), {"0": content})
+
+
+@pytest.mark.parametrize("old", [False, True])
+def test_a_tensor_as_it_should_be(tmp_path: Path, old: bool) -> None:
+    content = struct.pack("<4f", 1, 2, 3, 4)
+    path = tensor_file(tmp_path / "x.pt", size=(2, 2), stride=(1, 2), content=content, old=old)
+    assert tensors(read(path))["x"].tolist() == [[1, 3], [2, 4]]
+
+
+@pytest.mark.parametrize("old", [False, True])
+@pytest.mark.parametrize(
+    "claims",
+    [
+        {"size": (5,)},
+        {"size": (2, 2), "stride": (4, 1)},
+        {"offset": 1},
+        {"offset": 10**18},
+        {"offset": -1},
+        {"offset": True},
+        {"size": (-1,)},
+        {"stride": (-1,)},
+        {"size": (10**12,), "stride": (0,)},
+        {"size": (1 << 62, 1 << 62), "stride": (0, 0)},
+        {"size": (1 << 100,)},
+        {"size": (2.0,)},
+        {"size": (1,) * 1000, "stride": (1,) * 1000},
+        {"size": (1,) * 2, "stride": (1,)},
+        {"size": [4]},
+        {"count": 5},
+        {"count": 10**15},
+        {"count": -4},
+        {"count": "4"},
+        {"key": "1"},
+        {"key": ("0",)},
+        {"key": "../version"},
+        {"kind": torch.DoubleStorage},
+        {"kind": dict},
+        {"content": bytes(12)},
+    ],
+    ids=str,
+)
+def test_tensors_beyond_their_memory_are_refused(tmp_path: Path, claims: dict, old: bool) -> None:
+    began = time.monotonic()
+    with pytest.raises(TasklabError, match=r"not a whole file.*Nothing in it was executed"):
+        read(tensor_file(tmp_path / "x.pt", old=old, **claims))
+    assert time.monotonic() - began < 2
+
+
+def test_a_tensor_that_repeats_itself_is_refused(tmp_path: Path) -> None:
+    large = torch.ones(1).expand(10**12)
+    path = save({"x": large}, tmp_path / "x.pt")
+    with pytest.raises(TasklabError, match="larger than its storage"):
+        read(path)
+
+
+def test_two_claims_on_one_storage_must_agree(tmp_path: Path) -> None:
+    def one(kind: type, count: int) -> Reduce:
+        stored = Stored("storage", kind, "0", "cpu", count)
+        call = (stored, 0, (1,), (1,), False, OrderedDict())
+        return Reduce(torch._utils._rebuild_tensor_v2, call)
+
+    buffer = io.BytesIO()
+    Writer(buffer, 2).dump([one(torch.FloatStorage, 4), one(torch.LongStorage, 2)])
+    with pytest.raises(TasklabError, match="two types"):
+        read(zipped(tmp_path / "x.pt", buffer.getvalue(), {"0": bytes(16)}))
+
+
+def test_sparse_and_quantized_parameters_are_named(tmp_path: Path) -> None:
+    net = nn.Linear(2, 2)
+    net.weight = nn.Parameter(torch.eye(2).to_sparse(), requires_grad=False)
+    with pytest.raises(TasklabError, match="'weight' is no plain tensor"):
+        tensors(read(save(net, tmp_path / "x.pt")))
+
+
+# Bombs: little in the file, much in memory or time.
+
+
+def test_lists_that_double_60_times_cost_nothing(tmp_path: Path) -> None:
+    code = b"\x80\x02]" + b"q\x00"
+    for _ in range(60):
+        code += b"h\x00h\x00\x86q\x00"
+    code += b"."
+    began = time.monotonic()
+    with pytest.raises(TasklabError, match="not a whole file"):
+        read(zipped(tmp_path / "x.pt", code))  # something is left on the stack
+    inside = b"\x80\x02}" + _short("x") + code[2:-1] + b"s."
+    with pytest.raises(TasklabError):
+        tensors(read(zipped(tmp_path / "x.pt", inside)))
+    assert time.monotonic() - began < 2
+
+
+def test_modules_that_double_60_times_are_given_up(tmp_path: Path) -> None:
+    shared: nn.Module = nn.Identity()
+    for _ in range(60):
+        outer = nn.Module()
+        outer.a = outer.b = shared
+        shared = outer
+    began = time.monotonic()
+    with pytest.raises(TasklabError, match="modules"):
+        tensors(read(save(shared, tmp_path / "x.pt")))
+    assert time.monotonic() - began < 5
+
+
+def test_a_module_within_itself_is_given_up(tmp_path: Path) -> None:
+    inner = nn.Module()
+    inner._modules["again"] = inner
+    with pytest.raises(TasklabError, match="endlessly nested"):
+        tensors(read(save(inner, tmp_path / "x.pt")))
+
+
+def test_a_dictionary_within_itself_is_given_up(tmp_path: Path) -> None:
+    one: dict = {}
+    one["model"] = {"model": one}
+    with pytest.raises(TasklabError, match="no tensors by name"):
+        tensors(read(save(one, tmp_path / "x.pt")))
+
+
+DEEP = 50_000
+
+
+@pytest.mark.parametrize(
+    "nested",
+    [
+        b"K\x01" + b"\x85" * DEEP,
+        b"(" * DEEP + b"l" * DEEP,
+        b"cos\nx\n" * DEEP + b")R" + b"\x85R" * (DEEP - 1),
+    ],
+    ids=["tuples", "lists", "calls"],
+)
+def test_deep_nesting_does_not_end_the_program(tmp_path: Path, nested: bytes) -> None:
+    """PyTorch's own reader of weights hashes the key, and falls."""
+    code = b"\x80\x02}(" + nested + b"K\x02" + _short("x") + nested + b"u."  # a key and a value
+    with pytest.raises(TasklabError, match="no tensors by name"):
+        tensors(read(zipped(tmp_path / "x.pt", code)))
+
+
+def test_more_instructions_than_a_network_needs_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pickles, "MOST_CODE", 1 << 20)
+    code = b"\x80\x02" + b"N0" * (1 << 19) + b"N."
+    for write in (zipped, streamed):
+        with pytest.raises(TasklabError, match="longer than 1 MB"):
+            read(write(tmp_path / "x.pt", code))
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        b"\x80\x02\x8b\xff\xff\xff\x7f1.",  # an integer of 2 GB
+        b"\x80\x04\x8d\xff\xff\xff\xff\xff\xff\xff\x7f1.",  # a text of 9 EB
+        b"\x80\x02X\xff\xff\xff\xffabc.",
+        b"\x80\x02I" + b"9" * 100_000 + b"\n.",
+        b"\x80\x02r\xff\xff\xff\xff.",
+        b"\x80\x02h\x07.",
+        b"\x80\x02K\x01K\x02.",
+        b"\x80\x02t.",
+        b"\x80\x02(.",
+        b"\x80\x02K\x01K\x02a.",
+        b"\x80\x02K\x01K\x02K\x03s.",
+        b"\x80\x02K\x01K\x02R.",
+        b"\x80\x02K\x01Q.",
+        b"\x80\x02)Q.",
+        b"\x80\x02\x82\x01.",  # the registry of extensions
+        b"\x80\x05\x97.",  # memory outside of the file
+        b"\x80\x02",
+        b"",
+        b"\xff",
+    ],
+)
+def test_broken_instructions_are_one_error(tmp_path: Path, code: bytes) -> None:
+    for write in (zipped, streamed):
+        with pytest.raises(TasklabError, match="not a whole file of torch.save"):
+            read(write(tmp_path / "x.pt", code))
+
+
+def _mark(*parts: bytes) -> bytes:
+    return b"(" + b"".join(parts) + b"t"
+
+
+def _int(number: int) -> bytes:
+    coded = pickle.encode_long(number)
+    return b"\x8b" + struct.pack("<i", len(coded)) + coded
+
+
+def _global(name: str) -> bytes:
+    module, _, attribute = name.rpartition(".")
+    return f"c{module}\n{attribute}\n".encode()
+
+
+def _module(*entries: bytes) -> bytes:
+    return _global("net.Net") + b")\x81}(" + b"".join(entries) + b"ub"
+
+
+STORED = _mark(
+    _short("storage"), _global("torch.FloatStorage"), _short("0"), _short("cpu"), b"K\x04"
+)
+REBUILD = _global("torch._utils._rebuild_tensor_v2")
+VIEW = (b"K\x00", b"K\x04\x85", b"K\x01\x85", b"\x89", b"N")
+TENSOR = REBUILD + _mark(STORED + b"Q", *VIEW) + b"R"
+LONG, TEXT = b"]" + b"(" + b"N" * 20_000 + b"e", _short("a" * 10**6)
+PAIRS = b"](" + b"".join(b"M" + struct.pack("<H", k) + b"N\x86" for k in range(20_000)) + b"e"
+NUMBERED = b"}(" + b"".join(b"M" + struct.pack("<H", k) + b"N" for k in range(20_000)) + b"u"
+NAMED = b"".join(_short(str(k)) + b"h\x01" for k in range(20_000))
+
+# what is memoised as 1 and as 2, and what is then done with them again and again
+REPEATED: dict[str, tuple[bytes, bytes, bytes]] = {
+    "a name on the stack": (TEXT, _short("b"), b"h\x01h\x02\x93"),
+    "a shorter one": (_short("a" * 1000), _short("b"), b"h\x01h\x02\x93"),
+    "torch.Size": (LONG, _global("torch.Size"), b"h\x02h\x01\x85R"),
+    "a set": (LONG, _global("builtins.set"), b"h\x02h\x01\x85R"),
+    "an OrderedDict": (PAIRS, _global("collections.OrderedDict"), b"h\x02h\x01\x85R"),
+    "an object of old": (
+        _mark(_global("a.B"), b"N" * 20_000),
+        _global("copyreg._reconstructor"),
+        b"h\x02h\x01R",
+    ),
+    "attributes of two kinds": (NUMBERED + b"}\x86", b"N", b"ca\nb\nh\x01b"),
+    "rows of a tensor": (TENSOR, _global("collections.OrderedDict"), b"h\x02h\x01\x85R"),
+    "elements of a tensor": (TENSOR, _global("torch.Size"), b"h\x02h\x01\x85R"),
+    "letters of a text": (TEXT, _global("torch.Size"), b"h\x02h\x01\x85R"),
+    "arguments of a tensor": (_mark(STORED + b"Q", *VIEW, b"N" * 20_000), REBUILD, b"h\x02h\x01R"),
+    "tensors": (_mark(STORED + b"Q", *VIEW), REBUILD, b"h\x02h\x01R"),
+}
+
+
+@pytest.mark.parametrize("what", REPEATED)
+def test_copying_again_and_again_is_refused(tmp_path: Path, what: str) -> None:
+    one, two, again = REPEATED[what]
+    code = b"\x80\x02" + one + b"q\x010" + two + b"q\x020](" + again * 110_000 + b"e."
+    path = zipped(tmp_path / "x.pt", code, {"0": bytes(16)})
+    with pytest.raises(
+        TasklabError, match=r"copy more than|the name of|a list of|is made of|index"
+    ):
+        read(path)
+
+
+def test_wrappers_of_tensors_are_not_gone_through(tmp_path: Path) -> None:
+    wrapped = b"h\x01N)\x87q\x02" + b"0h\x01Nh\x02\x87q\x02" * 300
+    code = _global("torch._tensor._rebuild_from_type_v2") + b"q\x010" + wrapped
+    code = b"\x80\x02" + code + b"0](" + b"h\x01h\x02R" * 50_000 + b"e."
+    began = time.monotonic()
+    assert len(read(zipped(tmp_path / "x.pt", code))) == 50_000
+    assert time.monotonic() - began < 3
+
+
+def test_long_numbers_cost_nothing(tmp_path: Path) -> None:
+    """They can be hashed and multiplied, but in no time, and have no decimals after the 4300th."""
+    number = _int(1 << 4_000_000)
+    for code in (b"}(" + b"h\x01N" * 200_000 + b"u.", b"}h\x01" + TENSOR + b"s."):
+        code = b"\x80\x02" + number + b"q\x010" + code
+        with pytest.raises(TasklabError, match="no tensors by name"):
+            tensors(read(zipped(tmp_path / "x.pt", code, {"0": bytes(16)})))
+    module = _module(_short("_parameters"), b"}" + number + TENSOR + b"s")
+    with pytest.raises(TasklabError, match=r"no tensors by name in it, but a 'net\.Net'"):
+        tensors(read(zipped(tmp_path / "x.pt", b"\x80\x02" + module + b".", {"0": bytes(16)})))
+    stored = STORED.replace(b"K\x04t", number + b"t")
+    code = b"\x80\x02" + stored + b"Q."
+    with pytest.raises(TasklabError, match="not as many elements"):
+        read(zipped(tmp_path / "x.pt", code, {"0": bytes(16)}))
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        _module(
+            _short("_modules"),
+            b"}" + _short("n" * 100_000) + _module(_short("_modules"), b"}(" + NAMED + b"u") + b"s",
+        ),
+        _module(
+            _short("_modules"),
+            b"}" + _short("n" * 999) + _module(_short("_parameters"), b"}(" + NAMED + b"u") + b"s",
+        ),
+        _module(_short("_parameters"), b"}(" + NAMED + b"u")
+        + b"q\x020"
+        + _module(_short("_modules"), b"}(" + NAMED.replace(b"h\x01", b"h\x02") + b"u"),
+    ],
+    ids=["a long name", "names", "shared"],
+)  # fmt: skip
+def test_names_and_shared_parameters_are_not_multiplied(tmp_path: Path, code: bytes) -> None:
+    path = zipped(
+        tmp_path / "x.pt", b"\x80\x02" + TENSOR + b"q\x010" + code + b".", {"0": bytes(16)}
+    )
+    found = read(path)
+    with pytest.raises(TasklabError, match=r"more modules|a name of|no tensors by name"):
+        tensors(found)
+
+
+def test_a_buffer_is_compared_with_names_alone(tmp_path: Path) -> None:
+    """And not with tensors, nor with each of a list."""
+    passing = _short("_non_persistent_buffers_set") + b"](" + TENSOR + _short("6") + b"e"
+    named = b"K\x05" + TENSOR + _short("6") + TENSOR
+    code = _module(_short("_buffers"), b"}(" + named + b"u", passing)
+    found = tensors(read(zipped(tmp_path / "x.pt", b"\x80\x02" + code + b".", {"0": bytes(16)})))
+    assert list(found) == ["5"]
+
+
+def _file_of_a_storage() -> bytes:
+    """Return what a tensor's numbers become in a plain pickle."""
+    _, (content,) = torch.ones(3)._typed_storage().__reduce__()
+    return content
+
+
+def _embedded(content: bytes) -> bytes:
+    content = b"B" + struct.pack("<I", len(content)) + content
+    return _global("torch.storage._load_from_bytes") + content + b"\x85R"
+
+
+def test_files_within_a_plain_pickle_are_storages(tmp_path: Path) -> None:
+    path, whole = tmp_path / "x.pt", _file_of_a_storage()
+    made = (
+        REBUILD
+        + _mark(_embedded(whole), b"K\x00", b"K\x03\x85", b"K\x01\x85", b"\x89", b"N")
+        + b"R"
+    )
+    path.write_bytes(b"\x80\x03}" + _short("x") + made + b"s.")
+    assert tensors(read(path))["x"].tolist() == [1, 1, 1]
+    module = io.BytesIO()
+    torch.save(nn.Linear(1, 1), module, _use_new_zipfile_serialization=False)
+    claims = whole.replace(b"K\x03Nt", b"J\xff\xff\xff\x7fNt")
+    nested = b"\x80\x03" + _embedded(whole) + b"."
+    assert claims != whole
+    for content, match in (
+        (module.getvalue(), "something else"),
+        (nested, "something else"),
+        (b"\x80\x03cos\nsystem\n" + _short("exit") + b"\x85R.", "something else"),
+        (claims, "larger than the file"),
+        (whole[:-4], "cut off"),
+        (b"", "ends before|exhausted"),
+        (b"\x80\x02" + b"N0" * (1 << 20) + b"N.", "longer than"),
+    ):
+        path.write_bytes(b"\x80\x03" + _embedded(content) + b".")
+        with pytest.raises(TasklabError, match=match):
+            read(path)
+    path.write_bytes(b"\x80\x03" + _embedded(whole).replace(b"B", b"X", 1) + b".")
+    with pytest.raises(TasklabError, match="no bytes|decode"):
+        read(path)
+
+
+def test_files_within_a_plain_pickle_share_its_budget(tmp_path: Path) -> None:
+    path, whole = tmp_path / "x.pt", _file_of_a_storage()
+    path.write_bytes(b"\x80\x03](" + _embedded(whole) * 12_000 + b"e.")
+    with pytest.raises(TasklabError, match="longer than"):
+        read(path)
+    large = b"B" + struct.pack("<I", 10**6) + whole.ljust(10**6, b"\0")
+    load = _global("torch.storage._load_from_bytes") + b"q\x020"
+    path.write_bytes(
+        b"\x80\x03" + large + b"q\x010" + load + b"](" + b"h\x02h\x01\x85R" * 99_999 + b"e."
+    )
+    one, *others = read(path)  # the same bytes are read once
+    assert all(other is one for other in others)
+
+
+# Archives that are not what torch.save writes.
+
+
+def test_files_cut_off_anywhere_are_one_error(tmp_path: Path) -> None:
+    for zip_format in (True, False):
+        whole = save(
+            Net(), tmp_path / "x.pt", _use_new_zipfile_serialization=zip_format
+        ).read_bytes()  # fmt: skip
+        cut = tmp_path / "cut.pt"
+        for end in [*range(0, len(whole), max(1, len(whole) // 40)), len(whole) - 1]:
+            cut.write_bytes(whole[:end])
+            with pytest.raises(TasklabError, match=r"cut\.pt"):
+                read(cut)
+
+
+def test_a_changed_number_is_noticed(tmp_path: Path) -> None:
+    path = save({"model": Net(), "x": torch.full((1000,), 7.0)}, tmp_path / "x.pt")
+    content = bytearray(path.read_bytes())
+    at = content.index(struct.pack("<f", 7.0) * 500)
+    content[at] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(TasklabError, match="CRC"):
+        read(path)
+
+
+def test_compressed_and_doubled_entries_are_refused(tmp_path: Path) -> None:
+    code = pickle.dumps({"x": 1}, 2)
+    path = tmp_path / "x.pt"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("archive/data.pkl", code)
+        archive.writestr("archive/data/0", bytes(10**7))
+    with pytest.raises(TasklabError, match="compressed"):
+        read(path)
+    with zipfile.ZipFile(path, "w") as archive, pytest.warns(UserWarning, match="Duplicate"):
+        archive.writestr("archive/data.pkl", code)
+        archive.writestr("archive/data.pkl", code)
+    with pytest.raises(TasklabError, match="same name"):
+        read(path)
+
+
+def test_entries_that_share_their_bytes_are_refused(tmp_path: Path) -> None:
+    """A list of a thousand entries of one megabyte, all of them the same bytes."""
+    path = zipped(tmp_path / "x.pt", pickle.dumps({}, 2), {"0": bytes(1 << 20)})
+    with zipfile.ZipFile(path, "a") as archive:
+        entry = archive.getinfo("archive/data/0")
+        for key in range(1, 1000):
+            again = zipfile.ZipInfo(f"archive/data/{key}")
+            for part in ("CRC", "compress_size", "file_size", "header_offset", "compress_type"):
+                setattr(again, part, getattr(entry, part))
+            archive.filelist.append(again)
+            archive.NameToInfo[again.filename] = again
+        archive._didModify = True
+    with pytest.raises(TasklabError, match="larger than the file"):
+        read(path)
+
+
+def test_other_archives_say_what_they_are(tmp_path: Path) -> None:
+    inner = save(STATE, tmp_path / "inner.pt")
+    nested = tmp_path / "nested.zip"
+    with zipfile.ZipFile(nested, "w") as archive:
+        archive.write(inner, "inner.pt")
+    with pytest.raises(TasklabError, match="unpack it first"):
+        read(nested)
+    large = zipped(tmp_path / "large.pt", pickle.dumps({}, 2))
+    with zipfile.ZipFile(large, "a") as archive:
+        archive.writestr("archive/byteorder", b"big")
+    with pytest.raises(TasklabError, match="big-endian"):
+        read(large)
+
+
+def test_an_end_record_that_points_before_the_file(tmp_path: Path) -> None:
+    path = zipped(tmp_path / "x.pt", pickle.dumps({}, 2))
+    content = bytearray(path.read_bytes())
+    content[content.rindex(b"PK\x05\x06") + 19] = 0xFF  # of where its list of entries begins
+    path.write_bytes(content)
+    with pytest.raises(TasklabError, match="not a whole file"):
+        read(path)
+
+
+@pytest.mark.parametrize(
+    ("content", "what"),
+    [
+        (b"", "it is empty"),
+        (b"version https://git-lfs.github.com/spec/v1\noid sha256:ab\n", "git lfs pull"),
+        (b"<!DOCTYPE html><html>Virus scan warning</html>", "a web page"),
+        (b"\xef\xbb\xbf\n <html>", "a web page"),
+        (b"\x1f\x8b\x08\0" + bytes(20), "gzip"),
+        (b"7z\xbc\xaf'\x1c", "7z"),
+        (b"\0" * 257 + b"ustar\0", "tar archive"),
+        (b"Lorem ipsum", r"not a file of torch\.save\. Save"),
+    ],
+)
+def test_what_another_file_is_is_said(tmp_path: Path, content: bytes, what: str) -> None:
+    path = tmp_path / "x.pt"
+    path.write_bytes(content)
+    with pytest.raises(TasklabError, match=what):
+        read(path)
+
+
+@pytest.mark.parametrize("content", [b"", b"x", b"\x80", b"PK\x03\x04", b"\0" * 257 + b"ustar\0"])
+def test_other_files_are_one_error(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "x.pt"
+    path.write_bytes(content)
+    with pytest.raises(TasklabError, match=r"file of torch\.save"):
+        read(path)
+
+
+def test_a_file_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(TasklabError, match="there is no file"):
+        read(tmp_path / "absent.pt")
+
+
+def test_what_is_no_weights_is_said(tmp_path: Path) -> None:
+    for thing in ([1, 2], {"a": 1}, torch.ones(2), None):
+        with pytest.raises(TasklabError, match="no tensors by name"):
+            tensors(read(save(thing, tmp_path / "x.pt")))

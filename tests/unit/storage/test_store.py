@@ -1,0 +1,324 @@
+"""The store: whole or absent, whatever happens to the disk, the files and the processes."""
+
+from __future__ import annotations
+
+import errno
+import json
+import logging
+import os
+import pickle
+import shutil
+import tempfile
+from pathlib import Path
+
+import pytest
+import safetensors
+import safetensors.torch
+import torch
+
+from tasklab.errors import TasklabError
+from tasklab.storage import tensors as files
+from tasklab.storage.store import Store, load_checkpoint, read_tensors, save_checkpoint
+
+CONFIG = {"task": "Signs", "steps": 3, "lr": 1e-4, "nested": {"b": [1, 2], "a": None}}
+VALUE = torch.arange(6.0).reshape(2, 3)
+
+
+class Maker:
+    """Counts how often a result is computed."""
+
+    def __init__(self, tensors=None):
+        self.calls, self.tensors = 0, {"w": VALUE} if tensors is None else tensors
+
+    def __call__(self, workdir):
+        self.calls += 1
+        assert workdir.is_dir()
+        return self.tensors, {"loss": 0.5, "calls": self.calls}
+
+
+@pytest.fixture
+def store(tmp_path):
+    return Store(tmp_path / "store")
+
+
+def everything_in(folder):
+    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
+
+
+def test_made_once_and_found_again(store):
+    make = Maker()
+    assert store.find("vector", CONFIG) is None
+    first, second = (store.get("vector", CONFIG, make) for _ in range(2))
+    assert make.calls == 1 and first == second == store.find("vector", CONFIG)
+    assert torch.equal(second.tensors()["w"], VALUE)
+    assert second.record == {"loss": 0.5, "calls": 1} and second.config == CONFIG
+    assert second.path == store.root / "vector" / second.key
+    assert sorted(path.name for path in second.path.iterdir()) == [
+        "config.json",
+        "record.json",
+        "tensors.safetensors",
+    ]
+    assert not any((store.root / "partial" / "vector").iterdir())
+
+
+def test_files_have_the_usual_permissions(store):
+    path = store.get("vector", CONFIG, Maker()).path
+    assert len({(path / name).stat().st_mode for name in os.listdir(path)}) == 1
+
+
+def test_keys_depend_on_content_only(store):
+    shuffled = {name: CONFIG[name] for name in reversed(CONFIG)}
+    assert store.key(CONFIG) == store.key(shuffled) and len(store.key(CONFIG)) == 20
+    assert store.key({"a": (1, 2)}) == store.key({"a": [1, 2]})
+    assert len({store.key({"a": a}) for a in (1, 1.5, "1", True, None, [1])}) == 6
+    assert store.key({"a": 1}) == "015abd7f5cc57a2dd94b"  # a key must never change by itself
+
+
+@pytest.mark.parametrize("config", [{"a": float("nan")}, {"a": Path()}, {"a": {1: 2}}, {1: 2}])
+def test_what_json_cannot_hold_has_no_key(store, config):
+    with pytest.raises(TasklabError, match="config"):
+        store.key(config)
+
+
+def test_a_record_that_json_cannot_hold_publishes_nothing(store):
+    with pytest.raises(TasklabError, match="record"):
+        store.get("vector", CONFIG, lambda work: ({}, {"loss": float("inf")}))
+    assert store.find("vector", CONFIG) is None
+
+
+@pytest.mark.parametrize("kind", ["partial", "locks", "../x", "A", ""])
+def test_kinds_that_are_not_allowed(store, kind):
+    with pytest.raises(TasklabError, match="kind"):
+        store.find(kind, CONFIG)
+
+
+def test_any_layout_and_type_of_tensor_comes_back(store):
+    whole = torch.arange(12.0)
+    tensors = {
+        "left": whole[:6],
+        "tied": whole,
+        "also tied": whole,
+        "transposed": VALUE.T,
+        "half": VALUE.half(),
+        "brain": VALUE.bfloat16(),
+        "integers": torch.tensor([3]),
+        "scalar": torch.tensor(2.0, dtype=torch.float64),
+        "none": torch.zeros(0, 3),
+        "trainable": VALUE.clone().requires_grad_(),
+    }
+    back = store.get("vector", CONFIG, Maker(tensors)).tensors()
+    assert back.keys() == tensors.keys()
+    for name, tensor in tensors.items():
+        assert back[name].dtype == tensor.dtype and torch.equal(back[name], tensor), name
+
+
+def test_an_empty_result(store):
+    assert store.get("vector", CONFIG, Maker({})).tensors() == {}
+
+
+def flip(file):
+    content = bytearray(file.read_bytes())
+    content[-3] ^= 1
+    file.write_bytes(content)
+
+
+def shorten(file):
+    file.write_bytes(file.read_bytes()[:-5])
+
+
+DAMAGES = {
+    "bit": lambda path: flip(path / "tensors.safetensors"),
+    "truncated": lambda path: shorten(path / "tensors.safetensors"),
+    "empty": lambda path: (path / "tensors.safetensors").write_bytes(b""),
+    "no tensors": lambda path: (path / "tensors.safetensors").unlink(),
+    "no record": lambda path: (path / "record.json").unlink(),
+    "half a record": lambda path: shorten(path / "record.json"),
+    "changed record": lambda path: (path / "record.json").write_text(
+        (path / "record.json").read_text().replace("0.5", "0.6")
+    ),
+    "other config": lambda path: (path / "config.json").write_text(json.dumps({"task": "Cars"})),
+    "no text": lambda path: (path / "config.json").write_bytes(b"\xff\xfe"),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_damaged_artifact_is_set_aside_and_rebuilt(store, damage, caplog):
+    make = Maker()
+    path = store.get("vector", CONFIG, make).path
+    DAMAGES[damage](path)
+    with caplog.at_level(logging.WARNING):
+        again = store.get("vector", CONFIG, make)
+    assert make.calls == 2 and torch.equal(again.tensors()["w"], VALUE)
+    (warning,) = caplog.messages
+    assert str(path) in warning and ("tensors" in warning or ".json" in warning)
+    (aside,) = (store.root / "damaged").iterdir()
+    assert aside.name.startswith(f"vector-{again.key}") and str(aside) in warning
+
+
+def test_find_also_sets_aside(store):
+    flip(store.get("vector", CONFIG, Maker()).path / "tensors.safetensors")
+    assert store.find("vector", CONFIG) is None
+    assert len(list((store.root / "damaged").iterdir())) == 1
+
+
+def test_damage_after_opening_is_noticed(store):
+    artifact = store.get("vector", CONFIG, Maker())
+    flip(artifact.path / "tensors.safetensors")
+    with pytest.raises(TasklabError, match="Ask the store for it again"):
+        artifact.tensors()
+    assert torch.equal(store.get("vector", CONFIG, Maker()).tensors()["w"], VALUE)
+
+
+def test_a_failure_keeps_the_checkpoints_for_the_next_call(store):
+    def fails(workdir):
+        (workdir / "note").write_text("half way")
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        store.get("vector", CONFIG, fails)
+
+    def resumes(workdir):
+        return {"w": VALUE}, {"found": (workdir / "note").read_text()}
+
+    artifact = store.get("vector", CONFIG, resumes)
+    assert artifact.record == {"found": "half way"}
+    assert not list((store.root / "partial").rglob("note"))
+
+
+def out_of_space(monkeypatch, code, *, as_safetensors):
+    def half(tensors, file, metadata=None):
+        Path(file).write_bytes(b"half of it")
+        if as_safetensors:
+            raise safetensors.SafetensorError(f"I/O error: it failed (os error {code})")
+        raise OSError(code, os.strerror(code))
+
+    monkeypatch.setattr(safetensors.torch, "save_file", half)
+
+
+@pytest.mark.parametrize("as_safetensors", [False, True])
+def test_a_full_disk_leaves_nothing_half_published(store, monkeypatch, as_safetensors):
+    old = store.get("vector", {"a": 1}, Maker())
+    with monkeypatch.context() as patch:
+        out_of_space(patch, errno.ENOSPC, as_safetensors=as_safetensors)
+        with pytest.raises(TasklabError, match="No space left.*Free some space.*TASKLAB_STORE"):
+            store.get("vector", CONFIG, Maker())
+    assert store.find("vector", CONFIG) is None
+    assert not list((store.root / "tmp").iterdir())
+    assert store.find("vector", {"a": 1}) == old
+    assert torch.equal(store.get("vector", CONFIG, Maker()).tensors()["w"], VALUE)
+
+
+@pytest.mark.parametrize("step", ["write_text", "rename", "mkdir"])
+def test_a_failure_at_any_step_of_publishing(store, monkeypatch, step):
+    store.get("vector", {"a": 1}, Maker())
+    original = getattr(Path, step)
+
+    def fails(self, *args, **kwargs):
+        if "tmp" in self.parts[len(store.root.parts) :]:
+            raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+        return original(self, *args, **kwargs)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, step, fails)
+        with pytest.raises(TasklabError, match="Read-only file system.*Make it writable"):
+            store.get("vector", CONFIG, Maker())
+    assert store.find("vector", CONFIG) is None and not list((store.root / "tmp").iterdir())
+
+
+@pytest.fixture
+def read_only():
+    """A folder that this process cannot write to, even if it is root's."""
+    folder = Path(tempfile.mkdtemp())
+    store = Store(folder)
+    store.get("vector", {"a": 1}, Maker())
+    folder.chmod(0o555)
+    privileged = os.geteuid() == 0
+    if privileged:
+        os.seteuid(65534)
+    yield store
+    if privileged:
+        os.seteuid(0)
+    folder.chmod(0o755)
+    shutil.rmtree(folder)
+
+
+def test_a_read_only_store_can_be_read_and_says_how_to_write(read_only):
+    assert torch.equal(read_only.find("vector", {"a": 1}).tensors()["w"], VALUE)
+    make = Maker()
+    with pytest.raises(TasklabError, match="Permission denied.*TASKLAB_STORE or store_root") as got:
+        read_only.get("vector", CONFIG, make)
+    assert str(read_only.root) in str(got.value) and make.calls == 0
+
+
+def test_a_root_that_is_a_file(tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(TasklabError, match="cannot write to the store"):
+        Store(tmp_path / "file" / "store").get("vector", CONFIG, Maker())
+
+
+def test_leftovers_of_a_killed_writer_are_removed(store):
+    stale = store.root / "tmp" / f"vector-{store.key(CONFIG)}-12345678"
+    stale.mkdir(parents=True)
+    store.get("vector", CONFIG, Maker())
+    assert not stale.exists()
+
+
+def test_where_the_store_is(tmp_path, monkeypatch):
+    monkeypatch.setenv("TASKLAB_STORE", str(tmp_path))
+    assert Store().root == tmp_path and Store("other").root != tmp_path
+    monkeypatch.delenv("TASKLAB_STORE")
+    assert Store().root.parts[-2:] == ("tasklab", "store")
+    assert not (tmp_path / "locks").exists()  # naming a store writes nothing
+
+
+META = {"step": 3, "losses": [0.1, 1 / 3]}
+
+
+def test_checkpoints_come_back_bit_for_bit(tmp_path):
+    path = tmp_path / "c.safetensors"
+    tensors = {"a": torch.randn(3, 4).T, "b": torch.tensor(1 / 3), "c": VALUE.bfloat16()}
+    assert load_checkpoint(path) is None
+    save_checkpoint(path, {"old": VALUE}, {"step": 1})
+    save_checkpoint(path, tensors, META)
+    back, meta = load_checkpoint(path)
+    assert meta == META and everything_in(tmp_path) == ["c.safetensors"]
+    assert all(torch.equal(back[name], tensors[name]) for name in tensors)
+
+
+@pytest.mark.parametrize("damage", [flip, shorten, lambda file: file.write_bytes(b"")])
+def test_a_damaged_checkpoint_is_ignored(tmp_path, damage, caplog):
+    path = tmp_path / "c.safetensors"
+    save_checkpoint(path, {"a": VALUE}, META)
+    damage(path)
+    assert load_checkpoint(path) is None
+    assert str(path) in caplog.text
+
+
+def test_a_safetensors_file_of_someone_else_is_no_checkpoint(tmp_path, caplog):
+    path = tmp_path / "c.safetensors"
+    safetensors.torch.save_file({"a": VALUE}, path)
+    assert load_checkpoint(path) is None and "ignored" in caplog.text
+
+
+def test_a_full_disk_keeps_the_earlier_checkpoint(tmp_path, monkeypatch):
+    path = tmp_path / "c.safetensors"
+    save_checkpoint(path, {"a": VALUE}, META)
+    with monkeypatch.context() as patch:
+        out_of_space(patch, errno.ENOSPC, as_safetensors=True)
+        with pytest.raises(TasklabError, match="No space left"):
+            save_checkpoint(path, {"a": VALUE + 1}, {"step": 4})
+    back, meta = load_checkpoint(path)
+    assert meta == META and torch.equal(back["a"], VALUE)
+    assert everything_in(tmp_path) == ["c.safetensors"]
+
+
+def test_nothing_is_unpickled(tmp_path):
+    path = tmp_path / "model.pt"
+    path.write_bytes(pickle.dumps({"a": 1}))
+    with pytest.raises(TasklabError, match="never loaded"):
+        read_tensors(path)
+    with pytest.raises(TasklabError, match="no file"):
+        read_tensors(tmp_path / "absent.safetensors")
+    for module in (files, __import__("tasklab.storage.store", fromlist=["store"])):
+        source = Path(module.__file__).read_text()
+        assert "torch.load(" not in source and "import pickle" not in source

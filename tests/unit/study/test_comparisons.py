@@ -1,0 +1,220 @@
+"""What papers claim, as two sides of one metric."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from tasklab import evidence
+from tasklab.errors import TasklabError
+from tasklab.experiments.small_networks import setting, task_names
+from tasklab.records import papers
+from tasklab.study import comparisons
+
+
+def linearity(experiment, model, blocks, **more):
+    rows = []
+    for seed in (0, 1):
+        for block in blocks:
+            for metric, value in (
+                ("distance", 0.01), ("base", 0.2), ("base_merged", 0.05), ("first", 0.3),
+                ("coef", 0.97),
+            ):  # fmt: skip
+                rows.append(
+                    {"experiment": experiment, "model": model, "method": "nonlinear",
+                     "seed": seed, "task": "a+b", "alpha": 0.5, "block": block, "metric": metric,
+                     "value": value + 0.001 * seed, "split": "test", **more}
+                )  # fmt: skip
+    return rows
+
+
+@pytest.fixture
+def records():
+    scratch = {"pretraining": 10, "finetuning": 10, "replaced": "other", "ratio": 0.0}
+    rows = linearity("ctl", "mini", (0, 1, None)) + linearity("ctl_average", "mini", (0, None))
+    for k in (2, 8):
+        rows += linearity("ctl_sum", "mini", (0, None), n_tasks=k)
+    rows += linearity("ctl", "mlp", (0, 1, 2), **scratch)
+    for row in linearity("ctl", "mlp", (0, 1, 2), **scratch | {"ratio": 1.0}):
+        rows.append(row | {"value": 9.0})
+    for group, value in (("x", 60.0), ("y", 62.0), ("z", 61.0)):
+        for metric, more in (("averaged", 1.0), ("ensemble", 2.0)):
+            rows.append(
+                {"experiment": "averaging", "model": "mini", "method": "nonlinear", "seed": 0,
+                 "task": "a", "subset": group, "metric": metric, "value": value + more}
+            )  # fmt: skip
+    rows.append(rows[-1] | {"metric": "alone", "subset": "m", "value": 58.0})
+    for task, values in (("a", (20.0, 50.0, 90.0)), ("b", (95.0, 60.0, 30.0))):
+        for alpha, value in zip((0.0, 0.5, 1.0), values, strict=True):
+            rows.append(
+                {"experiment": "segment", "model": "resnet18", "method": "nonlinear", "seed": 0,
+                 "task": task, "subset": "a+b", "alpha": alpha, "metric": "accuracy",
+                 "value": value}
+            )  # fmt: skip
+    rows += stitched()
+    return pd.DataFrame(rows).astype({"block": "Int64"}).assign(suite="mini")
+
+
+def stitched():
+    common = {"model": "mini", "method": "nonlinear", "seed": 0, "metric": "stitched", "block": 4}
+    addition = {"own": 80.0, "other": 40.0, "both": 70.0, "edited": 68.0}
+    negation = {("a", 0.0): 60.0, ("a", 1.0): 30.0, ("control", 0.0): 50.0, ("control", 1.0): 49.0}
+    rows = [
+        common | {"experiment": "stitched_addition", "task": task, "subset": "a+b", "front": front,
+                  "alpha": alpha, "value": value + alpha}
+        for task in "ab"
+        for front, value in addition.items()
+        for alpha in (0.0, 1.0)
+    ]  # fmt: skip
+    return rows + [
+        common | {"experiment": "stitched_negation", "task": task, "subset": "a", "front": front,
+                  "alpha": alpha, "value": value + 5 * (front == "weights")}
+        for (task, alpha), value in negation.items()
+        for front in ("features", "weights")
+    ]  # fmt: skip
+
+
+def side(table, experiment, metric, method):
+    rows = table[table["experiment"] == experiment]
+    return rows[(rows["metric"] == metric) & (rows["method"] == method)]["value"].tolist()
+
+
+def without_conditions(records, monkeypatch):
+    monkeypatch.setattr(comparisons, "_emergence", lambda df: [])
+    return comparisons.sides(records)
+
+
+def test_merged_features_against_those_of_models(records, monkeypatch):
+    table = without_conditions(records, monkeypatch)
+    assert side(table, "ctl", "distance", "merged") == pytest.approx([0.01, 0.011])
+    assert side(table, "ctl", "distance", "between") == pytest.approx([0.2, 0.201])
+    assert side(table, "ctl", "coef_error", "merged") == pytest.approx([0.03, 0.029])
+    assert side(table, "ctl_average", "distance", "between") == pytest.approx([0.05, 0.051])
+    assert side(table, "ctl mlp", "distance", "merged") == pytest.approx([0.01, 0.011])
+    assert side(table, "ctl_sum of all", "distance", "start") == pytest.approx([0.3, 0.301])
+    assert set(table["model"]) == {"mini"}
+
+
+def test_segments_and_averages(records, monkeypatch):
+    table = without_conditions(records, monkeypatch)
+    assert side(table, "segment resnet18", "accuracy", "middle") == [50.0, 60.0]
+    assert side(table, "segment resnet18", "accuracy", "end") == [90.0, 95.0]
+    assert side(table, "averaging", "accuracy", "averaged") == [62.0]
+    assert side(table, "averaging", "accuracy", "alone") == [58.0]
+    assert side(table, "averaging", "correlation", "found") == pytest.approx([1.0])
+
+
+def test_stitched_models(records, monkeypatch):
+    table = without_conditions(records, monkeypatch)
+    assert side(table, "stitched_addition", "accuracy", "both") == [70.5]
+    assert side(table, "stitched_addition", "accuracy", "one") == [60.5]
+    assert side(table, "stitched_addition", "accuracy", "edited") == [68.5]
+    for metric, start, features, weights in (("target", 60, 30, 35), ("control", 50, 49, 54)):
+        for method, value in (("start", start), ("features", features), ("weights", weights)):
+            assert side(table, "stitched_negation", metric, method) == [value]
+
+
+def test_claims_are_judged_by_them(records, monkeypatch):
+    table = without_conditions(records, monkeypatch)
+    claims = {c.id: c for c in papers.CLAIMS if c.paper == "ctl"}
+    judged = papers.verdict(claims["ctl-4.1-vit"], table, model="mini")
+    assert (judged.holds, judged.n_seeds) == ("holds", 2)
+    assert judged.effect == pytest.approx(0.19)
+    judged = papers.verdict(claims["ctl-4.1-vit-coef"], table, model="mini")
+    assert judged.effect == pytest.approx(0.0705)
+    against = table.assign(value=-table["value"])
+    assert papers.verdict(claims["ctl-4.1-vit"], against, model="mini").effect < 0
+
+
+def test_both_ends_of_a_condition():
+    names, usual = task_names("resnet18"), setting("resnet18")
+    rows = []
+    for seed in (0, 1):
+        for epochs, value in ((0, 0.2), (10, 0.15), (20, 0.1)):
+            for metric, number in (("distance", value), ("coef", 1 - value)):
+                rows.append(
+                    {"experiment": "ctl", "model": "resnet18", "method": "nonlinear",
+                     "seed": seed, "task": f"{names[1]}+{names[2]}", "alpha": 0.5, "block": 7,
+                     "metric": metric, "value": number, "pretraining": epochs, "finetuning": 10,
+                     "replaced": "other", "ratio": 0.0}
+                )  # fmt: skip
+    for row in [r for r in rows if r["pretraining"] == usual.pretraining]:
+        for replaced in ("pretraining", "other"):
+            rows.append(row | {"replaced": replaced, "ratio": 1.0})
+            rows.append(row | {"replaced": replaced, "ratio": 0.0})
+        rows.append(row | {"finetuning": 20})
+    table = pd.concat(comparisons._emergence(pd.DataFrame(rows).drop_duplicates()))
+    name = "emergence: pretraining"
+    assert side(table, name, "distance", "least") == [0.2, 0.2]
+    assert side(table, name, "distance", "most") == [0.1, 0.1]
+    assert side(table, name, "coef_error", "most") == pytest.approx([0.1, 0.1])
+    assert side(table, "emergence: epochs", "change", "pretraining") == pytest.approx([0.1, 0.1])
+    assert side(table, "emergence: epochs", "change", "finetuning") == pytest.approx([0.0, 0.0])
+
+
+def test_records_without_averages_are_refused(records):
+    with pytest.raises(TasklabError, match="averaging"):
+        comparisons.sides(records[records["experiment"] != "averaging"])
+
+
+def test_r_squared_beside_the_papers():
+    fits = pd.DataFrame(
+        {"predictor": ["bound", "curvature", "distance", "second_order"],
+         "value": [0.8, np.nan, 0.9, 0.7], "low": 0.1, "high": 0.95, "n_pairs": 60}
+    )  # fmt: skip
+    table = comparisons.r_squared(fits)
+    assert table["paper R²"].tolist() == [0.903, 0.782, 0.839]
+    assert table["our R²"].tolist()[::2] == [0.8, 0.9]
+
+
+def test_every_claim_on_linearity_was_recorded_and_judged():
+    verdicts = papers.verdicts(evidence("ctl"), "ctl", model="mini")
+    assert len(verdicts) > 30
+    for found in verdicts:
+        assert found.n_seeds >= 2, found.claim.id
+        assert " ," not in found.text
+
+
+def closed_records():
+    """Errors of two encoders and of the untrained first one; sums of groups of three tasks."""
+    usual = {"split": "test", "seed": 0, "task": "a+b", "n": 10}
+    rows = [
+        {**usual, "experiment": "disentanglement", "method": "nonlinear", "model": model,
+         "init": init, "metric": "xi_classifier_box", "value": value}
+        for model, init, value in (
+            ("mini_few", "pretrained", 10.0), ("mini_mae", "pretrained", 60.0),
+            ("mini_few", "random", 50.0),
+        )
+    ]  # fmt: skip
+    groups = {"a": 100.0, "b": 100.0, "a+b": 80.0, "a+c": 90.0, "b+c": 94.0, "a+b+c": 70.0}
+    rows += [
+        {**usual, "experiment": "subsets", "method": "full", "model": "mini_few", "task": "all",
+         "subset": group, "n_tasks": group.count("+") + 1, "metric": metric, "value": value}
+        for group, value in groups.items() for metric in ("normalised", "absolute")
+    ]  # fmt: skip
+    return papers.tidy(rows)
+
+
+def test_pretraining_is_compared_with_the_untrained_network():
+    found = comparisons.schemes(closed_records())
+    found = found[found["experiment"] == "pretraining"]
+    table = found.pivot(index="model", columns="method", values="value")
+    assert table["pretrained"].to_dict() == {"mini_few": 10.0, "mini_mae": 60.0}
+    assert set(table["random"]) == {50.0}
+    claims = {c.id: c for c in papers.CLAIMS}
+    judged = {
+        role: papers.verdict(claims[f"closed-4.1-{role}"], found, model="mini")
+        for role in ("sup_few", "mae", "dino")
+    }
+    assert {k: (v.holds, v.effect) for k, v in judged.items() if k != "dino"} == {
+        "sup_few": ("holds weakly", 40.0),  # one seed and no interval
+        "mae": ("does not hold here", -10.0),
+    }
+    assert judged["dino"].holds == "not tested"
+
+
+def test_sums_of_two_and_of_all_tasks():
+    found = comparisons.schemes(closed_records())
+    found = found[found["experiment"] == "decay full"].set_index("method")["value"]
+    assert found.to_dict() == pytest.approx({"two": 88.0, "all": 70.0, "one": 100.0})

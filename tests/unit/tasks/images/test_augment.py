@@ -1,0 +1,107 @@
+"""The training transform on the device is the papers' transform for each image."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from sklearn.datasets import load_sample_images
+from torchvision.transforms import InterpolationMode, RandomResizedCrop
+from torchvision.transforms.functional import resized_crop
+
+from tasklab.tasks.images import augment
+from tasklab.tasks.images.chunks import Transform
+
+BICUBIC = InterpolationMode.BICUBIC
+
+
+def random_boxes(size: tuple[int, int], count: int, seed: int = 0) -> torch.Tensor:
+    sizes = torch.tensor([size]).expand(count, 2)
+    return augment.boxes(sizes, augment.generator(seed, 0)) * torch.tensor([*size, *size])
+
+
+def noise(*shape: int) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(0)
+    return torch.randint(0, 256, shape, generator=generator, dtype=torch.uint8)
+
+
+def pil(x: torch.Tensor) -> Image.Image:
+    return Image.fromarray(x.permute(1, 2, 0).numpy())
+
+
+def reference(image: Image.Image, edges: list[float], side: int) -> torch.Tensor:
+    left, top, right, bottom = (round(edge) for edge in edges)
+    cut = resized_crop(image, top, left, bottom - top, right - left, [side, side], BICUBIC)
+    return torch.from_numpy(np.array(cut)).permute(2, 0, 1)
+
+
+def test_open_clips_training_transform_is_the_one_that_is_copied() -> None:
+    import open_clip
+
+    first = open_clip.image_transform(224, is_train=True).transforms[0]
+    assert (first.scale, first.interpolation) == (augment.SCALE, BICUBIC)
+    assert tuple(first.ratio) == augment.RATIO
+
+
+@pytest.mark.parametrize("size", [(640, 480), (300, 300), (231, 250), (1000, 300), (100, 280)])
+def test_crops_are_distributed_as_torchvisions(size: tuple[int, int]) -> None:
+    count, image = 3000, torch.zeros(1, size[1], size[0])
+    torch.manual_seed(0)
+    drawn = [
+        RandomResizedCrop.get_params(image, list(augment.SCALE), list(augment.RATIO))
+        for _ in range(count)
+    ]
+    theirs = torch.tensor(drawn, dtype=torch.float64)  # top, left, height, width
+    ours = random_boxes(size, count)
+    ours = torch.stack(
+        [ours[:, 1], ours[:, 0], ours[:, 3] - ours[:, 1], ours[:, 2] - ours[:, 0]], 1
+    )
+    assert (
+        torch.equal(ours.round().double(), ours.round())
+        and (ours - ours.round()).abs().max() < 1e-6
+    )
+    error = (theirs.var(0) + ours.var(0)).div(count).sqrt().clamp_min(1e-9)
+    assert ((theirs.mean(0) - ours.mean(0)).abs() / error).max() < 4
+    assert torch.allclose(theirs.std(0), ours.std(0), rtol=0.1, atol=0.05)
+    assert torch.equal(theirs.amax(0) >= 0, ours.amax(0) >= 0)
+
+
+def test_crops_depend_on_seed_and_step_alone() -> None:
+    sizes = torch.tensor([[640, 480], [100, 100]])
+    first = augment.boxes(sizes, augment.generator(0, 3))
+    assert torch.equal(first, augment.boxes(sizes, augment.generator(0, 3)))
+    assert not torch.equal(first, augment.boxes(sizes, augment.generator(0, 4)))
+    assert not torch.equal(first, augment.boxes(sizes, augment.generator(1, 3)))
+    assert (first >= 0).all() and (first <= 1).all()
+
+
+@pytest.mark.parametrize("side", [28, 64, 96])
+def test_a_crop_of_an_image_kept_at_its_own_size_is_pillows(side: int) -> None:
+    x, target = noise(12, 3, side, side), 48
+    edges = random_boxes((side, side), 12)
+    ours = augment.crop(x, edges / side, target).int()
+    theirs = torch.stack([reference(pil(x[i]), edges[i].tolist(), target) for i in range(12)]).int()
+    assert (ours - theirs).abs().max() <= 1
+    assert ((ours - theirs) != 0).float().mean() < 0.02
+
+
+def test_the_whole_of_an_image_is_itself() -> None:
+    x = noise(2, 3, 32, 32)
+    assert torch.equal(augment.crop(x, torch.tensor([[0.0, 0, 1, 1]] * 2), 32), x)
+
+
+def test_interpolating_twice_changes_photographs_little() -> None:
+    """Against the transform for each image, in grey levels from 0 to 255."""
+    kept, differences, moved = augment.kept_side(224), [], []
+    for photo in load_sample_images().images:
+        image = Image.fromarray(photo).crop((0, 0, 480, 427))
+        squares = torch.from_numpy(Transform("whole", kept)(image)).expand(8, -1, -1, -1)
+        edges = random_boxes(image.size, 8)
+        shares = edges / torch.tensor([*image.size, *image.size])
+        ours = augment.crop(squares, shares, 224).float()
+        theirs = torch.stack([reference(image, e, 224) for e in edges.tolist()]).float()
+        differences.append((ours - theirs).abs().mean())
+        moved.append((theirs[1:] - theirs[:-1]).abs().mean())  # two crops of the same image
+    assert max(differences) < 2.5
+    assert all(d < 0.2 * m for d, m in zip(differences, moved, strict=True)), (differences, moved)

@@ -1,0 +1,497 @@
+"""Decoding: once, to the right pixels, in any number of processes, and on after a kill."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import open_clip
+import pytest
+import torch
+from PIL import Image
+
+from tasklab.errors import TasklabError
+from tasklab.tasks.images import chunks, decoded, formats, processes
+from tasklab.tasks.images.chunks import Transform
+
+SIDE = 16
+CENTRE = Transform("centre", SIDE)
+
+
+@pytest.fixture
+def split(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> formats.Split:
+    """Return 40 images of many shapes in ten chunks."""
+    monkeypatch.setattr(formats, "CHUNK", 4)
+    return images(tmp_path / "data", 40)
+
+
+def images(folder: Path, count: int, scale: int = 1) -> formats.Split:
+    random, files = np.random.default_rng(0), []
+    folder.mkdir()
+    for i in range(count):
+        shape = (scale * (20 + i % 7), scale * (18 + i % 5), 3)
+        file = folder / f"{i:03d}.png"
+        Image.fromarray(random.integers(0, 256, shape, dtype=np.uint8)).save(file)
+        files.append(file)
+    return formats.image_files(files, [i % 3 for i in range(count)], ["a", "b", "c"])
+
+
+def expected(split: formats.Split, rows: np.ndarray, transform: Transform = CENTRE) -> np.ndarray:
+    kept = []
+    for row in rows:
+        with Image.open(split.files[row]) as image:
+            kept.append(transform(image.convert("RGB")))
+    return np.stack(kept)
+
+
+def rows_of(split: formats.Split, count: int = 30) -> np.ndarray:
+    return np.random.default_rng(1).permutation(len(split))[:count]
+
+
+@pytest.mark.parametrize("size", [(640, 480), (33, 500), (224, 224), (100, 90), (301, 225)])
+@pytest.mark.parametrize("mode", ["RGB", "L"])
+def test_images_for_evaluation_are_open_clips_bit_for_bit(size: tuple[int, int], mode: str) -> None:
+    shape = (size[1], size[0], 3) if mode == "RGB" else (size[1], size[0])
+    image = Image.fromarray(np.random.default_rng(0).integers(0, 256, shape, dtype=np.uint8), mode)
+    resize, cut, to_rgb = open_clip.image_transform(224, is_train=False).transforms[:3]
+    theirs = np.asarray(to_rgb(cut(resize(image)))).transpose(2, 0, 1)
+    assert np.array_equal(Transform("centre", 224)(image.convert("RGB")), theirs)
+
+
+@pytest.mark.parametrize("size", [(900, 30), (20, 900), (700, 3), (5000, 1)])
+def test_of_a_strip_only_the_centre_is_resized(
+    size: tuple[int, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    x, y = np.meshgrid(*(np.arange(n) for n in size))
+    waves = [128 + 60 * np.sin(x / 9 + y / 7 + phase) for phase in range(3)]
+    pixels = np.stack(waves, 2).astype(np.uint8)  # noise would be clipped between the two passes
+    image, side, resize = Image.fromarray(pixels), 32, Image.Image.resize
+    scale = side / min(size)
+    whole = image.resize([round(scale * n) for n in size], Image.Resampling.BICUBIC)
+    left, top = (round((n - side) / 2) for n in whole.size)
+    theirs = np.asarray(whole.crop((left, top, left + side, top + side))).transpose(2, 0, 1)
+
+    def small(self: Image.Image, size: tuple[int, int], *more: object) -> Image.Image:
+        assert max(size) <= chunks._LONG * side
+        return resize(self, size, *more)
+
+    monkeypatch.setattr(Image.Image, "resize", small)
+    ours = Transform("centre", side)(image)
+    assert np.abs(ours.astype(int) - theirs).max() <= 2
+
+
+def test_other_transforms() -> None:
+    image = Image.new("RGB", (40, 20), "red")
+    assert Transform("whole", 12)(image).shape == (3, 12, 12)
+    assert np.array_equal(
+        Transform("native", 20)(image.crop((0, 0, 20, 20))),
+        np.broadcast_to(np.array([255, 0, 0], np.uint8)[:, None, None], (3, 20, 20)),
+    )
+    with pytest.raises(TasklabError, match="is 40 x 20; all should be 20 x 20"):
+        Transform("native", 20)(image)
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_rows_labels_and_sizes(jobs: int, split: formats.Split, tmp_path: Path) -> None:
+    rows = rows_of(split)
+    note = {"task": "x"}
+    made = decoded.decode(
+        tmp_path / "out", split, rows, CENTRE, jobs=jobs, progress=False, note=note
+    )
+    assert np.array_equal(made.x, expected(split, rows))
+    assert np.array_equal(made.y, split.labels[rows])
+    assert made.sizes.tolist() == [[18 + row % 5, 20 + row % 7] for row in rows]
+    assert made.manifest["task"] == "x" and made.manifest["images"] == 30
+    assert isinstance(made.x, np.memmap)
+    assert decoded.damaged(tmp_path / "out") == []
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["data", "out", "out.lock"]
+
+
+def test_the_digest_tells_pixels_apart_and_nothing_else(
+    split: formats.Split, tmp_path: Path
+) -> None:
+    rows = rows_of(split)
+
+    def digest(name: str, jobs: int = 1) -> str:
+        options = {"jobs": jobs, "progress": False}
+        return decoded.decode(tmp_path / name, split, rows, CENTRE, **options).manifest["digest"]
+
+    first = digest("a")
+    assert first == digest("b", jobs=2)
+    with Image.open(split.files[rows[3]]) as image:
+        image.transpose(Image.Transpose.ROTATE_180).save(split.files[rows[3]])
+    assert first != digest("c")
+
+
+def test_decoded_once(split: formats.Split, tmp_path: Path, monkeypatch) -> None:
+    decoded.decode(tmp_path / "out", split, rows_of(split), CENTRE, progress=False)
+    monkeypatch.setattr(decoded, "_run", None)
+    decoded.decode(tmp_path / "out", split, rows_of(split), CENTRE, progress=False)
+
+
+def test_an_array_that_was_cut_off_is_made_again(split: formats.Split, tmp_path: Path) -> None:
+    rows = rows_of(split)
+    decoded.decode(tmp_path / "out", split, rows, CENTRE, progress=False)
+    file = tmp_path / "out" / "x.npy"
+    file.write_bytes(file.read_bytes()[:999])
+    assert decoded.opened(tmp_path / "out") is None
+    made = decoded.decode(tmp_path / "out", split, rows, CENTRE, progress=False)
+    assert np.array_equal(made.x, expected(split, rows))
+
+
+DAMAGES = {
+    "no manifest": ("manifest.json", None),
+    "empty manifest": ("manifest.json", b""),
+    "half a manifest": ("manifest.json", b'{"shape": [3'),
+    "another manifest": ("manifest.json", b"{}"),
+    "empty pixels": ("x.npy", b""),
+    "zeros": ("x.npy", b"\0"),
+    "no labels": ("y.npy", None),
+    "other labels": ("y.npy", b"\1"),
+}
+
+
+def damage(folder: Path, how: str) -> None:
+    name, content = DAMAGES[how]
+    file = folder / name
+    if content is None:
+        file.unlink()
+    elif len(content) == 1:  # instead of every value
+        head = np.load(file, mmap_mode="r").offset
+        file.write_bytes(file.read_bytes()[:head] + content * (file.stat().st_size - head))
+    else:
+        file.write_bytes(content)
+
+
+@pytest.mark.parametrize("how", DAMAGES)
+def test_what_is_damaged_is_decoded_again(how: str, split: formats.Split, tmp_path: Path) -> None:
+    rows = rows_of(split)
+    decoded.decode(tmp_path / "out", split, rows, CENTRE, progress=False)
+    damage(tmp_path / "out", how)
+    assert decoded.opened(tmp_path / "out") is None
+    with pytest.raises(TasklabError, match="holds no decoded images"):
+        decoded.damaged(tmp_path / "out")
+    made = decoded.decode(tmp_path / "out", split, rows, CENTRE, progress=False)
+    assert np.array_equal(made.x, expected(split, rows)) and decoded.opened(tmp_path / "out")
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("job.json", b""),
+        ("job.json", b'{"version": 1, "tra'),
+        ("x.npy", None),
+        ("x.npy", b""),
+        ("sizes.npy", b"\x93NUMPY"),
+        ("rows.npy", b""),
+        ("y.npy", None),
+        ("done.jsonl", b'[1]\n{"chunk": 99, "sha256": "x", "seconds": 1}\n\xff\xfe\n{"chunk": []}'),
+    ],
+)
+def test_what_is_half_written_is_begun_anew(
+    name: str,
+    content: bytes | None,
+    split: formats.Split,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def stop(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    rows, file = rows_of(split), tmp_path / "out.partial" / name
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(decoded, "_run", stop)
+        decoded.decode(tmp_path / "out", split, rows, CENTRE, progress=False)
+    if content is None:
+        file.unlink()
+    else:
+        file.write_bytes(content)
+    made = decoded.decode(tmp_path / "out", split, rows, CENTRE, progress=False, jobs=1)
+    assert np.array_equal(made.x, expected(split, rows))
+    assert np.array_equal(made.y, split.labels[rows])
+
+
+def test_changed_pixels_are_found(split: formats.Split, tmp_path: Path) -> None:
+    made = decoded.decode(tmp_path / "out", split, np.arange(40), CENTRE, progress=False)
+    with (tmp_path / "out" / "x.npy").open("r+b") as file:
+        file.seek(made.x.offset + 9 * 3 * SIDE**2)  # not one of those that `opened` looks at
+        file.write(b"oops")
+    assert decoded.damaged(tmp_path / "out") == [2]
+
+
+SLOWLY = """
+import sys, time
+from pathlib import Path
+import numpy as np
+sys.path.insert(0, {here!r})
+from tasklab.tasks.images import chunks, decoded, formats, processes
+from tasklab.tasks.images.chunks import Transform
+formats.CHUNK = 4
+read = formats.read
+def slow(*args):
+    time.sleep({pause})
+    yield from read(*args)
+formats.read = slow
+files = sorted(Path({data!r}).glob("*.png"))
+split = formats.image_files(files, [i % 3 for i in range(len(files))], ["a", "b", "c"])
+rows = np.random.default_rng(1).permutation(len(split))[:{count}]
+decoded.decode(Path({out!r}), split, rows, Transform("centre", {side}), jobs={jobs}, progress=False)
+"""
+
+
+def script(root: Path, *, pause: float, count: int = 30, side: int = SIDE, jobs: int = 1) -> str:
+    return SLOWLY.format(
+        here=str(Path(decoded.__file__).parents[3]),
+        data=str(root / "data"),
+        out=str(root / "out"),
+        pause=pause,
+        count=count,
+        side=side,
+        jobs=jobs,
+    )
+
+
+@pytest.mark.parametrize("damage", [False, True])
+def test_a_killed_decoding_goes_on_where_it_was(
+    damage: bool, split: formats.Split, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows, work = rows_of(split), tmp_path / "out.partial"
+    process = subprocess.Popen([sys.executable, "-c", script(tmp_path, pause=0.2)])
+    log, limit = work / "done.jsonl", time.monotonic() + 60
+    while time.monotonic() < limit:
+        if log.exists() and len(log.read_text().splitlines()) >= 3:
+            break
+        time.sleep(0.02)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    done = [json.loads(line)["chunk"] for line in log.read_text().splitlines()]
+    assert 3 <= len(done) < 10 and not (tmp_path / "out").exists()
+    with log.open("a") as file:
+        file.write('{"chunk": 9, "sha')  # killed while it wrote
+    if damage:
+        at = int(np.flatnonzero(np.isin(rows, range(4 * done[0], 4 * done[0] + 4)))[0])
+        mapped = np.load(work / "x.npy", mmap_mode="r+")
+        mapped[at] += 1
+        mapped.flush()
+    again, decode = [], chunks.Job.decode
+
+    def count(self: chunks.Job, chunk: int) -> str:
+        again.append(chunk)
+        return decode(self, chunk)
+
+    monkeypatch.setattr(chunks.Job, "decode", count)
+    made = decoded.decode(tmp_path / "out", split, rows, CENTRE, progress=False, jobs=1)
+    assert np.array_equal(made.x, expected(split, rows))
+    assert (done[0] in again) == damage and not set(done[1:]) & set(again)
+    assert not work.exists()
+
+
+def test_an_image_that_cannot_be_decoded_is_named_and_the_rest_is_kept(
+    split: formats.Split, tmp_path: Path
+) -> None:
+    rows, bad = np.arange(40), Path(split.files[22])
+    good = bad.read_bytes()
+    for jobs, content in ((1, good[:60]), (2, b"<html>404</html>")):
+        bad.write_bytes(content)
+        with pytest.raises(TasklabError, match="022.png is not an image that can be decoded"):
+            decoded.decode(tmp_path / "out", split, rows, CENTRE, progress=False, jobs=jobs)
+    os.utime(bad, ns=(0, 0))
+    bad.write_bytes(good)
+    made = decoded.decode(tmp_path / "out", split, rows, CENTRE, progress=False, jobs=1)
+    assert np.array_equal(made.x, expected(split, rows))
+
+
+def test_all_images_that_cannot_be_decoded_are_named(
+    split: formats.Split, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bad = (3, 5, 6, 30)
+    for row in bad:
+        Path(split.files[row]).write_bytes(b"<html>404</html>")
+    for jobs in (1, 2):
+        with pytest.raises(chunks.BadImagesError) as error:
+            decoded.decode(
+                tmp_path / "out", split, np.arange(40), CENTRE, progress=False, jobs=jobs
+            )
+        told = sorted(error.value.lines)
+        assert len(told) == 4
+        assert all(
+            f"{row:03d}.png is not an image" in line for row, line in zip(bad, told, strict=True)
+        )
+    log = (tmp_path / "out.partial" / "done.jsonl").read_text().splitlines()
+    assert len({json.loads(line)["chunk"] for line in log}) == 7  # the good ones are kept
+    monkeypatch.setattr(decoded, "BAD", 3)
+    with pytest.raises(TasklabError, match="There may be more"):
+        decoded.decode(tmp_path / "out", split, np.arange(40), CENTRE, progress=False, jobs=1)
+
+
+def test_an_image_of_another_size_is_named(split: formats.Split, tmp_path: Path) -> None:
+    with pytest.raises(TasklabError, match="000.png: an image is 18 x 20; all should be 16 x 16"):
+        native = Transform("native", SIDE)
+        decoded.decode(tmp_path / "out", split, np.arange(9), native, progress=False)
+
+
+WORKER = """#!{python}
+import os, signal, sys, time
+from pathlib import Path
+sys.path.insert(0, {here!r})
+import tasklab.tasks.images.formats as formats, tasklab.tasks.images.processes as processes
+read = formats.read
+def other(description, chunk, wanted):
+    {body}
+    yield from read(description, chunk, wanted)
+formats.read = other
+processes._serve(Path(sys.argv[-1]))
+"""
+
+
+def worker(file: Path, body: str) -> str:
+    """Return a command in place of Python's, which runs `body` before it reads a chunk."""
+    here = str(Path(decoded.__file__).parents[3])
+    file.write_text(WORKER.format(python=sys.executable, here=here, body=body))
+    file.chmod(0o755)
+    return str(file)
+
+
+ENDS = {
+    "raise RuntimeError('boom')": r"000.png cannot be read \(RuntimeError: boom\)",
+    "raise MemoryError": "000.png: there is too little memory to decode it. Decode with fewer",
+    "os.kill(os.getpid(), signal.SIGKILL)": r"ended \(signal 9\).*start again, .*with fewer jobs",
+    "os._exit(3)": r"ended \(exit status 3\). What is decoded is kept: start again\.",
+}
+
+
+@pytest.mark.parametrize("body", ENDS)
+def test_a_process_that_fails_is_one_line(
+    body: str,
+    split: formats.Split,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture,
+) -> None:
+    body = body if body.startswith("os") else f"if 0 in wanted: {body}"
+    monkeypatch.setattr(processes.sys, "executable", worker(tmp_path / "worker", body))
+    with pytest.raises(TasklabError, match=ENDS[body.removeprefix("if 0 in wanted: ")]):
+        decoded.decode(tmp_path / "out", split, np.arange(40), CENTRE, progress=False, jobs=2)
+    assert capfd.readouterr().err == ""
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGXFSZ"), reason="needs a limit on the size of files")
+def test_a_disk_that_is_full_is_the_same_line_from_a_process(
+    split: formats.Split, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    body = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (2000, 2000))"
+    monkeypatch.setattr(processes.sys, "executable", worker(tmp_path / "worker", body))
+    with pytest.raises(
+        TasklabError, match="cannot write decoded images to .*TASKLAB_DATA, or free"
+    ):
+        decoded.decode(tmp_path / "out", split, np.arange(40), CENTRE, progress=False, jobs=2)
+
+
+@pytest.mark.skipif(os.name == "nt", reason="needs groups of processes")
+@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_processes_end_with_the_one_that_started_them(
+    sent: signal.Signals, split: formats.Split, tmp_path: Path
+) -> None:
+    """Ctrl-C reaches all processes of the terminal; what they then print is not the user's."""
+    (tmp_path / "pids").mkdir()
+    body = f"open(f'{tmp_path}/pids/{{os.getpid()}}', 'w').close(); time.sleep(60)"
+    command = worker(tmp_path / "worker", body)
+    code = script(tmp_path, pause=0, jobs=2).replace(
+        "decoded.decode(", f"decoded.processes.sys.executable = {command!r}\ndecoded.decode("
+    )
+    # A shell that runs the tests in the background lets them, and what they start, ignore Ctrl-C.
+    code = f"import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n{code}"
+    process = subprocess.Popen(
+        [sys.executable, "-c", code], start_new_session=True, stderr=subprocess.PIPE, text=True
+    )
+    waited_for(lambda: len(list((tmp_path / "pids").iterdir())) == 2)
+    os.killpg(process.pid, sent)
+    _, told = process.communicate(timeout=20)
+    assert told.count("Traceback") == (sent == signal.SIGINT), told  # the script's own
+    pids = [int(file.name) for file in (tmp_path / "pids").iterdir()]
+    waited_for(lambda: not any(runs(pid) for pid in pids))
+
+
+def waited_for(condition: Callable[[], bool]) -> None:
+    limit = time.monotonic() + 20
+    while not condition():
+        assert time.monotonic() < limit
+        time.sleep(0.02)
+
+
+def runs(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+        with open(f"/proc/{pid}/stat") as file:  # it may have ended, with nobody to note it
+            return file.read().rpartition(")")[2].split()[0] != "Z"
+    except ProcessLookupError:
+        return False
+    except OSError:
+        return not Path("/proc").is_dir()
+
+
+def test_who_waits_for_another_process_says_so(
+    split: formats.Split, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    code = f"import filelock, time; lock = filelock.FileLock({str(tmp_path / 'out.lock')!r}); "
+    code += f"lock.acquire(); open({str(tmp_path / 'held')!r}, 'w').close(); time.sleep(1.5)"
+    with subprocess.Popen([sys.executable, "-c", code]):
+        waited_for((tmp_path / "held").exists)
+        decoded.decode(tmp_path / "out", split, np.arange(9), CENTRE, progress=False, title="mine")
+    assert "mine: waiting for another process that decodes" in caplog.text
+
+
+def test_memory_does_not_grow_with_the_data(tmp_path: Path) -> None:
+    images(tmp_path / "data", 48, scale=20)  # 400 x 360 and more
+    peaks = []
+    for count in (8, 48):
+        code = script(tmp_path, pause=0, count=count, side=512)
+        code += "\nimport resource; print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)"
+        out = subprocess.run(
+            [sys.executable, "-c", code], capture_output=True, check=True, text=True
+        )
+        peaks.append(int(out.stdout))
+        (tmp_path / "out").rename(tmp_path / f"out{count}")
+    scale = 1024 if sys.platform != "darwin" else 1
+    grown = (peaks[1] - peaks[0]) * scale
+    assert grown < 8e6 < 40 * 3 * 512**2, f"{grown / 1e6:.0f} MB more"
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss > 0
+
+
+def test_a_disk_that_is_too_small_is_said_before_any_work(
+    split: formats.Split, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(decoded.shutil, "disk_usage", lambda _: SimpleNamespace(free=1000))
+    with pytest.raises(TasklabError, match="GB are needed .* are free"):
+        decoded.decode(tmp_path / "out", split, np.arange(40), CENTRE, progress=False)
+
+
+def test_a_folder_that_cannot_be_written(split: formats.Split, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(TasklabError, match="cannot write decoded images to .*TASKLAB_DATA"):
+        decoded.decode(tmp_path / "file" / "out", split, np.arange(40), CENTRE, progress=False)
+
+
+def test_arrays_become_tensors_without_a_copy(split: formats.Split, tmp_path: Path) -> None:
+    made = decoded.decode(tmp_path / "out", split, np.arange(40), CENTRE, progress=False)
+    x = torch.from_numpy(made.x)
+    x[0] = 0
+    assert not made.x[0].any()
+    assert decoded.opened(tmp_path / "out").x[0].any()  # the file is as it was
+
+
+def test_joined_splits_are_read_as_one(tmp_path: Path) -> None:
+    first, second = images(tmp_path / "a", 5), images(tmp_path / "b", 7)
+    both = formats.join(first, second)
+    made = decoded.decode(tmp_path / "out", both, np.arange(12), CENTRE, progress=False)
+    assert np.array_equal(made.x, expected(both, np.arange(12)))
+    assert both.labels.tolist() == [*first.labels, *second.labels]

@@ -1,0 +1,781 @@
+"""Data sets in every format that they come in, and the ways in which copies differ."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import struct
+import time
+import urllib.error
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import huggingface_hub
+import huggingface_hub.constants
+import numpy as np
+import pyarrow as pa
+import pytest
+from PIL import Image
+from pyarrow import parquet as pq
+from scipy.io import savemat
+
+from tasklab.__main__ import main
+from tasklab.errors import TasklabError
+from tasklab.tasks import drawn as datasets
+from tasklab.tasks import own, suites
+from tasklab.tasks.images import copies, finding, folders, formats
+
+CLASSES = 4
+TRAIN, TEST = 40, 12  # images of a reduced data set
+
+
+@pytest.fixture(autouse=True)
+def reduced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Cut every data set of the papers down to four classes and a few images."""
+    entries = json.loads(suites._PAPER.read_text())
+    for entry in entries["tasks"]:
+        if entry["name"] not in ("ImageNet", "MNIST", "SVHN"):
+            entry["classes"] = entry["classes"][:CLASSES]
+            entry["aliases"] = entry.get("aliases", [[]] * CLASSES)[:CLASSES]
+        shrunk = {"train": TRAIN, "test": TEST, "val": TEST}
+        entry["sizes"] = {name: shrunk[name] for name in entry["sizes"]}
+        if "unused_val" in entry:
+            entry["unused_val"] = TEST
+        if "unsplit" in entry:
+            entry["unsplit"] = TRAIN + 2 * TEST
+        for other in entry.get("other", []):
+            other |= {"train": 3 * TRAIN}
+    file = tmp_path / "reduced.json"
+    file.write_text(json.dumps(entries))
+    monkeypatch.setattr(suites, "_PAPER", file)
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
+    for cache in (suites.known, suites.suite, copies._aliases):
+        cache.cache_clear()
+    yield
+    for cache in (suites.known, suites.suite, copies._aliases):
+        cache.cache_clear()
+
+
+def own_task(folder: Path, classes: Sequence[str] = ("a", "b")) -> suites.Task:
+    source = suites.Source(folder=folder)
+    return suites.Task(
+        name="own", classes=tuple(classes), templates=("{}",), stand_in_for="", source=source
+    )
+
+
+def task(name: str) -> suites.Task:
+    return suites.paper_task(suites.known()[name])
+
+
+def picture(label: int, kind: str = "PNG", size: tuple[int, int] = (9, 7)) -> bytes:
+    """Return an encoded image whose grey level tells its label."""
+    stream = io.BytesIO()
+    Image.new("RGB", size, (20 * label, 20 * label, 20 * label)).save(stream, kind)
+    return stream.getvalue()
+
+
+def write(file: Path, label: int, kind: str = "PNG") -> Path:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_bytes(picture(label, kind))
+    return file
+
+
+def hub_file(
+    file: Path,
+    labels: Sequence[int],
+    names: Sequence[str] | None,
+    *,
+    grey: Callable[[int], int] = int,
+    rows: int = 8,
+) -> None:
+    """Write a parquet file as the library `datasets` does."""
+    images = [{"bytes": picture(grey(label)), "path": None} for label in labels]
+    struct_type = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
+    table = pa.table(
+        {"image": pa.array(images, struct_type), "label": pa.array(labels, pa.int64())}
+    )
+    if names is not None:
+        features = {"label": {"names": list(names), "_type": "ClassLabel"}}
+        info = json.dumps({"info": {"features": features}})
+        table = table.replace_schema_metadata({"huggingface": info})
+    file.parent.mkdir(parents=True, exist_ok=True)
+    pq.write_table(table, file, row_group_size=rows)
+
+
+def some(count: int, classes: int = CLASSES) -> list[int]:
+    return [i % classes for i in range(count)]
+
+
+def hub_copy(root: Path, names: Sequence[str] | None, sizes: dict[str, int], **more) -> None:
+    for split, count in sizes.items():
+        hub_file(root / "data" / f"{split}-00000-of-00001.parquet", some(count), names, **more)
+
+
+def greys(split: formats.Split) -> list[int]:
+    """Return what the images show, in order."""
+    found = []
+    for chunk in range(len(split.bounds) - 1):
+        rows = set(range(*split.bounds[chunk : chunk + 2]))
+        for _, image in formats.read(split.description(), chunk, rows):
+            found.append(round(np.asarray(image).mean() / 20))
+    return found
+
+
+SIZES = {"train": TRAIN, "test": TEST}
+
+
+def test_the_papers_data_sets() -> None:
+    suites._PAPER = Path(suites.__file__).with_name("paper_tasks.json")
+    suites.known.cache_clear()
+    paper = suites.suite("paper")
+    assert paper.names == tuple("Cars DTD EuroSAT GTSRB MNIST RESISC45 SUN397 SVHN".split())
+    assert [len(t.classes) for t in (*paper.tasks, paper.control)] == [
+        196, 47, 10, 43, 10, 45, 397, 10, 1000,
+    ]  # fmt: skip
+    sizes = {name: entry["sizes"] for name, entry in suites.known().items()}
+    assert sizes["Cars"] == {"train": 8144, "test": 8041}
+    assert sizes["DTD"] == {"train": 3760, "test": 1880}
+    assert sizes["SUN397"] == {"train": 19850, "test": 19850}
+    assert len(paper["ImageNet"].templates) == 80 and len(paper["RESISC45"].templates) == 18
+    assert paper["MNIST"].templates == ('a photo of the number: "{}".',)
+
+
+@pytest.mark.parametrize("name", ["Cars", "DTD", "RESISC45", "SVHN", "GTSRB"])
+def test_parquet_files_as_the_hub_has_them(name: str, tmp_path: Path) -> None:
+    entry = task(name)
+    hub_copy(tmp_path / suites.known()[name]["folders"][0], entry.classes, SIZES)
+    found = finding.find(entry, tmp_path)
+    assert {k: len(split) for k, split in found.splits.items()} == SIZES
+    assert found.splits["test"].labels.tolist() == some(TEST) == greys(found.splits["test"])
+    assert found.origin["format"] == "parquet"
+
+
+@pytest.mark.parametrize("name", ["RESISC45", "SUN397"])
+def test_labels_of_another_order_are_renumbered_by_name(name: str, tmp_path: Path) -> None:
+    entry = task(name)
+    other = [one.replace(" ", "_").upper() for one in reversed(entry.classes)]
+    hub_copy(tmp_path / name, other, SIZES, grey=lambda label: CLASSES - 1 - label)
+    found = finding.find(entry, tmp_path).splits["train"]
+    assert found.labels.tolist() == greys(found)
+    assert found.labels.tolist() == [CLASSES - 1 - label for label in some(TRAIN)]
+
+
+def test_other_classes_are_an_error_that_shows_both(tmp_path: Path) -> None:
+    hub_copy(tmp_path / "resisc45", ["airplane", "airport", "baseball", "pier"], SIZES)
+    with pytest.raises(TasklabError, match="'baseball', 'pier'; only here: 'baseball diamond'"):
+        finding.find(task("RESISC45"), tmp_path)
+
+
+def test_names_may_lie_beside_the_files(tmp_path: Path) -> None:
+    entry, folder = task("RESISC45"), tmp_path / "resisc45"
+    hub_copy(folder, None, SIZES)
+    with pytest.raises(TasklabError, match="do not name their classes.*classes.txt"):
+        finding.find(entry, tmp_path)
+    names = "".join(f"          '{i}': {n}\n" for i, n in enumerate(reversed(entry.classes)))
+    (folder / "README.md").write_text(
+        "---\ndataset_info:\n  features:\n  - name: image\n    dtype: image\n"
+        f"  - name: label\n    dtype:\n      class_label:\n        names:\n{names}---\ntext\n"
+    )
+    assert finding.find(entry, tmp_path).splits["test"].labels[0] == CLASSES - 1
+    (folder / "classes.txt").write_text("\n".join(entry.classes) + "\n")
+    (folder / "README.md").unlink()
+    assert finding.find(entry, tmp_path).splits["test"].labels[0] == 0
+
+
+@pytest.mark.parametrize(
+    ("labels", "told"),
+    [
+        ([-1] * TEST, "from -1 to -1; they should be from 0 to 3. All are -1, which is hidden"),
+        ([-1, *some(TEST - 1)], "from -1 to 3; they should be from 0 to 3. 1 of 12 are -1"),
+        ([1 + label for label in some(TEST)], "from 1 to 4; .* 3. They seem to be counted from 1"),
+        ([0, 255] * (TEST // 2), r"test in .*dtd go from 0 to 255; they should be from 0 to 3\.$"),
+    ],
+)
+def test_labels_out_of_range_are_an_error(labels: list[int], told: str, tmp_path: Path) -> None:
+    hub_copy(tmp_path / "dtd", task("DTD").classes, {"train": TRAIN})
+    hub_file(
+        tmp_path / "dtd" / "data" / "test.parquet", labels, task("DTD").classes, grey=lambda _: 0
+    )
+    with pytest.raises(TasklabError, match=told):
+        finding.find(task("DTD"), tmp_path)
+
+
+def test_a_split_that_is_missing_is_named(tmp_path: Path) -> None:
+    hub_copy(tmp_path / "svhn", "0123456789", {"train": TRAIN})
+    with pytest.raises(TasklabError, match="train 40 images; .* Its split test is missing"):
+        finding.find(task("SVHN"), tmp_path)
+    hub_copy(tmp_path / "imagenet", task("ImageNet").classes, {"train": TRAIN})
+    with pytest.raises(TasklabError, match="Its split val is missing"):
+        finding.find(task("ImageNet"), tmp_path)
+
+
+@pytest.mark.parametrize("name", ["RESISC45", "EuroSAT", "DTD"])
+def test_validation_images_do_not_stand_in_for_the_test(name: str, tmp_path: Path) -> None:
+    """They are as many: 6,300 of RESISC45, 2,700 of EuroSAT, 1,880 of DTD."""
+    sizes = {"train": TRAIN, "validation": TEST}
+    if name == "DTD":
+        suites.known()[name]["sizes"] = {"train": TRAIN + TEST, "test": TEST}
+    hub_copy(tmp_path / name, task(name).classes, sizes)
+    with pytest.raises(TasklabError, match="Its split test is missing"):
+        finding.find(task(name), tmp_path)
+
+
+def test_the_other_split_of_sun397_is_an_error_that_shows_both(tmp_path: Path) -> None:
+    sizes = {"train": 3 * TRAIN, "validation": 15, "test": 30}
+    hub_copy(tmp_path / "sun397", task("SUN397").classes, sizes)
+    with pytest.raises(TasklabError) as error:
+        finding.find(task("SUN397"), tmp_path)
+    text = str(error.value)
+    assert "train 120, val 15, test 30" in text and "the papers' has train 40, test 12" in text
+    assert "70:10:20 split of TensorFlow Datasets" in text
+
+
+@pytest.mark.parametrize("form", ["parquet", "torchvision", "folders", "protocol"])
+def test_dtds_validation_images_are_trained_on(form: str, tmp_path: Path) -> None:
+    entry, half = task("DTD"), TRAIN // 2
+    sizes, root = {"train": half, "val": half, "test": TEST}, tmp_path / "dtd"
+    if form == "parquet":
+        hub_copy(root, entry.classes, {"train": half, "validation": half, "test": TEST})
+    for split, count in sizes.items():
+        lines = [f"{entry.classes[c]}/{split}{i}.png" for i, c in enumerate(some(count))]
+        for line, label in zip(lines, some(count), strict=True):
+            if form == "torchvision":
+                write(root / "dtd" / "images" / line, label)
+            elif form == "folders":
+                write(root / split / line, label)
+            elif form == "protocol":  # its test images are in `val`
+                write(root / {"train": "train", "val": "train", "test": "val"}[split] / line, label)
+        if form == "torchvision":
+            (root / "dtd" / "labels").mkdir(exist_ok=True)
+            (root / "dtd" / "labels" / f"{split}1.txt").write_text("\n".join(lines) + "\n")
+    found = finding.find(entry, tmp_path)
+    assert {k: len(split) for k, split in found.splits.items()} == SIZES
+    assert greys(found.splits["train"]) == found.splits["train"].labels.tolist()
+    assert Counter(found.splits["test"].labels.tolist()) == Counter(some(TEST))
+
+
+def test_cars_in_torchvisions_layout(tmp_path: Path) -> None:
+    entry, root = task("Cars"), tmp_path / "stanford_cars"
+    (root / "devkit").mkdir(parents=True)
+    names = np.array(list(reversed(entry.classes)), dtype=object)
+    savemat(root / "devkit" / "cars_meta.mat", {"class_names": names})
+    for split, count, file in (
+        ("train", TRAIN, "devkit/cars_train_annos.mat"),
+        ("test", TEST, "cars_test_annos_withlabels.mat"),
+    ):
+        rows = np.zeros(count, dtype=[("fname", object), ("class", object)])
+        for i, label in enumerate(some(count)):
+            write(root / f"cars_{split}" / f"{i:05d}.jpg", CLASSES - 1 - label)
+            rows[i] = (f"{i:05d}.jpg", label + 1)
+        savemat(root / file, {"annotations": rows})
+    found = finding.find(entry, tmp_path).splits
+    assert found["train"].labels.tolist() == greys(found["train"])
+    assert len(found["test"]) == TEST
+
+
+@pytest.mark.parametrize(
+    ("name", "file", "layout"),
+    [
+        ("DTD", "dtd/readme.txt", "dtd/labels/"),
+        ("Cars", "Stanford_Cars/cars_annos.mat", "devkit/"),
+        ("MNIST", "mnist/train-images.idx3-ubyte", "train-images-idx3-ubyte"),
+        ("GTSRB", "GTSRB/GTSRB/Training/00000/a.ppm", "GT-final_test.csv"),
+        ("ImageNet", "imagenet/val/ILSVRC2012_val_00000001.JPEG", "val/<wnid>/"),
+        ("SVHN", "svhn/notes.parquet", "train_32x32.mat"),
+    ],
+)
+def test_a_folder_without_a_known_layout_is_named(
+    name: str, file: str, layout: str, tmp_path: Path
+) -> None:
+    write(tmp_path / file, 1)
+    with pytest.raises(TasklabError) as error:
+        finding.find(task(name), tmp_path)
+    text = str(error.value)
+    assert f"found {tmp_path / file.partition('/')[0]}, but no known layout in it" in text
+    assert layout in text and "--fetch" in text and "not on this machine" not in text
+
+
+def test_names_of_folders_are_compared_without_case_and_one_level_down(tmp_path: Path) -> None:
+    hub_copy(tmp_path / "DTD", task("DTD").classes, SIZES)
+    assert finding.find(task("DTD"), tmp_path).where == tmp_path / "DTD"
+    for i, label in enumerate(some(TRAIN + 2 * TEST)):
+        word = suites.known()["EuroSAT"]["aliases"][label][0]
+        write(tmp_path / "EuroSAT" / "EuroSAT_RGB" / word / f"{i}.jpg", label, "JPEG")
+    found = finding.find(task("EuroSAT"), tmp_path)
+    assert found.where == tmp_path / "EuroSAT" / "EuroSAT_RGB"
+    for i, label in enumerate(some(TRAIN)):
+        folder = task("RESISC45").classes[label].replace(" ", "_")
+        write(tmp_path / "resisc45" / "NWPU-RESISC45" / folder / f"{i}.jpg", label)
+    with pytest.raises(TasklabError, match="this copy has all 40 images; the papers' has train"):
+        finding.find(task("RESISC45"), tmp_path)
+
+
+@pytest.mark.parametrize("name", ["Cars", "SUN397"])
+def test_downloads_that_are_gone_are_said_to_be(name: str, tmp_path: Path) -> None:
+    with pytest.raises(TasklabError, match="original download .* no longer exists"):
+        finding.find(task(name), tmp_path)
+
+
+def test_eurosat_without_splits_and_with_its_own_validation(tmp_path: Path) -> None:
+    entry = task("EuroSAT")
+    words = [names[0] for names in suites.known()["EuroSAT"]["aliases"]]
+    assert words[0] == "AnnualCrop"
+    for i, label in enumerate(some(TRAIN + 2 * TEST)):
+        write(tmp_path / "eurosat" / "2750" / words[label] / f"{i}.jpg", label, "JPEG")
+    parts = finding.plan(entry, finding.find(entry, tmp_path))
+    assert {k: len(part.rows) for k, part in parts.items()} == {**SIZES, "val": TEST}
+    assert sorted(np.concatenate([part.rows for part in parts.values()])) == list(range(64))
+
+    for split, count in {**SIZES, "val": TEST}.items():
+        for i, label in enumerate(some(count)):
+            write(tmp_path / "b" / "EuroSAT_splits" / split / words[label] / f"{i}.png", label)
+    found = finding.find(entry, tmp_path / "b")
+    parts = finding.plan(entry, found)
+    assert {k: len(part.rows) for k, part in parts.items()} == {**SIZES, "val": TEST}
+    assert parts["val"].split is found.splits["val"]
+
+
+def test_gtsrb_in_torchvisions_layout(tmp_path: Path) -> None:
+    root = tmp_path / "gtsrb"
+    for i, label in enumerate(some(TRAIN)):
+        write(root / "GTSRB" / "Training" / f"{label:05d}" / f"{i}.ppm", label, "PPM")
+    lines = ["Filename;Width;ClassId"]
+    for i, label in enumerate(some(TEST)):
+        write(root / "GTSRB" / "Final_Test" / "Images" / f"{i}.ppm", label, "PPM")
+        lines.append(f"{i}.ppm;9;{label}")
+    (root / "GT-final_test.csv").write_text("\n".join(lines) + "\n")
+    found = finding.find(task("GTSRB"), tmp_path).splits
+    assert found["test"].labels.tolist() == some(TEST) == greys(found["test"])
+    assert found["train"].labels.tolist() == greys(found["train"])
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_mnist_in_its_own_format(packed: bool, tmp_path: Path) -> None:
+    raw = tmp_path / "MNIST" / "raw"
+    raw.mkdir(parents=True)
+    store = (
+        (lambda f, d: Path(f"{f}.gz").write_bytes(gzip.compress(d)))
+        if packed
+        else (lambda f, d: f.write_bytes(d))
+    )
+    for stem, count in (("train", TRAIN), ("t10k", TEST)):
+        labels = np.array(some(count), dtype=np.uint8)
+        pixels = np.repeat(20 * labels, 28 * 28).astype(np.uint8)
+        head = struct.pack(">4B3i", 0, 0, 8, 3, count, 28, 28)
+        store(raw / f"{stem}-images-idx3-ubyte", head + pixels.tobytes())
+        store(
+            raw / f"{stem}-labels-idx1-ubyte",
+            struct.pack(">4Bi", 0, 0, 8, 1, count) + bytes(labels),
+        )
+    found = finding.find(task("MNIST"), tmp_path).splits
+    assert found["test"].labels.tolist() == some(TEST) == greys(found["test"])
+
+
+def test_svhn_in_its_own_format_where_ten_is_zero(tmp_path: Path) -> None:
+    for split, count in SIZES.items():
+        labels = np.array(some(count))
+        pixels = np.broadcast_to((20 * labels).astype(np.uint8), (32, 32, 3, count))
+        file = tmp_path / "svhn" / f"{split}_32x32.mat"
+        file.parent.mkdir(exist_ok=True)
+        savemat(file, {"X": pixels, "y": np.where(labels == 0, 10, labels)[:, None]})
+    found = finding.find(task("SVHN"), tmp_path).splits
+    assert found["test"].labels.tolist() == some(TEST) == greys(found["test"])
+
+
+def test_sun397_with_its_lists_and_without(tmp_path: Path) -> None:
+    root, names = (
+        tmp_path / "SUN397",
+        ["/a/alley", "/a/airport_terminal", "/a/airplane_cabin", "/a/abbey"],
+    )
+    for split, count in (("Training", TRAIN), ("Testing", TEST)):
+        lines = [f"{names[c]}/{split}{i}.jpg" for i, c in enumerate(some(count))]
+        for line, label in zip(lines, some(count), strict=True):
+            write(root / line[1:], CLASSES - 1 - label)
+        (root / f"{split}_01.txt").write_text("\n".join(lines))
+    (root / "ClassName.txt").write_text("\n".join(names))
+    found = finding.find(task("SUN397"), tmp_path).splits
+    assert found["train"].labels.tolist() == greys(found["train"])
+    (root / "Testing_01.txt").unlink()
+    with pytest.raises(TasklabError, match="two incompatible splits; the papers take partition 01"):
+        finding.find(task("SUN397"), tmp_path)
+
+
+def test_imagenet_in_folders_of_synsets(tmp_path: Path) -> None:
+    from timm.data import ImageNetInfo
+
+    for name, entry in suites.known().items():
+        if name == "ImageNet":
+            entry["sizes"] = {"test": 1000}
+    for label, synset in enumerate(ImageNetInfo().label_names()):
+        write(tmp_path / "imagenet" / "val" / synset / "a.JPEG", label % 10)
+    control = task("ImageNet")
+    found = finding.find(control, tmp_path)
+    assert found.splits["test"].labels.tolist() == list(range(1000))
+    parts = finding.plan(control, found)
+    assert {k: len(part.rows) for k, part in parts.items()} == {"val": 100, "test": 900}
+
+
+@pytest.mark.parametrize("hidden", [TEST, 3 * TEST])
+def test_imagenet_as_the_hub_has_it(hidden: int, tmp_path: Path) -> None:
+    control, root = task("ImageNet"), tmp_path / "imagenet-1k" / "data"
+    hub_copy(root.parent, control.classes, {"train": TRAIN, "validation": TEST})
+    hub_file(root / "test.parquet", [-1] * hidden, control.classes, grey=lambda _: 9)
+    found = finding.find(control, tmp_path)
+    assert list(found.splits) == ["test"]
+    assert greys(found.splits["test"]) == found.splits["test"].labels.tolist() == some(TEST)
+
+
+def test_of_the_control_only_its_own_folder_is_looked_at(tmp_path: Path) -> None:
+    from timm.data import ImageNetInfo
+
+    suites.known()["ImageNet"]["sizes"] = {"test": 1000}
+    for synset in ImageNetInfo().label_names():
+        (tmp_path / "imagenet" / "val" / synset).mkdir(parents=True)
+        (tmp_path / "imagenet" / "val" / synset / "a.JPEG").touch()
+    write(tmp_path / "imagenet" / "train" / "train.parquet", 0)  # an error, were it looked at
+    assert len(finding.find(task("ImageNet"), tmp_path).splits["test"]) == 1000
+
+
+def imagenets_names(kind: str) -> list[str]:
+    from timm.data import ImageNetInfo
+
+    info = ImageNetInfo()
+    whole = [info.label_name_to_description(wnid) for wnid in info.label_names()]
+    return {
+        "wnid": info.label_names(),
+        "wordnet": whole,
+        "first word": [name.partition(",")[0] for name in whole],
+        "open_clip": list(task("ImageNet").classes),
+    }[kind]
+
+
+@pytest.mark.parametrize("kind", ["wnid", "wordnet", "first word", "open_clip"])
+def test_imagenet_in_another_order_is_renumbered_by_name(kind: str) -> None:
+    control, names = task("ImageNet"), imagenets_names(kind)
+    assert copies.label_order(control, names).tolist() == list(range(1000))
+    order = np.random.default_rng(0).permutation(1000)
+    found = copies.label_order(control, [names[label] for label in order])
+    alike = {label for label in range(1000) if names.count(names[label]) > 1}
+    assert sorted(found) == list(range(1000))
+    assert all(a == b or {a, b} <= alike for a, b in zip(found, order, strict=True))
+    names[0], names[1] = names[1], names[0]
+    assert copies.label_order(control, names).tolist() == [1, 0, *range(2, 1000)]
+
+
+def test_names_of_imagenet_that_are_spelled_differently_must_be_in_their_places() -> None:
+    control, names = task("ImageNet"), list(task("ImageNet").classes)
+    names[5], names[6] = "electric rey", "sting ray"
+    assert copies.label_order(control, names).tolist() == list(range(1000))
+    names[5], names[6] = names[6], names[5]
+    with pytest.raises(TasklabError, match="Only there: 'sting ray', 'electric rey'"):
+        copies.label_order(control, names)
+    names[5], names[6] = names[6], names[5]
+    names[0], names[1] = names[1], names[0]
+    with pytest.raises(TasklabError, match="Only there: 'electric rey', 'sting ray'"):
+        copies.label_order(control, names)
+
+
+def test_imagenets_names_on_the_hub_differ_from_the_prompts() -> None:
+    from timm.data import ImageNetInfo
+
+    control, info = task("ImageNet"), ImageNetInfo()
+    names = [info.label_name_to_description(wnid) for wnid in info.label_names()]
+    assert copies.label_order(control, names).tolist() == list(range(1000))
+    with pytest.raises(TasklabError, match="cannot be matched"):
+        copies.label_order(control, list(reversed(names[1:])) + ["spaceship"])
+
+
+def test_resisc45_with_the_lists_of_the_protocol(tmp_path: Path) -> None:
+    entry, root = task("RESISC45"), tmp_path / "resisc45"
+    for split, count in {"train": TRAIN, "val": 9, "test": TEST}.items():
+        names = []
+        for i, label in enumerate(some(count)):
+            folder = entry.classes[label].replace(" ", "_")
+            names.append(f"{folder}_{split}{i}.jpg")
+            write(root / "NWPU-RESISC45" / folder / names[-1], label)
+        (root / f"resisc45-{split}.txt").write_text("\n".join(names))
+    found = finding.find(entry, tmp_path).splits
+    assert {k: len(split) for k, split in found.items()} == SIZES
+    assert found["train"].labels.tolist() == greys(found["train"])
+
+
+def test_only_the_wanted_configuration_and_splits_are_read(tmp_path: Path) -> None:
+    for config, count in (("cropped_digits", TRAIN), ("full_numbers", 5)):
+        for split, size in (("train", count), ("test", TEST), ("extra", 7)):
+            hub_file(tmp_path / "svhn" / config / f"{split}.parquet", some(size), "0123456789")
+    found = finding.find(task("SVHN"), tmp_path).splits
+    assert {k: len(split) for k, split in found.items()} == SIZES
+
+
+def test_missing_shards_are_named(tmp_path: Path) -> None:
+    names = task("DTD").classes
+    hub_file(tmp_path / "dtd" / "train-00001-of-00003.parquet", some(5), names)
+    with pytest.raises(TasklabError, match="2 files are missing: train-00000-of-00003.parquet"):
+        finding.find(task("DTD"), tmp_path)
+
+
+def test_a_damaged_file_is_named(tmp_path: Path) -> None:
+    hub_copy(tmp_path / "dtd", task("DTD").classes, SIZES)
+    file = tmp_path / "dtd" / "data" / "test-00000-of-00001.parquet"
+    file.write_bytes(file.read_bytes()[:300])
+    with pytest.raises(TasklabError, match="test-00000-of-00001.parquet is not a whole parquet"):
+        finding.find(task("DTD"), tmp_path)
+
+
+def test_the_hubs_cache_is_searched_and_its_revision_recorded(tmp_path: Path) -> None:
+    base = tmp_path / "hub" / "datasets--tanganke--dtd"
+    hub_copy(base / "snapshots" / "abc123", task("DTD").classes, SIZES)
+    hub_copy(base / "snapshots" / "aaa000", task("DTD").classes, {"train": 3, "test": 2})
+    (base / "refs").mkdir()
+    (base / "refs" / "main").write_text("abc123")
+    found = finding.find(task("DTD"))
+    assert found.origin["hub"] == "tanganke/dtd" and found.origin["revision"] == "abc123"
+
+
+def test_all_that_is_missing_is_said_at_once_and_soon(tmp_path: Path) -> None:
+    hub_copy(tmp_path / "dtd", task("DTD").classes, {"train": 7, "test": TEST})
+    began = time.perf_counter()
+    lines = finding.missing(suites.suite("paper"), tmp_path)
+    assert time.perf_counter() - began < 5
+    assert [line.partition(":")[0] for line in lines] == list(suites.known())
+    assert "this copy has train 7, test 12" in lines[1]
+    assert all("--fetch" in line for line in (lines[0], *lines[2:]))
+
+
+def test_validation_images_are_those_of_the_papers_protocol() -> None:
+    """`random_split` of the protocol asserts this number for MNIST, seed 0."""
+    labels = np.zeros(60000, dtype=np.int64)
+    train = formats.Split("idx", ("x",), labels, None, (0, 60000))
+    test = formats.Split("idx", ("x",), labels[:9], None, (0, 9))
+    found = finding.Found(Path(), {"train": train, "test": test}, {})
+    parts = finding.plan(task("MNIST"), found)
+    assert parts["train"].rows[0] == 36044
+    assert [len(parts[k].rows) for k in ("train", "val", "test")] == [55000, 5000, 9]
+    assert not set(parts["train"].rows) & set(parts["val"].rows)
+
+
+class Hub:
+    """A hub with given files by revision."""
+
+    def __init__(self, files: dict[str | None, list[str]]) -> None:
+        self.files, self.fetched = files, []
+
+    def list_repo_files(self, repo_id: str, repo_type: str, revision: str | None) -> list[str]:
+        if revision not in self.files:
+            raise ConnectionError("404: no such revision\nmore")
+        return self.files[revision]
+
+    def download(self, repo_id: str, repo_type: str, revision: str | None, allow_patterns) -> str:
+        self.fetched.append((repo_id, revision, allow_patterns))
+        return "/somewhere"
+
+
+@pytest.fixture
+def hub(monkeypatch: pytest.MonkeyPatch) -> Hub:
+    made = Hub({})
+    monkeypatch.setattr(finding, "unreachable", lambda: None)
+    monkeypatch.setattr(huggingface_hub, "HfApi", lambda: made)
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", made.download)
+    return made
+
+
+def test_fetching_takes_parquet_files_of_the_wanted_splits_only(hub: Hub) -> None:
+    hub.files[None] = ["README.md", "mnist/train.parquet", "mnist/test.parquet", "x/test.parquet"]
+    finding.fetch(task("MNIST"))
+    files = ["mnist/train.parquet", "mnist/test.parquet", "README.md"]
+    assert hub.fetched == [("ylecun/mnist", None, files)]
+
+
+def test_of_a_split_that_is_not_used_nothing_is_fetched() -> None:
+    shards = [f"data/{s}-{i:05d}-of-00003.parquet" for s in SHARDS for i in range(3)]
+    own = finding._needed(suites.known()["ImageNet"])
+    assert finding.wanted_files(shards, None, own) == [*shards[3:6], "README.md"]
+    for name, splits in (("RESISC45", (0, 2)), ("DTD", (0, 1, 2)), ("EuroSAT", (0, 1, 2))):
+        wanted = [shard for i in splits for shard in shards[3 * i : 3 * i + 3]]
+        found = finding.wanted_files(shards, None, finding._needed(suites.known()[name]))
+        assert found == [*wanted, "README.md"]
+    assert finding.wanted_files(shards[:6], None, {"train", "test"}) == [*shards[:6], "README.md"]
+
+
+SHARDS = ("train", "validation", "test")
+
+
+@pytest.fixture
+def offline(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[float]:
+    """Take the network away; return the list of what was asked."""
+    asked = []
+
+    def ask(request, timeout: float) -> None:
+        asked.append(request.full_url)
+        raise urllib.error.URLError("no network")
+
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", False)
+    monkeypatch.setattr(huggingface_hub.constants, "ENDPOINT", "http://mirror")
+    monkeypatch.setattr("urllib.request.urlopen", ask)
+    monkeypatch.setenv(datasets.FOLDER, str(tmp_path / "cache"))
+    return asked
+
+
+def test_without_a_network_it_is_asked_for_once(
+    offline: list[str], tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    with pytest.raises(
+        TasklabError, match="pets cannot be fetched: the hub .http://mirror.*no net"
+    ):
+        own.from_hub("me/pets")
+    hub_copy(tmp_path / "dtd", task("DTD").classes, SIZES)
+    command = ["decode", "paper", "--fetch", "--model", "mini", "--data-root", str(tmp_path)]
+    assert main(command) == 2
+    told = capsys.readouterr().err
+    assert "nothing was fetched: the hub (http://mirror) cannot be reached" in told
+    assert all(f"{name}: not on" in told for name in suites.known() if name != "DTD")
+    assert "DTD: " not in told and offline == ["http://mirror"] * 2
+
+
+def test_an_answer_of_the_hub_is_a_refusal_too(
+    offline: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(request, timeout: float) -> None:
+        raise urllib.error.HTTPError(request.full_url, 401, "Unauthorized", {}, None)
+
+    monkeypatch.setattr("urllib.request.urlopen", refuse)
+    assert finding.unreachable() is None
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
+    assert "HF_HUB_OFFLINE is set" in finding.unreachable()
+
+
+def test_all_that_cannot_be_fetched_is_in_one_report(
+    hub: Hub, tmp_path: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(datasets.FOLDER, str(tmp_path / "cache"))
+    chosen = ["--task", "Cars", "--task", "ImageNet", "--task", "DTD"]
+    assert main(["decode", "paper", "--fetch", "--model", "mini", *chosen]) == 2
+    told = capsys.readouterr().err
+    assert all(f"{name} cannot be fetched" in told for name in ("Cars", "DTD", "ImageNet"))
+    assert "asks for a login" in told and "no longer exists" not in told
+
+
+def test_data_sets_of_scripts_come_from_the_hubs_own_copy(hub: Hub) -> None:
+    hub.files[None] = ["README.md", "dtd.py", "data/train.zip"]
+    with pytest.raises(TasklabError, match="404"):
+        finding.fetch(task("DTD"))
+    hub.files[finding.CONVERTED] = ["default/train/0000.parquet", "default/test/0000.parquet"]
+    finding.fetch(task("DTD"))
+    assert hub.fetched[0][1] == "refs/convert/parquet"
+    hub.files[finding.CONVERTED] = ["dtd.py"]
+    with pytest.raises(TasklabError, match="scripts are not run"):
+        finding.fetch(task("DTD"))
+
+
+def test_a_pinned_revision_is_fetched(hub: Hub) -> None:
+    hub.files["9c4afd6174afa3974f209a0ef099dbbe244dfd27"] = ["data/train-0.parquet"]
+    finding.fetch(task("SUN397"))
+    assert hub.fetched[0][1].startswith("9c4afd6")
+
+
+def test_a_task_of_a_folder(tmp_path: Path) -> None:
+    for i, label in enumerate(some(30, 3)):
+        write(tmp_path / "pets" / ["a_cat", "dog", "newt"][label] / f"{i}.png", label)
+    (tmp_path / "pets" / "__MACOSX").mkdir()
+    (tmp_path / "pets" / "dog" / "notes.txt").write_text("not an image")
+    pets = own.from_folder(tmp_path / "pets")
+    assert (pets.name, pets.classes) == ("pets", ("a cat", "dog", "newt"))
+    found = finding.find(pets)
+    parts = finding.plan(pets, found)
+    assert [len(parts[k].rows) for k in ("train", "val", "test")] == [22, 2, 6]
+    assert greys(found.splits["all"]) == found.splits["all"].labels.tolist()
+
+
+@pytest.mark.parametrize(("each", "classes"), [(1, 2), (1, 3), (1, 10), (2, 2)])
+def test_each_class_has_an_image_to_train_on(each: int, classes: int, tmp_path: Path) -> None:
+    for i in range(each * classes):
+        write(tmp_path / "x" / "abcdefghij"[i % classes] / f"{i}.png", i % classes)
+    made = own.from_folder(tmp_path / "x")
+    if each == 1:
+        with pytest.raises(TasklabError, match=f"x has {classes} images of {classes} classes"):
+            finding.plan(made, finding.find(made))
+    else:
+        parts = finding.plan(made, finding.find(made))
+        assert sorted(parts["train"].labels) == [0, 1]
+        rows = np.concatenate([part.rows for part in parts.values()])
+        assert sorted(rows) == list(range(each * classes))
+
+
+@pytest.mark.parametrize("split", ["all", "train"])
+def test_a_class_that_the_draw_leaves_out_is_taught_in_exchange(split: str) -> None:
+    made, drawn = own_task(Path()), finding._shuffled(30)
+    for place in (0, 15, 24, 29):  # in train, validation or test
+        labels = np.zeros(30, dtype=np.int64)
+        labels[drawn[place]] = 1
+        whole = formats.Split("idx", ("x",), labels, None, (0, 30))
+        splits = {split: whole} if split == "all" else {split: whole, "test": whole}
+        parts = finding.plan(made, finding.Found(Path(), splits, {}))
+        rows = np.concatenate([p.rows for k, p in parts.items() if split == "all" or k != "test"])
+        assert (parts["train"].labels == 1).sum() == 1 and sorted(rows) == list(range(30))
+        assert (rows.tolist() == drawn.tolist()) == (place < len(parts["train"].rows))
+
+
+def test_a_folder_with_splits_and_names_of_ones_own(tmp_path: Path) -> None:
+    for split, count in (("train", 20), ("val", 6), ("test", 4)):
+        for i, label in enumerate(some(count, 2)):
+            write(tmp_path / split / str(label) / f"{i}.png", label)
+    made = own.from_folder(tmp_path, name="night", classes=["an owl", "a bat"], templates=["{}!"])
+    assert (made.classes, made.templates) == (("an owl", "a bat"), ("{}!",))
+    parts = finding.plan(made, finding.find(made))
+    assert [len(parts[k].rows) for k in ("train", "val", "test")] == [20, 6, 4]
+    with pytest.raises(TasklabError, match="has 2 classes .0, 1., not 3"):
+        own.from_folder(tmp_path, classes=["a", "b", "c"])
+    write(tmp_path / "test" / "2" / "x.png", 1)
+    with pytest.raises(TasklabError, match="different classes: .*test: 0, 1, 2"):
+        own.from_folder(tmp_path)
+
+
+def test_a_task_of_the_hub(tmp_path: Path, hub: Hub) -> None:
+    folder = tmp_path / "hub" / "datasets--me--pets" / "snapshots" / "abc"
+    for split, count in (("train", 20), ("validation", 8)):  # no public test labels
+        hub_file(folder / f"{split}.parquet", some(count, 2), ["a_cat", "dog"])
+    pets = own.from_hub("me/pets")
+    assert (pets.name, pets.classes) == ("pets", ("a cat", "dog"))
+    parts = finding.plan(pets, finding.find(pets))
+    assert [len(parts[k].rows) for k in ("train", "val", "test")] == [18, 2, 8]
+    with pytest.raises(TasklabError, match="has the columns image, label"):
+        own.from_hub("me/pets", label="kind")
+    with pytest.raises(TasklabError, match="owner/name"):
+        own.from_hub("pets")
+    hub.files[None] = ["train.parquet"]
+    with pytest.raises(TasklabError, match="/somewhere has no images"):
+        own.from_hub("me/others")
+    assert hub.fetched
+
+
+@pytest.mark.parametrize("made", ["missing", "empty", "one class"])
+def test_a_folder_without_a_task_in_it(made: str, tmp_path: Path) -> None:
+    if made == "empty":
+        (tmp_path / "x" / "cats").mkdir(parents=True)
+    if made == "one class":
+        write(tmp_path / "x" / "cats" / "a.png", 1)
+    with pytest.raises(TasklabError, match="has no images in folders, one per class"):
+        own.from_folder(tmp_path / "x")
+
+
+def test_suites_of_ones_own(tmp_path: Path) -> None:
+    entry = task("DTD")
+    made = suites.Suite.of(entry)
+    assert made.names == ("DTD",) and made.control.name == "Objects"
+    with pytest.raises(TasklabError, match="different names"):
+        suites.Suite.of(entry, entry)
+    with pytest.raises(TasklabError, match="different names"):
+        suites.Suite.of()
+
+
+def test_words_in_paths() -> None:
+    splits = {
+        "data/train-00000-of-00001-4a74bd47280fd95b.parquet": "train",
+        "cropped_digits/svhn-test.parquet": "test",
+        "default/validation/0000.parquet": "val",
+        "data/contrast-00000-of-00001.parquet": None,
+        "data/latest.parquet": None,
+    }
+    assert {path: folders.split_of(path) for path in splits} == splits

@@ -1,0 +1,540 @@
+"""Data sets that are damaged, incomplete, or lie in a folder in a way that can be misread."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import os
+import shutil
+import struct
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from PIL import Image
+from pyarrow import parquet as pq
+from scipy.io import savemat
+
+from tasklab.errors import TasklabError
+from tasklab.tasks.images import classes, folders, formats, opening
+
+NAMES = ["ant", "bee", "cow"]
+COUNT = 6  # images of a split
+LABELS = [i % 3 for i in range(COUNT)]
+BYTES = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
+
+
+def picture(grey: int = 60) -> bytes:
+    stream = io.BytesIO()
+    Image.new("RGB", (5, 4), (grey, grey, grey)).save(stream, "PNG")
+    return stream.getvalue()
+
+
+def write(*files: Path) -> None:
+    for file in files:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(picture())
+
+
+def images(folder: Path, count: int = 2) -> Path:
+    write(*(folder / f"{i}.png" for i in range(count)))
+    return folder
+
+
+def table(
+    file: Path,
+    labels: Sequence[object] = LABELS,
+    names: Sequence[str] | None = NAMES,
+    *,
+    cells: Sequence[object] | None = None,
+    **columns: str,
+) -> Path:
+    """Write a parquet file as the library `datasets` does."""
+    given = cells or [{"bytes": picture(), "path": None} for _ in labels]
+    shape = BYTES if not given or isinstance(given[0], dict) else None
+    image, label = columns.get("image", "image"), columns.get("label", "label")
+    made = pa.table({image: pa.array(given, shape), label: pa.array(labels)})
+    if names is not None:
+        info = json.dumps({"info": {"features": {label: {"names": list(names)}}}})
+        made = made.replace_schema_metadata({"huggingface": info})
+    file.parent.mkdir(parents=True, exist_ok=True)
+    pq.write_table(made, file, row_group_size=2)
+    return file
+
+
+def sizes(found: folders.Splits) -> dict[str, int]:
+    return {name: len(split) for name, split in found.items()}
+
+
+def decoded(split: formats.Split) -> list[Image.Image]:
+    chunks = range(len(split.bounds) - 1)
+    return [
+        image
+        for n in chunks
+        for _, image in formats.read(split.description(), n, set(range(len(split))))
+    ]
+
+
+def mnist(root: Path, ending: str = "", images: int = COUNT) -> None:
+    for stem in ("train", "t10k"):
+        pixels = struct.pack(">4B3i", 0, 0, 8, 3, images, 28, 28) + bytes(images * 784)
+        numbers = struct.pack(">4Bi", 0, 0, 8, 1, COUNT) + bytes(LABELS)
+        for name, data in (("images-idx3", pixels), ("labels-idx1", numbers)):
+            file = root / "raw" / f"{stem}-{name}-ubyte{ending}"
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_bytes(gzip.compress(data) if ending else data)
+
+
+def svhn(root: Path, images: int = COUNT, x: str = "X", y: str = "y") -> None:
+    root.mkdir(parents=True, exist_ok=True)
+    for split in ("train", "test"):
+        pixels = np.zeros((32, 32, 3, images), dtype=np.uint8)
+        savemat(root / f"{split}_32x32.mat", {x: pixels, y: np.array(LABELS)[:, None]})
+
+
+def cars(root: Path) -> None:
+    (root / "devkit").mkdir(parents=True)
+    savemat(root / "devkit/cars_meta.mat", {"class_names": np.array(NAMES, dtype=object)})
+    files = ("train", "devkit/cars_train_annos.mat"), ("test", "cars_test_annos_withlabels.mat")
+    for split, file in files:
+        rows = np.zeros(COUNT, dtype=[("fname", object), ("class", object)])
+        for i, label in enumerate(LABELS):
+            rows[i] = (f"{i}.jpg", label + 1)
+            write(root / f"cars_{split}" / f"{i}.jpg")
+        savemat(root / file, {"annotations": rows})
+
+
+def dtd(root: Path) -> None:
+    for split in ("train", "val", "test"):
+        lines = [f"{NAMES[c]}/{split}{i}.jpg" for i, c in enumerate(LABELS)]
+        write(*(root / "dtd/images" / line for line in lines))
+        file = root / "dtd/labels" / f"{split}1.txt"
+        file.parent.mkdir(exist_ok=True)
+        file.write_text("\n".join(lines))
+
+
+def gtsrb(root: Path) -> None:
+    for label in range(3):
+        images(root / "GTSRB/Training" / f"{label:05d}")
+    write(*(root / "GTSRB/Final_Test/Images" / f"{i}.ppm" for i in range(COUNT)))
+    lines = ["Filename;ClassId", *(f"{i}.ppm;{label}" for i, label in enumerate(LABELS))]
+    (root / "GT-final_test.csv").write_text("\n".join(lines))
+
+
+def resisc(root: Path) -> None:
+    for split in ("train", "val", "test"):
+        places = [("airplane", "beach", "chaparral")[c] for c in LABELS]
+        names = [f"{place}_{split}{i}.jpg" for i, place in enumerate(places)]
+        for place, name in zip(places, names, strict=True):
+            write(root / "NWPU-RESISC45" / place / name)
+        (root / f"resisc45-{split}.txt").write_text("\n".join(names))
+
+
+def sun(root: Path) -> None:
+    for split in ("Training", "Testing"):
+        lines = [f"/a/{NAMES[c]}/{split}{i}.jpg" for i, c in enumerate(LABELS)]
+        write(*(root / line[1:] for line in lines))
+        (root / f"{split}_01.txt").write_text("\n".join(lines))
+    (root / "ClassName.txt").write_text("\n".join(f"/a/{name}" for name in NAMES))
+
+
+def packed(root: Path) -> None:
+    mnist(root, ".gz")
+
+
+def hub(root: Path) -> None:
+    table(root / "data" / "train-00000-of-00001.parquet")
+    table(root / "data" / "test-00000-of-00001.parquet")
+
+
+MADE: dict[str, tuple[str, Callable[[Path], None]]] = {
+    "mnist": ("MNIST", mnist),
+    "packed": ("MNIST", packed),
+    "svhn": ("SVHN", svhn),
+    "cars": ("Cars", cars),
+    "dtd": ("DTD", dtd),
+    "gtsrb": ("GTSRB", gtsrb),
+    "resisc": ("RESISC45", resisc),
+    "sun": ("SUN397", sun),
+    "hub": ("DTD", hub),
+}
+
+
+@pytest.mark.parametrize("made", MADE)
+def test_every_layout_is_found(made: str, tmp_path: Path) -> None:
+    name, make = MADE[made]
+    make(tmp_path / "x")
+    found = folders.find(tmp_path / "x", name)
+    assert found.keys() >= {"train", "test"}
+    assert set(sizes(found).values()) == {COUNT}
+    assert all(len(decoded(split)) == COUNT for split in found.values())
+
+
+DAMAGE: dict[str, Callable[[bytes], bytes]] = {
+    "empty": lambda data: b"",
+    "half": lambda data: data[: len(data) // 2],
+    "html": lambda data: b"<html>404 not found</html>\n" * 20,
+    "latin-1": lambda data: b"caf\xe9/x.jpg;1\n" * 20,
+    "pointer": lambda data: b"version https://git-lfs.github.com/spec/v1\noid sha256:abc\n",
+}
+FILES = {
+    "mnist": ("raw/train-labels-idx1-ubyte", "raw/train-images-idx3-ubyte"),
+    "packed": ("raw/train-labels-idx1-ubyte.gz", "raw/train-images-idx3-ubyte.gz"),
+    "svhn": ("train_32x32.mat",),
+    "cars": ("devkit/cars_train_annos.mat", "devkit/cars_meta.mat"),
+    "hub": ("data/train-00000-of-00001.parquet",),
+}
+
+
+@pytest.mark.parametrize("how", DAMAGE)
+@pytest.mark.parametrize(("made", "file"), [(m, f) for m, files in FILES.items() for f in files])
+def test_a_damaged_file_is_one_line(made: str, file: str, how: str, tmp_path: Path) -> None:
+    name, make = MADE[made]
+    make(tmp_path)
+    broken = tmp_path / file
+    broken.write_bytes(DAMAGE[how](broken.read_bytes()))
+    with pytest.raises(TasklabError) as error:
+        folders.find(tmp_path, name)
+    text = str(error.value)
+    assert text.startswith(f"{name}: {broken}") and "\n" not in text
+    assert ("git lfs pull" if how == "pointer" else "Fetch it again.") in text
+
+
+@pytest.mark.parametrize(
+    ("made", "file", "text", "says"),
+    [
+        ("dtd", "dtd/labels/test1.txt", b"caf\xe9/x.jpg", "test1.txt is not a list in UTF-8"),
+        ("dtd", "dtd/labels/test1.txt", None, "test1.txt is missing"),
+        ("dtd", "dtd/labels/test1.txt", b"", "no images of split test"),
+        ("gtsrb", "GT-final_test.csv", b"Filename;Width\n0.ppm;9\n", "csv.*KeyError: 'ClassId'"),
+        ("gtsrb", "GT-final_test.csv", b"Filename,ClassId\n0.ppm,1\n", "separated by semicolons"),
+        ("gtsrb", "GT-final_test.csv", None, "has no GT-final_test.csv"),
+        ("sun", "Training_01.txt", b"/a/yak/x.jpg", "Training_01.txt is not .*'/a/yak'"),
+        ("cars", "cars_test_annos_withlabels.mat", None, "no cars_test_annos_withlabels.mat"),
+        ("cars", "devkit/cars_meta.mat", None, "has no devkit/cars_meta.mat"),
+    ],
+)
+def test_a_list_that_is_not_as_it_should_be(
+    made: str, file: str, text: bytes | None, says: str, tmp_path: Path
+) -> None:
+    name, make = MADE[made]
+    make(tmp_path)
+    if text is None:
+        (tmp_path / file).unlink()
+    else:
+        (tmp_path / file).write_bytes(text)
+    with pytest.raises(TasklabError, match=f"^{name}: .*{says}"):
+        folders.find(tmp_path, name)
+
+
+def test_matlab_files_of_other_variables_or_without_classes(tmp_path: Path) -> None:
+    svhn(tmp_path / "svhn", x="images")
+    with pytest.raises(TasklabError, match="SVHN's format .KeyError: 'X'"):
+        folders.find(tmp_path / "svhn", "SVHN")
+    cars(tmp_path / "cars")
+    rows = np.zeros(COUNT, dtype=[("fname", object), ("width", object)])
+    savemat(tmp_path / "cars" / "cars_test_annos_withlabels.mat", {"annotations": rows})
+    with pytest.raises(TasklabError, match="not a list of images with classes .no field of name"):
+        folders.find(tmp_path / "cars", "Cars")
+
+
+@pytest.mark.parametrize("make", [mnist, svhn])
+def test_as_many_images_as_labels(make: Callable[..., None], tmp_path: Path) -> None:
+    make(tmp_path, images=COUNT - 2)
+    with pytest.raises(TasklabError, match="has 4 images, and there are 6 labels"):
+        folders.find(tmp_path, {mnist: "MNIST", svhn: "SVHN"}[make])
+
+
+@pytest.mark.parametrize("made", ["mnist", "packed", "svhn", "hub"])
+def test_a_file_that_is_damaged_after_it_was_found(made: str, tmp_path: Path) -> None:
+    name, make = MADE[made]
+    make(tmp_path)
+    split = folders.find(tmp_path, name)["train"]
+    assert len(decoded(split)) == COUNT
+    file = Path(split.files[0])
+    file.write_bytes(file.read_bytes()[:40])
+    os.utime(file, (1, 1))
+    with pytest.raises(TasklabError, match=f"{file.name} is not a whole"):
+        decoded(split)
+
+
+@pytest.mark.parametrize(
+    ("made", "gone"),
+    [
+        ("dtd", "dtd/images/bee/train1.jpg"),
+        ("cars", "cars_test/1.jpg"),
+        ("gtsrb", "GTSRB/Final_Test/Images/1.ppm"),
+        ("sun", "a/bee/Testing1.jpg"),
+        ("resisc", "NWPU-RESISC45/beach/beach_val1.jpg"),
+    ],
+)
+def test_listed_images_that_are_missing(made: str, gone: str, tmp_path: Path) -> None:
+    name, make = MADE[made]
+    make(tmp_path)
+    (tmp_path / gone).unlink()
+    says = f"^{name}: 1 of 6 listed images are missing in .*{Path(gone).name}. Fetch"
+    with pytest.raises(TasklabError, match=says):
+        folders.find(tmp_path, name)
+
+
+def test_a_class_that_is_missing(tmp_path: Path) -> None:
+    dtd(tmp_path)
+    shutil.rmtree(tmp_path / "dtd" / "images" / "bee")
+    with pytest.raises(TasklabError, match="2 of 6 listed images .*train1.jpg, train4.jpg"):
+        folders.find(tmp_path, "DTD")
+
+
+def test_cars_in_folders_within_folders(tmp_path: Path) -> None:
+    cars(tmp_path)
+    for split in ("train", "test"):
+        shutil.move(tmp_path / f"cars_{split}", tmp_path / "x" / f"cars_{split}")
+        shutil.move(tmp_path / "x", tmp_path / f"cars_{split}")
+    labelled = "cars_test_annos_withlabels.mat"
+    (tmp_path / labelled).rename(tmp_path / "devkit" / labelled)
+    found = folders.find(tmp_path, "Cars")
+    assert sizes(found) == {"train": COUNT, "test": COUNT}
+
+
+@pytest.mark.parametrize(
+    ("labels", "cells", "says"),
+    [
+        ([[0], [1]], None, "column 'label' holds list"),
+        ([0.5, 1.0], None, "column 'label' holds double"),
+        ([0, None], None, "1 rows have no 'label'"),
+        ([0, 1], ["a.jpg", "b.jpg"], "column 'image' holds string, not images"),
+        ([0, 1], [["a"], ["b"]], "column 'image' holds list"),
+        ([], None, "no images of split train"),
+    ],
+)
+def test_columns_that_hold_something_else(
+    labels: list, cells: list | None, says: str, tmp_path: Path
+) -> None:
+    table(tmp_path / "train.parquet", labels, cells=cells)
+    with pytest.raises(TasklabError, match=says):
+        folders.find(tmp_path)
+
+
+def test_columns_of_other_names(tmp_path: Path) -> None:
+    file = table(tmp_path / "train.parquet", image="img")
+    with pytest.raises(TasklabError, match=f"DTD: {file} has the columns img, label.*rename"):
+        folders.find(tmp_path, "DTD")
+    assert sizes(folders.find(tmp_path, image="img")) == {"train": COUNT}
+
+
+def test_a_card_in_another_encoding_is_passed_over(tmp_path: Path) -> None:
+    table(tmp_path / "train.parquet", names=None)
+    (tmp_path / "README.md").write_bytes(b"---\nx: caf\xe9\n---\n")
+    assert folders.find(tmp_path)["train"].names is None
+    (tmp_path / "classes.txt").write_bytes("\r\n".join(NAMES).encode("utf-8-sig") + b"\r\n")
+    assert folders.find(tmp_path)["train"].names == tuple(NAMES)
+    (tmp_path / "classes.txt").write_bytes(b"caf\xe9\n")
+    with pytest.raises(TasklabError, match="classes.txt is not a list of classes in UTF-8"):
+        folders.find(tmp_path)
+
+
+@pytest.mark.parametrize("hashed", [False, True])
+def test_shards_are_whole_and_agree_on_labels(hashed: bool, tmp_path: Path) -> None:
+    ends = ["-6b3f7b2a5f2f5f5e", "-0123456789abcdef"] if hashed else ["", ""]
+    files = [tmp_path / f"train-0000{i}-of-00002{end}.parquet" for i, end in enumerate(ends)]
+    for file in files:
+        table(file)
+    assert sizes(folders.find(tmp_path)) == {"train": 2 * COUNT}
+    table(files[1], names=NAMES[::-1])
+    with pytest.raises(TasklabError, match="numbers ant, bee, cow, .* cow, bee, ant. They are not"):
+        folders.find(tmp_path)
+    table(files[1], [NAMES[label] for label in LABELS], None)
+    with pytest.raises(TasklabError, match="different labels|texts in some"):
+        folders.find(tmp_path)
+    files[1].unlink()
+    with pytest.raises(TasklabError, match="1 files are missing: train-00001-of-00002"):
+        folders.find(tmp_path)
+
+
+def test_configurations_are_not_mixed(tmp_path: Path) -> None:
+    for config in ("a", "b"):
+        table(tmp_path / config / "train.parquet")
+    with pytest.raises(TasklabError, match=r"several configurations \(a, b\): say which"):
+        folders.find(tmp_path)
+    with pytest.raises(TasklabError, match=r"\(a, b\) and none called 'c'"):
+        folders.find(tmp_path, config="c")
+    assert sizes(folders.find(tmp_path, config="b")) == {"train": COUNT}
+    shutil.rmtree(tmp_path / "a")
+    assert sizes(folders.find(tmp_path)) == {"train": COUNT}
+    assert sizes(folders.find(tmp_path, "DTD", config="c")) == {"train": COUNT}
+    with pytest.raises(TasklabError, match="no configuration 'c'; it has b"):
+        folders.find(tmp_path, config="c")
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        ("data/train-00000-of-00001.parquet", "data/test-00000-of-00001.parquet"),
+        ("train/a/0.parquet", "train/b/0.parquet", "test/0.parquet"),
+        ("default/train/0000.parquet", "default/test/0000.parquet"),
+        ("Train.parquet", "TEST.parquet", ".cache/train.parquet"),
+    ],
+)
+def test_one_configuration(names: tuple[str, ...], tmp_path: Path) -> None:
+    for name in names:
+        table(tmp_path / name)
+    assert folders.find(tmp_path, config="default").keys() == {"train", "test"}
+
+
+@pytest.mark.parametrize(
+    ("words", "splits"),
+    [
+        (("Training", "Testing"), {"train", "test"}),
+        (("TRAIN", "Test", "Valid"), {"train", "test", "val"}),
+        (("train", "dev"), {"train", "val"}),
+    ],
+)
+def test_splits_by_other_names(words: tuple[str, ...], splits: set[str], tmp_path: Path) -> None:
+    for word in words:
+        for name in NAMES:
+            images(tmp_path / word / name)
+    found = folders.find(tmp_path)
+    assert found.keys() == splits
+    assert all(split.names == tuple(NAMES) for split in found.values())
+
+
+def test_splits_do_not_become_classes(tmp_path: Path) -> None:
+    for name in ("car", "train"):  # both of them classes
+        images(tmp_path / "vehicles" / name)
+    assert folders.find(tmp_path / "vehicles")["all"].names == ("car", "train")
+    for name in ("train_images", "test_images"):
+        images(tmp_path / "flat" / name)
+    with pytest.raises(TasklabError, match="test_images, train_images: they look like splits"):
+        folders.find(tmp_path / "flat")
+    for split in ("val", "dev"):
+        for name in NAMES:
+            images(tmp_path / "twice" / split / name)
+    with pytest.raises(TasklabError, match="dev and .*val are both images of split 'val'"):
+        folders.find(tmp_path / "twice")
+
+
+def test_images_are_counted_once(tmp_path: Path) -> None:
+    root = tmp_path / "pets"
+    for name in ("cat", "cat/fluffy", "cat/.ipynb_checkpoints", "cat/__MACOSX", "dog", ".git"):
+        images(root / name)
+    (root / "cat" / "loop").symlink_to(root / "cat")
+    (root / "cat" / "up").symlink_to(root)
+    (root / "cat" / "friend").symlink_to(root / "dog")
+    (root / "above").symlink_to(tmp_path)
+    found = folders.find(root)["all"]
+    assert found.names == ("cat", "dog")
+    assert np.bincount(found.labels).tolist() == [4, 2]
+    (root / "hound").symlink_to(root / "dog")
+    with pytest.raises(TasklabError, match="dog and .*hound are the same folder"):
+        folders.find(root)
+
+
+def test_a_link_that_leads_nowhere(tmp_path: Path) -> None:
+    for name in NAMES:
+        images(tmp_path / name)
+    (tmp_path / "ant" / "dead.png").symlink_to(tmp_path / "nowhere.png")
+    with pytest.raises(TasklabError, match="1 of 7 listed images are missing in .*ant: dead.png"):
+        folders.find(tmp_path)
+
+
+def test_classes_do_not_vanish(tmp_path: Path) -> None:
+    for name in ("cat", "dog"):
+        images(tmp_path / name)
+    for name in ("elk.jfif", "fox.avif")[: 2 if ".avif" in classes.SUFFIXES else 1]:
+        kind = {".jfif": "JPEG", ".avif": "AVIF"}[Path(name).suffix]
+        (tmp_path / name[:3]).mkdir()
+        Image.new("RGB", (5, 4)).save(tmp_path / name[:3] / name, kind)
+    found = folders.find(tmp_path)["all"]
+    assert found.names[:3] == ("cat", "dog", "elk") and len(decoded(found)) == len(found)
+    (tmp_path / "bee").mkdir()
+    (tmp_path / "bee" / "1.heic").write_bytes(b"x")
+    (tmp_path / "yak").mkdir()
+    with pytest.raises(TasklabError, match=r"that can be read: bee \(.heic\), yak \(empty\)"):
+        folders.find(tmp_path)
+
+
+def test_folders_that_may_not_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in NAMES:
+        images(tmp_path / name)
+    listed = os.scandir
+
+    def scan(folder: Path | str) -> object:
+        if Path(folder).name == "bee":
+            raise PermissionError(13, "Permission denied", str(folder))
+        return listed(folder)
+
+    monkeypatch.setattr(os, "scandir", scan)
+    with pytest.raises(TasklabError, match="bee cannot be read: permission denied"):
+        folders.find(tmp_path)
+
+
+@pytest.mark.parametrize("letter", ["", "a/"])
+def test_sun397_in_folders_within_classes(letter: str, tmp_path: Path) -> None:
+    for split in ("train", "test"):
+        for name in ("abbey", "apse/indoor", "apse/outdoor"):
+            images(tmp_path / split / f"{letter}{name}")
+    found = folders.find(tmp_path, "SUN397")["test"]
+    assert found.names == tuple(f"{letter}{n}" for n in ("abbey", "apse/indoor", "apse/outdoor"))
+    assert found.labels.tolist() == [0, 0, 1, 1, 2, 2]
+    if not letter:
+        assert folders.find(tmp_path)["test"].names == ("abbey", "apse")
+
+
+RAMP = np.linspace(0, 65535, 48 * 64).reshape(48, 64)
+
+
+@pytest.mark.parametrize("name", ["a.png", "a.tif", "a.pgm"])
+def test_grey_levels_of_16_bits_are_scaled(name: str, tmp_path: Path) -> None:
+    file = tmp_path / name
+    Image.fromarray(RAMP.astype(np.uint16)).save(file)
+    (shown,) = decoded(formats.image_files([file], [0], None))
+    exact = np.rint(RAMP.astype(np.uint16) / 257)
+    assert np.array_equal(np.asarray(shown), np.repeat(exact[..., None], 3, axis=2))
+
+
+@pytest.mark.parametrize(("kind", "mode"), [(np.int32, "I"), (np.float32, "F")])
+def test_grey_levels_of_unknown_range_are_an_error(kind: type, mode: str, tmp_path: Path) -> None:
+    file = tmp_path / "a.tif"
+    Image.fromarray(RAMP.astype(kind)).save(file)
+    with pytest.raises(TasklabError, match=f"a.tif has pixels of 32 bits .Pillow's mode {mode}."):
+        decoded(formats.image_files([file], [0], None))
+
+
+def test_a_row_that_cannot_be_decoded_is_named(tmp_path: Path) -> None:
+    good = {"bytes": picture(), "path": None}
+    table(tmp_path / "train-00000-of-00002.parquet")
+    second = tmp_path / "train-00001-of-00002.parquet"
+    for cell, says in ((b"\xff\xd8 no image", "does not know its format"), (None, "no bytes")):
+        cells = [good] * 4 + [{"bytes": cell, "path": "x.png"}, good]
+        table(second, cells=cells)
+        split = folders.find(tmp_path)["train"]
+        assert formats.where(split.description(), COUNT + 4) == f"{second}, row 4"
+        with pytest.raises(TasklabError) as error:
+            decoded(split)
+        text = str(error.value)
+        assert text.startswith(f"{second}, row 4") and says in text
+        assert text.endswith(f"Fetch {second} again.") and "BytesIO" not in text
+
+
+def test_a_file_that_is_no_image_or_may_not_be_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "a.png").write_bytes(b"no image")
+    split = formats.image_files([tmp_path / "a.png"], [0], None)
+    with pytest.raises(TasklabError, match=r"a.png is not an image .* Remove or replace it."):
+        decoded(split)
+
+    def denied(file: object) -> None:
+        raise PermissionError(13, "Permission denied", file)
+
+    monkeypatch.setattr(opening.Image, "open", denied)
+    with pytest.raises(TasklabError, match="a.png cannot be read: permission denied"):
+        decoded(split)
+
+
+def test_what_is_not_the_files_fault_is_not_blamed_on_them(tmp_path: Path) -> None:
+    for kind in (MemoryError, ImportError):
+        with pytest.raises(kind), opening.sound(tmp_path, "a folder"):
+            raise kind

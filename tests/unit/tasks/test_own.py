@@ -1,0 +1,94 @@
+"""Tasks of your own: what names them, and what is said of folders that hold none."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import huggingface_hub.constants
+import pytest
+from PIL import Image
+
+from tasklab.errors import TasklabError
+from tasklab.tasks import own
+from tasklab.tasks.images import finding
+
+
+@pytest.fixture
+def pets(tmp_path: Path) -> Path:
+    return images(tmp_path / "pets", "cat", "dog")
+
+
+def images(root: Path, *classes: str) -> Path:
+    for name in classes:
+        (root / name).mkdir(parents=True)
+        for i in range(10):
+            Image.new("RGB", (9, 7), (20 * i, 0, 0)).save(root / name / f"{i}.png")
+    return root
+
+
+@pytest.mark.parametrize("name", ["../../../esc", "a/b", "a\\b", "/abs", "..", ".", "", " ", "a\n"])
+def test_a_name_is_no_path(name: str, pets: Path) -> None:
+    with pytest.raises(TasklabError, match="cannot name a task: give name="):
+        own.from_folder(pets, name=name)
+    with pytest.raises(TasklabError, match="cannot name a task: give name="):
+        own.from_hub("me/pets", name=name)
+
+
+def test_a_task_is_named_after_where_its_folder_is(pets: Path) -> None:
+    assert own.from_folder(pets / "cat" / "..").name == "pets"
+    assert own.from_folder(f"{pets}/").name == "pets"
+    (pets.parent / "animals").symlink_to(pets)
+    assert own.from_folder(pets.parent / "animals").name == "animals"
+    with pytest.raises(TasklabError, match="'' cannot name a task"):
+        own.from_folder("/")
+
+
+@pytest.mark.parametrize(
+    ("made", "told"),
+    [
+        ("missing", "it does not exist"),
+        ("a file", "it is a file"),
+        ("one class", "there is one class, 'cat', and a task needs two"),
+        ("only files", "there are files, but no folder for each class"),
+        ("a script", "scripts of data sets are not run"),
+    ],
+)
+def test_why_a_folder_has_no_task_in_it(made: str, told: str, tmp_path: Path) -> None:
+    folder = tmp_path / "x"
+    if made == "a file":
+        folder.write_text("")
+    elif made == "one class":
+        images(folder, "cat")
+    elif made != "missing":
+        folder.mkdir()
+        (folder / ("x.py" if made == "a script" else "x.txt")).write_text("")
+    with pytest.raises(TasklabError, match=f"x has no images in folders, .*{told}"):
+        own.from_folder(folder)
+
+
+def test_a_data_set_of_the_hub_that_is_only_a_script(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    snapshot = tmp_path / "datasets--me--pets" / "snapshots" / "abc"
+    snapshot.mkdir(parents=True)
+    (snapshot / "pets.py").write_text("import datasets")
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path))
+    monkeypatch.setattr(finding, "fetch", lambda task: images(tmp_path / "fetched", "cat", "dog"))
+    assert own.from_hub("me/pets").classes == ("cat", "dog")  # from the hub's own copy
+
+    def refuse(task: object) -> None:
+        raise TasklabError("pets cannot be fetched.")
+
+    monkeypatch.setattr(finding, "fetch", refuse)
+    with pytest.raises(TasklabError, match="scripts of data sets are not run. pets cannot be"):
+        own.from_hub("me/pets")
+
+
+def test_names_and_prompts(pets: Path, tmp_path: Path) -> None:
+    assert own.from_folder(pets, templates="a photo of {}").templates == ("a photo of {}",)
+    with pytest.raises(TasklabError, match="classes= is a list of names, .*not 'xy'"):
+        own.from_folder(pets, classes="xy")
+    dots = images(tmp_path / "dots", "polka_dot", "polka dot", "plain")
+    with pytest.raises(TasklabError, match="'polka dot', 'polka_dot' do not differ in prompts"):
+        own.from_folder(dots)
+    assert own.from_folder(dots, classes=["a", "b", "c"]).classes == ("a", "b", "c")

@@ -1,0 +1,95 @@
+"""The way from a chapter's source to Jupyter Book's cache, without executing anything."""
+
+from __future__ import annotations
+
+import nbformat
+import pytest
+from jupyter_cache import get_cache
+
+from tasklab import book
+from tasklab.errors import TasklabError
+
+
+def _notebook(*sources: str) -> nbformat.NotebookNode:
+    cells = [nbformat.v4.new_code_cell(source) for source in sources]
+    cells[0].metadata["tags"] = ["parameters"]
+    notebook = nbformat.v4.new_notebook(cells=cells)
+    notebook.metadata["kernelspec"] = {"name": "python3", "display_name": "Python 3"}
+    return notebook
+
+
+def _executed(notebook: nbformat.NotebookNode) -> nbformat.NotebookNode:
+    """Return what papermill makes of it: outputs, counts, and metadata of its own."""
+    notebook = nbformat.from_dict(notebook)
+    notebook.metadata["papermill"] = {"duration": 1.0}
+    for count, cell in enumerate(notebook.cells, start=1):
+        cell.execution_count = count
+        cell.metadata["papermill"] = {"status": "completed"}
+        text = f"output of {cell.source}"
+        cell.outputs = [nbformat.v4.new_output("stream", name="stdout", text=text)]
+    return notebook
+
+
+@pytest.fixture
+def source(tmp_path):
+    path = tmp_path / "chapter.ipynb"
+    nbformat.write(_notebook("steps = 10", "steps"), path)
+    return path
+
+
+def _cached(source, cache):
+    _, merged = get_cache(str(cache)).merge_match_into_notebook(nbformat.read(source, 4))
+    return merged
+
+
+def test_the_cache_finds_papermills_outputs_by_the_source(source, tmp_path):
+    executed = _executed(nbformat.read(source, 4))
+    book.remember(executed, source, tmp_path / "cache", 1.0)
+    assert _cached(source, tmp_path / "cache").cells[1].outputs[0].text == "output of steps"
+
+
+def test_passed_parameters_are_told_where_the_reader_sees_the_defaults(source, tmp_path):
+    executed = _executed(nbformat.read(source, 4))
+    injected = nbformat.v4.new_code_cell("# Parameters\nsteps = 2\n")
+    injected.metadata["tags"] = ["injected-parameters"]
+    executed.cells.insert(1, injected)
+    book.remember(executed, source, tmp_path / "cache", 1.0)
+    merged = _cached(source, tmp_path / "cache")
+    assert [cell.source for cell in merged.cells] == ["steps = 10", "steps"]
+    assert "steps = 2" in merged.cells[0].outputs[0].text
+
+
+def test_a_source_changed_meanwhile_is_not_given_these_outputs(source, tmp_path):
+    executed = _executed(_notebook("steps = 10", "steps + 1"))
+    with pytest.raises(TasklabError, match=r"chapter\.ipynb was changed"):
+        book.remember(executed, source, tmp_path / "cache", 1.0)
+
+
+def test_progress_widgets_are_left_out(source, tmp_path):
+    executed = _executed(nbformat.read(source, 4))
+    data = {"application/vnd.jupyter.widget-view+json": {}, "text/plain": "0%"}
+    executed.cells[1].outputs = [nbformat.v4.new_output("display_data", data=data)]
+    book.remember(executed, source, tmp_path / "cache", 1.0)
+    assert _cached(source, tmp_path / "cache").cells[1].outputs == []
+
+
+def test_a_changed_package_empties_the_cache(tmp_path, monkeypatch):
+    cache = tmp_path / "cache"
+    assert not book.drop_stale(cache)
+    (cache / "entry").touch()
+    assert not book.drop_stale(cache)
+    assert (cache / "entry").exists()
+    monkeypatch.setattr(book, "fingerprint", lambda: "another")
+    assert book.drop_stale(cache)
+    assert not (cache / "entry").exists()
+
+
+def test_a_missing_chapter_is_named(tmp_path):
+    (tmp_path / "_toc.yml").write_text("root: index\nchapters:\n- file: notebooks/nothing\n")
+    assert book.pages(tmp_path) == ("index", "notebooks/nothing")
+    with pytest.raises(TasklabError, match=r"notebooks/nothing\.ipynb"):
+        book.chapters(tmp_path)
+
+
+def test_every_chapter_is_in_the_table_of_contents(root):
+    assert sorted(book.chapters(root)) == sorted((root / "notebooks").glob("*.ipynb"))

@@ -1,0 +1,574 @@
+"""Fine-tuning against slow, obvious loops in float64; names; interruption; failures."""
+
+from __future__ import annotations
+
+import dataclasses
+import zlib
+
+import open_clip
+import pytest
+import torch
+from torch import nn
+from torch.func import functional_call, jvp
+
+from tasklab import machine
+from tasklab.errors import TasklabError
+from tasklab.models import heads, zoo
+from tasklab.models.loading import Clip, Encoder
+from tasklab.storage.store import Store
+from tasklab.tasks import drawn, suites
+from tasklab.tuning import finetune, footprint
+from tasklab.tuning.memory import Recomputed
+from tasklab.tuning.methods import METHODS
+from tasklab.tuning.recipe import FineTune
+
+SIZE, WIDTH, COUNT, TASK = 4, 6, 50, "LandCover"
+RUN = FineTune(
+    task=TASK, steps=12, batch_size=16, lr=0.05, warmup=3, weight_decay=0.3, checkpoint_every=1
+)
+
+
+class Affine(nn.Module):
+    """Affine in its parameters, in float64."""
+
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(3 * SIZE * SIZE, WIDTH, dtype=torch.float64)
+
+    def forward(self, x):
+        return self.linear(x.double().flatten(1))
+
+
+class Curved(Affine):
+    """Not affine."""
+
+    def __init__(self):
+        super().__init__()
+        self.last = nn.Linear(WIDTH, WIDTH, dtype=torch.float64)
+
+    def forward(self, x):
+        return self.last(torch.tanh(super().forward(x)))
+
+
+def text(prompts):
+    seeds = [zlib.crc32(prompt.encode()) for prompt in prompts]
+    rows = [torch.randn(WIDTH, generator=torch.Generator().manual_seed(seed)) for seed in seeds]
+    return torch.stack(rows).double()
+
+
+def tiny(module_class):
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        module = module_class()
+    encoder = Encoder.of(module, name="mini", image_size=SIZE)
+    return Clip(encoder=encoder, text=text, logit_scale=10.0)
+
+
+@pytest.fixture(autouse=True)
+def few_images(monkeypatch):
+    generator = torch.Generator().manual_seed(1)
+    shape = (COUNT, 3, SIZE, SIZE)
+    x = torch.randint(0, 256, shape, generator=generator, dtype=torch.uint8)
+    y = torch.randint(0, 10, (COUNT,), generator=generator)
+    images = drawn.Images(x, y)
+    monkeypatch.setattr(drawn, "load", lambda *args, **kwargs: images)
+    monkeypatch.setattr(drawn, "version", lambda *args, **kwargs: "test")
+    return images
+
+
+@pytest.fixture
+def store(tmp_path):
+    return Store(tmp_path)
+
+
+def train(config, clip, store):
+    return finetune.finetune(config, clip, store, progress=False)
+
+
+def reference(config, clip, images, model):
+    """Train theta itself with AdamW, as the papers' code does; return theta - theta_0."""
+    encoder = clip.encoder
+    head = heads.zero_shot(clip, suites.suite()[TASK])
+    theta = {name: tensor.clone().requires_grad_() for name, tensor in encoder.params.items()}
+    optimiser = torch.optim.AdamW(
+        theta.values(), betas=(config.beta1, config.beta2), weight_decay=config.weight_decay
+    )
+    for step in range(config.steps):
+        for group in optimiser.param_groups:
+            group["lr"] = finetune.learning_rate(config, step)
+        index = finetune.batch(config, step, COUNT)
+        features = model(theta, encoder.preprocess(images.x[index]))
+        loss = nn.functional.cross_entropy(head(features), images.y[index])
+        optimiser.zero_grad()
+        loss.backward()
+        nn.utils.clip_grad_norm_(theta.values(), config.clip)
+        optimiser.step()
+    return {name: tensor.detach() - encoder.params[name] for name, tensor in theta.items()}
+
+
+def assert_same(vector, expected):
+    assert vector.keys() == expected.keys()
+    for name in expected:
+        torch.testing.assert_close(vector[name], expected[name], rtol=1e-9, atol=1e-11)
+
+
+def test_the_plain_run_is_adamw_on_theta(store, few_images):
+    clip = tiny(Curved)
+    module = clip.encoder.module
+    expected = reference(RUN, clip, few_images, lambda p, x: functional_call(module, p, (x,)))
+    run = train(RUN, clip, store)
+    assert_same(run.vector, expected)
+    assert run.vector.norm() > 0.1 and len(run.record["losses"]) == RUN.steps
+    assert run.record["losses"][-1] < run.record["losses"][0]
+    assert run.record["parameters"] == sum(p.numel() for p in module.parameters())
+
+
+def test_the_linearized_run_is_adamw_on_theta(store, few_images):
+    """Differentiates through the forward-mode pass, as the papers' listing does."""
+    clip = tiny(Curved)
+    encoder = clip.encoder
+
+    def linearized(theta, x):
+        delta = {name: theta[name] - encoder.params[name] for name in theta}
+        call = lambda params: functional_call(encoder.module, params, (x,))  # noqa: E731
+        value, change = jvp(call, (encoder.params,), (delta,))
+        return value + change
+
+    config = dataclasses.replace(RUN, method="linearized")
+    run = train(config, clip, store)
+    assert_same(run.vector, reference(config, clip, few_images, linearized))
+    plain = train(RUN, clip, store)  # on a curved model the two differ
+    assert (run.vector - plain.vector).norm() > 1e-3
+
+
+def test_linearized_equals_plain_on_an_affine_model(store):
+    clip = tiny(Affine)
+    plain = train(RUN, clip, store)
+    linearized = train(dataclasses.replace(RUN, method="linearized"), clip, store)
+    assert_same(linearized.vector, plain.vector)
+    assert linearized.record["losses"] == pytest.approx(plain.record["losses"], rel=1e-10)
+
+
+def test_decay_pulls_theta_and_not_delta(store, few_images):
+    """With a gradient of almost nothing, theta shrinks by (1 - rate x decay) a step."""
+    config = dataclasses.replace(RUN, lr=0.01, beta1=0.0)
+    clip = dataclasses.replace(tiny(Affine), logit_scale=0.0)
+    shrunk = 1.0
+    for step in range(config.steps):
+        shrunk *= 1 - finetune.learning_rate(config, step) * config.weight_decay
+    vector = train(config, clip, store).vector
+    assert_same(vector, {n: t * (shrunk - 1) for n, t in clip.encoder.params.items()})
+
+
+def test_the_base_model_stays_as_it_is(store):
+    clip = tiny(Curved)
+    before = {name: tensor.clone() for name, tensor in clip.encoder.params.items()}
+    train(RUN, clip, store)
+    assert all(torch.equal(before[name], tensor) for name, tensor in clip.encoder.params.items())
+
+
+class KilledError(Exception):
+    """Stands for a power cut."""
+
+
+def kill_at(monkeypatch, step):
+    """Let the step fail, once; return a list that gets an entry for each step that is begun."""
+    preprocess, steps = Encoder.preprocess, []
+
+    def cut(self, x):
+        steps.append(len(x))
+        if len(steps) == step + 1:
+            raise KilledError
+        return preprocess(self, x)
+
+    monkeypatch.setattr(Encoder, "preprocess", cut)
+    return steps
+
+
+@pytest.mark.parametrize("method", ["nonlinear", "linearized"])
+@pytest.mark.parametrize("killed_at", [1, 5, 11])
+def test_a_resumed_run_ends_bit_for_bit_the_same(tmp_path, monkeypatch, method, killed_at):
+    config = dataclasses.replace(RUN, method=method)
+    monkeypatch.setattr(finetune, "_REST", 0)
+    whole = train(config, tiny(Curved), Store(tmp_path / "whole"))
+    store, clip, steps = Store(tmp_path / "cut"), tiny(Curved), kill_at(monkeypatch, killed_at)
+    with pytest.raises(KilledError):
+        train(config, clip, store)
+    resumed = train(config, clip, store)
+    assert len(steps) == 1 + config.steps  # nothing was done twice, but for the step that was cut
+    assert resumed.vector == whole.vector
+    assert resumed.record["losses"] == whole.record["losses"]
+
+
+def test_a_damaged_checkpoint_means_starting_again(tmp_path, monkeypatch, caplog):
+    clip, store, steps = tiny(Curved), Store(tmp_path / "cut"), kill_at(monkeypatch, 3)
+    with pytest.raises(KilledError):
+        train(RUN, clip, store)
+    (file,) = store.root.rglob("checkpoint.safetensors")
+    file.write_bytes(file.read_bytes()[:-7])
+    resumed = train(RUN, clip, store)
+    assert len(steps) == 4 + RUN.steps and "ignored" in caplog.text
+    assert resumed.vector == train(RUN, tiny(Curved), Store(tmp_path / "whole")).vector
+
+
+def test_a_finished_run_is_not_run_again(store, monkeypatch):
+    first = train(RUN, tiny(Curved), store)
+    monkeypatch.setattr(finetune, "_train", None)
+    second = train(dataclasses.replace(RUN, checkpoint_every=7), tiny(Curved), store)
+    assert first.vector == second.vector and first.record == second.record
+
+
+@pytest.mark.parametrize(
+    "change", [{"seed": 1}, {"steps": 13}, {"lr": 0.04}, {"method": "attention"}]
+)
+def test_what_changes_the_result_changes_the_key(store, change):
+    keys = {
+        store.key(finetune.identity(config, clip))
+        for config in (RUN, dataclasses.replace(RUN, **change))
+        for clip in (tiny(Affine), tiny(Curved))
+    }
+    assert len(keys) == 4
+
+
+def test_seeds_change_the_run(store):
+    clip = tiny(Curved)
+    one, two = (train(dataclasses.replace(RUN, seed=seed), clip, store).vector for seed in (0, 1))
+    assert 0.1 < one.cosine(two) < 0.999
+
+
+def test_every_epoch_sees_every_image_once():
+    seen = torch.cat([finetune.batch(RUN, step, COUNT) for step in range(25)])
+    epochs = seen.reshape(-1, COUNT)  # 25 batches of 16 are 8 epochs of 50
+    assert torch.equal(epochs.sort().values, torch.arange(COUNT).expand(8, -1))
+    assert len({tuple(epoch.tolist()) for epoch in epochs}) == 8
+    small = finetune.batch(RUN, 3, 5)  # more images in a batch than in the data
+    assert len(small) == 16 and small.max() < 5
+
+
+def test_the_learning_rate_by_hand():
+    config = FineTune(task=TASK, steps=10, warmup=4, lr=1.0)
+    rates = [finetune.learning_rate(config, step) for step in range(10)]
+    assert rates[:5] == [0.25, 0.5, 0.75, 1.0, 1.0]
+    assert rates[7] == pytest.approx(0.5) and 0 < rates[9] < 0.1
+    assert finetune.learning_rate(FineTune(task=TASK, steps=2, warmup=0, lr=1.0), 0) == 1.0
+
+
+def vit():
+    encoder = open_clip.transformer.VisionTransformer(
+        image_size=8, patch_size=4, width=8, layers=2, heads=2, mlp_ratio=2, output_dim=4
+    )
+    return dict(encoder.named_parameters())
+
+
+PER_BLOCK = {
+    "attention": ("attn.in_proj_weight", "attn.out_proj.weight"),
+    "attention_bias": (
+        "attn.in_proj_weight",
+        "attn.in_proj_bias",
+        "attn.out_proj.weight",
+        "attn.out_proj.bias",
+    ),
+    "attention_mlp": (
+        "attn.in_proj_weight",
+        "attn.out_proj.weight",
+        "mlp.c_fc.weight",
+        "mlp.c_proj.weight",
+    ),
+    "attention_mlp_bias": (
+        "attn.in_proj_weight",
+        "attn.in_proj_bias",
+        "attn.out_proj.weight",
+        "attn.out_proj.bias",
+        "mlp.c_fc.weight",
+        "mlp.c_fc.bias",
+        "mlp.c_proj.weight",
+        "mlp.c_proj.bias",
+    ),
+}
+
+
+@pytest.mark.parametrize("method", PER_BLOCK)
+def test_methods_train_exactly_these_parameters_of_open_clips_vit(method):
+    expected = {
+        f"transformer.resblocks.{block}.{name}" for block in (0, 1) for name in PER_BLOCK[method]
+    }
+    names = finetune.trainable(vit(), method, "ViT")
+    assert set(names) == expected and len(names) == len(expected)
+
+
+def test_whole_encoder_methods_train_everything():
+    for method in ("nonlinear", "linearized"):
+        assert finetune.trainable(vit(), method, "ViT") == tuple(vit())
+
+
+SPLIT = {
+    f"transformer.resblocks.{block}.{name}": torch.zeros(1)
+    for block in range(2)
+    for name in (
+        "ln_1.weight",
+        *(f"attn.{p}_proj.{s}" for p in ("q", "k", "v", "out") for s in ("weight", "bias")),
+        *(f"mlp.{p}.{s}" for p in ("c_fc", "c_proj") for s in ("weight", "bias")),
+    )
+}
+TIMM = {
+    f"trunk.blocks.{block}.{name}.{s}": torch.zeros(1)
+    for block in range(2)
+    for name in ("norm1", "attn.qkv", "attn.proj", "mlp.fc1", "mlp.fc2")
+    for s in ("weight", "bias")
+}
+
+
+@pytest.mark.parametrize(("params", "attention"), [(SPLIT, 4), (TIMM, 2)])
+def test_other_names_of_the_same_layers(params, attention):
+    count = {m: len(finetune.trainable(params, m, "other")) for m in PER_BLOCK}
+    assert count["attention"] == 2 * attention
+    assert count["attention_bias"] == 4 * attention
+    assert count["attention_mlp"] == 2 * (attention + 2)
+    assert count["attention_mlp_bias"] == 4 * (attention + 2)
+
+
+def without(part):
+    return {name: tensor for name, tensor in vit().items() if part not in name}
+
+
+@pytest.mark.parametrize(
+    ("params", "message"),
+    [
+        (dict(nn.Linear(2, 2).named_parameters()), "q, k, v weights.*ConvNeXt"),
+        (without("out_proj"), "attention output weights"),
+        (without("1.attn.in_proj_weight"), "blocks of ViT differ.*resblocks.1"),
+        ({name.replace("attn", "mixer"): t for name, t in vit().items()}, "no parameter"),
+    ],
+)
+def test_a_pattern_that_matches_nothing_raises(params, message):
+    with pytest.raises(TasklabError, match=message):
+        finetune.trainable(params, "attention", "ViT")
+
+
+def test_unknown_methods():
+    assert set(PER_BLOCK) | {"nonlinear", "linearized"} == set(METHODS)
+    with pytest.raises(TasklabError, match="did you mean 'attention'"):
+        finetune.trainable(vit(), "atention", "ViT")
+
+
+def test_a_method_that_cannot_be_fails_before_training(store):
+    with pytest.raises(TasklabError, match="ConvNeXt"):
+        train(dataclasses.replace(RUN, method="attention"), tiny(Curved), store)
+
+
+def test_the_model_must_be_the_configurations(store):
+    with pytest.raises(TasklabError, match="'vitb32'.*'mini'"):
+        train(dataclasses.replace(RUN, model="vitb32"), tiny(Curved), store)
+    with pytest.raises(TasklabError, match="did you mean 'LandCover'"):
+        train(dataclasses.replace(RUN, task="Landcover"), tiny(Curved), store)
+
+
+def test_nan_stops_the_run_and_keeps_nothing(store):
+    clip = tiny(Curved)
+    clip.encoder.params["last.bias"][0] = float("nan")
+    message = f"{TASK} by 'nonlinear' is not finite at step 0 of 12: loss nan"
+    with pytest.raises(TasklabError, match=message):
+        train(RUN, clip, store)
+    assert store.find("finetune", finetune.identity(RUN, clip)) is None
+
+
+def test_divergence_stops_the_run(store, monkeypatch):
+    clip = dataclasses.replace(tiny(Curved), logit_scale=100.0)
+    config = dataclasses.replace(RUN, steps=400, lr=1e-9)
+    rising = iter(range(10_000))
+    logits = heads.Head.__call__  # weights that explode: logits that grow with the steps
+    monkeypatch.setattr(
+        heads.Head, "__call__", lambda h, f: logits(h, f) * (1 + 0.1 * next(rising))
+    )
+    with pytest.raises(TasklabError, match=r"diverges at step \d+ of 400: loss \d"):
+        train(config, clip, store)
+
+
+def test_bfloat16_comes_close(store):
+    """Autocast leaves float64 alone, so this one runs in float32."""
+    clip = tiny(Curved)
+    encoder = clip.encoder
+    module = encoder.module.float()
+    module.forward = lambda x: module.last(torch.tanh(module.linear(x.flatten(1))))
+    params = {name: tensor.float() for name, tensor in encoder.params.items()}
+    clip = dataclasses.replace(clip, encoder=dataclasses.replace(encoder, params=params))
+    half = dataclasses.replace(RUN, precision="bfloat16")
+    one, two = (train(config, clip, store).vector for config in (RUN, half))
+    assert 0.9 < one.cosine(two) < 1 - 1e-9
+    assert {tensor.dtype for tensor in two.values()} == {torch.float32}
+
+
+# --- Memory that runs out -------------------------------------------------------------------------
+
+
+class Double(Encoder):
+    """In float64."""
+
+    def preprocess(self, x):
+        return super().preprocess(x).double()
+
+
+@pytest.fixture
+def transformer():
+    """Return a CLIP whose image tower is a small ViT in float64."""
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        module = open_clip.transformer.VisionTransformer(
+            image_size=SIZE, patch_size=2, width=8, layers=2, heads=2, mlp_ratio=2, output_dim=WIDTH
+        )
+    module = module.double().eval().requires_grad_(False)
+    encoder = dataclasses.asdict(tiny(Curved).encoder) | {
+        "module": module,
+        "params": dict(module.named_parameters()),
+        "blocks": ("transformer.resblocks.0", "transformer.resblocks.1"),
+        "device": torch.device("cpu"),
+    }
+    return Clip(encoder=Double(**encoder), text=text, logit_scale=10.0)
+
+
+def short_of_memory(monkeypatch, fits, first=0):
+    """Let gradients fail that do not fit, from an attempt on; return (images, delta) of each."""
+    attempts = []
+    for name in ("_gradient", "_tangent_gradient"):
+        original = getattr(finetune, name)
+
+        def limited(encoder, theta0, delta, x, loss, usual=original):
+            attempts.append((len(x), {n: tensor.clone() for n, tensor in delta.items()}))
+            value, gradients = usual(encoder, theta0, delta, x, loss)  # fails late
+            if len(attempts) > first and not fits(len(x), isinstance(encoder, Recomputed)):
+                raise torch.cuda.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 MiB.")
+            return value, gradients
+
+        monkeypatch.setattr(finetune, name, limited)
+    return attempts
+
+
+def assert_near(run, expected):
+    """Assert that only rounding lies between two runs."""
+    assert run.record["losses"] == pytest.approx(expected.record["losses"], rel=1e-9)
+    for name, tensor in expected.vector.items():
+        torch.testing.assert_close(run.vector[name], tensor, rtol=1e-6, atol=1e-9)
+    assert (run.head is None) == (expected.head is None)
+    if run.head is not None:
+        torch.testing.assert_close(run.head.weight, expected.head.weight, rtol=1e-6, atol=1e-9)
+
+
+KINDS = [
+    {"method": "nonlinear"},
+    {"method": "linearized"},
+    {"method": "attention"},
+    {"method": "nonlinear", "head": "zero_shot_trained"},
+]
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: "-".join(kind.values()))
+def test_smaller_parts_from_the_step_at_which_memory_runs_out(
+    tmp_path, monkeypatch, caplog, transformer, kind
+):
+    config = dataclasses.replace(RUN, batch_size=14, **kind)
+    whole = train(config, transformer, Store(tmp_path / "whole"))
+    assert (whole.record["micro_batch"], whole.record["recomputed"]) == (14, False)
+    attempts = short_of_memory(monkeypatch, lambda images, again: images <= 5, first=3)
+    store = Store(tmp_path / "parts")
+    run = train(config, transformer, store)
+    sizes = [images for images, _ in attempts]
+    assert sizes[:9] == [14, 14, 14, 14, 7, 4, 4, 4, 2] and set(sizes[9:]) == {4, 2}
+    assert all(same(attempts[3][1], delta) for _, delta in attempts[4:9])  # of the same step
+    assert not same(attempts[3][1], attempts[9][1])
+    assert (run.record["micro_batch"], run.record["recomputed"]) == (4, False)
+    (told,) = [record.getMessage() for record in caplog.records]
+    assert f"{TASK} by '{config.method}', step 3: out of memory" in told and "4 at a time" in told
+    assert_near(run, whole)
+    assert store.find("finetune", finetune.identity(config, transformer)) is not None
+
+
+def same(one, two):
+    return all(torch.equal(one[name], two[name]) for name in one)
+
+
+@pytest.mark.parametrize("method", ["nonlinear", "linearized", "attention"])
+def test_blocks_are_recomputed_where_one_image_does_not_fit(
+    tmp_path, monkeypatch, caplog, transformer, method
+):
+    config = dataclasses.replace(RUN, method=method)
+    whole = train(config, transformer, Store(tmp_path / "whole"))
+    attempts = short_of_memory(monkeypatch, lambda images, again: again and images <= 8)
+    run = train(config, transformer, Store(tmp_path / "again"))
+    assert [images for images, _ in attempts[:8]] == [16, 8, 4, 2, 1, 16, 8, 8]
+    assert len(attempts) == 6 + 2 * config.steps
+    assert (run.record["micro_batch"], run.record["recomputed"]) == (8, True)
+    (told,) = [record.getMessage() for record in caplog.records]
+    assert "8 at a time, and the insides of blocks a second time" in told
+    assert_near(run, whole)
+
+
+def test_where_one_image_never_fits_the_run_stops(store, monkeypatch, transformer):
+    attempts = short_of_memory(monkeypatch, lambda images, again: False)
+    message = "step 0: out of memory, even with 1 at a time, and the insides.*Take a smaller model"
+    with pytest.raises(TasklabError, match=message):
+        train(RUN, transformer, store)
+    assert len(attempts) == 10
+    assert store.find("finetune", finetune.identity(RUN, transformer)) is None
+    attempts.clear()
+    with pytest.raises(TasklabError, match=r"even with 1 at a time \("):  # has no blocks
+        train(RUN, tiny(Curved), store)
+    assert len(attempts) == 5
+
+
+@pytest.mark.parametrize(
+    ("images", "recompute", "method", "expected"),
+    [
+        (8, False, "nonlinear", (7, False)),
+        (8, False, "linearized", (4, False)),  # tangents are kept beside the values
+        (14, True, "nonlinear", (2, False)),
+        (0, True, "nonlinear", (1, True)),  # not even that is sure to fit: it is tried
+    ],
+)
+def test_a_processor_begins_with_what_fits_its_memory(
+    tmp_path, monkeypatch, caplog, transformer, images, recompute, method, expected
+):
+    config = dataclasses.replace(RUN, batch_size=14, method=method)
+    tower = footprint.of(zoo.REGISTRY["mini"])
+    free = footprint.needed(tower, images, recompute=recompute, text=False)
+    whole = train(config, transformer, Store(tmp_path / "whole"))
+    monkeypatch.setattr(machine, "memory", lambda: machine.Memory(2 * free, free))
+    run = train(config, transformer, Store(tmp_path / "parts"))
+    assert (run.record["micro_batch"], run.record["recomputed"]) == expected
+    (told,) = [record.getMessage() for record in caplog.records]
+    assert f"{expected[0]} at a time" in told and "GiB of memory are free" in told
+    assert_near(run, whole)
+
+
+def test_no_memory_for_the_optimisers_state_is_said(store, monkeypatch, transformer):
+    def full(self):
+        raise RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 8 B")
+
+    with monkeypatch.context() as short:
+        short.setattr(torch.optim.AdamW, "step", full)
+        with pytest.raises(TasklabError, match=r"step 0: out of memory for the optim.*precision="):
+            train(RUN, transformer, store)
+    assert store.find("finetune", finetune.identity(RUN, transformer)) is None
+    train(RUN, transformer, store)
+
+
+def test_other_errors_are_no_reason_to_try_again(store, monkeypatch):
+    def broken(*args):
+        raise RuntimeError("mat1 and mat2 shapes cannot be multiplied")
+
+    monkeypatch.setattr(finetune, "_gradient", broken)
+    with pytest.raises(RuntimeError, match="mat1"):
+        train(RUN, tiny(Curved), store)
+
+
+def test_images_that_do_not_fit_when_they_are_prepared(store, monkeypatch):
+    whole, preprocess = train(RUN, tiny(Curved), store), Encoder.preprocess
+
+    def short(self, x):
+        if len(x) > 4:
+            raise MemoryError
+        return preprocess(self, x)
+
+    monkeypatch.setattr(Encoder, "preprocess", short)
+    run = train(RUN, tiny(Curved), Store(store.root / "other"))
+    assert run.record["micro_batch"] == 4
+    assert_near(run, whole)

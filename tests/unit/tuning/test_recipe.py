@@ -1,0 +1,186 @@
+"""Configurations: complete, checked, and equal where they mean the same."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+import torch
+
+from tasklab.errors import TasklabError
+from tasklab.experiments.parameters import Parameters
+from tasklab.tasks import suites
+from tasklab.tuning import methods
+from tasklab.tuning import recipe as config
+from tasklab.tuning.recipe import FineTune, recipe
+
+
+def test_defaults_are_the_papers_protocol():
+    run = FineTune(task="Cars")
+    assert (run.steps, run.batch_size, run.lr, run.warmup) == (2000, 128, 1e-5, 200)
+    assert (run.weight_decay, run.clip, run.precision) == (0.1, 1.0, "float32")
+    assert recipe("vitb32", "Cars", "nonlinear") == dataclasses.replace(run, model="vitb32")
+
+
+@pytest.mark.parametrize("method", methods.METHODS)
+def test_the_mini_recipe(method):
+    run = recipe("mini", "Vehicles", method)
+    assert (run.steps, run.batch_size, run.warmup) == (60, 64, 6)
+    assert run.lr == config.MINI_LR[method]
+
+
+def test_warmup_stays_a_tenth_when_steps_change():
+    assert recipe("vitb32", "Cars", "linearized", steps="2").warmup == 0
+    assert recipe("vitl14", "Cars", "linearized", steps=500).warmup == 50
+
+
+def test_identity_leaves_out_what_changes_no_result():
+    one = FineTune(task="Cars", checkpoint_every=3)
+    assert one.identity() == FineTune(task="Cars").identity()
+    assert one.identity() != FineTune(task="Cars", seed=1).identity()
+
+
+def test_identity_is_what_it_was():
+    """Results in stores are found by it."""
+    assert recipe("mini", "Textures", "nonlinear").identity() == {
+        "task": "Textures",
+        "method": "nonlinear",
+        "model": "mini",
+        "init": "pretrained",
+        "suite": "mini",
+        "seed": 0,
+        "steps": 60,
+        "batch_size": 64,
+        "lr": 4e-4,
+        "weight_decay": 0.1,
+        "warmup": 6,
+        "clip": 1.0,
+        "beta1": 0.9,
+        "beta2": 0.98,
+        "precision": "float32",
+    }
+
+
+@pytest.mark.parametrize(
+    ("model", "device", "capability", "expected"),
+    [
+        ("vitb32", "cuda:1", (8, 0), "bfloat16"),
+        ("timm/resnet50.a1_in1k", "cuda:1", (9, 0), "bfloat16"),
+        ("vitb32", "cuda:1", (7, 5), "float32"),  # has it, but emulated
+        ("vitb32", "cpu", (9, 0), "float32"),
+        ("mini", "cuda:1", (9, 0), "float32"),
+        ("mini_t5", "cuda:1", (9, 0), "float32"),
+    ],
+)
+def test_precision_by_device_and_model(monkeypatch, model, device, capability, expected):
+    def of(asked):
+        assert asked == "cuda:1"
+        return capability
+
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", of)
+    chosen = Parameters(model=model, device=device)
+    assert chosen.recipe("Cars", "nonlinear", 0).precision == expected
+    for precision in config.PRECISIONS:  # what is asked for is what one gets
+        asked = dataclasses.replace(chosen, precision=precision)
+        assert asked.recipe("Cars", "linearized", 0).precision == precision
+
+
+def test_equal_runs_have_equal_identities_whatever_the_types():
+    one = FineTune(task="Cars", steps=10, lr=1)
+    assert repr(one.identity()) == repr(FineTune(task="Cars", steps="10", lr=1.0).identity())
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"model": "vitb23"}, "did you mean 'vitb32'"),
+        ({"method": "attentoin"}, "did you mean 'attention'"),
+        ({"method": "posthoc"}, "method 'nonlinear'"),
+        ({"suite": "minni"}, "did you mean 'mini'"),
+        ({"init": "pretraind"}, "did you mean 'pretrained'"),
+        ({"precision": "float16"}, "bfloat16"),
+        ({"steps": -1}, "steps must be at least 1, not -1"),
+        ({"steps": 2.5}, "whole number"),
+        ({"steps": True}, "whole number"),
+        ({"lr": float("nan")}, "lr must be a finite number"),
+        ({"lr": -1.0}, "at least 0"),
+        ({"beta2": 1.0}, "below 1"),
+        ({"clip": 0}, "clip"),
+        ({"task": ""}, "task"),
+    ],
+)
+def test_impossible_runs(change, message):
+    with pytest.raises(TasklabError, match=message):
+        FineTune(**{"task": "Cars", **change})
+
+
+def test_recipe_names_the_misspelt_method():
+    with pytest.raises(TasklabError, match="did you mean 'linearized'"):
+        recipe("mini", "Vehicles", "linearised")
+    with pytest.raises(TasklabError, match="not a way to train"):
+        recipe("mini", "Vehicles", "posthoc")
+
+
+def test_parameters_fill_in():
+    chosen = Parameters(device="cpu")
+    assert (chosen.suite, chosen.seeds, chosen.steps) == ("mini", (0,), None)
+    assert Parameters(preset="full", device="cpu").seeds == (0, 1, 2)
+    assert Parameters().device in {"cpu", "cuda"}
+
+
+def test_parameters_take_strings():
+    chosen = Parameters(seeds="2", steps="7", device="cpu", store_root="~/x")
+    assert (chosen.seeds, chosen.steps) == ((0, 1), 7)
+    assert "~" not in str(chosen.store_root)
+    assert Parameters(seeds=[3, "4"], device="cpu").seeds == (3, 4)
+    run = chosen.recipe("Vehicles", "linearized", 1, batch_size=4)
+    assert (run.seed, run.steps, run.batch_size) == (1, 7, 4)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"model": "vitb23"}, r"did you mean 'vitb32'\? Choices: mini, vitb32"),
+        ({"steps": -3}, "steps must be at least 1"),
+        ({"steps": "many"}, "whole number"),
+        ({"seeds": 0}, "seeds must be at least 1"),
+        ({"seeds": []}, "empty"),
+        ({"seeds": [1, 1]}, "repeat"),
+        ({"preset": "fast"}, "Choices: quick, full"),
+        ({"precision": "float16"}, "did you mean 'bfloat16'"),
+        ({"suite": "papers"}, "suite"),
+        ({"device": "gpu"}, "cuda"),
+        ({"device": "cuda:99"}, "not there"),
+        ({"store_root": ""}, "store_root"),
+        ({"data_root": __file__}, "not a folder"),
+    ],
+)
+def test_impossible_parameters(change, message):
+    with pytest.raises(TasklabError, match=message):
+        Parameters(**{"device": "cpu", **change})
+
+
+def test_the_mini_suite():
+    mini = suites.suite("mini")
+    assert len(mini.tasks) == 8 and mini.control.control
+    assert mini.names[0] == "Vehicles" and mini.control.name not in mini.names
+    assert mini["Objects"] is mini.control
+    assert all(0 < task.chance <= 0.5 for task in mini.tasks)
+
+
+def test_unknown_tasks_and_suites_suggest_the_nearest():
+    with pytest.raises(TasklabError, match="did you mean 'Handwritten'"):
+        suites.suite("mini")["Handwriten"]
+    with pytest.raises(TasklabError, match="unknown suite 'min'"):
+        suites.suite("min")
+
+
+@pytest.mark.parametrize(
+    "change", [{"classes": ("a", "a")}, {"templates": ()}, {"templates": ("a photo",)}]
+)
+def test_tasks_that_cannot_be(change):
+    fields = {"name": "x", "classes": ("a", "b"), "templates": ("a {}",), "stand_in_for": "y"}
+    with pytest.raises(TasklabError):
+        suites.Task(**{**fields, **change})

@@ -1,0 +1,268 @@
+"""Linearized models against finite differences, autograd through jvp, and closed forms."""
+
+from __future__ import annotations
+
+import functools
+import re
+
+import pytest
+import timm
+import torch
+import torch.nn.functional as F
+from open_clip.model import CLIP, CLIPTextCfg, CLIPVisionCfg
+from torch import Tensor, nn
+from torch.func import functional_call
+
+from tasklab.errors import TasklabError
+from tasklab.models.loading import math_attention
+from tasklab.tuning import tangent
+
+TOLERANCE = {torch.float64: 1e-10, torch.bfloat16: 0.05}  # relative to the largest entry
+
+
+def vit(quick: bool = False, layers: int = 2) -> nn.Module:
+    vision = CLIPVisionCfg(layers=layers, width=64, head_width=32, patch_size=8, image_size=32)
+    text = CLIPTextCfg(context_length=4, vocab_size=8, width=8, heads=1, layers=1)
+    return CLIP(16, vision, text, quick_gelu=quick).visual
+
+
+def timm_vit() -> nn.Module:
+    """Attention with separate query, key and value, and layer scale."""
+    return timm.models.VisionTransformer(
+        img_size=32,
+        patch_size=8,
+        embed_dim=32,
+        depth=2,
+        num_heads=2,
+        num_classes=8,
+        init_values=0.5,
+    )
+
+
+def convnext() -> nn.Module:
+    return timm.models.ConvNeXt(depths=(1, 1, 1, 1), dims=(8, 16, 24, 32), num_classes=8)
+
+
+class Oddities(nn.Module):
+    """What the models above do not do: in place, several results, masks, no bias, a constant."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Linear(3 * 32 * 32, 24, bias=False)
+        self.scale = nn.Parameter(torch.rand(24))
+        self.norm = nn.LayerNorm(24, elementwise_affine=False)
+        self.attention = nn.MultiheadAttention(8, 2, batch_first=True)
+        self.bias_only = nn.Conv1d(8, 8, 1)
+        self.unused = nn.Parameter(torch.rand(3))
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.first(x.flatten(1))
+        x = x * 2.0 - x.mean(0, keepdim=True) / 3
+        x.mul_(self.scale)
+        x = x + self.scale[1] ** 2
+        x = self.norm(x) + torch.ones_like(x)
+        top, where = x.topk(12, dim=-1)
+        a, b = torch.cat([top.sin(), x[:, :12].softmax(-1)], 1).chunk(2, -1)
+        tokens = torch.cat([a, b], -1).view(len(x), 3, 8)
+        mask = torch.ones(3, 3, dtype=torch.bool).triu(1)
+        tokens = tokens + self.attention(tokens, tokens, tokens, attn_mask=mask)[0]
+        tokens = F.scaled_dot_product_attention(tokens, tokens.tanh(), tokens, is_causal=True)
+        tokens = F.relu(self.bias_only(tokens.mT), inplace=True)
+        return tokens.flatten(1) * where.double().mean()
+
+
+MODELS = {
+    "vit": vit,
+    "quickgelu": functools.partial(vit, quick=True),
+    "timm_vit": timm_vit,
+    "convnext": convnext,
+    "oddities": Oddities,
+}
+
+
+class Case:
+    """A model as a function, theta_0, tau, images and a loss, in float64."""
+
+    def __init__(self, make, part: str = "", dtype: torch.dtype = torch.float64) -> None:
+        torch.manual_seed(0)
+        self.module = make().to(dtype).eval().requires_grad_(False)
+        # Away from the special values of an initialisation: zero biases, unit scales.
+        self.params = {
+            name: p + 0.05 * torch.randn_like(p) for name, p in self.module.named_parameters()
+        }
+        names = [name for name in self.params if re.search(part, name)]
+        self.tau = {name: 0.02 * torch.randn_like(self.params[name]) for name in names}
+        self.x = torch.randn(3, 3, 32, 32, dtype=dtype)
+        self.labels = torch.tensor([0, 3, 1])
+
+    def __call__(self, params, x: Tensor) -> Tensor:
+        return functional_call(self.module, dict(params), (x,))
+
+    def loss(self, features: Tensor) -> Tensor:
+        return F.cross_entropy(20 * F.normalize(features, dim=-1), self.labels)
+
+    def reference(self) -> tuple[Tensor, Tensor, Tensor, dict[str, Tensor]]:
+        """Return f0, J tau, loss and gradient by differentiating through the forward mode."""
+        tau = {name: t.clone().requires_grad_() for name, t in self.tau.items()}
+        start = {name: self.params[name] for name in tau}
+
+        def model(params: dict[str, Tensor]) -> Tensor:
+            return self({**self.params, **params}, self.x)
+
+        with math_attention():
+            f0, jtau = torch.func.jvp(model, (start,), (tau,))
+            loss = self.loss(f0 + jtau)
+        grads = torch.autograd.grad(loss, list(tau.values()), materialize_grads=True)
+        return f0.detach(), jtau.detach(), loss.detach(), dict(zip(tau, grads, strict=True))
+
+
+def agree(ours: Tensor, theirs: Tensor, tolerance: float) -> None:
+    assert ours.shape == theirs.shape
+    scale = theirs.abs().max().item() or 1.0
+    torch.testing.assert_close(ours, theirs, rtol=0, atol=tolerance * scale, check_dtype=False)
+
+
+PARTS = [
+    *((model, "") for model in MODELS),
+    *((model, r"attn.*weight") for model in ("vit", "timm_vit")),  # attention-only fine-tuning
+    ("vit", "conv1|class_embedding"),  # tangents from the first operation on, no later weights
+    ("vit", r"ln_post|proj$"),  # tangents in the last operations only
+    ("vit", r"bias"),
+    ("convnext", "norm|gamma"),
+]
+
+
+@pytest.mark.parametrize(("model", "part"), PARTS)
+def test_values_and_gradients_equal_autograd_through_jvp(model: str, part: str) -> None:
+    case = Case(MODELS[model], part)
+    tolerance = TOLERANCE[torch.float64]
+
+    values = tangent.jvp(case, case.params, case.tau, case.x)
+    f0, jtau, loss, grads = case.reference()
+    agree(values.f0, f0, tolerance)
+    agree(values.jtau, jtau, tolerance)
+    assert not values.jtau.requires_grad and not values.f0.requires_grad
+
+    value, ours = tangent.value_and_grad(case, case.params, case.tau, case.x, case.loss)
+    agree(value, loss, tolerance)
+    assert list(ours) == list(case.tau)
+    for name, grad in grads.items():
+        agree(ours[name], grad, tolerance)
+        assert not ours[name].requires_grad
+
+
+@pytest.mark.parametrize("model", ["vit", "quickgelu", "timm_vit", "convnext"])
+def test_jvp_equals_finite_differences(model: str) -> None:
+    case = Case(MODELS[model])
+    step = 1e-4
+
+    def at(h: float) -> Tensor:
+        with torch.no_grad(), math_attention():
+            return case({n: p + h * case.tau[n] for n, p in case.params.items()}, case.x)
+
+    # Fourth order: the error is about step**4 times a fifth derivative
+    slope = (8 * (at(step) - at(-step)) - (at(2 * step) - at(-2 * step))) / (12 * step)
+    agree(tangent.jvp(case, case.params, case.tau, case.x).jtau, slope, 1e-8)
+
+
+def test_gradient_equals_finite_differences_of_the_linear_model() -> None:
+    case = Case(vit)
+    _, grads = tangent.value_and_grad(case, case.params, case.tau, case.x, case.loss)
+    direction = {name: 0.02 * torch.randn_like(t) for name, t in case.tau.items()}
+    f0, jtau = tangent.jvp(case, case.params, case.tau, case.x)
+    jdir = tangent.jvp(case, case.params, direction, case.x).jtau
+    step = 1e-5
+    slope = (case.loss(f0 + jtau + step * jdir) - case.loss(f0 + jtau - step * jdir)) / (2 * step)
+    agree(sum((grads[n] * direction[n]).sum() for n in grads), slope, 1e-8)
+
+
+def test_exact_for_a_model_affine_in_its_parameters() -> None:
+    torch.manual_seed(0)
+    params = {"w": torch.randn(5, 7).double(), "b": torch.randn(5).double()}
+    tau = {"w": torch.randn(5, 7).double(), "b": torch.randn(5).double()}
+    x = torch.randn(4, 7).double()
+
+    def model(p, x):
+        return F.linear(x.sin(), p["w"], p["b"])
+
+    def loss(f):
+        return f.pow(4).sum()
+
+    moved = {name: (params[name] + tau[name]).requires_grad_() for name in params}
+    expected = loss(model(moved, x))
+    features = tangent.jvp(model, params, tau, x)
+    agree(features.at(1.0), model(moved, x).detach(), 1e-14)
+    agree(features.at(-0.3), model({n: params[n] - 0.3 * tau[n] for n in tau}, x), 1e-14)
+    value, grads = tangent.value_and_grad(model, params, tau, x, loss)
+    agree(value, expected.detach(), 1e-13)
+    for name, grad in zip(moved, torch.autograd.grad(expected, moved.values()), strict=True):
+        agree(grads[name], grad, 1e-13)
+
+
+def test_at_zero_the_gradient_is_the_standard_one() -> None:
+    case = Case(vit)
+    zero = {name: torch.zeros_like(p) for name, p in case.params.items()}
+    leaves = {name: p.clone().requires_grad_() for name, p in case.params.items()}
+    expected = case.loss(case(leaves, case.x))
+    value, grads = tangent.value_and_grad(case, case.params, zero, case.x, case.loss)
+    agree(value, expected.detach(), 1e-12)
+    for name, grad in zip(leaves, torch.autograd.grad(expected, leaves.values()), strict=True):
+        agree(grads[name], grad, 1e-12)
+
+
+def test_tangent_features_are_batched_and_linear() -> None:
+    case = Case(vit)
+    whole = tangent.jvp(case, case.params, case.tau, case.x)
+    parts = tangent.features(case, case.params, case.tau, case.x, batch_size=2)
+    doubled = {name: 2 * t for name, t in case.tau.items()}
+    agree(parts.f0, whole.f0, 1e-12)
+    agree(parts.jtau, whole.jtau, 1e-12)
+    agree(tangent.jvp(case, case.params, doubled, case.x).jtau, 2 * whole.jtau, 1e-12)
+
+
+def test_an_empty_or_useless_tau_changes_nothing() -> None:
+    case = Case(Oddities)
+    assert not tangent.jvp(case, case.params, {}, case.x).jtau.any()
+    only = {"unused": torch.ones(3).double()}
+    assert not tangent.jvp(case, case.params, only, case.x).jtau.any()
+    _, grads = tangent.value_and_grad(case, case.params, only, case.x, case.loss)
+    assert not grads["unused"].any()
+
+
+def test_runs_under_bfloat16_autocast() -> None:
+    case = Case(functools.partial(vit, layers=1), dtype=torch.float32)
+    expected = tangent.value_and_grad(case, case.params, case.tau, case.x, case.loss)
+    with torch.autocast("cpu", torch.bfloat16):
+        value, grads = tangent.value_and_grad(case, case.params, case.tau, case.x, case.loss)
+    assert value.dtype == torch.float32
+    agree(value, expected[0], TOLERANCE[torch.bfloat16])
+    ours, theirs = (torch.cat([g.flatten() for g in x.values()]) for x in (grads, expected[1]))
+    assert ours.dtype == torch.float32
+    assert F.cosine_similarity(ours, theirs, dim=0) > 0.99
+    with torch.autocast("cpu", torch.bfloat16):
+        jtau = tangent.jvp(case, case.params, case.tau, case.x).jtau
+    assert jtau.dtype == torch.float32
+    exact = tangent.jvp(case, case.params, case.tau, case.x).jtau
+    assert F.cosine_similarity(jtau.flatten(), exact.flatten(), dim=0) > 0.99
+
+
+def test_nothing_is_changed() -> None:
+    case = Case(vit)
+    before = {name: p.clone() for name, p in case.params.items()}
+    fast = torch.backends.mha.get_fastpath_enabled()
+    tangent.value_and_grad(case, case.params, case.tau, case.x, case.loss)
+    assert all(torch.equal(before[name], p) for name, p in case.params.items())
+    assert not any(p.requires_grad or p.grad is not None for p in case.params.values())
+    assert torch.backends.mha.get_fastpath_enabled() == fast
+
+
+@pytest.mark.parametrize(
+    ("tau", "message"),
+    [({"ghost": torch.ones(1)}, "ghost"), ({"unused": torch.ones(4)}, r"unused.*\(4,\).*\(3,\)")],
+)
+def test_a_vector_of_another_model_is_named(tau: dict[str, Tensor], message: str) -> None:
+    case = Case(Oddities)
+    with pytest.raises(TasklabError, match=message):
+        tangent.jvp(case, case.params, tau, case.x)
+    with pytest.raises(TasklabError, match=message):
+        tangent.value_and_grad(case, case.params, tau, case.x, case.loss)
