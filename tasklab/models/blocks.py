@@ -10,8 +10,7 @@ from torch import Tensor
 
 from tasklab.errors import TasklabError
 from tasklab.models.encoder import Encoder, TextEncoder
-
-FEATURES = "features"  # what the encoder itself gives, after the last block
+from tasklab.models.intercept import FEATURES, outputs
 
 
 class Layers:
@@ -55,8 +54,8 @@ class Layers:
             params: As the encoder takes them.
             x: As the encoder's `preprocess` gives it.
         """
-        outputs = zip(self._run(params, x), self._axes, strict=True)
-        rows = [out.movedim(axis, 0) for out, axis in outputs]
+        given = zip(self._run(params, x), self._axes, strict=True)
+        rows = [out.movedim(axis, 0) for out, axis in given]
         if self._pad is not None:
             rows = [_mean_token(out, x != self._pad) for out in rows]
         return torch.cat([out.flatten(1) for out in rows], 1)
@@ -66,17 +65,7 @@ class Layers:
         return dict(zip(self.sizes, rows.split(list(self.sizes.values()), 1), strict=True))
 
     def _run(self, params: Mapping[str, Tensor], x: Tensor) -> list[Tensor]:
-        found: dict[str, Tensor] = {}
-        handles = []
-        try:
-            for name in self.encoder.blocks:
-                module = self.encoder.module.get_submodule(name)
-                handles.append(module.register_forward_hook(_keep(found, name)))
-            features = self.encoder(params, x)
-        finally:
-            for handle in handles:
-                handle.remove()
-        return [*(found[name] for name in self.encoder.blocks), features]
+        return list(outputs(self.encoder, params, x).values())
 
 
 def _mean_token(out: Tensor, mask: Tensor) -> Tensor:
@@ -85,13 +74,6 @@ def _mean_token(out: Tensor, mask: Tensor) -> Tensor:
         return out
     mask = mask[:, : out.shape[1], None].to(out.dtype)
     return (out * mask).sum(1) / mask.sum(1)
-
-
-def _keep(found: dict[str, Tensor], name: str):
-    def hook(module: object, args: object, output: Tensor | tuple) -> None:
-        found[name] = output if isinstance(output, Tensor) else output[0]
-
-    return hook
 
 
 def _grown(two: torch.Size, three: torch.Size) -> int:

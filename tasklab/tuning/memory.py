@@ -19,7 +19,6 @@ where it is right its code would have to be checked against float64 for each mod
 
 from __future__ import annotations
 
-import contextlib
 import gc
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -30,6 +29,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from tasklab.errors import TasklabError
+from tasklab.models import intercept
 from tasklab.models.encoder import Encoder, math_attention
 
 _log = logging.getLogger(__name__)
@@ -209,44 +209,35 @@ class Recomputed:
 
     def __call__(self, params: Mapping[str, Tensor], x: Tensor) -> Tensor:
         """Return features (B, D), as the encoder does."""
-        with contextlib.ExitStack() as stack:
-            for name in self.encoder.blocks:
-                stack.enter_context(_recomputing(self.encoder, name))
+        module = self.encoder.module
+        forwards = {n: self._recomputing(module.get_submodule(n)) for n in self.encoder.blocks}
+        with intercept.around(module, forwards):
             return self.encoder(params, x)
 
+    def _recomputing(self, block: nn.Module) -> Callable[..., Any]:
+        """Return a forward pass of a block that is recorded without its insides."""
 
-@contextlib.contextmanager
-def _recomputing(encoder: Encoder, name: str) -> Iterator[None]:
-    """Let one block of an encoder forget its insides, in a forward pass that is recorded."""
-    block = encoder.module.get_submodule(name)
-    usual, plain = vars(block).get("forward"), _Plain(block)
+        def forward(usual: Callable[..., Any], *args: Any, **named: Any) -> Any:
+            # Those that the encoder was called with. In the backward pass the module has its own
+            # back, and the gradient would be that of another model.
+            plain = _Plain(block, usual)
+            params = dict(plain.named_parameters())
 
-    def forward(*args: Any, **named: Any) -> Any:
-        # Those that the encoder was called with. In the backward pass the module has its own back,
-        # and the gradient would be that of another model.
-        params = dict(plain.named_parameters())
+            def inside(*args: Any, **named: Any) -> Any:
+                with math_attention(self.encoder.math):  # as the encoder, whose call is over then
+                    return torch.func.functional_call(plain, params, args, named)
 
-        def inside(*args: Any, **named: Any) -> Any:
-            with math_attention(encoder.math):  # as the encoder did, whose call is over by then
-                return torch.func.functional_call(plain, params, args, named)
+            return checkpoint(inside, *args, use_reentrant=False, preserve_rng_state=False, **named)
 
-        return checkpoint(inside, *args, use_reentrant=False, preserve_rng_state=False, **named)
-
-    block.forward = forward
-    try:
-        yield
-    finally:
-        del block.forward
-        if usual is not None:
-            block.forward = usual
+        return forward
 
 
 class _Plain(nn.Module):
-    """A block with the forward pass that it has now, whatever it is given later."""
+    """A block with its usual forward pass, whatever it is given later."""
 
-    def __init__(self, block: nn.Module) -> None:
+    def __init__(self, block: nn.Module, usual: Callable[..., Any]) -> None:
         super().__init__()
-        self.block, self.usual = block, block.forward
+        self.block, self.usual = block, usual
 
     def forward(self, *args: Any, **named: Any) -> Any:
         return self.usual(*args, **named)

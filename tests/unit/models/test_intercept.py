@@ -1,13 +1,12 @@
-"""Stitched models against models that are cut by hand."""
+"""Looking into blocks and replacing them, against models that are cut by hand."""
 
 from __future__ import annotations
 
 import pytest
 import torch
 
-from tasklab.analyses import stitching
 from tasklab.errors import TasklabError
-from tasklab.models import loading
+from tasklab.models import intercept, loading
 
 
 @pytest.fixture(scope="module", params=["mini_xs", "mini_sup_few"])
@@ -30,8 +29,8 @@ def moved(params, seed):
 
 def test_front_and_back_of_one_model_are_the_model(encoder, x):
     for block in range(len(encoder.blocks)):
-        h = stitching.front(encoder, encoder.params, x, block)
-        found = stitching.back(encoder, encoder.params, x, block, h)
+        h = intercept.front(encoder, encoder.params, x, block)
+        found = intercept.back(encoder, encoder.params, x, block, h)
         torch.testing.assert_close(found, encoder(encoder.params, x))
 
 
@@ -41,7 +40,7 @@ def test_the_front_is_what_the_block_gives(encoder, x):
     handle = module.register_forward_hook(lambda m, a, out: seen.update(out=out))
     encoder(params, x)
     handle.remove()
-    torch.testing.assert_close(stitching.front(encoder, params, x, 1), seen["out"])
+    torch.testing.assert_close(intercept.front(encoder, params, x, 1), seen["out"])
 
 
 def test_a_stitched_model_has_the_front_of_one_and_the_back_of_the_other(encoder, x):
@@ -55,11 +54,11 @@ def test_a_stitched_model_has_the_front_of_one_and_the_back_of_the_other(encoder
     # norm, projection) is told apart by whether it changes what the block gives.
     reads = [
         n for n in before
-        if stitching.front(encoder, one | {n: two[n]}, x, cut).ne(
-            stitching.front(encoder, one, x, cut)).any()
+        if intercept.front(encoder, one | {n: two[n]}, x, cut).ne(
+            intercept.front(encoder, one, x, cut)).any()
     ]  # fmt: skip
     mixed = two | {n: one[n] for n in (*first, *reads)}
-    found = stitching.back(encoder, two, x, cut, stitching.front(encoder, one, x, cut))
+    found = intercept.back(encoder, two, x, cut, intercept.front(encoder, one, x, cut))
     torch.testing.assert_close(found, encoder(mixed, x))
     assert reads and not torch.allclose(found, encoder(two, x), atol=1e-3)
 
@@ -67,10 +66,33 @@ def test_a_stitched_model_has_the_front_of_one_and_the_back_of_the_other(encoder
 def test_nothing_stays_changed(encoder, x):
     expected = encoder(encoder.params, x)
     with pytest.raises(RuntimeError):
-        stitching.back(encoder, encoder.params, x, 1, torch.zeros(2, 2))
+        intercept.back(encoder, encoder.params, x, 1, torch.zeros(2, 2))
     with pytest.raises(TasklabError, match="there is no block"):
-        stitching.front(encoder, encoder.params, x, len(encoder.blocks))
+        intercept.front(encoder, encoder.params, x, len(encoder.blocks))
     torch.testing.assert_close(encoder(encoder.params, x), expected)
     for name in encoder.blocks:
         module = encoder.module.get_submodule(name)
         assert "forward" not in vars(module) and not module._forward_hooks
+
+
+def test_outputs_are_those_of_every_block_and_the_features(encoder, x):
+    params = moved(encoder.params, 1)
+    found = intercept.outputs(encoder, params, x)
+    assert list(found) == [*encoder.blocks, intercept.FEATURES]
+    for block, name in enumerate(encoder.blocks):
+        torch.testing.assert_close(found[name], intercept.front(encoder, params, x, block))
+    torch.testing.assert_close(found[intercept.FEATURES], encoder(params, x))
+
+
+def test_the_outer_of_two_calls_the_inner_and_leaves_it_as_it_was(encoder, x):
+    name, asked = encoder.blocks[1], []
+
+    def told(word):
+        return lambda usual, *args, **named: asked.append(word) or usual(*args, **named)
+
+    with intercept.around(encoder.module, {name: told("inner")}):
+        with intercept.around(encoder.module, {name: told("outer")}):
+            encoder(encoder.params, x)
+        encoder(encoder.params, x)
+    encoder(encoder.params, x)
+    assert asked == ["outer", "inner", "inner"]

@@ -1,0 +1,135 @@
+"""Look into an encoder's blocks, and let them compute something else, while it runs.
+
+With h_l(x; theta) what block l gives and B_l(theta; h) the features that the blocks after it make
+of h, an encoder is f(x; theta) = B_l(theta; h_l(x; theta)) for every l. `outputs` and `front`
+return h_l, `back` computes B_l. All of them, and recomputation in the backward pass
+(`tasklab.tuning.memory`), are built on `around`. Parameters stay an argument as in any call of an
+encoder, and afterwards the modules are what they were.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
+
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from tasklab.errors import TasklabError
+from tasklab.models.encoder import Encoder
+
+FEATURES = "features"  # the key of what the encoder itself gives, after the last block
+Params = Mapping[str, Tensor]
+
+
+class _Reached(Exception):  # noqa: N818 - no error: the block that was waited for has answered
+    pass
+
+
+@contextlib.contextmanager
+def around(root: nn.Module, forwards: Mapping[str, Callable[..., Any]]) -> Iterator[None]:
+    """Let some modules compute `forward(usual, *args, **named)` instead of `usual(*args, **named)`.
+
+    Args:
+        root: The network.
+        forwards: What each module computes, by its name in the network; `usual` is its own forward
+            pass.
+    """
+    with contextlib.ExitStack() as stack:
+        for name, forward in forwards.items():
+            stack.enter_context(_replaced(root.get_submodule(name), forward))
+        yield
+
+
+def outputs(
+    encoder: Encoder, params: Params, x: Tensor, names: Iterable[str] | None = None
+) -> dict[str, Tensor]:
+    """Return what modules of an encoder give, as they give it, and under `FEATURES` what it gives.
+
+    Args:
+        encoder: The architecture.
+        params: As the encoder takes them.
+        x: As the encoder's `preprocess` gives it.
+        names: Of the modules; `None` is all blocks.
+    """
+    kept: dict[str, Tensor] = {}
+
+    def keep(name: str) -> Callable[..., Any]:
+        def forward(usual: Callable[..., Any], *args: Any, **named: Any) -> Any:
+            output = usual(*args, **named)
+            kept[name] = output if isinstance(output, Tensor) else output[0]
+            return output
+
+        return forward
+
+    names = list(encoder.blocks if names is None else names)
+    with around(encoder.module, {name: keep(name) for name in names}):
+        features = encoder(params, x)
+    return {**{name: kept[name] for name in names}, FEATURES: features}
+
+
+def front(encoder: Encoder, params: Params, x: Tensor, block: int) -> Tensor:
+    """Return h_l(x; theta), what a block gives, as it gives it; later blocks do not run.
+
+    Args:
+        encoder: The architecture.
+        params: theta.
+        x: As the encoder's `preprocess` gives it.
+        block: l, the number of the block, from 0.
+
+    Raises:
+        TasklabError: If there is no such block.
+    """
+    kept: list[Tensor] = []
+
+    def stop(usual: Callable[..., Any], *args: Any, **named: Any) -> Any:
+        given = usual(*args, **named)
+        kept.append(given if isinstance(given, Tensor) else given[0])
+        raise _Reached
+
+    with around(encoder.module, {_upto(encoder, block)[-1]: stop}), contextlib.suppress(_Reached):
+        encoder(params, x)
+    return kept[0]
+
+
+def back(
+    encoder: Encoder, params: Params, x: Tensor, block: int, h: Tensor
+) -> Float[Tensor, "B D"]:
+    """Return B_l(theta; h), the encoder's features from what a block's output is replaced by.
+
+    Args:
+        encoder: The architecture; its blocks must take and give one tensor.
+        params: theta.
+        x: The images: what comes before the blocks still reads them, and nothing after does.
+        block: l, the number of the block, from 0.
+        h: In the place of its output, as `front` returns it.
+
+    Raises:
+        TasklabError: If there is no such block.
+    """
+    *skipped, last = _upto(encoder, block)
+    forwards = dict.fromkeys(skipped, lambda usual, x, *args, **named: x)
+    with around(encoder.module, {**forwards, last: lambda usual, x, *args, **named: h}):
+        return encoder(params, x)
+
+
+def _upto(encoder: Encoder, block: int) -> tuple[str, ...]:
+    """Return the names of all blocks up to one."""
+    if not 0 <= block < len(encoder.blocks):
+        raise TasklabError(
+            f"{encoder.name} has blocks 0 to {len(encoder.blocks) - 1}: there is no block {block}."
+        )
+    return encoder.blocks[: block + 1]
+
+
+@contextlib.contextmanager
+def _replaced(module: nn.Module, forward: Callable[..., Any]) -> Iterator[None]:
+    own, usual = vars(module).get("forward"), module.forward
+    module.forward = lambda *args, **named: forward(usual, *args, **named)
+    try:
+        yield
+    finally:
+        del module.forward
+        if own is not None:
+            module.forward = own
