@@ -1,16 +1,32 @@
-"""Errors a user can act on, and the checks of names and numbers that raise them."""
+"""Errors a user can act on, and the checks of names, numbers and paths that raise them."""
 
 from __future__ import annotations
 
 import difflib
+import errno
 import math
 import operator
+import os
 import re
-from collections.abc import Iterable
+import reprlib
+from collections.abc import Collection, Iterable
+from pathlib import Path
+from typing import Literal
+
+LONGEST = 10_000  # characters of a message
+MOST_WHOLE = 2**63 - 1  # what a tensor's integers and the seeds of torch's generators can hold
+MOST_SEEDS = 1000
+_TOO_LONG, _LONG_PATH = 80, 500  # characters of a name or value, and of a path, in a message
 
 
 class TasklabError(Exception):
     """A problem that the user can solve; its message says what is wrong and what to do."""
+
+    def __init__(self, message: object = "") -> None:
+        text = str(message)
+        if len(text) > LONGEST:  # whatever a file or a command line put into it
+            text = f"{text[: LONGEST - 300]} [...] {text[-200:]}"
+        super().__init__(text)
 
 
 def unknown(kind: str, name: object, choices: Iterable[str]) -> TasklabError:
@@ -27,22 +43,36 @@ def unknown(kind: str, name: object, choices: Iterable[str]) -> TasklabError:
     unknown model 'ViT-B-32': did you mean 'vitb32'? Choices: mini, vitb32.
     """
     choices = list(choices)
-    near = [choice for choice in choices if _folded(choice) == _folded(str(name))]
-    near = near or difflib.get_close_matches(str(name), choices, n=1, cutoff=0.5)
+    text = name[:_TOO_LONG] if isinstance(name, str) else shown(name)
+    near = [choice for choice in choices if _folded(choice) == _folded(text)]
+    near = near or difflib.get_close_matches(text, choices, n=1, cutoff=0.5)
     hint = f"did you mean {near[0]!r}? " if near else ""
-    return TasklabError(f"unknown {kind} {name!r}: {hint}Choices: {', '.join(choices)}.")
+    return TasklabError(f"unknown {kind} {shown(name)}: {hint}Choices: {', '.join(choices)}.")
 
 
-def choose(kind: str, name: object, choices: tuple[str, ...]) -> None:
+def choose(kind: str, name: object, choices: Collection[str]) -> None:
     """Raise if a name is none of the choices."""
-    if name not in choices:
+    if not isinstance(name, str) or name not in choices:
         raise unknown(kind, name, choices)
 
 
-def whole(name: str, value: object, least: int) -> int:
-    """Return `value` as an integer of at least `least`, or raise a `TasklabError` with its name."""
+def whole(name: str, value: object, least: int, most: int = MOST_WHOLE) -> int:
+    """Return `value` as an integer between `least` and `most`.
+
+    Args:
+        name: Of the option, for the message.
+        value: An integer, or a float or text that is one, as papermill passes them.
+        least: Smallest possible value.
+        most: Largest possible value.
+
+    Raises:
+        TasklabError: If it is none.
+
+    >>> whole("steps", "12", 1), whole("steps", 3.0, 1)
+    (12, 3)
+    """
     number = value
-    if isinstance(value, str) and re.fullmatch(r"\s*[+-]?\d+\s*", value):
+    if isinstance(value, str) and re.fullmatch(r"\s*[+-]?\d{1,100}\s*", value):
         number = int(value)
     if isinstance(value, float) and value.is_integer():
         number = int(value)
@@ -51,39 +81,174 @@ def whole(name: str, value: object, least: int) -> int:
             raise TypeError
         number = operator.index(number)
     except TypeError:
-        raise TasklabError(f"{name} must be a whole number, not {value!r}.") from None
+        raise TasklabError(f"{name} must be a whole number, not {shown(value)}.") from None
     if number < least:
-        raise TasklabError(f"{name} must be at least {least}, not {number}.")
+        raise TasklabError(f"{name} must be at least {least}, not {shown(number)}.")
+    if number > most:
+        raise TasklabError(f"{name} must be at most {most}, not {shown(number)}.")
     return number
 
 
-def real(name: str, value: object) -> float:
-    """Return `value` as a finite number of at least 0, or raise a `TasklabError` with its name."""
+def real(name: str, value: object, least: float = 0.0, most: float = math.inf) -> float:
+    """Return `value` as a finite number between `least` and `most`.
+
+    Args:
+        name: Of the option, for the message.
+        value: A number, or text that is one.
+        least: Smallest possible value; `-math.inf` for none.
+        most: Largest possible value.
+
+    Raises:
+        TasklabError: If it is none.
+
+    >>> real("lr", "1e-5"), real("alpha", -0.3, -math.inf)
+    (1e-05, -0.3)
+    """
     try:
         number = float(value)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         number = math.nan
-    if isinstance(value, bool) or not (math.isfinite(number) and number >= 0):
-        raise TasklabError(f"{name} must be a finite number of at least 0, not {value!r}.")
+    if isinstance(value, bool) or not (math.isfinite(number) and least <= number <= most):
+        bounds = [f"at least {least:g}"] if least > -math.inf else []
+        bounds += [f"at most {most:g}"] if most < math.inf else []
+        between = f" of {' and '.join(bounds)}" if bounds else ""
+        raise TasklabError(f"{name} must be a finite number{between}, not {shown(value)}.")
     return number
 
 
-def shown(text: str) -> str:
-    r"""Return a text from a file or a command line for a message: quoted, escaped, cut.
+def seed(name: str, value: object) -> int:
+    """Return `value` as the seed of a random generator, 0 <= seed < 2^63."""
+    return whole(name, value, 0)
 
-    >>> print(shown("a\nb"), len(shown("x" * 1_000_000)))
-    'a\nb' 80
+
+def seeds(name: str, value: object, most: int = MOST_SEEDS) -> tuple[int, ...]:
+    """Return different seeds: those of a list, or the first so many.
+
+    Args:
+        name: Of the option, for the message.
+        value: How many, or which.
+        most: Largest number of them.
+
+    Raises:
+        TasklabError: If there are none or too many, one of them is no seed, or they repeat.
+
+    >>> seeds("seeds", 3), seeds("seeds", [5])
+    ((0, 1, 2), (5,))
     """
-    quoted = repr(text)
-    return quoted if len(quoted) <= 80 else f"{quoted[:77]}..."
+    if not isinstance(value, Iterable) or isinstance(value, str | bytes):
+        return tuple(range(whole(name, value, 1, most)))
+    chosen: list[int] = []
+    for one in value:  # which may have no end
+        if len(chosen) == most:
+            raise TasklabError(f"{name} must be at most {most} numbers.")
+        chosen.append(seed(f"each of {name}", one))
+    if not chosen:
+        raise TasklabError(f"{name} is empty: give a number of {name}, or a list such as [0, 1].")
+    if len(set(chosen)) < len(chosen):
+        raise TasklabError(f"{name} repeat: {shown(chosen)}. A run counted twice shows no spread.")
+    return tuple(chosen)
+
+
+def texts(name: str, value: object, choices: Collection[str] | None = None) -> tuple[str, ...]:
+    """Return names as a tuple; one name alone is a list of one.
+
+    Args:
+        name: Of the option, for the message.
+        value: A name, or a list of names.
+        choices: What they may be; `None` for anything that is not blank.
+
+    Raises:
+        TasklabError: If there are none, or one of them is blank, no text or none of the choices.
+
+    >>> texts("tasks", "Textures"), texts("tasks", ["Signs", "Shapes"])
+    (('Textures',), ('Signs', 'Shapes'))
+    """
+    listed = (value,) if isinstance(value, str) else value
+    if not isinstance(listed, Iterable) or isinstance(listed, bytes):
+        raise TasklabError(f"{name} must be a list of names, not {shown(value)}.")
+    listed = tuple(listed)
+    if not listed:
+        raise TasklabError(f"{name} is empty: give at least one name.")
+    for one in listed:
+        if not isinstance(one, str) or not one.strip():
+            raise TasklabError(f"each of {name} must be a name, not {shown(one)}.")
+        if choices is not None:
+            choose(f"one of {name}", one, choices)
+    return listed
+
+
+def path(name: str, value: object, kind: Literal["file", "folder"] | None = None) -> Path:
+    """Return a path that the system can take, with `~` filled in.
+
+    Args:
+        name: Of the option, for the message.
+        value: Text or a path.
+        kind: What must be there and be readable; `None` if nothing need be.
+
+    Raises:
+        TasklabError: If it is blank or too long, has a null character or the `~` of nobody, or
+            nothing that is readable and of this kind is there.
+    """
+    text = os.fspath(value) if isinstance(value, str | os.PathLike) else value
+    if not isinstance(text, str) or not text.strip():
+        raise TasklabError(f"{name} must be a path, not {shown(value)}.")
+    wanted = f"{name}: {shown(text, _LONG_PATH)}"
+    if "\0" in text:
+        raise TasklabError(f"{wanted} has a null character, which no path may have.")
+    try:
+        place = Path(text).expanduser()
+        place.stat()
+        if kind == "file" and place.is_dir():
+            raise TasklabError(f"{wanted} is a folder, and should be a file.")
+        if kind == "folder" and not place.is_dir():
+            raise TasklabError(f"{wanted} is not a folder.")
+        if kind and not os.access(place, os.R_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+    except RuntimeError:
+        raise TasklabError(f"{wanted} begins with the name of a user who is not here.") from None
+    except FileNotFoundError:
+        if kind:
+            raise TasklabError(f"{wanted} is not there: there is no {kind} of that name.") from None
+    except OSError as error:
+        if kind or error.errno in (errno.ENAMETOOLONG, errno.ELOOP, errno.EINVAL):
+            raise TasklabError(f"{wanted} cannot be read: {error.strerror}.") from error
+    except ValueError:  # half of a character
+        raise TasklabError(f"{wanted} is no text that a path can be.") from None
+    return place
+
+
+def shown(value: object, most: int = _TOO_LONG) -> str:
+    r"""Return what came from a file or a command line for a message: quoted, escaped, cut.
+
+    Args:
+        value: Of any kind; text is quoted.
+        most: Characters.
+
+    >>> print(shown("a\nb"), len(shown("x" * 1_000_000)), shown(10**5000))
+    'a\nb' 80 a number of more than 80 digits
+    """
+    if isinstance(value, int) and abs(value) >= 10**_TOO_LONG:  # Python refuses to write it
+        return f"a number of more than {_TOO_LONG} digits"
+    short = value[:most] if isinstance(value, str | bytes) else value
+    try:
+        quoted = repr(short) if isinstance(short, str | bytes | os.PathLike) else _REPR.repr(short)
+    except Exception:  # whatever an object's own representation raises
+        return f"a {type(value).__name__}"
+    cut = len(quoted) > most or (isinstance(value, str | bytes) and len(short) < len(value))
+    return f"{quoted[: most - 3]}..." if cut else quoted
 
 
 def some(names: Iterable[str], most: int = 6) -> str:
     """Return the first of some names in a row; odd ones, which files can have, are escaped."""
     names = list(names)
-    plain = [x if x.isprintable() and len(x) <= 80 else shown(x) for x in names[:most]]
+    plain = [x if x.isprintable() and len(x) <= _TOO_LONG else shown(x) for x in names[:most]]
     return ", ".join(plain) + (", ..." if len(names) > most else "")
 
 
 def _folded(name: str) -> str:
     return "".join(letter for letter in name.lower() if letter.isalnum())
+
+
+_REPR = reprlib.Repr()
+_REPR.maxlist = _REPR.maxtuple = _REPR.maxdict = _REPR.maxset = 12
+_REPR.maxstring = _REPR.maxother = _TOO_LONG

@@ -9,20 +9,14 @@
 The vector is what the run left, bit for bit. A linearized one is half of a model whose other half
 is theta_0: with `theta_0.safetensors` beside it the folder is a whole tangent checkpoint.
 
-A folder is written under another name, `.FOLDER.*.partial`, flushed to the disk and renamed: it is
-there whole or not at all.
+A folder is there whole or not at all.
 """
 
 from __future__ import annotations
 
-import contextlib
-import glob
 import importlib.metadata
 import json
-import os
-import shutil
-import uuid
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -30,8 +24,9 @@ from tasklab.errors import TasklabError
 from tasklab.exchange.sources import VECTOR_FILE
 from tasklab.models.encoder import Encoder
 from tasklab.models.zoo import spec
+from tasklab.storage import atomic
 from tasklab.storage.store import Artifact, Store
-from tasklab.storage.tensors import canonical, explained, flush, write_tensors
+from tasklab.storage.tensors import canonical, explained, write_tensors
 from tasklab.tuning.methods import POSTHOC
 
 HEAD_FILE, BASE_FILE, CONFIG_FILE, CARD_FILE = (
@@ -96,8 +91,12 @@ def write(
         base = base or (folder / BASE_FILE).is_file()
     tensors = run.tensors()
     head = {n: tensors.pop(n) for n in list(tensors) if n not in encoder.params}
-    place = Path(os.path.realpath(folder))  # what a link leads to is replaced, not the link
-    with explained(folder, "write to", "--out"), _draft(place) as draft:
+    # The configuration comes first: by it the run's folder is known if the rest is cut off.
+    order = (CONFIG_FILE, VECTOR_FILE, HEAD_FILE, BASE_FILE, CARD_FILE)
+    with (
+        explained(folder, "write to", "--out"),
+        atomic.folder(folder, alone=True, order=order) as draft,
+    ):
         write_tensors(tensors, draft / VECTOR_FILE, {"format": "pt", "tasklab": canonical(about)})
         if head:
             write_tensors(head, draft / HEAD_FILE)
@@ -105,40 +104,7 @@ def write(
             write_tensors(encoder.params, draft / BASE_FILE, {"format": "pt"})
         (draft / CARD_FILE).write_text(card(run, accuracies, head=bool(head), base=base), "utf-8")
         (draft / CONFIG_FILE).write_text(canonical(content, indent=1), "utf-8")
-        _publish(draft, place)
     return folder
-
-
-@contextlib.contextmanager
-def _draft(folder: Path) -> Iterator[Path]:
-    """Yield a new folder beside another one; what is left of it in the end is removed."""
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    draft = folder.with_name(f".{folder.name}.{uuid.uuid4().hex[:8]}.partial")
-    try:
-        for stale in folder.parent.glob(f".{glob.escape(folder.name)}.*.partial"):
-            with contextlib.suppress(FileNotFoundError):
-                stale.rename(draft)  # its writer was killed; if not, it cannot publish half of it
-                shutil.rmtree(draft)
-        draft.mkdir()
-        yield draft
-    finally:
-        shutil.rmtree(draft, ignore_errors=True)
-
-
-def _publish(draft: Path, folder: Path) -> None:
-    """Give a draft its name, or its files to the folder of that name, which is empty or the run's.
-
-    The configuration comes first: by it the run's folder is known if the rest is cut off.
-    """
-    for file in draft.iterdir():
-        flush(file)
-    if not folder.exists():
-        draft.rename(folder)
-    else:
-        names = (CONFIG_FILE, VECTOR_FILE, HEAD_FILE, BASE_FILE, CARD_FILE)
-        for file in (draft / name for name in names if (draft / name).exists()):
-            file.replace(folder / file.name)
-    flush(folder.parent)
 
 
 def accuracies_of(store: Store, runs: Iterable[Artifact]) -> dict[str, list[dict[str, Any]]]:

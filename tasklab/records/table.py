@@ -26,7 +26,6 @@ import json
 import os
 import platform
 import subprocess
-import tempfile
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
@@ -37,6 +36,7 @@ import numpy as np
 import pandas as pd
 
 from tasklab.errors import TasklabError, unknown
+from tasklab.storage import atomic
 from tasklab.tuning.methods import EDITS
 
 COLUMNS = (
@@ -276,23 +276,11 @@ def write(
     note = {**provenance, "sha256": hashlib.sha256(text.encode()).hexdigest()}
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        _replace(path, text)
-        _replace(path.with_suffix(".json"), json.dumps(note, indent=2, allow_nan=False) + "\n")
+        atomic.write(path, text)
+        atomic.write(path.with_suffix(".json"), json.dumps(note, indent=2, allow_nan=False) + "\n")
     except OSError as error:
         raise TasklabError(f"cannot write records to {path}: {error.strerror}.") from error
     return path
-
-
-def _replace(path: Path, text: str) -> None:
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8", newline="") as file:
-            file.write(text)
-        os.chmod(name, 0o644)  # mkstemp's 0600 would hide the results from other users
-        os.replace(name, path)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
 
 
 def read(path: Path | str) -> tuple[pd.DataFrame, dict[str, Any]]:

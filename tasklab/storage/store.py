@@ -18,7 +18,6 @@ import errno
 import hashlib
 import json
 import logging
-import os
 import re
 import shutil
 import time
@@ -28,15 +27,14 @@ from pathlib import Path
 from typing import Any
 
 import filelock
-import platformdirs
 from torch import Tensor
 
 from tasklab.errors import TasklabError
+from tasklab.storage import atomic, folders
 from tasklab.storage.tensors import (
     canonical,
     explained,
     file_sha256,
-    flush,
     load_checkpoint,
     read_tensors,
     save_checkpoint,
@@ -98,12 +96,13 @@ class Store:
     Args:
         root: The folder; `None` is `$TASKLAB_STORE`, or else the user's cache folder. It is made
             at the first result, so a store that is only read may lie on a read-only disk.
+
+    Raises:
+        TasklabError: If that can be no path.
     """
 
     def __init__(self, root: Path | str | None = None) -> None:
-        root = root or os.environ.get("TASKLAB_STORE")
-        root = root or platformdirs.user_cache_path("tasklab") / "store"
-        self.root = Path(root).expanduser().absolute()
+        self.root = folders.store(root)
 
     def __repr__(self) -> str:
         """Return where it is."""
@@ -218,17 +217,14 @@ class Store:
                 }
                 (draft / _CONFIG).write_text(canonical(config, indent=1))
                 (draft / _RECORD).write_text(canonical(note, "record", indent=1))
-                for name in (_TENSORS, _CONFIG, _RECORD):
-                    flush(draft / name)
                 final.parent.mkdir(parents=True, exist_ok=True)
                 try:
-                    draft.rename(final)
+                    atomic.publish(draft, final)
                 except OSError as error:  # where locks do not hold, another machine was first
                     if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
                         raise
-                flush(final.parent)
         finally:
-            shutil.rmtree(draft, ignore_errors=True)  # there only if something failed
+            atomic.remove(draft)  # there only if something failed
 
     @contextlib.contextmanager
     def _lock(self, kind: str, key: str) -> Iterator[None]:

@@ -9,7 +9,6 @@ import json
 import logging
 import os
 import re
-import uuid
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -19,6 +18,7 @@ import safetensors.torch
 from torch import Tensor, uint8
 
 from tasklab.errors import TasklabError
+from tasklab.storage import atomic
 
 _log = logging.getLogger(__name__)
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
@@ -33,19 +33,9 @@ def save_checkpoint(path: Path, tensors: Mapping[str, Tensor], meta: Mapping[str
     """
     text = canonical(meta, "meta")
     tensors = {name: tensor.detach().cpu() for name, tensor in tensors.items()}
-    draft = path.with_name(f"{path.name}.{uuid.uuid4().hex[:8]}.partial")
-    try:
-        with explained(path.parent):
-            for stale in path.parent.glob(f"{path.name}.*.partial"):
-                stale.unlink(missing_ok=True)  # its writer was killed; `path` has one writer
-            digest = _checkpoint_sha256(tensors, text)
-            write_tensors(tensors, draft, {"meta": text, "sha256": digest})
-            flush(draft)
-            draft.replace(path)
-            flush(path.parent)
-    finally:
-        with contextlib.suppress(OSError):  # the error above is the one to show
-            draft.unlink(missing_ok=True)
+    with explained(path.parent), atomic.replacing(path, alone=True) as draft:
+        digest = _checkpoint_sha256(tensors, text)
+        write_tensors(tensors, draft, {"meta": text, "sha256": digest})
 
 
 def load_checkpoint(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
@@ -160,15 +150,6 @@ def write_tensors(
     usual = file.stat().st_mode
     safetensors.torch.save_file(own, file, metadata=header)
     file.chmod(usual)  # safetensors leaves a file that only its owner can read
-
-
-def flush(path: Path) -> None:
-    """Wait until a file, or a folder's list of files, is on the disk."""
-    number = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(number)
-    finally:
-        os.close(number)
 
 
 def file_sha256(file: Path) -> str:

@@ -23,6 +23,7 @@ from tasklab.experiments import Lab, is_rehearsal, lab
 from tasklab.experiments.parameters import Parameters
 from tasklab.models import loading
 from tasklab.models.encoder import Encoder
+from tasklab.storage import atomic
 from tasklab.storage.store import Artifact, Store
 from tasklab.taskvector import TaskVector
 from tasklab.tuning import finetune, tangent
@@ -76,7 +77,7 @@ def failing(
 
     monkeypatch.setattr(place, name, fails)
     if isinstance(error(), Killed):
-        monkeypatch.setattr(exporting.shutil, "rmtree", lambda *_, **__: None)
+        monkeypatch.setattr(atomic.shutil, "rmtree", lambda *_, **__: None)
 
 
 def full() -> OSError:

@@ -1,0 +1,127 @@
+"""Files and folders that are there whole or not at all, also after a power cut.
+
+    with replacing(path) as draft:      a file, written by whatever wants a path
+        save_file(tensors, draft)
+    write(path, text)                   a file of text or bytes
+    with folder(path) as draft: ...     a folder
+
+What is written has another name, `.NAME.*.partial`, until it is on the disk; then it is renamed.
+A reader sees the old one or the new one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import glob
+import os
+import shutil
+import uuid
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+PARTIAL = ".partial"  # ends the names of drafts
+
+
+@contextlib.contextmanager
+def replacing(path: Path | str, *, alone: bool = False) -> Iterator[Path]:
+    """Yield the path of a draft; what the block has written there becomes the file `path`.
+
+    If the block raises, the draft is removed and the file stays as it was.
+
+    Args:
+        path: The file; of a link, what it leads to. Its folder must be there.
+        alone: Whether no other process writes this file: then the drafts that killed writers left
+            are removed first.
+
+    Raises:
+        OSError: If the disk is full or cannot be written to.
+    """
+    with _draft(path, alone) as (draft, place):
+        yield draft
+        publish(draft, place)
+
+
+@contextlib.contextmanager
+def folder(
+    path: Path | str, *, alone: bool = False, order: Sequence[str] | None = None
+) -> Iterator[Path]:
+    """Yield a new folder; with all that the block has put there it becomes the folder `path`.
+
+    Args:
+        path: The folder, which must not be there yet, or be empty. The one it is in is made.
+        alone: As of `replacing`.
+        order: Names of files: if the folder is there already, those that the block has written
+            replace its own one by one in this order, and all others stay.
+
+    Raises:
+        OSError: As of `replacing`; `ENOTEMPTY` or `EEXIST` if another process was first.
+    """
+    with _draft(path, alone) as (draft, place):
+        place.parent.mkdir(parents=True, exist_ok=True)
+        draft.mkdir()
+        yield draft
+        if order is None or not place.exists():
+            publish(draft, place)
+            return
+        for file in (draft / name for name in order if (draft / name).exists()):
+            publish(file, place / file.name)
+
+
+def write(path: Path | str, content: str | bytes) -> None:
+    """Write text (in UTF-8) or bytes to a file, replacing it.
+
+    Raises:
+        OSError: If the disk is full or cannot be written to.
+    """
+    with replacing(path) as draft:
+        draft.write_bytes(content.encode() if isinstance(content, str) else content)
+
+
+def publish(draft: Path, path: Path) -> None:
+    """Give a draft its name when all of it is on the disk.
+
+    Args:
+        draft: A file, or a folder with all that is in it, on the same disk.
+        path: Its name from now on. A file of that name is replaced, a folder only if it is empty.
+    """
+    for part in (*draft.rglob("*"), draft):  # a file has nothing in it
+        flush(part)
+    if draft.is_dir():
+        draft.rename(path)
+    else:
+        draft.replace(path)
+    flush(path.parent)
+
+
+def flush(path: Path) -> None:
+    """Wait until a file, or a folder's list of files, is on the disk."""
+    number = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(number)
+    finally:
+        os.close(number)
+
+
+@contextlib.contextmanager
+def _draft(path: Path | str, alone: bool) -> Iterator[tuple[Path, Path]]:
+    """Yield the path of a draft and that of what it is of; remove what is left of it."""
+    place = Path(os.path.realpath(path))  # what a link leads to is replaced, not the link
+    draft = place.with_name(f".{place.name}.{uuid.uuid4().hex[:8]}{PARTIAL}")
+    try:
+        if alone:
+            for stale in place.parent.glob(f".{glob.escape(place.name)}.*{PARTIAL}"):
+                # Renamed before it is removed: if its writer lives, it cannot publish half of it.
+                with contextlib.suppress(FileNotFoundError):
+                    remove(stale.rename(draft))
+        yield draft, place
+    finally:
+        remove(draft)
+
+
+def remove(path: Path) -> None:
+    """Remove a file, or a folder with all that is in it, as far as that is possible."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        with contextlib.suppress(OSError):  # an error before this one is the one to show
+            path.unlink(missing_ok=True)

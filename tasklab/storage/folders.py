@@ -1,0 +1,39 @@
+"""Where results and drawn or decoded images are kept."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import platformdirs
+
+from tasklab import errors
+
+STORE, DATA = "TASKLAB_STORE", "TASKLAB_DATA"  # environment variables
+
+
+def store(root: Path | str | None = None) -> Path:
+    """Return the folder of results: `root`, or `$TASKLAB_STORE`, or one in the user's cache.
+
+    Raises:
+        TasklabError: If it cannot be the path of a folder. It need not be there.
+    """
+    return _folder("store_root", root, STORE, "store")
+
+
+def data(root: Path | str | None = None) -> Path:
+    """Return the folder of images that were drawn or decoded: `root`, or `$TASKLAB_DATA`, or one in
+    the user's cache.
+
+    Raises:
+        TasklabError: If it cannot be the path of a folder. It need not be there.
+    """  # noqa: D205
+    return _folder("cache", root, DATA, "data")
+
+
+def _folder(name: str, given: Path | str | None, variable: str, own: str) -> Path:
+    if given is None and (told := os.environ.get(variable)):
+        name, given = variable, told
+    if given is None:
+        return platformdirs.user_cache_path("tasklab") / own
+    return errors.path(name, given).absolute()

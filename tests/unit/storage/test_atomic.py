@@ -1,0 +1,109 @@
+"""Files and folders: whole or as before, whatever stops the writing."""
+
+from __future__ import annotations
+
+import errno
+from pathlib import Path
+
+import pytest
+
+from tasklab.errors import TasklabError
+from tasklab.storage import atomic, folders
+
+
+def names(folder: Path) -> set[str]:
+    return {path.name for path in folder.iterdir()}
+
+
+def test_a_file_is_replaced_as_a_whole(tmp_path: Path) -> None:
+    file = tmp_path / "a.txt"
+    atomic.write(file, "old")
+    atomic.write(file, "é")
+    assert file.read_bytes() == "é".encode() and names(tmp_path) == {"a.txt"}
+    atomic.write(file, b"\xff")
+    assert file.read_bytes() == b"\xff"
+    (tmp_path / "usual").touch()
+    assert file.stat().st_mode == (tmp_path / "usual").stat().st_mode
+
+
+@pytest.mark.parametrize("error", [OSError(errno.ENOSPC, "full"), KeyboardInterrupt()])
+def test_a_file_stays_if_its_writing_stops(tmp_path: Path, error: BaseException) -> None:
+    atomic.write(tmp_path / "a", "old")
+    with pytest.raises(type(error)), atomic.replacing(tmp_path / "a") as draft:
+        draft.write_text("half")
+        assert (tmp_path / "a").read_text() == "old"
+        raise error
+    assert (tmp_path / "a").read_text() == "old" and names(tmp_path) == {"a"}
+
+
+def test_what_a_link_leads_to_is_replaced(tmp_path: Path) -> None:
+    atomic.write(tmp_path / "a", "old")
+    (tmp_path / "link").symlink_to("a")
+    atomic.write(tmp_path / "link", "new")
+    assert (tmp_path / "link").is_symlink() and (tmp_path / "a").read_text() == "new"
+
+
+@pytest.mark.parametrize("alone", [True, False])
+def test_drafts_of_killed_writers(tmp_path: Path, alone: bool) -> None:
+    stale = tmp_path / f".a.12345678{atomic.PARTIAL}"
+    stale.mkdir()
+    (stale / "part").touch()
+    other = tmp_path / f".ab.12345678{atomic.PARTIAL}"
+    other.touch()
+    with atomic.replacing(tmp_path / "a", alone=alone) as draft:
+        draft.touch()
+    assert stale.exists() is not alone and other.exists()
+
+
+def test_a_folder_is_there_whole_or_not_at_all(tmp_path: Path) -> None:
+    folder = tmp_path / "in" / "folder"
+    with pytest.raises(ZeroDivisionError), atomic.folder(folder) as draft:
+        (draft / "a").touch()
+        raise ZeroDivisionError
+    assert names(folder.parent) == set()
+    with atomic.folder(folder) as draft:
+        (draft / "deep").mkdir()
+        (draft / "deep" / "a").write_text("1")
+    assert (folder / "deep" / "a").read_text() == "1" and names(folder.parent) == {"folder"}
+    with pytest.raises(OSError) as told, atomic.folder(folder) as draft:
+        (draft / "a").touch()
+    assert told.value.errno in (errno.ENOTEMPTY, errno.EEXIST)
+    assert names(folder) == {"deep"} and names(folder.parent) == {"folder"}
+
+
+def test_files_of_a_folder_that_is_there_are_replaced_in_order(tmp_path: Path) -> None:
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    for name in "abc":
+        (folder / name).write_text("old")
+    with atomic.folder(folder, order=("b", "a", "absent")) as draft:
+        for name in "ab":
+            (draft / name).write_text("new")
+    assert [(folder / name).read_text() for name in "abc"] == ["new", "new", "old"]
+    assert names(tmp_path) == {"folder"}
+
+
+def test_all_is_on_the_disk_before_it_has_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    order: list[str] = []
+    flush = atomic.flush
+    monkeypatch.setattr(atomic, "flush", lambda path: (order.append(path.name), flush(path)))
+    rename = Path.rename
+    monkeypatch.setattr(Path, "rename", lambda a, b: (order.append("renamed"), rename(a, b))[1])
+    with atomic.folder(tmp_path / "folder") as draft:
+        (draft / "a").touch()
+    assert order == ["a", draft.name, "renamed", tmp_path.name]
+
+
+def test_where_things_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for variable, of in ((folders.STORE, folders.store), (folders.DATA, folders.data)):
+        monkeypatch.setenv(variable, str(tmp_path))
+        assert of() == tmp_path and of("other") == Path("other").absolute()
+        monkeypatch.setenv(variable, "~nosuchuser/x")
+        with pytest.raises(TasklabError, match=f"{variable}: .*nosuchuser.* a user who is not"):
+            of()
+        monkeypatch.setenv(variable, "")
+        assert of().parts[-2:] in {("tasklab", "store"), ("tasklab", "data")}
+    with pytest.raises(TasklabError, match="null character"):
+        folders.store("a\0b")
