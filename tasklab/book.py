@@ -6,7 +6,7 @@ chapter's cells, the parameters and the state of the package, so that nothing ru
 of these changes. Its outputs are handed to the cache in which Jupyter Book looks before it executes
 anything: the site is built from them, and a later `jupyter-book build book/` finds them too. That
 cache knows a chapter by its code cells only, so it is emptied when the package behind those cells
-has changed (`fingerprint`).
+has changed (`fingerprint`), and when its files are not those that were put there (`seal`).
 """
 
 from __future__ import annotations
@@ -14,8 +14,10 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import hashlib
+import json
 import os
 import shutil
+import sqlite3
 import subprocess
 import sys
 import time
@@ -117,15 +119,46 @@ def is_current(root: Path) -> bool:
 
 
 def drop_stale(cache: Path) -> bool:
-    """Empty Jupyter Book's cache if another state of the package filled it; say whether it did."""
-    stamp, now = cache / _STAMP, fingerprint()
-    if stamp.is_file() and stamp.read_text() == now:
+    """Empty Jupyter Book's cache if it cannot be trusted; say whether there was one to empty.
+
+    It is trusted if the package is the one that filled it, its index opens, and its files are, byte
+    for byte, those that `seal` saw: a damaged cache is built anew, and a number that was altered in
+    it is not shown.
+    """
+    if _sealed(cache):
         return False
     stale = cache.exists()
     shutil.rmtree(cache, ignore_errors=True)
     cache.mkdir(parents=True)
-    stamp.write_text(now)
+    seal(cache)
     return stale
+
+
+def seal(cache: Path) -> None:
+    """Write down the state of the package and the checksums of the outputs in the cache."""
+    (cache / _STAMP).write_text(json.dumps({"package": fingerprint(), "files": _outputs(cache)}))
+
+
+def _sealed(cache: Path) -> bool:
+    try:
+        seen = json.loads((cache / _STAMP).read_bytes())
+        if seen != {"package": fingerprint(), "files": _outputs(cache)}:
+            return False
+        index = cache / "global.db"
+        if index.exists():
+            with contextlib.closing(sqlite3.connect(index)) as connection:
+                return connection.execute("PRAGMA quick_check").fetchone() == ("ok",)
+    except (OSError, ValueError, sqlite3.Error):
+        return False
+    return not seen["files"]  # outputs without an index are nobody's
+
+
+def _outputs(cache: Path) -> dict[str, str]:
+    files = sorted(path for path in (cache / "executed").rglob("*") if path.is_file())
+    return {
+        path.relative_to(cache).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in files
+    }
 
 
 def execute(
@@ -228,6 +261,7 @@ def remember(executed: NotebookNode, source: Path, cache: Path, seconds: float) 
         check_validity=False,  # it counts executions without gap, and a cell was left out
         overwrite=True,
     )
+    seal(cache)
 
 
 def build(root: Path) -> Path:

@@ -1,8 +1,8 @@
 """Sphinx extension: no outputs of an older package, no warning unheard, no figure without words.
 
 Jupyter Book's cache knows a page by its code cells. When the package that those cells call has
-changed, the cache is emptied before anything is read from it, and the pages that execute code are
-read again.
+changed, or the cache itself was damaged or altered, it is emptied before anything is read from it,
+and the pages that execute code are read again.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ def setup(app: Sphinx) -> dict[str, object]:
     app.connect("builder-inited", _no_remote_kernels)
     app.connect("builder-inited", _drop_stale)
     app.connect("env-get-outdated", _pages_with_code)
+    app.connect("build-finished", _seal)
     app.connect("doctree-resolved", _captions_as_text)
     return {"version": "1", "parallel_read_safe": True}
 
@@ -43,9 +44,18 @@ def _no_remote_kernels(app: Sphinx) -> None:
 
 
 def _drop_stale(app: Sphinx) -> None:
-    app.tasklab_stale = book.drop_stale(Path(app.outdir).parent / ".jupyter_cache")
+    app.tasklab_stale = book.drop_stale(_cache(app))
     if app.tasklab_stale:
-        LOGGER.info("tasklab has changed since the pages were executed: executing them again")
+        LOGGER.info("tasklab or the kept outputs have changed: executing the pages again")
+
+
+def _seal(app: Sphinx, _: Exception | None) -> None:
+    """Remember the outputs as they are now, also those of a build that failed later."""
+    book.seal(_cache(app))
+
+
+def _cache(app: Sphinx) -> Path:
+    return Path(app.outdir).parent / ".jupyter_cache"
 
 
 def _pages_with_code(

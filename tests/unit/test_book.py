@@ -84,6 +84,40 @@ def test_a_changed_package_empties_the_cache(tmp_path, monkeypatch):
     assert not (cache / "entry").exists()
 
 
+def _kept(source, cache):
+    book.drop_stale(cache)
+    book.remember(_executed(nbformat.read(source, 4)), source, cache, 1.0)
+    return next((cache / "executed").rglob("base.ipynb"))
+
+
+def test_a_cache_as_it_was_left_is_kept(source, tmp_path):
+    kept = _kept(source, tmp_path / "cache")
+    assert not book.drop_stale(tmp_path / "cache") and kept.exists()
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda cache, kept: kept.write_text(kept.read_text().replace("steps", "stops", 1)),
+        lambda cache, kept: kept.write_bytes(b""),
+        lambda cache, kept: kept.unlink(),
+        lambda cache, kept: kept.with_name("more.ipynb").touch(),
+        lambda cache, kept: (cache / "global.db").write_bytes(b"no data base"),
+        lambda cache, kept: (cache / "global.db").unlink(),
+        lambda cache, kept: (cache / "tasklab.sha256").write_bytes(b"\xff\xfe"),
+        lambda cache, kept: (cache / "tasklab.sha256").unlink(),
+    ],
+    ids=["altered", "emptied", "gone", "added", "index", "no index", "seal", "no seal"],
+)
+def test_a_damaged_or_altered_cache_is_emptied_and_works_again(source, tmp_path, damage):
+    cache = tmp_path / "cache"
+    damage(cache, _kept(source, cache))
+    assert book.drop_stale(cache)
+    assert not (cache / "executed").exists()
+    _kept(source, cache)
+    assert _cached(source, cache).cells[1].outputs[0].text == "output of steps"
+
+
 def test_a_missing_chapter_is_named(tmp_path):
     (tmp_path / "_toc.yml").write_text("root: index\nchapters:\n- file: notebooks/nothing\n")
     assert book.pages(tmp_path) == ("index", "notebooks/nothing")
