@@ -39,6 +39,7 @@ _ANSWER = 300.0  # seconds in which a machine must import torch and look for the
 _NO_SLOT = 300.0  # seconds to wait for a machine that can do the work
 _POLL = 1.0  # seconds
 _CUT_OFF = 120.0  # seconds after which a machine that Ray has lost has stopped by itself
+_MODE = "RAY_AUTH_MODE"  # Ray's own switch: token or disabled
 _BLIND = "does not see the store"
 _SYSTEM = (  # errors of Ray, not of the work
     "WorkerCrashedError",
@@ -77,11 +78,14 @@ def join(address: str, gpus: bool | None = None) -> Iterator[Cluster]:
         gpus: Whether a slot has a GPU; `None` asks whether the cluster has any.
 
     Raises:
-        TasklabError: If Ray is not installed, or there is no such cluster.
+        TasklabError: If Ray is not installed, there is no such cluster, or it runs the code of
+            whoever reaches it (no token) and `RAY_AUTH_MODE=disabled` does not say that it may.
     """
     ray = _ray()
     own = _connect(ray, address)
     try:
+        if address != "local" and os.environ.get(_MODE, "").lower() != "disabled":
+            _refuse_strangers(Cluster(ray, gpus=False))
         if gpus is None:
             gpus = ray.cluster_resources().get("GPU", 0) >= 1
         yield Cluster(ray, gpus)
@@ -231,11 +235,32 @@ def _ray() -> ModuleType:
         ) from error
 
 
+def _refuse_strangers(cluster: Cluster) -> None:
+    """Raise unless every machine of the cluster asks for a token."""
+    names = _names(cluster.ray)
+    if open_nodes := [names[n] for n, asks in cluster._ask(_asks_for_token).items() if not asks]:
+        raise TasklabError(
+            f"node {', '.join(open_nodes)} of the cluster asks for no token: whoever reaches it "
+            "can run any code there. Make one by `ray get-auth-token --generate`, start every node "
+            f"with {_MODE}=token (the page on clusters tells how), or, in a network that nobody "
+            f"else uses, set {_MODE}=disabled for this command to take the cluster as it is."
+        )
+
+
+def _asks_for_token() -> bool:
+    """Return whether Ray asks for a token on this machine."""
+    try:
+        from ray._private.authentication.authentication_utils import is_token_auth_enabled
+    except ImportError:  # not public: of a release that has it elsewhere
+        return os.environ.get(_MODE, "").lower() == "token"
+    return is_token_auth_enabled()
+
+
 def _connect(ray: ModuleType, address: str) -> bool:
     """Join the cluster, or start one; return whether to leave it at the end."""
     if ray.is_initialized():  # by the user
         return False
-    quiet = {"logging_level": logging.ERROR, "log_to_driver": False}
+    quiet = {"logging_level": logging.WARNING, "log_to_driver": False}
     local = {"include_dashboard": False, "object_store_memory": _OBJECTS}
     try:
         ray.init(address=address, **quiet, **(local if address == "local" else {}))

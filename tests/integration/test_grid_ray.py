@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import secrets
 import signal
 import subprocess
 import threading
@@ -22,6 +23,7 @@ from tasklab.cluster.grid import Grid
 from tasklab.errors import TasklabError
 
 os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+os.environ["RAY_AUTH_MODE"], os.environ["RAY_AUTH_TOKEN"] = "token", secrets.token_hex(32)
 os.environ["RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO"] = "0"
 for name, seconds in {"agent_register": 300, "health_check": 60}.items():  # a busy machine is slow
     os.environ[f"RAY_{name}_timeout_ms"] = str(1000 * seconds)

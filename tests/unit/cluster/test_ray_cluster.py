@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import itertools
+import logging
 import os
 import sys
 import threading
@@ -86,6 +87,8 @@ def ray(monkeypatch):
     made, strategies = Ray(), types.ModuleType("ray.util.scheduling_strategies")
     strategies.NodeAffinitySchedulingStrategy = lambda node, soft: node
     monkeypatch.setitem(sys.modules, "ray", made)
+    monkeypatch.setitem(sys.modules, "ray._private", None)
+    monkeypatch.setenv("RAY_AUTH_MODE", "token")
     monkeypatch.setitem(sys.modules, "ray.util", types.ModuleType("ray.util"))
     monkeypatch.setitem(sys.modules, strategies.__name__, strategies)
     return made
@@ -224,6 +227,25 @@ def test_no_cluster_and_a_cluster_of_the_users(ray, tmp_path):
     ray.up, ray.init = False, nobody
     with pytest.raises(TasklabError, match=r"'auto' \(nobody answers\). Start one by `ray"):
         spread(tmp_path, ["a"], lambda *_: 1)
+
+
+@pytest.mark.parametrize("mode", [None, "", "other", "disabled", "token", "Token"])
+def test_a_cluster_without_a_token_is_refused_unless_asked_for(ray, monkeypatch, tmp_path, mode):
+    monkeypatch.delenv("RAY_AUTH_MODE")
+    if mode is not None:
+        monkeypatch.setenv("RAY_AUTH_MODE", mode)
+    if mode in ("disabled", "token", "Token"):
+        assert [outcome.value for outcome in spread(tmp_path, ["a"], lambda *_: 1)] == [1]
+        return
+    with pytest.raises(TasklabError, match="node one:aaaaaa, one:bbbbbb, two of the cluster asks"):
+        spread(tmp_path, ["a"], lambda *_: 1)
+    assert not ray.up and not list(tmp_path.iterdir())
+
+
+def test_a_local_cluster_is_rays_to_protect(ray, monkeypatch):
+    monkeypatch.delenv("RAY_AUTH_MODE")
+    with ray_cluster.join("local", gpus=False):
+        assert ray.up and ray.joined[0]["logging_level"] <= logging.WARNING
 
 
 def test_without_ray_the_message_says_what_to_install(monkeypatch, tmp_path):
