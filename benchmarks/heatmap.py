@@ -68,13 +68,15 @@ def main() -> None:
     alphas, few = grid(REACH, args.points), grid(REACH, args.points_nonlinear)
     places = [(alphas[i % args.points], alphas[-1 - i % args.points]) for i in range(args.cells)]
 
-    def bench(folder: str) -> evaluation.Bench:
+    def evaluator(folder: str) -> evaluation.Evaluator:
         counts = {"test": args.images}
-        return evaluation.Bench(
+        return evaluation.Evaluator(
             clip, suite("mini"), Store(folder), counts=counts, batch_size=args.batch
         )
 
-    def xi(where: evaluation.Bench, features, alpha1: float, alpha2: float) -> tuple[float, float]:
+    def xi(
+        where: evaluation.Evaluator, features, alpha1: float, alpha2: float
+    ) -> tuple[float, float]:
         """Return one cell of both maps: two single models and the joint one."""
         classifier = representation = 0.0
         for task, own in zip(TASKS, (tau1 * alpha1, tau2 * alpha2), strict=True):
@@ -90,7 +92,7 @@ def main() -> None:
 
     def first():
         with tempfile.TemporaryDirectory() as empty:
-            fresh = bench(empty)
+            fresh = evaluator(empty)
             fresh.head, fresh.images = kept.head, kept.images
             return error_map(fresh, vectors, linear=True, alphas=alphas, progress=False)
 
@@ -127,7 +129,7 @@ def main() -> None:
     results = {}
     began = time.perf_counter()
     with tempfile.TemporaryDirectory() as folder:
-        kept = bench(folder)
+        kept = evaluator(folder)
         cached(), nonlinear_cells()  # warm-up, and the features that are there
         for _ in range(args.rounds):
             for kind, (measure, scale, _) in kinds.items():

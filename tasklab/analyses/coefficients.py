@@ -22,12 +22,12 @@ from typing import Any
 
 import numpy as np
 
-from tasklab.analyses import evaluation
-from tasklab.analyses.evaluation import Bench, normalised
+from tasklab.analyses.editing import normalised, single_task
+from tasklab.analyses.evaluation import ALPHAS, Evaluator, check_grid
 from tasklab.analyses.step_curves import (
+    AffineScores,
     Ascent,
     Best,
-    Lines,
     PiecewiseConstant,
     ascend,
     climb,
@@ -41,24 +41,26 @@ SPLITS = {"validation": "val", "test": "test"}  # as records and as data sets na
 Validate = Callable[[np.ndarray], np.ndarray]  # coefficients (T,) -> validation accuracies (T,)
 
 
-def lines(bench: Bench, vectors: Sequence[TaskVector], task: str, split: str) -> Lines:
+def affine_scores(
+    evaluator: Evaluator, vectors: Sequence[TaskVector], task: str, split: str
+) -> AffineScores:
     """Return the scores of a linearized model on a task's images, in float64.
 
     Args:
-        bench: Model, heads and images; it keeps the tangent features in the store.
+        evaluator: Model, heads and images; it keeps the tangent features in the store.
         vectors: What is added, each with a coefficient of its own.
         task: Name of the task whose images are classified.
         split: `"val"` or `"test"`.
     """
-    found = [bench.tangent_features(vector, task, split) for vector in vectors]
-    head = bench.head(task)
+    features = [evaluator.tangent_features(vector, task, split) for vector in vectors]
+    head = evaluator.head(task)
     bias = None if head.bias is None else head.bias.double()
     head = dataclasses.replace(head, weight=head.weight.double(), bias=bias)
     slope = dataclasses.replace(head, bias=None)
-    return Lines(
-        base=head.scores(found[0].f0.double()).cpu().numpy(),
-        slopes=np.stack([slope.scores(f.jtau.double()).cpu().numpy() for f in found]),
-        labels=bench.images(task, split).y.cpu().numpy(),
+    return AffineScores(
+        base=head.scores(features[0].f0.double()).cpu().numpy(),
+        slopes=np.stack([slope.scores(f.jtau.double()).cpu().numpy() for f in features]),
+        labels=evaluator.images(task, split).y.cpu().numpy(),
     )
 
 
@@ -125,17 +127,17 @@ class ExactAddition:
 
 
 def exact_addition(
-    bench: Bench,
+    evaluator: Evaluator,
     vectors: Mapping[str, TaskVector],
     *,
     low: float = 0.0,
     high: float = 1.0,
-    grid: Sequence[float] = evaluation.ALPHAS,
+    grid: Sequence[float] = ALPHAS,
 ) -> ExactAddition:
     """Add the vectors in the linearized model, and solve for the best shared coefficient.
 
     Args:
-        bench: Model and images.
+        evaluator: Model and images.
         vectors: One vector per task, by the task's name.
         low: Lowest coefficient.
         high: Highest coefficient.
@@ -144,14 +146,15 @@ def exact_addition(
     Raises:
         TasklabError: If the grid is out of order or leaves the interval.
     """
-    evaluation.check_grid(grid)
+    check_grid(grid)
     tasks, total = tuple(vectors), TaskVector.sum(vectors.values())
     curves, single = {}, {}
     for name, split in SPLITS.items():
         curves[name] = tuple(
-            lines(bench, [total], task, split).along([1.0], low=low, high=high) for task in tasks
+            affine_scores(evaluator, [total], task, split).along([1.0], low=low, high=high)
+            for task in tasks
         )
-        single[name] = evaluation.single(bench, vectors, split, linear=True)
+        single[name] = single_task(evaluator, vectors, split, linear=True)
     mean = mean_curve(curves["validation"], normalising(single["validation"]))
     mean.at(grid)  # refuses a grid that leaves the interval
     return ExactAddition(
@@ -160,7 +163,7 @@ def exact_addition(
         single=single,
         best=mean.best(),
         grid=tuple(grid),
-        n=_counts(bench, tasks),
+        n=_counts(evaluator, tasks),
     )
 
 
@@ -224,7 +227,7 @@ class PerTask:
 
 
 def per_task(
-    bench: Bench,
+    evaluator: Evaluator,
     vectors: Mapping[str, TaskVector],
     *,
     linear: bool,
@@ -239,54 +242,54 @@ def per_task(
     non-linear model is evaluated on all tasks at each trial (`climb`).
 
     Args:
-        bench: Model and images.
+        evaluator: Model and images.
         vectors: One vector per task, by the task's name.
         linear: Whether to edit the linearized model.
-        shared: The shared coefficient, if known, e.g. `edit.addition(...).alpha`: the search for
+        shared: The shared coefficient, if known, e.g. `editing.addition(...).alpha`: the search for
             it on the grid is then left out. Linear models solve for it anyway.
         step: Of a coefficient, for a non-linear model.
         budget: The most trials for a non-linear model; by default 2 T + 1, for one sweep.
     """
     tasks = tuple(vectors)
     single = {
-        name: evaluation.single(bench, vectors, split, linear=linear)
+        name: single_task(evaluator, vectors, split, linear=linear)
         for name, split in SPLITS.items()
     }
     choose = _own_exactly if linear else _own_by_trial
     options = {} if linear else {"shared": shared, "step": step, "budget": budget}
-    found, shared, passes, validate = choose(bench, vectors, single["validation"], **options)
-    choices = {"with_shared": np.full(len(tasks), shared), "with_own": found.alphas}
+    search, shared, passes, validate = choose(evaluator, vectors, single["validation"], **options)
+    choices = {"with_shared": np.full(len(tasks), shared), "with_own": search.alphas}
     accuracies = {
         name: {
             "validation": validate(alphas),
-            "test": _accuracies(bench, vectors, alphas, "test", linear),
+            "test": _accuracies(evaluator, vectors, alphas, "test", linear),
         }
         for name, alphas in choices.items()
     }
     return PerTask(
         tasks=tasks,
         shared=shared,
-        alphas=found.alphas,
+        alphas=search.alphas,
         single=single,
         **accuracies,
-        sweeps=found.sweeps,
+        sweeps=search.sweeps,
         passes=passes,
-        n=_counts(bench, tasks),
+        n=_counts(evaluator, tasks),
     )
 
 
 def _own_exactly(
-    bench: Bench, vectors: Mapping[str, TaskVector], single: np.ndarray
+    evaluator: Evaluator, vectors: Mapping[str, TaskVector], single: np.ndarray
 ) -> tuple[Ascent, float, int, Validate]:
-    known = [lines(bench, list(vectors.values()), task, "val") for task in vectors]
+    scores = [affine_scores(evaluator, list(vectors.values()), task, "val") for task in vectors]
     ones = np.ones(len(vectors))
-    shared = mean_curve([task.along(ones) for task in known], normalising(single)).best().alpha
-    found = ascend(known, single, shared * ones)
-    return found, shared, len(vectors) ** 2, lambda a: np.array([t.accuracy(a) for t in known])
+    shared = mean_curve([task.along(ones) for task in scores], normalising(single)).best().alpha
+    search = ascend(scores, single, shared * ones)
+    return search, shared, len(vectors) ** 2, lambda a: np.array([t.accuracy(a) for t in scores])
 
 
 def _own_by_trial(
-    bench: Bench,
+    evaluator: Evaluator,
     vectors: Mapping[str, TaskVector],
     single: np.ndarray,
     shared: float | None,
@@ -296,33 +299,39 @@ def _own_by_trial(
     passes = 0
     if shared is None:
         total = TaskVector.sum(vectors.values())
-        grid = bench.sweep(total, tuple(vectors), "val", linear=False)
-        shared = evaluation.ALPHAS[int(normalised(grid, single).mean(1).argmax())]
+        grid = evaluator.sweep(total, tuple(vectors), "val", linear=False)
+        shared = ALPHAS[int(normalised(grid, single).mean(1).argmax())]
         passes = grid.size
 
     def validate(alphas: np.ndarray) -> np.ndarray:
-        return _accuracies(bench, vectors, alphas, "val", linear=False)
+        return _accuracies(evaluator, vectors, alphas, "val", linear=False)
 
-    found = climb(
+    search = climb(
         lambda alphas: float(normalised(validate(alphas), single).mean()),
         np.full(len(vectors), shared),
         step=step,
         budget=budget,
     )
-    return found, shared, passes + found.trials * len(vectors), validate
+    return search, shared, passes + search.trials * len(vectors), validate
 
 
 def _accuracies(
-    bench: Bench, vectors: Mapping[str, TaskVector], alphas: np.ndarray, split: str, linear: bool
+    evaluator: Evaluator,
+    vectors: Mapping[str, TaskVector],
+    alphas: np.ndarray,
+    split: str,
+    linear: bool,
 ) -> np.ndarray:
     """Return accuracies (T,) in % of the model edited by each vector times its coefficient."""
     scaled = [vector * float(a) for vector, a in zip(vectors.values(), alphas, strict=True)]
     total = TaskVector.sum(scaled)
     if linear:
-        return np.array([bench.evaluate(total, t, split, linear=True)(1.0) for t in vectors])
-    params = total.apply(bench.clip.encoder.params)  # merged once for all tasks
-    return np.array([bench.accuracy(bench.features(params, t, split), t, split) for t in vectors])
+        return np.array([evaluator.evaluate(total, t, split, linear=True) for t in vectors])
+    params = total.apply(evaluator.clip.encoder.params)  # merged once for all tasks
+    return np.array(
+        [evaluator.accuracy(evaluator.features(params, t, split), t, split) for t in vectors]
+    )
 
 
-def _counts(bench: Bench, tasks: Sequence[str]) -> dict[str, tuple[int, ...]]:
-    return {name: tuple(bench.count(t, split) for t in tasks) for name, split in SPLITS.items()}
+def _counts(evaluator: Evaluator, tasks: Sequence[str]) -> dict[str, tuple[int, ...]]:
+    return {name: tuple(evaluator.count(t, split) for t in tasks) for name, split in SPLITS.items()}

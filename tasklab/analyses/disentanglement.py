@@ -33,7 +33,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from tasklab.analyses.evaluation import Bench, check_grid
+from tasklab.analyses.evaluation import Evaluator, check_grid
 from tasklab.errors import TasklabError, unknown
 from tasklab.models.heads import Head
 from tasklab.progress import track
@@ -227,7 +227,7 @@ def merger(
 
 
 def error_map(
-    bench: Bench,
+    evaluator: Evaluator,
     vectors: Mapping[str, TaskVector],
     *,
     linear: bool,
@@ -243,12 +243,12 @@ def error_map(
     which are preprocessed once and stay in memory: 2,048 images of 224 x 224 take 1.2 GB.
 
     Args:
-        bench: Model, heads and images.
+        evaluator: Model, heads and images.
         vectors: The two vectors, by their tasks' names.
         linear: Whether to edit the linearized model.
         alphas: Coefficients of both axes, ascending: `GRID_TANGENT`, `GRID_LINEAR_LAYERS`, or e.g.
             a finer grid inside the search box.
-        images: The most images of each task; `None` for all that the bench has. Both tasks get
+        images: The most images of each task; `None` for all that the evaluator has. Both tasks get
             equally many.
         split: `"val"` or `"test"`.
         progress: Whether to show a bar.
@@ -262,11 +262,11 @@ def error_map(
     if images is not None and images < 1:
         raise TasklabError(f"images must be at least 1, not {images}.")
     tasks, alphas = tuple(vectors), tuple(map(float, alphas))
-    n = min(bench.count(task, split) for task in tasks)
+    n = min(evaluator.count(task, split) for task in tasks)
     n = n if images is None else min(n, images)
     make = _linear if linear else _nonlinear
-    singles, joint = make(bench, vectors, split, n)
-    classify = _classify(bench.head(tasks[0])), _classify(bench.head(tasks[1]))
+    singles, joint = make(evaluator, vectors, split, n)
+    classify = _classify(evaluator.head(tasks[0])), _classify(evaluator.head(tasks[1]))
     with torch.inference_mode():  # not earlier: tangent features are made by differentiation
         found = error_cells(singles, joint, classify, alphas, progress=progress)
     passes = 4 if linear else 2 * len(alphas) ** 2 + 2 * len(alphas)
@@ -278,12 +278,12 @@ def _classify(head: Head) -> Classify:
 
 
 def _linear(
-    bench: Bench, vectors: Mapping[str, TaskVector], split: str, n: int
+    evaluator: Evaluator, vectors: Mapping[str, TaskVector], split: str, n: int
 ) -> tuple[tuple[Single, Single], Joint]:
     """Return features of linearized models, which are affine in both coefficients."""
     parts = []
     for task in vectors:
-        found = [bench.tangent_features(vector, task, split) for vector in vectors.values()]
+        found = [evaluator.tangent_features(vector, task, split) for vector in vectors.values()]
         parts.append((found[0].f0[:n], *(f.jtau[:n] for f in found)))
     (base1, own1, _), (base2, _, own2) = parts
     singles = (
@@ -300,15 +300,15 @@ def _linear(
 
 
 def _nonlinear(
-    bench: Bench, vectors: Mapping[str, TaskVector], split: str, n: int
+    evaluator: Evaluator, vectors: Mapping[str, TaskVector], split: str, n: int
 ) -> tuple[tuple[Single, Single], Joint]:
     """Return features by passes over the images."""
-    encoder = bench.clip.encoder
+    encoder = evaluator.clip.encoder
     merge = merger(encoder.params, *vectors.values())
-    images = [bench.preprocessed(task, split, n) for task in vectors]
+    images = [evaluator.preprocessed(task, split, n) for task in vectors]
 
     def features(params: Mapping[str, Tensor], task: int) -> Tensor:
-        return torch.cat(list(bench.parts(lambda x: encoder(params, x), images[task])))
+        return torch.cat(list(evaluator.parts(lambda x: encoder(params, x), images[task])))
 
     singles = (
         lambda alpha: features(merge(alpha, 0.0), 0),

@@ -31,7 +31,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from tasklab.analyses.evaluation import Bench
+from tasklab.analyses.evaluation import Evaluator
 from tasklab.analyses.projections import PROJECTIONS, Moments, Piece, cut, pieces
 from tasklab.errors import TasklabError
 from tasklab.taskvector import TaskVector
@@ -191,7 +191,7 @@ def _aligned(
 
 
 def interference(
-    bench: Bench,
+    evaluator: Evaluator,
     vectors: Mapping[str, TaskVector],
     aligned: pd.DataFrame,
     *,
@@ -217,7 +217,7 @@ def interference(
     Weights are disentangled on the task where both changes are 0 (property 3).
 
     Args:
-        bench: Model, heads and images.
+        evaluator: Model, heads and images.
         vectors: One vector per task, by the task's name.
         aligned: What `alignment` returned for these vectors.
         linear: Whether they edit the linearized model.
@@ -236,11 +236,11 @@ def interference(
     for task, vector in vectors.items():
         if task not in sizes:
             raise TasklabError(f"there is no alignment of {task}: compute it for these vectors.")
-        f0, alone, together = _edited(bench, (vector, total), task, split, linear, alpha)
+        f0, alone, together = _edited(evaluator, (vector, total), task, split, linear, alpha)
         moved, own = (_mean_norm(together - alone), _mean_norm(alone - f0))
         if own == 0:
             raise TasklabError(f"the task vector of {task} changes none of its features.")
-        accuracies = [bench.accuracy(f, task, split) for f in (alone, together)]
+        accuracies = [evaluator.accuracy(f, task, split) for f in (alone, together)]
         values = {
             "predicted": alpha * sizes[task, "others"],
             "predicted_ratio": sizes[task, "others"] / sizes[task, "own"],
@@ -250,13 +250,13 @@ def interference(
             "together": accuracies[1],
             "lost": accuracies[0] - accuracies[1],
         }
-        n = bench.count(task, split)
+        n = evaluator.count(task, split)
         records += [(task, alpha, metric, float(value), n) for metric, value in values.items()]
     return pd.DataFrame(records, columns=["task", "alpha", "metric", "value", "n"])
 
 
 def _edited(
-    bench: Bench,
+    evaluator: Evaluator,
     vectors: Iterable[TaskVector],
     task: str,
     split: str,
@@ -264,12 +264,12 @@ def _edited(
     alpha: float,
 ) -> list[Tensor]:
     """Return features (N, D) of the pre-trained model and of those that the vectors edit."""
-    theta0 = bench.clip.encoder.params
+    theta0 = evaluator.clip.encoder.params
     if linear:
-        found = [bench.tangent_features(vector, task, split) for vector in vectors]
+        found = [evaluator.tangent_features(vector, task, split) for vector in vectors]
         return [found[0].f0, *(features.at(alpha) for features in found)]
     models = [theta0, *(vector.apply(theta0, alpha) for vector in vectors)]
-    return [bench.features(params, task, split) for params in models]
+    return [evaluator.features(params, task, split) for params in models]
 
 
 def _mean_norm(features: Float[Tensor, "N D"]) -> float:

@@ -177,7 +177,7 @@ def mean_curve(
 
 
 @dataclass(frozen=True, eq=False)
-class Lines:
+class AffineScores:
     """Scores of one task's images, affine in the coefficients of T task vectors.
 
     Attributes:
@@ -245,7 +245,7 @@ class Ascent:
 
 
 def ascend(
-    tasks: Sequence[Lines],
+    tasks: Sequence[AffineScores],
     single: np.ndarray,
     start: Sequence[float] | np.ndarray,
     *,

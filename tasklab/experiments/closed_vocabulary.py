@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from tasklab.analyses import evaluation
+from tasklab.analyses import editing, evaluation
 from tasklab.errors import unknown
 from tasklab.experiments.lab import LINEAR, Lab
 from tasklab.models.zoo import family
@@ -103,11 +103,11 @@ def _probing(lab: Lab) -> list[dict]:
 
     def make() -> list[dict]:
         own = {task: _probe(lab, task).head for task in lab.suite.names} if probed else {}
-        bench, empty = lab.bench.with_heads(own), TaskVector({})
+        evaluator, empty = lab.evaluator.with_heads(own), TaskVector({})
         rows = []
         for task in lab.suite.names:
             for split, images in (("test", "test"), ("validation", "val")):
-                value = bench.evaluate(empty, task, images, linear=False)(0.0)
+                value = evaluator.evaluate(empty, task, images, 0.0, linear=False)
                 row = lab.accuracy("single", method, 0, task, "single", value, split)
                 rows.append(_said(lab, row))
         return rows
@@ -152,19 +152,23 @@ def closed_addition(
 
 
 def _added(lab: Lab, method: str, seed: int, grid: Sequence[float]) -> list[dict]:
-    vectors, bench, linear = lab.vectors(method, seed), lab.bench_of(method, seed), method in LINEAR
+    vectors, evaluator, linear = (
+        lab.vectors(method, seed),
+        lab.evaluator_of(method, seed),
+        method in LINEAR,
+    )
     tasks, total = tuple(vectors), TaskVector.sum(vectors.values())
     began = time.perf_counter()
-    alone = {s: evaluation.single(bench, vectors, s, linear=linear) for s in ("val", "test")}
-    validation = bench.sweep(total, tasks, "val", linear=linear, alphas=grid)
-    share = evaluation.normalised(validation, alone["val"]).mean(1)
+    alone = {s: editing.single_task(evaluator, vectors, s, linear=linear) for s in ("val", "test")}
+    validation = evaluator.sweep(total, tasks, "val", linear=linear, alphas=grid)
+    share = editing.normalised(validation, alone["val"]).mean(1)
     seconds = time.perf_counter() - began
     common = {"n_tasks": len(tasks)}
 
     def rows_of(
         experiment: str, absolute: np.ndarray, single: np.ndarray, method: str = method, **more: Any
     ) -> list[dict]:
-        values = {"absolute": absolute, "normalised": evaluation.normalised(absolute, single)}
+        values = {"absolute": absolute, "normalised": editing.normalised(absolute, single)}
         return [
             lab.accuracy(experiment, method, seed, task, metric, value, **common, **more)
             for metric, found in values.items()
@@ -183,7 +187,7 @@ def _added(lab: Lab, method: str, seed: int, grid: Sequence[float]) -> list[dict
     for experiment, allowed in choices.items():
         chosen = grid[max(allowed, key=lambda i: share[i])]
         if chosen not in known:
-            known[chosen] = bench.sweep(total, tasks, "test", linear=linear, alphas=[chosen])[0]
+            known[chosen] = evaluator.sweep(total, tasks, "test", linear=linear, alphas=[chosen])[0]
         rows += rows_of(experiment, known[chosen], alone["test"], alpha=chosen)
         said = lab.row(experiment, method, seed, task="all", metric="lambda", value=chosen)
         rows.append({**said, **common, "alpha": chosen})

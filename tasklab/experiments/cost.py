@@ -42,10 +42,10 @@ def cost(
     }
 
     def make(_: object) -> tuple[dict, dict]:
-        images = lab.bench.images(task, "train")
+        images = lab.evaluator.images(task, "train")
         table = costs.measure(
             lab.clip,
-            lab.bench.head(task),
+            lab.evaluator.head(task),
             images.x,
             images.y,
             variants=variants,

@@ -165,7 +165,9 @@ def _measured(
             encoder = lab.clip.encoder
             vectors = lab.vectors(method, seed)
             models, merges = plan({t: v.to(encoder.device) for t, v in vectors.items()})
-            data = {t: lab.bench.images(t, "test").x[: lab.scale.images] for t in lab.suite.names}
+            data = {
+                t: lab.evaluator.images(t, "test").x[: lab.scale.images] for t in lab.suite.names
+            }
             found = ctl.measure(encoder, models, merges, data, progress=lab.progress)
             return rows_of(lab.row(experiment, method, seed), found)
 

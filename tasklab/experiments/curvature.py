@@ -143,18 +143,18 @@ def pair_errors(
 def _errors(
     lab: Lab, method: str, seed: int, coefficients: Sequence[float], count: int
 ) -> list[dict]:
-    encoder, bench = lab.clip.encoder, lab.bench_of(method, seed)
+    encoder, evaluator = lab.clip.encoder, lab.evaluator_of(method, seed)
     theta = encoder.params
     vectors = {t: v.to(encoder.device) for t, v in lab.vectors(method, seed).items()}
     data = {
-        t: (bench.preprocessed(t, "test", count), bench.images(t, "test").y[:count])
+        t: (evaluator.preprocessed(t, "test", count), evaluator.images(t, "test").y[:count])
         for t in vectors
     }
 
     @torch.inference_mode()
     def guess(params: Mapping[str, Tensor], task: str) -> Tensor:
-        head, (x, _) = bench.head(task), data[task]
-        parts = bench.parts(lambda part: head(encoder(params, part)).argmax(-1), x)
+        head, (x, _) = evaluator.head(task), data[task]
+        parts = evaluator.parts(lambda part: head(encoder(params, part)).argmax(-1), x)
         return torch.cat(list(parts))
 
     rows = []

@@ -65,7 +65,7 @@ def _map(
     lab: Lab, method: str, seed: int, pair: tuple[str, str], alphas: Sequence[float]
 ) -> list[dict]:
     found = disentangle.error_map(
-        lab.bench_of(method, seed),
+        lab.evaluator_of(method, seed),
         lab.vectors(method, seed, pair),
         linear=method in LINEAR,
         alphas=alphas,
@@ -102,7 +102,7 @@ def exact_alpha(lab: Lab, methods: Sequence[str]) -> pd.DataFrame:
 
 def _exact(lab: Lab, method: str, seed: int) -> list[dict]:
     found = coefficients.exact_addition(
-        lab.bench_of(method, seed), lab.vectors(method, seed), grid=lab.scale.alphas
+        lab.evaluator_of(method, seed), lab.vectors(method, seed), grid=lab.scale.alphas
     )
     return [{**lab.row("exact_alpha", method, seed), **row} for row in found.rows(method, seed)]
 
@@ -130,7 +130,7 @@ def own_coefficients(lab: Lab, methods: Sequence[str]) -> pd.DataFrame:
 
 def _own(lab: Lab, method: str, seed: int, tasks: Sequence[str]) -> list[dict]:
     linear, vectors = method in LINEAR, lab.vectors(method, seed, tasks)
-    found = coefficients.per_task(lab.bench_of(method, seed), vectors, linear=linear)
+    found = coefficients.per_task(lab.evaluator_of(method, seed), vectors, linear=linear)
     return [
         {**lab.row("own_coefficients", method, seed), **row} for row in found.rows(method, seed)
     ]

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from tasklab.analyses import evaluation
+from tasklab.analyses import editing
 from tasklab.experiments.lab import LINEAR, Lab, known
 from tasklab.records import papers
 from tasklab.taskvector import TaskVector
@@ -51,15 +51,15 @@ def _zero_shot(lab: Lab) -> list[dict]:
     empty = TaskVector({})
     rows = []
     for task in (*lab.suite.names, lab.suite.control.name):
-        value = lab.bench.evaluate(empty, task, "test", linear=False)(0.0)
+        value = lab.evaluator.evaluate(empty, task, "test", 0.0, linear=False)
         rows.append(lab.accuracy("single", "pretrained", 0, task, "single", value))
     return rows
 
 
 def _single(lab: Lab, method: str, seed: int) -> list[dict]:
     vectors = lab.vectors(method, seed)
-    bench = lab.bench_of(method, seed)
-    values = evaluation.single(bench, vectors, "test", linear=method in LINEAR)
+    evaluator = lab.evaluator_of(method, seed)
+    values = editing.single_task(evaluator, vectors, "test", linear=method in LINEAR)
     return [
         lab.accuracy("single", method, seed, task, "single", value)
         for task, value in zip(vectors, values, strict=True)
@@ -83,7 +83,7 @@ def addition(
     rows = []
     for method, seed in lab.grid(methods, "task addition"):
         for size in n_tasks or lab.sizes():
-            for group in evaluation.groups(lab.suite.names, size):
+            for group in editing.groups(lab.suite.names, size):
                 name = "" if size == len(lab.suite.names) else "+".join(group)
                 rows += lab.kept(
                     "addition",
@@ -98,8 +98,8 @@ def addition(
 
 def _addition(lab: Lab, method: str, seed: int, group: Sequence[str], name: str) -> list[dict]:
     vectors, linear = lab.vectors(method, seed, group), method in LINEAR
-    bench, alphas = lab.bench_of(method, seed), lab.scale.alphas
-    found = evaluation.addition(bench, vectors, linear=linear, alphas=alphas)
+    evaluator, alphas = lab.evaluator_of(method, seed), lab.scale.alphas
+    found = editing.addition(evaluator, vectors, linear=linear, alphas=alphas)
     extra = {"n_tasks": len(group), "subset": name}
     rows = _both(
         lab,
@@ -113,11 +113,14 @@ def _addition(lab: Lab, method: str, seed: int, group: Sequence[str], name: str)
         **extra,
     )
     curves = {
-        "validation": (found.validation, evaluation.single(bench, vectors, "val", linear=linear))
+        "validation": (
+            found.validation,
+            editing.single_task(evaluator, vectors, "val", linear=linear),
+        )
     }
     if linear:
         total = TaskVector.sum(vectors.values())
-        test = bench.sweep(total, group, "test", linear=True, alphas=alphas)
+        test = evaluator.sweep(total, group, "test", linear=True, alphas=alphas)
         curves["test"] = (test, found.single)
     for split, (curve, single) in curves.items():
         for alpha, absolute in zip(alphas, curve, strict=True):
@@ -147,7 +150,7 @@ def _both(
     **extra: Any,
 ) -> list[dict]:
     """Return the rows of absolute and normalised accuracy of each task."""
-    share = evaluation.normalised(absolute, single)
+    share = editing.normalised(absolute, single)
     return [
         lab.accuracy(experiment, method, seed, task, metric, value, **extra)
         for metric, values in (("absolute", absolute), ("normalised", share))
@@ -166,7 +169,7 @@ def negation(lab: Lab, methods: Sequence[str]) -> pd.DataFrame:
             ("control", zero[control], control),
         ):
             row = lab.accuracy("negation", "pretrained", 0, task, metric, value)
-            rows.append({**row, "n": lab.bench.count(of, "test")})
+            rows.append({**row, "n": lab.evaluator.count(of, "test")})
     for method, seed in lab.grid(methods, "task negation"):
         for task in lab.suite.names:
             rows += lab.kept(
@@ -182,8 +185,12 @@ def negation(lab: Lab, methods: Sequence[str]) -> pd.DataFrame:
 
 def _negation(lab: Lab, method: str, seed: int, task: str) -> list[dict]:
     (vector,) = lab.vectors(method, seed, [task]).values()
-    found = evaluation.negation(
-        lab.bench_of(method, seed), task, vector, linear=method in LINEAR, alphas=lab.scale.alphas
+    found = editing.negation(
+        lab.evaluator_of(method, seed),
+        task,
+        vector,
+        linear=method in LINEAR,
+        alphas=lab.scale.alphas,
     )
     rows = []
     for metric, value, of in (
@@ -191,5 +198,5 @@ def _negation(lab: Lab, method: str, seed: int, task: str) -> list[dict]:
         ("control", found.control, lab.suite.control.name),
     ):
         row = lab.accuracy("negation", method, seed, task, metric, value, alpha=found.alpha)
-        rows.append({**row, "n": lab.bench.count(of, "test")})
+        rows.append({**row, "n": lab.evaluator.count(of, "test")})
     return rows

@@ -60,13 +60,13 @@ def _localization(lab: Lab, task: str, control: str) -> list[dict]:
     classes = range(len(names))[: lab.scale.kernel_classes]
 
     def some(name: str, split: str) -> torch.Tensor:
-        return encoder.preprocess(lab.bench.images(name, split).x[:n])
+        return encoder.preprocess(lab.evaluator.images(name, split).x[:n])
 
     own, unseen, others = some(task, "train"), some(task, "test"), some(control, "test")
     kernels = spectral.gram(
         encoder,
         encoder.params,
-        lab.bench.head(task),
+        lab.evaluator.head(task),
         own,
         torch.cat([unseen, others]),
         classes=classes,

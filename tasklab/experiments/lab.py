@@ -155,7 +155,9 @@ class Lab:
         if pictures.sources:
             pictures = pictures.at(self.clip.encoder.image_size)
             self.suite = dataclasses.replace(self.suite, data=pictures)
-        self.bench = evaluation.Bench(self.clip, self.suite, self.store, counts=self.scale.counts)
+        self.evaluator = evaluation.Evaluator(
+            self.clip, self.suite, self.store, counts=self.scale.counts
+        )
         if self.rehearsal:
             _say_once(
                 f"steps={parameters.steps} is a rehearsal: every cell runs, on a few images, and "
@@ -223,17 +225,17 @@ class Lab:
             raise unknown("role", role, ("random", *roles))
         return roles[role]
 
-    def bench_of(self, method: str, seed: int) -> evaluation.Bench:
-        """Return the bench with the heads that belong to a method's vectors.
+    def evaluator_of(self, method: str, seed: int) -> evaluation.Evaluator:
+        """Return the evaluator with the heads that belong to a method's vectors.
 
         They are its own where heads were trained with the encoder or probed, and else the same
         for all.
         """
         runs = [self.run(task, method, seed) for task in self.suite.names]
         if all(run.head == "zero_shot" for run in runs):
-            return self.bench
+            return self.evaluator
         own = {run.task: self.tune(run.task, method, seed).head for run in runs}
-        return self.bench.with_heads(own)
+        return self.evaluator.with_heads(own)
 
     def vectors(
         self, method: str, seed: int, tasks: Iterable[str] | None = None
@@ -327,7 +329,7 @@ class Lab:
         **more: Any,
     ) -> dict[str, Any]:
         """Return the record of an accuracy, with the number of images."""
-        n = self.bench.count(task, "val" if split == "validation" else split)
+        n = self.evaluator.count(task, "val" if split == "validation" else split)
         row = self.row(experiment, method, seed, task=task, metric=metric, split=split)
         return {**row, "value": float(value), "n": n, **more}
 

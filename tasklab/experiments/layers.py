@@ -71,10 +71,10 @@ def alignment(lab: Lab, methods: Sequence[str], *, alpha: float = 0.3) -> pd.Dat
     for method, seed in lab.grid(methods, "alignment"):
 
         def make(method: str = method, seed: int = seed) -> list[dict]:
-            encoder, bench = lab.clip.encoder, lab.bench_of(method, seed)
+            encoder, evaluator = lab.clip.encoder, lab.evaluator_of(method, seed)
             for task in tasks:
                 if task not in moments:
-                    images = bench.images(task, "test").x[: lab.scale.images]
+                    images = evaluator.images(task, "test").x[: lab.scale.images]
                     found = second_moments(encoder, images)
                     moments[task] = {name: C.float() for name, C in found.items()}  # large
             vectors = {
@@ -83,7 +83,7 @@ def alignment(lab: Lab, methods: Sequence[str], *, alpha: float = 0.3) -> pd.Dat
             }
             aligned = layers.alignment(vectors, moments, encoder.params)
             measured = layers.interference(
-                bench, vectors, aligned, linear=method in LINEAR, alpha=alpha
+                evaluator, vectors, aligned, linear=method in LINEAR, alpha=alpha
             )
             return [
                 *_rows(lab, "alignment", method, seed, aligned),
@@ -124,7 +124,7 @@ def linear_gaps(
         def make(method: str = method, seed: int = seed) -> list[dict]:
             encoder, found = lab.clip.encoder, []
             for task, vector in lab.vectors(method, seed).items():
-                images = lab.bench.images(task, "test").x[: lab.scale.images]
+                images = lab.evaluator.images(task, "test").x[: lab.scale.images]
                 table = tangent_gap.gaps(encoder, vector.to(encoder.device), images, scales)
                 table = table.assign(task=task, n=len(images))
                 whole = table["block"].isna()

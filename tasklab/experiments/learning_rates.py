@@ -70,9 +70,9 @@ def _kept(lab: Lab, method: str, seed: int, rates: Sequence[float], task: str) -
     )
 
 
-def _bench(lab: Lab) -> evaluation.Bench:
-    """Return a bench with all validation images: one task has few."""
-    return lab.bench if lab.rehearsal else evaluation.Bench(lab.clip, lab.suite, lab.store)
+def _evaluator(lab: Lab) -> evaluation.Evaluator:
+    """Return an evaluator with all validation images: one task has few."""
+    return lab.evaluator if lab.rehearsal else evaluation.Evaluator(lab.clip, lab.suite, lab.store)
 
 
 def _row(lab: Lab, method: str, seed: int, task: str, lr: float | None, **more: object) -> dict:
@@ -98,7 +98,7 @@ def _probed(lab: Lab, method: str, seed: int, rates: Sequence[float], task: str)
 
 
 def _tuned(lab: Lab, method: str, seed: int, rates: Sequence[float], task: str) -> list[dict]:
-    bench, rows = _bench(lab), []
+    evaluator, rows = _evaluator(lab), []
     for lr in rates:
         config = dataclasses.replace(lab.run(task, method, seed), lr=lr)
         try:
@@ -109,15 +109,20 @@ def _tuned(lab: Lab, method: str, seed: int, rates: Sequence[float], task: str) 
             value = float(error.step)
             rows.append(_row(lab, method, seed, task, lr, metric="diverged_at", value=value))
             continue
-        value = validated(bench, task, run.vector, run.head, linear=method == "linearized")
-        n = bench.count(task, "val")
+        value = validated(evaluator, task, run.vector, run.head, linear=method == "linearized")
+        n = evaluator.count(task, "val")
         rows.append(_row(lab, method, seed, task, lr, metric="single", value=value, n=n))
     return rows
 
 
 def validated(
-    bench: evaluation.Bench, task: str, vector: TaskVector, head: heads.Head | None, *, linear: bool
+    evaluator: evaluation.Evaluator,
+    task: str,
+    vector: TaskVector,
+    head: heads.Head | None,
+    *,
+    linear: bool,
 ) -> float:
     """Return the validation accuracy in % of one vector with its own head, if it has one."""
-    own = bench.with_heads({task: head}) if head is not None else bench
-    return own.evaluate(vector, task, "val", linear=linear)(1.0)
+    own = evaluator.with_heads({task: head}) if head is not None else evaluator
+    return own.evaluate(vector, task, "val", linear=linear)

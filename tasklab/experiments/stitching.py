@@ -224,13 +224,13 @@ def _variants(lab: Lab, task: str, seed: int) -> dict[str, finetune.FineTune]:
 def _averaged(
     lab: Lab, task: str, seed: int, runs: Mapping[str, finetune.FineTune], count: int
 ) -> list[dict]:
-    encoder, bench = lab.clip.encoder, lab.bench
+    encoder, evaluator = lab.clip.encoder, lab.evaluator
     models, logits = {}, {}
     for name, run in runs.items():
         tuned = finetune.finetune(run, lab.clip, lab.store, tasks=lab.suite, progress=lab.progress)
         models[name] = tuned.vector.to(encoder.device).apply(encoder.params)
-        logits[name] = bench.head(task)(bench.features(models[name], task, "test"))
-    labels = bench.images(task, "test").y
+        logits[name] = evaluator.head(task)(evaluator.features(models[name], task, "test"))
+    labels = evaluator.images(task, "test").y
     rows = []
 
     def add(metric: str, subset: str, value: float) -> None:
@@ -241,11 +241,11 @@ def _averaged(
         add("alone", name, 100 * heads.accuracy(found, labels))
     for group in itertools.combinations(models, count):
         mean = cross_task.merged(models, dict.fromkeys(group, 1 / count))
-        features = bench.features(mean, task, "test")
-        add("averaged", " | ".join(group), bench.accuracy(features, task, "test"))
+        features = evaluator.features(mean, task, "test")
+        add("averaged", " | ".join(group), evaluator.accuracy(features, task, "test"))
         together = torch.stack([logits[name] for name in group]).mean(0)
         add("ensemble", " | ".join(group), 100 * heads.accuracy(together, labels))
-    images = bench.images(task, "test").x[: lab.scale.images]
+    images = evaluator.images(task, "test").x[: lab.scale.images]
     merge = Merge(task, dict.fromkeys(models, 1 / len(models)), (task,))
     found = cross_task.measure(encoder, models, [merge], {task: images})
     common = lab.row("ctl_average", "nonlinear", seed, task=task)
@@ -261,16 +261,16 @@ def _cuts(lab: Lab, block: int | None, share: float = 0.75) -> list[int]:
 
 @torch.inference_mode()
 def _front(lab: Lab, params: Mapping[str, Tensor], task: str, block: int) -> Tensor:
-    encoder, images = lab.clip.encoder, lab.bench.images(task, "test").x[: 2 * lab.scale.images]
+    encoder, images = lab.clip.encoder, lab.evaluator.images(task, "test").x[: 2 * lab.scale.images]
     return stitching.front(encoder, params, encoder.preprocess(images), block)
 
 
 @torch.inference_mode()
 def _accuracy(lab: Lab, method: str, seed: int, task: str, block: int, h: Tensor) -> float:
-    encoder, images = lab.clip.encoder, lab.bench.images(task, "test")
+    encoder, images = lab.clip.encoder, lab.evaluator.images(task, "test")
     x, y = images.x[: 2 * lab.scale.images], images.y[: 2 * lab.scale.images]
     features = stitching.back(encoder, encoder.params, encoder.preprocess(x), block, h)
-    return 100 * heads.accuracy(lab.bench_of(method, seed).head(task)(features), y)
+    return 100 * heads.accuracy(lab.evaluator_of(method, seed).head(task)(features), y)
 
 
 def _row(
@@ -284,5 +284,5 @@ def _row(
     alpha: float,
 ) -> dict:
     row = lab.row(experiment, method, seed, task=task, metric="stitched", value=value)
-    n = min(2 * lab.scale.images, lab.bench.count(task, "test"))
+    n = min(2 * lab.scale.images, lab.evaluator.count(task, "test"))
     return {**row, "split": "test", "block": block, "alpha": alpha, "n": n}

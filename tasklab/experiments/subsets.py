@@ -28,7 +28,8 @@ import torch
 from torch import Tensor
 
 from tasklab.analyses import coefficients, evaluation
-from tasklab.analyses.evaluation import Bench, normalised
+from tasklab.analyses.editing import normalised
+from tasklab.analyses.evaluation import Evaluator
 from tasklab.errors import TasklabError
 from tasklab.experiments.lab import LINEAR, Lab
 from tasklab.progress import track
@@ -152,11 +153,11 @@ def _coarse(grid: Sequence[float]) -> list[int]:
     return sorted({int(np.abs(np.asarray(grid) - x).argmin()) for x in COARSE})
 
 
-def affine(bench: Bench, vectors: Mapping[str, TaskVector]) -> Accuracies:
+def affine(evaluator: Evaluator, vectors: Mapping[str, TaskVector]) -> Accuracies:
     """Return the accuracies of sums in the linearized model: products of cached features."""
     tasks, every = tuple(vectors), list(vectors.values())
     known = {
-        (task, split): coefficients.lines(bench, every, task, split)
+        (task, split): coefficients.affine_scores(evaluator, every, task, split)
         for task in tasks
         for split in ("val", "test")
     }
@@ -170,18 +171,18 @@ def affine(bench: Bench, vectors: Mapping[str, TaskVector]) -> Accuracies:
 
 
 def passes(
-    bench: Bench, vectors: Mapping[str, TaskVector], images: Mapping[str, int]
+    evaluator: Evaluator, vectors: Mapping[str, TaskVector], images: Mapping[str, int]
 ) -> Accuracies:
     """Return the accuracies of sums in the model itself, by passes over a task's first images.
 
     Vectors are kept in one flat matrix, so that a sum is one product; images stay preprocessed.
 
     Args:
-        bench: Model, heads and images.
+        evaluator: Model, heads and images.
         vectors: One for each task, by its name.
         images: The most images of each task by split.
     """
-    encoder, tasks = bench.clip.encoder, tuple(vectors)
+    encoder, tasks = evaluator.clip.encoder, tuple(vectors)
     theta0 = encoder.params
     named = [name for name in theta0 if any(name in vector for vector in vectors.values())]
     zeros = {name: torch.zeros_like(theta0[name]) for name in named}
@@ -192,7 +193,7 @@ def passes(
     @torch.inference_mode()
     def data(task: str, split: str) -> tuple[Tensor, Tensor]:
         count = images[split]
-        return bench.preprocessed(task, split, count), bench.images(task, split).y[:count]
+        return evaluator.preprocessed(task, split, count), evaluator.images(task, split).y[:count]
 
     known = {(task, split): data(task, split) for task in tasks for split in images}
 
@@ -213,8 +214,8 @@ def passes(
         found = []
         for i in subset:
             x, labels = known[tasks[i], split]
-            features = torch.cat(list(bench.parts(lambda part: encoder(params, part), x)))
-            guess = bench.head(tasks[i])(features).argmax(-1)
+            features = torch.cat(list(evaluator.parts(lambda part: encoder(params, part), x)))
+            guess = evaluator.head(tasks[i])(features).argmax(-1)
             found.append(100 * (guess == labels).double().mean().item())
         return np.array(found)
 
@@ -284,12 +285,15 @@ def subsets(
 
 def _alone(lab: Lab, seed: int, most: int | None, images: int) -> list[dict]:
     """Return the accuracy of probing alone, on the images and subsets of the method `full`."""
-    count, tasks = min(images, *(lab.bench.count(t, "test") for t in lab.suite.names)), lab.suite
+    count, tasks = (
+        min(images, *(lab.evaluator.count(t, "test") for t in lab.suite.names)),
+        lab.suite,
+    )
     found = []
     for task in tasks.names:
         how = lab.run(task, "nonlinear", seed).probe
         head = probes.fit(how, lab.clip, lab.suite, task, lab.store).head
-        data, encoder = lab.bench.images(task, "test"), lab.clip.encoder
+        data, encoder = lab.evaluator.images(task, "test"), lab.clip.encoder
         with torch.inference_mode():
             features = encoder(encoder.params, encoder.preprocess(data.x[:count]))
             right = head(features).argmax(-1) == data.y[:count].to(features.device)
@@ -307,10 +311,10 @@ def _subsets(
     lab: Lab, method: str, seed: int, most: int | None, images: Mapping[str, int], probed: bool
 ) -> list[dict]:
     linear, began = method in LINEAR, time.perf_counter()
-    vectors, bench = lab.vectors(method, seed), lab.bench_of(method, seed)
+    vectors, evaluator = lab.vectors(method, seed), lab.evaluator_of(method, seed)
     tasks, splits = tuple(vectors), ("val", "test")
-    counts = {s: min(images[s], min(bench.count(t, s) for t in tasks)) for s in splits}
-    at = affine(bench, vectors) if linear else passes(bench, vectors, counts)
+    counts = {s: min(images[s], min(evaluator.count(t, s) for t in tasks)) for s in splits}
+    at = affine(evaluator, vectors) if linear else passes(evaluator, vectors, counts)
     singles = [(i,) for i in range(len(tasks))]
     alone = {split: np.concatenate([at(one, 1.0, split) for one in singles]) for split in splits}
     start = np.concatenate([at(one, 0.0, "test") for one in singles])
@@ -319,7 +323,7 @@ def _subsets(
         at, alone, chosen, lab.scale.alphas, whole=linear, progress=lab.progress and not linear
     )
     seconds = time.perf_counter() - began
-    n = min(bench.count(t, "test") for t in tasks) if linear else counts["test"]
+    n = min(evaluator.count(t, "test") for t in tasks) if linear else counts["test"]
     rows = []
 
     def add(method: str, subset: Subset, absolute: np.ndarray, coefficient: float) -> None:

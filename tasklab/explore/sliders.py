@@ -33,7 +33,9 @@ def accuracies(lab: Lab, method: str, split: str = "val"):
         raise TasklabError(f"only {', '.join(LINEAR)} answer at once; {method!r} is not linear.")
     vectors: dict[str, TaskVector] = lab.vectors(method, lab.parameters.seeds[0])
     found = {
-        task: {other: lab.bench.tangent_features(v, task, split) for other, v in vectors.items()}
+        task: {
+            other: lab.evaluator.tangent_features(v, task, split) for other, v in vectors.items()
+        }
         for task in vectors
     }
 
@@ -43,7 +45,7 @@ def accuracies(lab: Lab, method: str, split: str = "val"):
             total = next(iter(features.values())).f0
             for other, alpha in alphas.items():
                 total = total + alpha * features[other].jtau
-            values.append(lab.bench.accuracy(total, task, split))
+            values.append(lab.evaluator.accuracy(total, task, split))
         return np.array(values)
 
     return at

@@ -31,7 +31,7 @@ def test_a_map_is_made_of_the_labs_vectors_and_kept(lab, monkeypatch):
     alphas = disentanglement.grid(3.0, lab.scale.points)
     assert len(table) == 2 * 2 * len(alphas) ** 2  # methods, metrics
     found = disentanglement.error_map(
-        lab.bench, lab.vectors("linearized", 0), linear=True, alphas=alphas,
+        lab.evaluator, lab.vectors("linearized", 0), linear=True, alphas=alphas,
         images=lab.scale.images,
     )  # fmt: skip
     rows = table[(table["method"] == "linearized") & (table["metric"] == "xi_classifier")]
@@ -96,10 +96,10 @@ def test_costs_become_records_that_claims_are_judged_by(lab):
 def test_heads_that_train_with_their_encoder_belong_to_their_vectors(lab):
     closed = lab.sibling(model="mini_sup_few", tasks=PAIR)
     assert closed.clip.text is None
-    bench = closed.bench_of("nonlinear", 0)
+    evaluator = closed.evaluator_of("nonlinear", 0)
     for task in PAIR:
         head = closed.tune(task, "nonlinear", 0).head
-        assert np.array_equal(bench.head(task).weight, head.weight) and not head.normalise
+        assert np.array_equal(evaluator.head(task).weight, head.weight) and not head.normalise
     vector = closed.vectors("nonlinear", 0)["Scenes"]
     assert not any(name.startswith("classifier") for name in vector)
     table = experiments.addition(closed, ["nonlinear", "linearized"])
@@ -168,12 +168,12 @@ def test_trained_heads_start_random_and_learn(lab):
     closed = lab.sibling(model="mini_sup_few", tasks=PAIR)
     run = closed.run("Scenes", "nonlinear", 0)
     assert run.head == "trained" and "head" in run.identity()
-    start = closed.bench.head("Scenes")
+    start = closed.evaluator.head("Scenes")
     tuned = finetune.finetune(run, closed.clip, closed.store, progress=False)
     assert tuned.head is not None
     assert 0 < (tuned.head.weight - start.weight).abs().max() < 0.1
     assert (
-        evaluation.Bench.with_heads(closed.bench, {"Scenes": tuned.head}).head("Textures")
+        evaluation.Evaluator.with_heads(closed.evaluator, {"Scenes": tuned.head}).head("Textures")
         is not None
     )
 
@@ -189,7 +189,7 @@ def test_gaps_are_of_every_vector_block_and_distance(lab):
     gap = table[table["metric"] == "gap"].set_index(["method", "task"])["value"]
     pd.testing.assert_series_equal(gap, ends)
     vector = lab.vectors("attention", 0)[PAIR[0]]
-    images = lab.bench.images(PAIR[0], "test").x[: lab.scale.images]
+    images = lab.evaluator.images(PAIR[0], "test").x[: lab.scale.images]
     found = tangent_gap.gaps(lab.clip.encoder, vector, images, (1.0,))
     assert gap["attention", PAIR[0]] == pytest.approx(found[found["block"].isna()]["value"].item())
 
@@ -198,9 +198,9 @@ def test_attention_vectors_are_linearized_post_hoc_like_others(lab):
     table = experiments.single(lab, ["attention", "attention_posthoc"])
     vector = lab.vectors("attention_posthoc", 0)[PAIR[0]]
     assert vector == lab.vectors("attention", 0)[PAIR[0]]
-    features = lab.bench.tangent_features(vector, PAIR[0], "test").at(1.0)
+    features = lab.evaluator.tangent_features(vector, PAIR[0], "test").at(1.0)
     chosen = (table["method"] == "attention_posthoc") & (table["task"] == PAIR[0])
-    expected = lab.bench.accuracy(features, PAIR[0], "test")
+    expected = lab.evaluator.accuracy(features, PAIR[0], "test")
     assert table[chosen]["value"].item() == pytest.approx(expected)
     with pytest.raises(TasklabError, match="fine-tune with method 'attention'"):
         finetune.FineTune(task=PAIR[0], method="attention_posthoc")

@@ -57,7 +57,7 @@ def test_schemes_are_labs_with_probes(main, labs):
 
 def test_probing_is_the_probe_on_pretrained_features(labs, sums):
     lab, task = labs[0], TASKS[1]
-    images = lab.bench.images(task, "test")
+    images = lab.evaluator.images(task, "test")
     how = lab.run(task, "nonlinear", 0).probe
     head = probes.fit(how, lab.clip, lab.suite, task, lab.store).head
     features = lab.clip.encoder({}, lab.clip.encoder.preprocess(images.x))
@@ -89,8 +89,8 @@ def test_the_sum_is_chosen_on_validation_and_each_head_is_plugged_in(labs, sums)
             total = TaskVector.sum(run.vector for run in runs.values())
             params = total.apply(lab.clip.encoder.params, chosen)
             for task, run in runs.items():
-                images = lab.bench.images(task, "test")
-                features = lab.bench.features(params, task, "test")
+                images = lab.evaluator.images(task, "test")
+                features = lab.evaluator.features(params, task, "test")
                 expected = 100 * heads.accuracy(run.head(features), images.y)
                 found = rows(added, metric="absolute", task=task)["value"]
                 assert found.tolist() == pytest.approx([expected])
@@ -141,8 +141,10 @@ def test_learning_rates_use_validation_images_and_survive_divergence(labs, monke
     assert tuned["metric"].to_dict() == {1e-3: "single", 1e30: "diverged_at"}
     run = dataclasses.replace(lab.run("Vehicles", "nonlinear", 0), lr=1e-3)
     found = finetune.finetune(run, lab.clip, lab.store, progress=False)
-    features = lab.bench.features(found.vector.apply(lab.clip.encoder.params), "Vehicles", "val")
-    images = lab.bench.images("Vehicles", "val")
+    features = lab.evaluator.features(
+        found.vector.apply(lab.clip.encoder.params), "Vehicles", "val"
+    )
+    images = lab.evaluator.images("Vehicles", "val")
     expected = 100 * heads.accuracy(found.head(features), images.y)
     assert tuned["value"][1e-3] == pytest.approx(expected)
 
@@ -154,12 +156,12 @@ def test_every_subset(labs, method):
     mine = rows(table, experiment="subsets", method=method, metric="absolute")
     assert sorted(mine["n_tasks"]) == [1, 1, 1, 2, 2, 2, 3]
     runs = {task: lab.tune(task, method, 0) for task in TASKS}
-    bench, linear = lab.bench_of(method, 0), method == "linearized"
+    evaluator, linear = lab.evaluator_of(method, 0), method == "linearized"
     for row in mine.to_dict("records"):
         tasks = row["subset"].split("+")
         total = TaskVector.sum(runs[task].vector for task in tasks)
         values = [
-            bench.evaluate(total, task, "test", linear=linear)(row["alpha"]) for task in tasks
+            evaluator.evaluate(total, task, "test", row["alpha"], linear=linear) for task in tasks
         ]
         assert row["value"] == pytest.approx(np.mean(values), abs=1e-6)
     probed = rows(table, method="probe", metric="absolute")
@@ -176,7 +178,7 @@ def test_open_vocabulary(main):
     usual = experiments.single(lab, [])
     assert start["value"].tolist() == pytest.approx(usual["value"].tolist())
     head = lab.tune(TASKS[0], "full", 0).head
-    assert head.normalise and (head.weight - lab.bench.head(TASKS[0]).weight).norm() > 0
+    assert head.normalise and (head.weight - lab.evaluator.head(TASKS[0]).weight).norm() > 0
     with pytest.raises(TasklabError, match="head='probe'"):
         experiments.subsets(lab)
 

@@ -24,7 +24,7 @@ def lab(tmp_path_factory):
 
 
 def images(lab, task, times=1):
-    return lab.bench.images(task, "test").x[: times * lab.scale.images]
+    return lab.evaluator.images(task, "test").x[: times * lab.scale.images]
 
 
 def test_every_pair_and_place_on_the_segment(lab):
@@ -95,8 +95,8 @@ def test_stitched_fronts_and_depth(lab):
     edited = lab.vectors("nonlinear", 0)[task].apply(encoder.params)
     mixed = edited | {n: encoder.params[n] for n in after if n not in stem}
     features = encoder(mixed, encoder.preprocess(images(lab, task, 2)))
-    labels = lab.bench.images(task, "test").y[: 2 * lab.scale.images]
-    expected = 100 * heads.accuracy(lab.bench.head(task)(features), labels)
+    labels = lab.evaluator.images(task, "test").y[: 2 * lab.scale.images]
+    expected = 100 * heads.accuracy(lab.evaluator.head(task)(features), labels)
     rows = table[(table["task"] == task) & (table["front"] == "own")]
     assert rows["value"].iloc[0] == pytest.approx(expected)
     deep = experiments.stitched_addition(lab, ["nonlinear"], block=-1)
@@ -113,8 +113,8 @@ def test_stitched_negation_starts_at_the_pretrained_model(lab):
         x = images(lab, task, 2)
         encoder = lab.clip.encoder
         features = encoder(encoder.params, encoder.preprocess(x))
-        labels = lab.bench.images(task, "test").y[: len(x)]
-        expected = 100 * heads.accuracy(lab.bench.head(task)(features), labels)
+        labels = lab.evaluator.images(task, "test").y[: len(x)]
+        expected = 100 * heads.accuracy(lab.evaluator.head(task)(features), labels)
         assert rows["value"].tolist() == pytest.approx([expected] * 2)
 
 

@@ -59,28 +59,28 @@ def test_the_chosen_alpha_has_the_best_normalised_validation_accuracy(tables):
 
 
 def test_a_linear_model_is_evaluated_as_the_sum_of_its_features(lab):
-    encoder, bench = lab.clip.encoder, lab.bench
+    encoder, evaluator = lab.clip.encoder, lab.evaluator
     vector = lab.vectors("linearized", 0, ["Signs"])["Signs"] * 20  # two steps move little
-    images = bench.images("Signs", "test")
+    images = evaluator.images("Signs", "test")
     found = tangent.jvp(encoder, encoder.params, vector, encoder.preprocess(images.x))
-    guess = bench.head("Signs")(found.f0 + 0.5 * found.jtau)
+    guess = evaluator.head("Signs")(found.f0 + 0.5 * found.jtau)
     expected = 100 * heads.accuracy(guess, images.y)
-    assert bench.evaluate(vector, "Signs", "test", linear=True)(0.5) == pytest.approx(expected)
+    assert evaluator.evaluate(vector, "Signs", "test", 0.5, linear=True) == pytest.approx(expected)
 
 
 def test_a_nonlinear_model_is_evaluated_with_edited_weights(lab):
-    encoder, bench = lab.clip.encoder, lab.bench
+    encoder, evaluator = lab.clip.encoder, lab.evaluator
     vector = lab.vectors("nonlinear", 0, ["Signs"])["Signs"] * 20
-    images = bench.images("Signs", "test")
+    images = evaluator.images("Signs", "test")
     params = {k: p + 0.5 * vector[k] for k, p in encoder.params.items()}
     features = encoder(params, encoder.preprocess(images.x))
-    expected = 100 * heads.accuracy(bench.head("Signs")(features), images.y)
-    assert bench.evaluate(vector, "Signs", "test", linear=False)(0.5) == pytest.approx(expected)
+    expected = 100 * heads.accuracy(evaluator.head("Signs")(features), images.y)
+    assert evaluator.evaluate(vector, "Signs", "test", 0.5, linear=False) == pytest.approx(expected)
 
 
 def test_both_models_agree_where_nothing_was_added(lab):
     at = [
-        lab.bench.evaluate(TaskVector({}), "Scenes", "val", linear=linear)(0.0)
+        lab.evaluator.evaluate(TaskVector({}), "Scenes", "val", 0.0, linear=linear)
         for linear in (True, False)
     ]
     assert at[0] == at[1]
@@ -94,8 +94,8 @@ def test_a_second_lab_reads_the_store(lab, tables, monkeypatch):
         raise AssertionError("computed again")
 
     monkeypatch.setattr(finetune, "_train", never)
-    monkeypatch.setattr(evaluation.Bench, "features", never)
-    monkeypatch.setattr(evaluation.Bench, "tangent_features", never)
+    monkeypatch.setattr(evaluation.Evaluator, "features", never)
+    monkeypatch.setattr(evaluation.Evaluator, "tangent_features", never)
     experiments.train(again, METHODS)
     for name in ("single", "addition", "negation"):
         pd.testing.assert_frame_equal(getattr(experiments, name)(again, METHODS), tables[name])
@@ -161,11 +161,11 @@ def test_full_size_architecture_runs_the_same_code(tmp_path):
     parameters = Parameters(model="vitb32", init="random", steps=1, store_root=tmp_path)
     lab = experiments.Lab(parameters, progress=False)
     lab.scale = experiments.Scale(counts={"val": 2, "test": 2}, alphas=(0.0, 1.0), batch_size=1)
-    lab.bench.counts = dict(lab.scale.counts)
+    lab.evaluator.counts = dict(lab.scale.counts)
     for method in ("attention", "linearized"):
         vector = lab.vectors(method, 0, ["Scenes"])["Scenes"]
         assert vector.norm() > 0
-        curve = lab.bench.sweep(
+        curve = lab.evaluator.sweep(
             vector, ["Scenes"], "test", linear=method == "linearized", alphas=(0.0, 1.0)
         )
         assert curve.shape == (2, 1)

@@ -25,9 +25,7 @@ def test_sliders_show_the_edited_model(lab):
     shown = [bar.children[0].value for bar in bars]
     vectors = lab.vectors("linearized", 0)
     first = vectors[lab.suite.names[0]]
-    expected = [
-        lab.bench.evaluate(first, task, "val", linear=True)(1.0) for task in lab.suite.names
-    ]
+    expected = [lab.evaluator.evaluate(first, task, "val", linear=True) for task in lab.suite.names]
     assert np.allclose(shown, expected)
     assert len(sliders) == 8
 

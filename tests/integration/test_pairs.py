@@ -28,8 +28,8 @@ def test_pair_errors_by_hand(lab):
     total, changed, lost = TaskVector.sum(vectors.values()), [], []
     for task in pair:
         count = 4 * lab.scale.images
-        x, y = (part[:count] for part in lab.bench.images(task, "test"))
-        head, x = lab.bench.head(task), encoder.preprocess(x)
+        x, y = (part[:count] for part in lab.evaluator.images(task, "test"))
+        head, x = lab.evaluator.head(task), encoder.preprocess(x)
         alone, both = (
             head(encoder(v.apply(encoder.params), x)).argmax(-1) for v in (vectors[task], total)
         )

@@ -87,19 +87,19 @@ def test_from_files_to_an_edited_model(data: Path, tmp_path: Path) -> None:
     lab = Lab(parameters(data, tmp_path / "store"), progress=False, tasks=["DTD", "MNIST"])
     vectors = lab.vectors("nonlinear", 0)
     assert all(vector.norm() > 0 for vector in vectors.values())
-    images = lab.bench.images("DTD", "test")
+    images = lab.evaluator.images("DTD", "test")
     assert images.x.shape == (TEST, 3, 32, 32) and images.x.dtype == torch.uint8
-    assert lab.bench.images("MNIST", "test").x.shape == (TEST, 3, 28, 28)  # at its own size
-    assert lab.bench.images("ImageNet", "val").x.shape[0] == 1
+    assert lab.evaluator.images("MNIST", "test").x.shape == (TEST, 3, 28, 28)  # at its own size
+    assert lab.evaluator.images("ImageNet", "val").x.shape[0] == 1
     found = {"DTD": 0, "MNIST": 0}
     for task, vector in vectors.items():
-        found[task] = lab.bench.evaluate(vector, task, "test", linear=True)(0.5)
+        found[task] = lab.evaluator.evaluate(vector, task, "test", 0.5, linear=True)
     assert all(0 <= value <= 100 for value in found.values())
     rows = lab.kept("x", "nonlinear", 0, lambda: [{"value": 1}])
     shutil.rmtree(data)  # decoded images are enough
     again = Lab(parameters(None, tmp_path / "store"), progress=False, tasks=["DTD", "MNIST"])
     assert again.kept("x", "nonlinear", 0, lambda: [{"value": 2}]) == rows
-    assert torch.equal(again.bench.images("DTD", "test").x, images.x)
+    assert torch.equal(again.evaluator.images("DTD", "test").x, images.x)
     assert lab.provenance()["data"].startswith("DTD/test/")
 
 
@@ -176,8 +176,8 @@ def test_a_folder_of_ones_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     )
     assert lab.suite.names == ("shades",) and lab.suite.control.name == "Objects"
     vector = lab.vectors("nonlinear", 0)["shades"]
-    assert lab.bench.evaluate(vector, "shades", "test", linear=False)(1.0) == 100
-    assert 0 <= lab.bench.evaluate(vector, "Objects", "val", linear=False)(1.0) <= 100
+    assert lab.evaluator.evaluate(vector, "shades", "test", linear=False) == 100
+    assert 0 <= lab.evaluator.evaluate(vector, "Objects", "val", linear=False) <= 100
     assert "suite own" in repr(lab) and lab.sibling(model="mini_s").suite.names == ("shades",)
 
 

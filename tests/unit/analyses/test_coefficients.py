@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from tasklab.analyses import coefficients, evaluation
+from tasklab.analyses import coefficients, editing, evaluation
 from tasklab.models.heads import Head
 from tasklab.taskvector import TaskVector
 from tasklab.tuning.tangent import TangentFeatures
@@ -14,8 +14,8 @@ from tasklab.tuning.tangent import TangentFeatures
 TASKS = ("a", "b")
 
 
-class Toy(evaluation.Bench):
-    """A bench of a linear encoder in float64: features x + sum_s a_s x W_s, without a store."""
+class Toy(evaluation.Evaluator):
+    """Evaluates a linear encoder in float64: features x + sum_s a_s x W_s, without a store."""
 
     def __init__(self, bias=None):
         draw = torch.Generator().manual_seed(0)
@@ -45,26 +45,26 @@ class Toy(evaluation.Bench):
 
 
 @pytest.mark.parametrize("bias", [None, True])
-def test_exact_addition_equals_the_bench_at_every_coefficient(bias):
-    bench = Toy(bias)
-    found = coefficients.exact_addition(bench, bench.vectors)
-    total = TaskVector.sum(bench.vectors.values())
+def test_exact_addition_equals_the_evaluator_at_every_coefficient(bias):
+    evaluator = Toy(bias)
+    found = coefficients.exact_addition(evaluator, evaluator.vectors)
+    total = TaskVector.sum(evaluator.vectors.values())
     for split, name in (("val", "validation"), ("test", "test")):
         grid = np.linspace(0, 1, 41)
-        slow = bench.sweep(total, TASKS, split, linear=True, alphas=grid)
+        slow = evaluator.sweep(total, TASKS, split, linear=True, alphas=grid)
         fast = np.array([curve.at(grid) for curve in getattr(found, name)]).T
         assert fast == pytest.approx(slow)
-        share = evaluation.normalised(slow, found.single[name]).mean(1)
+        share = editing.normalised(slow, found.single[name]).mean(1)
         assert found.curve(name).at(grid) == pytest.approx(share)
-    slow = evaluation.addition(bench, bench.vectors, linear=True)
+    slow = editing.addition(evaluator, evaluator.vectors, linear=True)
     assert found.grid_alpha == slow.alpha
     assert found.best.value >= found.curve().at(slow.alpha)  # the grid can only lose
     assert found.absolute(found.grid_alpha) == pytest.approx(slow.absolute)
 
 
 def test_rows_of_exact_addition_hold_the_curves():
-    bench = Toy()
-    found = coefficients.exact_addition(bench, bench.vectors)
+    evaluator = Toy()
+    found = coefficients.exact_addition(evaluator, evaluator.vectors)
     rows = [row for row in found.rows("linearized", 3) if row["split"] == "validation"]
     exact = [r for r in rows if r["metric"] == "normalised_exact" and r["task"] == "a"]
     assert [r["alpha"] for r in exact] == found.validation[0].knots[:-1].tolist()
@@ -80,40 +80,44 @@ def test_rows_of_exact_addition_hold_the_curves():
 @pytest.mark.parametrize("linear", [True, False])
 def test_own_coefficients_against_evaluations_of_the_edited_model(linear):
     """The toy is linear: both ways to edit it are the same model."""
-    bench = Toy()
-    found = coefficients.per_task(bench, bench.vectors, linear=linear)
+    evaluator = Toy()
+    found = coefficients.per_task(evaluator, evaluator.vectors, linear=linear)
     for accuracies, alphas in (
         (found.with_shared, [found.shared] * 2),
         (found.with_own, found.alphas),
     ):
         for split, name in (("val", "validation"), ("test", "test")):
             for i, task in enumerate(TASKS):
-                x = bench.images(task, split).x
-                moved = sum(a * (x @ v["w"]) for a, v in zip(alphas, bench.vectors.values()))  # noqa: B905
-                slow = bench.accuracy(x + moved, task, split)
+                x = evaluator.images(task, split).x
+                moved = sum(a * (x @ v["w"]) for a, v in zip(alphas, evaluator.vectors.values()))  # noqa: B905
+                slow = evaluator.accuracy(x + moved, task, split)
                 assert accuracies[name][i] == pytest.approx(slow)
     assert found.gain("validation") >= 0
     assert found.sweeps >= 1 and ((found.alphas >= 0) & (found.alphas <= 1)).all()
     if linear:
-        exact = coefficients.exact_addition(bench, bench.vectors)
+        exact = coefficients.exact_addition(evaluator, evaluator.vectors)
         assert found.shared == pytest.approx(exact.best.alpha)
         assert found.passes == 4
 
 
 def test_a_known_shared_coefficient_saves_its_search():
-    bench = Toy()
-    searched = coefficients.per_task(bench, bench.vectors, linear=False)
+    evaluator = Toy()
+    searched = coefficients.per_task(evaluator, evaluator.vectors, linear=False)
     assert searched.passes == 21 * 2 + 2 * (2 * 2 + 1)
-    bench.passes = 0
-    given = coefficients.per_task(bench, bench.vectors, linear=False, shared=searched.shared)
+    evaluator.passes = 0
+    given = coefficients.per_task(
+        evaluator, evaluator.vectors, linear=False, shared=searched.shared
+    )
     assert given.passes == 2 * (2 * 2 + 1)
     assert given.alphas.tolist() == searched.alphas.tolist()
-    assert bench.passes == given.passes + 2 + 4  # and both tasks alone, and both choices at the end
+    assert (
+        evaluator.passes == given.passes + 2 + 4
+    )  # and both tasks alone, and both choices at the end
 
 
 def test_rows_of_own_coefficients_hold_both_choices():
-    bench = Toy()
-    found = coefficients.per_task(bench, bench.vectors, linear=True)
+    evaluator = Toy()
+    found = coefficients.per_task(evaluator, evaluator.vectors, linear=True)
     rows = found.rows("posthoc", 1)
     assert len(rows) == 2 * 2 * 2 * 2  # choices, splits, tasks, metrics
     own = {r["task"]: r for r in rows if (r["metric"], r["split"]) == ("normalised_own", "test")}

@@ -42,8 +42,8 @@ class Encoder:
         return (x @ params["in"] + params["bias"]).tanh() @ params["out"] + params["off"]
 
 
-class Toy(evaluation.Bench):
-    """A bench of the network above, without a store; two tasks with 3 and 4 classes."""
+class Toy(evaluation.Evaluator):
+    """An evaluator of the network above, without a store; two tasks with 3 and 4 classes."""
 
     def __init__(self, n=(40, 40), batch_size=16):
         draw = torch.Generator().manual_seed(1)
@@ -70,25 +70,25 @@ class Toy(evaluation.Bench):
         return tangent.features(self.encoder, self.encoder.params, vector, x)
 
 
-def slow_map(bench, linear, alphas, n):
+def slow_map(evaluator, linear, alphas, n):
     """The definition, read aloud: in every cell three models, on both tasks' images."""
-    theta0 = bench.encoder.params
+    theta0 = evaluator.encoder.params
 
     def model(x, alpha1, alpha2):
-        one, two = bench.vectors.values()
+        one, two = evaluator.vectors.values()
         tau = one * alpha1 + two * alpha2
         if not linear:
-            return bench.encoder(tau.apply(theta0), x)
-        return tangent.jvp(bench.encoder, theta0, tau, x).at(1.0)
+            return evaluator.encoder(tau.apply(theta0), x)
+        return tangent.jvp(evaluator.encoder, theta0, tau, x).at(1.0)
 
     size = len(alphas)
     classifier, representation = np.zeros((size, size)), np.zeros((size, size))
     for i, alpha1 in enumerate(alphas):
         for j, alpha2 in enumerate(alphas):
             for task, own in (("a", (alpha1, 0.0)), ("b", (0.0, alpha2))):
-                x = bench.images(task, "test").x[:n]
+                x = evaluator.images(task, "test").x[:n]
                 alone, both = model(x, *own), model(x, alpha1, alpha2)
-                head = bench.head(task)
+                head = evaluator.head(task)
                 differ = head(alone).argmax(-1) != head(both).argmax(-1)
                 classifier[i, j] += 100 * sum(differ.tolist()) / n
                 for f, g in zip(alone.softmax(-1).tolist(), both.softmax(-1).tolist(), strict=True):
@@ -99,9 +99,9 @@ def slow_map(bench, linear, alphas, n):
 
 @pytest.mark.parametrize("linear", [True, False])
 def test_map_equals_a_slow_evaluation_of_every_cell(linear):
-    bench = Toy()
-    found = error_map(bench, bench.vectors, linear=linear, alphas=GRID, progress=False)
-    classifier, representation = slow_map(bench, linear, GRID, 40)
+    evaluator = Toy()
+    found = error_map(evaluator, evaluator.vectors, linear=linear, alphas=GRID, progress=False)
+    classifier, representation = slow_map(evaluator, linear, GRID, 40)
     assert found.classifier == pytest.approx(classifier)
     assert found.representation == pytest.approx(representation, abs=1e-12)
     assert classifier.max() > 20 and not np.allclose(classifier, classifier.T)  # a case with errors
@@ -109,27 +109,31 @@ def test_map_equals_a_slow_evaluation_of_every_cell(linear):
 
 @pytest.mark.parametrize("linear", [True, False])
 def test_map_of_some_images_is_that_of_the_first(linear):
-    bench = Toy(n=(40, 30))
-    some = error_map(bench, bench.vectors, linear=linear, alphas=GRID, images=11, progress=False)
+    evaluator = Toy(n=(40, 30))
+    some = error_map(
+        evaluator, evaluator.vectors, linear=linear, alphas=GRID, images=11, progress=False
+    )
     assert some.n == 11
-    assert some.classifier == pytest.approx(slow_map(bench, linear, GRID, 11)[0])
-    most = error_map(bench, bench.vectors, linear=linear, alphas=GRID, images=None, progress=False)
+    assert some.classifier == pytest.approx(slow_map(evaluator, linear, GRID, 11)[0])
+    most = error_map(
+        evaluator, evaluator.vectors, linear=linear, alphas=GRID, images=None, progress=False
+    )
     assert most.n == 30  # as many of either task
 
 
 def test_a_nonlinear_map_evaluates_single_models_once():
-    bench = Toy(n=(24, 24))
-    found = error_map(bench, bench.vectors, linear=False, alphas=GRID, progress=False)
+    evaluator = Toy(n=(24, 24))
+    found = error_map(evaluator, evaluator.vectors, linear=False, alphas=GRID, progress=False)
     cells, line = len(GRID) ** 2, len(GRID)
-    assert bench.encoder.passes == 24 * (2 * cells + 2 * line)  # not 24 * 4 * cells
+    assert evaluator.encoder.passes == 24 * (2 * cells + 2 * line)  # not 24 * 4 * cells
     assert found.passes == 2 * cells + 2 * line
-    assert bench.encoder.preprocessed == 2 * 24  # decoded once
+    assert evaluator.encoder.preprocessed == 2 * 24  # decoded once
 
 
 def test_a_linear_map_takes_four_passes():
-    bench = Toy(n=(24, 24))
-    found = error_map(bench, bench.vectors, linear=True, alphas=GRID, progress=False)
-    assert found.passes == 4 and bench.encoder.passes == 4 * 24
+    evaluator = Toy(n=(24, 24))
+    found = error_map(evaluator, evaluator.vectors, linear=True, alphas=GRID, progress=False)
+    assert found.passes == 4 and evaluator.encoder.passes == 4 * 24
 
 
 def toy_cells(weight, x1, x2, alphas):
@@ -196,16 +200,16 @@ def test_symmetric_kl_equals_the_mean_of_both_directions():
 
 
 def test_merging_equals_adding_the_vectors():
-    bench = Toy()
-    theta0 = {name: x.clone() for name, x in bench.encoder.params.items()}
-    one, two = bench.vectors.values()
-    at = merger(bench.encoder.params, one, two)
+    evaluator = Toy()
+    theta0 = {name: x.clone() for name, x in evaluator.encoder.params.items()}
+    one, two = evaluator.vectors.values()
+    at = merger(evaluator.encoder.params, one, two)
     for alphas in ((0.3, -2.0), (0.0, 0.0), (1.0, 1.0)):
         merged, wanted = at(*alphas), (one * alphas[0] + two * alphas[1]).apply(theta0)
         assert merged.keys() == wanted.keys()
         for name in wanted:
             torch.testing.assert_close(merged[name], wanted[name])
-    assert all(torch.equal(bench.encoder.params[n], theta0[n]) for n in theta0)
+    assert all(torch.equal(evaluator.encoder.params[n], theta0[n]) for n in theta0)
 
 
 def test_merging_refuses_vectors_of_another_model():
@@ -258,20 +262,20 @@ def test_rows_hold_every_cell_once():
 
 
 def test_wrong_requests_are_refused():
-    bench = Toy()
+    evaluator = Toy()
     with pytest.raises(TasklabError, match="two tasks, not of 1"):
-        error_map(bench, {"a": bench.vectors["a"]}, linear=True)
+        error_map(evaluator, {"a": evaluator.vectors["a"]}, linear=True)
     with pytest.raises(TasklabError, match="ascend"):
-        error_map(bench, bench.vectors, linear=True, alphas=(1.0, 0.0))
+        error_map(evaluator, evaluator.vectors, linear=True, alphas=(1.0, 0.0))
     with pytest.raises(TasklabError, match="at least 1"):
-        error_map(bench, bench.vectors, linear=True, images=0)
+        error_map(evaluator, evaluator.vectors, linear=True, images=0)
 
 
 @pytest.mark.parametrize("linear", [True, False])
 def test_map_on_the_shipped_architecture(linear, tmp_path):
-    """The bench itself, float32: store, heads and preprocessing fit together."""
+    """The evaluator itself, float32: store, heads and preprocessing fit together."""
     clip = loading.load("mini", init="random")
-    bench = evaluation.Bench(
+    evaluator = evaluation.Evaluator(
         clip, suite("mini"), Store(tmp_path), counts={"test": 12}, batch_size=5
     )
     draw = torch.Generator().manual_seed(0)
@@ -283,18 +287,18 @@ def test_map_on_the_shipped_architecture(linear, tmp_path):
         for task in ("Textures", "Scenes")
     }  # fmt: skip
     alphas = (-1.0, 0.0, 1.0)
-    found = error_map(bench, vectors, linear=linear, alphas=alphas, images=8, progress=False)
+    found = error_map(evaluator, vectors, linear=linear, alphas=alphas, images=8, progress=False)
     one, two = vectors.values()
     cell = found.classifier[0, 2]
     wanted = 0.0
     for task, own in (("Textures", one * -1.0), ("Scenes", two * 1.0)):
         if linear:
-            alone, both = (bench.tangent_features(v, task, "test").at(1.0)
+            alone, both = (evaluator.tangent_features(v, task, "test").at(1.0)
                            for v in (own, one * -1.0 + two))  # fmt: skip
         else:
-            alone, both = (bench.features(v.apply(clip.encoder.params), task, "test")
+            alone, both = (evaluator.features(v.apply(clip.encoder.params), task, "test")
                            for v in (own, one * -1.0 + two))  # fmt: skip
-        head = bench.head(task)
+        head = evaluator.head(task)
         wanted += 100 * (head(alone).argmax(-1) != head(both).argmax(-1))[:8].double().mean().item()
     assert cell == wanted
     assert found.classifier[1, 1] == 0 and found.representation[1, 1] == 0

@@ -233,7 +233,7 @@ def test_what_cannot_be_aligned_is_refused(encoder, vectors, moments):
 
 
 class Plane:
-    """A bench whose features are the parameter itself, times a task's mask: f = mask * w."""
+    """An evaluator whose features are the parameter itself, times a task's mask: f = mask * w."""
 
     masks = {"a": torch.tensor([1.0, 1.0, 0.0]), "b": torch.tensor([0.0, 1.0, 1.0])}
 

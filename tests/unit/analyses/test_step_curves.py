@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tasklab.analyses.step_curves import (
-    Lines,
+    AffineScores,
     PiecewiseConstant,
     ascend,
     climb,
@@ -128,7 +128,7 @@ def separable(peaks, n=40, width=0.2):
         base = np.stack([np.zeros(n), -peak - reach, peak - reach], axis=1)
         slopes = np.zeros((len(peaks), n, 3))
         slopes[t] = [0.0, 1.0, -1.0]
-        tasks.append(Lines(base, slopes, np.zeros(n, dtype=int)))
+        tasks.append(AffineScores(base, slopes, np.zeros(n, dtype=int)))
     return tasks
 
 
@@ -148,7 +148,7 @@ def entangled(seed, tasks=4, n=80, classes=6):
         labels = rng.integers(classes, size=n)
         slopes = 0.7 * rng.normal(size=(tasks, n, classes))
         slopes[t, np.arange(n), labels] += 1.5
-        drawn.append(Lines(rng.normal(size=(n, classes)), slopes, labels))
+        drawn.append(AffineScores(rng.normal(size=(n, classes)), slopes, labels))
     single = np.array([task.accuracy(np.eye(tasks)[t]) for t, task in enumerate(drawn)])
     return drawn, single
 

@@ -169,9 +169,9 @@ def test_the_shipped_model_knows_about_half_of_each_task():
     from tasklab.taskvector import TaskVector
 
     tasks = suite("mini")
-    bench = evaluation.Bench(loading.load("mini"), tasks, Store())
+    evaluator = evaluation.Evaluator(loading.load("mini"), tasks, Store())
     accuracy = {
-        t.name: bench.evaluate(TaskVector({}), t.name, "val", linear=False)(0.0)
+        t.name: evaluator.evaluate(TaskVector({}), t.name, "val", 0.0, linear=False)
         for t in tasks.tasks
     }
     told = mini.card()["zero-shot accuracy, 500 validation images a task (%)"]

@@ -1,0 +1,212 @@
+"""Edit a model by adding and negating task vectors, and measure what came of it.
+
+The protocol is that of the papers (tangent, appendix A): one coefficient alpha for all tasks, from
+a grid on [0, 1], chosen on validation images and reported on test images.
+
+Axes: A coefficients, T tasks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Bool, Float
+
+from tasklab.analyses.evaluation import ALPHAS, Evaluator, check_grid
+from tasklab.analyses.finite import check_vectors, finite
+from tasklab.errors import TasklabError
+from tasklab.taskvector import TaskVector
+
+CONTROL_SHARE = 0.95  # of the control accuracy, which negation must retain: tangent, appendix A
+
+
+def normalised(absolute: np.ndarray, single: np.ndarray) -> np.ndarray:
+    """Return accuracies as a share of the single-task ones, in % (tangent, equation 7).
+
+    Args:
+        absolute: (..., T) accuracies in % of the edited model.
+        single: (T,) accuracies in % of each task's own fine-tuned model.
+
+    >>> normalised(np.array([40.0, 90.0]), np.array([80.0, 90.0])).tolist()
+    [50.0, 100.0]
+    """
+    share = 100 * np.asarray(absolute) / np.maximum(np.asarray(single), 1e-9)
+    return finite(share, "normalised accuracies")
+
+
+@dataclass(frozen=True)
+class Addition:
+    """The sum of some tasks' vectors, evaluated on these tasks.
+
+    Attributes:
+        tasks: Their names.
+        alphas: The grid (A,).
+        validation: Accuracies (A, T) in % on validation images.
+        alpha: The coefficient of the best mean normalised validation accuracy.
+        single: Test accuracies (T,) in % of each vector alone, at coefficient 1.
+        absolute: Test accuracies (T,) in % of the sum at `alpha`.
+    """
+
+    tasks: tuple[str, ...]
+    alphas: tuple[float, ...]
+    validation: np.ndarray
+    alpha: float
+    single: np.ndarray
+    absolute: np.ndarray
+
+    @property
+    def normalised(self) -> np.ndarray:
+        """Test accuracies (T,) as a share of the single-task ones, in %."""
+        return normalised(self.absolute, self.single)
+
+
+def single_task(
+    evaluator: Evaluator, vectors: Mapping[str, TaskVector], split: str, *, linear: bool
+) -> Float[np.ndarray, " T"]:
+    """Return accuracies in % of each vector alone, at coefficient 1, on its own task.
+
+    Args:
+        evaluator: Model and images.
+        vectors: One vector per task, by the task's name.
+        split: `"val"` or `"test"`.
+        linear: Whether to edit the linearized model.
+    """
+    check_vectors(vectors)
+    each = vectors.items()
+    return np.array([evaluator.evaluate(v, task, split, linear=linear) for task, v in each])
+
+
+def addition(
+    evaluator: Evaluator,
+    vectors: Mapping[str, TaskVector],
+    *,
+    linear: bool,
+    alphas: Sequence[float] = ALPHAS,
+) -> Addition:
+    """Add the vectors; choose alpha on validation, report on test images (tangent, table 1).
+
+    Args:
+        evaluator: Model and images.
+        vectors: One vector per task, by the task's name.
+        linear: Whether to edit the linearized model.
+        alphas: Coefficients (A,), ascending.
+
+    Raises:
+        TasklabError: If there is no vector, the coefficients do not ascend, or a model's features
+            are not finite.
+    """
+    check_grid(alphas)
+    check_vectors(vectors)
+    tasks, total = tuple(vectors), TaskVector.sum(vectors.values())
+    validation = evaluator.sweep(total, tasks, "val", linear=linear, alphas=alphas)
+    share = normalised(validation, single_task(evaluator, vectors, "val", linear=linear)).mean(1)
+    alpha = alphas[int(share.argmax())]
+    absolute = evaluator.sweep(total, tasks, "test", linear=linear, alphas=[alpha])[0]
+    return Addition(
+        tasks=tasks,
+        alphas=tuple(alphas),
+        validation=validation,
+        alpha=alpha,
+        single=single_task(evaluator, vectors, "test", linear=linear),
+        absolute=absolute,
+    )
+
+
+@dataclass(frozen=True)
+class Negation:
+    """One task's vector subtracted, evaluated on that task and on the control task.
+
+    Attributes:
+        task: The task to forget.
+        alphas: The grid (A,).
+        target_validation: Accuracies (A,) in % on the task; NaN where the control task is lost.
+        control_validation: Accuracies (A,) in % on the control task.
+        alpha: The chosen coefficient; 0 if none keeps the control task.
+        target: Test accuracy in % on the task at `alpha`.
+        control: Test accuracy in % on the control task at `alpha`.
+    """
+
+    task: str
+    alphas: tuple[float, ...]
+    target_validation: np.ndarray
+    control_validation: np.ndarray
+    alpha: float
+    target: float
+    control: float
+
+
+def keeps_control(control: Float[np.ndarray, " A"]) -> Bool[np.ndarray, " A"]:
+    """Return which accuracies in % are at least 95 % of the first, the unedited model's."""
+    return control >= CONTROL_SHARE * control[0]
+
+
+def choose_negation(target: Float[np.ndarray, " A"], control: Float[np.ndarray, " A"]) -> int:
+    """Return the index of the lowest target accuracy that keeps 95 % of the control accuracy.
+
+    Args:
+        target: Accuracies in % on the task to forget.
+        control: Accuracies in % on the control task; the first is the unedited model's.
+
+    >>> choose_negation(np.array([60, 50, 40]), np.array([50.0, 49.0, 40.0]))
+    1
+    """
+    return int(np.where(keeps_control(control), target, np.inf).argmin())
+
+
+def negation(
+    evaluator: Evaluator,
+    task: str,
+    vector: TaskVector,
+    *,
+    linear: bool,
+    alphas: Sequence[float] = ALPHAS,
+) -> Negation:
+    """Subtract a vector by the 95 % rule: alpha from validation, report on test (tangent, table 2).
+
+    The control task is evaluated at every coefficient, the task itself where the control is kept.
+
+    Args:
+        evaluator: Model and images.
+        task: The vector's task.
+        vector: It is negated here.
+        linear: Whether to edit the linearized model.
+        alphas: Coefficients (A,), ascending from 0.
+
+    Raises:
+        TasklabError: If the coefficients do not ascend from 0, or features are not finite.
+    """
+    check_grid(alphas)
+    if alphas[0] != 0:
+        raise TasklabError(f"negation compares with the model at alpha = 0: got {list(alphas)}.")
+
+    def accuracy(name: str, split: str, alpha: float | Sequence[float]) -> float | np.ndarray:
+        return evaluator.evaluate(vector, name, split, -np.asarray(alpha), linear=linear)
+
+    control = evaluator.suite.control.name
+    of_control = accuracy(control, "val", alphas)
+    kept, of_target = keeps_control(of_control), np.full(len(alphas), np.nan)
+    of_target[kept] = accuracy(task, "val", np.asarray(alphas)[kept])
+    alpha = alphas[choose_negation(of_target, of_control)]
+    return Negation(
+        task=task,
+        alphas=tuple(alphas),
+        target_validation=of_target,
+        control_validation=of_control,
+        alpha=alpha,
+        target=accuracy(task, "test", alpha),
+        control=accuracy(control, "test", alpha),
+    )
+
+
+def groups(tasks: Iterable[str], size: int) -> list[tuple[str, ...]]:
+    """Return the tasks cut into groups of one size, in order, so that each task is in one group.
+
+    >>> groups("abcd", 2)
+    [('a', 'b'), ('c', 'd')]
+    """
+    tasks = tuple(tasks)
+    if not tasks or size < 1 or len(tasks) % size:
+        raise TasklabError(f"{len(tasks)} tasks do not make groups of {size}.")
+    return [tasks[i : i + size] for i in range(0, len(tasks), size)]

@@ -1,0 +1,97 @@
+"""Refuse what is not finite before it is scored: `argmax` of NaN is a class like any other.
+
+Every check is one reduction over a batch, and its error says what is wrong and where.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from typing import TypeVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from tasklab.errors import TasklabError, shown
+from tasklab.taskvector import TaskVector
+
+LARGEST = 1e6  # no coefficient of a task vector is larger: sums in float32 would lose theta_0
+Numbers = TypeVar("Numbers", Tensor, np.ndarray, float)
+
+
+def finite(values: Numbers, subject: str) -> Numbers:
+    """Return numbers, or raise a `TasklabError` if one of them is NaN or infinite.
+
+    Args:
+        values: A number, or a tensor or array of any shape.
+        subject: What they are and of what, in the plural: "the features of task 'Textures'".
+    """
+    if isinstance(values, Tensor):
+        fine = bool(torch.isfinite(values).all())
+    else:
+        fine = bool(np.isfinite(values).all())
+    if not fine:
+        raise TasklabError(
+            f"{subject} are not all finite: look for NaN, infinite or huge numbers in the task "
+            "vectors, coefficients and weights behind them."
+        )
+    return values
+
+
+def finite_rows(features: Tensor, subject: str) -> Tensor:
+    """Return features (N, D), or raise if the length of one of them is not finite.
+
+    A length overflows where no single number does; scaled to unit length, such features would be 0.
+    """
+    finite(torch.linalg.vector_norm(features, dim=-1), subject)
+    return features
+
+
+def coefficient(value: object, name: str = "a coefficient") -> float:
+    """Return a coefficient as a float, or raise unless it is a number from -1e6 to 1e6.
+
+    >>> coefficient(1)
+    1.0
+    """
+    try:
+        number = math.nan if isinstance(value, str | bytes | bool) else float(value)
+    except (TypeError, ValueError, OverflowError, RuntimeError):
+        number = math.nan
+    if not abs(number) <= LARGEST:
+        raise TasklabError(
+            f"{name} must be a finite number from -1e6 to 1e6, not {shown(str(value))}."
+        )
+    return number
+
+
+def coefficients(values: object, name: str = "alphas") -> tuple[float, ...]:
+    """Return coefficients as floats, or raise unless they are a list of numbers, at least one.
+
+    Args:
+        values: A sequence or array of one axis.
+        name: What they are called.
+    """
+    if isinstance(values, str | bytes | Mapping) or not isinstance(values, Iterable):
+        raise TasklabError(f"{name} must be a list of numbers, not {shown(str(values))}.")
+    numbers = tuple(coefficient(value, f"each of {name}") for value in values)
+    if not numbers:
+        raise TasklabError(f"{name} must be a list of at least one number.")
+    return numbers
+
+
+def check_vectors(vectors: object, least: int = 1) -> None:
+    """Raise a `TasklabError` unless these are task vectors by the task's name, so many at least."""
+    if not isinstance(vectors, Mapping) or isinstance(vectors, TaskVector):
+        raise TasklabError(
+            f"task vectors are given by their tasks' names, e.g. {{'Textures': vector}}, not as "
+            f"{type(vectors).__name__}."
+        )
+    for task, vector in vectors.items():
+        if not isinstance(vector, TaskVector):
+            raise TasklabError(
+                f"what is given for task {shown(str(task))} is no TaskVector but "
+                f"{type(vector).__name__}."
+            )
+    if len(vectors) < least:
+        raise TasklabError(f"this needs at least {least} task vectors, not {len(vectors)}.")
