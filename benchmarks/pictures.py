@@ -42,7 +42,7 @@ from tasklab.records.table import provenance
 from tasklab.tasks import drawn as datasets
 from tasklab.tasks import own
 from tasklab.tasks.images import augment
-from tasklab.tasks.images.loader import Pictures
+from tasklab.tasks.images.loader import DecodedImages
 from tasklab.tasks.suites import Suite, suite
 from tasklab.tuning import finetune
 from tasklab.tuning.recipe import SHIPPED_LR, FineTune, recipe
@@ -78,9 +78,9 @@ def measure(args: argparse.Namespace, folder: Path, model: str) -> dict[str, flo
     """Return what was measured of one model, by name."""
     encoder = loading.load(model, init="random", device=args.device).encoder
     config = recipe(model, "photos", "nonlinear")
-    os.environ[datasets.FOLDER] = str(folder / model)
-    tasks = Suite.of(own.from_folder(folder / "photos"))
-    pictures = Pictures(suite=tasks, side=encoder.image_size, jobs=1, progress=False)
+    os.environ["TASKLAB_DATA"] = str(folder / model)
+    tasks = Suite.from_tasks(own.from_folder(folder / "photos"))
+    pictures = DecodedImages(suite=tasks, side=encoder.image_size, jobs=1, progress=False)
     found: dict[str, float | str] = {"model": model, "batch": config.batch_size}
     began = time.process_time()
     for _, split, arrays in pictures.decode():
@@ -90,7 +90,7 @@ def measure(args: argparse.Namespace, folder: Path, model: str) -> dict[str, flo
     found |= fresh_process(folder, model, args.device)
     found["loader: images/s"] = served(pictures, "photos", config, args.device)
     if model in SHIPPED_LR:
-        drawn = datasets.of(suite("mini"))
+        drawn = datasets.images_of(suite("mini"))
         found["loader, drawn images: images/s"] = served(drawn, "Scenes", config, args.device)
     found["training steps: images/s"] = taken = consumed(encoder, config, args.device)
     found["loader / training steps"] = found["loader: images/s"] / taken
@@ -104,7 +104,9 @@ def short(value: float) -> str:
     return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
-def served(data: datasets.Data, task: str, config: FineTune, device: str, steps: int = 8) -> float:
+def served(
+    data: datasets.SuiteImages, task: str, config: FineTune, device: str, steps: int = 8
+) -> float:
     """Return how many training images a second come when nobody else computes."""
     order, began = functools.partial(finetune.batch, config), 0.0
     batches = data.batches(task, order, range(steps + 1), seed=0, device=device)

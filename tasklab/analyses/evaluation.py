@@ -83,7 +83,7 @@ class Evaluator:
     def _images(self, task: str, split: str) -> Images:
         device = self.clip.encoder.device
         count = self.counts.get("control" if task == self.suite.control.name else split)
-        data = drawn.of(self.suite)
+        data = drawn.images_of(self.suite)
         if count is not None:
             count = min(count, data.size(task, split))
         return data.load(task, split, n=count, device=device)
@@ -158,7 +158,7 @@ class Evaluator:
         config = {
             "weights": encoder.weights_hash,
             "vector": fingerprint(vector),
-            "data": drawn.of(self.suite).version(task, split),
+            "data": drawn.images_of(self.suite).version(task, split),
             "images": len(images.y),
             "algorithm": ALGORITHM,
         }

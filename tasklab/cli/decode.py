@@ -11,7 +11,7 @@ from tasklab.errors import TasklabError
 
 if TYPE_CHECKING:
     from tasklab.models.zoo import Spec
-    from tasklab.tasks.images.loader import Pictures
+    from tasklab.tasks.images.loader import DecodedImages
     from tasklab.tasks.suites import Task
 
 
@@ -34,12 +34,12 @@ def add_commands(commands: argparse._SubParsersAction) -> None:
 
 def _decode(args: argparse.Namespace) -> None:
     from tasklab.models.zoo import spec
-    from tasklab.tasks.images.loader import Pictures
+    from tasklab.tasks.images.loader import DecodedImages
     from tasklab.tasks.suites import suite
 
     tasks, entry = suite(args.suite), spec(args.model)
     chosen = tuple(tasks[name].name for name in args.task) if args.task else None
-    pictures = Pictures(suite=tasks, root=args.data_root, jobs=args.jobs)
+    pictures = DecodedImages(suite=tasks, root=args.data_root, jobs=args.jobs)
     wanted = [task for task in pictures.sources if chosen is None or task.name in chosen]
     if not wanted:
         raise TasklabError(f"the images of suite {args.suite!r} are embedded: nothing to decode.")
@@ -63,7 +63,7 @@ def _decode(args: argparse.Namespace) -> None:
         )
 
 
-def _fetch(pictures: Pictures, tasks: Sequence[Task]) -> dict[str, str]:
+def _fetch(pictures: DecodedImages, tasks: Sequence[Task]) -> dict[str, str]:
     """Fetch what is missing, and return by name of the task why it cannot be.
 
     Raises:

@@ -19,7 +19,7 @@ from tasklab.errors import TasklabError
 from tasklab.models import weights
 from tasklab.models.zoo import Spec
 from tasklab.tasks.images import finding
-from tasklab.tasks.suites import known, paper_task
+from tasklab.tasks.suites import paper_data_sets, paper_task
 from tasklab.tuning.footprint import span
 
 THERE = ("shipped", "found")
@@ -74,7 +74,7 @@ def store_folder(root: Path | None = None) -> Path:
 
 
 def data_folder() -> Path:
-    """Return where drawn and decoded images are kept, as `datasets.default_cache` decides it."""
+    """Return where drawn and decoded images are kept, as `folders.data` decides it."""
     given = os.environ.get("TASKLAB_DATA")
     return Path(given).expanduser() if given else platformdirs.user_cache_path("tasklab") / "data"
 
@@ -153,13 +153,13 @@ def find_data(name: str, root: Path | None = None, cache: Path | None = None) ->
         cache: Folder of decoded images; `None` is `data_folder()`.
     """
     cache = cache or data_folder()
-    task, sides = paper_task(known()[name]), decoded_sides(name, cache)
+    task, sides = paper_task(paper_data_sets()[name]), decoded_sides(name, cache)
     try:
         return Data(name, "found", str(finding.find(task, root).where), sides)
     except TasklabError as error:
         if sides:
             return Data(name, "decoded", str(cache / "pictures" / name), sides)
-        repository = known()[name]["hub"]["repo"]
+        repository = paper_data_sets()[name]["hub"]["repo"]
         if finding.candidates(task.source, root):
             return Data(name, "damaged", repository, note=str(error))
         return Data(name, "missing", repository)
@@ -174,5 +174,5 @@ def decoded_sides(name: str, cache: Path) -> tuple[int, ...]:
             sides[manifest["split"]].add(int(manifest["transform"]["side"]))
         except (OSError, ValueError, KeyError, TypeError):
             continue
-    trained = sides["train"] or known()[name].get("control", False)
+    trained = sides["train"] or paper_data_sets()[name].get("control", False)
     return tuple(sorted(sides["val"] & sides["test"])) if trained else ()

@@ -27,7 +27,7 @@ from tasklab.errors import TasklabError
 from tasklab.machine import GIB, Device, Disk, Memory, gib
 from tasklab.models import weights
 from tasklab.models.zoo import REGISTRY, TEXT_MODELS, family
-from tasklab.tasks.suites import known
+from tasklab.tasks.suites import paper_data_sets
 
 DEFAULT = "mini"
 SCHEMES = (  # of the closed-vocabulary chapter: what `quick` compares, and what `full` adds
@@ -88,7 +88,7 @@ def examine(data_root: Path | None = None, store_root: Path | None = None) -> Re
     for what, folder in folders.items():
         seconds = COUNTING if what == "store" else 0
         jobs[f"disk {what}"] = functools.partial(machine.disk, folder, seconds)
-    for name in known():
+    for name in paper_data_sets():
         jobs[f"data {name}"] = functools.partial(inventory.find_data, name, data_root, cache)
     found, failed = together(jobs, BUDGET)
 
@@ -98,7 +98,7 @@ def examine(data_root: Path | None = None, store_root: Path | None = None) -> Re
     files = {name: _find_weights(name, network == "") for name in REGISTRY}
     room = devices[0].free if devices else memory.available
     data = {}
-    for name in known():
+    for name in paper_data_sets():
         job = f"data {name}"
         data[name] = found.get(job) or Data(name, "unknown", "", note=failed.get(job, ""))
     disks = {what: found[f"disk {what}"] for what in folders if f"disk {what}" in found}

@@ -21,7 +21,7 @@ from tasklab.progress import track
 from tasklab.records import papers
 from tasklab.storage.store import Store
 from tasklab.tasks import drawn
-from tasklab.tasks.images.loader import Pictures
+from tasklab.tasks.images.loader import DecodedImages
 from tasklab.tasks.suites import OWN, Suite, Task, suite
 from tasklab.taskvector import TaskVector
 from tasklab.tuning import finetune
@@ -144,12 +144,12 @@ class Lab:
         full = PAPER if parameters.suite == "paper" else FULL
         usual = QUICK if parameters.preset == "quick" else full
         self.scale = REHEARSAL if self.rehearsal else usual
-        self.suite = Suite.of(*own) if own else suite(parameters.suite)
+        self.suite = Suite.from_tasks(*own) if own else suite(parameters.suite)
         if tasks is not None:
             chosen = tuple(self.suite[name] for name in tasks)
             self.suite = dataclasses.replace(self.suite, tasks=chosen)
         self.store = Store(parameters.store_root)
-        pictures = Pictures(suite=self.suite, root=parameters.data_root, progress=progress)
+        pictures = DecodedImages(suite=self.suite, root=parameters.data_root, progress=progress)
         complete(parameters, pictures, needs, trains=trains)
         self.clip = loading.load(parameters.model, init=parameters.init, device=parameters.device)
         if pictures.sources:
@@ -245,7 +245,7 @@ class Lab:
 
     def tune(self, task: str, method: str, seed: int) -> finetune.Run:
         """Return the run behind a method's vector, from the store if it is there."""
-        if isinstance(self.suite.data, Pictures):  # bad images of any task are found before
+        if isinstance(self.suite.data, DecodedImages):  # bad images of any task are found before
             self.suite.data.prepare(*self.suite.names)
         return finetune.finetune(
             self.run(task, method, seed),
@@ -265,7 +265,7 @@ class Lab:
             "suite": p.suite,
             "seeds": list(p.seeds),
             "weights": self.clip.encoder.weights_hash,
-            "data": drawn.of(self.suite).version(self.suite.names[0], "test"),
+            "data": drawn.images_of(self.suite).version(self.suite.names[0], "test"),
             "recipe": {k: v for k, v in example.identity().items() if k not in ("task", "seed")},
             "images": dict(self.scale.counts) or "whole splits",
         }
@@ -301,7 +301,7 @@ class Lab:
                 for t in tasks
             },
             "data": {
-                t: [drawn.of(self.suite).version(t, s) for s in ("val", "test")]
+                t: [drawn.images_of(self.suite).version(t, s) for s in ("val", "test")]
                 for t in (*tasks, self.suite.control.name)
             },
             "counts": dict(self.scale.counts),

@@ -84,7 +84,7 @@ def _row(lab: Lab, method: str, seed: int, task: str, lr: float | None, **more: 
 def _probed(lab: Lab, method: str, seed: int, rates: Sequence[float], task: str) -> list[dict]:
     how = dataclasses.replace(lab.run(task, "nonlinear", seed).probe, lr=None)
     found = probes.search(how, lab.clip, lab.suite, lab.store, rates, task)
-    whole = drawn.of(lab.suite).size(task, "val")
+    whole = drawn.images_of(lab.suite).size(task, "val")
     n = whole if how.images is None else min(how.images, whole)
     exact = dataclasses.replace(how, solver="lbfgs")
     accuracy = probes.validation(exact, lab.clip, lab.suite, lab.store, task)

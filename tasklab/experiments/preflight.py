@@ -13,12 +13,16 @@ from tasklab.errors import TasklabError
 from tasklab.experiments.parameters import Parameters
 from tasklab.models import loading
 from tasklab.models.zoo import family, spec
-from tasklab.tasks.images.loader import Pictures
+from tasklab.tasks.images.loader import DecodedImages
 from tasklab.tuning import footprint
 
 
 def complete(
-    parameters: Parameters, pictures: Pictures, needs: Sequence[str] = (), *, trains: bool = True
+    parameters: Parameters,
+    pictures: DecodedImages,
+    needs: Sequence[str] = (),
+    *,
+    trains: bool = True,
 ) -> None:
     """Raise one `TasklabError` that names everything that is missing, within seconds.
 

@@ -1,41 +1,40 @@
-"""Images of a task as tensors: decoded or drawn once, memory-mapped from then on.
+"""The images of a suite's tasks; those of the drawn worlds, drawn once and checked when read.
 
-    CACHE/<suite>/<task>-<split>-<hash>.x.npy   uint8 (N, 3, H, W)
-                                       .y.npy   int64 (N,)
+    CACHE/<world>/<task>-<split>-<count>-<hash>.safetensors   x uint8 (N, 3, H, W), y int64 (N,)
 
-A split is shuffled once, so that its first n images are a sample of it.
+A split is shuffled once, so that its first n images are a sample of it. `drawn_sha256.json` has the
+checksum of every split: what is read and is not that, is drawn again. Where drawing itself ends in
+other bits (another processor or library of mathematics), results are kept under keys of their own.
 """
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import functools
 import hashlib
+import json
 import logging
-import os
-import uuid
+import platform
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
-import numpy as np
-import platformdirs
+import safetensors
 import torch
 from jaxtyping import Int, UInt8
 from torch import Tensor
 
 from tasklab import mini
 from tasklab.errors import TasklabError, unknown
-from tasklab.tasks.suites import Suite
-from tasklab.tasks.suites import suite as find_suite
+from tasklab.storage import atomic, folders
+from tasklab.storage.tensors import explained, write_tensors
+from tasklab.tasks.suites import Suite, suite
 
 _SPLITS = {"train": 3000, "val": 500, "test": 1000}
 SIZES = {"mini": _SPLITS, "mini_text": _SPLITS}
 CONTROL_SIZES = {"mini": {"test": 2000}, "mini_text": {}}  # the control's, where they differ
-FOLDER = "TASKLAB_DATA"  # environment variable: the cache, instead of the user's
-
-_NOT_DRAWING = {"clip", "t5", "vit"}
+CHECKSUMS = Path(__file__).with_name("drawn_sha256.json")
+_MEMORY: dict[Path, tuple[tuple[int, ...] | None, Images, str]] = {}  # stamp, images, checksum
 _log = logging.getLogger(__name__)
 
 
@@ -45,8 +44,16 @@ class Images(NamedTuple):
     x: UInt8[Tensor, "N C H W"] | Int[Tensor, "N L"]
     y: Int[Tensor, " N"]
 
+    def sha256(self) -> str:
+        """Return the checksum of types, shapes and values."""
+        digest = hashlib.sha256()
+        for name, tensor in self._asdict().items():
+            digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
+            digest.update(memoryview(tensor.contiguous().numpy()))
+        return digest.hexdigest()
 
-class Data(Protocol):
+
+class SuiteImages(Protocol):
     """The images of a suite's tasks, wherever they come from."""
 
     suite: Suite
@@ -54,7 +61,17 @@ class Data(Protocol):
     def load(
         self, task: str, split: str, *, n: int | None = None, device: torch.device | str = "cpu"
     ) -> Images:
-        """Return a split, or its first n images; see `load` of this module."""
+        """Return a split, or its first n images.
+
+        Args:
+            task: Name of a task, or of the control.
+            split: `"train"`, `"val"` or `"test"`.
+            n: Number of images; `None` is all.
+            device: Where to put the tensors.
+
+        Raises:
+            TasklabError: If a name is unknown, or the split has fewer than n images.
+        """
 
     def size(self, task: str, split: str) -> int:
         """Return how many images a split has."""
@@ -86,24 +103,45 @@ class Data(Protocol):
 
 
 @dataclasses.dataclass(frozen=True)
-class Embedded:
-    """The drawn images of an embedded suite. Training does not augment them."""
+class DrawnImages:
+    """The images of a drawn world. Training does not augment them.
+
+    Attributes:
+        suite: Its tasks.
+        cache: Folder of drawn images; `None` is `$TASKLAB_DATA` or the user's cache. If it cannot
+            be written to, images are drawn again in every process.
+    """
 
     suite: Suite
+    cache: Path | str | None = None
 
     def load(
         self, task: str, split: str, *, n: int | None = None, device: torch.device | str = "cpu"
     ) -> Images:
-        """Return a split, or its first n images."""
-        return load(self.suite.name, task, split, n=n, device=device)
+        """Return a split, or its first n images; see `SuiteImages`."""
+        whole = self.size(task, split)
+        if n is not None and not 1 <= n <= whole:
+            raise TasklabError(f"{task}/{split} has {whole} images: n must be from 1 to {whole}.")
+        images, _ = self._checked(task, split)
+        # a copy: what a caller writes to it must not change what the next one gets
+        return Images(*(part[:n].to(device, copy=True) for part in images))
 
     def size(self, task: str, split: str) -> int:
-        """Return how many images a split has."""
-        return size(self.suite.name, task, split)
+        """Return how many images a split has.
+
+        Raises:
+            TasklabError: If a name is unknown.
+        """
+        name = self.suite.name
+        sizes = SIZES[name] | (CONTROL_SIZES[name] if self.suite[task].control else {})
+        if split not in sizes:
+            raise unknown("split", split, sizes)
+        return sizes[split]
 
     def version(self, task: str, split: str) -> str:
-        """Return what identifies the images of a split."""
-        return version(self.suite.name, task, split)
+        """Return what identifies the images of a split that are read, drawing them if need be."""
+        name, (_, sha256) = self._name(task, split), self._checked(task, split)
+        return name if sha256 == _checksums().get(name) else f"{name}/{sha256[:12]}"
 
     def identity(self, task: str) -> dict[str, Any]:
         """Return nothing: there is no augmentation."""
@@ -118,125 +156,122 @@ class Embedded:
         seed: int,
         device: torch.device | str,
     ) -> Iterator[Images]:
-        """Yield the training images of each step, as they are."""
+        """Yield the training images of each step, as they are; see `SuiteImages`."""
         images = self.load(task, "train", device=device)
         for step in steps:
             index = order(step, len(images.y)).to(images.x.device)
             yield Images(images.x[index], images.y[index])
 
+    @property
+    def _world(self) -> str:
+        return mini.VERSION if self.suite.name == "mini" else mini.TEXT_VERSION
 
-def of(suite: Suite) -> Data:
+    def _name(self, task: str, split: str) -> str:
+        return f"{self._world}/{task}/{split}/{self.size(task, split)}"
+
+    def _checked(self, task: str, split: str) -> tuple[Images, str]:
+        """Return a split and its checksum: from memory, from its file, or drawn."""
+        name = self._name(task, split)
+        expected = _checksums().get(name)
+        stem = "-".join([*name.split("/")[1:], (expected or _sources_sha256())[:12]])
+        file = folders.data(self.cache) / self._world / f"{stem}.safetensors"
+        stamp, images, sha256 = _MEMORY.get(file, (None, None, ""))
+        if images is None or stamp != _stamp(file):
+            images = _read(file, name, expected) or self._draw(file, name, expected)
+            sha256 = images.sha256()
+            _MEMORY[file] = _stamp(file), images, sha256
+        return images, sha256
+
+    def _draw(self, file: Path, name: str, expected: str | None) -> Images:
+        """Draw a split and keep it, if that is possible."""
+        _, task, split, count = name.split("/")
+        sample = mini.sample if self.suite.name == "mini" else mini.sample_text
+        images = Images(*sample(task, split, int(count)))
+        sha256 = images.sha256()
+        if expected not in (None, sha256):
+            _log.warning(
+                "%s: drawn here (%s), some pixels differ from those of other machines; its results "
+                "are kept under keys of their own", name, _machine(),
+            )  # fmt: skip
+        header = {"images": name, "sha256": sha256, "machine": _machine()}
+        try:
+            with explained(file.parent, "keep drawn images in", instead=folders.DATA):
+                file.parent.mkdir(parents=True, exist_ok=True)
+                with atomic.replacing(file, alone=True) as draft:
+                    write_tensors(images._asdict(), draft, header)
+        except TasklabError as error:
+            _log.warning("%s", error)
+        return images
+
+
+def images_of(suite: Suite) -> SuiteImages:
     """Return the images of a suite: its own, or the drawn ones.
 
     Raises:
-        TasklabError: If the suite is not embedded and was not given its images.
+        TasklabError: If the suite is not drawn and was not given its images.
     """
     if suite.data is not None:
         return suite.data
     if suite.name not in SIZES:
         raise TasklabError(f"suite {suite.name!r} has no images yet: a Lab finds them.")
-    return Embedded(suite)
+    return DrawnImages(suite)
 
 
-def load(
-    suite: str,
-    task: str,
-    split: str,
-    *,
-    n: int | None = None,
-    device: torch.device | str = "cpu",
-    cache: Path | str | None = None,
-) -> Images:
-    """Return a split of a task, drawing it on the first call.
+def write_checksums() -> None:
+    """Draw what is not drawn yet and write the checksums of all splits: after a version is raised.
 
-    Args:
-        suite: Name of the suite.
-        task: Name of one of its tasks, or of its control.
-        split: `"train"`, `"val"` or `"test"`.
-        n: Only the first n images.
-        device: Where to put the tensors.
-        cache: Folder of drawn images; `None` is `$TASKLAB_DATA` or the user's cache. If it cannot
-            be written to, images are drawn again on every call.
-
-    Raises:
-        TasklabError: If a name is unknown, or the split has fewer than n images.
+    python -c "from tasklab.tasks import drawn; drawn.write_checksums()"
     """
-    whole = size(suite, task, split)
-    if n is not None and not 1 <= n <= whole:
-        raise TasklabError(f"{task}/{split} has {whole} images: n must be from 1 to {whole}.")
-    cache = Path(cache) if cache is not None else default_cache()
-    path = cache / suite / f"{task}-{split}-{_drawn_by(version(suite, task, split))}"
-    images = _cached(path)
-    if images is None:
-        images = Images(*_draw(suite, task, split, whole))
-        _keep(path, images)
-    return Images(*(tensor[:n].to(device) for tensor in images))
+    found = {}
+    for images in (DrawnImages(suite(name)) for name in SIZES):
+        for task in (*images.suite.tasks, images.suite.control):
+            for split in ("val", "test") if task.control else _SPLITS:
+                found[images._name(task.name, split)] = images._checked(task.name, split)[1]
+    CHECKSUMS.write_text(json.dumps(found, indent=1) + "\n", "utf-8")
 
 
-def size(suite: str, task: str, split: str) -> int:
-    """Return how many images a split has.
-
-    Raises:
-        TasklabError: If a name is unknown.
-    """
-    entry = find_suite(suite)[task]
-    sizes = SIZES[suite] | (CONTROL_SIZES[suite] if entry.control else {})
-    if split not in sizes:
-        raise unknown("split", split, sizes)
-    return sizes[split]
-
-
-def version(suite: str, task: str, split: str) -> str:
-    """Return what identifies the images of a split, for the key of a result."""
-    drawn = mini.VERSION if suite == "mini" else mini.TEXT_VERSION
-    return f"{drawn}/{task}/{split}/{size(suite, task, split)}"
-
-
-def _draw(suite: str, task: str, split: str, n: int) -> tuple[Tensor, Tensor]:
-    return (mini.sample if suite == "mini" else mini.sample_text)(task, split, n)
+def _read(file: Path, name: str, expected: str | None) -> Images | None:
+    """Return the images in a file, or `None` if they are not there, or not what was drawn."""
+    try:
+        with safetensors.safe_open(file, framework="pt") as opened:
+            header = opened.metadata() or {}
+            images = Images(*map(opened.get_tensor, Images._fields))
+        if header["images"] != name or header["sha256"] != images.sha256():
+            raise ValueError("its checksum does not match")
+    except FileNotFoundError:
+        return None
+    except (safetensors.SafetensorError, OSError, ValueError, KeyError) as error:
+        _log.warning("%s is damaged (%s): its images are drawn again", file, error)
+        return None
+    if expected not in (None, header["sha256"]) and header["machine"] != _machine():
+        return None  # drawn elsewhere, otherwise than here or anywhere else
+    return images
 
 
-def default_cache() -> Path:
-    """Return the folder of drawn images: `$TASKLAB_DATA`, or the user's cache."""
-    given = os.environ.get(FOLDER)
-    return Path(given).expanduser() if given else platformdirs.user_cache_path("tasklab") / "data"
+def _stamp(file: Path) -> tuple[int, ...] | None:
+    """Return what changes when a file does, or `None` if it is not there."""
+    try:
+        state = file.stat()
+    except OSError:
+        return None
+    return state.st_ino, state.st_size, state.st_mtime_ns, state.st_ctime_ns
+
+
+def _machine() -> str:
+    """Return what decides how floating-point numbers are rounded while images are drawn."""
+    capability = torch.backends.cpu.get_cpu_capability()
+    return f"{platform.machine()}, {capability}, PyTorch {torch.__version__}"
 
 
 @functools.cache
-def _drawn_by(version: str) -> str:
-    """Return a hash of the version and of the code that draws, which may change before it does."""
-    digest = hashlib.sha256(version.encode())
+def _checksums() -> dict[str, str]:
+    return json.loads(CHECKSUMS.read_text("utf-8"))
+
+
+@functools.cache
+def _sources_sha256() -> str:
+    """Return a hash of the code that draws, for a world that is still being made."""
+    digest = hashlib.sha256()
     for file in sorted(Path(mini.__file__).parent.glob("*.py")):
-        if file.stem not in _NOT_DRAWING:
-            digest.update(file.read_bytes())
-    return digest.hexdigest()[:12]
-
-
-def _cached(path: Path) -> Images | None:
-    parts = []
-    for name in Images._fields:
-        file = path.with_name(f"{path.name}.{name}.npy")
-        if not file.exists():
-            return None
-        try:  # copy on write: torch wants memory that it may write to, the file stays as it is
-            parts.append(torch.from_numpy(np.load(file, mmap_mode="c", allow_pickle=False)))
-        except (OSError, ValueError) as error:
-            _log.warning("cached images %s are drawn again: %s", file, error)
-            return None
-    return Images(*parts)
-
-
-def _keep(path: Path, images: Images) -> None:
-    """Write each array to a draft and rename it, so that no reader sees half of one."""
-    for name, tensor in images._asdict().items():
-        draft = path.with_name(f"{path.name}.{name}.{uuid.uuid4().hex[:8]}.partial")
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            with draft.open("wb") as stream:
-                np.save(stream, tensor.numpy(), allow_pickle=False)
-            draft.replace(path.with_name(f"{path.name}.{name}.npy"))
-        except OSError as error:
-            _log.warning("drawn images are not kept in %s: %s", path.parent, error)
-            with contextlib.suppress(OSError):
-                draft.unlink(missing_ok=True)
-            return
+        digest.update(file.read_bytes())
+    return digest.hexdigest()

@@ -24,7 +24,7 @@ class Source:
     """Where the images of a task come from, if they are not embedded. One of the first three.
 
     Attributes:
-        known: Name of a data set of the papers, an entry of `paper_tasks.json`.
+        data_set: Name of a data set of the papers, an entry of `paper_tasks.json`.
         folder: A folder of images, one folder per class, with or without one per split above.
         hub: A data set of the Hugging Face hub, `owner/name`, whose files are parquet.
         config: Which of the hub data set's configurations, if it has several.
@@ -33,7 +33,7 @@ class Source:
         label: Name of the column of labels.
     """
 
-    known: str | None = None
+    data_set: str | None = None
     folder: Path | None = None
     hub: str | None = None
     config: str | None = None
@@ -105,7 +105,7 @@ class Suite:
         name: One of `SUITES`.
         tasks: The tasks that are learnt, added and forgotten.
         control: The task on which the damage of forgetting is measured.
-        data: Its images (`datasets.Data`), or `None` for an embedded suite, which draws them.
+        data: Its images (`drawn.SuiteImages`), or `None` for an embedded suite, which draws them.
     """
 
     name: str
@@ -126,7 +126,7 @@ class Suite:
         raise unknown(f"task of suite {self.name!r},", name, (*self.names, self.control.name))
 
     @classmethod
-    def of(cls, *tasks: Task, control: Task | None = None) -> Suite:
+    def from_tasks(cls, *tasks: Task, control: Task | None = None) -> Suite:
         """Return a suite of your own tasks.
 
         Args:
@@ -156,7 +156,7 @@ def suite(name: str = "mini") -> Suite:
     if name not in SUITES:
         raise unknown("suite", name, SUITES)
     if name == "paper":
-        tasks = [paper_task(entry) for entry in known().values()]
+        tasks = [paper_task(entry) for entry in paper_data_sets().values()]
     else:
         if name == "mini_text":  # here, so that tasks does not depend on the world
             from tasklab.mini.text import TEXT_TASKS as TASKS
@@ -170,7 +170,7 @@ def suite(name: str = "mini") -> Suite:
 
 
 @functools.cache
-def known() -> dict[str, dict[str, Any]]:
+def paper_data_sets() -> dict[str, dict[str, Any]]:
     """Return what is known of the papers' data sets, by name: `paper_tasks.json`."""
     return {entry["name"]: entry for entry in json.loads(_PAPER.read_text("utf-8"))["tasks"]}
 
@@ -198,6 +198,6 @@ def paper_task(entry: Mapping[str, Any]) -> Task:
         templates=tuple(templates),
         stand_in_for=entry["name"],
         control=entry.get("control", False),
-        source=Source(known=entry["name"]),
+        source=Source(data_set=entry["name"]),
         repeats=entry.get("control", False),
     )

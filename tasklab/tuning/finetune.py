@@ -94,7 +94,7 @@ class Run:
 def identity(config: FineTune, clip: Clip, tasks: Suite | None = None) -> dict[str, Any]:
     """Return all that determines the result of a run: its configuration in the store."""
     tasks = tasks or suite(config.suite)
-    data = drawn.of(tasks)
+    data = drawn.images_of(tasks)
     task, fields = tasks[config.task], config.identity()
     if config.head == "probe":
         fields["probe"] = probes.identity(config.probe, clip, tasks, config.task)
@@ -183,7 +183,7 @@ def _order(seed: int, epoch: int, count: int) -> Tensor:
 def _train(
     config: FineTune, clip: Clip, tasks: Suite, head: heads.Head, checkpoint: Path, show: bool
 ) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    encoder, task, data = clip.encoder, tasks[config.task], drawn.of(tasks)
+    encoder, task, data = clip.encoder, tasks[config.task], drawn.images_of(tasks)
     names = trainable(encoder.params, config.method, encoder.name)
     theta0 = {name: encoder.params[name].detach() for name in names}
     delta = {name: torch.zeros_like(tensor) for name, tensor in theta0.items()}

@@ -217,7 +217,7 @@ def _solve(probe: Probe, features: Tensor, labels: Tensor, classes: int, lr: flo
 
 
 def _images(clip: Clip, suite: Suite, task: str) -> dict[str, str]:
-    data = drawn.of(suite).version(task, "train")
+    data = drawn.images_of(suite).version(task, "train")
     return {"weights": clip.encoder.weights_hash, "data": data}
 
 
@@ -225,12 +225,12 @@ def _features(
     probe: Probe, clip: Clip, suite: Suite, task: str, store: Store, split: str = "train"
 ) -> Artifact:
     """Return the artifact of the features and labels of a split's images."""
-    encoder, whole = clip.encoder, drawn.of(suite).size(task, split)
+    encoder, whole = clip.encoder, drawn.images_of(suite).size(task, split)
     count = whole if probe.images is None else min(probe.images, whole)
 
     @torch.inference_mode()
     def make(_: object) -> tuple[dict[str, Tensor], dict[str, Any]]:
-        images = drawn.of(suite).load(task, split, n=count, device=encoder.device)
+        images = drawn.images_of(suite).load(task, split, n=count, device=encoder.device)
         began = time.perf_counter()
         parts = memory.Parts(_BATCH)
         found = parts(lambda x: encoder(encoder.params, encoder.preprocess(x)), images.x)
@@ -239,7 +239,7 @@ def _features(
 
     config = {
         "weights": encoder.weights_hash,
-        "data": drawn.of(suite).version(task, split),
+        "data": drawn.images_of(suite).version(task, split),
         "images": count,
         "algorithm": ALGORITHM,
     }

@@ -153,7 +153,7 @@ def test_t5_base_scores_the_first_word_as_its_library_does() -> None:
     clip = loading.load("t5_base", init="random", seed=1)
     encoder, task = clip.encoder, suite("mini_text").tasks[0]
     assert len(encoder.blocks) == 24
-    ids = drawn.load("mini_text", task.name, "val", n=2).x
+    ids = drawn.images_of(suite("mini_text")).load(task.name, "val", n=2).x
     features = encoder(encoder.params, encoder.preprocess(ids))
     assert features.shape == (2, 768) and features.isfinite().all()
     with torch.random.fork_rng():

@@ -22,10 +22,9 @@ from tasklab.__main__ import main
 from tasklab.errors import TasklabError
 from tasklab.experiments import Lab
 from tasklab.experiments.parameters import Parameters
-from tasklab.tasks import drawn as datasets
 from tasklab.tasks import own, suites
 from tasklab.tasks.images import copies, decoded
-from tasklab.tasks.images.loader import Pictures
+from tasklab.tasks.images.loader import DecodedImages
 
 CLASSES, TRAIN, TEST = 4, 40, 16
 
@@ -50,14 +49,14 @@ def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     file.write_text(json.dumps(entries))
     monkeypatch.setattr(suites, "_PAPER", file)
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
-    monkeypatch.setenv(datasets.FOLDER, str(tmp_path / "cache"))
+    monkeypatch.setenv("TASKLAB_DATA", str(tmp_path / "cache"))
     _forget()
     yield root
     _forget()
 
 
 def _forget() -> None:
-    for cache in (suites.known, suites.suite, copies._aliases):
+    for cache in (suites.paper_data_sets, suites.suite, copies._aliases):
         cache.cache_clear()
 
 
@@ -121,7 +120,7 @@ def test_training_is_resumed_to_the_same_bits_and_seeds_differ(data: Path, tmp_p
 
 
 def test_splits_share_no_image_and_validation_is_a_tenth(data: Path) -> None:
-    pictures = Pictures(suite=suites.suite("paper"), side=32, root=data, progress=False)
+    pictures = DecodedImages(suite=suites.suite("paper"), side=32, root=data, progress=False)
     sizes = {k: pictures.size("DTD", k) for k in ("train", "val", "test")}
     assert sizes == {"train": 36, "val": 4, "test": TEST}
     assert not (data.parent / "cache").exists()  # nothing was decoded for that
@@ -133,7 +132,7 @@ def test_splits_share_no_image_and_validation_is_a_tenth(data: Path) -> None:
 
 
 def test_versions_follow_the_pixels_and_resolutions_have_their_own(data: Path) -> None:
-    small = Pictures(suite=suites.suite("paper"), side=24, root=data, progress=False)
+    small = DecodedImages(suite=suites.suite("paper"), side=24, root=data, progress=False)
     large = small.at(32)
     assert small.version("DTD", "test") != large.version("DTD", "test")
     assert small.version("MNIST", "train") == large.version("MNIST", "train") or True
@@ -141,7 +140,7 @@ def test_versions_follow_the_pixels_and_resolutions_have_their_own(data: Path) -
     assert small.load("SVHN", "test").x.shape[-1] == 24
     before = large.version("DTD", "test")
     write(data / "dtd" / "test.parquet", TEST, list(suites.suite("paper")["DTD"].classes), 77)
-    again = Pictures(suite=suites.suite("paper"), side=32, root=data, progress=False)
+    again = DecodedImages(suite=suites.suite("paper"), side=32, root=data, progress=False)
     assert again.version("DTD", "test") != before
 
 
@@ -165,7 +164,7 @@ def test_everything_missing_is_in_one_report_within_seconds(
 
 
 def test_a_folder_of_ones_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(datasets.FOLDER, str(tmp_path / "cache"))
+    monkeypatch.setenv("TASKLAB_DATA", str(tmp_path / "cache"))
     for i in range(60):
         file = tmp_path / "shades" / ["dark", "light"][i % 2] / f"{i}.png"
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -190,9 +189,9 @@ def folder_of(root: Path, count: int) -> Path:
     return root
 
 
-def own_pictures(cache: Path, *roots: Path) -> Pictures:
-    suite = suites.Suite.of(*(own.from_folder(root) for root in roots))
-    return Pictures(suite=suite, side=32, cache=cache, progress=False, jobs=1)
+def own_pictures(cache: Path, *roots: Path) -> DecodedImages:
+    suite = suites.Suite.from_tasks(*(own.from_folder(root) for root in roots))
+    return DecodedImages(suite=suite, side=32, cache=cache, progress=False, jobs=1)
 
 
 def test_sizes_are_those_of_the_images_that_are_there(tmp_path: Path) -> None:
@@ -213,8 +212,8 @@ def test_sizes_are_those_of_the_images_that_are_there(tmp_path: Path) -> None:
 
 
 def test_data_that_went_wrong_after_they_were_decoded_are_reported(data: Path) -> None:
-    def pictures() -> Pictures:
-        return Pictures(suite=suites.suite("paper"), side=32, root=data, progress=False)
+    def pictures() -> DecodedImages:
+        return DecodedImages(suite=suites.suite("paper"), side=32, root=data, progress=False)
 
     pictures().prepare("DTD")
     names = list(suites.suite("paper")["DTD"].classes)
@@ -230,7 +229,7 @@ def test_data_that_went_wrong_after_they_were_decoded_are_reported(data: Path) -
 
 @pytest.mark.parametrize("content", [b"", b"{}", b'{"source": "DTD", "classes": '])
 def test_a_damaged_manifest_is_no_decoded_image(content: bytes, data: Path) -> None:
-    pictures = Pictures(suite=suites.suite("paper"), side=32, root=data, progress=False)
+    pictures = DecodedImages(suite=suites.suite("paper"), side=32, root=data, progress=False)
     pictures.prepare("DTD")
     assert pictures.damaged("DTD") == []
     manifest = next((data.parent / "cache" / "pictures" / "DTD").glob("test-*/manifest.json"))
@@ -238,7 +237,7 @@ def test_a_damaged_manifest_is_no_decoded_image(content: bytes, data: Path) -> N
     assert pictures.damaged("DTD") == [
         f"{manifest.parent} is damaged: remove it, to have it decoded again."
     ]
-    again = Pictures(suite=suites.suite("paper"), side=32, root=data, progress=False)
+    again = DecodedImages(suite=suites.suite("paper"), side=32, root=data, progress=False)
     assert again.size("DTD", "test") == len(again.load("DTD", "test").y) == TEST
     assert again.damaged() == []
 
@@ -279,14 +278,14 @@ def test_the_disk_is_looked_at_once_for_everything(
     free.free = 0
     again = pictures.at(32)
     again.prepare()  # all is there
-    monkeypatch.setattr(Pictures, "decode", None)
+    monkeypatch.setattr(DecodedImages, "decode", None)
     again.prepare("a")  # and was looked at
 
 
 @pytest.mark.parametrize("jobs", [0, -1])
 def test_at_least_one_process_decodes(jobs: int) -> None:
     with pytest.raises(TasklabError, match=f"at least one process .* not {jobs}"):
-        Pictures(suite=suites.suite("mini"), jobs=jobs)
+        DecodedImages(suite=suites.suite("mini"), jobs=jobs)
 
 
 def test_the_command_decodes_and_goes_on(data: Path, capsys: pytest.CaptureFixture) -> None:

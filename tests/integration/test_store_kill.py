@@ -51,7 +51,7 @@ import sys, time, zlib
 from pathlib import Path
 import torch
 from torch import nn
-from tasklab.tasks import drawn as datasets
+from tasklab.tasks import drawn
 from tasklab.tuning import finetune
 from tasklab.tuning.recipe import FineTune
 from tasklab.models.loading import Clip
@@ -86,10 +86,11 @@ encoder = Slow(
     name="mini", init="pretrained", module=net, params=dict(net.named_parameters()), blocks=(),
     image_size=4, mean=(0.5,) * 3, std=(0.25,) * 3, device=torch.device("cpu"),
 )
-images = datasets.Images(
+images = drawn.Images(
     torch.randint(0, 256, (200, 3, 4, 4), dtype=torch.uint8), torch.randint(0, 10, (200,))
 )
-datasets.load = lambda *args, **kwargs: images
+drawn.DrawnImages.load = lambda *args, **kwargs: images
+drawn.DrawnImages.version = lambda *args: "test"
 config = FineTune(
     task="LandCover", method=method, steps=60, batch_size=32, lr=0.01, warmup=6, checkpoint_every=5
 )

@@ -21,7 +21,7 @@ import numpy as np
 from tasklab.errors import TasklabError, some
 from tasklab.tasks.images import formats
 from tasklab.tasks.images.formats import Split
-from tasklab.tasks.suites import Task, known
+from tasklab.tasks.suites import Task, paper_data_sets
 
 _STRANGE = 0.05  # of ImageNet's names may be spelled in a way of their own, in their places
 _ALIKE = 0.75  # of the letters, for such a name
@@ -29,8 +29,8 @@ _ALIKE = 0.75  # of the letters, for such a name
 
 def facts(task: Task) -> dict[str, Any]:
     """Return what is known of a task's data set; nothing, if it is not one of the papers'."""
-    name = task.source.known if task.source else None
-    return known()[name] if name else {}
+    name = task.source.data_set if task.source else None
+    return paper_data_sets()[name] if name else {}
 
 
 def checked(task: Task, splits: Mapping[str, Split], folder: Path) -> dict[str, Split]:

@@ -15,7 +15,7 @@ from tasklab.storage import hub
 from tasklab.tasks.images import folders
 from tasklab.tasks.images.copies import checked, facts
 from tasklab.tasks.images.formats import Split
-from tasklab.tasks.suites import Source, Suite, Task, known
+from tasklab.tasks.suites import Source, Suite, Task, paper_data_sets
 
 SHARE, MOST = 0.1, 5000  # of the training images, for validation: the papers' protocol
 TEST_SHARE = 0.2  # of your own images, where they are in no splits
@@ -86,9 +86,9 @@ def look(source: Source, folder: Path) -> dict[str, Split]:
     Raises:
         TasklabError: If the data are there in part.
     """
-    name = source.known or ""
+    name = source.data_set or ""
     more = {"config": _config(source), "image": source.image, "label": source.label}
-    for word in known()[name].get("splits", {}).get("test", ()) if name else ():
+    for word in paper_data_sets()[name].get("splits", {}).get("test", ()) if name else ():
         if (own := folder / word).is_dir():
             if images := folders.find(own, name, **more).get("all"):
                 return {folders.SPLITS[word]: images}
@@ -182,7 +182,11 @@ def _shuffled(count: int) -> np.ndarray:
 
 
 def _config(source: Source) -> str | None:
-    return known()[source.known]["hub"].get("config") if source.known else source.config
+    return (
+        paper_data_sets()[source.data_set]["hub"].get("config")
+        if source.data_set
+        else source.config
+    )
 
 
 def candidates(source: Source, root: Path | None = None) -> list[Path]:
@@ -197,9 +201,9 @@ def candidates(source: Source, root: Path | None = None) -> list[Path]:
     """
     if source.folder is not None:
         return [Path(source.folder).expanduser()]
-    if source.known is None:
+    if source.data_set is None:
         return cached(source.hub, source.revision)
-    entry = known()[source.known]
+    entry = paper_data_sets()[source.data_set]
     repository = entry["hub"]["repo"]
     if root is None or not Path(root).is_dir():
         return cached(repository)
@@ -314,15 +318,15 @@ def wanted_files(
 def _advice(source: Source, root: Path | None, places: Sequence[Path]) -> str:
     if source.folder is not None:
         return f"{source.folder} has {NO_IMAGES}."
-    if source.known is None:
+    if source.data_set is None:
         return (
             f"it is not in the hub's cache: `hf download {source.hub} --repo-type dataset` gets it."
         )
-    entry = known()[source.known]
+    entry = paper_data_sets()[source.data_set]
     place = (root or Path("<data_root>")) / entry["folders"][0]
     note = "".join(f" {entry[key]}" for key in ("gone", "login") if key in entry)
     get = (
-        f"`python -m tasklab decode paper --task {source.known} --fetch` gets "
+        f"`python -m tasklab decode paper --task {source.data_set} --fetch` gets "
         f"{entry['hub']['repo']} from the hub"
     )
     if places:

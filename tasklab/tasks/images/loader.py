@@ -23,18 +23,19 @@ import torch
 from torch import Tensor
 
 from tasklab.errors import TasklabError, unknown
+from tasklab.storage import folders
 from tasklab.tasks import drawn
 from tasklab.tasks.drawn import Images
 from tasklab.tasks.images import augment, decoded, finding
 from tasklab.tasks.images.chunks import BadImagesError, Transform
 from tasklab.tasks.images.decoded import Arrays
-from tasklab.tasks.suites import Suite, Task, known
+from tasklab.tasks.suites import Suite, Task, paper_data_sets, suite
 
 SPLITS = ("train", "val", "test")
 
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
-class Pictures:
+class DecodedImages:
     """The images of a suite's tasks; tasks without a source are embedded ones.
 
     Attributes:
@@ -61,7 +62,7 @@ class Pictures:
         object.__setattr__(self, "arrays", functools.cache(self._arrays))
         object.__setattr__(self, "prepared", set())
 
-    def at(self, side: int) -> Pictures:
+    def at(self, side: int) -> DecodedImages:
         """Return the same images for a model of another input size."""
         other = dataclasses.replace(self, side=side)
         object.__setattr__(other, "found", self.found)  # looking for them may take seconds
@@ -127,7 +128,7 @@ class Pictures:
         """
         entry = self._task(task, split)
         if entry.source is None:
-            return self._embedded(entry).load(task, split, n=n, device=device)
+            return drawn.DrawnImages(suite("mini")).load(task, split, n=n, device=device)
         arrays = self.arrays(entry, split)
         whole = len(arrays.y)
         if n is not None and not 1 <= n <= whole:
@@ -138,7 +139,7 @@ class Pictures:
         """Return how many images a split has; nothing is decoded for it."""
         entry = self._task(task, split)
         if entry.source is None:
-            return self._embedded(entry).size(task, split)
+            return drawn.DrawnImages(suite("mini")).size(task, split)
         data = self._data(entry, split)
         if isinstance(data, Arrays):
             return len(data.y)
@@ -148,7 +149,7 @@ class Pictures:
         """Return the checksum of a split's pixels and labels, decoding it on the first call."""
         entry = self._task(task, split)
         if entry.source is None:
-            return self._embedded(entry).version(task, split)
+            return drawn.DrawnImages(suite("mini")).version(task, split)
         return f"{task}/{split}/{self.arrays(entry, split).manifest['digest']}"
 
     def identity(self, task: str) -> dict[str, Any]:
@@ -177,7 +178,7 @@ class Pictures:
         """
         entry = self._task(task, "train")
         if entry.source is None:
-            own = self._embedded(entry)
+            own = drawn.DrawnImages(suite("mini"))
             yield from own.batches(task, order, steps, seed=seed, device=device)
             return
         arrays = self.arrays(entry, "train")
@@ -246,9 +247,6 @@ class Pictures:
             raise unknown(f"split of {name}", split, _splits(task))
         return task
 
-    def _embedded(self, task: Task) -> drawn.Embedded:
-        return drawn.Embedded(drawn.find_suite("mini"))
-
     def _found(self, task: Task) -> finding.Found:
         return finding.find(task, self.root)
 
@@ -257,7 +255,7 @@ class Pictures:
         if self.side is None:
             raise TasklabError("images are decoded for a model: give the side of its input.")
         wanted = augment.kept_side(self.side) if split == "train" else self.side
-        own = known()[task.source.known].get("side") if task.source.known else None
+        own = paper_data_sets()[task.source.data_set].get("side") if task.source.data_set else None
         if own is not None and own <= wanted:
             return Transform("native", own)
         return Transform("whole" if split == "train" else "centre", wanted)
@@ -325,8 +323,7 @@ class Pictures:
         decoded.check_space(self._folder(), needed)
 
     def _folder(self, task: Task | None = None) -> Path:
-        cache = self.cache if self.cache is not None else drawn.default_cache()
-        return cache / "pictures" / (task.name if task else "")
+        return folders.data(self.cache) / "pictures" / (task.name if task else "")
 
     def _kept(self, task: Task, split: str) -> Arrays | None:
         """Return the newest decoded images of a split, whose data are gone."""
@@ -360,4 +357,4 @@ def _stem(split: str, transform: Transform) -> str:
 
 def _name(task: Task) -> str:
     source = task.source
-    return source.known or source.hub or str(source.folder)
+    return source.data_set or source.hub or str(source.folder)

@@ -53,7 +53,8 @@ def sequence_first():
 def shipped(name):
     encoder = loading.load(name, device="cpu").encoder
     tasks = suite("mini_text" if isinstance(encoder, TextEncoder) else "mini")
-    data = {t: drawn.load(tasks.name, t, "test", n=6).x for t in tasks.names[:2]}
+    images = drawn.images_of(tasks)
+    data = {t: images.load(t, "test", n=6).x for t in tasks.names[:2]}
     return encoder, data
 
 

@@ -181,12 +181,12 @@ def test_what_has_no_gap_is_said(encoder, change, told):
 @pytest.mark.parametrize("model", ["mini_xs", "mini_convnext", "mini_sup_few", "mini_t5"])
 def test_every_shipped_architecture_can_be_read(model):
     from tasklab.models import loading
-    from tasklab.tasks import drawn as datasets
+    from tasklab.tasks import drawn
     from tasklab.tasks.suites import suite
 
     encoder = loading.load(model, device="cpu").encoder
     tasks = suite("mini_text" if model == "mini_t5" else "mini")
-    inputs = datasets.load(tasks.name, tasks.names[0], "test", n=3).x
+    inputs = drawn.images_of(tasks).load(tasks.names[0], "test", n=3).x
     x = encoder.preprocess(inputs)
     layers = Layers(encoder, x)
     found = layers.cut(layers(encoder.params, x))

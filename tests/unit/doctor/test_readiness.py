@@ -27,7 +27,7 @@ from tasklab.errors import TasklabError
 from tasklab.machine import GIB, Disk, Memory
 from tasklab.models import weights, zoo
 from tasklab.models.zoo import REGISTRY, spec
-from tasklab.tasks.suites import known
+from tasklab.tasks.suites import paper_data_sets
 from tasklab.tuning import footprint
 
 ROOT = Path(readiness.__file__).parents[2]
@@ -287,7 +287,7 @@ def test_damage_is_seen_at_the_ends_of_a_file(tmp_path: Path) -> None:
 
 
 def test_a_data_set_is_missing_then_found(tmp_path: Path, monkeypatch) -> None:
-    entry = known()["EuroSAT"]
+    entry = paper_data_sets()["EuroSAT"]
     monkeypatch.setitem(entry, "classes", entry["classes"][:2])
     monkeypatch.setitem(entry, "aliases", entry.get("aliases", [[]] * 10)[:2])
     monkeypatch.setitem(entry, "sizes", {"train": 2, "test": 2})
@@ -466,8 +466,8 @@ def test_the_schemes_are_those_that_are_compared() -> None:
 
 def test_places_are_those_of_the_modules_that_use_them(tmp_path: Path, monkeypatch) -> None:
     from tasklab.mini import clip
+    from tasklab.storage import folders
     from tasklab.storage.store import Store
-    from tasklab.tasks import drawn
 
     assert inventory.SHIPPED == clip.FOLDER and inventory.SAME == clip.SAME
     for value in (None, str(tmp_path / "x")):
@@ -476,7 +476,7 @@ def test_places_are_those_of_the_modules_that_use_them(tmp_path: Path, monkeypat
                 monkeypatch.delenv(variable, raising=False)
             else:
                 monkeypatch.setenv(variable, value)
-        assert inventory.data_folder() == drawn.default_cache()
+        assert inventory.data_folder() == folders.data()
         for root in (None, tmp_path / "given"):
             assert inventory.store_folder(root) == Store(root).root
 

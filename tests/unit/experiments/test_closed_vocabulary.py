@@ -62,9 +62,9 @@ def few_images(monkeypatch):
     x = torch.randint(0, 256, shape, generator=generator, dtype=torch.uint8)
     images = drawn.Images(x, torch.randint(0, 10, (COUNT,), generator=generator))
     cut = lambda *args, n=None, **kwargs: drawn.Images(images.x[:n], images.y[:n])  # noqa: E731
-    monkeypatch.setattr(drawn, "load", cut)
-    monkeypatch.setattr(drawn, "version", lambda *args, **kwargs: "test")
-    monkeypatch.setattr(drawn, "size", lambda *args, **kwargs: COUNT)
+    monkeypatch.setattr(drawn.DrawnImages, "load", cut)
+    monkeypatch.setattr(drawn.DrawnImages, "version", lambda *args, **kwargs: "test")
+    monkeypatch.setattr(drawn.DrawnImages, "size", lambda *args, **kwargs: COUNT)
     return images
 
 

@@ -1,8 +1,10 @@
-"""Splits are drawn once, kept whole, and drawn again when what is kept is no use."""
+"""Splits are drawn once, kept whole, and drawn again when what is kept is not what was drawn."""
 
 from __future__ import annotations
 
+import json
 import logging
+import shutil
 from pathlib import Path
 
 import pytest
@@ -10,111 +12,224 @@ import torch
 
 from tasklab import mini
 from tasklab.errors import TasklabError
-from tasklab.tasks import drawn as datasets
+from tasklab.tasks import drawn
+from tasklab.tasks.drawn import DrawnImages, Images
+from tasklab.tasks.suites import suite
 
 SMALL = {"mini": {"train": 60, "val": 20, "test": 40}}
 
 
 @pytest.fixture(autouse=True)
-def small(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str, int]]:
+def drawings(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str, int]]:
     """Make splits small, and return the list of what is drawn."""
-    drawn = []
-    sample = mini.sample
+    drawings, sample = [], mini.sample
 
-    def count(task: str, split: str, n: int):
-        drawn.append((task, split, n))
+    def count(task: str, split: str, n: int) -> tuple[torch.Tensor, torch.Tensor]:
+        drawings.append((task, split, n))
         return sample(task, split, n)
 
-    monkeypatch.setattr(datasets, "SIZES", SMALL)
-    monkeypatch.setattr(datasets, "CONTROL_SIZES", {"mini": {"test": 50}})
+    monkeypatch.setattr(drawn, "SIZES", SMALL)
+    monkeypatch.setattr(drawn, "CONTROL_SIZES", {"mini": {"test": 50}})
     monkeypatch.setattr(mini, "sample", count, raising=False)
-    return drawn
+    monkeypatch.setattr(drawn, "_MEMORY", {})
+    return drawings
+
+
+def images(cache: Path | None) -> DrawnImages:
+    """Return the images of the small world, as another process sees them."""
+    drawn._MEMORY.clear()
+    return DrawnImages(suite("mini"), cache)
+
+
+def listed(monkeypatch: pytest.MonkeyPatch, sha256: str) -> None:
+    """Let this be the checksum of the split that the tests look at."""
+    monkeypatch.setattr(drawn, "_checksums", lambda: {f"{mini.VERSION}/Signs/val/20": sha256})
 
 
 def test_types_sizes_and_labels(tmp_path: Path) -> None:
-    x, y = datasets.load("mini", "Vehicles", "train", cache=tmp_path)
+    x, y = images(tmp_path).load("Vehicles", "train")
     assert x.shape == (60, 3, 32, 32) and x.dtype == torch.uint8
     assert y.shape == (60,) and y.dtype == torch.int64
-    assert len(datasets.load("mini", "Objects", "test", cache=tmp_path).y) == 50
+    assert len(images(tmp_path).load("Objects", "test").y) == 50
 
 
-def test_drawn_once_and_the_same_afterwards(tmp_path: Path, small: list) -> None:
-    first = datasets.load("mini", "Signs", "val", cache=tmp_path)
-    second = datasets.load("mini", "Signs", "val", cache=tmp_path)
-    assert small == [("Signs", "val", 20)]
+def test_drawn_once_and_the_same_afterwards(tmp_path: Path, drawings: list) -> None:
+    first = images(tmp_path).load("Signs", "val")
+    second = images(tmp_path).load("Signs", "val")
+    assert drawings == [("Signs", "val", 20)]
     assert torch.equal(first.x, second.x) and torch.equal(first.y, second.y)
-    assert not list(tmp_path.rglob("*.partial"))
+    (file,) = (entry for entry in tmp_path.rglob("*") if entry.is_file())
+    assert file.match(f"{mini.VERSION}/Signs-val-20-*.safetensors")
 
 
 def test_the_first_n_are_a_part_of_the_same_split(tmp_path: Path) -> None:
-    whole = datasets.load("mini", "Signs", "val", cache=tmp_path)
-    part = datasets.load("mini", "Signs", "val", n=7, cache=tmp_path)
+    whole = images(tmp_path).load("Signs", "val")
+    part = images(tmp_path).load("Signs", "val", n=7)
     assert torch.equal(part.x, whole.x[:7]) and torch.equal(part.y, whole.y[:7])
 
 
 def test_writing_to_the_tensors_does_not_change_the_cache(tmp_path: Path) -> None:
-    datasets.load("mini", "Signs", "val", cache=tmp_path)
-    images = datasets.load("mini", "Signs", "val", cache=tmp_path)
-    before = images.x.clone()
-    images.x.zero_()
-    assert torch.equal(datasets.load("mini", "Signs", "val", cache=tmp_path).x, before)
+    world = images(tmp_path)
+    first = world.load("Signs", "val")
+    before = first.x.clone()
+    first.x.zero_()
+    assert torch.equal(world.load("Signs", "val").x, before)
+    assert torch.equal(images(tmp_path).load("Signs", "val").x, before)
 
 
-def test_a_damaged_cache_is_drawn_again(
-    tmp_path: Path, small: list, caplog: pytest.LogCaptureFixture
+def flip(file: Path, at: int) -> None:
+    data = bytearray(file.read_bytes())
+    data[at] ^= 4
+    file.write_bytes(data)
+
+
+DAMAGES = {
+    "empty": lambda file: file.write_bytes(b""),
+    "cut": lambda file: file.write_bytes(file.read_bytes()[:500]),
+    "cut at the end": lambda file: file.write_bytes(file.read_bytes()[:-1]),
+    "longer": lambda file: file.write_bytes(file.read_bytes() + b"x"),
+    "zeros": lambda file: file.write_bytes(bytes(file.stat().st_size)),
+    "a pickle": lambda file: torch.save({"x": torch.zeros(1)}, file),
+    "a bit of the header": lambda file: flip(file, 12),
+    "a bit of a label": lambda file: flip(file, -20 * 8),
+    "a bit of a pixel": lambda file: flip(file, -20 * 8 - 3),
+    "a bit of the first pixel": lambda file: flip(file, -20 * 8 - 20 * 3 * 32 * 32),
+    "the last bit": lambda file: flip(file, -1),
+}
+
+
+@pytest.mark.parametrize("same_process", [True, False])
+@pytest.mark.parametrize("how", DAMAGES)
+def test_a_damaged_file_is_drawn_again(
+    how: str, same_process: bool, tmp_path: Path, drawings: list, caplog: pytest.LogCaptureFixture
 ) -> None:
-    first = datasets.load("mini", "Signs", "val", cache=tmp_path)
-    (file,) = tmp_path.rglob("*.x.npy")
-    file.write_bytes(file.read_bytes()[:500])
+    world = images(tmp_path)
+    first, version = world.load("Signs", "val"), world.version("Signs", "val")
+    (file,) = tmp_path.rglob("*.safetensors")
+    DAMAGES[how](file)
+    world = world if same_process else images(tmp_path)
     with caplog.at_level(logging.WARNING):
-        again = datasets.load("mini", "Signs", "val", cache=tmp_path)
-    assert torch.equal(first.x, again.x) and len(small) == 2
-    assert file.name in caplog.text
-    datasets.load("mini", "Signs", "val", cache=tmp_path)
-    assert len(small) == 2  # and is whole again
+        again = world.load("Signs", "val")
+    assert torch.equal(first.x, again.x) and torch.equal(first.y, again.y) and len(drawings) == 2
+    assert len(caplog.messages) == 1 and f"{file} is damaged" in caplog.text
+    assert images(tmp_path).version("Signs", "val") == version
+    assert len(drawings) == 2  # and is whole again
 
 
-def test_a_cache_that_cannot_be_written_is_a_warning(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
+def test_the_file_of_another_split_is_noticed(tmp_path: Path, drawings: list) -> None:
+    world = images(tmp_path)
+    first, other = world.load("Signs", "val"), world.load("Textures", "val")
+    files = {file.name.split("-")[0]: file for file in tmp_path.rglob("*.safetensors")}
+    shutil.copy(files["Textures"], files["Signs"])
+    assert torch.equal(images(tmp_path).load("Signs", "val").x, first.x)
+    assert not torch.equal(first.x, other.x) and len(drawings) == 3
+
+
+def test_a_file_that_is_gone_is_drawn_again(tmp_path: Path, drawings: list) -> None:
+    world = images(tmp_path)
+    world.load("Signs", "val")
+    shutil.rmtree(tmp_path / mini.VERSION)
+    world.load("Signs", "val")
+    assert len(drawings) == 2 and list(tmp_path.rglob("*.safetensors"))
+
+
+def test_a_cache_that_cannot_be_written_is_one_warning(
+    tmp_path: Path, drawings: list, caplog: pytest.LogCaptureFixture
 ) -> None:
     blocked = tmp_path / "file"
     blocked.write_text("not a folder")
+    world = images(blocked)
     with caplog.at_level(logging.WARNING):
-        images = datasets.load("mini", "Signs", "val", cache=blocked)
-    assert len(images.y) == 20
-    assert "not kept" in caplog.text
+        assert len(world.load("Signs", "val").y) == 20
+        world.load("Signs", "val")
+    assert len(drawings) == 1  # and kept in memory
+    assert "cannot keep drawn images" in caplog.text and len(caplog.messages) == 1
 
 
 def test_the_environment_names_the_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(datasets.FOLDER, str(tmp_path / "images"))
-    datasets.load("mini", "Signs", "val")
-    assert list((tmp_path / "images" / "mini").glob("Signs-val-*.npy"))
+    monkeypatch.setenv("TASKLAB_DATA", str(tmp_path / "images"))
+    images(None).load("Signs", "val")
+    assert list((tmp_path / "images" / mini.VERSION).glob("Signs-val-*.safetensors"))
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("paper", "Signs", "val"), "suite"),
-        (("mini", "Sings", "val"), "did you mean 'Signs'"),
-        (("mini", "Signs", "valid"), "did you mean 'val'"),
+        (("Sings", "val"), "did you mean 'Signs'"),
+        (("Signs", "valid"), "did you mean 'val'"),
+        (("Signs", None), "unknown split"),
+        (("", "val"), "unknown task"),
     ],
 )
-def test_unknown_names(arguments: tuple[str, str, str], message: str, tmp_path: Path) -> None:
+def test_unknown_names(arguments: tuple[str, str], message: str, tmp_path: Path) -> None:
     with pytest.raises(TasklabError, match=message):
-        datasets.load(*arguments, cache=tmp_path)
+        images(tmp_path).load(*arguments)
 
 
-@pytest.mark.parametrize("n", [0, -1, 21])
+def test_a_suite_without_images() -> None:
+    with pytest.raises(TasklabError, match="suite 'paper' has no images yet"):
+        drawn.images_of(suite("paper"))
+
+
+@pytest.mark.parametrize("n", [0, -1, 21, 10**30])
 def test_too_many_or_no_images(n: int, tmp_path: Path) -> None:
     with pytest.raises(TasklabError, match="from 1 to 20"):
-        datasets.load("mini", "Signs", "val", n=n, cache=tmp_path)
+        images(tmp_path).load("Signs", "val", n=n)
 
 
-def test_versions_tell_splits_apart() -> None:
+def test_results_are_keyed_by_the_pixels_that_are_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    plain = f"{mini.VERSION}/Signs/val/20"
+    sha256 = Images(*mini.sample("Signs", "val", 20)).sha256()
+    assert images(tmp_path).version("Signs", "val") == f"{plain}/{sha256[:12]}"  # not listed
+    listed(monkeypatch, sha256)
+    with caplog.at_level(logging.WARNING):
+        assert images(tmp_path).version("Signs", "val") == plain
+        assert not caplog.messages
+        listed(monkeypatch, "f" * 64)  # as drawn on other machines
+        assert images(tmp_path).version("Signs", "val") == f"{plain}/{sha256[:12]}"
+        assert images(tmp_path).version("Signs", "val") == f"{plain}/{sha256[:12]}"
+    assert len(caplog.messages) == 1 and "keys of their own" in caplog.text  # drawn once
+
+
+def test_what_another_machine_drew_otherwise_is_drawn_here(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, drawings: list
+) -> None:
+    listed(monkeypatch, Images(*mini.sample("Signs", "val", 20)).sha256())
+    sample = mini.sample
+    with monkeypatch.context() as there:
+        there.setattr(drawn, "_machine", lambda: "another")
+        there.setattr(mini, "sample", lambda *a: (sample(*a)[0] ^ 1, sample(*a)[1]))
+        assert images(tmp_path).version("Signs", "val").count("/") == 4
+    assert images(tmp_path).version("Signs", "val").count("/") == 3
+
+
+def test_versions_tell_splits_apart(tmp_path: Path) -> None:
+    world = images(tmp_path)
     versions = {
-        datasets.version("mini", task, split)
+        world.version(task, split)
         for task in ("Signs", "Objects")
         for split in ("train", "val", "test")
     }
     assert len(versions) == 6
     assert all(mini.VERSION in version for version in versions)
+
+
+def test_the_worlds_draw_what_is_listed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """If this fails, the drawing has changed: raise the version and call `write_checksums`."""
+    monkeypatch.undo()
+    table, same = json.loads(drawn.CHECKSUMS.read_text()), {}
+    for name, sample in (("mini", mini.sample), ("mini_text", mini.sample_text)):
+        world = DrawnImages(suite(name))
+        for task in (*world.suite.tasks, world.suite.control):
+            for split in ("val", "test") if task.control else ("train", "val", "test"):
+                assert world._name(task.name, split) in table
+            same[task.name] = (
+                Images(*sample(task.name, "val", world.size(task.name, "val"))).sha256()
+                == table[world._name(task.name, "val")]
+            )
+    texts = [task.name for task in suite("mini_text").tasks]
+    assert all(same[name] for name in texts)
+    if torch.backends.cpu.get_cpu_capability() in ("AVX2", "AVX512"):  # others round otherwise
+        assert all(same.values())

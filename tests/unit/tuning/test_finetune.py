@@ -71,8 +71,8 @@ def few_images(monkeypatch):
     x = torch.randint(0, 256, shape, generator=generator, dtype=torch.uint8)
     y = torch.randint(0, 10, (COUNT,), generator=generator)
     images = drawn.Images(x, y)
-    monkeypatch.setattr(drawn, "load", lambda *args, **kwargs: images)
-    monkeypatch.setattr(drawn, "version", lambda *args, **kwargs: "test")
+    monkeypatch.setattr(drawn.DrawnImages, "load", lambda *args, **kwargs: images)
+    monkeypatch.setattr(drawn.DrawnImages, "version", lambda *args, **kwargs: "test")
     return images
 
 

@@ -23,7 +23,6 @@ from scipy.io import savemat
 
 from tasklab.__main__ import main
 from tasklab.errors import TasklabError
-from tasklab.tasks import drawn as datasets
 from tasklab.tasks import own, suites
 from tasklab.tasks.images import copies, finding, folders, formats
 
@@ -51,10 +50,10 @@ def reduced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     file.write_text(json.dumps(entries))
     monkeypatch.setattr(suites, "_PAPER", file)
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
-    for cache in (suites.known, suites.suite, copies._aliases):
+    for cache in (suites.paper_data_sets, suites.suite, copies._aliases):
         cache.cache_clear()
     yield
-    for cache in (suites.known, suites.suite, copies._aliases):
+    for cache in (suites.paper_data_sets, suites.suite, copies._aliases):
         cache.cache_clear()
 
 
@@ -66,7 +65,7 @@ def own_task(folder: Path, classes: Sequence[str] = ("a", "b")) -> suites.Task:
 
 
 def task(name: str) -> suites.Task:
-    return suites.paper_task(suites.known()[name])
+    return suites.paper_task(suites.paper_data_sets()[name])
 
 
 def picture(label: int, kind: str = "PNG", size: tuple[int, int] = (9, 7)) -> bytes:
@@ -128,13 +127,13 @@ SIZES = {"train": TRAIN, "test": TEST}
 
 def test_the_papers_data_sets() -> None:
     suites._PAPER = Path(suites.__file__).with_name("paper_tasks.json")
-    suites.known.cache_clear()
+    suites.paper_data_sets.cache_clear()
     paper = suites.suite("paper")
     assert paper.names == tuple("Cars DTD EuroSAT GTSRB MNIST RESISC45 SUN397 SVHN".split())
     assert [len(t.classes) for t in (*paper.tasks, paper.control)] == [
         196, 47, 10, 43, 10, 45, 397, 10, 1000,
     ]  # fmt: skip
-    sizes = {name: entry["sizes"] for name, entry in suites.known().items()}
+    sizes = {name: entry["sizes"] for name, entry in suites.paper_data_sets().items()}
     assert sizes["Cars"] == {"train": 8144, "test": 8041}
     assert sizes["DTD"] == {"train": 3760, "test": 1880}
     assert sizes["SUN397"] == {"train": 19850, "test": 19850}
@@ -145,7 +144,7 @@ def test_the_papers_data_sets() -> None:
 @pytest.mark.parametrize("name", ["Cars", "DTD", "RESISC45", "SVHN", "GTSRB"])
 def test_parquet_files_as_the_hub_has_them(name: str, tmp_path: Path) -> None:
     entry = task(name)
-    hub_copy(tmp_path / suites.known()[name]["folders"][0], entry.classes, SIZES)
+    hub_copy(tmp_path / suites.paper_data_sets()[name]["folders"][0], entry.classes, SIZES)
     found = finding.find(entry, tmp_path)
     assert {k: len(split) for k, split in found.splits.items()} == SIZES
     assert found.splits["test"].labels.tolist() == some(TEST) == greys(found.splits["test"])
@@ -216,7 +215,7 @@ def test_validation_images_do_not_stand_in_for_the_test(name: str, tmp_path: Pat
     """They are as many: 6,300 of RESISC45, 2,700 of EuroSAT, 1,880 of DTD."""
     sizes = {"train": TRAIN, "validation": TEST}
     if name == "DTD":
-        suites.known()[name]["sizes"] = {"train": TRAIN + TEST, "test": TEST}
+        suites.paper_data_sets()[name]["sizes"] = {"train": TRAIN + TEST, "test": TEST}
     hub_copy(tmp_path / name, task(name).classes, sizes)
     with pytest.raises(TasklabError, match="Its split test is missing"):
         finding.find(task(name), tmp_path)
@@ -301,7 +300,7 @@ def test_names_of_folders_are_compared_without_case_and_one_level_down(tmp_path:
     hub_copy(tmp_path / "DTD", task("DTD").classes, SIZES)
     assert finding.find(task("DTD"), tmp_path).where == tmp_path / "DTD"
     for i, label in enumerate(some(TRAIN + 2 * TEST)):
-        word = suites.known()["EuroSAT"]["aliases"][label][0]
+        word = suites.paper_data_sets()["EuroSAT"]["aliases"][label][0]
         write(tmp_path / "EuroSAT" / "EuroSAT_RGB" / word / f"{i}.jpg", label, "JPEG")
     found = finding.find(task("EuroSAT"), tmp_path)
     assert found.where == tmp_path / "EuroSAT" / "EuroSAT_RGB"
@@ -320,7 +319,7 @@ def test_downloads_that_are_gone_are_said_to_be(name: str, tmp_path: Path) -> No
 
 def test_eurosat_without_splits_and_with_its_own_validation(tmp_path: Path) -> None:
     entry = task("EuroSAT")
-    words = [names[0] for names in suites.known()["EuroSAT"]["aliases"]]
+    words = [names[0] for names in suites.paper_data_sets()["EuroSAT"]["aliases"]]
     assert words[0] == "AnnualCrop"
     for i, label in enumerate(some(TRAIN + 2 * TEST)):
         write(tmp_path / "eurosat" / "2750" / words[label] / f"{i}.jpg", label, "JPEG")
@@ -405,7 +404,7 @@ def test_sun397_with_its_lists_and_without(tmp_path: Path) -> None:
 def test_imagenet_in_folders_of_synsets(tmp_path: Path) -> None:
     from timm.data import ImageNetInfo
 
-    for name, entry in suites.known().items():
+    for name, entry in suites.paper_data_sets().items():
         if name == "ImageNet":
             entry["sizes"] = {"test": 1000}
     for label, synset in enumerate(ImageNetInfo().label_names()):
@@ -430,7 +429,7 @@ def test_imagenet_as_the_hub_has_it(hidden: int, tmp_path: Path) -> None:
 def test_of_the_control_only_its_own_folder_is_looked_at(tmp_path: Path) -> None:
     from timm.data import ImageNetInfo
 
-    suites.known()["ImageNet"]["sizes"] = {"test": 1000}
+    suites.paper_data_sets()["ImageNet"]["sizes"] = {"test": 1000}
     for synset in ImageNetInfo().label_names():
         (tmp_path / "imagenet" / "val" / synset).mkdir(parents=True)
         (tmp_path / "imagenet" / "val" / synset / "a.JPEG").touch()
@@ -539,7 +538,7 @@ def test_all_that_is_missing_is_said_at_once_and_soon(tmp_path: Path) -> None:
     began = time.perf_counter()
     lines = finding.missing(suites.suite("paper"), tmp_path)
     assert time.perf_counter() - began < 5
-    assert [line.partition(":")[0] for line in lines] == list(suites.known())
+    assert [line.partition(":")[0] for line in lines] == list(suites.paper_data_sets())
     assert "this copy has train 7, test 12" in lines[1]
     assert all("--fetch" in line for line in (lines[0], *lines[2:]))
 
@@ -590,11 +589,11 @@ def test_fetching_takes_parquet_files_of_the_wanted_splits_only(hub: Hub) -> Non
 
 def test_of_a_split_that_is_not_used_nothing_is_fetched() -> None:
     shards = [f"data/{s}-{i:05d}-of-00003.parquet" for s in SHARDS for i in range(3)]
-    own = finding._needed(suites.known()["ImageNet"])
+    own = finding._needed(suites.paper_data_sets()["ImageNet"])
     assert finding.wanted_files(shards, None, own) == [*shards[3:6], "README.md"]
     for name, splits in (("RESISC45", (0, 2)), ("DTD", (0, 1, 2)), ("EuroSAT", (0, 1, 2))):
         wanted = [shard for i in splits for shard in shards[3 * i : 3 * i + 3]]
-        found = finding.wanted_files(shards, None, finding._needed(suites.known()[name]))
+        found = finding.wanted_files(shards, None, finding._needed(suites.paper_data_sets()[name]))
         assert found == [*wanted, "README.md"]
     assert finding.wanted_files(shards[:6], None, {"train", "test"}) == [*shards[:6], "README.md"]
 
@@ -614,7 +613,7 @@ def offline(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[float]:
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", False)
     monkeypatch.setattr(huggingface_hub.constants, "ENDPOINT", "http://mirror")
     monkeypatch.setattr("urllib.request.urlopen", ask)
-    monkeypatch.setenv(datasets.FOLDER, str(tmp_path / "cache"))
+    monkeypatch.setenv("TASKLAB_DATA", str(tmp_path / "cache"))
     return asked
 
 
@@ -630,7 +629,7 @@ def test_without_a_network_it_is_asked_for_once(
     assert main(command) == 2
     told = capsys.readouterr().err
     assert "nothing was fetched: the hub (http://mirror) cannot be reached" in told
-    assert all(f"{name}: not on" in told for name in suites.known() if name != "DTD")
+    assert all(f"{name}: not on" in told for name in suites.paper_data_sets() if name != "DTD")
     assert "DTD: " not in told and offline == ["http://mirror"] * 2
 
 
@@ -649,7 +648,7 @@ def test_an_answer_of_the_hub_is_a_refusal_too(
 def test_all_that_cannot_be_fetched_is_in_one_report(
     hub: Hub, tmp_path: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv(datasets.FOLDER, str(tmp_path / "cache"))
+    monkeypatch.setenv("TASKLAB_DATA", str(tmp_path / "cache"))
     chosen = ["--task", "Cars", "--task", "ImageNet", "--task", "DTD"]
     assert main(["decode", "paper", "--fetch", "--model", "mini", *chosen]) == 2
     told = capsys.readouterr().err
@@ -762,12 +761,12 @@ def test_a_folder_without_a_task_in_it(made: str, tmp_path: Path) -> None:
 
 def test_suites_of_ones_own(tmp_path: Path) -> None:
     entry = task("DTD")
-    made = suites.Suite.of(entry)
+    made = suites.Suite.from_tasks(entry)
     assert made.names == ("DTD",) and made.control.name == "Objects"
     with pytest.raises(TasklabError, match="different names"):
-        suites.Suite.of(entry, entry)
+        suites.Suite.from_tasks(entry, entry)
     with pytest.raises(TasklabError, match="different names"):
-        suites.Suite.of()
+        suites.Suite.from_tasks()
 
 
 def test_words_in_paths() -> None:
