@@ -9,6 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from tasklab.mini.draw import GRID_X, GRID_Y, Rng, blend, column, coverage, intersection
+from tasklab.mini.styles import FILTERS
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,6 +25,8 @@ class Camera:
         negative: Probability of inverted brightness.
         occlusion: Probability of each of two opaque rectangles.
         noise: Largest standard deviation of independent noise per pixel.
+        filter: One of `styles.FILTERS`, or none.
+        filtered: Probability of the filter.
     """
 
     blur: float = 0.0
@@ -34,6 +37,8 @@ class Camera:
     negative: float = 0.0
     occlusion: float = 0.0
     noise: float = 0.0
+    filter: str = ""
+    filtered: float = 1.0
 
     def __call__(self, rng: Rng, image: Tensor) -> Tensor:
         """Return the pictures (n, 3, S, S) in [0, 1] as taken by this camera, same shape."""
@@ -50,6 +55,9 @@ class Camera:
             gain = 1 - per_image(rng.uniform(n, 0, self.contrast))
             shift = per_image(rng.uniform(n, -0.25, 0.25) * self.contrast)
             image = (image - 0.5) * gain + 0.5 + shift
+        if self.filter:
+            chosen = per_image(rng.chance(n, self.filtered))
+            image = torch.where(chosen, FILTERS[self.filter](image.clamp(0, 1)), image)
         if self.tint:
             image = image * (1 + rng.normal(n, 3, 1, 1) * self.tint)
         if self.infrared:

@@ -64,6 +64,7 @@ class Drawn(NamedTuple):
     captions: list[str]
     noun: Tensor
     attribute: Tensor
+    tone: Tensor  # index of the main colour's name; 0 where nothing has one
 
 
 def _other(rng: Rng, index: Tensor) -> Tensor:
@@ -105,7 +106,7 @@ def _one_object(rng: Rng, n: int) -> Drawn:
             cloth = TEXTURES[surface[i]]
             options += [f"a {cloth} {shape}", f"a {cloth} {colour} {shape}"]
         captions.append(rng.choice(options))
-    return Drawn(TIDY(rng, image), captions, kind, ink)
+    return Drawn(TIDY(rng, image), captions, kind, ink, ink)
 
 
 def _two_objects(rng: Rng, n: int) -> Drawn:
@@ -133,7 +134,7 @@ def _two_objects(rng: Rng, n: int) -> Drawn:
                 ]
             )
         )
-    return Drawn(TIDY(rng, image), captions, kinds[0], torch.zeros_like(behind))
+    return Drawn(TIDY(rng, image), captions, kinds[0], torch.zeros_like(behind), inks[0])
 
 
 def _textures(rng: Rng, n: int) -> Drawn:
@@ -160,7 +161,7 @@ def _textures(rng: Rng, n: int) -> Drawn:
                 ]
             )
         )
-    return Drawn(TIDY(rng, image), captions, kind, torch.zeros_like(kind))
+    return Drawn(TIDY(rng, image), captions, kind, torch.zeros_like(kind), first)
 
 
 def _glyphs(rng: Rng, n: int) -> Drawn:
@@ -198,7 +199,7 @@ def _glyphs(rng: Rng, n: int) -> Drawn:
             options += [f"the number {name}"]
         captions.append(rng.choice(options))
     image = Camera(noise=0.06, contrast=0.2, blur=0.4)(rng, image)
-    return Drawn(image, captions, character, torch.zeros_like(character))
+    return Drawn(image, captions, character, torch.zeros_like(character), ink)
 
 
 def _named(
@@ -207,7 +208,8 @@ def _named(
     """Caption each picture with one of the forms about its class."""
     captions = [rng.choice(forms).format(names[k]) for k in index.tolist()]
     image = Camera(noise=0.04, contrast=0.15)(rng, image)
-    return Drawn(image, captions, index, torch.zeros_like(index))
+    zero = torch.zeros_like(index)
+    return Drawn(image, captions, index, zero, zero)
 
 
 def _land(rng: Rng, n: int) -> Drawn:
@@ -264,7 +266,7 @@ def _vehicles(rng: Rng, n: int) -> Drawn:
                 ]
             )
         )
-    return Drawn(Camera(noise=0.04, contrast=0.15)(rng, image), captions, kind, ink)
+    return Drawn(Camera(noise=0.04, contrast=0.15)(rng, image), captions, kind, ink, ink)
 
 
 def _signs(rng: Rng, n: int) -> Drawn:
@@ -299,7 +301,7 @@ def _signs(rng: Rng, n: int) -> Drawn:
                 ]
             )
         )
-    return Drawn(Camera(noise=0.04, contrast=0.15)(rng, image), captions, symbol, plate)
+    return Drawn(Camera(noise=0.04, contrast=0.15)(rng, image), captions, symbol, plate, rim_name)
 
 
 # kind of picture -> its share of the pre-training data
@@ -335,10 +337,12 @@ CLASSES = {
 }
 
 
-def _draw(kind: str, n: int, rng: Rng) -> Drawn:
+def _draw(kind: str, n: int, rng: Rng, rare: tuple[Camera, ...] = ()) -> Drawn:
     drawn = KINDS[kind][0](rng, n)
     rough = int(n * ROUGH_SHARE)
     drawn.image[:rough] = ROUGH(rng, drawn.image[:rough])
+    for camera in rare:
+        drawn.image[:rough] = camera(rng, drawn.image[:rough])
     return drawn._replace(image=to_uint8(drawn.image))
 
 
@@ -348,14 +352,16 @@ def draw_pairs(kind: str, n: int, rng: Rng) -> tuple[Tensor, list[str]]:
     return drawn.image, drawn.captions
 
 
-def _mixture(rng: Rng, n: int) -> dict[str, Drawn]:
-    """Return n pictures, of each kind its share."""
+def mixture(rng: Rng, n: int, rare: tuple[Camera, ...] = ()) -> dict[str, Drawn]:
+    """Return n pictures, of each kind its share; rough ones pass the `rare` cameras as well."""
     weights = torch.tensor([share for _, share in KINDS.values()])
     counts = torch.bincount(
         torch.multinomial(weights, n, replacement=True, generator=rng.generator),
         minlength=len(KINDS),
     )
-    return {kind: _draw(kind, int(c), rng) for kind, c in zip(KINDS, counts, strict=True) if c}
+    return {
+        kind: _draw(kind, int(c), rng, rare) for kind, c in zip(KINDS, counts, strict=True) if c
+    }
 
 
 def pretraining_shard(seed: int, shard: int, n: int) -> tuple[Tensor, list[str]]:
@@ -365,7 +371,7 @@ def pretraining_shard(seed: int, shard: int, n: int) -> tuple[Tensor, list[str]]
     can stop and resume anywhere.
     """
     rng = Rng(seed, shard)
-    drawn = _mixture(rng, n).values()
+    drawn = mixture(rng, n).values()
     images = torch.cat([part.image for part in drawn])
     captions = [caption for part in drawn for caption in part.captions]
     told, order = rng.uniform(n), torch.randperm(n, generator=rng.generator)
@@ -393,7 +399,7 @@ def labelled_shard(seed: int, shard: int, n: int, classes: str) -> tuple[Tensor,
     """
     rng, images, labels, kept = Rng(seed, shard), [], [], 0
     while kept < n:
-        pictures = _mixture(rng, 2000)
+        pictures = mixture(rng, 2000)
         nouns = first = 0  # of the kinds before
         for kind, (kind_nouns, attributes) in SHOWN.items():
             drawn = pictures.get(kind)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 COLOURS = {
     "red": (0.85, 0.13, 0.13),
     "green": (0.13, 0.62, 0.20),
@@ -115,3 +117,12 @@ TASKS = (
         "control": True,
     },
 )
+
+
+def with_articles(text: str) -> str:
+    """Return an English text with "an" for "a" where a vowel follows.
+
+    >>> with_articles("satellite imagery of a airport and a bridge")
+    'satellite imagery of an airport and a bridge'
+    """
+    return re.sub(r"\b([aA]) (?=[aeiouAEIOU])", r"\1n ", text)
