@@ -16,7 +16,7 @@ from torch import Tensor
 
 from tasklab.errors import unknown
 from tasklab.mini.aerial import land, places
-from tasklab.mini.camera import Camera, to_uint8
+from tasklab.mini.camera import to_uint8
 from tasklab.mini.catalog import PLATES, SIGNS, SYMBOLS, TASKS
 from tasklab.mini.draw import (
     COLOUR_NAMES,
@@ -35,67 +35,68 @@ from tasklab.mini.landscapes import landscapes
 from tasklab.mini.machines import signs, vehicles
 from tasklab.mini.shapes import FONTS, glyph_alpha, shape_alpha
 from tasklab.mini.textures import texture, textured_background
+from tasklab.mini.worlds import WORLDS, Look
 
-VERSION = "mini-1"
+VERSION = WORLDS[1].version
 SPLITS = ("train", "val", "test")
 _SEEDS = {"train": 11, "val": 12, "test": 13}
 
 
-def _vehicles(rng: Rng, y: Tensor, split: str) -> Tensor:
+def _vehicles(rng: Rng, y: Tensor, split: str, look: Look) -> Tensor:
     n = len(y)
-    image = textured_background(rng, n, 0.25)
+    image = textured_background(rng, n, look.background)
     road = torch.full((n, 3), 0.4) + rng.normal(n, 3) * 0.1
     image = blend(image, road, coverage(column(rng.uniform(n, 0.3, 0.6)) - GRID_Y))
     return vehicles(
         rng,
         image,
         y // 2,
-        palette(rng, rng.integers(n, 12), 0.1),
+        palette(rng, rng.integers(n, 12), look.jitter),
         (y % 2).float(),
-        rng.uniform(n, -0.15, 0.15),
-        rng.uniform(n, -0.15, 0.15),
-        rng.uniform(n, 0.6, 0.95),
-        rng.uniform(n, -0.3, 0.3),
+        rng.uniform(n, *look.shift),
+        rng.uniform(n, *look.shift),
+        rng.uniform(n, *look.size),
+        rng.uniform(n, *look.turn),
         torch.sign(rng.uniform(n, -1, 1)),
     )
 
 
-def _textures(rng: Rng, y: Tensor, split: str) -> Tensor:
+def _textures(rng: Rng, y: Tensor, split: str, look: Look) -> Tensor:
     n = len(y)
     u, v = local(
-        rng.uniform(n, -0.6, 0.6),
-        rng.uniform(n, -0.6, 0.6),
-        rng.uniform(n, 0.8, 1.3),
-        rng.uniform(n, -0.5, 0.5),
+        rng.uniform(n, *look.shift),
+        rng.uniform(n, *look.shift),
+        rng.uniform(n, *look.size),
+        rng.uniform(n, *look.turn),
         rng.uniform(n, 0.75, 1.3),
     )
     bend = field(rng, n, 4, 2) * 0.06
-    values = texture(rng, y, u + bend[:, 0], v + bend[:, 1], rng.uniform(n, 7, 16))
+    values = texture(rng, y, u + bend[:, 0], v + bend[:, 1], rng.uniform(n, *look.frequency))
     first = torch.rand(n, 3, generator=rng.generator)
     step = torch.sign(rng.normal(n, 1)) * rng.uniform(n, 0.25, 0.6)[:, None]
     second = (first + step + rng.normal(n, 3) * 0.15).clamp(0, 1)
     return blend(flat(first), second, values) * (1 + 0.2 * field(rng, n, 3))
 
 
-def _land(rng: Rng, y: Tensor, split: str) -> Tensor:
+def _land(rng: Rng, y: Tensor, split: str, look: Look) -> Tensor:
     n = len(y)
-    return land(rng, y, rng.uniform(n, 0, 6.28), rng.uniform(n, 5, 9), 0.09)
+    return land(rng, y, rng.uniform(n, *look.turn), rng.uniform(n, *look.frequency), look.jitter)
 
 
-def _signs(rng: Rng, y: Tensor, split: str) -> Tensor:
+def _signs(rng: Rng, y: Tensor, split: str, look: Look) -> Tensor:
     n = len(y)
     parts = [(PLATES.index(p), COLOUR_NAMES.index(r), SYMBOLS.index(s)) for p, r, s in SIGNS]
     plate, rim, symbol = torch.tensor(parts)[y].T
     return signs(
         rng,
-        textured_background(rng, n, 0.4),
+        textured_background(rng, n, look.background),
         plate,
         rim,
         symbol,
-        rng.uniform(n, -0.2, 0.2),
-        rng.uniform(n, -0.2, 0.2),
-        rng.uniform(n, 0.5, 0.85),
-        rng.uniform(n, -0.25, 0.25),
+        rng.uniform(n, *look.shift),
+        rng.uniform(n, *look.shift),
+        rng.uniform(n, *look.size),
+        rng.uniform(n, *look.turn),
         rng.integers(n, len(FONTS)),
     )
 
@@ -113,7 +114,7 @@ def _written_digits() -> dict[str, tuple[Tensor, Tensor]]:
     return {split: (images[part], labels[part]) for split, part in parts.items()}
 
 
-def _handwritten(rng: Rng, y: Tensor, split: str) -> Tensor:
+def _handwritten(rng: Rng, y: Tensor, split: str, look: Look) -> Tensor:
     n = len(y)
     sources, labels = _written_digits()[split]
     small = torch.zeros(n, 8, 8)
@@ -122,49 +123,49 @@ def _handwritten(rng: Rng, y: Tensor, split: str) -> Tensor:
         small[m] = pool[rng.integers(int(m.sum()), len(pool))]
     large = F.interpolate(small[:, None], size=(SIZE, SIZE), mode="bicubic", align_corners=False)
     u, v = local(
-        rng.uniform(n, -0.15, 0.15),
-        rng.uniform(n, -0.15, 0.15),
-        rng.uniform(n, 0.7, 0.95),
-        rng.uniform(n, -0.25, 0.25),
+        rng.uniform(n, *look.shift),
+        rng.uniform(n, *look.shift),
+        rng.uniform(n, *look.size),
+        rng.uniform(n, *look.turn),
     )
     ink = F.grid_sample(large, torch.stack([u, v], -1), align_corners=False).clamp(0, 1)
     return ink.expand(n, 3, SIZE, SIZE).clone()
 
 
-def _places(rng: Rng, y: Tensor, split: str) -> Tensor:
+def _places(rng: Rng, y: Tensor, split: str, look: Look) -> Tensor:
     n = len(y)
-    return places(rng, y, rng.uniform(n, 0, 6.28), rng.uniform(n, 0.65, 1.15), 0.12)
+    return places(rng, y, rng.uniform(n, *look.turn), rng.uniform(n, *look.size), look.jitter)
 
 
-def _scenes(rng: Rng, y: Tensor, split: str) -> Tensor:
+def _scenes(rng: Rng, y: Tensor, split: str, look: Look) -> Tensor:
     n = len(y)
-    image = landscapes(rng, y, rng.uniform(n, -0.1, 0.4), 0.16)
+    image = landscapes(rng, y, rng.uniform(n, -0.1, 0.4), look.jitter)
     flip = rng.chance(n, 0.5)[:, None, None, None]
     image = torch.where(flip, image.flip(-1), image)
     u, v = local(
-        rng.uniform(n, -0.2, 0.2),
-        rng.uniform(n, -0.2, 0.2),
-        rng.uniform(n, 0.8, 1.3),
-        rng.uniform(n, -0.5, 0.5),
+        rng.uniform(n, *look.shift),
+        rng.uniform(n, *look.shift),
+        rng.uniform(n, *look.size),
+        rng.uniform(n, *look.turn),
     )
     return F.grid_sample(
         image, torch.stack([u, v], -1), padding_mode="reflection", align_corners=False
     )
 
 
-def _house_numbers(rng: Rng, y: Tensor, split: str) -> Tensor:
+def _house_numbers(rng: Rng, y: Tensor, split: str, look: Look) -> Tensor:
     n = len(y)
     wall = torch.rand(n, 3, generator=rng.generator)
     away = torch.where(wall.mean(1) > 0.5, -1.0, 1.0)
-    ink = (wall + (away * rng.uniform(n, 0.3, 0.7))[:, None] + rng.normal(n, 3) * 0.1).clamp(0, 1)
+    ink = (wall + (away * rng.uniform(n, *look.ink))[:, None] + rng.normal(n, 3) * 0.1).clamp(0, 1)
     image = flat(wall) * (1 + 0.2 * field(rng, n, 4))
     stroke, font, size = (
         rng.uniform(n, 0.4, 1),
         rng.integers(n, len(FONTS)),
-        rng.uniform(n, 0.55, 0.85),
+        rng.uniform(n, *look.size),
     )
     angle, dx, dy = (
-        rng.uniform(n, -0.25, 0.25),
+        rng.uniform(n, *look.turn),
         rng.uniform(n, -0.12, 0.12),
         rng.uniform(n, -0.15, 0.15),
     )
@@ -179,7 +180,7 @@ def _house_numbers(rng: Rng, y: Tensor, split: str) -> Tensor:
             angle,
             stroke=stroke,
         )
-        image = blend(image, ink, neighbour * column(rng.chance(n, 0.6).float()))
+        image = blend(image, ink, neighbour * column(rng.chance(n, look.others).float()))
     digit = glyph_alpha(
         rng,
         y,
@@ -195,39 +196,39 @@ def _house_numbers(rng: Rng, y: Tensor, split: str) -> Tensor:
     return blend(image, ink, digit)
 
 
-def _objects(rng: Rng, y: Tensor, split: str) -> Tensor:
+def _objects(rng: Rng, y: Tensor, split: str, look: Look) -> Tensor:
     n = len(y)
-    image = textured_background(rng, n, 0.3)
+    image = textured_background(rng, n, look.background)
     for _ in range(2):  # small distractors
         size = rng.uniform(n, 0.12, 0.22)
         u, v = local(rng.uniform(n, -1, 1), rng.uniform(n, -1, 1), size, rng.uniform(n, 0, 6.28))
         alpha = shape_alpha(rng.integers(n, 20), u, v, size)
         image = blend(image, palette(rng, rng.integers(n, 12)), alpha)
-    size = rng.uniform(n, 0.45, 0.8)
+    size = rng.uniform(n, *look.size)
     u, v = local(
-        rng.uniform(n, -0.25, 0.25),
-        rng.uniform(n, -0.25, 0.25),
+        rng.uniform(n, *look.shift),
+        rng.uniform(n, *look.shift),
         size,
-        rng.uniform(n, -0.5, 0.5),
+        rng.uniform(n, *look.turn),
         rng.uniform(n, 0.8, 1.25),
     )
-    return blend(image, palette(rng, rng.integers(n, 12), 0.12), shape_alpha(y, u, v, size))
+    return blend(image, palette(rng, rng.integers(n, 12), look.jitter), shape_alpha(y, u, v, size))
 
 
-_DRAWERS: dict[str, tuple[Callable[[Rng, Tensor, str], Tensor], Camera]] = {
-    "Vehicles": (_vehicles, Camera(noise=0.08, tint=0.15, contrast=0.3, occlusion=0.2, blur=0.5)),
-    "Textures": (_textures, Camera(noise=0.08, contrast=0.3, blur=0.6)),
-    "LandCover": (_land, Camera(noise=0.08, contrast=0.4, infrared=1.0, blur=0.6)),
-    "Signs": (_signs, Camera(noise=0.06, tint=0.2, contrast=0.6, blur=1.0, occlusion=0.2)),
-    "Handwritten": (_handwritten, Camera(noise=0.1)),
-    "Places": (_places, Camera(noise=0.10, contrast=0.4, gray=1.0, blur=0.5)),
-    "Scenes": (_scenes, Camera(noise=0.08, tint=0.4, contrast=0.5, occlusion=0.4, negative=0.5)),
-    "HouseNumbers": (_house_numbers, Camera(noise=0.1, contrast=0.3, blur=1.0)),
-    "Objects": (_objects, Camera(noise=0.10, contrast=0.4, tint=0.15, occlusion=0.2)),
+_DRAWERS: dict[str, Callable[[Rng, Tensor, str, Look], Tensor]] = {
+    "Vehicles": _vehicles,
+    "Textures": _textures,
+    "LandCover": _land,
+    "Signs": _signs,
+    "Handwritten": _handwritten,
+    "Places": _places,
+    "Scenes": _scenes,
+    "HouseNumbers": _house_numbers,
+    "Objects": _objects,
 }
 
 
-def sample(task: str, split: str, n: int) -> tuple[Tensor, Tensor]:
+def sample(task: str, split: str, n: int, world: int = 1) -> tuple[Tensor, Tensor]:
     """Return n images of a task, uint8 (n, 3, 32, 32), and labels int64 (n,), always the same ones.
 
     Classes are balanced and shuffled. The splits are drawn from different seeds; those of the
@@ -242,9 +243,12 @@ def sample(task: str, split: str, n: int) -> tuple[Tensor, Tensor]:
         raise unknown("split", split, SPLITS)
     names = [t["name"] for t in TASKS]
     classes = len(TASKS[names.index(task)]["classes"])
-    rng = Rng(_SEEDS[split], names.index(task))
+    look, seed = WORLDS[world].looks[task], (_SEEDS[split], names.index(task))
+    rng = Rng(*seed) if world == 1 else Rng(world, *seed)
     labels = torch.arange(n) % classes
     labels = labels[torch.randperm(n, generator=rng.generator)]
-    draw, camera = _DRAWERS[task]
-    chunks = [to_uint8(camera(rng, draw(rng, part, split))) for part in labels.split(1000)]
+    draw = _DRAWERS[task]
+    chunks = [
+        to_uint8(look.camera(rng, draw(rng, part, split, look))) for part in labels.split(1000)
+    ]
     return torch.cat(chunks), labels

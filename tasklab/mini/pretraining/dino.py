@@ -13,6 +13,8 @@ from __future__ import annotations
 
 import functools
 import warnings
+from contextlib import nullcontext
+from pathlib import Path
 
 import torch
 from torch import Tensor, nn
@@ -23,6 +25,7 @@ from tasklab.mini.captions import pretraining_shard
 from tasklab.mini.clip import normalise
 from tasklab.mini.pretraining.evaluate import probe_accuracy
 from tasklab.mini.pretraining.loop import Recipe
+from tasklab.mini.pretraining.objectives import pool_of
 
 # Of the paper's: temperatures, centre momentum, share of a picture in a crop, size of a local crop
 # (96 of 224). The paper has 65,536 outputs, hidden width 2,048, bottleneck 256 and 8 local crops
@@ -84,24 +87,26 @@ class Distillation(nn.Module):
             center_momentum=settings["centre_momentum"],
         )
 
-    def forward(self, views: list[Tensor], shared: int) -> Tensor:
+    def forward(self, views: list[Tensor], shared: int, autocast=nullcontext) -> Tensor:
         """Return the loss; the first `shared` views are those that the teacher sees."""
         seen = torch.cat(views[:shared])
-        with torch.no_grad():
-            told = self.teacher["head"](self.teacher["tower"](seen)).chunk(shared)
-        said = list(self.student["head"](self.student["tower"](seen)).chunk(shared))
-        rest = views[shared:]
-        if rest:
-            local = self.student["tower"](torch.cat(rest))
-            said += self.student["head"](local).chunk(len(rest))
-        return self.loss(list(told), said)
+        with autocast():
+            with torch.no_grad():
+                told = self.teacher["head"](self.teacher["tower"](seen)).chunk(shared)
+            said = list(self.student["head"](self.student["tower"](seen)).chunk(shared))
+            rest = views[shared:]
+            if rest:
+                local = self.student["tower"](torch.cat(rest))
+                said += self.student["head"](local).chunk(len(rest))
+        return self.loss([x.to(views[0].dtype) for x in told], [x.to(views[0].dtype) for x in said])
 
 
 class SelfDistillation:
     """An image tower that learns to agree with a moving average of itself."""
 
-    def __init__(self, name: str, recipe: Recipe) -> None:
+    def __init__(self, name: str, recipe: Recipe, pool: Path | None = None) -> None:
         self.name, self.recipe, self.settings = name, recipe, SETTINGS
+        self.pool = pool_of(recipe, pool)
         self.momentum = 1.0
 
     def model(self) -> nn.Module:
@@ -110,6 +115,8 @@ class SelfDistillation:
 
     def shard(self, index: int) -> tuple[Tensor]:
         """Return pictures."""
+        if self.pool:
+            return (self.pool.turn(index)["images"],)
         return pretraining_shard(self.recipe.seed, index, self.recipe.shard)[:1]
 
     def loss(self, model: nn.Module, images: Tensor, step: int) -> Tensor:
@@ -121,7 +128,7 @@ class SelfDistillation:
         sizes = [(vit.SIZE, wide)] * shared + [(size, narrow)] * self.settings["local_crops"]
         together = self.settings["drawn_together"]
         views = [normalise(view(images, s, share, together)) for s, share in sizes]
-        return model(views, shared)
+        return model(views, shared, self.recipe.autocast)
 
     @torch.no_grad()
     def after_step(self, model: nn.Module) -> None:
@@ -130,7 +137,7 @@ class SelfDistillation:
 
     def evaluate(self, model: nn.Module, n: int) -> dict[str, float]:
         """Return accuracies of linear probes on n validation images of each task."""
-        return probe_accuracy(self.shipped(model), n=n, fitted_to=2 * n)
+        return probe_accuracy(self.shipped(model), n=n, fitted_to=2 * n, world=self.recipe.world)
 
     def shipped(self, model: nn.Module) -> nn.Module:
         """Return the teacher's tower, as DINO does; the heads are thrown away."""

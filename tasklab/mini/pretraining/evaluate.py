@@ -13,18 +13,20 @@ from torch import Tensor, nn
 from tasklab.mini.catalog import TASKS
 from tasklab.mini.clip import normalise, tokenize
 from tasklab.mini.sampling import sample
+from tasklab.mini.worlds import prompts
 
 _kept = functools.lru_cache(maxsize=64)(sample)  # images that every evaluation looks at again
 
 
-def zero_shot_accuracy(model: nn.Module, split: str = "val", n: int = 500) -> dict[str, float]:
+def zero_shot_accuracy(
+    model: nn.Module, split: str = "val", n: int = 500, world: int = 1
+) -> dict[str, float]:
     """Return the accuracy in % on n images of each task, by the names of its classes."""
     result = {}
     with _frozen(model):
         for task in TASKS:
-            images, labels = sample(task["name"], split, n)
-            prompts = [form.format(name) for name in task["classes"] for form in task["templates"]]
-            text = model.encode_text(tokenize(prompts), normalize=True)
+            images, labels = _kept(task["name"], split, n, world)
+            text = model.encode_text(tokenize(prompts(task, world)), normalize=True)
             head = F.normalize(text.view(len(task["classes"]), -1, text.shape[-1]).mean(1), dim=-1)
             guess = (features(model.encode_image, images) @ head.T).argmax(1)
             result[task["name"]] = 100 * (guess == labels).float().mean().item()
@@ -32,7 +34,7 @@ def zero_shot_accuracy(model: nn.Module, split: str = "val", n: int = 500) -> di
 
 
 def probe_accuracy(
-    tower: nn.Module, split: str = "val", n: int = 500, fitted_to: int = 1000
+    tower: nn.Module, split: str = "val", n: int = 500, fitted_to: int = 1000, world: int = 1
 ) -> dict[str, float]:
     """Return the accuracy in % of linear probes on n images of each task.
 
@@ -44,6 +46,7 @@ def probe_accuracy(
         split: Which images to classify.
         n: How many of each task.
         fitted_to: How many training images of each task the probe sees.
+        world: Of the images.
     """
     from sklearn.linear_model import LogisticRegression
     from sklearn.pipeline import make_pipeline
@@ -52,10 +55,10 @@ def probe_accuracy(
     result = {}
     with _frozen(tower):
         for task in TASKS:
-            images, labels = _kept(task["name"], "train", fitted_to)
+            images, labels = _kept(task["name"], "train", fitted_to, world)
             probe = make_pipeline(StandardScaler(), LogisticRegression(tol=1e-3, max_iter=1000))
             probe.fit(features(tower, images).double().numpy(), labels.numpy())
-            images, labels = _kept(task["name"], split, n)
+            images, labels = _kept(task["name"], split, n, world)
             guess = probe.predict(features(tower, images).double().numpy())
             result[task["name"]] = 100 * (torch.from_numpy(guess) == labels).float().mean().item()
     return _with_mean(result)

@@ -1,7 +1,12 @@
 """The loop that pre-trains the small models: seeded, checkpointed, resumed bit for bit.
 
-The learning rate is constant after the warm-up and falls linearly over the last fifth, so that a
-run can be prolonged from any earlier checkpoint.
+The learning rate is constant after the warm-up and falls linearly over the last steps. Until it
+falls, a longer run and a shorter one are the same, so that a checkpoint of the one begins the other
+(`branch`), which ends where it would have ended by itself.
+
+A checkpoint carries its recipe, its number of threads and the digest of its contents. It is written
+whole or not at all, continued with the recorded number of threads, and refused if it is damaged or
+of another recipe. A run that is asked to end (SIGTERM) leaves one.
 """
 
 from __future__ import annotations
@@ -10,17 +15,22 @@ import hashlib
 import json
 import math
 import os
+import shutil
+import signal
 import time
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Protocol
 
 import torch
-from safetensors import safe_open
-from safetensors.torch import load_file, save_file
+from safetensors.torch import save_file
 from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
+
+from tasklab.errors import TasklabError
+from tasklab.mini.pretraining import pool as files
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,6 +49,9 @@ class Recipe:
         seed: Of the pictures, the weights and what is dropped.
         shard: Pictures that are drawn at once.
         pool: How many shards there are, to be seen again and again; 0: ever new ones.
+        world: Which world, 1 or 2; the second is always learnt from a pool.
+        precision: Of matrix products, `"float32"` or `"bfloat16"`; a processor without bfloat16
+            computes in float32.
     """
 
     steps: int = 4500
@@ -52,6 +65,8 @@ class Recipe:
     seed: int = 0
     shard: int = 6144
     pool: int = 0
+    world: int = 1
+    precision: str = "float32"
 
     def lr_at(self, step: int) -> float:
         """Return the learning rate of a step: warm-up, constant, linear decay to zero."""
@@ -61,6 +76,24 @@ class Recipe:
     def decaying(self, step: int) -> bool:
         """Return whether the learning rate falls in this step."""
         return self.steps - step < self.decay_share * self.steps
+
+    def autocast(self) -> torch.autocast:
+        """Return the context in which the model is applied."""
+        wanted = self.precision == "bfloat16"
+        return torch.autocast("cpu", torch.bfloat16, enabled=wanted and has_bfloat16())
+
+    def difference(self, other: dict, step: int) -> str:
+        """Return in what another recipe (its fields) differs up to a step, "" for in nothing."""
+        named = {f.name: f.default for f in fields(self)} | other
+        mine = asdict(self)
+        if not any(r.decaying(step) for r in (self, Recipe(**named))) and step <= self.steps:
+            mine["steps"] = named["steps"]
+        return ", ".join(f"{k} {named[k]} and not {v}" for k, v in mine.items() if named[k] != v)
+
+
+def has_bfloat16() -> bool:
+    """Return whether the processor multiplies matrices of bfloat16."""
+    return torch.ops.mkldnn._is_mkldnn_bf16_supported()
 
 
 class Objective(Protocol):
@@ -99,7 +132,14 @@ def batches(recipe: Recipe, objective: Objective, step: int) -> Iterator[tuple[T
 
 
 def run(
-    recipe: Recipe, objective: Objective, out: Path, *, every: int = 250, images: int = 300
+    recipe: Recipe,
+    objective: Objective,
+    out: Path,
+    *,
+    every: int = 250,
+    images: int = 300,
+    looks: int = 1,
+    keep: Sequence[int] = (),
 ) -> nn.Module:
     """Train, or go on training, and return the model.
 
@@ -107,8 +147,14 @@ def run(
         recipe: What to do.
         objective: What to learn.
         out: Folder of `last.safetensors` (resumed from if present), `log.json` and fp16 snapshots.
-        every: Steps between evaluations and checkpoints.
+        every: Steps between checkpoints.
         images: Validation images of each task in an evaluation.
+        looks: Checkpoints between evaluations; at every fourth evaluation a snapshot is written.
+        keep: Steps whose checkpoint is kept, for `branch`.
+
+    Raises:
+        TasklabError: If the folder holds another recipe's checkpoint, or a damaged one.
+        SystemExit: If the process was asked to end; a checkpoint is left.
     """
     out.mkdir(parents=True, exist_ok=True)
     torch.backends.mha.set_fastpath_enabled(False)
@@ -117,11 +163,12 @@ def run(
     optimiser = adamw(model, recipe)
     step, log, last = 0, [], out / "last.safetensors"
     if last.exists():
-        step, log = load(last, model, optimiser)
+        step, log = load(last, model, optimiser, recipe)
         print(f"resumed at step {step} of {recipe.steps}", flush=True)
     average, seconds = (log[-1]["loss"], log[-1]["seconds"]) if log else (None, 0.0)
     began, stream = time.time(), batches(recipe, objective, step)
-    with sdpa_kernel(SDPBackend.MATH):  # faster than the fused kernel at 17 tokens
+    # The math kernel is faster than the fused one at 17 tokens.
+    with sdpa_kernel(SDPBackend.MATH), asked_to_end() as asked:
         while step < recipe.steps:
             for group in optimiser.param_groups:
                 group["lr"] = recipe.lr_at(step)
@@ -135,18 +182,54 @@ def run(
                 raise SystemExit(f"pre-training diverged at step {step}: loss {loss.item()}")
             average = loss.item() if average is None else 0.98 * average + 0.02 * loss.item()
             step += 1
-            if step % every == 0 or step == recipe.steps:
-                with torch.random.fork_rng(devices=[]):  # looking changes nothing
-                    accuracy = objective.evaluate(model, images)
+            ended, due = step == recipe.steps, step % every == 0
+            if ended or due or asked:
                 spent = round(seconds + time.time() - began)
-                log.append({"step": step, "loss": round(average, 4), "seconds": spent, **accuracy})
-                print(log[-1], flush=True)
-                save(last, step, model, optimiser, log)
+                entry = {"step": step, "loss": round(average, 4), "seconds": spent}
+                if ended or step % (every * looks) == 0:
+                    with torch.random.fork_rng(devices=[]):  # looking changes nothing
+                        entry |= objective.evaluate(model, images)
+                        if ended or step % (4 * every * looks) == 0:
+                            export(objective.shipped(model), out / f"step{step:05d}.safetensors")
+                if ended or due:
+                    log.append(entry)
+                    print(entry, flush=True)
+                save(last, step, model, optimiser, log, recipe)
                 (out / "log.json").write_text(json.dumps(log, indent=1))
-                if step % (4 * every) == 0 or step == recipe.steps:
-                    with torch.random.fork_rng(devices=[]):
-                        export(objective.shipped(model), out / f"step{step:05d}.safetensors")
+            if step in keep:
+                save(kept(out, step), step, model, optimiser, log, recipe)
+            if asked:
+                raise SystemExit(f"asked to end: step {step} of {recipe.steps} is in {last}")
     return model
+
+
+@contextmanager
+def asked_to_end() -> Iterator[list[int]]:
+    """Yield a list that stays empty until the process receives SIGTERM."""
+    asked: list[int] = []
+    before = signal.signal(signal.SIGTERM, lambda number, frame: asked.append(number))
+    try:
+        yield asked
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def kept(out: Path, step: int) -> Path:
+    """Return the file of a kept checkpoint."""
+    return out / f"kept{step:06d}.safetensors"
+
+
+def branch(source: Path, recipe: Recipe, out: Path) -> None:
+    """Let a shorter run begin with the last kept checkpoint of a longer one in which both agree."""
+    if (out / "last.safetensors").exists():
+        return
+    steps = sorted(int(file.stem.removeprefix("kept")) for file in source.glob("kept*.safetensors"))
+    steps = [step for step in steps if not recipe.decaying(step)]
+    if steps:
+        out.mkdir(parents=True, exist_ok=True)
+        partial = out / "last.partial"
+        shutil.copyfile(kept(source, steps[-1]), partial)
+        os.replace(partial, out / "last.safetensors")
 
 
 def adamw(model: nn.Module, recipe: Recipe) -> torch.optim.AdamW:
@@ -160,30 +243,43 @@ def adamw(model: nn.Module, recipe: Recipe) -> torch.optim.AdamW:
     return torch.optim.AdamW(groups, lr=recipe.lr, betas=(0.9, 0.98), fused=True)
 
 
-def save(path: Path, step: int, model: nn.Module, optimiser, log: list[dict]) -> None:
-    """Write a checkpoint atomically: weights, both moments of AdamW, step, random state, log."""
+def save(
+    path: Path, step: int, model: nn.Module, optimiser, log: list[dict], recipe: Recipe
+) -> None:
+    """Write a checkpoint: weights, both moments of AdamW, step, random state, log and recipe."""
     tensors = {f"model.{k}": v.contiguous() for k, v in model.state_dict().items()}
     for i, state in optimiser.state_dict()["state"].items():
         tensors |= {f"adam.{i}.{k}": torch.as_tensor(v) for k, v in state.items()}
     tensors["random"] = torch.get_rng_state()
-    partial = path.with_suffix(".partial")
-    save_file(tensors, partial, {"step": str(step), "log": json.dumps(log)})
-    os.replace(partial, path)
+    about = {"step": step, "log": log, "recipe": asdict(recipe)}
+    files.write(path, tensors, about | {"threads": torch.get_num_threads()})
 
 
-def load(path: Path, model: nn.Module, optimiser) -> tuple[int, list[dict]]:
-    """Restore a checkpoint; return its step and log."""
-    with safe_open(path, "pt") as file:
-        meta = file.metadata()
-    tensors = load_file(path)
+def load(path: Path, model: nn.Module, optimiser, recipe: Recipe) -> tuple[int, list[dict]]:
+    """Restore a checkpoint and its number of threads; return its step and log.
+
+    Raises:
+        TasklabError: If it is damaged, of another recipe or of another model.
+    """
+    try:
+        tensors, about = files.read(path)
+    except ValueError as error:
+        raise TasklabError(f"{error}; delete it to begin anew, or give another folder") from error
+    other = recipe.difference(about["recipe"], about["step"])
+    if other:
+        raise TasklabError(f"{path} is of another recipe ({other}): give another folder")
+    torch.set_num_threads(about["threads"])
     torch.set_rng_state(tensors.pop("random"))
     state: dict[int, dict[str, Tensor]] = {}
     for name in [name for name in tensors if name.startswith("adam.")]:
         _, i, key = name.split(".")
         state.setdefault(int(i), {})[key] = tensors.pop(name)
-    model.load_state_dict({k.removeprefix("model."): v for k, v in tensors.items()})
+    try:
+        model.load_state_dict({k.removeprefix("model."): v for k, v in tensors.items()})
+    except RuntimeError as error:
+        raise TasklabError(f"{path} is of another model: give another folder") from error
     optimiser.load_state_dict({**optimiser.state_dict(), "state": state})
-    return int(meta["step"]), json.loads(meta["log"])
+    return about["step"], about["log"]
 
 
 def export(model: nn.Module, path: Path) -> str:

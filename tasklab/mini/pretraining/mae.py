@@ -7,6 +7,8 @@ What is ours is the scale.
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import torch
 from torch import Tensor, nn
 
@@ -15,6 +17,7 @@ from tasklab.mini.captions import pretraining_shard
 from tasklab.mini.clip import normalise
 from tasklab.mini.pretraining.evaluate import probe_accuracy
 from tasklab.mini.pretraining.loop import Recipe
+from tasklab.mini.pretraining.objectives import pool_of
 
 # mask_ratio: by the probe on validation images; He et al. mask 0.75 of 196 patches, here are 16.
 SETTINGS = {
@@ -30,8 +33,9 @@ SETTINGS = {
 class MaskedAutoencoder:
     """An image tower that learns to reconstruct masked patches."""
 
-    def __init__(self, name: str, recipe: Recipe) -> None:
+    def __init__(self, name: str, recipe: Recipe, pool: Path | None = None) -> None:
         self.name, self.recipe, self.settings = name, recipe, SETTINGS
+        self.pool = pool_of(recipe, pool)
 
     def model(self) -> nn.Module:
         """Return the model to train: encoder and decoder."""
@@ -58,18 +62,21 @@ class MaskedAutoencoder:
 
     def shard(self, index: int) -> tuple[Tensor]:
         """Return pictures."""
+        if self.pool:
+            return (self.pool.turn(index)["images"],)
         return pretraining_shard(self.recipe.seed, index, self.recipe.shard)[:1]
 
     def loss(self, model: nn.Module, images: Tensor, step: int) -> Tensor:
         """Return the mean squared error of masked patches. Masks come from torch's global seed."""
-        return model(pixel_values=normalise(images)).loss
+        with self.recipe.autocast():
+            return model(pixel_values=normalise(images)).loss
 
     def after_step(self, model: nn.Module) -> None:
         """Nothing to do."""
 
     def evaluate(self, model: nn.Module, n: int) -> dict[str, float]:
         """Return accuracies of linear probes on n validation images of each task."""
-        return probe_accuracy(self.shipped(model), n=n, fitted_to=2 * n)
+        return probe_accuracy(self.shipped(model), n=n, fitted_to=2 * n, world=self.recipe.world)
 
     @torch.no_grad()
     def shipped(self, model: nn.Module) -> nn.Module:

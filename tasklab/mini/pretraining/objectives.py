@@ -4,18 +4,31 @@ from __future__ import annotations
 
 import functools
 import math
+from collections.abc import Mapping
+from pathlib import Path
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from tasklab.mini import clip, vit
+from tasklab.errors import TasklabError
+from tasklab.mini import clip, stream, vit
 from tasklab.mini.captions import CLASSES, labelled_shard, pretraining_shard
 from tasklab.mini.clip import normalise, tokenize
 from tasklab.mini.pretraining.evaluate import features, zero_shot_accuracy
 from tasklab.mini.pretraining.loop import Recipe
+from tasklab.mini.pretraining.pool import Pool
 
 TOWERS_ONLY = ("mini_clip_less",)  # CLIPs that ship without their text tower
+
+
+def pool_of(recipe: Recipe, folder: Path | None) -> Pool | None:
+    """Return the pool of a recipe for the second world; the first has none on disk."""
+    if recipe.world == 1:
+        return None
+    if folder is None or not recipe.pool:
+        raise TasklabError("the second world is learnt from a pool of pictures: name its folder")
+    return Pool(folder, recipe.seed, recipe.pool, recipe.shard)
 
 
 def contrastive_loss(image: Tensor, text: Tensor, tokens: Tensor, scale: Tensor) -> Tensor:
@@ -27,6 +40,7 @@ def contrastive_loss(image: Tensor, text: Tensor, tokens: Tensor, scale: Tensor)
         tokens: (B, L) token ids, by which captions are compared.
         scale: The logit scale.
     """
+    image, text = image.float(), text.float()
     logits = scale * F.normalize(image, dim=-1) @ F.normalize(text, dim=-1).T
     same = (tokens[:, None] == tokens[None]).all(-1).float()
     target = same / same.sum(1, keepdim=True)
@@ -36,8 +50,9 @@ def contrastive_loss(image: Tensor, text: Tensor, tokens: Tensor, scale: Tensor)
 class Contrastive:
     """Image and text towers that learn to match pictures with captions."""
 
-    def __init__(self, name: str, recipe: Recipe) -> None:
+    def __init__(self, name: str, recipe: Recipe, pool: Path | None = None) -> None:
         self.name, self.recipe = name, recipe
+        self.pool = pool_of(recipe, pool)
         # A tower from timm, as ConvNeXt, has no patches to drop.
         self.drops = "timm_model_name" not in clip.VISION[name]
         self.build = lambda **vision: clip.build(name, **vision)
@@ -49,6 +64,9 @@ class Contrastive:
 
     def shard(self, index: int) -> tuple[Tensor, Tensor]:
         """Return pictures and tokens; those of a pool come in another order in each round."""
+        if self.pool:
+            part = self.pool.turn(index)
+            return part["images"], part["tokens"].long()
         if not self.recipe.pool:
             return self._drawn(index)
         images, tokens = self._drawn(index % self.recipe.pool)
@@ -65,12 +83,9 @@ class Contrastive:
         if self.drops:
             decaying = self.recipe.decaying(step)
             model.visual.patch_dropout.prob = 0 if decaying else self.recipe.patch_dropout
-        return contrastive_loss(
-            model.encode_image(normalise(images)),
-            model.encode_text(tokens),
-            tokens,
-            model.logit_scale.exp(),
-        )
+        with self.recipe.autocast():
+            seen, read = model.encode_image(normalise(images)), model.encode_text(tokens)
+        return contrastive_loss(seen, read, tokens, model.logit_scale.exp())
 
     @torch.no_grad()
     def after_step(self, model: nn.Module) -> None:
@@ -79,7 +94,7 @@ class Contrastive:
 
     def evaluate(self, model: nn.Module, n: int) -> dict[str, float]:
         """Return zero-shot accuracies on n validation images of each task."""
-        return zero_shot_accuracy(model, n=n)
+        return zero_shot_accuracy(model, n=n, world=self.recipe.world)
 
     def shipped(self, model: nn.Module) -> nn.Module:
         """Return the part of the model that is shipped: all of it, or `visual` alone."""
@@ -91,9 +106,11 @@ class Contrastive:
 class Supervised:
     """An image tower that learns to classify what pictures show."""
 
-    def __init__(self, name: str, recipe: Recipe) -> None:
+    def __init__(self, name: str, recipe: Recipe, pool: Path | None = None) -> None:
         self.name, self.recipe = name, recipe
         self.classes = name.rpartition("_")[2]
+        self.pool = pool_of(recipe, pool)
+        self.names = stream.CLASSES[self.classes] if self.pool else range(CLASSES[self.classes])
 
     def build(self, **settings: object) -> nn.Module:
         """Return the tower without a head."""
@@ -102,10 +119,12 @@ class Supervised:
     def model(self) -> nn.Module:
         """Return the model to train: tower and head."""
         drop = {"patch_drop_rate": self.recipe.patch_dropout}
-        return vit.build(self.name, CLASSES[self.classes], **drop)
+        return vit.build(self.name, len(self.names), **drop)
 
     def shard(self, index: int) -> tuple[Tensor, Tensor]:
         """Return pictures and classes."""
+        if self.pool:
+            return self._labelled(self.pool.turn(index))
         return labelled_shard(self.recipe.seed, index, self.recipe.shard, self.classes)
 
     def loss(self, model: nn.Module, images: Tensor, labels: Tensor, step: int) -> Tensor:
@@ -113,7 +132,14 @@ class Supervised:
         dropped = 0 if self.recipe.decaying(step) else self.recipe.patch_dropout
         model.patch_drop.prob = dropped
         smoothing = self.recipe.label_smoothing
-        return F.cross_entropy(model(normalise(images)), labels, label_smoothing=smoothing)
+        with self.recipe.autocast():
+            logits = model(normalise(images))
+        return F.cross_entropy(logits.float(), labels, label_smoothing=smoothing)
+
+    def _labelled(self, part: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
+        shown = [part[name].long() for name in ("kind", "noun", "form", "tone")]
+        labels = stream.few(*shown[:3]) if self.classes == "few" else stream.many(*shown)
+        return part["images"], labels
 
     def after_step(self, model: nn.Module) -> None:
         """Nothing to do."""
@@ -121,7 +147,11 @@ class Supervised:
     @torch.no_grad()
     def evaluate(self, model: nn.Module, n: int) -> dict[str, float]:
         """Return the accuracy in % on 4 n pictures of another stream."""
-        images, labels = labelled_shard(self.recipe.seed + 1_000_003, 0, 4 * n, self.classes)
+        seed = self.recipe.seed + 1_000_003
+        if self.pool:
+            images, labels = self._labelled(stream.draw(seed, 0, 4 * n)._asdict())
+        else:
+            images, labels = labelled_shard(seed, 0, 4 * n, self.classes)
         training = model.training
         model.eval()
         guess = features(model, images).argmax(1)

@@ -54,9 +54,9 @@ OBJECTIVES = {
 }
 
 
-def objective(name: str, recipe: Recipe) -> loop.Objective:
-    """Return how a model is pre-trained."""
-    return OBJECTIVES[name](name, recipe)
+def objective(name: str, recipe: Recipe, pool: Path | None = None) -> loop.Objective:
+    """Return how a model is pre-trained; the second world's pools are in the folder `pool`."""
+    return OBJECTIVES[name](name, recipe, pool)
 
 
 def pretrain(

@@ -1,0 +1,100 @@
+"""Pre-train the models of the second world, one after the other.
+
+    python -m tasklab.mini.pretraining.queue --folder /data/pretrain             # all, in order
+    python -m tasklab.mini.pretraining.queue --folder /data/pretrain mini mini_s # these
+    python -m tasklab.mini.pretraining.queue --folder /data/pretrain --list      # what is done
+
+Each run has a folder under `runs`, the pools are in `pool`. What is finished is skipped, what was
+begun goes on, and what another process works on is left to it, so that the same command, started
+twice, uses two cores.
+"""
+
+from __future__ import annotations
+
+import argparse
+import fcntl
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import torch
+
+from tasklab.errors import TasklabError, unknown
+from tasklab.mini.pretraining import loop
+from tasklab.mini.pretraining.run import objective
+from tasklab.mini.pretraining.recipes import JOBS, Job
+
+EVERY, LOOKS, IMAGES = 250, 4, 500  # steps between checkpoints; checkpoints between evaluations
+
+
+def done(folder: Path, name: str) -> int:
+    """Return how many steps of a job are done, by its log."""
+    log = folder / "runs" / name / "log.json"
+    entries = json.loads(log.read_text()) if log.exists() and log.stat().st_size else []
+    return entries[-1]["step"] if entries else 0
+
+
+def finished(folder: Path, name: str) -> bool:
+    """Return whether a job's last snapshot is there."""
+    steps = JOBS[name].recipe.steps
+    return (folder / "runs" / name / f"step{steps:05d}.safetensors").exists() and (
+        done(folder, name) == steps
+    )
+
+
+def work(folder: Path, name: str, job: Job | None = None) -> None:
+    """Begin a job or go on with it."""
+    job = job or JOBS[name]
+    out = folder / "runs" / name
+    if job.source:
+        loop.branch(folder / "runs" / job.source, job.recipe, out)
+    task = objective(job.model, job.recipe, folder / "pool")
+    loop.run(job.recipe, task, out, every=EVERY, images=IMAGES, looks=LOOKS, keep=job.keep)
+
+
+@contextmanager
+def alone(folder: Path, name: str) -> Iterator[bool]:
+    """Yield whether no other process works on a job; none will until the end."""
+    path = folder / "runs" / f"{name}.lock"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with open(path, "w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            yield False
+            return
+        yield True
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Run the command line."""
+    parser = argparse.ArgumentParser(description="Pre-train the models of the second world.")
+    parser.add_argument("names", nargs="*", help="which (default: all)")
+    parser.add_argument("--folder", type=Path, required=True, help="of pools and runs")
+    parser.add_argument("--list", action="store_true", help="say what is done")
+    options = parser.parse_args(arguments)
+    names = options.names or list(JOBS)
+    for name in names:
+        if name not in JOBS:
+            parser.error(str(unknown("pre-training", name, JOBS)))
+    torch.set_num_threads(1)
+    for name in names:
+        steps = JOBS[name].recipe.steps
+        if options.list:
+            print(f"{name:16} {done(options.folder, name):6} of {steps:6} steps")
+            continue
+        with alone(options.folder, name) as free:
+            if not free or finished(options.folder, name):
+                print(f"{name}: {'finished' if free else 'in work'}", flush=True)
+                continue
+            print(f"{name}: process {os.getpid()}", flush=True)
+            try:
+                work(options.folder, name)
+            except TasklabError as error:
+                raise SystemExit(f"tasklab: {error}") from None
+
+
+if __name__ == "__main__":
+    main()
