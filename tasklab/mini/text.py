@@ -16,12 +16,13 @@ from typing import TYPE_CHECKING
 
 from tasklab.errors import TasklabError, unknown
 from tasklab.mini.catalog import COLOURS as _RGB
-from tasklab.mini.catalog import SHAPES, VEHICLES
+from tasklab.mini.catalog import SHAPES, VEHICLES, with_articles
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 TEXT_VERSION = "mini-text-1"
+TEXT_VERSIONS = {1: TEXT_VERSION, 2: "mini-text-2"}  # the second has "an" where English does
 LENGTH = 48  # token ids of a text, with the end mark
 SPLITS = ("train", "val", "test")
 
@@ -106,12 +107,12 @@ unknown used wants was watched we were what where which with word yes
 """
 
 
-def words() -> tuple[str, ...]:
+def words(world: int = 1) -> tuple[str, ...]:
     """Return, sorted, every word that a text of this world can hold."""
     groups = (
         _FUNCTION_WORDS.split(), COLOURS, THINGS, SPOTS, PEOPLE, ANIMALS, FOODS, TOPICS,
         PRODUCTS, ASPECTS, VERDICTS, DEGREES, OPTIONS, NUMBERS, STATES,
-        *ANIMALS.values(), *TOPICS.values(),
+        *ANIMALS.values(), *TOPICS.values(), ("an",) if world == 2 else (),
     )  # fmt: skip
     return tuple(sorted({word for group in groups for word in group}))
 
@@ -302,26 +303,26 @@ _WRITERS: dict[str, Callable[[Rng, int], str]] = {
 }
 
 
-def write(task: str, split: str, n: int) -> tuple[list[str], list[int]]:
+def write(task: str, split: str, n: int, world: int = 1) -> tuple[list[str], list[int]]:
     """Return n texts of a task and their labels, always the same ones; see `sample_text`."""
     if task not in _WRITERS:
         raise unknown("task", task, _WRITERS)
     if split not in SPLITS:
         raise unknown("split", split, SPLITS)
     entry = next(entry for entry in TEXT_TASKS if entry["name"] == task)
-    rng = random.Random(f"{TEXT_VERSION} {task} {split}")
+    rng = random.Random(f"{TEXT_VERSIONS[world]} {task} {split}")
     labels = [i % len(entry["classes"]) for i in range(n)]
     rng.shuffle(labels)
     texts = []
     for label in labels:
-        text = _WRITERS[task](rng, label)
+        text = spelt(_WRITERS[task](rng, label), world)
         while _split_of(text) != split:  # so that no text is in two splits
-            text = _WRITERS[task](rng, label)
+            text = spelt(_WRITERS[task](rng, label), world)
         texts.append(text)
     return texts, labels
 
 
-def sample_text(task: str, split: str, n: int) -> tuple[Tensor, Tensor]:
+def sample_text(task: str, split: str, n: int, world: int = 1) -> tuple[Tensor, Tensor]:
     """Return n texts of a task as token ids int64 (n, 48), padded, and labels int64 (n,).
 
     Classes are balanced and shuffled. The splits are drawn from different seeds, and no text is in
@@ -332,12 +333,17 @@ def sample_text(task: str, split: str, n: int) -> tuple[Tensor, Tensor]:
     """
     import torch
 
-    texts, labels = write(task, split, n)
+    texts, labels = write(task, split, n, world)
     ids = torch.zeros(n, LENGTH, dtype=torch.int64)
     for row, text in zip(ids, texts, strict=True):
-        tokens = encode(text)
+        tokens = encode(text, world)
         row[: len(tokens)] = torch.tensor(tokens)
     return ids, torch.tensor(labels)
+
+
+def spelt(text: str, world: int) -> str:
+    """Return a text with the articles of a world."""
+    return with_articles(text) if world == 2 else text
 
 
 def _split_of(text: str) -> str:
@@ -353,18 +359,18 @@ PAD, EOS, UNK = 0, 1, 2
 
 
 @functools.cache
-def vocabulary() -> dict[str, int]:
+def vocabulary(world: int = 1) -> dict[str, int]:
     """Return the id of each word: T5's special ones first (pad 0, end 1, unknown 2)."""
-    return {word: i for i, word in enumerate((*SPECIAL, *words()))}
+    return {word: i for i, word in enumerate((*SPECIAL, *words(world)))}
 
 
-def encode(text: str) -> list[int]:
+def encode(text: str, world: int = 1) -> list[int]:
     """Return the ids of a text's words and the end mark.
 
     Raises:
         TasklabError: If they are more than 48.
     """
-    known = vocabulary()
+    known = vocabulary(world)
     ids = [known.get(word, UNK) for word in text.split()] + [EOS]
     if len(ids) > LENGTH:
         raise TasklabError(f"a text has {len(ids)} tokens, but at most {LENGTH} fit: {text!r}")

@@ -50,7 +50,12 @@ def work(folder: Path, name: str, job: Job | None = None) -> None:
     out = folder / "runs" / name
     if job.source:
         loop.branch(folder / "runs" / job.source, job.recipe, out)
-    task = objective(job.model, job.recipe, folder / "pool")
+    if job.model == "mini_t5":
+        from tasklab.mini.pretrain_t5 import Texts
+
+        task: loop.Objective = Texts(job.recipe)
+    else:
+        task = objective(job.model, job.recipe, folder / "pool")
     loop.run(job.recipe, task, out, every=EVERY, images=IMAGES, looks=LOOKS, keep=job.keep)
 
 

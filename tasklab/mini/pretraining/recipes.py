@@ -21,6 +21,11 @@ KEEP = tuple(round(steps * (1 - BASE.decay_share)) for steps in SHORTER.values()
 SEED = replace(BASE, steps=8000, pool=125)  # 2 million samples, a pool for each seed
 FAMILY = replace(BASE, steps=8000)  # the same images for all of the closed vocabulary
 
+TEXTS = Recipe(
+    steps=24_000, batch_size=64, lr=2e-3, weight_decay=0.01, warmup=300, decay_share=0.15,
+    patch_dropout=0.0, shard=4096, world=2,
+)  # fmt: skip
+
 
 @dataclass(frozen=True, kw_only=True)
 class Job:
@@ -60,4 +65,5 @@ JOBS: dict[str, Job] = {
     "mini_dino": Job(model="mini_dino", recipe=replace(FAMILY, patch_dropout=0.0)),
     "mini_sup_few": Job(model="mini_sup_few", recipe=replace(FAMILY, label_smoothing=0.1)),
     "mini_convnext": Job(model="mini_convnext", recipe=replace(FAMILY, patch_dropout=0.0)),
+    "mini_t5": Job(model="mini_t5", recipe=TEXTS),
 }

@@ -38,6 +38,7 @@ from tasklab.mini.text import (
     SPOTS,
     TEXT_TASKS,
     TEXT_VERSION,
+    TEXT_VERSIONS,
     THINGS,
     TOPICS,
     Rng,
@@ -49,13 +50,14 @@ from tasklab.mini.text import (
     paragraph,
     sample_text,
     shuffled,
+    spelt,
     vocabulary,
 )
 
 RECIPE = Recipe(
     steps=4000, batch_size=64, lr=2e-3, weight_decay=0.01, warmup=150, decay_share=0.25, shard=4096
 )
-STORY_SHARE = 0.4  # the rest are questions
+STORY_SHARE = {1: 0.4, 2: 0.3}  # in each world; the rest are questions
 HIDDEN = 0.25  # share of a story's words
 TARGET = 24  # token ids of an answer, at most
 
@@ -204,21 +206,22 @@ def hide(rng: Rng, words: list[str]) -> tuple[str, str]:
     return " ".join(left), " ".join(gone)
 
 
-def pair(rng: Rng) -> tuple[str, str]:
+def pair(rng: Rng, world: int = 1) -> tuple[str, str]:
     """Return a text of the stream and what is to be written."""
-    if rng.random() < STORY_SHARE:
-        return hide(rng, rng.choice(STORIES)(rng).split())
-    return rng.choice(QUESTIONS)(rng)
+    if rng.random() < STORY_SHARE[world]:
+        return hide(rng, spelt(rng.choice(STORIES)(rng), world).split())
+    text, answer = rng.choice(QUESTIONS)(rng)
+    return spelt(text, world), answer
 
 
-def stream(seed: int, shard: int, n: int, batch: int) -> tuple[Tensor, Tensor]:
+def stream(seed: int, shard: int, n: int, batch: int, world: int = 1) -> tuple[Tensor, Tensor]:
     """Return part `shard` of the stream: ids (n, 48) and targets (n, 24), padded.
 
     Texts of like length share a batch, which spares padding; the batches are in random order. Each
     shard is reproducible by itself, so that a run can stop and resume anywhere.
     """
-    rng = random.Random(f"{TEXT_VERSION} stream {seed} {shard}")
-    pairs = [tuple(encode(part) for part in pair(rng)) for _ in range(n)]
+    rng = random.Random(f"{TEXT_VERSIONS[world]} stream {seed} {shard}")
+    pairs = [tuple(encode(part, world) for part in pair(rng, world)) for _ in range(n)]
     pairs.sort(key=lambda p: (len(p[0]), len(p[1])))
     batches = [pairs[i : i + batch] for i in range(0, n, batch)]
     rng.shuffle(batches)
@@ -241,11 +244,12 @@ class Texts:
 
     def model(self) -> FirstToken:
         """Return the model with random weights from torch's global seed."""
-        return build_t5()
+        return build_t5(self.recipe.world)
 
     def shard(self, index: int) -> tuple[Tensor, Tensor]:
         """Return a part of the stream, always the same."""
-        return stream(self.recipe.seed, index, self.recipe.shard, self.recipe.batch_size)
+        r = self.recipe
+        return stream(r.seed, index, r.shard, r.batch_size, r.world)
 
     def loss(self, model: FirstToken, ids: Tensor, targets: Tensor, step: int) -> Tensor:
         """Return the mean cross-entropy of the words to be written."""
@@ -256,7 +260,7 @@ class Texts:
 
     def evaluate(self, model: FirstToken, n: int) -> dict[str, float]:
         """Return zero-shot accuracies in % on n validation texts of each task."""
-        return zero_shot_accuracy(model, n=n)
+        return zero_shot_accuracy(model, n=n, world=self.recipe.world)
 
     def shipped(self, model: FirstToken) -> FirstToken:
         """Return the whole model."""
@@ -274,12 +278,14 @@ def written_loss(model: FirstToken, ids: Tensor, targets: Tensor) -> Tensor:
 
 
 @torch.no_grad()
-def zero_shot_accuracy(model: FirstToken, split: str = "val", n: int = 500) -> dict[str, float]:
+def zero_shot_accuracy(
+    model: FirstToken, split: str = "val", n: int = 500, world: int = 1
+) -> dict[str, float]:
     """Return the accuracy in % on n texts of each task, among its answer words."""
     result = {}
     for task in TEXT_TASKS:
-        ids, labels = sample_text(task["name"], split, n)
-        head = text(model, task["classes"])
+        ids, labels = sample_text(task["name"], split, n, world)
+        head = text(model, task["classes"], world)
         guess = torch.cat([(model(part) @ head.T).argmax(1) for part in ids.split(250)])
         result[task["name"]] = 100 * (guess == labels).float().mean().item()
     learnt = [task["name"] for task in TEXT_TASKS if not task.get("control")]
@@ -293,8 +299,8 @@ def install(model: FirstToken, recipe: Recipe, log: list[dict], machine: str) ->
     sha256 = export(model, path)
     rounded = build_t5()
     rounded.load_state_dict(load_file(path))
-    shown = {k: v for k, v in asdict(recipe).items() if k not in ("patch_dropout",)}
-    shown |= {"story_share": STORY_SHARE, "hidden": HIDDEN}
+    shown = {k: v for k, v in asdict(recipe).items() if k != "patch_dropout"}
+    shown |= {"story_share": STORY_SHARE[1], "hidden": HIDDEN}
     card = {
         "name": path.stem,
         "data": f"text world {TEXT_VERSION}, {recipe.steps * recipe.batch_size:,} texts",
