@@ -27,7 +27,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from tasklab.mini import clip
 from tasklab.mini.catalog import TASKS
-from tasklab.mini.loop import has_bfloat16
+from tasklab.mini.pretraining.loop import has_bfloat16
 from tasklab.mini.sampling import sample
 from tasklab.mini.worlds import prompts
 

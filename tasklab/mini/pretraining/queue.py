@@ -23,8 +23,8 @@ import torch
 
 from tasklab.errors import TasklabError, unknown
 from tasklab.mini.pretraining import loop
-from tasklab.mini.pretraining.run import objective
 from tasklab.mini.pretraining.recipes import JOBS, Job
+from tasklab.mini.pretraining.run import objective
 
 EVERY, LOOKS, IMAGES = 250, 4, 500  # steps between checkpoints; checkpoints between evaluations
 
@@ -51,7 +51,7 @@ def work(folder: Path, name: str, job: Job | None = None) -> None:
     if job.source:
         loop.branch(folder / "runs" / job.source, job.recipe, out)
     if job.model == "mini_t5":
-        from tasklab.mini.pretrain_t5 import Texts
+        from tasklab.mini.pretraining.t5 import Texts
 
         task: loop.Objective = Texts(job.recipe)
     else:

@@ -292,7 +292,7 @@ def test_the_loss_is_the_one_of_transformers():
 
 
 def test_pretraining_resumes_bit_for_bit(tmp_path, monkeypatch):
-    monkeypatch.setattr(pretrain_t5, "zero_shot_accuracy", lambda model, n: {})
+    monkeypatch.setattr(pretrain_t5, "zero_shot_accuracy", lambda model, **_: {})
     recipe = pretrain_t5.Recipe(steps=6, batch_size=4, warmup=2, shard=8)
 
     def weights(folder, every, recipe):
@@ -306,7 +306,7 @@ def test_pretraining_resumes_bit_for_bit(tmp_path, monkeypatch):
     with pytest.raises(KeyboardInterrupt):
         weights("parts", 2, recipe)
     monkeypatch.undo()
-    monkeypatch.setattr(pretrain_t5, "zero_shot_accuracy", lambda model, n: {})
+    monkeypatch.setattr(pretrain_t5, "zero_shot_accuracy", lambda model, **_: {})
     parts = weights("parts", 2, recipe)
     assert all(torch.equal(whole[name], parts[name]) for name in whole)
 
