@@ -127,11 +127,11 @@ SECOND = World(
         ),
         "LandCover": Look(
             turn=_ANY, frequency=(5, 9), jitter=0.06,
-            camera=Camera(noise=0.04, contrast=0.3, infrared=1.0, blur=0.3),
+            camera=Camera(noise=0.04, contrast=0.3, filter="hue"),
         ),
         "Signs": Look(
             size=(0.55, 0.85), turn=_around(0.5), shift=_around(0.2), background=0.4,
-            camera=Camera(noise=0.03, tint=0.2, contrast=0.4, blur=0.5),
+            camera=Camera(noise=0.03, contrast=0.3, tint=0.1, filter="negative", filtered=0.5),
         ),
         "Handwritten": Look(
             size=(0.7, 0.95), turn=_around(0.25), shift=_around(0.15), camera=Camera(noise=0.05)
@@ -150,7 +150,7 @@ SECOND = World(
         ),
         "Objects": Look(
             size=(0.5, 0.8), turn=_around(0.5), shift=_around(0.25), jitter=0.12, background=0.3,
-            camera=Camera(noise=0.04, contrast=0.4, filter="drawing"),
+            camera=Camera(noise=0.04, contrast=0.4, tint=0.15),
         ),
     },
 )  # fmt: skip

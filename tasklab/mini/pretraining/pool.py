@@ -16,8 +16,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import torch
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
+from safetensors import SafetensorError
+from safetensors.torch import load, save_file
 from torch import Tensor
 
 from tasklab.mini import stream
@@ -59,12 +59,13 @@ def read(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
     Raises:
         ValueError: If the file is damaged.
     """
+    data = path.read_bytes()  # not mapped, or a file cut off meanwhile would end the process
     try:
-        with safe_open(path, "pt") as file:
-            meta = file.metadata() or {}
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-    except SafetensorError as error:
+        tensors = load(data)
+        header = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])
+    except (SafetensorError, ValueError) as error:
         raise ValueError(f"{path} cannot be read: {error}") from error
+    meta = header.get("__metadata__", {})
     told = meta.get("about", "")
     if digest(tensors, told) != meta.get("sha256"):
         raise ValueError(f"{path} is damaged: its checksum does not match")
