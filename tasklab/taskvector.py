@@ -1,15 +1,24 @@
-"""Task vectors: what fine-tuning changed, as an immutable vector keyed by parameter names."""
+"""Task vectors: what fine-tuning changed, as an immutable vector keyed by parameter names.
+
+With tau = theta - theta_0, a model is edited by theta_0 + sum_i alpha_i tau_i (`merged`).
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 from types import MappingProxyType
+from typing import overload
 
 import torch
 from torch import Tensor
 
 from tasklab.errors import TasklabError
+from tasklab.storage.tensors import load_checkpoint, save_checkpoint
+
+_FORMAT = {"format": "tasklab task vector", "version": 1}
+_LARGEST = 1e30  # of a coefficient: float32 ends at 3e38
 
 
 class TaskVector(Mapping[str, Tensor]):
@@ -21,6 +30,9 @@ class TaskVector(Mapping[str, Tensor]):
     Args:
         tensors: Change of each parameter, in the parameter's shape.
 
+    Raises:
+        TasklabError: If a number is not finite; it names the parameters.
+
     >>> a, b = TaskVector({"w": torch.ones(2)}), TaskVector({"b": torch.ones(1)})
     >>> (a / 2 - b)["w"].tolist(), (a / 2 - b)["b"].tolist()
     ([0.5, 0.5], [-1.0])
@@ -30,6 +42,7 @@ class TaskVector(Mapping[str, Tensor]):
 
     def __init__(self, tensors: Mapping[str, Tensor]) -> None:
         self._tensors = MappingProxyType({name: t.detach() for name, t in tensors.items()})
+        _finite(self._tensors, "the task vector")
 
     @classmethod
     def between(
@@ -62,10 +75,35 @@ class TaskVector(Mapping[str, Tensor]):
     @classmethod
     def sum(cls, vectors: Iterable[TaskVector]) -> TaskVector:
         """Return the sum of the vectors, which for none of them is the empty vector."""
-        total = cls({})
-        for vector in vectors:
-            total = total + vector
-        return total
+        return sum(vectors, cls({}))
+
+    @classmethod
+    def load(cls, path: Path | str) -> TaskVector:
+        """Return the vector that `save` wrote.
+
+        Raises:
+            TasklabError: If there is no such file, or it is not what was written.
+        """
+        path = Path(path).expanduser()
+        if not path.is_file():
+            raise TasklabError(f"there is no file {str(path)!r} to read a task vector from.")
+        tensors, meta = load_checkpoint(path) or ({}, {})
+        if meta != _FORMAT:
+            raise TasklabError(
+                f"{str(path)!r} is damaged, or no file that TaskVector.save wrote; `tasklab import`"
+                " reads checkpoints."
+            )
+        return cls(tensors)
+
+    def save(self, path: Path | str) -> Path:
+        """Write the vector to a safetensors file with a checksum, in one step, and return its path.
+
+        Raises:
+            TasklabError: If it cannot be written; a file that was there before is still there.
+        """
+        path = Path(path).expanduser()
+        save_checkpoint(path, self, _FORMAT)
+        return path
 
     def __getitem__(self, name: str) -> Tensor:
         """Return the change of one parameter, in its shape."""
@@ -96,10 +134,9 @@ class TaskVector(Mapping[str, Tensor]):
         """Return the sum; a name that one side lacks counts as 0 there."""
         if not isinstance(other, TaskVector):
             return NotImplemented
-        _same_shapes(self.keys() & other.keys(), self, other)
-        merged = {**self, **other}
-        merged.update({name: self[name] + other[name] for name in self.keys() & other.keys()})
-        return TaskVector(merged)
+        shared = self.keys() & other.keys()
+        _same_shapes(shared, self, other)
+        return TaskVector({**self, **other, **{name: self[name] + other[name] for name in shared}})
 
     def __radd__(self, other: object) -> TaskVector:
         """Let the built-in `sum` start from 0."""
@@ -117,6 +154,7 @@ class TaskVector(Mapping[str, Tensor]):
         """Return the vector times a number."""
         if not isinstance(scale, int | float):
             return NotImplemented
+        scale = _coefficient(scale)
         return TaskVector({name: tensor * scale for name, tensor in self.items()})
 
     __rmul__ = __mul__
@@ -125,6 +163,9 @@ class TaskVector(Mapping[str, Tensor]):
         """Return the vector divided by a number."""
         if not isinstance(scale, int | float):
             return NotImplemented
+        if scale == 0:
+            raise TasklabError("a task vector cannot be divided by 0.")
+        scale = _coefficient(scale)
         return TaskVector({name: tensor / scale for name, tensor in self.items()})
 
     def dot(self, other: TaskVector) -> float:
@@ -142,26 +183,102 @@ class TaskVector(Mapping[str, Tensor]):
         scale = self.norm() * other.norm()
         return self.dot(other) / scale if scale else 0.0
 
-    def apply(self, theta0: Mapping[str, Tensor], alpha: float = 1.0) -> dict[str, Tensor]:
+    @overload
+    def apply(self, theta0: Mapping[str, Tensor], alpha: float = 1.0) -> dict[str, Tensor]: ...
+
+    @overload
+    def apply(
+        self, theta0: Mapping[str, Tensor], alpha: Sequence[float]
+    ) -> Iterator[dict[str, Tensor]]: ...
+
+    def apply(self, theta0, alpha=1.0):
         """Return theta_0 + alpha tau, with the parameters that tau does not name as they are.
 
         Args:
             theta0: Parameters; they keep their device and type.
-            alpha: Scale of the vector.
+            alpha: Scale of the vector; for several scales the models come one after another.
 
         Raises:
-            TasklabError: If tau names a parameter that theta_0 lacks, or one of another shape.
+            TasklabError: If tau names a parameter that theta_0 lacks, or one of another shape, or
+                a number that is not finite would come out.
         """
-        _present(self, theta0, "the parameters to edit")
-        _same_shapes(self, theta0, self)
-        edited = dict(theta0)
-        for name, tensor in self.items():
-            edited[name] = torch.add(theta0[name], tensor.to(theta0[name]), alpha=alpha)
-        return edited
+        if isinstance(alpha, Iterable) and not isinstance(alpha, str | Tensor):
+            return (self.apply(theta0, one) for one in list(alpha))
+        return merged([self], [alpha], theta0)
 
     def to(self, device: torch.device | str) -> TaskVector:
         """Return the vector on a device."""
         return TaskVector({name: tensor.to(device) for name, tensor in self.items()})
+
+
+def merged(
+    terms: Sequence[Mapping[str, Tensor]],
+    weights: Iterable[float],
+    theta0: Mapping[str, Tensor] | None = None,
+) -> dict[str, Tensor]:
+    """Return theta_0 + sum_i w_i tau_i of task vectors, or sum_i w_i theta_i of whole models.
+
+    All merging of weights is done here: tensor by tensor, in the order of the terms.
+
+    Args:
+        terms: Task vectors; without `theta0` models, with the same parameters each.
+        weights: w_i, the coefficient of each term.
+        theta0: What the vectors are added to. What none of them names stays the same tensor.
+
+    Raises:
+        TasklabError: If names or shapes are not those of one model, there is nothing to merge, or
+            a number that is not finite would come out.
+
+    >>> merged([{"w": torch.tensor(1.0)}, {"w": torch.tensor(3.0)}], [0.5, 0.5])
+    {'w': tensor(2.)}
+    """
+    weights = [_coefficient(weight) for weight in weights]
+    if len(weights) != len(terms):
+        raise TasklabError(f"{len(terms)} terms cannot have {len(weights)} weights.")
+    start = theta0
+    if start is None:
+        if not terms:
+            raise TasklabError("there is nothing to merge: give at least one model.")
+        start = terms[0]
+        if any(term.keys() != start.keys() for term in terms):
+            raise TasklabError("models with different parameters cannot be merged.")
+    for term in terms:
+        _present(term, start, "the parameters to edit")
+        _same_shapes(term, start, term)
+    total: dict[str, Tensor] = {}  # of what some term names
+    for term, weight in zip(terms, weights, strict=True):
+        for name, tensor in term.items():
+            if name in total:
+                total[name].add_(tensor.to(total[name]), alpha=weight)
+            elif theta0 is None:
+                total[name] = tensor * weight
+            else:
+                total[name] = torch.add(theta0[name], tensor.to(theta0[name]), alpha=weight)
+    _finite(total, f"the model merged with {_listed([f'{weight:g}' for weight in weights])}")
+    return {**start, **total}
+
+
+def _coefficient(value: object) -> float:
+    """Return a coefficient, or raise if it is no finite number that weights can be scaled by."""
+    try:
+        if abs(number := float(value)) <= _LARGEST:
+            return number
+    except (TypeError, ValueError, OverflowError):
+        pass
+    raise TasklabError(
+        f"a coefficient must be a finite number, of at most {_LARGEST:g}, not {repr(value)[:80]}."
+    )
+
+
+def _finite(tensors: Mapping[str, Tensor], subject: str) -> None:
+    """Raise if a number is not finite, which a sum shows in one pass; only then look closer."""
+
+    def total(tensor: Tensor) -> float:
+        return float(tensor.detach().sum(dtype=torch.promote_types(tensor.dtype, torch.float32)))
+
+    odd = [name for name, tensor in tensors.items() if not math.isfinite(total(tensor))]
+    if broken := [name for name in odd if not tensors[name].isfinite().all()]:
+        raise TasklabError(f"{subject} is not finite: NaN or infinity in {_listed(broken)}.")
 
 
 def _present(names: Iterable[str], params: Mapping[str, Tensor], where: str) -> None:

@@ -38,6 +38,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from tasklab import taskvector
 from tasklab.errors import TasklabError
 from tasklab.models.blocks import FEATURES, Layers
 from tasklab.models.encoder import Encoder
@@ -83,17 +84,7 @@ def merged(models: Mapping[str, Params], weights: Mapping[str, float]) -> dict[s
     """
     if unknown := [name for name in weights if name not in models]:
         raise TasklabError(f"there is no model {unknown[0]!r} among {', '.join(models)}.")
-    parts = [(w, models[name]) for name, w in weights.items()]
-    first = parts[0][1]
-    if any(part.keys() != first.keys() for _, part in parts):
-        raise TasklabError("models with different parameters cannot be merged.")
-    found = {}
-    for name in first:
-        total = parts[0][1][name] * parts[0][0]
-        for weight, part in parts[1:]:
-            total = total.add_(part[name], alpha=weight)
-        found[name] = total
-    return found
+    return taskvector.merged([models[name] for name in weights], weights.values())
 
 
 def measure(

@@ -37,7 +37,7 @@ from tasklab.analyses.evaluation import Evaluator, check_grid
 from tasklab.errors import TasklabError, unknown
 from tasklab.models.heads import Head
 from tasklab.progress import track
-from tasklab.taskvector import TaskVector
+from tasklab.taskvector import TaskVector, merged
 
 
 def grid(reach: float, points: int) -> tuple[float, ...]:
@@ -191,41 +191,6 @@ def error_cells(
     return classifier, representation
 
 
-def merger(
-    theta0: Mapping[str, Tensor], tau1: TaskVector, tau2: TaskVector
-) -> Callable[[float, float], dict[str, Tensor]]:
-    """Return the function (a_1, a_2) -> theta_0 + a_1 tau_1 + a_2 tau_2.
-
-    What the vectors name is kept in flat buffers, so that a merge is two additions, whatever the
-    number of tensors. **The next call overwrites the parameters of the one before.**
-
-    Args:
-        theta0: All parameters. They stay as they are.
-        tau1: A vector of these parameters.
-        tau2: Another one; the two may name different parameters.
-
-    Raises:
-        TasklabError: If a vector belongs to another model, or neither names a parameter.
-    """
-    named = {name: theta0[name] for name in theta0 if name in tau1 or name in tau2}
-    zeros = {name: torch.zeros_like(tensor) for name, tensor in named.items()}
-    parts = named, tau1.apply(zeros), tau2.apply(zeros)
-    if not named:
-        raise TasklabError("both task vectors are empty: there is nothing to merge.")
-    base, one, two = (torch.cat([x.reshape(-1) for x in part.values()]) for part in parts)
-    merged = torch.empty_like(base)
-    pieces = merged.split([x.numel() for x in named.values()])
-    views = {name: x.view_as(theta0[name]) for name, x in zip(named, pieces, strict=True)}
-    params = {**theta0, **views}
-
-    def at(alpha1: float, alpha2: float) -> dict[str, Tensor]:
-        torch.add(base, one, alpha=alpha1, out=merged)
-        merged.add_(two, alpha=alpha2)
-        return params
-
-    return at
-
-
 def error_map(
     evaluator: Evaluator,
     vectors: Mapping[str, TaskVector],
@@ -254,11 +219,13 @@ def error_map(
         progress: Whether to show a bar.
 
     Raises:
-        TasklabError: If there are not two vectors, or the grid is out of order.
+        TasklabError: If there are not two vectors, both are empty, or the grid is out of order.
     """
     check_grid(alphas)
     if len(vectors) != 2:
         raise TasklabError(f"xi is an error of two tasks, not of {len(vectors)}.")
+    if not any(vectors.values()):
+        raise TasklabError("both task vectors are empty: there is nothing to merge.")
     if images is not None and images < 1:
         raise TasklabError(f"images must be at least 1, not {images}.")
     tasks, alphas = tuple(vectors), tuple(map(float, alphas))
@@ -304,8 +271,10 @@ def _nonlinear(
 ) -> tuple[tuple[Single, Single], Joint]:
     """Return features by passes over the images."""
     encoder = evaluator.clip.encoder
-    merge = merger(encoder.params, *vectors.values())
     images = [evaluator.preprocessed(task, split, n) for task in vectors]
+
+    def merge(*alphas: float) -> dict[str, Tensor]:
+        return merged(list(vectors.values()), alphas, encoder.params)
 
     def features(params: Mapping[str, Tensor], task: int) -> Tensor:
         return torch.cat(list(evaluator.parts(lambda x: encoder(params, x), images[task])))

@@ -175,7 +175,7 @@ def passes(
 ) -> Accuracies:
     """Return the accuracies of sums in the model itself, by passes over a task's first images.
 
-    Vectors are kept in one flat matrix, so that a sum is one product; images stay preprocessed.
+    Images stay preprocessed.
 
     Args:
         evaluator: Model, heads and images.
@@ -184,11 +184,6 @@ def passes(
     """
     encoder, tasks = evaluator.clip.encoder, tuple(vectors)
     theta0 = encoder.params
-    named = [name for name in theta0 if any(name in vector for vector in vectors.values())]
-    zeros = {name: torch.zeros_like(theta0[name]) for name in named}
-    flat = torch.stack([_flat(v.apply(zeros), named) for v in vectors.values()])
-    base = _flat(theta0, named)
-    sizes = [theta0[name].numel() for name in named]
 
     @torch.inference_mode()
     def data(task: str, split: str) -> tuple[Tensor, Tensor]:
@@ -208,9 +203,8 @@ def passes(
 
     @torch.inference_mode()
     def edited(subset: Subset, coefficient: float, split: str) -> np.ndarray:
-        merged = torch.add(base, flat[list(subset)].sum(0), alpha=coefficient)
-        pieces = zip(named, merged.split(sizes), strict=True)
-        params = {**theta0, **{name: x.view_as(theta0[name]) for name, x in pieces}}
+        total = TaskVector.sum(vectors[tasks[i]] for i in subset)
+        params = total.apply(theta0, coefficient)
         found = []
         for i in subset:
             x, labels = known[tasks[i], split]
@@ -220,10 +214,6 @@ def passes(
         return np.array(found)
 
     return accuracies
-
-
-def _flat(params: Mapping[str, Tensor], names: Sequence[str]) -> Tensor:
-    return torch.cat([params[name].detach().reshape(-1) for name in names])
 
 
 def subsets(

@@ -8,7 +8,8 @@ import pytest
 import torch
 
 from tasklab.errors import TasklabError
-from tasklab.taskvector import TaskVector
+from tasklab.storage.tensors import save_checkpoint
+from tasklab.taskvector import TaskVector, merged
 
 
 def params(seed):
@@ -113,3 +114,84 @@ def test_mismatches_name_the_parameters():
 def test_only_vectors_add_and_only_numbers_scale(action):
     with pytest.raises(TypeError):
         action()
+
+
+def test_merging_adds_every_vector_times_its_coefficient():
+    for one, two in ((0.3, -2.0), (0.0, 0.0), (1.0, 1.0)):
+        assert_same(merged([A, B], [one, two], THETA0), (A * one + B * two).apply(THETA0))
+    part = TaskVector({"scale": B["scale"]})
+    edited = merged([part, A], [2.0, 0.5], THETA0)
+    assert_same(edited, (part * 2 + A / 2).apply(THETA0))
+    assert merged([], [], THETA0) == THETA0
+    assert all(torch.equal(x, params(0)[n]) for n, x in THETA0.items())  # still what they were
+
+
+def test_merging_models_is_their_weighted_sum():
+    mean = merged([THETA0, THETA1, THETA2], [0.5, 0.25, 0.25])
+    assert_same(mean, {n: (2 * THETA0[n] + THETA1[n] + THETA2[n]) / 4 for n in THETA0})
+    with pytest.raises(TasklabError, match="different parameters"):
+        merged([THETA0, A, {"scale": A["scale"]}], [1, 1, 1])
+    with pytest.raises(TasklabError, match="nothing to merge"):
+        merged([], [])
+    with pytest.raises(TasklabError, match="2 terms cannot have 1 weights"):
+        merged([A, B], [1.0], THETA0)
+
+
+def test_many_coefficients_give_as_many_models():
+    models = list(A.apply(THETA0, [0.0, 0.5, 1.0]))
+    for model, alpha in zip(models, (0.0, 0.5, 1.0), strict=True):
+        assert_same(model, A.apply(THETA0, alpha))
+
+
+@pytest.mark.parametrize("alpha", [math.nan, math.inf, -math.inf, 1e300, 10**400, "much", None])
+def test_a_coefficient_that_is_no_finite_number_is_refused(alpha):
+    actions = [lambda: A.apply(THETA0, alpha), lambda: merged([A, B], [1, alpha], THETA0)]
+    if isinstance(alpha, int | float):
+        actions += [lambda: A * alpha, lambda: A / alpha]
+    for action in actions:
+        with pytest.raises(TasklabError, match="a coefficient must be a finite number"):
+            action()
+
+
+def test_numbers_that_are_not_finite_are_refused_by_name():
+    for value in (math.nan, math.inf):
+        broken = THETA1 | {"block.bias": torch.tensor([0.0, value, 0.0])}
+        with pytest.raises(TasklabError, match=r"task vector is not finite: .* in block\.bias\."):
+            TaskVector.between(THETA0, broken)
+        with pytest.raises(TasklabError, match=r"model merged with 0\.5 is not finite: .*bias"):
+            A.apply(THETA0 | {"block.bias": broken["block.bias"].double()}, 0.5)
+    small = TaskVector({"w": torch.ones(3)})
+    with pytest.raises(TasklabError, match="task vector is not finite"):
+        small * 1e30 * 1e30  # more than float32 can hold
+    with pytest.raises(TasklabError, match="merged with 1e\\+30 is not finite"):
+        (small * 1e20).apply({"w": torch.ones(3)}, 1e30)
+    with pytest.raises(TasklabError, match="divided by 0"):
+        A / 0
+    large = TaskVector({"w": torch.full((4,), 1e38)})  # whose sum float32 cannot hold
+    assert len(large) == 1
+
+
+def test_a_vector_is_saved_and_loaded_bit_for_bit(tmp_path):
+    path = A.save(tmp_path / "a.safetensors")
+    assert TaskVector.load(path) == A and TaskVector.load(str(path))["scale"].dtype == torch.float64
+    B.save(path)
+    assert TaskVector.load(path) == B and [file.name for file in tmp_path.iterdir()] == [path.name]
+
+
+def test_loading_refuses_what_was_not_saved(tmp_path):
+    path = A.save(tmp_path / "a.safetensors")
+    data = bytearray(path.read_bytes())
+    data[-5] ^= 1
+    path.write_bytes(data)
+    with pytest.raises(TasklabError, match="is damaged, or no file that TaskVector.save wrote"):
+        TaskVector.load(path)
+    save_checkpoint(path, A, {"step": 3})
+    with pytest.raises(TasklabError, match="no file that TaskVector.save wrote"):
+        TaskVector.load(path)
+    with pytest.raises(TasklabError, match="there is no file"):
+        TaskVector.load(tmp_path / "other")
+    save_checkpoint(
+        path, {"w": torch.tensor(math.nan)}, {"format": "tasklab task vector", "version": 1}
+    )
+    with pytest.raises(TasklabError, match="not finite: NaN or infinity in w"):
+        TaskVector.load(path)

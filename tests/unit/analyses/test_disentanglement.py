@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from tasklab.analyses import disentanglement, evaluation
-from tasklab.analyses.disentanglement import Map, error_cells, error_map, merger, symmetric_kl
+from tasklab.analyses.disentanglement import Map, error_cells, error_map, symmetric_kl
 from tasklab.errors import TasklabError
 from tasklab.models import loading
 from tasklab.models.heads import Head
@@ -199,28 +199,10 @@ def test_symmetric_kl_equals_the_mean_of_both_directions():
     torch.testing.assert_close(symmetric_kl(one + 3, one), torch.zeros(30).double())  # softmax
 
 
-def test_merging_equals_adding_the_vectors():
-    evaluator = Toy()
-    theta0 = {name: x.clone() for name, x in evaluator.encoder.params.items()}
-    one, two = evaluator.vectors.values()
-    at = merger(evaluator.encoder.params, one, two)
-    for alphas in ((0.3, -2.0), (0.0, 0.0), (1.0, 1.0)):
-        merged, wanted = at(*alphas), (one * alphas[0] + two * alphas[1]).apply(theta0)
-        assert merged.keys() == wanted.keys()
-        for name in wanted:
-            torch.testing.assert_close(merged[name], wanted[name])
-    assert all(torch.equal(evaluator.encoder.params[n], theta0[n]) for n in theta0)
-
-
-def test_merging_refuses_vectors_of_another_model():
-    theta0 = {"w": torch.zeros(2)}
-    good = TaskVector({"w": torch.ones(2)})
-    with pytest.raises(TasklabError, match="another model"):
-        merger(theta0, good, TaskVector({"v": torch.ones(2)}))
-    with pytest.raises(TasklabError, match="shapes differ"):
-        merger(theta0, good, TaskVector({"w": torch.ones(3)}))
+def test_a_map_of_empty_vectors_is_refused():
+    empty = {task: TaskVector({}) for task in TASKS}
     with pytest.raises(TasklabError, match="nothing to merge"):
-        merger(theta0, TaskVector({}), TaskVector({}))
+        error_map(Toy(), empty, linear=False)
 
 
 def test_box_mean_takes_the_cells_whose_centres_lie_inside():
