@@ -164,7 +164,13 @@ def _outputs(cache: Path) -> dict[str, str]:
 def execute(
     source: Path, target: Path, *, parameters: Mapping[str, object], log: TextIO
 ) -> NotebookNode:
-    """Execute one chapter into `target`, with its progress on the terminal and in `log`.
+    """Execute one chapter, with its progress on the terminal and in the log.
+
+    Args:
+        source: The chapter.
+        target: Where the executed copy goes.
+        parameters: Of the notebook, by name.
+        log: An open text file.
 
     Raises:
         TasklabError: A cell failed; names the chapter, the cell and the error, and where to look.
@@ -197,6 +203,12 @@ def executed(
     source: Path, target: Path, *, parameters: Mapping[str, object], log: TextIO
 ) -> tuple[NotebookNode, float, bool]:
     """Return a chapter with outputs, the seconds that its execution took, and whether it ran now.
+
+    Args:
+        source: The chapter.
+        target: Where the executed copy goes.
+        parameters: Of the notebook, by name.
+        log: An open text file.
 
     Raises:
         TasklabError: As `execute` does; nothing is kept then.
@@ -232,6 +244,12 @@ def remember(executed: NotebookNode, source: Path, cache: Path, seconds: float) 
     The cache matches code cells and their metadata, so what is stored is the source with outputs
     added. Parameters that papermill passed are in a cell of their own, which the source does not
     have: the parameters cell says in its output what they were.
+
+    Args:
+        executed: The chapter with outputs.
+        source: The chapter without.
+        cache: Folder of Jupyter Book's cache.
+        seconds: That the execution took.
 
     Raises:
         TasklabError: The source is no longer what was executed.
