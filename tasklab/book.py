@@ -227,15 +227,19 @@ def executed(
     store = Store(settled.store_root)
     config = {
         "cells": [cell.source for cell in nbformat.read(source, as_version=4).cells],
-        "parameters": repr(dataclasses.replace(settled, store_root=None)),
+        "parameters": {
+            name: str(value) if isinstance(value, Path) else value
+            for name, value in dataclasses.asdict(settled).items()
+            if name != "store_root"
+        },
         "package": fingerprint(),
         "versions": {name: provenance()[name] for name in ("python", "torch", "open_clip")},
     }
-    found = store.find("chapters", config)
-    kept = found or store.get("chapters", config, make)
+    earlier = store.find("chapters", config)
+    kept = earlier or store.get("chapters", config, make)
     notebook = nbformat.from_dict(kept.record["notebook"])
     nbformat.write(notebook, target)
-    return notebook, kept.record["seconds"], found is None
+    return notebook, kept.record["seconds"], earlier is None
 
 
 def remember(executed: NotebookNode, source: Path, cache: Path, seconds: float) -> None:
@@ -302,8 +306,10 @@ def build(root: Path) -> Path:
     page = root / "book" / "_build" / "html" / "index.html"
     if result.returncode or not page.is_file():
         lines = result.stdout.splitlines()
-        told = [line for line in lines if "WARNING" in line or "ERROR" in line] or lines[-20:]
-        raise TasklabError("\n  ".join(["the site did not build (book/_build/build.log):", *told]))
+        problems = [line for line in lines if "WARNING" in line or "ERROR" in line] or lines[-20:]
+        raise TasklabError(
+            "\n  ".join(["the site did not build (book/_build/build.log):", *problems])
+        )
     return page
 
 

@@ -111,8 +111,8 @@ class Cluster:
             return False
         able = self._ask(machine.capabilities)
         with_gpus = {n["NodeID"] for n in _alive(self.ray) if n["Resources"].get("GPU", 0) >= 1}
-        found = [able[node] for node in with_gpus & able.keys()]
-        return bool(found) and all(one and min(one) >= machine.BFLOAT16 for one in found)
+        speeds = [able[node] for node in with_gpus & able.keys()]
+        return bool(speeds) and all(s and min(s) >= machine.BFLOAT16 for s in speeds)
 
     def spread(
         self, items: Sequence[Any], work: Work, *, root: Path, cpus: int = 1, retries: int = 3
@@ -157,7 +157,7 @@ class Cluster:
                         try:
                             node, value = ray.get(sent)
                         except ray.exceptions.RayError as error:
-                            node, problem = "", _told(error)
+                            node, problem = "", _described(error)
                             if _is_loss(ray, error):
                                 (folder / f"{index}-{attempt}.lost").touch()
                                 if attempt <= retries:
@@ -180,7 +180,7 @@ class Cluster:
     def _share(self, folder: Path) -> dict[str, str]:
         """Return the machines' names by id, after asking each whether it shares the store."""
         names, blind = _names(self.ray), []
-        answers = self._ask(_look, folder)
+        answers = self._ask(_sees_store, folder)
         names |= _names(self.ray)  # with one that came meanwhile
         for node, (sees, alone) in answers.items():
             if not sees:
@@ -212,10 +212,10 @@ class Cluster:
                 problem = f"did not answer within {_ANSWER:g} s"
             except (ray.exceptions.NodeDiedError, ray.exceptions.TaskUnschedulableError) as error:
                 # It died a moment ago: the cluster did not know yet.
-                _log.info("node %s is gone: %s", names[node], _told(error))
+                _log.info("node %s is gone: %s", names[node], _described(error))
                 continue
             except ray.exceptions.RayError as error:
-                problem = f"cannot run tasklab: {_told(error)}"
+                problem = f"cannot run tasklab: {_described(error)}"
             raise TasklabError(
                 f"node {names[node]} {problem}. Is the same tasklab installed on it?"
             )
@@ -294,7 +294,7 @@ def _unseen(nodes: Sequence[str], folder: Path) -> TasklabError:
     )
 
 
-def _look(folder: Path) -> tuple[bool, bool]:
+def _sees_store(folder: Path) -> tuple[bool, bool]:
     """Return whether the folder is seen here, and whether its lock could be had, as it must not."""
     try:
         if (folder / "token").read_text() != folder.name:
@@ -412,7 +412,7 @@ def _is_loss(ray: ModuleType, error: Exception) -> bool:
     return isinstance(error, kinds) and not isinstance(error, ray.exceptions.RayTaskError)
 
 
-def _told(error: Exception) -> str:
+def _described(error: Exception) -> str:
     cause = getattr(error, "cause", None)
     return f"{type(cause or error).__name__}: {_first_line(cause or error)}"
 

@@ -68,7 +68,7 @@ class Data:
 
 
 def store_folder(root: Path | None = None) -> Path:
-    """Return where results are kept, as `store.Store` decides it."""
+    """Return where results are kept, as `storage.folders` decides it."""
     given = root or os.environ.get("TASKLAB_STORE")
     return Path(given or platformdirs.user_cache_path("tasklab") / "store").expanduser().absolute()
 

@@ -90,18 +90,18 @@ def examine(data_root: Path | None = None, store_root: Path | None = None) -> Re
         jobs[f"disk {what}"] = functools.partial(machine.disk, folder, seconds)
     for name in paper_data_sets():
         jobs[f"data {name}"] = functools.partial(inventory.find_data, name, data_root, cache)
-    found, failed = together(jobs, BUDGET)
+    answers, failed = run_at_once(jobs, BUDGET)
 
-    network = found.get("network", failed.get("network", ""))
+    network = answers.get("network", failed.get("network", ""))
     versions, memory = machine.versions(), machine.memory()
-    devices = tuple(found.get("devices", ()))
+    devices = tuple(answers.get("devices", ()))
     files = {name: _find_weights(name, network == "") for name in REGISTRY}
     room = devices[0].free if devices else memory.available
     data = {}
     for name in paper_data_sets():
         job = f"data {name}"
-        data[name] = found.get(job) or Data(name, "unknown", "", note=failed.get(job, ""))
-    disks = {what: found[f"disk {what}"] for what in folders if f"disk {what}" in found}
+        data[name] = answers.get(job) or Data(name, "unknown", "", note=failed.get(job, ""))
+    disks = {what: answers[f"disk {what}"] for what in folders if f"disk {what}" in answers}
     others = [job for job in jobs if job != "network" and not job.startswith("data ")]
     notes = [f"{job}: {why}." for job, why in failed.items() if job in others]
     if "devices" in jobs and not devices and "devices" not in failed:
@@ -133,7 +133,7 @@ def _find_weights(name: str, reachable: bool) -> Weights:
         return Weights(name, "missing", "", (0, 0), f"cannot be looked for: {error}")
 
 
-def together(
+def run_at_once(
     jobs: Mapping[str, Callable[[], Any]], seconds: float
 ) -> tuple[dict[str, Any], dict[str, str]]:
     """Return the results of jobs that run at once, and why the others have none.
@@ -142,11 +142,11 @@ def together(
         jobs: Functions by name, each in a thread.
         seconds: For all of them; what takes longer is left behind.
     """
-    found, failed, until = {}, {}, time.monotonic() + seconds
+    answers, failed, until = {}, {}, time.monotonic() + seconds
 
     def run(name: str, job: Callable[[], Any]) -> None:
         try:
-            found[name] = job()
+            answers[name] = job()
         except Exception as error:  # whatever is broken is a line of the report
             lines = str(error).strip().splitlines()
             short = lines[0].rstrip(".") if lines else ""
@@ -161,7 +161,7 @@ def together(
         thread.start()
     for thread in threads.values():
         thread.join(max(0.0, until - time.monotonic()))
-    done, wrong = dict(found), dict(failed)
+    done, wrong = dict(answers), dict(failed)
     late = {n: f"no answer within {seconds:g} seconds" for n in threads if n not in done | wrong}
     return done, wrong | late
 
@@ -227,7 +227,15 @@ def blocking(
     files: Mapping[str, Weights],
     chapters: Mapping[str, Mapping[str, Cell]],
 ) -> list[str]:
-    """Return what keeps the default model's chapters from running, one line for each cause."""
+    """Return what keeps the default model's chapters from running, one line for each cause.
+
+    Args:
+        versions: Of the packages that are needed, `None` where one is missing.
+        pair: What is wrong with torch and torchvision together, if anything.
+        disks: By what is kept there: `"store"`, `"decoded"`.
+        files: State of the weights, by model.
+        chapters: What runs, by model and chapter.
+    """
     lines = [f"{name} is not installed." for name, version in versions.items() if version is None]
     lines += [pair] if pair else []
     for what in ("store", "decoded"):

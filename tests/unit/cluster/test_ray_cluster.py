@@ -180,12 +180,12 @@ def test_an_interrupt_stops_what_is_under_way(ray, tmp_path):
 
 
 def test_nodes_that_do_not_see_the_store_are_named(ray, monkeypatch, tmp_path):
-    look = ray_cluster._look
+    look = ray_cluster._sees_store
 
     def elsewhere(folder):
         return look(folder if ray.here == "aaaaaaaa" else folder / "another disk")
 
-    monkeypatch.setattr(ray_cluster, "_look", elsewhere)
+    monkeypatch.setattr(ray_cluster, "_sees_store", elsewhere)
     with pytest.raises(TasklabError, match="node one:bbbbbb, two does not see the store"):
         spread(tmp_path, ["a"], lambda *_: 1)
 
@@ -200,7 +200,7 @@ def test_a_node_that_comes_later_must_see_the_store_too(ray, tmp_path):
 
 
 def test_locks_that_do_not_hold_are_reported(ray, monkeypatch, tmp_path, caplog):
-    monkeypatch.setattr(ray_cluster, "_look", lambda folder: (True, ray.here == "cccccccc"))
+    monkeypatch.setattr(ray_cluster, "_sees_store", lambda folder: (True, ray.here == "cccccccc"))
     spread(tmp_path, ["a"], lambda *_: 1)
     assert "do not hold on node two" in caplog.text and "one:" not in caplog.text
 

@@ -505,7 +505,7 @@ def test_jobs_run_at_once_and_none_is_waited_for_too_long() -> None:
 
     jobs = {"a": both.wait, "b": both.wait, "late": never.wait, "broken": broken, "wrong": wrong}
     began = time.monotonic()
-    found, failed = readiness.together(jobs, 0.5)
+    found, failed = readiness.run_at_once(jobs, 0.5)
     assert time.monotonic() - began < 30
     assert set(found) == {"a", "b"}
     assert failed == {
