@@ -11,10 +11,9 @@ import collections
 import dataclasses
 import hashlib
 import json
-import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 import numpy as np
 from PIL import Image
@@ -24,7 +23,8 @@ from tasklab.tasks.images import formats
 
 JOB = "job.json"
 BAD = 20  # images that cannot be decoded: then no more are looked for
-UNREADABLE = (OSError, ValueError, EOFError, KeyError, TypeError)  # what a damaged file raises
+# what a damaged file raises
+UNREADABLE = (OSError, ValueError, EOFError, KeyError, TypeError, AttributeError)
 _LONG = 16  # sides that an image is long, from which on it is a strip
 
 
@@ -90,12 +90,11 @@ class Job:
     """The files of one decoding.
 
     Args:
-        work: Their folder.
-        job: What is decoded, and how; `None` is what stands in the folder's `job.json`.
+        work: Their folder, with what is decoded, and how, in its `job.json`.
     """
 
-    def __init__(self, work: Path, job: Mapping[str, Any] | None = None) -> None:
-        job = job or json.loads((work / JOB).read_text("utf-8"))
+    def __init__(self, work: Path) -> None:
+        job = json.loads((work / JOB).read_text("utf-8"))
         self.data, self.transform = job["data"], Transform(**job["transform"])
         self.rows = np.load(work / "rows.npy", allow_pickle=False)
         self.position = np.full(self.data["bounds"][-1], -1)
@@ -105,9 +104,7 @@ class Job:
         for name in ("x", "sizes"):
             mapped = np.load(work / f"{name}.npy", mmap_mode="r", allow_pickle=False)
             self.starts[name] = mapped.offset
-            writable = (work / JOB).is_file()
-            mode = "r+b" if writable else "rb"
-            self.files[name] = (work / f"{name}.npy").open(mode, buffering=0)
+            self.files[name] = (work / f"{name}.npy").open("r+b", buffering=0)
 
     def __enter__(self) -> Job:
         """Return itself."""
@@ -193,13 +190,3 @@ class Job:
     def _seek(self, name: str, offset: int) -> BinaryIO:
         self.files[name].seek(self.starts[name] + offset)
         return self.files[name]
-
-
-def write(file: Path, text: str) -> None:
-    """Write a file so that it is there whole or not at all, also after a power cut."""
-    draft = file.with_name(f"{file.name}.new")
-    with draft.open("w", encoding="utf-8") as stream:
-        stream.write(text)
-        stream.flush()
-        os.fsync(stream.fileno())
-    draft.replace(file)

@@ -4,25 +4,29 @@
            y.npy          int64 (N,)
            sizes.npy      int32 (N, 2), width and height before resizing
            rows.npy       int64 (N,), which row of the data each image is
-           manifest.json  sizes, class names, origin, checksums
+           manifest.json  sizes, class names, origin, checksums: of itself, of the labels, and of
+                          the pixels of every `BLOCK` images
 
 Processes decode a chunk of the data at a time and write each image to its place; what is finished
 is written down, so that a decoding that was killed goes on where it was. The folder gets its name
 when all of it is there. What cannot be read of it counts as not there, and is decoded again.
+Pixels are compared with their checksums once a process, a block at a time, before they are used.
 """
 
 from __future__ import annotations
 
+import concurrent.futures
 import contextlib
 import dataclasses
 import datetime
 import hashlib
 import json
 import logging
+import operator
 import os
 import shutil
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -32,12 +36,14 @@ import PIL
 
 from tasklab.errors import TasklabError
 from tasklab.progress import bar
+from tasklab.storage import atomic
+from tasklab.storage.tensors import file_sha256
 from tasklab.tasks.images import formats, processes
-from tasklab.tasks.images.chunks import BAD, JOB, UNREADABLE, BadImagesError, Job, Transform, write
+from tasklab.tasks.images.chunks import BAD, JOB, UNREADABLE, BadImagesError, Job, Transform
 
 VERSION = 1  # of the arrays: raise it when the same images give other pixels
 _ALONE = 512  # images that are not worth a second process
-_SAMPLE = 16  # images whose pixels are checked whenever the arrays are opened
+BLOCK = 256  # images that have a checksum together
 PARTIAL = ".partial"  # ends the name of a folder of which not all is there
 _MANIFEST, _DONE = "manifest.json", "done.jsonl"
 _log = logging.getLogger(__name__)
@@ -45,41 +51,115 @@ _log = logging.getLogger(__name__)
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Arrays:
-    """A decoded split; `x` and `sizes` are memory-mapped, copy on write."""
+    """A decoded split; `x` is memory-mapped, copy on write.
+
+    Attributes:
+        x: uint8 (N, 3, H, W).
+        y: int64 (N,), the labels.
+        sizes: int32 (N, 2), width and height before resizing.
+        manifest: What is known of them.
+        folder: Where they are.
+    """
 
     x: np.ndarray
     y: np.ndarray
     sizes: np.ndarray
     manifest: dict[str, Any]
+    folder: Path
+
+    def damaged(self, count: int | None = None) -> list[int]:
+        """Return the numbers of the blocks whose pixels are not those that were decoded.
+
+        Args:
+            count: Only blocks of the first so many images; `None` is all.
+        """
+        sound = _SOUND.setdefault((self.folder, *_state(self.folder / "x.npy")), set())
+        left = set(range(-(-(len(self.x) if count is None else count) // BLOCK))) - sound
+        with concurrent.futures.ThreadPoolExecutor() as pool:  # hashing lets other threads run
+            hashes = pool.map(lambda n: _block_sha256(self.x, n), sorted(left))
+            same = map(operator.eq, hashes, (self.manifest["blocks"][n] for n in sorted(left)))
+            sound |= {n for n, whole in zip(sorted(left), same, strict=True) if whole}
+        return sorted(left - sound)
+
+
+_SOUND: dict[tuple, set[int]] = {}  # blocks that were compared in this process, of a file's state
 
 
 def opened(folder: Path) -> Arrays | None:
     """Return what was decoded into a folder, or `None` if it is not there, not whole or damaged.
 
-    Of the pixels only a sample is checked, which takes no time; `damaged` checks all.
+    Labels and sizes are compared with their checksum; pixels are by `Arrays.damaged`.
     """
     if folder.name.endswith(PARTIAL):
         return None
     try:
         manifest = json.loads((folder / _MANIFEST).read_text("utf-8"))
-        load = {"mmap_mode": "c", "allow_pickle": False}
-        x, sizes = (np.load(folder / f"{name}.npy", **load) for name in ("x", "sizes"))
-        y = np.load(folder / "y.npy", allow_pickle=False)
-        whole = list(x.shape) == manifest["shape"] and len(y) == len(sizes) == len(x)
-        whole = whole and manifest.keys() >= {"chunks", "digest", "job", "written"}
-        whole = whole and manifest.get("sample", "") in ("", _sample(x, y, sizes))
-    except UNREADABLE:
+        x = np.load(folder / "x.npy", mmap_mode="c", allow_pickle=False)
+        y, sizes = (np.load(folder / f"{name}.npy", allow_pickle=False) for name in ("y", "sizes"))
+        whole = (
+            manifest.pop("sha256") == _sha256(json.dumps(manifest).encode())
+            and [*x.shape] == manifest["shape"]
+            and x.dtype == np.uint8
+            and (folder / "x.npy").stat().st_size == x.offset + x.nbytes
+            and manifest["labels"] == _labels_sha256(y, sizes)
+        )
+    except Exception:  # what is damaged raises nearly everything
         return None
-    return Arrays(x, y, sizes, manifest) if whole else None
+    return Arrays(x, y, sizes, manifest, folder) if whole else None
 
 
-def _sample(x: np.ndarray, y: np.ndarray, sizes: np.ndarray) -> str:
-    """Return a checksum of a few images, and of all labels and sizes."""
-    digest = hashlib.sha256(np.ascontiguousarray(y))
-    digest.update(np.ascontiguousarray(sizes))
-    for row in np.linspace(0, len(x) - 1, min(len(x), _SAMPLE)).astype(int):
-        digest.update(np.ascontiguousarray(x[row]))
+def discard(arrays: Arrays) -> None:
+    """Let arrays count as not there, so that they are decoded again."""
+    with contextlib.suppress(OSError):
+        (arrays.folder / _MANIFEST).rename(arrays.folder / f"{_MANIFEST}.damaged")
+
+
+def _sha256(*parts: bytes | memoryview) -> str:
+    digest = hashlib.sha256()
+    for part in parts:
+        digest.update(part)
     return digest.hexdigest()
+
+
+def _state(file: Path | str) -> list[int]:
+    state = os.stat(file)
+    return [state.st_size, state.st_ino, state.st_mtime_ns, state.st_ctime_ns]
+
+
+def _block_sha256(x: np.ndarray, number: int) -> str:
+    return _sha256(np.ascontiguousarray(x[number * BLOCK : (number + 1) * BLOCK]).data)
+
+
+def _labels_sha256(y: np.ndarray, sizes: np.ndarray) -> str:
+    shapes = f"{y.dtype} {y.shape} {sizes.dtype} {sizes.shape}"
+    return _sha256(shapes.encode(), *(np.ascontiguousarray(part).data for part in (y, sizes)))
+
+
+def contents(files: Sequence[str], memory: Path) -> list[str]:
+    """Return the SHA-256 of files, reading those that changed since they were last read.
+
+    Args:
+        files: Their paths.
+        memory: File of what was found before. A file is the same one as then if its size, place on
+            the disk and times are, that of its last change included, which nobody sets.
+
+    Raises:
+        OSError: If a file cannot be read.
+    """
+    try:
+        kept = {k: v for k, v in json.loads(memory.read_text("utf-8")).items() if len(v) == 5}
+    except UNREADABLE:
+        kept = {}
+    states = {file: _state(file) for file in files}
+    changed = [file for file in states if kept.get(file, [])[:-1] != states[file]]
+    if changed:
+        with concurrent.futures.ThreadPoolExecutor() as pool:
+            hashes = pool.map(file_sha256, map(Path, changed))
+            kept |= {file: [*states[file], sha] for file, sha in zip(changed, hashes, strict=True)}
+        with contextlib.suppress(OSError):  # then they are read again the next time
+            memory.parent.mkdir(parents=True, exist_ok=True)
+            atomic.write(memory, json.dumps(kept))
+    return [kept[file][-1] for file in files]
 
 
 def decode(
@@ -134,18 +214,6 @@ def decode(
     return found
 
 
-def damaged(folder: Path) -> list[int]:
-    """Return the numbers of the chunks whose pixels are not those that were decoded.
-
-    Raises:
-        TasklabError: If `opened` returns nothing.
-    """
-    if (found := opened(folder)) is None:
-        raise TasklabError(f"{folder} holds no decoded images that can be read.")
-    with Job(folder, found.manifest["job"]) as job:
-        return [int(n) for n, sha in found.manifest["chunks"].items() if job.digest(int(n)) != sha]
-
-
 def needed(folder: Path, images: int, transform: Transform) -> int:
     """Return how many more bytes the decoded images will take, `0` if they are there."""
     if opened(folder):
@@ -192,8 +260,7 @@ def _prepare(folder: Path, split: formats.Split, rows: np.ndarray, transform: Tr
         "version": VERSION,
         "transform": dataclasses.asdict(transform),
         "data": split.description(),
-        "rows": hashlib.sha256(np.ascontiguousarray(rows)).hexdigest(),
-        "stamp": split.stamp(),
+        "rows": _sha256(np.ascontiguousarray(rows).data),
     }
     work, side = _work(folder), transform.side
     labels = split.labels[rows].astype(np.int64)
@@ -217,7 +284,7 @@ def _prepare(folder: Path, split: formats.Split, rows: np.ndarray, transform: Tr
         np.lib.format.open_memmap(work / f"{name}.npy", "w+", dtype, shape).flush()
     np.save(work / "rows.npy", rows.astype(np.int64))
     np.save(work / "y.npy", labels)
-    write(work / JOB, json.dumps(job))  # last: it says that the others are there
+    atomic.write(work / JOB, json.dumps(job))  # last: it says that the others are there
 
 
 def _run(
@@ -290,7 +357,8 @@ def _finish(
     note: dict[str, Any],
 ) -> None:
     """Write the manifest and give the folder its name."""
-    y, side = split.labels[rows], transform.side
+    y, side = split.labels[rows].astype(np.int64), transform.side
+    x = np.load(work / "x.npy", mmap_mode="r")
     order = [hashes[chunk] for chunk in sorted(hashes)]
     what = [VERSION, dataclasses.asdict(transform), rows.tolist(), y.tolist(), order]
     manifest = {
@@ -298,21 +366,17 @@ def _finish(
         "images": len(rows),
         "shape": [len(rows), 3, side, side],
         "transform": dataclasses.asdict(transform),
-        "digest": hashlib.sha256(json.dumps(what).encode()).hexdigest(),
-        "chunks": {str(chunk): hashes[chunk] for chunk in sorted(hashes)},
-        "job": {"data": split.description(), "transform": dataclasses.asdict(transform)},
+        "digest": _sha256(json.dumps(what).encode()),
         "seconds": round(seconds, 2),
         "pillow": PIL.__version__,
         "written": datetime.datetime.now(datetime.UTC).isoformat(timespec="microseconds"),
-        "sample": _sample(
-            *(np.load(work / f"{k}.npy", mmap_mode="r") for k in ("x", "y", "sizes"))
-        ),
+        "blocks": [_block_sha256(x, n) for n in range(-(-len(rows) // BLOCK))],
+        "labels": _labels_sha256(y, np.load(work / "sizes.npy")),
         **note,
     }
-    for name in ("x.npy", "sizes.npy", "y.npy", "rows.npy"):
-        with (work / name).open("rb") as file:
-            os.fsync(file.fileno())
-    write(work / _MANIFEST, json.dumps(manifest, indent=1))
+    manifest = json.loads(json.dumps(manifest))
+    manifest["sha256"] = _sha256(json.dumps(manifest).encode())
+    atomic.write(work / _MANIFEST, json.dumps(manifest, indent=1))
     for name in (_DONE, JOB):
         (work / name).unlink()
-    work.rename(folder)
+    atomic.publish(work, folder)

@@ -63,15 +63,6 @@ class Split:
             "groups": [list(group) for group in self.groups],
         }
 
-    def stamp(self) -> list[Any]:
-        """Return what changes when the files do: names, sizes and times."""
-        parts = []
-        for file in self.files:
-            state = os.stat(file)
-            time = 0 if self.kind == "parquet" else state.st_mtime_ns  # a cache has its own times
-            parts.append([Path(file).name, state.st_size, time])
-        return [self.kind, self.column, parts, list(self.names or ())]
-
 
 def image_files(files: Sequence[Path], labels: Sequence[int], names: Sequence[str] | None) -> Split:
     """Return a split of image files with given labels.

@@ -15,6 +15,7 @@ import dataclasses
 import functools
 import hashlib
 import json
+import logging
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -29,9 +30,11 @@ from tasklab.tasks.drawn import Images
 from tasklab.tasks.images import augment, decoded, finding
 from tasklab.tasks.images.chunks import BadImagesError, Transform
 from tasklab.tasks.images.decoded import Arrays
+from tasklab.tasks.images.formats import Split
 from tasklab.tasks.suites import Suite, Task, paper_data_sets, suite
 
 SPLITS = ("train", "val", "test")
+_log = logging.getLogger(__name__)
 
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
@@ -60,12 +63,14 @@ class DecodedImages:
             raise TasklabError(f"at least one process is needed to decode images, not {self.jobs}.")
         object.__setattr__(self, "found", functools.cache(self._found))
         object.__setattr__(self, "arrays", functools.cache(self._arrays))
+        object.__setattr__(self, "contents", functools.cache(self._contents))
         object.__setattr__(self, "prepared", set())
 
     def at(self, side: int) -> DecodedImages:
         """Return the same images for a model of another input size."""
         other = dataclasses.replace(self, side=side)
-        object.__setattr__(other, "found", self.found)  # looking for them may take seconds
+        for name in ("found", "contents"):  # looking for them, and into them, may take seconds
+            object.__setattr__(other, name, getattr(self, name))
         return other
 
     @property
@@ -93,7 +98,7 @@ class DecodedImages:
     def damaged(self, *tasks: str) -> list[str]:
         """Return what of the decoded images is no longer as it was decoded, one line a folder.
 
-        It reads all of them, of every model; `load` checks only a sample.
+        It reads all of them, of every model.
 
         Args:
             *tasks: Only these, by name.
@@ -104,7 +109,7 @@ class DecodedImages:
                 if folder.name.endswith(decoded.PARTIAL):
                     continue
                 arrays = decoded.opened(folder)
-                if arrays is None or decoded.damaged(folder):
+                if arrays is None or arrays.damaged():
                     lines.append(f"{folder} is damaged: remove it, to have it decoded again.")
         return lines
 
@@ -129,10 +134,10 @@ class DecodedImages:
         entry = self._task(task, split)
         if entry.source is None:
             return drawn.DrawnImages(suite("mini")).load(task, split, n=n, device=device)
-        arrays = self.arrays(entry, split)
-        whole = len(arrays.y)
+        whole = len(self.arrays(entry, split).y)
         if n is not None and not 1 <= n <= whole:
             raise TasklabError(f"{task}/{split} has {whole} images: n must be from 1 to {whole}.")
+        arrays = self._sound(entry, split, n)
         return Images(torch.from_numpy(arrays.x[:n]), torch.from_numpy(arrays.y[:n]).to(device))
 
     def size(self, task: str, split: str) -> int:
@@ -181,7 +186,7 @@ class DecodedImages:
             own = drawn.DrawnImages(suite("mini"))
             yield from own.batches(task, order, steps, seed=seed, device=device)
             return
-        arrays = self.arrays(entry, "train")
+        arrays = self._sound(entry, "train")
         x, y, sizes = map(torch.from_numpy, (arrays.x, arrays.y, arrays.sizes))
         pin = torch.device(device).type == "cuda"
 
@@ -300,15 +305,30 @@ class DecodedImages:
     def _place(self, task: Task, split: str, found: finding.Found) -> tuple[finding.Part, Path]:
         """Return the images of a split, and the folder of what is decoded of them."""
         part = finding.plan(task, found)[split]
+        stamp = [part.split.kind, part.split.column, self.contents(task, part.split)]
+        names = [*(part.split.names or ()), None, *task.classes]
+        key = [decoded.VERSION, stamp, names, part.rows.tolist(), part.labels.tolist()]
+        digest = hashlib.sha256(json.dumps(key).encode()).hexdigest()[:12]
+        return part, self._folder(task) / f"{_stem(split, self.transform(task, split))}-{digest}"
+
+    def _contents(self, task: Task, split: Split) -> list[str]:
+        """Return the checksums of the files of a split."""
         try:
-            stamp = part.split.stamp()
+            return decoded.contents(split.files, self._folder(task) / "contents.json")
         except OSError as error:
             raise TasklabError(
                 f"{task.name}: {error.filename} cannot be read ({error.strerror})."
             ) from error
-        key = [decoded.VERSION, stamp, part.rows.tolist(), part.labels.tolist()]
-        digest = hashlib.sha256(json.dumps(key).encode()).hexdigest()[:12]
-        return part, self._folder(task) / f"{_stem(split, self.transform(task, split))}-{digest}"
+
+    def _sound(self, task: Task, split: str, count: int | None = None) -> Arrays:
+        """Return a split whose first images are as they were decoded, decoding it anew if not."""
+        arrays = self.arrays(task, split)
+        if arrays.damaged(count):
+            _log.warning("%s is damaged: its images are decoded again", arrays.folder)
+            decoded.discard(arrays)
+            self.arrays.cache_clear()
+            arrays = self.arrays(task, split)
+        return arrays
 
     def _check_space(self, tasks: list[Task]) -> None:
         """Raise a `TasklabError` if what is not decoded yet does not fit on the disk."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import io
 import os
 from collections.abc import Iterator, Sequence
@@ -14,6 +15,8 @@ from PIL import Image, UnidentifiedImageError
 from tasklab.errors import TasklabError, some
 
 _POINTER = b"version https://git-lfs"
+# Those that `classes.SUFFIXES` names. Pillow knows more; for some it starts other programs.
+FORMATS = ("JPEG", "PNG", "PPM", "BMP", "GIF", "TIFF", "WEBP", "AVIF")
 _SIXTEEN = (("I", "PNG"), ("I", "PPM"))  # read into 32 bits, but from 0 to 65,535
 
 
@@ -67,6 +70,13 @@ def _is_pointer(file: Path) -> bool:
         return False
 
 
+@functools.cache
+def _formats() -> tuple[str, ...]:
+    """Return those of `FORMATS` that this Pillow can read; its list is empty until it is asked."""
+    Image.init()
+    return tuple(name for name in FORMATS if name in Image.OPEN)
+
+
 def absent(gone: Sequence[Path], count: int) -> TasklabError:
     """Return the error for images that are not there, of `count`; it names the first few."""
     base = os.path.commonpath([file.parent for file in gone])
@@ -91,7 +101,10 @@ def rgb(source: str | io.BytesIO, where: str, advice: str = "Remove or replace i
     Raises:
         TasklabError: If it cannot be decoded, or its grey levels have no known range.
     """
-    with sound(where, "an image that can be decoded", advice), Image.open(source) as image:
+    with (
+        sound(where, "an image that can be decoded", advice),
+        Image.open(source, formats=_formats()) as image,
+    ):
         if image.mode.startswith("I;16") or (image.mode, image.format) in _SIXTEEN:
             grey = np.asarray(image).astype(np.float64) / 257  # 65,535 becomes 255
             return Image.fromarray(np.rint(grey).astype(np.uint8)).convert("RGB")

@@ -112,7 +112,7 @@ def test_rows_labels_and_sizes(jobs: int, split: formats.Split, tmp_path: Path) 
     assert made.sizes.tolist() == [[18 + row % 5, 20 + row % 7] for row in rows]
     assert made.manifest["task"] == "x" and made.manifest["images"] == 30
     assert isinstance(made.x, np.memmap)
-    assert decoded.damaged(tmp_path / "out") == []
+    assert made.damaged() == [] and made.folder == tmp_path / "out"
     assert sorted(p.name for p in tmp_path.iterdir()) == ["data", "out", "out.lock"]
 
 
@@ -154,10 +154,19 @@ DAMAGES = {
     "half a manifest": ("manifest.json", b'{"shape": [3'),
     "another manifest": ("manifest.json", b"{}"),
     "empty pixels": ("x.npy", b""),
-    "zeros": ("x.npy", b"\0"),
+    "longer pixels": ("x.npy", b"+"),
+    "a bit of the manifest": ("manifest.json", 300),
+    "a bit of a size": ("sizes.npy", -1),
+    "a bit of a label": ("y.npy", -8),
     "no labels": ("y.npy", None),
     "other labels": ("y.npy", b"\1"),
 }
+
+
+def flip(file: Path, at: int) -> None:
+    data = bytearray(file.read_bytes())
+    data[at] ^= 4
+    file.write_bytes(data)
 
 
 def damage(folder: Path, how: str) -> None:
@@ -165,6 +174,10 @@ def damage(folder: Path, how: str) -> None:
     file = folder / name
     if content is None:
         file.unlink()
+    elif isinstance(content, int):
+        flip(file, content)
+    elif content == b"+":
+        file.write_bytes(file.read_bytes() + content)
     elif len(content) == 1:  # instead of every value
         head = np.load(file, mmap_mode="r").offset
         file.write_bytes(file.read_bytes()[:head] + content * (file.stat().st_size - head))
@@ -178,8 +191,6 @@ def test_what_is_damaged_is_decoded_again(how: str, split: formats.Split, tmp_pa
     decoded.decode(tmp_path / "out", split, rows, CENTRE, progress=False)
     damage(tmp_path / "out", how)
     assert decoded.opened(tmp_path / "out") is None
-    with pytest.raises(TasklabError, match="holds no decoded images"):
-        decoded.damaged(tmp_path / "out")
     made = decoded.decode(tmp_path / "out", split, rows, CENTRE, progress=False)
     assert np.array_equal(made.x, expected(split, rows)) and decoded.opened(tmp_path / "out")
 
@@ -220,12 +231,53 @@ def test_what_is_half_written_is_begun_anew(
     assert np.array_equal(made.y, split.labels[rows])
 
 
-def test_changed_pixels_are_found(split: formats.Split, tmp_path: Path) -> None:
+def test_changed_pixels_are_found(
+    split: formats.Split, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(decoded, "BLOCK", 8)
     made = decoded.decode(tmp_path / "out", split, np.arange(40), CENTRE, progress=False)
-    with (tmp_path / "out" / "x.npy").open("r+b") as file:
-        file.seek(made.x.offset + 9 * 3 * SIDE**2)  # not one of those that `opened` looks at
-        file.write(b"oops")
-    assert decoded.damaged(tmp_path / "out") == [2]
+    assert made.damaged() == []
+    flip(tmp_path / "out" / "x.npy", made.x.offset + 19 * 3 * SIDE**2 + 5)
+    assert made.damaged() == [2] and made.damaged(16) == [] and made.damaged(17) == [2]
+    assert decoded.opened(tmp_path / "out").damaged() == [2]
+    decoded.discard(made)
+    assert decoded.opened(tmp_path / "out") is None
+    made = decoded.decode(tmp_path / "out", split, np.arange(40), CENTRE, progress=False)
+    assert np.array_equal(made.x, expected(split, np.arange(40))) and made.damaged() == []
+
+
+def test_pixels_are_compared_once_a_process(
+    split: formats.Split, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = decoded.decode(tmp_path / "out", split, np.arange(40), CENTRE, progress=False)
+    assert made.damaged() == []
+    monkeypatch.setattr(decoded, "_block_sha256", None)
+    assert made.damaged() == [] and decoded.opened(tmp_path / "out").damaged() == []
+
+
+def test_files_are_known_by_what_is_in_them(tmp_path: Path) -> None:
+    files, memory = [tmp_path / "a", tmp_path / "b"], tmp_path / "x" / "contents.json"
+    for file in files:
+        file.write_text(file.name)
+
+    def contents() -> list[str]:
+        return decoded.contents([str(file) for file in files], memory)
+
+    before, times = contents(), files[0].stat()
+    assert contents() == before and len(set(before)) == 2
+    os.utime(files[0])
+    assert contents() == before  # another time, the same file
+    files[0].write_text("c")
+    os.utime(files[0], ns=(times.st_atime_ns, times.st_mtime_ns))  # the same size and time
+    assert contents()[0] != before[0] and contents()[1] == before[1]
+    files[0].write_text("a")
+    files[0].rename(tmp_path / "c")
+    files[1].rename(files[0])
+    (tmp_path / "c").rename(files[1])
+    assert contents() == before[::-1]
+    for text in ("", "{", "[]", "3", '{"a": 1}', json.dumps({str(files[0]): None})):
+        memory.write_text(text)
+        assert contents() == before[::-1]
 
 
 SLOWLY = """

@@ -1,0 +1,132 @@
+"""What is served is what the files hold now, and what was decoded of them, bit for bit."""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from tasklab.errors import TasklabError
+from tasklab.tasks import own, suites
+from tasklab.tasks.images import decoded
+from tasklab.tasks.images.loader import DecodedImages
+
+SPLITS = ("train", "val", "test")
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """Return a folder of 12 cats and 12 dogs, each of its own brightness."""
+    for label, name in enumerate(("cat", "dog")):
+        for i in range(12):
+            file = tmp_path / "pets" / name / f"{i}.bmp"
+            file.parent.mkdir(parents=True, exist_ok=True)
+            Image.new("RGB", (40, 36), (10 * i, 100 * label, 0)).save(file)
+            os.utime(file, (1, 1))
+    return tmp_path / "pets"
+
+
+def images(root: Path) -> DecodedImages:
+    """Return the images as another process sees them."""
+    decoded._SOUND.clear()
+    suite = suites.Suite.from_tasks(own.from_folder(root))
+    cache = root.parent / "cache"
+    return DecodedImages(suite=suite, side=32, cache=cache, progress=False, jobs=1)
+
+
+def served(data: DecodedImages) -> dict[str, tuple[torch.Tensor, torch.Tensor]]:
+    return {split: tuple(map(torch.clone, data.load("pets", split))) for split in SPLITS}
+
+
+def agree(data: DecodedImages) -> bool:
+    """Return whether every label is that of its image: dogs are green."""
+    return all(torch.equal((x[:, 1].amax((1, 2)) > 50).long(), y) for x, y in served(data).values())
+
+
+def arrays(root: Path) -> list[Path]:
+    return sorted((root.parent / "cache").rglob("x.npy"))
+
+
+def test_class_folders_that_change_places(root: Path) -> None:
+    assert agree(images(root))
+    (root / "cat").rename(root / "x")
+    (root / "dog").rename(root / "cat")
+    (root / "x").rename(root / "dog")
+    data = images(root)
+    assert not agree(data)  # the cats are green now
+    assert all(torch.equal((x[:, 1].amax((1, 2)) < 50).long(), y) for x, y in served(data).values())
+
+
+def test_a_file_of_the_same_name_size_and_time(root: Path) -> None:
+    before = served(images(root))
+    for file in root.rglob("*.bmp"):
+        Image.open(file).point(lambda value: 255 - value).save(file)
+        os.utime(file, (1, 1))
+    after = served(images(root))
+    assert not any(torch.equal(before[split][0], after[split][0]) for split in SPLITS)
+
+
+def test_files_that_only_moved_are_not_decoded_again(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = served(images(root))
+    shutil.copytree(root, root.parent / "copy")
+    shutil.rmtree(root)
+    (root.parent / "copy").rename(root)
+    monkeypatch.setattr(decoded, "_run", None)
+    after = served(images(root))
+    assert all(torch.equal(before[split][0], after[split][0]) for split in SPLITS)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_a_bit_of_the_decoded_images(
+    seed: int, root: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = images(root)
+    before, random = served(data), np.random.default_rng(seed)
+    file = arrays(root)[seed % 3].with_name(["x", "x", "y", "sizes"][seed // 3] + ".npy")
+    content = bytearray(file.read_bytes())
+    content[random.integers(128, len(content))] ^= 1 << random.integers(8)
+    file.write_bytes(content)
+    with caplog.at_level(logging.WARNING):
+        after = served(images(root))
+    assert all(torch.equal(a, b) for s in SPLITS for a, b in zip(before[s], after[s], strict=True))
+    assert caplog.text.count("decoded again") == (file.name == "x.npy")
+    assert images(root).damaged() == []
+
+
+def test_a_bit_while_the_originals_are_gone(root: Path) -> None:
+    data = images(root)
+    data.prepare()
+    task = own.from_folder(root)
+    shutil.rmtree(root)
+    kept = DecodedImages(suite=suites.Suite.from_tasks(task), side=32, cache=data.cache)
+    assert len(kept.load("pets", "train").y) == 18
+    for file in arrays(root):
+        content = bytearray(file.read_bytes())
+        content[-5] ^= 16
+        file.write_bytes(content)
+    assert len(kept.damaged()) == 3
+    with pytest.raises(TasklabError, match="has no images in folders"):
+        kept.load("pets", "train")
+    with pytest.raises(TasklabError, match="has no images in folders"):
+        next(kept.batches("pets", lambda step, n: torch.arange(4), range(1), seed=0, device="cpu"))
+
+
+def test_a_damaged_split_is_not_trained_on(root: Path) -> None:
+    def first(data: DecodedImages) -> torch.Tensor:
+        order = lambda step, count: torch.arange(6)  # noqa: E731
+        return next(data.batches("pets", order, range(1), seed=0, device="cpu")).x
+
+    before = first(images(root))
+    for file in arrays(root):
+        content = bytearray(file.read_bytes())
+        content[-4000] ^= 128
+        file.write_bytes(content)
+    assert torch.equal(first(images(root)), before)
