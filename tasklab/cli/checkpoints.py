@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import logging
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -100,18 +99,15 @@ def _show(found: list[dict[str, Any]], store: Store) -> None:
 
 
 def _export(args: argparse.Namespace, given: Mapping[str, Any]) -> None:
+    from tasklab.chapters import chapter
     from tasklab.exchange import exporting
     from tasklab.experiments import Lab
     from tasklab.experiments.parameters import Parameters
-    from tasklab.study.recording import CHAPTERS
     from tasklab.tuning.methods import METHODS
 
     out = path_of("--out", args.out)
-    if args.chapter is not None and args.chapter not in CHAPTERS:
-        raise unknown("chapter", args.chapter, CHAPTERS)
-    named = args.method or (CHAPTERS[args.chapter] if args.chapter else None)
-    with _no_word_of_cells():
-        lab = Lab(Parameters(**given), progress=False, trains=False)
+    named = args.method or (chapter(args.chapter).methods if args.chapter else None)
+    lab = Lab(Parameters(**given), progress=False, trains=False)
     _look_into(lab.store)
     tasks = args.task or lab.suite.names
     for task in tasks:
@@ -157,21 +153,6 @@ def _wanted(lab: Lab, methods: Iterable[str], tasks: Iterable[str]) -> dict[str,
         for task in tasks
         for seed in lab.parameters.seeds
     }
-
-
-@contextlib.contextmanager
-def _no_word_of_cells() -> Iterator[None]:
-    """Let a lab not say what a rehearsal means for a notebook: there is none."""
-    log = logging.getLogger("tasklab.experiments.lab")
-    log.addFilter(_nothing)
-    try:
-        yield
-    finally:
-        log.removeFilter(_nothing)
-
-
-def _nothing(_: logging.LogRecord) -> bool:
-    return False
 
 
 def _look_into(store: Store) -> None:

@@ -133,7 +133,7 @@ def _machine(report: Report) -> Iterator[tuple[str, str]]:
 
 
 def _chapters(report: Report) -> Iterator[tuple[str, ...]]:
-    from tasklab.doctor.readiness import CHAPTERS
+    from tasklab.chapters import CHAPTERS
     from tasklab.machine import gib
 
     yield "model", "weights", "memory", *CHAPTERS

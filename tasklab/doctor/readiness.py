@@ -21,6 +21,7 @@ from typing import Any
 from huggingface_hub import constants
 
 from tasklab import machine
+from tasklab.chapters import CHAPTERS, has_attention
 from tasklab.doctor import inventory
 from tasklab.doctor.inventory import READY, THERE, Data, Weights
 from tasklab.errors import TasklabError
@@ -30,16 +31,6 @@ from tasklab.models.zoo import REGISTRY, TEXT_MODELS, family
 from tasklab.tasks.suites import paper_data_sets
 
 DEFAULT = "mini"
-SCHEMES = (  # of the closed-vocabulary chapter: what `quick` compares, and what `full` adds
-    ("sup_few", "mae", "dino", "clip_more"),
-    ("sup_many", "clip_less", "sup_large", "clip_large"),
-)
-CHAPTERS: dict[str, tuple[str, ...]] = {  # chapter -> roles of the models that it also needs
-    "tangent": ("small", "medium", "large", "convnext", "closed", "text"),
-    "linear_layers": (),
-    "ctl": ("small", "text", "sup_few"),
-    "closed_vocab": SCHEMES[0],
-}
 LITTLE = GIB  # bytes: a disk with less free is called full; a quick report keeps a good half of it
 BUDGET = 3.5  # seconds for all that may hang: network, devices, folders
 COUNTING = 1.5  # seconds to count what the store holds
@@ -192,20 +183,20 @@ def table(files: Mapping[str, Weights], room: int | None) -> dict[str, dict[str,
 def _cell(chapter: str, name: str, files: Mapping[str, Weights], room: int | None) -> Cell:
     if name in TEXT_MODELS:  # they are compared with, in the chapters that have them
         return Cell(False, "text")
-    if chapter == "linear_layers" and "stages" in REGISTRY[name].block:
+    entry = CHAPTERS[chapter]
+    if entry.attention and not has_attention(name):
         return Cell(False, "no attention")
     if files[name].state not in READY:
         return Cell(False, "damaged" if files[name].state == "damaged" else "no weights", (name,))
     roles = family(name)
-    others = dict.fromkeys(roles[role] for role in CHAPTERS[chapter])
+    others = dict.fromkeys(roles[role] for role in entry.needs("quick"))
     if lacks := _lacking(others, files):
         return Cell(False, f"lacks {len(lacks)}", lacks)
     members = dict.fromkeys((name, *others))
     most = max(files[one].memory[0] for one in members)
     if room is not None and most > room:
         return Cell(False, f"needs {gib(most)}")
-    if chapter == "closed_vocab":
-        more = dict.fromkeys(roles[role] for role in SCHEMES[1])
+    if more := dict.fromkeys(roles[role] for role in entry.needs("full")):
         if lacks := _lacking(more, files):
             return Cell(True, "quick only", lacks)
         members |= more

@@ -17,7 +17,8 @@ import numpy as np
 import pandas as pd
 
 from tasklab.analyses import editing, evaluation
-from tasklab.errors import unknown
+from tasklab.chapters import SCHEMES, SORTS
+from tasklab.errors import texts, unknown
 from tasklab.experiments.lab import LINEAR, Lab
 from tasklab.models.zoo import family
 from tasklab.records import papers
@@ -25,10 +26,6 @@ from tasklab.taskvector import TaskVector
 from tasklab.tuning import probes
 
 ALGORITHM = 1  # part of every key: raise it when the same configuration gives other records
-ALGORITHMS = ("sup_few", "mae", "dino", "clip_more")  # figure 1, one of each sort of pre-training
-SCHEMES = (
-    "sup_few", "sup_many", "mae", "dino", "clip_less", "clip_more", "sup_large", "clip_large",
-)  # fmt: skip
 # The paper's grid (section 3.2) holds few of the coefficients at which sums are best: here some
 # between them as well. The quick one has the paper's up to 0.3, and a few further ones.
 _BETWEEN = (0.01, 0.02, 0.03, 0.04, 0.075, 0.125, 0.175)
@@ -60,7 +57,7 @@ def schemes(
     Args:
         lab: Whose family of models it is.
         roles: Of `choices.family`. By default all of `SCHEMES` that it has in the preset `full`,
-            else of `ALGORITHMS`. A model of timm's stands alone.
+            else of `SORTS`. A model of timm's stands alone.
         head: `"probe"`, or `"zero_shot"` for models with a text tower (open vocabulary).
         tasks: Only these tasks; by default those of `lab`.
 
@@ -68,8 +65,10 @@ def schemes(
         TasklabError: If there is no such role.
     """
     models = family(lab.parameters.model) or scheme_models(lab.parameters.model)
-    if roles is None:
-        usual = SCHEMES if lab.parameters.preset == "full" else ALGORITHMS
+    if roles is not None:
+        roles = texts("roles", roles)
+    else:
+        usual = SCHEMES if lab.parameters.preset == "full" else SORTS
         roles = [role for role in usual if role in models] or list(models)
     for role in roles:
         if role not in models:

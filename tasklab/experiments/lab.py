@@ -10,10 +10,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tasklab import machine
+from tasklab import chapters, machine
 from tasklab.analyses import evaluation
-from tasklab.errors import unknown
-from tasklab.experiments.parameters import Parameters
+from tasklab.errors import TasklabError, choose, shown, texts, unknown
+from tasklab.experiments.parameters import Parameters, with_parameters
 from tasklab.experiments.preflight import complete
 from tasklab.models import loading
 from tasklab.models.zoo import TEXT_MODELS, family
@@ -113,12 +113,17 @@ class Lab:
     """The model, the tasks and the store of one notebook.
 
     Args:
-        parameters: What to study.
+        parameters: What to study, or the name of the model alone: `Lab("mini")`.
+        chapter: That it is made for, one of `chapters.CHAPTERS`: the models that the chapter
+            compares with this one are looked for beforehand, and a model that it cannot be read
+            with is refused.
         progress: Whether to show progress bars.
-        tasks: Only these tasks of the suite.
+        tasks: Only these tasks of the suite; one or several names.
         own: Tasks of your own (`tasklab.tasks.own`), in place of the suite's.
-        needs: Roles (`choices.family`) of the models that will be compared with this one.
-        trains: Whether fine-tuning is to fit this machine: not where others do it, or nobody.
+        needs: Roles (`zoo.family`) of further models that will be compared with this one.
+        trains: Whether there will be fine-tuning here: memory and disk must suffice for it, and a
+            rehearsal is pointed out.
+        **given: Single parameters in place of `parameters`, as in `Lab(model="mini", steps=60)`.
 
     Raises:
         TasklabError: If weights or images are missing, or memory or disk do not suffice; it names
@@ -127,26 +132,34 @@ class Lab:
 
     def __init__(
         self,
-        parameters: Parameters,
+        parameters: Parameters | str | None = None,
         *,
+        chapter: str | None = None,
         progress: bool = True,
-        tasks: Sequence[str] | None = None,
-        own: Sequence[Task] = (),
-        needs: Sequence[str] = (),
+        tasks: Sequence[str] | str | None = None,
+        own: Sequence[Task] | Task = (),
+        needs: Sequence[str] | str = (),
         trains: bool = True,
+        **given: Any,
     ) -> None:
+        parameters = Parameters.read(parameters, given)
+        needs = texts("needs", needs) if needs else ()
+        if chapter is not None:
+            chapters.check(chapter, parameters.model)
+            needs = (*needs, *chapters.chapter(chapter).needs(parameters.preset))
+        own = _own_tasks(own)
         machine.keep_freed_memory()
         self.began = time.perf_counter()
         if own:
             parameters = dataclasses.replace(parameters, suite=OWN)
-        self.parameters, self.progress, self.own = parameters, progress, tuple(own)
+        self.parameters, self.progress, self.own = parameters, progress, own
         self.rehearsal = is_rehearsal(parameters)
         full = PAPER if parameters.suite == "paper" else FULL
         usual = QUICK if parameters.preset == "quick" else full
         self.scale = REHEARSAL if self.rehearsal else usual
         self.suite = Suite.from_tasks(*own) if own else suite(parameters.suite)
         if tasks is not None:
-            chosen = tuple(self.suite[name] for name in tasks)
+            chosen = tuple(self.suite[name] for name in dict.fromkeys(texts("tasks", tasks)))
             self.suite = dataclasses.replace(self.suite, tasks=chosen)
         self.store = Store(parameters.store_root)
         pictures = DecodedImages(suite=self.suite, root=parameters.data_root, progress=progress)
@@ -158,7 +171,9 @@ class Lab:
         self.evaluator = evaluation.Evaluator(
             self.clip, self.suite, self.store, counts=self.scale.counts
         )
-        if self.rehearsal:
+        if chapter is not None and chapters.chapter(chapter).attention:  # of a model no table has
+            finetune.trainable(self.clip.encoder.params, "attention", parameters.model)
+        if self.rehearsal and trains:
             _say_once(
                 f"steps={parameters.steps} is a rehearsal: every cell runs, on a few images, and "
                 "no number means anything."
@@ -166,14 +181,31 @@ class Lab:
 
     def __repr__(self) -> str:
         """Return what is studied, on how much data, where."""
-        p, counts = self.parameters, self.scale.counts
-        images = ", ".join(f"{k} {n}" for k, n in counts.items()) or "whole splits"
+        p = self.parameters
+        images = ", ".join(f"{split} {count}" for split, count in self.images().items())
         kind = "rehearsal" if self.rehearsal else p.preset
         steps = self.run(self.suite.names[0], "nonlinear", p.seeds[0]).steps
         return (
             f"{p.model} ({p.init}) on suite {p.suite}, {kind}: {steps} steps, seeds "
             f"{list(p.seeds)}\nimages per task: {images}\ndevice {p.device}; {self.store}"
         )
+
+    def images(self) -> dict[str, str]:
+        """Return how many images are evaluated, by split and of the control task.
+
+        Tasks may have fewer images than the preset asks for; where they differ it is a range.
+        """
+        data, most = drawn.of(self.suite), self.scale.counts
+
+        def told(tasks: Iterable[Task], split: str, limit: str) -> str:
+            sizes = [data.size(task.name, split) for task in tasks]
+            sizes = sorted(min(size, most.get(limit, size)) for size in sizes)
+            low, high = sizes[0], sizes[-1]
+            return str(low) if low == high else f"{low} to {high}"
+
+        tasks = self.suite.tasks
+        found = {split: told(tasks, split, split) for split in ("val", "test")}
+        return found | {"control": told([self.suite.control], "test", "control")}
 
     def run(self, task: str, method: str, seed: int) -> FineTune:
         """Return the fine-tuning run behind a method's vector."""
@@ -190,7 +222,7 @@ class Lab:
         count = len(self.suite.names)
         return tuple(n for n in self.scale.n_tasks if n <= count and count % n == 0) or (count,)
 
-    def sibling(self, *, tasks: Sequence[str] | None = None, **changes: Any) -> Lab:
+    def sibling(self, *, tasks: Sequence[str] | str | None = None, **changes: Any) -> Lab:
         """Return a lab of another model or initialisation, with the same preset and store.
 
         Args:
@@ -238,10 +270,11 @@ class Lab:
         return self.evaluator.with_heads(own)
 
     def vectors(
-        self, method: str, seed: int, tasks: Iterable[str] | None = None
+        self, method: str, seed: int, tasks: Iterable[str] | str | None = None
     ) -> dict[str, TaskVector]:
         """Return the task vectors of a method, fine-tuning what is not in the store."""
-        return {task: self.tune(task, method, seed).vector for task in tasks or self.suite.names}
+        chosen = texts("tasks", tasks) if tasks else self.suite.names
+        return {task: self.tune(task, method, seed).vector for task in chosen}
 
     def tune(self, task: str, method: str, seed: int) -> finetune.Run:
         """Return the run behind a method's vector, from the store if it is there."""
@@ -334,6 +367,19 @@ class Lab:
         return {**row, "value": float(value), "n": n, **more}
 
 
+def _own_tasks(own: Sequence[Task] | Task) -> tuple[Task, ...]:
+    listed = (own,) if isinstance(own, Task) else own
+    if isinstance(listed, str) or not isinstance(listed, Iterable):
+        listed = (listed,)
+    listed = tuple(listed)
+    for one in listed:
+        if not isinstance(one, Task):
+            raise TasklabError(
+                f"own must be tasks such as own.from_folder(...) returns, not {shown(one)}."
+            )
+    return listed
+
+
 def pairs_of(suite: Suite) -> list[tuple[str, str]]:
     """Return the pairs of tasks that stand in for the papers'; of other suites the first two."""
     names = {task.stand_in_for: task.name for task in suite.tasks}
@@ -341,9 +387,12 @@ def pairs_of(suite: Suite) -> list[tuple[str, str]]:
     return found or [suite.names[:2]]
 
 
-def known(methods: Sequence[str]) -> Sequence[str]:
-    """Return the methods, or raise a `TasklabError` with the nearest name."""
-    for method in methods:
-        if method not in EDITS:
-            raise unknown("method", method, EDITS)
-    return methods
+def known(methods: Sequence[str] | str) -> Sequence[str]:
+    """Return the methods as a list, or raise a `TasklabError` with the nearest name."""
+    names = texts("methods", methods) if methods else ()
+    for name in names:
+        choose("method", name, EDITS)
+    return names
+
+
+Lab.__init__.__signature__ = with_parameters(Lab.__init__)

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
+import difflib
+import inspect
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
+from typing import Any, Literal, get_args
 
-from tasklab.errors import TasklabError, choose, real, unknown, whole
+from tasklab.errors import TasklabError, choose, path, real, seeds, shown, unknown, whole
 from tasklab.machine import BFLOAT16
-from tasklab.models.zoo import INITS, TEXT_MODELS, choose_model, closed
-from tasklab.tasks.suites import OWN, SUITES
+from tasklab.models.zoo import INITS, TEXT_MODELS, Init, choose_model, closed
+from tasklab.tasks.suites import OWN, SUITES, SuiteName
 from tasklab.tuning.recipe import (
     LONGER,
     PRECISIONS,
@@ -21,55 +24,130 @@ from tasklab.tuning.recipe import (
     SHIPPED_LR,
     USUAL_HEADS,
     FineTune,
+    Precision,
     Probe,
+    UsualHead,
     recipe,
 )
 
-PRESETS = ("quick", "full")
+Preset = Literal["quick", "full"]
+PRESETS = get_args(Preset)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Parameters:
     """The parameters that every notebook takes, checked.
 
-    Numbers may come as strings, as some callers of papermill pass them.
+    They are declared here and nowhere else: the first cell of a notebook, the options of the
+    command line and the arguments of `Lab` follow from these fields. Numbers may come as strings,
+    as a command line and some callers of papermill pass them.
 
     Attributes:
-        model: One of `MODELS`, or the name of one of timm's, as in `"timm/resnet50.a1_in1k"`.
-        suite: One of `SUITES`; `None` is what fits the model.
-        init: One of `INITS`.
-        head: `"zero_shot"`, `"trained"` or `"probe"`, as `FineTune` describes them; `None` is what
-            fits the model.
-        preset: `"quick"`, or `"full"` for the paper's protocol.
-        seeds: How many, or which; `None` is one (quick) or three (full). Read as a tuple.
-        steps: Fine-tuning steps; `None` is the recipe's.
-        lr: Learning rate of fine-tuning, for every method; `None` is the recipe's.
-        precision: Of fine-tuning, one of `PRECISIONS`; `None` is bfloat16 on a CUDA device that is
-            fast at it, and float32 elsewhere. Shipped models always take float32 then: their
-            numbers do not depend on the device. All evaluation is in float32.
+        model: Short name (`tasklab list models`), or one of timm's: timm/resnet50.a1_in1k.
+        suite: The tasks. By default what fits the model.
+        init: Whether to start from pre-trained or from random weights.
+        head: The classifier: made of prompts, trained along, or probed first. By default what fits
+            the model.
+        preset: Minutes on a laptop, or the paper's protocol.
+        seeds: How many, or which, e.g. 0,1,2. By default one (quick) or three (full).
+        steps: Of fine-tuning. By default the recipe's; below 10 it is a rehearsal of the code path.
+        lr: Learning rate of fine-tuning, for every method. By default the recipe's.
+        precision: Of fine-tuning; evaluation is in float32. By default bfloat16 on a CUDA device
+            that is fast at it, and float32 elsewhere and for shipped models, whose numbers do not
+            depend on the device.
         data_root: Folder of data sets that are not embedded.
-        store_root: Folder of results; `None` is `$TASKLAB_STORE` or the user's cache.
-        device: `"cpu"`, `"cuda"`, `"cuda:1"`, ...; `None` is CUDA if there. Read as a name.
+        store_root: Folder of results. By default $TASKLAB_STORE or the user's cache.
+        device: cpu, cuda, cuda:1, ... By default CUDA if there.
 
     Raises:
         TasklabError: If a value is not possible; the message has the valid choices.
     """
 
     model: str = "mini"
-    suite: str | None = None
-    init: str = "pretrained"
-    head: str | None = None
-    preset: str = "quick"
+    suite: SuiteName | None = None
+    init: Init = "pretrained"
+    head: UsualHead | None = None
+    preset: Preset = "quick"
     seeds: int | str | Iterable[int] | None = None
     steps: int | str | None = None
     lr: float | str | None = None
-    precision: str | None = None
+    precision: Precision | None = None
     data_root: Path | str | None = None
     store_root: Path | str | None = None
     device: str | None = None
 
+    @classmethod
+    def names(cls) -> tuple[str, ...]:
+        """Return the names of all parameters."""
+        return tuple(field.name for field in dataclasses.fields(cls))
+
+    @classmethod
+    def of(cls, namespace: Mapping[str, Any]) -> Parameters:
+        """Return the parameters that a notebook's first cell assigned: `Parameters.of(globals())`.
+
+        papermill replaces variables of that cell, so that they cannot be arguments. A misspelt one
+        is noticed on either side: in the cell a name is missing, and what papermill was given is a
+        plain variable with nearly the name of a parameter.
+
+        Raises:
+            TasklabError: If one is missing, misspelt or not possible.
+        """
+        names = cls.names()
+        missing = [name for name in names if name not in namespace]
+        if missing:
+            raise TasklabError(
+                f"the cell of parameters lacks {', '.join(missing)}: assign all of "
+                f"{', '.join(names)}."
+            )
+        for name, value in namespace.items():
+            plain = value is None or isinstance(value, str | int | float)
+            if plain and name not in names and difflib.get_close_matches(name, names, cutoff=0.8):
+                raise unknown("parameter", name, names)
+        return cls(**{name: namespace[name] for name in names})
+
+    @classmethod
+    def read(cls, given: object, more: Mapping[str, Any]) -> Parameters:
+        """Return parameters from what `Lab` was given.
+
+        Args:
+            given: Parameters, the name of a model, or `None`.
+            more: Single parameters by name.
+
+        Raises:
+            TasklabError: If they are given twice, misspelt or not possible.
+        """
+        for name in more:
+            if name not in cls.names():
+                raise unknown("parameter", name, cls.names())
+        if isinstance(given, cls):
+            if more:
+                raise TasklabError(
+                    f"{', '.join(more)} beside Parameters: give them to Parameters(...), or all "
+                    "of them to Lab(...)."
+                )
+            return given
+        if isinstance(given, str):
+            if "model" in more:
+                raise TasklabError(f"two models, {shown(given)} and {shown(more['model'])}.")
+            more = {"model": given, **more}
+        elif given is not None:
+            raise TasklabError(
+                f"a lab takes Parameters or the name of a model, not {shown(given)}: "
+                "Lab('mini'), Lab(model='mini', steps=60)."
+            )
+        return cls(**more)
+
+    @property
+    def given(self) -> dict[str, Any]:
+        """What was asked for, apart from defaults, as it was written."""
+        return dict(self._given)
+
     def __post_init__(self) -> None:
         """Check every field, and replace `None` by what it stands for."""
+        fields = {field.name: field.default for field in dataclasses.fields(self)}
+        given = {name: getattr(self, name) for name in fields}
+        given = {name: value for name, value in given.items() if value is not fields[name]}
+        object.__setattr__(self, "_given", given)
         choose_model(self.model)
         choose("init", self.init, INITS)
         choose("preset", self.preset, PRESETS)
@@ -148,32 +226,38 @@ class Parameters:
         return "bfloat16" if fast else "float32"
 
 
+def with_parameters(function: Callable[..., Any]) -> inspect.Signature:
+    """Return a function's signature with the parameters in place of its `**given`.
+
+    Editors that ask a running Python, as Jupyter does, then complete them.
+    """
+    signature = inspect.signature(function)
+    own = [p for p in signature.parameters.values() if p.kind is not p.VAR_KEYWORD]
+    more = inspect.signature(Parameters).parameters.values()
+    return signature.replace(parameters=[*own, *more])
+
+
 def _seeds(value: object, preset: str) -> tuple[int, ...]:
     if value is None:
         value = {"quick": 1, "full": 3}[preset]
-    if isinstance(value, Iterable) and not isinstance(value, str | bytes):
-        seeds = tuple(whole("each of seeds", one, 0) for one in value)
-        if not seeds:
-            raise TasklabError("seeds is empty: give a number of seeds, or a list such as [0, 1].")
-        if len(set(seeds)) < len(seeds):
-            raise TasklabError(f"seeds repeat: {list(seeds)}. A run counted twice shows no spread.")
-        return seeds
-    return tuple(range(whole("seeds", value, 1)))
+    if isinstance(value, str) and "," in value:  # as a command line and papermill pass a list
+        value = value.strip("[]() ").removesuffix(",").split(",")
+    return seeds("seeds", value)
 
 
 def _folder(name: str, value: object) -> Path | None:
     if value is None:
         return None
-    if not isinstance(value, str | Path) or not str(value).strip():
-        raise TasklabError(f"{name} must be the path of a folder, not {value!r}.")
-    path = Path(value).expanduser()
-    if path.exists() and not path.is_dir():
-        raise TasklabError(f"{name} is {str(path)!r}, which is not a folder.")
-    return path
+    place = path(name, value)
+    if place.exists() and not place.is_dir():
+        raise TasklabError(f"{name} is {shown(str(place), 500)}, which is not a folder.")
+    return place
 
 
 def _device(value: object) -> str:
-    if value is not None and not re.fullmatch(r"cpu|cuda(:\d+)?", str(value)):
+    if value is not None and not (
+        isinstance(value, str) and re.fullmatch(r"cpu|cuda(:\d{1,3})?", value)
+    ):
         raise unknown("device", value, ("cpu", "cuda", "cuda:0", "cuda:1"))
     if value == "cpu":
         return "cpu"
@@ -182,6 +266,6 @@ def _device(value: object) -> str:
     count = torch.cuda.device_count() if torch.cuda.is_available() else 0
     if value is None:
         return "cuda" if count else "cpu"
-    if int(str(value).partition(":")[2] or 0) >= count:
+    if int(value.partition(":")[2] or 0) >= count:
         raise TasklabError(f"device {value!r} is not there ({count} CUDA devices): use 'cpu'.")
-    return str(value)
+    return value

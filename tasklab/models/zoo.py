@@ -6,6 +6,7 @@ import dataclasses
 import difflib
 import functools
 import re
+from typing import Literal, get_args
 
 from tasklab.errors import TasklabError, choose, unknown
 
@@ -61,7 +62,8 @@ FAMILIES = (
         "clip_large": "clip_l14_laion2b",
     },
 )
-INITS = ("pretrained", "random")
+Init = Literal["pretrained", "random"]
+INITS = get_args(Init)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -416,5 +418,5 @@ def family(model: str) -> dict[str, str]:
 
 def choose_model(name: object) -> None:
     """Raise if there is no such model; whether timm has one by that name is seen on loading it."""
-    if not (isinstance(name, str) and re.fullmatch(re.escape(TIMM) + r"[\w.-]+", name)):
+    if not (isinstance(name, str) and re.fullmatch(re.escape(TIMM) + r"[\w.-]{1,200}", name)):
         choose("model", name, MODELS)

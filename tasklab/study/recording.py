@@ -16,8 +16,10 @@ import pandas as pd
 import torch
 
 from tasklab import experiments
-from tasklab.errors import TasklabError, unknown, whole
-from tasklab.experiments import Lab, closed_vocabulary, is_rehearsal
+from tasklab.chapters import CHAPTERS, SCHEMES, SORTS
+from tasklab.chapters import chapter as chapter_of
+from tasklab.errors import TasklabError, choose, whole
+from tasklab.experiments import Lab, is_rehearsal
 from tasklab.experiments.parameters import Parameters
 from tasklab.models.zoo import FAMILIES
 from tasklab.progress import track
@@ -25,12 +27,6 @@ from tasklab.records import papers
 from tasklab.study.comparisons import schemes, sides
 from tasklab.tuning.methods import FULL, POSTHOC
 
-CHAPTERS = {  # chapter -> the methods it compares
-    "tangent": ("nonlinear", "posthoc", "linearized"),
-    "linear_layers": ("nonlinear", "posthoc", "linearized", "attention"),
-    "ctl": ("nonlinear", "linearized", "attention"),
-    "closed_vocab": ("nonlinear", FULL),
-}
 PARADIGMS = ("attention", "attention_bias", "attention_mlp", "attention_mlp_bias")
 RECORDED = Path(__file__).parent / "recorded"
 
@@ -54,7 +50,7 @@ class Work:
     metrics: Sequence[str] | None = None
 
 
-_TANGENT = CHAPTERS["tangent"]
+_TANGENT = CHAPTERS["tangent"].methods
 _TABLES = {"single": {}, "addition": {}}
 _ONE_PAIR = {"disentanglement": {"n_pairs": 1}}
 # The paper's further models: sizes, a convolutional network, a closed vocabulary, text; and an
@@ -79,10 +75,8 @@ _EMERGENCE = {
 }
 _RANDOM = {"init": "random"}
 # Pre-training schemes with probed heads: all of them, and one of each sort.
-_PROBED = {
-    role: {"model": FAMILIES[0][role], "head": "probe"} for role in closed_vocabulary.SCHEMES
-}
-_SORTS = {role: _PROBED[role] for role in closed_vocabulary.ALGORITHMS}
+_PROBED = {role: {"model": FAMILIES[0][role], "head": "probe"} for role in SCHEMES}
+_SORTS = {role: _PROBED[role] for role in SORTS}
 _UNTRAINED = {**_PROBED["sup_few"], **_RANDOM}
 _SHARES = ("single", "absolute", "normalised", "lambda")  # without the seconds they took
 _LARGE = ("sup_large", "clip_large")  # take three times as long: fewer seeds
@@ -108,12 +102,12 @@ PARTS: dict[str, dict[str, tuple[Work, ...]]] = {
     },
     "linear_layers": {
         "editing": (
-            Work((*CHAPTERS["linear_layers"], "attention_posthoc"), _TABLES),
+            Work((*CHAPTERS["linear_layers"].methods, "attention_posthoc"), _TABLES),
             Work(PARADIGMS[1:], {"single": {}, "addition": {"n_tasks": (8,)}}, seeds=1),
         ),
         "maps": (
             Work(
-                CHAPTERS["linear_layers"],
+                CHAPTERS["linear_layers"].methods,
                 {"disentanglement": {"reach": 2.0, "points": 15}},
                 seeds=1,
             ),
@@ -137,7 +131,11 @@ PARTS: dict[str, dict[str, tuple[Work, ...]]] = {
             Work((), {"averaging": {}}),
         ),
         "methods": (
-            Work(CHAPTERS["ctl"], _PAIRS, metrics=("distance", "base", "coef", "xi_pair", "lost")),
+            Work(
+                CHAPTERS["ctl"].methods,
+                _PAIRS,
+                metrics=("distance", "base", "coef", "xi_pair", "lost"),
+            ),
             Work(("nonlinear",), _PAIRS, {"model": "mini_sup_few"}, 1),
         ),
         "text": (
@@ -227,9 +225,9 @@ def study(
     """Compute a part of a chapter's records (preset `full`) and write them as a data file.
 
     Args:
-        chapter: One of `CHAPTERS`.
+        chapter: One of `chapters.CHAPTERS`.
         parameters: What to study.
-        part: One of `PARTS[chapter]`.
+        part: One of the chapter's parts.
         out: The CSV file; by default the recorded results that ship with the package.
         jobs: Processes that share the work and the processor's cores: with small models two with
             one core each are faster than one with two.
@@ -261,10 +259,7 @@ def study(
 
 
 def _works(chapter: str, part: str) -> tuple[Work, ...]:
-    if chapter not in PARTS:
-        raise unknown("chapter", chapter, PARTS)
-    if part not in PARTS[chapter]:
-        raise unknown(f"part of chapter {chapter!r},", part, PARTS[chapter])
+    choose(f"part of chapter {chapter!r},", part, chapter_of(chapter).parts)
     return PARTS[chapter][part]
 
 
@@ -311,8 +306,8 @@ def recorded(chapter: str, part: str = "editing") -> tuple[pd.DataFrame, dict[st
     """Return the recorded results of the full preset that ship with the package.
 
     Args:
-        chapter: One of `CHAPTERS`.
-        part: One of `PARTS[chapter]`.
+        chapter: One of `chapters.CHAPTERS`.
+        part: One of the chapter's parts.
 
     Returns:
         Tidy records, and their provenance.

@@ -10,11 +10,12 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, Literal, get_args
 
 from tasklab.errors import TasklabError, unknown
 
-SUITES = ("mini", "mini_text", "paper")
+SuiteName = Literal["mini", "mini_text", "paper"]
+SUITES = get_args(SuiteName)
 OWN = "own"  # the suite of the tasks that a Lab is given, in place of one of these
 _PAPER = Path(__file__).with_name("paper_tasks.json")
 

@@ -1,1 +1,5 @@
 """Fine-tuning: which parameters train (`methods`), how (`recipe`), and the loop (`finetune`)."""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -9,16 +9,19 @@ appendix A, which repeats that protocol; *protocol* is the one both follow (Ilha
 from __future__ import annotations
 
 import dataclasses
+from typing import Literal, get_args
 
 from tasklab.errors import TasklabError, choose, real, whole
 from tasklab.models.zoo import CLOSED_MODELS, INITS, MODELS, choose_model, closed
 from tasklab.tasks.suites import OWN, SUITES
 from tasklab.tuning.methods import EDITS, FULL, METHODS, POSTHOC
 
-HEADS = ("zero_shot", "trained", "probe", "zero_shot_trained")
-USUAL_HEADS = HEADS[:3]  # of a notebook; the last is what `full` makes of the first
+UsualHead = Literal["zero_shot", "trained", "probe"]
+USUAL_HEADS = get_args(UsualHead)  # of a notebook
+HEADS = (*USUAL_HEADS, "zero_shot_trained")  # the last is what `full` makes of the first
 SOLVERS = ("adamw", "lbfgs")
-PRECISIONS = ("float32", "bfloat16")
+Precision = Literal["float32", "bfloat16"]
+PRECISIONS = get_args(Precision)
 
 # Learning rates of the shipped models: one a method for all tasks, by single-task accuracy on
 # validation images.

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import ast
+import dataclasses
+import difflib
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -11,13 +14,15 @@ from pathlib import Path
 import nbformat
 import pytest
 
-CHAPTERS = sorted((Path(__file__).parents[2] / "notebooks").glob("*.ipynb"))
-PARAMETERS = {
-    "model", "suite", "init", "preset", "seeds", "steps", "data_root", "store_root", "device",
-}  # fmt: skip
+import tasklab
+from tasklab.chapters import CHAPTERS
+from tasklab.experiments.parameters import Parameters
+
+NOTEBOOKS = sorted((Path(__file__).parents[2] / "notebooks").glob("*.ipynb"))
+PUBLIC = {"tasklab", "torch", "pandas", "tempfile", "pathlib", "PIL", "sklearn"}
 BAD = {"model": "vitb23", "init": "pretraind", "preset": "quik", "suite": "minni", "steps": -1}
 
-pytestmark = pytest.mark.parametrize("path", CHAPTERS, ids=lambda path: path.stem)
+pytestmark = pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 
 
 def _code(path: Path) -> list[nbformat.NotebookNode]:
@@ -51,12 +56,41 @@ def test_no_classes_and_no_training_loops(path):
 def test_the_first_code_cell_holds_the_parameters(path):
     tagged = [cell for cell in _code(path) if "parameters" in cell.metadata.get("tags", [])]
     assert tagged == [_code(path)[0]]
+    body = ast.parse(tagged[0].source).body
+    assigned = {node.targets[0].id: ast.literal_eval(node.value) for node in body}
+    declared = {field.name: field.default for field in dataclasses.fields(Parameters)}
+    assert list(assigned.items()) == list(declared.items()) and len(body) == len(declared)
+
+
+def test_no_variable_is_taken_for_a_misspelt_parameter(path):
+    code = "\n".join(cell.source for cell in _code(path)[1:])
     assigned = {
-        node.id
-        for node in ast.walk(ast.parse(tagged[0].source))
-        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
+        node.targets[0].id
+        for node in ast.walk(ast.parse(code))
+        if isinstance(node, ast.Assign)
+        and isinstance(node.targets[0], ast.Name)
+        and isinstance(node.value, ast.Constant)
     }
-    assert assigned == PARAMETERS
+    for name in assigned - {*Parameters.names()}:
+        assert not difflib.get_close_matches(name, Parameters.names(), cutoff=0.8)
+
+
+def test_a_chapter_imports_from_tasklab_alone(path):
+    for cell in _code(path):
+        for node in ast.walk(ast.parse(cell.source)):
+            if isinstance(node, ast.ImportFrom):
+                assert node.module.split(".")[0] in PUBLIC
+                if node.module.startswith("tasklab"):
+                    assert node.module == "tasklab"
+                    assert {alias.name for alias in node.names} <= set(tasklab.__all__)
+
+
+def test_it_is_a_row_of_the_table_of_chapters(path):
+    chapter = CHAPTERS[path.stem]
+    assert nbformat.read(path, 4).cells[0].source.splitlines()[0] == f"# {chapter.title}"
+    assert f'Lab(Parameters.of(globals()), chapter="{path.stem}")' in _code(path)[1].source
+    relatives = re.findall(r'lab\.relative\("(\w+)"\)', "\n".join(c.source for c in _code(path)))
+    assert {*relatives} - {"random"} <= {*chapter.relatives}
 
 
 def test_it_opens_with_a_title_and_has_more_prose_and_figures_than_code(path):

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import ast
 import csv
 import dataclasses
 import importlib.metadata
 import json
-import re
 import struct
 import sys
 import threading
@@ -20,9 +18,10 @@ import pytest
 from huggingface_hub import constants as hub
 
 from tasklab import machine
+from tasklab.chapters import CHAPTERS
 from tasklab.doctor import inventory, readiness
 from tasklab.doctor.inventory import Weights, find_data, find_weights
-from tasklab.doctor.readiness import CHAPTERS, table
+from tasklab.doctor.readiness import table
 from tasklab.errors import TasklabError
 from tasklab.machine import GIB, Disk, Memory
 from tasklab.models import weights, zoo
@@ -436,32 +435,6 @@ def test_what_does_not_fit_is_told_with_what_it_needs() -> None:
 
 
 # What doctor repeats, because its source imports torch
-
-
-def test_the_chapters_need_what_their_notebooks_ask_for() -> None:
-    notebooks = {path.stem: path for path in (ROOT / "notebooks").glob("*.ipynb")}
-    assert set(notebooks) == set(CHAPTERS)
-    for chapter, path in notebooks.items():
-        cells = json.loads(path.read_text("utf-8"))["cells"]
-        code = "\n".join("".join(c["source"]) for c in cells if c["cell_type"] == "code")
-        asked = re.search(r"needs=\[(.*?)\]", code)
-        if "experiments.schemes(lab)" in code:
-            assert CHAPTERS[chapter] == readiness.SCHEMES[0]
-        else:
-            assert CHAPTERS[chapter] == (ast.literal_eval(f"({asked[1]},)") if asked else ())
-        relatives = set(re.findall(r'lab\.relative\("(\w+)"\)', code)) - {"random"}
-        assert relatives <= set(CHAPTERS[chapter])
-
-
-def test_the_schemes_are_those_that_are_compared() -> None:
-    tree = ast.parse((ROOT / "tasklab" / "experiments" / "closed_vocabulary.py").read_text("utf-8"))
-    told = {
-        node.targets[0].id: ast.literal_eval(node.value)
-        for node in tree.body
-        if isinstance(node, ast.Assign) and node.targets[0].id in ("SCHEMES", "ALGORITHMS")
-    }
-    assert readiness.SCHEMES[0] == told["ALGORITHMS"]
-    assert sorted((*readiness.SCHEMES[0], *readiness.SCHEMES[1])) == sorted(told["SCHEMES"])
 
 
 def test_places_are_those_of_the_modules_that_use_them(tmp_path: Path, monkeypatch) -> None:

@@ -1,0 +1,23 @@
+from . import analyses as analyses
+from . import chapters as chapters
+from . import experiments as experiments
+from . import figures as figures
+from . import models as models
+from . import records as records
+from . import study as study
+from .errors import TasklabError as TasklabError
+from .exchange import checkpoints as checkpoints
+from .experiments.lab import Lab as Lab
+from .experiments.parameters import Parameters as Parameters
+from .storage.store import Store as Store
+from .study import evidence as evidence
+from .study import recorded as recorded
+from .tasks import own as own
+from .tasks.suites import suite as suite
+from .taskvector import TaskVector as TaskVector
+from .tuning import finetune as finetune
+from .tuning import tangent as tangent
+from .tuning.recipe import FineTune as FineTune
+from .tuning.recipe import recipe as recipe
+
+__version__: str

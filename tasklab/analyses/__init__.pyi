@@ -1,0 +1,17 @@
+from . import coefficients as coefficients
+from . import cost as cost
+from . import cross_task as cross_task
+from . import curvature as curvature
+from . import disentanglement as disentanglement
+from . import editing as editing
+from . import evaluation as evaluation
+from . import finite as finite
+from . import kernels as kernels
+from . import layers as layers
+from . import meters as meters
+from . import projections as projections
+from . import ring as ring
+from . import step_curves as step_curves
+from . import stitching as stitching
+from . import tangent_gap as tangent_gap
+from . import transitivity as transitivity

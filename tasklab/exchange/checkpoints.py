@@ -1,0 +1,16 @@
+"""Published checkpoints, as others use them: `from tasklab import checkpoints`.
+
+Exported model cards name `checkpoints.load`, so that these names stay where modules move.
+"""
+
+from tasklab.exchange.importing import (
+    add,
+    compare,
+    imported,
+    listed,
+    load,
+    read,
+    vector_of,
+)
+
+__all__ = ["add", "compare", "imported", "listed", "load", "read", "vector_of"]

@@ -1,0 +1,4 @@
+from . import heads as heads
+from .encoder import Encoder as Encoder
+from .loading import load as load
+from .zoo import spec as spec

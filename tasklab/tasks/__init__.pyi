@@ -1,0 +1,1 @@
+from . import own as own

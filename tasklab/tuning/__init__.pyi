@@ -1,0 +1,2 @@
+from . import finetune as finetune
+from . import tangent as tangent
