@@ -195,7 +195,7 @@ class Lab:
 
         Tasks may have fewer images than the preset asks for; where they differ it is a range.
         """
-        data, most = drawn.of(self.suite), self.scale.counts
+        data, most = drawn.images_of(self.suite), self.scale.counts
 
         def told(tasks: Iterable[Task], split: str, limit: str) -> str:
             sizes = [data.size(task.name, split) for task in tasks]

@@ -1,0 +1,70 @@
+"""What a lab takes, and what it says of itself."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+
+import pytest
+
+from tasklab import Lab, Parameters, TasklabError
+
+
+def test_it_takes_parameters_a_name_or_single_ones(tmp_path):
+    shared = {"device": "cpu", "store_root": tmp_path}
+    labs = [
+        Lab(Parameters(model="mini_xs", **shared), progress=False),
+        Lab("mini_xs", progress=False, **shared),
+        Lab(model="mini_xs", progress=False, **shared),
+    ]
+    assert labs[0].parameters == labs[1].parameters == labs[2].parameters
+
+
+def test_its_signature_has_every_parameter():
+    taken = inspect.signature(Lab).parameters
+    for field in dataclasses.fields(Parameters):
+        assert taken[field.name].default == field.default
+    assert "given" not in taken
+
+
+@pytest.mark.parametrize(
+    ("args", "given", "expected"),
+    [
+        ((), {"modle": "mini"}, "unknown parameter 'modle': did you mean 'model'"),
+        ((5,), {}, "Parameters or the name of a model, not 5"),
+        (("mini",), {"model": "mini_s"}, "two models, 'mini' and 'mini_s'"),
+        ((Parameters(device="cpu"),), {"steps": 3}, "steps beside Parameters"),
+        (("mini",), {"chapter": "ctk"}, "unknown chapter 'ctk': did you mean 'ctl'"),
+        (("mini_convnext",), {"chapter": "linear_layers"}, "attention, which model"),
+        (("mini",), {"own": "folder"}, "own must be tasks"),
+        (("mini",), {"tasks": 3}, "tasks must be a list of names, not 3"),
+        (("mini",), {"tasks": "Textuers"}, "did you mean 'Textures'"),
+    ],
+)
+def test_what_it_cannot_take_is_one_sentence(args, given, expected):
+    with pytest.raises(TasklabError, match=expected) as refused:
+        Lab(*args, **given)
+    assert "\n" not in str(refused.value)
+
+
+def test_it_tells_the_images_that_its_tasks_have(tmp_path):
+    lab = Lab("mini_xs", tasks="Textures", device="cpu", store_root=tmp_path, progress=False)
+    assert lab.suite.names == ("Textures",)
+    assert lab.images() == {"val": "80", "test": "250", "control": "250"}
+    lab.scale = dataclasses.replace(lab.scale, counts={"val": 10**6, "test": 7, "control": 10**6})
+    n = lab.suite.control.name
+    sizes = {"val": 500, "control": 2000}
+    assert lab.images() == {"val": str(sizes["val"]), "test": "7", "control": str(sizes["control"])}
+    assert f"val {sizes['val']}, test 7, control" in repr(lab) and n not in repr(lab)
+
+
+def test_a_notebook_passes_its_first_cell_on():
+    cell = {field.name: field.default for field in dataclasses.fields(Parameters)}
+    cell["device"] = "cpu"
+    assert Parameters.of({**cell, "In": [], "lab": None, "models": {}}) == Parameters(device="cpu")
+    assert Parameters.of(cell).given == {"device": "cpu"}
+    with pytest.raises(TasklabError, match="unknown parameter 'modle': did you mean 'model'"):
+        Parameters.of({**cell, "modle": "vitb32"})
+    lacks = {name: value for name, value in cell.items() if name != "steps"}
+    with pytest.raises(TasklabError, match="lacks steps"):
+        Parameters.of({**lacks, "stpes": 3})
