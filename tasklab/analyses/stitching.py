@@ -13,6 +13,100 @@ The front stops at block l, and the back begins after it: together they cost one
 
 from __future__ import annotations
 
-from tasklab.models.intercept import back, front
+from collections.abc import Iterator, Sequence
 
-__all__ = ["back", "front"]
+import torch
+from torch import Tensor
+
+from tasklab.models import heads
+from tasklab.models.encoder import Encoder
+from tasklab.models.intercept import back, front
+from tasklab.tasks.drawn import Images
+from tasklab.taskvector import TaskVector
+
+__all__ = ["accuracy", "back", "front", "negations", "sums"]
+
+
+@torch.inference_mode()
+def accuracy(encoder: Encoder, head: heads.Head, data: Images, block: int, h: Tensor) -> float:
+    """Return the accuracy in % of the pre-trained back on given features.
+
+    Args:
+        encoder: The pre-trained model.
+        head: The task's.
+        data: N preprocessed images with their labels.
+        block: Number of the block whose output is replaced, from 0.
+        h: What stands in its place, of N images.
+    """
+    features = back(encoder, encoder.params, data.x, block, h)
+    return 100 * heads.accuracy(head(features), data.y)
+
+
+def sums(
+    encoder: Encoder,
+    head: heads.Head,
+    data: Images,
+    own: TaskVector,
+    other: TaskVector,
+    alpha: float,
+    blocks: Sequence[int],
+) -> Iterator[tuple[int, str, float]]:
+    """Yield the accuracies of stitched addition (figure 9).
+
+    Args:
+        encoder: The pre-trained model.
+        head: The task's.
+        data: Its preprocessed images with their labels.
+        own: The task's vector.
+        other: Another task's.
+        alpha: lambda, of each vector.
+        blocks: Last blocks of the front, each taken in turn.
+
+    Yields:
+        The block, the front, and the accuracy in %: `own` and `other` of one model's features,
+        `both` of their mean, `edited` of those of theta_0 + lambda (tau_i + tau_j) / 2.
+    """
+    vectors = {"own": own, "other": other, "edited": (own + other) / 2}
+    models = {name: vector.apply(encoder.params, alpha) for name, vector in vectors.items()}
+    for block in blocks:
+        h = {name: _front(encoder, params, data, block) for name, params in models.items()}
+        h["both"] = (h["own"] + h["other"]) / 2
+        for name, states in h.items():
+            yield block, name, accuracy(encoder, head, data, block, states)
+
+
+def negations(
+    encoder: Encoder,
+    head: heads.Head,
+    data: Images,
+    vector: TaskVector,
+    alphas: Sequence[float],
+    block: int,
+) -> Iterator[tuple[float, str, float]]:
+    """Yield the accuracies of stitched negation (figure 10).
+
+    Args:
+        encoder: The pre-trained model.
+        head: The head of the images' task.
+        data: Preprocessed images with their labels.
+        vector: tau.
+        alphas: Values of lambda.
+        block: Last block of the front.
+
+    Yields:
+        lambda, the front, and the accuracy in %: `features` with the change of the features
+        subtracted, `weights` of theta_0 - lambda tau.
+    """
+    start = _front(encoder, encoder.params, data, block)
+    for alpha in alphas:
+        more, less = (
+            _front(encoder, vector.apply(encoder.params, sign * alpha), data, block)
+            for sign in (1, -1)
+        )
+        for name, h in (("features", 2 * start - more), ("weights", less)):
+            yield alpha, name, accuracy(encoder, head, data, block, h)
+
+
+@torch.inference_mode()
+def _front(encoder: Encoder, params: dict[str, Tensor], data: Images, block: int) -> Tensor:
+    return front(encoder, params, data.x, block)

@@ -9,8 +9,9 @@ random head, or, where `head="zero_shot"`, from the one made of prompts (appendi
 
 from __future__ import annotations
 
+import functools
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -19,9 +20,11 @@ import pandas as pd
 from tasklab.analyses import editing, evaluation
 from tasklab.chapters import SCHEMES, SORTS
 from tasklab.errors import texts, unknown
-from tasklab.experiments.lab import LINEAR, Lab
+from tasklab.experiments.editing import shares
+from tasklab.experiments.lab import Lab
+from tasklab.experiments.runner import Trial, kept, known_methods, run
 from tasklab.models.zoo import family
-from tasklab.records import papers
+from tasklab.records.table import combine, tidy
 from tasklab.taskvector import TaskVector
 from tasklab.tuning import probes
 
@@ -81,7 +84,7 @@ def across(
     labs: Sequence[Lab], experiment: Callable[..., pd.DataFrame], *args: Any, **more: Any
 ) -> pd.DataFrame:
     """Return the records of one experiment on several labs, as one table."""
-    return papers.combine(*(experiment(lab, *args, **more) for lab in labs))
+    return combine(*(experiment(lab, *args, **more) for lab in labs))
 
 
 def probing(lab: Lab) -> pd.DataFrame:
@@ -92,27 +95,28 @@ def probing(lab: Lab) -> pd.DataFrame:
         one probe, whatever the seed of fine-tuning. An open vocabulary has none: zero-shot accuracy
         instead, of the method `pretrained`.
     """
-    rows = [{**row, "seed": seed} for seed in lab.parameters.seeds for row in _probing(lab)]
-    return papers.tidy(rows)
+    return tidy([{**row, "seed": seed} for seed in lab.parameters.seeds for row in _probing(lab)])
 
 
 def _probing(lab: Lab) -> list[dict]:
     probed = lab.parameters.vocabulary == "closed"
     method = "probe" if probed else "pretrained"
 
-    def make() -> list[dict]:
+    def measure(trial: Trial) -> list[dict]:
         own = {task: _probe(lab, task).head for task in lab.suite.names} if probed else {}
         evaluator, empty = lab.evaluator.with_heads(own), TaskVector({})
         rows = []
         for task in lab.suite.names:
             for split, images in (("test", "test"), ("validation", "val")):
                 value = evaluator.evaluate(empty, task, images, 0.0, linear=False)
-                row = lab.accuracy("single", method, 0, task, "single", value, split)
-                rows.append(_said(lab, row))
-        return rows
+                rows.append(
+                    trial.accuracy(task, "single", value, split, experiment="single", method=method)
+                )
+        return _with_vocabulary(lab, rows)
 
-    how = {task: _identity(lab, task) for task in lab.suite.names} if probed else {}
-    return lab.kept("probing", "pretrained", 0, make, probes=how, closed=ALGORITHM)
+    key = {task: _identity(lab, task) for task in lab.suite.names} if probed else {}
+    trial = Trial(lab=lab, experiment="probing", method="pretrained", seed=0)
+    return kept(trial, measure, probes=key, closed=ALGORITHM)
 
 
 def closed_addition(
@@ -137,65 +141,49 @@ def closed_addition(
     grid = lambdas or (LAMBDAS if lab.parameters.preset == "full" else QUICK_LAMBDAS)
     grid = [float(x) for x in (lab.scale.alphas if lab.rehearsal and lambdas is None else grid)]
     evaluation.check_grid(grid)
-    rows = []
-    for method, seed in lab.grid(methods, "closed-vocabulary addition"):
-        rows += lab.kept(
-            "closed_addition",
-            method,
-            seed,
-            lambda m=method, s=seed: _added(lab, m, s, grid),
-            alphas=grid,
-            closed=ALGORITHM,
-        )
-    return papers.tidy(rows)
-
-
-def _added(lab: Lab, method: str, seed: int, grid: Sequence[float]) -> list[dict]:
-    vectors, evaluator, linear = (
-        lab.vectors(method, seed),
-        lab.evaluator_of(method, seed),
-        method in LINEAR,
+    return run(
+        lab,
+        "closed_addition",
+        methods,
+        functools.partial(_added, grid=grid),
+        title="closed-vocabulary addition",
+        alphas=grid,
+        closed=ALGORITHM,
     )
+
+
+def _added(trial: Trial, grid: Sequence[float]) -> list[dict]:
+    lab, vectors, evaluator, linear = trial.lab, trial.vectors, trial.evaluator, trial.linear
     tasks, total = tuple(vectors), TaskVector.sum(vectors.values())
     began = time.perf_counter()
     alone = {s: editing.single_task(evaluator, vectors, s, linear=linear) for s in ("val", "test")}
     validation = evaluator.sweep(total, tasks, "val", linear=linear, alphas=grid)
-    share = editing.normalised(validation, alone["val"]).mean(1)
+    mean = editing.normalised(validation, alone["val"]).mean(1)
     seconds = time.perf_counter() - began
     common = {"n_tasks": len(tasks)}
-
-    def rows_of(
-        experiment: str, absolute: np.ndarray, single: np.ndarray, method: str = method, **more: Any
-    ) -> list[dict]:
-        values = {"absolute": absolute, "normalised": editing.normalised(absolute, single)}
-        return [
-            lab.accuracy(experiment, method, seed, task, metric, value, **common, **more)
-            for metric, found in values.items()
-            for task, value in zip(tasks, found, strict=True)
-        ]
-
     rows = [
-        lab.accuracy("single", method, seed, task, "single", value)
+        trial.accuracy(task, "single", value, experiment="single")
         for task, value in zip(tasks, alone["test"], strict=True)
     ]
     for x, absolute in zip(grid, validation, strict=True):
-        rows += rows_of("sweep", absolute, alone["val"], alpha=x, split="validation")
+        at = {"experiment": "sweep", "alpha": x, "split": "validation"}
+        rows += shares(trial, tasks, absolute, alone["val"], **at, **common)
     of_paper = [i for i, x in enumerate(grid) if x in evaluation.ALPHAS]
-    choices = {"addition": of_paper, "addition_fine": range(len(grid))}
-    known: dict[float, np.ndarray] = {}  # coefficient -> test accuracies
-    for experiment, allowed in choices.items():
-        chosen = grid[max(allowed, key=lambda i: share[i])]
-        if chosen not in known:
-            known[chosen] = evaluator.sweep(total, tasks, "test", linear=linear, alphas=[chosen])[0]
-        rows += rows_of(experiment, known[chosen], alone["test"], alpha=chosen)
-        said = lab.row(experiment, method, seed, task="all", metric="lambda", value=chosen)
-        rows.append({**said, **common, "alpha": chosen})
-    if method == "nonlinear":
+    test: dict[float, np.ndarray] = {}  # coefficient -> accuracies
+    for experiment, allowed in (("addition", of_paper), ("addition_fine", range(len(grid)))):
+        chosen = grid[max(allowed, key=lambda i: mean[i])]
+        if chosen not in test:
+            test[chosen] = evaluator.sweep(total, tasks, "test", linear=linear, alphas=[chosen])[0]
+        at = {"experiment": experiment, "alpha": chosen, **common}
+        rows += shares(trial, tasks, test[chosen], alone["test"], **at)
+        rows.append(trial.row(task="all", metric="lambda", value=chosen, **at))
+    if trial.method == "nonlinear":
         start = [row for row in _probing(lab) if row["split"] == "test"]
         values = np.array([row["value"] for row in start])
-        rows += rows_of("addition", values, alone["test"], start[0]["method"], alpha=0.0)
-    cost = lab.row("closed_cost", method, seed, task="all", metric="seconds_sweep", value=seconds)
-    return [_said(lab, row) for row in [*rows, cost]]
+        at = {"experiment": "addition", "method": start[0]["method"], "alpha": 0.0, **common}
+        rows += shares(trial, tasks, values, alone["test"], **at)
+    rows.append(_seconds(trial, "sweep", seconds))
+    return _with_vocabulary(lab, rows)
 
 
 def closed_cost(lab: Lab, methods: Sequence[str] = ("nonlinear",)) -> pd.DataFrame:
@@ -211,32 +199,38 @@ def closed_cost(lab: Lab, methods: Sequence[str] = ("nonlinear",)) -> pd.DataFra
         tasks together: the search for the coefficient.
     """
     seed, rows = lab.parameters.seeds[0], []
+    trials = [
+        Trial(lab=lab, experiment="closed_cost", method=method, seed=seed)
+        for method in known_methods(methods)
+    ]
     for task in lab.suite.names if lab.parameters.vocabulary == "closed" else ():
-        found = _probe(lab, task)
-        parts = {"features": found.seconds_features, "probe": found.seconds_fit}
-        for name, value in parts.items():
-            row = lab.row("closed_cost", "probe", seed, task=task, metric=f"seconds_{name}")
-            rows.append(_said(lab, {**row, "value": value}))
-    for method in methods:
+        probe = _probe(lab, task)
+        for part, value in (("features", probe.seconds_features), ("probe", probe.seconds_fit)):
+            rows.append(_seconds(trials[0], part, value, task=task, method="probe"))
+    for trial in trials:
         for task in lab.suite.names:
-            value = float(lab.tune(task, method, seed).record["seconds"])
-            row = lab.row("closed_cost", method, seed, task=task, metric="seconds_finetune")
-            rows.append(_said(lab, {**row, "value": value}))
+            value = float(lab.tune(task, trial.method, seed).record["seconds"])
+            rows.append(_seconds(trial, "finetune", value, task=task))
     sweeps = closed_addition(lab, methods)
     mine = (sweeps["experiment"] == "closed_cost") & (sweeps["seed"] == seed)
-    return papers.combine(papers.tidy(rows), sweeps[mine])
+    return combine(tidy(_with_vocabulary(lab, rows)), sweeps[mine])
 
 
-def _said(lab: Lab, row: dict[str, Any]) -> dict[str, Any]:
-    """Return a record that says which vocabulary its heads have."""
-    return {**row, "vocabulary": lab.parameters.vocabulary}
+def _seconds(trial: Trial, part: str, value: float, task: str = "all", **more: str) -> dict:
+    common = {"experiment": "closed_cost", "task": task, **more}
+    return trial.row(metric=f"seconds_{part}", value=value, **common)
+
+
+def _with_vocabulary(lab: Lab, rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return records that say which vocabulary their heads have."""
+    return [{**row, "vocabulary": lab.parameters.vocabulary} for row in rows]
 
 
 def _probe(lab: Lab, task: str) -> probes.Fitted:
-    how = lab.run(task, "nonlinear", lab.parameters.seeds[0]).probe
-    return probes.fit(how, lab.clip, lab.suite, task, lab.store)
+    probe = lab.run(task, "nonlinear", lab.parameters.seeds[0]).probe
+    return probes.fit(probe, lab.clip, lab.suite, task, lab.store)
 
 
 def _identity(lab: Lab, task: str) -> dict[str, Any]:
-    how = lab.run(task, "nonlinear", lab.parameters.seeds[0]).probe
-    return probes.identity(how, lab.clip, lab.suite, task)
+    probe = lab.run(task, "nonlinear", lab.parameters.seeds[0]).probe
+    return probes.identity(probe, lab.clip, lab.suite, task)

@@ -9,8 +9,10 @@ import torch
 
 from tasklab.analyses import cost as costs
 from tasklab.experiments.lab import Lab
-from tasklab.records import papers
+from tasklab.experiments.runner import Trial
+from tasklab.records.table import provenance, tidy
 
+ALGORITHM = 1  # part of the key: raise it when the code that is timed changes
 _TRAINING = ("standard", "ours", *(v for v in costs.VARIANTS if v.startswith("attention")))
 _METRICS = {"seconds": "seconds_per_step", "peak_memory": "peak_memory", "trainable": "trainable"}
 
@@ -20,7 +22,7 @@ def cost(
 ) -> pd.DataFrame:
     """Return time, memory, matrix products and sizes, as `analyses.cost.measure` describes them.
 
-    Kept in the store for one machine, number of threads and device.
+    Kept in the store for one machine, number of threads, device and version of torch.
 
     Args:
         lab: What to study; the images are those of its first task.
@@ -36,7 +38,9 @@ def cost(
         "rounds": rounds,
         "model": lab.parameters.model,
         "weights": lab.clip.encoder.weights_hash,
-        "machine": papers.provenance()["machine"],
+        "machine": provenance()["machine"],
+        "torch": torch.__version__,
+        "algorithm": ALGORITHM,
         "device": lab.parameters.device,
         "threads": torch.get_num_threads(),
     }
@@ -69,14 +73,10 @@ def step_cost(lab: Lab, variants: Sequence[str] = _TRAINING, *, rounds: int = 15
     training = training[training["what"] == "training"]
     largest = training[training["batch_size"] == training["batch_size"].max()]
     task, seed = lab.suite.names[0], lab.parameters.seeds[0]
-    return papers.tidy(
-        [
-            {
-                **lab.row("cost", row["method"], seed, task=task),
-                "metric": _METRICS[row["metric"]],
-                "value": row["value"],
-            }
-            for row in largest.to_dict("records")
-            if row["metric"] in _METRICS
-        ]
+    return tidy(
+        Trial(lab=lab, experiment="cost", method=row["method"], seed=seed).row(
+            task=task, metric=_METRICS[row["metric"]], value=row["value"]
+        )
+        for row in largest.to_dict("records")
+        if row["metric"] in _METRICS
     )

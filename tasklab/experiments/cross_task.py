@@ -11,8 +11,8 @@ from torch import Tensor
 from tasklab.analyses import cross_task as ctl
 from tasklab.analyses.cross_task import Merge
 from tasklab.experiments.lab import Lab
-from tasklab.records import papers
-from tasklab.records.table import filled
+from tasklab.experiments.runner import Trial, run
+from tasklab.records.table import filled, tidy
 
 ALGORITHM = 1  # part of every key: raise it when the same configuration gives other records
 LAMBDA = 0.4  # the paper's coefficient of addition and negation (its figures 7 and 8)
@@ -142,8 +142,8 @@ def cross_task_sum(
             merges.append(Merge(f"{k}|{coefficient:g}", weights, tuple(names[:k])))
         return models, merges
 
-    found = _measured(lab, "ctl_sum", methods, plan, sizes=sizes, at=[coefficient])
-    return papers.tidy(found.assign(n_tasks=found["task"].astype(int), task="all"))
+    table = _measured(lab, "ctl_sum", methods, plan, sizes=sizes, at=[coefficient])
+    return tidy(table.assign(n_tasks=table["task"].astype(int), task="all"))
 
 
 def _theta(lab: Lab) -> Mapping[str, Tensor]:
@@ -158,29 +158,20 @@ def _measured(
     **key: object,
 ) -> pd.DataFrame:
     """Return the records of the merges that `plan` makes of a method's vectors."""
+
+    def measure(trial: Trial) -> list[dict]:
+        models, merges = plan(trial.vectors_on_device)
+        data = {t: lab.evaluator.images(t, "test").x[: lab.scale.images] for t in lab.suite.names}
+        table = ctl.measure(lab.clip.encoder, models, merges, data, progress=lab.progress)
+        return rows_of(trial.row(), table)
+
+    return run(lab, experiment, methods, measure, images=lab.scale.images, ctl=ALGORITHM, **key)
+
+
+def rows_of(common: Mapping[str, object], table: pd.DataFrame) -> list[dict]:
+    """Return what `cross_task.measure` returned as records; a merge is called `"task|alpha"`."""
     rows = []
-    for method, seed in lab.grid(methods, experiment.replace("_", " ")):
-
-        def make(method: str = method, seed: int = seed) -> list[dict]:
-            encoder = lab.clip.encoder
-            vectors = lab.vectors(method, seed)
-            models, merges = plan({t: v.to(encoder.device) for t, v in vectors.items()})
-            data = {
-                t: lab.evaluator.images(t, "test").x[: lab.scale.images] for t in lab.suite.names
-            }
-            found = ctl.measure(encoder, models, merges, data, progress=lab.progress)
-            return rows_of(lab.row(experiment, method, seed), found)
-
-        rows += lab.kept(
-            experiment, method, seed, make, images=lab.scale.images, ctl=ALGORITHM, **key
-        )
-    return papers.tidy(rows)
-
-
-def rows_of(common: Mapping[str, object], found: pd.DataFrame) -> list[dict]:
-    """Return what `ctl.measure` found as records; a merge is called `"task|alpha"`."""
-    rows = []
-    for row in filled(found):
+    for row in filled(table):
         task, _, alpha = row.pop("merge").partition("|")
         rows.append({**common, **row, "task": task, "alpha": float(alpha)})
     return rows

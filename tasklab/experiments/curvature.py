@@ -10,11 +10,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from tasklab.analyses import cross_task, curvature
+from tasklab.analyses import curvature
+from tasklab.analyses import pair_errors as errors
+from tasklab.analyses.pair_errors import foretold as foretold
 from tasklab.experiments import small_networks
 from tasklab.experiments.lab import Lab
+from tasklab.experiments.runner import Trial, run, stored
 from tasklab.progress import track
-from tasklab.records import papers
+from tasklab.records.table import tidy
 from tasklab.taskvector import TaskVector
 
 ALGORITHM = 1  # part of every key: raise it when the same configuration gives other records
@@ -46,30 +49,26 @@ def theorem(
 
     Returns:
         Records of the experiment `theorem`, a pair each: the metric `delta` (nats), with the
-        columns that `sharpness.pairs` returns, and group, the checkpoint.
+        columns that `curvature.pairs` returns, and group, the checkpoint.
     """
     stages, epochs = stages or STAGES[network], epochs or EPOCHS[network]
     if lab.rehearsal:
         stages, epochs = (0, 1), (1,)
     checkpoints = list(itertools.product(lab.parameters.seeds, stages))
     rows = []
-    done = track(checkpoints, len(checkpoints), "theorem 5.1", unit="checkpoint", on=lab.progress)
-    for seed, stage in done:
+    for seed, stage in track(
+        checkpoints, len(checkpoints), "theorem 5.1", unit="checkpoint", on=lab.progress
+    ):
         usual = small_networks.setting(network, seed=seed, pretraining=stage)
         config = {
             "experiment": "theorem 5.1",
-            "setting": repr(usual),
+            "setting": small_networks.as_text(usual),
             "epochs": list(epochs),
             "rates": list(rates),
             "algorithms": [ALGORITHM, small_networks.ALGORITHM],
         }
-        made = lab.store.get(
-            "records",
-            config,
-            lambda _, u=usual: ({}, {"rows": _pairs(lab, u, epochs, rates)}),
-        )
-        rows += made.record["rows"]
-    return papers.tidy(rows)
+        rows += stored(lab, config, lambda u=usual: _pairs(lab, u, epochs, rates))
+    return tidy(rows)
 
 
 def _pairs(
@@ -91,7 +90,7 @@ def _pairs(
     def loss(params: Mapping[str, Tensor]) -> Tensor:
         return F.cross_entropy(network(params, x)[:, columns].double(), labels)
 
-    found = curvature.pairs(loss, start, vectors)
+    table = curvature.pairs(loss, start, vectors)
     common = small_networks.record("theorem", usual) | {"task": small_networks.task_names(name)[1]}
     return [
         {
@@ -102,7 +101,7 @@ def _pairs(
             "subset": f"{row['one']} | {row['other']}",
             "n": len(labels),
         }
-        for row in found.to_dict("records")
+        for row in table.to_dict("records")
     ]
 
 
@@ -111,10 +110,9 @@ def pair_errors(
 ) -> pd.DataFrame:
     """Return disentanglement error and loss in addition of all pairs of tasks.
 
-    Of theta_0 + c (tau_i + tau_j) on either task, beside theta_0 + c tau_i of the task alone: the
-    share of changed predictions (xi, tangent, equation 3) and the accuracy that is lost. At c = 0.5
-    the sum is the middle of the two models, where `cross_task` measures. All vectors are used in
-    the model itself, not in its linearization, in which cross-task linearity is exact.
+    At c = 0.5 the sum of two vectors is the middle of the two models, where `cross_task` measures.
+    All vectors are used in the model itself, not in its linearization, in which cross-task
+    linearity is exact.
 
     Args:
         lab: What to study.
@@ -122,87 +120,21 @@ def pair_errors(
         coefficients: Values of c.
 
     Returns:
-        Records of the experiment `pair_errors` for the task `"T1+T2"` at each `alpha`: the metrics
-        `xi_pair` and `lost` (points), means over both tasks.
+        Records of the experiment `pair_errors`, as `analyses.pair_errors` describes them.
     """
     count = 4 * lab.scale.images
-    rows = []
-    for method, seed in lab.grid(methods, "pairs of tasks"):
-        rows += lab.kept(
-            "pair_errors",
-            method,
-            seed,
-            lambda m=method, s=seed: _errors(lab, m, s, coefficients, count),
-            coefficients=list(coefficients),
-            images=count,
-            theory=ALGORITHM,
-        )
-    return papers.tidy(rows)
 
+    def measure(trial: Trial) -> list[dict]:
+        vectors = trial.vectors_on_device
+        return trial.rows(errors.pair_errors(trial.evaluator, vectors, coefficients, count))
 
-def _errors(
-    lab: Lab, method: str, seed: int, coefficients: Sequence[float], count: int
-) -> list[dict]:
-    encoder, evaluator = lab.clip.encoder, lab.evaluator_of(method, seed)
-    theta = encoder.params
-    vectors = {t: v.to(encoder.device) for t, v in lab.vectors(method, seed).items()}
-    data = {
-        t: (evaluator.preprocessed(t, "test", count), evaluator.images(t, "test").y[:count])
-        for t in vectors
-    }
-
-    @torch.inference_mode()
-    def guess(params: Mapping[str, Tensor], task: str) -> Tensor:
-        head, (x, _) = evaluator.head(task), data[task]
-        parts = evaluator.parts(lambda part: head(encoder(params, part)).argmax(-1), x)
-        return torch.cat(list(parts))
-
-    rows = []
-    for c in coefficients:
-        models = {t: v.apply(theta, c) for t, v in vectors.items()}
-        alone = {t: guess(params, t) for t, params in models.items()}
-        for pair in itertools.combinations(vectors, 2):
-            both = cross_task.merged(
-                {**models, "start": theta}, {**dict.fromkeys(pair, 1), "start": -1}
-            )
-            errors, lost = [], []
-            for task in pair:
-                together, labels = guess(both, task), data[task][1]
-                errors.append((together != alone[task]).double().mean().item())
-                lost.append(_accuracy(alone[task], labels) - _accuracy(together, labels))
-            common = lab.row("pair_errors", method, seed, task="+".join(pair), alpha=c)
-            n = sum(len(data[task][1]) for task in pair)
-            for metric, parts in (("xi_pair", errors), ("lost", lost)):
-                value = 100 * sum(parts) / len(parts)
-                rows.append({**common, "metric": metric, "value": value, "n": n})
-    return rows
-
-
-def _accuracy(guess: Tensor, labels: Tensor) -> float:
-    return (guess == labels).double().mean().item()
-
-
-def foretold(linearity: pd.DataFrame, errors: pd.DataFrame, alpha: float = 0.5) -> pd.DataFrame:
-    """Put a pair's linearity beside its disentanglement error and its loss in addition.
-
-    Args:
-        linearity: Records of `cross_task`.
-        errors: Records of `pair_errors` of the same methods and seeds.
-        alpha: Where both are looked at.
-
-    Returns:
-        A row a pair and method, means over seeds: method, one, other, distance (1 - cos at the
-        features), base, xi_pair (%) and lost (points); group is the method.
-    """
-    left = linearity[
-        linearity["block"].isna()
-        & (linearity["alpha"] - alpha).abs().lt(1e-9)
-        & linearity["metric"].isin(["distance", "base"])
-    ]
-    right = errors[(errors["alpha"] - alpha).abs().lt(1e-9)]
-    table = pd.concat([left, right]).pivot_table(
-        index=["method", "task"], columns="metric", values="value", sort=False
+    return run(
+        lab,
+        "pair_errors",
+        methods,
+        measure,
+        title="pairs of tasks",
+        coefficients=list(coefficients),
+        images=count,
+        theory=ALGORITHM,
     )
-    table = table.dropna().reset_index().rename_axis(None, axis=1)
-    ends = table.pop("task").str.split("+", expand=True)
-    return table.assign(one=ends[0], other=ends[1], group=table["method"])

@@ -10,7 +10,7 @@ from tasklab.analyses import coefficients
 from tasklab.analyses import disentanglement as disentangle
 from tasklab.errors import TasklabError
 from tasklab.experiments.lab import LINEAR, Lab, pairs_of
-from tasklab.records import papers
+from tasklab.experiments.runner import Trial, run
 
 
 def pairs(lab: Lab, count: int | None = None) -> list[tuple[str, str]]:
@@ -20,8 +20,7 @@ def pairs(lab: Lab, count: int | None = None) -> list[tuple[str, str]]:
         lab: What is studied.
         count: How many; by default the preset's.
     """
-    found = pairs_of(lab.suite)
-    return found[: lab.scale.pairs if count is None else count]
+    return pairs_of(lab.suite)[: lab.scale.pairs if count is None else count]
 
 
 def disentanglement(
@@ -46,33 +45,27 @@ def disentanglement(
         alpha1 and alpha2, of the method's name for the task `"T1+T2"`.
     """
     alphas = disentangle.grid(reach, points or lab.scale.points)
-    rows = []
-    for method, seed in lab.grid(methods, "disentanglement"):
-        for pair in pairs(lab, n_pairs):
-            rows += lab.kept(
-                "disentanglement",
-                method,
-                seed,
-                lambda m=method, s=seed, p=pair: _map(lab, m, s, p, alphas),
-                tasks=pair,
-                alphas=list(alphas),
-                images=lab.scale.images,
-            )
-    return papers.tidy(rows)
 
+    def measure(trial: Trial) -> list[dict]:
+        errors = disentangle.error_map(
+            trial.evaluator,
+            trial.vectors,
+            linear=trial.linear,
+            alphas=alphas,
+            images=lab.scale.images,
+            progress=lab.progress,
+        )
+        return trial.rows(errors.rows(trial.method, trial.seed))
 
-def _map(
-    lab: Lab, method: str, seed: int, pair: tuple[str, str], alphas: Sequence[float]
-) -> list[dict]:
-    found = disentangle.error_map(
-        lab.evaluator_of(method, seed),
-        lab.vectors(method, seed, pair),
-        linear=method in LINEAR,
-        alphas=alphas,
+    return run(
+        lab,
+        "disentanglement",
+        methods,
+        measure,
+        over=pairs(lab, n_pairs),
+        alphas=list(alphas),
         images=lab.scale.images,
-        progress=lab.progress,
     )
-    return [{**lab.row("disentanglement", method, seed), **row} for row in found.rows(method, seed)]
 
 
 def exact_alpha(lab: Lab, methods: Sequence[str]) -> pd.DataFrame:
@@ -88,23 +81,14 @@ def exact_alpha(lab: Lab, methods: Sequence[str]) -> pd.DataFrame:
     wrong = [method for method in methods if method not in LINEAR]
     if wrong:
         raise TasklabError(f"{wrong[0]!r} is not affine in alpha: its curve has no closed form.")
-    rows = []
-    for method, seed in lab.grid(methods, "exact coefficients"):
-        rows += lab.kept(
-            "exact_alpha",
-            method,
-            seed,
-            lambda m=method, s=seed: _exact(lab, m, s),
-            alphas=list(lab.scale.alphas),
-        )
-    return papers.tidy(rows)
+    grid = lab.scale.alphas
 
+    def measure(trial: Trial) -> list[dict]:
+        curves = coefficients.exact_addition(trial.evaluator, trial.vectors, grid=grid)
+        return trial.rows(curves.rows(trial.method, trial.seed))
 
-def _exact(lab: Lab, method: str, seed: int) -> list[dict]:
-    found = coefficients.exact_addition(
-        lab.evaluator_of(method, seed), lab.vectors(method, seed), grid=lab.scale.alphas
-    )
-    return [{**lab.row("exact_alpha", method, seed), **row} for row in found.rows(method, seed)]
+    title = "exact coefficients"
+    return run(lab, "exact_alpha", methods, measure, title=title, alphas=list(grid))
 
 
 def own_coefficients(lab: Lab, methods: Sequence[str]) -> pd.DataFrame:
@@ -115,22 +99,11 @@ def own_coefficients(lab: Lab, methods: Sequence[str]) -> pd.DataFrame:
         methods: Any of `EDITS`. Linear models are solved by coordinate ascent; others take a trial
             of every task's images for each step.
     """
+
+    def measure(trial: Trial) -> list[dict]:
+        both = coefficients.per_task(trial.evaluator, trial.vectors, linear=trial.linear)
+        return trial.rows(both.rows(trial.method, trial.seed))
+
     tasks = lab.suite.names[: lab.scale.most_tasks]
-    rows = []
-    for method, seed in lab.grid(methods, "coefficients of each task"):
-        rows += lab.kept(
-            "own_coefficients",
-            method,
-            seed,
-            lambda m=method, s=seed: _own(lab, m, s, tasks),
-            tasks=tasks,
-        )
-    return papers.tidy(rows)
-
-
-def _own(lab: Lab, method: str, seed: int, tasks: Sequence[str]) -> list[dict]:
-    linear, vectors = method in LINEAR, lab.vectors(method, seed, tasks)
-    found = coefficients.per_task(lab.evaluator_of(method, seed), vectors, linear=linear)
-    return [
-        {**lab.row("own_coefficients", method, seed), **row} for row in found.rows(method, seed)
-    ]
+    title = "coefficients of each task"
+    return run(lab, "own_coefficients", methods, measure, over=[tasks], title=title)

@@ -9,8 +9,9 @@ import numpy as np
 import pandas as pd
 
 from tasklab.analyses import editing
-from tasklab.experiments.lab import LINEAR, Lab, known
-from tasklab.records import papers
+from tasklab.experiments.lab import Lab
+from tasklab.experiments.runner import Trial, kept, known_methods, records, run
+from tasklab.records.table import tidy
 from tasklab.taskvector import TaskVector
 from tasklab.tuning.methods import POSTHOC
 
@@ -21,49 +22,44 @@ def train(lab: Lab, methods: Sequence[str]) -> pd.DataFrame:
     Returns:
         Columns method, task, seed, step, loss.
     """
-    trained = [m for m in known(methods) if m not in POSTHOC]
-    rows = []
-    for method in trained:
-        for seed in lab.parameters.seeds:
-            for task in lab.suite.names:
-                losses = lab.tune(task, method, seed).record["losses"]
-                rows += [
-                    {"method": method, "task": task, "seed": seed, "step": i, "loss": loss}
-                    for i, loss in enumerate(losses)
-                ]
-    return pd.DataFrame(rows)
+    return pd.DataFrame(
+        {"method": method, "task": task, "seed": seed, "step": step, "loss": loss}
+        for method in known_methods(methods)
+        if method not in POSTHOC
+        for seed in lab.parameters.seeds
+        for task in lab.suite.names
+        for step, loss in enumerate(lab.tune(task, method, seed).record["losses"])
+    )
 
 
 def single(lab: Lab, methods: Sequence[str]) -> pd.DataFrame:
     """Return test accuracies of the pre-trained model and of each vector on its own task."""
-    rows = [row for row in _pretrained(lab) if row["task"] != lab.suite.control.name]
-    for method, seed in lab.grid(methods, "single-task accuracy"):
-        rows += lab.kept("single", method, seed, lambda m=method, s=seed: _single(lab, m, s))
-    return papers.tidy(rows)
+
+    def measure(trial: Trial) -> list[dict]:
+        values = editing.single_task(trial.evaluator, trial.vectors, "test", linear=trial.linear)
+        return [
+            trial.accuracy(task, "single", value)
+            for task, value in zip(trial.vectors, values, strict=True)
+        ]
+
+    start = [row for row in _pretrained(lab) if row["task"] != lab.suite.control.name]
+    title = "single-task accuracy"
+    return tidy([*start, *records(lab, "single", methods, measure, title=title)])
 
 
 def _pretrained(lab: Lab) -> list[dict]:
     """Return the accuracies of the unedited model on all tasks and on the control."""
-    return lab.kept("single", "pretrained", 0, lambda: _zero_shot(lab))
 
+    def measure(trial: Trial) -> list[dict]:
+        empty = TaskVector({})
+        return [
+            trial.accuracy(
+                task, "single", lab.evaluator.evaluate(empty, task, "test", 0.0, linear=False)
+            )
+            for task in (*lab.suite.names, lab.suite.control.name)
+        ]
 
-def _zero_shot(lab: Lab) -> list[dict]:
-    empty = TaskVector({})
-    rows = []
-    for task in (*lab.suite.names, lab.suite.control.name):
-        value = lab.evaluator.evaluate(empty, task, "test", 0.0, linear=False)
-        rows.append(lab.accuracy("single", "pretrained", 0, task, "single", value))
-    return rows
-
-
-def _single(lab: Lab, method: str, seed: int) -> list[dict]:
-    vectors = lab.vectors(method, seed)
-    evaluator = lab.evaluator_of(method, seed)
-    values = editing.single_task(evaluator, vectors, "test", linear=method in LINEAR)
-    return [
-        lab.accuracy("single", method, seed, task, "single", value)
-        for task, value in zip(vectors, values, strict=True)
-    ]
+    return kept(Trial(lab=lab, experiment="single", method="pretrained", seed=0), measure)
 
 
 def addition(
@@ -80,123 +76,85 @@ def addition(
         Records of the experiments `addition` (test) and `sweep` (validation; test as well for
         linear models, where it costs nothing).
     """
-    rows = []
-    for method, seed in lab.grid(methods, "task addition"):
-        for size in n_tasks or lab.sizes():
-            for group in editing.groups(lab.suite.names, size):
-                name = "" if size == len(lab.suite.names) else "+".join(group)
-                rows += lab.kept(
-                    "addition",
-                    method,
-                    seed,
-                    lambda m=method, s=seed, g=group, n=name: _addition(lab, m, s, g, n),
-                    tasks=list(group),
-                    alphas=list(lab.scale.alphas),
-                )
-    return papers.tidy(rows)
+    names, alphas = lab.suite.names, lab.scale.alphas
 
+    def measure(trial: Trial) -> list[dict]:
+        group, evaluator, linear = trial.tasks, trial.evaluator, trial.linear
+        chosen = editing.addition(evaluator, trial.vectors, linear=linear, alphas=alphas)
+        whole = {
+            "n_tasks": len(group),
+            "subset": "" if len(group) == len(names) else "+".join(group),
+        }
+        rows = shares(trial, group, chosen.absolute, chosen.single, alpha=chosen.alpha, **whole)
+        alone = editing.single_task(evaluator, trial.vectors, "val", linear=linear)
+        curves = {"validation": (chosen.validation, alone)}
+        if linear:
+            total = TaskVector.sum(trial.vectors.values())
+            test = evaluator.sweep(total, group, "test", linear=True, alphas=alphas)
+            curves["test"] = (test, chosen.single)
+        for split, (curve, single) in curves.items():
+            for alpha, absolute in zip(alphas, curve, strict=True):
+                at = {"experiment": "sweep", "alpha": alpha, "split": split}
+                rows += shares(trial, group, absolute, single, **at, **whole)
+        return rows
 
-def _addition(lab: Lab, method: str, seed: int, group: Sequence[str], name: str) -> list[dict]:
-    vectors, linear = lab.vectors(method, seed, group), method in LINEAR
-    evaluator, alphas = lab.evaluator_of(method, seed), lab.scale.alphas
-    found = editing.addition(evaluator, vectors, linear=linear, alphas=alphas)
-    extra = {"n_tasks": len(group), "subset": name}
-    rows = _both(
+    groups = [g for n in n_tasks or lab.sizes() for g in map(list, editing.groups(names, n))]
+    return run(
         lab,
         "addition",
-        method,
-        seed,
-        group,
-        found.absolute,
-        found.single,
-        alpha=found.alpha,
-        **extra,
+        methods,
+        measure,
+        over=groups,
+        title="task addition",
+        alphas=list(alphas),
     )
-    curves = {
-        "validation": (
-            found.validation,
-            editing.single_task(evaluator, vectors, "val", linear=linear),
-        )
-    }
-    if linear:
-        total = TaskVector.sum(vectors.values())
-        test = evaluator.sweep(total, group, "test", linear=True, alphas=alphas)
-        curves["test"] = (test, found.single)
-    for split, (curve, single) in curves.items():
-        for alpha, absolute in zip(alphas, curve, strict=True):
-            rows += _both(
-                lab,
-                "sweep",
-                method,
-                seed,
-                group,
-                absolute,
-                single,
-                alpha=alpha,
-                split=split,
-                **extra,
-            )
-    return rows
 
 
-def _both(
-    lab: Lab,
-    experiment: str,
-    method: str,
-    seed: int,
-    group: Sequence[str],
-    absolute: np.ndarray,
-    single: np.ndarray,
-    **extra: Any,
+def shares(
+    trial: Trial, tasks: Sequence[str], absolute: np.ndarray, single: np.ndarray, **more: Any
 ) -> list[dict]:
-    """Return the rows of absolute and normalised accuracy of each task."""
+    """Return the records of each task's absolute and normalised accuracy.
+
+    Args:
+        trial: What was studied.
+        tasks: T names.
+        absolute: Accuracies (T,) in % of the edited model.
+        single: Accuracies (T,) in % of each vector alone.
+        **more: Further columns.
+    """
     share = editing.normalised(absolute, single)
     return [
-        lab.accuracy(experiment, method, seed, task, metric, value, **extra)
+        trial.accuracy(task, metric, value, **more)
         for metric, values in (("absolute", absolute), ("normalised", share))
-        for task, value in zip(group, values, strict=True)
+        for task, value in zip(tasks, values, strict=True)
     ]
 
 
 def negation(lab: Lab, methods: Sequence[str]) -> pd.DataFrame:
     """Subtract each task's vector by the 95 % rule; return target and control accuracies."""
-    control = lab.suite.control.name
+    control, alphas = lab.suite.control.name, lab.scale.alphas
+
+    def both(trial: Trial, task: str, target: float, kept: float, **more: Any) -> list[dict]:
+        return [
+            trial.accuracy(task, metric, value, **more) | {"n": lab.evaluator.count(images, "test")}
+            for metric, value, images in (("target", target, task), ("control", kept, control))
+        ]
+
+    def measure(trial: Trial) -> list[dict]:
+        ((task, vector),) = trial.vectors.items()
+        end = editing.negation(trial.evaluator, task, vector, linear=trial.linear, alphas=alphas)
+        return both(trial, task, end.target, end.control, alpha=end.alpha)
+
+    start = Trial(lab=lab, experiment="negation", method="pretrained", seed=0)
     zero = {row["task"]: row["value"] for row in _pretrained(lab)}
-    rows = []
-    for task in lab.suite.names:
-        for metric, value, of in (
-            ("target", zero[task], task),
-            ("control", zero[control], control),
-        ):
-            row = lab.accuracy("negation", "pretrained", 0, task, metric, value)
-            rows.append({**row, "n": lab.evaluator.count(of, "test")})
-    for method, seed in lab.grid(methods, "task negation"):
-        for task in lab.suite.names:
-            rows += lab.kept(
-                "negation",
-                method,
-                seed,
-                lambda m=method, s=seed, t=task: _negation(lab, m, s, t),
-                tasks=[task],
-                alphas=list(lab.scale.alphas),
-            )
-    return papers.tidy(rows)
-
-
-def _negation(lab: Lab, method: str, seed: int, task: str) -> list[dict]:
-    (vector,) = lab.vectors(method, seed, [task]).values()
-    found = editing.negation(
-        lab.evaluator_of(method, seed),
-        task,
-        vector,
-        linear=method in LINEAR,
-        alphas=lab.scale.alphas,
+    rows = [row for t in lab.suite.names for row in both(start, t, zero[t], zero[control])]
+    rows += records(
+        lab,
+        "negation",
+        methods,
+        measure,
+        over=[[task] for task in lab.suite.names],
+        title="task negation",
+        alphas=list(alphas),
     )
-    rows = []
-    for metric, value, of in (
-        ("target", found.target, task),
-        ("control", found.control, lab.suite.control.name),
-    ):
-        row = lab.accuracy("negation", method, seed, task, metric, value, alpha=found.alpha)
-        rows.append({**row, "n": lab.evaluator.count(of, "test")})
-    return rows
+    return tidy(rows)

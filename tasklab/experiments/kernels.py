@@ -10,7 +10,8 @@ import torch
 from tasklab.analyses import kernels as spectral
 from tasklab.experiments.disentanglement import pairs
 from tasklab.experiments.lab import Lab
-from tasklab.records import papers
+from tasklab.experiments.runner import Trial, kept
+from tasklab.records.table import tidy
 
 ALGORITHM = 1  # part of every key: raise it when the same configuration gives other records
 
@@ -38,56 +39,48 @@ def localization(
         (number of the image), and `share` (of the task's energy) and
         `unseen_share` (of the unseen images').
     """
+    n, most = lab.scale.kernel_images, lab.scale.kernel_classes
+
+    def measure(trial: Trial) -> list[dict]:
+        (task, control), evaluator, encoder = (
+            trial.tasks,
+            trial.lab.evaluator,
+            trial.lab.clip.encoder,
+        )
+        names = trial.lab.suite[task].classes
+        classes = range(len(names))[:most]
+        own, unseen, others = (
+            encoder.preprocess(evaluator.images(name, split).x[:n])
+            for name, split in ((task, "train"), (task, "test"), (control, "test"))
+        )
+        columns = torch.cat([unseen, others])
+        head = evaluator.head(task)
+        kernels = spectral.gram(encoder, encoder.params, head, own, columns, classes=classes)
+        seen = spectral.localization(torch.cat([kernels[:, :, :n], kernels[:, :, 2 * n :]], -1), n)
+        fresh = spectral.localization(kernels[:, :, n:], n)
+        rows = []
+        for i, c in enumerate(classes):
+            common = trial.row(task=f"{task}|{control}", n=n, subset=names[c])
+            sides = {
+                "task": seen.energy[i, :n],
+                "unseen": fresh.energy[i, :n],
+                "control": seen.energy[i, n:],
+            }
+            rows += [
+                {**common, "metric": "energy", "side": side, "x": x, "value": value}
+                for side, energy in sides.items()
+                for x, value in enumerate(energy.tolist())
+            ]
+            for metric, share in (("share", seen.share[i]), ("unseen_share", fresh.share[i])):
+                rows.append({**common, "metric": metric, "side": "", "x": 0, "value": float(share)})
+        return rows
+
     rows = []
     for init in inits or dict.fromkeys((lab.parameters.init, "random")):
         other = lab if init == lab.parameters.init else lab.sibling(init=init)
-        for task, control in pairs(lab, n_pairs):
-            rows += other.kept(
-                "localization",
-                "pretrained",
-                0,
-                lambda o=other, t=task, c=control: _localization(o, t, c),
-                tasks=(task, control),
-                images=lab.scale.kernel_images,
-                classes=lab.scale.kernel_classes,
-                kernel=ALGORITHM,
+        for pair in pairs(lab, n_pairs):
+            trial = Trial(
+                lab=other, experiment="localization", method="pretrained", seed=0, tasks=pair
             )
-    return papers.tidy(rows)
-
-
-def _localization(lab: Lab, task: str, control: str) -> list[dict]:
-    encoder, n, names = lab.clip.encoder, lab.scale.kernel_images, lab.suite[task].classes
-    classes = range(len(names))[: lab.scale.kernel_classes]
-
-    def some(name: str, split: str) -> torch.Tensor:
-        return encoder.preprocess(lab.evaluator.images(name, split).x[:n])
-
-    own, unseen, others = some(task, "train"), some(task, "test"), some(control, "test")
-    kernels = spectral.gram(
-        encoder,
-        encoder.params,
-        lab.evaluator.head(task),
-        own,
-        torch.cat([unseen, others]),
-        classes=classes,
-    )
-    seen = torch.cat([kernels[:, :, :n], kernels[:, :, 2 * n :]], -1)
-    found = spectral.localization(seen, n)
-    fresh = spectral.localization(kernels[:, :, n:], n)
-    common = lab.row("localization", "pretrained", 0, task=f"{task}|{control}", n=n)
-    rows = []
-    for i, c in enumerate(classes):
-        here = {**common, "subset": names[c]}
-        sides = {
-            "task": found.energy[i, :n],
-            "unseen": fresh.energy[i, :n],
-            "control": found.energy[i, n:],
-        }
-        for side, energy in sides.items():
-            rows += [
-                {**here, "metric": "energy", "side": side, "x": x, "value": value}
-                for x, value in enumerate(energy.tolist())
-            ]
-        for metric, share in (("share", found.share[i]), ("unseen_share", fresh.share[i])):
-            rows.append({**here, "metric": metric, "side": "", "x": 0, "value": float(share)})
-    return rows
+            rows += kept(trial, measure, images=n, classes=most, kernel=ALGORITHM)
+    return tidy(rows)

@@ -6,18 +6,17 @@ import dataclasses
 import functools
 import logging
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from tasklab import chapters, machine
 from tasklab.analyses import evaluation
-from tasklab.errors import TasklabError, choose, shown, texts, unknown
+from tasklab.errors import TasklabError, shown, texts, unknown
 from tasklab.experiments.parameters import Parameters, with_parameters
 from tasklab.experiments.preflight import complete
 from tasklab.models import loading
 from tasklab.models.zoo import TEXT_MODELS, family
-from tasklab.progress import track
 from tasklab.records import papers
 from tasklab.storage.store import Store
 from tasklab.tasks import drawn
@@ -25,11 +24,10 @@ from tasklab.tasks.images.loader import DecodedImages
 from tasklab.tasks.suites import OWN, Suite, Task, suite
 from tasklab.taskvector import TaskVector
 from tasklab.tuning import finetune
-from tasklab.tuning.methods import EDITS, POSTHOC
+from tasklab.tuning.methods import POSTHOC
 from tasklab.tuning.recipe import FineTune, Probe
 
 LINEAR = ("linearized", *POSTHOC)  # methods whose edited model is linearized
-ALGORITHM = 1  # part of every key: raise it when the same configuration gives other records
 # Pairs of tasks whose disentanglement is mapped, by the papers' data sets.
 PAIRS = (
     ("DTD", "SUN397"),
@@ -305,67 +303,6 @@ class Lab:
         seconds = round(time.perf_counter() - self.began, 1)
         return papers.provenance(extra, preset=p.preset, seconds=seconds)
 
-    def grid(self, methods: Sequence[str], title: str) -> Iterable[tuple[str, int]]:
-        """Yield every method with every seed, showing progress."""
-        pairs = [(m, s) for m in known(methods) for s in self.parameters.seeds]
-        return track(pairs, len(pairs), title, unit="run", on=self.progress)
-
-    def kept(
-        self,
-        experiment: str,
-        method: str,
-        seed: int,
-        make: Callable[[], list[dict]],
-        *,
-        tasks: Sequence[str] | None = None,
-        **more: Any,
-    ) -> list[dict]:
-        """Return records from the store, or make and keep them."""
-        tasks = list(tasks or self.suite.names)
-        config = {
-            "experiment": experiment,
-            "method": method,
-            "suite": self.suite.name,
-            "weights": self.clip.encoder.weights_hash,
-            "runs": {}
-            if method == "pretrained"
-            else {
-                t: finetune.identity(self.run(t, method, seed), self.clip, self.suite)
-                for t in tasks
-            },
-            "data": {
-                t: [drawn.images_of(self.suite).version(t, s) for s in ("val", "test")]
-                for t in (*tasks, self.suite.control.name)
-            },
-            "counts": dict(self.scale.counts),
-            "algorithms": [ALGORITHM, evaluation.ALGORITHM],
-            **more,
-        }
-        made = self.store.get("records", config, lambda _: ({}, {"rows": make()}))
-        return list(made.record["rows"])
-
-    def row(self, experiment: str, method: str, seed: int, **more: Any) -> dict[str, Any]:
-        """Return a record that says what was studied."""
-        p = self.parameters
-        common = {"model": p.model, "suite": p.suite, "init": p.init}
-        return {"experiment": experiment, "method": method, "seed": seed, **common, **more}
-
-    def accuracy(
-        self,
-        experiment: str,
-        method: str,
-        seed: int,
-        task: str,
-        metric: str,
-        value: float,
-        split: str = "test",
-        **more: Any,
-    ) -> dict[str, Any]:
-        """Return the record of an accuracy, with the number of images."""
-        n = self.evaluator.count(task, "val" if split == "validation" else split)
-        row = self.row(experiment, method, seed, task=task, metric=metric, split=split)
-        return {**row, "value": float(value), "n": n, **more}
-
 
 def _own_tasks(own: Sequence[Task] | Task) -> tuple[Task, ...]:
     listed = (own,) if isinstance(own, Task) else own
@@ -385,14 +322,6 @@ def pairs_of(suite: Suite) -> list[tuple[str, str]]:
     names = {task.stand_in_for: task.name for task in suite.tasks}
     found = [tuple(names[one] for one in pair) for pair in PAIRS if set(pair) <= names.keys()]
     return found or [suite.names[:2]]
-
-
-def known(methods: Sequence[str] | str) -> Sequence[str]:
-    """Return the methods as a list, or raise a `TasklabError` with the nearest name."""
-    names = texts("methods", methods) if methods else ()
-    for name in names:
-        choose("method", name, EDITS)
-    return names
 
 
 Lab.__init__.__signature__ = with_parameters(Lab.__init__)

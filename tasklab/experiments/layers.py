@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 
 import numpy as np
 import pandas as pd
+from torch import Tensor
 
 from tasklab.analyses import layers, tangent_gap
 from tasklab.analyses.projections import second_moments
-from tasklab.experiments.lab import LINEAR, Lab
-from tasklab.records import papers
-from tasklab.records.table import filled
+from tasklab.experiments.lab import Lab
+from tasklab.experiments.runner import Trial, run
 
 ALGORITHM = 1  # part of every key: raise it when the same configuration gives other records
 
@@ -28,29 +29,18 @@ def cosines(lab: Lab, methods: Sequence[str]) -> pd.DataFrame:
         task as subset, `cosine_part`, with the columns block and projection too, and `norm`,
         |tau| / |theta_0|.
     """
-    rows = []
-    for method, seed in lab.grid(methods, "cosines of task vectors"):
-        rows += lab.kept(
-            "cosines",
-            method,
-            seed,
-            lambda m=method, s=seed: _cosines(lab, m, s),
-            layers=ALGORITHM,
-        )
-    return papers.tidy(rows)
-
-
-def _cosines(lab: Lab, method: str, seed: int) -> list[dict]:
-    vectors = lab.vectors(method, seed)
     theta0 = {name: tensor.cpu() for name, tensor in lab.clip.encoder.params.items()}
-    found = layers.cosines(vectors)
-    found["subset"] = found["other"]
-    whole = found["block"].isna() & (found["projection"] == layers.ALL)
-    found["metric"] = np.where(whole, "cosine", "cosine_part")
-    return [
-        *_rows(lab, "cosines", method, seed, found),
-        *_rows(lab, "cosines", method, seed, layers.norms(vectors, theta0), metric="norm"),
-    ]
+
+    def measure(trial: Trial) -> list[dict]:
+        table = layers.cosines(trial.vectors)
+        table["subset"] = table["other"]
+        whole = table["block"].isna() & (table["projection"] == layers.ALL)
+        table["metric"] = np.where(whole, "cosine", "cosine_part")
+        norms = layers.norms(trial.vectors, theta0)
+        return [*trial.rows(table), *trial.rows(norms, metric="norm")]
+
+    title = "cosines of task vectors"
+    return run(lab, "cosines", methods, measure, title=title, layers=ALGORITHM)
 
 
 def alignment(lab: Lab, methods: Sequence[str], *, alpha: float = 0.3) -> pd.DataFrame:
@@ -66,41 +56,34 @@ def alignment(lab: Lab, methods: Sequence[str], *, alpha: float = 0.3) -> pd.Dat
         Records of the experiments `alignment` (as `layers.alignment` describes, with the columns
         part, block and projection) and `interference` (as `layers.interference` does).
     """
-    rows, moments = [], {}
-    tasks = lab.suite.names[: lab.scale.most_tasks]
-    for method, seed in lab.grid(methods, "alignment"):
+    tasks, count = lab.suite.names[: lab.scale.most_tasks], lab.scale.images
 
-        def make(method: str = method, seed: int = seed) -> list[dict]:
-            encoder, evaluator = lab.clip.encoder, lab.evaluator_of(method, seed)
-            for task in tasks:
-                if task not in moments:
-                    images = evaluator.images(task, "test").x[: lab.scale.images]
-                    found = second_moments(encoder, images)
-                    moments[task] = {name: C.float() for name, C in found.items()}  # large
-            vectors = {
-                task: vector.to(encoder.device)
-                for task, vector in lab.vectors(method, seed, tasks).items()
-            }
-            aligned = layers.alignment(vectors, moments, encoder.params)
-            measured = layers.interference(
-                evaluator, vectors, aligned, linear=method in LINEAR, alpha=alpha
-            )
-            return [
-                *_rows(lab, "alignment", method, seed, aligned),
-                *_rows(lab, "interference", method, seed, measured),
-            ]
+    @functools.cache  # the same for all methods
+    def moments() -> dict[str, dict[str, Tensor]]:
+        images = {task: lab.evaluator.images(task, "test").x[:count] for task in tasks}
+        return {
+            task: {name: C.float() for name, C in second_moments(lab.clip.encoder, x).items()}
+            for task, x in images.items()
+        }
 
-        rows += lab.kept(
-            "alignment",
-            method,
-            seed,
-            make,
-            tasks=tasks,
-            alpha=alpha,
-            images=lab.scale.images,
-            layers=ALGORITHM,
+    def measure(trial: Trial) -> list[dict]:
+        vectors = trial.vectors_on_device
+        aligned = layers.alignment(vectors, moments(), lab.clip.encoder.params)
+        measured = layers.interference(
+            trial.evaluator, vectors, aligned, linear=trial.linear, alpha=alpha
         )
-    return papers.tidy(rows)
+        return [*trial.rows(aligned), *trial.rows(measured, experiment="interference")]
+
+    return run(
+        lab,
+        "alignment",
+        methods,
+        measure,
+        over=[tasks],
+        alpha=alpha,
+        images=count,
+        layers=ALGORITHM,
+    )
 
 
 def linear_gaps(
@@ -118,37 +101,26 @@ def linear_gaps(
         `gap_along` of the features and `gap_block`, with the columns size and block, at every
         distance `alpha`; and `gap`, that of the features at 1.
     """
-    rows = []
-    for method, seed in lab.grid(methods, "linearity"):
+    encoder, count = lab.clip.encoder, lab.scale.images
 
-        def make(method: str = method, seed: int = seed) -> list[dict]:
-            encoder, found = lab.clip.encoder, []
-            for task, vector in lab.vectors(method, seed).items():
-                images = lab.evaluator.images(task, "test").x[: lab.scale.images]
-                table = tangent_gap.gaps(encoder, vector.to(encoder.device), images, scales)
-                table = table.assign(task=task, n=len(images))
-                whole = table["block"].isna()
-                table["metric"] = np.where(whole, "gap_along", "gap_block")
-                end = table[whole & np.isclose(table["alpha"], 1)].assign(metric="gap")
-                for part in (table, end):
-                    found += _rows(lab, "linearity", method, seed, part)
-            return found
+    def measure(trial: Trial) -> list[dict]:
+        rows = []
+        for task, vector in trial.vectors.items():
+            images = lab.evaluator.images(task, "test").x[:count]
+            table = tangent_gap.gaps(encoder, vector.to(encoder.device), images, scales)
+            table = table.assign(task=task, n=len(images))
+            whole = table["block"].isna()
+            table["metric"] = np.where(whole, "gap_along", "gap_block")
+            end = table[whole & np.isclose(table["alpha"], 1)].assign(metric="gap")
+            rows += [*trial.rows(table), *trial.rows(end)]
+        return rows
 
-        rows += lab.kept(
-            "linearity",
-            method,
-            seed,
-            make,
-            scales=list(scales),
-            images=lab.scale.images,
-            gaps=ALGORITHM,
-        )
-    return papers.tidy(rows)
-
-
-def _rows(
-    lab: Lab, experiment: str, method: str, seed: int, table: pd.DataFrame, **more: str
-) -> list[dict]:
-    """Return a table's rows as records; what is missing in one is left out there."""
-    common = {**lab.row(experiment, method, seed), **more}
-    return [{**common, **row} for row in filled(table)]
+    return run(
+        lab,
+        "linearity",
+        methods,
+        measure,
+        scales=list(scales),
+        images=count,
+        gaps=ALGORITHM,
+    )

@@ -9,8 +9,9 @@ import pandas as pd
 
 from tasklab.analyses import evaluation
 from tasklab.experiments.lab import Lab
+from tasklab.experiments.runner import Trial, grid, kept
 from tasklab.models import heads
-from tasklab.records import papers
+from tasklab.records.table import tidy
 from tasklab.tasks import drawn
 from tasklab.taskvector import TaskVector
 from tasklab.tuning import finetune, probes
@@ -48,70 +49,63 @@ def learning_rates(
     """
     task = task or searched_task(lab.suite)
     rates = rates or (FINER if lab.parameters.preset == "full" else RATES)
+    common = {"tasks": [task], "lab": lab, "experiment": "learning_rate"}
     rows = []
-    if "probe" in methods:
-        rows += _kept(lab, "probe", 0, probes.RATES, task)
-    for method, seed in lab.grid([m for m in methods if m != "probe"], "learning rates"):
-        rows += _kept(lab, method, seed, rates, task)
-    return papers.tidy(rows)
+    if "probe" in methods:  # kept under the non-linear run, whose probe it is
+        trial = Trial(method="nonlinear", seed=0, **common)
+        key = {"what": "probe", "rates": list(probes.RATES)}
+        rows += kept(trial, _probed, **key, search=ALGORITHM)
+
+    def measure(trial: Trial) -> list[dict]:
+        return _tuned(trial, rates)
+
+    trained = [method for method in methods if method != "probe"]
+    for trial in grid(lab, "learning_rate", trained, over=[[task]], title="learning rates"):
+        key = {"what": trial.method, "rates": list(rates)}
+        rows += kept(trial, measure, **key, search=ALGORITHM)
+    return tidy(rows)
 
 
-def _kept(lab: Lab, method: str, seed: int, rates: Sequence[float], task: str) -> list[dict]:
-    make = _probed if method == "probe" else _tuned
-    return lab.kept(
-        "learning_rate",
-        "nonlinear" if method == "probe" else method,
-        seed,
-        lambda: make(lab, method, seed, rates, task),
-        tasks=[task],
-        what=method,
-        rates=list(rates),
-        search=ALGORITHM,
-    )
+def _row(trial: Trial, **more: object) -> dict:
+    vocabulary = trial.lab.parameters.vocabulary
+    return trial.row(task=trial.tasks[0], split="validation", vocabulary=vocabulary, **more)
 
 
-def _evaluator(lab: Lab) -> evaluation.Evaluator:
-    """Return an evaluator with all validation images: one task has few."""
-    return lab.evaluator if lab.rehearsal else evaluation.Evaluator(lab.clip, lab.suite, lab.store)
-
-
-def _row(lab: Lab, method: str, seed: int, task: str, lr: float | None, **more: object) -> dict:
-    row = lab.row("learning_rate", method, seed, task=task, split="validation")
-    rate = {} if lr is None else {"lr": float(lr)}
-    return {**row, **rate, "vocabulary": lab.parameters.vocabulary, **more}
-
-
-def _probed(lab: Lab, method: str, seed: int, rates: Sequence[float], task: str) -> list[dict]:
-    how = dataclasses.replace(lab.run(task, "nonlinear", seed).probe, lr=None)
-    found = probes.search(how, lab.clip, lab.suite, lab.store, rates, task)
+def _probed(trial: Trial) -> list[dict]:
+    lab, (task,) = trial.lab, trial.tasks
+    probe = dataclasses.replace(lab.run(task, "nonlinear", trial.seed).probe, lr=None)
+    accuracies = probes.search(probe, lab.clip, lab.suite, lab.store, probes.RATES, task)
     whole = drawn.images_of(lab.suite).size(task, "val")
-    n = whole if how.images is None else min(how.images, whole)
-    exact = dataclasses.replace(how, solver="lbfgs")
-    accuracy = probes.validation(exact, lab.clip, lab.suite, lab.store, task)
-    return [
-        *(
-            _row(lab, method, seed, task, lr, metric="single", value=value, n=n)
-            for lr, value in found.items()
-        ),
-        _row(lab, method, seed, task, None, metric="exact", value=accuracy, n=n),
+    exact = dataclasses.replace(probe, solver="lbfgs")
+    best = probes.validation(exact, lab.clip, lab.suite, lab.store, task)
+    common = {"method": "probe", "n": whole if probe.images is None else min(probe.images, whole)}
+    rows = [
+        _row(trial, lr=float(lr), metric="single", value=value, **common)
+        for lr, value in accuracies.items()
     ]
+    return [*rows, _row(trial, metric="exact", value=best, **common)]
 
 
-def _tuned(lab: Lab, method: str, seed: int, rates: Sequence[float], task: str) -> list[dict]:
-    evaluator, rows = _evaluator(lab), []
+def _tuned(trial: Trial, rates: Sequence[float]) -> list[dict]:
+    lab, (task,), rows = trial.lab, trial.tasks, []
+    # All validation images: one task has few.
+    evaluator = (
+        lab.evaluator if lab.rehearsal else evaluation.Evaluator(lab.clip, lab.suite, lab.store)
+    )
     for lr in rates:
-        config = dataclasses.replace(lab.run(task, method, seed), lr=lr)
+        config = dataclasses.replace(lab.run(task, trial.method, trial.seed), lr=lr)
         try:
             run = finetune.finetune(
                 config, lab.clip, lab.store, tasks=lab.suite, progress=lab.progress
             )
         except DivergedError as error:
             value = float(error.step)
-            rows.append(_row(lab, method, seed, task, lr, metric="diverged_at", value=value))
+            rows.append(_row(trial, lr=float(lr), metric="diverged_at", value=value))
             continue
-        value = validated(evaluator, task, run.vector, run.head, linear=method == "linearized")
+        linear = trial.method == "linearized"
+        value = validated(evaluator, task, run.vector, run.head, linear=linear)
         n = evaluator.count(task, "val")
-        rows.append(_row(lab, method, seed, task, lr, metric="single", value=value, n=n))
+        rows.append(_row(trial, lr=float(lr), metric="single", value=value, n=n))
     return rows
 
 
@@ -123,6 +117,14 @@ def validated(
     *,
     linear: bool,
 ) -> float:
-    """Return the validation accuracy in % of one vector with its own head, if it has one."""
+    """Return the validation accuracy in % of one vector with its own head, if it has one.
+
+    Args:
+        evaluator: Model, heads and images.
+        task: Whose images.
+        vector: Its task vector.
+        head: Its own head; `None` is the evaluator's.
+        linear: Whether the edited model is linearized.
+    """
     own = evaluator.with_heads({task: head}) if head is not None else evaluator
     return own.evaluate(vector, task, "val", linear=linear)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import pandas as pd
 import torch
@@ -19,6 +19,7 @@ from tasklab.analyses.cross_task import Merge
 from tasklab.errors import unknown
 from tasklab.experiments.cross_task import rows_of
 from tasklab.experiments.lab import Lab
+from tasklab.experiments.runner import stored
 from tasklab.experiments.small_networks import (
     ALGORITHM,
     Setting,
@@ -31,7 +32,7 @@ from tasklab.experiments.small_networks import (
     trained,
 )
 from tasklab.progress import track
-from tasklab.records import papers
+from tasklab.records.table import tidy
 from tasklab.tasks.drawn import Images
 from tasklab.tuning import scratch
 
@@ -57,11 +58,7 @@ def scratch_linearity(
         Records of the experiment `ctl`, as `experiments.cross_task` returns them, of the model
         `network`, with the setting's epochs, `replaced` and `ratio` as columns.
     """
-    rows = []
-    for seed in lab.parameters.seeds:
-        chosen = chosen_setting(lab, network, seed, changes)
-        rows += _kept(lab, "ctl", chosen, n_tasks, list(alphas))
-    return papers.tidy(rows)
+    return _records(lab, "ctl", network, changes, n_tasks, alphas)
 
 
 def segments(
@@ -82,11 +79,7 @@ def segments(
         alpha theta_i + (1 - alpha) theta_j of the pair `"i+j"`.
     """
     alphas = torch.linspace(0, 1, points).tolist()
-    rows = []
-    for seed in lab.parameters.seeds:
-        chosen = chosen_setting(lab, network, seed, changes)
-        rows += _kept(lab, "segment", chosen, n_tasks, alphas)
-    return papers.tidy(rows)
+    return _records(lab, "segment", network, changes, n_tasks, alphas)
 
 
 def emergence(
@@ -114,7 +107,7 @@ def emergence(
         if what.endswith("samples"):
             changes = {"replaced": what.removesuffix(" samples"), "ratio": float(value)}
         tables.append(scratch_linearity(lab, network, n_tasks=2, alphas=(0.5,), **changes))
-    return papers.tidy(pd.concat(tables, ignore_index=True).drop_duplicates())
+    return tidy(pd.concat(tables, ignore_index=True).drop_duplicates())
 
 
 def varied(records: pd.DataFrame, what: str, network: str = "resnet18") -> pd.DataFrame:
@@ -146,23 +139,23 @@ def _known(what: str) -> None:
         raise unknown("condition", what, CONDITIONS)
 
 
-def _kept(
-    lab: Lab, experiment: str, chosen: Setting, n_tasks: int, alphas: Sequence[float]
-) -> list[dict]:
-    config = {
-        "experiment": f"{experiment} from scratch",
-        "setting": dataclasses.asdict(chosen),
-        "n_tasks": n_tasks,
-        "alphas": list(alphas),
-        "images": lab.scale.images,
-        "algorithm": ALGORITHM,
-    }
-    make = {"ctl": _linear, "segment": _segments}[experiment]
-    count = lab.scale.images
-    made = lab.store.get(
-        "records", config, lambda _: ({}, {"rows": make(lab, chosen, n_tasks, alphas, count)})
-    )
-    return list(made.record["rows"])
+def _records(
+    lab: Lab, experiment: str, network: str, changes: Mapping, n_tasks: int, alphas: Sequence[float]
+) -> pd.DataFrame:
+    measure, count = {"ctl": _linear, "segment": _segments}[experiment], lab.scale.images
+    rows = []
+    for seed in lab.parameters.seeds:
+        chosen = chosen_setting(lab, network, seed, changes)
+        config = {
+            "experiment": f"{experiment} from scratch",
+            "setting": dataclasses.asdict(chosen),
+            "n_tasks": n_tasks,
+            "alphas": list(alphas),
+            "images": count,
+            "algorithm": ALGORITHM,
+        }
+        rows += stored(lab, config, lambda c=chosen: measure(lab, c, n_tasks, alphas, count))
+    return tidy(rows)
 
 
 def _linear(
@@ -179,11 +172,11 @@ def _linear(
         name: data_of(chosen.network, index, "test").x[: max(4 * count, 16)]
         for index, name in enumerate(names, 1)
     }
-    found = cross_task.measure(network, dict(zip(names, models, strict=True)), merges, data)
+    table = cross_task.measure(network, dict(zip(names, models, strict=True)), merges, data)
     # The output of these networks is that of the classifier, and no layer of its own.
     if network.blocks[-1] == "classifier":
-        found = found[found["block"].notna()]
-    return rows_of(record("ctl", chosen), found)
+        table = table[table["block"].notna()]
+    return rows_of(record("ctl", chosen), table)
 
 
 def _segments(
@@ -201,12 +194,9 @@ def _segments(
                 data = data_of(chosen.network, index, "test")
                 data = Images(*(part[: max(4 * count, 16)] for part in data))
                 classes = classes_of(chosen.network, index)
-                where = {"subset": f"{names[i]}+{names[j]}", "task": names[index]}
-                for metric, measured in (("loss", scratch.loss), ("accuracy", scratch.accuracy)):
-                    value = measured(network, params, data, classes)
-                    rows.append(
-                        record("segment", chosen)
-                        | where
-                        | {"metric": metric, "alpha": alpha, "value": value, "n": len(data.y)}
-                    )
+                common = record("segment", chosen) | {"alpha": alpha, "n": len(data.y)}
+                common |= {"subset": f"{names[i]}+{names[j]}", "task": names[index]}
+                for metric, measure in (("loss", scratch.loss), ("accuracy", scratch.accuracy)):
+                    value = measure(network, params, data, classes)
+                    rows.append({**common, "metric": metric, "value": value})
     return rows

@@ -62,6 +62,13 @@ def setting(network: str, **changes: object) -> Setting:
     return dataclasses.replace(SETTINGS[network], **changes)
 
 
+def as_text(setting: Setting) -> str:
+    """Return a setting as one line of a key, whatever the class is called or printed as."""
+    values = dataclasses.asdict(setting).items()
+    parts = (f"{k}='{v}'" if isinstance(v, str) else f"{k}={v}" for k, v in values)
+    return f"Setting({', '.join(parts)})"
+
+
 def task_names(network: str) -> tuple[str, ...]:
     """Return the names of the task of pre-training and of the four others."""
     if network == "mlp":
@@ -111,8 +118,7 @@ def trained(
 
     def kept(key: dict, make) -> dict[str, Tensor]:
         common = {"network": name, "lr": chosen.lr, "seed": chosen.seed, "algorithm": ALGORITHM}
-        found = lab.store.get("scratch", {**common, **key}, lambda _: (make(), {}))
-        return found.tensors()
+        return lab.store.get("scratch", {**common, **key}, lambda _: (make(), {})).tensors()
 
     before = {"pretraining": chosen.pretraining}
     first = data_of(name, 0, "train")
@@ -151,8 +157,8 @@ def _share(chosen: Setting, index: int) -> float:
 
 def record(experiment: str, chosen: Setting) -> dict:
     """Return a record that says what was trained how."""
-    told = {k: v for k, v in dataclasses.asdict(chosen).items() if v is not None}
-    network, seed = told.pop("network"), told.pop("seed")
+    fields = {k: v for k, v in dataclasses.asdict(chosen).items() if v is not None}
+    network, seed = fields.pop("network"), fields.pop("seed")
     suite = SUITES[network]
     common = {"experiment": experiment, "method": "nonlinear", "model": network, "suite": suite}
-    return {**common, "seed": seed, "split": "test", **told}
+    return {**common, "seed": seed, "split": "test", **fields}

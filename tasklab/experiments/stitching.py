@@ -8,16 +8,16 @@ from collections.abc import Mapping, Sequence
 
 import pandas as pd
 import torch
-from torch import Tensor
 
 from tasklab.analyses import cross_task, stitching
 from tasklab.analyses.cross_task import Merge
 from tasklab.experiments.disentanglement import pairs
 from tasklab.experiments.lab import Lab
+from tasklab.experiments.runner import Trial, grid, kept, run
 from tasklab.models import heads
-from tasklab.records import papers
-from tasklab.records.table import filled
-from tasklab.taskvector import TaskVector
+from tasklab.models.encoder import Encoder
+from tasklab.records.table import tidy
+from tasklab.tasks.drawn import Images
 from tasklab.tuning import finetune
 
 ALGORITHM = 2  # part of every key: raise it when the same configuration gives other records
@@ -52,55 +52,31 @@ def stitched_addition(
         pair `subset` at each `alpha`, with the columns block and front (`both`, `own`, `other`; and
         `edited`, the features of theta_0 + lambda (tau_i + tau_j) / 2 in the same place).
     """
-    grid = [a for a in coefficients or lab.scale.alphas if a]
+    alphas = [a for a in coefficients or lab.scale.alphas if a]
     blocks = _cuts(lab, block)
-    grid = grid[-1:] if block == -1 else grid
-    rows = []
-    for method, seed in lab.grid(methods, "stitched addition"):
-        for pair in pairs(lab, n_pairs):
-            rows += lab.kept(
-                "stitched_addition",
-                method,
-                seed,
-                lambda m=method, s=seed, p=pair: _added(lab, m, s, p, blocks, grid),
-                tasks=pair,
-                blocks=blocks,
-                alphas=grid,
-                images=lab.scale.images,
-                stitching=ALGORITHM,
-            )
-    return papers.tidy(rows)
+    alphas = alphas[-1:] if block == -1 else alphas
 
+    def measure(trial: Trial) -> list[dict]:
+        vectors, rows = trial.vectors_on_device, []
+        for task, alpha in itertools.product(trial.tasks, alphas):
+            (other,) = set(trial.tasks) - {task}
+            parts = (*_data(trial, task), vectors[task], vectors[other])
+            for cut, name, value in stitching.sums(*parts, alpha, blocks):
+                row = _row(trial, task, value, cut, alpha)
+                rows.append(row | {"front": name, "subset": "+".join(trial.tasks)})
+        return rows
 
-def _added(
-    lab: Lab,
-    method: str,
-    seed: int,
-    pair: tuple[str, str],
-    blocks: Sequence[int],
-    grid: Sequence[float],
-) -> list[dict]:
-    encoder, theta = lab.clip.encoder, lab.clip.encoder.params
-    vectors = {t: v.to(encoder.device) for t, v in lab.vectors(method, seed, pair).items()}
-    middle = TaskVector.sum(vectors.values()) / 2
-    rows = []
-    for task, alpha in itertools.product(pair, grid):
-        (other,) = set(pair) - {task}
-        models = {
-            "own": vectors[task].apply(theta, alpha),
-            "other": vectors[other].apply(theta, alpha),
-            "edited": middle.apply(theta, alpha),
-        }
-        for block in blocks:
-            h = {name: _front(lab, params, task, block) for name, params in models.items()}
-            h["both"] = (h["own"] + h["other"]) / 2
-            for name, states in h.items():
-                value = _accuracy(lab, method, seed, task, block, states)
-                rows.append(
-                    _row(lab, "stitched_addition", method, seed, task, value, block, alpha)
-                    | {"front": name, "subset": "+".join(pair)}
-                )
-    return rows
+    return run(
+        lab,
+        "stitched_addition",
+        methods,
+        measure,
+        over=pairs(lab, n_pairs),
+        blocks=blocks,
+        alphas=alphas,
+        images=lab.scale.images,
+        stitching=ALGORITHM,
+    )
 
 
 def stitched_negation(
@@ -129,43 +105,28 @@ def stitched_negation(
         control with the task as `subset`, at each `alpha`, with the columns block and front
         (`features`, `weights`).
     """
-    grid, (cut,) = list(coefficients or lab.scale.alphas), _cuts(lab, block, 0.8)
-    rows = []
-    for method, seed in lab.grid(methods, "stitched negation"):
-        for task in lab.suite.names[:n_tasks]:
-            rows += lab.kept(
-                "stitched_negation",
-                method,
-                seed,
-                lambda m=method, s=seed, t=task: _negated(lab, m, s, t, cut, grid),
-                tasks=[task],
-                block=cut,
-                alphas=grid,
-                images=lab.scale.images,
-                stitching=ALGORITHM,
-            )
-    return papers.tidy(rows)
+    alphas, (cut,) = list(coefficients or lab.scale.alphas), _cuts(lab, block, 0.8)
 
+    def measure(trial: Trial) -> list[dict]:
+        ((task, vector),), rows = trial.vectors_on_device.items(), []
+        for name in (task, lab.suite.control.name):
+            parts = (*_data(trial, name), vector)
+            for alpha, front, value in stitching.negations(*parts, alphas, cut):
+                row = _row(trial, name, value, cut, alpha)
+                rows.append(row | {"front": front, "subset": task})
+        return rows
 
-def _negated(
-    lab: Lab, method: str, seed: int, task: str, block: int, grid: Sequence[float]
-) -> list[dict]:
-    encoder, theta = lab.clip.encoder, lab.clip.encoder.params
-    vector = lab.vectors(method, seed, [task])[task].to(encoder.device)
-    rows = []
-    for name in (task, lab.suite.control.name):
-        start = _front(lab, theta, name, block)
-        for alpha in grid:
-            more, less = (
-                _front(lab, vector.apply(theta, sign * alpha), name, block) for sign in (1, -1)
-            )
-            for front, h in (("features", 2 * start - more), ("weights", less)):
-                value = _accuracy(lab, method, seed, name, block, h)
-                rows.append(
-                    _row(lab, "stitched_negation", method, seed, name, value, block, alpha)
-                    | {"front": front, "subset": task}
-                )
-    return rows
+    return run(
+        lab,
+        "stitched_negation",
+        methods,
+        measure,
+        over=[[task] for task in lab.suite.names[:n_tasks]],
+        block=cut,
+        alphas=alphas,
+        images=lab.scale.images,
+        stitching=ALGORITHM,
+    )
 
 
 def averaging(lab: Lab, *, task: str | None = None, count: int = 3) -> pd.DataFrame:
@@ -188,26 +149,23 @@ def averaging(lab: Lab, *, task: str | None = None, count: int = 3) -> pd.DataFr
     """
     task = task or lab.suite.names[0]
     rows = []
-    for seed in lab.parameters.seeds:
-        runs = _variants(lab, task, seed)
-        rows += lab.kept(
-            "averaging",
-            "nonlinear",
-            seed,
-            lambda s=seed, r=runs: _averaged(lab, task, s, r, count),
-            tasks=[task],
+    for trial in grid(lab, "averaging", ["nonlinear"], over=[[task]]):
+        runs = _variants(lab, task, trial.seed)
+        rows += kept(
+            trial,
+            lambda trial, runs=runs: _averaged(trial, runs, count),
             variants=[finetune.identity(run, lab.clip, lab.suite) for run in runs.values()],
             count=count,
             images=lab.scale.images,
             stitching=ALGORITHM,
         )
-    return papers.tidy(rows)
+    return tidy(rows)
 
 
 def _variants(lab: Lab, task: str, seed: int) -> dict[str, finetune.FineTune]:
     """Return runs of one task by what distinguishes them; no two seeds share one."""
     first = lab.run(task, "nonlinear", seed)
-    found = {}
+    runs = {}
     for rate, length in itertools.product(RATES, STEPS):
         steps = max(1, round(length * first.steps))
         run = dataclasses.replace(
@@ -215,74 +173,58 @@ def _variants(lab: Lab, task: str, seed: int) -> dict[str, finetune.FineTune]:
             lr=rate * first.lr,
             steps=steps,
             warmup=min(first.warmup, steps),
-            seed=100 * seed + len(found),
+            seed=100 * seed + len(runs),
         )
-        found[f"lr {rate:g}, steps {steps}, seed {run.seed}"] = run
-    return found
+        runs[f"lr {rate:g}, steps {steps}, seed {run.seed}"] = run
+    return runs
 
 
-def _averaged(
-    lab: Lab, task: str, seed: int, runs: Mapping[str, finetune.FineTune], count: int
-) -> list[dict]:
+def _averaged(trial: Trial, runs: Mapping[str, finetune.FineTune], count: int) -> list[dict]:
+    lab, (task,) = trial.lab, trial.tasks
     encoder, evaluator = lab.clip.encoder, lab.evaluator
     models, logits = {}, {}
-    for name, run in runs.items():
-        tuned = finetune.finetune(run, lab.clip, lab.store, tasks=lab.suite, progress=lab.progress)
+    for name, config in runs.items():
+        tuned = finetune.finetune(
+            config, lab.clip, lab.store, tasks=lab.suite, progress=lab.progress
+        )
         models[name] = tuned.vector.to(encoder.device).apply(encoder.params)
         logits[name] = evaluator.head(task)(evaluator.features(models[name], task, "test"))
     labels = evaluator.images(task, "test").y
-    rows = []
 
-    def add(metric: str, subset: str, value: float) -> None:
-        row = lab.accuracy("averaging", "nonlinear", seed, task, metric, value)
-        rows.append(row | {"subset": subset})
+    def row(metric: str, subset: str, value: float) -> dict:
+        return trial.accuracy(task, metric, value, subset=subset)
 
-    for name, found in logits.items():
-        add("alone", name, 100 * heads.accuracy(found, labels))
+    rows = [
+        row("alone", name, 100 * heads.accuracy(guess, labels)) for name, guess in logits.items()
+    ]
     for group in itertools.combinations(models, count):
-        mean = cross_task.merged(models, dict.fromkeys(group, 1 / count))
+        name, mean = " | ".join(group), cross_task.merged(models, dict.fromkeys(group, 1 / count))
         features = evaluator.features(mean, task, "test")
-        add("averaged", " | ".join(group), evaluator.accuracy(features, task, "test"))
-        together = torch.stack([logits[name] for name in group]).mean(0)
-        add("ensemble", " | ".join(group), 100 * heads.accuracy(together, labels))
+        together = torch.stack([logits[one] for one in group]).mean(0)
+        rows.append(row("averaged", name, evaluator.accuracy(features, task, "test")))
+        rows.append(row("ensemble", name, 100 * heads.accuracy(together, labels)))
     images = evaluator.images(task, "test").x[: lab.scale.images]
     merge = Merge(task, dict.fromkeys(models, 1 / len(models)), (task,))
-    found = cross_task.measure(encoder, models, [merge], {task: images})
-    common = lab.row("ctl_average", "nonlinear", seed, task=task)
-    return rows + [{**common, **row} for row in filled(found.drop(columns="merge"))]
+    table = cross_task.measure(encoder, models, [merge], {task: images}).drop(columns="merge")
+    return rows + trial.rows(table, experiment="ctl_average", task=task)
 
 
 def _cuts(lab: Lab, block: int | None, share: float = 0.75) -> list[int]:
+    """Return the last block of the front, or all blocks for -1."""
     count = len(lab.clip.encoder.blocks)
     if block == -1:
         return list(range(count))
     return [round(share * count) - 1 if block is None else block]
 
 
-@torch.inference_mode()
-def _front(lab: Lab, params: Mapping[str, Tensor], task: str, block: int) -> Tensor:
-    encoder, images = lab.clip.encoder, lab.evaluator.images(task, "test").x[: 2 * lab.scale.images]
-    return stitching.front(encoder, params, encoder.preprocess(images), block)
+def _data(trial: Trial, task: str) -> tuple[Encoder, heads.Head, Images]:
+    """Return the model, a task's head and its first test images."""
+    images, count = trial.lab.evaluator.images(task, "test"), 2 * trial.lab.scale.images
+    x = trial.lab.clip.encoder.preprocess(images.x[:count])
+    return trial.lab.clip.encoder, trial.evaluator.head(task), Images(x, images.y[:count])
 
 
-@torch.inference_mode()
-def _accuracy(lab: Lab, method: str, seed: int, task: str, block: int, h: Tensor) -> float:
-    encoder, images = lab.clip.encoder, lab.evaluator.images(task, "test")
-    x, y = images.x[: 2 * lab.scale.images], images.y[: 2 * lab.scale.images]
-    features = stitching.back(encoder, encoder.params, encoder.preprocess(x), block, h)
-    return 100 * heads.accuracy(lab.evaluator_of(method, seed).head(task)(features), y)
-
-
-def _row(
-    lab: Lab,
-    experiment: str,
-    method: str,
-    seed: int,
-    task: str,
-    value: float,
-    block: int,
-    alpha: float,
-) -> dict:
-    row = lab.row(experiment, method, seed, task=task, metric="stitched", value=value)
-    n = min(2 * lab.scale.images, lab.evaluator.count(task, "test"))
-    return {**row, "split": "test", "block": block, "alpha": alpha, "n": n}
+def _row(trial: Trial, task: str, value: float, block: int, alpha: float) -> dict:
+    n = min(2 * trial.lab.scale.images, trial.lab.evaluator.count(task, "test"))
+    more = {"split": "test", "block": block, "alpha": alpha, "n": n}
+    return trial.row(task=task, metric="stitched", value=value, **more)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import io
 import json
 import shutil
@@ -22,6 +23,7 @@ from tasklab.__main__ import main
 from tasklab.errors import TasklabError
 from tasklab.experiments import Lab
 from tasklab.experiments.parameters import Parameters
+from tasklab.experiments.runner import Trial, kept
 from tasklab.tasks import own, suites
 from tasklab.tasks.images import copies, decoded
 from tasklab.tasks.images.loader import DecodedImages
@@ -94,10 +96,11 @@ def test_from_files_to_an_edited_model(data: Path, tmp_path: Path) -> None:
     for task, vector in vectors.items():
         found[task] = lab.evaluator.evaluate(vector, task, "test", 0.5, linear=True)
     assert all(0 <= value <= 100 for value in found.values())
-    rows = lab.kept("x", "nonlinear", 0, lambda: [{"value": 1}])
+    trial = Trial(lab=lab, experiment="x", method="nonlinear", seed=0)
+    rows = kept(trial, lambda _: [{"value": 1}])
     shutil.rmtree(data)  # decoded images are enough
     again = Lab(parameters(None, tmp_path / "store"), progress=False, tasks=["DTD", "MNIST"])
-    assert again.kept("x", "nonlinear", 0, lambda: [{"value": 2}]) == rows
+    assert kept(dataclasses.replace(trial, lab=again), lambda _: [{"value": 2}]) == rows
     assert torch.equal(again.evaluator.images("DTD", "test").x, images.x)
     assert lab.provenance()["data"].startswith("DTD/test/")
 

@@ -14,9 +14,9 @@ import torch.nn.functional as F
 from torch import nn
 from torch.func import functional_call
 
+from tasklab.analyses.subsets import COARSE, climb, search, subsets_of
 from tasklab.errors import TasklabError
 from tasklab.experiments.parameters import Parameters
-from tasklab.experiments.subsets import COARSE, climb, search, subsets_of
 from tasklab.models import heads
 from tasklab.models.loading import Clip, Encoder
 from tasklab.storage.store import Store

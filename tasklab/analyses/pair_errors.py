@@ -1,0 +1,97 @@
+"""What adding two vectors costs either task, and whether cross-task linearity foretells it."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+
+import pandas as pd
+import torch
+from torch import Tensor
+
+from tasklab.analyses.cross_task import merged
+from tasklab.analyses.evaluation import Evaluator
+from tasklab.taskvector import TaskVector
+
+
+def pair_errors(
+    evaluator: Evaluator,
+    vectors: Mapping[str, TaskVector],
+    coefficients: Sequence[float],
+    count: int,
+) -> Iterator[dict]:
+    """Yield disentanglement error and loss in addition of all pairs of tasks.
+
+    Of theta_0 + c (tau_i + tau_j) on either task, beside theta_0 + c tau_i of the task alone: the
+    share of changed predictions (xi, tangent, equation 3) and the accuracy that is lost.
+
+    Args:
+        evaluator: Model, heads and images.
+        vectors: One for each task, where the model is; all are used in the model itself, not in its
+            linearization.
+        coefficients: Values of c.
+        count: Test images of each task, at most.
+
+    Yields:
+        Task (`"T1+T2"`), alpha (c), the metrics `xi_pair` (%) and `lost` (points), means over both
+        tasks, as value, and n (images of both).
+    """
+    encoder = evaluator.clip.encoder
+    theta = encoder.params
+    data = {
+        t: (evaluator.preprocessed(t, "test", count), evaluator.images(t, "test").y[:count])
+        for t in vectors
+    }
+
+    @torch.inference_mode()
+    def guess(params: Mapping[str, Tensor], task: str) -> Tensor:
+        head, (x, _) = evaluator.head(task), data[task]
+        return torch.cat(
+            list(evaluator.parts(lambda part: head(encoder(params, part)).argmax(-1), x))
+        )
+
+    for c in coefficients:
+        models = {t: v.apply(theta, c) for t, v in vectors.items()}
+        alone = {t: guess(params, t) for t, params in models.items()}
+        for pair in itertools.combinations(vectors, 2):
+            weights = {**dict.fromkeys(pair, 1), "start": -1}
+            both = merged({**models, "start": theta}, weights)
+            errors, losses = [], []
+            for task in pair:
+                together, labels = guess(both, task), data[task][1]
+                errors.append(_share(together != alone[task]))
+                losses.append(_share(alone[task] == labels) - _share(together == labels))
+            n = sum(len(data[task][1]) for task in pair)
+            for metric, parts in (("xi_pair", errors), ("lost", losses)):
+                value = 100 * sum(parts) / len(parts)
+                yield {"task": "+".join(pair), "alpha": c, "metric": metric, "value": value, "n": n}
+
+
+def _share(flags: Tensor) -> float:
+    return flags.double().mean().item()
+
+
+def foretold(linearity: pd.DataFrame, errors: pd.DataFrame, alpha: float = 0.5) -> pd.DataFrame:
+    """Put a pair's linearity beside its disentanglement error and its loss in addition.
+
+    Args:
+        linearity: Records of the experiment `ctl`.
+        errors: Records of the experiment `pair_errors` of the same methods and seeds.
+        alpha: Where both are looked at.
+
+    Returns:
+        A row a pair and method, means over seeds: method, one, other, distance (1 - cos at the
+        features), base, xi_pair (%) and lost (points); group is the method.
+    """
+    left = linearity[
+        linearity["block"].isna()
+        & (linearity["alpha"] - alpha).abs().lt(1e-9)
+        & linearity["metric"].isin(["distance", "base"])
+    ]
+    right = errors[(errors["alpha"] - alpha).abs().lt(1e-9)]
+    table = pd.concat([left, right]).pivot_table(
+        index=["method", "task"], columns="metric", values="value", sort=False
+    )
+    table = table.dropna().reset_index().rename_axis(None, axis=1)
+    ends = table.pop("task").str.split("+", expand=True)
+    return table.assign(one=ends[0], other=ends[1], group=table["method"])

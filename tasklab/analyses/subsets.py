@@ -1,0 +1,205 @@
+"""Task addition over every subset of the tasks (closed vocabulary, appendix I, figures 6 to 9).
+
+Eight tasks have 255 subsets, each with a coefficient of its own, chosen on validation images.
+
+- A linearized model is affine in its vectors: all subsets and coefficients are matrix products of
+  features that are computed once.
+- Any other model takes a pass over the images of the subset's tasks for every coefficient. Instead
+  of the whole grid, seven coefficients are tried, closer where they are small; from the best of
+  them the search climbs the grid until both neighbours are no better. About nine coefficients are
+  tried for a subset, not 21. Only tasks of the subset are looked at, on a bounded number of images.
+  (Climbing alone, from what smaller subsets chose, was caught in local maxima at large
+  coefficients, below the accuracy of probing.)
+
+Letters: T tasks, K tasks of a subset.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from tasklab.analyses import coefficients, evaluation
+from tasklab.analyses.editing import normalised
+from tasklab.analyses.evaluation import Evaluator
+from tasklab.progress import track
+from tasklab.taskvector import TaskVector
+
+COARSE = (0.0, 0.05, 0.1, 0.2, 0.3, 0.5, 1.0)  # tried first, as far as they are on the grid
+
+Subset = tuple[int, ...]  # places of its tasks, ascending
+Accuracies = Callable[[Subset, float, str], np.ndarray]  # subset, lambda, split -> (K,) in %
+
+
+@dataclass(frozen=True, eq=False)
+class Sum:
+    """The sum of a subset's vectors.
+
+    Attributes:
+        subset: Places of its tasks.
+        coefficient: The one chosen on validation images.
+        tried: How many were tried.
+        absolute: Test accuracies (K,) in %.
+    """
+
+    subset: Subset
+    coefficient: float
+    tried: int
+    absolute: np.ndarray
+
+
+def subsets_of(count: int, most: int | None = None, seed: int = 0) -> list[Subset]:
+    """Return all subsets of so many tasks, small ones first, or a sample of each size.
+
+    Args:
+        count: Number of tasks.
+        most: Of each size between one task, of which all are taken, and all tasks.
+        seed: Of the sample.
+
+    >>> subsets_of(2)
+    [(0,), (1,), (0, 1)]
+    """
+    generator, chosen = np.random.default_rng(seed), []
+    for size in range(1, count + 1):
+        every = list(itertools.combinations(range(count), size))
+        if most is not None and size > 1 and len(every) > most:
+            places = sorted(generator.choice(len(every), most, replace=False))
+            every = [every[i] for i in places]
+        chosen += every
+    return chosen
+
+
+def climb(value: Callable[[int], float], size: int, start: int) -> int:
+    """Return the place of a local maximum on a grid.
+
+    A step is taken to the better neighbour while it is better.
+
+    Args:
+        value: Place on the grid -> value.
+        size: Of the grid.
+        start: Where to begin.
+    """
+    here = start
+    while True:
+        near = [place for place in (here - 1, here + 1) if 0 <= place < size]
+        best = max((here, *near), key=value)
+        if value(best) <= value(here):
+            return here
+        here = best
+
+
+def search(
+    accuracies: Accuracies,
+    single: Mapping[str, np.ndarray],
+    chosen: Sequence[Subset],
+    grid: Sequence[float],
+    *,
+    whole: bool,
+    progress: bool = False,
+) -> list[Sum]:
+    """Choose a coefficient for each subset on validation images, and report test accuracies.
+
+    Args:
+        accuracies: Of the edited model.
+        single: Accuracies (T,) in % of each vector alone, of the splits `val` and `test`.
+        chosen: Subsets.
+        grid: Coefficients, ascending.
+        whole: Whether to try the whole grid for each subset, or `COARSE` and then climb.
+        progress: Whether to show a bar.
+    """
+    evaluation.check_grid(grid)
+    sums = []
+    for subset in track(list(chosen), len(chosen), "subsets", unit="subset", on=progress):
+        places = list(subset)
+        values: dict[int, float] = {}  # place on the grid -> mean normalised accuracy
+
+        def value(
+            place: int,
+            subset: Subset = subset,
+            places: list[int] = places,
+            values: dict[int, float] = values,
+        ) -> float:
+            if place not in values:
+                absolute = accuracies(subset, grid[place], "val")
+                values[place] = float(normalised(absolute, single["val"][places]).mean())
+            return values[place]
+
+        coarse = range(len(grid)) if whole else _coarse(grid)
+        best = climb(value, len(grid), max(coarse, key=value))
+        test = accuracies(subset, grid[best], "test")
+        sums.append(Sum(subset, float(grid[best]), len(values), test))
+    return sums
+
+
+def _coarse(grid: Sequence[float]) -> list[int]:
+    """Return the places on the grid nearest to `COARSE`."""
+    return sorted({int(np.abs(np.asarray(grid) - x).argmin()) for x in COARSE})
+
+
+def affine(evaluator: Evaluator, vectors: Mapping[str, TaskVector]) -> Accuracies:
+    """Return the accuracies of sums in the linearized model: products of cached features."""
+    tasks, every = tuple(vectors), list(vectors.values())
+    scores = {
+        (task, split): coefficients.affine_scores(evaluator, every, task, split)
+        for task in tasks
+        for split in ("val", "test")
+    }
+
+    def accuracies(subset: Subset, coefficient: float, split: str) -> np.ndarray:
+        alphas = np.zeros(len(tasks))
+        alphas[list(subset)] = coefficient
+        return np.array([scores[tasks[i], split].accuracy(alphas) for i in subset])
+
+    return accuracies
+
+
+def passes(
+    evaluator: Evaluator, vectors: Mapping[str, TaskVector], images: Mapping[str, int]
+) -> Accuracies:
+    """Return the accuracies of sums in the model itself, by passes over a task's first images.
+
+    Images stay preprocessed.
+
+    Args:
+        evaluator: Model, heads and images.
+        vectors: One for each task, by its name.
+        images: The most images of each task by split.
+    """
+    encoder, tasks = evaluator.clip.encoder, tuple(vectors)
+    theta0 = encoder.params
+
+    @torch.inference_mode()
+    def data(task: str, split: str) -> tuple[Tensor, Tensor]:
+        count = images[split]
+        return evaluator.preprocessed(task, split, count), evaluator.images(task, split).y[:count]
+
+    images_of = {(task, split): data(task, split) for task in tasks for split in images}
+
+    def accuracies(subset: Subset, coefficient: float, split: str) -> np.ndarray:
+        if coefficient == 0:  # the same model for all subsets
+            return np.concatenate([start(i, split) for i in subset])
+        return edited(subset, coefficient, split)
+
+    @functools.cache
+    def start(place: int, split: str) -> np.ndarray:
+        return edited((place,), 0.0, split)
+
+    @torch.inference_mode()
+    def edited(subset: Subset, coefficient: float, split: str) -> np.ndarray:
+        total = TaskVector.sum(vectors[tasks[i]] for i in subset)
+        params = total.apply(theta0, coefficient)
+        percent = []
+        for i in subset:
+            x, labels = images_of[tasks[i], split]
+            features = torch.cat(list(evaluator.parts(lambda part: encoder(params, part), x)))
+            guess = evaluator.head(tasks[i])(features).argmax(-1)
+            percent.append(100 * (guess == labels).double().mean().item())
+        return np.array(percent)
+
+    return accuracies

@@ -1,0 +1,202 @@
+"""How every experiment runs: its grid, the key of what is kept, and the table of records.
+
+An experiment says what is measured of one `Trial`. `run` does the rest: it goes through all methods
+and seeds (and groups of tasks), looks each trial up in the store, and makes one table of them.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pandas as pd
+
+from tasklab.analyses import evaluation
+from tasklab.errors import choose, texts
+from tasklab.experiments.lab import LINEAR, Lab
+from tasklab.progress import track
+from tasklab.records.table import filled, tidy
+from tasklab.tasks import drawn
+from tasklab.taskvector import TaskVector
+from tasklab.tuning import finetune
+from tasklab.tuning.methods import EDITS
+
+ALGORITHM = 1  # part of every key: raise it when the same configuration gives other records
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Trial:
+    """One method with one seed, on some of a lab's tasks.
+
+    Attributes:
+        lab: What is studied.
+        experiment: Its name in the records.
+        method: One of `EDITS`, or `"pretrained"`.
+        seed: Of fine-tuning.
+        tasks: Whose vectors are used; `None` is all of the lab's.
+    """
+
+    lab: Lab
+    experiment: str
+    method: str
+    seed: int
+    tasks: Sequence[str] | None = None
+
+    @property
+    def linear(self) -> bool:
+        """Whether the edited model is the linearized one."""
+        return self.method in LINEAR
+
+    @functools.cached_property
+    def vectors(self) -> dict[str, TaskVector]:
+        """The task vectors, fine-tuned if they are not in the store."""
+        return self.lab.vectors(self.method, self.seed, self.tasks)
+
+    @property
+    def vectors_on_device(self) -> dict[str, TaskVector]:
+        """The task vectors, where the model is."""
+        return {t: v.to(self.lab.clip.encoder.device) for t, v in self.vectors.items()}
+
+    @functools.cached_property
+    def evaluator(self) -> evaluation.Evaluator:
+        """The model with the heads that belong to the method's vectors."""
+        return self.lab.evaluator_of(self.method, self.seed)
+
+    def row(self, **more: Any) -> dict[str, Any]:
+        """Return a record that says what was studied."""
+        p = self.lab.parameters
+        common = {"experiment": self.experiment, "method": self.method, "seed": self.seed}
+        return {**common, "model": p.model, "suite": p.suite, "init": p.init, **more}
+
+    def rows(self, table: pd.DataFrame | Iterable[Mapping[str, Any]], **more: Any) -> list[dict]:
+        """Return a table's rows as records; what is missing in one is left out there."""
+        rows = filled(table) if isinstance(table, pd.DataFrame) else table
+        return [{**self.row(**more), **row} for row in rows]
+
+    def accuracy(
+        self, task: str, metric: str, value: float, split: str = "test", **more: Any
+    ) -> dict[str, Any]:
+        """Return the record of an accuracy, with the number of images.
+
+        Args:
+            task: Whose images were classified.
+            metric: The metric's name.
+            value: In %.
+            split: `"test"` or `"validation"`.
+            **more: Further columns.
+        """
+        n = self.lab.evaluator.count(task, "val" if split == "validation" else split)
+        named = {"task": task, "metric": metric, "split": split, "value": float(value), "n": n}
+        return self.row(**{**named, **more})
+
+
+Measure = Callable[[Trial], list[dict]]
+
+
+def grid(
+    lab: Lab,
+    experiment: str,
+    methods: Sequence[str] | str,
+    *,
+    over: Iterable[Sequence[str]] | None = None,
+    title: str | None = None,
+) -> Iterator[Trial]:
+    """Yield a trial for every method, seed and group of tasks, showing progress.
+
+    Args:
+        lab: What is studied.
+        experiment: Its name in the records.
+        methods: Any of `EDITS`.
+        over: Groups of tasks; by default all tasks at once.
+        title: Of the progress bar; by default the experiment's name.
+
+    Raises:
+        TasklabError: If a method is unknown.
+    """
+    groups = [None] if over is None else list(over)
+    trials = [
+        Trial(lab=lab, experiment=experiment, method=method, seed=seed, tasks=tasks)
+        for method in known_methods(methods)
+        for seed in lab.parameters.seeds
+        for tasks in groups
+    ]
+    title = title or experiment.replace("_", " ")
+    yield from track(trials, len(trials), title, unit="run", on=lab.progress)
+
+
+def kept(trial: Trial, measure: Measure, **key: Any) -> list[dict]:
+    """Return a trial's records from the store, or measure and keep them.
+
+    Args:
+        trial: What to measure. The runs behind its vectors, their data, the model and the number of
+            images are part of the key.
+        measure: Trial -> records.
+        **key: What else determines the records.
+    """
+    lab, method = trial.lab, trial.method
+    tasks = list(trial.tasks or lab.suite.names)
+    runs = {} if method == "pretrained" else {t: lab.run(t, method, trial.seed) for t in tasks}
+    data = drawn.images_of(lab.suite)
+    config = {
+        "experiment": trial.experiment,
+        "method": method,
+        "suite": lab.suite.name,
+        "weights": lab.clip.encoder.weights_hash,
+        "runs": {t: finetune.identity(run, lab.clip, lab.suite) for t, run in runs.items()},
+        "data": {
+            t: [data.version(t, s) for s in ("val", "test")]
+            for t in (*tasks, lab.suite.control.name)
+        },
+        "counts": dict(lab.scale.counts),
+        "algorithms": [ALGORITHM, evaluation.ALGORITHM],
+        **key,
+    }
+    return stored(lab, config, lambda: measure(trial))
+
+
+def stored(lab: Lab, config: Mapping[str, Any], make: Callable[[], list[dict]]) -> list[dict]:
+    """Return the records of a configuration from the store, or make and keep them."""
+    made = lab.store.get("records", dict(config), lambda _: ({}, {"rows": make()}))
+    return list(made.record["rows"])
+
+
+def records(
+    lab: Lab,
+    experiment: str,
+    methods: Sequence[str] | str,
+    measure: Measure,
+    *,
+    over: Iterable[Sequence[str]] | None = None,
+    title: str | None = None,
+    **key: Any,
+) -> list[dict]:
+    """Return the records of all trials of an experiment.
+
+    Args:
+        lab: What is studied.
+        experiment: Its name in the records.
+        methods: Any of `EDITS`.
+        measure: Trial -> records.
+        over: Groups of tasks, a trial each; by default all tasks at once.
+        title: Of the progress bar; by default the experiment's name.
+        **key: What determines the records, besides what a trial is (`kept`).
+    """
+    trials = grid(lab, experiment, methods, over=over, title=title)
+    return [row for trial in trials for row in kept(trial, measure, **key)]
+
+
+def run(
+    lab: Lab, experiment: str, methods: Sequence[str] | str, measure: Measure, **more: Any
+) -> pd.DataFrame:
+    """Return `records` as one checked table."""
+    return tidy(records(lab, experiment, methods, measure, **more))
+
+
+def known_methods(methods: Sequence[str] | str) -> Sequence[str]:
+    """Return the methods as a list, or raise a `TasklabError` with the nearest name."""
+    names = texts("methods", methods) if methods else ()
+    for name in names:
+        choose("method", name, EDITS)
+    return names
