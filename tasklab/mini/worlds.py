@@ -118,8 +118,8 @@ SECOND = World(
     control_sizes={"val": 2000, "test": 2000},
     looks={
         "Vehicles": Look(
-            size=(0.65, 0.95), turn=_around(0.35), shift=_around(0.15), jitter=0.1, background=0.25,
-            camera=Camera(noise=0.03, tint=0.15, contrast=0.3, filter="negative"),
+            size=(0.75, 0.95), turn=_around(0.25), shift=_around(0.1), jitter=0.1, background=0.15,
+            camera=Camera(noise=0.03, tint=0.1, contrast=0.2, filter="negative"),
         ),
         "Textures": Look(
             size=(0.8, 1.3), turn=_around(0.6), shift=_around(0.6), frequency=(7, 14),

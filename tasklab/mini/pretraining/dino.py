@@ -23,6 +23,7 @@ from tasklab.errors import TasklabError
 from tasklab.mini import vit
 from tasklab.mini.captions import pretraining_shard
 from tasklab.mini.clip import normalise
+from tasklab.mini.pretraining import views
 from tasklab.mini.pretraining.evaluate import probe_accuracy
 from tasklab.mini.pretraining.loop import Recipe
 from tasklab.mini.pretraining.objectives import pool_of
@@ -45,6 +46,17 @@ SETTINGS = {
     "local_share": (0.1, 0.4),
     "local_size": 16,
     "drawn_together": 8,
+}
+
+# Of the second world: ten times as many images, so more of the paper's scale, and views of which
+# each picture has its own (`views`).
+SECOND = SETTINGS | {
+    "outputs": 1024,
+    "hidden": 512,
+    "bottleneck": 128,
+    "teacher_momentum": 0.99,
+    "solarised": (0.0, 0.2, 0.0, 0.0),
+    "drawn_together": 1,
 }
 
 
@@ -105,7 +117,11 @@ class SelfDistillation:
     """An image tower that learns to agree with a moving average of itself."""
 
     def __init__(self, name: str, recipe: Recipe, pool: Path | None = None) -> None:
-        self.name, self.recipe, self.settings = name, recipe, SETTINGS
+        self.name, self.recipe, self.settings = (
+            name,
+            recipe,
+            SETTINGS if recipe.world == 1 else SECOND,
+        )
         self.pool = pool_of(recipe, pool)
         self.momentum = 1.0
 
@@ -126,9 +142,16 @@ class SelfDistillation:
         shared, size = self.settings["global_crops"], self.settings["local_size"]
         wide, narrow = self.settings["global_share"], self.settings["local_share"]
         sizes = [(vit.SIZE, wide)] * shared + [(size, narrow)] * self.settings["local_crops"]
+        if self.pool:
+            chances = self.settings["solarised"]
+            seen = [
+                normalise(255 * views.view(images, s, share, solarised=p))
+                for (s, share), p in zip(sizes, chances, strict=True)
+            ]
+            return model(seen, shared, self.recipe.autocast)
         together = self.settings["drawn_together"]
-        views = [normalise(view(images, s, share, together)) for s, share in sizes]
-        return model(views, shared, self.recipe.autocast)
+        seen = [normalise(view(images, s, share, together)) for s, share in sizes]
+        return model(seen, shared, self.recipe.autocast)
 
     @torch.no_grad()
     def after_step(self, model: nn.Module) -> None:
