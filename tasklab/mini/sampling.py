@@ -73,7 +73,7 @@ def _textures(rng: Rng, y: Tensor, split: str, look: Look) -> Tensor:
     bend = field(rng, n, 4, 2) * 0.06
     values = texture(rng, y, u + bend[:, 0], v + bend[:, 1], rng.uniform(n, *look.frequency))
     first = torch.rand(n, 3, generator=rng.generator)
-    step = torch.sign(rng.normal(n, 1)) * rng.uniform(n, 0.25, 0.6)[:, None]
+    step = torch.sign(rng.normal(n, 1)) * rng.uniform(n, *look.ink)[:, None]
     second = (first + step + rng.normal(n, 3) * 0.15).clamp(0, 1)
     return blend(flat(first), second, values) * (1 + 0.2 * field(rng, n, 3))
 

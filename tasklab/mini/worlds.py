@@ -28,7 +28,7 @@ class Look:
         frequency: Of a texture or of fields.
         jitter: Standard deviation of colours around their names.
         background: Contrast of the texture behind the thing.
-        ink: Contrast of a number on its wall.
+        ink: Contrast of a number on its wall, of the two colours of a texture.
         others: Probability of each neighbour of a number.
         camera: What the picture goes through.
     """
@@ -80,6 +80,7 @@ FIRST = World(
         ),
         "Textures": Look(
             size=(0.8, 1.3), turn=_around(0.5), shift=_around(0.6), frequency=(7, 16),
+            ink=(0.25, 0.6),
             camera=Camera(noise=0.08, contrast=0.3, blur=0.6),
         ),
         "LandCover": Look(
@@ -122,7 +123,8 @@ SECOND = World(
             camera=Camera(noise=0.03, tint=0.1, contrast=0.2, filter="negative"),
         ),
         "Textures": Look(
-            size=(0.8, 1.3), turn=_around(0.6), shift=_around(0.6), frequency=(7, 14),
+            size=(0.8, 1.3), turn=_around(0.5), shift=_around(0.6), frequency=(7, 12),
+            ink=(0.45, 0.85),
             camera=Camera(noise=0.03, contrast=0.3, filter="relief"),
         ),
         "LandCover": Look(
