@@ -132,7 +132,7 @@ SECOND = World(
             camera=Camera(noise=0.04, contrast=0.3, filter="hue"),
         ),
         "Signs": Look(
-            size=(0.55, 0.85), turn=_around(0.5), shift=_around(0.2), background=0.4,
+            size=(0.65, 0.9), turn=_around(0.35), shift=_around(0.15), background=0.3,
             camera=Camera(noise=0.03, contrast=0.3, tint=0.1, filter="negative", filtered=0.5),
         ),
         "Handwritten": Look(
