@@ -24,6 +24,7 @@ import numpy as np
 
 from tasklab.analyses.editing import normalised, single_task
 from tasklab.analyses.evaluation import ALPHAS, Evaluator, check_grid
+from tasklab.analyses.finite import check_vectors, coefficient, finite
 from tasklab.analyses.step_curves import (
     AffineScores,
     Ascent,
@@ -34,6 +35,7 @@ from tasklab.analyses.step_curves import (
     mean_curve,
     normalising,
 )
+from tasklab.errors import TasklabError
 from tasklab.taskvector import TaskVector
 
 SPLITS = {"validation": "val", "test": "test"}  # as records and as data sets name them
@@ -51,15 +53,22 @@ def affine_scores(
         vectors: What is added, each with a coefficient of its own.
         task: Name of the task whose images are classified.
         split: `"val"` or `"test"`.
+
+    Raises:
+        TasklabError: If there is no vector, or a score is not finite.
     """
+    if not vectors:
+        raise TasklabError("scores along task vectors need at least one vector.")
     features = [evaluator.tangent_features(vector, task, split) for vector in vectors]
     head = evaluator.head(task)
     bias = None if head.bias is None else head.bias.double()
     head = dataclasses.replace(head, weight=head.weight.double(), bias=bias)
     slope = dataclasses.replace(head, bias=None)
+    scores = head.scores(features[0].f0.double()).cpu().numpy()
+    slopes = np.stack([slope.scores(f.jtau.double()).cpu().numpy() for f in features])
     return AffineScores(
-        base=head.scores(features[0].f0.double()).cpu().numpy(),
-        slopes=np.stack([slope.scores(f.jtau.double()).cpu().numpy() for f in features]),
+        base=finite(scores, f"scores of the pre-trained model (task {task!r}, split {split!r})"),
+        slopes=finite(slopes, f"scores along the task vectors (task {task!r}, split {split!r})"),
         labels=evaluator.images(task, split).y.cpu().numpy(),
     )
 
@@ -144,9 +153,11 @@ def exact_addition(
         grid: The coefficients to compare with, between the two.
 
     Raises:
-        TasklabError: If the grid is out of order or leaves the interval.
+        TasklabError: If there is no vector, the grid is out of order or leaves the interval, or
+            scores are not finite.
     """
     check_grid(grid)
+    check_vectors(vectors)
     tasks, total = tuple(vectors), TaskVector.sum(vectors.values())
     curves, single = {}, {}
     for name, split in SPLITS.items():
@@ -249,8 +260,12 @@ def per_task(
             it on the grid is then left out. Linear models solve for it anyway.
         step: Of a coefficient, for a non-linear model.
         budget: The most trials for a non-linear model; by default 2 T + 1, for one sweep.
+
+    Raises:
+        TasklabError: If there is no vector, or features are not finite.
     """
-    tasks = tuple(vectors)
+    check_vectors(vectors)
+    tasks, shared = tuple(vectors), None if shared is None else coefficient(shared, "shared")
     single = {
         name: single_task(evaluator, vectors, split, linear=linear)
         for name, split in SPLITS.items()

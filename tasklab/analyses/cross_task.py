@@ -39,6 +39,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from tasklab import taskvector
+from tasklab.analyses.finite import coefficient, finite
 from tasklab.errors import TasklabError
 from tasklab.models.blocks import FEATURES, Layers
 from tasklab.models.encoder import Encoder
@@ -65,7 +66,11 @@ class Merge:
     on: tuple[str, ...]
 
     def __post_init__(self) -> None:
-        """Check the weights."""
+        """Check the weights and the names of the data sets."""
+        if isinstance(self.on, str) or not self.on:
+            raise TasklabError(f"merge {self.name!r} needs a list of data sets, at least one.")
+        for model, weight in self.weights.items():
+            coefficient(weight, f"the weight of {model!r} in merge {self.name!r}")
         if len(self.weights) < 2 or abs(sum(self.weights.values()) - 1) > 1e-6:
             raise TasklabError(
                 f"merge {self.name!r} needs at least two models, whose weights sum to 1."
@@ -116,7 +121,8 @@ def measure(
         whose bins are 2 % wide, or 0.001 for `coef`), and n (images).
 
     Raises:
-        TasklabError: If a data set is missing or empty, or a model is unknown.
+        TasklabError: If a data set is missing or empty, a model is unknown, or features are not
+            finite.
     """
     for merge in merges:
         if lacking := [name for name in merge.on if name not in data or not len(data[name])]:
@@ -138,12 +144,12 @@ def measure(
         for name in used:
             here = [(m, s) for m, s in zip(merges, spreads, strict=True) if name in m.on]
             on = [merge for merge, _ in here]
-            for found in parts(
+            for batch in parts(
                 lambda x, on=on: _of_batch(layers, models, on, encoder.preprocess(x)), data[name]
             ):
-                for (_, spread), values in zip(here, found, strict=True):
-                    spread.add(values)
-                shown.update(found[0].shape[-1])
+                for (merge, spread), values in zip(here, batch, strict=True):
+                    spread.add(finite(values, f"features (merge {merge.name!r}, data {name!r})"))
+                shown.update(batch[0].shape[-1])
     blocks = {name: i for i, name in enumerate(encoder.blocks)} | {FEATURES: None}
     rows = [
         {"merge": merge.name, "block": blocks[name], **row}
@@ -168,12 +174,12 @@ def _of_batch(
             products[key] = _dot(single[one], single[two])
         return products[key]
 
-    found = []
+    metrics = []
     for merge in merges:
         u = layers.cut(layers(merged(models, merge.weights), x))
         uf = {name: _dot(u, single[name]) for name in merge.weights}
-        found.append(_metrics(merge.weights, _dot(u, u), uf, product))
-    return found
+        metrics.append(_metrics(merge.weights, _dot(u, u), uf, product))
+    return metrics
 
 
 def _dot(
@@ -194,7 +200,7 @@ def _metrics(weights: Mapping[str, float], uu: Tensor, uf: Mapping[str, Tensor],
         for k, m in itertools.combinations(names, 2)
     ]
     own = [1 - uf[k] / (uu * product(k, k)).sqrt() for k in names]
-    base, base_merged = (sum(found) / len(found) for found in (pairs, own))
+    base, base_merged = (sum(values) / len(values) for values in (pairs, own))
     return torch.stack([1 - cos, uv / vv, base, base_merged, own[0]])
 
 
@@ -226,21 +232,21 @@ class Spread:
         self._sums += array.sum(-1)
         for metric, counts, rows in zip(METRICS, self._counts, array, strict=True):
             bins = np.searchsorted(self.EDGES[metric], rows)
-            for layer, found in enumerate(bins):
-                counts[layer] += np.bincount(found, minlength=counts.shape[1])
+            for layer, places in enumerate(bins):
+                counts[layer] += np.bincount(places, minlength=counts.shape[1])
 
     def rows(self, layer: int) -> Iterable[dict]:
         """Yield mean and quartiles of each metric at one layer."""
         for i, metric in enumerate(METRICS):
             low, middle, high = (self._quantile(metric, i, layer, q) for q in (0.25, 0.5, 0.75))
             value = float(self._sums[i, layer] / self.n)
-            told = {"low": low, "middle": middle, "high": high, "n": self.n}
-            yield {"metric": metric, "value": value, **told}
+            quartiles = {"low": low, "middle": middle, "high": high}
+            yield {"metric": metric, "value": value, **quartiles, "n": self.n}
 
     def _quantile(self, metric: str, i: int, layer: int, q: float) -> float:
         """Return the centre of the bin in which the quantile lies."""
         edges = self.EDGES[metric]
-        found = int(np.searchsorted(np.cumsum(self._counts[i][layer]), q * self.n))
-        if found == 0 or found == len(edges):
-            return float(edges[0] if found == 0 else edges[-1])
-        return float(edges[found - 1] + edges[found]) / 2
+        place = int(np.searchsorted(np.cumsum(self._counts[i][layer]), q * self.n))
+        if place == 0 or place == len(edges):
+            return float(edges[0] if place == 0 else edges[-1])
+        return float(edges[place - 1] + edges[place]) / 2

@@ -14,8 +14,8 @@ Appendix C.2 regresses delta on the bound (R^2 0.903), on lambda_max alone (0.78
 distance alone (0.839), for models "initialized from a common checkpoint and finetuned on the same
 dataset with different hyperparameters". With one checkpoint and one loss lambda_max is one number:
 it explains nothing, and the bound explains exactly what the distance does. So several checkpoints
-(or losses) must have been pooled there; the text does not say which. `explained` takes any number
-of such groups, and gives NaN for lambda_max where there is one value of it.
+(or losses) must have been pooled there; the text does not say which. `explained_variance` takes
+any number of such groups, and gives NaN for lambda_max where there is one value of it.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ import torch.nn.functional as F
 from jaxtyping import Int
 from torch import Tensor
 
+from tasklab.analyses.finite import coefficient, finite, finite_array
 from tasklab.errors import TasklabError
 from tasklab.models.encoder import math_attention
 from tasklab.models.heads import Head
@@ -91,14 +92,14 @@ def hessian_product(
 
     def product(vector: Mapping[str, Tensor]) -> dict[str, Tensor]:
         given = {name: vector[name].to(g) for name, g in curved.items() if name in vector}
-        found = torch.autograd.grad(
+        products = torch.autograd.grad(
             [curved[name] for name in given],
             inputs,
             list(given.values()),
             retain_graph=True,
             materialize_grads=True,
         )
-        return dict(zip(names, found, strict=True))
+        return dict(zip(names, products, strict=True))
 
     return product
 
@@ -159,8 +160,8 @@ def largest_curvature(
         count += 1
         parts = torch.from_numpy(np.ascontiguousarray(v, dtype=np.float64).ravel()).split(sizes)
         rows = (part.view(shape) for part, shape in zip(parts, shapes, strict=True))
-        found = product(dict(zip(names, rows, strict=True)))
-        flat = torch.cat([found[name].double().flatten().cpu() for name in names]).numpy()
+        image = product(dict(zip(names, rows, strict=True)))
+        flat = torch.cat([image[name].double().flatten().cpu() for name in names]).numpy()
         if not np.isfinite(flat).all():
             raise TasklabError("the Hessian is not finite here: look at the loss first.")
         return flat
@@ -203,7 +204,8 @@ def interpolation_gap(f: Scalar, one: Params, two: Params, alpha: float = 0.5) -
 
 
 def _gap(f: Scalar, d: TaskVector, two: Params, at_one: float, at_two: float, alpha: float):
-    return abs(float(f(d.apply(two, alpha))) - alpha * at_one - (1 - alpha) * at_two)
+    gap = abs(float(f(d.apply(two, alpha))) - alpha * at_one - (1 - alpha) * at_two)
+    return finite(gap, f"losses between two models, at {alpha:g},")
 
 
 def distance_squared(one: Params, two: Params) -> float:
@@ -223,9 +225,9 @@ def bound(curvature: float, distance: float, alpha: float = 0.5) -> float:
     >>> bound(8.0, 0.5)
     0.5
     """
-    if not 0 <= alpha <= 1:
+    if not 0 <= coefficient(alpha, "alpha") <= 1:
         raise TasklabError(f"the theorem interpolates: alpha must be from 0 to 1, not {alpha}.")
-    return alpha * (1 - alpha) / 2 * curvature * distance
+    return finite(alpha * (1 - alpha) / 2 * curvature * distance, "curvature and distance")
 
 
 def pairs(
@@ -239,7 +241,7 @@ def pairs(
 ) -> pd.DataFrame:
     """Return theorem 5.1's two sides for every pair of models fine-tuned from theta_0.
 
-    Tables of several theta_0 or losses are stacked for `explained`, with a column group.
+    Tables of several theta_0 or losses are stacked for `explained_variance`, with a column group.
 
     Args:
         f: The function, e.g. `loss` on a fixed batch.
@@ -259,7 +261,7 @@ def pairs(
     moved = {name for vector in vectors.values() for name in vector}
     if outside := sorted(moved - set(theta0 if names is None else names)):
         raise TasklabError(f"the vectors move {outside[0]}, which is not among the names.")
-    found = curvature or largest_curvature(f, theta0, names=names)
+    curvature = curvature or largest_curvature(f, theta0, names=names)
     product = hessian_product(f, theta0, names)
     with torch.no_grad():
         ends = {name: float(f(vector.apply(theta0))) for name, vector in vectors.items()}
@@ -270,13 +272,13 @@ def pairs(
             delta = _gap(f, d, vectors[other].apply(theta0), ends[one], ends[other], alpha)
         curved = {name: h.to(d[name]) for name, h in product(d).items() if name in d}
         distance, along = d.dot(d), abs(d.dot(TaskVector(curved)))
-        sides = (bound(found.size, distance, alpha), bound(along, 1.0, alpha))
-        rows.append((one, other, alpha, delta, found.size, distance, *sides))
+        sides = (bound(curvature.size, distance, alpha), bound(along, 1.0, alpha))
+        rows.append((one, other, alpha, delta, curvature.size, distance, *sides))
     columns = ["one", "other", "alpha", "value", "curvature", "distance", "bound", "second_order"]
     return pd.DataFrame(rows, columns=columns)
 
 
-def explained(
+def explained_variance(
     df: pd.DataFrame, *, unit: str = "model", repeats: int = 2000, seed: int = 0
 ) -> pd.DataFrame:
     """Return how much of delta each predictor explains in a linear regression (appendix C.2).
@@ -297,7 +299,7 @@ def explained(
         n_pairs, n_models, n_groups. All but the counts are NaN for a predictor that is constant.
 
     Raises:
-        TasklabError: If there are fewer than four of the units.
+        TasklabError: If there are fewer than four of the units, or a number is not finite.
     """
     group = df["group"] if "group" in df else pd.Series("", index=df.index)
     df = df.assign(group=group).reset_index(drop=True)
@@ -306,16 +308,16 @@ def explained(
     if counts.get(unit, 0) < 4:
         raise TasklabError(f"an R^2 needs at least four models, or groups; not unit={unit!r} here.")
     weights = _drawn(df, unit, repeats, np.random.default_rng(seed))
-    y, rows = df["value"].to_numpy(float), []
+    y, rows = finite_array(df["value"], "the column 'value'"), []
     for name in (name for name in PREDICTORS if name in df):
-        x = df[name].to_numpy(float)
-        told = dict.fromkeys(("value", "low", "high", "slope", "intercept", "rank"), np.nan)
+        x = finite_array(df[name], f"the column {name!r}")
+        fit = dict.fromkeys(("value", "low", "high", "slope", "intercept", "rank"), np.nan)
         if not (_constant(x) or _constant(y)):
             line, draws = scipy.stats.linregress(x, y), pearson(x, y, weights) ** 2
             low, high = np.nanquantile(draws, (0.025, 0.975))
-            told = {"value": line.rvalue**2, "low": low, "high": high, "slope": line.slope,
-                    "intercept": line.intercept, "rank": rank_correlation(x, y)}  # fmt: skip
-        rows.append({"predictor": name, **told, "n_pairs": len(df)})
+            fit = {"value": line.rvalue**2, "low": low, "high": high, "slope": line.slope,
+                   "intercept": line.intercept, "rank": rank_correlation(x, y)}  # fmt: skip
+        rows.append({"predictor": name, **fit, "n_pairs": len(df)})
     return pd.DataFrame(rows).assign(n_models=counts["model"], n_groups=counts["group"])
 
 

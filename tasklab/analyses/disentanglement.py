@@ -34,7 +34,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from tasklab.analyses.evaluation import Evaluator, check_grid
-from tasklab.errors import TasklabError, unknown
+from tasklab.analyses.finite import check_vectors, coefficient, coefficients, finite, finite_rows
+from tasklab.errors import TasklabError, unknown, whole
 from tasklab.models.heads import Head
 from tasklab.progress import track
 from tasklab.taskvector import TaskVector, merged
@@ -46,7 +47,9 @@ def grid(reach: float, points: int) -> tuple[float, ...]:
     >>> grid(1, 5)
     (-1.0, -0.5, 0.0, 0.5, 1.0)
     """
-    return tuple(float(alpha) for alpha in np.linspace(-reach, reach, points))
+    if coefficient(reach, "reach") <= 0:
+        raise TasklabError(f"a grid needs a reach above 0, not {reach}.")
+    return tuple(float(a) for a in np.linspace(-reach, reach, whole("points", points, 2)))
 
 
 GRID_TANGENT = grid(3, 20)  # tangent, appendix A
@@ -173,17 +176,25 @@ def error_cells(
     Returns:
         Errors (A, A) in % and divergences (A, A) in nats. `singles` are called A times each,
         `joint` A² times.
+
+    Raises:
+        TasklabError: If coefficients or features are not finite.
     """
+    coefficients(alphas)
     alone = []
-    for single, predict in zip(singles, classify, strict=True):
-        features = [single(alpha) for alpha in alphas]
+    for t, (single, predict) in enumerate(zip(singles, classify, strict=True), 1):
+        features = [
+            finite_rows(single(alpha), f"features (task {t} of 2, its vector times {alpha:g})")
+            for alpha in alphas
+        ]
         alone.append([(f, predict(f)) for f in features])
     size = len(alphas)
     classifier, representation = np.zeros((size, size)), np.zeros((size, size))
     cells = track(itertools.product(range(size), repeat=2), size**2, "xi", unit="cell", on=progress)
     for cell in cells:
-        both = joint(*(alphas[i] for i in cell))
-        for t, features in enumerate(both):
+        at = tuple(alphas[i] for i in cell)
+        for t, features in enumerate(joint(*at)):
+            finite_rows(features, f"features (task {t + 1} of 2, vectors times {at})")
             own, classes = alone[t][cell[t]]
             changed = classify[t](features) != classes
             classifier[cell] += 100 * changed.double().mean().item()
@@ -219,29 +230,33 @@ def error_map(
         progress: Whether to show a bar.
 
     Raises:
+    <<<<<<< HEAD
         TasklabError: If there are not two vectors, both are empty, or the grid is out of order.
+    =======
+        TasklabError: If there are not two vectors, the grid is out of order, or features are not
+            finite.
+    >>>>>>> 536b6ad (Refuse to score what is not finite, by name and place)
     """
     check_grid(alphas)
+    check_vectors(vectors)
     if len(vectors) != 2:
         raise TasklabError(f"xi is an error of two tasks, not of {len(vectors)}.")
     if not any(vectors.values()):
         raise TasklabError("both task vectors are empty: there is nothing to merge.")
-    if images is not None and images < 1:
-        raise TasklabError(f"images must be at least 1, not {images}.")
     tasks, alphas = tuple(vectors), tuple(map(float, alphas))
     n = min(evaluator.count(task, split) for task in tasks)
-    n = n if images is None else min(n, images)
+    n = n if images is None else min(n, whole("images", images, 1))
     make = _linear if linear else _nonlinear
     singles, joint = make(evaluator, vectors, split, n)
-    classify = _classify(evaluator.head(tasks[0])), _classify(evaluator.head(tasks[1]))
+    classify = tuple(_classify(evaluator.head(task), task) for task in tasks)
     with torch.inference_mode():  # not earlier: tangent features are made by differentiation
-        found = error_cells(singles, joint, classify, alphas, progress=progress)
+        errors = error_cells(singles, joint, classify, alphas, progress=progress)
     passes = 4 if linear else 2 * len(alphas) ** 2 + 2 * len(alphas)
-    return Map(tasks, alphas, *found, n, passes)
+    return Map(tasks, alphas, *errors, n, passes)
 
 
-def _classify(head: Head) -> Classify:
-    return lambda features: head(features).argmax(-1)
+def _classify(head: Head, task: str) -> Classify:
+    return lambda features: finite(head(features), f"logits (task {task!r})").argmax(-1)
 
 
 def _linear(
@@ -250,8 +265,8 @@ def _linear(
     """Return features of linearized models, which are affine in both coefficients."""
     parts = []
     for task in vectors:
-        found = [evaluator.tangent_features(vector, task, split) for vector in vectors.values()]
-        parts.append((found[0].f0[:n], *(f.jtau[:n] for f in found)))
+        features = [evaluator.tangent_features(vector, task, split) for vector in vectors.values()]
+        parts.append((features[0].f0[:n], *(f.jtau[:n] for f in features)))
     (base1, own1, _), (base2, _, own2) = parts
     singles = (
         lambda alpha: torch.add(base1, own1, alpha=alpha),

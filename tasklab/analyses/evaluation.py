@@ -21,7 +21,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from tasklab.analyses.finite import coefficient, coefficients, finite, finite_rows
-from tasklab.errors import TasklabError, shown
+from tasklab.errors import TasklabError, shown, whole
 from tasklab.models import heads
 from tasklab.models.loading import Clip
 from tasklab.storage.store import Store
@@ -65,7 +65,8 @@ class Evaluator:
         batch_size: int = 250,
     ) -> None:
         self.clip, self.suite, self.store = clip, suite, store
-        self.counts, self.parts = dict(counts or {}), memory.Parts(batch_size)
+        self.counts = {name: whole(f"counts[{name!r}]", n, 1) for name, n in (counts or {}).items()}
+        self.parts = memory.Parts(whole("batch_size", batch_size, 1))
         self.head = functools.cache(self._head)
         self.images = functools.cache(self._images)
 

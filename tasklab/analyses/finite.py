@@ -39,6 +39,22 @@ def finite(values: Numbers, subject: str) -> Numbers:
     return values
 
 
+def finite_array(values: object, subject: str) -> np.ndarray:
+    """Return numbers as an array in float64, or raise a `TasklabError` unless all are finite.
+
+    Args:
+        values: A number, a list of numbers, or an array of any shape.
+        subject: As in `finite`.
+    """
+    try:
+        array = np.asarray(values)
+        if array.dtype.kind not in "biuf":  # an array of texts would be read as numbers
+            raise TypeError
+    except (TypeError, ValueError):
+        raise TasklabError(f"{subject} must be numbers, not {shown(str(values))}.") from None
+    return finite(array.astype(float, copy=False), subject)
+
+
 def finite_rows(features: Tensor, subject: str) -> Tensor:
     """Return features (N, D), or raise if the length of one of them is not finite.
 
@@ -80,8 +96,14 @@ def coefficients(values: object, name: str = "alphas") -> tuple[float, ...]:
     return numbers
 
 
-def check_vectors(vectors: object, least: int = 1) -> None:
-    """Raise a `TasklabError` unless these are task vectors by the task's name, so many at least."""
+def check_vectors(vectors: object, *, numbers: bool = False) -> None:
+    """Raise a `TasklabError` unless these are task vectors by the task's name, at least one.
+
+    Args:
+        vectors: What was given.
+        numbers: Whether to look at all of their numbers too: not where features of the edited
+            model are looked at anyway.
+    """
     if not isinstance(vectors, Mapping) or isinstance(vectors, TaskVector):
         raise TasklabError(
             f"task vectors are given by their tasks' names, e.g. {{'Textures': vector}}, not as "
@@ -93,5 +115,7 @@ def check_vectors(vectors: object, least: int = 1) -> None:
                 f"what is given for task {shown(str(task))} is no TaskVector but "
                 f"{type(vector).__name__}."
             )
-    if len(vectors) < least:
-        raise TasklabError(f"this needs at least {least} task vectors, not {len(vectors)}.")
+        for name, tensor in vector.items() if numbers else ():
+            finite(tensor, f"the numbers of {name} (task {task!r})")
+    if not vectors:
+        raise TasklabError("there is nothing to add or compare: give at least one task vector.")

@@ -35,7 +35,8 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.func import grad, vmap
 
-from tasklab.errors import TasklabError
+from tasklab.analyses.finite import coefficient, finite
+from tasklab.errors import TasklabError, whole
 from tasklab.models.heads import Head
 from tasklab.models.loading import math_attention
 from tasklab.tuning.tangent import Model, Params
@@ -76,13 +77,13 @@ def gram(
         Kernels in float64, added up from products in the parameters' own type.
 
     Raises:
-        TasklabError: If there is no image, a class or a parameter is unknown, or `chunk` is not
-            positive.
+        TasklabError: If there is no image, a class or a parameter is unknown, `chunk` is not
+            positive, or a kernel is not finite.
     """
-    names = _names(params, trainable)
+    names, chunk = _names(params, trainable), whole("chunk", chunk, 1)
     classes = _classes(head, classes)
-    if not len(x) or chunk < 1:
-        raise TasklabError(f"a kernel needs images and a positive chunk: {len(x)}, {chunk}.")
+    if not len(x):
+        raise TasklabError("a kernel needs images.")
     weights = head.weight.detach()[list(classes)].to(x.device)
     columns = len(x) + (0 if control is None else len(control))
     kernels = torch.zeros(len(classes), len(x), columns, dtype=torch.float64, device=x.device)
@@ -99,7 +100,7 @@ def gram(
             for at, images in _chunks(control, chunk):
                 parts = _gradients(encoder, params, theta, images, weight, vectorised)
                 kernel[:, len(x) :][:, at] += _products(rows, parts)
-    return kernels
+    return finite(kernels, f"tangent kernels (classes {classes})")
 
 
 def _gradients(
@@ -211,7 +212,8 @@ def localization(kernels: Float[Tensor, "C N M"], own: int, *, power: float = 0.
         power: Weight of the singular values.
 
     Raises:
-        TasklabError: If not both the task and the control have a column.
+        TasklabError: If not both the task and the control have a column, or a number is not
+            finite.
 
     >>> kernel = torch.tensor([[[2.0, 0.0, 0.0], [0.0, 1.0, 0.0]]])  # zero on the control image
     >>> localization(kernel, own=2)
@@ -222,7 +224,8 @@ def localization(kernels: Float[Tensor, "C N M"], own: int, *, power: float = 0.
             f"{own} of {kernels.shape[-1]} columns cannot be the task's: it and the control each "
             "need at least one."
         )
-    _, s, phi = torch.linalg.svd(kernels, full_matrices=False)
+    coefficient(power, "power")
+    _, s, phi = torch.linalg.svd(finite(kernels, "kernels"), full_matrices=False)
     floor = s[:, :1] * max(kernels.shape[1:]) * torch.finfo(s.dtype).eps
     weight = torch.where(s > floor, s**power, 0.0)
     energy = (weight[:, :, None] * phi.square()).sum(1)

@@ -32,6 +32,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from tasklab.analyses.evaluation import Evaluator
+from tasklab.analyses.finite import check_vectors, coefficient, finite
 from tasklab.analyses.projections import PROJECTIONS, Moments, Piece, cut, pieces
 from tasklab.errors import TasklabError
 from tasklab.taskvector import TaskVector
@@ -57,8 +58,9 @@ def cosines(
         is 0.
 
     Raises:
-        TasklabError: If a projection matches nothing.
+        TasklabError: If a projection matches nothing, there is no vector, or one is not finite.
     """
+    check_vectors(vectors, numbers=True)
     tasks, named = list(vectors), _named(vectors)
     grams: dict[tuple, Tensor] = {}
     for piece in pieces(named, projections):
@@ -91,12 +93,14 @@ def norms(
         Columns task, block, projection, value; the groups are those of `cosines`.
 
     Raises:
-        TasklabError: If a projection matches nothing.
+        TasklabError: If a projection matches nothing, there is no vector, or one is not finite.
     """
+    check_vectors(vectors, numbers=True)
     every = (*vectors.values(), theta0)
     sums: dict[tuple, Tensor] = {}
     for piece in pieces(theta0, projections):
         squares = torch.stack([_part(each, piece, theta0).square().sum() for each in every])
+        finite(squares, f"squared norms of {piece.name}")
         for group in _groups(piece):
             sums[group] = sums.get(group, 0) + squares
     records = [
@@ -145,6 +149,7 @@ def alignment(
         TasklabError: If there are fewer than two tasks, a task has no moments, or no vector changes
             a projection that has moments.
     """
+    check_vectors(vectors, numbers=True)
     tasks, named = list(vectors), _named(vectors)
     if len(tasks) < 2:
         raise TasklabError("alignment with other tasks' vectors needs at least two tasks.")
@@ -156,9 +161,9 @@ def alignment(
         if piece.projection and piece.name in read:
             W = theta0[piece.name][piece.rows]
             C = torch.stack([moments[task][piece.name] for task in tasks]).to(W)
+            finite(C, f"second moments at {piece.name}")
             taus = [_part(vector, piece, theta0).to(W) for vector in vectors.values()]
-            found = _aligned(C, taus, W)
-            for (part, metric), values in found.items():
+            for (part, metric), values in _aligned(C, taus, W).items():
                 place = (part, piece.block, piece.projection, metric)
                 records += [(t, *place, float(v)) for t, v in zip(tasks, values, strict=True)]
     if not records:
@@ -180,14 +185,14 @@ def _aligned(
         "relative": (base[:, None].expand(count, count), base),
         "random": (x[:, None] * norm, x * torch.stack([(total - tau).norm() for tau in taus])),
     }
-    found = {}
+    shares = {}
     for metric, (scale, scale_of_others) in scales.items():
-        shares = _ratio(each, scale)
-        found["own", metric] = shares.diagonal()
-        rest = shares.masked_fill(torch.eye(count, dtype=torch.bool, device=C.device), 0)
-        found["each", metric] = rest.sum(1) / (count - 1)
-        found["others", metric] = _ratio(others, scale_of_others)
-    return found
+        pairs = _ratio(each, scale)
+        shares["own", metric] = pairs.diagonal()
+        rest = pairs.masked_fill(torch.eye(count, dtype=torch.bool, device=C.device), 0)
+        shares["each", metric] = rest.sum(1) / (count - 1)
+        shares["others", metric] = _ratio(others, scale_of_others)
+    return shares
 
 
 def interference(
@@ -228,8 +233,11 @@ def interference(
         Columns task, alpha, metric, value, n (images).
 
     Raises:
-        TasklabError: If a task's alignment is not there, or its vector changes no feature.
+        TasklabError: If a task's alignment is not there, its vector changes no feature, or features
+            are not finite.
     """
+    check_vectors(vectors)
+    coefficient(alpha, "alpha")
     total = TaskVector.sum(vectors.values())
     sizes = aligned[aligned["metric"] == "relative"].groupby(["task", "part"])["value"].mean()
     records = []
@@ -240,7 +248,7 @@ def interference(
         moved, own = (_mean_norm(together - alone), _mean_norm(alone - f0))
         if own == 0:
             raise TasklabError(f"the task vector of {task} changes none of its features.")
-        accuracies = [evaluator.accuracy(f, task, split) for f in (alone, together)]
+        accuracies = [evaluator.accuracy(f, task, split, alpha=alpha) for f in (alone, together)]
         values = {
             "predicted": alpha * sizes[task, "others"],
             "predicted_ratio": sizes[task, "others"] / sizes[task, "own"],
@@ -266,8 +274,8 @@ def _edited(
     """Return features (N, D) of the pre-trained model and of those that the vectors edit."""
     theta0 = evaluator.clip.encoder.params
     if linear:
-        found = [evaluator.tangent_features(vector, task, split) for vector in vectors]
-        return [found[0].f0, *(features.at(alpha) for features in found)]
+        tangents = [evaluator.tangent_features(vector, task, split) for vector in vectors]
+        return [tangents[0].f0, *(features.at(alpha) for features in tangents)]
     models = [theta0, *(vector.apply(theta0, alpha) for vector in vectors)]
     return [evaluator.features(params, task, split) for params in models]
 
@@ -284,10 +292,10 @@ def _size(C: Float[Tensor, "T I I"], A: Float[Tensor, "O I"]) -> Float[Tensor, "
 
 def _part(params: Mapping[str, Tensor], piece: Piece, named: Mapping[str, Tensor]) -> Tensor:
     """Return a piece's numbers in float64; 0, in the shape of `named`, if `params` lack it."""
-    there = params.get(piece.name)
-    if there is None:
+    tensor = params.get(piece.name)
+    if tensor is None:
         return torch.zeros_like(named[piece.name], dtype=torch.float64)[piece.rows]
-    return there.detach().double()[piece.rows]
+    return tensor.detach().double()[piece.rows]
 
 
 def _named(vectors: Mapping[str, TaskVector]) -> dict[str, Tensor]:

@@ -25,6 +25,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
+from tasklab.analyses.finite import finite
 from tasklab.errors import TasklabError, unknown
 from tasklab.models.loading import Encoder, math_attention
 from tasklab.tuning import memory
@@ -74,23 +75,23 @@ def pieces(
         TasklabError: If a projection is unknown, matches nothing, or is missing in some block.
     """
     asked = PROJECTIONS if projections is None else tuple(projections)
-    found = [
+    kept = [
         piece if piece.projection in asked else piece._replace(projection=None)
         for piece in cut(params)
     ]
-    blocks = sorted({piece.block for piece in found if piece.block is not None})
+    blocks = sorted({piece.block for piece in kept if piece.block is not None})
     for kind in ATTENTION if projections is None else asked:
         if kind not in PROJECTIONS:
             raise unknown("projection", kind, PROJECTIONS)
-        there = [piece.block for piece in found if piece.projection == kind]
-        if not there or sorted(there) != blocks:
+        places = [piece.block for piece in kept if piece.projection == kind]
+        if not places or sorted(places) != blocks:
             raise TasklabError(
                 f"projection {kind!r} must be there once in each of {len(blocks)} blocks, and is "
-                f"in blocks {there}. Projections are found by the names in "
+                f"in blocks {places}. Projections are found by the names in "
                 "`tuning.methods`; leave out those that the model or the task vectors do not "
                 "have."
             )
-    return found
+    return kept
 
 
 def cut(params: Mapping[str, Tensor]) -> list[Piece]:
@@ -101,14 +102,14 @@ def cut(params: Mapping[str, Tensor]) -> list[Piece]:
     """
     prefixes = {name: m.group() for name in params if (m := re.search("^.*" + BLOCK, name))}
     numbers = {p: number for number, p in enumerate(sorted(set(prefixes.values()), key=_natural))}
-    found = []
+    cuts = []
     for name in sorted(params, key=_natural):
         block = numbers.get(prefixes.get(name, ""))
         kinds = next((_KINDS[p] for p in _KINDS if re.search(BLOCK + PARTS[p], name)), (None,))
         if own := re.search(r"\.([qkv])_proj\.weight$", name):
             kinds = (own.group(1),)
         if len(kinds) == 1:
-            found.append(Piece(name, block, kinds[0]))
+            cuts.append(Piece(name, block, kinds[0]))
             continue
         height, rest = divmod(len(params[name]), len(kinds))
         if rest:
@@ -117,8 +118,8 @@ def cut(params: Mapping[str, Tensor]) -> list[Piece]:
                 f"{', '.join(kinds)}."
             )
         for i, kind in enumerate(kinds):
-            found.append(Piece(name, block, kind, slice(i * height, (i + 1) * height)))
-    return found
+            cuts.append(Piece(name, block, kind, slice(i * height, (i + 1) * height)))
+    return cuts
 
 
 def second_moments(
@@ -143,8 +144,8 @@ def second_moments(
         One matrix a weight, by its name; q, k and v share theirs where they are one weight.
 
     Raises:
-        TasklabError: If a projection matches nothing or is not used as a matrix, or if there is no
-            image.
+        TasklabError: If a projection matches nothing or is not used as a matrix, if there is no
+            image, or a moment is not finite.
     """
     if len(images) == 0:
         raise TasklabError("second moments need at least one image.")
@@ -168,8 +169,8 @@ def second_moments(
     sums: dict[str, Tensor] = {}
     counts: Counter[str] = Counter()
     with torch.no_grad():
-        for found, many in memory.Parts(batch_size)(of_batch, images, "second moments"):
-            for name, moment in found.items():
+        for parts, many in memory.Parts(batch_size)(of_batch, images, "second moments"):
+            for name, moment in parts.items():
                 sums[name] = sums[name].add_(moment) if name in sums else moment
             counts.update(many)
     if unseen := sorted(names - sums.keys(), key=_natural):
@@ -177,7 +178,8 @@ def second_moments(
             f"{unseen[0]} is not used as a linear layer's weight: the inputs of {encoder.name}'s "
             "projections cannot be read."
         )
-    return {name: sums[name] / counts[name] for name in sorted(sums, key=_natural)}
+    moments = {name: sums[name] / counts[name] for name in sorted(sums, key=_natural)}
+    return {name: finite(C, f"second moments at {name}") for name, C in moments.items()}
 
 
 class Inputs(TorchFunctionMode):

@@ -30,7 +30,7 @@ from jaxtyping import Float
 from numpy import ndarray
 from torch import Tensor
 
-from tasklab.errors import TasklabError
+from tasklab.errors import TasklabError, whole
 from tasklab.models.heads import Head
 from tasklab.tuning.tangent import Params
 
@@ -43,8 +43,8 @@ def angles(points: int) -> Float[ndarray, " N"]:
     >>> angles(4) / np.pi
     array([0. , 0.5, 1. , 1.5])
     """
-    if points < 4 or points % 2:
-        raise TasklabError(f"two half rings need an even number of points, 4 or more: {points}.")
+    if whole("the even number of points", points, 4) % 2:
+        raise TasklabError(f"two half rings need an even number of points, not {points}.")
     return 2 * np.pi * np.arange(points) / points
 
 

@@ -24,7 +24,8 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float, Int
 
-from tasklab.errors import TasklabError
+from tasklab.analyses.finite import coefficient, coefficients, finite, finite_array
+from tasklab.errors import TasklabError, whole
 
 BETTER = 1e-9  # smaller differences of accuracies, in %, are rounding
 
@@ -72,7 +73,7 @@ class PiecewiseConstant:
         Raises:
             TasklabError: If one lies outside the knots.
         """
-        alpha = np.asarray(alpha, dtype=float)
+        alpha = finite_array(alpha, "coefficients")
         if not ((alpha >= self.knots[0]) & (alpha <= self.knots[-1])).all():
             raise TasklabError(
                 f"the curve is known from {self.knots[0]:g} to {self.knots[-1]:g}, not at {alpha}."
@@ -115,17 +116,24 @@ def exact_curve(
         high: Highest alpha.
 
     Raises:
-        TasklabError: If there is no image, or `low` is not below `high`.
+        TasklabError: If there is no image, a number is not finite, a label has no class, or `low`
+            is not below `high`.
     """
+    low, high = coefficient(low, "the lowest alpha"), coefficient(high, "the highest alpha")
     if not low < high:
         raise TasklabError(f"the lowest alpha must be below the highest: {low}, {high}.")
-    scores, slopes = np.asarray(scores, dtype=float), np.asarray(slopes, dtype=float)
+    scores, slopes = finite_array(scores, "scores"), finite_array(slopes, "slopes of scores")
     labels = np.asarray(labels)
-    if not len(labels):
+    if not labels.size:
         raise TasklabError("accuracy needs at least one image.")
+    if scores.shape != slopes.shape or scores.ndim != 2 or labels.shape != scores.shape[:1]:
+        shapes = f"{scores.shape}, {slopes.shape} and {labels.shape}"
+        raise TasklabError(f"scores and slopes are (N, C) and labels (N,), not {shapes}.")
+    if labels.dtype.kind not in "iu" or labels.min() < 0 or labels.max() >= scores.shape[1]:
+        raise TasklabError(f"labels are whole numbers from 0 to {scores.shape[1] - 1}.")
     own = labels[:, None]
-    lead = np.take_along_axis(scores, own, 1) - scores
-    gain = np.take_along_axis(slopes, own, 1) - slopes
+    lead = finite(np.take_along_axis(scores, own, 1) - scores, "differences of scores")
+    gain = finite(np.take_along_axis(slopes, own, 1) - slopes, "differences of slopes")
     loses_ties = np.arange(scores.shape[1]) < own
     with np.errstate(divide="ignore", invalid="ignore"):
         crossing = -lead / gain
@@ -162,11 +170,17 @@ def mean_curve(
     Args:
         curves: On the same interval.
         weights: By default 1 each; 100 / single-task accuracy makes accuracies normalised.
+
+    Raises:
+        TasklabError: If there is no curve, they differ in their ends, or there is not one finite
+            weight for each.
     """
     ends = {(curve.knots[0], curve.knots[-1]) for curve in curves}
     if len(ends) != 1:
-        raise TasklabError("a mean needs curves that are known on the same interval.")
-    weights = np.ones(len(curves)) if weights is None else np.asarray(weights)
+        raise TasklabError("a mean needs curves, all known on the same interval.")
+    weights = np.ones(len(curves)) if weights is None else finite_array(weights, "weights")
+    if weights.shape != (len(curves),):
+        raise TasklabError(f"{len(curves)} curves need as many weights, not {weights.size}.")
     knots = np.unique(np.concatenate([curve.knots for curve in curves]))
     between, points = np.zeros(len(knots) - 1), np.zeros(len(knots))
     for curve, weight in zip(curves, weights, strict=True):
@@ -192,7 +206,15 @@ class AffineScores:
 
     def at(self, alphas: Sequence[float] | np.ndarray) -> Float[np.ndarray, "N C"]:
         """Return the scores at coefficients (T,)."""
-        return self.base + np.tensordot(np.asarray(alphas, dtype=float), self.slopes, 1)
+        scores = self.base + np.tensordot(self._checked(alphas), self.slopes, 1)
+        return finite(scores, "scores")
+
+    def _checked(self, alphas: Sequence[float] | np.ndarray) -> Float[np.ndarray, " T"]:
+        if len(coefficients(alphas)) != len(self.slopes):
+            raise TasklabError(
+                f"{len(self.slopes)} task vectors need as many coefficients, not {len(alphas)}."
+            )
+        return np.asarray(alphas, dtype=float)
 
     def accuracy(self, alphas: Sequence[float] | np.ndarray) -> float:
         """Return the accuracy in % at coefficients (T,)."""
@@ -214,13 +236,13 @@ class AffineScores:
             high: Highest alpha.
         """
         start = self.base if origin is None else self.at(origin)
-        slope = np.tensordot(np.asarray(direction, dtype=float), self.slopes, 1)
+        slope = np.tensordot(self._checked(direction), self.slopes, 1)
         return exact_curve(start, slope, self.labels, low, high)
 
 
 def normalising(single: np.ndarray) -> np.ndarray:
     """Return what makes accuracies normalised ones (tangent, equation 7)."""
-    return 100 / np.maximum(single, 1e-9)
+    return 100 / np.maximum(finite_array(single, "single-task accuracies"), 1e-9)
 
 
 @dataclass(frozen=True, eq=False)
@@ -271,8 +293,10 @@ def ascend(
     def objective(alphas: np.ndarray) -> float:
         return float((weights * [task.accuracy(alphas) for task in tasks]).mean())
 
+    if not tasks:
+        raise TasklabError("a search over coefficients needs at least one task.")
     weights = normalising(single)
-    alphas = np.array(start, dtype=float)
+    alphas = np.array(coefficients(start, "start"))
     value, trials = objective(alphas), 1
     values = [value]
     for _ in range(sweeps):
@@ -280,9 +304,9 @@ def ascend(
             origin = np.where(direction == 1, 0.0, alphas)
             curves = [task.along(direction, origin, low, high) for task in tasks]
             trial = origin + mean_curve(curves, weights).best().alpha * direction
-            found, trials = objective(trial), trials + 1
-            if found > value + BETTER:
-                alphas[s], value = trial[s], found
+            reached, trials = objective(trial), trials + 1
+            if reached > value + BETTER:
+                alphas[s], value = trial[s], reached
         values.append(value)
         if values[-1] <= values[-2] + BETTER:
             break
@@ -309,34 +333,38 @@ def climb(
         budget: The most trials, the start among them; by default 2 T + 1, for one sweep.
         low: Lowest coefficient.
         high: Highest coefficient.
+
+    Raises:
+        TasklabError: If a coefficient or a value of the objective is not finite, or no trial is
+            allowed.
     """
-    alphas = np.array(start, dtype=float)
-    budget = 2 * len(alphas) + 1 if budget is None else budget
-    if budget < 1 or step <= 0:
-        raise TasklabError("a search needs at least one trial and a step above 0.")
-    known: dict[bytes, float] = {}
+    alphas = np.array(coefficients(start, "start"))
+    budget = 2 * len(alphas) + 1 if budget is None else whole("budget", budget, 1)
+    if coefficient(step, "step") <= 0:
+        raise TasklabError(f"a search needs a step above 0, not {step}.")
+    tried: dict[bytes, float] = {}
 
     def value_at(trial: np.ndarray) -> float:
         key = np.round(trial, 9).tobytes()
-        if key not in known:
-            if len(known) >= budget:
+        if key not in tried:
+            if len(tried) >= budget:
                 return -np.inf
-            known[key] = float(objective(trial))
-        return known[key]
+            tried[key] = finite(float(objective(trial)), f"values at coefficients {trial.tolist()}")
+        return tried[key]
 
     value = value_at(alphas)
     values = [value]
-    while len(known) < budget:
+    while len(tried) < budget:
         for s in range(len(alphas)):
             trials = []
             for move in (step, -step):
                 trial = alphas.copy()
                 trial[s] = np.clip(trial[s] + move, low, high)
                 trials.append((value_at(trial), trial))
-            found, trial = max(trials, key=lambda pair: pair[0])
-            if found > value + BETTER:
-                alphas, value = trial, found
+            reached, trial = max(trials, key=lambda pair: pair[0])
+            if reached > value + BETTER:
+                alphas, value = trial, reached
         values.append(value)
         if values[-1] <= values[-2] + BETTER:
             break
-    return Ascent(alphas, tuple(values), len(known))
+    return Ascent(alphas, tuple(values), len(tried))

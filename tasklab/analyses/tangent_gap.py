@@ -21,6 +21,7 @@ import pandas as pd
 import torch
 from torch import Tensor
 
+from tasklab.analyses.finite import coefficients, finite
 from tasklab.errors import TasklabError
 from tasklab.models.blocks import FEATURES, Layers
 from tasklab.models.encoder import Encoder
@@ -57,10 +58,10 @@ def gaps(
         reach is left out.
 
     Raises:
-        TasklabError: If there is no image or no distance, one is 0, or the vector does not change
-            the features.
+        TasklabError: If there is no image or no distance, one is 0, the vector does not change the
+            features, or outputs are not finite.
     """
-    if len(images) == 0 or not scales or 0 in scales:
+    if len(images) == 0 or 0 in coefficients(scales, "the distances"):
         raise TasklabError("a gap needs images, and distances other than 0.")
     theta = encoder.params
     layers = Layers(encoder, encoder.preprocess(images[:1]))
@@ -83,6 +84,10 @@ def gaps(
         for of_linear, of_remainder in memory.Parts(batch_size)(sizes, images):
             linear.update(of_linear)
             remainder.update(of_remainder)
+    for name, value in linear.items():
+        finite(value, f"tangents at layer {name!r}")
+    for (c, name), value in remainder.items():
+        finite(value, f"remainders at layer {name!r}, distance {c:g}")
     if not linear[FEATURES]:
         raise TasklabError("the task vector does not change the features.")
     length = vector.norm() / TaskVector(theta).norm()

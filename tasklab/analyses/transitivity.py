@@ -14,6 +14,7 @@ import numpy as np
 import pandas as pd
 import scipy  # its parts load where they are used, for that takes a second
 
+from tasklab.analyses.finite import coefficient, finite_array
 from tasklab.errors import TasklabError
 from tasklab.records.statistics import rank_correlation
 
@@ -66,17 +67,20 @@ def transitivity(
         told nothing).
 
     Raises:
-        TasklabError: If a pair is there twice, fewer than three models are, or a column is missing.
+        TasklabError: If a pair is there twice, fewer than three models are, a column is missing, or
+            a number is not finite.
     """
+    if threshold is not None:
+        coefficient(threshold, "threshold")
     needed = {"one", "other", "value", *by} | ({"base"} if threshold is not None else set())
     if missing := sorted(needed - set(table)):
         raise TasklabError(f"transitivity needs the columns {', '.join(missing)}.")
     triples, summary = [], []
     for key, part in table.groupby(list(by), sort=False) if by else [((), table)]:
         labels = dict(zip(by, key, strict=True))
-        found, told = _triples(part, threshold)
-        triples.append(found.assign(**labels)[[*by, *found]])
-        summary.append({**labels, **told})
+        table_of_part, measures = _triples(part, threshold)
+        triples.append(table_of_part.assign(**labels)[[*by, *table_of_part]])
+        summary.append({**labels, **measures})
     return Transitivity(pd.concat(triples, ignore_index=True), pd.DataFrame(summary))
 
 
@@ -89,27 +93,27 @@ def _triples(part: pd.DataFrame, threshold: float | None) -> tuple[pd.DataFrame,
     keep = (i < k) & np.isfinite(V[i, j] + V[j, k] + V[i, k])
     i, j, k = i[keep], j[keep], k[keep]
     x, y = np.maximum(V[i, j], V[j, k]), V[i, k]
-    found = pd.DataFrame({"one": names[i], "middle": names[j], "other": names[k],
-                          "predicted": x, "value": y, "excess": y / x})  # fmt: skip
+    triples = pd.DataFrame({"one": names[i], "middle": names[j], "other": names[k],
+                            "predicted": x, "value": y, "excess": y / x})  # fmt: skip
     without = ((i != m) & (j != m) & (k != m) for m in range(n))
     rank, low, high = _jackknife(
         rank_correlation(x, y), [rank_correlation(x[w], y[w]) for w in without]
     )
-    told = {"rank": rank, "low": low, "high": high,
-            "rank_unlinked": rank_correlation(*_unlinked(V)),
-            "excess_95": float(np.quantile(y / x, 0.95)), "n_models": n,
-            "n_triples": len(x)}  # fmt: skip
+    measures = {"rank": rank, "low": low, "high": high,
+                "rank_unlinked": rank_correlation(*_unlinked(V)),
+                "excess_95": float(np.quantile(y / x, 0.95)), "n_models": n,
+                "n_triples": len(x)}  # fmt: skip
     if "base" in part:
         R = V / _matrix(part, "base", names)
-        found["relative_predicted"] = np.maximum(R[i, j], R[j, k])
-        found["relative"] = R[i, k]
+        triples["relative_predicted"] = np.maximum(R[i, j], R[j, k])
+        triples["relative"] = R[i, k]
     if threshold is not None:
-        linked = (found["relative_predicted"].to_numpy(), found["relative"].to_numpy())
+        linked = (triples["relative_predicted"].to_numpy(), triples["relative"].to_numpy())
         held, violations = _violations(*linked, threshold)
-        told |= {"threshold": threshold, "held": held, "violations": violations}
-        told["violations_unlinked"] = _violations(*_unlinked(R), threshold)[1]
-        told["unsatisfied"] = float(np.mean(~(linked[1] <= threshold)))
-    return found, told
+        measures |= {"threshold": threshold, "held": held, "violations": violations}
+        measures["violations_unlinked"] = _violations(*_unlinked(R), threshold)[1]
+        measures["unsatisfied"] = float(np.mean(~(linked[1] <= threshold)))
+    return triples, measures
 
 
 def _jackknife(value: float, left_out: Sequence[float]) -> tuple[float, float, float]:
@@ -146,9 +150,9 @@ def _matrix(part: pd.DataFrame, column: str, names: pd.Index) -> np.ndarray:
     twice = pd.DataFrame({"a": np.minimum(one, other), "b": np.maximum(one, other)}).duplicated()
     if twice.any() or (one == other).any():
         raise TasklabError("transitivity needs one row a pair: average images and alphas first.")
-    found = np.full((len(names), len(names)), np.nan)
-    found[one, other] = found[other, one] = part[column].to_numpy(float)
-    return found
+    matrix = np.full((len(names), len(names)), np.nan)
+    matrix[one, other] = matrix[other, one] = finite_array(part[column], f"the column {column!r}")
+    return matrix
 
 
 def pairs_in(records: pd.DataFrame, alpha: float = 0.5, block: int | None = None) -> pd.DataFrame:

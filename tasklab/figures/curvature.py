@@ -53,7 +53,7 @@ def gap_against_bound(
 
     Args:
         df: What `sharpness.pairs` returned; a column group colours the points.
-        fits: What `sharpness.explained` returned.
+        fits: What `curvature.explained_variance` returned.
         predictors: The panels.
 
     Raises:

@@ -136,6 +136,8 @@ def accuracy(logits: Float[Tensor, "N C"], labels: Int[Tensor, " N"]) -> float:
     """
     if len(logits) == 0:
         raise TasklabError("accuracy needs at least one image.")
+    if not torch.isfinite(logits).all():  # `argmax` of NaN is a class like any other
+        raise TasklabError("an accuracy needs logits that are finite: look at the model's weights.")
     return (logits.argmax(-1) == labels).double().mean().item()
 
 

@@ -92,7 +92,7 @@ def r_squared(fits: pd.DataFrame) -> pd.DataFrame:
     """Put what explains theorem 5.1's gap beside the paper's numbers (appendix C.2).
 
     Args:
-        fits: What `sharpness.explained` returns.
+        fits: What `curvature.explained_variance` returns.
 
     Returns:
         A row a predictor: the paper's R^2 and ours with its 95 % interval and n (pairs).
@@ -239,8 +239,8 @@ def _theory(df: pd.DataFrame) -> Iterable[pd.DataFrame]:
     for model, part in rows.groupby("model"):
         for seed, pairs in part.groupby("seed"):
             first = pairs.iloc[:1].assign(seed=seed, subset="")
-            fits = curvature.explained(pairs, repeats=1).set_index("predictor")["value"].fillna(0.0)
-            for predictor, value in fits.items():
+            fits = curvature.explained_variance(pairs, repeats=1).set_index("predictor")["value"]
+            for predictor, value in fits.fillna(0.0).items():
                 yield _side(first.assign(value=value), f"theorem {model}", "r2", predictor)
             for method in ("value", "bound"):
                 sizes = first.assign(value=pairs[method].median())

@@ -259,7 +259,7 @@ def measured(groups=2, models=6, seed=0):
 
 def test_regressions_are_scipys():
     df = measured()
-    found = sharpness.explained(df).set_index("predictor")
+    found = sharpness.explained_variance(df).set_index("predictor")
     assert list(found.index) == ["bound", "curvature", "distance"]
     for name, row in found.iterrows():
         line = linregress(df[name], df["value"])
@@ -270,11 +270,12 @@ def test_regressions_are_scipys():
     assert found.loc["bound", "slope"] == pytest.approx(2, abs=0.15)
     assert found["value"].idxmax() == "bound"
     assert (found[["n_pairs", "n_models", "n_groups"]] == [30, 12, 2]).all(axis=None)
-    assert sharpness.explained(df).equals(sharpness.explained(df))
+    assert sharpness.explained_variance(df).equals(sharpness.explained_variance(df))
 
 
 def test_one_checkpoint_has_no_r_squared_of_its_curvature():
-    found = sharpness.explained(measured(groups=1).drop(columns="group")).set_index("predictor")
+    found = sharpness.explained_variance(measured(groups=1).drop(columns="group"))
+    found = found.set_index("predictor")
     assert found.loc["curvature", ["value", "low", "high", "slope", "rank"]].isna().all()
     for name in ("value", "low", "high"):
         assert found.loc["bound", name] == pytest.approx(found.loc["distance", name])
@@ -286,25 +287,26 @@ def test_a_bootstrap_sample_is_a_table_of_repeated_pairs(monkeypatch):
     monkeypatch.setattr(statistics, "times", lambda n, repeats, rng: np.array([[2, 1, 0, 1]]))
     pairs = df.set_index(["one", "other"])
     rows = pairs.loc[[("m0", "m1"), ("m0", "m1"), ("m0", "m3"), ("m0", "m3"), ("m1", "m3")]]
-    found = sharpness.explained(df).set_index("predictor").loc["bound"]
+    found = sharpness.explained_variance(df).set_index("predictor").loc["bound"]
     expected = linregress(rows["bound"], rows["value"]).rvalue ** 2
     assert found["low"] == found["high"] == pytest.approx(expected)
 
 
 def test_copies_of_a_model_are_no_new_evidence():
     """Twelve models of which six are copies give a wider interval than twelve different ones."""
-    twelve = sharpness.explained(measured(1, 12)).set_index("predictor").loc["distance"]
-    four = sharpness.explained(measured(1, 4)).set_index("predictor").loc["distance"]
+    twelve = sharpness.explained_variance(measured(1, 12)).set_index("predictor").loc["distance"]
+    four = sharpness.explained_variance(measured(1, 4)).set_index("predictor").loc["distance"]
     assert twelve["high"] - twelve["low"] < four["high"] - four["low"]
 
 
 def test_whole_groups_can_be_drawn():
     df = measured(groups=5, models=3)
     by_group, by_model = (
-        sharpness.explained(df, unit=unit).set_index("predictor") for unit in ("group", "model")
+        sharpness.explained_variance(df, unit=unit).set_index("predictor")
+        for unit in ("group", "model")
     )
     assert by_group["value"].equals(by_model["value"])
     assert not np.isclose(by_group.loc["distance", "low"], by_model.loc["distance", "low"])
     for unit, rows in (("group", measured(3)), ("model", measured(1, 3)), ("pair", measured())):
         with pytest.raises(TasklabError, match="at least four"):
-            sharpness.explained(rows, unit=unit)
+            sharpness.explained_variance(rows, unit=unit)

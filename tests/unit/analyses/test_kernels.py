@@ -185,7 +185,7 @@ def test_nothing_is_left_on_the_parameters() -> None:
         ({"classes": []}, "at least one"),
         ({"trainable": ["nope"]}, "no parameter 'nope'"),
         ({"trainable": []}, "at least one parameter"),
-        ({"chunk": 0}, "positive chunk"),
+        ({"chunk": 0}, "chunk must be at least 1"),
     ],
 )
 def test_mistakes_are_told(options: dict, message: str) -> None:

@@ -248,7 +248,7 @@ class Plane:
         w = self.clip.encoder.params["w"]
         return TangentFeatures(*((self.masks[task] * x).expand(4, 3) for x in (w, vector["w"])))
 
-    def accuracy(self, features, task, split):
+    def accuracy(self, features, task, split, alpha=None):
         return 50.0 + float(features[0, 1])
 
     def count(self, task, split):
