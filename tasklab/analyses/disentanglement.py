@@ -230,12 +230,8 @@ def error_map(
         progress: Whether to show a bar.
 
     Raises:
-    <<<<<<< HEAD
-        TasklabError: If there are not two vectors, both are empty, or the grid is out of order.
-    =======
-        TasklabError: If there are not two vectors, the grid is out of order, or features are not
-            finite.
-    >>>>>>> 536b6ad (Refuse to score what is not finite, by name and place)
+        TasklabError: If there are not two vectors, both are empty, the grid is out of order, or
+            features are not finite.
     """
     check_grid(alphas)
     check_vectors(vectors)

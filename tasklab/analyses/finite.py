@@ -96,14 +96,8 @@ def coefficients(values: object, name: str = "alphas") -> tuple[float, ...]:
     return numbers
 
 
-def check_vectors(vectors: object, *, numbers: bool = False) -> None:
-    """Raise a `TasklabError` unless these are task vectors by the task's name, at least one.
-
-    Args:
-        vectors: What was given.
-        numbers: Whether to look at all of their numbers too: not where features of the edited
-            model are looked at anyway.
-    """
+def check_vectors(vectors: object) -> None:
+    """Raise a `TasklabError` unless these are task vectors by the task's name, at least one."""
     if not isinstance(vectors, Mapping) or isinstance(vectors, TaskVector):
         raise TasklabError(
             f"task vectors are given by their tasks' names, e.g. {{'Textures': vector}}, not as "
@@ -115,7 +109,5 @@ def check_vectors(vectors: object, *, numbers: bool = False) -> None:
                 f"what is given for task {shown(str(task))} is no TaskVector but "
                 f"{type(vector).__name__}."
             )
-        for name, tensor in vector.items() if numbers else ():
-            finite(tensor, f"the numbers of {name} (task {task!r})")
     if not vectors:
         raise TasklabError("there is nothing to add or compare: give at least one task vector.")

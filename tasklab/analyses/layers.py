@@ -58,9 +58,9 @@ def cosines(
         is 0.
 
     Raises:
-        TasklabError: If a projection matches nothing, there is no vector, or one is not finite.
+        TasklabError: If a projection matches nothing, or there is no vector.
     """
-    check_vectors(vectors, numbers=True)
+    check_vectors(vectors)
     tasks, named = list(vectors), _named(vectors)
     grams: dict[tuple, Tensor] = {}
     for piece in pieces(named, projections):
@@ -93,9 +93,9 @@ def norms(
         Columns task, block, projection, value; the groups are those of `cosines`.
 
     Raises:
-        TasklabError: If a projection matches nothing, there is no vector, or one is not finite.
+        TasklabError: If a projection matches nothing, or there is no vector.
     """
-    check_vectors(vectors, numbers=True)
+    check_vectors(vectors)
     every = (*vectors.values(), theta0)
     sums: dict[tuple, Tensor] = {}
     for piece in pieces(theta0, projections):
@@ -149,7 +149,7 @@ def alignment(
         TasklabError: If there are fewer than two tasks, a task has no moments, or no vector changes
             a projection that has moments.
     """
-    check_vectors(vectors, numbers=True)
+    check_vectors(vectors)
     tasks, named = list(vectors), _named(vectors)
     if len(tasks) < 2:
         raise TasklabError("alignment with other tasks' vectors needs at least two tasks.")

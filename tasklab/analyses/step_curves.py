@@ -132,10 +132,10 @@ def exact_curve(
     if labels.dtype.kind not in "iu" or labels.min() < 0 or labels.max() >= scores.shape[1]:
         raise TasklabError(f"labels are whole numbers from 0 to {scores.shape[1] - 1}.")
     own = labels[:, None]
-    lead = finite(np.take_along_axis(scores, own, 1) - scores, "differences of scores")
-    gain = finite(np.take_along_axis(slopes, own, 1) - slopes, "differences of slopes")
     loses_ties = np.arange(scores.shape[1]) < own
-    with np.errstate(divide="ignore", invalid="ignore"):
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        lead = finite(np.take_along_axis(scores, own, 1) - scores, "differences of scores")
+        gain = finite(np.take_along_axis(slopes, own, 1) - slopes, "differences of slopes")
         crossing = -lead / gain
     rises, falls = np.where(gain > 0, crossing, -np.inf), np.where(gain < 0, crossing, np.inf)
     starts, ends = rises.max(1), falls.min(1)

@@ -1,0 +1,322 @@
+"""Nothing that is not finite is scored, and nothing is made of nothing: one error, at once."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from tasklab.analyses import (
+    coefficients,
+    cross_task,
+    curvature,
+    disentanglement,
+    editing,
+    evaluation,
+    kernels,
+    layers,
+    ring,
+    step_curves,
+    tangent_gap,
+    transitivity,
+)
+from tasklab.errors import TasklabError
+from tasklab.models import heads, loading
+from tasklab.models.heads import Head
+from tasklab.tasks.suites import suite
+from tasklab.taskvector import TaskVector
+from tasklab.tuning.tangent import TangentFeatures
+
+NAN, INF = float("nan"), float("inf")
+EYE = torch.eye(4)
+ODD = [NAN, INF, -INF, 1e300, "0.5", None, [1], True]  # as one coefficient
+ODD_LISTS = [[], "0, 1", 0.5, [0, NAN], [0, INF], [0, 1e300], [0, "1"], [0, None], {0: 1}]
+
+
+class Toy(evaluation.Evaluator):
+    """Two tasks of a linear encoder x W with W = I, whose tangent features the test can spoil."""
+
+    def __init__(self):
+        x = torch.randn(12, 4, generator=torch.Generator().manual_seed(0))
+        encoder = type("Encoder", (), {"params": {"w": EYE}})
+        self.clip = type("Clip", (), {"encoder": encoder})
+        control = type("Task", (), {"name": "b"})
+        self.suite = type("Suite", (), {"control": control})
+        self.head = {"a": Head(EYE), "b": Head(EYE)}.__getitem__
+        data = type("Images", (), {"x": x, "y": x.argmax(1)})
+        self.images = lambda task, split: data
+        self.vectors = {t: TaskVector({"w": s * EYE.flip(0)}) for t, s in (("a", 1), ("b", 2))}
+        self.spoilt, self.scale = {}, 1.0
+
+    def features(self, params, task, split):
+        return self.images(task, split).x @ params["w"] * self.scale + self.spoilt.get(task, 0)
+
+    def tangent_features(self, vector, task, split):
+        x = self.images(task, split).x
+        return TangentFeatures(x, x @ vector["w"] * self.scale + self.spoilt.get(task, 0))
+
+    def preprocessed(self, task, split, most):
+        return self.images(task, split).x[:most]
+
+
+@pytest.fixture
+def toy() -> Toy:
+    return Toy()
+
+
+LINEAR = pytest.mark.parametrize("linear", [True, False])
+SCORING = {
+    "evaluate": lambda e, v, linear: e.evaluate(v["a"], "a", "test", linear=linear),
+    "sweep": lambda e, v, linear: e.sweep(v["a"], ["b", "a"], "val", linear=linear),
+    "single_task": lambda e, v, linear: editing.single_task(e, v, "val", linear=linear),
+    "addition": lambda e, v, linear: editing.addition(e, v, linear=linear),
+    "negation": lambda e, v, linear: editing.negation(e, "a", v["a"], linear=linear),
+    "per_task": lambda e, v, linear: coefficients.per_task(e, v, linear=linear),
+}
+
+
+@LINEAR
+@pytest.mark.parametrize("spoilt", [NAN, INF, -INF])
+@pytest.mark.parametrize("function", SCORING.values(), ids=SCORING)
+def test_features_that_are_not_finite_are_not_scored(toy, function, spoilt, linear):
+    toy.spoilt["a"] = spoilt
+    with pytest.raises(TasklabError, match=r"not all finite") as error:
+        function(toy, toy.vectors, linear)
+    assert "'a'" in str(error.value)  # the task's name
+
+
+@LINEAR
+def test_features_whose_length_overflows_are_not_scored(toy, linear):
+    """Each number is finite, but scaled to unit length they would all be 0."""
+    toy.scale = 1e30
+    with pytest.raises(TasklabError, match=r"task 'a', split 'test', coefficient 0.5"):
+        toy.evaluate(toy.vectors["a"], "a", "test", 0.5, linear=linear)
+
+
+def test_logits_that_are_not_finite_are_not_scored(toy):
+    toy.head = {"a": Head(EYE * 3e38, normalise=False)}.__getitem__
+    with pytest.raises(TasklabError, match=r"logits \(task 'a', split 'test', coefficient 1\)"):
+        toy.evaluate(toy.vectors["a"], "a", "test", linear=False)
+    with pytest.raises(TasklabError, match="logits that are finite"):
+        heads.accuracy(torch.full((2, 3), NAN), torch.zeros(2, dtype=torch.long))
+
+
+@pytest.mark.parametrize("spoilt", [NAN, INF])
+def test_exact_addition_refuses_scores_that_are_not_finite(toy, spoilt):
+    toy.spoilt["b"] = spoilt
+    with pytest.raises(TasklabError, match=r"scores along the task vectors \(task 'b'"):
+        coefficients.exact_addition(toy, toy.vectors)
+
+
+def test_tangent_features_that_are_not_finite_are_not_kept():
+    """In the store they would be read by every later session."""
+    kept = []
+
+    class Store:
+        def get(self, kind, config, make):
+            kept.append(make(None))
+
+    clip = loading.load("mini")
+    name = next(iter(clip.encoder.params))
+    huge = TaskVector({name: torch.full_like(clip.encoder.params[name], 1e38)})
+    evaluator = evaluation.Evaluator(clip, suite("mini"), Store(), counts={"test": 2})
+    with pytest.raises(TasklabError, match=r"task 'Textures', split 'test'"):
+        evaluator.evaluate(huge, "Textures", "test", linear=True)
+    assert not kept
+
+
+@LINEAR
+@pytest.mark.parametrize("alpha", [a for a in ODD if a != [1]], ids=str)
+def test_a_coefficient_is_a_finite_number(toy, alpha, linear):
+    with pytest.raises(TasklabError, match="alpha must be a finite number"):
+        toy.evaluate(toy.vectors["a"], "a", "test", alpha, linear=linear)
+
+
+GRIDS = {
+    "sweep": lambda e, g: e.sweep(e.vectors["a"], ["a"], "val", linear=True, alphas=g),
+    "addition": lambda e, g: editing.addition(e, e.vectors, linear=True, alphas=g),
+    "negation": lambda e, g: editing.negation(e, "a", e.vectors["a"], linear=True, alphas=g),
+    "exact_addition": lambda e, g: coefficients.exact_addition(e, e.vectors, grid=g),
+    "error_map": lambda e, g: disentanglement.error_map(e, e.vectors, linear=True, alphas=g),
+    "ascend": lambda e, g: step_curves.ascend([LINES], np.ones(1), g),
+    "climb": lambda e, g: step_curves.climb(lambda a: 0.0, g),
+    "gaps": lambda e, g: tangent_gap.gaps(None, e.vectors["a"], torch.zeros(1, 3, 8, 8), g),
+}
+LINES = step_curves.AffineScores(np.zeros((3, 2)), np.ones((1, 3, 2)), np.array([0, 1, 1]))
+
+
+@pytest.mark.parametrize("grid", ODD_LISTS, ids=str)
+@pytest.mark.parametrize("function", GRIDS.values(), ids=GRIDS)
+def test_coefficients_are_a_list_of_finite_numbers(toy, function, grid):
+    with pytest.raises(TasklabError, match="must be a "):
+        function(toy, grid)
+
+
+VECTORS = {
+    "single_task": lambda e, v: editing.single_task(e, v, "val", linear=True),
+    "addition": lambda e, v: editing.addition(e, v, linear=True),
+    "exact_addition": coefficients.exact_addition,
+    "per_task": lambda e, v: coefficients.per_task(e, v, linear=True),
+    "error_map": lambda e, v: disentanglement.error_map(e, v, linear=True),
+    "cosines": lambda e, v: layers.cosines(v),
+    "norms": lambda e, v: layers.norms(v, {}),
+    "alignment": lambda e, v: layers.alignment(v, {}, {}),
+    "interference": lambda e, v: layers.interference(e, v, pd.DataFrame(), linear=True),
+}
+
+
+@pytest.mark.parametrize("vectors", [{}, [], None, "a", {"a": {}}, {"a": 1}, TaskVector({})])
+@pytest.mark.parametrize("function", VECTORS.values(), ids=VECTORS)
+def test_vectors_are_named_and_at_least_one(toy, function, vectors):
+    with pytest.raises(TasklabError, match=r"nothing to add|given by|no TaskVector"):
+        function(toy, vectors)
+
+
+@pytest.mark.parametrize("tasks", [[], "a"])
+def test_tasks_are_a_list_of_names(toy, tasks):
+    with pytest.raises(TasklabError, match="tasks must be a list of names"):
+        toy.sweep(toy.vectors["a"], tasks, "val", linear=True)
+    with pytest.raises(TasklabError, match="TaskVector, not list"):
+        toy.evaluate(list(toy.vectors.values()), "a", "val", linear=True)
+    with pytest.raises(TasklabError, match="0 tasks"):
+        editing.groups([], 2)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"scores": NAN}, "scores are not all finite"),
+        ({"slopes": INF}, "slopes of scores are not all finite"),
+        ({"scores": 1.7e308}, "differences of scores"),
+        ({"low": NAN}, "lowest alpha must be a finite"),
+        ({"high": INF}, "highest alpha must be a finite"),
+        ({"high": "1"}, "highest alpha must be a finite"),
+        ({"high": 0.0}, "must be below"),
+        ({"labels": [0, 2]}, "from 0 to 1"),
+        ({"labels": [0, -1]}, "from 0 to 1"),
+        ({"labels": [0.0, 1.0]}, "whole numbers"),
+        ({"labels": [0]}, r"\(N, C\)"),
+        ({"labels": []}, "at least one image"),
+    ],
+)
+def test_exact_curves_are_of_finite_scores(change, message):
+    scores = np.array([[0.0, 1.0], [1.0, 0.0]])
+    case = {"scores": scores.copy(), "slopes": -scores, "labels": np.array([0, 1])}
+    for name, value in change.items():
+        if name in ("scores", "slopes"):
+            case[name][0] = [value, -value]
+        else:
+            case[name] = value
+    with pytest.raises(TasklabError, match=message):
+        step_curves.exact_curve(**case)
+
+
+def test_searches_refuse_what_is_not_finite():
+    with pytest.raises(TasklabError, match=r"values at coefficients \[0.5\]"):
+        step_curves.climb(lambda alphas: NAN, [0.5])
+    with pytest.raises(TasklabError, match="single-task accuracies"):
+        step_curves.ascend([LINES], np.array([NAN]), [0.5])
+    with pytest.raises(TasklabError, match="at least one task"):
+        step_curves.ascend([], np.array([]), [0.5])
+    with pytest.raises(TasklabError, match="as many coefficients"):
+        LINES.accuracy([1.0, 2.0])
+    curve = LINES.along([1.0])
+    for weights in ([NAN], [1.0, 2.0], ["1"]):
+        with pytest.raises(TasklabError, match="weights"):
+            step_curves.mean_curve([curve], weights)
+    with pytest.raises(TasklabError, match="curves"):
+        step_curves.mean_curve([])
+    with pytest.raises(TasklabError, match="coefficients"):
+        curve.at([0.5, NAN])
+    with pytest.raises(TasklabError, match="normalised accuracies"):
+        editing.normalised(np.array([50.0]), np.array([NAN]))
+
+
+@LINEAR
+@pytest.mark.parametrize("spoilt", [NAN, INF])
+def test_maps_are_of_finite_features(toy, spoilt, linear):
+    toy.spoilt["b"] = spoilt
+    if not linear:
+        toy.clip.encoder = lambda params, x: x @ params["w"] + spoilt
+        toy.clip.encoder.params = {"w": EYE}
+        toy.parts = lambda function, x: [function(x)]
+    with pytest.raises(TasklabError, match=r"features \(task . of 2"):
+        disentanglement.error_map(
+            toy, toy.vectors, linear=linear, alphas=(0.0, 1.0), progress=False
+        )
+
+
+def test_maps_classify_finite_logits(toy):
+    toy.head = {"a": Head(EYE), "b": Head(EYE * NAN)}.__getitem__
+    with pytest.raises(TasklabError, match=r"logits \(task 'b'\)"):
+        disentanglement.error_map(toy, toy.vectors, linear=True, alphas=(0.0, 1.0), progress=False)
+
+
+@pytest.mark.parametrize("reach", [NAN, INF, 0, -1, "3"])
+def test_a_maps_grid_has_a_finite_reach(reach):
+    with pytest.raises(TasklabError, match="reach"):
+        disentanglement.grid(reach, 5)
+
+
+@pytest.mark.parametrize("weight", [NAN, INF, "0.5", 1e300])
+def test_merges_have_finite_weights(weight):
+    with pytest.raises(TasklabError, match="weight of 'two' in merge 'm'"):
+        cross_task.Merge("m", {"one": 1.0, "two": weight}, ("a",))
+    for data in ((), "a"):
+        with pytest.raises(TasklabError, match="list of data sets"):
+            cross_task.Merge("m", {"one": 0.5, "two": 0.5}, data)
+
+
+def test_merged_features_are_finite():
+    encoder = loading.load("mini").encoder
+    models = {"one": encoder.params, "two": {n: p * NAN for n, p in encoder.params.items()}}
+    merge = cross_task.Merge("m", {"one": 1.0, "two": 0.0}, ("a",))
+    images = {"a": torch.zeros(2, 3, 32, 32, dtype=torch.uint8)}
+    with pytest.raises(TasklabError, match="finite"):
+        cross_task.measure(encoder, models, [merge], images)
+
+
+@pytest.mark.parametrize("spoilt", [NAN, INF])
+def test_kernels_are_finite(spoilt):
+    params = {"w": torch.eye(3)}
+    x = torch.ones(2, 3)
+    x[1, 0] = spoilt
+    with pytest.raises(TasklabError, match=r"tangent kernels \(classes \[0\]\)"):
+        kernels.gram(lambda p, x: x @ p["w"], params, Head(torch.ones(1, 3)), x)
+    with pytest.raises(TasklabError, match="kernels are not all finite"):
+        kernels.localization(torch.full((1, 2, 3), spoilt), 2)
+
+
+@pytest.mark.parametrize("spoilt", [NAN, INF])
+def test_tables_are_finite(spoilt):
+    pairs = [("a", "b"), ("b", "c"), ("a", "c"), ("a", "d"), ("b", "d"), ("c", "d")]
+    table = pd.DataFrame(pairs, columns=["one", "other"]).assign(value=0.1, base=0.5)
+    for column in ("value", "base"):
+        spoiled = table.copy()
+        spoiled.loc[0, column] = spoilt
+        with pytest.raises(TasklabError, match=f"column '{column}'"):
+            transitivity.transitivity(spoiled, 0.1)
+    with pytest.raises(TasklabError, match="threshold"):
+        transitivity.transitivity(table, spoilt)
+    sides = table.assign(bound=np.arange(6.0), value=np.arange(6.0))
+    sides.loc[3, "bound"] = spoilt
+    with pytest.raises(TasklabError, match="column 'bound'"):
+        curvature.explained_variance(sides)
+
+
+@pytest.mark.parametrize("spoilt", [NAN, INF])
+def test_gaps_of_losses_are_finite(spoilt):
+    one, two = {"w": torch.ones(2)}, {"w": torch.zeros(2)}
+    with pytest.raises(TasklabError, match="losses between two models"):
+        curvature.interpolation_gap(lambda p: p["w"].sum() * spoilt, one, two)
+    with pytest.raises(TasklabError, match="alpha must be"):
+        curvature.bound(1.0, 1.0, spoilt)
+    with pytest.raises(TasklabError, match="curvature and distance"):
+        curvature.bound(spoilt, 1.0)
+
+
+@pytest.mark.parametrize("points", ["many", 3.5, None, [4], NAN])
+def test_a_ring_has_a_whole_number_of_points(points):
+    with pytest.raises(TasklabError, match="points"):
+        ring.angles(points)
