@@ -169,7 +169,8 @@ def _run_seconds(
     """Return the seconds of a step within runs, and the size of the parts it was computed in."""
     if not steps:
         return {}
-    config = recipe(clip.encoder.name, TASK, method, init="random", batch_size=batch)
+    config = recipe(clip.encoder.name, TASK, method, init="random")
+    config = dataclasses.replace(config, batch_size=batch)
     config = dataclasses.replace(config, precision=precision, lr=1e-6)  # must not diverge
     taken = []
     with tempfile.TemporaryDirectory() as folder:

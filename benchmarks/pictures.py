@@ -16,6 +16,7 @@ for each model:
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import functools
 import io
 import json
@@ -36,7 +37,7 @@ from torchvision.transforms import InterpolationMode
 from torchvision.transforms.functional import resized_crop
 
 from tasklab import Lab, Parameters
-from tasklab.models import loading
+from tasklab.models import loading, zoo
 from tasklab.models.encoder import Encoder
 from tasklab.records.table import provenance
 from tasklab.tasks import drawn as datasets
@@ -45,7 +46,7 @@ from tasklab.tasks.images import augment
 from tasklab.tasks.images.loader import DecodedImages
 from tasklab.tasks.suites import Suite, suite
 from tasklab.tuning import finetune
-from tasklab.tuning.recipe import SHIPPED_LR, FineTune, recipe
+from tasklab.tuning.recipe import FineTune, recipe
 
 
 def main() -> None:
@@ -89,7 +90,7 @@ def measure(args: argparse.Namespace, folder: Path, model: str) -> dict[str, flo
         began = time.process_time()
     found |= fresh_process(folder, model, args.device)
     found["loader: images/s"] = served(pictures, "photos", config, args.device)
-    if model in SHIPPED_LR:
+    if zoo.shipped(model):
         drawn = datasets.images_of(suite("mini"))
         found["loader, drawn images: images/s"] = served(drawn, "Scenes", config, args.device)
     found["training steps: images/s"] = taken = consumed(encoder, config, args.device)
@@ -119,7 +120,7 @@ def served(
 
 def consumed(encoder: Encoder, config: FineTune, device: str, few: int = 16) -> float:
     """Return how many images a second a non-linear training step takes, without its update."""
-    shipped = config.model in SHIPPED_LR
+    shipped = zoo.shipped(config.model)
     count = config.batch_size if shipped or device != "cpu" else few
     x = torch.randn(count, 3, encoder.image_size, encoder.image_size, device=device)
     leaves = {k: v.detach().requires_grad_() for k, v in encoder.params.items()}
@@ -155,7 +156,7 @@ def first_step(folder: Path, model: str, device: str) -> None:
             model=model, init="random", head="trained", steps=1, device=device, store_root=store
         )
         lab = Lab(parameters, own=[own.from_folder(folder)], progress=False)
-        run = parameters.recipe("photos", "nonlinear", 0)  # with the usual batch
+        run = dataclasses.replace(lab.run("photos", "nonlinear", 0), batch_size=128)  # the usual
         done = finetune.finetune(run, lab.clip, lab.store, tasks=lab.suite, progress=False)
     print(done.record["seconds"])
 

@@ -10,7 +10,7 @@ import dataclasses
 
 from tasklab.errors import TasklabError, unknown
 from tasklab.models.zoo import REGISTRY
-from tasklab.tuning.methods import FULL
+from tasklab.tuning.methods import JOINT
 
 # Pre-training schemes of the closed-vocabulary paper, by role: one of each sort (figure 1), and all
 # that its table 2 has.
@@ -66,7 +66,7 @@ CHAPTERS = {
     ),
     "closed_vocab": Chapter(
         title="Models without a text tower",
-        methods=("nonlinear", FULL),
+        methods=("nonlinear", JOINT),
         parts=("editing", "maps", "open", "subsets", "search", "beyond"),
         relatives=SORTS,
         all_relatives=SCHEMES,

@@ -28,12 +28,12 @@ from tasklab.cluster import ray_cluster
 from tasklab.errors import TasklabError, unknown
 from tasklab.experiments import Lab
 from tasklab.experiments.parameters import Parameters
+from tasklab.models.zoo import shipped
 from tasklab.progress import bar
 from tasklab.storage.store import Store
 from tasklab.tasks.suites import suite
 from tasklab.tuning import finetune, probes
 from tasklab.tuning.methods import EDITS, POSTHOC
-from tasklab.tuning.recipe import SHIPPED_LR
 
 COLUMNS = ("model", "method", "task", "seed", "state", "seconds", "node", "attempts", "error")
 KEPT, DONE, FAILED = "kept", "done", "failed"
@@ -155,11 +155,11 @@ def _plan(grid: Grid, cluster: ray_cluster.Cluster | None) -> list[Job]:
     here, precision = {}, grid.precision
     if cluster is not None:  # whose devices this machine need not have
         here = {"device": "cpu"}
-        if precision is None and not SHIPPED_LR.keys() >= set(grid.models):
+        if precision is None and not all(map(shipped, grid.models)):
             precision = "bfloat16" if cluster.bfloat16() else "float32"  # one for all machines
     for model in grid.models:
         settings = grid.settings(model)
-        if model not in SHIPPED_LR:
+        if not shipped(model):
             settings["precision"] = precision
         try:
             parameters = Parameters(**settings | here)

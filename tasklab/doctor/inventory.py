@@ -25,7 +25,6 @@ from tasklab.tuning.footprint import span
 THERE = ("shipped", "found")
 READY = (*THERE, "fetchable")
 SHIPPED = Path(__file__).parents[1] / "mini" / "weights"
-SAME = {"mini_clip_more": "mini_s", "mini_clip_large": "mini"}  # towers of another model's file
 
 
 @dataclasses.dataclass(frozen=True)
@@ -88,7 +87,7 @@ def find_weights(entry: Spec, reachable: bool) -> Weights:
     """
     memory = span(entry)
     if entry.shipped:
-        path = SHIPPED / f"{SAME.get(entry.name, entry.name)}.safetensors"
+        path = SHIPPED / f"{entry.shipped_as}.safetensors"
         if not path.is_file():
             return Weights(entry.name, "missing", str(path), memory, "reinstall tasklab")
         wrong = damage(path)

@@ -28,11 +28,11 @@ from tasklab.storage import atomic
 from tasklab.storage.store import Artifact, Store
 from tasklab.storage.tensors import canonical, explained, write_tensors
 from tasklab.tuning.methods import POSTHOC
+from tasklab.tuning.recipe import REHEARSAL_STEPS
 
 HEAD_FILE, BASE_FILE, CONFIG_FILE, CARD_FILE = (
     "head.safetensors", "theta_0.safetensors", "config.json", "README.md",
 )  # fmt: skip
-REHEARSAL = 10  # runs of fewer steps only show that the code runs, as `experiments.is_rehearsal`
 _TRAINING = (  # rows of the card's table: field of the configuration, in words
     ("suite", "suite of tasks"),
     ("data", "training images"),
@@ -293,8 +293,8 @@ def _training(run: Artifact) -> str:
     rows = [("method", config["method"])]
     for name, words in _TRAINING:
         rows += [(words, config[name])] if name in config else []
-        if name == "steps" and config.get(name, REHEARSAL) < REHEARSAL:
-            told = f"yes: with fewer than {REHEARSAL} steps the numbers here mean nothing"
+        if name == "steps" and config.get(name, REHEARSAL_STEPS) < REHEARSAL_STEPS:
+            told = f"yes: with fewer than {REHEARSAL_STEPS} steps the numbers here mean nothing"
             rows.append(("rehearsal", told))
     if "beta1" in config:
         rows.append(("optimiser", f"AdamW, beta {config['beta1']:g} and {config['beta2']:g}"))

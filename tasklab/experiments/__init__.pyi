@@ -88,9 +88,6 @@ from .lab import (
 from .lab import (
     Scale as Scale,
 )
-from .lab import (
-    is_rehearsal as is_rehearsal,
-)
 from .layers import (
     alignment as alignment,
 )

@@ -25,7 +25,7 @@ from tasklab.tasks.suites import OWN, Suite, Task, suite
 from tasklab.taskvector import TaskVector
 from tasklab.tuning import finetune
 from tasklab.tuning.methods import POSTHOC
-from tasklab.tuning.recipe import FineTune, Probe
+from tasklab.tuning.recipe import FineTune
 
 LINEAR = ("linearized", *POSTHOC)  # methods whose edited model is linearized
 # Pairs of tasks whose disentanglement is mapped, by the papers' data sets.
@@ -52,7 +52,6 @@ class Scale:
         counts: Images of each task by split, and of either split of the control task.
         alphas: The grid of coefficients.
         n_tasks: Sizes of the groups of added tasks.
-        batch_size: Fine-tuning batch, or `None` for the recipe's.
         pairs: Pairs of tasks whose disentanglement is mapped.
         points: Coefficients along each axis of a map.
         images: The most images of each task in a map.
@@ -60,13 +59,11 @@ class Scale:
         kernel_images: Images of each side of a tangent kernel.
         kernel_classes: The most classes that a tangent kernel is computed for.
         cost_batches: Batch sizes whose cost is measured.
-        probe: How heads are probed, or `None` for the recipe's way.
     """
 
     counts: Mapping[str, int]
     alphas: tuple[float, ...] = evaluation.ALPHAS
     n_tasks: tuple[int, ...] = (8,)
-    batch_size: int | None = None
     pairs: int = 3
     points: int = 20
     images: int = 64
@@ -74,7 +71,6 @@ class Scale:
     kernel_images: int = 100
     kernel_classes: int = 8
     cost_batches: tuple[int, ...] = (16, 64)
-    probe: Probe | None = None
 
 
 FULL = Scale(counts={"val": 100, "test": 500, "control": 1000}, n_tasks=(2, 4, 8))
@@ -90,7 +86,6 @@ QUICK = Scale(
 REHEARSAL = Scale(
     counts={"val": 8, "test": 16, "control": 16},
     alphas=(0.0, 0.5, 1.0),
-    batch_size=4,
     pairs=1,
     points=3,
     images=2,
@@ -98,13 +93,7 @@ REHEARSAL = Scale(
     kernel_images=2,
     kernel_classes=2,
     cost_batches=(2,),
-    probe=Probe(steps=2, batch_size=4, images=8),
 )
-
-
-def is_rehearsal(parameters: Parameters) -> bool:
-    """Return whether so few steps were asked for that only the code path can be meant."""
-    return parameters.steps is not None and parameters.steps < 10
 
 
 class Lab:
@@ -151,7 +140,7 @@ class Lab:
         if own:
             parameters = dataclasses.replace(parameters, suite=OWN)
         self.parameters, self.progress, self.own = parameters, progress, own
-        self.rehearsal = is_rehearsal(parameters)
+        self.rehearsal = parameters.rehearsal
         full = PAPER if parameters.suite == "paper" else FULL
         usual = QUICK if parameters.preset == "quick" else full
         self.scale = REHEARSAL if self.rehearsal else usual
@@ -207,13 +196,7 @@ class Lab:
 
     def run(self, task: str, method: str, seed: int) -> FineTune:
         """Return the fine-tuning run behind a method's vector."""
-        return self.parameters.recipe(
-            task,
-            POSTHOC.get(method, method),
-            seed,
-            batch_size=self.scale.batch_size,
-            probe=self.scale.probe,
-        )
+        return self.parameters.recipe(task, POSTHOC.get(method, method), seed)
 
     def sizes(self) -> tuple[int, ...]:
         """Return the numbers of tasks that are added: the preset's, and all if there are fewer."""

@@ -11,21 +11,14 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from tasklab.errors import TasklabError, choose, path, real, seeds, shown, unknown, whole
-from tasklab.machine import BFLOAT16
 from tasklab.models.zoo import INITS, TEXT_MODELS, Init, choose_model, closed
 from tasklab.tasks.suites import OWN, SUITES, SuiteName
 from tasklab.tuning.recipe import (
-    LONGER,
     PRECISIONS,
-    PROBE_LR,
-    QUICK_BATCH,
-    QUICK_PROBE,
-    QUICK_STEPS,
-    SHIPPED_LR,
+    REHEARSAL_STEPS,
     USUAL_HEADS,
     FineTune,
     Precision,
-    Probe,
     UsualHead,
     recipe,
 )
@@ -186,22 +179,14 @@ class Parameters:
         own_heads = closed(self.model) if self.head is None else self.head != "zero_shot"
         return "closed" if own_heads else "open"
 
-    def recipe(
-        self,
-        task: str,
-        method: str,
-        seed: int,
-        *,
-        batch_size: int | None = None,
-        probe: Probe | None = None,
-    ) -> FineTune:
-        """Return the run of one task by one method that these parameters ask for.
+    @property
+    def rehearsal(self) -> bool:
+        """Whether so few steps were asked for that only the code path can be meant."""
+        return self.steps is not None and self.steps < REHEARSAL_STEPS
 
-        The preset `quick` takes fewer and smaller steps on a shipped model, and fewer images for a
-        probe.
-        """
-        quick = self.preset == "quick" and self.model in SHIPPED_LR
-        run = recipe(
+    def recipe(self, task: str, method: str, seed: int) -> FineTune:
+        """Return the run of one task by one method that these parameters ask for."""
+        return recipe(
             self.model,
             task,
             method,
@@ -209,21 +194,12 @@ class Parameters:
             init=self.init,
             head=self.head,
             seed=seed,
-            steps=self.steps or (QUICK_STEPS * LONGER.get(self.model, 1) if quick else None),
-            batch_size=batch_size or (QUICK_BATCH if quick else None),
-            probe=probe or (Probe(lr=PROBE_LR, **QUICK_PROBE) if quick else None),
-            precision=self.precision or self._precision(),
+            steps=self.steps,
+            lr=self.lr,
+            precision=self.precision,
+            preset="rehearsal" if self.rehearsal else self.preset,
+            device=self.device,
         )
-        return run if self.lr is None else dataclasses.replace(run, lr=self.lr)
-
-    def _precision(self) -> str:
-        if self.model in SHIPPED_LR or not str(self.device).startswith("cuda"):
-            return "float32"
-        import torch  # here, so that reading a configuration does not cost seconds
-
-        # Of this device, which need not be the current one, about which PyTorch tells the same.
-        fast = torch.cuda.get_device_capability(self.device) >= BFLOAT16
-        return "bfloat16" if fast else "float32"
 
 
 def with_parameters(function: Callable[..., Any]) -> inspect.Signature:

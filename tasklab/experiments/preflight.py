@@ -63,7 +63,7 @@ def _too_small(parameters: Parameters, names: Iterable[str]) -> list[str]:
     problems = []
     for name in names:
         entry = spec(name)
-        tower, span = footprint.of(entry), footprint.span(entry)
+        tower, span = entry.tower, footprint.span(entry)
         if tower is None:
             continue
         if room is not None and span[0] > room:

@@ -16,7 +16,7 @@ from tasklab.experiments.lab import Lab
 from tasklab.experiments.runner import Trial, grid, kept
 from tasklab.records.table import tidy
 from tasklab.tuning import probes
-from tasklab.tuning.methods import FULL
+from tasklab.tuning.methods import JOINT
 
 ALGORITHM = 1  # part of every key: raise it when the same configuration gives other records
 IMAGES = {"val": 32, "test": 80}  # of each task, at most
@@ -64,7 +64,7 @@ def subsets(
             **limits,
             **key,
         )
-        if trial.method == FULL:  # its heads at lambda = 0 are no probes
+        if trial.method == JOINT:  # its heads at lambda = 0 are no probes
             found = [row for row in found if row["method"] != "probe"]
             if probed:
                 alone = Trial(

@@ -26,18 +26,16 @@ VISION: dict[str, dict] = {
     "mini_convnext": _CONVNEXT | {"image_size": 32},
     "mini_clip_less": _VIT | {"layers": 4, "width": 128, "head_width": 64},  # as mini_s
 }
-# Models that are the image tower of another; they have no files of their own.
-SAME = {"mini_clip_more": "mini_s", "mini_clip_large": "mini"}
 
 
 def weights_path(name: str = "mini") -> Path:
     """Return the path of a model's shipped weights (fp16 safetensors)."""
-    return FOLDER / f"{SAME.get(name, name)}.safetensors"
+    return FOLDER / f"{name}.safetensors"
 
 
 def card(name: str = "mini") -> dict:
     """Return a model's card: data, steps, machine, seed, accuracies, hash."""
-    return json.loads((FOLDER / f"{SAME.get(name, name)}.json").read_text())
+    return json.loads((FOLDER / f"{name}.json").read_text())
 
 
 @functools.cache
@@ -59,10 +57,10 @@ def tokenize(texts: Sequence[str]) -> Tensor:
 
 
 def config(name: str = "mini") -> dict:
-    """Return the open_clip configuration of one of the models in `VISION` or `SAME`."""
+    """Return the open_clip configuration of one of the models in `VISION`."""
     return {
         "embed_dim": 128,
-        "vision_cfg": VISION[SAME.get(name, name)],
+        "vision_cfg": VISION[name],
         "text_cfg": {
             "context_length": CONTEXT,
             "vocab_size": tokenizer().vocab_size,
@@ -77,7 +75,7 @@ def build(name: str = "mini", **vision: object) -> torch.nn.Module:
     """Return a model with random weights from torch's global seed.
 
     Args:
-        name: One of `VISION` or `SAME`.
+        name: One of `VISION`.
         **vision: Overrides of the image encoder's configuration, e.g. `patch_dropout=0.25`.
     """
     from open_clip.model import CLIP, CLIPTextCfg, CLIPVisionCfg

@@ -134,7 +134,7 @@ def _reads(entry: Spec) -> bool:
 
 def _find(entry: Spec, given: Path | str | None, fetch: bool = True) -> Path | None:
     if given is None and entry.shipped:
-        return mini.weights_path(entry.name)
+        return mini.weights_path(entry.shipped_as)
     return find(entry.name, entry.repository, given, file=entry.published, fetch=fetch)
 
 
@@ -142,7 +142,7 @@ def build(entry: Spec) -> nn.Module:
     """Return the model with random weights from torch's global seed."""
     if entry.kind == "clip":
         if entry.shipped:
-            model = mini.build(entry.name)
+            model = mini.build(entry.shipped_as)
         else:
             import open_clip
 

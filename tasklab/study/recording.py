@@ -19,13 +19,13 @@ from tasklab import experiments
 from tasklab.chapters import CHAPTERS, SCHEMES, SORTS
 from tasklab.chapters import chapter as chapter_of
 from tasklab.errors import TasklabError, choose, whole
-from tasklab.experiments import Lab, is_rehearsal
+from tasklab.experiments import Lab
 from tasklab.experiments.parameters import Parameters
 from tasklab.models.zoo import FAMILIES
 from tasklab.progress import track
 from tasklab.records import papers
 from tasklab.study.comparisons import schemes, sides
-from tasklab.tuning.methods import FULL, POSTHOC
+from tasklab.tuning.methods import JOINT, POSTHOC
 
 PARADIGMS = ("attention", "attention_bias", "attention_mlp", "attention_mlp_bias")
 RECORDED = Path(__file__).parent / "recorded"
@@ -166,7 +166,7 @@ PARTS: dict[str, dict[str, tuple[Work, ...]]] = {
                 for role, model in _PROBED.items()
             ),
             *(
-                Work((FULL,), _SUMS, model, 1 if role in _LARGE else None, _SHARES)
+                Work((JOINT,), _SUMS, model, 1 if role in _LARGE else None, _SHARES)
                 for role, model in _PROBED.items()
             ),
             Work(("nonlinear",), _SUMS, _UNTRAINED, 2, _SHARES),
@@ -176,16 +176,16 @@ PARTS: dict[str, dict[str, tuple[Work, ...]]] = {
                 Work(("nonlinear",), _ONE_PAIR, model, 1 if role in _LARGE else 2, _XI)
                 for role, model in _PROBED.items()
             ),
-            *(Work((FULL,), _ONE_PAIR, model, 1, _XI) for model in _SORTS.values()),
+            *(Work((JOINT,), _ONE_PAIR, model, 1, _XI) for model in _SORTS.values()),
             Work(("nonlinear",), _ONE_PAIR, _UNTRAINED, 2, _XI),
         ),
         "open": (
             Work((), {"probing": {}}, {"model": FAMILIES[0]["medium"]}),
-            Work(("nonlinear", FULL), _SUMS, {"model": FAMILIES[0]["medium"]}, metrics=_SHARES),
+            Work(("nonlinear", JOINT), _SUMS, {"model": FAMILIES[0]["medium"]}, metrics=_SHARES),
         ),
         "subsets": (
             *(
-                Work((FULL,), {"subsets": {}}, _PROBED[role], 1)
+                Work((JOINT,), {"subsets": {}}, _PROBED[role], 1)
                 for role in (*_SORTS, "sup_many", "sup_large")
             ),
             *(
@@ -196,7 +196,7 @@ PARTS: dict[str, dict[str, tuple[Work, ...]]] = {
         ),
         "search": (
             *(
-                Work(("probe", "nonlinear", FULL), {"learning_rates": {}}, model, 1)
+                Work(("probe", "nonlinear", JOINT), {"learning_rates": {}}, model, 1)
                 for model in _SORTS.values()
             ),
         ),
@@ -236,7 +236,7 @@ def study(
         The path of the CSV file; its provenance lies beside it as JSON.
     """
     works = _works(chapter, part)
-    if is_rehearsal(parameters) and out is None:
+    if parameters.rehearsal and out is None:
         raise TasklabError("a rehearsal is no result: give --out, or more steps.")
     jobs, lab = whole("jobs", jobs, 1), Lab(parameters)
     if jobs > 1:

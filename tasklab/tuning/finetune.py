@@ -47,7 +47,7 @@ from tasklab.tuning.memory import Plan
 from tasklab.tuning.methods import trainable
 from tasklab.tuning.recipe import FineTune
 
-ALGORITHM = 1  # part of every key: raise it when the same configuration gives other numbers
+CACHE_VERSION = 1  # part of every key: raise it when the same configuration gives other numbers
 
 _log = logging.getLogger(__name__)
 _REST = 9  # train at least this many times as long as the last checkpoint took to write
@@ -104,7 +104,7 @@ def identity(config: FineTune, clip: Clip, tasks: Suite | None = None) -> dict[s
         "templates": list(task.templates),
         "data": data.version(config.task, "train"),
         "weights": clip.encoder.weights_hash,
-        "algorithm": ALGORITHM,
+        "algorithm": CACHE_VERSION,
         **data.identity(config.task),
     }
 
@@ -271,7 +271,7 @@ def _plans(config: FineTune, encoder: Encoder) -> Sequence[Plan]:
     """
     plans = memory.plans(config.batch_size, recompute=bool(encoder.blocks))
     room = machine.memory().available if encoder.device.type == "cpu" else None
-    tower = footprint.of(REGISTRY[encoder.name]) if encoder.name in REGISTRY else None
+    tower = REGISTRY[encoder.name].tower if encoder.name in REGISTRY else None
     if room is None or tower is None:
         return plans
     passes = 2 if config.method == "linearized" else 1  # values and their tangents

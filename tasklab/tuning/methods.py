@@ -22,8 +22,8 @@ METHODS = (
 # Post-hoc: the vector of another method, used in the linearized model.
 POSTHOC = {"posthoc": "nonlinear", "attention_posthoc": "attention"}
 # Encoder and head together: method `nonlinear` with a head that trains (closed vocabulary, app. G).
-FULL = "full"
-EDITS = (*METHODS, *POSTHOC, FULL)
+JOINT = "full"  # the name that records have; the preset of that name is another thing
+EDITS = (*METHODS, *POSTHOC, JOINT)
 
 # Parameters by name. open_clip's q, k and v are one matrix, `in_proj`; versions that split them,
 # and towers from timm (`qkv`, `proj`, `fc1`, `fc2`), are covered too.

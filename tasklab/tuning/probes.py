@@ -34,7 +34,7 @@ from tasklab.tasks.suites import Suite
 from tasklab.tuning import memory
 from tasklab.tuning.recipe import Probe
 
-ALGORITHM = 1  # part of every key: raise it when the same configuration gives other numbers
+CACHE_VERSION = 1  # part of every key: raise it when the same configuration gives other numbers
 RATES = (1e-3, 3e-3, 1e-2, 3e-2, 1e-1, 3e-1)  # closed vocabulary, appendix C
 SEARCHED_ON = "Cars"  # the data set whose stand-in rates are searched on: appendix C
 _BATCH = 250
@@ -72,7 +72,7 @@ def identity(probe: Probe, clip: Clip, suite: Suite, task: str) -> dict[str, Any
         **_images(clip, suite, task),
         "classes": list(suite[task].classes),
         "search": search if searched else None,
-        "algorithm": ALGORITHM,
+        "algorithm": CACHE_VERSION,
     }
 
 
@@ -241,7 +241,7 @@ def _features(
         "weights": encoder.weights_hash,
         "data": drawn.images_of(suite).version(task, split),
         "images": count,
-        "algorithm": ALGORITHM,
+        "algorithm": CACHE_VERSION,
     }
     return store.get("features", config, make)
 

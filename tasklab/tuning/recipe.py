@@ -12,49 +12,25 @@ import dataclasses
 from typing import Literal, get_args
 
 from tasklab.errors import TasklabError, choose, real, whole
-from tasklab.models.zoo import CLOSED_MODELS, INITS, MODELS, choose_model, closed
+from tasklab.machine import BFLOAT16
+from tasklab.models.zoo import INITS, REGISTRY, choose_model, closed, shipped
 from tasklab.tasks.suites import OWN, SUITES
-from tasklab.tuning.methods import EDITS, FULL, METHODS, POSTHOC
+from tasklab.tuning.methods import EDITS, JOINT, METHODS, POSTHOC
 
 UsualHead = Literal["zero_shot", "trained", "probe"]
 USUAL_HEADS = get_args(UsualHead)  # of a notebook
-HEADS = (*USUAL_HEADS, "zero_shot_trained")  # the last is what `full` makes of the first
+HEADS = (*USUAL_HEADS, "zero_shot_trained")  # the last is what `JOINT` makes of the first
 SOLVERS = ("adamw", "lbfgs")
 Precision = Literal["float32", "bfloat16"]
 PRECISIONS = get_args(Precision)
+Extent = Literal["quick", "full", "rehearsal"]
 
-# Learning rates of the shipped models: one a method for all tasks, by single-task accuracy on
-# validation images.
-MINI_LR = {
-    "nonlinear": 4e-4,
-    "linearized": 8e-4,
-    "attention": 1e-3,
-    "attention_bias": 1e-3,
-    "attention_mlp": 6e-4,
-    "attention_mlp_bias": 6e-4,
-}
 MINI_STEPS, PAPER_STEPS = 60, 2000
 MINI_BATCH, PAPER_BATCH = 64, 128
 QUICK_STEPS, QUICK_BATCH = 45, 32  # of a shipped model, so that a report takes minutes
+REHEARSAL_STEPS, REHEARSAL_BATCH = 10, 4  # runs of fewer steps only show that the code runs
 # A rate of probes that the search of appendix C supports for all shipped models, by validation.
 PROBE_LR = 0.1
-QUICK_PROBE = {"steps": 500, "images": 1500}
-SHIPPED_LR: dict[str, dict[str, float]] = {
-    name: MINI_LR for name in MODELS if name.startswith("mini")
-}
-# T5 starts further from its tasks; linearized, its scores, which nothing normalises, soon diverge.
-SHIPPED_LR["mini_t5"] = MINI_LR | {"nonlinear": 2e-3, "linearized": 5e-4}
-LONGER = {"mini_t5": 2}  # times the usual steps
-# Where they differ if a probe comes first, or the head trains along (`full`), by validation as
-# well: after probing 4e-4 is as good as its neighbours, but a random head needs more. Encoders that
-# learnt without labels have more to learn: MAE 30.2, 31.7, 33.5, 34.2, 32.9 % at 2, 4, 8, 16,
-# 32e-4, DINO 37.6, 40.3, 42.5, 42.5 % at 4 to 32e-4 (validation, mean of eight tasks).
-_UNLABELLED = {"full": 2e-3, "nonlinear": 1.6e-3, "linearized": 3.2e-3, "attention": 4e-3}
-CLOSED_LR: dict[str, dict[str, float]] = {
-    name: _UNLABELLED if name in ("mini_mae", "mini_dino") else {"full": 1e-3}
-    for name in CLOSED_MODELS
-    if name.startswith("mini")
-}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -163,9 +139,9 @@ class FineTune:
                 f"{self.method!r} is not a way to train: fine-tune with method "
                 f"{POSTHOC[self.method]!r} and evaluate the task vector in the linearized model."
             )
-        if self.method == FULL:
+        if self.method == JOINT:
             raise TasklabError(
-                "'full' is no method of its own: fine-tune by 'nonlinear' with head='trained'."
+                f"{JOINT!r} is no method of its own: fine-tune by 'nonlinear' with head='trained'."
             )
         choose("method", self.method, METHODS)
         choose_model(self.model)
@@ -207,49 +183,62 @@ def recipe(
     head: str | None = None,
     seed: int = 0,
     steps: int | None = None,
-    batch_size: int | None = None,
-    probe: Probe | None = None,
-    precision: str = "float32",
+    lr: float | None = None,
+    precision: str | None = None,
+    preset: Extent = "full",
+    device: str = "cpu",
 ) -> FineTune:
-    """Return the usual run of a method: the papers' protocol, or that of the shipped models.
+    """Return the complete configuration of the usual run of a method; nothing is added elsewhere.
 
-    The recipe of shipped models differs from the protocol in steps (60), batch (64), learning rate
-    (`SHIPPED_LR`) and beta2 (0.98, a memory of 50 steps). It keeps the weight decay: lr x decay x
-    steps, the share of theta that decay removes, is then as in the papers (1.2e-3 against 2e-3).
+    It is the papers' protocol. The recipe of shipped models differs from it in steps (60), batch
+    (64), learning rate (`models.zoo`) and beta2 (0.98, a memory of 50 steps). It keeps the weight
+    decay: lr x decay x steps, the share of theta that decay removes, is then as in the papers
+    (1.2e-3 against 2e-3).
 
     Args:
         model: One of `MODELS`.
         task: Name of a task of `suite`.
-        method: One of `METHODS`, or `full`: `nonlinear` with a head that trains along.
+        method: One of `METHODS`, or `JOINT`: `nonlinear` with a head that trains along.
         suite: One of `SUITES`.
         init: One of `INITS`.
         head: `"zero_shot"`, `"trained"` or `"probe"`; `None` is what fits the model.
         seed: Order of the images.
         steps: Instead of the recipe's. A tenth of the steps is warm-up, as in the papers.
-        batch_size: Instead of the recipe's.
-        probe: Instead of the recipe's.
-        precision: One of `PRECISIONS`.
+        lr: Instead of the recipe's, for every method.
+        precision: One of `PRECISIONS`. `None` is bfloat16 on a CUDA device that is fast at it, and
+            float32 elsewhere and for shipped models, whose numbers do not depend on the device.
+        preset: `"quick"`: fewer and smaller steps on a shipped model, and fewer images for its
+            probe; `"rehearsal"`: `steps` tiny steps, to see whether all runs.
+        device: Where it will run.
 
     Raises:
         TasklabError: If a choice does not exist or a number is not possible.
     """
     choose("method", method, EDITS)  # `FineTune` then says what 'posthoc' is
+    choose("preset", preset, get_args(Extent))
     if head is not None:
         choose("head", head, USUAL_HEADS)
     choose_model(model)
-    mini = model in SHIPPED_LR
-    usual = MINI_STEPS * LONGER.get(model, 1) if mini else PAPER_STEPS
-    steps = whole("steps", usual if steps is None else steps, 1)
-    if batch_size is None:
-        batch_size = MINI_BATCH if mini else PAPER_BATCH
-    rates = dict(SHIPPED_LR.get(model, {}))
-    rates.setdefault(FULL, rates.get("nonlinear", 0.0))
-    if head == "probe" or method == FULL:
-        rates |= CLOSED_LR.get(model, {})
+    entry, mini = REGISTRY.get(model), shipped(model)  # no entry: one of timm's
+    batch_size, usual = (MINI_BATCH, MINI_STEPS) if mini else (PAPER_BATCH, PAPER_STEPS)
+    probe = Probe(lr=PROBE_LR if mini else None)
+    if preset == "quick" and mini:
+        batch_size, usual = QUICK_BATCH, QUICK_STEPS
+        probe = Probe(lr=PROBE_LR, steps=500, images=1500)
+    if preset == "rehearsal":
+        batch_size = REHEARSAL_BATCH
+        probe = Probe(steps=2, batch_size=REHEARSAL_BATCH, images=8)
+    steps = whole("steps", usual * (entry.longer if entry else 1) if steps is None else steps, 1)
+    rates = dict(entry.rates) if entry else {}
+    rates.setdefault(JOINT, rates.get("nonlinear", 0.0))
+    if entry and (head == "probe" or method == JOINT):
+        rates |= entry.closed_rates
     special = {"lr": rates[method], "beta2": 0.98} if mini and method in rates else {}
+    if lr is not None:
+        special["lr"] = lr
     usual_head = "trained" if closed(model) else "zero_shot"
     head = usual_head if head is None else head
-    if method == FULL:
+    if method == JOINT:
         method, head = "nonlinear", "zero_shot_trained" if head == "zero_shot" else "trained"
     return FineTune(
         task=task,
@@ -262,7 +251,16 @@ def recipe(
         steps=steps,
         batch_size=batch_size,
         warmup=steps // 10,
-        probe=probe or Probe(lr=PROBE_LR if mini else None),
-        precision=precision,
+        probe=probe,
+        precision=_precision(device) if precision is None and not mini else precision or "float32",
         **special,
     )
+
+
+def _precision(device: str) -> str:
+    if not device.startswith("cuda"):
+        return "float32"
+    import torch  # here, so that reading a configuration does not cost seconds
+
+    # Of this device, which need not be the current one, about which PyTorch tells the same.
+    return "bfloat16" if torch.cuda.get_device_capability(device) >= BFLOAT16 else "float32"

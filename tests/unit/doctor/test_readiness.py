@@ -24,7 +24,7 @@ from tasklab.doctor.inventory import Weights, find_data, find_weights
 from tasklab.doctor.readiness import table
 from tasklab.errors import TasklabError
 from tasklab.machine import GIB, Disk, Memory
-from tasklab.models import weights, zoo
+from tasklab.models import shapes, weights, zoo
 from tasklab.models.zoo import REGISTRY, spec
 from tasklab.tasks.suites import paper_data_sets
 from tasklab.tuning import footprint
@@ -325,10 +325,10 @@ def test_decoded_images_need_no_others(tmp_path: Path) -> None:
 def test_a_step_takes_five_copies_and_what_it_keeps() -> None:
     width, depth, tokens, heads = 4, 3, 5, 2
     block = 4 * (width**2 + width) + 2 * 4 * width**2 + 5 * width + 4 * width
-    assert footprint.transformer(width, depth) == depth * block
+    assert shapes.transformer(width, depth) == depth * block
     a_token = (4 + 3 + 1 + 12) * width + 2 * heads * tokens
-    assert footprint.activations(width, depth, tokens, heads) == depth * tokens * a_token
-    tower = footprint.TOWERS["ViT-B-32-quickgelu"]
+    assert shapes.activations(width, depth, tokens, heads) == depth * tokens * a_token
+    tower = spec("vitb32").tower
     assert tower.parameters == 87_849_216 and tower.text == 63_428_097
     kept = 128 * 12 * 50 * (20 * 768 + 2 * 12 * 50)
     assert footprint.needed(tower) == 4 * (5 * 87_849_216 + 63_428_097 + kept)
@@ -336,10 +336,10 @@ def test_a_step_takes_five_copies_and_what_it_keeps() -> None:
     assert whole == footprint.needed(tower)
     one = 12 * 50 * (20 * 768 + 2 * 12 * 50)
     assert least == 4 * (5 * 87_849_216 + 63_428_097 + one // 20 + one // 12)
-    assert footprint.TOWERS["vit_base_patch16_224"].parameters == 85_798_656
-    assert footprint.TOWERS["t5-base"].parameters == 222_903_552
+    assert spec("mae_b16").tower.parameters == 85_798_656
+    assert spec("t5_base").tower.parameters == 222_903_552
     discarded = footprint.span(spec("vitl14"))[1] - footprint.span(spec("clip_l14_laion2b"))[1]
-    assert discarded == 4 * footprint.TOWERS["ViT-L-14"].text
+    assert discarded == 4 * spec("clip_l14_laion2b").tower.text
 
 
 def test_the_bound_holds_for_what_was_measured_and_is_near_it() -> None:
@@ -361,7 +361,7 @@ def test_parameters_are_those_of_the_models(name: str) -> None:
         model = loading.build(entry)
     own = model.visual if entry.kind == "clip" and entry.text else model
     count = sum(p.numel() for p in own.parameters())
-    tower = footprint.TOWERS[entry.arch]
+    tower = entry.tower
     assert tower.parameters == count
     if own is not model:
         assert tower.text == sum(p.numel() for p in model.parameters()) - count
@@ -442,7 +442,7 @@ def test_places_are_those_of_the_modules_that_use_them(tmp_path: Path, monkeypat
     from tasklab.storage import folders
     from tasklab.storage.store import Store
 
-    assert inventory.SHIPPED == clip.FOLDER and inventory.SAME == clip.SAME
+    assert inventory.SHIPPED == clip.FOLDER
     for value in (None, str(tmp_path / "x")):
         for variable in ("TASKLAB_DATA", "TASKLAB_STORE"):
             if value is None:

@@ -19,7 +19,7 @@ from tasklab.__main__ import main
 from tasklab.cli import checkpoints as commands
 from tasklab.errors import TasklabError
 from tasklab.exchange import exporting
-from tasklab.experiments import Lab, is_rehearsal, lab
+from tasklab.experiments import Lab, lab
 from tasklab.experiments.parameters import Parameters
 from tasklab.models import loading
 from tasklab.models.encoder import Encoder
@@ -232,7 +232,7 @@ def test_the_card_says_what_a_rehearsal_is_worth(store: Store, steps: int) -> No
     run, _ = run_of(store, steps=steps)
     told = f"| steps | {steps} |\n| rehearsal | yes: with fewer than 10 steps the numbers here mean"
     assert (told in exporting.card(run, (), head=False, base=False)) == (steps < 10)
-    assert is_rehearsal(Parameters(steps=steps)) == (steps < exporting.REHEARSAL)
+    assert Parameters(steps=steps).rehearsal == (steps < exporting.REHEARSAL_STEPS)
 
 
 # The command line.

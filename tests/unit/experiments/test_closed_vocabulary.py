@@ -17,7 +17,7 @@ from torch.func import functional_call
 from tasklab.analyses.subsets import COARSE, climb, search, subsets_of
 from tasklab.errors import TasklabError
 from tasklab.experiments.parameters import Parameters
-from tasklab.models import heads
+from tasklab.models import heads, zoo
 from tasklab.models.loading import Clip, Encoder
 from tasklab.storage.store import Store
 from tasklab.tasks import drawn, suites
@@ -106,11 +106,13 @@ def test_regimes_are_methods_with_heads():
 
 
 def test_rates_of_the_closed_vocabulary_are_its_own(monkeypatch):
-    monkeypatch.setitem(config.CLOSED_LR, "mini", {"nonlinear": 0.1, "full": 0.2})
-    assert recipe("mini", TASK, "nonlinear").lr == config.MINI_LR["nonlinear"]
+    rates = {"nonlinear": 0.1, "full": 0.2}
+    entry = dataclasses.replace(zoo.REGISTRY["mini"], closed_rates=rates)
+    monkeypatch.setitem(zoo.REGISTRY, "mini", entry)
+    assert recipe("mini", TASK, "nonlinear").lr == zoo.MINI_LR["nonlinear"]
     assert recipe("mini", TASK, "nonlinear", head="probe").lr == 0.1
     assert recipe("mini", TASK, "full", head="probe").lr == 0.2
-    assert recipe("mini", TASK, "linearized", head="probe").lr == config.MINI_LR["linearized"]
+    assert recipe("mini", TASK, "linearized", head="probe").lr == zoo.MINI_LR["linearized"]
 
 
 def test_vocabulary_of_parameters():

@@ -528,7 +528,7 @@ def test_a_processor_begins_with_what_fits_its_memory(
     tmp_path, monkeypatch, caplog, transformer, images, recompute, method, expected
 ):
     config = dataclasses.replace(RUN, batch_size=14, method=method)
-    tower = footprint.of(zoo.REGISTRY["mini"])
+    tower = zoo.REGISTRY["mini"].tower
     free = footprint.needed(tower, images, recompute=recompute, text=False)
     whole = train(config, transformer, Store(tmp_path / "whole"))
     monkeypatch.setattr(machine, "memory", lambda: machine.Memory(2 * free, free))

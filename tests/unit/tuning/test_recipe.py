@@ -9,6 +9,7 @@ import torch
 
 from tasklab.errors import TasklabError
 from tasklab.experiments.parameters import Parameters
+from tasklab.models import zoo
 from tasklab.tasks import suites
 from tasklab.tuning import methods
 from tasklab.tuning import recipe as config
@@ -26,7 +27,7 @@ def test_defaults_are_the_papers_protocol():
 def test_the_mini_recipe(method):
     run = recipe("mini", "Vehicles", method)
     assert (run.steps, run.batch_size, run.warmup) == (60, 64, 6)
-    assert run.lr == config.MINI_LR[method]
+    assert run.lr == zoo.MINI_LR[method]
 
 
 def test_warmup_stays_a_tenth_when_steps_change():
@@ -135,8 +136,34 @@ def test_parameters_take_strings():
     assert (chosen.seeds, chosen.steps) == ((0, 1), 7)
     assert "~" not in str(chosen.store_root)
     assert Parameters(seeds=[3, "4"], device="cpu").seeds == (3, 4)
-    run = chosen.recipe("Vehicles", "linearized", 1, batch_size=4)
-    assert (run.seed, run.steps, run.batch_size) == (1, 7, 4)
+    run = chosen.recipe("Vehicles", "linearized", 1)
+    assert (run.seed, run.steps, run.batch_size) == (1, 7, config.REHEARSAL_BATCH)
+
+
+@pytest.mark.parametrize(
+    ("model", "preset", "expected"),
+    [
+        ("mini", "quick", (45, 32, 4, 0.1, 500, 1500)),
+        ("mini_t5", "quick", (90, 32, 9, 0.1, 500, 1500)),
+        ("mini_t5", "full", (120, 64, 12, 0.1, 2000, None)),
+        ("vitb32", "quick", (2000, 128, 200, None, 2000, None)),
+        ("timm/resnet50.a1_in1k", "full", (2000, 128, 200, None, 2000, None)),
+    ],
+)
+def test_a_recipe_is_complete(model, preset, expected):
+    run = Parameters(model=model, preset=preset, device="cpu").recipe("Signs", "linearized", 0)
+    probe = run.probe
+    found = run.steps, run.batch_size, run.warmup, probe.lr, probe.steps, probe.images
+    assert found == expected
+
+
+def test_a_rehearsal_is_small_on_every_model():
+    for model in ("mini", "vitb32"):
+        chosen = Parameters(model=model, steps=2, lr=0.5, head="probe", device="cpu")
+        run = chosen.recipe("Signs", "nonlinear", 0)
+        assert chosen.rehearsal and not dataclasses.replace(chosen, steps=10).rehearsal
+        assert (run.steps, run.batch_size, run.lr) == (2, 4, 0.5)
+        assert run.probe == config.Probe(steps=2, batch_size=4, images=8)
 
 
 @pytest.mark.parametrize(
