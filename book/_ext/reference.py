@@ -29,6 +29,7 @@ def setup(app: Sphinx) -> dict[str, object]:
     app.add_directive("room", Room)
     app.config.napoleon_use_ivar = True  # fields stand in the docstring of their class
     app.connect("autodoc-process-docstring", _as_rst, priority=400)  # napoleon's is 500
+    app.connect("autodoc-process-signature", _short_types)
     app.connect("autodoc-skip-member", _skip)
     return {"version": "1", "parallel_read_safe": True}
 
@@ -68,6 +69,14 @@ def _skip(
 ) -> bool | None:
     """Leave out what the fields of named tuples say of themselves."""
     return True if str(getattr(obj, "__doc__", "")).startswith("Alias for field") else None
+
+
+def _short_types(
+    app: Sphinx, what: str, name: str, obj: object, options: object, arguments: str, returns: str
+) -> tuple[str, str]:
+    """Leave the modules out of the names of types."""
+    module = re.compile(r"~?\b(?:[a-z_]\w*\.)+(?=[A-Z])|~")
+    return tuple(module.sub("", text) if text else text for text in (arguments, returns))
 
 
 def _as_rst(app: Sphinx, what: str, name: str, obj: object, options: object, lines: list) -> None:
