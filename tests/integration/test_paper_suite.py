@@ -25,7 +25,7 @@ from tasklab.experiments import Lab
 from tasklab.experiments.parameters import Parameters
 from tasklab.experiments.runner import Trial, kept
 from tasklab.tasks import own, suites
-from tasklab.tasks.images import copies, decoded
+from tasklab.tasks.images import checks, pixels
 from tasklab.tasks.images.loader import DecodedImages
 
 CLASSES, TRAIN, TEST = 4, 40, 16
@@ -58,7 +58,7 @@ def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 def _forget() -> None:
-    for cache in (suites.paper_data_sets, suites.suite, copies._aliases):
+    for cache in (suites.paper_data_sets, suites.suite, checks._aliases):
         cache.cache_clear()
 
 
@@ -272,7 +272,7 @@ def test_the_disk_is_looked_at_once_for_everything(
     pictures = own_pictures(tmp_path / "cache", folder_of(tmp_path / "a", 10))
     whole = 15 * 3 * 37**2 + 5 * 3 * 32**2
     free = SimpleNamespace(free=whole - 1)
-    monkeypatch.setattr(decoded.shutil, "disk_usage", lambda _: free)
+    monkeypatch.setattr(pixels.shutil, "disk_usage", lambda _: free)
     with pytest.raises(TasklabError, match="GB are needed in .* are free"):
         next(pictures.decode())
     assert not (tmp_path / "cache").exists()
@@ -297,18 +297,18 @@ def test_the_command_decodes_and_goes_on(data: Path, capsys: pytest.CaptureFixtu
     shown = capsys.readouterr().out
     assert "DTD" in shown and "train" in shown and "36 images" in shown
     kept = sorted((data.parent / "cache" / "pictures" / "DTD").glob("*/manifest.json"))
-    assert len(kept) == 3 and decoded.opened(kept[0].parent).damaged() == []
+    assert len(kept) == 3 and pixels.opened(kept[0].parent).damaged() == []
     assert json.loads(kept[0].read_text())["origin"]["format"] == "parquet"
     assert main(command) == 0
     check = [*command, "--check"]
     assert main(check) == 0
-    pixels = kept[0].with_name("x.npy")
-    whole = pixels.read_bytes()
-    pixels.write_bytes(whole[:-100] + bytes(100))
+    file = kept[0].with_name("x.npy")
+    whole = file.read_bytes()
+    file.write_bytes(whole[:-100] + bytes(100))
     capsys.readouterr()
     assert main(check) == 2
     assert f"{kept[0].parent} is damaged: remove it" in capsys.readouterr().err
-    pixels.write_bytes(whole)
+    file.write_bytes(whole)
     shutil.rmtree(data)
     assert main([*command, "--task", "Cars"]) == 2
     assert "Cars: not on this machine" in capsys.readouterr().err

@@ -1,6 +1,7 @@
 """Images that are not drawn: found on the disk or the hub, checked, decoded once, and served.
 
-In the order of the flow: `formats` (parquet files, folders, torchvision's layouts) are read by
-`folders` and `copies` (known data sets and the traps of their copies), found by `finding`, kept by
-`decoded`, cropped by `augment`, and served by `loader`.
+In the order of the flow: `formats` reads images and labels out of files, `layouts` tells how files
+lie in a folder, `checks` whether they are whole and what the papers used, `finding` finds them and
+plans splits; `decoding` makes pixels of them, `pixels` keeps those, `augment` crops, and `loader`
+serves.
 """

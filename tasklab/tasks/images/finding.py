@@ -12,8 +12,8 @@ import numpy as np
 
 from tasklab.errors import TasklabError
 from tasklab.storage import hub
-from tasklab.tasks.images import folders
-from tasklab.tasks.images.copies import checked, facts
+from tasklab.tasks.images import layouts
+from tasklab.tasks.images.checks import checked, facts
 from tasklab.tasks.images.formats import Split
 from tasklab.tasks.suites import Source, Suite, Task, paper_data_sets
 
@@ -90,11 +90,11 @@ def look(source: Source, folder: Path) -> dict[str, Split]:
     more = {"config": _config(source), "image": source.image, "label": source.label}
     for word in paper_data_sets()[name].get("splits", {}).get("test", ()) if name else ():
         if (own := folder / word).is_dir():
-            if images := folders.find(own, name, **more).get("all"):
-                return {folders.SPLITS[word]: images}
+            if images := layouts.find(own, name, **more).get("all"):
+                return {layouts.SPLITS[word]: images}
             if next(own.rglob("*.parquet"), None) is None:
                 return {}
-    return folders.find(folder, name, **more)
+    return layouts.find(folder, name, **more)
 
 
 def missing(suite: Suite, root: Path | None = None) -> list[str]:
@@ -294,7 +294,7 @@ def _needed(entry: dict[str, Any]) -> set[str]:
         return set()
     own = entry.get("splits", {})
     names = [one for name in entry["sizes"] for one in own.get(name, [name])]
-    return {folders.SPLITS[name] for name in names} | ({"val"} if entry.get("merge") else set())
+    return {layouts.SPLITS[name] for name in names} | ({"val"} if entry.get("merge") else set())
 
 
 def wanted_files(
@@ -307,11 +307,11 @@ def wanted_files(
         config: Which of several configurations.
         splits: Only these, if all of them are there.
     """
-    files = [name for name in listed if name.endswith(".parquet") and folders.split_of(name)]
+    files = [name for name in listed if name.endswith(".parquet") and layouts.split_of(name)]
     if config and any(config in name.split("/") for name in files):
         files = [name for name in files if config in name.split("/")]
-    if splits and {folders.split_of(name) for name in files}.issuperset(splits):
-        files = [name for name in files if folders.split_of(name) in splits]
+    if splits and {layouts.split_of(name) for name in files}.issuperset(splits):
+        files = [name for name in files if layouts.split_of(name) in splits]
     return [*files, "README.md"] if files else []
 
 

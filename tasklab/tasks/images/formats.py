@@ -11,19 +11,32 @@ import dataclasses
 import functools
 import gzip
 import io
+import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
-from PIL import Image
+from PIL import Image, features
 
-from tasklab.errors import TasklabError
-from tasklab.tasks.images import tables
-from tasklab.tasks.images.opening import absent, rgb, sound
+from tasklab.errors import TasklabError, some
+from tasklab.tasks.images.checks import absent, class_names, sound
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
 
 CHUNK = 256  # images, where the format has no parts of its own
+SUFFIXES = (  # of the files that are taken for images
+    *(".jpg", ".jpeg", ".jfif", ".png", ".ppm", ".pgm", ".bmp", ".gif", ".tif", ".tiff", ".webp"),
+    *([".avif"] if "avif" in features.modules and features.check_module("avif") else []),
+)
+# What they may hold. Pillow knows more; for some it starts other programs.
+FORMATS = ("JPEG", "PNG", "PPM", "BMP", "GIF", "TIFF", "WEBP", "AVIF")
+_SIXTEEN = (("I", "PNG"), ("I", "PPM"))  # read into 32 bits, but from 0 to 65,535
+_ROWS = 16  # rows of a parquet file in memory at a time; a photograph has up to megabytes
+_PARQUET = "a whole parquet file"
 _IDX, _MAT = "a whole file of MNIST's format", "a whole file of SVHN's format"
 
 
@@ -63,28 +76,50 @@ class Split:
             "groups": [list(group) for group in self.groups],
         }
 
+    def joined(self, other: Split) -> Split:
+        """Return this split and another of the same format and classes as one.
 
-def image_files(files: Sequence[Path], labels: Sequence[int], names: Sequence[str] | None) -> Split:
-    """Return a split of image files with given labels.
+        Raises:
+            TasklabError: If they differ in format or classes.
+        """
+        if (self.kind, self.names, self.column) != (other.kind, other.names, other.column):
+            raise TasklabError(
+                f"splits of different formats or classes cannot be joined: {self.kind} "
+                f"{self.names} and {other.kind} {other.names}."
+            )
+        shift = len(self.files)
+        return dataclasses.replace(
+            self,
+            files=self.files + other.files,
+            labels=np.concatenate([self.labels, other.labels]),
+            bounds=self.bounds + tuple(len(self) + bound for bound in other.bounds[1:]),
+            groups=self.groups + tuple((file + shift, group) for file, group in other.groups),
+        )
+
+
+def image_files(
+    files: Sequence[Path], labels: Sequence[int], names: Sequence[str] | None, *, seen: bool = False
+) -> Split:
+    """Return a split of image files.
+
+    Args:
+        files: Their paths.
+        labels: (N,) the number of each one's class.
+        names: Of the classes.
+        seen: Whether the files were seen to be there, and need not be looked for.
 
     Raises:
         TasklabError: If files are missing; it names the first few.
     """
-    if gone := [file for file in files if not os.path.exists(file)]:
+    if gone := [] if seen else [file for file in files if not os.path.exists(file)]:
         raise absent(gone, len(files))
-    return files_split(files, labels, names)
+    names = None if names is None else tuple(names)
+    paths, numbers = tuple(map(str, files)), np.asarray(labels, dtype=np.int64)
+    return Split("files", paths, numbers, names, _bounds(len(files)))
 
 
-def files_split(files: Sequence[Path], labels: Sequence[int], names: Sequence[str] | None) -> Split:
-    """Return a split of image files that were seen to be there."""
-    bounds = (*range(0, len(files), CHUNK), len(files))
-    return Split(
-        kind="files",
-        files=tuple(str(file) for file in files),
-        labels=np.asarray(labels, dtype=np.int64),
-        names=None if names is None else tuple(names),
-        bounds=bounds,
-    )
+def _bounds(count: int) -> tuple[int, ...]:
+    return (*range(0, count, CHUNK), count)
 
 
 def parquet(files: Sequence[Path], *, image: str = "image", label: str = "label") -> Split:
@@ -98,15 +133,46 @@ def parquet(files: Sequence[Path], *, image: str = "image", label: str = "label"
         TasklabError: If a file is damaged, a column is missing or holds something else, or the
             files name their classes differently.
     """
-    table = tables.table(files, image, label)
+    from pyarrow import parquet as pq
+
+    labels, groups, sizes = [], [], []
+    named: dict[tuple[str, ...] | None, Path] = {}
+    for number, file in enumerate(files):
+        with sound(file, _PARQUET), pq.ParquetFile(file) as opened:
+            _check_columns(file, opened.schema_arrow, image, label)
+            parts = [opened.metadata.row_group(g).num_rows for g in range(opened.num_row_groups)]
+            sizes += parts
+            groups += [(number, group) for group in range(len(parts))]
+            if opened.metadata.num_rows:
+                named.setdefault(_names_inside(opened.schema_arrow.metadata, label), file)
+                labels.append(_values(file, opened.read(columns=[label])[label], label))
+    if len(named) > 1:
+        (first, one), (second, other) = (
+            ("classes without names" if names is None else some(names, 4), file)
+            for names, file in list(named.items())[:2]
+        )
+        raise TasklabError(
+            f"files of one split have different labels: {one} numbers {first}, {other} {second}. "
+            "They are not of the same data set: fetch them again."
+        )
+    joined, names = np.zeros(0, dtype=np.int64), next(iter(named), None)
+    kinds = {values.dtype.kind for values in labels}
+    if len(kinds) > 1:
+        raise TasklabError(f"labels in {files[0].parent} are texts in some files only.")
+    if labels:
+        joined = np.concatenate(labels)
+    if kinds == {"U"}:
+        words, joined = np.unique(joined, return_inverse=True)
+        names = tuple(words.tolist())
+    names = names or class_names(files[0], label)
     return Split(
         kind="parquet",
         files=tuple(str(file) for file in files),
-        labels=table.labels,
-        names=table.names,
-        bounds=(0, *np.cumsum(table.sizes, dtype=int).tolist()),
+        labels=joined.astype(np.int64),
+        names=names,
+        bounds=(0, *np.cumsum(sizes, dtype=int).tolist()),
         column=image,
-        groups=table.groups,
+        groups=tuple(groups),
     )
 
 
@@ -122,9 +188,8 @@ def idx(images: Path, labels: Path) -> Split:
         wanted = stream.tell() + int(np.prod(shape))
         if size % 2**32 != wanted % 2**32:  # what a compressed file says of its size
             raise ValueError("its size is not the one that its head tells")
-    _as_many(images, shape[0], len(numbers))
-    bounds = (*range(0, len(numbers), CHUNK), len(numbers))
-    return Split("idx", (str(images),), numbers, tuple("0123456789"), bounds)
+    _check_counts(images, shape[0], len(numbers))
+    return Split("idx", (str(images),), numbers, tuple("0123456789"), _bounds(len(numbers)))
 
 
 def mat(file: Path) -> Split:
@@ -140,37 +205,15 @@ def mat(file: Path) -> Split:
         numbers = loadmat(file, variable_names=["y"])["y"].reshape(-1).astype(np.int64) % 10
         if len(shape) != 4 or shape[2] != 3:
             raise ValueError(f"X has the shape {shape}")
-    _as_many(file, shape[3], len(numbers))
-    bounds = (*range(0, len(numbers), CHUNK), len(numbers))
-    return Split("mat", (str(file),), numbers, tuple("0123456789"), bounds)
+    _check_counts(file, shape[3], len(numbers))
+    return Split("mat", (str(file),), numbers, tuple("0123456789"), _bounds(len(numbers)))
 
 
-def _as_many(file: Path, images: int, labels: int) -> None:
+def _check_counts(file: Path, images: int, labels: int) -> None:
     if images != labels:
         raise TasklabError(
             f"{file} has {images:,} images, and there are {labels:,} labels. Fetch both again."
         )
-
-
-def join(first: Split, second: Split) -> Split:
-    """Return two splits of the same format and classes as one.
-
-    Raises:
-        TasklabError: If they differ in format or classes.
-    """
-    if (first.kind, first.names, first.column) != (second.kind, second.names, second.column):
-        raise TasklabError(
-            f"splits of different formats or classes cannot be joined: {first.kind} "
-            f"{first.names} and {second.kind} {second.names}."
-        )
-    shift = len(first.files)
-    return dataclasses.replace(
-        first,
-        files=first.files + second.files,
-        labels=np.concatenate([first.labels, second.labels]),
-        bounds=first.bounds + tuple(len(first) + bound for bound in second.bounds[1:]),
-        groups=first.groups + tuple((file + shift, group) for file, group in second.groups),
-    )
 
 
 def read(
@@ -206,7 +249,7 @@ def read(
         yield row, image
 
 
-def where(description: Mapping[str, Any], row: int) -> str:
+def location(description: Mapping[str, Any], row: int) -> str:
     """Return the file of an image, and its row in it if the file has several, for messages."""
     files, bounds = description["files"], description["bounds"]
     if description["kind"] == "files":
@@ -221,14 +264,20 @@ def where(description: Mapping[str, Any], row: int) -> str:
 def _read_parquet(
     description: Mapping[str, Any], chunk: int, rows: range, wanted: set[int]
 ) -> Iterator[tuple[int, Image.Image]]:
+    from pyarrow import parquet as pq
+
     number, group = description["groups"][chunk]
-    file = description["files"][number]
-    for row, data in zip(rows, tables.cells(file, group, description["column"]), strict=False):
-        if row in wanted:
-            name, again = where(description, row), f"Fetch {file} again."
-            if not data:
-                raise TasklabError(f"{name}: there are no bytes of an image. {again}")
-            yield row, rgb(io.BytesIO(data), name, again)
+    file, column = description["files"][number], description["column"]
+    with sound(file, _PARQUET), pq.ParquetFile(file) as opened:
+        batches = opened.iter_batches(_ROWS, [group], [column], use_threads=False)
+        cells = (cell.as_py() for batch in batches for cell in batch.column(0))
+        for row, cell in zip(rows, cells, strict=False):
+            if row in wanted:
+                name, again = location(description, row), f"Fetch {file} again."
+                data = cell.get("bytes") if isinstance(cell, dict) else cell
+                if not data:
+                    raise TasklabError(f"{name}: there are no bytes of an image. {again}")
+                yield row, rgb(io.BytesIO(data), name, again)
 
 
 @functools.lru_cache(maxsize=1)
@@ -265,3 +314,81 @@ def _size(file: Path) -> int:
     with file.open("rb") as stream:
         stream.seek(-4, os.SEEK_END)
         return int.from_bytes(stream.read(4), "little")
+
+
+def _check_columns(file: Path, schema: pa.Schema, image: str, label: str) -> None:
+    import pyarrow as pa
+
+    if image not in schema.names or label not in schema.names:
+        raise TasklabError(
+            f"{file} has the columns {', '.join(schema.names)}: image={image!r} and "
+            f"label={label!r} must be two of them. `own.from_hub` takes other names; for a data "
+            "set of the papers rename the columns, or fetch a copy with `tasklab decode --fetch`."
+        )
+    kind = schema.field(image).type
+    if pa.types.is_struct(kind):
+        kind = next((one.type for one in kind if one.name == "bytes"), kind)
+    if not (pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_null(kind)):
+        raise TasklabError(
+            f"{file}: the column {image!r} holds {kind}, not images. It should have the bytes of "
+            "image files, plain or in structs of `bytes` and `path`."
+        )
+
+
+def _values(file: Path, column: pa.ChunkedArray, label: str) -> np.ndarray:
+    """Return labels as int64 or as texts."""
+    if column.null_count:
+        raise TasklabError(f"{file}: {column.null_count:,} rows have no {label!r}.")
+    values = column.combine_chunks().to_numpy(zero_copy_only=False)
+    if values.dtype.kind == "O" and all(isinstance(value, str) for value in values):
+        return values.astype(str)
+    if values.dtype.kind not in "iufb" or not np.array_equal(values, values.astype(np.int64)):
+        raise TasklabError(
+            f"{file}: the column {label!r} holds {column.type}; labels are whole numbers or texts."
+        )
+    return values.astype(np.int64)
+
+
+def _names_inside(metadata: Mapping[bytes, bytes] | None, label: str) -> tuple[str, ...] | None:
+    """Return class names from what the library `datasets` writes into a parquet file."""
+    try:
+        info = json.loads((metadata or {})[b"huggingface"])
+        return tuple(info["info"]["features"][label]["names"])
+    except (KeyError, TypeError, ValueError):
+        return None
+
+
+def rgb(source: str | io.BytesIO, where: str, advice: str = "Remove or replace it.") -> Image.Image:
+    """Return an image as RGB, as torchvision's `default_loader` does.
+
+    Transparency is dropped and the orientation that a camera notes (EXIF) is not applied, as there.
+    Grey levels of 16 bits are scaled to 8 bits; Pillow by itself would cut them off at 255.
+
+    Args:
+        source: Path, or the bytes of a file.
+        where: What to call it in messages.
+        advice: What to do if it cannot be decoded.
+
+    Raises:
+        TasklabError: If it cannot be decoded, or its grey levels have no known range.
+    """
+    with (
+        sound(where, "an image that can be decoded", advice),
+        Image.open(source, formats=_known_formats()) as image,
+    ):
+        if image.mode.startswith("I;16") or (image.mode, image.format) in _SIXTEEN:
+            grey = np.asarray(image).astype(np.float64) / 257  # 65,535 becomes 255
+            return Image.fromarray(np.rint(grey).astype(np.uint8)).convert("RGB")
+        if image.mode in ("I", "F"):
+            raise TasklabError(
+                f"{where} has pixels of 32 bits (Pillow's mode {image.mode}), whose range is not "
+                "known: save it with 8 or 16 bits."
+            )
+        return image.convert("RGB")
+
+
+@functools.cache
+def _known_formats() -> tuple[str, ...]:
+    """Return those of `FORMATS` that this Pillow can read; its list is empty until it is asked."""
+    Image.init()
+    return tuple(name for name in FORMATS if name in Image.OPEN)

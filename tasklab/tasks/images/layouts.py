@@ -1,22 +1,246 @@
-"""The layouts that torchvision gives the data sets of the papers, with their lists of images.
+"""How data sets lie in a folder: files of the hub, torchvision's layouts, a folder for each class.
 
-Each function returns the splits that it finds in a folder, or `{}` if the layout is another one.
+Each function returns the splits that it finds, by the data set's own names for them, or `{}` if the
+layout is another one.
 """
 
 from __future__ import annotations
 
 import csv
-from collections.abc import Callable, Iterable
+import os
+import re
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from tasklab.errors import TasklabError
+from tasklab.errors import TasklabError, some
 from tasklab.tasks.images import formats
-from tasklab.tasks.images.classes import class_folders
-from tasklab.tasks.images.formats import Split
-from tasklab.tasks.images.opening import absent, sound
+from tasklab.tasks.images.checks import absent, check_shards, sound
+from tasklab.tasks.images.formats import SUFFIXES, Split
 
+SPLITS = {
+    **{"train": "train", "training": "train", "test": "test", "testing": "test"},
+    **{"val": "val", "validation": "val", "valid": "val", "dev": "val"},
+}
+_WORD = re.compile(rf"(?:^|[-_./])({'|'.join(SPLITS)})(?=[-_./]|$)", re.IGNORECASE)
 Splits = dict[str, Split]
+
+
+def find(root: Path, name: str = "", *, config: str | None = None, **columns: str) -> Splits:
+    """Return the splits of a data set in a folder, whatever its layout.
+
+    Args:
+        root: The folder.
+        name: Name of a data set of the papers, to look for torchvision's layout of it.
+        config: Which of several configurations of parquet files, by the name of their folder. A
+            data set of the papers need not have it.
+        **columns: `image` and `label`, of parquet files.
+
+    Raises:
+        TasklabError: If the data are there in part, or cannot be read.
+    """
+    try:
+        with sound(root, f"a folder of {name or 'images'} that can be read"):
+            if not root.is_dir():
+                return {}
+            found = hub(root, config=config, must=not name, **columns)
+            if not found and name in LAYOUTS:
+                found = LAYOUTS[name](root)
+            found = found or by_class(root, nested=name == "SUN397")
+        if empty := [split for split, images in found.items() if not len(images)]:
+            raise TasklabError(f"{root} has no images of split {', '.join(empty)}: fetch it again.")
+    except TasklabError as error:
+        if not name or str(error).startswith(name):
+            raise
+        raise TasklabError(f"{name}: {error}") from error
+    return found
+
+
+def hub(root: Path, *, config: str | None = None, must: bool = False, **columns: str) -> Splits:
+    """Return the splits of parquet files anywhere in a folder, by the names of files and folders.
+
+    Files of other splits, such as `extra`, are left out, and so are those in hidden folders.
+
+    Args:
+        root: The folder.
+        config: Which of several configurations, by the name of their folder.
+        must: Whether it is an error if the only configuration is another one.
+        **columns: `image` and `label`.
+
+    Raises:
+        TasklabError: If one of several files of a split is missing, or it is not said which
+            configuration is meant.
+    """
+    files = {}
+    for file in sorted(root.rglob("*.parquet")):
+        path = file.relative_to(root)
+        if split_of(path.as_posix()) and all(visible(part) for part in path.parts):
+            files[path] = file
+    if config and any(config in path.parts for path in files):
+        files = {path: file for path, file in files.items() if config in path.parts}
+    else:
+        _one_configuration(root, {_configuration(path) for path in files}, config, must)
+    parts: dict[str, list[Path]] = {}
+    for path, file in files.items():
+        parts.setdefault(split_of(path.as_posix()), []).append(file)
+    for split, group in parts.items():
+        check_shards(split, group)
+    return {split: formats.parquet(group, **columns) for split, group in parts.items()}
+
+
+def split_of(path: str) -> str | None:
+    """Return the split that a parquet file belongs to, by its path, or `None`.
+
+    >>> split_of("cropped_digits/train-00000-of-00001.parquet"), split_of("data/0000.parquet")
+    ('train', None)
+    """
+    words = _WORD.findall(path.removesuffix(".parquet"))
+    return SPLITS[words[-1].lower()] if words else None
+
+
+def _configuration(path: Path) -> str:
+    """Return the folders of a parquet file above the first that names a split, without `data`."""
+    above = []
+    for part in path.parts:
+        if split_of(part):
+            break
+        above.append(part)
+    return "/".join(part for part in above if part != "data")
+
+
+def _one_configuration(root: Path, there: set[str], config: str | None, must: bool) -> None:
+    """Raise a `TasklabError` unless it is clear which configuration is meant."""
+    listed = ", ".join(sorted(one or "one without a name" for one in there))
+    if len(there) > 1:
+        none = f" and none called {config!r}" if config else ""
+        raise TasklabError(
+            f"{root} has several configurations ({listed}){none}: say which with `config=` of "
+            "`own.from_hub`, or leave only one of them there."
+        )
+    if must and there and config and not (there == {""} and config == "default"):
+        raise TasklabError(f"{root} has no configuration {config!r}; it has {listed}.")
+
+
+def by_class(root: Path, *, nested: bool = False) -> Splits:
+    """Return the splits of folders of images: `root/<split>/<class>/`, or `root/<class>/`.
+
+    Without folders of splits the one split is called `all`.
+
+    Args:
+        root: The folder.
+        nested: Whether a folder within a class is a class of its own, as in SUN397.
+
+    Raises:
+        TasklabError: If two folders are the same split, or splits would become classes.
+    """
+    found, places = {}, {}
+    for folder in folders_in(root):
+        split = SPLITS.get(folder.name.lower())
+        if split and (images := class_folders(folder, nested=nested)):
+            if split in found:
+                raise TasklabError(
+                    f"{places[split]} and {folder} are both images of split {split!r}: remove one."
+                )
+            found[split], places[split] = images, folder
+    if found:
+        return found
+    images = class_folders(root, nested=nested)
+    if images is None:
+        return {}
+    words = {name: split_of(name) for name in images.names}
+    if len(set(filter(None, words.values()))) > 1:
+        named = ", ".join(name for name, split in words.items() if split)
+        raise TasklabError(
+            f"{root} has {named}: they look like splits, not classes. Call them train, test and "
+            "val, and put the images of each into one folder per class."
+        )
+    return {"all": images}
+
+
+def class_folders(root: Path, *, nested: bool = False) -> Split | None:
+    """Return a split of a folder with one folder of images per class, or `None` if it has none.
+
+    The classes are in alphabetical order, as torchvision's `ImageFolder` numbers them. Folders
+    within a class are searched too. Hidden folders, and those that begin with `__`, are passed
+    over, as are links back to a folder above and folders that were seen already.
+
+    Args:
+        root: The folder.
+        nested: Whether a folder within a class is a class of its own, as in SUN397.
+
+    Raises:
+        TasklabError: If one of several classes has no image that can be read, or is another one's
+            folder, or an image is a link that leads nowhere.
+    """
+    top = Path(os.path.realpath(root))
+    above = {str(folder) for folder in (top, *top.parents)}
+    tops: dict[str, Path] = {}
+    for folder in folders_in(root):
+        place = os.path.realpath(folder)
+        if place in tops:
+            raise TasklabError(f"{tops[place]} and {folder} are the same folder: remove one.")
+        if place not in above:
+            tops[place] = folder
+    seen = above | tops.keys()
+    found: dict[str, list[Path]] = {}
+    bare: dict[str, set[str]] = {}  # and the kinds of files in them
+    gone: list[Path] = []
+    for folder in tops.values():
+        entries = list(_files(folder, seen))
+        images = [entry for entry in entries if entry.name.lower().endswith(SUFFIXES)]
+        for entry in images:
+            file = Path(entry.path)
+            name = file.parent.relative_to(root).as_posix() if nested else folder.name
+            found.setdefault(name, []).append(file)
+            if not entry.is_file():  # a link to nowhere
+                gone.append(file)
+        if not images:
+            bare[folder.name] = {Path(entry.name).suffix.lower() for entry in entries}
+    if len(found) < 2:
+        return None
+    if bare:
+        raise TasklabError(_says_bare(root, bare))
+    if gone:
+        raise absent(gone, sum(map(len, found.values())))
+    names = sorted(found)
+    labels = [label for label, name in enumerate(names) for _ in found[name]]
+    return formats.image_files(
+        [file for name in names for file in sorted(found[name])], labels, names, seen=True
+    )
+
+
+def visible(name: str) -> bool:
+    """Return whether a file or folder is the user's, not one that a program keeps for itself."""
+    return not name.startswith((".", "__"))
+
+
+def folders_in(root: Path) -> list[Path]:
+    """Return the user's folders in a folder."""
+    with os.scandir(root) as entries:
+        return sorted(Path(e.path) for e in entries if visible(e.name) and e.is_dir())
+
+
+def _files(folder: Path, seen: set[str]) -> Iterator[os.DirEntry[str]]:
+    """Yield the files in and below a folder, but not in those whose real paths are `seen`."""
+    with os.scandir(folder) as entries:
+        inside = sorted(entries, key=lambda entry: entry.name)
+    for entry in inside:
+        if not entry.is_dir():
+            if not entry.name.startswith("."):
+                yield entry
+        elif visible(entry.name) and (place := os.path.realpath(entry.path)) not in seen:
+            seen.add(place)
+            yield from _files(Path(entry.path), seen)
+
+
+def _says_bare(root: Path, bare: dict[str, set[str]]) -> str:
+    kinds = {name: ", ".join(filter(None, sorted(bare[name]))) or "empty" for name in sorted(bare)}
+    names = [f"{name} ({kind})" for name, kind in kinds.items()]
+    return (
+        f"{root} has folders without an image that can be read: {some(names, 4)}. "
+        f"Images are {', '.join(SUFFIXES)}. Convert them, remove the folders, or let the names of "
+        "those that are no classes begin with a dot."
+    )
 
 
 def _cars(root: Path) -> Splits:
@@ -125,7 +349,7 @@ def _resisc(root: Path) -> Splits:
             raise absent(gone, len(names))
         rows = sorted(at[name] for name in names)
         files = [Path(whole.files[row]) for row in rows]
-        found[split] = formats.files_split(files, whole.labels[rows], whole.names)
+        found[split] = formats.image_files(files, whole.labels[rows], whole.names, seen=True)
     return found
 
 

@@ -27,10 +27,10 @@ from tasklab.errors import TasklabError, unknown
 from tasklab.storage import folders
 from tasklab.tasks import drawn
 from tasklab.tasks.drawn import Images
-from tasklab.tasks.images import augment, decoded, finding
-from tasklab.tasks.images.chunks import BadImagesError, Transform
-from tasklab.tasks.images.decoded import Arrays
+from tasklab.tasks.images import augment, finding, pixels
+from tasklab.tasks.images.decoding import BadImagesError, Transform
 from tasklab.tasks.images.formats import Split
+from tasklab.tasks.images.pixels import Arrays
 from tasklab.tasks.suites import Suite, Task, paper_data_sets, suite
 
 SPLITS = ("train", "val", "test")
@@ -106,9 +106,9 @@ class DecodedImages:
         lines = []
         for task in self._chosen(tasks):
             for folder in sorted(self._folder(task).glob("*/")):
-                if folder.name.endswith(decoded.PARTIAL):
+                if folder.name.endswith(pixels.PARTIAL):
                     continue
-                arrays = decoded.opened(folder)
+                arrays = pixels.opened(folder)
                 if arrays is None or arrays.damaged():
                     lines.append(f"{folder} is damaged: remove it, to have it decoded again.")
         return lines
@@ -291,7 +291,7 @@ class DecodedImages:
             "source": _name(task),
             "origin": data.origin,
         }
-        return decoded.decode(
+        return pixels.decode(
             folder,
             part.split,
             part.rows,
@@ -307,14 +307,14 @@ class DecodedImages:
         part = finding.plan(task, found)[split]
         stamp = [part.split.kind, part.split.column, self.contents(task, part.split)]
         names = [*(part.split.names or ()), None, *task.classes]
-        key = [decoded.VERSION, stamp, names, part.rows.tolist(), part.labels.tolist()]
+        key = [pixels.VERSION, stamp, names, part.rows.tolist(), part.labels.tolist()]
         digest = hashlib.sha256(json.dumps(key).encode()).hexdigest()[:12]
         return part, self._folder(task) / f"{_stem(split, self.transform(task, split))}-{digest}"
 
     def _contents(self, task: Task, split: Split) -> list[str]:
         """Return the checksums of the files of a split."""
         try:
-            return decoded.contents(split.files, self._folder(task) / "contents.json")
+            return pixels.contents(split.files, self._folder(task) / "contents.json")
         except OSError as error:
             raise TasklabError(
                 f"{task.name}: {error.filename} cannot be read ({error.strerror})."
@@ -325,7 +325,7 @@ class DecodedImages:
         arrays = self.arrays(task, split)
         if arrays.damaged(count):
             _log.warning("%s is damaged: its images are decoded again", arrays.folder)
-            decoded.discard(arrays)
+            pixels.discard(arrays)
             self.arrays.cache_clear()
             arrays = self.arrays(task, split)
         return arrays
@@ -339,8 +339,8 @@ class DecodedImages:
                 if not isinstance(data, Arrays):
                     part, folder = self._place(task, split, data)
                     transform = self.transform(task, split)
-                    needed += decoded.needed(folder, len(part.rows), transform)
-        decoded.check_space(self._folder(), needed)
+                    needed += pixels.needed(folder, len(part.rows), transform)
+        pixels.check_space(self._folder(), needed)
 
     def _folder(self, task: Task | None = None) -> Path:
         return folders.data(self.cache) / "pictures" / (task.name if task else "")
@@ -349,7 +349,7 @@ class DecodedImages:
         """Return the newest decoded images of a split, whose data are gone."""
         stem = f"{split}-*" if self.side is None else _stem(split, self.transform(task, split))
         mine = _name(task), list(task.classes)
-        found = map(decoded.opened, self._folder(task).glob(f"{stem}-*"))
+        found = map(pixels.opened, self._folder(task).glob(f"{stem}-*"))
         kept = [
             arrays
             for arrays in found

@@ -11,7 +11,7 @@ from torchvision.transforms import InterpolationMode, RandomResizedCrop
 from torchvision.transforms.functional import resized_crop
 
 from tasklab.tasks.images import augment
-from tasklab.tasks.images.chunks import Transform
+from tasklab.tasks.images.decoding import Transform
 
 BICUBIC = InterpolationMode.BICUBIC
 

@@ -24,7 +24,7 @@ from scipy.io import savemat
 from tasklab.__main__ import main
 from tasklab.errors import TasklabError
 from tasklab.tasks import own, suites
-from tasklab.tasks.images import copies, finding, folders, formats
+from tasklab.tasks.images import checks, finding, formats, layouts
 
 CLASSES = 4
 TRAIN, TEST = 40, 12  # images of a reduced data set
@@ -50,10 +50,10 @@ def reduced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     file.write_text(json.dumps(entries))
     monkeypatch.setattr(suites, "_PAPER", file)
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
-    for cache in (suites.paper_data_sets, suites.suite, copies._aliases):
+    for cache in (suites.paper_data_sets, suites.suite, checks._aliases):
         cache.cache_clear()
     yield
-    for cache in (suites.paper_data_sets, suites.suite, copies._aliases):
+    for cache in (suites.paper_data_sets, suites.suite, checks._aliases):
         cache.cache_clear()
 
 
@@ -453,27 +453,27 @@ def imagenets_names(kind: str) -> list[str]:
 @pytest.mark.parametrize("kind", ["wnid", "wordnet", "first word", "open_clip"])
 def test_imagenet_in_another_order_is_renumbered_by_name(kind: str) -> None:
     control, names = task("ImageNet"), imagenets_names(kind)
-    assert copies.label_order(control, names).tolist() == list(range(1000))
+    assert checks.label_order(control, names).tolist() == list(range(1000))
     order = np.random.default_rng(0).permutation(1000)
-    found = copies.label_order(control, [names[label] for label in order])
+    found = checks.label_order(control, [names[label] for label in order])
     alike = {label for label in range(1000) if names.count(names[label]) > 1}
     assert sorted(found) == list(range(1000))
     assert all(a == b or {a, b} <= alike for a, b in zip(found, order, strict=True))
     names[0], names[1] = names[1], names[0]
-    assert copies.label_order(control, names).tolist() == [1, 0, *range(2, 1000)]
+    assert checks.label_order(control, names).tolist() == [1, 0, *range(2, 1000)]
 
 
 def test_names_of_imagenet_that_are_spelled_differently_must_be_in_their_places() -> None:
     control, names = task("ImageNet"), list(task("ImageNet").classes)
     names[5], names[6] = "electric rey", "sting ray"
-    assert copies.label_order(control, names).tolist() == list(range(1000))
+    assert checks.label_order(control, names).tolist() == list(range(1000))
     names[5], names[6] = names[6], names[5]
     with pytest.raises(TasklabError, match="Only there: 'sting ray', 'electric rey'"):
-        copies.label_order(control, names)
+        checks.label_order(control, names)
     names[5], names[6] = names[6], names[5]
     names[0], names[1] = names[1], names[0]
     with pytest.raises(TasklabError, match="Only there: 'electric rey', 'sting ray'"):
-        copies.label_order(control, names)
+        checks.label_order(control, names)
 
 
 def test_imagenets_names_on_the_hub_differ_from_the_prompts() -> None:
@@ -481,9 +481,9 @@ def test_imagenets_names_on_the_hub_differ_from_the_prompts() -> None:
 
     control, info = task("ImageNet"), ImageNetInfo()
     names = [info.label_name_to_description(wnid) for wnid in info.label_names()]
-    assert copies.label_order(control, names).tolist() == list(range(1000))
+    assert checks.label_order(control, names).tolist() == list(range(1000))
     with pytest.raises(TasklabError, match="cannot be matched"):
-        copies.label_order(control, list(reversed(names[1:])) + ["spaceship"])
+        checks.label_order(control, list(reversed(names[1:])) + ["spaceship"])
 
 
 def test_resisc45_with_the_lists_of_the_protocol(tmp_path: Path) -> None:
@@ -777,4 +777,4 @@ def test_words_in_paths() -> None:
         "data/contrast-00000-of-00001.parquet": None,
         "data/latest.parquet": None,
     }
-    assert {path: folders.split_of(path) for path in splits} == splits
+    assert {path: layouts.split_of(path) for path in splits} == splits

@@ -14,7 +14,7 @@ from PIL import Image
 
 from tasklab.errors import TasklabError
 from tasklab.tasks import own, suites
-from tasklab.tasks.images import decoded
+from tasklab.tasks.images import pixels
 from tasklab.tasks.images.loader import DecodedImages
 
 SPLITS = ("train", "val", "test")
@@ -34,7 +34,7 @@ def root(tmp_path: Path) -> Path:
 
 def images(root: Path) -> DecodedImages:
     """Return the images as another process sees them."""
-    decoded._SOUND.clear()
+    pixels._SOUND.clear()
     suite = suites.Suite.from_tasks(own.from_folder(root))
     cache = root.parent / "cache"
     return DecodedImages(suite=suite, side=32, cache=cache, progress=False, jobs=1)
@@ -79,7 +79,7 @@ def test_files_that_only_moved_are_not_decoded_again(
     shutil.copytree(root, root.parent / "copy")
     shutil.rmtree(root)
     (root.parent / "copy").rename(root)
-    monkeypatch.setattr(decoded, "_run", None)
+    monkeypatch.setattr(pixels, "_run", None)
     after = served(images(root))
     assert all(torch.equal(before[split][0], after[split][0]) for split in SPLITS)
 

@@ -38,8 +38,8 @@ from tasklab.errors import TasklabError
 from tasklab.progress import bar
 from tasklab.storage import atomic
 from tasklab.storage.tensors import file_sha256
-from tasklab.tasks.images import formats, processes
-from tasklab.tasks.images.chunks import BAD, JOB, UNREADABLE, BadImagesError, Job, Transform
+from tasklab.tasks.images import decoding, formats
+from tasklab.tasks.images.decoding import BAD, JOB, UNREADABLE, BadImagesError, Job, Transform
 
 VERSION = 1  # of the arrays: raise it when the same images give other pixels
 _ALONE = 512  # images that are not worth a second process
@@ -299,7 +299,7 @@ def _run(
         if jobs is None:
             jobs = min(_cores(), -(-images // _ALONE))
         jobs = max(1, min(jobs, len(left)))
-        answers = processes.answers(job, left) if jobs == 1 else processes.spread(work, left, jobs)
+        answers = decoding.answers(job, left) if jobs == 1 else decoding.spread(work, left, jobs)
         already = sum(counts[chunk] for chunk in done)
         with (
             contextlib.closing(answers),

@@ -20,8 +20,8 @@ import torch
 from PIL import Image
 
 from tasklab.errors import TasklabError
-from tasklab.tasks.images import chunks, decoded, formats, processes
-from tasklab.tasks.images.chunks import Transform
+from tasklab.tasks.images import decoding, formats, pixels
+from tasklab.tasks.images.decoding import Transform
 
 SIDE = 16
 CENTRE = Transform("centre", SIDE)
@@ -81,7 +81,7 @@ def test_of_a_strip_only_the_centre_is_resized(
     theirs = np.asarray(whole.crop((left, top, left + side, top + side))).transpose(2, 0, 1)
 
     def small(self: Image.Image, size: tuple[int, int], *more: object) -> Image.Image:
-        assert max(size) <= chunks._LONG * side
+        assert max(size) <= decoding._LONG * side
         return resize(self, size, *more)
 
     monkeypatch.setattr(Image.Image, "resize", small)
@@ -104,7 +104,7 @@ def test_other_transforms() -> None:
 def test_rows_labels_and_sizes(jobs: int, split: formats.Split, tmp_path: Path) -> None:
     rows = rows_of(split)
     note = {"task": "x"}
-    made = decoded.decode(
+    made = pixels.decode(
         tmp_path / "out", split, rows, CENTRE, jobs=jobs, progress=False, note=note
     )
     assert np.array_equal(made.x, expected(split, rows))
@@ -123,7 +123,7 @@ def test_the_digest_tells_pixels_apart_and_nothing_else(
 
     def digest(name: str, jobs: int = 1) -> str:
         options = {"jobs": jobs, "progress": False}
-        return decoded.decode(tmp_path / name, split, rows, CENTRE, **options).manifest["digest"]
+        return pixels.decode(tmp_path / name, split, rows, CENTRE, **options).manifest["digest"]
 
     first = digest("a")
     assert first == digest("b", jobs=2)
@@ -133,18 +133,18 @@ def test_the_digest_tells_pixels_apart_and_nothing_else(
 
 
 def test_decoded_once(split: formats.Split, tmp_path: Path, monkeypatch) -> None:
-    decoded.decode(tmp_path / "out", split, rows_of(split), CENTRE, progress=False)
-    monkeypatch.setattr(decoded, "_run", None)
-    decoded.decode(tmp_path / "out", split, rows_of(split), CENTRE, progress=False)
+    pixels.decode(tmp_path / "out", split, rows_of(split), CENTRE, progress=False)
+    monkeypatch.setattr(pixels, "_run", None)
+    pixels.decode(tmp_path / "out", split, rows_of(split), CENTRE, progress=False)
 
 
 def test_an_array_that_was_cut_off_is_made_again(split: formats.Split, tmp_path: Path) -> None:
     rows = rows_of(split)
-    decoded.decode(tmp_path / "out", split, rows, CENTRE, progress=False)
+    pixels.decode(tmp_path / "out", split, rows, CENTRE, progress=False)
     file = tmp_path / "out" / "x.npy"
     file.write_bytes(file.read_bytes()[:999])
-    assert decoded.opened(tmp_path / "out") is None
-    made = decoded.decode(tmp_path / "out", split, rows, CENTRE, progress=False)
+    assert pixels.opened(tmp_path / "out") is None
+    made = pixels.decode(tmp_path / "out", split, rows, CENTRE, progress=False)
     assert np.array_equal(made.x, expected(split, rows))
 
 
@@ -188,11 +188,11 @@ def damage(folder: Path, how: str) -> None:
 @pytest.mark.parametrize("how", DAMAGES)
 def test_what_is_damaged_is_decoded_again(how: str, split: formats.Split, tmp_path: Path) -> None:
     rows = rows_of(split)
-    decoded.decode(tmp_path / "out", split, rows, CENTRE, progress=False)
+    pixels.decode(tmp_path / "out", split, rows, CENTRE, progress=False)
     damage(tmp_path / "out", how)
-    assert decoded.opened(tmp_path / "out") is None
-    made = decoded.decode(tmp_path / "out", split, rows, CENTRE, progress=False)
-    assert np.array_equal(made.x, expected(split, rows)) and decoded.opened(tmp_path / "out")
+    assert pixels.opened(tmp_path / "out") is None
+    made = pixels.decode(tmp_path / "out", split, rows, CENTRE, progress=False)
+    assert np.array_equal(made.x, expected(split, rows)) and pixels.opened(tmp_path / "out")
 
 
 @pytest.mark.parametrize(
@@ -220,13 +220,13 @@ def test_what_is_half_written_is_begun_anew(
 
     rows, file = rows_of(split), tmp_path / "out.partial" / name
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(decoded, "_run", stop)
-        decoded.decode(tmp_path / "out", split, rows, CENTRE, progress=False)
+        patch.setattr(pixels, "_run", stop)
+        pixels.decode(tmp_path / "out", split, rows, CENTRE, progress=False)
     if content is None:
         file.unlink()
     else:
         file.write_bytes(content)
-    made = decoded.decode(tmp_path / "out", split, rows, CENTRE, progress=False, jobs=1)
+    made = pixels.decode(tmp_path / "out", split, rows, CENTRE, progress=False, jobs=1)
     assert np.array_equal(made.x, expected(split, rows))
     assert np.array_equal(made.y, split.labels[rows])
 
@@ -234,25 +234,25 @@ def test_what_is_half_written_is_begun_anew(
 def test_changed_pixels_are_found(
     split: formats.Split, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(decoded, "BLOCK", 8)
-    made = decoded.decode(tmp_path / "out", split, np.arange(40), CENTRE, progress=False)
+    monkeypatch.setattr(pixels, "BLOCK", 8)
+    made = pixels.decode(tmp_path / "out", split, np.arange(40), CENTRE, progress=False)
     assert made.damaged() == []
     flip(tmp_path / "out" / "x.npy", made.x.offset + 19 * 3 * SIDE**2 + 5)
     assert made.damaged() == [2] and made.damaged(16) == [] and made.damaged(17) == [2]
-    assert decoded.opened(tmp_path / "out").damaged() == [2]
-    decoded.discard(made)
-    assert decoded.opened(tmp_path / "out") is None
-    made = decoded.decode(tmp_path / "out", split, np.arange(40), CENTRE, progress=False)
+    assert pixels.opened(tmp_path / "out").damaged() == [2]
+    pixels.discard(made)
+    assert pixels.opened(tmp_path / "out") is None
+    made = pixels.decode(tmp_path / "out", split, np.arange(40), CENTRE, progress=False)
     assert np.array_equal(made.x, expected(split, np.arange(40))) and made.damaged() == []
 
 
 def test_pixels_are_compared_once_a_process(
     split: formats.Split, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    made = decoded.decode(tmp_path / "out", split, np.arange(40), CENTRE, progress=False)
+    made = pixels.decode(tmp_path / "out", split, np.arange(40), CENTRE, progress=False)
     assert made.damaged() == []
-    monkeypatch.setattr(decoded, "_block_sha256", None)
-    assert made.damaged() == [] and decoded.opened(tmp_path / "out").damaged() == []
+    monkeypatch.setattr(pixels, "_block_sha256", None)
+    assert made.damaged() == [] and pixels.opened(tmp_path / "out").damaged() == []
 
 
 def test_files_are_known_by_what_is_in_them(tmp_path: Path) -> None:
@@ -261,7 +261,7 @@ def test_files_are_known_by_what_is_in_them(tmp_path: Path) -> None:
         file.write_text(file.name)
 
     def contents() -> list[str]:
-        return decoded.contents([str(file) for file in files], memory)
+        return pixels.contents([str(file) for file in files], memory)
 
     before, times = contents(), files[0].stat()
     assert contents() == before and len(set(before)) == 2
@@ -285,8 +285,8 @@ import sys, time
 from pathlib import Path
 import numpy as np
 sys.path.insert(0, {here!r})
-from tasklab.tasks.images import chunks, decoded, formats, processes
-from tasklab.tasks.images.chunks import Transform
+from tasklab.tasks.images import decoding, formats, pixels
+from tasklab.tasks.images.decoding import Transform
 formats.CHUNK = 4
 read = formats.read
 def slow(*args):
@@ -296,13 +296,13 @@ formats.read = slow
 files = sorted(Path({data!r}).glob("*.png"))
 split = formats.image_files(files, [i % 3 for i in range(len(files))], ["a", "b", "c"])
 rows = np.random.default_rng(1).permutation(len(split))[:{count}]
-decoded.decode(Path({out!r}), split, rows, Transform("centre", {side}), jobs={jobs}, progress=False)
+pixels.decode(Path({out!r}), split, rows, Transform("centre", {side}), jobs={jobs}, progress=False)
 """
 
 
 def script(root: Path, *, pause: float, count: int = 30, side: int = SIDE, jobs: int = 1) -> str:
     return SLOWLY.format(
-        here=str(Path(decoded.__file__).parents[3]),
+        here=str(Path(pixels.__file__).parents[3]),
         data=str(root / "data"),
         out=str(root / "out"),
         pause=pause,
@@ -334,14 +334,14 @@ def test_a_killed_decoding_goes_on_where_it_was(
         mapped = np.load(work / "x.npy", mmap_mode="r+")
         mapped[at] += 1
         mapped.flush()
-    again, decode = [], chunks.Job.decode
+    again, decode = [], decoding.Job.decode
 
-    def count(self: chunks.Job, chunk: int) -> str:
+    def count(self: decoding.Job, chunk: int) -> str:
         again.append(chunk)
         return decode(self, chunk)
 
-    monkeypatch.setattr(chunks.Job, "decode", count)
-    made = decoded.decode(tmp_path / "out", split, rows, CENTRE, progress=False, jobs=1)
+    monkeypatch.setattr(decoding.Job, "decode", count)
+    made = pixels.decode(tmp_path / "out", split, rows, CENTRE, progress=False, jobs=1)
     assert np.array_equal(made.x, expected(split, rows))
     assert (done[0] in again) == damage and not set(done[1:]) & set(again)
     assert not work.exists()
@@ -355,10 +355,10 @@ def test_an_image_that_cannot_be_decoded_is_named_and_the_rest_is_kept(
     for jobs, content in ((1, good[:60]), (2, b"<html>404</html>")):
         bad.write_bytes(content)
         with pytest.raises(TasklabError, match="022.png is not an image that can be decoded"):
-            decoded.decode(tmp_path / "out", split, rows, CENTRE, progress=False, jobs=jobs)
+            pixels.decode(tmp_path / "out", split, rows, CENTRE, progress=False, jobs=jobs)
     os.utime(bad, ns=(0, 0))
     bad.write_bytes(good)
-    made = decoded.decode(tmp_path / "out", split, rows, CENTRE, progress=False, jobs=1)
+    made = pixels.decode(tmp_path / "out", split, rows, CENTRE, progress=False, jobs=1)
     assert np.array_equal(made.x, expected(split, rows))
 
 
@@ -369,10 +369,8 @@ def test_all_images_that_cannot_be_decoded_are_named(
     for row in bad:
         Path(split.files[row]).write_bytes(b"<html>404</html>")
     for jobs in (1, 2):
-        with pytest.raises(chunks.BadImagesError) as error:
-            decoded.decode(
-                tmp_path / "out", split, np.arange(40), CENTRE, progress=False, jobs=jobs
-            )
+        with pytest.raises(decoding.BadImagesError) as error:
+            pixels.decode(tmp_path / "out", split, np.arange(40), CENTRE, progress=False, jobs=jobs)
         told = sorted(error.value.lines)
         assert len(told) == 4
         assert all(
@@ -380,34 +378,34 @@ def test_all_images_that_cannot_be_decoded_are_named(
         )
     log = (tmp_path / "out.partial" / "done.jsonl").read_text().splitlines()
     assert len({json.loads(line)["chunk"] for line in log}) == 7  # the good ones are kept
-    monkeypatch.setattr(decoded, "BAD", 3)
+    monkeypatch.setattr(pixels, "BAD", 3)
     with pytest.raises(TasklabError, match="There may be more"):
-        decoded.decode(tmp_path / "out", split, np.arange(40), CENTRE, progress=False, jobs=1)
+        pixels.decode(tmp_path / "out", split, np.arange(40), CENTRE, progress=False, jobs=1)
 
 
 def test_an_image_of_another_size_is_named(split: formats.Split, tmp_path: Path) -> None:
     with pytest.raises(TasklabError, match="000.png: an image is 18 x 20; all should be 16 x 16"):
         native = Transform("native", SIDE)
-        decoded.decode(tmp_path / "out", split, np.arange(9), native, progress=False)
+        pixels.decode(tmp_path / "out", split, np.arange(9), native, progress=False)
 
 
 WORKER = """#!{python}
 import os, signal, sys, time
 from pathlib import Path
 sys.path.insert(0, {here!r})
-import tasklab.tasks.images.formats as formats, tasklab.tasks.images.processes as processes
+import tasklab.tasks.images.formats as formats, tasklab.tasks.images.decoding as decoding
 read = formats.read
 def other(description, chunk, wanted):
     {body}
     yield from read(description, chunk, wanted)
 formats.read = other
-processes._serve(Path(sys.argv[-1]))
+decoding._serve(Path(sys.argv[-1]))
 """
 
 
 def worker(file: Path, body: str) -> str:
     """Return a command in place of Python's, which runs `body` before it reads a chunk."""
-    here = str(Path(decoded.__file__).parents[3])
+    here = str(Path(pixels.__file__).parents[3])
     file.write_text(WORKER.format(python=sys.executable, here=here, body=body))
     file.chmod(0o755)
     return str(file)
@@ -430,9 +428,9 @@ def test_a_process_that_fails_is_one_line(
     capfd: pytest.CaptureFixture,
 ) -> None:
     body = body if body.startswith("os") else f"if 0 in wanted: {body}"
-    monkeypatch.setattr(processes.sys, "executable", worker(tmp_path / "worker", body))
+    monkeypatch.setattr(decoding.sys, "executable", worker(tmp_path / "worker", body))
     with pytest.raises(TasklabError, match=ENDS[body.removeprefix("if 0 in wanted: ")]):
-        decoded.decode(tmp_path / "out", split, np.arange(40), CENTRE, progress=False, jobs=2)
+        pixels.decode(tmp_path / "out", split, np.arange(40), CENTRE, progress=False, jobs=2)
     assert capfd.readouterr().err == ""
 
 
@@ -441,11 +439,11 @@ def test_a_disk_that_is_full_is_the_same_line_from_a_process(
     split: formats.Split, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     body = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (2000, 2000))"
-    monkeypatch.setattr(processes.sys, "executable", worker(tmp_path / "worker", body))
+    monkeypatch.setattr(decoding.sys, "executable", worker(tmp_path / "worker", body))
     with pytest.raises(
         TasklabError, match="cannot write decoded images to .*TASKLAB_DATA, or free"
     ):
-        decoded.decode(tmp_path / "out", split, np.arange(40), CENTRE, progress=False, jobs=2)
+        pixels.decode(tmp_path / "out", split, np.arange(40), CENTRE, progress=False, jobs=2)
 
 
 @pytest.mark.skipif(os.name == "nt", reason="needs groups of processes")
@@ -458,7 +456,7 @@ def test_processes_end_with_the_one_that_started_them(
     body = f"open(f'{tmp_path}/pids/{{os.getpid()}}', 'w').close(); time.sleep(60)"
     command = worker(tmp_path / "worker", body)
     code = script(tmp_path, pause=0, jobs=2).replace(
-        "decoded.decode(", f"decoded.processes.sys.executable = {command!r}\ndecoded.decode("
+        "pixels.decode(", f"decoding.sys.executable = {command!r}\npixels.decode("
     )
     # A shell that runs the tests in the background lets them, and what they start, ignore Ctrl-C.
     code = f"import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n{code}"
@@ -498,7 +496,7 @@ def test_who_waits_for_another_process_says_so(
     code += f"lock.acquire(); open({str(tmp_path / 'held')!r}, 'w').close(); time.sleep(1.5)"
     with subprocess.Popen([sys.executable, "-c", code]):
         waited_for((tmp_path / "held").exists)
-        decoded.decode(tmp_path / "out", split, np.arange(9), CENTRE, progress=False, title="mine")
+        pixels.decode(tmp_path / "out", split, np.arange(9), CENTRE, progress=False, title="mine")
     assert "mine: waiting for another process that decodes" in caplog.text
 
 
@@ -522,28 +520,28 @@ def test_memory_does_not_grow_with_the_data(tmp_path: Path) -> None:
 def test_a_disk_that_is_too_small_is_said_before_any_work(
     split: formats.Split, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(decoded.shutil, "disk_usage", lambda _: SimpleNamespace(free=1000))
+    monkeypatch.setattr(pixels.shutil, "disk_usage", lambda _: SimpleNamespace(free=1000))
     with pytest.raises(TasklabError, match="GB are needed .* are free"):
-        decoded.decode(tmp_path / "out", split, np.arange(40), CENTRE, progress=False)
+        pixels.decode(tmp_path / "out", split, np.arange(40), CENTRE, progress=False)
 
 
 def test_a_folder_that_cannot_be_written(split: formats.Split, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(TasklabError, match="cannot write decoded images to .*TASKLAB_DATA"):
-        decoded.decode(tmp_path / "file" / "out", split, np.arange(40), CENTRE, progress=False)
+        pixels.decode(tmp_path / "file" / "out", split, np.arange(40), CENTRE, progress=False)
 
 
 def test_arrays_become_tensors_without_a_copy(split: formats.Split, tmp_path: Path) -> None:
-    made = decoded.decode(tmp_path / "out", split, np.arange(40), CENTRE, progress=False)
+    made = pixels.decode(tmp_path / "out", split, np.arange(40), CENTRE, progress=False)
     x = torch.from_numpy(made.x)
     x[0] = 0
     assert not made.x[0].any()
-    assert decoded.opened(tmp_path / "out").x[0].any()  # the file is as it was
+    assert pixels.opened(tmp_path / "out").x[0].any()  # the file is as it was
 
 
 def test_joined_splits_are_read_as_one(tmp_path: Path) -> None:
     first, second = images(tmp_path / "a", 5), images(tmp_path / "b", 7)
-    both = formats.join(first, second)
-    made = decoded.decode(tmp_path / "out", both, np.arange(12), CENTRE, progress=False)
+    both = first.joined(second)
+    made = pixels.decode(tmp_path / "out", both, np.arange(12), CENTRE, progress=False)
     assert np.array_equal(made.x, expected(both, np.arange(12)))
     assert both.labels.tolist() == [*first.labels, *second.labels]
