@@ -9,9 +9,11 @@ from . import finite as finite
 from . import kernels as kernels
 from . import layers as layers
 from . import meters as meters
+from . import pair_errors as pair_errors
 from . import projections as projections
 from . import ring as ring
 from . import step_curves as step_curves
 from . import stitching as stitching
+from . import subsets as subsets
 from . import tangent_gap as tangent_gap
 from . import transitivity as transitivity

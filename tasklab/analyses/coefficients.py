@@ -24,7 +24,7 @@ import numpy as np
 
 from tasklab.analyses.editing import normalised, single_task
 from tasklab.analyses.evaluation import ALPHAS, Evaluator, check_grid
-from tasklab.analyses.finite import check_vectors, coefficient, finite
+from tasklab.analyses.finite import as_coefficient, check_vectors, finite
 from tasklab.analyses.step_curves import (
     AffineScores,
     Ascent,
@@ -265,7 +265,7 @@ def per_task(
         TasklabError: If there is no vector, or features are not finite.
     """
     check_vectors(vectors)
-    tasks, shared = tuple(vectors), None if shared is None else coefficient(shared, "shared")
+    tasks, shared = tuple(vectors), None if shared is None else as_coefficient(shared, "shared")
     single = {
         name: single_task(evaluator, vectors, split, linear=linear)
         for name, split in SPLITS.items()

@@ -46,7 +46,7 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from tasklab.analyses.meters import Step, flops, peak_bytes, turns
-from tasklab.errors import TasklabError, unknown
+from tasklab.errors import TasklabError, unknown, whole
 from tasklab.models.heads import Head
 from tasklab.models.loading import Clip, Encoder, math_attention
 from tasklab.storage.tensors import write_tensors
@@ -106,7 +106,15 @@ def gradients(
 def features(
     variant: str, encoder: tangent.Model, params: tangent.Params, held: tangent.Params, x: Tensor
 ) -> Float[Tensor, "B D"]:
-    """Return the features of one batch, without a graph; the arguments are those of `gradients`."""
+    """Return the features of one batch, without a graph.
+
+    Args:
+        variant: One of `RUNS["inference"]` but `cached`.
+        encoder: The model, in eval mode.
+        params: theta_0, all parameters by name.
+        held: As `gradients` takes it.
+        x: Preprocessed images (B, 3, H, W).
+    """
     with torch.no_grad():
         if variant == "ours":
             return tangent.jvp(encoder, params, held, x).at(1.0)
@@ -147,9 +155,9 @@ class _Batch:
         # The papers' optimiser (tangent paper, appendix A), at a rate of zero: nothing changes
         adamw = torch.optim.AdamW(held.values(), lr=0.0, weight_decay=0.1)
 
-        def update(found: Mapping[str, Tensor]) -> None:
+        def update(gradient: Mapping[str, Tensor]) -> None:
             for name, tensor in held.items():
-                tensor.grad = found[name]
+                tensor.grad = gradient[name]
             torch.nn.utils.clip_grad_norm_(held.values(), 1.0)
             adamw.step()
             adamw.zero_grad()
@@ -172,12 +180,12 @@ class _Batch:
             return dict(vector), size + _bytes(vector.values())
         return {name: self.params[name] + tensor for name, tensor in vector.items()}, size
 
-    def _logits(self, found: Tensor) -> Tensor:
-        with torch.autocast(found.device.type, enabled=False):  # logits need the digits
-            return self.head(found)
+    def _logits(self, features: Tensor) -> Tensor:
+        with torch.autocast(features.device.type, enabled=False):  # logits need the digits
+            return self.head(features)
 
-    def _loss(self, found: Tensor) -> Tensor:
-        return cross_entropy(self._logits(found), self.y)
+    def _loss(self, features: Tensor) -> Tensor:
+        return cross_entropy(self._logits(features), self.y)
 
     def _complete(self, run: Step) -> Step:
         device = self.x.device
@@ -251,19 +259,19 @@ def measure(
     common = {"n": rounds, "threads": torch.get_num_threads(), "device": str(device)}
     tables = []
     for what in runs:
-        here = [v for v in chosen if v in RUNS[what]]
+        differing = [v for v in chosen if v in RUNS[what]]
         for size in batch_sizes:
             x, y = encoder.preprocess(images[:size].to(device)), labels[:size].to(device)
             batch = _Batch(encoder, params, head.to(device), x, y, optimiser, precision)
-            made = {v: getattr(batch, what)(v, vectors[v]) for v in here}
+            made = {v: getattr(batch, what)(v, vectors[v]) for v in differing}
             counted = {v: _count(step, held, device) for v, (step, held) in made.items()}
             timed = _summary(turns({v: step for v, (step, _) in made.items()}, rounds))
-            for v in here:
+            for v in differing:
                 values = timed[v] | counted[v] | (sizes[v] if what == "training" else {})
                 table = pd.DataFrame.from_dict(values, "index", columns=["value", "low", "high"])
                 table = table.rename_axis("metric").reset_index()
-                where = {"method": VARIANTS[v], "variant": v, "what": what, "batch_size": size}
-                tables.append(table.assign(**where, **common))
+                case = {"method": VARIANTS[v], "variant": v, "what": what, "batch_size": size}
+                tables.append(table.assign(**case, **common))
     order = ["method", "variant", "what", "batch_size", "metric", "value", "low", "high", *common]
     return pd.concat(tables, ignore_index=True)[order]
 
@@ -307,13 +315,13 @@ def _summary(
 ) -> dict[str, dict[str, tuple[float, ...]]]:
     """Return median and quartiles of the seconds, and of the ratios to `standard` in a round."""
     times = {variant: np.array(rounds) for variant, rounds in taken.items()}  # (rounds, clocks)
-    found: dict[str, dict[str, tuple[float, ...]]] = {}
+    summary: dict[str, dict[str, tuple[float, ...]]] = {}
     for variant, seconds in times.items():
-        found[variant] = _quartiles(seconds, ("seconds", "cpu_seconds"))
+        summary[variant] = _quartiles(seconds, ("seconds", "cpu_seconds"))
         if "standard" in times:
             ratios = seconds / times["standard"]
-            found[variant] |= _quartiles(ratios, ("time_ratio", "cpu_ratio"))
-    return found
+            summary[variant] |= _quartiles(ratios, ("time_ratio", "cpu_ratio"))
+    return summary
 
 
 def _quartiles(values: np.ndarray, names: Sequence[str]) -> dict[str, tuple[float, ...]]:
@@ -340,11 +348,10 @@ def _check(
     for what in runs:
         if not set(variants) & set(RUNS[what]):
             raise TasklabError(f"{', '.join(variants)}: nothing to measure in {what}.")
-    if rounds < 1:
-        raise TasklabError(f"rounds must be at least 1, not {rounds}.")
+    whole("rounds", rounds, 1)
     if not batch_sizes or min(batch_sizes) < 1 or max(batch_sizes) > len(images):
-        told = ", ".join(map(str, batch_sizes)) or "none"
-        raise TasklabError(f"batch sizes must lie from 1 to the {len(images)} images, not {told}.")
+        sizes = ", ".join(map(str, batch_sizes)) or "none"
+        raise TasklabError(f"batch sizes must lie from 1 to the {len(images)} images, not {sizes}.")
     classes = len(head.weight)
     if len(labels) != len(images) or labels.min() < 0 or labels.max() >= classes:
         raise TasklabError(

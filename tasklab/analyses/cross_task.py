@@ -39,7 +39,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from tasklab import taskvector
-from tasklab.analyses.finite import coefficient, finite
+from tasklab.analyses.finite import as_coefficient, finite
 from tasklab.errors import TasklabError
 from tasklab.models.blocks import FEATURES, Layers
 from tasklab.models.encoder import Encoder
@@ -70,7 +70,7 @@ class Merge:
         if isinstance(self.on, str) or not self.on:
             raise TasklabError(f"merge {self.name!r} needs a list of data sets, at least one.")
         for model, weight in self.weights.items():
-            coefficient(weight, f"the weight of {model!r} in merge {self.name!r}")
+            as_coefficient(weight, f"the weight of {model!r} in merge {self.name!r}")
         if len(self.weights) < 2 or abs(sum(self.weights.values()) - 1) > 1e-6:
             raise TasklabError(
                 f"merge {self.name!r} needs at least two models, whose weights sum to 1."

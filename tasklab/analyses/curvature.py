@@ -32,7 +32,7 @@ import torch.nn.functional as F
 from jaxtyping import Int
 from torch import Tensor
 
-from tasklab.analyses.finite import coefficient, finite, finite_array
+from tasklab.analyses.finite import as_coefficient, finite, finite_array
 from tasklab.errors import TasklabError
 from tasklab.models.encoder import math_attention
 from tasklab.models.heads import Head
@@ -225,7 +225,7 @@ def bound(curvature: float, distance: float, alpha: float = 0.5) -> float:
     >>> bound(8.0, 0.5)
     0.5
     """
-    if not 0 <= coefficient(alpha, "alpha") <= 1:
+    if not 0 <= as_coefficient(alpha, "alpha") <= 1:
         raise TasklabError(f"the theorem interpolates: alpha must be from 0 to 1, not {alpha}.")
     return finite(alpha * (1 - alpha) / 2 * curvature * distance, "curvature and distance")
 

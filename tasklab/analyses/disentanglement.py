@@ -34,9 +34,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from tasklab.analyses.evaluation import Evaluator, check_grid
-from tasklab.analyses.finite import check_vectors, coefficient, coefficients, finite, finite_rows
+from tasklab.analyses.finite import as_coefficient, as_coefficients, check_vectors, finite_rows
 from tasklab.errors import TasklabError, unknown, whole
-from tasklab.models.heads import Head
 from tasklab.progress import track
 from tasklab.taskvector import TaskVector, merged
 
@@ -47,7 +46,7 @@ def grid(reach: float, points: int) -> tuple[float, ...]:
     >>> grid(1, 5)
     (-1.0, -0.5, 0.0, 0.5, 1.0)
     """
-    if coefficient(reach, "reach") <= 0:
+    if as_coefficient(reach, "reach") <= 0:
         raise TasklabError(f"a grid needs a reach above 0, not {reach}.")
     return tuple(float(a) for a in np.linspace(-reach, reach, whole("points", points, 2)))
 
@@ -180,7 +179,7 @@ def error_cells(
     Raises:
         TasklabError: If coefficients or features are not finite.
     """
-    coefficients(alphas)
+    as_coefficients(alphas)
     alone = []
     for t, (single, predict) in enumerate(zip(singles, classify, strict=True), 1):
         features = [
@@ -244,15 +243,15 @@ def error_map(
     n = n if images is None else min(n, whole("images", images, 1))
     make = _linear if linear else _nonlinear
     singles, joint = make(evaluator, vectors, split, n)
-    classify = tuple(_classify(evaluator.head(task), task) for task in tasks)
+    classify = tuple(_classify(evaluator, task) for task in tasks)
     with torch.inference_mode():  # not earlier: tangent features are made by differentiation
         errors = error_cells(singles, joint, classify, alphas, progress=progress)
     passes = 4 if linear else 2 * len(alphas) ** 2 + 2 * len(alphas)
     return Map(tasks, alphas, *errors, n, passes)
 
 
-def _classify(head: Head, task: str) -> Classify:
-    return lambda features: finite(head(features), f"logits (task {task!r})").argmax(-1)
+def _classify(evaluator: Evaluator, task: str) -> Classify:
+    return lambda features: evaluator.logits(features, task).argmax(-1)
 
 
 def _linear(

@@ -20,7 +20,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from tasklab.analyses.finite import coefficient, coefficients, finite, finite_rows
+from tasklab.analyses.finite import as_coefficient, as_coefficients, finite, finite_rows
 from tasklab.errors import TasklabError, shown, whole
 from tasklab.models import heads
 from tasklab.models.loading import Clip
@@ -119,10 +119,25 @@ class Evaluator:
         Raises:
             TasklabError: If a feature or a logit is not finite.
         """
-        place = f"task {task!r}, split {split!r}"
-        place += "" if alpha is None else f", coefficient {alpha:g}"
+        place = f"split {split!r}" + ("" if alpha is None else f", coefficient {alpha:g}")
+        return 100 * heads.accuracy(self.logits(features, task, place), self.images(task, split).y)
+
+    def logits(
+        self, features: Float[Tensor, "N D"], task: str, place: str = "edited"
+    ) -> Float[Tensor, "N C"]:
+        """Return the logits of a task's head.
+
+        Args:
+            features: Of an edited model.
+            task: Name of the task.
+            place: What else tells where the features come from, for the error.
+
+        Raises:
+            TasklabError: If a feature or a logit is not finite.
+        """
+        place = f"task {task!r}, {place}"
         logits = self.head(task)(finite_rows(features, f"features ({place})"))
-        return 100 * heads.accuracy(finite(logits, f"logits ({place})"), self.images(task, split).y)
+        return finite(logits, f"logits ({place})")
 
     @torch.inference_mode()
     def features(self, params: Mapping[str, Tensor], task: str, split: str) -> Float[Tensor, "N D"]:
@@ -194,7 +209,7 @@ class Evaluator:
         if not isinstance(vector, TaskVector):
             raise TasklabError(f"a model is edited by a TaskVector, not {type(vector).__name__}.")
         several = np.ndim(alpha) > 0
-        alphas = coefficients(alpha, "alpha") if several else [coefficient(alpha, "alpha")]
+        alphas = as_coefficients(alpha, "alpha") if several else [as_coefficient(alpha, "alpha")]
         if linear:
             at = self.tangent_features(vector, task, split).at
         else:
@@ -243,7 +258,7 @@ def fingerprint(vector: TaskVector) -> str:
 
 def check_grid(alphas: Sequence[float]) -> None:
     """Raise a `TasklabError` unless the coefficients are numbers in strictly ascending order."""
-    if (np.diff(coefficients(alphas)) <= 0).any():
+    if (np.diff(as_coefficients(alphas)) <= 0).any():
         raise TasklabError(
             "alphas must ascend without repeats, e.g. 0, 0.05, ..., 1; got "
             f"{shown(str(list(alphas)))}."

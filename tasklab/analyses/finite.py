@@ -64,10 +64,10 @@ def finite_rows(features: Tensor, subject: str) -> Tensor:
     return features
 
 
-def coefficient(value: object, name: str = "a coefficient") -> float:
+def as_coefficient(value: object, name: str = "a coefficient") -> float:
     """Return a coefficient as a float, or raise unless it is a number from -1e6 to 1e6.
 
-    >>> coefficient(1)
+    >>> as_coefficient(1)
     1.0
     """
     try:
@@ -81,7 +81,7 @@ def coefficient(value: object, name: str = "a coefficient") -> float:
     return number
 
 
-def coefficients(values: object, name: str = "alphas") -> tuple[float, ...]:
+def as_coefficients(values: object, name: str = "alphas") -> tuple[float, ...]:
     """Return coefficients as floats, or raise unless they are a list of numbers, at least one.
 
     Args:
@@ -90,7 +90,7 @@ def coefficients(values: object, name: str = "alphas") -> tuple[float, ...]:
     """
     if isinstance(values, str | bytes | Mapping) or not isinstance(values, Iterable):
         raise TasklabError(f"{name} must be a list of numbers, not {shown(str(values))}.")
-    numbers = tuple(coefficient(value, f"each of {name}") for value in values)
+    numbers = tuple(as_coefficient(value, f"each of {name}") for value in values)
     if not numbers:
         raise TasklabError(f"{name} must be a list of at least one number.")
     return numbers

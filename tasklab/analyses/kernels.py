@@ -35,7 +35,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.func import grad, vmap
 
-from tasklab.analyses.finite import coefficient, finite
+from tasklab.analyses.finite import as_coefficient, finite
 from tasklab.errors import TasklabError, whole
 from tasklab.models.heads import Head
 from tasklab.models.loading import math_attention
@@ -162,10 +162,10 @@ def _names(params: Params, trainable: Collection[str] | None) -> list[str]:
 
 
 def _classes(head: Head, classes: Sequence[int] | None) -> list[int]:
-    known = len(head.weight)
-    chosen = list(range(known) if classes is None else classes)
-    if not chosen or min(chosen) < 0 or max(chosen) >= known:
-        raise TasklabError(f"classes are numbers from 0 to {known - 1}, at least one: {chosen}.")
+    count = len(head.weight)
+    chosen = list(range(count) if classes is None else classes)
+    if not chosen or min(chosen) < 0 or max(chosen) >= count:
+        raise TasklabError(f"classes are numbers from 0 to {count - 1}, at least one: {chosen}.")
     return chosen
 
 
@@ -224,7 +224,7 @@ def localization(kernels: Float[Tensor, "C N M"], own: int, *, power: float = 0.
             f"{own} of {kernels.shape[-1]} columns cannot be the task's: it and the control each "
             "need at least one."
         )
-    coefficient(power, "power")
+    as_coefficient(power, "power")
     _, s, phi = torch.linalg.svd(finite(kernels, "kernels"), full_matrices=False)
     floor = s[:, :1] * max(kernels.shape[1:]) * torch.finfo(s.dtype).eps
     weight = torch.where(s > floor, s**power, 0.0)

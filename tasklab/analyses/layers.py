@@ -32,7 +32,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from tasklab.analyses.evaluation import Evaluator
-from tasklab.analyses.finite import check_vectors, coefficient, finite
+from tasklab.analyses.finite import as_coefficient, check_vectors, finite
 from tasklab.analyses.projections import PROJECTIONS, Moments, Piece, cut, pieces
 from tasklab.errors import TasklabError
 from tasklab.taskvector import TaskVector
@@ -237,7 +237,7 @@ def interference(
             are not finite.
     """
     check_vectors(vectors)
-    coefficient(alpha, "alpha")
+    as_coefficient(alpha, "alpha")
     total = TaskVector.sum(vectors.values())
     sizes = aligned[aligned["metric"] == "relative"].groupby(["task", "part"])["value"].mean()
     records = []

@@ -28,6 +28,14 @@ def turns(
 
     Every step takes its turn in every round, each round in another order, so that all see the same
     load of the machine: compare seconds within a round.
+
+    Args:
+        steps: By name.
+        rounds: How often each takes its turn.
+        clocks: Return seconds; by default of the wall and of the process, all its threads.
+
+    Returns:
+        By the step's name a row a round: seconds by each clock.
     """
     taken: dict[str, list[tuple[float, ...]]] = {name: [] for name in steps}
     order = list(steps)

@@ -9,9 +9,10 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from tasklab.analyses.cross_task import merged
 from tasklab.analyses.evaluation import Evaluator
-from tasklab.taskvector import TaskVector
+from tasklab.analyses.finite import as_coefficients, check_vectors
+from tasklab.errors import TasklabError
+from tasklab.taskvector import TaskVector, merged
 
 
 def pair_errors(
@@ -36,6 +37,10 @@ def pair_errors(
         Task (`"T1+T2"`), alpha (c), the metrics `xi_pair` (%) and `lost` (points), means over both
         tasks, as value, and n (images of both).
     """
+    check_vectors(vectors)
+    if len(vectors) < 2:
+        raise TasklabError("pairs of tasks need at least two task vectors.")
+    as_coefficients(coefficients, "coefficients")
     encoder = evaluator.clip.encoder
     theta = encoder.params
     data = {
@@ -45,17 +50,14 @@ def pair_errors(
 
     @torch.inference_mode()
     def guess(params: Mapping[str, Tensor], task: str) -> Tensor:
-        head, (x, _) = evaluator.head(task), data[task]
-        return torch.cat(
-            list(evaluator.parts(lambda part: head(encoder(params, part)).argmax(-1), x))
-        )
+        parts = evaluator.parts(lambda x: evaluator.logits(encoder(params, x), task), data[task][0])
+        return torch.cat([logits.argmax(-1) for logits in parts])
 
     for c in coefficients:
         models = {t: v.apply(theta, c) for t, v in vectors.items()}
         alone = {t: guess(params, t) for t, params in models.items()}
         for pair in itertools.combinations(vectors, 2):
-            weights = {**dict.fromkeys(pair, 1), "start": -1}
-            both = merged({**models, "start": theta}, weights)
+            both = merged([*(models[task] for task in pair), theta], (1, 1, -1))
             errors, losses = [], []
             for task in pair:
                 together, labels = guess(both, task), data[task][1]

@@ -122,6 +122,11 @@ def fit(
     """Return on the whole ring the function of least norm that is `y` inside a task's support.
 
     It is what training the linearized network from zero on that task ends in.
+
+    Args:
+        kernel: On all points.
+        inside: Numbers of the n points of the task.
+        y: The function there.
     """
     return kernel[:, inside] @ np.linalg.solve(kernel[np.ix_(inside, inside)], y)
 
@@ -197,15 +202,15 @@ def table(points: int = 200, count: int = 4) -> pd.DataFrame:
         parts.append(part.assign(kernel=kernel, metric=metric, subset=subset))
 
     for name, kernel in zip(KERNELS, (ring_kernel(a), block_kernel(a)), strict=True):
-        degrees, found = np.degrees(a), add_tasks(kernel)
+        degrees, added = np.degrees(a), add_tasks(kernel)
         for i, values in enumerate(eigenfunctions(kernel, count).T, 1):
             note(name, "eigenfunction", str(i), degrees, values)
-        note(name, "target", "", degrees, found.targets)
-        note(name, "sum", "", degrees, found.fits.sum(0))
+        note(name, "target", "", degrees, added.targets)
+        note(name, "sum", "", degrees, added.fits.sum(0))
         for task in (0, 1):
-            note(name, "fit", str(task + 1), degrees, found.fits[task])
-            note(name, "alone", str(task + 1), np.nan, 100 * found.alone[task])
-            note(name, "added", str(task + 1), np.nan, 100 * found.added[task])
+            note(name, "fit", str(task + 1), degrees, added.fits[task])
+            note(name, "alone", str(task + 1), np.nan, 100 * added.alone[task])
+            note(name, "added", str(task + 1), np.nan, 100 * added.added[task])
     return pd.concat(parts, ignore_index=True)[["kernel", "metric", "subset", "x", "value"]]
 
 

@@ -24,7 +24,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float, Int
 
-from tasklab.analyses.finite import coefficient, coefficients, finite, finite_array
+from tasklab.analyses.finite import as_coefficient, as_coefficients, finite, finite_array
 from tasklab.errors import TasklabError, whole
 
 BETTER = 1e-9  # smaller differences of accuracies, in %, are rounding
@@ -119,7 +119,7 @@ def exact_curve(
         TasklabError: If there is no image, a number is not finite, a label has no class, or `low`
             is not below `high`.
     """
-    low, high = coefficient(low, "the lowest alpha"), coefficient(high, "the highest alpha")
+    low, high = as_coefficient(low, "the lowest alpha"), as_coefficient(high, "the highest alpha")
     if not low < high:
         raise TasklabError(f"the lowest alpha must be below the highest: {low}, {high}.")
     scores, slopes = finite_array(scores, "scores"), finite_array(slopes, "slopes of scores")
@@ -210,7 +210,7 @@ class AffineScores:
         return finite(scores, "scores")
 
     def _checked(self, alphas: Sequence[float] | np.ndarray) -> Float[np.ndarray, " T"]:
-        if len(coefficients(alphas)) != len(self.slopes):
+        if len(as_coefficients(alphas)) != len(self.slopes):
             raise TasklabError(
                 f"{len(self.slopes)} task vectors need as many coefficients, not {len(alphas)}."
             )
@@ -296,7 +296,7 @@ def ascend(
     if not tasks:
         raise TasklabError("a search over coefficients needs at least one task.")
     weights = normalising(single)
-    alphas = np.array(coefficients(start, "start"))
+    alphas = np.array(as_coefficients(start, "start"))
     value, trials = objective(alphas), 1
     values = [value]
     for _ in range(sweeps):
@@ -338,9 +338,9 @@ def climb(
         TasklabError: If a coefficient or a value of the objective is not finite, or no trial is
             allowed.
     """
-    alphas = np.array(coefficients(start, "start"))
+    alphas = np.array(as_coefficients(start, "start"))
     budget = 2 * len(alphas) + 1 if budget is None else whole("budget", budget, 1)
-    if coefficient(step, "step") <= 0:
+    if as_coefficient(step, "step") <= 0:
         raise TasklabError(f"a search needs a step above 0, not {step}.")
     tried: dict[bytes, float] = {}
 

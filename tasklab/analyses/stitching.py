@@ -18,6 +18,7 @@ from collections.abc import Iterator, Sequence
 import torch
 from torch import Tensor
 
+from tasklab.analyses.finite import finite_rows
 from tasklab.models import heads
 from tasklab.models.encoder import Encoder
 from tasklab.models.intercept import back, front
@@ -37,8 +38,12 @@ def accuracy(encoder: Encoder, head: heads.Head, data: Images, block: int, h: Te
         data: N preprocessed images with their labels.
         block: Number of the block whose output is replaced, from 0.
         h: What stands in its place, of N images.
+
+    Raises:
+        TasklabError: If a feature is not finite.
     """
     features = back(encoder, encoder.params, data.x, block, h)
+    finite_rows(features, f"features (stitched after block {block})")
     return 100 * heads.accuracy(head(features), data.y)
 
 

@@ -28,6 +28,8 @@ from torch import Tensor
 from tasklab.analyses import coefficients, evaluation
 from tasklab.analyses.editing import normalised
 from tasklab.analyses.evaluation import Evaluator
+from tasklab.analyses.finite import check_vectors
+from tasklab.models import heads
 from tasklab.progress import track
 from tasklab.taskvector import TaskVector
 
@@ -144,6 +146,7 @@ def _coarse(grid: Sequence[float]) -> list[int]:
 
 def affine(evaluator: Evaluator, vectors: Mapping[str, TaskVector]) -> Accuracies:
     """Return the accuracies of sums in the linearized model: products of cached features."""
+    check_vectors(vectors)
     tasks, every = tuple(vectors), list(vectors.values())
     scores = {
         (task, split): coefficients.affine_scores(evaluator, every, task, split)
@@ -171,6 +174,7 @@ def passes(
         vectors: One for each task, by its name.
         images: The most images of each task by split.
     """
+    check_vectors(vectors)
     encoder, tasks = evaluator.clip.encoder, tuple(vectors)
     theta0 = encoder.params
 
@@ -198,8 +202,8 @@ def passes(
         for i in subset:
             x, labels = images_of[tasks[i], split]
             features = torch.cat(list(evaluator.parts(lambda part: encoder(params, part), x)))
-            guess = evaluator.head(tasks[i])(features).argmax(-1)
-            percent.append(100 * (guess == labels).double().mean().item())
+            logits = evaluator.logits(features, tasks[i], f"coefficient {coefficient:g}")
+            percent.append(100 * heads.accuracy(logits, labels))
         return np.array(percent)
 
     return accuracies

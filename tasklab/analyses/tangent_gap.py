@@ -21,7 +21,7 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from tasklab.analyses.finite import coefficients, finite
+from tasklab.analyses.finite import as_coefficients, finite
 from tasklab.errors import TasklabError
 from tasklab.models.blocks import FEATURES, Layers
 from tasklab.models.encoder import Encoder
@@ -61,7 +61,7 @@ def gaps(
         TasklabError: If there is no image or no distance, one is 0, the vector does not change the
             features, or outputs are not finite.
     """
-    if len(images) == 0 or 0 in coefficients(scales, "the distances"):
+    if len(images) == 0 or 0 in as_coefficients(scales, "the distances"):
         raise TasklabError("a gap needs images, and distances other than 0.")
     theta = encoder.params
     layers = Layers(encoder, encoder.preprocess(images[:1]))

@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 import scipy  # its parts load where they are used, for that takes a second
 
-from tasklab.analyses.finite import coefficient, finite_array
+from tasklab.analyses.finite import as_coefficient, finite_array
 from tasklab.errors import TasklabError
 from tasklab.records.statistics import rank_correlation
 
@@ -71,7 +71,7 @@ def transitivity(
             a number is not finite.
     """
     if threshold is not None:
-        coefficient(threshold, "threshold")
+        as_coefficient(threshold, "threshold")
     needed = {"one", "other", "value", *by} | ({"base"} if threshold is not None else set())
     if missing := sorted(needed - set(table)):
         raise TasklabError(f"transitivity needs the columns {', '.join(missing)}.")

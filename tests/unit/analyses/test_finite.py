@@ -16,8 +16,11 @@ from tasklab.analyses import (
     evaluation,
     kernels,
     layers,
+    pair_errors,
     ring,
     step_curves,
+    stitching,
+    subsets,
     tangent_gap,
     transitivity,
 )
@@ -159,6 +162,9 @@ VECTORS = {
     "exact_addition": coefficients.exact_addition,
     "per_task": lambda e, v: coefficients.per_task(e, v, linear=True),
     "error_map": lambda e, v: disentanglement.error_map(e, v, linear=True),
+    "affine": subsets.affine,
+    "passes": lambda e, v: subsets.passes(e, v, {}),
+    "pair_errors": lambda e, v: next(pair_errors.pair_errors(e, v, (1.0,), 4)),
     "cosines": lambda e, v: layers.cosines(v),
     "norms": lambda e, v: layers.norms(v, {}),
     "alignment": lambda e, v: layers.alignment(v, {}, {}),
@@ -233,14 +239,50 @@ def test_searches_refuse_what_is_not_finite():
         editing.normalised(np.array([50.0]), np.array([NAN]))
 
 
+def spoil_passes(toy: Toy, spoilt: float) -> None:
+    """Let passes through the encoder itself give what is not finite."""
+    toy.clip.encoder = lambda params, x: x @ params["w"] + spoilt
+    toy.clip.encoder.params = {"w": EYE}
+    toy.parts = lambda function, x: [function(x)]
+
+
+@pytest.mark.parametrize("spoilt", [NAN, INF])
+def test_subsets_and_pairs_are_of_finite_features(toy, spoilt):
+    spoil_passes(toy, spoilt)
+    accuracies = subsets.passes(toy, toy.vectors, {"val": 4})
+    with pytest.raises(TasklabError, match=r"features \(task 'b', coefficient 0.5\)"):
+        accuracies((1,), 0.5, "val")
+    with pytest.raises(TasklabError, match=r"features \(task 'a', edited\)"):
+        next(pair_errors.pair_errors(toy, toy.vectors, (1.0,), 4))
+    toy.spoilt["b"] = spoilt
+    with pytest.raises(TasklabError, match=r"scores along the task vectors \(task 'b'"):
+        subsets.affine(toy, toy.vectors)
+
+
+@pytest.mark.parametrize("coefficients", [[], "1", [NAN], [1e300]])
+def test_pairs_have_finite_coefficients(toy, coefficients):
+    with pytest.raises(TasklabError, match="must be a "):
+        next(pair_errors.pair_errors(toy, toy.vectors, coefficients, 4))
+    with pytest.raises(TasklabError, match="two task vectors"):
+        next(pair_errors.pair_errors(toy, {"a": toy.vectors["a"]}, (1.0,), 4))
+
+
+@pytest.mark.parametrize("spoilt", [NAN, INF])
+def test_stitched_features_are_finite(spoilt):
+    encoder = loading.load("mini").encoder
+    x = encoder.preprocess(torch.zeros(2, 3, 32, 32, dtype=torch.uint8))
+    data = type("Images", (), {"x": x, "y": torch.zeros(2, dtype=torch.long)})
+    h = stitching.front(encoder, encoder.params, x, 0) + spoilt
+    with pytest.raises(TasklabError, match=r"features \(stitched after block 0\)"):
+        stitching.accuracy(encoder, Head(torch.ones(2, 1)), data, 0, h)
+
+
 @LINEAR
 @pytest.mark.parametrize("spoilt", [NAN, INF])
 def test_maps_are_of_finite_features(toy, spoilt, linear):
     toy.spoilt["b"] = spoilt
     if not linear:
-        toy.clip.encoder = lambda params, x: x @ params["w"] + spoilt
-        toy.clip.encoder.params = {"w": EYE}
-        toy.parts = lambda function, x: [function(x)]
+        spoil_passes(toy, spoilt)
     with pytest.raises(TasklabError, match=r"features \(task . of 2"):
         disentanglement.error_map(
             toy, toy.vectors, linear=linear, alphas=(0.0, 1.0), progress=False
@@ -249,7 +291,7 @@ def test_maps_are_of_finite_features(toy, spoilt, linear):
 
 def test_maps_classify_finite_logits(toy):
     toy.head = {"a": Head(EYE), "b": Head(EYE * NAN)}.__getitem__
-    with pytest.raises(TasklabError, match=r"logits \(task 'b'\)"):
+    with pytest.raises(TasklabError, match=r"logits \(task 'b', edited\)"):
         disentanglement.error_map(toy, toy.vectors, linear=True, alphas=(0.0, 1.0), progress=False)
 
 
