@@ -11,7 +11,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from tasklab.cli import checkpoints, decode, doctor, grid
+from tasklab.cli import checkpoints, decode, doctor, grid, store
 from tasklab.errors import TasklabError, unknown
 
 
@@ -78,6 +78,7 @@ def _parser() -> argparse.ArgumentParser:
 
     decode.add_commands(commands)
     doctor.add_commands(commands)
+    store.add_commands(commands)
     grid.add_commands(commands)
     checkpoints.add_commands(commands, _add_parameters, _parameters)
 

@@ -3,7 +3,8 @@
     FOLDER/task_vector.safetensors  tau, with model, task, method, theta_0's hash and configuration
            head.safetensors         the head that was trained with the encoder, if one was
            theta_0.safetensors      the pre-trained parameters, if they are asked for
-           config.json              the run: configuration, record, accuracies
+           config.json              the run: configuration, record, accuracies; checksums of the
+                                    files, with which the vector is compared when it is loaded
            README.md                the model card
 
 The vector is what the run left, bit for bit. A linearized one is half of a model whose other half
@@ -26,7 +27,7 @@ from tasklab.models.encoder import Encoder
 from tasklab.models.zoo import spec
 from tasklab.storage import atomic
 from tasklab.storage.store import Artifact, Store
-from tasklab.storage.tensors import canonical, explained, write_tensors
+from tasklab.storage.tensors import canonical, explained, file_sha256, write_tensors
 from tasklab.tuning.methods import POSTHOC
 from tasklab.tuning.recipe import REHEARSAL_STEPS
 
@@ -102,6 +103,8 @@ def write(
             write_tensors(head, draft / HEAD_FILE)
         if base:
             write_tensors(encoder.params, draft / BASE_FILE, {"format": "pt"})
+        # Of the tensors alone: whoever publishes the folder may add to the card.
+        content["files"] = {file.name: file_sha256(file) for file in sorted(draft.iterdir())}
         (draft / CARD_FILE).write_text(card(run, accuracies, head=bool(head), base=base), "utf-8")
         (draft / CONFIG_FILE).write_text(canonical(content, indent=1), "utf-8")
     return folder
@@ -284,7 +287,7 @@ def _files(head: bool, base: bool) -> str:
     rows = [(VECTOR_FILE, "tau, by the names of the encoder's parameters")]
     rows += [(HEAD_FILE, "the head that was trained with the encoder")] if head else []
     rows += [(BASE_FILE, "theta_0")] if base else []
-    rows += [(CONFIG_FILE, "the run: configuration, losses, machine, accuracies")]
+    rows += [(CONFIG_FILE, "the run: configuration, losses, machine, accuracies, checksums")]
     return "\n".join(["| file | holds |", "|---|---|", *(f"| `{a}` | {b} |" for a, b in rows)])
 
 

@@ -6,7 +6,6 @@ module tells them, and so does transformers' `config.json`; a bare state dict do
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ from typing import Any
 from torch import nn
 
 from tasklab.errors import TasklabError
+from tasklab.exchange import sources
 from tasklab.storage import torch_files
 from tasklab.storage.pickles import Inert
 
@@ -44,9 +44,9 @@ def told_by_settings(settings: Path | None) -> dict[str, Any]:
     if settings is None:
         return {}
     try:
-        found = json.loads(settings.read_text())
+        found = sources.settings_in(settings)
         return _told(found.get("vision_config", found))
-    except (ValueError, AttributeError, OSError, RecursionError):
+    except (ValueError, AttributeError, OSError):
         return {}  # it is only a further check
 
 

@@ -24,6 +24,7 @@ from torch import Size, Tensor, nn
 
 from tasklab.errors import TasklabError, some
 from tasklab.exchange import layouts, networks, sources
+from tasklab.machine import gib
 from tasklab.models import loading, weights
 from tasklab.models.zoo import INITS, spec
 from tasklab.storage import torch_files
@@ -37,6 +38,8 @@ _BROKEN = (  # what a file that is damaged, or made to do harm, can raise in the
 )  # fmt: skip
 _TOLD = ("task", "method", "model", "init", "weights")  # by an exported task vector
 _MOST_TEXT = 200  # characters of one of these
+_MOST_TIMES = 64  # bytes of a checkpoint beside the encoder's: a text tower, Adam's state, float64
+_ROOM = 1 << 30  # bytes that it may have in any case
 
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
@@ -107,14 +110,14 @@ def look(
     entry = spec(model)
     file, settings = sources.locate(path)
     with _explained(file):
-        parts = sources.parts(file)
-        digest = _digest(parts)
+        parts, own = sources.parts(file), shapes(model)
+        _check_size(parts, own)
         about = told(file)
         if about:
-            return _exported(file, digest, about, model)
+            return _exported(file, settings, about, model)
         if entry.kind == "t5":
             raise TasklabError(f"checkpoints are read for image encoders, and not for {model}.")
-        tower, own = _tower(model), shapes(model)
+        tower = _tower(model)
         tensors: dict[str, Tensor] = {}
         facts: dict[str, Any] = {}
         for part in parts:
@@ -131,7 +134,7 @@ def look(
         begin = found.theta0
         return Checkpoint(
             path=file,
-            sha256=digest,
+            sha256=_digest(parts),  # last: a file of something else may be large
             layout=found.layout,
             notes=(f"{found.left} tensors of other parts are left out",) if found.left else (),
             method="linearized" if begin is not None else None,
@@ -185,8 +188,17 @@ def is_plain(text: str) -> bool:
     return bool(text.strip()) and text.isprintable() and len(text) <= _MOST_TEXT
 
 
-def _exported(file: Path, digest: str, about: Mapping[str, str], model: str) -> Checkpoint:
-    """Return a task vector that `tasklab export` wrote."""
+def _exported(
+    file: Path, settings: Path | None, about: Mapping[str, str], model: str
+) -> Checkpoint:
+    """Return a task vector that `tasklab export` wrote.
+
+    Args:
+        file: Of the vector.
+        settings: The `config.json` beside it, which has its checksum.
+        about: What the file tells of itself.
+        model: Short name of the model that it should be of.
+    """
     owner = about["model"]
     if owner != model:
         raise TasklabError(f"{file} is a task vector of model {owner!r}, not of {model!r}.")
@@ -195,8 +207,14 @@ def _exported(file: Path, digest: str, about: Mapping[str, str], model: str) -> 
     if wrong:
         raise TasklabError(f"{file} does not fit model {model!r}: {some(wrong)}.")
     _check_kind(tensors, file)
+    digest = file_sha256(file)
+    if settings is not None and _recorded(settings, file.name) not in (None, digest):
+        raise TasklabError(
+            f"{file} is damaged: its checksum is not the one in {settings.name}. Export it again, "
+            "or fetch it again."
+        )
+    _check_finite(tensors, file)
     vector = TaskVector({name: x.float() for name, x in tensors.items()})
-    _check_finite(vector, file)
     return Checkpoint(
         path=file,
         sha256=digest,
@@ -209,12 +227,34 @@ def _exported(file: Path, digest: str, about: Mapping[str, str], model: str) -> 
     )
 
 
+def _recorded(settings: Path, name: str) -> str | None:
+    """Return the checksum that an export's `config.json` has of a file; `None` in older ones."""
+    try:
+        return sources.settings_in(settings).get("files", {}).get(name)
+    except (ValueError, AttributeError) as error:
+        raise TasklabError(
+            f"{settings} is damaged ({str(error)[:100]}), so that the vector beside it cannot be "
+            "checked. Export it again, or fetch it again."
+        ) from error
+
+
 def _tower(model: str) -> nn.Module:
     """Return the encoder's module without memory: its names and shapes."""
     entry = spec(model)
     with torch.device("meta"):
         built = loading.build(entry)
     return built.visual if entry.kind == "clip" and entry.text else built
+
+
+def _check_size(parts: Sequence[Path], own: Mapping[str, Size]) -> None:
+    """Raise a `TasklabError` for files that no checkpoint of a network this small needs."""
+    size = sum(part.stat().st_size for part in parts)
+    most = _MOST_TIMES * sum(4 * shape.numel() for shape in own.values()) + _ROOM
+    if size > most:
+        raise TasklabError(
+            f"it has {gib(size)}, and no checkpoint of this model has more than {gib(most)}: give "
+            "the file of its weights."
+        )
 
 
 def _check_whole(found: layouts.Weights, own: Mapping[str, Size]) -> None:

@@ -6,6 +6,7 @@ import json
 import os
 import re
 from pathlib import Path
+from typing import Any
 
 import safetensors
 
@@ -20,6 +21,7 @@ _TRANSFORMERS = (
     "pytorch_model.bin",
     f"pytorch_model.bin{_INDEX}",
 )
+_DESCRIBED = (*_TRANSFORMERS, VECTOR_FILE)  # have a `config.json` that is read
 _ADAPTERS = ("adapter_model.safetensors", "adapter_model.bin")  # `layouts` says what is wrong
 _FILES = (  # in a folder, first comes first: timm's repositories have both libraries' files
     VECTOR_FILE,
@@ -34,12 +36,14 @@ _REPOSITORY = re.compile(r"(?!.*(--|\.\.))\w[\w.-]{0,95}/\w[\w.-]{0,95}(?<![.-])
 _SHARD = re.compile(r"(.+)-\d{5}-of-(?!00001\.)\d{5}(\.\w+)")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 _PART = re.compile(r"\w[\w.-]*")
+_MOST_TEXT = 16 << 20  # bytes of a file of settings or of an index
 
 
 def locate(path: Path | str) -> tuple[Path, Path | None]:
     """Return a checkpoint's file, fetched if it is on the hub, and its `config.json` if it has one.
 
-    Of a checkpoint that is split over several files it is their index; see `parts`.
+    Of a checkpoint that is split over several files it is their index; see `parts`. A
+    `config.json` is that of transformers, or of an export.
 
     Raises:
         TasklabError: If there is no such file, or it cannot be fetched (within five seconds).
@@ -67,6 +71,20 @@ def parts(file: Path) -> list[Path]:
             f"{some(missing)}. Fetch it again."
         )
     return found
+
+
+def settings_in(file: Path) -> Any:
+    """Return what is in a file of JSON.
+
+    Raises:
+        ValueError: If it is none, or far too long.
+    """
+    if file.stat().st_size > _MOST_TEXT:
+        raise ValueError(f"{file.name} is longer than {_MOST_TEXT >> 20} MB")
+    try:
+        return json.loads(file.read_text("utf-8"))
+    except RecursionError:
+        raise ValueError(f"{file.name} is nested too deeply") from None
 
 
 def is_safetensors(file: Path) -> bool:
@@ -101,7 +119,7 @@ def _locate(text: str) -> tuple[Path, Path | None]:
                 f"folder, which must have {match[1]}{match[2]}{_INDEX} as well."
             )
         beside = local.parent / _SETTINGS
-        return local, beside if local.name in _TRANSFORMERS and beside.is_file() else None
+        return local, beside if local.name in _DESCRIBED and beside.is_file() else None
     if os.path.lexists(local):
         raise TasklabError(f"{str(local)!r} is neither a file nor a folder, or a link to nothing.")
     if "://" in text:
@@ -132,10 +150,10 @@ def _in_folder(folder: Path) -> str:
 def _shards(index: Path) -> list[str]:
     """Return the names of the files that an index names: plain ones, in the index's folder."""
     try:
-        names = sorted(set(json.loads(index.read_text("utf-8"))["weight_map"].values()))
+        names = sorted(set(settings_in(index)["weight_map"].values()))
         if names and all(_PART.fullmatch(name) for name in names):
             return names
-    except (ValueError, LookupError, AttributeError, TypeError, RecursionError):
+    except (ValueError, LookupError, AttributeError, TypeError):
         pass
     raise TasklabError(f"{index} does not say which files it is the index of: fetch it again.")
 
@@ -148,7 +166,7 @@ def _fetch(repository: str) -> tuple[Path, Path | None]:
         cached = try_to_load_from_cache(repository, name)
         if isinstance(cached, str):
             settings = try_to_load_from_cache(repository, _SETTINGS)
-            own = name in _TRANSFORMERS and isinstance(settings, str)
+            own = name in _DESCRIBED and isinstance(settings, str)
             return Path(cached), Path(settings) if own else None
     for name in _FILES:
         problem = weights.unreachable(repository, name)
@@ -157,7 +175,7 @@ def _fetch(repository: str) -> tuple[Path, Path | None]:
                 file = Path(hf_hub_download(repository, name))
                 for part in _shards(file) if name.endswith(_INDEX) else ():
                     hf_hub_download(repository, part)
-                return file, _settings_of(repository) if name in _TRANSFORMERS else None
+                return file, _settings_of(repository) if name in _DESCRIBED else None
             except TasklabError:
                 raise
             except Exception as error:  # the client's errors have no common base

@@ -47,7 +47,7 @@ __all__ = ["Artifact", "Store", "load_checkpoint", "read_tensors", "save_checkpo
 Make = Callable[[Path], tuple[Mapping[str, Tensor], Mapping[str, Any]]]
 
 _log = logging.getLogger(__name__)
-_RESERVED = {"partial", "damaged", "locks", "tmp"}
+RESERVED = {"partial", "damaged", "locks", "tmp"}
 _TENSORS, _CONFIG, _RECORD = "tensors.safetensors", "config.json", "record.json"
 
 
@@ -162,8 +162,21 @@ class Store:
                 return made
         raise TasklabError(f"{kind}/{key} was damaged while it was written to {self.root}.")
 
+    def damage(self, kind: str, key: str) -> str | None:
+        """Return which file of an artifact is not what was written; `None` if all are."""
+        try:
+            config = json.loads((self.root / kind / key / _CONFIG).read_text())
+            if self.key(config) != key:
+                return _CONFIG
+            self._open(kind, key, config)
+        except _DamagedError as damage:
+            return str(damage)
+        except (OSError, ValueError, AttributeError, TypeError, RecursionError, TasklabError):
+            return _CONFIG
+        return None
+
     def _folder(self, kind: str, key: str) -> Path:
-        if kind in _RESERVED or not re.fullmatch(r"[a-z][a-z0-9_-]*", kind):
+        if kind in RESERVED or not re.fullmatch(r"[a-z][a-z0-9_-]*", kind):
             raise TasklabError(f"{kind!r} cannot be a kind of artifact.")
         return self.root / kind / key
 
@@ -183,7 +196,7 @@ class Store:
                 raise _DamagedError(_TENSORS)
         except FileNotFoundError as error:
             raise _DamagedError(f"{Path(error.filename).name} (missing)") from None
-        except (ValueError, KeyError, TypeError, TasklabError):
+        except (ValueError, LookupError, AttributeError, TypeError, RecursionError, TasklabError):
             raise _DamagedError(f"{_CONFIG} or {_RECORD}") from None
         except OSError as error:
             raise TasklabError(f"cannot read {path}: {error.strerror}.") from error

@@ -7,6 +7,7 @@ modules whose classes no installed library has any more.
 from __future__ import annotations
 
 import copy
+import hashlib
 import json
 import os
 import re
@@ -486,6 +487,22 @@ def test_values_that_are_not_finite_are_named(tmp_path: Path) -> None:
     torch.save(own, tmp_path / "x.pt")
     with pytest.raises(TasklabError, match=r"not finite, in ln_post\.bias"):
         importing.read(tmp_path / "x.pt", "tiny")
+
+
+@pytest.mark.parametrize("begin", ["nothing", "safetensors", "a pickle", "a zip file", "an index"])
+def test_a_large_file_of_something_else_is_refused_at_once(tmp_path: Path, begin: str) -> None:
+    """All of it would take minutes to hash, and more memory than there is to read."""
+    path, size = tmp_path / "x.pt", 30 << 30
+    starts = {"nothing": b"", "a pickle": b"\x80\x02", "a zip file": b"PK\x03\x04"}
+    header = json.dumps({"x": {"dtype": "U8", "shape": [size], "data_offsets": [0, size]}}).encode()
+    path.write_bytes(starts.get(begin, len(header).to_bytes(8, "little") + header))
+    if begin == "an index":
+        (path := tmp_path / "model.safetensors.index.json").write_text("{")
+    os.truncate(path, size + (len(header) + 8 if begin == "safetensors" else 0))
+    began = time.monotonic()
+    with pytest.raises(TasklabError, match=r"has 3[01] GiB, and no checkpoint|index of") as told:
+        importing.read(path, "tiny")
+    assert time.monotonic() - began < 2 and str(path) in str(told.value)
 
 
 def test_text_models_and_folders_without_weights(tmp_path: Path) -> None:
@@ -1019,6 +1036,38 @@ def test_what_is_exported_is_imported_bit_for_bit(
         importing.vector_of(folder, "mini")
     content = json.loads((folder / "config.json").read_text())
     assert content["config"] == run.config and content["record"] == run.record
+
+
+def test_a_flipped_bit_in_an_export_is_refused(store: Store, tmp_path: Path) -> None:
+    run, encoder = run_of(store, "nonlinear")
+    folder = exporting.write(run, encoder, tmp_path / "out", base=True)
+    vector, config = folder / exporting.VECTOR_FILE, folder / exporting.CONFIG_FILE
+    files = json.loads(config.read_text())["files"]
+    assert files == {
+        name: hashlib.sha256((folder / name).read_bytes()).hexdigest()
+        for name in (exporting.VECTOR_FILE, exporting.BASE_FILE)
+    }
+    whole, about = vector.read_bytes(), config.read_text()
+    for at in (-1, -1000, -(len(whole) // 2)):
+        damaged = bytearray(whole)
+        damaged[at] ^= 4
+        vector.write_bytes(damaged)
+        for use in (
+            lambda: importing.load(folder, encoder),
+            lambda: importing.load(vector, encoder),
+            lambda: importing.vector_of(folder, "mini_xs"),
+            lambda: importing.add(store, folder, "mini_xs", "Signs"),
+        ):
+            with pytest.raises(TasklabError, match=r"is damaged: .*Export it again"):
+                use()
+    vector.write_bytes(whole)
+    for text in (about[:-9], "[]", "\xff", "[" * 100_000):
+        config.write_text(text, "latin-1")
+        with pytest.raises(TasklabError, match=r"config\.json is damaged .*cannot be checked"):
+            importing.load(folder, encoder)
+    old = {name: part for name, part in json.loads(about).items() if name != "files"}
+    config.write_text(json.dumps(old))  # as exports were before
+    assert importing.load(folder, encoder) == TaskVector(run.tensors())
 
 
 @pytest.mark.parametrize("method", ["nonlinear", "linearized"])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import os
 import pickle
+import resource
 import struct
 import subprocess
 import sys
@@ -624,6 +625,45 @@ def test_copying_again_and_again_is_refused(tmp_path: Path, what: str) -> None:
         TasklabError, match=r"copy more than|the name of|a list of|is made of|index"
     ):
         read(path)
+
+
+NUMBERS = b"](" + b"".join(b"M" + struct.pack("<H", k) for k in range(60_000)) + b"e"
+DOUBLED = b"](K\x01q\x05" + b"h\x05h\x05\x86q\x05" * 40
+
+# what stops PyTorch 2.15's restricted reader for more than a minute, or ends it
+STOPPERS: dict[str, bytes] = {
+    "a deep key": b"}(K\x01" + b"\x85" * 200_000 + b"Nu",
+    "a key that doubles": DOUBLED + b"}h\x05Nse",
+    "a set that doubles": b"\x8f(K\x01q\x05" + b"h\x05h\x05\x86q\x05" * 40 + b"h\x05\x90",
+    "many names": b"](" + b"".join(b"cx%d\ny\n" % k for k in range(150_000)) + b"e",
+    **{
+        f"{name}, again and again": b"]("
+        + (PAIRS if name == "collections.OrderedDict" else NUMBERS)
+        + b"q\x01"
+        + _global(name)
+        + b"q\x02"
+        + b"h\x02h\x01\x85R" * 110_000
+        + b"e"
+        for name in (
+            "builtins.set", "collections.Counter", "torch.Tensor", "collections.OrderedDict",
+        )
+    },
+    "memory without numbers": b"](J\xff\xff\xff\x7fq\x01"
+    + _global("builtins.bytearray")
+    + b"q\x02"
+    + b"h\x02h\x01\x85R" * 1000
+    + b"e",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", STOPPERS)
+def test_what_stops_pytorchs_reader_takes_seconds(tmp_path: Path, what: str) -> None:
+    path = zipped(tmp_path / "x.pt", b"\x80\x04" + STOPPERS[what] + b".")
+    before, began = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.process_time()
+    with pytest.raises(TasklabError, match=r"copy more than|no tensors by name"):
+        tensors(read(path))
+    assert time.process_time() - began < 20
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 300 << 10  # kB
 
 
 def test_wrappers_of_tensors_are_not_gone_through(tmp_path: Path) -> None:

@@ -1,0 +1,99 @@
+"""The commands `tasklab store verify`, `gc` and `size`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from tasklab.machine import gib
+
+
+def add_commands(commands: Any) -> None:
+    """Add the commands to the command line.
+
+    Args:
+        commands: The parser's subcommands.
+    """
+    store = commands.add_parser("store", help="check, clean and measure the folder of results")
+    whats = store.add_subparsers(required=True, metavar="WHAT")
+    for name, run, words in (
+        ("verify", verify, "compare every result with its checksums"),
+        ("gc", gc, "remove what killed processes left, and what was set aside as damaged"),
+        ("size", size, "show what takes the space"),
+    ):
+        add = whats.add_parser(name, help=words)
+        add.add_argument("--store-root", help="where results are kept")
+        add.set_defaults(run=lambda args, run=run: run(**_given(args)))
+        if name == "gc":
+            add.add_argument("--dry-run", action="store_true", help="only show what could go")
+            add.add_argument(
+                "--days",
+                default=None,
+                help="unfinished computations go after so many days (default: 7)",
+            )
+
+
+def _given(args: Any) -> dict[str, Any]:
+    names = ("store_root", "dry_run", "days")
+    return {name: getattr(args, name) for name in names if getattr(args, name, None) is not None}
+
+
+def verify(store_root: Path | str | None = None) -> int:
+    """Compare every result with its checksums; return 1 if one is damaged.
+
+    Args:
+        store_root: Where results are kept; `None` is `$TASKLAB_STORE` or the user's cache.
+    """
+    from tasklab.storage import upkeep
+    from tasklab.storage.store import Store
+
+    store = Store(store_root)
+    count, damaged = upkeep.verify(store)
+    for one in damaged:
+        print(f"{one.path}: {one.what} is not what was written")
+    if damaged:
+        print(
+            f"{len(damaged)} of {count} results in {store.root} are damaged: each is set aside and "
+            "made again when it is asked for"
+        )
+        return 1
+    print(f"{count} results in {store.root}, all as they were written")
+    return 0
+
+
+def gc(
+    store_root: Path | str | None = None, dry_run: bool = False, days: float | str | None = None
+) -> None:
+    """Remove what killed processes left, what was set aside, and locks that nobody holds.
+
+    Args:
+        store_root: Where results are kept; `None` is `$TASKLAB_STORE` or the user's cache.
+        dry_run: Whether to show it only.
+        days: Unfinished computations go when nobody has gone on with them for so long.
+    """
+    from tasklab.errors import real
+    from tasklab.storage import upkeep
+    from tasklab.storage.store import Store
+
+    store = Store(store_root)
+    limit = upkeep.DAYS if days is None else real("days", days)
+    removed = upkeep.collect(store, days=limit, dry_run=dry_run)
+    for one in removed:
+        print(f"{one.path}: {one.why}, {gib(one.size)}")
+    what = "could be removed" if dry_run else "removed"
+    print(f"{len(removed)} leftovers {what}, {gib(sum(one.size for one in removed))}")
+
+
+def size(store_root: Path | str | None = None) -> None:
+    """Show what takes the space, by kind, in the folders of results and of images.
+
+    Args:
+        store_root: Where results are kept; `None` is `$TASKLAB_STORE` or the user's cache.
+    """
+    from tasklab.storage import folders, upkeep
+
+    for root in (folders.store(store_root), folders.data()):
+        kinds = upkeep.sizes(root)
+        print(f"{root}: {gib(sum(taken for _, taken in kinds.values()))}")
+        for kind, (count, taken) in kinds.items():
+            print(f"  {gib(taken):>9}  {kind} ({count})")

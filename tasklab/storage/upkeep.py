@@ -1,0 +1,179 @@
+"""The upkeep of a store: what is damaged in it, what nobody needs any more, what takes the space.
+
+Nothing that a living process holds is touched: who writes an artifact holds the lock of its key.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import math
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import filelock
+
+from tasklab.machine import size as bytes_in
+from tasklab.progress import track
+from tasklab.storage import atomic
+from tasklab.storage.store import RESERVED, Store
+from tasklab.storage.tensors import explained
+
+DAYS = 7.0  # after which a computation that was not gone on with counts as given up
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Damage:
+    """An artifact that is not what was written.
+
+    Attributes:
+        path: Its folder.
+        what: Which of its files is damaged.
+    """
+
+    path: Path
+    what: str
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Leftover:
+    """A file or folder that can be removed.
+
+    Attributes:
+        path: Where it is.
+        why: What it was, in words.
+        size: Bytes.
+    """
+
+    path: Path
+    why: str
+    size: int
+
+
+def verify(store: Store, *, progress: bool = True) -> tuple[int, list[Damage]]:
+    """Return how many artifacts there are, and the damaged ones; every file is read.
+
+    A damaged one stays where it is: the store sets it aside when it is asked for.
+
+    Args:
+        store: The store.
+        progress: Whether to show a bar.
+
+    Raises:
+        TasklabError: If the store cannot be read.
+    """
+    paths = [path for kind in _kinds(store) for path in _entries(kind)]
+    steps = track(paths, len(paths), "verifying", unit="artifact", on=progress)
+    damaged = [(path, store.damage(path.parent.name, path.name)) for path in steps]
+    return len(paths), [Damage(path=path, what=what) for path, what in damaged if what]
+
+
+def leftovers(store: Store, *, days: float = DAYS) -> Iterator[Leftover]:
+    """Yield what can be removed, each while its lock is held: whoever asks may remove it then.
+
+    These are drafts of writers that were killed, artifacts that were set aside as damaged,
+    checkpoints of computations that are finished or that nobody has gone on with, and locks.
+
+    Args:
+        store: The store.
+        days: How long nobody has gone on with a computation that is given up.
+
+    Raises:
+        TasklabError: If the store cannot be read.
+    """
+    yield from (
+        _leftover(path, "set aside as damaged") for path in _entries(store.root / "damaged")
+    )
+    for path in _entries(store.root / "tmp"):
+        lock = path / "lock" if path.name.startswith("grid-") else _lock(store, path.name[:-9])
+        with _held(lock) as free:
+            if free:
+                yield _leftover(path, "of a process that was killed")
+    for path in (one for kind in _folders(store.root / "partial") for one in _entries(kind)):
+        kind, key = path.parent.name, path.name
+        with _held(_lock(store, f"{kind}-{key}")) as free:
+            if free and (store.root / kind / key).is_dir():
+                yield _leftover(path, "checkpoints of what is finished")
+            elif free and _age(path) > days:
+                yield _leftover(path, f"not gone on with for {days:g} days")
+    for path in _entries(store.root / "locks"):
+        with _held(path.with_suffix(".lock")) as free:
+            if free:
+                yield _leftover(path, "a lock that nobody holds")
+
+
+def collect(store: Store, *, days: float = DAYS, dry_run: bool = False) -> list[Leftover]:
+    """Remove what `leftovers` yields, and return it.
+
+    Args:
+        store: The store.
+        days: As of `leftovers`.
+        dry_run: Whether to leave all as it is.
+
+    Raises:
+        TasklabError: If the store cannot be read or written.
+    """
+    removed = []
+    for one in leftovers(store, days=days):
+        if not dry_run:
+            atomic.remove(one.path)
+        removed.append(one)
+    return removed
+
+
+def sizes(root: Path) -> dict[str, tuple[int, int]]:
+    """Return the entries of each folder in a folder, and their bytes, largest first."""
+    counted = {
+        path.name: (len(_entries(path)) if path.is_dir() else 1, _size(path))
+        for path in _entries(root)
+    }
+    return dict(sorted(counted.items(), key=lambda item: -item[1][1]))
+
+
+def _kinds(store: Store) -> list[Path]:
+    return [path for path in _folders(store.root) if path.name not in RESERVED]
+
+
+def _entries(folder: Path) -> list[Path]:
+    """Return what is in a folder; nothing if it is not there."""
+    with explained(folder, "read"), contextlib.suppress(FileNotFoundError):
+        return sorted(folder.iterdir())
+    return []
+
+
+def _folders(folder: Path) -> list[Path]:
+    return [path for path in _entries(folder) if path.is_dir()]
+
+
+def _size(path: Path) -> int:
+    return bytes_in(path, math.inf)[0] if path.is_dir() else path.lstat().st_size
+
+
+def _lock(store: Store, name: str) -> Path:
+    return store.root / "locks" / f"{name}.lock"
+
+
+@contextlib.contextmanager
+def _held(file: Path) -> Iterator[bool]:
+    """Hold a lock if nobody else does; yield whether that is so."""
+    if not file.is_file():  # whoever works has made it before
+        yield True
+        return
+    lock = filelock.FileLock(file)
+    with explained(file.parent), contextlib.suppress(filelock.Timeout):
+        lock.acquire(timeout=0)
+    try:
+        yield lock.is_locked
+    finally:
+        lock.release()
+
+
+def _leftover(path: Path, why: str) -> Leftover:
+    return Leftover(path=path, why=why, size=_size(path))
+
+
+def _age(folder: Path) -> float:
+    """Return the days since anything in a folder was written."""
+    times = [path.lstat().st_mtime for path in (folder, *folder.rglob("*"))]
+    return (time.time() - max(times)) / 86_400

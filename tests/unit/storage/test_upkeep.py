@@ -1,0 +1,152 @@
+"""What is damaged is found, what nobody holds can go, and all else stays."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from pathlib import Path
+
+import filelock
+import pytest
+import torch
+
+from tasklab.__main__ import main
+from tasklab.storage import upkeep
+from tasklab.storage.store import Artifact, Store
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    return Store(tmp_path / "store")
+
+
+def made(store: Store, kind: str, number: int) -> Artifact:
+    tensors = {"w": torch.full((50,), float(number))}
+    return store.get(kind, {"number": number}, lambda _: (tensors, {"loss": 0.5}))
+
+
+def flip(file: Path) -> None:
+    content = bytearray(file.read_bytes())
+    content[len(content) // 2] ^= 1
+    file.write_bytes(content)
+
+
+DAMAGES = {
+    "a bit of a tensor": lambda path: flip(path / "tensors.safetensors"),
+    "half a file": lambda path: os.truncate(path / "tensors.safetensors", 100),
+    "no tensors": lambda path: (path / "tensors.safetensors").unlink(),
+    "a bit of the record": lambda path: (path / "record.json").write_text(
+        (path / "record.json").read_text().replace("0.5", "0.6")
+    ),
+    "an empty record": lambda path: (path / "record.json").write_text(""),
+    "a record of something else": lambda path: (path / "record.json").write_text("[]"),
+    "a record that is nested": lambda path: (path / "record.json").write_text("[" * 100_000),
+    "another configuration": lambda path: (path / "config.json").write_text('{"number": 9}'),
+    "a number as configuration": lambda path: (path / "config.json").write_text("3"),
+    "no text": lambda path: (path / "config.json").write_bytes(b"\xff\xfe"),
+    "no configuration": lambda path: (path / "config.json").unlink(),
+    "a folder in place of a file": lambda path: (
+        (path / "config.json").unlink(),
+        (path / "config.json").mkdir(),
+    ),
+    "a file in place of the folder": lambda path: (
+        path.rename(path.with_name("other")),
+        path.touch(),
+    ),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_damage_is_found(store: Store, damage: str) -> None:
+    paths = [made(store, kind, number).path for kind in ("a", "b") for number in range(3)]
+    assert upkeep.verify(store, progress=False) == (6, [])
+    DAMAGES[damage](paths[4])
+    count, damaged = upkeep.verify(store, progress=False)
+    assert paths[4] in {one.path for one in damaged} and count in (6, 7)
+    assert {one.path.parent.name for one in damaged} == {"b"}
+    assert all(one.what.partition(" ")[0] in os.listdir(paths[0]) for one in damaged)
+    assert paths[3].exists() and not (store.root / "damaged").exists()
+
+
+def old(path: Path, days: float) -> None:
+    for one in (path, *path.rglob("*")):
+        os.utime(one, (time.time() - days * 86_400,) * 2)
+
+
+@pytest.mark.parametrize("held", [False, True])
+def test_what_nobody_holds_can_go(store: Store, held: bool) -> None:
+    finished, key = made(store, "a", 1), store.key({"number": 2})
+    draft = store.root / "tmp" / f"a-{key}-12345678"
+    grid = store.root / "tmp" / "grid-123456789abc"
+    done = store.root / "partial" / "a" / finished.key
+    fresh = store.root / "partial" / "a" / key
+    given_up = store.root / "partial" / "b" / key
+    aside = store.root / "damaged" / f"a-{key}-12345678"
+    for folder in (draft, grid, done, fresh, given_up, aside):
+        folder.mkdir(parents=True)
+        (folder / "file").write_text("x" * 100)
+    old(given_up, 8)
+    locks = [store.root / "locks" / f"{name}-{key}.lock" for name in "ab"] + [grid / "lock"]
+    for lock in locks:
+        lock.touch()
+    holders = [filelock.FileLock(lock) for lock in locks] if held else []
+    for holder in holders:
+        holder.acquire()
+    lock_of_done = store.root / "locks" / f"a-{finished.key}.lock"
+    expected = {aside, done, lock_of_done}
+    expected |= set() if held else {draft, grid, given_up, *locks[:2]}
+    before = sorted(store.root.rglob("*"))
+    told = upkeep.collect(store, dry_run=True)
+    assert {one.path for one in told} == expected and sorted(store.root.rglob("*")) == before
+    assert {one.size for one in told} == {0, 100}
+    assert {one.path for one in upkeep.collect(store)} == expected
+    for holder in holders:
+        holder.release()
+    assert not any(path.exists() for path in expected)
+    assert fresh.exists() and (held == draft.exists() == given_up.exists() == grid.exists())
+    assert store.find("a", {"number": 1}) == finished
+    assert fresh in {one.path for one in upkeep.collect(store, days=0)}
+
+
+def test_sizes_are_by_kind(store: Store, tmp_path: Path) -> None:
+    for number in range(3):
+        made(store, "a", number)
+    made(store, "b", 1)
+    (store.root / "note").write_text("x" * 5)
+    sizes = upkeep.sizes(store.root)
+    assert list(sizes)[:2] == ["a", "b"] and sizes["note"] == (1, 5)
+    assert sizes["a"] == (3, sum(p.stat().st_size for p in (store.root / "a").rglob("*.*")))
+    assert upkeep.sizes(tmp_path / "absent") == {}
+
+
+def test_the_commands(
+    store: Store, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TASKLAB_STORE", str(store.root))
+    monkeypatch.setenv("TASKLAB_DATA", str(store.root / "absent"))
+    path = made(store, "a", 1).path
+    assert main(["store", "verify"]) == 0
+    assert "1 results in" in capsys.readouterr().out
+    flip(path / "tensors.safetensors")
+    assert main(["store", "verify"]) == 1
+    assert f"{path}: tensors.safetensors is not what was written" in capsys.readouterr().out
+    assert main(["store", "size"]) == 0
+    assert "a (1)" in capsys.readouterr().out
+    assert store.find("a", {"number": 1}) is None
+    assert main(["store", "gc", "--dry-run", "--days", "0"]) == 0
+    out = capsys.readouterr().out
+    assert "set aside as damaged" in out and "2 leftovers could be removed" in out
+    assert main(["store", "gc"]) == 0 and not any((store.root / "damaged").iterdir())
+    (store.root / "file").touch()
+    for words, expected in (
+        (["gc", "--days", "nan"], "days must be a finite number"),
+        (["size", "--store-root", "~nosuchuser"], "a user who is not here"),
+        (["verify", "--store-root", str(store.root / "file")], "in the way of a folder"),
+    ):
+        assert main(["store", *words]) == 2
+        error = capsys.readouterr().err
+        assert expected in error and error.count("\n") == 1
+    (path.parent / "x").mkdir(parents=True)
+    (path.parent / "x" / "config.json").write_text(json.dumps({"number": 1}))
+    assert main(["store", "verify"]) == 1  # the key is not that of its configuration
