@@ -129,7 +129,7 @@ class Encoder:
 
     @property
     def math(self) -> bool:
-        """Whether attention takes the math kernel in every pass (`registry.Spec`)."""
+        """Whether attention takes the math kernel in every pass (`zoo.Spec`)."""
         return self.name in REGISTRY and REGISTRY[self.name].math
 
     @functools.cached_property

@@ -34,7 +34,8 @@ class Head:
         normalise: Whether features are scaled to unit length first.
 
     Raises:
-        TasklabError: If it would normalise and have a bias: its scores would not be affine.
+        TasklabError: If it would normalise and have a bias: its scores would not be affine; or if a
+            number is not finite.
     """
 
     weight: Float[Tensor, "C D"]
@@ -42,9 +43,12 @@ class Head:
     normalise: bool = True
 
     def __post_init__(self) -> None:
-        """Refuse what `scores` could not serve."""
+        """Refuse what `scores` could not serve, and what would score everything alike."""
         if self.normalise and self.bias is not None:
             raise TasklabError("a head that normalises features has no bias.")
+        for name, tensor in (("weight", self.weight), ("bias", self.bias)):
+            if tensor is not None:
+                check_finite(tensor, f"the {name} of a head")
 
     def __call__(self, features: Float[Tensor, "N D"]) -> Float[Tensor, "N C"]:
         """Return logits. The features of a linearized model are summed first."""
@@ -65,6 +69,17 @@ class Head:
         """Return the head on a device."""
         bias = None if self.bias is None else self.bias.to(device)
         return dataclasses.replace(self, weight=self.weight.to(device), bias=bias)
+
+
+def check_finite(x: Tensor, subject: str) -> None:
+    """Raise if a number is not finite: `argmax` would make a class of NaN like any other.
+
+    Args:
+        x: The numbers.
+        subject: What they are, for the message.
+    """
+    if not x.isfinite().all():
+        raise TasklabError(f"{subject} is not finite: NaN or infinity in {tuple(x.shape)} numbers.")
 
 
 def zero_shot(clip: Clip, task: Task) -> Head:
@@ -169,6 +184,7 @@ def linear_probe(
     """
     if len(features) == 0:
         raise TasklabError("a linear probe needs at least one image.")
+    check_finite(features, "what a probe is fitted to")
     if labels.min() < 0 or labels.max() >= classes:
         raise TasklabError(
             f"labels run from {labels.min()} to {labels.max()}, but there are {classes} classes."

@@ -25,7 +25,7 @@ from tasklab.errors import TasklabError, unknown
 from tasklab.mini import vit
 from tasklab.mini.clip import MEAN, STD
 from tasklab.models.encoder import Encoder, TextEncoder, math_attention
-from tasklab.models.weights import find, fit, read
+from tasklab.models.weights import compare, find, fit, read, remember
 from tasklab.models.zoo import INITS, REGISTRY, Spec, spec
 
 _T5 = {  # as published with the weights
@@ -90,6 +90,8 @@ def load(
         torch.manual_seed(seed)
         model = build(entry)
     if found is not None:
+        if weights is None:
+            _compare(entry, found)
         tensors = _tensors(entry, found)
         if init == "random":
             tensors |= {f"visual.{key}": x for key, x in model.visual.state_dict().items()}
@@ -135,7 +137,16 @@ def _reads(entry: Spec) -> bool:
 def _find(entry: Spec, given: Path | str | None, fetch: bool = True) -> Path | None:
     if given is None and entry.shipped:
         return mini.weights_path(entry.shipped_as)
-    return find(entry.name, entry.repository, given, file=entry.published, fetch=fetch)
+    asked = {"file": entry.published, "revision": entry.revision, "fetch": fetch}
+    return find(entry.name, entry.repository, given, **asked)
+
+
+def _compare(entry: Spec, path: Path) -> None:
+    """Raise if a model's own weights are not what they were."""
+    if entry.shipped:
+        compare(path, mini.card(entry.shipped_as)["sha256"], "Reinstall tasklab.")
+    else:
+        remember(path, entry.repository)
 
 
 def build(entry: Spec) -> nn.Module:
@@ -287,7 +298,7 @@ def _t5_tokenizer(entry: Spec) -> Callable:
     from transformers import AutoTokenizer
 
     try:
-        return AutoTokenizer.from_pretrained(entry.repository)
+        return AutoTokenizer.from_pretrained(entry.repository, revision=entry.revision or "main")
     except (OSError, ValueError) as error:
         raise TasklabError(
             f"the tokenizer of model {entry.name!r} is not on this machine and could not be "

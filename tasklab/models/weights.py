@@ -1,25 +1,36 @@
 """Pre-trained weights: where they are on this machine, how to get them, and whether they fit.
 
 Files are safetensors, or checkpoints of PyTorch (`.pt`, `.pth`, `.bin`), of which tensors are read
-and nothing is executed (`torchfiles`).
+and nothing is executed (`tasklab.storage.torch_files`).
+
+A file is what it was, or it is refused: shipped ones have their checksum in their card. Of fetched
+ones the commit and the checksum are noted beside the file at the first load, and every later load,
+of another snapshot too, is compared with that note.
 """
 
 from __future__ import annotations
 
+import functools
+import hashlib
+import json
+import logging
 import os
+import re
 import urllib.request
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tasklab.errors import TasklabError, some
-from tasklab.storage import hub
+from tasklab.storage import atomic, hub
 
 if TYPE_CHECKING:  # where a file is can be told without torch
     from torch import Tensor, nn
 
 FILE = "open_clip_model.safetensors"
 FOLDER = "TASKLAB_WEIGHTS"  # environment variable: a folder of <model>.safetensors
+_NOTE = ".tasklab.json"  # after a file's name: what it was when it was first loaded
+_log = logging.getLogger(__name__)
 PATIENCE = 2.5  # seconds to wait for an answer of the hub; its own client retries far longer
 
 
@@ -29,6 +40,7 @@ def find(
     path: Path | str | None = None,
     *,
     file: str = FILE,
+    revision: str | None = None,
     fetch: bool = True,
 ) -> Path | None:
     """Return the checkpoint of a model, fetched if it is not on this machine.
@@ -38,6 +50,7 @@ def find(
         repository: Of the weights on the Hugging Face hub, `owner/name`.
         path: A file given by the user; nothing else is then looked for.
         file: Its name in the repository.
+        revision: Commit of the repository; `None` is its newest.
         fetch: Whether to fetch it now; if not, and it can be fetched, the answer is `None`.
 
     Raises:
@@ -50,14 +63,14 @@ def find(
         return path
     from huggingface_hub import hf_hub_download
 
-    if found := local(name, repository, file):
+    if found := local(name, repository, file, revision):
         return found
     problem = unreachable(repository, file)
     if problem is None and not fetch:
         return None
     if problem is None:
         try:
-            return Path(hf_hub_download(repository, file))
+            return Path(hf_hub_download(repository, file, revision=revision))
         except Exception as error:  # the client's errors have no common base
             problem = f"{type(error).__name__}: {str(error).splitlines()[0]}"
     folder, own = os.environ.get(FOLDER), name + Path(file).suffix
@@ -69,13 +82,14 @@ def find(
     )
 
 
-def local(name: str, repository: str, file: str) -> Path | None:
+def local(name: str, repository: str, file: str, revision: str | None = None) -> Path | None:
     """Return the checkpoint if it is on this machine: in the folder of weights, or the hub's cache.
 
     Args:
         name: Short name of the model.
         repository: Of the weights on the hub.
         file: Its name in the repository.
+        revision: Commit of the repository; `None` is the newest that is here.
     """
     from huggingface_hub import try_to_load_from_cache
 
@@ -83,8 +97,63 @@ def local(name: str, repository: str, file: str) -> Path | None:
         for own in dict.fromkeys((f"{name}.safetensors", name + Path(file).suffix)):
             if (placed := Path(folder).expanduser() / own).is_file():
                 return placed
-    cached = try_to_load_from_cache(repository, file)
+    cached = try_to_load_from_cache(repository, file, revision=revision)
     return Path(cached) if isinstance(cached, str) else None
+
+
+def compare(path: Path, expected: str, advice: str) -> None:
+    """Raise if a file is not the one that a checksum was taken of; looked at once a process.
+
+    Args:
+        path: The file.
+        expected: Its SHA-256 in hex digits.
+        advice: What to do about it.
+    """
+    stat = path.stat()
+    if _sha256(path, stat.st_size, stat.st_mtime_ns) != expected:
+        raise TasklabError(f"the weights {path} are not what they were (their checksum). {advice}")
+
+
+def remember(path: Path, repository: str) -> None:
+    """Compare a fetched file with the note of its first load, or write that note.
+
+    Args:
+        path: The file, in the hub's cache or in the folder of weights.
+        repository: Where it comes from.
+
+    Raises:
+        TasklabError: If it is another file than at its first load.
+    """
+    inside = [folder for folder in path.parents if folder.name == "snapshots"]
+    commit = path.relative_to(inside[0]).parts[0] if inside else ""
+    note = (inside[0].parent if inside else path.parent) / f"{path.name}{_NOTE}"
+    stat = path.stat()
+    sha256 = _sha256(path, stat.st_size, stat.st_mtime_ns)
+    now = {"repository": repository, "commit": commit, "sha256": sha256}
+    try:
+        first = json.loads(note.read_text("utf-8"))
+        if not re.fullmatch(r"[0-9a-f]{64}", first["sha256"]):
+            raise ValueError
+    except FileNotFoundError:
+        try:
+            atomic.write(note, json.dumps(now, indent=1))
+        except OSError as error:
+            _log.info("no note of %s is kept: %s", path, error.strerror)
+        return
+    except (OSError, ValueError, KeyError, TypeError):
+        raise TasklabError(f"the note {note} of weights is damaged: remove it.") from None
+    if first["sha256"] != sha256:
+        raise TasklabError(
+            f"the weights {path} are not those that were first loaded from {repository} "
+            f"(commit {first.get('commit') or 'unknown'}, now {commit or 'unknown'}): fetch them "
+            f"again if they are damaged, or remove {note} if they are to be others."
+        )
+
+
+@functools.cache
+def _sha256(path: Path, size: int, written: int) -> str:
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 def read(path: Path) -> dict[str, Tensor]:

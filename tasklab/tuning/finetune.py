@@ -1,4 +1,4 @@
-"""Fine-tuning: one loop; a method is a set of parameter names (`paradigms`) and a gradient.
+"""Fine-tuning: one loop; a method is a set of parameter names (`methods`) and a gradient.
 
 What is trained is delta = theta - theta_0, from zero and in float32, so the result is the task
 vector itself, with no rounding of a difference. The papers' optimiser holds theta, and AdamW's
@@ -10,10 +10,11 @@ decay w, theta <- (1 - r w) theta - r u is the same as
 so we let AdamW decay delta and subtract the last term ourselves: the papers' update exactly.
 
 The order of the images is a function of seed and step alone, so a checkpoint needs no generator's
-state, and a resumed run sees what an uninterrupted one sees. Drawn images
-are not augmented; those of other suites are (`augment`).
+state, and a resumed run sees what an uninterrupted one sees. It computes with as many threads, too,
+for sums depend on how they are divided. Drawn images are not augmented; those of other suites are
+(`augment`).
 
-A step that does not fit into memory is computed in smaller parts (`microbatch`).
+A step that does not fit into memory is computed in smaller parts (`memory`).
 """
 
 from __future__ import annotations
@@ -38,6 +39,7 @@ from tasklab.models import heads
 from tasklab.models.loading import Clip, Encoder
 from tasklab.models.zoo import REGISTRY
 from tasklab.progress import bar
+from tasklab.storage import termination
 from tasklab.storage.store import Store, load_checkpoint, save_checkpoint
 from tasklab.tasks import drawn
 from tasklab.tasks.suites import Suite, suite
@@ -124,7 +126,8 @@ def finetune(
         clip: The model it starts from, as `models.load` gives it for `config`. A zero-shot head
             stays frozen (tangent, appendix A).
         store: Where the run is kept. On a CPU, a run that was interrupted and resumed ends bit for
-            bit where an uninterrupted one does, unless memory ran out.
+            bit where an uninterrupted one does, unless memory ran out: it keeps the number of
+            threads that it began with. SIGTERM leaves a checkpoint of the present step.
         tasks: The suite with its images, where `config.suite` is not embedded.
         progress: Whether to show a progress bar.
 
@@ -201,7 +204,7 @@ def _train(
     )
     gradient = _tangent_gradient if config.method == "linearized" else _gradient
     saver = _Saver(checkpoint, moving, optimiser, config.checkpoint_every)
-    losses, before = saver.resume()
+    losses, before, threads = saver.resume()
     first, began = len(losses), time.perf_counter()
     plans = _plans(config, encoder)
     twice = memory.Recomputed(encoder)
@@ -228,7 +231,11 @@ def _train(
     steps, order = range(first, config.steps), functools.partial(batch, config)
     batches = data.batches(config.task, order, steps, seed=config.seed, device=encoder.device)
     title = f"{config.task}, {config.method}"
-    with bar(config.steps, title, done=first, on=show) as shown:
+    with (
+        bar(config.steps, title, done=first, on=show) as shown,
+        _threads(threads),
+        termination.deferred() as request,
+    ):
         for step, images in zip(steps, batches, strict=True):
             what = f"fine-tuning on {config.task} by {config.method!r}, step {step}"
             (value, gradients), plans = memory.first_that_fits(
@@ -248,7 +255,14 @@ def _train(
             optimiser.zero_grad()  # no gradients in memory beside those of the next step
             shown.set_postfix_str(f"loss {losses[-1]:.3f}", refresh=False)
             shown.update()
-            saver.maybe(losses, before + time.perf_counter() - began)
+            seconds = before + time.perf_counter() - began
+            if request.asked:
+                saver.save(losses, seconds)
+                raise termination.Terminated(
+                    f"{what}: asked to end (SIGTERM); {len(losses)} of {config.steps} steps are "
+                    f"kept in {checkpoint}, and the same call goes on from there."
+                )
+            saver.maybe(losses, seconds)
 
     return moving, {
         "losses": losses,
@@ -256,7 +270,7 @@ def _train(
         "parameters": sum(tensor.numel() for tensor in moving.values()),
         "images": data.size(config.task, "train"),
         "device": str(encoder.device),
-        "threads": torch.get_num_threads(),
+        "threads": threads,
         "torch": torch.__version__,
         "micro_batch": plans[0].size,
         "recomputed": plans[0].recompute,
@@ -354,11 +368,26 @@ def _check(config: FineTune, step: int, losses: list[float], norm: float, classe
         )
 
 
+@contextlib.contextmanager
+def _threads(count: int) -> Iterator[None]:
+    """Compute with so many threads, in this process and for now."""
+    usual = torch.get_num_threads()
+    if count != usual:
+        _log.info("the run goes on with %d threads, as it began", count)
+        torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        if count != usual:
+            torch.set_num_threads(usual)
+
+
 class _Saver:
     """Writes and reads delta, the optimiser's moments and the losses so far."""
 
     def __init__(self, path: Path, delta: dict, optimiser: torch.optim.Optimizer, every: int):
         self.path, self.delta, self.optimiser, self.every = path, delta, optimiser, every
+        self.threads = torch.get_num_threads()
         self.rest = 0.0  # not before this moment
 
     def maybe(self, losses: list[float], seconds: float) -> None:
@@ -366,19 +395,24 @@ class _Saver:
         begin = time.perf_counter()
         if len(losses) % self.every or begin < self.rest:
             return
+        self.save(losses, seconds)
+        end = time.perf_counter()
+        self.rest = end + _REST * (end - begin)
+
+    def save(self, losses: list[float], seconds: float) -> None:
+        """Write a checkpoint."""
         moments = self.optimiser.state_dict()["state"]
         tensors = {f"delta/{name}": tensor for name, tensor in self.delta.items()}
         for number, name in enumerate(self.delta):
             tensors |= {f"{part}/{name}": value for part, value in moments[number].items()}
-        save_checkpoint(self.path, tensors, {"losses": losses, "seconds": seconds})
-        end = time.perf_counter()
-        self.rest = end + _REST * (end - begin)
+        meta = {"losses": losses, "seconds": seconds, "threads": self.threads}
+        save_checkpoint(self.path, tensors, meta)
 
-    def resume(self) -> tuple[list[float], float]:
-        """Return losses and seconds of the checkpoint, whose state is now in place, or nothing."""
+    def resume(self) -> tuple[list[float], float, int]:
+        """Return losses, seconds and threads of the checkpoint, whose state is now in place."""
         found = load_checkpoint(self.path)
         if found is None:
-            return [], 0.0
+            return [], 0.0, self.threads
         tensors, meta = found
         state = self.optimiser.state_dict()
         for number, (name, tensor) in enumerate(self.delta.items()):
@@ -387,4 +421,5 @@ class _Saver:
                 part: tensors[f"{part}/{name}"] for part in ("step", "exp_avg", "exp_avg_sq")
             }
         self.optimiser.load_state_dict(state)
-        return list(meta["losses"]), float(meta["seconds"])
+        self.threads = int(meta.get("threads", self.threads))
+        return list(meta["losses"]), float(meta["seconds"]), self.threads

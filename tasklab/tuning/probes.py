@@ -4,7 +4,7 @@ Models without a text tower have no head for a new task. *Task Addition and Weig
 in Closed-Vocabulary Models* (section 3.1) first fits one to frozen features, and then fine-tunes
 the encoder with this head frozen. Its probes are trained by AdamW for 2,000 steps, at a learning
 rate searched on Cars (appendix C). The problem is convex: `heads.linear_probe` solves it without a
-learning rate. `config.Probe` chooses between the two.
+learning rate. `recipe.Probe` chooses between the two.
 
 Features are computed once for each task and kept in the store, so that a probe takes seconds.
 
@@ -38,7 +38,7 @@ CACHE_VERSION = 1  # part of every key: raise it when the same configuration giv
 RATES = (1e-3, 3e-3, 1e-2, 3e-2, 1e-1, 3e-1)  # closed vocabulary, appendix C
 SEARCHED_ON = "Cars"  # the data set whose stand-in rates are searched on: appendix C
 _BATCH = 250
-_DECAY = 1e-5  # of L-BFGS; with 1e-4 validation accuracy is 3 points lower (`config.Probe`)
+_DECAY = 1e-5  # of L-BFGS; with 1e-4 validation accuracy is 3 points lower (`recipe.Probe`)
 _BETA1, _BETA2, _EPSILON = 0.9, 0.999, 1e-8  # of AdamW: its usual values
 
 
@@ -92,7 +92,7 @@ def fit(probe: Probe, clip: Clip, suite: Suite, task: str, store: Store) -> Fitt
         lr = 0.0
         if probe.solver == "adamw":
             lr = best_rate(search(probe, clip, suite, store)) if probe.lr is None else probe.lr
-        features, labels = _on(clip, inputs)
+        features, labels = _on(clip, inputs, task)
         began = time.perf_counter()
         head = _solve(probe, features, labels, len(suite[task].classes), lr)
         taken = {"seconds": time.perf_counter() - began, "lr": lr}
@@ -130,7 +130,7 @@ def search(
 def validation(probe: Probe, clip: Clip, suite: Suite, store: Store, task: str) -> float:
     """Return the validation accuracy in % of a probe with a given rate, or by L-BFGS."""
     train, val = (_features(probe, clip, suite, task, store, split) for split in ("train", "val"))
-    (features, labels), (others, answers) = _on(clip, train), _on(clip, val)
+    (features, labels), (others, answers) = (_on(clip, kept, task) for kept in (train, val))
     head = _solve(probe, features, labels, len(suite[task].classes), probe.lr or 0.0)
     return 100 * heads.accuracy(head(others), answers)
 
@@ -176,6 +176,7 @@ def adamw(
     count, warmup = len(features), steps // 10
     if count == 0:
         raise TasklabError("a linear probe needs at least one image.")
+    heads.check_finite(features, "what a probe is fitted to")
     generator = torch.Generator().manual_seed(seed)
     bound = features.shape[1] ** -0.5  # as torch.nn.Linear draws weight and bias
     shape = (classes, features.shape[1] + 1)
@@ -246,6 +247,8 @@ def _features(
     return store.get("features", config, make)
 
 
-def _on(clip: Clip, inputs: Artifact) -> tuple[Tensor, Tensor]:
+def _on(clip: Clip, inputs: Artifact, task: str) -> tuple[Tensor, Tensor]:
+    """Return features and labels on the encoder's device."""
     kept = inputs.tensors()
+    heads.check_finite(kept["features"], f"what model {clip.encoder.name!r} makes of {task}")
     return tuple(kept[name].to(clip.encoder.device) for name in ("features", "labels"))

@@ -101,7 +101,7 @@ def value_and_grad(
         tau: The task vector; its names are those that train.
         x: Preprocessed images (B, 3, H, W).
         loss: Features (B, D) -> scalar.
-        recorded: The encoder in a form that records less (`microbatch.Recomputed`). It then gets a
+        recorded: The encoder in a form that records less (`memory.Recomputed`). It then gets a
             forward pass of its own, for the backward pass, and the one with tangents keeps nothing.
 
     Returns:

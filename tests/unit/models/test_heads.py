@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from types import SimpleNamespace
 
 import pytest
@@ -11,6 +12,7 @@ import torch.nn.functional as F
 from tasklab.errors import TasklabError
 from tasklab.models.heads import Head, accuracy, linear_probe, zero_shot
 from tasklab.tasks.suites import Task
+from tasklab.tuning import probes
 
 TASK = Task(
     name="Pets",
@@ -106,3 +108,15 @@ def test_probe_refuses_labels_that_are_no_class() -> None:
         linear_probe(x, torch.arange(4), classes=3)
     with pytest.raises(TasklabError, match="at least one image"):
         linear_probe(x[:0], torch.arange(0), classes=3)
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_numbers_that_are_not_finite_are_refused(value):
+    broken = torch.tensor([[0.0, 1.0], [value, 2.0]])
+    with pytest.raises(TasklabError, match="the weight of a head is not finite"):
+        Head(broken)
+    with pytest.raises(TasklabError, match="the bias of a head is not finite"):
+        Head(torch.eye(2), broken[:, 0], normalise=False)
+    for fit in (linear_probe, functools.partial(probes.adamw, lr=0.1, steps=1)):
+        with pytest.raises(TasklabError, match="what a probe is fitted to is not finite"):
+            fit(broken, torch.tensor([0, 1]), classes=2)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
+import json
 from pathlib import Path
 
 import pytest
@@ -90,7 +92,9 @@ def test_the_hash_tells_parameters_apart(clip: loading.Clip) -> None:
 def test_random_init_draws_only_the_image_encoder_and_only_from_its_seed(
     checkpoint: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    sha256 = hashlib.sha256(checkpoint.read_bytes()).hexdigest()
     monkeypatch.setattr(mini.clip, "weights_path", lambda name: checkpoint)
+    monkeypatch.setattr(mini.clip, "card", lambda name: {"sha256": sha256})
     trained = loading.load("mini")
     torch.manual_seed(0)
     state = torch.get_rng_state()
@@ -197,3 +201,39 @@ def test_a_hub_that_does_not_answer_is_given_up(monkeypatch: pytest.MonkeyPatch)
         weights.find("vitb32", "nobody/nothing")
     assert time.monotonic() - start < 5
     done.set()
+
+
+def test_shipped_weights_that_changed_are_refused(tmp_path: Path, monkeypatch) -> None:
+    shipped = mini.weights_path("mini_xs")
+    data = bytearray(shipped.read_bytes())
+    data[-3] ^= 4
+    damaged = tmp_path / "mini_xs.safetensors"
+    damaged.write_bytes(data)
+    loading.load("mini_xs")
+    monkeypatch.setattr(mini.clip, "weights_path", lambda name: damaged)
+    with pytest.raises(TasklabError, match=r"mini_xs.safetensors are not what they were.*Reinst"):
+        loading.load("mini_xs")
+
+
+@pytest.mark.parametrize("cached", [False, True])
+def test_fetched_weights_are_compared_with_what_they_first_were(tmp_path: Path, cached) -> None:
+    def placed(commit: str, text: str) -> Path:
+        folder = tmp_path / "snapshots" / commit if cached else tmp_path
+        folder.mkdir(parents=True, exist_ok=True)
+        file = folder / "model.safetensors"
+        file.write_text(text)
+        return file
+
+    weights.remember(placed("a" * 40, "numbers"), "someone/model")
+    weights.remember(placed("b" * 40, "numbers"), "someone/model")  # the same file
+    (note,) = tmp_path.glob("*.tasklab.json")
+    first = json.loads(note.read_text())
+    assert first["sha256"] == hashlib.sha256(b"numbers").hexdigest()
+    assert first["commit"] == ("a" * 40 if cached else "")
+    with pytest.raises(TasklabError, match="are not those that were first loaded from someone/mod"):
+        weights.remember(placed("c" * 40, "others"), "someone/model")
+    note.write_text("{}")
+    with pytest.raises(TasklabError, match="is damaged: remove it"):
+        weights.remember(placed("a" * 40, "numbers"), "someone/model")
+    note.unlink()
+    weights.remember(placed("c" * 40, "others"), "someone/model")

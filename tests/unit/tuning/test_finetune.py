@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import subprocess
+import sys
 import zlib
+from pathlib import Path
 
 import open_clip
 import pytest
@@ -64,13 +67,16 @@ def tiny(module_class):
     return Clip(encoder=encoder, text=text, logit_scale=10.0)
 
 
-@pytest.fixture(autouse=True)
-def few_images(monkeypatch):
+def images_of():
     generator = torch.Generator().manual_seed(1)
     shape = (COUNT, 3, SIZE, SIZE)
     x = torch.randint(0, 256, shape, generator=generator, dtype=torch.uint8)
-    y = torch.randint(0, 10, (COUNT,), generator=generator)
-    images = drawn.Images(x, y)
+    return drawn.Images(x, torch.randint(0, 10, (COUNT,), generator=generator))
+
+
+@pytest.fixture(autouse=True)
+def few_images(monkeypatch):
+    images = images_of()
     monkeypatch.setattr(drawn.DrawnImages, "load", lambda *args, **kwargs: images)
     monkeypatch.setattr(drawn.DrawnImages, "version", lambda *args, **kwargs: "test")
     return images
@@ -198,6 +204,62 @@ def test_a_resumed_run_ends_bit_for_bit_the_same(tmp_path, monkeypatch, method, 
     assert len(steps) == 1 + config.steps  # nothing was done twice, but for the step that was cut
     assert resumed.vector == whole.vector
     assert resumed.record["losses"] == whole.record["losses"]
+
+
+def test_a_run_goes_on_with_the_threads_that_it_began_with(tmp_path, monkeypatch):
+    monkeypatch.setattr(finetune, "_REST", 0)
+    usual, seen, learning_rate = torch.get_num_threads(), [], finetune.learning_rate
+
+    def spied(config, step):
+        seen.append(torch.get_num_threads())
+        return learning_rate(config, step)
+
+    monkeypatch.setattr(finetune, "learning_rate", spied)
+    try:
+        torch.set_num_threads(2)
+        whole = train(RUN, tiny(Curved), Store(tmp_path / "whole"))
+        store, clip, steps = Store(tmp_path / "cut"), tiny(Curved), kill_at(monkeypatch, 5)
+        with pytest.raises(KilledError):
+            train(RUN, clip, store)
+        torch.set_num_threads(1)
+        resumed = train(RUN, clip, store)
+        assert torch.get_num_threads() == 1  # again
+    finally:
+        torch.set_num_threads(usual)
+    assert len(steps) == 1 + RUN.steps and set(seen) == {2}
+    assert resumed.record["threads"] == 2 and resumed.vector == whole.vector
+
+
+ASKED = """
+import os, signal, sys
+sys.path.insert(0, {folder!r})
+from test_finetune import RUN, Curved, finetune, drawn, images_of, tiny
+from tasklab.storage.store import Store
+
+images = images_of()
+drawn.DrawnImages.load = lambda *args, **named: images
+drawn.DrawnImages.version = lambda *args, **named: "test"
+rate = finetune.learning_rate
+def asked(config, step):
+    if step == 4:
+        os.kill(os.getpid(), signal.SIGTERM)
+    return rate(config, step)
+finetune.learning_rate = asked
+finetune.finetune(RUN, tiny(Curved), Store({store!r}), progress=False)
+"""
+
+
+def test_sigterm_leaves_a_checkpoint_of_the_present_step(tmp_path, monkeypatch):
+    store = Store(tmp_path / "cut")
+    code = ASKED.format(folder=str(Path(__file__).parent), store=str(store.root))
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert ended.returncode == 143, ended.stderr
+    (told,) = ended.stderr.splitlines()
+    assert f"asked to end (SIGTERM); 5 of {RUN.steps} steps are kept" in told
+    steps = kill_at(monkeypatch, 1000)
+    resumed = train(RUN, tiny(Curved), store)
+    assert len(steps) == RUN.steps - 5
+    assert resumed.vector == train(RUN, tiny(Curved), Store(tmp_path / "whole")).vector
 
 
 def test_a_damaged_checkpoint_means_starting_again(tmp_path, monkeypatch, caplog):

@@ -1,0 +1,78 @@
+"""SIGTERM, by which a machine is taken back: to end in order, with one sentence."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import logging
+import os
+import signal
+import threading
+from collections.abc import Iterator
+
+STATUS = 128 + signal.SIGTERM  # 143, as a shell tells it
+_log = logging.getLogger(__name__)
+
+
+class Terminated(SystemExit):
+    """The process was asked to end; if nobody catches it, it does, with status 143.
+
+    Args:
+        sentence: What is kept and how to go on, for the log.
+    """
+
+    def __init__(self, sentence: str) -> None:
+        super().__init__(STATUS)
+        _log.warning("%s", sentence)
+
+
+@dataclasses.dataclass
+class Request:
+    """Whether the process was asked to end since.
+
+    Attributes:
+        asked: Likewise.
+    """
+
+    asked: bool = False
+
+
+@contextlib.contextmanager
+def deferred() -> Iterator[Request]:
+    """Let SIGTERM wait: whoever looks at the request ends by `Terminated` when all is in order.
+
+    A request that nobody looked at is handed on afterwards. Other threads than the main one cannot
+    do this, and then nothing changes.
+    """
+    request = Request()
+    with _handler(lambda number, frame: setattr(request, "asked", True)):
+        yield request
+    if request.asked:
+        os.kill(os.getpid(), signal.SIGTERM)
+
+
+@contextlib.contextmanager
+def handled(sentence: str) -> Iterator[None]:
+    """Let SIGTERM raise `Terminated` wherever the program is, so that what it opened is closed.
+
+    Args:
+        sentence: What is kept and how to go on.
+    """
+
+    def end(number: int, frame: object) -> None:
+        raise Terminated(sentence)
+
+    with _handler(end):
+        yield
+
+
+@contextlib.contextmanager
+def _handler(handler) -> Iterator[None]:
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL if before is None else before)
