@@ -75,7 +75,7 @@ class BoxMean(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class Map:
+class ErrorMap:
     """The disentanglement errors of one pair of tasks on a grid of coefficients.
 
     Attributes:
@@ -210,7 +210,7 @@ def error_map(
     images: int | None = IMAGES,
     split: str = "test",
     progress: bool = True,
-) -> Map:
+) -> ErrorMap:
     """Return the disentanglement errors of two tasks on a grid.
 
     A linear model takes four forward-mode passes, one for each vector on each task's images, and
@@ -247,7 +247,7 @@ def error_map(
     with torch.inference_mode():  # not earlier: tangent features are made by differentiation
         errors = error_cells(singles, joint, classify, alphas, progress=progress)
     passes = 4 if linear else 2 * len(alphas) ** 2 + 2 * len(alphas)
-    return Map(tasks, alphas, *errors, n, passes)
+    return ErrorMap(tasks, alphas, *errors, n, passes)
 
 
 def _classify(evaluator: Evaluator, task: str) -> Classify:

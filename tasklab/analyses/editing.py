@@ -19,7 +19,7 @@ from tasklab.analyses.finite import check_vectors, finite
 from tasklab.errors import TasklabError
 from tasklab.taskvector import TaskVector
 
-RULE = 2  # part of the key of negation: 1 looked no further than the first loss of the control
+CACHE_VERSION = 2  # part of the key of negation: 1 stopped where the control was lost twice
 CONTROL_SHARE = 0.95  # of the control accuracy, which negation must retain: tangent, appendix A
 
 

@@ -33,7 +33,7 @@ from tasklab.tuning import memory, tangent
 from tasklab.tuning.tangent import TangentFeatures
 
 ALPHAS = tuple(round(0.05 * i, 2) for i in range(21))  # tangent, appendix A
-ALGORITHM = 1  # part of every key of cached features: raise it when they change
+CACHE_VERSION = 1  # part of every key of cached features: raise it when they change
 
 
 class Evaluator:
@@ -176,7 +176,7 @@ class Evaluator:
             "vector": fingerprint(vector),
             "data": drawn.images_of(self.suite).version(task, split),
             "images": len(images.y),
-            "algorithm": ALGORITHM,
+            "algorithm": CACHE_VERSION,
         }
         kept = self.store.get("tangent_features", config, make).tensors()
         return TangentFeatures(*(kept[name].to(encoder.device) for name in ("f0", "jtau")))

@@ -33,7 +33,7 @@ from torch import Tensor
 
 from tasklab.analyses.evaluation import Evaluator
 from tasklab.analyses.finite import as_coefficient, check_vectors, finite
-from tasklab.analyses.projections import PROJECTIONS, Moments, Piece, cut, pieces
+from tasklab.analyses.projections import PROJECTIONS, Moments, Piece, all_pieces, pieces
 from tasklab.errors import TasklabError
 from tasklab.taskvector import TaskVector
 
@@ -157,7 +157,7 @@ def alignment(
         raise TasklabError(f"there are no second moments of {', '.join(lacking)}.")
     read = named.keys() & moments[tasks[0]].keys()
     records = []
-    for piece in cut(theta0):
+    for piece in all_pieces(theta0):
         if piece.projection and piece.name in read:
             W = theta0[piece.name][piece.rows]
             C = torch.stack([moments[task][piece.name] for task in tasks]).to(W)

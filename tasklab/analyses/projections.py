@@ -77,7 +77,7 @@ def pieces(
     asked = PROJECTIONS if projections is None else tuple(projections)
     kept = [
         piece if piece.projection in asked else piece._replace(projection=None)
-        for piece in cut(params)
+        for piece in all_pieces(params)
     ]
     blocks = sorted({piece.block for piece in kept if piece.block is not None})
     for kind in ATTENTION if projections is None else asked:
@@ -94,7 +94,7 @@ def pieces(
     return kept
 
 
-def cut(params: Mapping[str, Tensor]) -> list[Piece]:
+def all_pieces(params: Mapping[str, Tensor]) -> list[Piece]:
     """Return all parameters, the projections of each block told apart, whichever are there.
 
     Raises:

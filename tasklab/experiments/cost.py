@@ -12,7 +12,7 @@ from tasklab.experiments.lab import Lab
 from tasklab.experiments.runner import Trial
 from tasklab.records.table import provenance, tidy
 
-ALGORITHM = 1  # part of the key: raise it when the code that is timed changes
+CACHE_VERSION = 1  # part of the key: raise it when the code that is timed changes
 _TRAINING = ("standard", "ours", *(v for v in costs.VARIANTS if v.startswith("attention")))
 _METRICS = {"seconds": "seconds_per_step", "peak_memory": "peak_memory", "trainable": "trainable"}
 
@@ -40,7 +40,7 @@ def cost(
         "weights": lab.clip.encoder.weights_hash,
         "machine": provenance()["machine"],
         "torch": torch.__version__,
-        "algorithm": ALGORITHM,
+        "algorithm": CACHE_VERSION,
         "device": lab.parameters.device,
         "threads": torch.get_num_threads(),
     }

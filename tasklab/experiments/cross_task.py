@@ -14,7 +14,7 @@ from tasklab.experiments.lab import Lab
 from tasklab.experiments.runner import Trial, run
 from tasklab.records.table import filled, tidy
 
-ALGORITHM = 1  # part of every key: raise it when the same configuration gives other records
+CACHE_VERSION = 1  # part of every key: raise it when the same configuration gives other records
 LAMBDA = 0.4  # the paper's coefficient of addition and negation (its figures 7 and 8)
 Plan = tuple[dict[str, Mapping[str, Tensor]], list[Merge]]
 
@@ -165,7 +165,7 @@ def _measured(
         table = ctl.measure(lab.clip.encoder, models, merges, data, progress=lab.progress)
         return rows_of(trial.row(), table)
 
-    return run(lab, experiment, methods, measure, images=lab.scale.images, ctl=ALGORITHM, **key)
+    return run(lab, experiment, methods, measure, images=lab.scale.images, ctl=CACHE_VERSION, **key)
 
 
 def rows_of(common: Mapping[str, object], table: pd.DataFrame) -> list[dict]:

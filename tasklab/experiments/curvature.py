@@ -20,7 +20,7 @@ from tasklab.progress import track
 from tasklab.records.table import tidy
 from tasklab.taskvector import TaskVector
 
-ALGORITHM = 1  # part of every key: raise it when the same configuration gives other records
+CACHE_VERSION = 1  # part of every key: raise it when the same configuration gives other records
 # Of the theorem: epochs before and after, and rates of fine-tuning relative to the setting's.
 STAGES = {"mlp": (0, 5, 15, 40), "resnet18": (0, 2, 5, 10)}
 EPOCHS = {"mlp": (5, 15), "resnet18": (5, 10)}
@@ -65,7 +65,7 @@ def theorem(
             "setting": small_networks.as_text(usual),
             "epochs": list(epochs),
             "rates": list(rates),
-            "algorithms": [ALGORITHM, small_networks.ALGORITHM],
+            "algorithms": [CACHE_VERSION, small_networks.CACHE_VERSION],
         }
         rows += stored(lab, config, lambda u=usual: _pairs(lab, u, epochs, rates))
     return tidy(rows)
@@ -136,5 +136,5 @@ def pair_errors(
         title="pairs of tasks",
         coefficients=list(coefficients),
         images=count,
-        theory=ALGORITHM,
+        theory=CACHE_VERSION,
     )

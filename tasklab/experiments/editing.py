@@ -156,6 +156,6 @@ def negation(lab: Lab, methods: Sequence[str]) -> pd.DataFrame:
         over=[[task] for task in lab.suite.names],
         title="task negation",
         alphas=list(alphas),
-        rule=editing.RULE,
+        rule=editing.CACHE_VERSION,
     )
     return tidy(rows)

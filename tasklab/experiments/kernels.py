@@ -13,7 +13,7 @@ from tasklab.experiments.lab import Lab
 from tasklab.experiments.runner import Trial, kept
 from tasklab.records.table import tidy
 
-ALGORITHM = 1  # part of every key: raise it when the same configuration gives other records
+CACHE_VERSION = 1  # part of every key: raise it when the same configuration gives other records
 
 
 def localization(
@@ -82,5 +82,5 @@ def localization(
             trial = Trial(
                 lab=other, experiment="localization", method="pretrained", seed=0, tasks=pair
             )
-            rows += kept(trial, measure, images=n, classes=most, kernel=ALGORITHM)
+            rows += kept(trial, measure, images=n, classes=most, kernel=CACHE_VERSION)
     return tidy(rows)

@@ -14,7 +14,7 @@ from tasklab.analyses.projections import second_moments
 from tasklab.experiments.lab import Lab
 from tasklab.experiments.runner import Trial, run
 
-ALGORITHM = 1  # part of every key: raise it when the same configuration gives other records
+CACHE_VERSION = 1  # part of every key: raise it when the same configuration gives other records
 
 
 def cosines(lab: Lab, methods: Sequence[str]) -> pd.DataFrame:
@@ -40,7 +40,7 @@ def cosines(lab: Lab, methods: Sequence[str]) -> pd.DataFrame:
         return [*trial.rows(table), *trial.rows(norms, metric="norm")]
 
     title = "cosines of task vectors"
-    return run(lab, "cosines", methods, measure, title=title, layers=ALGORITHM)
+    return run(lab, "cosines", methods, measure, title=title, layers=CACHE_VERSION)
 
 
 def alignment(lab: Lab, methods: Sequence[str], *, alpha: float = 0.3) -> pd.DataFrame:
@@ -82,7 +82,7 @@ def alignment(lab: Lab, methods: Sequence[str], *, alpha: float = 0.3) -> pd.Dat
         over=[tasks],
         alpha=alpha,
         images=count,
-        layers=ALGORITHM,
+        layers=CACHE_VERSION,
     )
 
 
@@ -122,5 +122,5 @@ def linear_gaps(
         measure,
         scales=list(scales),
         images=count,
-        gaps=ALGORITHM,
+        gaps=CACHE_VERSION,
     )

@@ -18,7 +18,7 @@ from tasklab.tuning import finetune, probes
 from tasklab.tuning.finetune import DivergedError
 from tasklab.tuning.probes import searched_task
 
-ALGORITHM = 1  # part of every key: raise it when the same configuration gives other records
+CACHE_VERSION = 1  # part of every key: raise it when the same configuration gives other records
 RATES = (1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1)  # of fine-tuning: appendix C
 FINER = (*RATES[:3], 3e-4, *RATES[3:4], 3e-3, *RATES[4:])  # half decades where a small model learns
 
@@ -54,7 +54,7 @@ def learning_rates(
     if "probe" in methods:  # kept under the non-linear run, whose probe it is
         trial = Trial(method="nonlinear", seed=0, **common)
         key = {"what": "probe", "rates": list(probes.RATES)}
-        rows += kept(trial, _probed, **key, search=ALGORITHM)
+        rows += kept(trial, _probed, **key, search=CACHE_VERSION)
 
     def measure(trial: Trial) -> list[dict]:
         return _tuned(trial, rates)
@@ -62,7 +62,7 @@ def learning_rates(
     trained = [method for method in methods if method != "probe"]
     for trial in grid(lab, "learning_rate", trained, over=[[task]], title="learning rates"):
         key = {"what": trial.method, "rates": list(rates)}
-        rows += kept(trial, measure, **key, search=ALGORITHM)
+        rows += kept(trial, measure, **key, search=CACHE_VERSION)
     return tidy(rows)
 
 

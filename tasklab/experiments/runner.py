@@ -23,7 +23,7 @@ from tasklab.taskvector import TaskVector
 from tasklab.tuning import finetune
 from tasklab.tuning.methods import EDITS
 
-ALGORITHM = 1  # part of every key: raise it when the same configuration gives other records
+CACHE_VERSION = 1  # part of every key: raise it when the same configuration gives other records
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -150,7 +150,7 @@ def kept(trial: Trial, measure: Measure, **key: Any) -> list[dict]:
             for t in (*tasks, lab.suite.control.name)
         },
         "counts": dict(lab.scale.counts),
-        "algorithms": [ALGORITHM, evaluation.ALGORITHM],
+        "algorithms": [CACHE_VERSION, evaluation.CACHE_VERSION],
         **key,
     }
     return stored(lab, config, lambda: measure(trial))

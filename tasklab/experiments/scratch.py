@@ -21,7 +21,7 @@ from tasklab.experiments.cross_task import rows_of
 from tasklab.experiments.lab import Lab
 from tasklab.experiments.runner import stored
 from tasklab.experiments.small_networks import (
-    ALGORITHM,
+    CACHE_VERSION,
     Setting,
     chosen_setting,
     classes_of,
@@ -152,7 +152,7 @@ def _records(
             "n_tasks": n_tasks,
             "alphas": list(alphas),
             "images": count,
-            "algorithm": ALGORITHM,
+            "algorithm": CACHE_VERSION,
         }
         rows += stored(lab, config, lambda c=chosen: measure(lab, c, n_tasks, alphas, count))
     return tidy(rows)

@@ -17,7 +17,7 @@ from tasklab.tasks import small
 from tasklab.tasks.drawn import Images
 from tasklab.tuning import scratch
 
-ALGORITHM = 2  # part of every key: raise it when the same configuration gives other records
+CACHE_VERSION = 2  # part of every key: raise it when the same configuration gives other records
 
 
 @dataclasses.dataclass(frozen=True)
@@ -117,7 +117,7 @@ def trained(
         return scratch.train(network, start, data, **how)
 
     def kept(key: dict, make) -> dict[str, Tensor]:
-        common = {"network": name, "lr": chosen.lr, "seed": chosen.seed, "algorithm": ALGORITHM}
+        common = {"network": name, "lr": chosen.lr, "seed": chosen.seed, "algorithm": CACHE_VERSION}
         return lab.store.get("scratch", {**common, **key}, lambda _: (make(), {})).tensors()
 
     before = {"pretraining": chosen.pretraining}

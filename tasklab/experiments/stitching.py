@@ -20,7 +20,7 @@ from tasklab.records.table import tidy
 from tasklab.tasks.drawn import Images
 from tasklab.tuning import finetune
 
-ALGORITHM = 2  # part of every key: raise it when the same configuration gives other records
+CACHE_VERSION = 2  # part of every key: raise it when the same configuration gives other records
 # Fine-tunings of one task that differ as a search of hyper-parameters would let them.
 RATES, STEPS = (0.5, 1.0, 2.0), (0.67, 1.0)  # times the recipe's
 
@@ -75,7 +75,7 @@ def stitched_addition(
         blocks=blocks,
         alphas=alphas,
         images=lab.scale.images,
-        stitching=ALGORITHM,
+        stitching=CACHE_VERSION,
     )
 
 
@@ -125,7 +125,7 @@ def stitched_negation(
         block=cut,
         alphas=alphas,
         images=lab.scale.images,
-        stitching=ALGORITHM,
+        stitching=CACHE_VERSION,
     )
 
 
@@ -157,7 +157,7 @@ def averaging(lab: Lab, *, task: str | None = None, count: int = 3) -> pd.DataFr
             variants=[finetune.identity(run, lab.clip, lab.suite) for run in runs.values()],
             count=count,
             images=lab.scale.images,
-            stitching=ALGORITHM,
+            stitching=CACHE_VERSION,
         )
     return tidy(rows)
 

@@ -18,7 +18,7 @@ from tasklab.records.table import tidy
 from tasklab.tuning import probes
 from tasklab.tuning.methods import JOINT
 
-ALGORITHM = 1  # part of every key: raise it when the same configuration gives other records
+CACHE_VERSION = 1  # part of every key: raise it when the same configuration gives other records
 IMAGES = {"val": 32, "test": 80}  # of each task, at most
 QUICK_IMAGES = {"val": 32, "test": 64}
 QUICK_SUBSETS = 2  # of each size
@@ -53,7 +53,7 @@ def subsets(
     images = dict(lab.scale.counts) if lab.rehearsal else QUICK_IMAGES if quick else IMAGES
     rows = []
     for trial in grid(lab, "subsets", methods):
-        probed, key = trial.method == methods[0], {"subsets": ALGORITHM}
+        probed, key = trial.method == methods[0], {"subsets": CACHE_VERSION}
         bounded = {"most": most, "images": images}
         limits = dict.fromkeys(bounded) if trial.linear else bounded
         found = kept(

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from tasklab.analyses import disentanglement, evaluation
-from tasklab.analyses.disentanglement import Map, error_cells, error_map, symmetric_kl
+from tasklab.analyses.disentanglement import ErrorMap, error_cells, error_map, symmetric_kl
 from tasklab.errors import TasklabError
 from tasklab.models import loading
 from tasklab.models.heads import Head
@@ -207,7 +207,7 @@ def test_a_map_of_empty_vectors_is_refused():
 
 def test_box_mean_takes_the_cells_whose_centres_lie_inside():
     values = np.arange(400.0).reshape(20, 20)
-    found = Map(TASKS, disentanglement.GRID_TANGENT, values, values / 7, 10)
+    found = ErrorMap(TASKS, disentanglement.GRID_TANGENT, values, values / 7, 10)
     inside = [i for i, alpha in enumerate(disentanglement.GRID_TANGENT) if 0 <= alpha <= 1]
     assert inside == [10, 11, 12]
     wanted = np.mean([values[i, j] for i in inside for j in inside])
@@ -216,7 +216,7 @@ def test_box_mean_takes_the_cells_whose_centres_lie_inside():
     assert found.mean(box=None) == (pytest.approx(199.5), 400)
     assert found.mean(box=(-1, 1)).cells == 36
     grid = disentanglement.GRID_LINEAR_LAYERS
-    assert Map(TASKS, grid, np.ones((15, 15)), np.ones((15, 15)), 1).mean().cells == 16
+    assert ErrorMap(TASKS, grid, np.ones((15, 15)), np.ones((15, 15)), 1).mean().cells == 16
     with pytest.raises(TasklabError, match="no coefficient"):
         found.mean(box=(0.01, 0.1))
     with pytest.raises(TasklabError, match="xi_classifier"):
@@ -234,7 +234,7 @@ def test_the_papers_grids():
 
 def test_rows_hold_every_cell_once():
     values = np.arange(4.0).reshape(2, 2)
-    rows = Map(TASKS, (0.0, 1.0), values, values + 10, 7).rows("posthoc", 2)
+    rows = ErrorMap(TASKS, (0.0, 1.0), values, values + 10, 7).rows("posthoc", 2)
     assert len(rows) == 8
     keys = Counter((r["metric"], r["alpha1"], r["alpha2"]) for r in rows)
     assert set(keys.values()) == {1}

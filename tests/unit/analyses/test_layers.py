@@ -7,9 +7,7 @@ import math
 import pandas as pd
 import pytest
 import torch
-from torch import nn
 
-from tasklab import mini
 from tasklab.analyses import layers
 from tasklab.analyses.projections import ATTENTION, PROJECTIONS, Inputs, pieces, second_moments
 from tasklab.errors import TasklabError
@@ -23,20 +21,6 @@ TASKS = ("a", "b", "c")
 
 def encoder_of(module, size=8):
     return Encoder.of(module.double(), name="mini", init="random", image_size=size)
-
-
-@pytest.fixture(scope="module")
-def encoder():
-    """A vision transformer of open_clip with two blocks, biases too, in float64."""
-    with torch.random.fork_rng():
-        torch.manual_seed(0)
-        shape = {"layers": BLOCKS, "width": WIDTH, "head_width": 4, "patch_size": 4}
-        module = mini.build(**shape, image_size=8).visual
-        for parameter in module.parameters():
-            nn.init.normal_(parameter, std=0.5)
-    encoder = encoder_of(module)
-    object.__setattr__(encoder, "preprocess", lambda x: x)
-    return encoder
 
 
 def images(seed, count=5):
