@@ -142,13 +142,10 @@ def _export(args: argparse.Namespace, given: Mapping[str, Any]) -> None:
 
 def _wanted(lab: Lab, methods: Iterable[str], tasks: Iterable[str]) -> dict[str, dict[str, Any]]:
     """Return what the runs are known by in the store, by the names of their folders."""
-    from tasklab.tuning import finetune
     from tasklab.tuning.methods import POSTHOC
 
     return {
-        f"{lab.parameters.model}-{task}-{method}-seed{seed}": finetune.identity(
-            lab.run(task, method, seed), lab.clip
-        )
+        f"{lab.parameters.model}-{task}-{method}-seed{seed}": lab.identity(task, method, seed)
         for method in dict.fromkeys(POSTHOC.get(method, method) for method in methods)
         for task in tasks
         for seed in lab.parameters.seeds

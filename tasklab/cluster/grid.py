@@ -218,7 +218,7 @@ def _suits(lab: Lab, task: str, method: str) -> None:
 
 
 def _key(lab: Lab, task: str, method: str, seed: int) -> str:
-    return lab.store.key(finetune.identity(lab.run(task, method, seed), lab.clip, lab.suite))
+    return lab.store.key(lab.identity(task, method, seed))
 
 
 def run(
@@ -310,13 +310,7 @@ def _work(job: Job, store: Store | None, progress: bool = False) -> tuple[float,
                 "this machine would compute something else than was asked for: it has another "
                 "version of tasklab, of the weights or of the images."
             )
-        finetune.finetune(
-            lab.run(job.task, job.method, job.seed),
-            lab.clip,
-            store or lab.store,
-            tasks=lab.suite,
-            progress=progress,
-        )
+        lab.trainer(lab.run(job.task, job.method, job.seed), store)
     except TasklabError as problem:
         error = str(problem)
     except Exception as problem:  # memory is full, or a bug: the other runs are not to suffer

@@ -158,6 +158,7 @@ class Lab:
         self.evaluator = evaluation.Evaluator(
             self.clip, self.suite, self.store, counts=self.scale.counts
         )
+        self.trainer = finetune.Trainer(self.clip, self.store, self.suite, progress=progress)
         if chapter is not None and chapters.chapter(chapter).attention:  # of a model no table has
             finetune.trainable(self.clip.encoder.params, "attention", parameters.model)
         if self.rehearsal and trains:
@@ -261,13 +262,11 @@ class Lab:
         """Return the run behind a method's vector, from the store if it is there."""
         if isinstance(self.suite.data, DecodedImages):  # bad images of any task are found before
             self.suite.data.prepare(*self.suite.names)
-        return finetune.finetune(
-            self.run(task, method, seed),
-            self.clip,
-            self.store,
-            tasks=self.suite,
-            progress=self.progress,
-        )
+        return self.trainer(self.run(task, method, seed))
+
+    def identity(self, task: str, method: str, seed: int) -> dict[str, Any]:
+        """Return all that determines the run behind a method's vector: its key in the store."""
+        return self.trainer.identity(self.run(task, method, seed))
 
     def provenance(self) -> dict[str, Any]:
         """Return what produced these numbers, to be written beside them."""

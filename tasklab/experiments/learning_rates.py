@@ -14,7 +14,7 @@ from tasklab.models import heads
 from tasklab.records.table import tidy
 from tasklab.tasks import drawn
 from tasklab.taskvector import TaskVector
-from tasklab.tuning import finetune, probes
+from tasklab.tuning import probes
 from tasklab.tuning.finetune import DivergedError
 from tasklab.tuning.probes import searched_task
 
@@ -95,9 +95,7 @@ def _tuned(trial: Trial, rates: Sequence[float]) -> list[dict]:
     for lr in rates:
         config = dataclasses.replace(lab.run(task, trial.method, trial.seed), lr=lr)
         try:
-            run = finetune.finetune(
-                config, lab.clip, lab.store, tasks=lab.suite, progress=lab.progress
-            )
+            run = lab.trainer(config)
         except DivergedError as error:
             value = float(error.step)
             rows.append(_row(trial, lr=float(lr), metric="diverged_at", value=value))

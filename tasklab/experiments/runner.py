@@ -20,7 +20,6 @@ from tasklab.progress import track
 from tasklab.records.table import filled, tidy
 from tasklab.tasks import drawn
 from tasklab.taskvector import TaskVector
-from tasklab.tuning import finetune
 from tasklab.tuning.methods import EDITS
 
 CACHE_VERSION = 1  # part of every key: raise it when the same configuration gives other records
@@ -137,14 +136,14 @@ def kept(trial: Trial, measure: Measure, **key: Any) -> list[dict]:
     """
     lab, method = trial.lab, trial.method
     tasks = list(trial.tasks or lab.suite.names)
-    runs = {} if method == "pretrained" else {t: lab.run(t, method, trial.seed) for t in tasks}
+    tuned = () if method == "pretrained" else tasks
     data = drawn.images_of(lab.suite)
     config = {
         "experiment": trial.experiment,
         "method": method,
         "suite": lab.suite.name,
         "weights": lab.clip.encoder.weights_hash,
-        "runs": {t: finetune.identity(run, lab.clip, lab.suite) for t, run in runs.items()},
+        "runs": {t: lab.identity(t, method, trial.seed) for t in tuned},
         "data": {
             t: [data.version(t, s) for s in ("val", "test")]
             for t in (*tasks, lab.suite.control.name)

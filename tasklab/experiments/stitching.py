@@ -154,7 +154,7 @@ def averaging(lab: Lab, *, task: str | None = None, count: int = 3) -> pd.DataFr
         rows += kept(
             trial,
             lambda trial, runs=runs: _averaged(trial, runs, count),
-            variants=[finetune.identity(run, lab.clip, lab.suite) for run in runs.values()],
+            variants=[lab.trainer.identity(run) for run in runs.values()],
             count=count,
             images=lab.scale.images,
             stitching=CACHE_VERSION,
@@ -184,10 +184,7 @@ def _averaged(trial: Trial, runs: Mapping[str, finetune.FineTune], count: int) -
     encoder, evaluator = lab.clip.encoder, lab.evaluator
     models, logits = {}, {}
     for name, config in runs.items():
-        tuned = finetune.finetune(
-            config, lab.clip, lab.store, tasks=lab.suite, progress=lab.progress
-        )
-        models[name] = tuned.vector.to(encoder.device).apply(encoder.params)
+        models[name] = lab.trainer(config).vector.to(encoder.device).apply(encoder.params)
         logits[name] = evaluator.head(task)(evaluator.features(models[name], task, "test"))
     labels = evaluator.images(task, "test").y
 

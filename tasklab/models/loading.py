@@ -20,7 +20,7 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from tasklab import mini
+from tasklab import architectures, mini
 from tasklab.errors import TasklabError, unknown
 from tasklab.mini import vit
 from tasklab.mini.clip import MEAN, STD
@@ -173,7 +173,7 @@ def build(entry: Spec) -> nn.Module:
 
     if entry.shipped:
         return t5.build_t5()
-    return t5.FirstToken(T5ForConditionalGeneration(T5Config(**_T5[entry.name])))
+    return architectures.FirstToken(T5ForConditionalGeneration(T5Config(**_T5[entry.name])))
 
 
 def _tensors(entry: Spec, path: Path) -> dict[str, Tensor]:
@@ -185,7 +185,7 @@ def _tensors(entry: Spec, path: Path) -> dict[str, Tensor]:
     if entry.shipped:
         return tensors
     if entry.layout == "transformers":
-        return vit.from_transformers(tensors)
+        return architectures.vit_from_transformers(tensors)
     if entry.kind == "vit":
         import timm
 

@@ -25,7 +25,7 @@ import functools
 import logging
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -118,6 +118,7 @@ def finetune(
     *,
     tasks: Suite | None = None,
     progress: bool = True,
+    key: Mapping[str, Any] | None = None,
 ) -> Run:
     """Return a run from the store, or train it, from its last checkpoint if there is one.
 
@@ -130,6 +131,7 @@ def finetune(
             threads that it began with. SIGTERM leaves a checkpoint of the present step.
         tasks: The suite with its images, where `config.suite` is not embedded.
         progress: Whether to show a progress bar.
+        key: The run's `identity`, where it is known already.
 
     Raises:
         TasklabError: If the model is not the configuration's, the method does not suit it, or
@@ -151,12 +153,41 @@ def finetune(
         start = head or heads.start(config.head, clip, tasks[config.task], config.seed)
         return _train(config, clip, tasks, start, workdir / "checkpoint.safetensors", progress)
 
-    artifact = store.get("finetune", identity(config, clip, tasks), make)
+    artifact = store.get("finetune", key or identity(config, clip, tasks), make)
     tensors = artifact.tensors()
     parts = [tensors.pop(name, None) for name in _HEAD]
     if parts[0] is not None:
         head = heads.Head(*parts, normalise=config.head != "trained" and clip.cosine)
     return Run(TaskVector(tensors), artifact.record, head)
+
+
+class Trainer:
+    """Fine-tunes one model on the tasks of a suite; what a run is known by is computed once.
+
+        trainer = Trainer(clip, store, suite)
+        run = trainer(recipe("mini", "Signs", "linearized"))
+
+    Args:
+        clip: The model that all runs start from.
+        store: Where the runs are kept.
+        tasks: The suite with its images.
+        progress: Whether to show progress bars.
+    """
+
+    def __init__(self, clip: Clip, store: Store, tasks: Suite, *, progress: bool = True) -> None:
+        self.clip, self.store, self.tasks, self.progress = clip, store, tasks, progress
+        self.identity = functools.cache(lambda config: identity(config, clip, tasks))
+
+    def __call__(self, config: FineTune, store: Store | None = None) -> Run:
+        """Return a run from the store, its own or another one, or train it (`finetune`)."""
+        return finetune(
+            config,
+            self.clip,
+            store or self.store,
+            tasks=self.tasks,
+            progress=self.progress,
+            key=self.identity(config),
+        )
 
 
 def learning_rate(config: FineTune, step: int) -> float:

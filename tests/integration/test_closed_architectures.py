@@ -22,8 +22,8 @@ from transformers.image_utils import (
     IMAGENET_STANDARD_STD,
 )
 
+from tasklab import architectures
 from tasklab.errors import TasklabError
-from tasklab.mini import vit
 from tasklab.models import loading, weights, zoo
 from tasklab.models.encoder import Encoder
 from tasklab.tuning.methods import trainable
@@ -186,7 +186,7 @@ def test_both_generations_of_transformers_names_are_known(generation: str, tmp_p
 
     settings = {"img_size": 32, "patch_size": 8, "embed_dim": 32, "depth": 2, "num_heads": 2}
     ours = VisionTransformer(**settings, mlp_ratio=2, num_classes=0).eval()
-    weights.fit(ours, vit.from_transformers(tensors), "small")
+    weights.fit(ours, architectures.vit_from_transformers(tensors), "small")
     x = torch.randn(2, 3, 32, 32)
     with torch.no_grad():
         theirs = small.eval()(pixel_values=x).last_hidden_state[:, 0]

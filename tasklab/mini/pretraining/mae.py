@@ -12,6 +12,7 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
+from tasklab.architectures import vit_from_transformers
 from tasklab.mini import vit
 from tasklab.mini.captions import pretraining_shard
 from tasklab.mini.clip import normalise
@@ -82,5 +83,5 @@ class MaskedAutoencoder:
     def shipped(self, model: nn.Module) -> nn.Module:
         """Return the encoder in timm's layout; the decoder is thrown away."""
         tower = vit.build(self.name)
-        tower.load_state_dict(vit.from_transformers(model.state_dict()))
+        tower.load_state_dict(vit_from_transformers(model.state_dict()))
         return tower

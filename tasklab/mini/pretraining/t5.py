@@ -25,8 +25,9 @@ import torch.nn.functional as F
 from safetensors.torch import load_file
 from torch import Tensor
 
+from tasklab.architectures import FirstToken
 from tasklab.mini.pretraining.loop import Recipe, export, run
-from tasklab.mini.t5 import FirstToken, build_t5, t5_weights_path, text
+from tasklab.mini.t5 import build_t5, t5_weights_path, text
 from tasklab.mini.text import (
     ANIMALS,
     COLOURS,

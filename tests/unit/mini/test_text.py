@@ -14,6 +14,7 @@ from safetensors.torch import load_file
 from torch.func import functional_call
 from transformers import T5ForConditionalGeneration
 
+from tasklab import architectures
 from tasklab.errors import TasklabError
 from tasklab.mini import t5
 from tasklab.mini import text as world
@@ -194,7 +195,7 @@ def test_features_are_those_of_transformers():
     with torch.no_grad():
         out = whole(input_ids=ids, attention_mask=(ids != 0).long(), decoder_input_ids=start)
         expected, parts = out.logits[:, 0], dict(whole.named_parameters())
-        model = t5.FirstToken(whole).eval()
+        model = architectures.FirstToken(whole).eval()
         torch.testing.assert_close(model.logits(model(ids)), expected, rtol=1e-4, atol=1e-4)
         words = CLASSES["Questions"]
         columns = [world.vocabulary()[word] for word in words]
@@ -277,7 +278,7 @@ def test_what_is_no_answer_or_no_tied_model_is_refused():
     config = t5.t5_config()
     config.tie_word_embeddings = False
     with pytest.raises(TasklabError, match="t5-v1_1"):
-        t5.FirstToken(T5ForConditionalGeneration(config))
+        architectures.FirstToken(T5ForConditionalGeneration(config))
 
 
 def test_the_loss_is_the_one_of_transformers():
@@ -287,7 +288,7 @@ def test_the_loss_is_the_one_of_transformers():
     with torch.no_grad():
         marked = targets.masked_fill(targets == 0, -100)
         expected = whole(input_ids=ids, attention_mask=(ids != 0).long(), labels=marked).loss
-        ours = pretrain_t5.written_loss(t5.FirstToken(whole), ids, targets)
+        ours = pretrain_t5.written_loss(architectures.FirstToken(whole), ids, targets)
     torch.testing.assert_close(ours, expected, rtol=1e-4, atol=1e-4)
 
 
