@@ -70,6 +70,7 @@ class Evaluator:
         self.head = functools.cache(self._head)
         self.images = functools.cache(self._images)
 
+    @torch.inference_mode(False)  # what is kept serves training too, whoever asks first
     def _head(self, task: str) -> heads.Head:
         kind = "trained" if self.clip.text is None else "zero_shot"
         return heads.start(kind, self.clip, self.suite[task])
@@ -81,6 +82,7 @@ class Evaluator:
         other.head = lambda task: moved[task] if task in moved else self.head(task)
         return other
 
+    @torch.inference_mode(False)
     def _images(self, task: str, split: str) -> Images:
         device = self.clip.encoder.device
         count = self.counts.get("control" if task == self.suite.control.name else split)
