@@ -129,11 +129,11 @@ SECOND = World(
         ),
         "LandCover": Look(
             turn=_ANY, frequency=(5, 9), jitter=0.06,
-            camera=Camera(noise=0.04, contrast=0.3, filter="hue"),
+            camera=Camera(noise=0.04, contrast=0.3, filter="night"),
         ),
         "Signs": Look(
             size=(0.65, 0.9), turn=_around(0.35), shift=_around(0.15), background=0.3,
-            camera=Camera(noise=0.03, contrast=0.3, tint=0.1, filter="negative", filtered=0.5),
+            camera=Camera(noise=0.03, contrast=0.3, filter="hue"),
         ),
         "Handwritten": Look(
             size=(0.7, 0.95), turn=_around(0.25), shift=_around(0.15), camera=Camera(noise=0.05)
@@ -144,7 +144,7 @@ SECOND = World(
         ),
         "Scenes": Look(
             size=(0.8, 1.3), turn=_around(0.5), shift=_around(0.2), jitter=0.1,
-            camera=Camera(noise=0.04, contrast=0.3, filter="night"),
+            camera=Camera(noise=0.04, contrast=0.3, filter="drawing"),
         ),
         "HouseNumbers": Look(
             size=(0.55, 0.85), turn=_around(0.25), ink=(0.4, 0.8), others=0.6,

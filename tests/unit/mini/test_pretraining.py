@@ -12,7 +12,7 @@ import torch
 from safetensors.torch import load_file
 
 from tasklab.errors import TasklabError
-from tasklab.mini.pretraining import levels, loop, pool, queue, recipes, run
+from tasklab.mini.pretraining import levels, loop, pool, queue, recipes, run, views
 from tasklab.mini.pretraining.pool import Pool
 
 TINY = dataclasses.replace(
@@ -217,3 +217,23 @@ def test_levels_are_those_of_the_edited_models():
         sum(result["tasks"]["alone"].values()) / 8, abs=0.1
     )
     assert result["control kept"] >= levels.KEPT * result["control"] - 0.01
+
+
+def test_a_view_is_another_for_each_picture_and_never_mirrored():
+    torch.manual_seed(0)
+    ramp = (torch.arange(32) * 8).to(torch.uint8).expand(3, 32, 32)  # brighter to the right
+    seen = views.view(ramp.expand(40, 3, 32, 32), 16, (0.3, 0.6), solarised=0.0)
+    assert seen.shape == (40, 3, 16, 16) and seen.min() >= 0 and seen.max() <= 1
+    assert len(torch.unique(seen.flatten(1), dim=0)) == 40
+    left, right = seen[..., :4].mean((1, 2, 3)), seen[..., -4:].mean((1, 2, 3))
+    assert (left < right).all()
+
+
+def test_a_crop_covers_the_share_it_is_asked_for():
+    torch.manual_seed(0)
+    x = torch.linspace(0, 1, 32).expand(200, 1, 32, 32)
+    cut = views.crop(x, 32, (0.25, 0.25))
+    widths = cut[:, 0, 0, -1] - cut[:, 0, 0, 0]
+    assert 0.35 < widths.min() and widths.max() < 0.65  # half a side, times the root of 3:4 to 4:3
+    whole = views.crop(x, 32, (1.0, 1.0))
+    assert (whole - x).abs().max() < 0.16  # but for its shape
