@@ -16,7 +16,8 @@ from typing import Literal
 LONGEST = 10_000  # characters of a message
 MOST_WHOLE = 2**63 - 1  # what a tensor's integers and the seeds of torch's generators can hold
 MOST_SEEDS = 1000
-_TOO_LONG, _LONG_PATH = 80, 500  # characters of a name or value, and of a path, in a message
+LONG_PATH = 500  # characters of a path in a message
+_TOO_LONG = 80  # of a name or value
 
 
 class TasklabError(Exception):
@@ -192,7 +193,7 @@ def path(name: str, value: object, kind: Literal["file", "folder"] | None = None
     text = os.fspath(value) if isinstance(value, str | os.PathLike) else value
     if not isinstance(text, str) or not text.strip():
         raise TasklabError(f"{name} must be a path, not {shown(value)}.")
-    wanted = f"{name}: {shown(text, _LONG_PATH)}"
+    wanted = f"{name}: {shown(text, LONG_PATH)}"
     if "\0" in text:
         raise TasklabError(f"{wanted} has a null character, which no path may have.")
     try:

@@ -7,17 +7,16 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import os
 import struct
 import zipfile
 from pathlib import Path
 
-import platformdirs
 from huggingface_hub import constants, try_to_load_from_cache
 
 from tasklab.errors import TasklabError
 from tasklab.models import weights
 from tasklab.models.zoo import Spec
+from tasklab.storage import folders
 from tasklab.tasks.images import finding
 from tasklab.tasks.suites import paper_data_sets, paper_task
 from tasklab.tuning.footprint import span
@@ -64,18 +63,6 @@ class Data:
     where: str
     sides: tuple[int, ...] = ()
     note: str = ""
-
-
-def store_folder(root: Path | None = None) -> Path:
-    """Return where results are kept, as `storage.folders` decides it."""
-    given = root or os.environ.get("TASKLAB_STORE")
-    return Path(given or platformdirs.user_cache_path("tasklab") / "store").expanduser().absolute()
-
-
-def data_folder() -> Path:
-    """Return where drawn and decoded images are kept, as `folders.data` decides it."""
-    given = os.environ.get("TASKLAB_DATA")
-    return Path(given).expanduser() if given else platformdirs.user_cache_path("tasklab") / "data"
 
 
 def find_weights(entry: Spec, reachable: bool) -> Weights:
@@ -149,9 +136,9 @@ def find_data(name: str, root: Path | None = None, cache: Path | None = None) ->
     Args:
         name: Of its task.
         root: Folder of data sets; the hub's cache is searched too.
-        cache: Folder of decoded images; `None` is `data_folder()`.
+        cache: Folder of decoded images; `None` is `folders.data()`.
     """
-    cache = cache or data_folder()
+    cache = cache or folders.data()
     task, sides = paper_task(paper_data_sets()[name]), decoded_sides(name, cache)
     try:
         return Data(name, "found", str(finding.find(task, root).where), sides)

@@ -28,6 +28,7 @@ from tasklab.errors import TasklabError
 from tasklab.machine import GIB, Device, Disk, Memory, gib
 from tasklab.models import weights
 from tasklab.models.zoo import REGISTRY, TEXT_MODELS, family
+from tasklab.storage import folders
 from tasklab.tasks.suites import paper_data_sets
 
 DEFAULT = "mini"
@@ -69,14 +70,14 @@ def examine(data_root: Path | None = None, store_root: Path | None = None) -> Re
         data_root: Folder of data sets; the hub's cache is searched too.
         store_root: Folder of results; `None` is `$TASKLAB_STORE` or the user's cache.
     """
-    store, cache = inventory.store_folder(store_root), inventory.data_folder()
-    folders = {"store": store, "decoded": cache, "hub cache": Path(constants.HF_HUB_CACHE)}
+    store, cache = folders.store(store_root), folders.data()
+    places = {"store": store, "decoded": cache, "hub cache": Path(constants.HF_HUB_CACHE)}
     if data_root is not None:
-        folders["data root"] = Path(data_root)
+        places["data root"] = Path(data_root)
     jobs: dict[str, Callable[[], Any]] = {"network": hub_answer}
     if machine.accelerated():
         jobs["devices"] = machine.devices
-    for what, folder in folders.items():
+    for what, folder in places.items():
         seconds = COUNTING if what == "store" else 0
         jobs[f"disk {what}"] = functools.partial(machine.disk, folder, seconds)
     for name in paper_data_sets():
@@ -92,7 +93,7 @@ def examine(data_root: Path | None = None, store_root: Path | None = None) -> Re
     for name in paper_data_sets():
         job = f"data {name}"
         data[name] = answers.get(job) or Data(name, "unknown", "", note=failed.get(job, ""))
-    disks = {what: answers[f"disk {what}"] for what in folders if f"disk {what}" in answers}
+    disks = {what: answers[f"disk {what}"] for what in places if f"disk {what}" in answers}
     others = [job for job in jobs if job != "network" and not job.startswith("data ")]
     notes = [f"{job}: {why}." for job, why in failed.items() if job in others]
     if "devices" in jobs and not devices and "devices" not in failed:

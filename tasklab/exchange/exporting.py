@@ -125,11 +125,7 @@ def accuracies_of(store: Store, runs: Iterable[Artifact]) -> dict[str, list[dict
     """
     runs = list(runs)
     found: dict[str, list[dict[str, Any]]] = {run.key: [] for run in runs}
-    for file in sorted((store.root / "records").glob("*/config.json")):
-        try:
-            config = json.loads(file.read_text("utf-8"))
-        except (OSError, ValueError):
-            continue  # damaged: the store reports it when it is asked for
+    for config in store.configs("records"):
         if config.get("experiment") != "single":
             continue
         of = [run for run in runs if _is_of(config, run)]

@@ -13,7 +13,6 @@ and can be used like a vector of one's own:
 from __future__ import annotations
 
 import dataclasses
-import json
 import math
 from collections.abc import Mapping
 from pathlib import Path
@@ -29,7 +28,6 @@ from tasklab.models import loading
 from tasklab.models.encoder import Encoder
 from tasklab.models.zoo import spec
 from tasklab.storage.store import Store
-from tasklab.storage.tensors import explained
 from tasklab.taskvector import TaskVector
 from tasklab.tuning import finetune
 from tasklab.tuning.methods import METHODS
@@ -259,13 +257,7 @@ def listed(store: Store, model: str | None = None) -> list[dict[str, Any]]:
         TasklabError: If there is no such model, or the store cannot be read.
     """
     found = []
-    with explained(store.root, "read the store"):
-        files = sorted((store.root / KIND).glob("*/config.json"))
-    for file in files:
-        try:
-            config = json.loads(file.read_text())
-        except (OSError, ValueError):
-            continue  # being moved, or damaged: the store reports it when it is asked for
+    for config in store.configs(KIND):
         artifact = store.find(KIND, config)
         if artifact is not None:
             found.append({**config, **artifact.record})

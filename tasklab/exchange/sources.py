@@ -10,7 +10,7 @@ from typing import Any
 
 import safetensors
 
-from tasklab.errors import TasklabError, shown, some
+from tasklab.errors import LONG_PATH, TasklabError, shown, some
 from tasklab.models import weights
 
 VECTOR_FILE = "task_vector.safetensors"  # as `tasklab export` writes it
@@ -52,7 +52,7 @@ def locate(path: Path | str) -> tuple[Path, Path | None]:
         return _locate(str(path))
     except (OSError, RuntimeError, ValueError) as error:  # no such user, too long, not readable
         what = getattr(error, "strerror", None) or str(error).rstrip(".")
-        raise TasklabError(f"{str(path)!r} cannot be read: {what}.") from error
+        raise TasklabError(f"{shown(str(path), LONG_PATH)} cannot be read: {what}.") from error
 
 
 def parts(file: Path) -> list[Path]:

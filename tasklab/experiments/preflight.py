@@ -8,11 +8,11 @@ from concurrent.futures import ThreadPoolExecutor
 import torch
 
 from tasklab import machine
-from tasklab.doctor import inventory
 from tasklab.errors import TasklabError
 from tasklab.experiments.parameters import Parameters
 from tasklab.models import loading
 from tasklab.models.zoo import family, spec
+from tasklab.storage import folders
 from tasklab.tasks.images.loader import DecodedImages
 from tasklab.tuning import footprint
 
@@ -59,7 +59,7 @@ def _too_small(parameters: Parameters, names: Iterable[str]) -> list[str]:
         room = machine.memory().available
     else:
         room = torch.cuda.mem_get_info(parameters.device)[0]
-    disk = machine.disk(inventory.store_folder(parameters.store_root))
+    disk = machine.disk(folders.store(parameters.store_root))
     problems = []
     for name in names:
         entry = spec(name)

@@ -162,17 +162,33 @@ class Store:
                 return made
         raise TasklabError(f"{kind}/{key} was damaged while it was written to {self.root}.")
 
+    def configs(self, kind: str) -> Iterator[dict[str, Any]]:
+        """Yield what was asked for, for each artifact of a kind; what cannot be read is left out.
+
+        Raises:
+            TasklabError: If the store cannot be read.
+        """
+        with explained(self.root, "read the store"):
+            files = sorted((self.root / kind).glob(f"*/{_CONFIG}"))
+        yield from (config for file in files if (config := self._asked(file)) is not None)
+
     def damage(self, kind: str, key: str) -> str | None:
         """Return which file of an artifact is not what was written; `None` if all are."""
+        config = self._asked(self.root / kind / key / _CONFIG)
+        if config is None:
+            return _CONFIG
         try:
-            config = json.loads((self.root / kind / key / _CONFIG).read_text())
-            if self.key(config) != key:
-                return _CONFIG
             self._open(kind, key, config)
         except _DamagedError as damage:
             return str(damage)
-        except (OSError, ValueError, AttributeError, TypeError, RecursionError, TasklabError):
-            return _CONFIG
+        return None
+
+    def _asked(self, file: Path) -> dict[str, Any] | None:
+        """Return the configuration in a file, if it is the one that its folder is named after."""
+        with contextlib.suppress(OSError, ValueError, TypeError, RecursionError, TasklabError):
+            if file.is_file():  # a pipe would be waited for
+                config = json.loads(file.read_text())
+                return config if self.key(config) == file.parent.name else None
         return None
 
     def _folder(self, kind: str, key: str) -> Path:
@@ -185,6 +201,9 @@ class Store:
         try:
             if not path.is_dir():
                 return None
+            for name in (_CONFIG, _RECORD, _TENSORS):
+                if not (path / name).is_file():  # a pipe would be waited for
+                    raise _DamagedError(f"{name} (missing)")
             stored = json.loads((path / _CONFIG).read_text())
             note = json.loads((path / _RECORD).read_text())
             sha256, record = note["tensors_sha256"], note["record"]
@@ -194,7 +213,7 @@ class Store:
                 raise _DamagedError(_RECORD)
             if file_sha256(path / _TENSORS) != sha256:
                 raise _DamagedError(_TENSORS)
-        except FileNotFoundError as error:
+        except FileNotFoundError as error:  # taken away meanwhile
             raise _DamagedError(f"{Path(error.filename).name} (missing)") from None
         except (ValueError, LookupError, AttributeError, TypeError, RecursionError, TasklabError):
             raise _DamagedError(f"{_CONFIG} or {_RECORD}") from None

@@ -17,7 +17,7 @@ import safetensors
 import safetensors.torch
 from torch import Tensor, uint8
 
-from tasklab.errors import TasklabError
+from tasklab.errors import LONG_PATH, TasklabError, shown
 from tasklab.storage import atomic
 
 _log = logging.getLogger(__name__)
@@ -34,8 +34,8 @@ def save_checkpoint(path: Path, tensors: Mapping[str, Tensor], meta: Mapping[str
     text = canonical(meta, "meta")
     tensors = {name: tensor.detach().cpu() for name, tensor in tensors.items()}
     with explained(path.parent), atomic.replacing(path, alone=True) as draft:
-        digest = _checkpoint_sha256(tensors, text)
-        write_tensors(tensors, draft, {"meta": text, "sha256": digest})
+        header = {"meta": text, "sha256": digest(tensors, text)}
+        write_tensors(tensors, draft, header)
 
 
 def load_checkpoint(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
@@ -49,7 +49,7 @@ def load_checkpoint(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]] | No
         with safetensors.safe_open(path, framework="pt") as file:
             header = file.metadata() or {}
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-        if header["sha256"] == _checkpoint_sha256(tensors, header["meta"]):
+        if header["sha256"] == digest(tensors, header["meta"]):
             return tensors, json.loads(header["meta"])
         reason = "its checksum does not match"
     except (safetensors.SafetensorError, OSError, ValueError, KeyError) as error:
@@ -96,12 +96,13 @@ def explained(
         inside = re.search(r"os error (\d+)", str(error))
         number = int(inside[1]) if inside else getattr(error, "errno", None)
         what = os.strerror(number) if number else str(error)
+        place = str(root) if len(str(root)) <= LONG_PATH else shown(str(root), LONG_PATH)
         first = f"Make it {'readable' if doing.startswith('read') else 'writable'}"
         if number in _FULL | _IN_THE_WAY:
             full = number in _FULL
             first = "Free some space" if full else "Move the file that is in the way of a folder"
         raise TasklabError(
-            f"cannot {doing} {root}: {what}. {first}, or choose another folder with {instead}. "
+            f"cannot {doing} {place}: {what}. {first}, or choose another folder with {instead}. "
             "Nothing that was finished is lost."
         ) from error
 
@@ -163,10 +164,11 @@ def text_sha256(value: Mapping[str, Any]) -> str:
     return hashlib.sha256(canonical(value).encode()).hexdigest()
 
 
-def _checkpoint_sha256(tensors: Mapping[str, Tensor], meta: str) -> str:
-    digest = hashlib.sha256(meta.encode())
+def digest(tensors: Mapping[str, Tensor], text: str) -> str:
+    """Return the SHA-256 of named tensors and a text in hex digits, whatever their order."""
+    content = hashlib.sha256(text.encode())
     for name in sorted(tensors):
-        tensor = tensors[name].contiguous()
-        digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
-        digest.update(memoryview(tensor.reshape(-1).view(uint8).numpy()))
-    return digest.hexdigest()
+        tensor = tensors[name].detach().contiguous()
+        content.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
+        content.update(memoryview(tensor.reshape(-1).view(uint8).numpy()))
+    return content.hexdigest()

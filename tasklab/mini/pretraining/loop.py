@@ -14,7 +14,6 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-import os
 import shutil
 import signal
 import time
@@ -31,6 +30,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from tasklab.errors import TasklabError
 from tasklab.mini.pretraining import pool as files
+from tasklab.storage import atomic
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -227,9 +227,8 @@ def branch(source: Path, recipe: Recipe, out: Path) -> None:
     steps = [step for step in steps if not recipe.decaying(step)]
     if steps:
         out.mkdir(parents=True, exist_ok=True)
-        partial = out / "last.partial"
-        shutil.copyfile(kept(source, steps[-1]), partial)
-        os.replace(partial, out / "last.safetensors")
+        with atomic.replacing(out / "last.safetensors") as draft:
+            shutil.copyfile(kept(source, steps[-1]), draft)
 
 
 def adamw(model: nn.Module, recipe: Recipe) -> torch.optim.AdamW:

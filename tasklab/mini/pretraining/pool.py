@@ -8,9 +8,7 @@ come out, since a part is determined by its seed and its number.
 
 from __future__ import annotations
 
-import hashlib
 import json
-import os
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -22,35 +20,19 @@ from torch import Tensor
 
 from tasklab.mini import stream
 from tasklab.mini.clip import tokenize
+from tasklab.storage import atomic
+from tasklab.storage.tensors import digest
 
 PART = 8192  # pictures in a file, 25 MB
 LAYOUT = "pool-1"
-
-
-def digest(tensors: Mapping[str, Tensor], about: str) -> str:
-    """Return the SHA-256 of named tensors and a text, whatever their order."""
-    sha = hashlib.sha256(about.encode())
-    for name in sorted(tensors):
-        x = tensors[name].detach().contiguous()
-        sha.update(f"{name} {x.dtype} {tuple(x.shape)}".encode())
-        sha.update(x.reshape(-1).view(torch.uint8).numpy())
-    return sha.hexdigest()
 
 
 def write(path: Path, tensors: dict[str, Tensor], about: Mapping[str, str]) -> None:
     """Write tensors and texts with their digest: all of it, or the file stays as it was."""
     told = json.dumps(about, sort_keys=True)
     path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
-    save_file(tensors, partial, {"about": told, "sha256": digest(tensors, told)})
-    with open(partial, "rb+") as file:
-        os.fsync(file.fileno())
-    os.replace(partial, path)
-    folder = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
+    with atomic.replacing(path) as draft:
+        save_file(tensors, draft, {"about": told, "sha256": digest(tensors, told)})
 
 
 def read(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
