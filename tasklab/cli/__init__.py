@@ -1,1 +1,67 @@
-"""The commands of `python -m tasklab`; what needs torch is imported when they run."""
+"""The commands of `python -m tasklab`; what one needs is imported when it runs."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Command(NamedTuple):
+    """A command: which function runs it, what it is for, and an example of its arguments."""
+
+    function: str
+    summary: str
+    example: str
+
+
+COMMANDS = {
+    "report": Command(
+        "chapters:report",
+        "Execute the chapters and build the site.",
+        "--preset quick --seeds 0,1",
+    ),
+    "study": Command(
+        "chapters:study",
+        "Compute a chapter's recorded results (preset full) and write them to a file.",
+        "tangent --part maps --jobs 2",
+    ),
+    "fetch": Command(
+        "names:fetch",
+        "Load models' weights, or say what is missing.",
+        "vitb32 vitb16",
+    ),
+    "decode": Command(
+        "decode:decode",
+        "Check and decode a suite's images, or say what is missing.",
+        "paper --model vitb32 --fetch",
+    ),
+    "import": Command(
+        "checkpoints:import_",
+        "Keep the task vector of a published checkpoint.",
+        "finetuned.pt --model vitb32 --task Cars",
+    ),
+    "export": Command(
+        "checkpoints:export",
+        "Write fine-tuning runs of the store as safetensors with model cards.",
+        "--task Textures --method nonlinear --out vectors",
+    ),
+    "list": Command(
+        "names:list_",
+        "Show the names that parameters can take.",
+        "models",
+    ),
+    "doctor": Command(
+        "doctor:doctor",
+        "Show what this machine has, and which chapters can run with which models.",
+        "--data-root ~/data",
+    ),
+    "store": Command(
+        "store:store",
+        "Check, clean and measure the folder of results.",
+        "gc --dry-run",
+    ),
+    "grid": Command(
+        "grid:grid",
+        "Fine-tune models x methods x tasks x seeds, here or on a Ray cluster.",
+        "--model mini --method nonlinear --method linearized --seeds 3 --dry-run",
+    ),
+}

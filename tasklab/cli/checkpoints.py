@@ -2,77 +2,65 @@
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tasklab.errors import TasklabError, unknown
+import tyro
+
+from tasklab.cli.parsing import settings
+from tasklab.errors import TasklabError, choose, path
+from tasklab.experiments.parameters import Parameters
 
 if TYPE_CHECKING:
     from tasklab.experiments import Lab
     from tasklab.storage.store import Store
 
+Full = settings(preset="full")
 
-def add_commands(
-    commands: Any,
-    add_parameters: Callable[..., None],
-    parameters: Callable[[argparse.Namespace], Mapping[str, Any]],
+
+def import_(
+    file: tyro.conf.Positional[str | None] = None,
+    *,
+    model: str | None = None,
+    task: str | None = None,
+    method: str | None = None,
+    name: str | None = None,
+    base: str | None = None,
+    list: bool = False,
+    store_root: Path | str | None = None,
 ) -> None:
-    """Add both commands to the command line.
+    """Read a checkpoint without executing what is in it, and keep how far it is from its start.
 
     Args:
-        commands: The parser's subcommands.
-        add_parameters: Adds the notebook parameters to a command.
-        parameters: Returns those that were given, checked.
+        file: Checkpoint, folder, or hub repository owner/name.
+        model: Short name, see `tasklab list models`.
+        task: What it was fine-tuned on, e.g. Cars.
+        method: By default what the file tells, or nonlinear.
+        name: Under which it is kept. By default TASK_METHOD.
+        base: The checkpoint it starts from. By default the pre-trained one.
+        list: Show what is imported.
+        store_root: Where results are kept.
     """
-    add = commands.add_parser("import", help="keep the task vector of a published checkpoint")
-    add.set_defaults(run=_import)
-    add.add_argument("file", nargs="?", help="checkpoint, folder, or hub repository owner/name")
-    add.add_argument("--model", help="short name, see `tasklab list models`")
-    add.add_argument("--task", help="what it was fine-tuned on, e.g. Cars")
-    add.add_argument("--method", help="default: what the file tells, or nonlinear")
-    add.add_argument("--name", help="under which it is kept (default: TASK_METHOD)")
-    add.add_argument("--base", help="the checkpoint it starts from (default: the pre-trained one)")
-    add.add_argument("--list", action="store_true", help="show what is imported")
-    add.add_argument("--store-root", help="where results are kept")
-
-    export = commands.add_parser(
-        "export", help="write fine-tuning runs of the store as safetensors with model cards"
-    )
-    export.set_defaults(run=lambda args: _export(args, parameters(args)))
-    export.add_argument("--out", default="export", help="default: export")
-    export.add_argument("--chapter", help="all runs of a chapter, e.g. tangent")
-    export.add_argument("--task", action="append", help="only this task; may be repeated")
-    export.add_argument("--method", action="append", help="only this method; may be repeated")
-    export.add_argument("--with-base", action="store_true", help="write theta_0 beside the vector")
-    add_parameters(export, preset="full")
-
-
-def _import(args: argparse.Namespace) -> None:
+    root = None if store_root is None else path("--store-root", store_root)
+    needed = {"a FILE": file, "--model": model, "--task": task}
+    for what, value in {} if list else needed.items():
+        if value is None:
+            raise TasklabError(f"import takes {what}: tasklab import FILE --model M --task T.")
+    for what, value in {"FILE": file, "--base": base}.items():
+        if value is not None:
+            path(what, value)
     from tasklab.exchange import importing
     from tasklab.storage.store import Store
 
-    store = Store(None if args.store_root is None else path_of("--store-root", args.store_root))
+    store = Store(root)
     _look_into(store)
-    if args.list:
-        _show(importing.listed(store, args.model), store)
+    if list:
+        _show(importing.listed(store, model), store)
         return
-    for name in ("file", "model", "task"):
-        if getattr(args, name) is None:
-            what = "a FILE" if name == "file" else f"--{name}"
-            raise TasklabError(f"import takes {what}: tasklab import FILE --model M --task T.")
-    found = importing.add(
-        store,
-        args.file,
-        args.model,
-        args.task,
-        method=args.method,
-        name=args.name,
-        base=args.base,
-    )
+    found = importing.add(store, file, model, task, method=method, name=name, base=base)
     far = "" if found["distance"] is None else f", {_percent(found['distance'])} of theta_0's"
     print(f"{found['source']}: {found['layout']}")
     for note in found["notes"]:
@@ -98,21 +86,41 @@ def _show(found: list[dict[str, Any]], store: Store) -> None:
         )
 
 
-def _export(args: argparse.Namespace, given: Mapping[str, Any]) -> None:
-    from tasklab.chapters import chapter
-    from tasklab.exchange import exporting
-    from tasklab.experiments import Lab
-    from tasklab.experiments.parameters import Parameters
-    from tasklab.tuning.methods import METHODS
+def export(
+    given: Full,
+    *,
+    out: Path | str = "export",
+    chapter: str | None = None,
+    task: tuple[str, ...] = (),
+    method: tuple[str, ...] = (),
+    with_base: bool = False,
+) -> None:
+    """Write each run into a folder of its own: the vector, its head and a model card.
 
-    out = path_of("--out", args.out)
-    named = args.method or (chapter(args.chapter).methods if args.chapter else None)
-    lab = Lab(Parameters(**given), progress=False, trains=False)
+    Args:
+        given: As in a chapter's first code cell.
+        out: Folder to write to.
+        chapter: All runs of a chapter, e.g. tangent.
+        task: Only this task.
+        method: Only this method.
+        with_base: Write theta_0 beside the vector.
+    """
+    from tasklab.chapters import chapter as chapter_of
+    from tasklab.tuning.methods import EDITS, METHODS
+
+    target = path("--out", out)
+    named = method or (chapter_of(chapter).methods if chapter else None)
+    for one in method:
+        choose("method", one, EDITS)
+    parameters = Parameters(**{"preset": "full", **given})
+    from tasklab.exchange import exporting
+    from tasklab.experiments.lab import Lab
+
+    lab = Lab(parameters, progress=False, trains=False)
     _look_into(lab.store)
-    tasks = args.task or lab.suite.names
-    for task in tasks:
-        if task not in lab.suite.names:
-            raise unknown("task", task, lab.suite.names)
+    tasks = task or lab.suite.names
+    for one in tasks:
+        choose("task", one, lab.suite.names)
     wanted = _wanted(lab, named or METHODS, tasks)
     found = {name: lab.store.find("finetune", config) for name, config in wanted.items()}
     runs = {name: run for name, run in found.items() if run is not None}
@@ -128,15 +136,15 @@ def _export(args: argparse.Namespace, given: Mapping[str, Any]) -> None:
         folder = exporting.write(
             run,
             lab.clip.encoder,
-            out / f"{init}{name}",
+            target / f"{init}{name}",
             accuracies=known[run.key],
-            base=args.with_base,
+            base=with_base,
         )
         print(folder, flush=True)
     print(f"{len(runs)} {'run' if len(runs) == 1 else 'runs'} exported")
     if named and missing:
         print(f"{len(missing)} of {len(wanted)} runs are not in the store, such as {missing[0]}")
-    elif without := sorted({*(args.task or ())} - {run.config["task"] for run in runs.values()}):
+    elif without := sorted({*task} - {run.config["task"] for run in runs.values()}):
         print(f"no run of {', '.join(without)} is in the store")
 
 
@@ -159,10 +167,3 @@ def _look_into(store: Store) -> None:
     choice = "TASKLAB_STORE or --store-root"
     with explained(store.root, "read the store", choice), contextlib.suppress(FileNotFoundError):
         os.scandir(store.root).close()
-
-
-def path_of(option: str, text: str) -> Path:
-    """Return the path that an option was given; an empty one would be the current folder."""
-    if not text.strip():
-        raise TasklabError(f"{option} is empty: give it a path, such as . for the current folder.")
-    return Path(text).expanduser()

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tasklab.errors import TasklabError
+import tyro
+
+from tasklab.errors import TasklabError, whole
+from tasklab.experiments.parameters import folder
 
 if TYPE_CHECKING:
     from tasklab.models.zoo import Spec
@@ -15,42 +17,46 @@ if TYPE_CHECKING:
     from tasklab.tasks.suites import Task
 
 
-def add_commands(commands: argparse._SubParsersAction) -> None:
-    """Add the command to the parser's."""
-    decode = commands.add_parser(
-        "decode", help="check and decode a suite's images, or say what is missing"
-    )
-    decode.set_defaults(run=_decode)
-    decode.add_argument("suite", help="paper: the data sets of the papers")
-    decode.add_argument("--model", default="vitb32", help="whose input size (default: vitb32)")
-    decode.add_argument("--task", action="append", help="only this task; may be repeated")
-    decode.add_argument("--data-root", type=Path, help="where data sets are, besides the hub cache")
-    decode.add_argument("--jobs", type=int, help="processes (default: one a core)")
-    decode.add_argument("--fetch", action="store_true", help="download what is missing")
-    decode.add_argument(
-        "--check", action="store_true", help="read what is decoded, and say what is damaged"
-    )
+def decode(
+    suite: tyro.conf.Positional[str],
+    *,
+    model: str = "vitb32",
+    task: tuple[str, ...] = (),
+    data_root: Path | str | None = None,
+    jobs: int | str | None = None,
+    fetch: bool = False,
+    check: bool = False,
+) -> None:
+    """Decode each image once, for all models of an input size.
 
-
-def _decode(args: argparse.Namespace) -> None:
+    Args:
+        suite: paper: the data sets of the papers.
+        model: Whose input size.
+        task: Only this task.
+        data_root: Where data sets are, besides the hub cache.
+        jobs: Processes. By default one a core.
+        fetch: Download what is missing.
+        check: Read what is decoded, and say what is damaged.
+    """
     from tasklab.models.zoo import spec
+    from tasklab.tasks import suites
     from tasklab.tasks.images.loader import DecodedImages
-    from tasklab.tasks.suites import suite
 
-    tasks, entry = suite(args.suite), spec(args.model)
-    chosen = tuple(tasks[name].name for name in args.task) if args.task else None
-    pictures = DecodedImages(suite=tasks, root=args.data_root, jobs=args.jobs)
-    wanted = [task for task in pictures.sources if chosen is None or task.name in chosen]
+    tasks, entry = suites.suite(suite), spec(model)
+    chosen = {tasks[name].name for name in task}
+    number = None if jobs is None else whole("--jobs", jobs, 1, 1000)
+    pictures = DecodedImages(suite=tasks, root=folder("--data-root", data_root), jobs=number)
+    wanted = [one for one in pictures.sources if not chosen or one.name in chosen]
     if not wanted:
-        raise TasklabError(f"the images of suite {args.suite!r} are embedded: nothing to decode.")
-    names = [task.name for task in wanted]
-    if args.check:
+        raise TasklabError(f"the images of suite {suite!r} are embedded: nothing to decode.")
+    names = [one.name for one in wanted]
+    if check:
         if told := pictures.damaged(*names):
             raise TasklabError("\n".join(told))
         print("what is decoded is as it was decoded")
         return
-    failed = _fetch(pictures, wanted) if args.fetch else {}
-    problems = {task.name: pictures.missing(task.name) for task in wanted}
+    failed = _fetch(pictures, wanted) if fetch else {}
+    problems = {name: pictures.missing(name) for name in names}
     if told := [failed.get(name, line) for name, lines in problems.items() for line in lines]:
         raise TasklabError("\n".join(told))
     for name, split, arrays in pictures.at(_side(entry)).decode(*names):

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
-import json
 import sys
 import textwrap
 from collections.abc import Iterable, Iterator, Sequence
+from json import dumps as as_json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tasklab.errors import TasklabError
+from tasklab.experiments.parameters import folder
 
 if TYPE_CHECKING:
     from tasklab.doctor.inventory import Data
@@ -26,29 +26,23 @@ _LEGEND = (
 )
 
 
-def add_commands(commands: argparse._SubParsersAction) -> None:
-    """Add the command to the parser's."""
-    doctor = commands.add_parser(
-        "doctor", help="show what this machine has, and which chapters can run with which models"
-    )
-    doctor.set_defaults(run=_doctor)
-    doctor.add_argument("--data-root", type=Path, help="where data sets are, besides the hub cache")
-    doctor.add_argument("--store-root", type=Path, help="where results are kept")
-    doctor.add_argument("--json", action="store_true", help="the same as JSON")
+def doctor(
+    *, data_root: Path | str | None = None, store_root: Path | str | None = None, json: bool = False
+) -> int:
+    """Look at versions, memory, devices, disks, network, weights and data; download nothing.
 
-
-def _doctor(args: argparse.Namespace) -> int:
+    Args:
+        data_root: Where data sets are, besides the hub cache.
+        store_root: Where results are kept.
+        json: The same as JSON.
+    """
     try:
         from tasklab.doctor import readiness  # here, for the other commands do not wait for it
     except ImportError as error:  # it needs some of what it looks for
         raise TasklabError(f"{error}: install tasklab anew, with what it depends on.") from error
-    for root in (args.data_root, args.store_root):
-        if root is not None and root.expanduser().exists() and not root.expanduser().is_dir():
-            raise TasklabError(f"{str(root)!r} is not a folder.")
-    data_root = args.data_root.expanduser() if args.data_root else None
-    report = readiness.examine(data_root, args.store_root)
-    if args.json:
-        print(json.dumps(dataclasses.asdict(report), indent=1))
+    report = readiness.examine(folder("--data-root", data_root), folder("--store-root", store_root))
+    if json:
+        print(as_json(dataclasses.asdict(report), indent=1))
     else:
         print("\n".join(text(report)))
     if report.blocking:

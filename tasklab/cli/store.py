@@ -3,39 +3,35 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Literal
 
+import tyro
+
+from tasklab.errors import TasklabError
 from tasklab.machine import gib
 
 
-def add_commands(commands: Any) -> None:
-    """Add the commands to the command line.
+def store(
+    what: tyro.conf.Positional[Literal["verify", "gc", "size"]],
+    *,
+    store_root: Path | str | None = None,
+    dry_run: bool = False,
+    days: float | str | None = None,
+) -> int | None:
+    """Check, clean or measure the folder of results.
 
     Args:
-        commands: The parser's subcommands.
+        what: verify compares every result with its checksums; gc removes what killed processes
+            left, and what was set aside as damaged; size shows what takes the space.
+        store_root: Where results are kept.
+        dry_run: Of gc: only show what could go.
+        days: Of gc: unfinished computations go after so many days. By default 7.
     """
-    store = commands.add_parser("store", help="check, clean and measure the folder of results")
-    whats = store.add_subparsers(required=True, metavar="WHAT")
-    for name, run, words in (
-        ("verify", verify, "compare every result with its checksums"),
-        ("gc", gc, "remove what killed processes left, and what was set aside as damaged"),
-        ("size", size, "show what takes the space"),
-    ):
-        add = whats.add_parser(name, help=words)
-        add.add_argument("--store-root", help="where results are kept")
-        add.set_defaults(run=lambda args, run=run: run(**_given(args)))
-        if name == "gc":
-            add.add_argument("--dry-run", action="store_true", help="only show what could go")
-            add.add_argument(
-                "--days",
-                default=None,
-                help="unfinished computations go after so many days (default: 7)",
-            )
-
-
-def _given(args: Any) -> dict[str, Any]:
-    names = ("store_root", "dry_run", "days")
-    return {name: getattr(args, name) for name in names if getattr(args, name, None) is not None}
+    if what == "gc":
+        return gc(store_root, dry_run, days)
+    if dry_run or days is not None:
+        raise TasklabError(f"--dry-run and --days belong to `tasklab store gc`, not to {what}.")
+    return verify(store_root) if what == "verify" else size(store_root)
 
 
 def verify(store_root: Path | str | None = None) -> int:

@@ -25,7 +25,7 @@ import pandas as pd
 import torch
 
 from tasklab.cluster import ray_cluster
-from tasklab.errors import TasklabError, unknown
+from tasklab.errors import TasklabError, path, texts, unknown
 from tasklab.experiments import Lab
 from tasklab.experiments.parameters import Parameters
 from tasklab.models.zoo import shipped
@@ -81,10 +81,7 @@ class Grid:
         for name in ("models", "methods", "tasks"):
             value = getattr(self, name)
             if value is not None:
-                value = (value,) if isinstance(value, str) else tuple(dict.fromkeys(value))
-                if not value:
-                    raise TasklabError(f"{name} is empty: a grid needs at least one.")
-                object.__setattr__(self, name, value)
+                object.__setattr__(self, name, tuple(dict.fromkeys(texts(name, value))))
         if isinstance(self.seeds, Iterable) and not isinstance(self.seeds, str):
             object.__setattr__(self, "seeds", tuple(self.seeds))
 
@@ -95,7 +92,7 @@ class Grid:
         settings = {name: getattr(self, name) for name in shared} | {"model": model}
         for name in ("store_root", "data_root"):  # the same folders, wherever a run starts
             if settings[name] is not None:
-                settings[name] = Path(settings[name]).expanduser().absolute()
+                settings[name] = path(name, settings[name]).absolute()
         return settings
 
 

@@ -130,17 +130,8 @@ class Parameters:
             )
         return cls(**more)
 
-    @property
-    def given(self) -> dict[str, Any]:
-        """What was asked for, apart from defaults, as it was written."""
-        return dict(self._given)
-
     def __post_init__(self) -> None:
         """Check every field, and replace `None` by what it stands for."""
-        fields = {field.name: field.default for field in dataclasses.fields(self)}
-        given = {name: getattr(self, name) for name in fields}
-        given = {name: value for name, value in given.items() if value is not fields[name]}
-        object.__setattr__(self, "_given", given)
         choose_model(self.model)
         choose("init", self.init, INITS)
         choose("preset", self.preset, PRESETS)
@@ -166,8 +157,8 @@ class Parameters:
             "seeds": _seeds(self.seeds, self.preset),
             "steps": None if self.steps is None else whole("steps", self.steps, 1),
             "lr": None if self.lr is None else real("lr", self.lr),
-            "data_root": _folder("data_root", self.data_root),
-            "store_root": _folder("store_root", self.store_root),
+            "data_root": folder("data_root", self.data_root),
+            "store_root": folder("store_root", self.store_root),
             "device": _device(self.device),
         }
         for name, value in settled.items():
@@ -221,7 +212,12 @@ def _seeds(value: object, preset: str) -> tuple[int, ...]:
     return seeds("seeds", value)
 
 
-def _folder(name: str, value: object) -> Path | None:
+def folder(name: str, value: object) -> Path | None:
+    """Return the path of a folder that may not be there yet; `None` stays.
+
+    Raises:
+        TasklabError: If it can be no path, or is a file.
+    """
     if value is None:
         return None
     place = path(name, value)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import functools
 import os
 import subprocess
 import sys
@@ -13,16 +14,16 @@ import pandas as pd
 import pytest
 from safetensors.torch import save_file
 
-from tasklab import __main__ as main_module
+import tasklab
 from tasklab.__main__ import main
+from tasklab.cli import COMMANDS, names, parsing
+from tasklab.experiments.parameters import Parameters
 from tasklab.models import loading, zoo
 from tasklab.records import papers
 from tasklab.records import table as records
 from tasklab.study import recording
 from tasklab.tasks import suites
 from tasklab.tuning import methods
-
-COMMANDS = ("report", "study", "fetch", "decode", "import", "export", "list", "doctor", "grid")
 
 
 @pytest.mark.parametrize("command", [[], *([name] for name in COMMANDS)])
@@ -72,12 +73,76 @@ def test_a_reader_that_stops_is_no_mistake():
     assert running.wait(120) == 141
 
 
-@pytest.mark.parametrize("words", [["retort"], [], ["report", "--presett", "quick"]])
-def test_an_unknown_word_shows_the_usage(words, capsys):
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["retort"], "unknown command 'retort': did you mean 'report'"),
+        ([], "name a command: report, study"),
+        (["report", "--presett", "quick"], "did you mean '--preset'"),
+        (["report", "--steps"], "--steps needs a value"),
+        (["study"], "study takes a CHAPTER: `tasklab study --help`"),
+        (["list", "models", "tasks"], "list does not take 'tasks': `tasklab list --help`"),
+        (["--completion", "bsh"], "did you mean 'bash'"),
+    ],
+)
+def test_words_that_nothing_takes_are_one_line(words, expected, capsys):
+    assert main(words) == 2
+    assert expected in one_line(capsys)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help_describes_and_has_an_example_that_can_be_parsed(command, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "200")
+    with pytest.raises(SystemExit):
+        main([command, "--help"])
+    out = capsys.readouterr().out
+    about = COMMANDS[command]
+    assert about.summary in out and f"Example: tasklab {command} {about.example}" in out
+    calls = []
+
+    @functools.wraps(parsing.function_of(command))
+    def instead(*args, **more):
+        calls.append((args, more))
+
+    monkeypatch.setattr(parsing, "function_of", lambda _: instead)
+    assert main([command, *about.example.split()]) == 0
+    assert len(calls) == 1
+
+
+@pytest.mark.parametrize("command", ["report", "study", "export", "grid"])
+def test_a_command_takes_every_parameter(command, capsys):
+    with pytest.raises(SystemExit):
+        main([command, "--help"])
+    out = capsys.readouterr().out
+    for name in Parameters.names():
+        assert f"--{name.replace('_', '-')} " in out
+
+
+def test_the_version_and_completion(capsys):
+    assert main(["--version"]) == 0
+    assert capsys.readouterr().out == f"tasklab {tasklab.__version__}\n"
     with pytest.raises(SystemExit) as stop:
+        main(["--completion", "bash"])
+    assert not stop.value.code
+    out = capsys.readouterr().out
+    assert all(name in out for name in COMMANDS) and "--store-root" in out
+
+
+def test_help_needs_neither_torch_nor_pandas():
+    code = """
+import sys
+from tasklab.__main__ import main
+for words in (["--help"], ["study", "--help"], ["study", "tangnet"], ["grid", "--cpus", "x"]):
+    try:
         main(words)
-    assert stop.value.code == 2
-    assert "usage: tasklab" in capsys.readouterr().err
+    except SystemExit:
+        pass
+print([name for name in ("torch", "pandas", "matplotlib") if name in sys.modules])
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=120
+    )
+    assert done.stdout.splitlines()[-1] == "[]"
 
 
 def test_list_names_everything(capsys):
@@ -195,7 +260,7 @@ def test_what_nothing_else_looked_after_is_one_line(error, expected, monkeypatch
     def fails():
         raise error
 
-    monkeypatch.setattr(main_module, "_models", fails)
+    monkeypatch.setattr(names, "models", fails)
     assert main(["list", "models"]) == 2
     assert one_line(capsys) == f"tasklab: {expected}\n"
 

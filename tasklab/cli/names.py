@@ -1,0 +1,113 @@
+"""The commands `list` and `fetch`: names that parameters can take, and models' weights."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import tyro
+
+from tasklab.errors import path, unknown
+
+_METHODS = {
+    "nonlinear": "all weights of the image encoder",
+    "linearized": "the same weights, in the encoder's tangent model",
+    "attention": "q, k, v and output weights of attention",
+    "attention_bias": "attention's weights and biases",
+    "attention_mlp": "weights of attention and MLP",
+    "attention_mlp_bias": "weights and biases of attention and MLP",
+    "posthoc": "not trained: a nonlinear task vector in the tangent model",
+    "attention_posthoc": "not trained: an attention task vector in the tangent model",
+    "full": "all weights, and a head that trains along",
+}
+
+
+def list_(what: tyro.conf.Positional[str | None] = None) -> None:
+    """Print names, each with what it stands for.
+
+    Args:
+        what: models, methods, suites, tasks or chapters. By default all of them.
+    """
+    tables = {
+        "models": models,
+        "methods": methods,
+        "suites": suites,
+        "tasks": tasks,
+        "chapters": chapters,
+    }
+    if what is not None and what not in tables:
+        raise unknown("list", what, tables)
+    for name in [what] if what else tables:
+        rows = list(tables[name]())
+        width = max(len(row) for row, _ in rows)
+        print(f"{name}:")
+        for row, text in rows:
+            print(f"  {row:<{width}}  {text}".rstrip())
+
+
+def models() -> list[tuple[str, str]]:
+    """Return the models, each with where its weights are from."""
+    from tasklab.models.zoo import REGISTRY
+
+    return [
+        (name, f"{spec.arch} {spec.pretrained} ({spec.source})") for name, spec in REGISTRY.items()
+    ]
+
+
+def methods() -> list[tuple[str, str]]:
+    """Return the methods, each with what it trains."""
+    from tasklab.tuning.methods import EDITS
+
+    return [(name, _METHODS.get(name, "")) for name in EDITS]
+
+
+def suites() -> list[tuple[str, str]]:
+    """Return the suites, each with how many tasks it has."""
+    from tasklab.tasks.suites import SUITES, suite
+
+    return [(name, f"{len(suite(name).tasks)} tasks and a control task") for name in SUITES]
+
+
+def tasks() -> list[tuple[str, str]]:
+    """Return the tasks of all suites, each with what it stands in for."""
+    from tasklab.tasks.suites import SUITES, suite
+
+    found = []
+    for name in SUITES:
+        for task in (*suite(name).tasks, suite(name).control):
+            role = "control, stands in for" if task.control else "stands in for"
+            text = f"{name}: {len(task.classes)} classes, {role} {task.stand_in_for}"
+            found.append((task.name, text))
+    return found
+
+
+def chapters() -> list[tuple[str, str]]:
+    """Return the chapters, each with its title and the parts that `study` records."""
+    from tasklab.chapters import CHAPTERS
+
+    return [
+        (name, f"{entry.title}; parts {', '.join(entry.parts)}") for name, entry in CHAPTERS.items()
+    ]
+
+
+def fetch(
+    model: tyro.conf.Positional[tuple[str, ...]], *, weights: Path | str | None = None
+) -> None:
+    """Load models, which fetches their weights.
+
+    Args:
+        model: Short names, see `tasklab list models`.
+        weights: A checkpoint file to use.
+    """
+    from tasklab.errors import texts
+
+    names = texts("MODEL", model)
+    file = None if weights is None else path("--weights", weights)
+    from tasklab.models import loading
+
+    for name in names:
+        clip = loading.load(name, weights=file)
+        encoder = clip.encoder
+        size = sum(value.numel() for value in encoder.params.values()) / 1e6
+        print(
+            f"{name}: ready; image encoder {size:.1f} M parameters, weights {encoder.weights_hash}"
+        )
