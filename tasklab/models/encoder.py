@@ -121,7 +121,7 @@ class Encoder:
             new_height, new_width = int(size * height / short), int(size * width / short)
             for shape in ((height, new_width), (new_height, new_width)):
                 pixels = F.interpolate(pixels, shape, mode="bicubic", antialias=True)
-                pixels = pixels.round_().clamp_(0, 255)
+                pixels = pixels.add_(0.5).floor_().clamp_(0, 255)  # halves up, as Pillow
         top, left = (round((side - size) / 2) for side in pixels.shape[-2:])
         pixels = pixels[..., top : top + size, left : left + size]
         mean, std = (pixels.new_tensor(c).view(3, 1, 1) for c in (self.mean, self.std))

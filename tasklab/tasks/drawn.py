@@ -14,6 +14,7 @@ import functools
 import hashlib
 import json
 import logging
+import operator
 import platform
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -25,7 +26,7 @@ from jaxtyping import Int, UInt8
 from torch import Tensor
 
 from tasklab import mini
-from tasklab.errors import TasklabError, unknown
+from tasklab.errors import TasklabError, choose, shown
 from tasklab.storage import atomic, folders
 from tasklab.storage.tensors import explained, write_tensors
 from tasklab.tasks.suites import Suite, suite
@@ -119,9 +120,7 @@ class DrawnImages:
         self, task: str, split: str, *, n: int | None = None, device: torch.device | str = "cpu"
     ) -> Images:
         """Return a split, or its first n images; see `SuiteImages`."""
-        whole = self.size(task, split)
-        if n is not None and not 1 <= n <= whole:
-            raise TasklabError(f"{task}/{split} has {whole} images: n must be from 1 to {whole}.")
+        n = count_of(n, self.size(task, split), f"{task}/{split}")
         images, _ = self._checked(task, split)
         # a copy: what a caller writes to it must not change what the next one gets
         return Images(*(part[:n].to(device, copy=True) for part in images))
@@ -134,8 +133,7 @@ class DrawnImages:
         """
         name = self.suite.name
         sizes = SIZES[name] | (CONTROL_SIZES[name] if self.suite[task].control else {})
-        if split not in sizes:
-            raise unknown("split", split, sizes)
+        choose("split", split, sizes)
         return sizes[split]
 
     def version(self, task: str, split: str) -> str:
@@ -204,12 +202,34 @@ class DrawnImages:
         return images
 
 
+def count_of(n: int | None, whole: int, split: str) -> int:
+    """Return how many images of a split are meant.
+
+    Args:
+        n: So many, or `None` for all.
+        whole: As many as there are.
+        split: Its name, for the message.
+
+    Raises:
+        TasklabError: If there are not so many.
+    """
+    try:
+        number = operator.index(whole if n is None else n)
+    except TypeError:
+        number = 0
+    if not 1 <= number <= whole:
+        raise TasklabError(f"{split} has {whole} images: n must be from 1 to {whole}.")
+    return number
+
+
 def images_of(suite: Suite) -> SuiteImages:
     """Return the images of a suite: its own, or the drawn ones.
 
     Raises:
         TasklabError: If the suite is not drawn and was not given its images.
     """
+    if not isinstance(suite, Suite):
+        raise TasklabError(f"images are those of a suite, not of {shown(suite)}.")
     if suite.data is not None:
         return suite.data
     if suite.name not in SIZES:

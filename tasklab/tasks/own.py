@@ -10,7 +10,8 @@ import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from tasklab.errors import TasklabError
+from tasklab import errors
+from tasklab.errors import TasklabError, shown
 from tasklab.tasks.images import finding
 from tasklab.tasks.images.formats import Split
 from tasklab.tasks.suites import Source, Task, check_name
@@ -42,7 +43,7 @@ def from_folder(
     Raises:
         TasklabError: If there are no images, or the names do not fit.
     """
-    folder = Path(path).expanduser().absolute()
+    folder = errors.path("path", path).absolute()
     if ".." in folder.parts:
         folder = folder.resolve()  # a task is named after it; a link keeps its own name
     name = folder.name if name is None else name
@@ -79,8 +80,15 @@ def from_hub(
     Raises:
         TasklabError: If it cannot be fetched, or has no images with labels.
     """
-    if not re.fullmatch(r"[\w.-]+/[\w.-]+", repository):
-        raise TasklabError(f"a data set of the hub is named owner/name, not {repository!r}.")
+    if not isinstance(repository, str) or not re.fullmatch(
+        r"[\w.-]{1,96}/[\w.-]{1,96}", repository
+    ):
+        raise TasklabError(f"a data set of the hub is named owner/name, not {shown(repository)}.")
+    named = {"config": config, "revision": revision, "image": image, "label": label}
+    for what, text in named.items():
+        plain = isinstance(text, str) and re.fullmatch(r"[\w./ -]{1,200}", text)
+        if not (plain and ".." not in text or text is None and what in ("config", "revision")):
+            raise TasklabError(f"{what}= cannot be {shown(text)}: give its name on the hub.")
     source = Source(hub=repository, config=config, revision=revision, image=image, label=label)
     name = repository.partition("/")[2] if name is None else name
     check_name(name)
@@ -120,6 +128,7 @@ def _task(
         parts = "; ".join(f"{k}: {', '.join(s.names or ())}" for k, s in splits.items())
         raise TasklabError(f"the splits in {folder} have different classes: {parts}.")
     (found,) = names
+    classes = None if classes is None else errors.texts("classes", classes)
     if found is None:
         if classes is None:
             raise TasklabError(f"the files in {folder} do not name their classes: give classes=.")
@@ -138,7 +147,7 @@ def _task(
     return Task(
         name=name,
         classes=words,
-        templates=(templates,) if isinstance(templates, str) else tuple(templates),
+        templates=errors.texts("templates", templates),
         stand_in_for="your own",
         source=source,
     )

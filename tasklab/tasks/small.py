@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int, UInt8
 from torch import Tensor
 
-from tasklab.errors import TasklabError, unknown
+from tasklab.errors import TasklabError, unknown, whole
 from tasklab.mini.camera import to_uint8
 from tasklab.mini.captions import KINDS, SHOWN
 from tasklab.mini.catalog import DIGITS, LAND, PLACES, SCENES, SHAPES, SYMBOLS, TEXTURES, VEHICLES
@@ -104,9 +104,7 @@ def classes(index: int) -> tuple[int, ...]:
     Raises:
         TasklabError: If there is no such split.
     """
-    count = len(CLASSES) // GROUP
-    if not 0 <= index < count:
-        raise TasklabError(f"there is no split {index}: choose from 0 to {count - 1}.")
+    index = whole("index", index, 0, len(CLASSES) // GROUP - 1)
     return tuple(range(index * GROUP, (index + 1) * GROUP))
 
 

@@ -7,16 +7,20 @@ import functools
 import importlib.util
 import json
 import re
-from collections.abc import Mapping
+import string
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Literal, get_args
 
-from tasklab.errors import TasklabError, unknown
+from tasklab.errors import TasklabError, choose, shown, unknown
 
 SuiteName = Literal["mini", "mini_text", "paper"]
 SUITES = get_args(SuiteName)
 OWN = "own"  # the suite of the tasks that a Lab is given, in place of one of these
+_LONGEST_NAME = 200  # bytes: systems take 255, and files are named after tasks
+_LONGEST_TEXT = 500  # characters: CLIP reads 77 tokens
+_UNPRINTED = r"[\x00-\x1f\x7f\ud800-\udfff]"
 _PAPER = Path(__file__).with_name("paper_tasks.json")
 
 
@@ -45,10 +49,30 @@ class Source:
 
 def check_name(name: str) -> None:
     """Raise if a task cannot be called so: folders are named after it."""
-    if not re.fullmatch(r"[^/\\\x00-\x1f]+", name) or not name.strip(". "):
+    plain = isinstance(name, str) and re.fullmatch(r"[^/\\\x00-\x1f\ud800-\udfff]+", name)
+    if not plain or not name.strip(". ") or len(name.encode()) > _LONGEST_NAME:
         raise TasklabError(
-            f"{name!r} cannot name a task: give name=, a name without slashes and not only of dots."
+            f"{shown(name)} cannot name a task: give name=, a name of at most {_LONGEST_NAME} bytes "
+            "without slashes and not only of dots."
         )
+
+
+def _check_text(kind: str, text: object, task: str) -> None:
+    """Raise unless it is a text that can stand in a prompt."""
+    if not isinstance(text, str) or not text.strip() or re.search(_UNPRINTED, text):
+        raise TasklabError(f"{kind} of {task} must be a text of one line, not {shown(text)}.")
+    if len(text) > _LONGEST_TEXT:
+        raise TasklabError(
+            f"{kind} of {task} has {len(text):,} characters; at most {_LONGEST_TEXT} fit a prompt."
+        )
+
+
+def _fields(template: str) -> list[tuple[str | None, ...]]:
+    """Return name, format and conversion of every field of a template; `{}` has none of them."""
+    try:
+        return [part[1:] for part in string.Formatter().parse(template) if part[1] is not None]
+    except ValueError:  # a brace without its other half
+        return []
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -81,15 +105,23 @@ class Task:
     def __post_init__(self) -> None:
         """Check what would otherwise show as a poor accuracy."""
         check_name(self.name)
-        differ = len(set(self.classes)) == len(self.classes) or self.repeats
-        if len(self.classes) < 2 or not differ:
+        for field, kind in (("classes", "class"), ("templates", "template")):
+            listed = getattr(self, field)
+            if isinstance(listed, str) or not isinstance(listed, Sequence):
+                raise TasklabError(f"{field} of {self.name} must be a list, not {shown(listed)}.")
+            for one in listed:
+                _check_text(f"a {kind}", one, self.name)
+            object.__setattr__(self, field, tuple(listed))
+        words = [" ".join(name.split()) for name in self.classes]
+        if len(words) < 2 or not (len(set(words)) == len(words) or self.repeats):
             raise TasklabError(f"task {self.name} needs at least two classes, all different.")
         if not self.templates:
             raise TasklabError(f"task {self.name} has no prompt template.")
         for template in self.templates:
-            if template.count("{}") != 1:
+            if _fields(template) != [("", "", None)]:
                 raise TasklabError(
-                    f"template {template!r} of {self.name} needs exactly one '{{}}'."
+                    f"template {shown(template)} of {self.name} needs exactly one '{{}}', for the "
+                    "class, and no other braces."
                 )
 
     @property
@@ -137,14 +169,16 @@ class Suite:
         Raises:
             TasklabError: If there is no task, or two have the same name.
         """
-        control = control or suite("mini").control
+        control = suite("mini").control if control is None else control
+        for task in (*tasks, control):
+            if not isinstance(task, Task):
+                raise TasklabError(f"a suite is made of tasks, not of {shown(task)}.")
         names = [task.name for task in (*tasks, control)]
         if not tasks or len(set(names)) < len(names):
             raise TasklabError(f"a suite needs tasks with different names, not {names[:-1]}.")
         return cls("own", tasks, control)
 
 
-@functools.cache
 def suite(name: str = "mini") -> Suite:
     """Return the suite of that name.
 
@@ -154,8 +188,12 @@ def suite(name: str = "mini") -> Suite:
     >>> suite("mini")["Handwritten"].stand_in_for
     'MNIST'
     """
-    if name not in SUITES:
-        raise unknown("suite", name, SUITES)
+    choose("suite", name, SUITES)
+    return _suite(name)
+
+
+@functools.cache
+def _suite(name: str) -> Suite:
     if name == "paper":
         tasks = [paper_task(entry) for entry in paper_data_sets().values()]
     else:

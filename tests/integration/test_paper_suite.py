@@ -58,7 +58,7 @@ def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 def _forget() -> None:
-    for cache in (suites.paper_data_sets, suites.suite, checks._aliases):
+    for cache in (suites.paper_data_sets, suites._suite, checks._aliases):
         cache.cache_clear()
 
 
@@ -287,7 +287,7 @@ def test_the_disk_is_looked_at_once_for_everything(
 
 @pytest.mark.parametrize("jobs", [0, -1])
 def test_at_least_one_process_decodes(jobs: int) -> None:
-    with pytest.raises(TasklabError, match=f"at least one process .* not {jobs}"):
+    with pytest.raises(TasklabError, match=f"jobs must be at least 1, not {jobs}"):
         DecodedImages(suite=suites.suite("mini"), jobs=jobs)
 
 

@@ -23,6 +23,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from tasklab import errors
 from tasklab.errors import TasklabError, unknown
 from tasklab.storage import folders
 from tasklab.tasks import drawn
@@ -34,6 +35,9 @@ from tasklab.tasks.images.pixels import Arrays
 from tasklab.tasks.suites import Suite, Task, paper_data_sets, suite
 
 SPLITS = ("train", "val", "test")
+ENLARGED = (
+    2  # version of how an encoder enlarges small images: halves of grey levels are rounded up
+)
 _log = logging.getLogger(__name__)
 
 
@@ -58,9 +62,13 @@ class DecodedImages:
     jobs: int | None = None
 
     def __post_init__(self) -> None:
-        """Check the number of processes; find data and open arrays once each."""
-        if self.jobs is not None and self.jobs < 1:
-            raise TasklabError(f"at least one process is needed to decode images, not {self.jobs}.")
+        """Check what is given; find data and open arrays once each."""
+        for name, most in (("jobs", 1000), ("side", 10_000)):
+            if (number := getattr(self, name)) is not None:
+                object.__setattr__(self, name, errors.whole(name, number, 1, most))
+        if self.root is not None:
+            object.__setattr__(self, "root", errors.path("data_root", self.root))
+        object.__setattr__(self, "cache", folders.data(self.cache))
         object.__setattr__(self, "found", functools.cache(self._found))
         object.__setattr__(self, "arrays", functools.cache(self._arrays))
         object.__setattr__(self, "contents", functools.cache(self._contents))
@@ -134,9 +142,7 @@ class DecodedImages:
         entry = self._task(task, split)
         if entry.source is None:
             return drawn.DrawnImages(suite("mini")).load(task, split, n=n, device=device)
-        whole = len(self.arrays(entry, split).y)
-        if n is not None and not 1 <= n <= whole:
-            raise TasklabError(f"{task}/{split} has {whole} images: n must be from 1 to {whole}.")
+        n = drawn.count_of(n, len(self.arrays(entry, split).y), f"{task}/{split}")
         arrays = self._sound(entry, split, n)
         return Images(torch.from_numpy(arrays.x[:n]), torch.from_numpy(arrays.y[:n]).to(device))
 
@@ -155,7 +161,9 @@ class DecodedImages:
         entry = self._task(task, split)
         if entry.source is None:
             return drawn.DrawnImages(suite("mini")).version(task, split)
-        return f"{task}/{split}/{self.arrays(entry, split).manifest['digest']}"
+        version = f"{task}/{split}/{self.arrays(entry, split).manifest['digest']}"
+        native = self.transform(entry, split).kind == "native"
+        return f"{version}/enlarged{ENLARGED}" if native else version
 
     def identity(self, task: str) -> dict[str, Any]:
         """Return the version of the augmentation."""
@@ -343,7 +351,7 @@ class DecodedImages:
         pixels.check_space(self._folder(), needed)
 
     def _folder(self, task: Task | None = None) -> Path:
-        return folders.data(self.cache) / "pictures" / (task.name if task else "")
+        return self.cache / "pictures" / (task.name if task else "")
 
     def _kept(self, task: Task, split: str) -> Arrays | None:
         """Return the newest decoded images of a split, whose data are gone."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 import torch
@@ -10,6 +12,7 @@ from sklearn.datasets import load_sample_images
 from torchvision.transforms import InterpolationMode, RandomResizedCrop
 from torchvision.transforms.functional import resized_crop
 
+from tasklab.models.encoder import Encoder
 from tasklab.tasks.images import augment
 from tasklab.tasks.images.decoding import Transform
 
@@ -84,6 +87,25 @@ def test_a_crop_of_an_image_kept_at_its_own_size_is_pillows(side: int) -> None:
     theirs = torch.stack([reference(pil(x[i]), edges[i].tolist(), target) for i in range(12)]).int()
     assert (ours - theirs).abs().max() <= 1
     assert ((ours - theirs) != 0).float().mean() < 0.02
+
+
+@pytest.mark.parametrize(("side", "target"), [(28, 224), (28, 32)])
+def test_halves_are_rounded_as_pillow_rounds_them(side: int, target: int) -> None:
+    """MNIST for full-size models: the factor 8 has weights of few digits, sums end in halves."""
+    x = noise(6, 3, side, side) // 64 * 64
+    ours = augment.crop(x, torch.tensor([[0.0, 0, 1, 1]] * 6), target)
+    resized = [pil(one).resize((target, target), Image.Resampling.BICUBIC) for one in x]
+    theirs = torch.stack([torch.from_numpy(np.array(one)).permute(2, 0, 1) for one in resized])
+    assert torch.equal(ours, theirs)
+    encoder = SimpleNamespace(image_size=target, device="cpu", mean=(0.0,) * 3, std=(1.0,) * 3)
+    assert torch.equal((Encoder.preprocess(encoder, x) * 255).round().to(torch.uint8), theirs)
+
+
+def test_images_of_the_models_size_pass_an_encoder_unchanged() -> None:
+    """Drawn images are of the embedded models' size, so that no rounding touches them."""
+    x = noise(4, 3, 32, 32)
+    encoder = SimpleNamespace(image_size=32, device="cpu", mean=(0.0,) * 3, std=(1.0,) * 3)
+    assert torch.equal(Encoder.preprocess(encoder, x), x.float() / 255)
 
 
 def test_the_whole_of_an_image_is_itself() -> None:

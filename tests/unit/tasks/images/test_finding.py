@@ -50,10 +50,10 @@ def reduced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     file.write_text(json.dumps(entries))
     monkeypatch.setattr(suites, "_PAPER", file)
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
-    for cache in (suites.paper_data_sets, suites.suite, checks._aliases):
+    for cache in (suites.paper_data_sets, suites._suite, checks._aliases):
         cache.cache_clear()
     yield
-    for cache in (suites.paper_data_sets, suites.suite, checks._aliases):
+    for cache in (suites.paper_data_sets, suites._suite, checks._aliases):
         cache.cache_clear()
 
 
