@@ -80,9 +80,8 @@ def from_hub(
     Raises:
         TasklabError: If it cannot be fetched, or has no images with labels.
     """
-    if not isinstance(repository, str) or not re.fullmatch(
-        r"[\w.-]{1,96}/[\w.-]{1,96}", repository
-    ):
+    part = r"\w[\w.-]{0,95}"
+    if not (isinstance(repository, str) and re.fullmatch(f"{part}/{part}", repository)):
         raise TasklabError(f"a data set of the hub is named owner/name, not {shown(repository)}.")
     named = {"config": config, "revision": revision, "image": image, "label": label}
     for what, text in named.items():

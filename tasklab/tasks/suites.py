@@ -52,8 +52,8 @@ def check_name(name: str) -> None:
     plain = isinstance(name, str) and re.fullmatch(r"[^/\\\x00-\x1f\ud800-\udfff]+", name)
     if not plain or not name.strip(". ") or len(name.encode()) > _LONGEST_NAME:
         raise TasklabError(
-            f"{shown(name)} cannot name a task: give name=, a name of at most {_LONGEST_NAME} bytes "
-            "without slashes and not only of dots."
+            f"{shown(name)} cannot name a task: give name=, a name without slashes and not only of "
+            f"dots, of at most {_LONGEST_NAME} bytes."
         )
 
 

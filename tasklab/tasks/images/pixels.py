@@ -97,7 +97,8 @@ def opened(folder: Path) -> Arrays | None:
         x = np.load(folder / "x.npy", mmap_mode="c", allow_pickle=False)
         y, sizes = (np.load(folder / f"{name}.npy", allow_pickle=False) for name in ("y", "sizes"))
         whole = (
-            manifest.pop("sha256") == _sha256(json.dumps(manifest).encode())
+            manifest["folder"] == folder.name  # not another one's contents
+            and manifest.pop("sha256") == _sha256(json.dumps(manifest).encode())
             and [*x.shape] == manifest["shape"]
             and x.dtype == np.uint8
             and (folder / "x.npy").stat().st_size == x.offset + x.nbytes
@@ -362,6 +363,7 @@ def _finish(
     order = [hashes[chunk] for chunk in sorted(hashes)]
     what = [VERSION, dataclasses.asdict(transform), rows.tolist(), y.tolist(), order]
     manifest = {
+        "folder": folder.name,
         "version": VERSION,
         "images": len(rows),
         "shape": [len(rows), 3, side, side],

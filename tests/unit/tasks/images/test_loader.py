@@ -101,6 +101,16 @@ def test_a_bit_of_the_decoded_images(
     assert images(root).damaged() == []
 
 
+def test_folders_of_decoded_images_that_change_places(root: Path) -> None:
+    before = served(images(root))
+    first, second, _ = (file.parent for file in arrays(root))
+    first.rename(root.parent / "x")
+    second.rename(first)
+    (root.parent / "x").rename(second)
+    after = served(images(root))
+    assert all(torch.equal(a, b) for s in SPLITS for a, b in zip(before[s], after[s], strict=True))
+
+
 def test_a_bit_while_the_originals_are_gone(root: Path) -> None:
     data = images(root)
     data.prepare()
