@@ -94,7 +94,7 @@ def test_a_class_shows_its_noun(monkeypatch):
     def plain(rng, n):
         noun = rng.integers(n, 20)
         image = (noun / 255.0)[:, None, None, None].expand(n, 3, 32, 32)
-        return Drawn(image, [], noun, noun)
+        return Drawn(image, [], noun, noun, noun)
 
     monkeypatch.setattr(small, "KINDS", {kind: (plain, 0.0) for kind in small.KINDS})
     for index in range(5):
@@ -158,8 +158,8 @@ def test_what_is_replaced_is_replaced_at_larger_ratios_too():
     [
         (lambda: small.rotated_digits(0.0, "tests"), "did you mean 'test'"),
         (lambda: small.class_split(0, "val"), "unknown split"),
-        (lambda: small.class_split(20, "test"), "from 0 to 19"),
-        (lambda: small.classes(-1), "from 0 to 19"),
+        (lambda: small.class_split(20, "test"), "index must be at most 19, not 20"),
+        (lambda: small.classes(-1), "index must be at least 0, not -1"),
         (lambda: small.replaced(numbered(0, 4), numbered(0, 4), 1.5), "from 0 to 1"),
         (lambda: small.replaced(numbered(0, 4), numbered(0, 3), 1.0), "lower the ratio"),
         (
