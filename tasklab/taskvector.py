@@ -14,7 +14,8 @@ from typing import overload
 import torch
 from torch import Tensor
 
-from tasklab.errors import TasklabError
+from tasklab.errors import TasklabError, shown
+from tasklab.errors import path as checked_path
 from tasklab.storage.tensors import load_checkpoint, save_checkpoint
 
 _FORMAT = {"format": "tasklab task vector", "version": 1}
@@ -84,9 +85,7 @@ class TaskVector(Mapping[str, Tensor]):
         Raises:
             TasklabError: If there is no such file, or it is not what was written.
         """
-        path = Path(path).expanduser()
-        if not path.is_file():
-            raise TasklabError(f"there is no file {str(path)!r} to read a task vector from.")
+        path = checked_path("the file of a task vector", path, "file")
         tensors, meta = load_checkpoint(path) or ({}, {})
         if meta != _FORMAT:
             raise TasklabError(
@@ -101,7 +100,7 @@ class TaskVector(Mapping[str, Tensor]):
         Raises:
             TasklabError: If it cannot be written; a file that was there before is still there.
         """
-        path = Path(path).expanduser()
+        path = checked_path("the file of a task vector", path)
         save_checkpoint(path, self, _FORMAT)
         return path
 
@@ -266,7 +265,7 @@ def _coefficient(value: object) -> float:
     except (TypeError, ValueError, OverflowError):
         pass
     raise TasklabError(
-        f"a coefficient must be a finite number, of at most {_LARGEST:g}, not {repr(value)[:80]}."
+        f"a coefficient must be a finite number, of at most {_LARGEST:g}, not {shown(value)}."
     )
 
 
@@ -281,10 +280,10 @@ def _finite(tensors: Mapping[str, Tensor], subject: str) -> None:
         raise TasklabError(f"{subject} is not finite: NaN or infinity in {_listed(broken)}.")
 
 
-def _present(names: Iterable[str], params: Mapping[str, Tensor], where: str) -> None:
+def _present(names: Iterable[str], params: Mapping[str, Tensor], side: str) -> None:
     missing = [name for name in names if name not in params]
     if missing:
-        raise TasklabError(f"{where} lack {_listed(missing)}: is it a vector of another model?")
+        raise TasklabError(f"{side} lack {_listed(missing)}: is it a vector of another model?")
 
 
 def _same_shapes(

@@ -85,17 +85,17 @@ def load(
     entry = spec(name)
     if init == "random" and weights is not None:
         raise TasklabError("init='random' takes no weights: leave one of the two out.")
-    found = locate(name, init, weights)
+    path = locate(name, init, weights)
     with torch.random.fork_rng(devices=[]):  # the caller's random numbers stay as they were
         torch.manual_seed(seed)
         model = build(entry)
-    if found is not None:
+    if path is not None:
         if weights is None:
-            _compare(entry, found)
-        tensors = _tensors(entry, found)
+            _compare(entry, path)
+        tensors = _tensors(entry, path)
         if init == "random":
             tensors |= {f"visual.{key}": x for key, x in model.visual.state_dict().items()}
-        fit(model, tensors, str(found))
+        fit(model, tensors, str(path))
     model = model.to(device=device, dtype=torch.float32).eval().requires_grad_(False)
     device = torch.device(device)
     if entry.kind == "t5":
@@ -189,8 +189,8 @@ def _tensors(entry: Spec, path: Path) -> dict[str, Tensor]:
     if entry.kind == "vit":
         import timm
 
-        known = timm.models.get_pretrained_cfg(f"{entry.arch}.{entry.pretrained}").classifier
-        heads = (known,) if isinstance(known, str) else tuple(known or ())
+        names = timm.models.get_pretrained_cfg(f"{entry.arch}.{entry.pretrained}").classifier
+        heads = (names,) if isinstance(names, str) else tuple(names or ())
         return {k: x for k, x in tensors.items() if k.rpartition(".")[0] not in heads}
     if entry.kind == "t5":
         tied = ("lm_head.weight", "encoder.embed_tokens.weight", "decoder.embed_tokens.weight")
@@ -221,10 +221,10 @@ def _encoder(
 
 def _blocks(module: nn.Module) -> str:
     """Return the pattern of what timm takes for the blocks of a model of its own."""
-    told = module.group_matcher(coarse=False)["blocks"]
-    if not isinstance(told, str):
-        told = next(pattern for pattern, place in told if place is None)
-    return told
+    patterns = module.group_matcher(coarse=False)["blocks"]
+    if isinstance(patterns, str):
+        return patterns
+    return next(pattern for pattern, place in patterns if place is None)
 
 
 def _images(entry: Spec, module: nn.Module) -> dict:
@@ -232,14 +232,14 @@ def _images(entry: Spec, module: nn.Module) -> dict:
     if entry.shipped:
         return {"image_size": 32, "mean": MEAN, "std": STD}
     if entry.kind == "vit":
-        known = module.pretrained_cfg
-        return {"image_size": known["input_size"][-1], "mean": known["mean"], "std": known["std"]}
+        card = module.pretrained_cfg
+        return {"image_size": card["input_size"][-1], "mean": card["mean"], "std": card["std"]}
     import open_clip
 
-    size, known = module.image_size, open_clip.get_pretrained_cfg(entry.arch, entry.pretrained)
+    size, card = module.image_size, open_clip.get_pretrained_cfg(entry.arch, entry.pretrained)
     size = size if isinstance(size, int) else size[0]
-    mean = known.get("mean", open_clip.OPENAI_DATASET_MEAN)  # open_clip's, if it knows no other
-    std = known.get("std", open_clip.OPENAI_DATASET_STD)
+    mean = card.get("mean", open_clip.OPENAI_DATASET_MEAN)  # open_clip's, if it knows no other
+    std = card.get("std", open_clip.OPENAI_DATASET_STD)
     return {"image_size": size, "mean": tuple(mean), "std": tuple(std)}
 
 

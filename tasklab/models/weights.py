@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING
 from tasklab.errors import TasklabError, some
 from tasklab.storage import atomic, hub
 
-if TYPE_CHECKING:  # where a file is can be told without torch
+if TYPE_CHECKING:  # places of files are known without torch
     from torch import Tensor, nn
 
 FILE = "open_clip_model.safetensors"
@@ -63,8 +63,8 @@ def find(
         return path
     from huggingface_hub import hf_hub_download
 
-    if found := local(name, repository, file, revision):
-        return found
+    if present := local(name, repository, file, revision):
+        return present
     problem = unreachable(repository, file)
     if problem is None and not fetch:
         return None
@@ -171,10 +171,10 @@ def read(path: Path) -> dict[str, Tensor]:
     if path.suffix not in {".pt", ".pth", ".bin"}:
         return read_tensors(path)
     try:
-        found = torch_files.tensors(torch_files.read(path))
+        tensors = torch_files.tensors(torch_files.read(path))
     except TasklabError as error:
         raise TasklabError(f"{str(path)!r} is not a checkpoint of tensors: {error}") from error
-    return {name.removeprefix("module."): x for name, x in found.items()}
+    return {name.removeprefix("module."): x for name, x in tensors.items()}
 
 
 def fit(model: nn.Module, tensors: Mapping[str, Tensor], source: str) -> None:

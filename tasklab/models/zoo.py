@@ -301,10 +301,10 @@ def _of_timm(name: str) -> Spec:
     import timm  # here, for it takes seconds
 
     try:
-        known = timm.models.get_pretrained_cfg(name.removeprefix(TIMM))
+        card = timm.models.get_pretrained_cfg(name.removeprefix(TIMM))
     except RuntimeError:  # no such weights
-        known = None
-    if known is None or not known.hf_hub_id:
+        card = None
+    if card is None or not card.hf_hub_id:
         near = difflib.get_close_matches(name.removeprefix(TIMM), timm.list_pretrained(), n=3)
         hint = (
             " did you mean " + " or ".join(repr(TIMM + one) for one in near) + "?" if near else ""
@@ -316,14 +316,14 @@ def _of_timm(name: str) -> Spec:
     return Spec(
         name=name,
         kind="vit",
-        arch=known.architecture,
-        pretrained=known.tag,
+        arch=card.architecture,
+        pretrained=card.tag,
         source="timm",
         block="",
         blocks=0,
-        repository=known.hf_hub_id,
-        file=known.hf_hub_filename or "",
-        tower=next((one.tower for one in _TABLE if one.arch == known.architecture), None),
+        repository=card.hf_hub_id,
+        file=card.hf_hub_filename or "",
+        tower=next((one.tower for one in _TABLE if one.arch == card.architecture), None),
     )
 
 

@@ -25,7 +25,7 @@ import functools
 import logging
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -33,14 +33,12 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from tasklab import machine
 from tasklab.errors import TasklabError
 from tasklab.models import heads
 from tasklab.models.loading import Clip, Encoder
-from tasklab.models.zoo import REGISTRY
 from tasklab.progress import bar
 from tasklab.storage import termination
-from tasklab.storage.store import Store, load_checkpoint, save_checkpoint
+from tasklab.storage.store import Store
 from tasklab.tasks import drawn
 from tasklab.tasks.suites import Suite, suite
 from tasklab.taskvector import TaskVector
@@ -48,11 +46,11 @@ from tasklab.tuning import footprint, memory, probes, tangent
 from tasklab.tuning.memory import Plan
 from tasklab.tuning.methods import trainable
 from tasklab.tuning.recipe import FineTune
+from tasklab.tuning.saver import Saver, with_threads
 
 CACHE_VERSION = 1  # part of every key: raise it when the same configuration gives other numbers
 
 _log = logging.getLogger(__name__)
-_REST = 9  # train at least this many times as long as the last checkpoint took to write
 _HEAD = ("classifier.weight", "classifier.bias")  # of a head that trains with the encoder
 
 Loss = Callable[[Tensor], Tensor]  # features (B, D) -> scalar
@@ -234,10 +232,10 @@ def _train(
         fused=encoder.device.type == "cuda",  # in place: PyTorch's usual one holds copies of delta
     )
     gradient = _tangent_gradient if config.method == "linearized" else _gradient
-    saver = _Saver(checkpoint, moving, optimiser, config.checkpoint_every)
+    saver = Saver(checkpoint, moving, optimiser, config.checkpoint_every)
     losses, before, threads = saver.resume()
     first, began = len(losses), time.perf_counter()
-    plans = _plans(config, encoder)
+    plans = footprint.plans(config, encoder)
     twice = memory.Recomputed(encoder)
 
     def part(model: Model, images: Tensor, y: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
@@ -264,7 +262,7 @@ def _train(
     title = f"{config.task}, {config.method}"
     with (
         bar(config.steps, title, done=first, on=show) as shown,
-        _threads(threads),
+        with_threads(threads),
         termination.deferred() as request,
     ):
         for step, images in zip(steps, batches, strict=True):
@@ -279,7 +277,7 @@ def _train(
             _check(config, step, losses, norm, len(task.classes))
 
             rate = optimiser.param_groups[0]["lr"] = learning_rate(config, step)
-            with _told_of_memory(what):
+            with _advised_of_memory(what):
                 optimiser.step()
             for name in names:  # the part of theta's decay that AdamW on delta does not know of
                 delta[name].sub_(theta0[name], alpha=rate * config.weight_decay)
@@ -306,33 +304,6 @@ def _train(
         "micro_batch": plans[0].size,
         "recomputed": plans[0].recompute,
     }
-
-
-def _plans(config: FineTune, encoder: Encoder) -> Sequence[Plan]:
-    """Return how a step may be computed, without what cannot fit into a processor's memory.
-
-    A GPU says that its memory is full, and the next plan is tried; a system that has given away
-    more than it has ends the process.
-    """
-    plans = memory.plans(config.batch_size, recompute=bool(encoder.blocks))
-    room = machine.memory().available if encoder.device.type == "cpu" else None
-    tower = REGISTRY[encoder.name].tower if encoder.name in REGISTRY else None
-    if room is None or tower is None:
-        return plans
-    passes = 2 if config.method == "linearized" else 1  # values and their tangents
-
-    def fits(plan: Plan) -> bool:
-        images = passes * plan.size
-        return footprint.needed(tower, images, recompute=plan.recompute, text=False) <= room
-
-    first = next((i for i, plan in enumerate(plans) if fits(plan)), len(plans) - 1)
-    if first:
-        _log.warning(
-            "fine-tuning on %s by %r: %s of memory are free. Images are computed %s, which gives "
-            "the same result up to rounding.",
-            config.task, config.method, machine.gib(room), plans[first],
-        )  # fmt: skip
-    return plans[first:]
 
 
 def _gradient(
@@ -372,7 +343,7 @@ def _precision(config: FineTune, x: Tensor) -> contextlib.AbstractContextManager
 
 
 @contextlib.contextmanager
-def _told_of_memory(what: str) -> Iterator[None]:
+def _advised_of_memory(what: str) -> Iterator[None]:
     """Say what to do where there is no memory for the optimiser's state: no part is smaller."""
     try:
         yield
@@ -397,60 +368,3 @@ def _check(config: FineTune, step: int, losses: list[float], norm: float, classe
             "Lower lr, or raise warmup.",
             step,
         )
-
-
-@contextlib.contextmanager
-def _threads(count: int) -> Iterator[None]:
-    """Compute with so many threads, in this process and for now."""
-    usual = torch.get_num_threads()
-    if count != usual:
-        _log.info("the run goes on with %d threads, as it began", count)
-        torch.set_num_threads(count)
-    try:
-        yield
-    finally:
-        if count != usual:
-            torch.set_num_threads(usual)
-
-
-class _Saver:
-    """Writes and reads delta, the optimiser's moments and the losses so far."""
-
-    def __init__(self, path: Path, delta: dict, optimiser: torch.optim.Optimizer, every: int):
-        self.path, self.delta, self.optimiser, self.every = path, delta, optimiser, every
-        self.threads = torch.get_num_threads()
-        self.rest = 0.0  # not before this moment
-
-    def maybe(self, losses: list[float], seconds: float) -> None:
-        """Write if a checkpoint is due and the last one did not take too long just before."""
-        begin = time.perf_counter()
-        if len(losses) % self.every or begin < self.rest:
-            return
-        self.save(losses, seconds)
-        end = time.perf_counter()
-        self.rest = end + _REST * (end - begin)
-
-    def save(self, losses: list[float], seconds: float) -> None:
-        """Write a checkpoint."""
-        moments = self.optimiser.state_dict()["state"]
-        tensors = {f"delta/{name}": tensor for name, tensor in self.delta.items()}
-        for number, name in enumerate(self.delta):
-            tensors |= {f"{part}/{name}": value for part, value in moments[number].items()}
-        meta = {"losses": losses, "seconds": seconds, "threads": self.threads}
-        save_checkpoint(self.path, tensors, meta)
-
-    def resume(self) -> tuple[list[float], float, int]:
-        """Return losses, seconds and threads of the checkpoint, whose state is now in place."""
-        found = load_checkpoint(self.path)
-        if found is None:
-            return [], 0.0, self.threads
-        tensors, meta = found
-        state = self.optimiser.state_dict()
-        for number, (name, tensor) in enumerate(self.delta.items()):
-            tensor.copy_(tensors[f"delta/{name}"])
-            state["state"][number] = {
-                part: tensors[f"{part}/{name}"] for part in ("step", "exp_avg", "exp_avg_sq")
-            }
-        self.optimiser.load_state_dict(state)
-        self.threads = int(meta.get("threads", self.threads))
-        return list(meta["losses"]), float(meta["seconds"]), self.threads

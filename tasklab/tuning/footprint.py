@@ -6,9 +6,20 @@ computed in parts, and blocks twice (`tasklab.tuning.memory`).
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from tasklab import machine
 from tasklab.models.shapes import Tower
-from tasklab.models.zoo import Spec
-from tasklab.tuning.recipe import MINI_BATCH, PAPER_BATCH
+from tasklab.models.zoo import REGISTRY, Spec
+from tasklab.tuning.recipe import MINI_BATCH, PAPER_BATCH, FineTune
+
+if TYPE_CHECKING:
+    from tasklab.models.encoder import Encoder
+    from tasklab.tuning.memory import Plan
+
+_log = logging.getLogger(__name__)
 
 
 def needed(
@@ -40,3 +51,32 @@ def span(entry: Spec) -> tuple[int, int] | None:
     batch = MINI_BATCH if entry.shipped else PAPER_BATCH
     least = needed(entry.tower, 1, recompute=True, text=entry.text)
     return least, needed(entry.tower, batch, text=entry.text)
+
+
+def plans(config: FineTune, encoder: Encoder) -> Sequence[Plan]:
+    """Return how a step may be computed, without what cannot fit into a processor's memory.
+
+    A GPU says that its memory is full, and the next plan is tried; a system that has given away
+    more than it has ends the process.
+    """
+    from tasklab.tuning import memory  # here, for it imports torch
+
+    ways = memory.plans(config.batch_size, recompute=bool(encoder.blocks))
+    room = machine.memory().available if encoder.device.type == "cpu" else None
+    tower = REGISTRY[encoder.name].tower if encoder.name in REGISTRY else None
+    if room is None or tower is None:
+        return ways
+    passes = 2 if config.method == "linearized" else 1  # values and their tangents
+
+    def fits(plan: Plan) -> bool:
+        images = passes * plan.size
+        return needed(tower, images, recompute=plan.recompute, text=False) <= room
+
+    first = next((i for i, plan in enumerate(ways) if fits(plan)), len(ways) - 1)
+    if first:
+        _log.warning(
+            "fine-tuning on %s by %r: %s of memory are free. Images are computed %s, which gives "
+            "the same result up to rounding.",
+            config.task, config.method, machine.gib(room), ways[first],
+        )  # fmt: skip
+    return ways[first:]

@@ -37,7 +37,7 @@ _log = logging.getLogger(__name__)
 Result = TypeVar("Result")
 Gradients = dict[str, Tensor]
 
-_TOLD = (  # by errors that have no class of their own, in lower case
+_MESSAGES = (  # by errors that have no class of their own, in lower case
     "out of memory",  # CUDA, its driver, ROCm, MPS
     "cublas_status_alloc_failed",
     "cudnn_status_alloc_failed",
@@ -95,24 +95,24 @@ def first_that_fits(
     Raises:
         TasklabError: If none does.
     """
-    told = ""
+    reason = ""
     for index, plan in enumerate(left):
         try:
             result = attempt(plan)
         except (RuntimeError, MemoryError) as error:
             if not is_out_of_memory(error):
                 raise
-            told = _first_line(error)
+            reason = _first_line(error)
         else:
             if index:
                 _log.warning(
                     "%s: out of memory (%s). From here on %s, which gives the same result up to "
-                    "rounding.", what, told, plan,
+                    "rounding.", what, reason, plan,
                 )  # fmt: skip
             return result, left[index:]
         # Not before here: the error held the frames of the attempt, and they its tensors.
         _free()
-    raise TasklabError(f"{what}: out of memory, even with {left[-1]} ({told}). {advice}".rstrip())
+    raise TasklabError(f"{what}: out of memory, even with {left[-1]} ({reason}). {advice}".rstrip())
 
 
 def is_out_of_memory(error: BaseException) -> bool:
@@ -123,7 +123,7 @@ def is_out_of_memory(error: BaseException) -> bool:
     """
     if isinstance(error, MemoryError | torch.cuda.OutOfMemoryError):
         return True
-    return isinstance(error, RuntimeError) and any(text in str(error).lower() for text in _TOLD)
+    return isinstance(error, RuntimeError) and any(text in str(error).lower() for text in _MESSAGES)
 
 
 def accumulated(
@@ -243,9 +243,9 @@ class _Plain(nn.Module):
         return self.usual(*args, **named)
 
 
-def _add(sums: Gradients, found: tuple[Tensor, Gradients], share: float) -> Tensor:
+def _add(sums: Gradients, part: tuple[Tensor, Gradients], share: float) -> Tensor:
     """Add a part's gradients, and return its part of the loss."""
-    value, gradients = found
+    value, gradients = part
     for name, gradient in gradients.items():
         if name in sums:
             sums[name].add_(gradient, alpha=share)

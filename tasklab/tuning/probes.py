@@ -234,8 +234,8 @@ def _features(
         images = drawn.images_of(suite).load(task, split, n=count, device=encoder.device)
         began = time.perf_counter()
         parts = memory.Parts(_BATCH)
-        found = parts(lambda x: encoder(encoder.params, encoder.preprocess(x)), images.x)
-        features = torch.cat(list(found)).float().cpu()
+        rows = parts(lambda x: encoder(encoder.params, encoder.preprocess(x)), images.x)
+        features = torch.cat(list(rows)).float().cpu()
         return {"features": features, "labels": images.y}, {"seconds": time.perf_counter() - began}
 
     config = {

@@ -191,11 +191,13 @@ def train(
         index = index.to(data.x.device)
         logits = _masked(module(network.preprocess(data.x[index])), allowed)
         value = F.cross_entropy(logits, data.y[index])
-        told = float(value.detach())
-        if not math.isfinite(told):
-            raise TasklabError(f"training diverged at step {step}: loss {told}. Lower lr ({lr:g}).")
+        value_now = float(value.detach())
+        if not math.isfinite(value_now):
+            raise TasklabError(
+                f"training diverged at step {step}: loss {value_now}. Lower lr ({lr:g})."
+            )
         if log is not None:
-            log(step, told)
+            log(step, value_now)
         optimiser.zero_grad()
         value.backward()
         optimiser.step()

@@ -145,8 +145,8 @@ def features(
     """
     prepare = getattr(encoder, "preprocess", lambda x: x)
     parts = memory.Parts(batch_size)
-    found = parts(lambda x: jvp(encoder, params, tau, prepare(x)), images, "tangent features")
-    return TangentFeatures(*(torch.cat(column) for column in zip(*found, strict=True)))
+    passes = parts(lambda x: jvp(encoder, params, tau, prepare(x)), images, "tangent features")
+    return TangentFeatures(*(torch.cat(column) for column in zip(*passes, strict=True)))
 
 
 def _dual_pass(encoder: Model, params: Params, tau: Params, x: Tensor) -> tuple[Tensor, Tensor]:

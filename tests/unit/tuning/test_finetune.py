@@ -20,7 +20,7 @@ from tasklab.models import heads, zoo
 from tasklab.models.loading import Clip, Encoder
 from tasklab.storage.store import Store
 from tasklab.tasks import drawn, suites
-from tasklab.tuning import finetune, footprint
+from tasklab.tuning import finetune, footprint, saver
 from tasklab.tuning.memory import Recomputed
 from tasklab.tuning.methods import METHODS
 from tasklab.tuning.recipe import FineTune
@@ -195,7 +195,7 @@ def kill_at(monkeypatch, step):
 @pytest.mark.parametrize("killed_at", [1, 5, 11])
 def test_a_resumed_run_ends_bit_for_bit_the_same(tmp_path, monkeypatch, method, killed_at):
     config = dataclasses.replace(RUN, method=method)
-    monkeypatch.setattr(finetune, "_REST", 0)
+    monkeypatch.setattr(saver, "_REST", 0)
     whole = train(config, tiny(Curved), Store(tmp_path / "whole"))
     store, clip, steps = Store(tmp_path / "cut"), tiny(Curved), kill_at(monkeypatch, killed_at)
     with pytest.raises(KilledError):
@@ -207,7 +207,7 @@ def test_a_resumed_run_ends_bit_for_bit_the_same(tmp_path, monkeypatch, method, 
 
 
 def test_a_run_goes_on_with_the_threads_that_it_began_with(tmp_path, monkeypatch):
-    monkeypatch.setattr(finetune, "_REST", 0)
+    monkeypatch.setattr(saver, "_REST", 0)
     usual, seen, learning_rate = torch.get_num_threads(), [], finetune.learning_rate
 
     def spied(config, step):

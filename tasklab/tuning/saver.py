@@ -1,0 +1,83 @@
+"""Checkpoints of a fine-tuning run, from which it ends where an uninterrupted one does."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from tasklab.storage.store import load_checkpoint, save_checkpoint
+
+_log = logging.getLogger(__name__)
+_REST = 9  # train at least this many times as long as the last checkpoint took to write
+
+
+@contextlib.contextmanager
+def with_threads(count: int) -> Iterator[None]:
+    """Compute with so many threads, in this process and for now."""
+    usual = torch.get_num_threads()
+    if count != usual:
+        _log.info("the run goes on with %d threads, as it began", count)
+        torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        if count != usual:
+            torch.set_num_threads(usual)
+
+
+class Saver:
+    """Writes and reads delta, the optimiser's moments and the losses so far.
+
+    Args:
+        path: The file of the checkpoint.
+        delta: What is trained, by name, in the optimiser's order; written and read in place.
+        optimiser: Its AdamW.
+        every: Steps between checkpoints.
+    """
+
+    def __init__(
+        self, path: Path, delta: dict[str, Tensor], optimiser: torch.optim.Optimizer, every: int
+    ) -> None:
+        self.path, self.delta, self.optimiser, self.every = path, delta, optimiser, every
+        self.threads = torch.get_num_threads()
+        self.rest = 0.0  # not before this moment
+
+    def maybe(self, losses: list[float], seconds: float) -> None:
+        """Write if a checkpoint is due and the last one did not take too long just before."""
+        begin = time.perf_counter()
+        if len(losses) % self.every or begin < self.rest:
+            return
+        self.save(losses, seconds)
+        end = time.perf_counter()
+        self.rest = end + _REST * (end - begin)
+
+    def save(self, losses: list[float], seconds: float) -> None:
+        """Write a checkpoint."""
+        moments = self.optimiser.state_dict()["state"]
+        tensors = {f"delta/{name}": tensor for name, tensor in self.delta.items()}
+        for number, name in enumerate(self.delta):
+            tensors |= {f"{part}/{name}": value for part, value in moments[number].items()}
+        meta = {"losses": losses, "seconds": seconds, "threads": self.threads}
+        save_checkpoint(self.path, tensors, meta)
+
+    def resume(self) -> tuple[list[float], float, int]:
+        """Return losses, seconds and threads of the checkpoint, whose state is now in place."""
+        checkpoint = load_checkpoint(self.path)
+        if checkpoint is None:
+            return [], 0.0, self.threads
+        tensors, meta = checkpoint
+        state = self.optimiser.state_dict()
+        for number, (name, tensor) in enumerate(self.delta.items()):
+            tensor.copy_(tensors[f"delta/{name}"])
+            state["state"][number] = {
+                part: tensors[f"{part}/{name}"] for part in ("step", "exp_avg", "exp_avg_sq")
+            }
+        self.optimiser.load_state_dict(state)
+        self.threads = int(meta.get("threads", self.threads))
+        return list(meta["losses"]), float(meta["seconds"]), self.threads
