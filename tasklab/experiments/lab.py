@@ -17,7 +17,7 @@ from tasklab.experiments.parameters import Parameters, with_parameters
 from tasklab.experiments.preflight import complete
 from tasklab.models import loading
 from tasklab.models.zoo import TEXT_MODELS, family
-from tasklab.records import papers
+from tasklab.records.table import provenance
 from tasklab.storage.store import Store
 from tasklab.tasks import drawn
 from tasklab.tasks.images.loader import DecodedImages
@@ -283,7 +283,7 @@ class Lab:
             "images": dict(self.scale.counts) or "whole splits",
         }
         seconds = round(time.perf_counter() - self.began, 1)
-        return papers.provenance(extra, preset=p.preset, seconds=seconds)
+        return provenance(extra, preset=p.preset, seconds=seconds)
 
 
 def _own_tasks(own: Sequence[Task] | Task) -> tuple[Task, ...]:

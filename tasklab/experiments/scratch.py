@@ -16,7 +16,7 @@ import torch
 
 from tasklab.analyses import cross_task
 from tasklab.analyses.cross_task import Merge
-from tasklab.errors import unknown
+from tasklab.errors import choose
 from tasklab.experiments.cross_task import rows_of
 from tasklab.experiments.lab import Lab
 from tasklab.experiments.runner import stored
@@ -27,17 +27,17 @@ from tasklab.experiments.small_networks import (
     classes_of,
     data_of,
     record,
-    setting,
     task_names,
     trained,
 )
 from tasklab.progress import track
+from tasklab.records.comparisons import CONDITIONS
+from tasklab.records.comparisons import varied as varied
 from tasklab.records.table import tidy
 from tasklab.tasks.drawn import Images
 from tasklab.tuning import scratch
 
 ALPHAS = (0.25, 0.5, 0.75)
-CONDITIONS = ("pretraining", "finetuning", "pretraining samples", "other samples")
 
 
 def scratch_linearity(
@@ -100,7 +100,7 @@ def emergence(
     Raises:
         TasklabError: If there is no such condition.
     """
-    _known(what)
+    choose("condition", what, CONDITIONS)
     tables, values = [], list(values)
     for value in track(values, len(values), what, unit="setting", on=lab.progress):
         changes = {what: value}
@@ -108,35 +108,6 @@ def emergence(
             changes = {"replaced": what.removesuffix(" samples"), "ratio": float(value)}
         tables.append(scratch_linearity(lab, network, n_tasks=2, alphas=(0.5,), **changes))
     return tidy(pd.concat(tables, ignore_index=True).drop_duplicates())
-
-
-def varied(records: pd.DataFrame, what: str, network: str = "resnet18") -> pd.DataFrame:
-    """Return the rows of `emergence` with one condition from a table with several.
-
-    Args:
-        records: Of `emergence`, and of `scratch_linearity`.
-        what: One of `CONDITIONS`.
-        network: Which was trained.
-
-    Raises:
-        TasklabError: If there is no such condition.
-    """
-    _known(what)
-    usual, names = setting(network), task_names(network)
-    replaced = what.removesuffix(" samples") if what.endswith("samples") else usual.replaced
-    chosen = (records["experiment"] == "ctl") & (records["model"] == network)
-    chosen &= (records["task"] == f"{names[1]}+{names[2]}") & (records["replaced"] == replaced)
-    chosen &= (records["alpha"] - 0.5).abs() < 1e-9
-    column = "ratio" if what.endswith("samples") else what
-    for name in ("pretraining", "finetuning", "ratio"):
-        if name != column:
-            chosen &= records[name] == getattr(usual, name)
-    return records[chosen]
-
-
-def _known(what: str) -> None:
-    if what not in CONDITIONS:
-        raise unknown("condition", what, CONDITIONS)
 
 
 def _records(

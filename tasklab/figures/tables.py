@@ -8,8 +8,9 @@ from typing import Any
 import pandas as pd
 
 from tasklab.figures.style import METHOD_LABEL, methods_in
-from tasklab.records.papers import ABOUT_VERDICTS, Verdict
-from tasklab.records.table import UNITS, summarise
+from tasklab.records.claims import ABOUT_VERDICTS, Verdict
+from tasklab.records.schema import UNITS
+from tasklab.records.table import summarise
 
 _AIRY = [{"selector": "th, td", "props": [("padding", "0.2em 0.7em")]}]
 

@@ -1,15 +1,15 @@
-from .papers import (
-    beside as beside,
+from .claims import (
+    verdicts as verdicts,
 )
-from .papers import (
+from .comparisons import (
     box_means as box_means,
 )
 from .papers import (
+    beside as beside,
+)
+from .table import (
     combine as combine,
 )
-from .papers import (
+from .table import (
     tidy as tidy,
-)
-from .papers import (
-    verdicts as verdicts,
 )

@@ -1,22 +1,6 @@
-"""Tidy records of measurements: their columns, where they come from, and how they are kept.
+"""Tidy records of measurements: checked, averaged, with their origin, written and read.
 
-A record is one row per (experiment, model, suite, init, method, task, subset, split, n_tasks,
-seed, metric, alpha): one `value` measured on `n` images. Rows are per task; averages over tasks
-are computed when they are needed, so there are no rows for means. **Accuracies are in percent**
-(0 to 100), as in the papers' tables; `UNITS` lists the other metrics' units.
-
-| experiment | metrics | what a row is |
-|---|---|---|
-| `single` | `single` | one task vector at coefficient 1 on its own task; `pretrained`: no vector |
-| `addition` | `absolute`, `normalised` | the sum of `n_tasks` vectors at the chosen `alpha` |
-| `sweep` | `absolute`, `normalised` | the same at every `alpha`; `split` says on which images |
-| `negation` | `target`, `control` | one vector subtracted; `task` is its target for both metrics |
-| `disentanglement` | `xi_classifier`, `xi_representation`, each with `_box` | error of a pair |
-| `localization` | `share`, `unseen_share` | of eigenfunction energy on the task, of one class |
-| `linearity` | `gap`, `gap_along`, `gap_block` | remainder over linear part, at distance `alpha` |
-| `cost` | `seconds_per_step`, `peak_memory`, `trainable` | what training one task takes |
-
-Where several groups of the same number of tasks are added, `subset` names the group.
+`tasklab.records.schema` says which experiments, metrics and columns there are.
 """
 
 from __future__ import annotations
@@ -36,38 +20,12 @@ import numpy as np
 import pandas as pd
 
 from tasklab.errors import TasklabError, unknown
+from tasklab.records.schema import ACCURACIES, COLUMNS, EXPERIMENTS, METHODS
 from tasklab.storage import atomic
-from tasklab.tuning.methods import EDITS
 
-COLUMNS = (
-    "experiment", "model", "suite", "init", "method", "task", "subset", "split", "n_tasks", "seed",
-    "metric", "alpha", "value", "n",
-)  # fmt: skip
 _REQUIRED = ("experiment", "model", "method", "task", "metric", "value")
 _DEFAULTS: dict[str, Any] = {"suite": "mini", "init": "pretrained", "subset": "", "split": "test"}
 _WHOLE = ("n_tasks", "seed", "n")
-ACCURACIES = ("single", "absolute", "target", "control")  # proportions of n images, in percent
-UNITS = {
-    **dict.fromkeys((*ACCURACIES, "normalised"), "%"),
-    **dict.fromkeys(("normalised_exact", "normalised_grid", "chosen_exact", "chosen_grid"), "%"),
-    **dict.fromkeys(("absolute_shared", "absolute_own"), "%"),
-    **dict.fromkeys(("normalised_shared", "normalised_own"), "%"),
-    **dict.fromkeys(("xi_classifier", "xi_classifier_box"), "%"),
-    **dict.fromkeys(("xi_representation", "xi_representation_box"), "nats"),
-    **dict.fromkeys(("stitched", "averaged", "ensemble", "alone", "accuracy"), "%"),
-    **dict.fromkeys(("xi_pair", "lost"), "%"),
-    "delta": "nats",
-    **dict.fromkeys(("distance", "coef", "base", "base_merged", "first"), ""),
-    **dict.fromkeys(("share", "unseen_share", "cosine", "gap", "gap_along", "gap_block"), ""),
-    **dict.fromkeys(("seconds_features", "seconds_probe", "seconds_finetune"), "s"),
-    **dict.fromkeys(("seconds_sweep", "seconds_subsets", "seconds_per_step"), "s"),
-    **dict.fromkeys(("lambda", "tried"), ""),
-    "exact": "%",
-    "diverged_at": "steps",
-    "peak_memory": "MiB",
-    "trainable": "parameters",
-}
-METHODS = ("pretrained", *EDITS, "probe")
 Z95 = 1.959963984540054  # 97.5 % quantile of the standard normal distribution
 
 
@@ -79,8 +37,9 @@ def tidy(rows: pd.DataFrame | Iterable[Mapping[str, Any]]) -> pd.DataFrame:
             empty string and `test`, and `n_tasks`, `seed`, `alpha`, `n` may be absent.
 
     Raises:
-        TasklabError: A required column is missing or empty, a method is unknown, a run is recorded
-            twice, a row is a mean over tasks, or accuracies look like fractions.
+        TasklabError: A required column is missing or empty, the schema does not have an experiment,
+            metric, column or method, a run is recorded twice, a row is a mean over tasks, or
+            accuracies look like fractions.
     """
     df = rows.copy() if isinstance(rows, pd.DataFrame) else pd.DataFrame(list(rows))
     missing = [name for name in _REQUIRED if name not in df]
@@ -110,7 +69,52 @@ def combine(*tables: pd.DataFrame) -> pd.DataFrame:
     return tidy(pd.concat(tables, ignore_index=True).drop_duplicates())
 
 
+def one_model(df: pd.DataFrame, init: str) -> pd.DataFrame:
+    """Return the records of one initialisation, which must be of one model and suite."""
+    df = df[df["init"] == init]
+    several = df[["model", "suite"]].drop_duplicates()
+    if len(several) > 1:
+        raise TasklabError(f"records of {len(several)} models or suites: select one first.")
+    return df
+
+
+def select(
+    df: pd.DataFrame, experiment: str, metric: str, method: str, n_tasks: int
+) -> pd.DataFrame:
+    """Return the records of a method on test images.
+
+    Args:
+        df: Tidy records.
+        experiment: Its name.
+        metric: Its metric.
+        method: One of `METHODS`.
+        n_tasks: Number of added tasks, where the experiment is addition.
+    """
+    chosen = (df["experiment"] == experiment) & (df["metric"] == metric)
+    chosen &= (df["method"] == method) & (df["split"] == "test")
+    if experiment == "addition":
+        chosen &= (df["n_tasks"] == n_tasks).fillna(False).astype(bool)
+    return df[chosen]
+
+
+def _obey(df: pd.DataFrame) -> None:
+    """Raise a `TasklabError` for an experiment, metric or column that the schema does not have."""
+    further = [name for name in df if name not in COLUMNS]
+    for name, rows in df.groupby("experiment", sort=False):
+        if name not in EXPERIMENTS:
+            raise unknown("experiment", name, EXPERIMENTS)
+        known = EXPERIMENTS[name]
+        for metric in rows["metric"].unique():
+            if metric not in known.metrics:
+                raise unknown(f"metric of the experiment {name!r},", metric, known.metrics)
+        for column in further:
+            if column not in known.columns and rows[column].notna().any():
+                choices = (*COLUMNS, *known.columns)
+                raise unknown(f"column of the experiment {name!r},", column, choices)
+
+
 def _check(df: pd.DataFrame) -> None:
+    _obey(df)
     for method in sorted(set(df["method"]) - set(METHODS)):
         raise unknown("method", method, METHODS)
     bad = df.index[df["value"].isna()]

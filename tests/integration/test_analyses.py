@@ -12,8 +12,9 @@ from tasklab.errors import TasklabError
 from tasklab.experiments.parameters import Parameters
 from tasklab.models import loading
 from tasklab.models.zoo import FAMILIES, family
-from tasklab.records import papers
-from tasklab.study import recording
+from tasklab.records import claims, comparisons
+from tasklab.records import table as records
+from tasklab.study import parts, recording, results
 from tasklab.tuning import finetune
 
 PAIR = ("Textures", "Scenes")
@@ -37,7 +38,7 @@ def test_a_map_is_made_of_the_labs_vectors_and_kept(lab, monkeypatch):
     rows = table[(table["method"] == "linearized") & (table["metric"] == "xi_classifier")]
     cells = rows.pivot(index="alpha1", columns="alpha2", values="value").to_numpy()
     np.testing.assert_allclose(cells, found.classifier)
-    assert set(papers.box_means(table)["metric"]) == {
+    assert set(comparisons.box_means(table)["metric"]) == {
         "xi_classifier_box", "xi_representation_box",
     }  # fmt: skip
 
@@ -89,8 +90,8 @@ def test_costs_become_records_that_claims_are_judged_by(lab):
     table = experiments.step_cost(lab, ("standard", "ours", "attention"), rounds=1)
     assert set(table["metric"]) == {"seconds_per_step", "peak_memory", "trainable"}
     assert set(table["method"]) == {"nonlinear", "linearized", "attention"}
-    claim = next(c for c in papers.CLAIMS if c.id == "linear-3-cost-memory")
-    assert papers.verdict(claim, table).holds != "not tested"
+    claim = next(c for c in claims.CLAIMS if c.id == "linear-3-cost-memory")
+    assert claims.verdict(claim, table).holds != "not tested"
 
 
 def test_heads_that_train_with_their_encoder_belong_to_their_vectors(lab):
@@ -111,7 +112,7 @@ def test_relatives_run_the_same_code(lab, role):
     other = lab.relative(role)
     assert len(other.suite.names) == 2
     methods = ["nonlinear", "linearized"]
-    table = papers.combine(
+    table = records.combine(
         experiments.single(other, methods), experiments.disentanglement(other, methods)
     )
     assert set(table["method"]) == {"pretrained", *methods}
@@ -155,13 +156,11 @@ def test_every_family_is_in_the_registry():
 
 
 def test_a_part_of_a_study_spans_models(tmp_path, lab):
-    work = recording.Work(
-        ("nonlinear",), {"disentanglement": {"n_pairs": 1}}, {"model": "mini_xs"}, 1
-    )
+    work = parts.Work(("nonlinear",), {"disentanglement": {"n_pairs": 1}}, {"model": "mini_xs"}, 1)
     (table,) = recording._records(lab.parameters, work, progress=False)
     assert set(table["model"]) == {"mini_xs"}
     with pytest.raises(TasklabError, match="did you mean 'maps'"):
-        recording.recorded("tangent", "map")
+        results.recorded("tangent", "map")
 
 
 def test_trained_heads_start_random_and_learn(lab):

@@ -10,7 +10,6 @@ import sys
 from pathlib import Path
 
 import nbformat
-import pandas as pd
 import pytest
 from safetensors.torch import save_file
 
@@ -19,9 +18,7 @@ from tasklab.__main__ import main
 from tasklab.cli import COMMANDS, names, parsing
 from tasklab.experiments.parameters import Parameters
 from tasklab.models import loading, zoo
-from tasklab.records import papers
-from tasklab.records import table as records
-from tasklab.study import recording
+from tasklab.study import recording, results
 from tasklab.tasks import suites
 from tasklab.tuning import methods
 
@@ -234,13 +231,19 @@ def test_a_site_that_cannot_be_written(clone, capsys):
 
 
 def test_records_that_cannot_be_written(clone, monkeypatch, capsys):
+    """It is said before anything is computed, or a model loaded."""
     (clone / "file").write_text("x")
-    monkeypatch.setattr(recording, "_records", lambda *_: [pd.DataFrame({"experiment": []})])
-    monkeypatch.setattr(papers, "tidy", lambda table: table)
-    monkeypatch.setattr(records, "tidy", lambda table: table)
-    out = str(clone / "file" / "x.csv")
-    assert main([*words_of("study", ""), "--out", out]) == 2
-    assert "cannot write records to" in one_line(capsys)
+    monkeypatch.setattr(recording, "Lab", None)
+    for out, message in (
+        ("file/x.csv", "cannot write records to"),
+        (".", "records are written as .csv"),
+        ("x.txt", "records are written as .csv, not 'x.txt'"),
+    ):
+        assert main([*words_of("study", ""), "--out", str(clone / out)]) == 2
+        assert message in one_line(capsys)
+    monkeypatch.setattr(results, "RECORDED", clone / "lib" / "site-packages" / "tasklab")
+    assert main(words_of("study", "")) == 2
+    assert "belongs to the installed package: say by --out" in one_line(capsys)
 
 
 @pytest.mark.parametrize(

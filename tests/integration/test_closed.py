@@ -12,7 +12,7 @@ from tasklab.analyses import evaluation
 from tasklab.errors import TasklabError
 from tasklab.experiments.parameters import Parameters
 from tasklab.models import heads
-from tasklab.records import papers
+from tasklab.records import table as records
 from tasklab.taskvector import TaskVector
 from tasklab.tuning import finetune, probes
 
@@ -38,7 +38,7 @@ def sums(labs):
         experiments.across(labs, experiments.probing),
         experiments.across(labs, experiments.closed_addition, ["nonlinear", "full"]),
     ]
-    return papers.combine(*parts)
+    return records.combine(*parts)
 
 
 def rows(df, **chosen):
@@ -170,7 +170,7 @@ def test_every_subset(labs, method):
 
 def test_open_vocabulary(main):
     (lab,) = experiments.schemes(main, ["small"], head="zero_shot")
-    table = papers.combine(
+    table = records.combine(
         experiments.probing(lab), experiments.closed_addition(lab, ["nonlinear", "full"])
     )
     assert set(table["vocabulary"]) == {"open"}

@@ -12,8 +12,10 @@ from tasklab.chapters import CHAPTERS
 from tasklab.errors import TasklabError
 from tasklab.experiments.parameters import Parameters
 from tasklab.models import heads
-from tasklab.records import papers
-from tasklab.study import recording
+from tasklab.records import claims, schema
+from tasklab.records import table as records
+from tasklab.study import parts as parts_of_study
+from tasklab.study import recording, results
 from tasklab.taskvector import TaskVector
 from tasklab.tuning import finetune, tangent
 
@@ -38,14 +40,14 @@ def tables(lab):
 
 
 def test_records_are_complete(tables):
-    together = papers.combine(*tables.values())
+    together = records.combine(*tables.values())
     count = together.groupby(["experiment", "metric"]).size()
     assert count["single", "single"] == (1 + 4) * 8  # pre-trained, four methods
     assert count["addition", "absolute"] == count["addition", "normalised"] == 4 * 8
     # validation for all methods, test for the two linear ones, three coefficients
     assert count["sweep", "absolute"] == (4 + 2) * 8 * 3
     assert count["negation", "target"] == count["negation", "control"] == (1 + 4) * 8
-    assert together.loc[together["metric"].isin(papers.ACCURACIES), "n"].notna().all()
+    assert together.loc[together["metric"].isin(schema.ACCURACIES), "n"].notna().all()
 
 
 def test_the_chosen_alpha_has_the_best_normalised_validation_accuracy(tables):
@@ -104,7 +106,7 @@ def test_a_second_lab_reads_the_store(lab, tables, monkeypatch):
 
 def test_a_study_writes_records_with_their_origin(lab, tables, tmp_path):
     path = recording.study("tangent", lab.parameters, part="kernels", out=tmp_path / "kernels.csv")
-    table, origin = papers.read(path)
+    table, origin = records.read(path)
     assert set(table["experiment"]) == {"localization"}
     assert origin["weights"] == lab.clip.encoder.weights_hash
     assert origin["recipe"]["steps"] == 2
@@ -126,18 +128,18 @@ def test_an_unknown_chapter_or_method_is_refused(lab):
 def test_recorded_results_cover_the_chapter():
     for chapter, entry in CHAPTERS.items():
         methods = entry.methods
-        table, origin = recording.recorded(chapter)
+        table, origin = results.recorded(chapter)
         assert origin["preset"] == "full"
         if chapter == "ctl":  # its verdicts: tests/unit/study/test_comparisons.py
-            assert set(methods) <= set(recording.recorded(chapter, "methods")[0]["method"])
+            assert set(methods) <= set(results.recorded(chapter, "methods")[0]["method"])
             continue
         assert set(methods) <= set(table["method"])
         assert table.loc[table["method"] != "pretrained", "seed"].nunique() >= 3
         sums = table[table["experiment"] == "addition"]
         added = {8} if chapter == "closed_vocab" else {2, 4, 8}
         assert set(sums["n_tasks"].dropna()) == added
-        verdicts = papers.verdicts(table, chapter, model="mini")
-        assert {v.n_seeds for v in verdicts if v.holds != "not tested"} >= {3}
+        judged = claims.verdicts(table, chapter, model="mini")
+        assert {v.n_seeds for v in judged if v.holds != "not tested"} >= {3}
 
 
 def test_recorded_results_belong_to_the_shipped_weights():
@@ -145,15 +147,15 @@ def test_recorded_results_belong_to_the_shipped_weights():
     from tasklab.models import loading
 
     current = loading.load("mini").encoder.weights_hash
-    for chapter, parts in recording.PARTS.items():
+    for chapter, parts in parts_of_study.PARTS.items():
         for part in parts:
-            assert recording.recorded(chapter, part)[1]["weights"] == current
+            assert results.recorded(chapter, part)[1]["weights"] == current
 
 
 def test_every_claim_is_tested_by_the_recorded_results():
-    for chapter in recording.PARTS:
-        table = recording.evidence(chapter)
-        found = papers.verdicts(table, chapter, model="mini")
+    for chapter in parts_of_study.PARTS:
+        table = results.evidence(chapter)
+        found = claims.verdicts(table, chapter, model="mini")
         untested = [v.claim.id for v in found if v.holds == "not tested"]
         assert not untested
 

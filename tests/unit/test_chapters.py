@@ -11,7 +11,7 @@ from tasklab import chapters
 from tasklab.chapters import CHAPTERS
 from tasklab.errors import TasklabError
 from tasklab.models.zoo import FAMILIES
-from tasklab.study import recording
+from tasklab.study import parts
 from tasklab.tuning.methods import EDITS
 
 
@@ -21,14 +21,14 @@ def test_it_names_what_exists(name):
     assert set(entry.methods) <= set(EDITS)
     for roles in FAMILIES:
         assert {*entry.needs("quick"), *entry.needs("full")} <= set(roles)
-    assert entry.parts == tuple(recording.PARTS[name])
+    assert entry.parts == tuple(parts.PARTS[name])
     assert entry.parts[0] == "editing"
 
 
 def test_the_full_preset_needs_no_less():
     for entry in CHAPTERS.values():
         assert set(entry.needs("quick")) <= set(entry.needs("full"))
-    assert CHAPTERS.keys() == recording.PARTS.keys()
+    assert CHAPTERS.keys() == parts.PARTS.keys()
 
 
 def test_a_chapter_on_attention_refuses_a_model_without():

@@ -11,6 +11,7 @@ from tasklab import figures
 from tasklab.errors import TasklabError
 from tasklab.figures.schemes import SCHEMES, looks, role
 from tasklab.models import zoo
+from tasklab.records.schema import EXPERIMENTS
 from tasklab.records.table import tidy
 
 FAMILY = zoo.family("mini")
@@ -20,7 +21,9 @@ GRID = (0.0, 0.05, 0.1, 0.5, 1.0)
 
 
 def row(experiment, method, metric, value, model=MODELS[0], task="A", **more):
-    more = {"seed": 0, "n": 100, "vocabulary": "closed"} | more
+    more = {"seed": 0, "n": 100} | more
+    if "vocabulary" in EXPERIMENTS[experiment].columns:
+        more = {"vocabulary": "closed"} | more
     return {"experiment": experiment, "model": model, "method": method, "task": task,
             "metric": metric, "value": value, **more}  # fmt: skip
 

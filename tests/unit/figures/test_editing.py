@@ -18,8 +18,9 @@ from matplotlib.text import Text
 
 from tasklab import figures
 from tasklab.errors import TasklabError
-from tasklab.records.papers import verdicts
-from tasklab.records.table import METHODS, tidy
+from tasklab.records.claims import verdicts
+from tasklab.records.schema import METHODS
+from tasklab.records.table import tidy
 
 TASKS = ("Signs", "Places", "Scenes", "Textures")
 WAYS = ("nonlinear", "posthoc", "linearized", "attention")

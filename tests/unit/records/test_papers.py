@@ -12,9 +12,13 @@ import pytest
 
 from tasklab.errors import TasklabError
 from tasklab.models import zoo
-from tasklab.records import papers
+from tasklab.records import claims, comparisons, papers, schema
 from tasklab.records import table as records
-from tasklab.records.papers import CLAIMS, Claim, Verdict, beside, summarise, tidy, verdict, wilson
+from tasklab.records.claims import CLAIMS, Claim, Verdict, verdict
+from tasklab.records.papers import beside
+from tasklab.records.table import summarise, tidy, wilson
+from tasklab.study import results
+from tasklab.study.parts import PARTS
 
 TASKS = ("Signs", "Places")
 CLAIM = Claim(id="t", paper="tangent", table="1", statement="more", experiment="addition",
@@ -40,8 +44,8 @@ def two_methods(differences: dict[int, float], **other: Any) -> pd.DataFrame:
 
 
 def test_tidy_fills_defaults_and_orders_columns() -> None:
-    df = tidy([row("nonlinear", 60.0, note="x")])
-    assert list(df.columns) == [*records.COLUMNS, "note"]
+    df = tidy([row("nonlinear", 60.0, vocabulary="open")])
+    assert list(df.columns) == [*schema.COLUMNS, "vocabulary"]
     assert df.loc[0, ["suite", "init", "subset", "split"]].tolist() == [
         "mini", "pretrained", "", "test"]  # fmt: skip
     assert math.isnan(df.loc[0, "alpha"])
@@ -52,6 +56,13 @@ def test_tidy_fills_defaults_and_orders_columns() -> None:
     [
         ([{"experiment": "single"}], "need the columns model, method"),
         ([row("nonliner", 60.0)], "did you mean 'nonlinear'"),
+        ([row("nonlinear", 60.0, experiment="aditions")], "did you mean 'addition'"),
+        (
+            [row("nonlinear", 60.0, metric="target")],
+            "metric of the experiment 'addition', 'target'",
+        ),
+        ([row("nonlinear", 60.0, block=3)], "column of the experiment 'addition', 'block'"),
+        ([row("merged", 60.0)], "unknown method 'merged'"),
         ([row("nonlinear", math.nan)], "no value"),
         ([row("nonlinear", 60.0, task="mean")], "per task"),
         ([row("nonlinear", 60.0), row("nonlinear", 61.0)], "recorded twice"),
@@ -66,40 +77,40 @@ def test_tidy_refuses(rows: list[dict[str, Any]], message: str) -> None:
 
 def test_written_records_come_back(tmp_path: Path) -> None:
     rows = [row("nonlinear", 61.25, alpha=0.3), row("pretrained", 50.0, seed=None, n=None)]
-    path = papers.write(tmp_path / "new" / "study.csv", rows, papers.provenance({"steps": 2}))
-    df, note = papers.read(path)
+    path = records.write(tmp_path / "new" / "study.csv", rows, records.provenance({"steps": 2}))
+    df, note = records.read(path)
     pd.testing.assert_frame_equal(df, tidy(rows))
     assert note["steps"] == 2 and "sha256" not in note
     assert sorted(p.name for p in path.parent.iterdir()) == ["study.csv", "study.json"]
 
 
 def test_reading_notices_changed_or_missing_files(tmp_path: Path) -> None:
-    path = papers.write(tmp_path / "study.csv", [row("nonlinear", 61.0)], {})
+    path = records.write(tmp_path / "study.csv", [row("nonlinear", 61.0)], {})
     path.write_text(path.read_text().replace("61.0", "71.0"))
     with pytest.raises(TasklabError, match="not the file"):
-        papers.read(path)
+        records.read(path)
     path.with_suffix(".json").write_text("{")
     with pytest.raises(TasklabError, match="not readable JSON"):
-        papers.read(path)
+        records.read(path)
     path.with_suffix(".json").unlink()
     with pytest.raises(TasklabError, match="study.json is missing"):
-        papers.read(path)
+        records.read(path)
 
 
 def test_a_failed_write_leaves_the_old_records(tmp_path: Path) -> None:
-    path = papers.write(tmp_path / "study.csv", [row("nonlinear", 61.0)], {})
+    path = records.write(tmp_path / "study.csv", [row("nonlinear", 61.0)], {})
     with pytest.raises(TasklabError, match="twice"):
-        papers.write(path, [row("nonlinear", 1.0), row("nonlinear", 2.0)], {})
-    assert papers.read(path)[0]["value"].tolist() == [61.0]
+        records.write(path, [row("nonlinear", 1.0), row("nonlinear", 2.0)], {})
+    assert records.read(path)[0]["value"].tolist() == [61.0]
     (tmp_path / "file").write_text("")
     with pytest.raises(TasklabError, match="cannot write records"):
-        papers.write(tmp_path / "file" / "study.csv", [row("nonlinear", 61.0)], {})
+        records.write(tmp_path / "file" / "study.csv", [row("nonlinear", 61.0)], {})
     with pytest.raises(TasklabError, match="as .csv"):
-        papers.write(tmp_path / "study.txt", [row("nonlinear", 61.0)], {})
+        records.write(tmp_path / "study.txt", [row("nonlinear", 61.0)], {})
 
 
 def test_provenance_says_what_ran_where() -> None:
-    note = papers.provenance({"preset": "full"}, gpu="a GPU", preset="quick", seconds=1.5)
+    note = records.provenance({"preset": "full"}, gpu="a GPU", preset="quick", seconds=1.5)
     assert {"tasklab", "commit", "python", "torch", "open_clip", "utc", "platform"} <= set(note)
     assert note["preset"] == "full" and note["seconds"] == 1.5
     assert note["machine"]["gpu"] == "a GPU" and note["machine"]["cores"] >= 1
@@ -125,10 +136,28 @@ def test_commit_is_the_packages_own(tmp_path: Path) -> None:
     assert records._commit(file) == f"{commit}+dirty"
 
 
-@pytest.mark.parametrize("module", ["tasklab.records.papers"])
+@pytest.mark.parametrize(
+    "module", ["tasklab.records.claims", "tasklab.records.papers", "tasklab.study.results"]
+)
 def test_no_torch_is_imported(module: str) -> None:
     code = f"import sys, {module}; sys.exit('torch' in sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@pytest.mark.parametrize(("chapter", "part"), [(c, p) for c, ps in PARTS.items() for p in ps])
+def test_recorded_files_obey_the_schema(chapter: str, part: str) -> None:
+    df, _ = results.recorded(chapter, part)  # which checks them
+    assert len(df) and set(df["experiment"]) <= set(schema.EXPERIMENTS)
+    metrics = df.groupby("experiment")["metric"].unique()
+    assert all(
+        set(found) <= set(schema.EXPERIMENTS[name].metrics) for name, found in metrics.items()
+    )
+
+
+def test_evidence_obeys_the_schema_too() -> None:
+    for chapter in PARTS:
+        df = results.evidence(chapter)
+        pd.testing.assert_frame_equal(tidy(df), df)
 
 
 # --- statistics ---------------------------------------------------------------------------------
@@ -218,7 +247,7 @@ def test_beside_refuses() -> None:
 def test_rule(differences: dict[int, float], holds: str) -> None:
     found = verdict(CLAIM, two_methods(differences))
     assert found.holds == holds and found.text.startswith(holds)
-    assert found.holds in papers.OUTCOMES
+    assert found.holds in claims.OUTCOMES
     assert found.differences == pytest.approx(differences)
     assert found.effect == pytest.approx(sum(differences.values()) / len(differences))
     assert found.n_seeds == len(differences)
@@ -245,23 +274,20 @@ def test_one_seed_without_counts_is_weak_at_most() -> None:
 
 
 def half_width(claim: Claim, df: pd.DataFrame) -> float:
-    return papers._half_width(claim, papers._sides(claim, df, None), 8)
+    sides = [claims._side(claim, side, df, None, 8) for side in (claim.left, claim.right)]
+    return claims._half_width(claim, sides, 8)
 
 
 def test_one_seed_half_width() -> None:
     df = two_methods({0: 0.0})
     low, high = wilson(600, 1000)
     # Two sides and two tasks with images of their own: half · √2 / √2.
-    assert papers._half_width(CLAIM, papers._sides(CLAIM, df, None), 8) == pytest.approx(
-        (high - low) / 2
-    )
+    assert half_width(CLAIM, df) == pytest.approx((high - low) / 2)
     control = Claim(**{**CLAIM.__dict__, "experiment": "negation", "metric": "control"})
     shared = df.assign(experiment="negation", metric="control")
     # The control task's images are the same for every target: only the two sides are added.
     expected = (high - low) / 2 * math.sqrt(2)
-    assert papers._half_width(control, papers._sides(control, shared, None), 8) == pytest.approx(
-        expected
-    )
+    assert half_width(control, shared) == pytest.approx(expected)
 
 
 def test_one_seed_half_width_of_a_ratio() -> None:
@@ -276,9 +302,7 @@ def test_one_seed_half_width_of_a_ratio() -> None:
     nonlinear = 75 * math.hypot(halves[0] / 60, halves[2] / 80)
     linearized = 90 * math.hypot(halves[1] / 72, halves[2] / 80)
     expected = math.hypot(nonlinear, linearized)
-    assert papers._half_width(claim, papers._sides(claim, tidy(rows), None), 8) == pytest.approx(
-        expected
-    )
+    assert half_width(claim, tidy(rows)) == pytest.approx(expected)
     no_single = tidy(r for r in rows if r["experiment"] != "single")
     assert verdict(claim, no_single).holds == "holds weakly"
 
@@ -299,22 +323,19 @@ def test_claims_are_well_formed() -> None:
     assert len({c.id for c in CLAIMS}) == len(CLAIMS)
     known = {(p, t) for p, t in zip(papers.papers()["paper"], papers.papers()["table"],
                                     strict=True)}  # fmt: skip
-    derived = {"random", "one", "two", "all"}  # sides that `comparisons.schemes` makes
     for claim in CLAIMS:
+        entry = schema.EXPERIMENTS[claim.experiment]
         for side in (claim.left, claim.right):
             method, _, role = side.partition("@")
-            # What the paper on cross-task linearity compares are sides, not methods.
-            special = claim.experiment == "pretraining" or claim.experiment.startswith("decay ")
-            known_side = method in records.METHODS or (special and method in derived)
-            assert known_side or claim.paper == "ctl"
-            assert role in ("", "random", *zoo.FAMILIES[0])
-        assert claim.metric in records.UNITS or claim.paper == "ctl"
+            assert claim.comparison or method in schema.METHODS
+            assert role in ("", "random", *zoo.FAMILIES[0], *comparisons.NETWORKS)
+        assert claim.comparison or claim.metric in entry.metrics
         assert (claim.paper, claim.table) in known or not claim.table.isdigit()
     assert CLAIMS[0].test == "absolute: linearized > nonlinear"
 
 
 def test_verdicts_of_one_table() -> None:
-    found = papers.verdicts(two_methods({0: 1.0, 1: 1.0}), "tangent", "1")
+    found = claims.verdicts(two_methods({0: 1.0, 1: 1.0}), "tangent", "1")
     assert [v.claim.table for v in found] == ["1"] * 4
     assert [v.holds for v in found] == ["holds", "not tested", "not tested", "not tested"]
 
@@ -347,14 +368,14 @@ def test_box_means_average_the_cells_of_the_search_box() -> None:
             task="Signs+Places", n_tasks=None, alpha1=a, alpha2=b)
         for (a, b), value in cells.items()
     )  # fmt: skip
-    found = papers.box_means(df)
+    found = comparisons.box_means(df)
     assert found["metric"].tolist() == ["xi_classifier_box"]
     assert found["value"].tolist() == [2.0] and found["n"].tolist() == [1000]
-    assert papers.box_means(df, -1, 2)["value"].tolist() == [51.0]
+    assert comparisons.box_means(df, -1, 2)["value"].tolist() == [51.0]
 
 
 def test_combining_counts_the_same_record_once_and_refuses_another_value() -> None:
     one = tidy([row("nonlinear", 60.0), row("linearized", 50.0)])
-    assert len(papers.combine(one, one.iloc[:1])) == 2
+    assert len(records.combine(one, one.iloc[:1])) == 2
     with pytest.raises(TasklabError, match="recorded twice"):
-        papers.combine(one, one.assign(value=61.0))
+        records.combine(one, one.assign(value=61.0))

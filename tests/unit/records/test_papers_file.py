@@ -4,8 +4,10 @@ import pandas as pd
 import pytest
 
 from tasklab.errors import TasklabError
-from tasklab.records.papers import CLAIMS, papers, tidy, verdict
-from tasklab.records.table import METHODS
+from tasklab.records.claims import CLAIMS, verdict
+from tasklab.records.papers import papers
+from tasklab.records.schema import METHODS
+from tasklab.records.table import tidy
 
 COUNTS = {
     ("tangent", "1"): 21,

@@ -6,11 +6,15 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from tasklab import evidence
 from tasklab.errors import TasklabError
 from tasklab.experiments.small_networks import setting, task_names
-from tasklab.records import papers
+from tasklab.records import claims
+from tasklab.records import table as records_table
+from tasklab.records.comparisons import COMPARISONS
 from tasklab.study import comparisons
+from tasklab.study.results import evidence
+
+CLAIMS = {claim.id: claim for claim in claims.CLAIMS}
 
 
 def linearity(experiment, model, blocks, **more):
@@ -53,7 +57,8 @@ def records():
                  "value": value}
             )  # fmt: skip
     rows += stitched()
-    return pd.DataFrame(rows).astype({"block": "Int64"}).assign(suite="mini")
+    table = pd.DataFrame(rows).astype({"block": "Int64"})
+    return table.assign(suite="mini", init="pretrained", split="test").fillna({"subset": ""})
 
 
 def stitched():
@@ -75,56 +80,64 @@ def stitched():
     ]  # fmt: skip
 
 
-def side(table, experiment, metric, method):
-    rows = table[table["experiment"] == experiment]
-    return rows[(rows["metric"] == metric) & (rows["method"] == method)]["value"].tolist()
+def sides(records, claim, model="mini"):
+    """Return the values of both sides of a claim."""
+    claim = CLAIMS[claim]
+    chosen = (claims._side(claim, side, records, model, 8) for side in (claim.left, claim.right))
+    return [side.rows["value"].tolist() for side in chosen]
 
 
-def without_conditions(records, monkeypatch):
-    monkeypatch.setattr(comparisons, "_emergence", lambda df: [])
-    return comparisons.sides(records)
+def test_merged_features_against_those_of_models(records):
+    merged, between = sides(records, "ctl-4.1-vit")
+    assert merged == pytest.approx([0.01, 0.011]) and between == pytest.approx([0.2, 0.201])
+    error, one = sides(records, "ctl-4.1-vit-coef")
+    assert error == pytest.approx([0.03, 0.029]) and one == [1, 1]
+    assert sides(records, "ctl-fig5-average")[1] == pytest.approx([0.05, 0.051])
+    assert sides(records, "ctl-fig2-mlp")[0] == pytest.approx([0.01, 0.011])
+    assert sides(records, "ctl-4.3-all")[1] == pytest.approx([0.3, 0.301])
 
 
-def test_merged_features_against_those_of_models(records, monkeypatch):
-    table = without_conditions(records, monkeypatch)
-    assert side(table, "ctl", "distance", "merged") == pytest.approx([0.01, 0.011])
-    assert side(table, "ctl", "distance", "between") == pytest.approx([0.2, 0.201])
-    assert side(table, "ctl", "coef_error", "merged") == pytest.approx([0.03, 0.029])
-    assert side(table, "ctl_average", "distance", "between") == pytest.approx([0.05, 0.051])
-    assert side(table, "ctl mlp", "distance", "merged") == pytest.approx([0.01, 0.011])
-    assert side(table, "ctl_sum of all", "distance", "start") == pytest.approx([0.3, 0.301])
-    assert set(table["model"]) == {"mini"}
+def test_segments_and_averages(records):
+    assert sides(records, "ctl-4.1-lmc-resnet") == [[50.0, 60.0], [90.0, 95.0]]
+    assert sides(records, "ctl-fig4-better") == [[62.0], [58.0]]
+    found, one = sides(records, "ctl-fig4-correlation")
+    assert found == pytest.approx([1.0]) and one == [1.0]
 
 
-def test_segments_and_averages(records, monkeypatch):
-    table = without_conditions(records, monkeypatch)
-    assert side(table, "segment resnet18", "accuracy", "middle") == [50.0, 60.0]
-    assert side(table, "segment resnet18", "accuracy", "end") == [90.0, 95.0]
-    assert side(table, "averaging", "accuracy", "averaged") == [62.0]
-    assert side(table, "averaging", "accuracy", "alone") == [58.0]
-    assert side(table, "averaging", "correlation", "found") == pytest.approx([1.0])
+def test_stitched_models(records):
+    assert sides(records, "ctl-fig9-both") == [[70.5], [60.5]]
+    assert sides(records, "ctl-fig9-edited") == [[70.5], [68.5]]
+    for claim, start, features, weights in (
+        ("ctl-fig10-target", 60, 30, 35), ("ctl-fig10-control", 50, 49, 54),
+    ):  # fmt: skip
+        assert sides(records, claim) == [[features], [start]]
+        rows = records[records["experiment"] == "stitched_negation"].assign(init="pretrained")
+        both = COMPARISONS["stitched_negations"](CLAIMS[claim], rows, records)
+        assert both["weights"]["value"].tolist() == [weights]
 
 
-def test_stitched_models(records, monkeypatch):
-    table = without_conditions(records, monkeypatch)
-    assert side(table, "stitched_addition", "accuracy", "both") == [70.5]
-    assert side(table, "stitched_addition", "accuracy", "one") == [60.5]
-    assert side(table, "stitched_addition", "accuracy", "edited") == [68.5]
-    for metric, start, features, weights in (("target", 60, 30, 35), ("control", 50, 49, 54)):
-        for method, value in (("start", start), ("features", features), ("weights", weights)):
-            assert side(table, "stitched_negation", metric, method) == [value]
-
-
-def test_claims_are_judged_by_them(records, monkeypatch):
-    table = without_conditions(records, monkeypatch)
-    claims = {c.id: c for c in papers.CLAIMS if c.paper == "ctl"}
-    judged = papers.verdict(claims["ctl-4.1-vit"], table, model="mini")
+def test_claims_are_judged_by_them(records):
+    judged = claims.verdict(CLAIMS["ctl-4.1-vit"], records, model="mini")
     assert (judged.holds, judged.n_seeds) == ("holds", 2)
     assert judged.effect == pytest.approx(0.19)
-    judged = papers.verdict(claims["ctl-4.1-vit-coef"], table, model="mini")
+    judged = claims.verdict(CLAIMS["ctl-4.1-vit-coef"], records, model="mini")
     assert judged.effect == pytest.approx(0.0705)
-    against = table.assign(value=-table["value"])
-    assert papers.verdict(claims["ctl-4.1-vit"], against, model="mini").effect < 0
+    against = records.assign(value=-records["value"])
+    assert claims.verdict(CLAIMS["ctl-4.1-vit"], against, model="mini").effect < 0
+    lacking = records[records["experiment"] != "ctl"]
+    assert claims.verdict(CLAIMS["ctl-4.1-vit"], lacking, model="mini").holds == "not tested"
+
+
+def test_a_comparison_that_is_not_registered_is_named(records, monkeypatch):
+    monkeypatch.delitem(COMPARISONS, "features")
+    with pytest.raises(TasklabError, match="'features' is not registered"):
+        claims.verdict(CLAIMS["ctl-4.1-vit"], records, model="mini")
+
+
+def test_every_comparison_of_a_claim_is_registered_and_used():
+    assert {claim.comparison for claim in CLAIMS.values()} - {""} <= set(COMPARISONS)
+    unused = set(COMPARISONS) - {claim.comparison for claim in CLAIMS.values()}
+    assert unused == {"emergence: finetuning", "emergence: other samples"}
 
 
 def test_both_ends_of_a_condition():
@@ -144,18 +157,11 @@ def test_both_ends_of_a_condition():
             rows.append(row | {"replaced": replaced, "ratio": 1.0})
             rows.append(row | {"replaced": replaced, "ratio": 0.0})
         rows.append(row | {"finetuning": 20})
-    table = pd.concat(comparisons._emergence(pd.DataFrame(rows).drop_duplicates()))
-    name = "emergence: pretraining"
-    assert side(table, name, "distance", "least") == [0.2, 0.2]
-    assert side(table, name, "distance", "most") == [0.1, 0.1]
-    assert side(table, name, "coef_error", "most") == pytest.approx([0.1, 0.1])
-    assert side(table, "emergence: epochs", "change", "pretraining") == pytest.approx([0.1, 0.1])
-    assert side(table, "emergence: epochs", "change", "finetuning") == pytest.approx([0.0, 0.0])
-
-
-def test_records_without_averages_are_refused(records):
-    with pytest.raises(TasklabError, match="averaging"):
-        comparisons.sides(records[records["experiment"] != "averaging"])
+    table = records_table.tidy(pd.DataFrame(rows).drop_duplicates())
+    assert sides(table, "ctl-fig11-pretraining") == [[0.1, 0.1], [0.2, 0.2]]
+    assert sides(table, "ctl-fig11-pretraining-coef")[0] == pytest.approx([0.1, 0.1])
+    finetuning, pretraining = sides(table, "ctl-fig11-finetuning")
+    assert pretraining == pytest.approx([0.1, 0.1]) and finetuning == pytest.approx([0.0, 0.0])
 
 
 def test_r_squared_beside_the_papers():
@@ -169,9 +175,9 @@ def test_r_squared_beside_the_papers():
 
 
 def test_every_claim_on_linearity_was_recorded_and_judged():
-    verdicts = papers.verdicts(evidence("ctl"), "ctl", model="mini")
-    assert len(verdicts) > 30
-    for found in verdicts:
+    judged = claims.verdicts(evidence("ctl"), "ctl", model="mini")
+    assert len(judged) > 30
+    for found in judged:
         assert found.n_seeds >= 2, found.claim.id
         assert " ," not in found.text
 
@@ -193,18 +199,14 @@ def closed_records():
          "subset": group, "n_tasks": group.count("+") + 1, "metric": metric, "value": value}
         for group, value in groups.items() for metric in ("normalised", "absolute")
     ]  # fmt: skip
-    return papers.tidy(rows)
+    return records_table.tidy(rows)
 
 
 def test_pretraining_is_compared_with_the_untrained_network():
-    found = comparisons.schemes(closed_records())
-    found = found[found["experiment"] == "pretraining"]
-    table = found.pivot(index="model", columns="method", values="value")
-    assert table["pretrained"].to_dict() == {"mini_few": 10.0, "mini_mae": 60.0}
-    assert set(table["random"]) == {50.0}
-    claims = {c.id: c for c in papers.CLAIMS}
+    records = closed_records()
+    assert sides(records, "closed-4.1-sup_few") == [[10.0], [50.0]]
     judged = {
-        role: papers.verdict(claims[f"closed-4.1-{role}"], found, model="mini")
+        role: claims.verdict(CLAIMS[f"closed-4.1-{role}"], records, model="mini")
         for role in ("sup_few", "mae", "dino")
     }
     assert {k: (v.holds, v.effect) for k, v in judged.items() if k != "dino"} == {
@@ -215,6 +217,9 @@ def test_pretraining_is_compared_with_the_untrained_network():
 
 
 def test_sums_of_two_and_of_all_tasks():
-    found = comparisons.schemes(closed_records())
-    found = found[found["experiment"] == "decay full"].set_index("method")["value"]
-    assert found.to_dict() == pytest.approx({"two": 88.0, "all": 70.0, "one": 100.0})
+    two, one = sides(closed_records(), "closed-fig7-two-sup_few")
+    assert two == pytest.approx([88.0]) and one == [100.0]
+    claim = CLAIMS["closed-fig7-two-sup_few"]
+    rows = closed_records()
+    every = COMPARISONS["decay"](claim, rows[rows["model"] == "mini_few"], rows)["all"]
+    assert every["value"].tolist() == pytest.approx([70.0])

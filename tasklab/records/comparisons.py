@@ -1,0 +1,275 @@
+"""What claims compare that are not two methods by one metric: functions of records to sides.
+
+Most claims compare two methods in one experiment. Some speak of merged features against those of
+single models, of the middle of a segment against its ends, of one number of epochs against another.
+Such a claim names a function that is registered here, which makes of records the claim's sides.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import scipy  # its parts load where they are used, for that takes a second
+
+from tasklab.errors import unknown
+from tasklab.records.schema import COLUMNS
+from tasklab.records.table import tidy
+from tasklab.tuning.methods import JOINT
+
+NETWORKS = ("mlp", "resnet18")  # trained from scratch, and studied beside any model
+CONDITIONS = ("pretraining", "finetuning", "pretraining samples", "other samples")
+Sides = Mapping[str, pd.DataFrame]  # by name, each with columns seed, task, subset and value
+# (the claim, its experiment's records of the side's model, all records) -> its sides
+Comparison = Callable[[Any, pd.DataFrame, pd.DataFrame], Sides]
+COMPARISONS: dict[str, Comparison] = {}
+
+
+def comparison(function: Comparison) -> Comparison:
+    """Register a function under its own name, by which claims call it."""
+    COMPARISONS[function.__name__] = function
+    return function
+
+
+def _alike(rows: pd.DataFrame, **numbers: float | None) -> dict[str, pd.DataFrame]:
+    """Return sides that are one number each, on behalf of a seed's rows."""
+    first = rows.iloc[:1].assign(subset="")
+    return {name: first.assign(value=value) for name, value in numbers.items()}
+
+
+def _stacked(parts: list[dict[str, pd.DataFrame]]) -> Sides:
+    names = dict.fromkeys(name for part in parts for name in part)
+    return {name: pd.concat([part[name] for part in parts if name in part]) for name in names}
+
+
+@comparison
+def features(claim: Any, rows: pd.DataFrame, _: pd.DataFrame) -> Sides:
+    """Merged features against those `between` models, or the coefficient's error against `one`.
+
+    Of the encoder's own features; of an MLP, whose output is that of its classifier, of the last
+    hidden layer. On segments in their middle.
+    """
+    rows = rows[rows["method"] == "nonlinear"]
+    if rows.empty:
+        return {}
+    network = rows["model"].iloc[0]
+    if network in NETWORKS:
+        rows = _usual(rows)
+    if claim.experiment == "ctl":
+        rows = rows[np.isclose(rows["alpha"], 0.5)]
+    deep = rows["block"] == rows["block"].max() - 1 if network == "mlp" else None
+    rows = rows[rows["block"].isna() if deep is None else deep.fillna(False)]
+    if claim.metric == "distance":
+        base = {"ctl_average": "base_merged", "ctl_sum": "first"}.get(claim.experiment, "base")
+        sides = {"merged": "distance", "between": base}
+        return {side: rows[rows["metric"] == metric] for side, metric in sides.items()}
+    error = rows[rows["metric"] == "coef"]
+    error = error.assign(value=(error["value"] - 1).abs())
+    return {"merged": error, "one": error.assign(value=1.0)}
+
+
+def _usual(rows: pd.DataFrame) -> pd.DataFrame:
+    """Return the rows of a network that was trained as its setting says: as most were."""
+    chosen = (rows["ratio"] == 0) & (rows["replaced"] == "other")
+    for name in ("pretraining", "finetuning"):
+        chosen &= rows[name] == rows[name].mode().iloc[0]
+    return rows[chosen]
+
+
+def _sums(claim: Any, rows: pd.DataFrame, _: pd.DataFrame, *, every: bool) -> Sides:
+    """The (k + 1) form (`merged`) and the pre-trained model (`start`) against a sum of k vectors.
+
+    k is 2, or that of all vectors.
+    """
+    rows = rows[rows["block"].isna() & (rows["method"] == "nonlinear")]
+    rows = rows[rows["n_tasks"] == (rows["n_tasks"].max() if every else 2)]
+    sides = {"merged": "distance", "start": "first"}
+    return {side: rows[rows["metric"] == metric] for side, metric in sides.items()}
+
+
+COMPARISONS["sum_of_two"] = functools.partial(_sums, every=False)
+COMPARISONS["sum_of_all"] = functools.partial(_sums, every=True)
+
+
+@comparison
+def segments(claim: Any, rows: pd.DataFrame, _: pd.DataFrame) -> Sides:
+    """Accuracy in the `middle` of a segment against that of the model whose task it is (`end`)."""
+    rows = rows[rows["metric"] == "accuracy"]
+    ends = rows["subset"].str.split("+", expand=True)
+    own = np.where(rows["task"] == ends[0], 1.0, np.where(rows["task"] == ends[1], 0.0, np.nan))
+    rows, own = rows[np.isfinite(own)], own[np.isfinite(own)]
+    at = {"middle": 0.5, "end": own}
+    return {side: rows[np.isclose(rows["alpha"], alpha)] for side, alpha in at.items()}
+
+
+@comparison
+def averages(claim: Any, rows: pd.DataFrame, _: pd.DataFrame) -> Sides:
+    """Accuracies of averaged weights, `alone` and `averaged`, and their correlation with ensembles.
+
+    The correlation over groups is `found`, and `one` is 1.
+    """
+    parts = []
+    for _seed, part in rows.groupby("seed"):
+        single = part["metric"] == "alone"
+        table = part[~single].pivot(index="subset", columns="metric", values="value")
+        numbers = {"averaged": table["averaged"].mean(), "alone": part[single]["value"].mean()}
+        numbers |= {"found": table["averaged"].corr(table["ensemble"]), "one": 1.0}
+        parts.append(_alike(part, **numbers))
+    return _stacked(parts)
+
+
+@comparison
+def stitched_sums(claim: Any, rows: pd.DataFrame, _: pd.DataFrame) -> Sides:
+    """Each front on both of its pair's tasks, over all coefficients: `both`, `one`, `edited`."""
+    rows = rows[rows["subset"].str.contains("+", regex=False)]
+    fronts = {"both": ("both",), "one": ("own", "other"), "edited": ("edited",)}
+    sides = {}
+    for side, names in fronts.items():
+        part = rows[rows["front"].isin(names)]
+        means = part.groupby(["seed", "subset"], dropna=False, as_index=False)["value"].mean()
+        sides[side] = means.assign(task=means["subset"])
+    return sides
+
+
+@comparison
+def stitched_negations(claim: Any, rows: pd.DataFrame, _: pd.DataFrame) -> Sides:
+    """Accuracy at the largest coefficient of either front, and at 0 (`start`)."""
+    own = rows["task"] == rows["subset"]
+    rows = rows.assign(task=rows["subset"])
+    chosen = own if claim.metric == "target" else ~own
+    by_features, low = rows["front"] == "features", np.isclose(rows["alpha"], 0)
+    high = np.isclose(rows["alpha"], rows["alpha"].max())
+    return {
+        "start": rows[chosen & by_features & low],
+        "features": rows[chosen & by_features & high],
+        "weights": rows[chosen & ~by_features & high],
+    }
+
+
+def varied(records: pd.DataFrame, what: str, network: str = "resnet18") -> pd.DataFrame:
+    """Return the rows of `emergence` with one condition from a table with several.
+
+    The others are as most rows have them.
+
+    Args:
+        records: Of `experiments.emergence`, and of `experiments.scratch_linearity`.
+        what: One of `CONDITIONS`.
+        network: Which was trained.
+
+    Raises:
+        TasklabError: If there is no such condition.
+    """
+    if what not in CONDITIONS:
+        raise unknown("condition", what, CONDITIONS)
+    rows = records[(records["experiment"] == "ctl") & (records["model"] == network)]
+    rows = rows[(rows["alpha"] - 0.5).abs() < 1e-9]
+    column = "ratio" if what.endswith("samples") else what
+    replaced = what.removesuffix(" samples") if column == "ratio" else "other"
+    chosen = rows["replaced"] == replaced
+    for name in {"task", "pretraining", "finetuning"} - {column}:
+        chosen &= rows[name] == rows[name].mode().iloc[0]
+    return rows[chosen if column == "ratio" else chosen & (rows["ratio"] == 0)]
+
+
+def _ends(rows: pd.DataFrame, what: str) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Return the deepest block's rows at the least and at the most of a condition."""
+    rows = varied(rows, what)
+    rows = rows[rows["block"] == rows["block"].max()]
+    by = rows["ratio" if what.endswith("samples") else what]
+    return rows[by == by.min()], rows[by == by.max()]
+
+
+def _emergence(claim: Any, rows: pd.DataFrame, _: pd.DataFrame, *, what: str) -> Sides:
+    """Linearity at the deepest block with the `least` and with the `most` of a condition."""
+    sides = {}
+    for side, end in zip(("least", "most"), _ends(rows, what), strict=True):
+        distance, coef = (end[end["metric"] == metric] for metric in ("distance", "coef"))
+        error = coef.assign(value=(coef["value"] - 1).abs())
+        sides[side] = distance if claim.metric == "distance" else error
+    return sides
+
+
+for _what in CONDITIONS:
+    COMPARISONS[f"emergence: {_what}"] = functools.partial(_emergence, what=_what)
+
+
+@comparison
+def changes(claim: Any, rows: pd.DataFrame, _: pd.DataFrame) -> Sides:
+    """How much each condition changes the distance, from its least to its most."""
+    sides = {}
+    for what in CONDITIONS:
+        least, most = (end[end["metric"] == "distance"] for end in _ends(rows, what))
+        change = (most.set_index("seed")["value"] - least.set_index("seed")["value"]).abs()
+        sides[what] = most.assign(value=most["seed"].map(change).astype(float))
+    return sides
+
+
+@comparison
+def theorem(claim: Any, rows: pd.DataFrame, _: pd.DataFrame) -> Sides:
+    """Medians of theorem 5.1's `gap` and `bound`, or how well (R^2) predictors explain the gap."""
+    parts = []
+    for _seed, pairs in rows.groupby("seed"):
+        if claim.metric == "delta":
+            numbers = {"gap": pairs["value"].median(), "bound": pairs["bound"].median()}
+        else:
+            names = ("bound", "curvature", "distance", "second_order")
+            numbers = {name: _r_squared(pairs[name], pairs["value"]) for name in names}
+        parts.append(_alike(pairs, **numbers))
+    return _stacked(parts)
+
+
+def _r_squared(x: pd.Series, y: pd.Series) -> float:
+    """Return the R^2 of a linear regression; 0 where a side is constant."""
+    if any(np.ptp(v) <= 1e-9 * np.abs(v).max() for v in (x, y)):
+        return 0.0
+    return float(scipy.stats.linregress(x.to_numpy(float), y.to_numpy(float)).rvalue ** 2)
+
+
+@comparison
+def pretraining(claim: Any, rows: pd.DataFrame, records: pd.DataFrame) -> Sides:
+    """The disentanglement error of a model (`pretrained`), and of the untrained one (`random`)."""
+    sides = {"pretrained": rows[rows["init"] == "pretrained"]}
+    sides["random"] = records[records["init"] == "random"]
+    chosen = {"experiment": "disentanglement", "metric": claim.metric, "method": "nonlinear"}
+    for name, value in chosen.items():
+        sides = {side: part[part[name] == value] for side, part in sides.items()}
+    return sides
+
+
+@comparison
+def decay(claim: Any, rows: pd.DataFrame, records: pd.DataFrame) -> Sides:
+    """Mean normalised accuracy of sums of `two` and of `all` tasks (method `full`), and 100."""
+    sums = records[(records["experiment"] == "subsets") & (records["metric"] == "normalised")]
+    keys = ["model", "suite", "seed", "n_tasks"]
+    means = sums[sums["method"] == JOINT].groupby(keys, as_index=False)["value"].mean()
+    means = means[means["model"] == rows["model"].iloc[0]]
+    means = means.assign(task="all", subset="")
+    sides = {"two": means[means["n_tasks"] == 2]}
+    sides["all"] = means[means["n_tasks"] == means["n_tasks"].max()]
+    return {**sides, "one": sides["all"].assign(value=100.0)}
+
+
+def box_means(df: pd.DataFrame, low: float = 0.0, high: float = 1.0) -> pd.DataFrame:
+    """Return the mean disentanglement error of each map over the cells in a square, as records.
+
+    Args:
+        df: Records of the experiment `disentanglement`, one a cell.
+        low: Lowest coefficient of the square; the default is the search box of addition.
+        high: Highest coefficient.
+
+    Returns:
+        Records of the same experiment with the metrics `xi_classifier_box` (%) and
+        `xi_representation_box` (nats), one a map.
+    """
+    cells = df[df["experiment"] == "disentanglement"]
+    near = 1e-9  # the end of a grid may miss the edge of the box by a rounding error
+    for name in ("alpha1", "alpha2"):
+        cells = cells[cells[name].between(low - near, high + near)]
+    keys = [name for name in COLUMNS if name not in ("alpha", "value", "n")]
+    means = cells.groupby(keys, dropna=False, sort=False, as_index=False).agg(
+        value=("value", "mean"), n=("n", "first")
+    )
+    return tidy(means.assign(metric=means["metric"] + "_box"))

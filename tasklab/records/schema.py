@@ -1,0 +1,164 @@
+"""What records there are: every experiment with its metrics, their units, and its own columns.
+
+A record is one row per (experiment, model, suite, init, method, task, subset, split, n_tasks,
+seed, metric, alpha) and the experiment's own columns: one `value` measured on `n` images. Rows are
+per task; averages over tasks are computed when they are needed, so there are no rows for means.
+**Accuracies are in percent** (0 to 100), as in the papers' tables. Where several groups of the same
+number of tasks are added, `subset` names the group. `table.tidy` refuses what is not listed here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from tasklab.tuning.methods import EDITS
+
+COLUMNS = (
+    "experiment", "model", "suite", "init", "method", "task", "subset", "split", "n_tasks", "seed",
+    "metric", "alpha", "value", "n",
+)  # fmt: skip
+METHODS = ("pretrained", *EDITS, "probe")
+ACCURACIES = ("single", "absolute", "target", "control")  # proportions of n images, in percent
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """One sort of records.
+
+    Attributes:
+        row: What a row is.
+        metrics: Its metrics with their units; no unit is the empty string.
+        columns: Further columns than `COLUMNS`.
+    """
+
+    row: str
+    metrics: Mapping[str, str]
+    columns: tuple[str, ...] = ()
+
+
+def _in(unit: str, *metrics: str) -> dict[str, str]:
+    return dict.fromkeys(metrics, unit)
+
+
+_SHARES = _in("%", "absolute", "normalised")
+_SUM = Experiment(
+    "the sum of `n_tasks` vectors at the chosen `alpha` (the value of `lambda`, of all tasks)",
+    {**_SHARES, "lambda": ""},
+    ("vocabulary",),
+)
+_SCRATCH = ("pretraining", "finetuning", "lr", "finetuning_lr", "ratio", "replaced")
+_LINEARITY = Experiment(
+    "merged features against merged weights' on the segment, in the sum, ... of models; `distance` "
+    "1 - cos, `coef` the coefficient, the others the models' own distances; quartiles over images",
+    _in("", "distance", "coef", "base", "base_merged", "first"),
+    ("block", "low", "middle", "high", *_SCRATCH),
+)
+_STITCHED = Experiment(
+    "the pre-trained back on a `front` up to `block`", _in("%", "stitched"), ("block", "front")
+)
+EXPERIMENTS = {
+    "single": Experiment(
+        "one task vector at coefficient 1 on its own task; `pretrained`, `probe`: no vector",
+        _in("%", "single"),
+        ("vocabulary",),
+    ),
+    "addition": _SUM,
+    "addition_fine": _SUM,  # at the best of finer coefficients
+    "sweep": Experiment(
+        "the sum at every `alpha`; `split` says on which images", _SHARES, ("vocabulary",)
+    ),
+    "negation": Experiment(
+        "one vector subtracted; `task` is its target for both metrics",
+        _in("%", "target", "control"),
+    ),
+    "subsets": Experiment(
+        "the mean over the tasks of `subset`, whose vectors are added", _SHARES, ("vocabulary",)
+    ),
+    "exact_alpha": Experiment(
+        "the sum along `alpha`: between knots of the exact curve, and on the grid",
+        _in("%", "normalised_exact", "normalised_grid", "chosen_exact", "chosen_grid"),
+    ),
+    "own_coefficients": Experiment(
+        "the sum with one coefficient for all, and with one of each task's own, its `alpha`",
+        _in("%", "absolute_shared", "absolute_own", "normalised_shared", "normalised_own"),
+    ),
+    "learning_rate": Experiment(
+        "one vector, or probe, trained at the rate `lr`, on validation images",
+        {"single": "%", "exact": "%", "diverged_at": "steps"},
+        ("lr", "vocabulary"),
+    ),
+    "disentanglement": Experiment(
+        "error of a pair of tasks at two coefficients; with `_box` the mean over a square of them",
+        {
+            **_in("%", "xi_classifier", "xi_classifier_box"),
+            **_in("nats", "xi_representation", "xi_representation_box"),
+        },
+        ("alpha1", "alpha2"),
+    ),
+    "pair_errors": Experiment(
+        "what adding two vectors changes on their tasks' images", _in("%", "xi_pair", "lost")
+    ),
+    "localization": Experiment(
+        "energy of eigenfunctions of one class (`subset`) on image `x` of a `side`, or its share",
+        _in("", "energy", "share", "unseen_share"),
+        ("side", "x"),
+    ),
+    "cosines": Experiment(
+        "a vector against another task's, whole or in a part; its length over theta_0's",
+        _in("", "cosine", "cosine_part", "norm"),
+        ("other", "block", "projection"),
+    ),
+    "alignment": Experiment(
+        "what vectors do to a task's inputs of one projection, relative to its own",
+        _in("", "relative", "random"),
+        ("part", "block", "projection"),
+    ),
+    "interference": Experiment(
+        "what the others' vectors do to a task's features and accuracy",
+        {
+            **_in("", "predicted", "predicted_ratio", "change", "change_ratio"),
+            **_in("%", "alone", "together", "lost"),
+        },
+    ),
+    "linearity": Experiment(
+        "remainder over linear part of the features, or of a block, at distance `alpha`",
+        _in("", "gap", "gap_along", "gap_block"),
+        ("size", "block"),
+    ),
+    "ctl": _LINEARITY,
+    "ctl_addition": _LINEARITY,
+    "ctl_negation": _LINEARITY,
+    "ctl_sum": _LINEARITY,
+    "ctl_average": _LINEARITY,
+    "averaging": Experiment(
+        "the mean of weights, and of logits, of the models in `subset`",
+        _in("%", "averaged", "ensemble", "alone"),
+    ),
+    "stitched_addition": _STITCHED,
+    "stitched_negation": _STITCHED,
+    "segment": Experiment(
+        "the model at `alpha` between the two of `subset`",
+        {"accuracy": "%", "loss": "nats"},
+        _SCRATCH,
+    ),
+    "theorem": Experiment(
+        "both sides of theorem 5.1 for the models `one` and `other` of a `group`",
+        _in("nats", "delta"),
+        (*_SCRATCH, "group", "one", "other", "curvature", "distance", "bound", "second_order"),
+    ),
+    "cost": Experiment(
+        "what a training step of one task takes",
+        {"seconds_per_step": "s", "peak_memory": "MiB", "trainable": "parameters"},
+    ),
+    "closed_cost": Experiment(
+        "what probing, fine-tuning and the search for coefficients took",
+        {
+            **_in("s", "seconds_features", "seconds_probe", "seconds_finetune"),
+            **_in("s", "seconds_sweep", "seconds_subsets"),
+            "tried": "",
+        },
+        ("vocabulary",),
+    ),
+}
+UNITS = {name: unit for one in EXPERIMENTS.values() for name, unit in one.metrics.items()}

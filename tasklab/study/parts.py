@@ -1,0 +1,204 @@
+"""What is recorded of each chapter: the experiments of every part, on which models and seeds."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from tasklab.chapters import CHAPTERS, SCHEMES, SORTS
+from tasklab.chapters import chapter as chapter_of
+from tasklab.errors import choose
+from tasklab.models.zoo import FAMILIES
+from tasklab.tuning.methods import JOINT
+
+PARADIGMS = ("attention", "attention_bias", "attention_mlp", "attention_mlp_bias")
+
+
+@dataclasses.dataclass(frozen=True)
+class Work:
+    """Experiments on one model.
+
+    Attributes:
+        methods: What they compare; none for an experiment that fine-tunes nothing.
+        names: Of the experiments in `tasklab.experiments`, each with its options.
+        changes: Of the study's parameters, e.g. another model.
+        seeds: Only the first so many of the study's seeds; `None` for all.
+        metrics: Only these metrics are recorded; `None` for all.
+    """
+
+    methods: Sequence[str]
+    names: Mapping[str, Mapping[str, Any]]
+    changes: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    seeds: int | None = None
+    metrics: Sequence[str] | None = None
+
+
+_TANGENT = CHAPTERS["tangent"].methods
+_TABLES = {"single": {}, "addition": {}}
+_ONE_PAIR = {"disentanglement": {"n_pairs": 1}}
+# The paper's further models: sizes, a convolutional network, a closed vocabulary, text; and an
+# untrained one. Of each: what is compared in sums, what in maps, and how many seeds.
+FAMILY = {
+    "mini_s": (_TANGENT, ("nonlinear", "posthoc"), 2),
+    "mini_xs": (_TANGENT, ("nonlinear", "posthoc"), 2),
+    "mini_convnext": (("nonlinear", "linearized"), ("nonlinear", "linearized"), 1),
+    "mini_sup_few": (("nonlinear", "linearized"), ("nonlinear", "posthoc"), 1),
+    "mini_t5": (("nonlinear",), ("nonlinear", "linearized"), 1),
+}
+_XI = ("xi_classifier",)
+# Cross-task linearity in the middle of all pairs, and what it may foretell.
+_PAIRS = {"cross_task": {"alphas": (0.5,)}, "pair_errors": {"coefficients": (0.5,)}}
+_EPOCHS = (0, 1, 2, 5, 10, 20)
+_RATIOS = (0.0, 0.25, 0.5, 0.75, 1.0)
+_EMERGENCE = {
+    "pretraining": _EPOCHS,
+    "finetuning": _EPOCHS[1:],
+    "pretraining samples": _RATIOS,
+    "other samples": _RATIOS,
+}
+_RANDOM = {"init": "random"}
+# Pre-training schemes with probed heads: all of them, and one of each sort.
+_PROBED = {role: {"model": FAMILIES[0][role], "head": "probe"} for role in SCHEMES}
+_SORTS = {role: _PROBED[role] for role in SORTS}
+_UNTRAINED = {**_PROBED["sup_few"], **_RANDOM}
+_SHARES = ("single", "absolute", "normalised", "lambda")  # without the seconds they took
+_LARGE = ("sup_large", "clip_large")  # take three times as long: fewer seeds
+_SUMS = {"closed_addition": {}}
+PARTS: dict[str, dict[str, tuple[Work, ...]]] = {
+    "tangent": {
+        "editing": (
+            Work(_TANGENT, {"single": {}, "addition": {}, "negation": {}}),
+            Work(_TANGENT, {"own_coefficients": {}}, seeds=1),
+            Work(("posthoc", "linearized"), {"exact_alpha": {}}, seeds=1),
+        ),
+        "family": (
+            *(Work(sums, _TABLES, {"model": m}, n) for m, (sums, _, n) in FAMILY.items()),
+            Work(("nonlinear", "linearized"), _TABLES, _RANDOM, 1),
+        ),
+        "maps": (
+            Work(_TANGENT, {"disentanglement": {}}, seeds=1, metrics=_XI),
+            Work(_TANGENT, _ONE_PAIR, metrics=_XI),
+            *(Work(maps, _ONE_PAIR, {"model": m}, n, _XI) for m, (_, maps, n) in FAMILY.items()),
+            Work(("nonlinear",), _ONE_PAIR, _RANDOM, 1, _XI),
+        ),
+        "kernels": (Work((), {"localization": {}}),),
+    },
+    "linear_layers": {
+        "editing": (
+            Work((*CHAPTERS["linear_layers"].methods, "attention_posthoc"), _TABLES),
+            Work(PARADIGMS[1:], {"single": {}, "addition": {"n_tasks": (8,)}}, seeds=1),
+        ),
+        "maps": (
+            Work(
+                CHAPTERS["linear_layers"].methods,
+                {"disentanglement": {"reach": 2.0, "points": 15}},
+                seeds=1,
+            ),
+        ),
+        "cost": (Work((), {"step_cost": {}}),),
+        "layers": (
+            Work(
+                ("nonlinear", "linearized", "attention"),
+                {"cosines": {}, "alignment": {}},
+                metrics=("cosine", "norm", "predicted_ratio", "change_ratio", "lost"),
+            ),
+            Work(("nonlinear", "linearized", "attention"), {"linear_gaps": {}}),
+        ),
+    },
+    "ctl": {
+        "editing": (
+            Work(
+                ("nonlinear",),
+                {"cross_task_addition": {}, "cross_task_negation": {}, "cross_task_sum": {}},
+            ),
+            Work((), {"averaging": {}}),
+        ),
+        "methods": (
+            Work(
+                CHAPTERS["ctl"].methods,
+                _PAIRS,
+                metrics=("distance", "base", "coef", "xi_pair", "lost"),
+            ),
+            Work(("nonlinear",), _PAIRS, {"model": "mini_sup_few"}, 1),
+        ),
+        "text": (
+            Work(
+                ("nonlinear",),
+                {"cross_task_addition": {}, "cross_task_negation": {}},
+                {"model": "mini_t5"},
+                2,
+            ),
+        ),
+        "stitching": (
+            Work(("nonlinear",), {"stitched_addition": {}, "stitched_negation": {}}, seeds=2),
+        ),
+        "scratch": (
+            *(
+                Work((), {"scratch_linearity": {"network": name}, "segments": {"network": name}})
+                for name in ("mlp", "resnet18")
+            ),
+            *(Work((), {"emergence": {"what": k, "values": v}}) for k, v in _EMERGENCE.items()),
+        ),
+        "theorem": (*(Work((), {"theorem": {"network": name}}) for name in ("mlp", "resnet18")),),
+    },
+    "closed_vocab": {
+        "editing": (
+            *(Work((), {"probing": {}}, model) for model in (*_PROBED.values(), _UNTRAINED)),
+            *(
+                Work(("nonlinear",), _SUMS, model, 1 if role in _LARGE else None, _SHARES)
+                for role, model in _PROBED.items()
+            ),
+            *(
+                Work((JOINT,), _SUMS, model, 1 if role in _LARGE else None, _SHARES)
+                for role, model in _PROBED.items()
+            ),
+            Work(("nonlinear",), _SUMS, _UNTRAINED, 2, _SHARES),
+        ),
+        "maps": (
+            *(
+                Work(("nonlinear",), _ONE_PAIR, model, 1 if role in _LARGE else 2, _XI)
+                for role, model in _PROBED.items()
+            ),
+            *(Work((JOINT,), _ONE_PAIR, model, 1, _XI) for model in _SORTS.values()),
+            Work(("nonlinear",), _ONE_PAIR, _UNTRAINED, 2, _XI),
+        ),
+        "open": (
+            Work((), {"probing": {}}, {"model": FAMILIES[0]["medium"]}),
+            Work(("nonlinear", JOINT), _SUMS, {"model": FAMILIES[0]["medium"]}, metrics=_SHARES),
+        ),
+        "subsets": (
+            *(
+                Work((JOINT,), {"subsets": {}}, _PROBED[role], 1)
+                for role in (*_SORTS, "sup_many", "sup_large")
+            ),
+            *(
+                Work((method,), {"subsets": {}}, _PROBED[role], 1)
+                for method in ("nonlinear", "linearized")
+                for role in ("sup_few", "clip_more")
+            ),
+        ),
+        "search": (
+            *(
+                Work(("probe", "nonlinear", JOINT), {"learning_rates": {}}, model, 1)
+                for model in _SORTS.values()
+            ),
+        ),
+        "beyond": (
+            *(
+                Work(("linearized", "posthoc", "attention"), _SUMS, _PROBED[role], 1, _SHARES)
+                for role in ("sup_few", "dino", "clip_more")
+            ),
+            *(
+                Work(("nonlinear",), {"cross_task": {"alphas": (0.5,)}}, model, 1)
+                for model in _PROBED.values()
+            ),
+        ),
+    },
+}
+
+
+def works_of(chapter: str, part: str) -> tuple[Work, ...]:
+    """Return a part's work, or raise a `TasklabError` with the nearest name."""
+    choose(f"part of chapter {chapter!r},", part, chapter_of(chapter).parts)
+    return PARTS[chapter][part]

@@ -1,0 +1,58 @@
+"""Recorded results: files that ship with the package, and the evidence for claims made of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+import tasklab.study.comparisons  # noqa: F401 - registers what claims compare
+from tasklab.errors import TasklabError
+from tasklab.records import table
+from tasklab.records.comparisons import box_means
+from tasklab.study.parts import PARTS, works_of
+
+RECORDED = Path(__file__).parent / "recorded"
+
+
+def path_of(chapter: str, part: str) -> Path:
+    """Return the file of a part's recorded results; the provenance lies beside it as JSON."""
+    works_of(chapter, part)
+    return RECORDED / (f"{chapter}.csv" if part == "editing" else f"{chapter}_{part}.csv")
+
+
+def recorded(chapter: str, part: str = "editing") -> tuple[pd.DataFrame, dict[str, Any]]:
+    """Return the recorded results of the full preset that ship with the package.
+
+    Args:
+        chapter: One of `chapters.CHAPTERS`.
+        part: One of the chapter's parts.
+
+    Returns:
+        Tidy records, and their provenance.
+
+    Raises:
+        TasklabError: If there are none.
+    """
+    path = path_of(chapter, part)
+    if not path.exists():
+        raise TasklabError(
+            f"there are no recorded results at {path}: make them with "
+            f"python -m tasklab study {chapter} --part {part}"
+        )
+    return table.read(path)
+
+
+def evidence(chapter: str) -> pd.DataFrame:
+    """Return all recorded results by which a chapter's claims are judged, maps as their box means.
+
+    Raises:
+        TasklabError: If a part was not recorded.
+    """
+    parts = [(chapter, part) for part in PARTS[chapter]]
+    parts += [("linear_layers", "cost")] if chapter == "tangent" else []
+    tables = [recorded(*part)[0] for part in parts]
+    box = (-1.0, 1.0) if chapter == "closed_vocab" else (0.0, 1.0)  # as each paper draws it
+    boxes = [box_means(t, *box) for t in tables if "alpha1" in t]
+    return table.combine(*(t for t in tables if "alpha1" not in t), *boxes)

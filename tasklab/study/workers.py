@@ -1,0 +1,68 @@
+"""Processes that share a study's work, and end with it.
+
+Not joblib's: its workers compute on when the process that started them is killed.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
+from typing import Any
+
+from tasklab.errors import TasklabError
+from tasklab.progress import track
+
+
+def share(
+    function: Callable[..., Any],
+    tasks: Sequence[tuple],
+    jobs: int,
+    *,
+    title: str,
+    unit: str,
+) -> None:
+    """Call a function with each task's arguments, in several processes.
+
+    Args:
+        function: What is called; of a module, so that other processes find it.
+        tasks: Its arguments, each time.
+        jobs: Number of processes.
+        title: Of the progress bar.
+        unit: Of the progress bar: what one task is.
+
+    Raises:
+        TasklabError: If a process was ended from outside; or what the function raises.
+    """
+    context, before = multiprocessing.get_context("spawn"), set(multiprocessing.active_children())
+    pool = ProcessPoolExecutor(jobs, mp_context=context, initializer=_end_with_parent)
+    try:
+        waiting = [pool.submit(function, *task) for task in tasks]
+        for future in track(as_completed(waiting), len(tasks), title, unit=unit):
+            future.result()
+    except BaseException as error:  # do not wait for what is running, nor begin what waits
+        for process in set(multiprocessing.active_children()) - before:
+            process.kill()
+        pool.shutdown(cancel_futures=True)
+        if isinstance(error, BrokenProcessPool):
+            raise TasklabError(
+                "a worker of the study was ended from outside, perhaps for want of memory: run it "
+                "again with fewer --jobs; what was done is kept."
+            ) from None
+        raise
+    pool.shutdown()
+
+
+def _end_with_parent() -> None:
+    """Let this process end as soon as the one that started it is gone, however it went."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to answer
+
+    def watch() -> None:
+        multiprocessing.parent_process().join()  # a pipe that closes with the parent
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
