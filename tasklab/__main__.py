@@ -11,10 +11,12 @@ from collections.abc import Sequence
 
 from tasklab.cli import COMMANDS
 from tasklab.errors import TasklabError, unknown
+from tasklab.storage import termination
 
 LONGEST = 1000  # characters of a line
 
 
+@termination.handled("tasklab: asked to end; what is finished is kept, the same command goes on")
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return the exit status."""
     try:

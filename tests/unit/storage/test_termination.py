@@ -51,3 +51,17 @@ def test_an_uncaught_end_has_the_status_and_one_sentence():
     )
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert (ended.returncode, ended.stderr) == (143, "all is kept\n")
+
+
+def test_the_command_line_ends_with_the_status_and_one_sentence():
+    code = (
+        "import io, os, signal, sys\nfrom tasklab.__main__ import main\n"
+        "class Out(io.StringIO):\n"
+        "    def write(self, text):\n        os.kill(os.getpid(), signal.SIGTERM)\n"
+        "sys.stdout = Out()\nsys.exit(main(['list', 'models']))\n"
+    )
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert ended.returncode == 143, ended.stderr
+    assert ended.stderr.splitlines() == [
+        "tasklab: asked to end; what is finished is kept, the same command goes on"
+    ]
