@@ -116,7 +116,11 @@ def locate(
 ) -> Path | None:
     """Return the checkpoint that `load` would read, fetched if need be; `None` if it needs none.
 
-    Without `fetch`, `None` is also the answer if it could be fetched.
+    Args:
+        name: As of `load`.
+        init: As of `load`.
+        weights: As of `load`.
+        fetch: Whether to fetch it now; without, `None` is also the answer if it could be fetched.
 
     Raises:
         TasklabError: As `load` does.

@@ -33,6 +33,12 @@ def activations(width: int, depth: int, tokens: int, heads: int) -> int:
     Each token of a block keeps, in units of the width: both norms' inputs and results (4), q, k and
     v (3), what attention gives (1), and in the MLP, three of its four-fold width (12); and, for
     each head, two rows of attention weights.
+
+    Args:
+        width: Of the residual stream.
+        depth: Blocks.
+        tokens: Of one image.
+        heads: Of attention.
     """
     return depth * tokens * (20 * width + 2 * heads * tokens)
 

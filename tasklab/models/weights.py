@@ -180,6 +180,11 @@ def read(path: Path) -> dict[str, Tensor]:
 def fit(model: nn.Module, tensors: Mapping[str, Tensor], source: str) -> None:
     """Load a checkpoint into a model, whose names and shapes it must have exactly.
 
+    Args:
+        model: Whose parameters and buffers are overwritten.
+        tensors: The checkpoint, by name.
+        source: Where it comes from, for the message.
+
     Raises:
         TasklabError: If a parameter is missing, unexpected or of another shape; it names them.
     """

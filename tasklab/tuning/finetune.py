@@ -92,7 +92,13 @@ class Run:
 
 
 def identity(config: FineTune, clip: Clip, tasks: Suite | None = None) -> dict[str, Any]:
-    """Return all that determines the result of a run: its configuration in the store."""
+    """Return all that determines the result of a run: its configuration in the store.
+
+    Args:
+        config: The run.
+        clip: The model that it starts from.
+        tasks: The suite with its images, where `config.suite` is not embedded.
+    """
     tasks = tasks or suite(config.suite)
     data = drawn.images_of(tasks)
     task, fields = tasks[config.task], config.identity()
@@ -197,7 +203,13 @@ def learning_rate(config: FineTune, step: int) -> float:
 
 
 def batch(config: FineTune, step: int, count: int) -> Tensor:
-    """Return the indices (B,) of a step's images: shuffled epochs of `count`, one after another."""
+    """Return the indices (B,) of a step's images: shuffled epochs, one after another.
+
+    Args:
+        config: The run: its seed and batch size.
+        step: From 0.
+        count: Training images of the task.
+    """
     position, parts, missing = step * config.batch_size, [], config.batch_size
     while missing:
         epoch, start = divmod(position, count)

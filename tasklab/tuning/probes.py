@@ -64,7 +64,14 @@ def searched_task(suite: Suite) -> str:
 
 
 def identity(probe: Probe, clip: Clip, suite: Suite, task: str) -> dict[str, Any]:
-    """Return all that determines a probe: its configuration in the store."""
+    """Return all that determines a probe: its configuration in the store.
+
+    Args:
+        probe: How it is fitted.
+        clip: The pre-trained model.
+        suite: The tasks with their images.
+        task: Name of one of them.
+    """
     searched = probe.solver == "adamw" and probe.lr is None
     search = {"rates": list(RATES), "on": _images(clip, suite, searched_task(suite))}
     return {
@@ -128,7 +135,15 @@ def search(
 
 
 def validation(probe: Probe, clip: Clip, suite: Suite, store: Store, task: str) -> float:
-    """Return the validation accuracy in % of a probe with a given rate, or by L-BFGS."""
+    """Return the validation accuracy in % of a probe with a given rate, or by L-BFGS.
+
+    Args:
+        probe: How it is fitted; with AdamW its `lr` must be given.
+        clip: The pre-trained model.
+        suite: The tasks with their images.
+        store: Where features are kept.
+        task: Name of one of the tasks.
+    """
     train, val = (_features(probe, clip, suite, task, store, split) for split in ("train", "val"))
     (features, labels), (others, answers) = (_on(clip, kept, task) for kept in (train, val))
     head = _solve(probe, features, labels, len(suite[task].classes), probe.lr or 0.0)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -39,6 +40,24 @@ def test_every_name_of_the_configuration_is_in_the_registry() -> None:
         loading.load("vitb23")
     with pytest.raises(TasklabError, match="init"):
         loading.load("mini", init="pretraned")
+
+
+@pytest.mark.parametrize("name", zoo.MODELS)
+def test_an_entry_of_the_table_is_complete(name: str) -> None:
+    entry = zoo.spec(name)
+    assert entry.tower.parameters > 0 and entry.blocks > 0 and entry.source and entry.roles
+    assert zoo.family(name)[entry.roles[0]] == name
+    assert (
+        zoo.closed(name) == (name in zoo.CLOSED_MODELS) == (entry.kind == "vit" or not entry.text)
+    )
+    assert (name in zoo.TEXT_MODELS) == (entry.kind == "t5")
+    if entry.shipped:
+        assert mini.weights_path(entry.shipped_as).is_file() and entry.rates["nonlinear"] > 0
+        assert mini.card(entry.shipped_as)["sha256"] and not entry.repository
+    else:
+        assert entry.repository and entry.published and not entry.rates and not entry.shares
+    if entry.revision is not None:
+        assert re.fullmatch("[0-9a-f]{40}", entry.revision)
 
 
 def test_the_encoder_is_frozen_float32_and_has_its_blocks_in_order(clip: loading.Clip) -> None:
