@@ -39,7 +39,7 @@ $(STAMP): pyproject.toml requirements.txt .ci/install
 pins: $(STAMP)
 	head -n 3 requirements.txt > requirements.new
 	$(BIN)/uv pip compile pyproject.toml --extra book --extra dev --universal --python-version 3.11 \
-		--quiet --no-header --no-annotate >> requirements.new
+		--generate-hashes --quiet --no-header --no-annotate >> requirements.new
 	mv requirements.new requirements.txt
 
 clean:
