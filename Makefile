@@ -35,9 +35,9 @@ $(STAMP): pyproject.toml requirements.txt .ci/install
 	PYTHON="$(PYTHON)" bash .ci/install $(VENV)
 	touch $@
 
-# The three comment lines of the file stay; the versions below them are resolved anew.
+# The four comment lines of the file stay; the versions below them are resolved anew.
 pins: $(STAMP)
-	head -n 3 requirements.txt > requirements.new
+	head -n 4 requirements.txt > requirements.new
 	$(BIN)/uv pip compile pyproject.toml --extra book --extra dev --universal --python-version 3.11 \
 		--generate-hashes --quiet --no-header --no-annotate >> requirements.new
 	mv requirements.new requirements.txt
