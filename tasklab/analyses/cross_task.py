@@ -67,8 +67,10 @@ class Merge:
 
     def __post_init__(self) -> None:
         """Check the weights and the names of the data sets."""
-        if isinstance(self.on, str) or not self.on:
-            raise TasklabError(f"merge {self.name!r} needs a list of data sets, at least one.")
+        if isinstance(self.on, str) or not (self.on and isinstance(self.weights, Mapping)):
+            raise TasklabError(
+                f"merge {self.name!r} needs weights by model, and a list of data sets."
+            )
         for model, weight in self.weights.items():
             as_coefficient(weight, f"the weight of {model!r} in merge {self.name!r}")
         if len(self.weights) < 2 or abs(sum(self.weights.values()) - 1) > 1e-6:

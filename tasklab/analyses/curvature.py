@@ -33,7 +33,7 @@ from jaxtyping import Int
 from torch import Tensor
 
 from tasklab.analyses.finite import as_coefficient, finite, finite_array
-from tasklab.errors import TasklabError
+from tasklab.errors import TasklabError, real
 from tasklab.models.encoder import math_attention
 from tasklab.models.heads import Head
 from tasklab.records.statistics import drawn_pairs, models_of, pearson, rank_correlation, times
@@ -227,7 +227,7 @@ def bound(curvature: float, distance: float, alpha: float = 0.5) -> float:
     """
     if not 0 <= as_coefficient(alpha, "alpha") <= 1:
         raise TasklabError(f"the theorem interpolates: alpha must be from 0 to 1, not {alpha}.")
-    return finite(alpha * (1 - alpha) / 2 * curvature * distance, "curvature and distance")
+    return alpha * (1 - alpha) / 2 * real("curvature", curvature) * real("distance", distance)
 
 
 def pairs(

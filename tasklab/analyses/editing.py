@@ -15,8 +15,8 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from tasklab.analyses.evaluation import ALPHAS, Evaluator, check_grid
-from tasklab.analyses.finite import check_vectors, finite
-from tasklab.errors import TasklabError
+from tasklab.analyses.finite import check_vectors, finite_array
+from tasklab.errors import TasklabError, whole
 from tasklab.taskvector import TaskVector
 
 CACHE_VERSION = 2  # part of the key of negation: 1 stopped where the control was lost twice
@@ -33,8 +33,8 @@ def normalised(absolute: np.ndarray, single: np.ndarray) -> np.ndarray:
     >>> normalised(np.array([40.0, 90.0]), np.array([80.0, 90.0])).tolist()
     [50.0, 100.0]
     """
-    share = 100 * np.asarray(absolute) / np.maximum(np.asarray(single), 1e-9)
-    return finite(share, "normalised accuracies")
+    absolute, single = finite_array(absolute, "accuracies"), finite_array(single, "accuracies")
+    return 100 * absolute / np.maximum(single, 1e-9)
 
 
 @dataclass(frozen=True)
@@ -208,6 +208,6 @@ def groups(tasks: Iterable[str], size: int) -> list[tuple[str, ...]]:
     [('a', 'b'), ('c', 'd')]
     """
     tasks = tuple(tasks)
-    if not tasks or size < 1 or len(tasks) % size:
+    if not tasks or len(tasks) % whole("size", size, 1):
         raise TasklabError(f"{len(tasks)} tasks do not make groups of {size}.")
     return [tasks[i : i + size] for i in range(0, len(tasks), size)]

@@ -21,7 +21,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from tasklab.analyses.finite import as_coefficient, as_coefficients, finite, finite_rows
-from tasklab.errors import TasklabError, shown, whole
+from tasklab.errors import TasklabError, shown, texts, whole
 from tasklab.models import heads
 from tasklab.models.loading import Clip
 from tasklab.storage.store import Store
@@ -233,7 +233,7 @@ class Evaluator:
 
         Args:
             vector: What is added, e.g. the sum of the tasks' vectors.
-            tasks: Names of the tasks to evaluate.
+            tasks: Names of the tasks to evaluate, or one name.
             split: `"val"` or `"test"`.
             linear: Whether to edit the linearized model.
             alphas: Coefficients (A,), ascending.
@@ -242,9 +242,8 @@ class Evaluator:
             TasklabError: If the coefficients are not ascending, or there is no task.
         """
         check_grid(alphas)
-        if isinstance(tasks, str) or not len(tasks):
-            raise TasklabError(f"tasks must be a list of names, at least one, not {tasks!r}.")
-        each = [self.evaluate(vector, task, split, alphas, linear=linear) for task in tasks]
+        names = texts("tasks", tasks)
+        each = [self.evaluate(vector, name, split, alphas, linear=linear) for name in names]
         return np.stack(each, axis=1)
 
 

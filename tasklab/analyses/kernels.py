@@ -81,6 +81,7 @@ def gram(
             positive, or a kernel is not finite.
     """
     names, chunk = _names(params, trainable), whole("chunk", chunk, 1)
+    memory = whole("memory", memory, 1)
     classes = _classes(head, classes)
     if not len(x):
         raise TasklabError("a kernel needs images.")
@@ -164,7 +165,7 @@ def _names(params: Params, trainable: Collection[str] | None) -> list[str]:
 def _classes(head: Head, classes: Sequence[int] | None) -> list[int]:
     count = len(head.weight)
     chosen = list(range(count) if classes is None else classes)
-    if not chosen or min(chosen) < 0 or max(chosen) >= count:
+    if not chosen or not all(c in range(count) for c in chosen):
         raise TasklabError(f"classes are numbers from 0 to {count - 1}, at least one: {chosen}.")
     return chosen
 

@@ -94,7 +94,7 @@ def atoms_on_arc(points: int, highest: int) -> float:
     It is above zero (proposition 3's condition): no combination of them is zero on the half ring.
     It falls quickly with their number. On the whole ring all singular values are 1.
     """
-    a = angles(points)[: points // 2]
+    a, highest = angles(points)[: points // 2], whole("highest", highest, 0)
     atoms = np.exp(1j * np.outer(a, np.arange(-highest, highest + 1))) / np.sqrt(points)
     return float(np.linalg.svd(atoms, compute_uv=False)[-1])
 
@@ -193,7 +193,7 @@ def table(points: int = 200, count: int = 4) -> pd.DataFrame:
         (`subset` the task, 1 or 2) and `sum`, likewise over the angle; `alone` and `added`,
         relative errors in % for each task.
     """
-    a = angles(points)
+    a, count = angles(points), whole("count", count, 1)
     parts = []
 
     def note(kernel: str, metric: str, subset: str, x: ndarray | float, value: ndarray | float):
@@ -228,7 +228,7 @@ class Network(NamedTuple):
 
 def network(width: int, seed: int = 0) -> Network:
     """Return the network with random weights; its kernel tends to `ring_kernel` as 1/√width."""
-    draw = torch.Generator().manual_seed(seed)
+    draw, width = torch.Generator().manual_seed(seed), whole("width", width, 1)
     w = torch.randn(width, 2, generator=draw, dtype=torch.float64)
     v = torch.randn(width, generator=draw, dtype=torch.float64)
     head = Head(torch.ones(1, 1, dtype=torch.float64), normalise=False)

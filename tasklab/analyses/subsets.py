@@ -29,6 +29,7 @@ from tasklab.analyses import coefficients, evaluation
 from tasklab.analyses.editing import normalised
 from tasklab.analyses.evaluation import Evaluator
 from tasklab.analyses.finite import check_vectors
+from tasklab.errors import whole
 from tasklab.models import heads
 from tasklab.progress import track
 from tasklab.taskvector import TaskVector
@@ -67,6 +68,7 @@ def subsets_of(count: int, most: int | None = None, seed: int = 0) -> list[Subse
     >>> subsets_of(2)
     [(0,), (1,), (0, 1)]
     """
+    count, most = whole("count", count, 1), None if most is None else whole("most", most, 1)
     generator, chosen = np.random.default_rng(seed), []
     for size in range(1, count + 1):
         every = list(itertools.combinations(range(count), size))

@@ -151,8 +151,7 @@ def accuracy(logits: Float[Tensor, "N C"], labels: Int[Tensor, " N"]) -> float:
     """
     if len(logits) == 0:
         raise TasklabError("accuracy needs at least one image.")
-    if not torch.isfinite(logits).all():  # `argmax` of NaN is a class like any other
-        raise TasklabError("an accuracy needs logits that are finite: look at the model's weights.")
+    check_finite(logits, "what an accuracy is measured on")
     return (logits.argmax(-1) == labels).double().mean().item()
 
 

@@ -101,7 +101,7 @@ def test_logits_that_are_not_finite_are_not_scored(toy):
     toy.head = {"a": Head(EYE * 3e38, normalise=False)}.__getitem__
     with pytest.raises(TasklabError, match=r"logits \(task 'a', split 'test', coefficient 1\)"):
         toy.evaluate(toy.vectors["a"], "a", "test", linear=False)
-    with pytest.raises(TasklabError, match="logits that are finite"):
+    with pytest.raises(TasklabError, match="what an accuracy is measured on"):
         heads.accuracy(torch.full((2, 3), NAN), torch.zeros(2, dtype=torch.long))
 
 
@@ -179,14 +179,37 @@ def test_vectors_are_named_and_at_least_one(toy, function, vectors):
         function(toy, vectors)
 
 
-@pytest.mark.parametrize("tasks", [[], "a"])
-def test_tasks_are_a_list_of_names(toy, tasks):
-    with pytest.raises(TasklabError, match="tasks must be a list of names"):
+@pytest.mark.parametrize("tasks", [[], None, "", [1]], ids=str)
+def test_tasks_are_names(toy, tasks):
+    with pytest.raises(TasklabError, match="tasks"):
         toy.sweep(toy.vectors["a"], tasks, "val", linear=True)
-    with pytest.raises(TasklabError, match="TaskVector, not list"):
-        toy.evaluate(list(toy.vectors.values()), "a", "val", linear=True)
-    with pytest.raises(TasklabError, match="0 tasks"):
-        editing.groups([], 2)
+
+
+def test_one_task_is_a_list_of_one(toy):
+    assert toy.sweep(toy.vectors["a"], "a", "val", linear=True).shape == (21, 1)
+
+
+WRONG = {
+    "a list of vectors": lambda e: e.evaluate([e.vectors["a"]], "a", "val", linear=True),
+    "no groups": lambda e: editing.groups([], 2),
+    "groups of no number": lambda e: editing.groups("abcd", "two"),
+    "accuracies of text": lambda e: editing.normalised(["a"], ["b"]),
+    "subsets of none": lambda e: subsets.subsets_of(0),
+    "a sample of text": lambda e: subsets.subsets_of(4, "some"),
+    "eigenfunctions": lambda e: ring.table(8, "four"),
+    "atoms": lambda e: ring.atoms_on_arc(8, None),
+    "a width": lambda e: ring.network(0),
+    "memory": lambda e: kernels.gram(None, {"w": EYE}, Head(EYE), EYE, memory="all"),
+    "classes": lambda e: kernels.gram(None, {"w": EYE}, Head(EYE), EYE, classes="some"),
+    "a merge": lambda e: cross_task.Merge("m", None, ("a",)),
+    "a bound": lambda e: curvature.bound("high", 1.0),
+}
+
+
+@pytest.mark.parametrize("call", WRONG.values(), ids=WRONG)
+def test_wrong_types_are_told(toy, call):
+    with pytest.raises(TasklabError):
+        call(toy)
 
 
 @pytest.mark.parametrize(
@@ -235,7 +258,7 @@ def test_searches_refuse_what_is_not_finite():
         step_curves.mean_curve([])
     with pytest.raises(TasklabError, match="coefficients"):
         curve.at([0.5, NAN])
-    with pytest.raises(TasklabError, match="normalised accuracies"):
+    with pytest.raises(TasklabError, match="accuracies are not all finite"):
         editing.normalised(np.array([50.0]), np.array([NAN]))
 
 
@@ -290,7 +313,7 @@ def test_maps_are_of_finite_features(toy, spoilt, linear):
 
 
 def test_maps_classify_finite_logits(toy):
-    toy.head = {"a": Head(EYE), "b": Head(EYE * NAN)}.__getitem__
+    toy.head = {"a": Head(EYE), "b": Head(EYE * 3e38, normalise=False)}.__getitem__
     with pytest.raises(TasklabError, match=r"logits \(task 'b', edited\)"):
         disentanglement.error_map(toy, toy.vectors, linear=True, alphas=(0.0, 1.0), progress=False)
 
@@ -354,7 +377,7 @@ def test_gaps_of_losses_are_finite(spoilt):
         curvature.interpolation_gap(lambda p: p["w"].sum() * spoilt, one, two)
     with pytest.raises(TasklabError, match="alpha must be"):
         curvature.bound(1.0, 1.0, spoilt)
-    with pytest.raises(TasklabError, match="curvature and distance"):
+    with pytest.raises(TasklabError, match="curvature must be"):
         curvature.bound(spoilt, 1.0)
 
 
