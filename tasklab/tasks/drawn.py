@@ -242,12 +242,12 @@ def write_checksums() -> None:
 
     python -c "from tasklab.tasks import drawn; drawn.write_checksums()"
     """
-    found = {}
+    table = {}
     for images in (DrawnImages(suite(name)) for name in SIZES):
         for task in (*images.suite.tasks, images.suite.control):
             for split in ("val", "test") if task.control else _SPLITS:
-                found[images._name(task.name, split)] = images._checked(task.name, split)[1]
-    CHECKSUMS.write_text(json.dumps(found, indent=1) + "\n", "utf-8")
+                table[images._name(task.name, split)] = images._checked(task.name, split)[1]
+    CHECKSUMS.write_text(json.dumps(table, indent=1) + "\n", "utf-8")
 
 
 def _read(file: Path, name: str, expected: str | None) -> Images | None:

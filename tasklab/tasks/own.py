@@ -49,7 +49,7 @@ def from_folder(
     name = folder.name if name is None else name
     check_name(name)
     source = Source(folder=folder)
-    return _task(source, folder, finding.look(source, folder), name, templates, classes)
+    return _task(source, folder, finding.splits_in(source, folder), name, templates, classes)
 
 
 def from_hub(
@@ -92,8 +92,8 @@ def from_hub(
     name = repository.partition("/")[2] if name is None else name
     check_name(name)
     there = finding.cached(repository, revision)
-    found = ((one, splits) for one in there if (splits := finding.look(source, one)))
-    folder, splits = next(found, (None, {}))
+    candidates = ((one, splits) for one in there if (splits := finding.splits_in(source, one)))
+    folder, splits = next(candidates, (None, {}))
     if folder is None:  # nothing is there, or only a script
         asking = Task(
             name=name, classes=("a", "b"), templates=("{}",), stand_in_for="", source=source
@@ -103,9 +103,9 @@ def from_hub(
         except TasklabError as error:
             if not there:
                 raise
-            told = f"{there[0]} has {finding.NO_IMAGES}{_why(there[0])}."
-            raise TasklabError(f"{told} {error}") from error
-        splits = finding.look(source, folder)
+            problem = f"{there[0]} has {finding.NO_IMAGES}{_why(there[0])}."
+            raise TasklabError(f"{problem} {error}") from error
+        splits = finding.splits_in(source, folder)
     return _task(source, folder, splits, name, templates, classes)
 
 
@@ -126,18 +126,18 @@ def _task(
     if len(names) > 1:
         parts = "; ".join(f"{k}: {', '.join(s.names or ())}" for k, s in splits.items())
         raise TasklabError(f"the splits in {folder} have different classes: {parts}.")
-    (found,) = names
+    (own_names,) = names
     classes = None if classes is None else errors.texts("classes", classes)
-    if found is None:
+    if own_names is None:
         if classes is None:
             raise TasklabError(f"the files in {folder} do not name their classes: give classes=.")
-        found = tuple(map(str, range(len(classes))))
-    if classes is not None and len(classes) != len(found):
+        own_names = tuple(map(str, range(len(classes))))
+    if classes is not None and len(classes) != len(own_names):
         raise TasklabError(
-            f"{folder} has {len(found)} classes ({', '.join(found)}), not {len(classes)}."
+            f"{folder} has {len(own_names)} classes ({', '.join(own_names)}), not {len(classes)}."
         )
-    words = tuple(classes or (one.replace("_", " ") for one in found))
-    same = [one for one, word in zip(found, words, strict=True) if words.count(word) > 1]
+    words = tuple(classes or (one.replace("_", " ") for one in own_names))
+    same = [one for one, word in zip(own_names, words, strict=True) if words.count(word) > 1]
     if same:
         raise TasklabError(
             f"of {name}, the classes {', '.join(map(repr, same))} do not differ in prompts: give "

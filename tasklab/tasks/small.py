@@ -139,13 +139,13 @@ def _drawn(kind: str, split: str) -> UInt8[Tensor, "C n 3 32 32"]:
     """
     wanted, count = PER_CLASS[split], len(_NOUNS[kind])
     rng = Rng(_SEED, list(PER_CLASS).index(split), list(SHOWN).index(kind))
-    found: list[list[Tensor]] = [[] for _ in range(count)]
-    while min(map(len, found)) < wanted:
+    pictures: list[list[Tensor]] = [[] for _ in range(count)]
+    while min(map(len, pictures)) < wanted:
         drawn = KINDS[kind][0](rng, _CHUNK)
         for image, noun in zip(to_uint8(drawn.image), drawn.noun.tolist(), strict=True):
-            if noun < count and len(found[noun]) < wanted:
-                found[noun].append(image)
-    return torch.stack([torch.stack(images) for images in found])
+            if noun < count and len(pictures[noun]) < wanted:
+                pictures[noun].append(image)
+    return torch.stack([torch.stack(images) for images in pictures])
 
 
 def replaced(one: Images, other: Images, ratio: float, seed: int = 0) -> Images:

@@ -218,9 +218,9 @@ def _imagenet() -> ModuleType:
     """Return open_clip's names and prompts, without the seconds that importing all of it takes."""
     package = importlib.util.find_spec("open_clip")
     file = Path(package.origin).with_name("zero_shot_metadata.py")
-    found = importlib.util.spec_from_file_location("open_clip_zero_shot_metadata", file)
-    module = importlib.util.module_from_spec(found)
-    found.loader.exec_module(module)
+    spec = importlib.util.spec_from_file_location("open_clip_zero_shot_metadata", file)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
     return module
 
 

@@ -124,8 +124,8 @@ def class_names(file: Path, label: str) -> tuple[str, ...] | None:
                 if text := listed.read_text("utf-8-sig").rstrip("\n"):
                     return tuple(text.split("\n"))
         card = folder / "README.md"
-        if card.is_file() and (found := _names_of_card(card, label)):
-            return found
+        if card.is_file() and (names := _names_of_card(card, label)):
+            return names
     return None
 
 
@@ -294,13 +294,13 @@ def label_order(task: Task, names: Sequence[str]) -> np.ndarray:
         for key in own:
             places.setdefault(key, set()).add(label)
     fits = [places.get(_key(n)) or places.get(_key(n.partition(",")[0]), set()) for n in names]
-    found = _matched(fits)
+    matches = _matched(fits)
     if task.repeats and len(names) == len(keys):
-        found = _spelled_alike(names, keys, found)
-    if None not in found and sorted(found) == list(range(len(keys))):
-        return np.array(found, dtype=np.int64)
-    strange = [name for name, label in zip(names, found, strict=True) if label is None]
-    absent = [name for label, name in enumerate(task.classes) if label not in found]
+        matches = _spelled_alike(names, keys, matches)
+    if None not in matches and sorted(matches) == list(range(len(keys))):
+        return np.array(matches, dtype=np.int64)
+    strange = [name for name, label in zip(names, matches, strict=True) if label is None]
+    absent = [name for label, name in enumerate(task.classes) if label not in matches]
     lists = names, task.classes, strange, absent
     theirs, ours, only_there, only_here = (some(map(repr, one), 4) or "none" for one in lists)
     raise TasklabError(
@@ -312,38 +312,38 @@ def label_order(task: Task, names: Sequence[str]) -> np.ndarray:
 
 def _matched(fits: Sequence[Collection[int]]) -> list[int | None]:
     """Return a label for each name, none twice, of those that fit it; `None` if none is left."""
-    found: list[int | None] = [None] * len(fits)
+    matches: list[int | None] = [None] * len(fits)
     free = set().union(*fits)
 
     def settle(place: int, label: int) -> None:
-        found[place] = label
+        matches[place] = label
         free.discard(label)
 
     changed = True
     while changed:  # a label that is taken may leave one for another name
         changed = False
         for place, labels in enumerate(fits):
-            if found[place] is None and len(left := free.intersection(labels)) == 1:
+            if matches[place] is None and len(left := free.intersection(labels)) == 1:
                 settle(place, left.pop())
                 changed = True
     for home in (True, False):
         for place, labels in enumerate(fits):
-            if found[place] is None and (left := free.intersection(labels)):
+            if matches[place] is None and (left := free.intersection(labels)):
                 if place in left or not home:
                     settle(place, place if place in left else min(left))
-    return found
+    return matches
 
 
 def _spelled_alike(
-    names: Sequence[str], keys: Sequence[set[str]], found: list[int | None]
+    names: Sequence[str], keys: Sequence[set[str]], matches: list[int | None]
 ) -> list[int | None]:
     """Return the labels with those of a few unknown names, if all others are in their places.
 
     The class in its place must be the one of those left that is spelled most like it.
     """
-    left = [place for place, label in enumerate(found) if label is None]
-    if len(left) > _STRANGE * len(keys) or any(n not in (i, None) for i, n in enumerate(found)):
-        return found
+    left = [place for place, label in enumerate(matches) if label is None]
+    if len(left) > _STRANGE * len(keys) or any(n not in (i, None) for i, n in enumerate(matches)):
+        return matches
 
     def alike(place: int, label: int) -> float:
         name = _key(names[place])
@@ -351,8 +351,8 @@ def _spelled_alike(
 
     for place in left:
         if alike(place, place) >= max(_ALIKE, *(alike(place, label) for label in left)):
-            found[place] = place
-    return found
+            matches[place] = place
+    return matches
 
 
 def _key(name: str) -> str:

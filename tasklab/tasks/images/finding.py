@@ -15,7 +15,7 @@ from tasklab.storage import hub
 from tasklab.tasks.images import layouts
 from tasklab.tasks.images.checks import checked, facts
 from tasklab.tasks.images.formats import Split
-from tasklab.tasks.suites import Source, Suite, Task, paper_data_sets
+from tasklab.tasks.suites import Source, Task, paper_data_sets
 
 SHARE, MOST = 0.1, 5000  # of the training images, for validation: the papers' protocol
 TEST_SHARE = 0.2  # of your own images, where they are in no splits
@@ -25,16 +25,16 @@ _SEED = 0
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Found:
+class DataSet:
     """The data of a task on this machine, with labels in the task's order.
 
     Attributes:
-        where: The folder.
+        folder: Where it is.
         splits: `train`, `test` and perhaps `val`, or `all`.
         origin: For the manifest: format, folder, and the hub's revision if it is from there.
     """
 
-    where: Path
+    folder: Path
     splits: dict[str, Split]
     origin: dict[str, Any]
 
@@ -55,7 +55,7 @@ class Part:
         return self.split.labels[self.rows]
 
 
-def find(task: Task, root: Path | None = None) -> Found:
+def find(task: Task, root: Path | None = None) -> DataSet:
     """Return the data of a task.
 
     Args:
@@ -69,15 +69,15 @@ def find(task: Task, root: Path | None = None) -> Found:
     places = candidates(source, root)
     for folder in places:
         try:
-            if splits := look(source, folder):
+            if splits := splits_in(source, folder):
                 splits = checked(task, splits, folder)
-                return Found(folder, splits, _origin(folder, splits))
+                return DataSet(folder, splits, _origin(folder, splits))
         except TasklabError as error:
             problems.append(str(error))
     raise TasklabError(problems[0] if problems else f"{task.name}: {_advice(source, root, places)}")
 
 
-def look(source: Source, folder: Path) -> dict[str, Split]:
+def splits_in(source: Source, folder: Path) -> dict[str, Split]:
     """Return the splits in a folder, by the data set's own names, or `{}`.
 
     Of the control's folders only that of its own split is looked at: ImageNet has more than a
@@ -90,29 +90,14 @@ def look(source: Source, folder: Path) -> dict[str, Split]:
     more = {"config": _config(source), "image": source.image, "label": source.label}
     for word in paper_data_sets()[name].get("splits", {}).get("test", ()) if name else ():
         if (own := folder / word).is_dir():
-            if images := layouts.find(own, name, **more).get("all"):
+            if images := layouts.splits_in(own, name, **more).get("all"):
                 return {layouts.SPLITS[word]: images}
             if next(own.rglob("*.parquet"), None) is None:
                 return {}
-    return layouts.find(folder, name, **more)
+    return layouts.splits_in(folder, name, **more)
 
 
-def missing(suite: Suite, root: Path | None = None) -> list[str]:
-    """Return what is missing or wrong, one line for each task, all of them at once.
-
-    Nothing is fetched or decoded. A task without a source is embedded and never missing.
-    """
-    lines = []
-    for task in (*suite.tasks, suite.control):
-        if task.source is not None:
-            try:
-                find(task, root)
-            except TasklabError as error:
-                lines.append(str(error))
-    return lines
-
-
-def plan(task: Task, found: Found) -> dict[str, Part]:
+def plan(task: Task, data: DataSet) -> dict[str, Part]:
     """Return which images make the splits `train`, `val` and `test`.
 
     Validation is 10 % of train, at most 5,000 images, drawn as PyTorch's `random_split` does with
@@ -124,7 +109,7 @@ def plan(task: Task, found: Found) -> dict[str, Part]:
     Raises:
         TasklabError: If your own images are too few for that.
     """
-    splits, sizes = found.splits, facts(task).get("sizes", {})
+    splits, sizes = data.splits, facts(task).get("sizes", {})
     if task.control:
         rows = _shuffled(len(splits["test"]))
         cut = len(rows) - _held_out(len(rows))
@@ -217,10 +202,10 @@ def _named(names: Sequence[str], root: Path) -> list[Path]:
     """Return the folders in a folder that have one of these names, in their order."""
     order = [name.lower() for name in names]
     try:
-        found = [one for one in root.iterdir() if one.name.lower() in order and one.is_dir()]
+        folders = [one for one in root.iterdir() if one.name.lower() in order and one.is_dir()]
     except OSError as error:
         raise TasklabError(f"{root} cannot be read ({error.strerror}).") from error
-    return sorted(found, key=lambda one: (order.index(one.name.lower()), one.name))
+    return sorted(folders, key=lambda one: (order.index(one.name.lower()), one.name))
 
 
 def cached(repository: str, revision: str | None = None) -> list[Path]:

@@ -26,7 +26,7 @@ _WORD = re.compile(rf"(?:^|[-_./])({'|'.join(SPLITS)})(?=[-_./]|$)", re.IGNORECA
 Splits = dict[str, Split]
 
 
-def find(root: Path, name: str = "", *, config: str | None = None, **columns: str) -> Splits:
+def splits_in(root: Path, name: str = "", *, config: str | None = None, **columns: str) -> Splits:
     """Return the splits of a data set in a folder, whatever its layout.
 
     Args:
@@ -43,17 +43,17 @@ def find(root: Path, name: str = "", *, config: str | None = None, **columns: st
         with sound(root, f"a folder of {name or 'images'} that can be read"):
             if not root.is_dir():
                 return {}
-            found = hub(root, config=config, must=not name, **columns)
-            if not found and name in LAYOUTS:
-                found = LAYOUTS[name](root)
-            found = found or by_class(root, nested=name == "SUN397")
-        if empty := [split for split, images in found.items() if not len(images)]:
+            splits = hub(root, config=config, must=not name, **columns)
+            if not splits and name in LAYOUTS:
+                splits = LAYOUTS[name](root)
+            splits = splits or by_class(root, nested=name == "SUN397")
+        if empty := [split for split, images in splits.items() if not len(images)]:
             raise TasklabError(f"{root} has no images of split {', '.join(empty)}: fetch it again.")
     except TasklabError as error:
         if not name or str(error).startswith(name):
             raise
         raise TasklabError(f"{name}: {error}") from error
-    return found
+    return splits
 
 
 def hub(root: Path, *, config: str | None = None, must: bool = False, **columns: str) -> Splits:
@@ -133,17 +133,17 @@ def by_class(root: Path, *, nested: bool = False) -> Splits:
     Raises:
         TasklabError: If two folders are the same split, or splits would become classes.
     """
-    found, places = {}, {}
+    splits, places = {}, {}
     for folder in folders_in(root):
         split = SPLITS.get(folder.name.lower())
         if split and (images := class_folders(folder, nested=nested)):
-            if split in found:
+            if split in splits:
                 raise TasklabError(
                     f"{places[split]} and {folder} are both images of split {split!r}: remove one."
                 )
-            found[split], places[split] = images, folder
-    if found:
-        return found
+            splits[split], places[split] = images, folder
+    if splits:
+        return splits
     images = class_folders(root, nested=nested)
     if images is None:
         return {}
@@ -182,7 +182,7 @@ def class_folders(root: Path, *, nested: bool = False) -> Split | None:
         if place not in above:
             tops[place] = folder
     seen = above | tops.keys()
-    found: dict[str, list[Path]] = {}
+    members: dict[str, list[Path]] = {}
     bare: dict[str, set[str]] = {}  # and the kinds of files in them
     gone: list[Path] = []
     for folder in tops.values():
@@ -191,21 +191,21 @@ def class_folders(root: Path, *, nested: bool = False) -> Split | None:
         for entry in images:
             file = Path(entry.path)
             name = file.parent.relative_to(root).as_posix() if nested else folder.name
-            found.setdefault(name, []).append(file)
+            members.setdefault(name, []).append(file)
             if not entry.is_file():  # a link to nowhere
                 gone.append(file)
         if not images:
             bare[folder.name] = {Path(entry.name).suffix.lower() for entry in entries}
-    if len(found) < 2:
+    if len(members) < 2:
         return None
     if bare:
         raise TasklabError(_says_bare(root, bare))
     if gone:
-        raise absent(gone, sum(map(len, found.values())))
-    names = sorted(found)
-    labels = [label for label, name in enumerate(names) for _ in found[name]]
+        raise absent(gone, sum(map(len, members.values())))
+    names = sorted(members)
+    labels = [label for label, name in enumerate(names) for _ in members[name]]
     return formats.image_files(
-        [file for name in names for file in sorted(found[name])], labels, names, seen=True
+        [file for name in names for file in sorted(members[name])], labels, names, seen=True
     )
 
 
@@ -254,7 +254,7 @@ def _cars(root: Path) -> Splits:
     _need(at, [labelled])
     notes = {"train": root / "devkit" / "cars_train_annos.mat", "test": at / labelled}
     names = [str(name) for name in _matlab(root / "devkit" / "cars_meta.mat", "class_names")]
-    found = {}
+    splits = {}
     for split, note in notes.items():
         nested = images[split] / images[split].name  # as some archives are
         base = nested if nested.is_dir() else images[split]
@@ -262,8 +262,8 @@ def _cars(root: Path) -> Splits:
             rows = _matlab(note, "annotations")
             files = [base / str(row["fname"]) for row in rows]
             labels = [int(row["class"]) - 1 for row in rows]
-        found[split] = formats.image_files(files, labels, names)
-    return found
+        splits[split] = formats.image_files(files, labels, names)
+    return splits
 
 
 def _matlab(file: Path, variable: str) -> Iterable[Any]:
@@ -288,11 +288,11 @@ def _dtd(root: Path) -> Splits:
         return {}
     lists = {s: _lines(base / "labels" / f"{s}1.txt") for s in ("train", "val", "test")}
     names = sorted({line.partition("/")[0] for lines in lists.values() for line in lines})
-    found = {}
+    splits = {}
     for split, lines in lists.items():
         labels = [names.index(line.partition("/")[0]) for line in lines]
-        found[split] = formats.image_files([base / "images" / x for x in lines], labels, names)
-    return found
+        splits[split] = formats.image_files([base / "images" / x for x in lines], labels, names)
+    return splits
 
 
 def _eurosat(root: Path) -> Splits:
@@ -320,7 +320,7 @@ def _gtsrb(root: Path) -> Splits:
 
 def _mnist(root: Path) -> Splits:
     """`raw/train-images-idx3-ubyte` and so on, compressed or not."""
-    found: Splits = {}
+    splits: Splits = {}
     for split, stem in (("train", "train"), ("test", "t10k")):
         for ending in ("", ".gz"):
             pair = [
@@ -328,8 +328,8 @@ def _mnist(root: Path) -> Splits:
                 for part in ("images-idx3", "labels-idx1")
             ]
             if all(pair):
-                found.setdefault(split, formats.idx(*pair))
-    return found
+                splits.setdefault(split, formats.idx(*pair))
+    return splits
 
 
 def _resisc(root: Path) -> Splits:
@@ -342,15 +342,15 @@ def _resisc(root: Path) -> Splits:
     if whole is None:
         return {}
     at = {Path(file).name: row for row, file in enumerate(whole.files)}
-    found = {}
+    splits = {}
     for split, file in lists.items():
         names = [Path(line).name for line in _lines(file)]
         if gone := [base / name for name in names if name not in at]:
             raise absent(gone, len(names))
         rows = sorted(at[name] for name in names)
         files = [Path(whole.files[row]) for row in rows]
-        found[split] = formats.image_files(files, whole.labels[rows], whole.names, seen=True)
-    return found
+        splits[split] = formats.image_files(files, whole.labels[rows], whole.names, seen=True)
+    return splits
 
 
 def _sun(root: Path) -> Splits:
@@ -361,7 +361,7 @@ def _sun(root: Path) -> Splits:
     names = _lines(listed)
     base = next((p for p in (listed.parent, root, root / "SUN397") if (p / "a").is_dir()), root)
     number = {name: label for label, name in enumerate(names)}
-    found = {}
+    splits = {}
     for split, stem in (("train", "Training_01"), ("test", "Testing_01")):
         file = next(root.rglob(f"{stem}.txt"), None)
         if file is None:
@@ -372,8 +372,8 @@ def _sun(root: Path) -> Splits:
         lines = _lines(file)
         with sound(file, f"a list of images in the classes of {listed.name}"):
             labels = [number[line.rpartition("/")[0]] for line in lines]
-        found[split] = formats.image_files([base / x.lstrip("/") for x in lines], labels, names)
-    return found
+        splits[split] = formats.image_files([base / x.lstrip("/") for x in lines], labels, names)
+    return splits
 
 
 def _svhn(root: Path) -> Splits:

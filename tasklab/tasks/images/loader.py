@@ -69,7 +69,7 @@ class DecodedImages:
         if self.root is not None:
             object.__setattr__(self, "root", errors.path("data_root", self.root))
         object.__setattr__(self, "cache", folders.data(self.cache))
-        object.__setattr__(self, "found", functools.cache(self._found))
+        object.__setattr__(self, "data_set", functools.cache(self._data_set))
         object.__setattr__(self, "arrays", functools.cache(self._arrays))
         object.__setattr__(self, "contents", functools.cache(self._contents))
         object.__setattr__(self, "prepared", set())
@@ -77,7 +77,7 @@ class DecodedImages:
     def at(self, side: int) -> DecodedImages:
         """Return the same images for a model of another input size."""
         other = dataclasses.replace(self, side=side)
-        for name in ("found", "contents"):  # looking for them, and into them, may take seconds
+        for name in ("data_set", "contents"):  # looking for them, and into them, may take seconds
             object.__setattr__(other, name, getattr(self, name))
         return other
 
@@ -260,7 +260,7 @@ class DecodedImages:
             raise unknown(f"split of {name}", split, _splits(task))
         return task
 
-    def _found(self, task: Task) -> finding.Found:
+    def _data_set(self, task: Task) -> finding.DataSet:
         return finding.find(task, self.root)
 
     def transform(self, task: Task, split: str) -> Transform:
@@ -273,14 +273,14 @@ class DecodedImages:
             return Transform("native", own)
         return Transform("whole" if split == "train" else "centre", wanted)
 
-    def _data(self, task: Task, split: str) -> finding.Found | Arrays:
+    def _data(self, task: Task, split: str) -> finding.DataSet | Arrays:
         """Return a task's data, or what was decoded of a split whose data are gone.
 
         Raises:
             TasklabError: If the data are gone and nothing is kept, or they are there and wrong.
         """
         try:
-            return self.found(task)
+            return self.data_set(task)
         except TasklabError:
             if _gone(task, self.root) and (kept := self._kept(task, split)):
                 return kept
@@ -310,9 +310,9 @@ class DecodedImages:
             title=f"{task.name}, {split}: decode",
         )
 
-    def _place(self, task: Task, split: str, found: finding.Found) -> tuple[finding.Part, Path]:
+    def _place(self, task: Task, split: str, data: finding.DataSet) -> tuple[finding.Part, Path]:
         """Return the images of a split, and the folder of what is decoded of them."""
-        part = finding.plan(task, found)[split]
+        part = finding.plan(task, data)[split]
         stamp = [part.split.kind, part.split.column, self.contents(task, part.split)]
         names = [*(part.split.names or ()), None, *task.classes]
         key = [pixels.VERSION, stamp, names, part.rows.tolist(), part.labels.tolist()]
@@ -357,10 +357,10 @@ class DecodedImages:
         """Return the newest decoded images of a split, whose data are gone."""
         stem = f"{split}-*" if self.side is None else _stem(split, self.transform(task, split))
         mine = _name(task), list(task.classes)
-        found = map(pixels.opened, self._folder(task).glob(f"{stem}-*"))
+        decoded = map(pixels.opened, self._folder(task).glob(f"{stem}-*"))
         kept = [
             arrays
-            for arrays in found
+            for arrays in decoded
             if arrays and (arrays.manifest.get("source"), arrays.manifest.get("classes")) == mine
         ]
         return max(kept, key=lambda arrays: arrays.manifest["written"], default=None)
@@ -370,7 +370,7 @@ def _gone(task: Task, root: Path | None) -> bool:
     """Return whether there is nothing of a task's data, rather than something that is wrong."""
     try:
         places = finding.candidates(task.source, root)
-        return not any(finding.look(task.source, folder) for folder in places)
+        return not any(finding.splits_in(task.source, folder) for folder in places)
     except TasklabError:
         return False
 

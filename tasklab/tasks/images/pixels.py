@@ -193,14 +193,14 @@ def decode(
         TasklabError: If the disk is too small or cannot be written, or a process ends. What was
             decoded is kept for the next call.
     """
-    if found := opened(folder):
-        return found
+    if arrays := opened(folder):
+        return arrays
     work = _work(folder)
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         with _alone(folder, title):
-            if found := opened(folder):
-                return found
+            if arrays := opened(folder):
+                return arrays
             shutil.rmtree(folder, ignore_errors=True)  # it is damaged, or it would be returned
             _prepare(folder, split, rows, transform)
             hashes, seconds = _run(work, len(rows), jobs, progress, title)
@@ -210,9 +210,9 @@ def decode(
             f"cannot write decoded images to {folder.parent}: {error.strerror or error}. Choose "
             "another folder with TASKLAB_DATA, or free some space."
         ) from error
-    if (found := opened(folder)) is None:
+    if (arrays := opened(folder)) is None:
         raise TasklabError(f"{folder} was damaged while it was written.")
-    return found
+    return arrays
 
 
 def needed(folder: Path, images: int, transform: Transform) -> int:

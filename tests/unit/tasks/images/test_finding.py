@@ -25,6 +25,7 @@ from tasklab.__main__ import main
 from tasklab.errors import TasklabError
 from tasklab.tasks import own, suites
 from tasklab.tasks.images import checks, finding, formats, layouts
+from tasklab.tasks.images.loader import DecodedImages
 
 CLASSES = 4
 TRAIN, TEST = 40, 12  # images of a reduced data set
@@ -298,12 +299,12 @@ def test_a_folder_without_a_known_layout_is_named(
 
 def test_names_of_folders_are_compared_without_case_and_one_level_down(tmp_path: Path) -> None:
     hub_copy(tmp_path / "DTD", task("DTD").classes, SIZES)
-    assert finding.find(task("DTD"), tmp_path).where == tmp_path / "DTD"
+    assert finding.find(task("DTD"), tmp_path).folder == tmp_path / "DTD"
     for i, label in enumerate(some(TRAIN + 2 * TEST)):
         word = suites.paper_data_sets()["EuroSAT"]["aliases"][label][0]
         write(tmp_path / "EuroSAT" / "EuroSAT_RGB" / word / f"{i}.jpg", label, "JPEG")
     found = finding.find(task("EuroSAT"), tmp_path)
-    assert found.where == tmp_path / "EuroSAT" / "EuroSAT_RGB"
+    assert found.folder == tmp_path / "EuroSAT" / "EuroSAT_RGB"
     for i, label in enumerate(some(TRAIN)):
         folder = task("RESISC45").classes[label].replace(" ", "_")
         write(tmp_path / "resisc45" / "NWPU-RESISC45" / folder / f"{i}.jpg", label)
@@ -536,7 +537,7 @@ def test_the_hubs_cache_is_searched_and_its_revision_recorded(tmp_path: Path) ->
 def test_all_that_is_missing_is_said_at_once_and_soon(tmp_path: Path) -> None:
     hub_copy(tmp_path / "dtd", task("DTD").classes, {"train": 7, "test": TEST})
     began = time.perf_counter()
-    lines = finding.missing(suites.suite("paper"), tmp_path)
+    lines = DecodedImages(suite=suites.suite("paper"), root=tmp_path).missing()
     assert time.perf_counter() - began < 5
     assert [line.partition(":")[0] for line in lines] == list(suites.paper_data_sets())
     assert "this copy has train 7, test 12" in lines[1]
@@ -548,7 +549,7 @@ def test_validation_images_are_those_of_the_papers_protocol() -> None:
     labels = np.zeros(60000, dtype=np.int64)
     train = formats.Split("idx", ("x",), labels, None, (0, 60000))
     test = formats.Split("idx", ("x",), labels[:9], None, (0, 9))
-    found = finding.Found(Path(), {"train": train, "test": test}, {})
+    found = finding.DataSet(Path(), {"train": train, "test": test}, {})
     parts = finding.plan(task("MNIST"), found)
     assert parts["train"].rows[0] == 36044
     assert [len(parts[k].rows) for k in ("train", "val", "test")] == [55000, 5000, 9]
@@ -710,7 +711,7 @@ def test_a_class_that_the_draw_leaves_out_is_taught_in_exchange(split: str) -> N
         labels[drawn[place]] = 1
         whole = formats.Split("idx", ("x",), labels, None, (0, 30))
         splits = {split: whole} if split == "all" else {split: whole, "test": whole}
-        parts = finding.plan(made, finding.Found(Path(), splits, {}))
+        parts = finding.plan(made, finding.DataSet(Path(), splits, {}))
         rows = np.concatenate([p.rows for k, p in parts.items() if split == "all" or k != "test"])
         assert (parts["train"].labels == 1).sum() == 1 and sorted(rows) == list(range(30))
         assert (rows.tolist() == drawn.tolist()) == (place < len(parts["train"].rows))

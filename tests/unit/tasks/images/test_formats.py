@@ -167,7 +167,7 @@ MADE: dict[str, tuple[str, Callable[[Path], None]]] = {
 def test_every_layout_is_found(made: str, tmp_path: Path) -> None:
     name, make = MADE[made]
     make(tmp_path / "x")
-    found = layouts.find(tmp_path / "x", name)
+    found = layouts.splits_in(tmp_path / "x", name)
     assert found.keys() >= {"train", "test"}
     assert set(sizes(found).values()) == {COUNT}
     assert all(len(decoded(split)) == COUNT for split in found.values())
@@ -197,7 +197,7 @@ def test_a_damaged_file_is_one_line(made: str, file: str, how: str, tmp_path: Pa
     broken = tmp_path / file
     broken.write_bytes(DAMAGE[how](broken.read_bytes()))
     with pytest.raises(TasklabError) as error:
-        layouts.find(tmp_path, name)
+        layouts.splits_in(tmp_path, name)
     text = str(error.value)
     assert text.startswith(f"{name}: {broken}") and "\n" not in text
     assert ("git lfs pull" if how == "pointer" else "Fetch it again.") in text
@@ -227,32 +227,32 @@ def test_a_list_that_is_not_as_it_should_be(
     else:
         (tmp_path / file).write_bytes(text)
     with pytest.raises(TasklabError, match=f"^{name}: .*{says}"):
-        layouts.find(tmp_path, name)
+        layouts.splits_in(tmp_path, name)
 
 
 def test_matlab_files_of_other_variables_or_without_classes(tmp_path: Path) -> None:
     svhn(tmp_path / "svhn", x="images")
     with pytest.raises(TasklabError, match="SVHN's format .KeyError: 'X'"):
-        layouts.find(tmp_path / "svhn", "SVHN")
+        layouts.splits_in(tmp_path / "svhn", "SVHN")
     cars(tmp_path / "cars")
     rows = np.zeros(COUNT, dtype=[("fname", object), ("width", object)])
     savemat(tmp_path / "cars" / "cars_test_annos_withlabels.mat", {"annotations": rows})
     with pytest.raises(TasklabError, match="not a list of images with classes .no field of name"):
-        layouts.find(tmp_path / "cars", "Cars")
+        layouts.splits_in(tmp_path / "cars", "Cars")
 
 
 @pytest.mark.parametrize("make", [mnist, svhn])
 def test_as_many_images_as_labels(make: Callable[..., None], tmp_path: Path) -> None:
     make(tmp_path, images=COUNT - 2)
     with pytest.raises(TasklabError, match="has 4 images, and there are 6 labels"):
-        layouts.find(tmp_path, {mnist: "MNIST", svhn: "SVHN"}[make])
+        layouts.splits_in(tmp_path, {mnist: "MNIST", svhn: "SVHN"}[make])
 
 
 @pytest.mark.parametrize("made", ["mnist", "packed", "svhn", "hub"])
 def test_a_file_that_is_damaged_after_it_was_found(made: str, tmp_path: Path) -> None:
     name, make = MADE[made]
     make(tmp_path)
-    split = layouts.find(tmp_path, name)["train"]
+    split = layouts.splits_in(tmp_path, name)["train"]
     assert len(decoded(split)) == COUNT
     file = Path(split.files[0])
     file.write_bytes(file.read_bytes()[:40])
@@ -277,14 +277,14 @@ def test_listed_images_that_are_missing(made: str, gone: str, tmp_path: Path) ->
     (tmp_path / gone).unlink()
     says = f"^{name}: 1 of 6 listed images are missing in .*{Path(gone).name}. Fetch"
     with pytest.raises(TasklabError, match=says):
-        layouts.find(tmp_path, name)
+        layouts.splits_in(tmp_path, name)
 
 
 def test_a_class_that_is_missing(tmp_path: Path) -> None:
     dtd(tmp_path)
     shutil.rmtree(tmp_path / "dtd" / "images" / "bee")
     with pytest.raises(TasklabError, match="2 of 6 listed images .*train1.jpg, train4.jpg"):
-        layouts.find(tmp_path, "DTD")
+        layouts.splits_in(tmp_path, "DTD")
 
 
 def test_cars_in_folders_within_folders(tmp_path: Path) -> None:
@@ -294,7 +294,7 @@ def test_cars_in_folders_within_folders(tmp_path: Path) -> None:
         shutil.move(tmp_path / "x", tmp_path / f"cars_{split}")
     labelled = "cars_test_annos_withlabels.mat"
     (tmp_path / labelled).rename(tmp_path / "devkit" / labelled)
-    found = layouts.find(tmp_path, "Cars")
+    found = layouts.splits_in(tmp_path, "Cars")
     assert sizes(found) == {"train": COUNT, "test": COUNT}
 
 
@@ -314,25 +314,25 @@ def test_columns_that_hold_something_else(
 ) -> None:
     table(tmp_path / "train.parquet", labels, cells=cells)
     with pytest.raises(TasklabError, match=says):
-        layouts.find(tmp_path)
+        layouts.splits_in(tmp_path)
 
 
 def test_columns_of_other_names(tmp_path: Path) -> None:
     file = table(tmp_path / "train.parquet", image="img")
     with pytest.raises(TasklabError, match=f"DTD: {file} has the columns img, label.*rename"):
-        layouts.find(tmp_path, "DTD")
-    assert sizes(layouts.find(tmp_path, image="img")) == {"train": COUNT}
+        layouts.splits_in(tmp_path, "DTD")
+    assert sizes(layouts.splits_in(tmp_path, image="img")) == {"train": COUNT}
 
 
 def test_a_card_in_another_encoding_is_passed_over(tmp_path: Path) -> None:
     table(tmp_path / "train.parquet", names=None)
     (tmp_path / "README.md").write_bytes(b"---\nx: caf\xe9\n---\n")
-    assert layouts.find(tmp_path)["train"].names is None
+    assert layouts.splits_in(tmp_path)["train"].names is None
     (tmp_path / "classes.txt").write_bytes("\r\n".join(NAMES).encode("utf-8-sig") + b"\r\n")
-    assert layouts.find(tmp_path)["train"].names == tuple(NAMES)
+    assert layouts.splits_in(tmp_path)["train"].names == tuple(NAMES)
     (tmp_path / "classes.txt").write_bytes(b"caf\xe9\n")
     with pytest.raises(TasklabError, match="classes.txt is not a list of classes in UTF-8"):
-        layouts.find(tmp_path)
+        layouts.splits_in(tmp_path)
 
 
 @pytest.mark.parametrize("hashed", [False, True])
@@ -341,31 +341,31 @@ def test_shards_are_whole_and_agree_on_labels(hashed: bool, tmp_path: Path) -> N
     files = [tmp_path / f"train-0000{i}-of-00002{end}.parquet" for i, end in enumerate(ends)]
     for file in files:
         table(file)
-    assert sizes(layouts.find(tmp_path)) == {"train": 2 * COUNT}
+    assert sizes(layouts.splits_in(tmp_path)) == {"train": 2 * COUNT}
     table(files[1], names=NAMES[::-1])
     with pytest.raises(TasklabError, match="numbers ant, bee, cow, .* cow, bee, ant. They are not"):
-        layouts.find(tmp_path)
+        layouts.splits_in(tmp_path)
     table(files[1], [NAMES[label] for label in LABELS], None)
     with pytest.raises(TasklabError, match="different labels|texts in some"):
-        layouts.find(tmp_path)
+        layouts.splits_in(tmp_path)
     files[1].unlink()
     with pytest.raises(TasklabError, match="1 files are missing: train-00001-of-00002"):
-        layouts.find(tmp_path)
+        layouts.splits_in(tmp_path)
 
 
 def test_configurations_are_not_mixed(tmp_path: Path) -> None:
     for config in ("a", "b"):
         table(tmp_path / config / "train.parquet")
     with pytest.raises(TasklabError, match=r"several configurations \(a, b\): say which"):
-        layouts.find(tmp_path)
+        layouts.splits_in(tmp_path)
     with pytest.raises(TasklabError, match=r"\(a, b\) and none called 'c'"):
-        layouts.find(tmp_path, config="c")
-    assert sizes(layouts.find(tmp_path, config="b")) == {"train": COUNT}
+        layouts.splits_in(tmp_path, config="c")
+    assert sizes(layouts.splits_in(tmp_path, config="b")) == {"train": COUNT}
     shutil.rmtree(tmp_path / "a")
-    assert sizes(layouts.find(tmp_path)) == {"train": COUNT}
-    assert sizes(layouts.find(tmp_path, "DTD", config="c")) == {"train": COUNT}
+    assert sizes(layouts.splits_in(tmp_path)) == {"train": COUNT}
+    assert sizes(layouts.splits_in(tmp_path, "DTD", config="c")) == {"train": COUNT}
     with pytest.raises(TasklabError, match="no configuration 'c'; it has b"):
-        layouts.find(tmp_path, config="c")
+        layouts.splits_in(tmp_path, config="c")
 
 
 @pytest.mark.parametrize(
@@ -380,7 +380,7 @@ def test_configurations_are_not_mixed(tmp_path: Path) -> None:
 def test_one_configuration(names: tuple[str, ...], tmp_path: Path) -> None:
     for name in names:
         table(tmp_path / name)
-    assert layouts.find(tmp_path, config="default").keys() == {"train", "test"}
+    assert layouts.splits_in(tmp_path, config="default").keys() == {"train", "test"}
 
 
 @pytest.mark.parametrize(
@@ -395,7 +395,7 @@ def test_splits_by_other_names(words: tuple[str, ...], splits: set[str], tmp_pat
     for word in words:
         for name in NAMES:
             images(tmp_path / word / name)
-    found = layouts.find(tmp_path)
+    found = layouts.splits_in(tmp_path)
     assert found.keys() == splits
     assert all(split.names == tuple(NAMES) for split in found.values())
 
@@ -403,16 +403,16 @@ def test_splits_by_other_names(words: tuple[str, ...], splits: set[str], tmp_pat
 def test_splits_do_not_become_classes(tmp_path: Path) -> None:
     for name in ("car", "train"):  # both of them classes
         images(tmp_path / "vehicles" / name)
-    assert layouts.find(tmp_path / "vehicles")["all"].names == ("car", "train")
+    assert layouts.splits_in(tmp_path / "vehicles")["all"].names == ("car", "train")
     for name in ("train_images", "test_images"):
         images(tmp_path / "flat" / name)
     with pytest.raises(TasklabError, match="test_images, train_images: they look like splits"):
-        layouts.find(tmp_path / "flat")
+        layouts.splits_in(tmp_path / "flat")
     for split in ("val", "dev"):
         for name in NAMES:
             images(tmp_path / "twice" / split / name)
     with pytest.raises(TasklabError, match="dev and .*val are both images of split 'val'"):
-        layouts.find(tmp_path / "twice")
+        layouts.splits_in(tmp_path / "twice")
 
 
 def test_images_are_counted_once(tmp_path: Path) -> None:
@@ -423,12 +423,12 @@ def test_images_are_counted_once(tmp_path: Path) -> None:
     (root / "cat" / "up").symlink_to(root)
     (root / "cat" / "friend").symlink_to(root / "dog")
     (root / "above").symlink_to(tmp_path)
-    found = layouts.find(root)["all"]
+    found = layouts.splits_in(root)["all"]
     assert found.names == ("cat", "dog")
     assert np.bincount(found.labels).tolist() == [4, 2]
     (root / "hound").symlink_to(root / "dog")
     with pytest.raises(TasklabError, match="dog and .*hound are the same folder"):
-        layouts.find(root)
+        layouts.splits_in(root)
 
 
 def test_a_link_that_leads_nowhere(tmp_path: Path) -> None:
@@ -436,7 +436,7 @@ def test_a_link_that_leads_nowhere(tmp_path: Path) -> None:
         images(tmp_path / name)
     (tmp_path / "ant" / "dead.png").symlink_to(tmp_path / "nowhere.png")
     with pytest.raises(TasklabError, match="1 of 7 listed images are missing in .*ant: dead.png"):
-        layouts.find(tmp_path)
+        layouts.splits_in(tmp_path)
 
 
 def test_classes_do_not_vanish(tmp_path: Path) -> None:
@@ -446,13 +446,13 @@ def test_classes_do_not_vanish(tmp_path: Path) -> None:
         kind = {".jfif": "JPEG", ".avif": "AVIF"}[Path(name).suffix]
         (tmp_path / name[:3]).mkdir()
         Image.new("RGB", (5, 4)).save(tmp_path / name[:3] / name, kind)
-    found = layouts.find(tmp_path)["all"]
+    found = layouts.splits_in(tmp_path)["all"]
     assert found.names[:3] == ("cat", "dog", "elk") and len(decoded(found)) == len(found)
     (tmp_path / "bee").mkdir()
     (tmp_path / "bee" / "1.heic").write_bytes(b"x")
     (tmp_path / "yak").mkdir()
     with pytest.raises(TasklabError, match=r"that can be read: bee \(.heic\), yak \(empty\)"):
-        layouts.find(tmp_path)
+        layouts.splits_in(tmp_path)
 
 
 def test_folders_that_may_not_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -467,7 +467,7 @@ def test_folders_that_may_not_be_read(tmp_path: Path, monkeypatch: pytest.Monkey
 
     monkeypatch.setattr(os, "scandir", scan)
     with pytest.raises(TasklabError, match="bee cannot be read: permission denied"):
-        layouts.find(tmp_path)
+        layouts.splits_in(tmp_path)
 
 
 @pytest.mark.parametrize("letter", ["", "a/"])
@@ -475,11 +475,11 @@ def test_sun397_in_folders_within_classes(letter: str, tmp_path: Path) -> None:
     for split in ("train", "test"):
         for name in ("abbey", "apse/indoor", "apse/outdoor"):
             images(tmp_path / split / f"{letter}{name}")
-    found = layouts.find(tmp_path, "SUN397")["test"]
+    found = layouts.splits_in(tmp_path, "SUN397")["test"]
     assert found.names == tuple(f"{letter}{n}" for n in ("abbey", "apse/indoor", "apse/outdoor"))
     assert found.labels.tolist() == [0, 0, 1, 1, 2, 2]
     if not letter:
-        assert layouts.find(tmp_path)["test"].names == ("abbey", "apse")
+        assert layouts.splits_in(tmp_path)["test"].names == ("abbey", "apse")
 
 
 RAMP = np.linspace(0, 65535, 48 * 64).reshape(48, 64)
@@ -509,7 +509,7 @@ def test_a_row_that_cannot_be_decoded_is_named(tmp_path: Path) -> None:
     for cell, says in ((b"\xff\xd8 no image", "does not know its format"), (None, "no bytes")):
         cells = [good] * 4 + [{"bytes": cell, "path": "x.png"}, good]
         table(second, cells=cells)
-        split = layouts.find(tmp_path)["train"]
+        split = layouts.splits_in(tmp_path)["train"]
         assert formats.location(split.description(), COUNT + 4) == f"{second}, row 4"
         with pytest.raises(TasklabError) as error:
             decoded(split)
