@@ -6,7 +6,7 @@
 
 Each run has a folder under `runs`, the pools are in `pool`. What is finished is skipped, what was
 begun goes on, and what another process works on is left to it, so that the same command, started
-twice, uses two cores.
+twice, uses two cores. A run that begins with a part of another comes last while that is not done.
 """
 
 from __future__ import annotations
@@ -42,6 +42,15 @@ def finished(folder: Path, name: str) -> bool:
     return (folder / "runs" / name / f"step{steps:05d}.safetensors").exists() and (
         done(folder, name) == steps
     )
+
+
+def waits(folder: Path, name: str) -> bool:
+    """Return whether the run that a job branches off from is on its way to the branch."""
+    job = JOBS[name]
+    if not job.source or done(folder, name):
+        return False
+    branches = [step for step in JOBS[job.source].keep if not job.recipe.decaying(step)]
+    return not loop.kept(folder / "runs" / job.source, max(branches, default=0)).exists()
 
 
 def work(folder: Path, name: str, job: Job | None = None) -> None:
@@ -85,11 +94,13 @@ def main(arguments: list[str] | None = None) -> None:
         if name not in JOBS:
             parser.error(str(unknown("pre-training", name, JOBS)))
     torch.set_num_threads(1)
-    for name in names:
-        steps = JOBS[name].recipe.steps
-        if options.list:
+    if options.list:
+        for name in names:
+            steps = JOBS[name].recipe.steps
             print(f"{name:16} {done(options.folder, name):6} of {steps:6} steps")
-            continue
+        return
+    later = [name for name in names if waits(options.folder, name)]
+    for name in [*(name for name in names if name not in later), *later]:
         with alone(options.folder, name) as free:
             if not free or finished(options.folder, name):
                 print(f"{name}: {'finished' if free else 'in work'}", flush=True)

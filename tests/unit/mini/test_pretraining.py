@@ -167,9 +167,12 @@ def test_the_queue_does_each_job_once(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(queue, "IMAGES", 18)
     usual = torch.get_num_threads()
     try:
-        queue.main(["--folder", str(tmp_path)])
+        assert queue.waits(tmp_path, "short")
+        queue.main(["--folder", str(tmp_path), "short", "long"])
         assert all(queue.finished(tmp_path, name) for name in jobs)
-        assert "resumed at step 3 of 4" in capsys.readouterr().out
+        assert not queue.waits(tmp_path, "short")
+        told = capsys.readouterr().out
+        assert told.index("long: process") < told.index("resumed at step 3 of 4")
         queue.main(["--folder", str(tmp_path)])
         assert capsys.readouterr().out == "long: finished\nshort: finished\n"
         with queue.alone(tmp_path, "long") as free:
