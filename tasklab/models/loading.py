@@ -28,17 +28,6 @@ from tasklab.models.encoder import Encoder, TextEncoder, math_attention
 from tasklab.models.weights import compare, find, fit, read, remember
 from tasklab.models.zoo import INITS, REGISTRY, Spec, spec
 
-_T5 = {  # as published with the weights
-    "t5_base": {
-        "d_model": 768,
-        "d_kv": 64,
-        "d_ff": 3072,
-        "num_layers": 12,
-        "num_heads": 12,
-        "vocab_size": 32128,
-        "decoder_start_token_id": 0,
-    }
-}
 __all__ = ["REGISTRY", "Clip", "Encoder", "Spec", "TextEncoder", "load", "math_attention", "spec"]
 
 
@@ -177,7 +166,7 @@ def build(entry: Spec) -> nn.Module:
 
     if entry.shipped:
         return t5.build_t5()
-    return architectures.FirstToken(T5ForConditionalGeneration(T5Config(**_T5[entry.name])))
+    return architectures.FirstToken(T5ForConditionalGeneration(T5Config(**entry.config)))
 
 
 def _tensors(entry: Spec, path: Path) -> dict[str, Tensor]:

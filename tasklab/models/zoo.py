@@ -61,6 +61,7 @@ class Spec:
             were trained with one discard it.
         repository: Of the weights on the Hugging Face hub; empty for shipped ones.
         file: Of the weights in the repository; empty for the library's usual one.
+        config: Of a T5, as published with the weights.
         layout: `"transformers"` where the checkpoint has that library's names, and the model its
             layer norms (epsilon 1e-12); empty where both are those of the library of `kind`.
         revision: Commit of the repository whose file is taken; `None` where it is not pinned. The
@@ -87,6 +88,7 @@ class Spec:
     text: bool = True
     repository: str = ""
     file: str = ""
+    config: Mapping[str, int] = dataclasses.field(default_factory=dict)
     layout: str = ""
     revision: str | None = None
     roles: tuple[str, ...] = ()
@@ -186,6 +188,10 @@ _TABLE = (
         name="t5_base", kind="t5", arch="t5-base", block=_T5_BLOCK, blocks=24, roles=("text",),
         pretrained="google-t5", source="T5, the Colossal Clean Crawled Corpus and supervised tasks",
         repository="google-t5/t5-base", tower=shapes.t5(),
+        config={
+            "d_model": 768, "d_kv": 64, "d_ff": 3072, "num_layers": 12, "num_heads": 12,
+            "vocab_size": 32128, "decoder_start_token_id": 0,
+        },
     ),
     Spec(
         name="mini_s", arch="tasklab-mini-s", blocks=4, roles=("medium",), source=_WORLD, **_MINI

@@ -158,7 +158,7 @@ def test_t5_base_scores_the_first_word_as_its_library_does() -> None:
     assert features.shape == (2, 768) and features.isfinite().all()
     with torch.random.fork_rng():
         torch.manual_seed(1)
-        t5 = T5ForConditionalGeneration(T5Config(**loading._T5["t5_base"])).eval()
+        t5 = T5ForConditionalGeneration(T5Config(**loading.spec("t5_base").config)).eval()
     with torch.no_grad():
         logits = t5(
             input_ids=ids.long(),
