@@ -59,7 +59,7 @@ def schemes(
 
     Args:
         lab: Whose family of models it is.
-        roles: Of `choices.family`. By default all of `SCHEMES` that it has in the preset `full`,
+        roles: Of `zoo.family`. By default all of `SCHEMES` that it has in the preset `full`,
             else of `SORTS`. A model of timm's stands alone.
         head: `"probe"`, or `"zero_shot"` for models with a text tower (open vocabulary).
         tasks: Only these tasks; by default those of `lab`.

@@ -59,7 +59,7 @@ def alignment(lab: Lab, methods: Sequence[str], *, alpha: float = 0.3) -> pd.Dat
     tasks, count = lab.suite.names[: lab.scale.most_tasks], lab.scale.images
 
     @functools.cache  # the same for all methods
-    def moments() -> dict[str, dict[str, Tensor]]:
+    def second_moments_by_task() -> dict[str, dict[str, Tensor]]:
         images = {task: lab.evaluator.images(task, "test").x[:count] for task in tasks}
         return {
             task: {name: C.float() for name, C in second_moments(lab.clip.encoder, x).items()}
@@ -68,7 +68,7 @@ def alignment(lab: Lab, methods: Sequence[str], *, alpha: float = 0.3) -> pd.Dat
 
     def measure(trial: Trial) -> list[dict]:
         vectors = trial.vectors_on_device
-        aligned = layers.alignment(vectors, moments(), lab.clip.encoder.params)
+        aligned = layers.alignment(vectors, second_moments_by_task(), lab.clip.encoder.params)
         measured = layers.interference(
             trial.evaluator, vectors, aligned, linear=trial.linear, alpha=alpha
         )

@@ -156,7 +156,13 @@ def kept(trial: Trial, measure: Measure, **key: Any) -> list[dict]:
 
 
 def stored(lab: Lab, config: Mapping[str, Any], make: Callable[[], list[dict]]) -> list[dict]:
-    """Return the records of a configuration from the store, or make and keep them."""
+    """Return the records of a configuration from the store, or make and keep them.
+
+    Args:
+        lab: In whose store they are.
+        config: All that determines the records.
+        make: Measures them.
+    """
     made = lab.store.get("records", dict(config), lambda _: ({}, {"rows": make()}))
     return list(made.record["rows"])
 
@@ -189,7 +195,15 @@ def records(
 def run(
     lab: Lab, experiment: str, methods: Sequence[str] | str, measure: Measure, **more: Any
 ) -> pd.DataFrame:
-    """Return `records` as one checked table."""
+    """Return `records` as one checked table.
+
+    Args:
+        lab: What is studied.
+        experiment: Its name in the records.
+        methods: Any of `EDITS`.
+        measure: Trial -> records.
+        **more: The further arguments of `records`.
+    """
     return tidy(records(lab, experiment, methods, measure, **more))
 
 

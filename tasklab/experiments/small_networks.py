@@ -77,13 +77,26 @@ def task_names(network: str) -> tuple[str, ...]:
 
 
 def chosen_setting(lab: Lab, network: str, seed: int, changes: Mapping[str, object]) -> Setting:
-    """Return the setting of a seed; one epoch of each phase if the lab only rehearses."""
+    """Return the setting of a seed; one epoch of each phase if the lab only rehearses.
+
+    Args:
+        lab: Whether it rehearses.
+        network: One of `SETTINGS`.
+        seed: Of the initial weights and the order of the images.
+        changes: Of the network's `Setting`.
+    """
     quick = {"pretraining": 1, "finetuning": 1} if lab.rehearsal else {}
     return setting(network, **(dict(changes) | quick | {"seed": seed}))
 
 
 def data_of(network: str, index: int, split: str) -> Images:
-    """Return the images of a task; 0 is that of pre-training."""
+    """Return the images of a task.
+
+    Args:
+        network: One of `SETTINGS`.
+        index: Number of the task; 0 is that of pre-training.
+        split: `"train"` or `"test"`.
+    """
     if network == "mlp":
         return small.rotated_digits((0.0, *small.ANGLES[-4:])[index], split)
     return small.class_split(index, split)

@@ -56,7 +56,7 @@ def subsets(
         probed, key = trial.method == methods[0], {"subsets": CACHE_VERSION}
         bounded = {"most": most, "images": images}
         limits = dict.fromkeys(bounded) if trial.linear else bounded
-        found = kept(
+        mine = kept(
             trial,
             lambda trial, probed=probed: _sums(trial, most, images, probed),
             alphas=list(lab.scale.alphas),
@@ -65,15 +65,15 @@ def subsets(
             **key,
         )
         if trial.method == JOINT:  # its heads at lambda = 0 are no probes
-            found = [row for row in found if row["method"] != "probe"]
+            mine = [row for row in mine if row["method"] != "probe"]
             if probed:
                 alone = Trial(
                     lab=lab, experiment="subset_probes", method="pretrained", seed=trial.seed
                 )
-                found += kept(
+                mine += kept(
                     alone, lambda trial: _probes(trial, most, images["test"]), **bounded, **key
                 )
-        rows += found
+        rows += mine
     return tidy(rows)
 
 

@@ -148,7 +148,15 @@ def verdicts(
     n_tasks: int = 8,
     model: str | None = None,
 ) -> list[Verdict]:
-    """Judge all claims, or those of one paper or table, in the papers' order."""
+    """Judge all claims, or those of one paper or table, in the papers' order.
+
+    Args:
+        df: Tidy records.
+        paper: Only its claims.
+        table: Only those of this table, as printed.
+        n_tasks: Number of added tasks for claims on addition.
+        model: Which model the claims are about, if there are records of several.
+    """
     chosen = [c for c in CLAIMS if paper in (None, c.paper) and table in (None, c.table)]
     return [verdict(claim, df, n_tasks=n_tasks, model=model) for claim in chosen]
 

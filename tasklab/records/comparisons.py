@@ -109,14 +109,14 @@ def segments(claim: Any, rows: pd.DataFrame, _: pd.DataFrame) -> Sides:
 def averages(claim: Any, rows: pd.DataFrame, _: pd.DataFrame) -> Sides:
     """Accuracies of averaged weights, `alone` and `averaged`, and their correlation with ensembles.
 
-    The correlation over groups is `found`, and `one` is 1.
+    The correlation over groups is `correlation`, and `one` is 1.
     """
     parts = []
     for _seed, part in rows.groupby("seed"):
         single = part["metric"] == "alone"
         table = part[~single].pivot(index="subset", columns="metric", values="value")
         numbers = {"averaged": table["averaged"].mean(), "alone": part[single]["value"].mean()}
-        numbers |= {"found": table["averaged"].corr(table["ensemble"]), "one": 1.0}
+        numbers |= {"correlation": table["averaged"].corr(table["ensemble"]), "one": 1.0}
         parts.append(_alike(part, **numbers))
     return _stacked(parts)
 

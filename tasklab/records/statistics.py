@@ -49,7 +49,13 @@ def rank_correlation(x: np.ndarray, y: np.ndarray, weights: np.ndarray | None = 
 
 
 def pearson(x: np.ndarray, y: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    """Return Pearson's correlation for each row of weights; NaN where a column is constant."""
+    """Return Pearson's correlation for each row of weights; NaN where a column is constant.
+
+    Args:
+        x: First column (N,).
+        y: Second column (N,).
+        weights: How often each row counts (..., N).
+    """
     with np.errstate(invalid="ignore", divide="ignore"):
         w = weights / weights.sum(-1, keepdims=True)
         centred = [(v - (w @ v)[..., None], 1e-18 * (w @ v**2)) for v in (x, y)]
@@ -101,8 +107,8 @@ def over_pairs(df: pd.DataFrame, x: str, y: str, *, seed: int = 0) -> Correlatio
 def _interval(df: pd.DataFrame, x: str, y: str, weights: np.ndarray) -> Correlation:
     columns = df[x].to_numpy(float), df[y].to_numpy(float)
     draws = [rank_correlation(*columns, row) for row in weights]
-    some = np.isfinite(draws).any()
-    low, high = np.nanquantile(draws, (0.025, 0.975)) if some else (np.nan, np.nan)
+    finite = np.isfinite(draws).any()
+    low, high = np.nanquantile(draws, (0.025, 0.975)) if finite else (np.nan, np.nan)
     return Correlation(rank_correlation(*columns), float(low), float(high))
 
 
@@ -136,5 +142,11 @@ def drawn_pairs(df: pd.DataFrame, repeats: int, rng: np.random.Generator) -> np.
 
 
 def times(n: int, repeats: int, rng: np.random.Generator) -> np.ndarray:
-    """Return how often each of n things is drawn in samples of n, (repeats, n)."""
+    """Return how often each of n things is drawn in samples of n, (repeats, n).
+
+    Args:
+        n: Number of things, and of draws.
+        repeats: Number of samples.
+        rng: Draws them.
+    """
     return rng.multinomial(n, np.full(n, 1 / n), size=repeats)

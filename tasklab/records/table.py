@@ -103,13 +103,13 @@ def _obey(df: pd.DataFrame) -> None:
     for name, rows in df.groupby("experiment", sort=False):
         if name not in EXPERIMENTS:
             raise unknown("experiment", name, EXPERIMENTS)
-        known = EXPERIMENTS[name]
+        entry = EXPERIMENTS[name]
         for metric in rows["metric"].unique():
-            if metric not in known.metrics:
-                raise unknown(f"metric of the experiment {name!r},", metric, known.metrics)
+            if metric not in entry.metrics:
+                raise unknown(f"metric of the experiment {name!r},", metric, entry.metrics)
         for column in further:
-            if column not in known.columns and rows[column].notna().any():
-                choices = (*COLUMNS, *known.columns)
+            if column not in entry.columns and rows[column].notna().any():
+                choices = (*COLUMNS, *entry.columns)
                 raise unknown(f"column of the experiment {name!r},", column, choices)
 
 
@@ -126,8 +126,8 @@ def _check(df: pd.DataFrame) -> None:
     if twice.any():
         row = df[twice].iloc[0]
         names = ("experiment", "method", "task", "metric", "seed", "alpha")
-        told = ", ".join(f"{k}={row[k]}" for k in names)
-        raise TasklabError(f"the same run is recorded twice: {told}.")
+        run = ", ".join(f"{k}={row[k]}" for k in names)
+        raise TasklabError(f"the same run is recorded twice: {run}.")
     shares = df.loc[df["metric"].isin(ACCURACIES), "value"]
     if len(shares) >= 8 and 0 < shares.max() <= 1:
         raise TasklabError("accuracies look like fractions; records hold percentages (0 to 100).")
