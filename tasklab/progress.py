@@ -99,7 +99,7 @@ def bar(total: int, desc: str, *, done: int = 0, unit: str = "step", on: bool = 
     known = {"total": total, "desc": desc, "initial": done, "unit": unit}
     if not on or os.environ.get("TQDM_DISABLE", "0") not in {"", "0"}:
         return terminal_bar(**known, disable=True)
-    kind = where()
+    kind = output()
     if kind == "notebook":
         from tqdm.auto import tqdm as automatic_bar  # decides when it is imported
 
@@ -119,7 +119,7 @@ def track(
             shown.update()
 
 
-def where() -> str:
+def output() -> str:
     """Return what shows the output: `"notebook"`, `"terminal"` or `"log"`."""
     if "ipykernel.zmqshell" in sys.modules:
         return "notebook" if any(name in os.environ for name in _FRONTENDS) else "log"

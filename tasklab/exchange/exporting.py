@@ -124,18 +124,18 @@ def accuracies_of(store: Store, runs: Iterable[Artifact]) -> dict[str, list[dict
         Rows with method, value (in %), n (images) and split.
     """
     runs = list(runs)
-    found: dict[str, list[dict[str, Any]]] = {run.key: [] for run in runs}
+    rows: dict[str, list[dict[str, Any]]] = {run.key: [] for run in runs}
     for config in store.configs("records"):
         if config.get("experiment") != "single":
             continue
-        of = [run for run in runs if _is_of(config, run)]
-        artifact = store.find("records", config) if of else None
-        for run in of if artifact is not None else ():
+        concerned = [run for run in runs if _is_of(config, run)]
+        artifact = store.find("records", config) if concerned else None
+        for run in concerned if artifact is not None else ():
             for row in artifact.record["rows"]:
                 kept = {part: row[part] for part in ("method", "value", "n", "split")}
-                if row["task"] == run.config["task"] and kept not in found[run.key]:
-                    found[run.key].append(kept)
-    return found
+                if row["task"] == run.config["task"] and kept not in rows[run.key]:
+                    rows[run.key].append(kept)
+    return rows
 
 
 def _is_of(config: Mapping[str, Any], run: Artifact) -> bool:

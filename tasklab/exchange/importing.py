@@ -70,10 +70,10 @@ def read(path: Path | str, model: str) -> dict[str, Tensor]:
     Raises:
         TasklabError: If the checkpoint cannot be had, or does not fit the model.
     """
-    found = reading.inspect(path, model)
-    if found.theta is None:
-        raise TasklabError(f"{found.path} holds a task vector: read it with vector_of().")
-    return found.theta
+    checkpoint = reading.inspect(path, model)
+    if checkpoint.theta is None:
+        raise TasklabError(f"{checkpoint.path} holds a task vector: read it with vector_of().")
+    return checkpoint.theta
 
 
 def vector_of(path: Path | str, model: str, *, base: Path | str | None = None) -> TaskVector:
@@ -102,12 +102,14 @@ def load(path: Path | str, encoder: Encoder) -> TaskVector:
     Raises:
         TasklabError: If it is of another model, or starts from other weights.
     """
-    found = reading.look(path, encoder.name)
-    if found.vector is None:
-        raise TasklabError(f"{found.path} is no exported task vector: read it with vector_of().")
-    if found.weights != encoder.weights_hash:
-        raise TasklabError(_elsewhere(found, "the encoder", encoder.weights_hash))
-    return found.vector
+    checkpoint = reading.contents(path, encoder.name)
+    if checkpoint.vector is None:
+        raise TasklabError(
+            f"{checkpoint.path} is no exported task vector: read it with vector_of()."
+        )
+    if checkpoint.weights != encoder.weights_hash:
+        raise TasklabError(_elsewhere(checkpoint, "the encoder", encoder.weights_hash))
+    return checkpoint.vector
 
 
 def compare(path: Path | str, model: str, *, base: Path | str | None = None) -> Comparison:
@@ -121,36 +123,40 @@ def compare(path: Path | str, model: str, *, base: Path | str | None = None) -> 
     Raises:
         TasklabError: As `vector_of` does.
     """
-    found = reading.look(path, model, lambda: _known(model, base))  # a wrong file is told first
-    theta0, source = _start(model, base, found)
+    checkpoint = reading.contents(
+        path, model, lambda: _known(model, base)
+    )  # a wrong file is told first
+    theta0, source = _start(model, base, checkpoint)
     notes = []
     if theta0 is None:
         notes.append("the pre-trained weights are not here: its theta_0 was not compared with them")
-    elif found.lacking and set(found.lacking) <= set(theta0):
-        found = reading.completed(found, theta0)
-    elif found.lacking:
+    elif checkpoint.lacking and set(checkpoint.lacking) <= set(theta0):
+        checkpoint = reading.completed(checkpoint, theta0)
+    elif checkpoint.lacking:
         notes.append("neither it nor its base has a projection: the task vector has none")
-    found = dataclasses.replace(found, notes=(*found.notes, *notes))
-    begin = found.theta0 if theta0 is None else theta0
+    checkpoint = dataclasses.replace(checkpoint, notes=(*checkpoint.notes, *notes))
+    begin = checkpoint.theta0 if theta0 is None else theta0
     if begin is not None and not _norm(begin):
         raise TasklabError(f"{source} is zero everywhere: no encoder can start from it.")
-    weights = found.weights if begin is None else hash_of(begin, model)
-    if found.weights not in (None, weights):
-        raise TasklabError(_elsewhere(found, source, weights))
-    if found.theta0 is not None:
-        far = _norm(TaskVector.between(begin, found.theta0)) / _norm(begin)
+    weights = checkpoint.weights if begin is None else hash_of(begin, model)
+    if checkpoint.weights not in (None, weights):
+        raise TasklabError(_elsewhere(checkpoint, source, weights))
+    if checkpoint.theta0 is not None:
+        far = _norm(TaskVector.between(begin, checkpoint.theta0)) / _norm(begin)
         if far > _CLOSE:
             raise TasklabError(
-                f"{found.path} was linearized around other weights than {source}: they differ by "
-                f"{far:.2g} of their norm. Give the checkpoint that it starts from as base."
+                f"{checkpoint.path} was linearized around other weights than {source}: they differ "
+                f"by {far:.2g} of their norm. Give the checkpoint that it starts from as base."
             )
-    vector = found.vector
+    vector = checkpoint.vector
     if vector is None:
-        vector = TaskVector.between(found.theta0 or begin, found.theta)
+        vector = TaskVector.between(checkpoint.theta0 or begin, checkpoint.theta)
     if not _norm(vector):
-        raise TasklabError(f"{found.path} does not differ from {source}: there is no task vector.")
+        raise TasklabError(
+            f"{checkpoint.path} does not differ from {source}: there is no task vector."
+        )
     distance = None if begin is None else _norm(vector) / _norm(begin)
-    return Comparison(found, vector, weights, source, distance)
+    return Comparison(checkpoint, vector, weights, source, distance)
 
 
 def add(
@@ -170,7 +176,7 @@ def add(
         path: As for `vector_of`.
         model: As for `vector_of`.
         task: What it was fine-tuned on, in the words of whoever published it.
-        method: One of `choices.METHODS`; `None` is what the file tells, or else `nonlinear`.
+        method: One of `methods.METHODS`; `None` is what the file tells, or else `nonlinear`.
         name: Under which it is kept; `None` is `<task>_<method>`.
         base: As for `vector_of`.
 
@@ -185,16 +191,20 @@ def add(
     if method is not None and method not in METHODS:
         raise unknown("method", method, METHODS)
     made = compare(path, model, base=base)
-    found = made.checkpoint
-    if None not in (method, found.method) and method != found.method:
-        raise TasklabError(f"{found.path} is {found.method}, not {method}: {found.layout}.")
-    notes = list(found.notes)
-    if found.task is not None and found.task != task:
-        notes.append(f"it was exported as a vector of {found.task!r}, and is kept as one of yours")
-    if method == "linearized" and found.method is None:
+    checkpoint = made.checkpoint
+    if None not in (method, checkpoint.method) and method != checkpoint.method:
+        raise TasklabError(
+            f"{checkpoint.path} is {checkpoint.method}, not {method}: {checkpoint.layout}."
+        )
+    notes = list(checkpoint.notes)
+    if checkpoint.task is not None and checkpoint.task != task:
+        notes.append(
+            f"it was exported as a vector of {checkpoint.task!r}, and is kept as one of yours"
+        )
+    if method == "linearized" and checkpoint.method is None:
         notes.append("nothing in it tells that it is linearized: it is taken for theta_0 + tau")
-    method = method or found.method or "nonlinear"
-    vector = _of_method(made.vector, method, model, found.path)
+    method = method or checkpoint.method or "nonlinear"
+    vector = _of_method(made.vector, method, model, checkpoint.path)
     name = name or f"{task}_{method}"
     if made.distance is not None and made.distance > _FAR:
         notes.append(f"it is {made.distance:.2g} norms of theta_0 away: was it trained from there?")
@@ -202,8 +212,8 @@ def add(
         "task": task,
         "method": method,
         "source": str(path),
-        "sha256": found.sha256,
-        "layout": found.layout,
+        "sha256": checkpoint.sha256,
+        "layout": checkpoint.layout,
         "notes": notes,
         "weights": made.weights,
         "base": made.base,
@@ -237,13 +247,13 @@ def imported(store: Store, model: str, name: str) -> TaskVector:
     Raises:
         TasklabError: If there is none of that name.
     """
-    found = store.find(KIND, {"model": model, "name": name})
-    if found is None:
+    artifact = store.find(KIND, {"model": model, "name": name})
+    if artifact is None:
         names = [one["name"] for one in listed(store) if one["model"] == model]
         if not names:
             raise TasklabError(f"nothing is imported for model {model!r} in {store.root}.")
         raise unknown("imported vector", name, names)
-    return TaskVector(found.tensors())
+    return TaskVector(artifact.tensors())
 
 
 def listed(store: Store, model: str | None = None) -> list[dict[str, Any]]:
@@ -256,16 +266,16 @@ def listed(store: Store, model: str | None = None) -> list[dict[str, Any]]:
     Raises:
         TasklabError: If there is no such model, or the store cannot be read.
     """
-    found = []
+    records = []
     for config in store.configs(KIND):
         artifact = store.find(KIND, config)
         if artifact is not None:
-            found.append({**config, **artifact.record})
+            records.append({**config, **artifact.record})
     if model is not None:
-        found = [one for one in found if one["model"] == model]
-        if not found:
+        records = [one for one in records if one["model"] == model]
+        if not records:
             spec(model)  # it says if there is none of that name
-    return sorted(found, key=lambda one: (one["model"], one["name"]))
+    return sorted(records, key=lambda one: (one["model"], one["name"]))
 
 
 def hash_of(theta0: Mapping[str, Tensor], model: str) -> str:
@@ -288,29 +298,29 @@ def _known(model: str, base: Path | str | None) -> Mapping[str, Tensor]:
     """Return theta_0 for a checkpoint of which nothing is known yet."""
     if base is None:
         return loading.load(model).encoder.params
-    return reading.look(base, model).theta or {}
+    return reading.contents(base, model).theta or {}
 
 
 def _start(
-    model: str, base: Path | str | None, found: Checkpoint
+    model: str, base: Path | str | None, checkpoint: Checkpoint
 ) -> tuple[Mapping[str, Tensor] | None, str]:
     """Return theta_0 and where it is from; `None` if it is neither there nor needed."""
     if base is not None:
-        start = reading.look(base, model)
+        start = reading.contents(base, model)
         if start.theta is None:
             raise TasklabError(f"{start.path} holds a task vector, which can be no base.")
         source = f"{start.path.name} ({start.sha256[:12]})"
-        if start.lacking and not found.lacking:
+        if start.lacking and not checkpoint.lacking:
             start = reading.completed(start, _pretrained(model, or_else="one with a projection"))
         return start.theta, source
-    source = f"{model} ({found.init})"
+    source = f"{model} ({checkpoint.init})"
     try:
-        return _pretrained(model, found.init), source
+        return _pretrained(model, checkpoint.init), source
     except TasklabError:
-        if found.vector is not None:
+        if checkpoint.vector is not None:
             return None, source
-        if found.theta0 is not None:
-            return None, f"the theta_0 in {found.path.name}"
+        if checkpoint.theta0 is not None:
+            return None, f"the theta_0 in {checkpoint.path.name}"
         raise
 
 
@@ -326,9 +336,9 @@ def _pretrained(
         raise TasklabError(f"{text}. Or give {or_else} as base.") from error
 
 
-def _elsewhere(found: Checkpoint, what: str, weights: str) -> str:
-    theirs = str(found.weights)[:12]
-    return f"{found.path} starts from the weights {theirs}, and {what} has {weights[:12]}."
+def _elsewhere(checkpoint: Checkpoint, what: str, weights: str) -> str:
+    theirs = str(checkpoint.weights)[:12]
+    return f"{checkpoint.path} starts from the weights {theirs}, and {what} has {weights[:12]}."
 
 
 def _of_method(vector: TaskVector, method: str, model: str, file: Path) -> TaskVector:

@@ -159,14 +159,14 @@ def _in_transformers(name: str) -> list[str]:
     return [name.replace("in_proj_", f"{one}_proj.") for one in "qkv"]
 
 
-def _joined(found: Tensors) -> Tensor:
+def _joined(parts: Tensors) -> Tensor:
     """Return tensors as one, along their first axis."""
-    shapes = [tuple(x.shape) for x in found.values()]
+    shapes = [tuple(x.shape) for x in parts.values()]
     if len(shapes) == 1:
-        return next(iter(found.values()))
+        return next(iter(parts.values()))
     if len(set(shapes)) > 1 or not shapes[0]:
-        raise TasklabError(f"{', '.join(found)} have the shapes {shapes}: no part of one model.")
-    return torch.cat(list(found.values()))
+        raise TasklabError(f"{', '.join(parts)} have the shapes {shapes}: no part of one model.")
+    return torch.cat(list(parts.values()))
 
 
 def _lists(tensors: Tensors) -> tuple[list[Tensor], list[Tensor]] | None:
@@ -175,13 +175,13 @@ def _lists(tensors: Tensors) -> tuple[list[Tensor], list[Tensor]] | None:
     Raises:
         TasklabError: If numbers are missing, or the lists do not fit each other.
     """
-    found: dict[str, dict[int, Tensor]] = {"params": {}, "params0": {}}
+    lists: dict[str, dict[int, Tensor]] = {"params": {}, "params0": {}}
     prefixes = set()
     for name, tensor in tensors.items():
         if match := _LIST.fullmatch(name):
-            found[match["which"]][int(match["index"])] = tensor
+            lists[match["which"]][int(match["index"])] = tensor
             prefixes.add(match["prefix"])
-    theta, theta0 = found["params"], found["params0"]
+    theta, theta0 = lists["params"], lists["params0"]
     if not theta0:
         return None
     whole = set(theta) == set(theta0) == set(range(len(theta0))) and len(prefixes) == 1

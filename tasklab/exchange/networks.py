@@ -20,11 +20,11 @@ from tasklab.storage.pickles import Inert
 _MOST_HEADS = 1000
 
 
-def told_by_modules(stored: Any) -> dict[str, Any]:
+def facts_of_modules(stored: Any) -> dict[str, Any]:
     """Return activation and heads of the image tower in a pickled module, if it is one.
 
     Args:
-        stored: As `torchfiles.read` returns it.
+        stored: As `torch_files.read` returns it.
     """
     named = dict(torch_files.modules(stored))
     first = [name for name in named if name.endswith("transformer.resblocks.0")]
@@ -39,13 +39,13 @@ def told_by_modules(stored: Any) -> dict[str, Any]:
     return {}
 
 
-def told_by_settings(settings: Path | None) -> dict[str, Any]:
+def facts_of_settings(settings: Path | None) -> dict[str, Any]:
     """Return activation and heads that transformers' `config.json` names."""
     if settings is None:
         return {}
     try:
-        found = sources.settings_in(settings)
-        return _told(found.get("vision_config", found))
+        content = sources.settings_in(settings)
+        return _told(content.get("vision_config", content))
     except (ValueError, AttributeError, OSError):
         return {}  # it is only a further check
 

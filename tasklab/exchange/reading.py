@@ -78,7 +78,7 @@ class Checkpoint:
 def inspect(
     path: Path | str, model: str, *, theta0: Mapping[str, Tensor] | None = None
 ) -> Checkpoint:
-    """Return what is in a checkpoint, as `look` does, with the pre-trained projection if need be.
+    """Return what is in a checkpoint, with the pre-trained projection if it has none.
 
     Args:
         path: A file, a folder, or a repository on the hub.
@@ -88,13 +88,13 @@ def inspect(
     Raises:
         TasklabError: If the checkpoint cannot be had, or does not fit the model.
     """
-    found = look(path, model, None if theta0 is None else lambda: theta0)
-    if not found.lacking:
-        return found
-    return completed(found, loading.load(model).encoder.params if theta0 is None else theta0)
+    checkpoint = contents(path, model, None if theta0 is None else lambda: theta0)
+    if not checkpoint.lacking:
+        return checkpoint
+    return completed(checkpoint, loading.load(model).encoder.params if theta0 is None else theta0)
 
 
-def look(
+def contents(
     path: Path | str, model: str, start: Callable[[], Mapping[str, Tensor]] | None = None
 ) -> Checkpoint:
     """Return what is in a checkpoint, which needs no pre-trained weights.
@@ -112,7 +112,7 @@ def look(
     with _explained(file):
         parts, own = sources.parts(file), shapes(model)
         _check_size(parts, own)
-        about = told(file)
+        about = export_facts(file)
         if about:
             return _exported(file, settings, about, model)
         if entry.kind == "t5":
@@ -126,35 +126,35 @@ def look(
             else:
                 stored = torch_files.read(part)
                 tensors |= torch_files.tensors(stored)
-                facts |= networks.told_by_modules(stored)
-        networks.check(facts | networks.told_by_settings(settings), tower, model)
-        found = layouts.recognise(tensors, own, start)
-        lacking = () if found.projected or "proj" not in own else ("proj",)
-        _check_whole(found, own)
-        begin = found.theta0
+                facts |= networks.facts_of_modules(stored)
+        networks.check(facts | networks.facts_of_settings(settings), tower, model)
+        named = layouts.recognise(tensors, own, start)
+        lacking = () if named.projected or "proj" not in own else ("proj",)
+        _check_whole(named, own)
+        begin = named.theta0
         return Checkpoint(
             path=file,
             sha256=_digest(parts),  # last: a file of something else may be large
-            layout=found.layout,
-            notes=(f"{found.left} tensors of other parts are left out",) if found.left else (),
+            layout=named.layout,
+            notes=(f"{named.left} tensors of other parts are left out",) if named.left else (),
             method="linearized" if begin is not None else None,
-            theta=_fitted(tower, found.theta, file, lacking),
+            theta=_fitted(tower, named.theta, file, lacking),
             theta0=_fitted(_tower(model), begin, file) if begin is not None else None,
             lacking=lacking,
         )
 
 
-def completed(found: Checkpoint, theta0: Mapping[str, Tensor]) -> Checkpoint:
+def completed(checkpoint: Checkpoint, theta0: Mapping[str, Tensor]) -> Checkpoint:
     """Return a checkpoint with the pre-trained parameters that its layout has not.
 
     Args:
-        found: As `look` returns it.
+        checkpoint: As `contents` returns it.
         theta0: Pre-trained parameters.
     """
-    taken = {name: theta0[name] for name in found.lacking}
+    taken = {name: theta0[name] for name in checkpoint.lacking}
     note = "it has no projection: the pre-trained one is taken"
     return dataclasses.replace(
-        found, theta={**found.theta, **taken}, lacking=(), notes=(*found.notes, note)
+        checkpoint, theta={**checkpoint.theta, **taken}, lacking=(), notes=(*checkpoint.notes, note)
     )
 
 
@@ -163,7 +163,7 @@ def shapes(model: str) -> dict[str, Size]:
     return {name: parameter.shape for name, parameter in _tower(model).named_parameters()}
 
 
-def told(file: Path) -> dict[str, str]:
+def export_facts(file: Path) -> dict[str, str]:
     """Return what an exported task vector tells of itself; nothing for any other file.
 
     Raises:
@@ -257,12 +257,12 @@ def _check_size(parts: Sequence[Path], own: Mapping[str, Size]) -> None:
         )
 
 
-def _check_whole(found: layouts.Weights, own: Mapping[str, Size]) -> None:
+def _check_whole(named: layouts.Weights, own: Mapping[str, Size]) -> None:
     """Raise a `TasklabError` if all that is wrong is that something is missing."""
-    theta = found.theta
-    if found.missing and all(name in own and x.shape == own[name] for name, x in theta.items()):
+    theta = named.theta
+    if named.missing and all(name in own and x.shape == own[name] for name, x in theta.items()):
         raise TasklabError(
-            f"it is not whole: {len(found.missing)} missing ({some(found.missing)}), and "
+            f"it is not whole: {len(named.missing)} missing ({some(named.missing)}), and "
             "the others fit. Fetch it again, or choose the model with as many layers."
         )
 

@@ -63,14 +63,14 @@ def parts(file: Path) -> list[Path]:
     """
     if not file.name.endswith(_INDEX):
         return [file]
-    found = [file.parent / name for name in _shards(file)]
-    missing = [one.name for one in found if not one.is_file()]
+    files = [file.parent / name for name in _shards(file)]
+    missing = [one.name for one in files if not one.is_file()]
     if missing:
         raise TasklabError(
-            f"{file} names {len(found)} files, of which {len(missing)} are not beside it: "
+            f"{file} names {len(files)} files, of which {len(missing)} are not beside it: "
             f"{some(missing)}. Fetch it again."
         )
-    return found
+    return files
 
 
 def settings_in(file: Path) -> Any:

@@ -144,12 +144,12 @@ class Store:
         Raises:
             TasklabError: If the store cannot be written. The checkpoints stay.
         """
-        if found := self.find(kind, config):
-            return found
+        if artifact := self.find(kind, config):
+            return artifact
         key = self.key(config)
         with self._lock(kind, key):
-            if found := self._find_locked(kind, key, config):
-                return found
+            if artifact := self._find_locked(kind, key, config):
+                return artifact
             with explained(self.root):
                 for stale in (self.root / "tmp").glob(f"{kind}-{key}-*"):
                     shutil.rmtree(stale, ignore_errors=True)  # its writer was killed

@@ -98,7 +98,7 @@ def read(path: Path | str) -> Any:
     raise TasklabError(f"{str(path)!r} is not a file of torch.save{_other(start)}")
 
 
-def tensors(found: Any) -> dict[str, Tensor]:
+def tensors(stored: Any) -> dict[str, Tensor]:
     """Return the tensors of what `read` returns, by name: a state dict.
 
     Of a module these are parameters and persistent buffers, named as `module.state_dict()` names
@@ -109,13 +109,13 @@ def tensors(found: Any) -> dict[str, Tensor]:
         TasklabError: If there are none, or one of them is no plain tensor.
     """
     with _one_error("its contents are not those of a network", _SAVE):
-        found = _opened(found)
-        if isinstance(found, Inert):
-            named = dict(_stored(found))
+        stored = _opened(stored)
+        if isinstance(stored, Inert):
+            named = dict(_stored(stored))
         else:
-            named = {str(k): x for k, x in found.items() if isinstance(x, Tensor)}
+            named = {str(k): x for k, x in stored.items() if isinstance(x, Tensor)}
         if not named:
-            raise TasklabError(_nothing(found))
+            raise TasklabError(_nothing(stored))
         for name, tensor in named.items():
             plain = isinstance(tensor, Tensor) and tensor.layout == torch.strided
             if not plain or tensor.is_quantized:
@@ -126,7 +126,7 @@ def tensors(found: Any) -> dict[str, Tensor]:
         return named
 
 
-def modules(found: Any) -> Iterator[tuple[str, Inert]]:
+def modules(stored: Any) -> Iterator[tuple[str, Inert]]:
     """Yield the names and records of a pickled module and of those in it, outermost first.
 
     Nothing is yielded for anything else.
@@ -135,11 +135,11 @@ def modules(found: Any) -> Iterator[tuple[str, Inert]]:
         TasklabError: If there are more than any network has, or they are within themselves.
     """
     with _one_error("its contents are not those of a network", _SAVE):
-        for name, module, _ in _modules(_opened(found)):
+        for name, module, _ in _modules(_opened(stored)):
             yield name, module
 
 
-def _modules(found: Any) -> Iterator[tuple[str, Inert, Callable[[int], None]]]:
+def _modules(stored: Any) -> Iterator[tuple[str, Inert, Callable[[int], None]]]:
     """Yield names, records, and what pays for whatever is gone through in them.
 
     A few that are shared could stand for 2^depth.
@@ -152,7 +152,7 @@ def _modules(found: Any) -> Iterator[tuple[str, Inert, Callable[[int], None]]]:
         if left < 0:
             raise TasklabError(f"it has more modules and parameters than any network. {_SAVE}")
 
-    todo = [("", 0, found)]
+    todo = [("", 0, stored)]
     while todo:
         name, depth, module = todo.pop()
         if not isinstance(module, Inert) or not isinstance(module.state, Mapping):
@@ -165,9 +165,9 @@ def _modules(found: Any) -> Iterator[tuple[str, Inert, Callable[[int], None]]]:
             todo.append((_joined(name, key, pay), depth + 1, child))
 
 
-def _stored(found: Inert) -> Iterator[tuple[str, Any]]:
+def _stored(stored: Inert) -> Iterator[tuple[str, Any]]:
     """Yield parameters and persistent buffers, whatever they are."""
-    for prefix, module, pay in _modules(found):
+    for prefix, module, pay in _modules(stored):
         passing = module.state.get("_non_persistent_buffers_set")
         passing = passing if isinstance(passing, list) else []
         pay(len(passing))
@@ -185,11 +185,11 @@ def _entries(module: Inert, part: str, pay: Callable[[int], None]) -> Mapping:
     if module.name.startswith(_SCRIPT):
         kind = {"_modules": Inert, "_parameters": Tensor}.get(part, ())
         return {key: x for key, x in module.state.items() if isinstance(x, kind)}
-    found = module.state.get(part)
-    if not isinstance(found, Mapping):
+    stored = module.state.get(part)
+    if not isinstance(stored, Mapping):
         return {}
-    pay(len(found))
-    return found
+    pay(len(stored))
+    return stored
 
 
 def _joined(prefix: str, key: Any, pay: Callable[[int], None]) -> str:
@@ -200,32 +200,32 @@ def _joined(prefix: str, key: Any, pay: Callable[[int], None]) -> str:
     return name
 
 
-def _opened(found: Any) -> Any:
+def _opened(stored: Any) -> Any:
     """Return the module or dictionary of weights that containers around it hold."""
     for _ in range(4):
-        if type(found) in (list, tuple):
-            found = dict(enumerate(found[:_MOST_LOOKED_AT]))
-        inner = _inner(found) if isinstance(found, Mapping) else None
+        if type(stored) in (list, tuple):
+            stored = dict(enumerate(stored[:_MOST_LOOKED_AT]))
+        inner = _inner(stored) if isinstance(stored, Mapping) else None
         if inner is None:
             break
-        found = inner
-    if not isinstance(found, Inert | Mapping):
-        raise TasklabError(_nothing(found))
-    return found
+        stored = inner
+    if not isinstance(stored, Inert | Mapping):
+        raise TasklabError(_nothing(stored))
+    return stored
 
 
-def _inner(found: Mapping) -> Any:
+def _inner(stored: Mapping) -> Any:
     """Return the entry of a dictionary that has the weights, unless they are in it itself.
 
     If none has a usual name it is the only one that has tensors, and is no task vector.
     """
-    usual = (found[entry] for entry in _CONTAINERS if entry in found)
+    usual = (stored[entry] for entry in _CONTAINERS if entry in stored)
     inner = next((one for one in usual if isinstance(one, Inert | Mapping)), None)
-    if inner is not None or _has_tensors(found):
+    if inner is not None or _has_tensors(stored):
         return inner
     with_tensors = [
         value
-        for key, value in islice(found.items(), _MOST_LOOKED_AT)
+        for key, value in islice(stored.items(), _MOST_LOOKED_AT)
         if _has_tensors(value) and "vector" not in str(key)
     ]
     return with_tensors[0] if len(with_tensors) == 1 else None
@@ -240,21 +240,21 @@ def _has_tensors(value: Any) -> bool:
     return any(isinstance(x, Tensor) for x in islice(value.values(), _MOST_LOOKED_AT))
 
 
-def _nothing(found: Any) -> str:
+def _nothing(stored: Any) -> str:
     """Return a message that says what is there in place of tensors by name."""
-    inside = found.state if isinstance(found, Inert) else found
+    inside = stored.state if isinstance(stored, Inert) else stored
     entries = ""
     if isinstance(inside, Mapping) and inside:
         first = [f"{shown(str(key))} ({_kind(x)})" for key, x in islice(inside.items(), 6)]
         entries = f" with the entries {', '.join(first)}{', ...' if len(inside) > 6 else ''}"
     return (
-        f"there are no tensors by name in it, but a {_kind(found)}{entries}. Save the network's "
+        f"there are no tensors by name in it, but a {_kind(stored)}{entries}. Save the network's "
         "weights alone, by torch.save(model.state_dict(), ...)."
     )
 
 
-def _kind(found: Any) -> str:
-    return shown(found.name) if isinstance(found, Inert) else type(found).__name__
+def _kind(stored: Any) -> str:
+    return shown(stored.name) if isinstance(stored, Inert) else type(stored).__name__
 
 
 @contextlib.contextmanager

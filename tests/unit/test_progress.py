@@ -25,15 +25,15 @@ def kernel(monkeypatch):
 def test_where_output_goes(monkeypatch):
     monkeypatch.delitem(sys.modules, "ipykernel.zmqshell", raising=False)
     monkeypatch.setattr(sys, "stderr", Terminal())
-    assert progress.where() == "terminal"
+    assert progress.output() == "terminal"
     monkeypatch.setattr(sys, "stderr", io.StringIO())
-    assert progress.where() == "log"
+    assert progress.output() == "log"
 
 
 def test_a_kernel_that_nobody_looks_at_is_a_log(kernel, monkeypatch):
-    assert progress.where() == "log"
+    assert progress.output() == "log"
     monkeypatch.setenv("JPY_SESSION_NAME", "tangent.ipynb")
-    assert progress.where() == "notebook"
+    assert progress.output() == "notebook"
 
 
 def run(seconds, steps=100, initial=0, every=10.0):

@@ -581,7 +581,7 @@ def test_what_is_no_number_of_heads_is_not_one(heads: object) -> None:
         parts = {"attn": attention, "mlp": mlp}
         for name in ("0", "resblocks", "transformer"):
             parts = {name: Inert("nn.Module", state={"_modules": parts})}
-        told = networks.told_by_modules(Inert("nn.Module", state={"_modules": parts}))
+        told = networks.facts_of_modules(Inert("nn.Module", state={"_modules": parts}))
         assert told == {}
 
 

@@ -670,9 +670,9 @@ def test_wrappers_of_tensors_are_not_gone_through(tmp_path: Path) -> None:
     wrapped = b"h\x01N)\x87q\x02" + b"0h\x01Nh\x02\x87q\x02" * 300
     code = _global("torch._tensor._rebuild_from_type_v2") + b"q\x010" + wrapped
     code = b"\x80\x02" + code + b"0](" + b"h\x01h\x02R" * 50_000 + b"e."
-    began = time.monotonic()
+    began = time.process_time()
     assert len(read(zipped(tmp_path / "x.pt", code))) == 50_000
-    assert time.monotonic() - began < 3
+    assert time.process_time() - began < 3
 
 
 def test_long_numbers_cost_nothing(tmp_path: Path) -> None:
