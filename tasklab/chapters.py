@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from tasklab.errors import TasklabError, unknown
+from tasklab.errors import TasklabError, choose
 from tasklab.models.zoo import REGISTRY
 from tasklab.tuning.methods import JOINT
 
@@ -76,8 +76,7 @@ CHAPTERS = {
 
 def chapter(name: str) -> Chapter:
     """Return the chapter of that name, or raise a `TasklabError` with the nearest one."""
-    if name not in CHAPTERS:
-        raise unknown("chapter", name, CHAPTERS)
+    choose("chapter", name, CHAPTERS)
     return CHAPTERS[name]
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from tasklab import chapters, machine
 from tasklab.analyses import evaluation
-from tasklab.errors import TasklabError, shown, texts, unknown
+from tasklab.errors import TasklabError, choose, shown, texts, unknown
 from tasklab.experiments.parameters import Parameters, with_parameters
 from tasklab.experiments.preflight import complete
 from tasklab.models import loading
@@ -211,6 +211,8 @@ class Lab:
             tasks: Only these tasks of its suite.
             **changes: Of the parameters, e.g. `model="mini_s"`.
         """
+        for name in changes:
+            choose("parameter", name, Parameters.names())
         own = self.own
         if changes.get("model") in TEXT_MODELS:
             changes, own = {"suite": None, **changes}, ()

@@ -1,0 +1,134 @@
+"""Whatever a user types, on a command line or in Python: one short sentence, at once."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from tasklab import Lab, Parameters, TasklabError, experiments, suite
+from tasklab.__main__ import main
+from tasklab.cluster.grid import Grid
+from tasklab.errors import shown
+
+LONG = "x" * 5000
+DIGITS = "9" * 5000
+PATHS = ("~nosuchuser/a", "a\0b", LONG, " ", "\ud800")
+NUMBERS = (DIGITS, "nan", "1.5", "-1", "x", "", "1e400", "0x10")
+SEEDS = (*NUMBERS, "0", "1000000000", str(2**63), f"0,{2**63}", "1,1", "0,,1", ",", "[0, x]")
+RUNS = (["report"], ["study", "tangent"], ["export"], ["grid", "--dry-run"])
+
+
+def lines() -> list[list[str]]:
+    """Return odd command lines."""
+    found = [[*run, f"--seeds={seeds}"] for run, seeds in zip(RUNS * 4, SEEDS, strict=True)]
+    found += [[*run, f"--steps={n}"] for run, n in zip(RUNS * 2, NUMBERS, strict=True)]
+    rates = ("nan", "-1", "inf", DIGITS, LONG, "")
+    found += [[*run, f"--lr={n}"] for run, n in zip(RUNS * 2, (*rates, "1e999", "a"), strict=True)]
+    for option in ("--store-root", "--data-root"):
+        found += [[*RUNS[i % 4], option, path] for i, path in enumerate(PATHS)]
+        found += [["doctor", option, path] for path in PATHS]
+    found += [["import", path, "--model", "mini", "--task", "Cars"] for path in PATHS]
+    found += [
+        ["import", "f", "--model", "mini", "--task", "Cars", "--base", path] for path in PATHS
+    ]
+    found += [["export", "--out", path] for path in PATHS]
+    found += [["study", "tangent", "--out", path] for path in PATHS]
+    found += [["fetch", "mini", "--weights", path] for path in PATHS]
+    found += [["decode", "paper", "--data-root", path] for path in PATHS]
+    found += [["store", what, "--store-root", "~nosuchuser"] for what in ("verify", "gc", "size")]
+    names = (LONG, "a\0b", "", "\ud800", "MINI?", "--")
+    found += [[*run, f"--model={name}"] for run in RUNS for name in names]
+    found += [[*run, f"--{option}={LONG}"] for run in RUNS for option in ("suite", "head", "init")]
+    found += [[*run, f"--device={name}"] for run in RUNS[:3] for name in (f"cuda:{DIGITS}", "gpu")]
+    found += [["study", name] for name in names] + [["fetch", name] for name in names[:5]]
+    found += [["study", "tangent", "--part", LONG], ["study", "tangent", f"--jobs={DIGITS}"]]
+    found += [["export", "--task", LONG], ["export", "--method", LONG], ["export", "--chapter", ""]]
+    found += [["grid", f"--cpus={n}"] for n in ("0", DIGITS)] + [["grid", "--retries=-1"]]
+    found += [["grid", "--ray", " ", "--dry-run"], ["decode", LONG], ["decode", "mini"]]
+    found += [["decode", "paper", "--jobs=0"], ["list", LONG], [LONG], ["\0"], [f"--{LONG}"]]
+    found += [["report", LONG], ["report", f"--{LONG}"], ["store", LONG], ["--completion", LONG]]
+    found += [["store", "verify", "--dry-run"], ["store", "gc", f"--days={DIGITS}"]]
+    return found
+
+
+def _id(value: object) -> str:
+    return shown(value, 50).encode("ascii", "replace").decode()
+
+
+@pytest.fixture(autouse=True)
+def _here(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)  # nothing odd is written where somebody works
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+
+
+def test_there_are_many():
+    assert len(lines()) > 120
+
+
+@pytest.mark.parametrize("words", lines(), ids=lambda words: _id(" ".join(words)))
+def test_an_odd_command_line_is_one_short_line(words, capsys):
+    assert main(words) == 2
+    out, err = capsys.readouterr()
+    assert out == "" and err.startswith("tasklab: ") and err.count("\n") == 1
+    assert len(err) < 700, err[:200]
+    assert not os.listdir()
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"model": None}, {"model": 3}, {"model": ["mini"]}, {"model": b"mini"}, {"model": LONG},
+        {"model": f"timm/{LONG}"}, {"suite": 1}, {"suite": ["mini"]}, {"init": None},
+        {"head": {}}, {"preset": 1.0}, {"precision": "half"}, {"device": 0}, {"device": "cuda:"},
+        {"device": f"cuda:{DIGITS}"}, {"device": ["cpu"]}, {"seeds": 10**9}, {"seeds": 2**63},
+        {"seeds": [2**63]}, {"seeds": [-1]}, {"seeds": []}, {"seeds": [0, 0]}, {"seeds": 1.5},
+        {"seeds": True}, {"seeds": int("9" * 4000)}, {"seeds": iter(range(10**9))},
+        {"seeds": {"a": 1}}, {"seeds": b"12"}, {"steps": 0}, {"steps": 2**64}, {"steps": [1]},
+        {"steps": True}, {"steps": DIGITS}, {"steps": float("nan")}, {"lr": -1}, {"lr": "x"},
+        {"lr": float("inf")}, {"lr": 10**5000}, {"lr": [1e-3]}, {"data_root": 3},
+        {"data_root": b"a"}, {"store_root": ["a"]}, {"store_root": "a\0b"}, {"store_root": LONG},
+        {"data_root": "~nosuchuser"}, {"stpes": 3}, {LONG: 3}, {"tasks": 5}, {"tasks": []},
+        {"tasks": [3]}, {"tasks": LONG}, {"tasks": b"Signs"}, {"own": 5}, {"own": ["Signs"]},
+        {"own": "Signs"}, {"needs": 5}, {"needs": [None]}, {"chapter": 5}, {"chapter": LONG},
+        {"chapter": ["ctl"]},
+    ],
+    ids=lambda given: _id(next(iter(given.items()))),
+)  # fmt: skip
+def test_an_odd_argument_is_one_short_sentence(given):
+    name = next(iter(given))
+    with pytest.raises(TasklabError) as refused:
+        Lab(**{"model": "mini_xs", "device": "cpu", "progress": False, **given})
+    text = str(refused.value)
+    assert "\n" not in text and len(text) < 700
+    assert name.rstrip("s")[:20] in text or name == "data_root"
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda lab: experiments.single(lab, "nonlinaer"),
+        lambda lab: experiments.single(lab, [3]),
+        lambda lab: experiments.single(lab, 3),
+        lambda lab: experiments.single(lab, b"nonlinear"),
+        lambda lab: experiments.train(lab, LONG),
+        lambda lab: experiments.schemes(lab, "mea"),
+        lambda lab: lab.relative("smal"),
+        lambda lab: lab.vectors("nonlinear", 0, "Texturse"),
+        lambda lab: lab.vectors("nonlinear", 0, 5),
+        lambda lab: lab.vectors("nonlinaer", 0),
+        lambda lab: lab.vectors("nonlinear", 2**63),
+        lambda lab: lab.sibling(modle="mini"),
+        lambda lab: suite("minni"),
+        lambda lab: suite(3),
+        lambda lab: Grid(methods=[]),
+        lambda lab: Grid(models=3),
+        lambda lab: Grid(store_root="~nosuchuser").settings("mini"),
+        lambda lab: Parameters.of({}),
+    ],
+)
+def test_an_odd_call_is_one_short_sentence(call, tmp_path):
+    lab = Lab("mini_xs", device="cpu", progress=False, store_root=tmp_path, tasks="Textures")
+    with pytest.raises(TasklabError) as refused:
+        call(lab)
+    assert "\n" not in str(refused.value) and len(str(refused.value)) < 700
