@@ -4,8 +4,8 @@ Captions are mostly true and incomplete, as on the web: some name the colour and
 say nothing (`GENERIC`) and 8 % belong to another picture. The styles are tidier than those of the
 downstream tasks; one picture in three went through a worse camera.
 
-For supervised pre-training the same pictures come with a class instead (`labelled_shard`): what is
-shown (`noun`) and, where it was drawn apart, its colour or outline (`attribute`).
+A picture also says what it shows as numbers: the thing (`noun`) and, where it was drawn apart, its
+colour or outline (`attribute`), from which the classes of supervised pre-training are made.
 """
 
 from __future__ import annotations
@@ -330,11 +330,6 @@ SHOWN: dict[str, tuple[int, int]] = {
     "vehicles": (len(VEHICLES), _COLOURS),
     "signs": (len(SYMBOLS), len(PLATES)),
 }
-FEW = 3  # of the nouns every third is among the few classes
-CLASSES = {
-    "few": -(-sum(nouns for nouns, _ in SHOWN.values()) // FEW),
-    "many": sum(nouns * attributes for nouns, attributes in SHOWN.values()),
-}
 
 
 def _draw(kind: str, n: int, rng: Rng, rare: tuple[Camera, ...] = ()) -> Drawn:
@@ -362,57 +357,3 @@ def mixture(rng: Rng, n: int, rare: tuple[Camera, ...] = ()) -> dict[str, Drawn]
     return {
         kind: _draw(kind, int(c), rng, rare) for kind, c in zip(KINDS, counts, strict=True) if c
     }
-
-
-def pretraining_shard(seed: int, shard: int, n: int) -> tuple[Tensor, list[str]]:
-    """Return pre-training pairs `shard`: uint8 (n, 3, S, S), shuffled, and n captions.
-
-    The stream of shards for a seed is endless and each is reproducible by itself, so that a run
-    can stop and resume anywhere.
-    """
-    rng = Rng(seed, shard)
-    drawn = mixture(rng, n).values()
-    images = torch.cat([part.image for part in drawn])
-    captions = [caption for part in drawn for caption in part.captions]
-    told, order = rng.uniform(n), torch.randperm(n, generator=rng.generator)
-    stray = rng.integers(n, n)
-    said = [
-        captions[stray[i]]
-        if told[i] < WRONG_SHARE
-        else rng.choice(GENERIC)
-        if told[i] < WRONG_SHARE + GENERIC_SHARE
-        else captions[i]
-        for i in range(n)
-    ]
-    return images[order], [said[i] for i in order.tolist()]
-
-
-def labelled_shard(seed: int, shard: int, n: int, classes: str) -> tuple[Tensor, Tensor]:
-    """Return pictures uint8 (n, 3, S, S), shuffled, and their classes int64 (n,).
-
-    Args:
-        seed: Of the stream.
-        shard: Its part; each is reproducible by itself.
-        n: Pictures.
-        classes: `"many"`: every noun with every attribute, on all pictures. `"few"`: every third
-            noun, on pictures of these alone, as ImageNet-1k is a part of ImageNet-21k.
-    """
-    rng, images, labels, kept = Rng(seed, shard), [], [], 0
-    while kept < n:
-        pictures = mixture(rng, 2000)
-        nouns = first = 0  # of the kinds before
-        for kind, (kind_nouns, attributes) in SHOWN.items():
-            drawn = pictures.get(kind)
-            if drawn is not None:
-                if classes == "many":
-                    chosen = torch.ones_like(drawn.noun, dtype=torch.bool)
-                    label = first + drawn.noun * attributes + drawn.attribute
-                else:
-                    chosen = (nouns + drawn.noun) % FEW == 0
-                    label = (nouns + drawn.noun) // FEW
-                images.append(drawn.image[chosen])
-                labels.append(label[chosen])
-                kept += len(labels[-1])
-            nouns, first = nouns + kind_nouns, first + kind_nouns * attributes
-    order = torch.randperm(kept, generator=rng.generator)[:n]
-    return torch.cat(images)[order], torch.cat(labels)[order]

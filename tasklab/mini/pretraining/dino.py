@@ -21,8 +21,8 @@ from torch import Tensor, nn
 
 from tasklab.errors import TasklabError
 from tasklab.mini import vit
-from tasklab.mini.captions import pretraining_shard
 from tasklab.mini.clip import normalise
+from tasklab.mini.first_stream import pretraining_shard
 from tasklab.mini.pretraining import views
 from tasklab.mini.pretraining.evaluate import probe_accuracy
 from tasklab.mini.pretraining.loop import Recipe

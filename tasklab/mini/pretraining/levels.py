@@ -166,7 +166,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description="Levels of a pre-trained CLIP.")
     parser.add_argument("--weights", type=Path, required=True, help="an exported snapshot")
     parser.add_argument("--model", default="mini", choices=clip.VISION)
-    parser.add_argument("--lr", type=float, default=3e-4)
+    parser.add_argument("--lr", type=float, default=5e-4)
     parser.add_argument("--steps", type=int, default=240)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--control", type=int, default=2000, help="images of the control task")

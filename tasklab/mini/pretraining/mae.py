@@ -14,8 +14,8 @@ from torch import Tensor, nn
 
 from tasklab.architectures import vit_from_transformers
 from tasklab.mini import vit
-from tasklab.mini.captions import pretraining_shard
 from tasklab.mini.clip import normalise
+from tasklab.mini.first_stream import pretraining_shard
 from tasklab.mini.pretraining.evaluate import probe_accuracy
 from tasklab.mini.pretraining.loop import Recipe
 from tasklab.mini.pretraining.objectives import pool_of

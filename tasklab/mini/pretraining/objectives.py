@@ -13,8 +13,8 @@ from torch import Tensor, nn
 
 from tasklab.errors import TasklabError
 from tasklab.mini import clip, stream, vit
-from tasklab.mini.captions import CLASSES, labelled_shard, pretraining_shard
 from tasklab.mini.clip import normalise, tokenize
+from tasklab.mini.first_stream import CLASSES, labelled_shard, pretraining_shard
 from tasklab.mini.pretraining.evaluate import features, zero_shot_accuracy
 from tasklab.mini.pretraining.loop import Recipe
 from tasklab.mini.pretraining.pool import Pool

@@ -25,8 +25,8 @@ import torch
 from safetensors.torch import load_file
 
 from tasklab.mini import clip, vit
-from tasklab.mini.captions import CLASSES
 from tasklab.mini.clip import FOLDER
+from tasklab.mini.first_stream import CLASSES
 from tasklab.mini.pretraining import loop
 from tasklab.mini.pretraining.dino import SelfDistillation
 from tasklab.mini.pretraining.evaluate import probe_accuracy, zero_shot_accuracy

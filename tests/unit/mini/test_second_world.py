@@ -10,8 +10,8 @@ import torch
 
 from tasklab import mini
 from tasklab.mini import stream, styles, worlds
-from tasklab.mini.captions import pretraining_shard
 from tasklab.mini.catalog import SHAPES, TASKS, with_articles
+from tasklab.mini.first_stream import pretraining_shard
 from tasklab.mini.text import TEXT_TASKS, encode, vocabulary, write
 
 NAMES = [task["name"] for task in TASKS]

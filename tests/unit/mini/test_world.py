@@ -13,17 +13,11 @@ from safetensors.torch import load_file
 from tasklab import mini
 from tasklab.errors import TasklabError
 from tasklab.mini import sampling
-from tasklab.mini.captions import (
-    CLASSES,
-    GENERIC,
-    KINDS,
-    draw_pairs,
-    labelled_shard,
-    pretraining_shard,
-)
+from tasklab.mini.captions import GENERIC, KINDS, draw_pairs
 from tasklab.mini.catalog import TASKS
 from tasklab.mini.clip import CONTEXT
 from tasklab.mini.draw import Rng
+from tasklab.mini.first_stream import CLASSES, labelled_shard, pretraining_shard
 from tasklab.mini.pretraining import loop, objectives, run
 from tasklab.models import zoo
 
