@@ -52,7 +52,13 @@ def unknown(kind: str, name: object, choices: Iterable[str]) -> TasklabError:
 
 
 def choose(kind: str, name: object, choices: Collection[str]) -> None:
-    """Raise if a name is none of the choices."""
+    """Raise if a name is none of the choices.
+
+    Args:
+        kind: What the name stands for, e.g. `"model"`.
+        name: What was given.
+        choices: The valid names.
+    """
     if not isinstance(name, str) or name not in choices:
         raise unknown(kind, name, choices)
 

@@ -112,7 +112,15 @@ def bar(total: int, desc: str, *, done: int = 0, unit: str = "step", on: bool = 
 def track(
     items: Iterable[T], total: int, desc: str, *, unit: str = "step", on: bool = True
 ) -> Iterator[T]:
-    """Yield the items and show how many of `total` there have been."""
+    """Yield the items and show how many of `total` there have been.
+
+    Args:
+        items: What is gone through.
+        total: How many there are.
+        desc: What is done with them.
+        unit: What one of them is.
+        on: Whether to show anything.
+    """
     with bar(total, desc, unit=unit, on=on) as shown:
         for item in items:
             yield item

@@ -196,7 +196,13 @@ class Lab:
         return found | {"control": told([self.suite.control], "test", "control")}
 
     def run(self, task: str, method: str, seed: int) -> FineTune:
-        """Return the fine-tuning run behind a method's vector."""
+        """Return the fine-tuning run behind a method's vector.
+
+        Args:
+            task: Name of the task.
+            method: One of the methods.
+            seed: Of fine-tuning.
+        """
         return self.parameters.recipe(task, POSTHOC.get(method, method), seed)
 
     def sizes(self) -> tuple[int, ...]:
@@ -256,18 +262,36 @@ class Lab:
     def vectors(
         self, method: str, seed: int, tasks: Iterable[str] | str | None = None
     ) -> dict[str, TaskVector]:
-        """Return the task vectors of a method, fine-tuning what is not in the store."""
+        """Return the task vectors of a method, fine-tuning what is not in the store.
+
+        Args:
+            method: One of the methods.
+            seed: Of fine-tuning.
+            tasks: Only these; `None` is the whole suite.
+        """
         chosen = texts("tasks", tasks) if tasks else self.suite.names
         return {task: self.tune(task, method, seed).vector for task in chosen}
 
     def tune(self, task: str, method: str, seed: int) -> finetune.Run:
-        """Return the run behind a method's vector, from the store if it is there."""
+        """Return the run behind a method's vector, from the store if it is there.
+
+        Args:
+            task: Name of the task.
+            method: One of the methods.
+            seed: Of fine-tuning.
+        """
         if isinstance(self.suite.data, DecodedImages):  # bad images of any task are found before
             self.suite.data.prepare(*self.suite.names)
         return self.trainer(self.run(task, method, seed))
 
     def identity(self, task: str, method: str, seed: int) -> dict[str, Any]:
-        """Return all that determines the run behind a method's vector: its key in the store."""
+        """Return all that determines the run behind a method's vector: its key in the store.
+
+        Args:
+            task: Name of the task.
+            method: One of the methods.
+            seed: Of fine-tuning.
+        """
         return self.trainer.identity(self.run(task, method, seed))
 
     def provenance(self) -> dict[str, Any]:

@@ -176,7 +176,13 @@ class Parameters:
         return self.steps is not None and self.steps < REHEARSAL_STEPS
 
     def recipe(self, task: str, method: str, seed: int) -> FineTune:
-        """Return the run of one task by one method that these parameters ask for."""
+        """Return the run of one task by one method that these parameters ask for.
+
+        Args:
+            task: Name of the task.
+            method: One of the methods.
+            seed: Of fine-tuning.
+        """
         return recipe(
             self.model,
             task,

@@ -52,7 +52,13 @@ def accuracies(lab: Lab, method: str, split: str = "val"):
 
 
 def coefficients(lab: Lab, method: str = "linearized", split: str = "val") -> Any:
-    """Return a widget with one slider per task vector, from -1 to 1, and a bar per task."""
+    """Return a widget with one slider per task vector, from -1 to 1, and a bar per task.
+
+    Args:
+        lab: What to edit.
+        method: Whose vectors.
+        split: Images that are looked at.
+    """
     import ipywidgets as widgets
 
     at, tasks = accuracies(lab, method, split), lab.suite.names

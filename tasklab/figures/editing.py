@@ -35,7 +35,14 @@ def _with_intervals(df: pd.DataFrame) -> pd.DataFrame:
 
 
 def dots(axes: Axes, df: pd.DataFrame, tasks: Sequence[str], intervals: bool = True) -> None:
-    """Draw one line of dots for each task, a method below the other, and their mean last."""
+    """Draw one line of dots for each task, a method below the other, and their mean last.
+
+    Args:
+        axes: Where to draw.
+        df: Records with the columns method, task, seed, value and n.
+        tasks: In their order from the top.
+        intervals: Whether dots have 95 % intervals of one test set.
+    """
     methods = methods_in(df)
     step = 0.72 / max(len(methods), 1)
     lines = {task: i for i, task in enumerate([*tasks, "mean"])}

@@ -64,7 +64,13 @@ def of_vocabulary(df: pd.DataFrame, vocabulary: str | None) -> pd.DataFrame:
 
 
 def scheme_legend(figure: Figure, axes: Axes, columns: int = 4) -> None:
-    """Put the axes' legend above the whole figure, in as many lines as long labels need."""
+    """Put the axes' legend above the whole figure, in as many lines as long labels need.
+
+    Args:
+        figure: The figure.
+        axes: Whose legend it is.
+        columns: The most in a line.
+    """
     handles, labels = axes.get_legend_handles_labels()
     columns = min(columns, len(labels), 4 if len(labels) > 3 else 3)
     look = {"columnspacing": 1.0, "handlelength": 1.6, "handletextpad": 0.4, "fontsize": 8.5}

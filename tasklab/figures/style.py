@@ -88,7 +88,15 @@ def select(
     n_tasks: int | None = None,
     split: str = "test",
 ) -> pd.DataFrame:
-    """Return the records of an experiment; raise a `TasklabError` if there are none."""
+    """Return the records of an experiment; raise a `TasklabError` if there are none.
+
+    Args:
+        df: Records.
+        experiment: Its name.
+        metric: Its name; `None` takes all.
+        n_tasks: Number of added tasks; `None` takes all.
+        split: Images the accuracy is of.
+    """
     chosen = (df["experiment"] == experiment) & (df["split"] == split)
     if metric is not None:
         chosen &= df["metric"] == metric

@@ -230,7 +230,13 @@ def _r_squared(x: pd.Series, y: pd.Series) -> float:
 
 @comparison
 def pretraining(claim: Any, rows: pd.DataFrame, records: pd.DataFrame) -> Sides:
-    """The disentanglement error of a model (`pretrained`), and of the untrained one (`random`)."""
+    """The disentanglement error of a model (`pretrained`), and of the untrained one (`random`).
+
+    Args:
+        claim: A row of `claims.csv`.
+        rows: Records that the claim is about.
+        records: All records of the chapter.
+    """
     sides = {"pretrained": rows[rows["init"] == "pretrained"]}
     sides["random"] = records[records["init"] == "random"]
     chosen = {"experiment": "disentanglement", "metric": claim.metric, "method": "nonlinear"}
@@ -241,7 +247,13 @@ def pretraining(claim: Any, rows: pd.DataFrame, records: pd.DataFrame) -> Sides:
 
 @comparison
 def decay(claim: Any, rows: pd.DataFrame, records: pd.DataFrame) -> Sides:
-    """Mean normalised accuracy of sums of `two` and of `all` tasks (method `full`), and 100."""
+    """Mean normalised accuracy of sums of `two` and of `all` tasks (method `full`), and 100.
+
+    Args:
+        claim: A row of `claims.csv`.
+        rows: Records that the claim is about.
+        records: All records of the chapter.
+    """
     sums = records[(records["experiment"] == "subsets") & (records["metric"] == "normalised")]
     keys = ["model", "suite", "seed", "n_tasks"]
     means = sums[sums["method"] == JOINT].groupby(keys, as_index=False)["value"].mean()

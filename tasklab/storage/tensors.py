@@ -28,6 +28,11 @@ _IN_THE_WAY = {errno.ENOTDIR, errno.EEXIST}
 def save_checkpoint(path: Path, tensors: Mapping[str, Tensor], meta: Mapping[str, Any]) -> None:
     """Write tensors and a JSON-able `meta` to one safetensors file, replacing it atomically.
 
+    Args:
+        path: The file.
+        tensors: By name.
+        meta: What belongs to them.
+
     Raises:
         TasklabError: If the disk is full or read-only; an earlier checkpoint is then still there.
     """
@@ -110,6 +115,11 @@ def explained(
 def canonical(value: Mapping[str, Any], what: str = "config", indent: int | None = None) -> str:
     """Return JSON that is the same text for equal values: sorted names, no NaN.
 
+    Args:
+        value: What to write.
+        what: Its name in a message.
+        indent: Columns of a level; `None` is one line.
+
     Raises:
         TasklabError: If JSON cannot hold the value.
     """
@@ -136,7 +146,13 @@ def canonical(value: Mapping[str, Any], what: str = "config", indent: int | None
 def write_tensors(
     tensors: Mapping[str, Tensor], file: Path, header: dict[str, str] | None = None
 ) -> None:
-    """Write tensors, from any device and of any layout, to a safetensors file."""
+    """Write tensors, from any device and of any layout, to a safetensors file.
+
+    Args:
+        tensors: By name.
+        file: Where to.
+        header: Texts kept in the file.
+    """
     own: dict[str, Tensor] = {}
     taken: set[int] = set()
     for name, tensor in tensors.items():

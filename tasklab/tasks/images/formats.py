@@ -129,6 +129,11 @@ def parquet(files: Sequence[Path], *, image: str = "image", label: str = "label"
     are in the files' metadata, or else in `classes.txt` (one per line) or `README.md` beside or
     above them. A column of texts as labels is numbered alphabetically.
 
+    Args:
+        files: In their order.
+        image: Name of the column of images.
+        label: Name of the column of labels.
+
     Raises:
         TasklabError: If a file is damaged, a column is missing or holds something else, or the
             files name their classes differently.

@@ -216,7 +216,13 @@ def decode(
 
 
 def needed(folder: Path, images: int, transform: Transform) -> int:
-    """Return how many more bytes the decoded images will take, `0` if they are there."""
+    """Return how many more bytes the decoded images will take, `0` if they are there.
+
+    Args:
+        folder: Where they are kept.
+        images: How many.
+        transform: What is done to each.
+    """
     if opened(folder):
         return 0
     taken = 0
