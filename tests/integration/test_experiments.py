@@ -164,7 +164,7 @@ def test_full_size_architecture_runs_the_same_code(tmp_path):
     """One task on ViT-B/32 with random weights: images resized, two steps, an edited model."""
     parameters = Parameters(model="vitb32", init="random", steps=1, store_root=tmp_path)
     lab = experiments.Lab(parameters, progress=False)
-    lab.scale = experiments.Scale(counts={"val": 2, "test": 2}, alphas=(0.0, 1.0), batch_size=1)
+    lab.scale = experiments.Scale(counts={"val": 2, "test": 2}, alphas=(0.0, 1.0))
     lab.evaluator.counts = dict(lab.scale.counts)
     for method in ("attention", "linearized"):
         vector = lab.vectors(method, 0, ["Scenes"])["Scenes"]
