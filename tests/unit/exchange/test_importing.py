@@ -505,6 +505,12 @@ def test_a_large_file_of_something_else_is_refused_at_once(tmp_path: Path, begin
     assert time.monotonic() - began < 2 and str(path) in str(told.value)
 
 
+def test_a_path_of_a_million_characters_is_a_short_message() -> None:
+    with pytest.raises(TasklabError, match="cannot be read: File name too long") as told:
+        importing.read("x" * 10**6, "tiny")
+    assert len(str(told.value)) < 600
+
+
 def test_text_models_and_folders_without_weights(tmp_path: Path) -> None:
     torch.save({"a": X}, tmp_path / "x.pt")
     with pytest.raises(TasklabError, match="for image encoders"):

@@ -50,6 +50,10 @@ DAMAGES = {
         (path / "config.json").unlink(),
         (path / "config.json").mkdir(),
     ),
+    "a pipe in place of a file": lambda path: (
+        (path / "record.json").unlink(),
+        os.mkfifo(path / "record.json"),  # whoever reads one waits for ever
+    ),
     "a file in place of the folder": lambda path: (
         path.rename(path.with_name("other")),
         path.touch(),
