@@ -35,7 +35,13 @@ class Rng:
         self.words = random.Random(mixed)
 
     def uniform(self, n: int, low: float = 0.0, high: float = 1.0) -> Tensor:
-        """Return (n,) numbers uniform in [low, high)."""
+        """Return (n,) numbers uniform in [low, high).
+
+        Args:
+            n: How many numbers.
+            low: Lowest value.
+            high: Upper end, not reached.
+        """
         return torch.rand(n, generator=self.generator) * (high - low) + low
 
     def integers(self, n: int, high: int) -> Tensor:
@@ -63,7 +69,15 @@ def column(values: Tensor) -> Tensor:
 def local(
     dx: Tensor, dy: Tensor, scale: Tensor, angle: Tensor, aspect: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
-    """Return pixel coordinates (u, v) in frames moved, turned and scaled per image."""
+    """Return pixel coordinates (u, v) in frames moved, turned and scaled per image.
+
+    Args:
+        dx: Shift to the right (n,).
+        dy: Shift down (n,).
+        scale: Size of each (n,), as a share of half the image.
+        angle: Turn in radians (n,).
+        aspect: Width by height (n,); `None` is 1.
+    """
     x, y = GRID_X - column(dx), GRID_Y - column(dy)
     cos, sin = column(torch.cos(angle)), column(torch.sin(angle))
     u, v = (cos * x + sin * y) / column(scale), (cos * y - sin * x) / column(scale)
@@ -83,18 +97,37 @@ def flat(colour: Tensor) -> Tensor:
 
 
 def blend(image: Tensor, colour: Tensor, alpha: Tensor) -> Tensor:
-    """Return the colour (n, 3) laid over the image with opacity alpha (n, S, S)."""
+    """Return the colour (n, 3) laid over the image with opacity alpha (n, S, S).
+
+    Args:
+        image: Images (n, 3, S, S), from 0 to 1.
+        colour: Colours (n, 3), from 0 to 1.
+        alpha: Opacity (n, S, S), from 0 to 1.
+    """
     alpha = alpha[:, None]
     return image * (1 - alpha) + colour[:, :, None, None] * alpha
 
 
 def palette(rng: Rng, index: Tensor, jitter: float = 0.06) -> Tensor:
-    """Return named colours by index, each a little off: (n, 3)."""
+    """Return named colours by index, each a little off: (n, 3).
+
+    Args:
+        rng: Source of chance.
+        index: Which one in each image (n,).
+        jitter: Standard deviation of what is added to a colour.
+    """
     return (COLOUR_TABLE[index] + rng.normal(len(index), 3) * jitter).clamp(0, 1)
 
 
 def field(rng: Rng, n: int, cells: int, channels: int = 1) -> Tensor:
-    """Return smooth noise (n, channels, S, S) with features of S / cells pixels."""
+    """Return smooth noise (n, channels, S, S) with features of S / cells pixels.
+
+    Args:
+        rng: Source of chance.
+        n: How many fields.
+        cells: How many features side by side.
+        channels: Fields of one image.
+    """
     coarse = rng.normal(n, channels, cells, cells)
     return F.interpolate(coarse, size=(SIZE, SIZE), mode="bicubic", align_corners=False)
 
@@ -115,12 +148,27 @@ def radius(u: Tensor, v: Tensor) -> Tensor:
 
 
 def box(u: Tensor, v: Tensor, half_width, half_height) -> Tensor:
-    """Return the distance to an upright rectangle around the origin."""
+    """Return the distance to an upright rectangle around the origin.
+
+    Args:
+        u: Horizontal coordinates (n, S, S).
+        v: Vertical coordinates (n, S, S).
+        half_width: Half the width, a number or (n, 1, 1).
+        half_height: Half the height, likewise.
+    """
     return torch.maximum(u.abs() - half_width, v.abs() - half_height)
 
 
 def polygon(u: Tensor, v: Tensor, sides: int, apothem: float, turn: float = 0.0) -> Tensor:
-    """Return the distance to a regular polygon around the origin."""
+    """Return the distance to a regular polygon around the origin.
+
+    Args:
+        u: Horizontal coordinates (n, S, S).
+        v: Vertical coordinates (n, S, S).
+        sides: How many.
+        apothem: Distance of a side from the middle.
+        turn: Radians.
+    """
     wedge = 2 * math.pi / sides
     angle = torch.remainder(torch.atan2(u, -v) + turn + wedge / 2, wedge) - wedge / 2
     return radius(u, v) * torch.cos(angle) - apothem
@@ -139,6 +187,13 @@ def intersection(*distances: Tensor) -> Tensor:
 class Canvas:
     """A stack of n images of one class, painted in place.
 
+    Args:
+        rng: Source of chance.
+        u: Horizontal coordinates (n, S, S).
+        v: Vertical coordinates (n, S, S).
+        scale: Size of each (n,), as a share of half the image.
+        jitter: Standard deviation of what is added to a colour.
+
     Attributes:
         u, v: Local coordinates (n, S, S).
         scale: Local units per canvas unit (n,), which sets the width of an edge.
@@ -153,7 +208,13 @@ class Canvas:
         return len(self.u)
 
     def colour(self, r: float, g: float, b: float) -> Tensor:
-        """Return a colour (n, 3) around (r, g, b), another one for each image."""
+        """Return a colour (n, 3) around (r, g, b), another one for each image.
+
+        Args:
+            r: Red, from 0 to 1.
+            g: Green.
+            b: Blue.
+        """
         return torch.tensor([r, g, b]) + self.rng.normal(len(self), 3) * self.jitter
 
     def field(self, cells: int) -> Tensor:
@@ -165,7 +226,13 @@ class Canvas:
         return torch.rand(len(self), SIZE, SIZE, generator=self.rng.generator)
 
     def fill(self, colour: Tensor, cells: int = 0, grain: float = 0.0) -> None:
-        """Cover everything with a colour, uneven by `grain` at a scale of S / cells pixels."""
+        """Cover everything with a colour, uneven by `grain` at a scale of S / cells pixels.
+
+        Args:
+            colour: Colours (n, 3), from 0 to 1.
+            cells: How many features side by side.
+            grain: How uneven.
+        """
         self.image = flat(colour)
         if cells:
             self.shade(1 + grain * self.field(cells))
@@ -175,7 +242,13 @@ class Canvas:
         self.image = self.image * factor[:, None]
 
     def paint(self, colour: Tensor, where: Tensor, opacity: float | Tensor = 1.0) -> None:
-        """Lay a colour over a distance, a boolean mask, or an opacity in [0, 1] (`alpha`)."""
+        """Lay a colour over a distance, a boolean mask, or an opacity in [0, 1] (`alpha`).
+
+        Args:
+            colour: Colours (n, 3), from 0 to 1.
+            where: A distance, a mask or an opacity (n, S, S).
+            opacity: Of the whole, one for all or (n, 1, 1).
+        """
         alpha = where.float() if where.dtype == torch.bool else coverage(where, self.scale)
         self.image = blend(self.image, colour, alpha * opacity)
 

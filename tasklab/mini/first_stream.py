@@ -24,6 +24,11 @@ def pretraining_shard(seed: int, shard: int, n: int) -> tuple[Tensor, list[str]]
 
     The stream of shards for a seed is endless and each is reproducible by itself, so that a run
     can stop and resume anywhere.
+
+    Args:
+        seed: Of everything random.
+        shard: Number of the part.
+        n: How many pairs.
     """
     rng = Rng(seed, shard)
     drawn = mixture(rng, n).values()

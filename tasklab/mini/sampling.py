@@ -234,6 +234,12 @@ def sample(task: str, split: str, n: int, world: int = 1) -> tuple[Tensor, Tenso
     Classes are balanced and shuffled. The splits are drawn from different seeds; those of the
     handwritten digits come from different sheets as well, so that no source is in two splits.
 
+    Args:
+        task: Name of a task.
+        split: `"train"`, `"val"` or `"test"`.
+        n: How many images.
+        world: Version of the drawn world.
+
     Raises:
         TasklabError: If the task or the split is unknown.
     """

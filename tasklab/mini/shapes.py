@@ -80,7 +80,14 @@ DISTANCES = {
 
 
 def shape_alpha(index: Tensor, u: Tensor, v: Tensor, scale: Tensor) -> Tensor:
-    """Return the opacity (n, S, S) of the shape `SHAPES[index]` in each image."""
+    """Return the opacity (n, S, S) of the shape `SHAPES[index]` in each image.
+
+    Args:
+        index: Which one in each image (n,).
+        u: Horizontal coordinates (n, S, S).
+        v: Vertical coordinates (n, S, S).
+        scale: Size of each (n,), as a share of half the image.
+    """
     alpha = torch.zeros_like(u)
     for k in index.unique().tolist():
         m = index == k

@@ -46,7 +46,13 @@ class Part(NamedTuple):
 
 
 def draw(seed: int, shard: int, n: int) -> Part:
-    """Return part `shard` of the stream of a seed; each is reproducible by itself."""
+    """Return part `shard` of the stream of a seed; each is reproducible by itself.
+
+    Args:
+        seed: Of everything random.
+        shard: Number of the part.
+        n: How many pictures.
+    """
     rng = Rng(WORLD, seed, shard)
     drawn = mixture(rng, n, RARE)
     captions = [caption for part in drawn.values() for caption in part.captions]
@@ -92,7 +98,13 @@ _UNTINTED = len(FEW) - 4, len(FEW) - 3, len(FEW) - 2  # from above and landscape
 
 
 def few(kind: Tensor, noun: Tensor, form: Tensor) -> Tensor:
-    """Return the class (n,) of each picture, an index into `FEW`."""
+    """Return the class (n,) of each picture, an index into `FEW`.
+
+    Args:
+        kind: Kind of each picture (n,).
+        noun: What each picture shows (n,).
+        form: Its form (n,).
+    """
     first = len(SHAPES) + len(LETTERS)
     coarse = torch.full((len(_KIND_NAMES),), -1)
     for i, name in enumerate(_COARSE):
@@ -116,7 +128,14 @@ MANY = _many_names()
 
 
 def many(kind: Tensor, noun: Tensor, form: Tensor, tone: Tensor) -> Tensor:
-    """Return the class (n,) of each picture, an index into `MANY`: one of `FEW` and its colour."""
+    """Return the class (n,) of each picture, an index into `MANY`: one of `FEW` and its colour.
+
+    Args:
+        kind: Kind of each picture (n,).
+        noun: What each picture shows (n,).
+        form: Its form (n,).
+        tone: Its colour (n,).
+    """
     start, at = [], 0
     for i, name in enumerate(FEW):
         start.append(at)

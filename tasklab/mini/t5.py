@@ -77,6 +77,11 @@ def build_t5(world: int = 1) -> FirstToken:
 def text(model: FirstToken, words: Sequence[str], world: int = 1) -> Float[Tensor, "C D"]:
     """Return the rows of the output embedding for the answer words, a frozen head's weight.
 
+    Args:
+        model: The model.
+        words: Answer words, one a class.
+        world: Version of the drawn world.
+
     Raises:
         TasklabError: If a word is not one token of the vocabulary.
     """

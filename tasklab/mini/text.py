@@ -156,6 +156,11 @@ def clauses(rng: Rng, forms: tuple[str, ...], n: int) -> tuple[str, float]:
     """Return n joined judgements of a product's parts and their sum.
 
     What follows `but` counts half more.
+
+    Args:
+        rng: Source of chance.
+        forms: Sentences to choose from.
+        n: How many judgements.
     """
     said, total = [], 0.0
     for i, aspect in enumerate(rng.sample(ASPECTS, n)):
@@ -173,7 +178,15 @@ def owned(rng: Rng, n: int) -> list[tuple[str, str, str, str]]:
 
 
 def paragraph(rng: Rng, topic: str, forms: tuple[str, ...], stray: float, n: int) -> str:
-    """Return n sentences with nouns of a topic; each noun is of any topic with chance `stray`."""
+    """Return n sentences with nouns of a topic; each noun is of any topic with chance `stray`.
+
+    Args:
+        rng: Source of chance.
+        topic: Name of the topic.
+        forms: Words to choose from.
+        stray: Chance that a noun is of any topic.
+        n: How many sentences.
+    """
 
     def noun() -> str:
         return rng.choice(TOPICS[rng.choice(list(TOPICS)) if rng.random() < stray else topic])
@@ -182,7 +195,14 @@ def paragraph(rng: Rng, topic: str, forms: tuple[str, ...], stray: float, n: int
 
 
 def clues(rng: Rng, animal: str, forms: tuple[tuple[str, ...], ...], n: int) -> list[str]:
-    """Return n traits of an animal in words, enough of them to know it from the others."""
+    """Return n traits of an animal in words, enough of them to know it from the others.
+
+    Args:
+        rng: Source of chance.
+        animal: Its name.
+        forms: Words to choose from.
+        n: How many traits.
+    """
     traits = ANIMALS[animal]
     while True:
         shown = rng.sample(range(len(traits)), n)
@@ -192,7 +212,16 @@ def clues(rng: Rng, animal: str, forms: tuple[tuple[str, ...], ...], n: int) -> 
 
 
 def choices(rng: Rng, right: str, pool: tuple[str, ...], at: int, n: int, near: tuple = ()) -> str:
-    """Return n lettered options with the right one at place `at`; `near` ones are always there."""
+    """Return n lettered options with the right one at place `at`; `near` ones are always there.
+
+    Args:
+        rng: Source of chance.
+        right: The right option.
+        pool: Where the others are from.
+        at: Place of the right one, from 0.
+        n: How many options.
+        near: Options that are always there.
+    """
     others = [x for x in near if x != right][: n - 1]
     rest = [x for x in pool if x != right and x not in others]
     others += rng.sample(rest, n - 1 - len(others))
@@ -327,6 +356,12 @@ def sample_text(task: str, split: str, n: int, world: int = 1) -> tuple[Tensor, 
 
     Classes are balanced and shuffled. The splits are drawn from different seeds, and no text is in
     two of them.
+
+    Args:
+        task: Name of a task.
+        split: `"train"`, `"val"` or `"test"`.
+        n: How many texts.
+        world: Version of the drawn world.
 
     Raises:
         TasklabError: If the task or the split is unknown.

@@ -64,7 +64,15 @@ VALUES = {
 
 
 def texture(rng: Rng, index: Tensor, u: Tensor, v: Tensor, frequency: Tensor) -> Tensor:
-    """Return values in [0, 1], (n, S, S), of the texture `TEXTURES[index]` in each image."""
+    """Return values in [0, 1], (n, S, S), of the texture `TEXTURES[index]` in each image.
+
+    Args:
+        rng: Source of chance.
+        index: Which one in each image (n,).
+        u: Horizontal coordinates (n, S, S).
+        v: Vertical coordinates (n, S, S).
+        frequency: Repeats across the image (n,).
+    """
     n = len(index)
     whole = Surface(
         u,
@@ -82,7 +90,13 @@ def texture(rng: Rng, index: Tensor, u: Tensor, v: Tensor, frequency: Tensor) ->
 
 
 def textured_background(rng: Rng, n: int, contrast: float) -> Tensor:
-    """Return images (n, 3, S, S) of a random texture in two related random colours."""
+    """Return images (n, 3, S, S) of a random texture in two related random colours.
+
+    Args:
+        rng: Source of chance.
+        n: How many images.
+        contrast: Between the two colours.
+    """
     first = torch.rand(n, 3, generator=rng.generator)
     second = (first + rng.normal(n, 3) * contrast).clamp(0, 1)
     index = rng.integers(n, len(TEXTURES))

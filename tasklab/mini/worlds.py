@@ -166,7 +166,13 @@ def prompts(task: Mapping, world: int) -> list[str]:
 
 
 def size(task: str, split: str, world: int) -> int:
-    """Return how many images a task has in a split."""
+    """Return how many images a task has in a split.
+
+    Args:
+        task: Name of a task.
+        split: `"train"`, `"val"` or `"test"`.
+        world: Version of the drawn world.
+    """
     control = any(t["name"] == task and t.get("control") for t in TASKS)
     chosen = WORLDS[world]
     return (chosen.control_sizes if control else {}).get(split, chosen.sizes[split])

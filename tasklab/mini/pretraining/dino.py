@@ -100,7 +100,13 @@ class Distillation(nn.Module):
         )
 
     def forward(self, views: list[Tensor], shared: int, autocast=nullcontext) -> Tensor:
-        """Return the loss; the first `shared` views are those that the teacher sees."""
+        """Return the loss; the first `shared` views are those that the teacher sees.
+
+        Args:
+            views: Batches of views, uint8 or float (n, 3, S, S).
+            shared: How many of them the teacher sees.
+            autocast: Context of the passes.
+        """
         seen = torch.cat(views[:shared])
         with autocast():
             with torch.no_grad():
@@ -114,7 +120,13 @@ class Distillation(nn.Module):
 
 
 class SelfDistillation:
-    """An image tower that learns to agree with a moving average of itself."""
+    """An image tower that learns to agree with a moving average of itself.
+
+    Args:
+        name: Name of the model.
+        recipe: How it is pre-trained.
+        pool: Folder of pools; `None` draws as it goes.
+    """
 
     def __init__(self, name: str, recipe: Recipe, pool: Path | None = None) -> None:
         self.name, self.recipe, self.settings = (
@@ -136,7 +148,13 @@ class SelfDistillation:
         return pretraining_shard(self.recipe.seed, index, self.recipe.shard)[:1]
 
     def loss(self, model: nn.Module, images: Tensor, step: int) -> Tensor:
-        """Return the loss of a step. Views come from torch's global seed."""
+        """Return the loss of a step. Views come from torch's global seed.
+
+        Args:
+            model: The model.
+            images: Images, uint8 (n, 3, S, S).
+            step: Number of the step.
+        """
         start = self.settings["teacher_momentum"]
         self.momentum = _lightly()[3].cosine_schedule(step, self.recipe.steps, start, 1.0)
         shared, size = self.settings["global_crops"], self.settings["local_size"]

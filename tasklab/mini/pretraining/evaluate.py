@@ -21,7 +21,14 @@ _kept = functools.lru_cache(maxsize=64)(sample)  # images that every evaluation 
 def zero_shot_accuracy(
     model: nn.Module, split: str = "val", n: int = 500, world: int = 1
 ) -> dict[str, float]:
-    """Return the accuracy in % on n images of each task, by the names of its classes."""
+    """Return the accuracy in % on n images of each task, by the names of its classes.
+
+    Args:
+        model: The model.
+        split: `"train"`, `"val"` or `"test"`.
+        n: How many of each task.
+        world: Version of the drawn world.
+    """
     result = {}
     with _frozen(model):
         for task in TASKS:

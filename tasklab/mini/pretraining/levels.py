@@ -67,7 +67,13 @@ class Levels:
         return F.normalize(text.view(len(task["classes"]), -1, text.shape[-1]).mean(1), dim=-1)
 
     def logits(self, params: Params, images: Tensor, task: str) -> Tensor:
-        """Return scores (n, C) of images (n, 3, S, S) by the head of a task."""
+        """Return scores (n, C) of images (n, 3, S, S) by the head of a task.
+
+        Args:
+            params: Parameters by name.
+            images: Images, uint8 (n, 3, S, S).
+            task: Name of a task.
+        """
         with torch.autocast("cpu", torch.bfloat16, enabled=has_bfloat16()):
             features = functional_call(self.tower, params, (clip.normalise(images),))
         return F.normalize(features.float(), dim=-1) @ self.heads[task].T
@@ -81,7 +87,15 @@ class Levels:
         return 100 * (guess == labels).float().mean().item()
 
     def finetune(self, task: str, *, lr: float, steps: int, batch: int, seed: int) -> Params:
-        """Return the task vector of a run: AdamW, a tenth of warm-up, cosine, clipped at 1."""
+        """Return the task vector of a run: AdamW, a tenth of warm-up, cosine, clipped at 1.
+
+        Args:
+            task: Name of a task.
+            lr: Highest learning rate.
+            steps: How many steps.
+            batch: Images in a step.
+            seed: Of everything random.
+        """
         images, labels = _images(task, "train", self.sizes["train"], WORLD)
         params = {k: v.clone().requires_grad_() for k, v in self.start.items()}
         values = list(params.values())

@@ -119,7 +119,13 @@ class Objective(Protocol):
 
 
 def batches(recipe: Recipe, objective: Objective, step: int) -> Iterator[tuple[Tensor, ...]]:
-    """Yield the batch of each step from `step` on."""
+    """Yield the batch of each step from `step` on.
+
+    Args:
+        recipe: How it is pre-trained.
+        objective: What is learnt.
+        step: Number of the step.
+    """
     per_shard = recipe.shard // recipe.batch_size
     loaded = -1
     while True:
@@ -220,7 +226,13 @@ def kept(out: Path, step: int) -> Path:
 
 
 def branch(source: Path, recipe: Recipe, out: Path) -> None:
-    """Let a shorter run begin with the last kept checkpoint of a longer one in which both agree."""
+    """Let a shorter run begin with the last kept checkpoint of a longer one in which both agree.
+
+    Args:
+        source: Folder of the longer run.
+        recipe: How it is pre-trained.
+        out: Folder of the run.
+    """
     if (out / "last.safetensors").exists():
         return
     steps = sorted(int(file.stem.removeprefix("kept")) for file in source.glob("kept*.safetensors"))
@@ -245,7 +257,16 @@ def adamw(model: nn.Module, recipe: Recipe) -> torch.optim.AdamW:
 def save(
     path: Path, step: int, model: nn.Module, optimiser, log: list[dict], recipe: Recipe
 ) -> None:
-    """Write a checkpoint: weights, both moments of AdamW, step, random state, log and recipe."""
+    """Write a checkpoint: weights, both moments of AdamW, step, random state, log and recipe.
+
+    Args:
+        path: The file.
+        step: Number of the step.
+        model: The model.
+        optimiser: AdamW with its moments.
+        log: What evaluations said, in order.
+        recipe: How it is pre-trained.
+    """
     tensors = {f"model.{k}": v.contiguous() for k, v in model.state_dict().items()}
     for i, state in optimiser.state_dict()["state"].items():
         tensors |= {f"adam.{i}.{k}": torch.as_tensor(v) for k, v in state.items()}
@@ -256,6 +277,12 @@ def save(
 
 def load(path: Path, model: nn.Module, optimiser, recipe: Recipe) -> tuple[int, list[dict]]:
     """Restore a checkpoint and its number of threads; return its step and log.
+
+    Args:
+        path: The file.
+        model: The model.
+        optimiser: AdamW with its moments.
+        recipe: How it is pre-trained.
 
     Raises:
         TasklabError: If it is damaged, of another recipe or of another model.

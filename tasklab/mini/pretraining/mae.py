@@ -32,7 +32,13 @@ SETTINGS = {
 
 
 class MaskedAutoencoder:
-    """An image tower that learns to reconstruct masked patches."""
+    """An image tower that learns to reconstruct masked patches.
+
+    Args:
+        name: Name of the model.
+        recipe: How it is pre-trained.
+        pool: Folder of pools; `None` draws as it goes.
+    """
 
     def __init__(self, name: str, recipe: Recipe, pool: Path | None = None) -> None:
         self.name, self.recipe, self.settings = name, recipe, SETTINGS
@@ -68,7 +74,13 @@ class MaskedAutoencoder:
         return pretraining_shard(self.recipe.seed, index, self.recipe.shard)[:1]
 
     def loss(self, model: nn.Module, images: Tensor, step: int) -> Tensor:
-        """Return the mean squared error of masked patches. Masks come from torch's global seed."""
+        """Return the mean squared error of masked patches. Masks come from torch's global seed.
+
+        Args:
+            model: The model.
+            images: Images, uint8 (n, 3, S, S).
+            step: Number of the step.
+        """
         with self.recipe.autocast():
             return model(pixel_values=normalise(images)).loss
 

@@ -48,7 +48,13 @@ def contrastive_loss(image: Tensor, text: Tensor, tokens: Tensor, scale: Tensor)
 
 
 class Contrastive:
-    """Image and text towers that learn to match pictures with captions."""
+    """Image and text towers that learn to match pictures with captions.
+
+    Args:
+        name: Name of the model.
+        recipe: How it is pre-trained.
+        pool: Folder of pools; `None` draws as it goes.
+    """
 
     def __init__(self, name: str, recipe: Recipe, pool: Path | None = None) -> None:
         self.name, self.recipe = name, recipe
@@ -79,7 +85,14 @@ class Contrastive:
         return images, tokenize(captions)
 
     def loss(self, model: nn.Module, images: Tensor, tokens: Tensor, step: int) -> Tensor:
-        """Return the loss of a step."""
+        """Return the loss of a step.
+
+        Args:
+            model: The model.
+            images: Uint8 (B, 3, S, S).
+            tokens: Token ids (n, L).
+            step: Number of the step.
+        """
         if self.drops:
             decaying = self.recipe.decaying(step)
             model.visual.patch_dropout.prob = 0 if decaying else self.recipe.patch_dropout
@@ -104,7 +117,13 @@ class Contrastive:
 
 
 class Supervised:
-    """An image tower that learns to classify what pictures show."""
+    """An image tower that learns to classify what pictures show.
+
+    Args:
+        name: Name of the model.
+        recipe: How it is pre-trained.
+        pool: Folder of pools; `None` draws as it goes.
+    """
 
     def __init__(self, name: str, recipe: Recipe, pool: Path | None = None) -> None:
         self.name, self.recipe = name, recipe
@@ -128,7 +147,14 @@ class Supervised:
         return labelled_shard(self.recipe.seed, index, self.recipe.shard, self.classes)
 
     def loss(self, model: nn.Module, images: Tensor, labels: Tensor, step: int) -> Tensor:
-        """Return the loss of a step."""
+        """Return the loss of a step.
+
+        Args:
+            model: The model.
+            images: Images, uint8 (n, 3, S, S).
+            labels: Classes (n,).
+            step: Number of the step.
+        """
         dropped = 0 if self.recipe.decaying(step) else self.recipe.patch_dropout
         model.patch_drop.prob = dropped
         smoothing = self.recipe.label_smoothing

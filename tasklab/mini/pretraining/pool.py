@@ -28,7 +28,13 @@ LAYOUT = "pool-1"
 
 
 def write(path: Path, tensors: dict[str, Tensor], about: Mapping[str, str]) -> None:
-    """Write tensors and texts with their digest: all of it, or the file stays as it was."""
+    """Write tensors and texts with their digest: all of it, or the file stays as it was.
+
+    Args:
+        path: The file.
+        tensors: By name.
+        about: Texts kept beside them.
+    """
     told = json.dumps(about, sort_keys=True)
     path.parent.mkdir(parents=True, exist_ok=True)
     with atomic.replacing(path) as draft:

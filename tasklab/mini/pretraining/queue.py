@@ -54,7 +54,13 @@ def waits(folder: Path, name: str) -> bool:
 
 
 def work(folder: Path, name: str, job: Job | None = None) -> None:
-    """Begin a job or go on with it."""
+    """Begin a job or go on with it.
+
+    Args:
+        folder: Folder of all runs.
+        name: Name of the model.
+        job: What to do; `None` is the job of that name.
+    """
     job = job or JOBS[name]
     out = folder / "runs" / name
     if job.source:

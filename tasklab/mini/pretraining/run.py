@@ -55,7 +55,13 @@ OBJECTIVES = {
 
 
 def objective(name: str, recipe: Recipe, pool: Path | None = None) -> loop.Objective:
-    """Return how a model is pre-trained; the second world's pools are in the folder `pool`."""
+    """Return how a model is pre-trained; the second world's pools are in the folder `pool`.
+
+    Args:
+        name: Name of the model.
+        recipe: How it is pre-trained.
+        pool: Folder of the second world's pools.
+    """
     return OBJECTIVES[name](name, recipe, pool)
 
 
@@ -77,7 +83,15 @@ def pretrain(
 def install(
     name: str, model: torch.nn.Module, recipe: Recipe, log: list[dict], machine: str
 ) -> None:
-    """Put the weights and their card into the package."""
+    """Put the weights and their card into the package.
+
+    Args:
+        name: Name of the model.
+        model: The model.
+        recipe: How it is pre-trained.
+        log: What evaluations said, in order.
+        machine: Which machine, in words.
+    """
     task = objective(name, recipe)
     shipped, path = task.shipped(model), FOLDER / f"{name}.safetensors"
     sha256 = loop.export(shipped, path)

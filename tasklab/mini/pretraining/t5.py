@@ -220,6 +220,13 @@ def stream(seed: int, shard: int, n: int, batch: int, world: int = 1) -> tuple[T
 
     Texts of like length share a batch, which spares padding; the batches are in random order. Each
     shard is reproducible by itself, so that a run can stop and resume anywhere.
+
+    Args:
+        seed: Of everything random.
+        shard: Number of the part.
+        n: How many texts.
+        batch: Texts in a batch.
+        world: Version of the drawn world.
     """
     rng = random.Random(f"{TEXT_VERSIONS[world]} stream {seed} {shard}")
     pairs = [tuple(encode(part, world) for part in pair(rng, world)) for _ in range(n)]
@@ -253,7 +260,14 @@ class Texts:
         return stream(r.seed, index, r.shard, r.batch_size, r.world)
 
     def loss(self, model: FirstToken, ids: Tensor, targets: Tensor, step: int) -> Tensor:
-        """Return the mean cross-entropy of the words to be written."""
+        """Return the mean cross-entropy of the words to be written.
+
+        Args:
+            model: The model.
+            ids: Token ids (n, 48), padded.
+            targets: Token ids to be written (n, 24), padded.
+            step: Number of the step.
+        """
         return written_loss(model, ids, targets)
 
     def after_step(self, model: FirstToken) -> None:
@@ -269,7 +283,13 @@ class Texts:
 
 
 def written_loss(model: FirstToken, ids: Tensor, targets: Tensor) -> Tensor:
-    """Return the mean cross-entropy of target words given the text and the words before them."""
+    """Return the mean cross-entropy of target words given the text and the words before them.
+
+    Args:
+        model: The model.
+        ids: Token ids (n, 48), padded.
+        targets: Token ids to be written (n, 24), padded.
+    """
     written = targets != model.pad
     targets = targets[:, : int(written.sum(1).max())]
     written = written[:, : targets.shape[1]]
@@ -282,7 +302,14 @@ def written_loss(model: FirstToken, ids: Tensor, targets: Tensor) -> Tensor:
 def zero_shot_accuracy(
     model: FirstToken, split: str = "val", n: int = 500, world: int = 1
 ) -> dict[str, float]:
-    """Return the accuracy in % on n texts of each task, among its answer words."""
+    """Return the accuracy in % on n texts of each task, among its answer words.
+
+    Args:
+        model: The model.
+        split: `"train"`, `"val"` or `"test"`.
+        n: How many of each task.
+        world: Version of the drawn world.
+    """
     result = {}
     for task in TEXT_TASKS:
         ids, labels = sample_text(task["name"], split, n, world)
@@ -295,7 +322,14 @@ def zero_shot_accuracy(
 
 
 def install(model: FirstToken, recipe: Recipe, log: list[dict], machine: str) -> None:
-    """Put the weights and their card into the package."""
+    """Put the weights and their card into the package.
+
+    Args:
+        model: The model.
+        recipe: How it is pre-trained.
+        log: What evaluations said, in order.
+        machine: Which machine, in words.
+    """
     path = t5_weights_path()
     sha256 = export(model, path)
     rounded = build_t5()

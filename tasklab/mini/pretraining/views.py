@@ -41,7 +41,13 @@ def view(
 
 
 def crop(images: Tensor, size: int, share: tuple[float, float]) -> Tensor:
-    """Return a crop of random place, share and shape (3:4 to 4:3) of each picture, resized."""
+    """Return a crop of random place, share and shape (3:4 to 4:3) of each picture, resized.
+
+    Args:
+        images: Images, uint8 (n, 3, S, S).
+        size: Side of the result in pixels.
+        share: Smallest and largest share of the area.
+    """
     n = len(images)
     area = torch.empty(n).uniform_(*share)
     shape = torch.empty(n).uniform_(-math.log(4 / 3), math.log(4 / 3)).mul(0.5).exp()

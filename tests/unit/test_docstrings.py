@@ -1,0 +1,77 @@
+"""Docstrings that a newcomer needs: public functions of three or more parameters list them."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+
+PACKAGE = Path(__file__).parents[2] / "tasklab"
+BOOK = PACKAGE.parent / "book"
+
+
+def functions(tree: ast.Module) -> Iterator[tuple[str, ast.FunctionDef, str]]:
+    """Yield the public functions and methods of a module with the docstring of their class."""
+    for node in tree.body:
+        if isinstance(node, ast.FunctionDef):
+            yield node.name, node, ""
+        if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+            for item in node.body:
+                if isinstance(item, ast.FunctionDef):
+                    yield f"{node.name}.{item.name}", item, ast.get_docstring(node) or ""
+
+
+def undocumented(path: Path) -> list[str]:
+    """Return the public functions whose parameters are not all under `Args`."""
+    found = []
+    for name, node, of_class in functions(ast.parse(path.read_text("utf-8"))):
+        last = name.rpartition(".")[2]
+        if last.startswith("_") and last != "__init__":
+            continue
+        listed = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
+        names = [a.arg for a in listed if a.arg not in ("self", "cls") and a.arg[0] != "_"]
+        if any(ast.unparse(d).endswith("overload") for d in node.decorator_list):
+            continue
+        text = of_class if last == "__init__" else ast.get_docstring(node) or ""
+        _, _, args = text.partition("Args:")
+        elsewhere = re.search(r"\bsee `\w+`", text)  # the protocol that a class keeps lists them
+        if (
+            len(names) >= 3
+            and not elsewhere
+            and any(
+                not re.search(rf"^\s*{re.escape(n)}\b.*:|^\s*(\w+, )+{re.escape(n)}:", args, re.M)
+                for n in names
+            )
+        ):
+            found.append(f"{path.relative_to(PACKAGE.parent)}:{node.lineno} {name}")
+    return found
+
+
+MODULES = [p for p in sorted(PACKAGE.rglob("*.py")) if not p.name.startswith("_")]
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda p: str(p.relative_to(PACKAGE)))
+def test_functions_of_three_parameters_list_them(path):
+    assert not undocumented(path)
+
+
+def test_every_room_has_a_page_of_reference_opened_by_a_paragraph():
+    contents = yaml.safe_load((PACKAGE.parent / "_toc.yml").read_text("utf-8"))
+    files = [c["file"] for part in contents["parts"] for c in part["chapters"]]
+    rooms = {p.parent.name for p in PACKAGE.glob("*/__init__.py")} - {"cli"}
+    pages = {Path(file).name for file in files if file.startswith("reference/")}
+    assert pages == rooms | {"tasklab"}
+    for name in pages:
+        text = (BOOK / "reference" / f"{name}.md").read_text("utf-8")
+        assert f"```{{room}} tasklab{'' if name == 'tasklab' else '.' + name}" in text
+        assert len(text.split("```{room}")[0].split()) > 20, name
+
+
+def test_modules_at_the_top_are_on_the_first_page():
+    text = (BOOK / "reference" / "tasklab.md").read_text("utf-8")
+    there = {p.stem for p in PACKAGE.glob("[a-z]*.py")}
+    assert set(re.findall(r"tasklab\.(\w+)", text.split("```{room}")[1])) == there
