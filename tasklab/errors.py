@@ -197,8 +197,10 @@ def path(name: str, value: object, kind: Literal["file", "folder"] | None = None
             nothing that is readable and of this kind is there.
     """
     text = os.fspath(value) if isinstance(value, str | os.PathLike) else value
-    if not isinstance(text, str) or not text.strip():
+    if not isinstance(text, str):
         raise TasklabError(f"{name} must be a path, not {shown(value)}.")
+    if not text.strip():
+        raise TasklabError(f"{name} is empty: give it a path.")
     wanted = f"{name}: {shown(text, LONG_PATH)}"
     if "\0" in text:
         raise TasklabError(f"{wanted} has a null character, which no path may have.")

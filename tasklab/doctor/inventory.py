@@ -141,7 +141,7 @@ def find_data(name: str, root: Path | None = None, cache: Path | None = None) ->
     cache = cache or folders.data()
     task, sides = paper_task(paper_data_sets()[name]), decoded_sides(name, cache)
     try:
-        return Data(name, "found", str(finding.find(task, root).where), sides)
+        return Data(name, "found", str(finding.find(task, root).folder), sides)
     except TasklabError as error:
         if sides:
             return Data(name, "decoded", str(cache / "pictures" / name), sides)

@@ -103,10 +103,10 @@ def slowed(notes: Path, stuck: str, patience: float = PATIENCE):
         import ray
 
         from tasklab.cluster import grid
-        from tasklab.tuning import finetune
+        from tasklab.tuning import finetune, saver
 
         node = ray.get_runtime_context().get_node_id()
-        rate, maybe, rest = finetune.learning_rate, finetune._Saver.maybe, finetune._REST
+        rate, maybe, rest = finetune.learning_rate, saver.Saver.maybe, saver._REST
         caught = notes / "caught"
         end = time.monotonic() + patience
         while node != stuck and not caught.exists() and time.monotonic() < end:
@@ -122,16 +122,16 @@ def slowed(notes: Path, stuck: str, patience: float = PATIENCE):
                 time.sleep(patience)
             return rate(config, step)
 
-        def every_step(saver, *args):
-            saver.every, saver.rest = 1, 0.0
-            return maybe(saver, *args)
+        def every_step(one, *args):
+            one.every, one.rest = 1, 0.0
+            return maybe(one, *args)
 
-        finetune.learning_rate, finetune._Saver.maybe, finetune._REST = noted, every_step, 0
+        finetune.learning_rate, saver.Saver.maybe, saver._REST = noted, every_step, 0
         try:
             return grid._work(job, store)
         finally:
-            finetune.learning_rate, finetune._Saver.maybe = rate, maybe
-            finetune._REST = rest
+            finetune.learning_rate, saver.Saver.maybe = rate, maybe
+            saver._REST = rest
 
     return work
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+from pathlib import Path
 
 import tasklab
 
@@ -44,7 +46,13 @@ def test_a_type_checker_knows_them(tmp_path):
     (tmp_path / "bad.py").write_text(BAD)
     command = [sys.executable, "-m", "mypy", "--config-file", "mypy.ini", "good.py", "bad.py"]
     done = subprocess.run(
-        command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=300
+        command,
+        cwd=tmp_path,
+        env=os.environ | {"MYPYPATH": str(Path(tasklab.__file__).parents[1])},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
     )
     wrong = [line for line in done.stdout.splitlines() if ": error:" in line]
     assert [line.partition(":")[0] for line in wrong] == ["bad.py"] * 3, done.stdout + done.stderr

@@ -87,7 +87,8 @@ def ray(monkeypatch):
     made, strategies = Ray(), types.ModuleType("ray.util.scheduling_strategies")
     strategies.NodeAffinitySchedulingStrategy = lambda node, soft: node
     monkeypatch.setitem(sys.modules, "ray", made)
-    monkeypatch.setitem(sys.modules, "ray._private", None)
+    hidden = "ray._private.authentication.authentication_utils"
+    monkeypatch.setitem(sys.modules, hidden, None)
     monkeypatch.setenv("RAY_AUTH_MODE", "token")
     monkeypatch.setitem(sys.modules, "ray.util", types.ModuleType("ray.util"))
     monkeypatch.setitem(sys.modules, strategies.__name__, strategies)

@@ -209,9 +209,9 @@ def test_levels_are_those_of_the_edited_models():
     torch.manual_seed(0)
     from tasklab.mini import clip
 
-    found = levels.Levels(clip.build("mini_xs"), train=64, val=40, control=40)
-    vector = found.finetune("LandCover", lr=1e-3, steps=12, batch=16, seed=0)
-    again = found.finetune("LandCover", lr=1e-3, steps=12, batch=16, seed=0)
+    found = levels.Levels(clip.build("mini_xs"), train=512, val=100, control=40)
+    vector = found.finetune("LandCover", lr=1e-3, steps=120, batch=32, seed=0)
+    again = found.finetune("LandCover", lr=1e-3, steps=120, batch=32, seed=0)
     assert all(torch.equal(vector[k], again[k]) for k in vector)
     before, after = (found.accuracy(found.at(vector, a), "LandCover") for a in (0.0, 1.0))
     assert after > before + 10
