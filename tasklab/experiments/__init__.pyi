@@ -1,3 +1,12 @@
+from .budgets import (
+    budgets as budgets,
+)
+from .budgets import (
+    chosen_rate as chosen_rate,
+)
+from .budgets import (
+    rate_search as rate_search,
+)
 from .closed_vocabulary import (
     across as across,
 )

@@ -88,6 +88,16 @@ EXPERIMENTS = {
         {"single": "%", "exact": "%", "diverged_at": "steps"},
         ("lr", "vocabulary"),
     ),
+    "rate_search": Experiment(
+        "one vector trained at the rate `lr`, on validation images",
+        {"single": "%", "diverged_at": "steps"},
+        ("lr",),
+    ),
+    "budget": Experiment(
+        "vectors trained for `steps` at the rate `lr`: alone, summed, subtracted, their length",
+        {**_in("%", "single", "absolute", "target", "control"), "norm": ""},
+        ("lr", "steps"),
+    ),
     "disentanglement": Experiment(
         "error of a pair of tasks at two coefficients; with `_box` the mean over a square of them",
         {

@@ -1,0 +1,184 @@
+"""The same methods at other learning rates and lengths: the rate's search, the fair comparison.
+
+Normalised accuracy, disentanglement and negation all move with how much a run learns. Here each
+method is measured over a grid of rates and numbers of steps, so that two of them can be compared at
+equal accuracy alone, and at equal length of the task vector.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import pandas as pd
+
+from tasklab.analyses.editing import single_task
+from tasklab.errors import TasklabError, real, whole
+from tasklab.experiments.editing import addition, negation, single
+from tasklab.experiments.lab import LINEAR, Lab
+from tasklab.experiments.learning_rates import validated
+from tasklab.experiments.runner import Trial, grid, kept, known_methods
+from tasklab.records.table import combine, tidy
+from tasklab.taskvector import TaskVector
+from tasklab.tuning.finetune import DivergedError
+from tasklab.tuning.methods import POSTHOC
+
+CACHE_VERSION = 1  # part of every key: raise it when the same configuration gives other records
+RATES = (1e-4, 2e-4, 4e-4, 8e-4, 1.6e-3)
+LENGTHS = (60, 120, 240, 480)  # steps
+_FACTOR, _FARTHEST = 2.0, 4  # the grid is prolonged by it, so many times at most
+
+
+def rate_search(
+    lab: Lab, methods: Sequence[str], rates: Sequence[float] = RATES, *, prolong: bool = True
+) -> pd.DataFrame:
+    """Return every task's accuracy alone on validation images, by learning rate.
+
+    Nothing else is looked at: no sums, no negations, no test images.
+
+    Args:
+        lab: What to study.
+        methods: Those that train a vector.
+        rates: Learning rates, ascending.
+        prolong: Whether to go on by factors of two while an end of the grid is the best.
+
+    Returns:
+        Records of the experiment `rate_search` with the column lr: `single`, or `diverged_at`, the
+        step (from 0) at which a run was stopped. `chosen_rate` reads them.
+    """
+    tables, rates = [], _ascending(rates)
+    for method in known_methods(methods):
+        if method in POSTHOC:
+            raise TasklabError(f"{method!r} trains no vector: search the rate of another method.")
+        tried, table = list(rates), _searched(lab, method, rates)
+        for _ in range(_FARTHEST if prolong else 0):
+            best = chosen_rate(table, method)
+            if best not in (min(tried), max(tried)):
+                break
+            tried.append(best / _FACTOR if best == min(tried) else best * _FACTOR)
+            table = combine(table, _searched(lab, method, tried[-1:]))
+        tables.append(table)
+    return combine(*tables)
+
+
+def chosen_rate(table: pd.DataFrame, method: str) -> float:
+    """Return the rate of the highest mean accuracy alone over tasks and seeds.
+
+    Args:
+        table: What `rate_search` returns. Of equal rates the lowest is chosen, and none at which a
+            run diverged.
+        method: Whose.
+
+    Raises:
+        TasklabError: If no rate of the method came to its end.
+    """
+    rows = table[table["method"] == method]
+    failed = set(rows.loc[rows["metric"] == "diverged_at", "lr"])
+    rows = rows[~rows["lr"].isin(failed) & (rows["metric"] == "single")]
+    if rows.empty:
+        raise TasklabError(f"no learning rate of {method!r} was tried to its end.")
+    return float(rows.groupby("lr")["value"].mean().idxmax())
+
+
+def budgets(
+    lab: Lab,
+    methods: Sequence[str],
+    *,
+    rates: Sequence[float] = RATES,
+    lengths: Sequence[int] = LENGTHS,
+) -> pd.DataFrame:
+    """Return what methods reach at every rate of the usual length, and every length of their rate.
+
+    Args:
+        lab: What to study. Its own rate and number of steps are part of the grid.
+        methods: Any of `EDITS`; a post-hoc one evaluates the vectors that it takes over.
+        rates: Learning rates.
+        lengths: Numbers of steps.
+
+    Returns:
+        Records of the experiment `budget` with the columns lr and steps: a vector's accuracy alone
+        (`single`; on validation images as well), of the sum of all vectors (`absolute`), of its
+        negation (`target`, `control`) on test images, and its length |tau| / |theta_0| (`norm`).
+    """
+    rates = _ascending(rates)
+    lengths = tuple(sorted({whole("lengths", steps, 1) for steps in lengths}))
+    tables = [
+        _budget(lab.sibling(tasks=lab.suite.names, lr=lr, steps=steps), method)
+        for method in known_methods(methods)
+        for lr, steps in _around(lab, method, rates, lengths)
+    ]
+    return combine(*tables)
+
+
+def _around(
+    lab: Lab, method: str, rates: Sequence[float], lengths: Sequence[int]
+) -> Iterator[tuple[float, int]]:
+    """Yield a cross of rates and lengths through the method's usual run."""
+    usual = lab.run(lab.suite.names[0], method, lab.parameters.seeds[0])
+    for lr in sorted({*rates, usual.lr}):
+        yield lr, usual.steps
+    for steps in lengths:
+        if steps != usual.steps:
+            yield usual.lr, steps
+
+
+def _budget(lab: Lab, method: str) -> pd.DataFrame:
+    lr, steps = lab.parameters.lr, lab.parameters.steps
+
+    def lengths_of(trial: Trial) -> list[dict]:
+        size = TaskVector(lab.clip.encoder.params).norm()
+        return [
+            trial.row(task=task, metric="norm", value=vector.norm() / size)
+            for task, vector in trial.vectors.items()
+        ]
+
+    def alone(trial: Trial) -> list[dict]:
+        values = single_task(trial.evaluator, trial.vectors, "val", linear=trial.linear)
+        return [
+            trial.accuracy(task, "single", value, "validation")
+            for task, value in zip(trial.vectors, values, strict=True)
+        ]
+
+    rows = []
+    for trial in grid(lab, "budget", [method], title=f"{method}, {lr:g}, {steps} steps"):
+        rows += kept(trial, alone, what="alone", budget=CACHE_VERSION)
+        rows += kept(trial, lengths_of, what="norm", budget=CACHE_VERSION)
+    tables = [
+        single(lab, [method]),
+        addition(lab, [method], n_tasks=(len(lab.suite.names),)),
+        negation(lab, [method]),
+    ]
+    edited = pd.concat([t[(t["method"] == method) & (t["experiment"] != "sweep")] for t in tables])
+    edited = edited[edited["metric"].isin(("single", "absolute", "target", "control"))]
+    both = pd.concat([edited.assign(experiment="budget"), tidy(rows)], ignore_index=True)
+    return tidy(both.assign(lr=lr, steps=steps))
+
+
+def _searched(lab: Lab, method: str, rates: Sequence[float]) -> pd.DataFrame:
+    tables = []
+    for lr in rates:
+        other = lab.sibling(tasks=lab.suite.names, lr=lr)
+
+        def measure(trial: Trial) -> list[dict]:
+            (task,) = trial.tasks
+            try:
+                run = trial.lab.tune(task, method, trial.seed)
+            except DivergedError as error:
+                value = float(error.step)
+                return [trial.row(task=task, metric="diverged_at", value=value, split="validation")]
+            linear = method in LINEAR
+            value = validated(trial.lab.evaluator, task, run.vector, run.head, linear=linear)
+            return [trial.accuracy(task, "single", value, "validation")]
+
+        over = [[task] for task in lab.suite.names]
+        title = f"{method}, rate {lr:g}"
+        for trial in grid(other, "rate_search", [method], over=over, title=title):
+            rows = kept(trial, measure, search=CACHE_VERSION)
+            tables.append(tidy(rows).assign(lr=lr))
+    return combine(*tables)
+
+
+def _ascending(rates: Sequence[float]) -> tuple[float, ...]:
+    settled = sorted({real("rates", lr) for lr in rates})
+    if not settled or settled[0] <= 0:
+        raise TasklabError("rates must be one positive number or more.")
+    return tuple(settled)
