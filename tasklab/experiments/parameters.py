@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import ast
 import dataclasses
 import difflib
 import inspect
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -79,8 +80,9 @@ class Parameters:
         """Return the parameters that a notebook's first cell assigned: `Parameters.of(globals())`.
 
         papermill replaces variables of that cell, so that they cannot be arguments. A misspelt one
-        is noticed on either side: in the cell a name is missing, and what papermill was given is a
-        plain variable with nearly the name of a parameter.
+        is noticed on either side: in the cell a name is missing; what papermill was given stands in
+        a cell of its own, whatever its name; and what another program assigned instead is a plain
+        variable with nearly the name of a parameter.
 
         Raises:
             TasklabError: If one is missing, misspelt or not possible.
@@ -92,6 +94,8 @@ class Parameters:
                 f"the cell of parameters lacks {', '.join(missing)}: assign all of "
                 f"{', '.join(names)}."
             )
+        for name in _injected(namespace.get("In", ())):
+            choose("parameter", name, names)
         for name, value in namespace.items():
             plain = value is None or isinstance(value, str | int | float)
             if plain and name not in names and difflib.get_close_matches(name, names, cutoff=0.8):
@@ -210,11 +214,22 @@ def with_parameters(function: Callable[..., Any]) -> inspect.Signature:
     return signature.replace(parameters=[*own, *more])
 
 
+def _injected(history: Iterable[object]) -> Iterator[str]:
+    """Yield the names that papermill assigned, of the cells that a kernel has run."""
+    for cell in history:
+        if isinstance(cell, str) and cell.startswith("# Parameters\n"):
+            for node in ast.parse(cell).body:
+                if isinstance(node, ast.Assign):
+                    yield from (name.id for name in node.targets if isinstance(name, ast.Name))
+
+
 def _seeds(value: object, preset: str) -> tuple[int, ...]:
     if value is None:
         value = {"quick": 1, "full": 3}[preset]
-    if isinstance(value, str) and "," in value:  # as a command line and papermill pass a list
-        value = value.strip("[]() ").removesuffix(",").split(",")
+    # A command line and papermill pass a list as text.
+    if isinstance(value, str) and ("," in value or re.fullmatch(r"\s*[\[(].*[\])]\s*", value)):
+        listed = value.strip("[]() ").removesuffix(",")
+        value = listed.split(",") if listed else ()
     return seeds("seeds", value)
 
 

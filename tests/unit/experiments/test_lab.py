@@ -6,6 +6,7 @@ import dataclasses
 import inspect
 
 import pytest
+from papermill.translators import translate_parameters
 
 from tasklab import Lab, Parameters, TasklabError
 
@@ -67,3 +68,23 @@ def test_a_notebook_passes_its_first_cell_on():
     lacks = {name: value for name, value in cell.items() if name != "steps"}
     with pytest.raises(TasklabError, match="lacks steps"):
         Parameters.of({**lacks, "stpes": 3})
+
+
+@pytest.mark.parametrize("name, told", [("step", "did you mean 'steps'"), ("epochs", "Choices: ")])
+def test_whatever_papermill_passes_is_a_parameter(name, told):
+    cell = {field.name: field.default for field in dataclasses.fields(Parameters)}
+    passed, known = (
+        translate_parameters("python3", "python", given, "Parameters")
+        for given in ({name: 2, "seeds": [0, 1]}, {"steps": 2})
+    )
+    with pytest.raises(TasklabError, match=f"unknown parameter '{name}'.*{told}"):
+        Parameters.of({**cell, name: 2, "In": ["", "model = 'mini'", passed, "1 +"]})
+    assert Parameters.of({**cell, "epochs": 2, "In": ["epochs = 2", known]}).seeds == (0,)
+
+
+@pytest.mark.parametrize("text", ["[0,1]", "0, 1", "(0, 1,)", " [0, 1] "])
+def test_a_list_of_seeds_as_a_command_line_passes_it(text):
+    assert Parameters(seeds=text, device="cpu").seeds == (0, 1)
+    assert Parameters(seeds="[3]", device="cpu").seeds == (3,)
+    with pytest.raises(TasklabError, match="seeds is empty"):
+        Parameters(seeds="[]", device="cpu")
