@@ -103,7 +103,7 @@ def cross_task_negation(
             merges.append(Merge(f"{task}|{coefficient:g}", {more: 0.5, less: 0.5}, (task,)))
         return models, merges
 
-    return _measured(lab, "ctl_negation", methods, plan, at=[coefficient])
+    return _measured(lab, "ctl_negation", methods, plan, alone=True, at=[coefficient])
 
 
 def cross_task_sum(
@@ -155,17 +155,20 @@ def _measured(
     experiment: str,
     methods: Sequence[str],
     plan: Callable[[Mapping], Plan],
+    *,
+    alone: bool = False,
     **key: object,
 ) -> pd.DataFrame:
-    """Return the records of the merges that `plan` makes of a method's vectors."""
+    """Return the records of the merges that `plan` makes, of several tasks or of one `alone`."""
+    count = lab.scale.feature_images[alone]
 
     def measure(trial: Trial) -> list[dict]:
         models, merges = plan(trial.vectors_on_device)
-        data = {t: lab.evaluator.images(t, "test").x[: lab.scale.images] for t in lab.suite.names}
+        data = {t: lab.evaluator.images(t, "test").x[:count] for t in lab.suite.names}
         table = ctl.measure(lab.clip.encoder, models, merges, data, progress=lab.progress)
         return rows_of(trial.row(), table)
 
-    return run(lab, experiment, methods, measure, images=lab.scale.images, ctl=CACHE_VERSION, **key)
+    return run(lab, experiment, methods, measure, images=count, ctl=CACHE_VERSION, **key)
 
 
 def rows_of(common: Mapping[str, object], table: pd.DataFrame) -> list[dict]:

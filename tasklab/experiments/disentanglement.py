@@ -52,7 +52,7 @@ def disentanglement(
             trial.vectors,
             linear=trial.linear,
             alphas=alphas,
-            images=lab.scale.images,
+            images=lab.scale.map_images,
             progress=lab.progress,
         )
         return trial.rows(errors.rows(trial.method, trial.seed))
@@ -64,7 +64,7 @@ def disentanglement(
         measure,
         over=pairs(lab, n_pairs),
         alphas=list(alphas),
-        images=lab.scale.images,
+        images=lab.scale.map_images,
     )
 
 

@@ -54,10 +54,14 @@ class Scale:
         n_tasks: Sizes of the groups of added tasks.
         pairs: Pairs of tasks whose disentanglement is mapped.
         points: Coefficients along each axis of a map.
-        images: The most images of each task in a map.
+        images: The most images of each task in analyses that no paper names a number for.
+        map_images: The most images of each task in a map of disentanglement.
+        feature_images: The most images in cross-task linearity: of each task of a pair, and where
+            there is one task.
+        stitched_images: The same in stitched models.
         most_tasks: The most tasks in analyses that look at every task by every vector.
         kernel_images: Images of each side of a tangent kernel.
-        kernel_classes: The most classes that a tangent kernel is computed for.
+        kernel_classes: The most classes that a tangent kernel is computed for; `None` for all.
         cost_batches: Batch sizes whose cost is measured.
     """
 
@@ -67,19 +71,33 @@ class Scale:
     pairs: int = 3
     points: int = 20
     images: int = 64
+    map_images: int = 64
+    feature_images: tuple[int, int] = (64, 64)
+    stitched_images: tuple[int, int] = (128, 128)
     most_tasks: int = 8
     kernel_images: int = 100
-    kernel_classes: int = 8
+    kernel_classes: int | None = 8
     cost_batches: tuple[int, ...] = (16, 64)
 
 
 FULL = Scale(counts={"val": 100, "test": 500, "control": 1000}, n_tasks=(2, 4, 8))
-PAPER = dataclasses.replace(FULL, counts={})  # whole splits
+PAPER = dataclasses.replace(  # tangent, appendix A; CTL, appendix C.1
+    FULL,
+    counts={},  # whole splits
+    map_images=2048,
+    feature_images=(5_000, 10_000),  # a pair's union has 10,000
+    stitched_images=(1_000, 2_000),
+    kernel_images=200,
+    kernel_classes=None,
+)
 QUICK = Scale(
     counts={"val": 80, "test": 250, "control": 250},
     pairs=1,
     points=13,
     images=32,
+    map_images=32,
+    feature_images=(32, 32),
+    stitched_images=(64, 64),
     kernel_images=32,
     kernel_classes=4,
 )
@@ -89,6 +107,9 @@ REHEARSAL = Scale(
     pairs=1,
     points=3,
     images=2,
+    map_images=2,
+    feature_images=(2, 2),
+    stitched_images=(4, 4),
     most_tasks=3,
     kernel_images=2,
     kernel_classes=2,

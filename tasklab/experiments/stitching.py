@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 
 import pandas as pd
 import torch
@@ -15,7 +16,6 @@ from tasklab.experiments.disentanglement import pairs
 from tasklab.experiments.lab import Lab
 from tasklab.experiments.runner import Trial, grid, kept, run
 from tasklab.models import heads
-from tasklab.models.encoder import Encoder
 from tasklab.records.table import tidy
 from tasklab.tasks.drawn import Images
 from tasklab.tuning import finetune
@@ -23,6 +23,7 @@ from tasklab.tuning import finetune
 CACHE_VERSION = 2  # part of every key: raise it when the same configuration gives other records
 # Fine-tunings of one task that differ as a search of hyper-parameters would let them.
 RATES, STEPS = (0.5, 1.0, 2.0), (0.67, 1.0)  # times the recipe's
+_PART = 256  # images in memory
 
 
 def stitched_addition(
@@ -53,16 +54,18 @@ def stitched_addition(
         `edited`, the features of theta_0 + lambda (tau_i + tau_j) / 2 in the same place).
     """
     alphas = [a for a in coefficients or lab.scale.alphas if a]
-    blocks = _cuts(lab, block)
+    blocks, n = _cuts(lab, block), lab.scale.stitched_images[0]
     alphas = alphas[-1:] if block == -1 else alphas
 
     def measure(trial: Trial) -> list[dict]:
         vectors, rows = trial.vectors_on_device, []
         for task, alpha in itertools.product(trial.tasks, alphas):
             (other,) = set(trial.tasks) - {task}
-            parts = (*_data(trial, task), vectors[task], vectors[other])
-            for cut, name, value in stitching.sums(*parts, alpha, blocks):
-                row = _row(trial, task, value, cut, alpha)
+            chosen = {"own": vectors[task], "other": vectors[other], "alpha": alpha}
+            chosen["blocks"] = blocks
+            means = _means(trial, task, n, functools.partial(stitching.sums, **chosen))
+            for (cut, name), value in means.items():
+                row = _row(trial, task, value, cut, alpha, n)
                 rows.append(row | {"front": name, "subset": "+".join(trial.tasks)})
         return rows
 
@@ -74,7 +77,7 @@ def stitched_addition(
         over=pairs(lab, n_pairs),
         blocks=blocks,
         alphas=alphas,
-        images=lab.scale.images,
+        images=n // 2,  # in keys, half of them: as the first edition had it
         stitching=CACHE_VERSION,
     )
 
@@ -106,13 +109,15 @@ def stitched_negation(
         (`features`, `weights`).
     """
     alphas, (cut,) = list(coefficients or lab.scale.alphas), _cuts(lab, block, 0.8)
+    n = lab.scale.stitched_images[1]
 
     def measure(trial: Trial) -> list[dict]:
         ((task, vector),), rows = trial.vectors_on_device.items(), []
         for name in (task, lab.suite.control.name):
-            parts = (*_data(trial, name), vector)
-            for alpha, front, value in stitching.negations(*parts, alphas, cut):
-                row = _row(trial, name, value, cut, alpha)
+            chosen = {"vector": vector, "alphas": alphas, "block": cut}
+            means = _means(trial, name, n, functools.partial(stitching.negations, **chosen))
+            for (alpha, front), value in means.items():
+                row = _row(trial, name, value, cut, alpha, n)
                 rows.append(row | {"front": front, "subset": task})
         return rows
 
@@ -124,7 +129,7 @@ def stitched_negation(
         over=[[task] for task in lab.suite.names[:n_tasks]],
         block=cut,
         alphas=alphas,
-        images=lab.scale.images,
+        images=n // 2,
         stitching=CACHE_VERSION,
     )
 
@@ -156,7 +161,7 @@ def averaging(lab: Lab, *, task: str | None = None, count: int = 3) -> pd.DataFr
             lambda trial, runs=runs: _averaged(trial, runs, count),
             variants=[lab.trainer.identity(run) for run in runs.values()],
             count=count,
-            images=lab.scale.images,
+            images=lab.scale.feature_images[1],
             stitching=CACHE_VERSION,
         )
     return tidy(rows)
@@ -200,7 +205,7 @@ def _averaged(trial: Trial, runs: Mapping[str, finetune.FineTune], count: int) -
         together = torch.stack([logits[one] for one in group]).mean(0)
         rows.append(row("averaged", name, evaluator.accuracy(features, task, "test")))
         rows.append(row("ensemble", name, 100 * heads.accuracy(together, labels)))
-    images = evaluator.images(task, "test").x[: lab.scale.images]
+    images = evaluator.images(task, "test").x[: lab.scale.feature_images[1]]
     merge = Merge(task, dict.fromkeys(models, 1 / len(models)), (task,))
     table = cross_task.measure(encoder, models, [merge], {task: images}).drop(columns="merge")
     return rows + trial.rows(table, experiment="ctl_average", task=task)
@@ -214,14 +219,24 @@ def _cuts(lab: Lab, block: int | None, share: float = 0.75) -> list[int]:
     return [round(share * count) - 1 if block is None else block]
 
 
-def _data(trial: Trial, task: str) -> tuple[Encoder, heads.Head, Images]:
-    """Return the model, a task's head and its first test images."""
-    images, count = trial.lab.evaluator.images(task, "test"), 2 * trial.lab.scale.images
-    x = trial.lab.clip.encoder.preprocess(images.x[:count])
-    return trial.lab.clip.encoder, trial.evaluator.head(task), Images(x, images.y[:count])
+def _means(
+    trial: Trial,
+    task: str,
+    n: int,
+    accuracies: Callable[..., Iterable[tuple[Hashable, Hashable, float]]],
+) -> dict[tuple, float]:
+    """Return accuracies on the first n test images of a task, computed in parts that fit memory."""
+    encoder, head = trial.lab.clip.encoder, trial.evaluator.head(task)
+    images = trial.lab.evaluator.images(task, "test")
+    parts = list(zip(images.x[:n].split(_PART), images.y[:n].split(_PART), strict=True))
+    whole, means = sum(len(y) for _, y in parts), dict[tuple, float]()
+    for x, y in parts:
+        for one, two, value in accuracies(encoder, head, Images(encoder.preprocess(x), y)):
+            means[one, two] = means.get((one, two), 0.0) + value * (len(y) / whole)
+    return means
 
 
-def _row(trial: Trial, task: str, value: float, block: int, alpha: float) -> dict:
-    n = min(2 * trial.lab.scale.images, trial.lab.evaluator.count(task, "test"))
+def _row(trial: Trial, task: str, value: float, block: int, alpha: float, n: int) -> dict:
+    n = min(n, trial.lab.evaluator.count(task, "test"))
     more = {"split": "test", "block": block, "alpha": alpha, "n": n}
     return trial.row(task=task, metric="stitched", value=value, **more)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import sys
 
 import pandas as pd
 import pytest
@@ -116,6 +117,15 @@ def test_stitched_negation_starts_at_the_pretrained_model(lab):
         labels = lab.evaluator.images(task, "test").y[: len(x)]
         expected = 100 * heads.accuracy(lab.evaluator.head(task)(features), labels)
         assert rows["value"].tolist() == pytest.approx([expected] * 2)
+
+
+def test_many_images_are_stitched_in_parts(lab, monkeypatch):
+    whole = experiments.stitched_negation(lab, ["nonlinear"], n_tasks=1, coefficients=(0.0, 1.0))
+    monkeypatch.setattr(sys.modules["tasklab.experiments.stitching"], "_PART", 3)  # of four images
+    monkeypatch.setattr(sys.modules["tasklab.experiments.stitching"], "CACHE_VERSION", "in parts")
+    parts = experiments.stitched_negation(lab, ["nonlinear"], n_tasks=1, coefficients=(0.0, 1.0))
+    assert set(whole["n"]) == {2 * lab.scale.images}
+    pd.testing.assert_frame_equal(whole, parts)
 
 
 def test_averages_of_all_groups(lab):

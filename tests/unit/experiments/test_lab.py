@@ -88,3 +88,16 @@ def test_a_list_of_seeds_as_a_command_line_passes_it(text):
     assert Parameters(seeds="[3]", device="cpu").seeds == (3,)
     with pytest.raises(TasklabError, match="seeds is empty"):
         Parameters(seeds="[]", device="cpu")
+
+
+def test_the_paper_suite_in_full_takes_the_papers_sizes(monkeypatch, tmp_path):
+    monkeypatch.setattr("tasklab.experiments.lab.complete", lambda *_, **__: None)
+    shared = {"device": "cpu", "store_root": tmp_path, "model": "mini_xs", "suite": "paper"}
+    scale = Lab(preset="full", progress=False, **shared).scale
+    # tangent, appendix A: 2,048 points a data set in maps, 200 in kernels; whole splits
+    assert (scale.map_images, scale.kernel_images, scale.kernel_classes) == (2048, 200, None)
+    assert (scale.points, dict(scale.counts)) == (20, {})
+    # CTL, appendix C.1: 10,000 samples of a union of two tasks, or of one; 2,000 in stitching
+    assert [2 * scale.feature_images[0], scale.feature_images[1]] == [10_000, 10_000]
+    assert [2 * scale.stitched_images[0], scale.stitched_images[1]] == [2_000, 2_000]
+    assert Lab(preset="quick", progress=False, **shared).scale.map_images < 100
