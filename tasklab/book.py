@@ -25,6 +25,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
+from tasklab import progress
 from tasklab.errors import TasklabError
 from tasklab.records.table import provenance
 
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     from nbformat import NotebookNode
 
 _STAMP = "tasklab.sha256"
-_WIDGET = "application/vnd.jupyter.widget-view+json"  # progress bars; dead without a kernel
+_WIDGET = "application/vnd.jupyter.widget-view+json"  # dead without a kernel
 _SOURCES = (".py", ".csv", ".json", ".gz", ".safetensors", ".txt")
 _PAGES = (".ipynb", ".md", ".yml", ".bib", ".py", ".css")
 
@@ -179,8 +180,9 @@ def execute(
     from papermill.exceptions import PapermillExecutionError
 
     target.parent.mkdir(parents=True, exist_ok=True)
+    os.environ[progress.FORM] = "lines"  # on the kernel's stderr, which is read here
     try:
-        return papermill.execute_notebook(
+        notebook = papermill.execute_notebook(
             source,
             target,
             parameters=dict(parameters),
@@ -197,6 +199,12 @@ def execute(
             f"{source.name} stopped in code cell {error.exec_count} with {error.ename}: "
             f"{error.evalue} (the executed copy with the traceback: {target})"
         ) from error
+    finally:
+        del os.environ[progress.FORM]
+    for cell in notebook.cells:  # progress is in the log, and nothing to read afterwards
+        if cell.cell_type == "code":
+            cell.outputs = [one for one in cell.outputs if one.get("name") != "stderr"]
+    return notebook
 
 
 def executed(

@@ -29,6 +29,10 @@ class TasklabError(Exception):
             text = f"{text[: LONGEST - 300]} [...] {text[-200:]}"
         super().__init__(text)
 
+    def _render_traceback_(self) -> list[str]:
+        """Return what IPython shows: the sentence is all that a reader can act on."""
+        return [f"{type(self).__name__}: {self}"]
+
 
 def unknown(kind: str, name: object, choices: Iterable[str]) -> TasklabError:
     """Return the error for a name that is not one of `choices`, with the nearest one suggested.

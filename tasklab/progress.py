@@ -1,72 +1,185 @@
-"""Progress on stderr: a bar in a terminal, a widget in JupyterLab, a few plain lines in a log."""
+"""Progress: one line for all that a call does, where its reader looks.
+
+Bars that are opened inside others (the steps of a run, the runs of an experiment) are told in the
+outermost one's line: `train: run 3 of 24, Signs: step 12 of 45, about 9 min left`. It stands in a
+terminal on a line that is written over, in a notebook in an output that is replaced and ends as one
+plain sentence, and in a log as a few lines.
+"""
 
 from __future__ import annotations
 
+import html
 import os
+import shutil
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, TextIO, TypeVar
-
-from tqdm import tqdm as terminal_bar
+from typing import Protocol, TextIO, TypeVar
 
 T = TypeVar("T")
 Clock = Callable[[], float]
 
-# Set by the server, the editor or the site that shows a notebook to somebody. A kernel started by
-# papermill, nbconvert or a book has none of them: nobody is looking, and widgets end in the page.
-_FRONTENDS = ("JPY_SESSION_NAME", "VSCODE_PID", "VSCODE_CWD", "COLAB_RELEASE_TAG")
+# Who runs a kernel and reads its stderr, as `tasklab.book` does, sets this to "lines".
+FORM = "TASKLAB_PROGRESS"
+SOON = 1.0  # seconds until anything is shown: nobody asks about what takes less
+WORTH = 10.0  # seconds of work that are worth a sentence when all is done
+_open: list[Bar] = []  # outermost first
 
 
-class Lines:
-    """Progress as plain lines, one in `every` seconds and one at the end.
+class Screen(Protocol):
+    """Where a line of progress goes; `every` is the least number of seconds between two."""
 
-    Has the part of tqdm's interface that the package uses, and no carriage returns.
+    every: float
+
+    def show(self, text: str, share: float) -> None:
+        """Show the line in the place of the last one; `share` of the work is done."""
+
+    def end(self, text: str, seconds: float) -> None:
+        """Show what was done in the end."""
+
+
+class Log:
+    """Plain lines, one in `every` seconds and one at the end, on stderr or in a file."""
+
+    def __init__(self, file: TextIO | None = None, every: float = 10.0) -> None:
+        self.file, self.every = file, every
+
+    def show(self, text: str, share: float) -> None:
+        """Write a line."""
+        print(text, file=self.file or sys.stderr, flush=True)
+
+    def end(self, text: str, seconds: float) -> None:
+        """Write the last line, unless all went so fast that nobody would have asked."""
+        if seconds >= SOON:
+            self.show(text, 1.0)
+
+
+class Terminal:
+    """One line on stderr that is written over, and gone in the end."""
+
+    every = 0.2
+
+    def show(self, text: str, share: float) -> None:
+        """Write over the line."""
+        width = shutil.get_terminal_size().columns - 1
+        print("\r" + text[:width].ljust(width), end="", file=sys.stderr, flush=True)
+
+    def end(self, text: str, seconds: float) -> None:
+        """Wipe the line."""
+        self.show("", 1.0)
+        print("\r", end="", file=sys.stderr, flush=True)
+
+
+class Notebook:
+    """An output of the cell that is replaced, without a widget: it is whole when reopened."""
+
+    every = 0.5
+
+    def __init__(self) -> None:
+        self._handle = None
+
+    def show(self, text: str, share: float) -> None:
+        """Replace the output."""
+        from IPython.display import display
+
+        meter = f'<progress max="1" value="{share:.3f}" style="vertical-align:middle"></progress>'
+        data = {"text/html": f"{meter} {html.escape(text)}", "text/plain": text}
+        if self._handle is None:
+            self._handle = display(data, raw=True, display_id=True)
+        else:
+            self._handle.update(data, raw=True)
+
+    def end(self, text: str, seconds: float) -> None:
+        """Leave a small sentence if it took long, else nothing that can be seen."""
+        if self._handle is not None:
+            told = text if seconds >= WORTH else ""
+            small = f"<small>{html.escape(told)}</small>"
+            self._handle.update({"text/html": small, "text/plain": told}, raw=True)
+
+
+class Bar:
+    """So many steps, of which some are done; use it in a `with` statement.
 
     Args:
         total: Number of steps.
         desc: What is going on.
-        initial: Steps that were done before.
+        done: Steps that were done before.
         unit: Name of a step.
-        file: Where to write; stderr by default.
-        every: Seconds between lines.
+        screen: Where it is shown if it is the outermost one; `None` is nowhere.
         clock: Seconds since any moment.
     """
 
     def __init__(
         self,
-        *,
         total: int,
         desc: str,
-        initial: int = 0,
+        *,
+        done: int = 0,
         unit: str = "step",
-        file: TextIO | None = None,
-        every: float = 10.0,
+        screen: Screen | None = None,
         clock: Clock = time.monotonic,
     ) -> None:
-        self.total, self.desc, self.unit, self.every = total, desc, unit, every
-        self.done = self.initial = initial
-        self.file, self.clock, self.note = file, clock, ""
-        self.start = self.last = clock()
-        self.closed = False
+        self.total, self.desc, self.unit = total, desc, unit
+        self.done = self.initial = done
+        self.screen, self.clock, self.note = screen, clock, ""
+        self.start = clock()
+        self.last = self.start + SOON - (screen.every if screen else 0)
+        self.closed, self.cell = screen is None, _cell()
+        if not self.closed:
+            if _open and _open[0].cell != self.cell:  # an error in that cell left them open
+                _open.clear()
+            _open.append(self)
 
     def update(self, n: int = 1) -> None:
         """Count `n` steps."""
         self.done += n
-        if self.clock() - self.last >= self.every:
-            self._write()
+        if self in _open:
+            _open[0].refresh()
 
     def set_postfix_str(self, note: str, refresh: bool = True) -> None:
         """Show `note` at the end of later lines."""
         self.note = note
 
-    def close(self) -> None:
-        """Write the last line, unless all went so fast that nobody would have asked."""
-        if not self.closed and self.clock() - self.start >= 1:
-            self._write()
-        self.closed = True
+    def refresh(self) -> None:
+        """Show the line, unless it was shown a moment ago."""
+        if self.clock() - self.last >= self.screen.every:
+            self.last = self.clock()
+            self.screen.show(self.line(), self.share())
 
-    def __enter__(self) -> Lines:
+    def share(self) -> float:
+        """Return the share of all steps that is done, parts of a step included."""
+        inner = self._inner()
+        part = inner.share() if inner else 0.0
+        return min(1.0, (self.done + part) / self.total) if self.total else 1.0
+
+    def line(self) -> str:
+        """Return where the work is, of this bar and of those inside it, and how long it takes."""
+        told, note, bar = [], "", self
+        while bar is not None:
+            step = min(bar.done + 1, bar.total)
+            told.append(f"{bar.desc}: {bar.unit} {step} of {bar.total}")
+            note, bar = bar.note or note, bar._inner()
+        before = self.initial / self.total if self.total else 0.0
+        if (new := self.share() - before) > 0:
+            left = (self.clock() - self.start) / new * (1 - self.share())
+            told.append(f"about {duration(left)} left")
+        return ", ".join([*told, note] if note else told)
+
+    def close(self) -> None:
+        """Say how long it took."""
+        if self.closed or self not in _open:
+            return
+        self.closed, outermost = True, _open[0] is self
+        del _open[_open.index(self) :]  # with those inside it that an error left open
+        if outermost:
+            seconds = self.clock() - self.start
+            count = f"{self.done} {self.unit}{'' if self.done == 1 else 's'}"
+            if self.done < self.total:
+                count = f"{self.done} of {self.total} {self.unit}s"
+            told = f"{self.desc}: {count} in {duration(seconds)}"
+            self.screen.end(f"{told}, {self.note}" if self.note else told, seconds)
+
+    def __enter__(self) -> Bar:
         """Return itself."""
         return self
 
@@ -74,19 +187,25 @@ class Lines:
         """Close."""
         self.close()
 
-    def _write(self) -> None:
-        self.last = self.clock()
-        seconds = self.last - self.start
-        text = f"{self.desc}: {self.done}/{self.total} {self.unit}s, {seconds:.0f} s"
-        new = self.done - self.initial
-        if new and self.done < self.total:
-            text += f", about {seconds / new * (self.total - self.done):.0f} s left"
-        if self.note:
-            text += f", {self.note}"
-        print(text, file=self.file or sys.stderr, flush=True)
+    def _inner(self) -> Bar | None:
+        if self not in _open[:-1]:
+            return None
+        return _open[_open.index(self) + 1]
 
 
-def bar(total: int, desc: str, *, done: int = 0, unit: str = "step", on: bool = True) -> Any:
+def duration(seconds: float) -> str:
+    """Return seconds in the unit that suits them.
+
+    >>> duration(4.2), duration(125), duration(8000)
+    ('4 s', '2 min', '2 h 13 min')
+    """
+    minutes = round(seconds / 60)
+    if seconds < 100:
+        return f"{seconds:.0f} s"
+    return f"{minutes} min" if minutes < 100 else f"{minutes // 60} h {minutes % 60} min"
+
+
+def bar(total: int, desc: str, *, done: int = 0, unit: str = "step", on: bool = True) -> Bar:
     """Return a progress bar that suits where the output goes; use it in a `with` statement.
 
     Args:
@@ -94,19 +213,12 @@ def bar(total: int, desc: str, *, done: int = 0, unit: str = "step", on: bool = 
         desc: What is going on.
         done: Steps that were done before, e.g. by an interrupted run.
         unit: Name of a step.
-        on: Whether to show anything. tqdm's variable `TQDM_DISABLE=1` switches all off.
+        on: Whether to show anything. The variable `TQDM_DISABLE=1` switches all off.
     """
-    known = {"total": total, "desc": desc, "initial": done, "unit": unit}
-    if not on or os.environ.get("TQDM_DISABLE", "0") not in {"", "0"}:
-        return terminal_bar(**known, disable=True)
-    kind = output()
-    if kind == "notebook":
-        from tqdm.auto import tqdm as automatic_bar  # decides when it is imported
-
-        return automatic_bar(**known, leave=False)
-    if kind == "terminal":
-        return terminal_bar(**known, dynamic_ncols=True, leave=False, file=sys.stderr)
-    return Lines(**known)
+    screen = None
+    if on and os.environ.get("TQDM_DISABLE", "0") in {"", "0"}:
+        screen = {"notebook": Notebook, "terminal": Terminal, "log": Log}[output()]()
+    return Bar(total, desc, done=done, unit=unit, screen=screen)
 
 
 def track(
@@ -127,8 +239,18 @@ def track(
             shown.update()
 
 
+def _cell() -> int | None:
+    """Return the number of the notebook's cell that runs."""
+    if "ipykernel.zmqshell" not in sys.modules:
+        return None
+    from IPython import get_ipython
+
+    shell = get_ipython()
+    return shell and shell.execution_count
+
+
 def output() -> str:
     """Return what shows the output: `"notebook"`, `"terminal"` or `"log"`."""
     if "ipykernel.zmqshell" in sys.modules:
-        return "notebook" if any(name in os.environ for name in _FRONTENDS) else "log"
+        return "log" if os.environ.get(FORM) == "lines" else "notebook"
     return "terminal" if sys.stderr is not None and sys.stderr.isatty() else "log"

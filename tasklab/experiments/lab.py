@@ -17,6 +17,7 @@ from tasklab.experiments.parameters import Parameters, with_parameters
 from tasklab.experiments.preflight import complete
 from tasklab.models import loading
 from tasklab.models.zoo import TEXT_MODELS, family
+from tasklab.progress import track
 from tasklab.records.table import provenance
 from tasklab.storage.store import Store
 from tasklab.tasks import drawn
@@ -291,7 +292,8 @@ class Lab:
             tasks: Only these; `None` is the whole suite.
         """
         chosen = texts("tasks", tasks) if tasks else self.suite.names
-        return {task: self.tune(task, method, seed).vector for task in chosen}
+        listed = track(chosen, len(chosen), "fine-tuning", unit="task", on=self.progress)
+        return {task: self.tune(task, method, seed).vector for task in listed}
 
     def tune(self, task: str, method: str, seed: int) -> finetune.Run:
         """Return the run behind a method's vector, from the store if it is there.

@@ -32,6 +32,7 @@ def clone(tmp_path, root):
     parameters = nbformat.v4.new_code_cell('preset = "quick"')
     parameters.metadata["tags"] = ["parameters"]
     code = f'open({str(tmp_path / "count")!r}, "a").write("x"); print("ran as", preset)'
+    code += "\nimport sys; print('half done', file=sys.stderr)"
     cells = [nbformat.v4.new_markdown_cell("# Count"), parameters, nbformat.v4.new_code_cell(code)]
     notebook = nbformat.v4.new_notebook(cells=cells)
     notebook.metadata["kernelspec"] = {
@@ -62,6 +63,9 @@ def test_one_execution_whichever_way_it_is_built(clone):
     assert _executions(clone) == 1
     assert "ran as full" in page.read_text()
     assert report.is_current(clone)
+    assert "half done" in (clone / "book/_build/report.log").read_text()
+    copy = nbformat.read(clone / "book/_build/executed/count.ipynb", 4)
+    assert [one.name for one in copy.cells[-1].outputs] == ["stdout"]
     _bare_build(clone)
     assert _executions(clone) == 1  # found in the cache
     report.report("full", root=clone)

@@ -152,3 +152,15 @@ def test_messages_are_cut() -> None:
 )
 def test_what_is_shown_is_short(value) -> None:
     assert len(errors.shown(value)) <= 80
+
+
+def test_a_notebook_shows_the_sentence_without_the_way_to_it(capsys):
+    from IPython.core.interactiveshell import InteractiveShell
+    from traitlets.config import Config
+
+    shell = InteractiveShell(config=Config({"HistoryManager": {"enabled": False}}))
+    shell.run_cell("from tasklab.errors import choose\nchoose('model', 'vitb23', ['vitb32'])")
+    told = capsys.readouterr().out.splitlines()
+    assert told == ["TasklabError: unknown model 'vitb23': did you mean 'vitb32'? Choices: vitb32."]
+    shell.run_cell("1 / 0")
+    assert "Traceback" in capsys.readouterr().out

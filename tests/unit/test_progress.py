@@ -1,4 +1,4 @@
-"""Progress: one form for each place where it can end up."""
+"""Progress: one line, in a form for each place where it can end up."""
 
 from __future__ import annotations
 
@@ -10,84 +10,164 @@ import pytest
 from tasklab import progress
 
 
-class Terminal(io.StringIO):
+class Tty(io.StringIO):
     def isatty(self):
         return True
 
 
-@pytest.fixture
-def kernel(monkeypatch):
-    monkeypatch.setitem(sys.modules, "ipykernel.zmqshell", object())
-    for name in progress._FRONTENDS:
-        monkeypatch.delenv(name, raising=False)
+@pytest.fixture(autouse=True)
+def no_kernel(monkeypatch):
+    monkeypatch.delitem(sys.modules, "ipykernel.zmqshell", raising=False)
+    monkeypatch.delenv("TQDM_DISABLE", raising=False)
+    monkeypatch.delenv(progress.FORM, raising=False)
+    assert progress._open == []
+    yield
+    assert progress._open == []
+
+
+class Clock:
+    now = 0.0
+
+    def __call__(self):
+        return self.now
+
+
+class Seen:
+    """A screen that keeps what it is shown."""
+
+    every = 10.0
+
+    def __init__(self):
+        self.lines, self.last = [], None
+
+    def show(self, text, share):
+        self.lines.append((text, round(share, 3)))
+
+    def end(self, text, seconds):
+        self.last = text
 
 
 def test_where_output_goes(monkeypatch):
-    monkeypatch.delitem(sys.modules, "ipykernel.zmqshell", raising=False)
-    monkeypatch.setattr(sys, "stderr", Terminal())
+    monkeypatch.setattr(sys, "stderr", Tty())
     assert progress.output() == "terminal"
     monkeypatch.setattr(sys, "stderr", io.StringIO())
     assert progress.output() == "log"
-
-
-def test_a_kernel_that_nobody_looks_at_is_a_log(kernel, monkeypatch):
-    assert progress.output() == "log"
-    monkeypatch.setenv("JPY_SESSION_NAME", "tangent.ipynb")
+    monkeypatch.setitem(sys.modules, "ipykernel.zmqshell", object())
     assert progress.output() == "notebook"
+    monkeypatch.setenv(progress.FORM, "lines")
+    assert progress.output() == "log"
 
 
-def run(seconds, steps=100, initial=0, every=10.0):
+def run(seconds, steps=100, initial=0):
     """Return the lines of `steps` steps that take `seconds` together."""
-    now, out = [0.0], io.StringIO()
-    lines = progress.Lines(
-        total=steps, desc="Cars", initial=initial, file=out, every=every, clock=lambda: now[0]
-    )
-    with lines:
+    clock, out = Clock(), io.StringIO()
+    screen = progress.Log(out)
+    with progress.Bar(steps, "Cars", done=initial, screen=screen, clock=clock) as shown:
         for _ in range(steps - initial):
-            now[0] += seconds / (steps - initial)
-            lines.set_postfix_str("loss 0.5")
-            lines.update()
+            clock.now += seconds / (steps - initial)
+            shown.set_postfix_str("loss 0.5")
+            shown.update()
     return out.getvalue()
 
 
 def test_few_plain_lines():
     text = run(35.0)
     lines = text.splitlines()
-    assert "\r" not in text and len(lines) == 4
-    assert lines[0].startswith("Cars: 29/100 steps, 10 s, about 2") and "loss 0.5" in lines[0]
-    assert lines[-1] == "Cars: 100/100 steps, 35 s, loss 0.5"
+    assert "\r" not in text and len(lines) == 5
+    assert lines[1].startswith("Cars: step 33 of 100, about 24 s left, loss 0.5")
+    assert lines[-1] == "Cars: 100 steps in 35 s, loss 0.5"
 
 
 def test_a_resumed_run_counts_its_own_time_only():
-    assert run(15.0, initial=50).splitlines()[0].startswith("Cars: 84/100 steps, 10 s, about 5 s")
+    assert run(15.0, initial=50).splitlines()[1].startswith("Cars: step 89 of 100, about 4 s")
 
 
 def test_nothing_for_what_takes_no_time():
     assert run(0.5) == ""
 
 
+def test_what_is_inside_is_told_in_one_line_and_counts_for_the_time_left():
+    clock, screen = Clock(), Seen()
+    with progress.Bar(4, "train", unit="run", screen=screen, clock=clock) as outer:
+        outer.update()
+        for _ in range(2):  # one after the other, each with a screen that is not used
+            unused = Seen()
+            with progress.Bar(2, "Cars", screen=unused, clock=clock) as inner:
+                clock.now += 30
+                inner.update()
+                assert unused.lines == [] and unused.last is None
+            outer.update()
+    assert screen.lines == [
+        ("train: run 2 of 4, Cars: step 2 of 2, about 50 s left", 0.375),
+        ("train: run 3 of 4, Cars: step 2 of 2, about 36 s left", 0.625),
+    ]
+    assert screen.last == "train: 3 of 4 runs in 60 s"
+
+
+def test_an_error_inside_leaves_no_bar_open():
+    with pytest.raises(ValueError), progress.Bar(2, "a", screen=Seen()):
+        progress.Bar(2, "b", screen=Seen())
+        raise ValueError
+
+
+def test_bars_that_a_failed_cell_left_open_do_not_hold_those_of_the_next(monkeypatch):
+    monkeypatch.setattr(progress, "_cell", lambda: 1)
+    left = progress.Bar(2, "a", screen=Seen())
+    monkeypatch.setattr(progress, "_cell", lambda: 2)
+    screen = Seen()
+    with progress.Bar(1, "b", screen=screen) as bar:
+        left.update()
+        left.close()
+        bar.update()
+    assert screen.last.startswith("b: 1 step in")
+
+
 def test_the_log_form_is_chosen_and_writes_to_stderr(monkeypatch):
     out = io.StringIO()
     monkeypatch.setattr(sys, "stderr", out)
-    monkeypatch.delitem(sys.modules, "ipykernel.zmqshell", raising=False)
     with progress.bar(3, "Cars", done=1) as shown:
-        assert isinstance(shown, progress.Lines) and shown.done == 1
-        shown.every = 0.0
-        shown.update(2)
-    assert out.getvalue() == "Cars: 3/3 steps, 0 s\n"
+        shown.start -= 60
+        shown.last -= 60
+        shown.update()
+    assert out.getvalue().startswith("Cars: step 3 of 3, about 60 s left\nCars: 2 of 3 steps in 60")
 
 
-def test_a_bar_in_a_terminal(monkeypatch):
-    out = Terminal()
+def test_a_terminal_has_one_line_that_is_wiped(monkeypatch):
+    out = Tty()
     monkeypatch.setattr(sys, "stderr", out)
-    monkeypatch.delitem(sys.modules, "ipykernel.zmqshell", raising=False)
-    assert list(progress.track("abc", 3, "Cars")) == ["a", "b", "c"]
-    assert "Cars" in out.getvalue() and "\r" in out.getvalue()
+    for item in progress.track("abc", 3, "Cars"):
+        progress._open[0].last -= 60
+        assert item in "abc"
+    assert "Cars: step 2 of 3" in out.getvalue() and "\n" not in out.getvalue()
+    assert out.getvalue().split("\r")[-2].strip() == ""
+
+
+@pytest.mark.parametrize("seconds, told", [(5, ""), (65, "Cars: 1 step in 65 s")])
+def test_a_notebook_has_one_output_without_a_widget(monkeypatch, seconds, told):
+    shown = []
+
+    class Handle:
+        def update(self, data, raw):
+            shown.append(data)
+
+    def display(data, raw, display_id):
+        shown.append(data)
+        return Handle()
+
+    monkeypatch.setattr("IPython.display.display", display)
+    clock = Clock()
+    with progress.Bar(1, "Cars", screen=progress.Notebook(), clock=clock) as bar:
+        clock.now = seconds
+        bar.refresh()
+        bar.update()
+    assert len(shown) >= 2 and all(set(data) == {"text/html", "text/plain"} for data in shown)
+    assert "<progress" in shown[0]["text/html"] and "Cars: step 1 of 1" in shown[0]["text/plain"]
+    assert shown[-1]["text/plain"] == told and "<progress" not in shown[-1]["text/html"]
 
 
 @pytest.mark.parametrize("switched_off", ["argument", "variable"])
 def test_no_bar(monkeypatch, switched_off):
-    out = Terminal()
+    out = Tty()
     monkeypatch.setattr(sys, "stderr", out)
     if switched_off == "variable":
         monkeypatch.setenv("TQDM_DISABLE", "1")
