@@ -1,6 +1,7 @@
 from . import analyses as analyses
 from . import chapters as chapters
 from . import experiments as experiments
+from . import explore as explore
 from . import figures as figures
 from . import models as models
 from . import records as records

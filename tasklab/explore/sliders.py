@@ -1,85 +1,191 @@
-"""Widgets for a running notebook: move a coefficient and see every task's accuracy.
+"""Widgets for a running notebook: move coefficients and see every task's accuracy.
 
-A linear model answers at once: its features are computed when the widget is made, and a new
-coefficient is a matrix product and an argmax.
+Any method, any split. A linear model answers at once, because its scores are affine in the
+coefficients; another takes a pass over all images for each movement, and shows how far it is.
+Without somebody who looks at a notebook, as in a report, a table stands in for the widgets.
 """
 
 from __future__ import annotations
 
+import html
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-import numpy as np
+import pandas as pd
 
-from tasklab.errors import TasklabError
+from tasklab.analyses.coefficients import affine_scores
+from tasklab.errors import choose
 from tasklab.experiments import LINEAR, Lab
-from tasklab.figures import COLOURS
+from tasklab.figures.style import COLOURS, METHOD_LABEL
+from tasklab.progress import output
 from tasklab.taskvector import TaskVector
+from tasklab.tuning.methods import EDITS
+
+At = Callable[[Mapping[str, float]], Iterator[tuple[str, float]]]
 
 
-def accuracies(lab: Lab, method: str, split: str = "val"):
-    """Return a function from {task: coefficient} to accuracies (T,) in % of the edited model.
+def accuracies(lab: Lab, method: str, split: str = "val") -> At:
+    """Return a function from {task: coefficient} to each task's name and accuracy in %, in turn.
 
-    Each task's vector gets its own coefficient: f0 + sum_t alpha_t J tau_t.
+    Each task's vector gets its own coefficient: theta_0 + sum_t alpha_t tau_t, or the same of the
+    linearized model.
 
     Args:
         lab: The notebook's model and tasks.
-        method: `"linearized"`, `"posthoc"` or `"attention_posthoc"`.
+        method: One of `tuning.methods.EDITS`.
         split: Images to evaluate on; choose coefficients on `"val"`.
 
     Raises:
-        TasklabError: If the method's model is not linear.
+        TasklabError: If there is no such method or split.
     """
-    if method not in LINEAR:
-        raise TasklabError(f"only {', '.join(LINEAR)} answer at once; {method!r} is not linear.")
-    vectors: dict[str, TaskVector] = lab.vectors(method, lab.parameters.seeds[0])
-    found = {
-        task: {
-            other: lab.evaluator.tangent_features(v, task, split) for other, v in vectors.items()
-        }
-        for task in vectors
-    }
+    choose("method", method, EDITS)
+    choose("split", split, ("val", "test"))
+    seed = lab.parameters.seeds[0]
+    vectors: dict[str, TaskVector] = lab.vectors(method, seed)
+    evaluator = lab.evaluator_of(method, seed)
+    if method in LINEAR:
+        every = list(vectors.values())
+        scores = {task: affine_scores(evaluator, every, task, split) for task in vectors}
 
-    def at(alphas: dict[str, float]) -> np.ndarray:
-        values = []
-        for task, features in found.items():
-            total = next(iter(features.values())).f0
-            for other, alpha in alphas.items():
-                total = total + alpha * features[other].jtau
-            values.append(lab.evaluator.accuracy(total, task, split))
-        return np.array(values)
+    def at(alphas: Mapping[str, float]) -> Iterator[tuple[str, float]]:
+        each = [alphas.get(task, 0.0) for task in vectors]
+        if method in LINEAR:
+            yield from ((task, scores[task].accuracy(each)) for task in vectors)
+            return
+        scaled = [v * a for v, a in zip(vectors.values(), each, strict=True) if a]
+        total = TaskVector.sum(scaled) if scaled else TaskVector({})
+        params = total.apply(evaluator.clip.encoder.params)
+        for task in vectors:
+            features = evaluator.features(params, task, split)
+            yield task, evaluator.accuracy(features, task, split)
 
     return at
 
 
-def coefficients(lab: Lab, method: str = "linearized", split: str = "val") -> Any:
-    """Return a widget with one slider per task vector, from -1 to 1, and a bar per task.
+class Coefficients:
+    """Sliders for a method's coefficients, one for all tasks and one each, and a bar for each task.
+
+    Args:
+        at: From coefficients to accuracies, of `accuracies`.
+        tasks: Their names.
+        method: Whose vectors.
+        chosen: The coefficient that was chosen on validation images, if known.
+    """
+
+    def __init__(
+        self, at: At, tasks: tuple[str, ...], method: str, chosen: float | None = None
+    ) -> None:
+        self.at, self.tasks, self.method, self.chosen = at, tasks, method, chosen
+        self.before = dict(at({}))
+
+    def _repr_mimebundle_(self, **options: Any) -> dict[str, Any]:
+        bundle = {"text/plain": repr(self), "text/html": self._table()}
+        return self.widget()._repr_mimebundle_(**options) if output() == "notebook" else bundle
+
+    def __repr__(self) -> str:
+        """Return what it shows, for front ends without widgets."""
+        return f"sliders for {len(self.tasks)} task vectors, {METHOD_LABEL[self.method]} model"
+
+    def _table(self) -> str:
+        """Return the accuracies of the pre-trained model and at the chosen coefficient."""
+        columns = {"pre-trained": self.before}
+        if self.chosen is not None:
+            shared = dict.fromkeys(self.tasks, self.chosen)
+            columns[f"all at {self.chosen:g}"] = dict(self.at(shared))
+        table = pd.DataFrame(columns).rename_axis("task")
+        table.loc["mean"] = table.mean()
+        told = f"{METHOD_LABEL[self.method]} model, accuracy in %; in a running notebook: sliders."
+        return f"<p>{html.escape(told)}</p>{table.to_html(float_format='{:.1f}'.format)}"
+
+    def widget(self) -> Any:
+        """Return the widgets, at coefficients of 0."""
+        import ipywidgets as widgets
+
+        wide, narrow = widgets.Layout(width="11em"), widgets.Layout(width="7em")
+        linear = self.method in LINEAR  # else it computes where a slider is let go
+        look = {"min": -1, "max": 1, "step": 0.05, "continuous_update": linear}
+        sliders = {task: widgets.FloatSlider(0.0, **look) for task in self.tasks}
+        every, mean, progress = widgets.FloatSlider(0.0, **look), widgets.HTML(), widgets.HTML()
+        bars = {task: widgets.HTML() for task in self.tasks}
+        moving = False  # several sliders at once
+
+        def show(_: object = None) -> None:
+            if moving:
+                return
+            found = {}
+            alphas = {task: slider.value for task, slider in sliders.items()}
+            for task, value in self.at(alphas):
+                found[task] = value
+                bars[task].value = _bar(value, self.before[task], COLOURS[self.method])
+                progress.value = "" if linear else f"{len(found)} of {len(self.tasks)} tasks"
+            now, before = (sum(x.values()) / len(x) for x in (found, self.before))
+            progress.value = ""
+            mean.value = f"<b>Mean accuracy {now:.1f} %</b> (pre-trained {before:.1f} %)"
+
+        def share(alpha: float) -> None:
+            nonlocal moving
+            moving = True
+            for slider in sliders.values():
+                slider.value = alpha
+            moving = False
+            show()
+
+        marks = {"pre-trained": 0.0}
+        if self.chosen is not None:
+            marks[f"all at {self.chosen:g} (chosen)"] = self.chosen
+        buttons = [widgets.Button(description=label, layout=wide) for label in marks]
+        for button, alpha in zip(buttons, marks.values(), strict=True):
+            button.on_click(lambda _, alpha=alpha: share(alpha))
+        every.observe(lambda change: share(change["new"]), "value")
+        for slider in sliders.values():
+            slider.observe(show, "value")
+        show()
+        rows = [
+            widgets.HBox([widgets.Label(task, layout=wide), sliders[task], bars[task]])
+            for task in self.tasks
+        ]
+        common = widgets.HBox([widgets.Label("all tasks", layout=wide), every, progress])
+        progress.layout = narrow
+        return widgets.VBox([widgets.HBox([*buttons, mean]), common, *rows])
+
+
+def coefficients(
+    lab: Lab,
+    method: str = "linearized",
+    split: str = "val",
+    *,
+    records: pd.DataFrame | None = None,
+) -> Coefficients:
+    """Return sliders from -1 to 1 for the coefficients of a method's vectors, and a bar per task.
 
     Args:
         lab: What to edit.
-        method: Whose vectors.
+        method: Whose vectors: one of `tuning.methods.EDITS`.
         split: Images that are looked at.
+        records: Of an experiment that adds task vectors: the coefficient that it chose for all of
+            them gets a button.
+
+    Raises:
+        TasklabError: If there is no such method or split.
     """
-    import ipywidgets as widgets
-
     at, tasks = accuracies(lab, method, split), lab.suite.names
-    sliders = {
-        task: widgets.FloatSlider(0.0, min=-1, max=1, step=0.05, description=task) for task in tasks
-    }
-    bars = {
-        task: widgets.FloatProgress(
-            0, min=0, max=100, description=task, style={"bar_color": COLOURS[method]}
-        )
-        for task in tasks
-    }
-    labels = {task: widgets.Label() for task in tasks}
+    return Coefficients(at, tasks, method, None if records is None else _chosen(records, method))
 
-    def show(_=None) -> None:
-        values = at({task: slider.value for task, slider in sliders.items()})
-        for task, value in zip(tasks, values, strict=True):
-            bars[task].value, labels[task].value = value, f"{value:.1f} %"
 
-    for slider in sliders.values():
-        slider.observe(show, "value")
-    show()
-    right = [widgets.HBox([bars[task], labels[task]]) for task in tasks]
-    return widgets.HBox([widgets.VBox(list(sliders.values())), widgets.VBox(right)])
+def _chosen(records: pd.DataFrame, method: str) -> float | None:
+    rows = records[(records["experiment"] == "addition") & (records["method"] == method)]
+    rows = rows[rows["metric"] == "absolute"].sort_values(
+        ["n_tasks", "seed"], ascending=[False, True]
+    )
+    return None if rows.empty else float(rows["alpha"].iloc[0])
+
+
+def _bar(value: float, before: float, colour: str) -> str:
+    """Return a bar in HTML with a mark at the pre-trained model's accuracy."""
+    return (
+        '<div style="display:flex;gap:.6em;align-items:center">'
+        '<div style="position:relative;width:14em;height:.9em;border:1px solid gray">'
+        f'<div style="position:absolute;top:0;bottom:0;width:{value}%;background:{colour}"></div>'
+        f'<div title="pre-trained {before:.1f} %" style="position:absolute;top:-3px;bottom:-3px;'
+        f'left:{before}%;width:2px;background:currentcolor"></div></div>{value:.1f} %</div>'
+    )

@@ -1,14 +1,18 @@
-"""The widgets of a running notebook."""
+"""Editing by hand: the editor of a page and the widgets of a running notebook."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 
-from tasklab import experiments
+from tasklab import experiments, explore
+from tasklab.analyses.coefficients import affine_scores
 from tasklab.errors import TasklabError
 from tasklab.experiments.parameters import Parameters
-from tasklab.explore import sliders as explore
+from tasklab.explore import page, sliders
+from tasklab.taskvector import TaskVector
+
+METHODS = ["nonlinear", "linearized"]
 
 
 @pytest.fixture(scope="module")
@@ -18,18 +22,90 @@ def lab(tmp_path_factory):
     return experiments.Lab(parameters, progress=False)
 
 
-def test_sliders_show_the_edited_model(lab):
-    widget = explore.coefficients(lab)
-    sliders, bars = (box.children for box in widget.children)
-    sliders[0].value = 1.0
-    shown = [bar.children[0].value for bar in bars]
+@pytest.fixture(scope="module")
+def addition(lab):
+    return experiments.addition(lab, METHODS)
+
+
+@pytest.fixture(scope="module")
+def editor(lab, addition):
+    return explore.editor(lab, "linearized", beside=addition, pictures=3)
+
+
+def test_the_editor_has_the_evaluators_accuracies_within_one_image(lab, editor):
     vectors = lab.vectors("linearized", 0)
-    first = vectors[lab.suite.names[0]]
-    expected = [lab.evaluator.evaluate(first, task, "val", linear=True) for task in lab.suite.names]
-    assert np.allclose(shown, expected)
-    assert len(sliders) == 8
+    scores = {t: affine_scores(lab.evaluator, [*vectors.values()], t, "val") for t in vectors}
+    rng = np.random.default_rng(0)
+    for alphas in [*np.eye(8), *rng.uniform(-1, 1, (20, 8))]:
+        found = editor.payload.accuracies(alphas)
+        for task, exact in scores.items():
+            one = 100 / lab.evaluator.count(task, "val")
+            assert abs(found[task] - exact.accuracy(alphas)) <= one + 1e-9
+    merged = TaskVector.sum([vectors["Textures"], vectors["Scenes"] * -0.5])
+    exact = lab.evaluator.evaluate(merged, "Textures", "val", linear=True)
+    found = editor.payload.accuracies({"Textures": 1, "Scenes": -0.5})["Textures"]
+    assert abs(found - exact) <= 100 / 8 + 1e-9
 
 
-def test_a_nonlinear_model_is_refused(lab):
-    with pytest.raises(TasklabError, match="not linear"):
-        explore.accuracies(lab, "nonlinear")
+def test_the_editor_shows_tasks_control_presets_and_the_recorded_curve(lab, editor, addition):
+    content = editor.payload
+    assert [task.name for task in content.tasks] == [*lab.suite.names, lab.suite.control.name]
+    assert [task.pictures.shape for task in content.tasks] == [(3, 32, 32, 3)] * 9
+    chosen = addition[(addition["method"] == "linearized") & (addition["experiment"] == "addition")]
+    assert content.presets[f"all at {chosen['alpha'].iloc[0]:.2f} (chosen)"] == (
+        (chosen["alpha"].iloc[0],) * 8
+    )
+    (curve,) = content.curves
+    rows = addition[(addition["experiment"] == "sweep") & (addition["metric"] == "absolute")]
+    rows = rows[(rows["method"] == "nonlinear") & (rows["alpha"] == 0.5)]
+    assert curve.label == "non-linear" and curve.alphas == lab.scale.alphas
+    assert curve.means[1] == pytest.approx(rows["value"].mean(), abs=1e-3)
+
+
+def test_the_editor_is_a_notebooks_output(editor):
+    (again,) = page.contents(editor._repr_html_())
+    assert again.vectors == editor.payload.vectors
+    assert editor._repr_html_() == editor._repr_html_()
+    assert "8 task vectors" in repr(editor)
+
+
+def test_the_editor_takes_linear_models_only(lab):
+    with pytest.raises(TasklabError, match="'nonlinear' is not"):
+        explore.editor(lab, "nonlinear")
+    with pytest.raises(TasklabError, match="split"):
+        explore.editor(lab, split="validaton")
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_sliders_show_the_edited_model(lab, addition, method):
+    made = explore.coefficients(lab, method, records=addition)
+    top, common, *rows = made.widget().children
+    rows[0].children[1].value = 1.0
+    vector = lab.vectors(method, 0)[lab.suite.names[0]]
+    linear = method == "linearized"
+    for task, row in zip(lab.suite.names, rows, strict=True):
+        name, _, bar = row.children
+        assert name.value == task
+        expected = lab.evaluator.evaluate(vector, task, "val", linear=linear)
+        assert f"{expected:.1f} %" in bar.value
+        assert f"pre-trained {made.before[task]:.1f} %" in bar.value
+    common.children[1].value = 0.5
+    assert [row.children[1].value for row in rows] == [0.5] * 8
+    reset, chosen, mean = top.children
+    assert f"{made.chosen:g} (chosen)" in chosen.description
+    reset.click()
+    before = sum(made.before.values()) / 8
+    assert f"Mean accuracy {before:.1f} %" in mean.value
+
+
+def test_without_a_reader_sliders_are_a_table(lab, addition):
+    made = explore.coefficients(lab, "nonlinear", records=addition)
+    bundle = made._repr_mimebundle_()
+    assert set(bundle) == {"text/plain", "text/html"}
+    assert "<th>mean</th>" in bundle["text/html"]
+    assert f"all at {made.chosen:g}" in bundle["text/html"]
+
+
+def test_a_misspelt_method_is_named(lab):
+    with pytest.raises(TasklabError, match="nonlinear"):
+        sliders.accuracies(lab, "nonlinaer")

@@ -1,0 +1,2 @@
+from .live import editor as editor
+from .sliders import coefficients as coefficients

@@ -1,0 +1,184 @@
+"""An editor that needs no kernel: a slider for each task vector, every accuracy at each movement.
+
+The scores of a linearized model are affine in the coefficients, so that a page can hold them for
+some images and answer exactly (`tasklab.explore.payload`). Of a model that is not linear, a curve
+along one coefficient is recorded and drawn beside.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import pandas as pd
+from jaxtyping import UInt8
+from PIL import Image
+
+from tasklab.analyses.coefficients import affine_scores
+from tasklab.analyses.editing import normalised
+from tasklab.analyses.evaluation import ALPHAS, Evaluator
+from tasklab.analyses.step_curves import AffineScores, ascend
+from tasklab.errors import TasklabError, choose, whole
+from tasklab.experiments import LINEAR, Lab
+from tasklab.explore import page
+from tasklab.explore.payload import Curve, Payload, ShownTask, quantised
+from tasklab.figures.style import METHOD_LABEL
+
+_LARGEST = 64  # pixels: larger pictures are made smaller
+_BYTES = 800_000  # of all scores: with pictures and in base64 that stays below 1.5 MB
+_SPLITS = {"val": "validation", "test": "test"}
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Editor:
+    """What a notebook shows as sliders, bars and pictures.
+
+    Attributes:
+        payload: All that it shows.
+    """
+
+    payload: Payload
+
+    @functools.cached_property
+    def _html(self) -> str:
+        return page.document(self.payload)
+
+    def _repr_html_(self) -> str:
+        return self._html
+
+    def __repr__(self) -> str:
+        """Return what it shows, for front ends without HTML."""
+        p = self.payload
+        return f"editor of {len(p.vectors)} task vectors, {p.method} model, {p.images}"
+
+
+def editor(
+    lab: Lab,
+    method: str = "linearized",
+    *,
+    split: str = "val",
+    beside: pd.DataFrame | None = None,
+    images: int = 250,
+    pictures: int = 6,
+) -> Editor:
+    """Return an editor of a linear model that lives in a page: f0 + sum_t alpha_t J tau_t.
+
+    Args:
+        lab: The notebook's model and tasks.
+        method: Whose vectors: one of `experiments.LINEAR`.
+        split: Images that are looked at. To move a slider is to choose a coefficient: coefficients
+            are chosen on `"val"`.
+        beside: Records of the experiment `addition`; the sums of models that are not linear are
+            drawn beside the live point where the records have them for this split.
+        images: The most of each task; fewer where classes are so many that the page would be large.
+        pictures: Images of each task that are shown.
+
+    Raises:
+        TasklabError: If the method's model is not linear, or the split unknown.
+    """
+    if method not in LINEAR:
+        raise TasklabError(
+            f"only {', '.join(LINEAR)} are affine in the coefficients; {method!r} is not: "
+            "explore.coefficients takes passes over images."
+        )
+    choose("split", split, _SPLITS)
+    whole("images", images, 1)
+    whole("pictures", pictures, 0)
+    seed = lab.parameters.seeds[0]
+    vectors, evaluator = lab.vectors(method, seed), lab.evaluator_of(method, seed)
+    every = list(vectors.values())
+    names = [*vectors, evaluator.suite.control.name] if lab.clip.text is not None else [*vectors]
+    shown = []
+    for name in names:
+        scores = affine_scores(evaluator, every, name, split)
+        fitting = _BYTES // (len(names) * 2 * scores.base.shape[1] * (len(every) + 1))
+        shown.append(_shown(evaluator, name, split, scores, max(1, min(images, fitting)), pictures))
+    most = max(len(task.labels) for task in shown if task.name in vectors)
+    return Editor(
+        Payload(
+            method=METHOD_LABEL[method],
+            images=f"{most} {_SPLITS[split]} images of each task",
+            vectors=tuple(vectors),
+            tasks=tuple(shown),
+            presets=presets(
+                [affine_scores(evaluator, every, task, "val") for task in vectors],
+                lab.scale.alphas,
+            ),
+            curves=() if beside is None else curves(beside, _SPLITS[split], len(vectors), seed),
+        )
+    )
+
+
+def presets(
+    scores: Sequence[AffineScores], grid: Sequence[float] = ALPHAS
+) -> Mapping[str, tuple[float, ...]]:
+    """Return coefficients that a reader starts from, by their labels.
+
+    The common one is the grid's with the highest mean normalised accuracy, as in the papers; from
+    it, each task's own are found.
+
+    Args:
+        scores: Of each task's validation images along all vectors.
+        grid: Coefficients that are tried for all tasks.
+    """
+    alone = np.array(
+        [task.accuracy(unit) for task, unit in zip(scores, np.eye(len(scores)), strict=True)]
+    )
+    ones = np.ones(len(scores))
+    share = [normalised(np.array([s.accuracy(a * ones) for s in scores]), alone) for a in grid]
+    alpha = grid[int(np.mean(share, axis=1).argmax())]
+    own = ascend(scores, alone, alpha * ones).alphas
+    return {
+        "pre-trained": tuple(0.0 * ones),
+        f"all at {alpha:.2f} (chosen)": tuple(alpha * ones),
+        "each at its own best": tuple(own.tolist()),
+        "all at 1": tuple(ones),
+        "negate all": tuple(-alpha * ones),
+    }
+
+
+def curves(records: pd.DataFrame, split: str, n_tasks: int, seed: int) -> tuple[Curve, ...]:
+    """Return the mean accuracy along the coefficient of each sum that is not of a linear model.
+
+    Args:
+        records: Of the experiment `addition`.
+        split: `"validation"` or `"test"`.
+        n_tasks: How many vectors are added.
+        seed: Of fine-tuning.
+    """
+    rows = records[(records["experiment"] == "sweep") & (records["metric"] == "absolute")]
+    rows = rows[(rows["split"] == split) & (rows["seed"] == seed) & (rows["n_tasks"] == n_tasks)]
+    found = []
+    for method, of_method in rows[~rows["method"].isin(LINEAR)].groupby("method", sort=False):
+        means = of_method.groupby("alpha")["value"].mean()
+        values = tuple(round(float(v), 3) for v in means)
+        found.append(
+            Curve(label=METHOD_LABEL[method], alphas=tuple(map(float, means.index)), means=values)
+        )
+    return tuple(found)
+
+
+def _shown(
+    evaluator: Evaluator, task: str, split: str, scores: AffineScores, images: int, pictures: int
+) -> ShownTask:
+    seen = evaluator.images(task, split)
+    return ShownTask(
+        name=task,
+        classes=tuple(evaluator.suite[task].classes),
+        labels=scores.labels[:images],
+        scores=quantised(scores.base[:images], scores.slopes[:, :images]),
+        pictures=_pictures(seen.x[:pictures].cpu().numpy()),
+    )
+
+
+def _pictures(x: np.ndarray) -> UInt8[np.ndarray, "K S S 3"]:
+    """Return images as squares of at most `_LARGEST` pixels; text has none."""
+    if x.ndim != 4:
+        return np.zeros((0, 1, 1, 3), np.uint8)
+    side = min(_LARGEST, max(x.shape[2:]))
+    squares = [
+        np.asarray(Image.fromarray(image.transpose(1, 2, 0)).resize((side, side))) for image in x
+    ]
+    return np.stack(squares) if squares else np.zeros((0, side, side, 3), np.uint8)

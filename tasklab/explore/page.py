@@ -1,0 +1,58 @@
+"""An editor as one piece of HTML: markup, style, script and numbers, without any request.
+
+A notebook's output and a page of the site show the same text, with or without a kernel and from
+`file://`: everything is in it, the script is a plain one, and it finds its own markup by an
+identifier of its own. Where scripts do not run, a table is what one reads.
+"""
+
+from __future__ import annotations
+
+import html
+import re
+import uuid
+from importlib.resources import files
+
+from tasklab.explore import payload
+from tasklab.explore.payload import Payload
+
+_NUMBERS = re.compile(
+    r'<div class="tasklab-editor".*?<script type="application/json">(.*?)</script>', re.S
+)
+
+
+def document(content: Payload) -> str:
+    """Return the editor of a payload."""
+    name = f"tasklab-{uuid.uuid4().hex}"
+    style, script = (files(__package__).joinpath(f"editor.{kind}") for kind in ("css", "js"))
+    return "\n".join(
+        [
+            f'<div class="tasklab-editor" id="{name}">',
+            f"<style>{style.read_text('utf-8')}</style>",
+            f'<div class="tl-table">{_table(content)}</div>',
+            f'<script type="application/json">{content.json()}</script>',
+            f"<script>{script.read_text('utf-8').replace('@ID@', name)}</script>",
+            "</div>",
+        ]
+    )
+
+
+def contents(text: str) -> list[Payload]:
+    """Return the payloads of the editors in a text, in their order."""
+    return [payload.read(found) for found in _NUMBERS.findall(text)]
+
+
+def _table(content: Payload) -> str:
+    """Return the accuracies at the presets, for readers without scripts."""
+    found = {label: content.accuracies(alphas) for label, alphas in content.presets.items()}
+    head = "".join(f'<th scope="col">{html.escape(label)}</th>' for label in found)
+    rows = "".join(
+        f'<tr><th scope="row">{html.escape(task.name)}</th>'
+        + "".join(f"<td>{values[task.name]:.1f}</td>" for values in found.values())
+        + "</tr>"
+        for task in content.tasks
+    )
+    caption = html.escape(f"Accuracy in % of the {content.method} model; {content.images}.")
+    return (
+        f"<table><caption>{caption}</caption><thead><tr><th></th>{head}</tr></thead>"
+        f"<tbody>{rows}</tbody></table>"
+    )

@@ -1,0 +1,195 @@
+"""What an editor in a page knows: the scores of some images, affine in the coefficients.
+
+    S(x; a) = S_0(x) + sum_t a_t dS_t(x)
+
+The largest score decides. So the scores of an image may be shifted alike in all classes and divided
+by any number, and 16 bits are enough for each (`quantised`). NumPy alone is needed here: a site is
+built from these without torch.
+
+Letters: T task vectors, N images, C classes, K images that are shown, S their side in pixels.
+"""
+
+from __future__ import annotations
+
+import base64
+import dataclasses
+import io
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float, Int, Int16, UInt8
+from PIL import Image
+
+from tasklab.errors import TasklabError
+
+_STEPS = np.iinfo(np.int16).max
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class ShownTask:
+    """One task's images.
+
+    Attributes:
+        name: Of the task.
+        classes: Their names (C).
+        labels: True classes (N,).
+        scores: S_0, dS_1, ..., dS_T of each image and class (N, C, T + 1), as `quantised` returns.
+        pictures: The first images as they are shown (K, S, S, 3); none for a text task.
+    """
+
+    name: str
+    classes: tuple[str, ...]
+    labels: Int[np.ndarray, " N"]
+    scores: Int16[np.ndarray, "N C T1"]
+    pictures: UInt8[np.ndarray, "K S S 3"]
+
+    def accuracy(self, alphas: Sequence[float]) -> float:
+        """Return the accuracy in % at coefficients (T,).
+
+        The sum goes term by term, as in the page's script: both then round alike.
+        """
+        total = self.scores[..., 0].astype(float)
+        for k, alpha in enumerate(alphas):
+            total = total + float(alpha) * self.scores[..., k + 1]
+        return float(100 * (total.argmax(1) == self.labels).mean())
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Curve:
+    """A recorded curve: mean accuracies in % along a coefficient that all tasks share."""
+
+    label: str
+    alphas: tuple[float, ...]
+    means: tuple[float, ...]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class Payload:
+    """All that an editor shows.
+
+    Attributes:
+        method: Whose vectors, in words.
+        images: Which images, in words.
+        vectors: Names of the tasks that have a vector (T), in the order of the coefficients.
+        tasks: The tasks' images; a task without a vector is the control.
+        presets: Label -> coefficients (T,).
+        curves: Of models whose scores are not affine.
+    """
+
+    method: str
+    images: str
+    vectors: tuple[str, ...]
+    tasks: tuple[ShownTask, ...]
+    presets: Mapping[str, tuple[float, ...]]
+    curves: tuple[Curve, ...] = ()
+
+    def accuracies(self, alphas: Sequence[float] | Mapping[str, float]) -> dict[str, float]:
+        """Return the accuracy in % on each task's images.
+
+        Args:
+            alphas: Coefficients (T,), or those that are not 0 by the names of their tasks.
+
+        Raises:
+            TasklabError: If there is not one for each vector, or a name is unknown.
+        """
+        if isinstance(alphas, Mapping):
+            if unknown := [name for name in alphas if name not in self.vectors]:
+                raise TasklabError(f"no vector of {unknown[0]!r}: {', '.join(self.vectors)}.")
+            alphas = [alphas.get(name, 0.0) for name in self.vectors]
+        if len(alphas) != len(self.vectors):
+            raise TasklabError(f"{len(self.vectors)} vectors need as many coefficients.")
+        return {task.name: task.accuracy(alphas) for task in self.tasks}
+
+    def smaller(self, pictures: int) -> Payload:
+        """Return it with at most so many pictures of a task, and without the control."""
+        tasks = [
+            dataclasses.replace(task, pictures=task.pictures[:pictures])
+            for task in self.tasks
+            if task.name in self.vectors
+        ]
+        return dataclasses.replace(self, tasks=tuple(tasks))
+
+    def json(self) -> str:
+        """Return it as text, which `read` takes and no HTML parser trips over."""
+        document = dataclasses.asdict(self) | {"presets": dict(self.presets)}
+        document["tasks"] = [
+            {
+                "name": task.name,
+                "classes": list(task.classes),
+                "labels": task.labels.tolist(),
+                "scores": _base64(task.scores.astype("<i2").tobytes()),
+                "pictures": len(task.pictures),
+            }
+            for task in self.tasks
+        ]
+        document["sprite"] = _sprite([task.pictures for task in self.tasks])
+        return json.dumps(document, separators=(",", ":")).replace("<", "\\u003c")
+
+
+def read(text: str) -> Payload:
+    """Return the payload that `Payload.json` wrote."""
+    document = json.loads(text)
+    sprite, vectors = document.pop("sprite"), document["vectors"]
+    size = sprite["size"]
+    with Image.open(io.BytesIO(base64.b64decode(sprite["png"]))) as image:
+        pixels = np.asarray(image.convert("RGB"))
+    tasks = []
+    for row, task in enumerate(document["tasks"]):
+        strip = pixels[row * size : (row + 1) * size, : task["pictures"] * size]
+        scores = np.frombuffer(base64.b64decode(task["scores"]), "<i2").astype(np.int16)
+        tasks.append(
+            ShownTask(
+                name=task["name"],
+                classes=tuple(task["classes"]),
+                labels=np.array(task["labels"]),
+                scores=scores.reshape(-1, len(task["classes"]), len(vectors) + 1),
+                pictures=np.stack(np.split(strip, task["pictures"], 1))
+                if task["pictures"]
+                else np.zeros((0, size, size, 3), np.uint8),
+            )
+        )
+    return Payload(
+        method=document["method"],
+        images=document["images"],
+        vectors=tuple(vectors),
+        tasks=tuple(tasks),
+        presets={name: tuple(alphas) for name, alphas in document["presets"].items()},
+        curves=tuple(
+            Curve(label=c["label"], alphas=tuple(c["alphas"]), means=tuple(c["means"]))
+            for c in document["curves"]
+        ),
+    )
+
+
+def quantised(
+    base: Float[np.ndarray, "N C"], slopes: Float[np.ndarray, "T N C"]
+) -> Int16[np.ndarray, "N C T1"]:
+    """Return scores in 16 bits that order classes as the given ones do, but for near ties.
+
+    Of each image and term the middle of the classes' range is taken away, which adds the same to
+    every class; then an image's largest number becomes 32,767.
+    """
+    terms = np.concatenate([base[None], slopes]).transpose(1, 2, 0)
+    terms = terms - (terms.max(1, keepdims=True) + terms.min(1, keepdims=True)) / 2
+    largest = np.abs(terms).max((1, 2), keepdims=True)
+    return np.rint(terms * (_STEPS / np.maximum(largest, 1e-30))).astype(np.int16)
+
+
+def _sprite(strips: Sequence[UInt8[np.ndarray, "K S S 3"]]) -> dict[str, Any]:
+    """Return one PNG with a row of pictures for each task."""
+    size = max((strip.shape[1] for strip in strips), default=1)
+    most = max((len(strip) for strip in strips), default=0)
+    pixels = np.zeros((max(1, len(strips) * size), max(1, most * size), 3), np.uint8)
+    for row, strip in enumerate(strips):
+        for column, picture in enumerate(strip):
+            place = slice(row * size, (row + 1) * size), slice(column * size, (column + 1) * size)
+            pixels[place] = picture
+    file = io.BytesIO()
+    Image.fromarray(pixels).save(file, "PNG", optimize=True)
+    return {"png": _base64(file.getvalue()), "size": size, "columns": most}
+
+
+def _base64(data: bytes) -> str:
+    return base64.b64encode(data).decode("ascii")

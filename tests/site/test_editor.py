@@ -1,0 +1,148 @@
+"""The editor of a page in a browser, from a file: no kernel, no server."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tasklab.explore import page as pages
+from tasklab.explore import payload
+from tasklab.explore.payload import Curve, Payload, ShownTask
+
+
+def made(seed: int, images: int = 100) -> Payload:
+    """Return eight tasks and a control of random scores, in which vectors help their tasks."""
+    rng = np.random.default_rng(seed)
+    names, tasks = tuple(f"Task {i}" for i in range(8)), []
+    for i, name in enumerate((*names, "Control")):
+        classes = 8 + i
+        labels = rng.integers(0, classes, images)
+        base = rng.normal(size=(images, classes)) + np.eye(classes)[labels]
+        slopes = 0.5 * rng.normal(size=(8, images, classes))
+        if i < 8:
+            slopes[i] += 3 * np.eye(classes)[labels]
+        tasks.append(
+            ShownTask(
+                name=name,
+                classes=tuple(f"class {c}" for c in range(classes)),
+                labels=labels,
+                scores=payload.quantised(base, slopes),
+                pictures=rng.integers(0, 256, (6, 32, 32, 3)).astype(np.uint8),
+            )
+        )
+    return Payload(
+        method="linearized",
+        images=f"{images} validation images of each task",
+        vectors=names,
+        tasks=tuple(tasks),
+        presets={"pre-trained": (0.0,) * 8, "all at 0.40": (0.4,) * 8, "negate all": (-1.0,) * 8},
+        curves=(Curve(label="non-linear", alphas=(0.0, 0.5, 1.0), means=(20.0, 40.0, 30.0)),),
+    )
+
+
+@pytest.fixture
+def contents() -> tuple[Payload, Payload]:
+    return made(0), made(1)
+
+
+@pytest.fixture
+def page(browser, contents, tmp_path):
+    """Open a file with two editors, and note what goes wrong and what is asked for."""
+    file = tmp_path / "editors.html"
+    head = '<!doctype html><html lang="en"><meta charset="utf-8"><title>Two editors</title>'
+    file.write_text(head + "".join(map(pages.document, contents)), "utf-8")
+    page = browser.new_page(viewport={"width": 1000, "height": 900})
+    page.set_default_timeout(60_000)
+    page.problems, page.asked = [], []
+    page.on("pageerror", lambda error: page.problems.append(str(error)))
+    page.on("console", lambda m: page.problems.append(m.text) if m.type == "error" else None)
+    page.on("request", lambda r: page.asked.append(r.url))
+    page.goto(file.as_uri())
+    yield page
+    assert page.problems == []
+    page.close()
+
+
+def status(page, number: int) -> str:
+    return page.locator('[role="status"]').nth(number).inner_text()
+
+
+def numbers(page, number: int) -> list[float]:
+    rows = page.locator(".tasklab-editor").nth(number).locator(".tl-task > .tl-number:not(output)")
+    return [float(text.removesuffix(" %")) for text in rows.all_inner_texts()]
+
+
+def test_the_script_computes_what_python_does(page, contents):
+    rng = np.random.default_rng(2)
+    for number, content in enumerate(contents):
+        for alphas in rng.uniform(-1, 1, (50, 8)).tolist():
+            ask = (
+                f"a => document.querySelectorAll('.tasklab-editor')[{number}].tasklab.accuracies(a)"
+            )
+            found = page.evaluate(ask, alphas)
+            assert np.allclose(found, [*content.accuracies(alphas).values()], rtol=0, atol=1e-9)
+
+
+def test_what_is_shown_follows_a_preset(page, contents):
+    page.locator("button", has_text="all at 0.40").first.click()
+    assert numbers(page, 0) == [round(v, 1) for v in contents[0].accuracies([0.4] * 8).values()]
+    assert page.locator("button[aria-pressed=true]").first.inner_text() == "all at 0.40"
+    assert page.locator("output").nth(3).inner_text() == "0.40"
+    page.locator("button", has_text="negate all").first.click()
+    assert page.locator("output").nth(3).inner_text() == "−1.00"
+
+
+def test_an_arrow_key_moves_a_coefficient_and_says_so(page, contents):
+    before = status(page, 0)
+    page.locator(".tl-task").nth(2).locator("input").focus()
+    for _ in range(4):
+        page.keyboard.press("ArrowRight")
+    assert page.locator("output").nth(3).inner_text() == "0.20"
+    assert status(page, 0) != before
+    expected = [*contents[0].accuracies({"Task 2": 0.2}).values()]
+    assert numbers(page, 0) == [round(value, 1) for value in expected]
+
+
+def test_two_editors_do_not_disturb_each_other(page, contents):
+    before = status(page, 1), numbers(page, 1)
+    page.locator("button", has_text="all at 0.40").first.click()
+    assert (status(page, 1), numbers(page, 1)) == before
+    ids = page.eval_on_selector_all("[id]", "all => all.map(one => one.id)")
+    assert len(ids) == len(set(ids))
+
+
+def test_pictures_that_turn_right_say_so_in_words_and_shape(page, contents):
+    page.locator("button", has_text="all at 0.40").first.click()
+    flipped = page.locator(".tasklab-editor").first.locator(".tl-right.tl-flip")
+    assert flipped.count() > 0
+    assert "now ✓" in flipped.first.inner_text()
+    assert "wrong before the edit" in flipped.first.locator("[role=img]").get_attribute(
+        "aria-label"
+    )
+    style = "e => getComputedStyle(e.querySelector('.tl-image')).borderStyle"
+    wrong = page.locator(".tl-wrong").first
+    assert flipped.first.evaluate(style) != wrong.evaluate(style)
+
+
+def test_nothing_is_asked_for(page):
+    page.locator("button", has_text="all at 0.40").first.click()
+    assert [url for url in page.asked if not url.startswith(("file:", "data:"))] == []
+
+
+def test_it_fits_a_phone(page):
+    page.set_viewport_size({"width": 390, "height": 800})
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390
+
+
+def test_a_table_stands_where_scripts_do_not_run(browser, contents, tmp_path):
+    file = tmp_path / "editor.html"
+    file.write_text(pages.document(contents[0]), "utf-8")
+    plain = browser.new_context(java_script_enabled=False).new_page()
+    plain.goto(file.as_uri())
+    assert plain.locator("table").is_visible()
+    assert plain.locator("tbody tr").count() == 9
+    plain.context.close()
+
+
+def test_it_is_small():
+    assert len(pages.document(made(0, images=250)).encode()) < 1.5e6

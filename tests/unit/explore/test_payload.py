@@ -1,0 +1,115 @@
+"""What an editor's page holds: scores in 16 bits, pictures, and a text that can be read again."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tasklab.errors import TasklabError
+from tasklab.explore import page, payload
+from tasklab.explore.payload import Curve, Payload, ShownTask
+
+
+def made(tasks=3, images=60, pictures=2, seed=0):
+    """Return a payload of random scores, and the scores: base and slopes by task."""
+    rng = np.random.default_rng(seed)
+    shown, scores = [], {}
+    for i in range(tasks + 1):
+        name, classes = f"Task {i} <b>", 4 + 3 * i
+        base = rng.normal(size=(images, classes)) * 30 + 500
+        slopes = rng.normal(size=(tasks, images, classes)) * 20
+        scores[name] = base, slopes
+        shown.append(
+            ShownTask(
+                name=name,
+                classes=tuple(f"</script> {c}" for c in range(classes)),
+                labels=rng.integers(0, classes, images),
+                scores=payload.quantised(base, slopes),
+                pictures=rng.integers(0, 256, (pictures, 8, 8, 3)).astype(np.uint8),
+            )
+        )
+    names = tuple(scores)[:tasks]
+    content = Payload(
+        method="linearized",
+        images=f"{images} validation images of each task",
+        vectors=names,
+        tasks=tuple(shown),
+        presets={"none": (0.0,) * tasks, "all": (0.3,) * tasks},
+        curves=(Curve(label="non-linear", alphas=(0.0, 0.5, 1.0), means=(20.0, 40.5, 30.25)),),
+    )
+    return content, scores
+
+
+def test_sixteen_bits_are_within_one_image_of_float64():
+    content, scores = made(images=500)
+    rng = np.random.default_rng(1)
+    for _ in range(100):
+        alphas = rng.uniform(-1, 1, 3)
+        found = content.accuracies(alphas)
+        for task in content.tasks:
+            base, slopes = scores[task.name]
+            exact = (base + np.tensordot(alphas, slopes, 1)).argmax(1) == task.labels
+            assert abs(found[task.name] - 100 * exact.mean()) <= 100 / 500 + 1e-9
+
+
+def test_scores_that_are_all_alike_are_no_division_by_zero():
+    scores = payload.quantised(np.full((1, 3), 7.0), np.zeros((2, 1, 3)))
+    assert scores.shape == (1, 3, 3) and not scores.any()
+
+
+def test_a_page_gives_back_what_it_holds():
+    content, _ = made()
+    text = page.document(content)
+    assert text.count("</script>") == 2
+    (again,) = page.contents(text)
+    assert (again.method, again.images, again.vectors) == (
+        content.method,
+        content.images,
+        content.vectors,
+    )
+    assert dict(again.presets) == dict(content.presets) and again.curves == content.curves
+    for one, other in zip(content.tasks, again.tasks, strict=True):
+        assert (one.name, one.classes) == (other.name, other.classes)
+        for field in ("labels", "scores", "pictures"):
+            assert np.array_equal(getattr(one, field), getattr(other, field))
+
+
+def test_a_page_without_pictures_can_be_read_again():
+    content, _ = made(pictures=0)
+    (again,) = page.contents(page.document(content))
+    assert [len(task.pictures) for task in again.tasks] == [0] * 4
+
+
+def test_a_smaller_one_lacks_the_control_and_pictures_but_no_image():
+    content, _ = made()
+    small = content.smaller(1)
+    assert [task.name for task in small.tasks] == list(content.vectors)
+    assert [len(task.pictures) for task in small.tasks] == [1] * 3
+    expected = content.accuracies([0.2, -0.4, 1])
+    assert small.accuracies([0.2, -0.4, 1]) == {name: expected[name] for name in content.vectors}
+
+
+def test_coefficients_are_given_by_name_or_all():
+    content, _ = made()
+    name = content.vectors[1]
+    assert content.accuracies({name: 0.7}) == content.accuracies([0, 0.7, 0])
+    with pytest.raises(TasklabError, match="no vector of 'Textures'"):
+        content.accuracies({"Textures": 1})
+    with pytest.raises(TasklabError, match="3 vectors need as many"):
+        content.accuracies([1.0])
+
+
+def test_readers_without_scripts_have_a_table():
+    content, _ = made()
+    text = page.document(content)
+    table = text[text.index("<table>") : text.index("</table>")]
+    assert (
+        "Task 0 &lt;b&gt;" in table
+        and f"{content.accuracies([0.3] * 3)['Task 1 <b>']:.1f}" in table
+    )
+
+
+def test_two_editors_have_names_of_their_own():
+    content, _ = made()
+    names = {page.document(content).split('id="')[1].split('"')[0] for _ in range(2)}
+    assert len(names) == 2
