@@ -18,7 +18,7 @@ import gc
 import socket
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import pandas as pd
@@ -27,7 +27,7 @@ import torch
 from tasklab.cluster import ray_cluster
 from tasklab.errors import TasklabError, path, texts, unknown
 from tasklab.experiments import Lab
-from tasklab.experiments.parameters import Parameters
+from tasklab.experiments.parameters import Parameters, with_parameters
 from tasklab.models.zoo import shipped
 from tasklab.progress import bar
 from tasklab.storage.store import Store
@@ -39,61 +39,60 @@ COLUMNS = ("model", "method", "task", "seed", "state", "seconds", "node", "attem
 KEPT, DONE, FAILED = "kept", "done", "failed"
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@dataclasses.dataclass(frozen=True, init=False)
 class Grid:
     """What to fine-tune: every model by every method on every task with every seed.
 
-    Attributes:
+    Args:
         models: Short names.
-        methods: Of `choices.EDITS`. A post-hoc method stands for the one whose vectors it uses.
+        methods: Of `EDITS`. A post-hoc method stands for the one whose vectors it uses.
         tasks: Names; `None` for all tasks of each model's suite.
-        seeds: How many, or which; `None` is one (quick) or three (full).
-        suite: As for `Parameters`, as are all that follow.
-        init: One of `choices.INITS`.
-        head: `"zero_shot"`, `"trained"` or `"probe"`; `None` is what fits the model.
-        preset: `"quick"`, or `"full"` for the paper's protocol.
-        steps: Fine-tuning steps; `None` is the recipe's.
-        lr: Learning rate for every method; `None` is the recipe's.
-        precision: `None` is what `Parameters` says; on a cluster bfloat16 if all of its GPUs are
-            fast at it.
-        data_root: Folder of data sets that are not embedded.
-        store_root: Folder of results; on a cluster one that all machines share.
-        device: `None` is CUDA if there, on each machine by itself.
+        **given: Further fields of `Parameters`, the same for all models. On a cluster `store_root`
+            is a folder that all machines share, `device` is looked for on each machine by itself,
+            and `precision` is bfloat16 by default if all of its GPUs are fast at it.
+
+    Raises:
+        TasklabError: If there is no such parameter.
     """
 
-    models: Iterable[str] | str = ("mini",)
-    methods: Iterable[str] | str = ("nonlinear",)
-    tasks: Iterable[str] | str | None = None
-    seeds: int | str | Iterable[int] | None = None
-    suite: str | None = None
-    init: str = "pretrained"
-    head: str | None = None
-    preset: str = "quick"
-    steps: int | str | None = None
-    lr: float | str | None = None
-    precision: str | None = None
-    data_root: Path | str | None = None
-    store_root: Path | str | None = None
-    device: str | None = None
+    models: tuple[str, ...]
+    methods: tuple[str, ...]
+    tasks: tuple[str, ...] | None
+    given: Mapping[str, Any]
 
-    def __post_init__(self) -> None:
+    def __init__(
+        self,
+        models: Iterable[str] | str = ("mini",),
+        methods: Iterable[str] | str = ("nonlinear",),
+        tasks: Iterable[str] | str | None = None,
+        **given: Any,
+    ) -> None:
         """Read single names as lists of one, and take each only once."""
-        for name in ("models", "methods", "tasks"):
-            value = getattr(self, name)
-            if value is not None:
-                object.__setattr__(self, name, tuple(dict.fromkeys(texts(name, value))))
-        if isinstance(self.seeds, Iterable) and not isinstance(self.seeds, str):
-            object.__setattr__(self, "seeds", tuple(self.seeds))
+        for name, value in {"models": models, "methods": methods, "tasks": tasks}.items():
+            names = None if value is None else tuple(dict.fromkeys(texts(name, value)))
+            object.__setattr__(self, name, names)
+        for name in given:
+            if name == "model" or name not in Parameters.names():
+                raise unknown("parameter", name, ("models", *Parameters.names()[1:]))
+        if isinstance(given.get("seeds"), Iterable) and not isinstance(given["seeds"], str):
+            given["seeds"] = tuple(given["seeds"])
+        object.__setattr__(self, "given", MappingProxyType(given))
 
     def settings(self, model: str) -> dict[str, Any]:
         """Return the arguments of `Parameters` for one of the models."""
-        names = [field.name for field in dataclasses.fields(self)]
-        shared = [name for name in names if name not in ("models", "methods", "tasks")]
-        settings = {name: getattr(self, name) for name in shared} | {"model": model}
+        settings = {**self.given, "model": model}
         for name in ("store_root", "data_root"):  # the same folders, wherever a run starts
-            if settings[name] is not None:
+            if settings.get(name) is not None:
                 settings[name] = path(name, settings[name]).absolute()
         return settings
+
+    def changed(self, **changes: Any) -> Grid:
+        """Return the same with other arguments."""
+        names = {name: getattr(self, name) for name in ("models", "methods", "tasks")}
+        return Grid(**{**names, **self.given, **changes})
+
+
+Grid.__signature__ = with_parameters(Grid.__init__)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -142,14 +141,15 @@ def _cluster(grid: Grid, address: str | None) -> contextlib.AbstractContextManag
     """Yield the cluster where there is an address, else nothing."""
     if address is None:
         return contextlib.nullcontext()
-    return ray_cluster.join(address, None if grid.device is None else grid.device != "cpu")
+    device = grid.given.get("device")
+    return ray_cluster.join(address, None if device is None else device != "cpu")
 
 
 def _plan(grid: Grid, cluster: ray_cluster.Cluster | None) -> list[Job]:
     problems = [str(unknown("method", m, EDITS)) for m in grid.methods if m not in EDITS]
     methods = dict.fromkeys(POSTHOC.get(m, m) for m in grid.methods if m in EDITS)
     jobs: dict[str, Job] = {}
-    here, precision = {}, grid.precision
+    here, precision = {}, grid.given.get("precision")
     if cluster is not None:  # whose devices this machine need not have
         here = {"device": "cpu"}
         if precision is None and not all(map(shipped, grid.models)):
@@ -172,7 +172,9 @@ def _plan(grid: Grid, cluster: ray_cluster.Cluster | None) -> list[Job]:
         ]
         tasks = tuple(task for task in asked if task in there.names)
         # A probe's learning rate may be searched on another task, whose images it then needs.
-        known = {*tasks, probes.searched_task(there)} if grid.head == "probe" else {*tasks}
+        known = (
+            {*tasks, probes.searched_task(there)} if grid.given.get("head") == "probe" else {*tasks}
+        )
         known = tuple(name for name in there.names if name in known)
         try:
             alone = cluster is None  # only then is it this machine that fine-tunes
@@ -245,15 +247,15 @@ def run(
     Raises:
         TasklabError: As `plan`; or if the cluster cannot be used.
     """
-    if address is not None and grid.device not in (None, "cpu"):
-        grid = dataclasses.replace(grid, device="cuda")  # each run sees one, whichever it is
+    if address is not None and grid.given.get("device") not in (None, "cpu"):
+        grid = grid.changed(device="cuda")  # each run sees one, whichever it is
     with _cluster(grid, address) as cluster:
         jobs = _plan(grid, cluster)
         waiting = [job for job in jobs if not job.kept]
         if cluster is None:
             outcomes = _in_order(waiting, progress)
         else:
-            root = Store(jobs[0].settings["store_root"]).root
+            root = Store(jobs[0].settings.get("store_root")).root
             outcomes = cluster.spread(waiting, _work, root=root, cpus=cpus, retries=retries)
         return _table(jobs, waiting, outcomes, progress)
 

@@ -1,12 +1,8 @@
 """Work spread over a Ray cluster: one slot for each item, retried after a lost machine or process.
 
-Ray only says who does what. Results go into a store that all machines share, so that whatever is
-finished stays finished, and a run that is taken over goes on from its last checkpoint. While work
-is going on, the store has a folder of its own:
-
-    STORE/tmp/grid-<id>/token   written at the start; a machine that sees it shares the store
-                       /lock    held by the process that leads; nobody else may get it
-                       /<attempt>.lost
+Ray only says who does what. Results go into a store that all machines share
+(`cluster.shared_store`), so that whatever is finished stays finished, and a run that is taken over
+goes on from its last checkpoint.
 """
 
 from __future__ import annotations
@@ -15,21 +11,18 @@ import contextlib
 import importlib
 import logging
 import os
-import shutil
 import time
-import uuid
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
 
-import filelock
 import torch
 
 from tasklab import machine
+from tasklab.cluster.shared_store import ClaimedStore, sees_store, shared_folder
 from tasklab.errors import TasklabError
 from tasklab.storage.store import Store
-from tasklab.storage.tensors import explained
 
 Work = Callable[[Any, Store], Any]  # an item and the shared store -> what it gives
 
@@ -38,7 +31,6 @@ _OBJECTS = 100 * 2**20  # bytes of Ray's own memory on this machine: results do 
 _ANSWER = 300.0  # seconds in which a machine must import torch and look for the token
 _NO_SLOT = 300.0  # seconds to wait for a machine that can do the work
 _POLL = 1.0  # seconds
-_CUT_OFF = 120.0  # seconds after which a machine that Ray has lost has stopped by itself
 _MODE = "RAY_AUTH_MODE"  # Ray's own switch: token or disabled
 _BLIND = "does not see the store"
 _SYSTEM = (  # errors of Ray, not of the work
@@ -136,7 +128,7 @@ class Cluster:
         if not items:
             return
         ray, pending = self.ray, {}
-        with _folder(root) as folder:
+        with shared_folder(root) as folder:
             names = self._share(folder)
             slot = {"num_cpus": cpus, "num_gpus": int(self.gpus)}
             task = ray.remote(**slot, max_retries=0)(_do)
@@ -180,7 +172,7 @@ class Cluster:
     def _share(self, folder: Path) -> dict[str, str]:
         """Return the machines' names by id, after asking each whether it shares the store."""
         names, blind = _names(self.ray), []
-        answers = self._ask(_sees_store, folder)
+        answers = self._ask(sees_store, folder)
         names |= _names(self.ray)  # with one that came meanwhile
         for node, (sees, alone) in answers.items():
             if not sees:
@@ -273,41 +265,11 @@ def _connect(ray: ModuleType, address: str) -> bool:
     return True
 
 
-@contextlib.contextmanager
-def _folder(root: Path) -> Iterator[Path]:
-    """Yield the folder of a grid in the store, with its token and its lock held."""
-    folder = Path(root) / "tmp" / f"grid-{uuid.uuid4().hex[:12]}"
-    try:
-        with explained(Path(root)):
-            folder.mkdir(parents=True)
-            (folder / "token").write_text(folder.name)
-        with filelock.FileLock(folder / "lock"):
-            yield folder
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-
-
 def _unseen(nodes: Sequence[str], folder: Path) -> TasklabError:
     return TasklabError(
         f"node {', '.join(nodes)} {_BLIND} {folder.parents[1]}: results must go into one folder "
         "that all machines share under the same path. Give it as store_root (--store-root)."
     )
-
-
-def _sees_store(folder: Path) -> tuple[bool, bool]:
-    """Return whether the folder is seen here, and whether its lock could be had, as it must not."""
-    try:
-        if (folder / "token").read_text() != folder.name:
-            return False, False
-    except OSError:
-        return False, False
-    try:
-        with filelock.FileLock(folder / "lock", timeout=0):
-            return True, True
-    except filelock.Timeout:
-        return True, False
-    except (OSError, NotImplementedError):
-        return True, True
 
 
 def _do(folder: Path, attempt: str, work: Work, item: Any, cpus: int) -> tuple[str, Any]:
@@ -319,59 +281,6 @@ def _do(folder: Path, attempt: str, work: Work, item: Any, cpus: int) -> tuple[s
         return node, (_BLIND,)
     torch.set_num_threads(cpus)
     return node, work(item, ClaimedStore(folder, attempt))
-
-
-class ClaimedStore(Store):
-    """A store whose locks say which attempt holds them, so that a lost one's can be broken.
-
-    On one machine a lock ends with its process. On a network disk the server may keep it after the
-    machine died: until the lease ends (NFS 4), or for ever (NFS 3, lock files). Where Ray lost the
-    attempt that holds a lock, the lock is taken from it. A machine that was only cut off has then
-    had time to stop.
-
-    Args:
-        folder: Of this grid, in the store.
-        attempt: Who asks.
-        patience: Seconds for which a lock of a lost attempt is waited for.
-    """
-
-    def __init__(self, folder: Path, attempt: str, patience: float = _CUT_OFF) -> None:
-        super().__init__(folder.parents[1])
-        self.folder, self.attempt, self.patience = folder, attempt, patience
-
-    @contextlib.contextmanager
-    def _lock(self, kind: str, key: str) -> Iterator[None]:
-        file = self.root / "locks" / f"{kind}-{key}.lock"
-        owner, since = file.with_suffix(".owner"), 0.0
-        with explained(self.root):
-            file.parent.mkdir(parents=True, exist_ok=True)
-            while True:
-                lock = filelock.FileLock(file)
-                try:
-                    lock.acquire(timeout=_POLL)
-                    break
-                except filelock.Timeout:
-                    lost = self._lost(owner)
-                    since = (since or time.monotonic()) if lost else 0.0
-                    if lost and time.monotonic() - since >= self.patience:
-                        _log.warning("%s is taken from a lost attempt", file)
-                        file.unlink(missing_ok=True)  # the next lock is on another file
-                        since = 0.0
-            owner.write_text(f"{self.folder.name}/{self.attempt}")
-        try:
-            yield
-        finally:
-            owner.unlink(missing_ok=True)
-            lock.release()
-
-    def _lost(self, owner: Path) -> bool:
-        """Return whether Ray lost the attempt that holds a lock, or its grid has ended."""
-        try:
-            grid, _, attempt = owner.read_text().partition("/")
-        except OSError:
-            return False  # not one of a grid's
-        folder = self.root / "tmp" / grid
-        return bool(attempt) and (not folder.is_dir() or (folder / f"{attempt}.lost").exists())
 
 
 class _Watch:

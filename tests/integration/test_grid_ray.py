@@ -160,12 +160,12 @@ def test_a_node_that_does_not_share_the_folder_is_named(cluster, monkeypatch, tm
     def look(folder):  # on the second node, the same path is another disk
         import ray
 
-        from tasklab.cluster import ray_cluster
+        from tasklab.cluster import shared_store
 
         here = ray.get_runtime_context().get_node_id()
-        return ray_cluster._sees_store(folder / "elsewhere" if here == other else folder)
+        return shared_store.sees_store(folder / "elsewhere" if here == other else folder)
 
-    monkeypatch.setattr(ray_cluster, "_sees_store", look)
+    monkeypatch.setattr(ray_cluster, "sees_store", look)
     with pytest.raises(TasklabError, match=rf"^node \S+:{other[:6]} does not see the store"):
         grid.run(small(tmp_path), made.address, progress=False)
     assert not ray.is_initialized()

@@ -35,7 +35,7 @@ def test_a_single_name_is_a_list_of_one_and_repeats_count_once():
 
 def test_a_grid_is_all_combinations_in_order_under_the_keys_of_a_lab(small):
     methods = ["nonlinear", "posthoc", "linearized"]  # post-hoc vectors are non-linear ones
-    jobs = grid.plan(dataclasses.replace(small, methods=methods, seeds=[3, 5]))
+    jobs = grid.plan(small.changed(methods=methods, seeds=[3, 5]))
     assert [(j.method, j.task, j.seed) for j in jobs] == [
         (method, task, seed)
         for method in ("nonlinear", "linearized")
@@ -50,7 +50,7 @@ def test_a_grid_is_all_combinations_in_order_under_the_keys_of_a_lab(small):
 
 
 def test_runs_that_are_the_same_under_two_names_are_one(small):
-    both = dataclasses.replace(small, methods=["nonlinear", "full"], head="trained")
+    both = small.changed(methods=["nonlinear", "full"], head="trained")
     assert [(j.method, j.task) for j in grid.plan(both)] == [
         ("nonlinear", "Textures"),
         ("nonlinear", "Scenes"),
@@ -67,8 +67,7 @@ def test_all_that_is_wrong_is_told_before_any_work(small, monkeypatch, tmp_path)
 
     monkeypatch.setattr(loading, "locate", without_one)
     monkeypatch.setattr(finetune, "finetune", None)
-    wrong = dataclasses.replace(
-        small,
+    wrong = small.changed(
         models=["mini", "mini_s", "mini_convnext", "mine"],
         methods=["linearizd", "attention"],
         tasks=["Textures", "Scnes"],
@@ -89,8 +88,8 @@ def test_all_that_is_wrong_is_told_before_any_work(small, monkeypatch, tmp_path)
 
 def test_missing_images_are_told_before_any_work(small, tmp_path):
     (tmp_path / "empty").mkdir()
-    wrong = dataclasses.replace(
-        small, suite="paper", tasks="Cars", data_root=tmp_path / "empty", methods=["atention"]
+    wrong = small.changed(
+        suite="paper", tasks="Cars", data_root=tmp_path / "empty", methods=["atention"]
     )
     with pytest.raises(TasklabError, match="(?s)did you mean 'attention'.*Cars"):
         grid.plan(wrong)
@@ -109,7 +108,7 @@ def test_in_order_one_that_fails_does_not_stop_the_others(small, monkeypatch, tm
         return real(config, *args, **more)
 
     monkeypatch.setattr(finetune, "finetune", some_fail)
-    three = dataclasses.replace(small, tasks=["Scenes", "Signs", "Textures"])
+    three = small.changed(tasks=["Scenes", "Signs", "Textures"])
     table = grid.run(three, progress=False)
     assert tuple(table.columns) == grid.COLUMNS
     assert list(table["state"]) == ["failed", "failed", "done"]
@@ -134,7 +133,7 @@ def test_a_machine_that_would_compute_something_else_does_not(small):
 
 def test_the_command_lists_runs_and_fails_if_one_does(small, monkeypatch, capsys):
     words = ["grid", "--task", "Textures", "--steps", "2", "--seeds", "0,4", "--device", "cpu"]
-    words += ["--store-root", str(small.store_root)]
+    words += ["--store-root", str(small.given["store_root"])]
     assert main([*words, "--dry-run"]) == 0
     shown = capsys.readouterr().out.splitlines()
     assert shown == [
@@ -166,15 +165,15 @@ def test_a_cluster_has_one_precision_and_not_the_planning_machine(small, monkeyp
     cluster = types.SimpleNamespace(bfloat16=lambda: fast)
     join = contextlib.nullcontext(cluster)
     monkeypatch.setattr(ray_cluster, "join", lambda address, gpus: join)
-    timm = dataclasses.replace(
-        small, models="timm/test_vit.r160_in1k", init="random", device=None, precision=asked
+    timm = small.changed(
+        models="timm/test_vit.r160_in1k", init="random", device=None, precision=asked
     )
     for job in grid.plan(timm, "auto"):
         parameters = Parameters(**job.settings)
         run = parameters.recipe(job.task, job.method, job.seed)
         assert run.precision == expected
         assert grid._work(job, None)[1] == ""  # whatever device there is
-    shipped = dataclasses.replace(small, device=None, precision=asked)
+    shipped = small.changed(device=None, precision=asked)
     for job in grid.plan(shipped, "auto"):
         assert Parameters(**job.settings).recipe(job.task, job.method, 0).precision == "float32"
 

@@ -14,7 +14,7 @@ import types
 import pytest
 
 from tasklab import machine
-from tasklab.cluster import ray_cluster
+from tasklab.cluster import ray_cluster, shared_store
 from tasklab.errors import TasklabError
 
 
@@ -104,7 +104,7 @@ def test_what_was_lost_is_begun_again_and_what_failed_is_not(ray, tmp_path):
     begun = []
 
     def work(item, store):
-        assert store.root == tmp_path and isinstance(store, ray_cluster.ClaimedStore)
+        assert store.root == tmp_path and isinstance(store, shared_store.ClaimedStore)
         begun.append(item)
         if item == "always" or begun.count("once") == 1 and item == "once":
             raise ray.exceptions.NodeDiedError("its node died\nand more")
@@ -181,12 +181,12 @@ def test_an_interrupt_stops_what_is_under_way(ray, tmp_path):
 
 
 def test_nodes_that_do_not_see_the_store_are_named(ray, monkeypatch, tmp_path):
-    look = ray_cluster._sees_store
+    look = shared_store.sees_store
 
     def elsewhere(folder):
         return look(folder if ray.here == "aaaaaaaa" else folder / "another disk")
 
-    monkeypatch.setattr(ray_cluster, "_sees_store", elsewhere)
+    monkeypatch.setattr(ray_cluster, "sees_store", elsewhere)
     with pytest.raises(TasklabError, match="node one:bbbbbb, two does not see the store"):
         spread(tmp_path, ["a"], lambda *_: 1)
 
@@ -201,7 +201,7 @@ def test_a_node_that_comes_later_must_see_the_store_too(ray, tmp_path):
 
 
 def test_locks_that_do_not_hold_are_reported(ray, monkeypatch, tmp_path, caplog):
-    monkeypatch.setattr(ray_cluster, "_sees_store", lambda folder: (True, ray.here == "cccccccc"))
+    monkeypatch.setattr(ray_cluster, "sees_store", lambda folder: (True, ray.here == "cccccccc"))
     spread(tmp_path, ["a"], lambda *_: 1)
     assert "do not hold on node two" in caplog.text and "one:" not in caplog.text
 
@@ -278,7 +278,7 @@ def hold(root, owner):
 @pytest.mark.parametrize("owner", ["grid-1/0-1", "grid-0/7-1"], ids=["lost", "grid has ended"])
 def test_the_lock_of_a_lost_attempt_is_taken(folder, tmp_path, owner):
     held, began = hold(tmp_path, owner), time.monotonic()
-    with ray_cluster.ClaimedStore(folder, "0-2", patience=0.2)._lock("result", "k"):
+    with shared_store.ClaimedStore(folder, "0-2", patience=0.2)._lock("result", "k"):
         assert time.monotonic() - began >= 0.2
         assert (tmp_path / "locks" / "result-k.owner").read_text() == "grid-1/0-2"
         again = os.open(tmp_path / "locks" / "result-k.lock", os.O_RDWR)
@@ -294,7 +294,7 @@ def test_the_lock_of_a_living_process_is_waited_for(folder, tmp_path, owner):
     held, entered = hold(tmp_path, owner), []
 
     def wait():
-        with ray_cluster.ClaimedStore(folder, "0-2", patience=0.0)._lock("result", "k"):
+        with shared_store.ClaimedStore(folder, "0-2", patience=0.0)._lock("result", "k"):
             entered.append(time.monotonic())
 
     waiting = threading.Thread(target=wait)

@@ -1,0 +1,110 @@
+"""The folder that all machines of a grid share, and the store whose lost locks can be broken.
+
+While work is going on, the store has a folder of its own:
+
+    STORE/tmp/grid-<id>/token   written at the start; a machine that sees it shares the store
+                       /lock    held by the process that leads; nobody else may get it
+                       /<attempt>.lost
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import shutil
+import time
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import filelock
+
+from tasklab.storage.store import Store
+from tasklab.storage.tensors import explained
+
+_log = logging.getLogger(__name__)
+_POLL = 1.0  # seconds
+_CUT_OFF = 120.0  # seconds after which a machine that Ray has lost has stopped by itself
+
+
+@contextlib.contextmanager
+def shared_folder(root: Path) -> Iterator[Path]:
+    """Yield the folder of a grid in the store, with its token and its lock held."""
+    folder = Path(root) / "tmp" / f"grid-{uuid.uuid4().hex[:12]}"
+    try:
+        with explained(Path(root)):
+            folder.mkdir(parents=True)
+            (folder / "token").write_text(folder.name)
+        with filelock.FileLock(folder / "lock"):
+            yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def sees_store(folder: Path) -> tuple[bool, bool]:
+    """Return whether the folder is seen here, and whether its lock could be had, as it must not."""
+    try:
+        if (folder / "token").read_text() != folder.name:
+            return False, False
+    except OSError:
+        return False, False
+    try:
+        with filelock.FileLock(folder / "lock", timeout=0):
+            return True, True
+    except filelock.Timeout:
+        return True, False
+    except (OSError, NotImplementedError):
+        return True, True
+
+
+class ClaimedStore(Store):
+    """A store whose locks say which attempt holds them, so that a lost one's can be broken.
+
+    On one machine a lock ends with its process. On a network disk the server may keep it after the
+    machine died: until the lease ends (NFS 4), or for ever (NFS 3, lock files). Where Ray lost the
+    attempt that holds a lock, the lock is taken from it. A machine that was only cut off has then
+    had time to stop.
+
+    Args:
+        folder: Of this grid, in the store.
+        attempt: Who asks.
+        patience: Seconds for which a lock of a lost attempt is waited for.
+    """
+
+    def __init__(self, folder: Path, attempt: str, patience: float = _CUT_OFF) -> None:
+        super().__init__(folder.parents[1])
+        self.folder, self.attempt, self.patience = folder, attempt, patience
+
+    @contextlib.contextmanager
+    def _lock(self, kind: str, key: str) -> Iterator[None]:
+        file = self.root / "locks" / f"{kind}-{key}.lock"
+        owner, since = file.with_suffix(".owner"), 0.0
+        with explained(self.root):
+            file.parent.mkdir(parents=True, exist_ok=True)
+            while True:
+                lock = filelock.FileLock(file)
+                try:
+                    lock.acquire(timeout=_POLL)
+                    break
+                except filelock.Timeout:
+                    lost = self._lost(owner)
+                    since = (since or time.monotonic()) if lost else 0.0
+                    if lost and time.monotonic() - since >= self.patience:
+                        _log.warning("%s is taken from a lost attempt", file)
+                        file.unlink(missing_ok=True)  # the next lock is on another file
+                        since = 0.0
+            owner.write_text(f"{self.folder.name}/{self.attempt}")
+        try:
+            yield
+        finally:
+            owner.unlink(missing_ok=True)
+            lock.release()
+
+    def _lost(self, owner: Path) -> bool:
+        """Return whether Ray lost the attempt that holds a lock, or its grid has ended."""
+        try:
+            grid, _, attempt = owner.read_text().partition("/")
+        except OSError:
+            return False  # not one of a grid's
+        folder = self.root / "tmp" / grid
+        return bool(attempt) and (not folder.is_dir() or (folder / f"{attempt}.lost").exists())
