@@ -8,41 +8,70 @@ from typing import Any
 import pandas as pd
 
 from tasklab.figures.style import METHOD_LABEL, methods_in
-from tasklab.records.claims import ABOUT_VERDICTS, Verdict
-from tasklab.records.schema import UNITS
+from tasklab.records.judgement import ABOUT_VERDICTS, OUTCOMES, Verdict
+from tasklab.records.statements import verdict_rows
 from tasklab.records.table import summarise
 
 _AIRY = [{"selector": "th, td", "props": [("padding", "0.2em 0.7em")]}]
+
+
+_TINTS = {"holds": "#CDE7DD", "does not hold": "#F6D5C0", "undecided": "#FBEBC8"}
 
 
 def verdict_table(verdicts: Iterable[Verdict]) -> Any:
     """Return the verdicts as a table whose colours only repeat what the words say.
 
     Returns:
-        A pandas Styler (its `.data` is the DataFrame): paper, table, claim, test, verdict, and the
-        effect with its spread over seeds, positive in the claimed direction.
+        A pandas Styler (its `.data` is the DataFrame), a row a statement and below it one for each
+        of its cells: where it is said, the statement, the outcome, and the effect with its 95 %
+        interval, positive in the claimed direction, seeds, and tasks as claimed.
     """
+    found = verdict_rows(verdicts)
+    several = found["paper"].nunique() > 1
     rows = [
-        {
-            "paper": v.claim.paper.replace("_", " "),
-            "table": v.claim.table,
-            "claim": v.claim.statement,
-            "test": v.claim.test,
-            "here": v.holds,
-            "effect ± spread (seeds)": _effect(v),
+        ({"paper": row["paper"].replace("_", " ")} if several else {})
+        | {
+            "statement": _told(row),
+            "here": row["outcome"] + _share(row),
+            "effect": _effect(row),
+            "seeds": row["n_seeds"] or "–",
+            "tasks as claimed": _tasks(row),
+            "corrected": row["corrected"] if row["corrected"] != row["outcome"] else "",
         }
-        for v in verdicts
+        for row in found.to_dict("records")
     ]
-    tints = {"holds": "#CDE7DD", "holds weakly": "#FBEBC8", "does not hold here": "#F6D5C0"}
-    tints["holds (one seed)"] = tints["holds"]
     styler = pd.DataFrame(rows).style.hide(axis="index").set_caption(ABOUT_VERDICTS)
     styler = styler.set_properties(**{"text-align": "left", "vertical-align": "top"})
     styler = styler.set_table_styles(_AIRY)
     if not rows:
         return styler
-    return styler.map(
-        lambda word: f"background-color: {tints.get(word, 'white')}; color: black", subset=["here"]
-    )
+    tints = [f"background-color: {_TINTS.get(o, 'white')}; color: black" for o in found["outcome"]]
+    return styler.apply(lambda _: tints, subset=["here"])
+
+
+def _told(row: Mapping[str, Any]) -> str:
+    if row["cell"]:
+        return f"– {row['cell']}"
+    at = "" if row["setting"] == "chosen" else f" (at {row['setting']})"
+    return row["statement"] + at
+
+
+def _share(row: Mapping[str, Any]) -> str:
+    """Return how many cells hold, where that is more than the outcome says."""
+    if row["n_cells"] < 2 or row["outcome"] == "holds":
+        return ""
+    return f" ({row['cells_holding']} of {row['n_cells']} hold)"
+
+
+def _effect(row: Mapping[str, Any]) -> str:
+    if not row["n_seeds"]:
+        return "–"
+    ends = "" if pd.isna(row["low"]) else f" [{row['low']:.3g}, {row['high']:.3g}]"
+    return f"{row['effect']:+.3g}{ends} {row['unit']}".rstrip()
+
+
+def _tasks(row: Mapping[str, Any]) -> str:
+    return f"{row['tasks_as_claimed']} of {row['n_tasks']}" if row["n_tasks"] > 1 else "–"
 
 
 def table(df: pd.DataFrame, digits: int = 1) -> Any:
@@ -62,28 +91,16 @@ def table(df: pd.DataFrame, digits: int = 1) -> Any:
 
 
 def verdict_counts(verdicts: Iterable[Verdict]) -> Any:
-    """Return how many claims of each paper hold, hold weakly and do not hold, as a table."""
-    told = {
-        "holds": "hold",
-        "holds (one seed)": "hold (one seed)",
-        "holds weakly": "hold weakly",
-        "does not hold here": "do not hold here",
-        "not tested": "not tested",
-    }
-    rows = [(v.claim.paper.replace("_", " "), told[v.holds]) for v in verdicts]
-    df = pd.DataFrame(rows, columns=["paper", "here"])
-    counts = pd.crosstab(df["paper"], df["here"]).reindex(index=df["paper"].unique())
-    counts = counts[[name for name in told.values() if name in counts]]
-    counts["claims"] = counts.sum(axis=1)
+    """Return how many statements of each paper hold, do not hold or are undecided, as a table."""
+    found = verdict_rows(verdicts, cells=False)
+    found = found[found["setting"] == "chosen"]
+    told = {"holds": "hold", "does not hold": "do not hold"}
+    paper, here = found["paper"].str.replace("_", " "), found["outcome"].replace(told)
+    counts = pd.crosstab(paper, here).reindex(index=paper.unique())
+    names = [told.get(name, name) for name in OUTCOMES]
+    counts = counts[[name for name in names if name in counts]]
+    counts["statements"] = counts.sum(axis=1)
     return counts.rename_axis(index=None, columns=None).style.set_table_styles(_AIRY)
-
-
-def _effect(v: Verdict) -> str:
-    if not v.n_seeds:
-        return "–"
-    unit = UNITS.get(v.claim.metric, "").replace("%", "points")
-    spread = f" ± {v.spread:.2g}" if v.n_seeds > 1 else ""
-    return f"{v.effect:+.3g}{spread} {unit} ({v.n_seeds})"
 
 
 def origin_table(provenance: Mapping[str, Any]) -> pd.DataFrame:

@@ -1,11 +1,14 @@
-from .claims import (
-    verdicts as verdicts,
-)
 from .comparisons import (
     box_means as box_means,
 )
+from .judgement import (
+    verdicts as verdicts,
+)
 from .papers import (
     beside as beside,
+)
+from .statements import (
+    verdict_rows as verdict_rows,
 )
 from .table import (
     combine as combine,

@@ -1,260 +1,132 @@
-"""A verdict on every claim of the papers, by one rule.
+"""What the papers claim: statements, and the comparisons that each of them is judged by.
 
-**Verdicts on the embedded default (`mini`) are about orderings and effects, not about absolute
-values**: its world, model and pre-training are far smaller than the papers'.
+A statement is a sentence of a paper. It may speak of several things at once (seven pre-trained
+models, two metrics): then it has one comparison, or cell, for each. `statements.csv` holds the
+statements, `claims.csv` their cells.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import math
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
 
-import numpy as np
 import pandas as pd
 
-from tasklab.errors import TasklabError, unknown
-from tasklab.models.zoo import family
-from tasklab.records.comparisons import COMPARISONS, NETWORKS
-from tasklab.records.schema import ACCURACIES, UNITS
-from tasklab.records.table import one_model, select, wilson
+from tasklab.errors import unknown
+from tasklab.records.schema import UNITS
 
-ABOUT_VERDICTS = (
-    "Verdicts on the embedded benchmark are about orderings and effects, with their spread over "
-    "fine-tuning seeds, not about absolute values: its world is not the papers'."
-)
-OUTCOMES = ("holds", "holds (one seed)", "holds weakly", "does not hold here", "not tested")
+RELATIONS = (">", "<", "=")
+SETTINGS = ("chosen", "equal accuracy", "equal length")  # where methods are compared: `matched`
+# Of these a record is an accuracy on one task: a claim about their mean is about tasks in general.
+PER_TASK = ("single", "absolute", "normalised", "target")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Claim:
-    """A statement of a paper as a comparison: `left` `relation` `factor` × `right`.
+    """One comparison of a statement: `left` `relation` `factor` × `right`.
 
     `left` and `right` are methods, both measured by `metric` in `experiment`, or, where the claim
     names a `comparison`, sides that this function of `records.comparisons` makes. They are of the
     model that is judged, or of one that it is compared with (a role of `zoo.family`, or one of
-    `NETWORKS`), or of the same one with random weights, as in `nonlinear@convnext` and
+    `comparisons.NETWORKS`), or of the same one with random weights, as in `nonlinear@convnext` and
     `nonlinear@random`.
+
+    Attributes:
+        id: Its name.
+        entry: Name of the statement that it is a cell of.
+        paper: The paper's name.
+        headline: Number of the headline in the protocol; 0 for none.
+        evidence: Notebook and heading under which the numbers are shown.
+        short: The statement in a few words.
+        statement: The statement.
+        cell: Which of its cells this is; empty if it has only one.
+        table: Where the paper says so.
+        experiment: Of the records.
+        comparison: Makes the sides of records; empty for two methods.
+        metric: What is compared.
+        left: First side.
+        relation: `>`, `<`, or `=` for "within the margin".
+        factor: Of the second side.
+        right: Second side.
+        margin: Of a claim of equality, in the metric's unit.
+        grows: Name of the claim whose difference is said to grow with the samples of pre-training;
+            empty for other claims.
+        setting: One of `SETTINGS`.
     """
 
     id: str
+    entry: str
     paper: str
-    table: str
+    headline: int = 0
+    evidence: str = ""
+    short: str = ""
     statement: str
+    cell: str = ""
+    table: str
     experiment: str
+    comparison: str = ""
     metric: str
     left: str
     relation: str
-    right: str
     factor: float = 1.0
-    comparison: str = ""
+    right: str
+    margin: float = math.nan
+    grows: str = ""
+    setting: str = "chosen"
 
     def __post_init__(self) -> None:
         """Check the relation."""
-        if self.relation not in (">", "<"):
-            raise unknown("relation", self.relation, (">", "<"))
+        if self.relation not in RELATIONS:
+            raise unknown("relation", self.relation, RELATIONS)
 
     @property
     def test(self) -> str:
         """The comparison in words, e.g. `absolute: linearized > nonlinear`."""
         factor = "" if self.factor == 1 else f"{self.factor:g} × "
-        return f"{self.metric}: {self.left} {self.relation} {factor}{self.right}"
+        within = f" ± {self.margin:g}" if self.relation == "=" else ""
+        grown = ", per tenfold of pre-training" if self.grows else ""
+        at = "" if self.setting == "chosen" else f", at {self.setting}"
+        return f"{self.metric}: {self.left} {self.relation} {factor}{self.right}{within}{grown}{at}"
+
+    @property
+    def unit(self) -> str:
+        """The unit of its effect; differences of percentages are points."""
+        share = self.metric in ("accuracy", "violations")  # of comparisons, not of records
+        return "points" if share else UNITS.get(self.metric, "").replace("%", "points")
+
+    @property
+    def general(self) -> bool:
+        """Whether it is about tasks in general, not only about those that were tried."""
+        return not self.comparison and self.metric in PER_TASK
 
 
-@dataclass(frozen=True)
-class Verdict:
-    """What our records say about a claim.
-
-    Attributes:
-        claim: The claim.
-        holds: One of `OUTCOMES`.
-        effect: Mean over seeds of the difference, positive in the claimed direction.
-        spread: Standard deviation over seeds (NaN for one seed).
-        n_seeds: Number of seeds.
-        differences: The difference of each seed, positive in the claimed direction.
-        text: The verdict with its numbers.
-    """
-
-    claim: Claim
-    holds: str
-    effect: float = math.nan
-    spread: float = math.nan
-    n_seeds: int = 0
-    differences: dict[int, float] = field(default_factory=dict)
-    text: str = "not tested: no records of both sides."
-
-
-def verdict(
-    claim: Claim, df: pd.DataFrame, *, n_tasks: int = 8, model: str | None = None
-) -> Verdict:
-    """Judge a claim by paired differences: the same seed and the same tasks on both sides.
-
-    The rule, in this order:
-
-    - *does not hold here*: the mean difference is zero or against the claim;
-    - with two seeds or more, *holds* if every seed has the claimed sign and the mean exceeds twice
-      its standard error, else *holds weakly*;
-    - with one seed, *holds (one seed)* if the difference exceeds the half-width of its binomial
-      95 % interval (as if the two sides saw different images, which is cautious), else
-      *holds weakly*.
-
-    Seeds are those of fine-tuning, so "holds" speaks of this pre-trained model. On the embedded
-    default it speaks of an ordering, not of absolute values.
-
-    Args:
-        claim: What to judge.
-        df: Tidy records.
-        n_tasks: Number of added tasks for claims on addition.
-        model: Which model the claim is about, if there are records of several.
-
-    Raises:
-        TasklabError: The records mix several models and none is named, or the claim's comparison is
-            registered by a module that was not imported.
-    """
-    sides = tuple(_side(claim, side, df, model, n_tasks) for side in (claim.left, claim.right))
-    pairs = _pairs(claim, *(side.rows for side in sides))
-    if pairs.empty:
-        return Verdict(claim, "not tested")
-    sign = 1 if claim.relation == ">" else -1
-    pairs["difference"] = sign * (pairs["value"] - claim.factor * pairs["value_right"])
-    seeds = pairs.groupby("seed")["difference"].mean()
-    effect, n = float(seeds.mean()), len(seeds)
-    spread = float(seeds.std()) if n > 1 else math.nan
-    half = _half_width(claim, sides, n_tasks) if n == 1 else math.nan
-    unit = UNITS.get(claim.metric, "").replace("%", "points")
-    if n > 1:
-        clear = bool((seeds > 0).all()) and effect > 2 * spread / math.sqrt(n)
-        agree = int((seeds > 0).sum())
-        text = f"{effect:+.3g} {unit}".rstrip()
-        text += f", std {spread:.2g} over {n} seeds, {agree} of {n} as claimed"
-    else:
-        clear = effect > half  # False where there is no interval
-        text = f"{effect:+.3g} {unit}".rstrip() + ", one seed"
-        text += f", 95 % half-width {half:.2g}" if half == half else ", no interval"
-    outcome = "does not hold here"
-    if effect > 0:
-        outcome = ("holds" if n > 1 else "holds (one seed)") if clear else "holds weakly"
-    differences = {int(seed): float(value) for seed, value in seeds.items()}
-    return Verdict(claim, outcome, effect, spread, n, differences, f"{outcome}: {text}.")
-
-
-def verdicts(
-    df: pd.DataFrame,
-    paper: str | None = None,
-    table: str | None = None,
-    *,
-    n_tasks: int = 8,
-    model: str | None = None,
-) -> list[Verdict]:
-    """Judge all claims, or those of one paper or table, in the papers' order.
-
-    Args:
-        df: Tidy records.
-        paper: Only its claims.
-        table: Only those of this table, as printed.
-        n_tasks: Number of added tasks for claims on addition.
-        model: Which model the claims are about, if there are records of several.
-    """
-    chosen = [c for c in CLAIMS if paper in (None, c.paper) and table in (None, c.table)]
-    return [verdict(claim, df, n_tasks=n_tasks, model=model) for claim in chosen]
-
-
-class Side(NamedTuple):
-    """One side of a claim.
-
-    Attributes:
-        method: The method, or the side's name in the claim's comparison.
-        rows: Its records.
-        records: All records of its model.
-    """
-
-    method: str
-    rows: pd.DataFrame
-    records: pd.DataFrame
-
-
-def _side(claim: Claim, side: str, df: pd.DataFrame, model: str | None, n_tasks: int) -> Side:
-    method, _, role = side.partition("@")
-    init = "random" if role == "random" else "pretrained"
-    if role in NETWORKS:
-        records = df[df["model"] == role]
-    elif model is not None:
-        records = df[df["model"] == (model if role in ("", "random") else family(model)[role])]
-    else:
-        records = df.iloc[:0] if role not in ("", "random") else df[~df["model"].isin(NETWORKS)]
-    mine = one_model(records, init)
-    if not claim.comparison:
-        return Side(method, select(mine, claim.experiment, claim.metric, method, n_tasks), mine)
-    rows = records[records["experiment"] == claim.experiment]
-    if rows.empty:
-        return Side(method, rows, mine)
-    if claim.comparison not in COMPARISONS:
-        raise TasklabError(
-            f"comparison {claim.comparison!r} is not registered: import tasklab.study."
-        )
-    sides = COMPARISONS[claim.comparison](claim, rows, df)
-    return Side(method, sides.get(method, rows.iloc[:0]), mine)
-
-
-def _pairs(claim: Claim, left: pd.DataFrame, right: pd.DataFrame) -> pd.DataFrame:
-    """Return the left rows with the value of their partner, one row a seed, task and subset."""
-    keys, columns = ["seed", "task", "subset"], ["seed", "task", "subset", "value"]
-    left, right = (df[columns].fillna({"seed": 0, "subset": ""}) for df in (left, right))
-    if claim.right.partition("@")[0] != "pretrained":
-        return left.merge(right, on=keys, suffixes=("", "_right"))
-    # One model for all seeds, however often it was recorded ...
-    same = right.groupby(["task", "subset"], as_index=False)["value"].mean()
-    paired = left.merge(same, on=["task", "subset"], suffixes=("", "_right"))
-    if paired.empty and len(right):  # ... or once for all targets
-        paired = left.assign(value_right=right["value"].mean())
-    return paired
-
-
-def _half_width(claim: Claim, sides: Iterable[Side], n_tasks: int) -> float:
-    """Return the 95 % half-width of a one-seed difference (NaN where nothing was counted)."""
-    if claim.comparison or claim.metric not in (*ACCURACIES, "normalised"):
-        return math.nan
-    total = 0.0
-    for side, factor in zip(sides, (1.0, claim.factor), strict=True):
-        rows = side.rows
-        if claim.metric == "normalised":
-            half = _half_of_ratio(rows, side.records, side.method, n_tasks)
-        else:
-            half = _half(rows)
-        # The same images answer for every subset, and the control's for every target: such rows
-        # are not independent and are averaged; tasks have images of their own.
-        group = "metric" if claim.metric == "control" else "task"
-        per_task = half.groupby(rows[group].to_numpy()).mean()
-        total += factor**2 * float((per_task**2).sum(skipna=False)) / len(per_task) ** 2
-    return math.sqrt(total)
-
-
-def _half(rows: pd.DataFrame) -> pd.Series:
-    n = rows["n"].astype(float)
-    low, high = wilson(rows["value"] / 100 * n, n)
-    return pd.Series((high - low) / 2)
-
-
-def _half_of_ratio(rows: pd.DataFrame, df: pd.DataFrame, method: str, n_tasks: int) -> pd.Series:
-    """Carry the half-widths of a ratio's two accuracies through to the ratio (first order)."""
-    parts = rows[["task", "subset", "value"]]
-    for name, experiment, metric in (("top", "addition", "absolute"), ("base", "single", "single")):
-        counted = select(df, experiment, metric, method, n_tasks)
-        relative = _half(counted).to_numpy() / counted["value"].clip(lower=0.1).to_numpy()
-        keys = ["task", "subset"] if name == "top" else ["task"]
-        counted = counted[keys].assign(**{name: relative}).drop_duplicates(keys)
-        parts = parts.merge(counted, on=keys, how="left")
-    return parts["value"] * np.hypot(parts["top"], parts["base"])
+def _matchable(claim: Claim) -> bool:
+    """Return whether a claim says of one way of fine-tuning that it edits better than another."""
+    both = {claim.left, claim.right}
+    plain = not any("@" in side or side in ("probe", "pretrained", "posthoc") for side in both)
+    return plain and claim.headline > 0 and claim.experiment in ("addition", "negation")
 
 
 def _claims() -> tuple[Claim, ...]:
-    table = pd.read_csv(
-        Path(__file__).with_name("claims.csv"), dtype={"table": str, "factor": float}
-    )
-    table = table.fillna({"comparison": ""})
-    return tuple(Claim(**row) for row in table.to_dict("records"))
+    """Return all claims in the papers' order, each headline on methods in every setting."""
+    folder = Path(__file__).parent
+    statements = pd.read_csv(folder / "statements.csv", dtype={"headline": "Int64"})
+    statements["headline"] = statements["headline"].fillna(0).astype(int)
+    cells = pd.read_csv(folder / "claims.csv", dtype={"table": str, "factor": float})
+    cells = cells.fillna({"comparison": "", "cell": "", "grows": ""})
+    joined = cells.merge(statements.rename(columns={"id": "entry"}), on="entry", validate="m:1")
+    claims = []
+    for row in joined.to_dict("records"):
+        claim = Claim(**row)
+        claims.append(claim)
+        if _matchable(claim) and not claim.grows:
+            claims += [
+                dataclasses.replace(claim, id=f"{claim.id}@{setting.split()[-1]}", setting=setting)
+                for setting in SETTINGS[1:]
+            ]
+    return tuple(claims)
 
 
 CLAIMS = _claims()

@@ -47,10 +47,12 @@ def _stacked(parts: list[dict[str, pd.DataFrame]]) -> Sides:
 
 @comparison
 def features(claim: Any, rows: pd.DataFrame, _: pd.DataFrame) -> Sides:
-    """Merged features against those `between` models, or the coefficient's error against `one`.
+    """Merged weights' features against an `endpoint`'s, or the coefficient's error against `one`.
 
-    Of the encoder's own features; of an MLP, whose output is that of its classifier, of the last
-    hidden layer. On segments in their middle.
+    Both as distances from the merged features: how much nearer than a single model's features are
+    those of the merged weights. (The models' distance from each other would be a weaker test, which
+    a single model passes too.) Of the encoder's own features; of an MLP, whose output is that of
+    its classifier, of the last hidden layer. On segments in their middle.
     """
     rows = rows[rows["method"] == "nonlinear"]
     if rows.empty:
@@ -63,12 +65,11 @@ def features(claim: Any, rows: pd.DataFrame, _: pd.DataFrame) -> Sides:
     deep = rows["block"] == rows["block"].max() - 1 if network == "mlp" else None
     rows = rows[rows["block"].isna() if deep is None else deep.fillna(False)]
     if claim.metric == "distance":
-        base = {"ctl_average": "base_merged", "ctl_sum": "first"}.get(claim.experiment, "base")
-        sides = {"merged": "distance", "between": base}
+        sides = {"merged": "distance", "endpoint": "endpoint"}
         return {side: rows[rows["metric"] == metric] for side, metric in sides.items()}
     error = rows[rows["metric"] == "coef"]
     error = error.assign(value=(error["value"] - 1).abs())
-    return {"merged": error, "one": error.assign(value=1.0)}
+    return {"merged": error, "one": error.assign(value=1.0, error=0.0)}
 
 
 def _usual(rows: pd.DataFrame) -> pd.DataFrame:

@@ -4,7 +4,8 @@ A record is one row per (experiment, model, suite, init, method, task, subset, s
 seed, metric, alpha) and the experiment's own columns: one `value` measured on `n` images. Rows are
 per task; averages over tasks are computed when they are needed, so there are no rows for means.
 **Accuracies are in percent** (0 to 100), as in the papers' tables. Where several groups of the same
-number of tasks are added, `subset` names the group. `table.tidy` refuses what is not listed here.
+number of tasks are added, `subset` names the group. `hits` tells of every image whether it was
+answered (`images.packed`). `table.tidy` refuses what is not listed here.
 """
 
 from __future__ import annotations
@@ -45,13 +46,13 @@ _SHARES = _in("%", "absolute", "normalised")
 _SUM = Experiment(
     "the sum of `n_tasks` vectors at the chosen `alpha` (the value of `lambda`, of all tasks)",
     {**_SHARES, "lambda": ""},
-    ("vocabulary",),
+    ("vocabulary", "hits"),
 )
 _SCRATCH = ("pretraining", "finetuning", "lr", "finetuning_lr", "ratio", "replaced")
 _LINEARITY = Experiment(
     "merged features against merged weights' on the segment, in the sum, ... of models; `distance` "
     "1 - cos, `coef` the coefficient, the others the models' own distances; quartiles over images",
-    _in("", "distance", "coef", "base", "base_merged", "first"),
+    _in("", "distance", "coef", "base", "base_merged", "endpoint", "first"),
     ("block", "low", "middle", "high", *_SCRATCH),
 )
 _STITCHED = Experiment(
@@ -61,7 +62,7 @@ EXPERIMENTS = {
     "single": Experiment(
         "one task vector at coefficient 1 on its own task; `pretrained`, `probe`: no vector",
         _in("%", "single"),
-        ("vocabulary",),
+        ("vocabulary", "hits"),
     ),
     "addition": _SUM,
     "addition_fine": _SUM,  # at the best of finer coefficients
@@ -71,6 +72,13 @@ EXPERIMENTS = {
     "negation": Experiment(
         "one vector subtracted; `task` is its target for both metrics",
         _in("%", "target", "control"),
+        ("hits",),
+    ),
+    "rates": Experiment(
+        "vectors trained at the rate `lr` for `steps` steps: alone, in the sum of all, subtracted, "
+        "and how long they are",
+        {**_in("%", "single", "absolute", "normalised", "target", "control"), "norm": ""},
+        ("lr", "steps", "hits"),
     ),
     "subsets": Experiment(
         "the mean over the tasks of `subset`, whose vectors are added", _SHARES, ("vocabulary",)

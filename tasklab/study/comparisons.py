@@ -9,22 +9,28 @@ import pandas as pd
 from tasklab.records.comparisons import Sides, comparison
 from tasklab.records.papers import papers
 
-THRESHOLD = 0.1  # cross-task linearity holds for a pair if its distance is this share of the base
+# Cross-task linearity holds for a pair if its distance is at most this share of the base. Where all
+# pairs hold, or none does, nothing can be transitive: a range has thresholds in between.
+THRESHOLDS = (0.02, 0.04, 0.06, 0.08, 0.1, 0.12, 0.14, 0.16, 0.18, 0.2)
 
 
 @comparison
 def transitivity(claim: Any, rows: pd.DataFrame, _: pd.DataFrame) -> Sides:
-    """How often (i, k) fails after linear pairs with a middle (`linked`), and without one."""
+    """How often (i, k) fails after linear pairs with a middle (`linked`), and without one.
+
+    In per cent of the triples, at each of `THRESHOLDS` where some premise holds.
+    """
     from tasklab.analyses.transitivity import pairs_in  # here: reading results needs no torch
     from tasklab.analyses.transitivity import transitivity as over_triples
 
     pairs = pairs_in(rows[rows["method"] == "nonlinear"])
     if len(pairs) < 6:
         return {}
-    table = over_triples(pairs, THRESHOLD, by=["seed"]).summary
-    table = table[["seed", "violations", "violations_unlinked"]].assign(task="triples", subset="")
+    tables = [over_triples(pairs, t, by=["seed"]).summary.assign(task=f"{t:g}") for t in THRESHOLDS]
     columns = {"linked": "violations", "unlinked": "violations_unlinked"}
-    return {side: table.assign(value=table[name]) for side, name in columns.items()}
+    table = pd.concat(tables).dropna(subset=list(columns.values())).assign(subset="")
+    table = table[["seed", "task", "subset", *columns.values()]]
+    return {side: table.assign(value=100 * table[name]) for side, name in columns.items()}
 
 
 def r_squared(fits: pd.DataFrame) -> pd.DataFrame:

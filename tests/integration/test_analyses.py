@@ -12,7 +12,7 @@ from tasklab.errors import TasklabError
 from tasklab.experiments.parameters import Parameters
 from tasklab.models import loading
 from tasklab.models.zoo import FAMILIES, family
-from tasklab.records import claims, comparisons
+from tasklab.records import claims, comparisons, judgement
 from tasklab.records import table as records
 from tasklab.study import parts, recording, results
 from tasklab.tuning import finetune
@@ -91,7 +91,7 @@ def test_costs_become_records_that_claims_are_judged_by(lab):
     assert set(table["metric"]) == {"seconds_per_step", "peak_memory", "trainable"}
     assert set(table["method"]) == {"nonlinear", "linearized", "attention"}
     claim = next(c for c in claims.CLAIMS if c.id == "linear-3-cost-memory")
-    assert claims.verdict(claim, table).holds != "not tested"
+    assert judgement.verdict(claim, table).outcome != "not tested"
 
 
 def test_heads_that_train_with_their_encoder_belong_to_their_vectors(lab):

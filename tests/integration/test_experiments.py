@@ -12,7 +12,7 @@ from tasklab.chapters import CHAPTERS
 from tasklab.errors import TasklabError
 from tasklab.experiments.parameters import Parameters
 from tasklab.models import heads
-from tasklab.records import claims, schema
+from tasklab.records import judgement, schema
 from tasklab.records import table as records
 from tasklab.study import parts as parts_of_study
 from tasklab.study import recording, results
@@ -138,8 +138,8 @@ def test_recorded_results_cover_the_chapter():
         sums = table[table["experiment"] == "addition"]
         added = {8} if chapter == "closed_vocab" else {2, 4, 8}
         assert set(sums["n_tasks"].dropna()) == added
-        judged = claims.verdicts(table, chapter, model="mini")
-        assert {v.n_seeds for v in judged if v.holds != "not tested"} >= {3}
+        judged = judgement.verdicts(table, chapter, model="mini")
+        assert {v.n_seeds for v in judged} >= {3}
 
 
 def test_recorded_results_belong_to_the_shipped_weights():
@@ -155,9 +155,13 @@ def test_recorded_results_belong_to_the_shipped_weights():
 def test_every_claim_is_tested_by_the_recorded_results():
     for chapter in parts_of_study.PARTS:
         table = results.evidence(chapter)
-        found = claims.verdicts(table, chapter, model="mini")
-        untested = [v.claim.id for v in found if v.holds == "not tested"]
-        assert not untested
+        found = judgement.verdicts(table, chapter, model="mini")
+        untested = {v.claim for v in found if v.outcome == "not tested"}
+        # What the protocol adds is recorded on the second world: longer pre-training, grids of
+        # rates, and how near an unmerged model is.
+        later = {c for c in untested if c.grows or c.setting != "chosen"}
+        later |= {c for c in untested if c.right.partition("@")[0] == "endpoint"}
+        assert untested == later
 
 
 def test_full_size_architecture_runs_the_same_code(tmp_path):

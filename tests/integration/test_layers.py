@@ -18,7 +18,8 @@ def test_modules_import_only_from_those_before_them(root):
 
 
 @pytest.mark.parametrize(
-    "module", ["records.claims", "figures", "book", "__main__", "tuning.recipe", "tuning.methods"]
+    "module",
+    ["records.judgement", "figures", "book", "__main__", "tuning.recipe", "tuning.methods"],
 )
 def test_needs_no_torch(module):
     code = f"import sys, tasklab.{module}; sys.exit('torch' in sys.modules)"

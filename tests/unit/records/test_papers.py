@@ -1,4 +1,4 @@
-"""Records, intervals, the join with the papers, and the rule of verdicts."""
+"""Records, accuracies' intervals, and the join with the papers."""
 
 import json
 import math
@@ -11,18 +11,14 @@ import pandas as pd
 import pytest
 
 from tasklab.errors import TasklabError
-from tasklab.models import zoo
-from tasklab.records import claims, comparisons, papers, schema
+from tasklab.records import comparisons, schema
 from tasklab.records import table as records
-from tasklab.records.claims import CLAIMS, Claim, Verdict, verdict
 from tasklab.records.papers import beside
 from tasklab.records.table import summarise, tidy, wilson
 from tasklab.study import results
 from tasklab.study.parts import PARTS
 
 TASKS = ("Signs", "Places")
-CLAIM = Claim(id="t", paper="tangent", table="1", statement="more", experiment="addition",
-              metric="absolute", left="linearized", relation=">", right="nonlinear")  # fmt: skip
 
 
 def row(method: str, value: float, **other: Any) -> dict[str, Any]:
@@ -137,7 +133,7 @@ def test_commit_is_the_packages_own(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "module", ["tasklab.records.claims", "tasklab.records.papers", "tasklab.study.results"]
+    "module", ["tasklab.records.judgement", "tasklab.records.papers", "tasklab.study.results"]
 )
 def test_no_torch_is_imported(module: str) -> None:
     code = f"import sys, {module}; sys.exit('torch' in sys.modules)"
@@ -226,139 +222,6 @@ def test_beside_refuses() -> None:
         beside(df, "tangent", "1", "vitb23")
     with pytest.raises(TasklabError, match="select one first"):
         beside(pd.concat([df, df.assign(model="vitb16")]), "tangent", "1", "vitb32")
-
-
-# --- verdicts -----------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("differences", "holds"),
-    [
-        ({0: 1.0, 1: 1.2, 2: 0.9}, "holds"),
-        ({0: 3.0, 1: 0.1}, "holds weakly"),  # both as claimed, mean below 2 standard errors
-        ({0: 3.0, 1: 3.0, 2: 3.0, 3: 3.0, 4: -0.1}, "holds weakly"),  # one seed against
-        ({0: -1.0, 1: 0.5}, "does not hold here"),
-        ({0: 0.0, 1: 0.0}, "does not hold here"),
-        ({0: 1.0}, "holds weakly"),  # inside the interval of 2 × 1000 images
-        ({0: 9.0}, "holds (one seed)"),
-        ({0: -9.0}, "does not hold here"),
-    ],
-)
-def test_rule(differences: dict[int, float], holds: str) -> None:
-    found = verdict(CLAIM, two_methods(differences))
-    assert found.holds == holds and found.text.startswith(holds)
-    assert found.holds in claims.OUTCOMES
-    assert found.differences == pytest.approx(differences)
-    assert found.effect == pytest.approx(sum(differences.values()) / len(differences))
-    assert found.n_seeds == len(differences)
-
-
-def test_a_claim_of_less_turns_the_sign() -> None:
-    less = Claim(**{**CLAIM.__dict__, "relation": "<"})
-    found = verdict(less, two_methods({0: -2.0, 1: -2.1}))
-    assert found.holds == "holds" and found.effect == pytest.approx(2.05)
-    with pytest.raises(TasklabError, match="relation"):
-        Claim(**{**CLAIM.__dict__, "relation": ">="})
-
-
-def test_only_common_seeds_and_tasks_are_compared() -> None:
-    df = two_methods({0: 1.0, 1: 1.1})
-    extra = tidy([row("linearized", 99.0, seed=2), row("linearized", 99.0, task="Scenes")])
-    found = verdict(CLAIM, pd.concat([df, extra]))
-    assert found.differences == pytest.approx({0: 1.0, 1: 1.1})
-    assert verdict(CLAIM, df, n_tasks=4) == Verdict(CLAIM, "not tested")
-
-
-def test_one_seed_without_counts_is_weak_at_most() -> None:
-    assert verdict(CLAIM, two_methods({0: 9.0}, n=None)).holds == "holds weakly"
-
-
-def half_width(claim: Claim, df: pd.DataFrame) -> float:
-    sides = [claims._side(claim, side, df, None, 8) for side in (claim.left, claim.right)]
-    return claims._half_width(claim, sides, 8)
-
-
-def test_one_seed_half_width() -> None:
-    df = two_methods({0: 0.0})
-    low, high = wilson(600, 1000)
-    # Two sides and two tasks with images of their own: half · √2 / √2.
-    assert half_width(CLAIM, df) == pytest.approx((high - low) / 2)
-    control = Claim(**{**CLAIM.__dict__, "experiment": "negation", "metric": "control"})
-    shared = df.assign(experiment="negation", metric="control")
-    # The control task's images are the same for every target: only the two sides are added.
-    expected = (high - low) / 2 * math.sqrt(2)
-    assert half_width(control, shared) == pytest.approx(expected)
-
-
-def test_one_seed_half_width_of_a_ratio() -> None:
-    claim = Claim(**{**CLAIM.__dict__, "metric": "normalised"})
-    rows = []
-    for method, top in (("nonlinear", 60.0), ("linearized", 72.0)):
-        rows += [row(method, top), row(method, 100 * top / 80, metric="normalised"),
-                 row(method, 80.0, experiment="single", metric="single")]  # fmt: skip
-    found = verdict(claim, tidy(rows))
-    assert found.holds == "holds (one seed)" and found.effect == pytest.approx(15)
-    halves = [(h - low) / 2 for low, h in (wilson(600, 1000), wilson(720, 1000), wilson(800, 1000))]
-    nonlinear = 75 * math.hypot(halves[0] / 60, halves[2] / 80)
-    linearized = 90 * math.hypot(halves[1] / 72, halves[2] / 80)
-    expected = math.hypot(nonlinear, linearized)
-    assert half_width(claim, tidy(rows)) == pytest.approx(expected)
-    no_single = tidy(r for r in rows if r["experiment"] != "single")
-    assert verdict(claim, no_single).holds == "holds weakly"
-
-
-@pytest.mark.parametrize("tasks", [("Objects",), TASKS])
-def test_control_is_compared_with_a_share_of_the_pretrained_one(tasks: tuple[str, ...]) -> None:
-    claim = next(c for c in CLAIMS if c.id == "tangent-2-control-linearized")
-    base = {"experiment": "negation", "metric": "control", "n_tasks": None}
-    rows = [row("pretrained", 60.0, seed=None, task=t, **base) for t in tasks]
-    rows += [row("linearized", 57.5 + s / 10, seed=s, task=t, **base)
-             for s in (0, 1) for t in TASKS]  # fmt: skip
-    found = verdict(claim, tidy(rows))
-    assert found.holds == "holds"
-    assert found.differences == pytest.approx({0: 0.5, 1: 0.6})
-
-
-def test_claims_are_well_formed() -> None:
-    assert len({c.id for c in CLAIMS}) == len(CLAIMS)
-    known = {(p, t) for p, t in zip(papers.papers()["paper"], papers.papers()["table"],
-                                    strict=True)}  # fmt: skip
-    for claim in CLAIMS:
-        entry = schema.EXPERIMENTS[claim.experiment]
-        for side in (claim.left, claim.right):
-            method, _, role = side.partition("@")
-            assert claim.comparison or method in schema.METHODS
-            assert role in ("", "random", *zoo.FAMILIES[0], *comparisons.NETWORKS)
-        assert claim.comparison or claim.metric in entry.metrics
-        assert (claim.paper, claim.table) in known or not claim.table.isdigit()
-    assert CLAIMS[0].test == "absolute: linearized > nonlinear"
-
-
-def test_verdicts_of_one_table() -> None:
-    found = claims.verdicts(two_methods({0: 1.0, 1: 1.0}), "tangent", "1")
-    assert [v.claim.table for v in found] == ["1"] * 4
-    assert [v.holds for v in found] == ["holds", "not tested", "not tested", "not tested"]
-
-
-def test_a_claim_may_compare_models_and_initialisations() -> None:
-    claims = {
-        where: Claim(**{**CLAIM.__dict__, "left": "nonlinear", "right": f"nonlinear@{where}"})
-        for where in ("convnext", "random")
-    }
-    df = tidy(
-        row("nonlinear", 60.0 + seed + more, seed=seed, task=task, model=model, init=init)
-        for model, init, more in (
-            ("mini", "pretrained", 3), ("mini", "random", 1), ("mini_convnext", "pretrained", 2)
-        )
-        for seed in (0, 1)
-        for task in TASKS
-    )  # fmt: skip
-    found = {where: verdict(claim, df, model="mini") for where, claim in claims.items()}
-    assert {where: v.effect for where, v in found.items()} == {"convnext": 1, "random": 2}
-    with pytest.raises(TasklabError, match="several|2 models"):
-        verdict(CLAIM, df)
-    alone = df[(df["model"] == "mini") & (df["init"] == "pretrained")]
-    assert verdict(claims["convnext"], alone).holds == "not tested"
 
 
 def test_box_means_average_the_cells_of_the_search_box() -> None:

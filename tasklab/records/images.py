@@ -1,0 +1,163 @@
+"""How far an effect depends on which test images were drawn.
+
+All seeds and both sides of a claim see the same images, so their sampling is not in the spread
+over seeds: it is a source of error of its own.
+
+Where records tell of every image whether it was answered (`hits`), its variance is that of the
+bootstrap over images, every draw serving both sides and all seeds. Of a mean this variance is
+known without drawing (B. Efron and R. Tibshirani, An Introduction to the Bootstrap, 1993): the
+covariance of the images' contributions to two seeds' effects, over the number of images. Two
+*different* seeds, because what is particular to an image and a seed is in the spread over seeds
+already (N. Obuchowski and H. Rockette, Communications in Statistics B 24, 1995, 285-308, of readers
+and patients; here seeds and images).
+
+Where records hold counts alone, it is bounded by the binomial variances of both sides, as if they
+saw different images. Two models of one origin answer most images alike, so this is wide: by what
+factor, the page "How a claim is judged" tells.
+"""
+
+from __future__ import annotations
+
+import base64
+import math
+from collections.abc import Callable, Mapping
+
+import numpy as np
+import pandas as pd
+
+from tasklab.errors import TasklabError
+from tasklab.records.schema import ACCURACIES
+
+PROPORTIONS = (*ACCURACIES, "accuracy")  # in % of n images
+DISAGREEMENTS = ("xi_classifier", "xi_classifier_box", "xi_pair")  # a sum of two such, 0 to 200 %
+_QUARTILES = 1.349  # distance of a normal distribution's quartiles in standard deviations
+
+
+def packed(hits: np.ndarray) -> str:
+    """Return which images were answered as a short text, for a record.
+
+    >>> packed(np.array([True, False, True]))
+    'oA=='
+    """
+    return base64.b64encode(np.packbits(np.asarray(hits, bool)).tobytes()).decode()
+
+
+def unpacked(text: str, n: int) -> np.ndarray:
+    """Return which of n images were answered.
+
+    Args:
+        text: What `packed` made of them.
+        n: Number of images.
+
+    Raises:
+        TasklabError: If the text is not of so many images.
+
+    >>> unpacked("oA==", 3).tolist()
+    [True, False, True]
+    """
+    try:
+        bits = np.frombuffer(base64.b64decode(text, validate=True), np.uint8)
+    except ValueError:
+        bits = np.empty(0, np.uint8)
+    if len(bits) != (n + 7) // 8:
+        raise TasklabError(f"a record's hits are not those of {n} images.")
+    return np.unpackbits(bits, count=n).astype(bool)
+
+
+def sets_of(rows: pd.DataFrame, metric: str) -> np.ndarray:
+    """Return a label for each row: rows with the same one were measured on the same images.
+
+    Those of the control task are the same for every target. Pairs of tasks that overlap count as
+    one set, which is cautious.
+
+    Args:
+        rows: Records, with the column task.
+        metric: What is compared.
+    """
+    tasks = rows["task"].astype(str)
+    if metric == "control":
+        return np.full(len(rows), "control")
+    members = tasks.drop_duplicates().str.split("+")
+    if members.explode().duplicated().any():
+        return np.full(len(rows), "all")
+    return tasks.to_numpy()
+
+
+def _proportion(share: pd.Series, n: pd.Series) -> pd.Series:
+    """Return the variance of a proportion, with two images more of either sort: never zero."""
+    middle = (share * n + 2) / (n + 4)
+    return middle * (1 - middle) / n
+
+
+def standard_errors(rows: pd.DataFrame, metric: str, absolute: pd.DataFrame | None) -> pd.Series:
+    """Return the standard error of each record by the sampling of its images; NaN if unknown.
+
+    Args:
+        rows: Records. A column `error` is taken as it is.
+        metric: What is compared, which says how images make up its value.
+        absolute: The accuracies behind normalised ones, row by row.
+    """
+    value = rows["value"].astype(float)
+    n = rows["n"].astype(float) if "n" in rows else pd.Series(np.nan, rows.index)
+    if metric in PROPORTIONS:
+        found = 100 * np.sqrt(_proportion(value.clip(0, 100) / 100, n))
+    elif metric in DISAGREEMENTS:  # largest if both halves are equal
+        found = 100 * np.sqrt(2 * _proportion(value.clip(0, 200) / 200, n))
+    elif metric == "normalised" and absolute is not None:
+        top = absolute["value"].astype(float).clip(0.1, 100) / 100
+        base = (100 * top / value.clip(lower=0.1)).clip(0.001, 1)
+        relative = _proportion(top, n) / top**2 + _proportion(base, n) / base**2
+        found = value * np.sqrt(relative)  # to first order
+    elif {"low", "high"} <= set(rows):
+        found = (rows["high"] - rows["low"]).abs() / _QUARTILES / np.sqrt(n)
+    else:
+        found = pd.Series(np.nan, rows.index)
+    return rows["error"].fillna(found) if "error" in rows else found
+
+
+def bounded(pairs: pd.DataFrame, sets: np.ndarray, factor: float) -> float:
+    """Return the variance that images add, as if both sides had images of their own.
+
+    Rows of one set count as fully dependent, sets as independent; seeds share their images.
+
+    Args:
+        pairs: Both sides, with the columns error and error_right.
+        sets: Label of each row (`sets_of`).
+        factor: Of the right side.
+    """
+    shares = pd.Series(sets).value_counts(normalize=True)
+    total = 0.0
+    for column, times in (("error", 1.0), ("error_right", factor)):
+        each = times * pairs[column].groupby(sets).mean()
+        total += float(((shares * each) ** 2).sum(skipna=False))
+    return total
+
+
+def crossed(
+    pairs: pd.DataFrame, sets: np.ndarray, contributions: Callable[[Mapping], np.ndarray]
+) -> float:
+    """Return the variance that images add, from what each image contributes.
+
+    Args:
+        pairs: Both sides, with the column seed.
+        sets: Label of each row (`sets_of`).
+        contributions: Row -> what each of its images adds to its difference (N,), times N.
+    """
+    seeds, total = sorted(pairs["seed"].unique()), 0.0
+    sizes = pairs.groupby("seed").size()
+    for label in pd.unique(sets):
+        mine = pairs[sets == label]
+        parts: dict[int, np.ndarray] = {}
+        for row in mine.to_dict("records"):
+            part = contributions(row) / sizes[row["seed"]]
+            parts[row["seed"]] = parts.get(row["seed"], 0.0) + part
+        if len({len(part) for part in parts.values()}) != 1 or len(parts) != len(seeds):
+            return math.nan  # not the same images at every seed
+        table = np.stack([parts[seed] for seed in seeds])
+        covariance = np.atleast_2d(np.cov(table, ddof=0)) / table.shape[1]
+        if len(seeds) == 1:
+            total += float(covariance[0, 0])
+        else:
+            others = covariance.sum() - np.trace(covariance)
+            total += float(others) / (len(seeds) * (len(seeds) - 1))
+    return max(0.0, total)

@@ -1,0 +1,138 @@
+"""One entry a statement: what its cells say together, and what a correction for many changes.
+
+A statement that speaks of several things at once *holds* if each of its cells holds: as none may
+fail, this needs no correction for their number (the intersection-union test; R. Berger,
+Technometrics 24, 1982, 295-300). It *does not hold* if some cell lies on the other side even at a
+level that allows for their number (Holm's correction of the cells' p-values). Otherwise it is
+undecided. Its effect and interval are those of its weakest cell: the one with the least effect in
+units of its interval.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import pandas as pd
+
+from tasklab.records.intervals import LEVEL, holm
+from tasklab.records.judgement import Verdict
+
+COLUMNS = (
+    "paper", "headline", "id", "statement", "cell", "setting", "outcome", "effect", "unit", "low",
+    "high", "n_seeds", "n_pretrainings", "tasks_as_claimed", "n_tasks", "n_cells", "cells_holding",
+    "corrected", "evidence",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True)
+class Entry:
+    """A statement with the verdicts on its cells.
+
+    Attributes:
+        cells: The verdicts, all in one setting.
+        outcome: One of `judgement.OUTCOMES`.
+        weakest: The cell with the least effect in units of its interval.
+        p: The largest p-value of a statement that holds, the least corrected one of its cells if it
+            does not.
+        corrected: The outcome if all statements are corrected for their number (Holm).
+    """
+
+    cells: tuple[Verdict, ...]
+    outcome: str
+    weakest: Verdict
+    p: float
+    corrected: str = ""
+
+    @property
+    def cells_holding(self) -> int:
+        """How many of its cells hold."""
+        return sum(cell.outcome == "holds" for cell in self.cells)
+
+
+def entries(verdicts: Iterable[Verdict]) -> list[Entry]:
+    """Return an entry for each statement and setting, in order.
+
+    A claim that a difference grows with pre-training counts only where the difference was judged
+    to hold, or was not judged along with it.
+
+    Args:
+        verdicts: On claims of one or several papers; the correction is for their statements.
+    """
+    verdicts = list(verdicts)
+    outcomes = {v.claim.id: v.outcome for v in verdicts}
+    groups: dict[tuple[str, str], list[Verdict]] = {}
+    for v in verdicts:
+        if not v.claim.grows or outcomes.get(v.claim.grows, "holds") == "holds":
+            groups.setdefault((v.claim.entry, v.claim.setting), []).append(v)
+    found = [_entry(cells) for cells in groups.values()]
+    corrected = holm([entry.p for entry in found])
+    return [
+        dataclasses.replace(entry, corrected=_corrected(entry.outcome, p))
+        for entry, p in zip(found, corrected, strict=True)
+    ]
+
+
+def _corrected(outcome: str, p: float) -> str:
+    decided = outcome in ("holds", "does not hold")
+    return outcome if not decided or p <= 1 - LEVEL else "undecided"
+
+
+def _entry(cells: Sequence[Verdict]) -> Entry:
+    tested = [cell for cell in cells if cell.outcome != "not tested"]
+    if not tested:
+        return Entry(cells=tuple(cells), outcome="not tested", weakest=cells[0], p=math.nan)
+    against = [
+        p for p, c in zip(holm([c.p for c in tested]), tested, strict=True) if c.strength < 0
+    ]
+    none_fails = max((c.p if c.strength > 0 else 1.0 for c in tested), default=math.nan)
+    if any(math.isnan(c.p) for c in tested):
+        none_fails = math.nan
+    p = min((x for x in (none_fails, *against) if not math.isnan(x)), default=math.nan)
+    if all(c.outcome == "holds" for c in tested):
+        outcome = "holds"
+    else:
+        outcome = "does not hold" if any(x <= 1 - LEVEL for x in against) else "undecided"
+    weakest = min(tested, key=lambda cell: cell.strength)
+    return Entry(cells=tuple(cells), outcome=outcome, weakest=weakest, p=p)
+
+
+def verdict_rows(verdicts: Iterable[Verdict], *, cells: bool = True) -> pd.DataFrame:
+    """Return the verdicts as a table: a row a statement, and below it one for each of its cells.
+
+    Args:
+        verdicts: Of one or several papers.
+        cells: Whether statements that have several cells are followed by them.
+
+    Returns:
+        Columns paper, headline (its number in the protocol, or 0), id, statement, cell (empty in
+        the statement's own row), setting (`chosen`, or what both sides were made equal in),
+        outcome, effect, unit, low, high, n_seeds, n_pretrainings, tasks_as_claimed, n_tasks (these
+        eight of the weakest cell), n_cells (tested ones), cells_holding, corrected (the outcome
+        after a correction for the number of statements) and evidence (notebook#heading).
+    """
+    rows = []
+    for entry in entries(verdicts):
+        claim = entry.cells[0].claim
+        tested = sum(cell.outcome != "not tested" for cell in entry.cells)
+        common = {"paper": claim.paper, "headline": claim.headline, "setting": claim.setting}
+        common |= {"statement": claim.statement, "evidence": claim.evidence}
+        numbers = {"n_cells": tested, "cells_holding": entry.cells_holding}
+        own = {"id": claim.entry, "cell": "", "corrected": entry.corrected}
+        rows.append(common | _numbers(entry.weakest, entry.outcome) | numbers | own)
+        for cell in entry.cells if cells and len(entry.cells) > 1 else ():
+            told = {"id": cell.claim.id, "cell": cell.claim.cell, "corrected": ""}
+            numbers = {"n_cells": 0, "cells_holding": 0}
+            rows.append(common | _numbers(cell, cell.outcome) | numbers | told)
+    return pd.DataFrame(rows, columns=list(COLUMNS))
+
+
+def _numbers(cell: Verdict, outcome: str) -> dict[str, object]:
+    effect, low, high = cell.interval
+    return {
+        "outcome": outcome, "effect": effect, "unit": cell.claim.unit, "low": low, "high": high,
+        "n_seeds": cell.n_seeds, "n_pretrainings": cell.n_pretrainings,
+        "tasks_as_claimed": cell.tasks_as_claimed, "n_tasks": cell.n_tasks,
+    }  # fmt: skip

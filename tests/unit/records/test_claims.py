@@ -1,0 +1,72 @@
+"""The files of statements and claims."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from tasklab.chapters import CHAPTERS
+from tasklab.models import zoo
+from tasklab.records import comparisons, papers, schema
+from tasklab.records.claims import CLAIMS, SETTINGS
+
+NOTEBOOKS = Path(__file__).parents[3] / "notebooks"
+
+
+def test_claims_are_well_formed() -> None:
+    assert len({c.id for c in CLAIMS}) == len(CLAIMS)
+    printed = papers.papers()
+    known = set(zip(printed["paper"], printed["table"], strict=True))
+    for claim in CLAIMS:
+        entry = schema.EXPERIMENTS[claim.experiment]
+        for side in (claim.left, claim.right):
+            method, _, role = side.partition("@")
+            assert claim.comparison or method in schema.METHODS
+            assert role in ("", "random", *zoo.FAMILIES[0], *comparisons.NETWORKS)
+        assert claim.comparison or claim.metric in entry.metrics
+        assert (claim.paper, claim.table) in known or not claim.table.isdigit()
+        assert claim.paper in CHAPTERS and claim.setting in SETTINGS
+        assert (claim.relation == "=") == (claim.margin > 0)
+        assert len(claim.short) <= 45, claim.short
+
+
+def test_no_claim_is_about_what_chose_a_coefficient() -> None:
+    """The coefficient of negation keeps 95 % of the control by its choice."""
+    assert not [c.id for c in CLAIMS if c.experiment == "negation" and c.metric == "control"]
+
+
+def test_every_headline_of_the_protocol_is_expressed() -> None:
+    assert {c.headline for c in CLAIMS} == set(range(10))
+    first = [(c.metric, c.setting) for c in CLAIMS if c.headline == 1]
+    assert first == [(m, s) for m in ("absolute", "normalised") for s in SETTINGS]
+    grown = {c.grows for c in CLAIMS if c.headline == 9}
+    bases = {c.id: c for c in CLAIMS}
+    assert {bases[id].headline for id in grown} == {1, 2, 3, 4, 5, 7}  # 6 is of equality
+
+
+def test_cells_of_a_statement_are_told_apart() -> None:
+    cells: dict[tuple[str, str], list[str]] = {}
+    for claim in CLAIMS:
+        cells.setdefault((claim.entry, claim.setting), []).append(claim.cell)
+    for names in cells.values():
+        assert len(set(names)) == len(names)
+        assert len(names) == 1 or all(names)
+
+
+def headings(name: str) -> set[str]:
+    """Return the anchors of a notebook's headings, as the site makes them."""
+    book = json.loads((NOTEBOOKS / f"{name}.ipynb").read_text(encoding="utf-8"))
+    texts = ["".join(c["source"]) for c in book["cells"] if c["cell_type"] == "markdown"]
+    found = re.findall(r"^#+ +(.*)$", "\n".join(texts), flags=re.MULTILINE)
+    return {re.sub(r"[^a-z0-9]+", "-", title.lower()).strip("-") for title in found}
+
+
+@pytest.mark.skipif(not NOTEBOOKS.is_dir(), reason="an installed package has no notebooks")
+def test_every_statement_leads_to_a_heading_with_its_evidence() -> None:
+    for name in CHAPTERS:
+        anchors = {c.evidence.partition("#")[2] for c in CLAIMS if c.paper == name}
+        assert {c.evidence.partition("#")[0] for c in CLAIMS if c.paper == name} == {name}
+        assert anchors <= headings(name)

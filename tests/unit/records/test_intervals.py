@@ -1,0 +1,53 @@
+"""Intervals of effects with several sources of error."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from tasklab.errors import TasklabError
+from tasklab.records import images, intervals
+from tasklab.records.intervals import Source, half_width, holm, p_value
+
+
+def test_one_source_gives_students_interval() -> None:
+    values = [1.0, 2.0, 4.0, 4.5]
+    source = intervals.of_means("seeds", values)
+    theirs = stats.ttest_1samp(values, 0)
+    found = intervals.interval(np.mean(values), [source])
+    assert found[1:] == pytest.approx(tuple(theirs.confidence_interval(0.95)))
+    assert p_value(np.mean(values), [source]) == pytest.approx(theirs.pvalue)
+
+
+def test_several_sources_give_cochrans() -> None:
+    seeds = Source(name="seeds", variance=2.0, freedom=2)
+    many = Source(name="images", variance=6.0)
+    expected = math.sqrt(8) * (2 * stats.t.ppf(0.975, 2) + 6 * stats.norm.ppf(0.975)) / 8
+    assert half_width([seeds, many]) == pytest.approx(expected)
+    assert half_width([many]) == pytest.approx(1.959964 * math.sqrt(6))
+    half = half_width([seeds, many])
+    assert p_value(half, [seeds, many]) == pytest.approx(0.05)
+    assert p_value(2 * half, [seeds, many]) < 0.05 < p_value(0.5 * half, [seeds, many])
+
+
+def test_what_does_not_vary_has_no_interval() -> None:
+    still = Source(name="seeds", variance=0.0, freedom=2)
+    assert math.isnan(half_width([still])) and math.isnan(p_value(1.0, [still]))
+
+
+def test_holm_agrees_with_a_worked_example() -> None:
+    assert holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
+    found = holm([0.02, math.nan, 0.04])
+    assert found[[0, 2]] == pytest.approx([0.04, 0.04]) and math.isnan(found[1])
+
+
+@pytest.mark.parametrize("n", [1, 7, 8, 9, 1000])
+def test_hits_survive_packing(n: int) -> None:
+    hits = np.random.default_rng(n).random(n) < 0.5
+    assert (images.unpacked(images.packed(hits), n) == hits).all()
+    for text in (images.packed(np.ones(n + 8, bool)), "?"):
+        with pytest.raises(TasklabError, match=f"not those of {n} images"):
+            images.unpacked(text, n)

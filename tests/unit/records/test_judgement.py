@@ -1,0 +1,268 @@
+"""The rule of verdicts."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy import stats
+
+from tasklab.errors import TasklabError
+from tasklab.records import judgement
+from tasklab.records.claims import CLAIMS, Claim
+from tasklab.records.images import packed
+from tasklab.records.judgement import verdict
+from tasklab.records.table import tidy
+
+TASKS = ("Signs", "Places")
+CLAIM = Claim(id="t", entry="t", paper="tangent", table="1", statement="more",
+              experiment="addition", metric="absolute", left="linearized", relation=">",
+              right="nonlinear")  # fmt: skip
+EXACT = {"n": None}  # no number of images: as if they were all there are
+
+
+def changed(**other: Any) -> Claim:
+    return dataclasses.replace(CLAIM, **other)
+
+
+def row(method: str, value: float, **other: Any) -> dict[str, Any]:
+    base = {"experiment": "addition", "model": "mini", "task": "Signs", "metric": "absolute"}
+    return {**base, "n_tasks": 8, "seed": 0, "n": 1000, "method": method, "value": value, **other}
+
+
+def two_methods(differences: dict[int, float], tasks=TASKS, **other: Any) -> pd.DataFrame:
+    """Records in which linearized exceeds nonlinear by a given difference for each seed."""
+    return tidy(
+        row(method, 60 + seed + (diff if method == "linearized" else 0), seed=seed, task=t, **other)
+        for seed, diff in differences.items()
+        for method in ("nonlinear", "linearized")
+        for t in tasks
+    )
+
+
+@pytest.mark.parametrize(
+    ("differences", "outcome"),
+    [
+        ({0: 1.0, 1: 1.2, 2: 0.9}, "holds"),
+        ({0: -1.0, 1: -1.2, 2: -0.9}, "does not hold"),
+        ({0: 3.0, 1: 0.1}, "undecided"),
+        ({0: 1.0, 1: 1.1}, "holds"),  # 1.05 of 12.7 x 0.05
+        ({0: 1.0, 1: 1.3}, "undecided"),  # 1.15 of 12.7 x 0.15
+        ({0: 2.0, 1: 0.2, 2: 2.0}, "undecided"),  # mean above two standard errors, below 4.3
+        ({0: 9.0}, "undecided"),  # one seed tells nothing of seeds
+        ({0: 1.0, 1: 1.0, 2: 1.0}, "undecided"),  # nothing varies: too coarse a measure
+    ],
+)
+def test_rule(differences: dict[int, float], outcome: str) -> None:
+    found = verdict(CLAIM, two_methods(differences, **EXACT))
+    assert found.outcome == outcome and found.text.startswith(outcome)
+    assert found.outcome in judgement.OUTCOMES
+    assert found.by_seed == pytest.approx(differences)
+    assert found.interval.effect == pytest.approx(sum(differences.values()) / len(differences))
+    assert (found.n_seeds, found.n_pretrainings) == (len(differences), 1)
+    assert math.isnan(found.interval.low) == (len(set(differences.values())) == 1)
+
+
+def test_the_interval_of_seeds_alone_is_students() -> None:
+    values = {0: 1.0, 1: 2.5, 2: 0.4, 3: 1.9}
+    found = verdict(CLAIM, two_methods(values, **EXACT))
+    theirs = stats.ttest_1samp(list(values.values()), 0)
+    assert found.interval[1:] == pytest.approx(tuple(theirs.confidence_interval(0.95)))
+    assert found.p == pytest.approx(theirs.pvalue) and found.sources == ("seeds",)
+
+
+def test_images_widen_the_interval() -> None:
+    values = {0: 1.0, 1: 1.2, 2: 0.9}
+    alone, counted = (verdict(CLAIM, two_methods(values, n=n)) for n in (None, 1000))
+    assert counted.sources == ("seeds", "images")
+    assert alone.outcome == "holds" and counted.outcome == "undecided"
+    # Two sides and two tasks with images of their own: about sqrt(p (1 - p) / 1000).
+    wider = (counted.interval.high - counted.interval.low) / 2
+    assert 1.9 < wider / (100 * math.sqrt(0.61 * 0.39 / 1000)) < 2.2
+
+
+def of_images(right: dict[tuple[str, int, str], np.ndarray], **other: Any) -> pd.DataFrame:
+    """Records of which images each method answered, by method, seed and task."""
+    return tidy(
+        row(
+            method, 100 * hits.mean(), seed=seed, task=task, n=len(hits), hits=packed(hits), **other
+        )
+        for (method, seed, task), hits in right.items()
+    )
+
+
+def test_what_all_seeds_answer_alike_is_drawn_once() -> None:
+    """Images that one side answers at every seed count as images, not as many more of them."""
+    rng = np.random.default_rng(0)
+    n, gained = 400, rng.random((2, 400)) < 0.3
+    right = {}
+    for seed in range(3):
+        for t, task in enumerate(TASKS):
+            right["nonlinear", seed, task] = np.arange(n) < 100 + 10 * seed
+            right["linearized", seed, task] = right["nonlinear", seed, task] | gained[t]
+    df = of_images(right)
+    found = verdict(CLAIM, df)
+    assert found.sources == ("seeds", "images")
+    bound = verdict(CLAIM, df.drop(columns="hits"))
+    assert found.interval.effect == pytest.approx(bound.interval.effect)
+    narrow, wide = (v.interval.high - v.interval.low for v in (found, bound))
+    assert narrow < 0.9 * wide
+    # What is particular to a seed and an image is in the spread over seeds: it is not drawn twice.
+    shuffled = {key: rng.permutation(hits) for key, hits in right.items()}
+    assert verdict(CLAIM, of_images(shuffled)).interval.high < bound.interval.high
+
+
+def test_a_ratio_has_the_images_of_both_its_parts() -> None:
+    claim = changed(metric="normalised")
+    rng, rows = np.random.default_rng(1), []
+    for seed in range(3):
+        for method, top in (("nonlinear", 0.6), ("linearized", 0.72)):
+            for task in TASKS:
+                alone, added = rng.random(500) < 0.8, rng.random(500) < top + 0.01 * seed
+                same = {"seed": seed, "task": task, "n": 500}
+                values = 100 * alone.mean(), 100 * added.mean()
+                rows += [
+                    row(method, values[0], experiment="single", metric="single", n_tasks=None,
+                        hits=packed(alone), **same),
+                    row(method, values[1], hits=packed(added), **same),
+                    row(method, 100 * values[1] / values[0], metric="normalised", **same),
+                ]  # fmt: skip
+    found = verdict(claim, tidy(rows))
+    bound = verdict(claim, tidy({k: v for k, v in r.items() if k != "hits"} for r in rows))
+    assert found.outcome == "holds" and 10 < found.interval.effect < 20
+    assert found.sources == bound.sources == ("seeds", "images")
+    assert found.interval != bound.interval
+    halves = [(v.interval.high - v.interval.low) / 2 for v in (found, bound)]
+    assert halves[0] < 1.5 * halves[1]
+
+
+def test_a_claim_about_tasks_in_general_draws_tasks() -> None:
+    values = {"Signs": 6.0, "Places": -3.0, "Scenes": 2.0, "Digits": 1.0}
+    rows = [
+        row(method, 60 + seed + (values[task] + 0.1 * seed) * (method == "linearized"), seed=seed,
+            task=task)
+        for method in ("nonlinear", "linearized") for seed in range(3) for task in values
+    ]  # fmt: skip
+    found = verdict(CLAIM, tidy(rows))
+    assert found.sources == ("seeds", "tasks") and found.outcome == "undecided"
+    assert (found.tasks_as_claimed, found.n_tasks) == (3, 4)
+    assert "3 of 4 tasks as claimed" in found.text
+    control = changed(experiment="negation", metric="control")
+    negated = tidy(r | {"experiment": "negation", "metric": "control"} for r in rows)
+    here = verdict(control, negated)
+    assert here.sources == ("seeds", "images")  # of these tasks alone: the same control images
+    assert here.interval.low > found.interval.low
+
+
+def test_a_claim_of_less_turns_the_sign() -> None:
+    found = verdict(changed(relation="<"), two_methods({0: -2.0, 1: -2.1}, **EXACT))
+    assert found.outcome == "holds" and found.interval.effect == pytest.approx(2.05)
+    with pytest.raises(TasklabError, match="relation"):
+        changed(relation=">=")
+
+
+@pytest.mark.parametrize(
+    ("differences", "outcome"),
+    [
+        ({0: 0.1, 1: -0.2, 2: 0.1}, "holds"),
+        ({0: 0.1, 1: -0.9, 2: 0.1}, "undecided"),
+        ({0: 3.0, 1: 3.1, 2: 2.9}, "does not hold"),
+        ({0: -3.0, 1: -3.1, 2: -2.9}, "does not hold"),
+    ],
+)
+def test_a_claim_of_equality_needs_the_interval_within_its_margin(differences, outcome) -> None:
+    equal = changed(relation="=", margin=1.0)
+    found = verdict(equal, two_methods(differences, **EXACT))
+    assert found.outcome == outcome
+    assert found.tasks_as_claimed == 2 * (abs(found.interval.effect) <= 1)
+    assert (found.p <= 0.05) == (outcome == "holds") or outcome == "does not hold"
+
+
+def test_only_common_seeds_and_tasks_are_compared() -> None:
+    df = two_methods({0: 1.0, 1: 1.1})
+    extra = tidy([row("linearized", 99.0, seed=2), row("linearized", 99.0, task="Scenes")])
+    found = verdict(CLAIM, pd.concat([df, extra]))
+    assert found.by_seed == pytest.approx({0: 1.0, 1: 1.1})
+    lacking = verdict(CLAIM, df, n_tasks=4)
+    assert lacking.outcome == "not tested" and lacking.n_pretrainings == 0
+
+
+@pytest.mark.parametrize("tasks", [("Objects",), TASKS])
+def test_control_is_compared_with_a_share_of_the_pretrained_one(tasks: tuple[str, ...]) -> None:
+    claim = changed(experiment="negation", metric="control", right="pretrained", factor=0.95)
+    base = {"experiment": "negation", "metric": "control", "n_tasks": None, **EXACT}
+    rows = [row("pretrained", 60.0, seed=None, task=t, **base) for t in tasks]
+    rows += [row("linearized", 57.5 + s / 100, seed=s, task=t, **base)
+             for s in (0, 1) for t in TASKS]  # fmt: skip
+    found = verdict(claim, tidy(rows))
+    assert found.outcome == "holds"
+    assert found.by_seed == pytest.approx({0: 0.5, 1: 0.51})
+
+
+def test_verdicts_of_one_table() -> None:
+    found = judgement.verdicts(two_methods({0: 1.0, 1: 1.01}, **EXACT), "tangent", "1")
+    chosen = [v for v in found if v.claim.setting == "chosen"]
+    assert {v.claim.table for v in found} == {"1"} and len(chosen) == 5
+    assert [v.outcome for v in chosen] == ["holds", *["not tested"] * 4]
+
+
+def test_a_claim_may_compare_models_and_initialisations() -> None:
+    claims = {
+        where: changed(left="nonlinear", right=f"nonlinear@{where}")
+        for where in ("convnext", "random")
+    }
+    df = tidy(
+        row("nonlinear", 60.0 + seed + more, seed=seed, task=task, model=model, init=init)
+        for model, init, more in (
+            ("mini", "pretrained", 3), ("mini", "random", 1), ("mini_convnext", "pretrained", 2)
+        )
+        for seed in (0, 1)
+        for task in TASKS
+    )  # fmt: skip
+    found = {where: verdict(claim, df, model="mini") for where, claim in claims.items()}
+    assert {where: v.interval.effect for where, v in found.items()} == {"convnext": 1, "random": 2}
+    with pytest.raises(TasklabError, match="several|2 models"):
+        verdict(CLAIM, df)
+    alone = df[(df["model"] == "mini") & (df["init"] == "pretrained")]
+    assert verdict(claims["convnext"], alone).outcome == "not tested"
+
+
+def test_other_pretrainings_are_given_apart() -> None:
+    effects = {"mini": 1.0, "mini_s_seed0": 3.0, "mini_s_seed1": 4.0, "mini_s_seed2": 5.0}
+    df = pd.concat(
+        two_methods({0: value, 1: value + 0.01}, model=model, **EXACT)
+        for model, value in effects.items()
+    )
+    found = verdict(CLAIM, df, model="mini")
+    assert found.interval.effect == pytest.approx(1.005)
+    assert found.n_pretrainings == 3
+    theirs = stats.ttest_1samp([3.005, 4.005, 5.005], 0).confidence_interval(0.95)
+    assert found.pretrainings == pytest.approx((4.005, *theirs))
+
+
+def test_growth_with_pretraining_is_a_slope_over_the_logarithm_of_the_samples() -> None:
+    shares = {"mini_3": 3, "mini_10": 10, "mini_30": 30, "mini": 100}
+    df = pd.concat(
+        two_methods({s: 2 * math.log10(share) + 0.1 * s for s in (0, 1)}, model=model)
+        for model, share in shares.items()
+    )
+    grown = changed(grows="t")
+    found = verdict(grown, df, model="mini")
+    assert found.interval.effect == pytest.approx(2.0)
+    steeper = df.assign(value=df["value"] + (df["seed"] * (df["model"] == "mini") * 0.3).where(
+        df["method"] == "linearized", 0))  # fmt: skip
+    assert verdict(grown, steeper, model="mini").interval.effect > 2
+    two = df[df["model"].isin(["mini", "mini_3"])]
+    assert verdict(grown, two, model="mini").outcome == "not tested"
+
+
+def test_claims_of_the_files_can_be_told() -> None:
+    equal = next(c for c in CLAIMS if c.relation == "=")
+    assert equal.test == "single: attention = nonlinear ± 1"
+    assert CLAIMS[0].test == "absolute: linearized > nonlinear"
+    assert CLAIMS[1].test.endswith("at equal accuracy")
+    assert CLAIMS[0].unit == "points"

@@ -1,0 +1,85 @@
+"""One entry a statement, by the verdicts on its cells."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+import pytest
+from scipy import stats
+
+from tasklab.records import verdict_rows
+from tasklab.records.claims import Claim
+from tasklab.records.intervals import Interval
+from tasklab.records.judgement import Verdict
+from tasklab.records.statements import COLUMNS, entries
+
+CLAIM = Claim(id="a", entry="s", paper="tangent", table="1", statement="more", cell="a",
+              experiment="addition", metric="absolute", left="linearized", relation=">",
+              right="nonlinear", evidence="tangent#add")  # fmt: skip
+
+
+def cell(name: str, effect: float, half: float = 1.0, entry: str = "s", **more) -> Verdict:
+    """Return a verdict whose interval is normal, of an effect and a half-width."""
+    claim = dataclasses.replace(CLAIM, id=name, cell=name, entry=entry, **more)
+    if math.isnan(effect):
+        return Verdict(claim=claim)
+    interval = Interval(effect, effect - half, effect + half)
+    outcome = "undecided" if not abs(effect) > half else "holds" if effect > 0 else "does not hold"
+    p = 2 * stats.norm.sf(1.96 * abs(effect) / half) if half == half else math.nan
+    return Verdict(claim=claim, outcome=outcome, interval=interval, p=p, n_pretrainings=1,
+                   by_seed={0: effect, 1: effect}, by_task={"x": effect, "y": -1.0})  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("effects", "outcome", "weakest"),
+    [
+        ([2.0, 3.0], "holds", 2.0),
+        ([2.0, 0.5], "undecided", 0.5),
+        ([2.0, 2.0, -3.0], "does not hold", -3.0),
+        ([2.0, 0.1, -1.01], "undecided", -1.01),  # against, but not if three are looked at
+        ([-1.01], "does not hold", -1.01),
+        ([2.0, math.nan], "holds", 2.0),  # what was not tested says nothing
+        ([math.nan, math.nan], "not tested", math.nan),
+    ],
+)
+def test_a_statement_holds_if_each_of_its_cells_does(effects, outcome, weakest) -> None:
+    (entry,) = entries(cell(str(i), effect) for i, effect in enumerate(effects))
+    assert entry.outcome == outcome
+    assert entry.weakest.interval.effect == pytest.approx(weakest, nan_ok=True)
+
+
+def test_a_cell_of_one_seed_leaves_it_undecided() -> None:
+    (entry,) = entries([cell("a", 3.0), cell("b", 3.0, half=math.nan)])
+    assert entry.outcome == "undecided" and entry.weakest.claim.id == "b"
+    assert math.isnan(entry.p)
+
+
+def test_many_statements_are_corrected_for_their_number() -> None:
+    found = entries([cell("a", 3.0, entry="a"), *(cell(x, 1.1, entry=x) for x in "bcdef")])
+    assert [entry.outcome for entry in found] == ["holds"] * 6
+    assert [entry.corrected for entry in found] == ["holds", *["undecided"] * 5]
+    assert entries([cell("b", 1.1, entry="b")])[0].corrected == "holds"
+
+
+def test_growth_counts_only_where_something_holds() -> None:
+    base, weak = cell("a", 3.0, entry="one"), cell("b", 0.1, entry="two")
+    grown = [cell("c", 2.0, entry="grown", grows="a"), cell("d", -9.0, entry="grown", grows="b")]
+    found = {entry.cells[0].claim.entry: entry for entry in entries([base, weak, *grown])}
+    assert [v.claim.id for v in found["grown"].cells] == ["c"]
+    assert found["grown"].outcome == "holds"
+
+
+def test_rows_have_a_statement_and_below_it_its_cells() -> None:
+    settings = [cell(f"{x}@accuracy", 0.1, setting="equal accuracy") for x in "ab"]
+    table = verdict_rows([cell("a", 2.0), cell("b", -3.0), *settings])
+    assert list(table.columns) == list(COLUMNS)
+    assert table["id"].tolist() == ["s", "a", "b", "s", "a@accuracy", "b@accuracy"]
+    first = table.iloc[0]
+    assert (first["outcome"], first["effect"], first["unit"]) == ("does not hold", -3.0, "points")
+    assert (first["low"], first["high"]) == (-4.0, -2.0)
+    assert (first["n_cells"], first["cells_holding"]) == (2, 1)
+    assert (first["tasks_as_claimed"], first["n_tasks"], first["n_seeds"]) == (0, 2, 2)
+    assert first["evidence"] == "tangent#add" and table["setting"].nunique() == 2
+    assert len(verdict_rows([cell("a", 2.0), cell("b", -3.0)], cells=False)) == 1
+    assert verdict_rows([]).empty
