@@ -8,6 +8,7 @@ from . import evaluation as evaluation
 from . import finite as finite
 from . import kernels as kernels
 from . import layers as layers
+from . import merging as merging
 from . import meters as meters
 from . import pair_errors as pair_errors
 from . import projections as projections

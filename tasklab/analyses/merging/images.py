@@ -1,0 +1,146 @@
+"""What some merges need of a task's images: Gram matrices for RegMean, Fisher information.
+
+Both are taken at the task's own model, theta_0 + tau_t:
+
+    theta = tau.apply(encoder.params)
+    G = grams(encoder, images, params=theta)
+    F = fisher_diagonals(encoder, head, images, params=theta)
+
+Letters: N images, I inputs of a layer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from tasklab.analyses.finite import finite
+from tasklab.analyses.merging.vectors import is_matrix
+from tasklab.analyses.projections import Inputs
+from tasklab.errors import TasklabError, whole
+from tasklab.errors import seed as checked_seed
+from tasklab.models.encoder import Encoder, math_attention
+from tasklab.models.heads import Head
+from tasklab.progress import bar
+from tasklab.tuning import memory
+
+
+def grams(
+    encoder: Encoder,
+    images: Tensor,
+    *,
+    params: Mapping[str, Tensor] | None = None,
+    batch_size: int = 250,
+) -> dict[str, Float[Tensor, "I I"]]:
+    """Return G = X' X / n of what each matrix reads, X the rows of all images and tokens.
+
+    It is divided by the number of rows, so that tasks with more images do not weigh more. They are
+    of the parameters' type, summed up in float64.
+
+    Args:
+        encoder: The image encoder.
+        images: (N, 3, H, W), as the encoder's `preprocess` takes them.
+        params: theta of the task's model; by default the pre-trained one.
+        batch_size: Images in one pass; fewer where memory does not suffice.
+
+    Returns:
+        A matrix for each weight of a linear layer or of `nn.MultiheadAttention`, by its name.
+
+    Raises:
+        TasklabError: If there is no image, the encoder has no such layer, or a number is not
+            finite.
+    """
+    if len(images) == 0:
+        raise TasklabError("Gram matrices need at least one image.")
+    theta = {**encoder.params, **(params or {})}
+    weights = {name: x for name, x in theta.items() if is_matrix(name, x)}
+
+    def of_batch(batch: Tensor) -> dict[str, tuple[Tensor, int]]:
+        found: dict[str, tuple[Tensor, int]] = {}
+
+        def add(name: str, x: Tensor) -> None:
+            rows = x.reshape(-1, x.shape[-1]).double()
+            product, count = found.get(name, (0, 0))
+            found[name] = (product + rows.T @ rows, count + len(rows))
+
+        with math_attention(), Inputs(weights, add):
+            encoder(theta, encoder.preprocess(batch))
+        return found
+
+    sums: dict[str, Tensor] = {}
+    counts: dict[str, int] = {}
+    with torch.no_grad():
+        for found in memory.Parts(batch_size)(of_batch, images, "Gram matrices"):
+            for name, (product, count) in found.items():
+                sums[name] = sums[name].add_(product) if name in sums else product
+                counts[name] = counts.get(name, 0) + count
+    if not sums:
+        raise TasklabError(f"{encoder.name} has no linear layer whose inputs could be read.")
+    return {
+        name: finite((total / counts[name]).to(theta[name].dtype), f"the Gram matrix of {name}")
+        for name, total in sums.items()
+    }
+
+
+def fisher_diagonals(
+    encoder: Encoder,
+    head: Head,
+    images: Tensor,
+    *,
+    params: Mapping[str, Tensor] | None = None,
+    names: Collection[str] | None = None,
+    draws: int = 1,
+    seed: int = 0,
+    progress: bool = False,
+) -> dict[str, Tensor]:
+    """Return the diagonal of the Fisher information, F = E_x E_y (d log p(y | x) / d theta)^2.
+
+    The labels y are drawn from the model itself, so that it needs none (arXiv:2111.09832). It takes
+    a backward pass for each image and draw.
+
+    Args:
+        encoder: The image encoder.
+        head: The task's head; p is the softmax of its logits.
+        images: (N, 3, H, W), as the encoder's `preprocess` takes them.
+        params: theta of the task's model; by default the pre-trained one.
+        names: Of the parameters; by default all.
+        draws: Labels of each image.
+        seed: Of the draws.
+        progress: Whether to show progress.
+
+    Returns:
+        F by the parameter's name, in its shape and type.
+
+    Raises:
+        TasklabError: If there is no image, a parameter is unknown, or a number is not finite.
+    """
+    if len(images) == 0:
+        raise TasklabError("Fisher information needs at least one image.")
+    theta, draws = {**encoder.params, **(params or {})}, whole("draws", draws, 1)
+    if unknown := [name for name in names or () if name not in theta]:
+        raise TasklabError(f"the model has no parameter {unknown[0]!r}.")
+    theta |= {name: theta[name].detach().requires_grad_() for name in names or theta}
+    leaves = {name: x for name, x in theta.items() if x.requires_grad}
+    numbers = torch.Generator().manual_seed(checked_seed("seed", seed))
+    sums = {name: torch.zeros_like(x, requires_grad=False) for name, x in leaves.items()}
+    with bar(len(images), "Fisher information", unit="image", on=progress) as shown:
+        for image in images:
+            with torch.enable_grad(), math_attention():
+                logits = head(encoder(theta, encoder.preprocess(image[None])))[0]
+            chances = finite(logits.detach(), "logits").double().softmax(0).cpu()
+            labels = torch.multinomial(chances, draws, replacement=True, generator=numbers)
+            for i, label in enumerate(labels.tolist()):
+                parts = torch.autograd.grad(
+                    logits.log_softmax(0)[label],
+                    list(leaves.values()),
+                    retain_graph=i + 1 < draws,
+                    materialize_grads=True,
+                )
+                for total, part in zip(sums.values(), parts, strict=True):
+                    total.addcmul_(part, part)
+            shown.update(1)
+    many = len(images) * draws
+    return {name: finite(x / many, f"the Fisher information of {name}") for name, x in sums.items()}

@@ -1,0 +1,228 @@
+"""Merges that leave numbers out: by size, by sign, by chance, or by what other tasks have there.
+
+Letters: T tasks, N all numbers of a task vector.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import torch
+from torch import Tensor
+
+from tasklab.analyses.finite import as_coefficient, as_coefficients
+from tasklab.analyses.merging.ranks import kth_smallest
+from tasklab.analyses.merging.vectors import Vectors, by_tensor, listed, total
+from tasklab.errors import TasklabError, real, whole
+from tasklab.errors import seed as checked_seed
+from tasklab.taskvector import TaskVector
+
+
+def ties(vectors: Vectors, *, keep: float = 0.2, alpha: float = 1.0) -> TaskVector:
+    """Trim, elect a sign, and average what agrees (*TIES-Merging*, arXiv:2306.01708, section 4).
+
+        tau^_t    the share `keep` of tau_t that is largest in absolute value, over all parameters
+        gamma     sign(sum_t tau^_t)
+        merged    alpha times the mean of those tau^_t that are not 0 and have the sign gamma
+
+    Where the sum is exactly 0 no sign is elected, and the result is 0. The published code takes the
+    sign of most parameters there.
+
+    Args:
+        vectors: tau_t.
+        keep: Share of the numbers that is kept; 0.2 is the paper's.
+        alpha: Coefficient of the result.
+    """
+    each, keep = listed(vectors), real("keep", keep, 0, 1)
+    floors = [_largest(vector, keep) for vector in each]
+
+    def rule(name: str, tensors: list[Tensor]) -> Tensor:
+        kept = [torch.where(x.abs() >= f, x, 0) for x, f in zip(tensors, floors, strict=True)]
+        elected = total(kept).sign_()
+        agreeing = [x.mul_(x.sign() == elected) for x in kept]
+        count = sum((x != 0).to(torch.int32) for x in agreeing)
+        return total(agreeing).div_(count.clamp_min_(1))
+
+    return by_tensor(each, rule, alpha)
+
+
+def dare(vectors: Vectors, *, drop: float = 0.9, seed: int = 0, alpha: float = 1.0) -> TaskVector:
+    """Drop at random, rescale, and add (*DARE*, arXiv:2311.03099).
+
+        merged = alpha sum_t m_t tau_t / (1 - drop),      m_t = 1 with probability 1 - drop, or 0
+
+    Over seeds its mean is task arithmetic.
+
+    Args:
+        vectors: tau_t.
+        drop: Probability that a number is dropped; 0.9 is usual.
+        seed: The same draws the same numbers.
+        alpha: Coefficient of the result.
+    """
+    each, drop = listed(vectors), real("drop", drop, 0, 1)
+    if drop == 1:
+        raise TasklabError("drop must be less than 1: nothing would be left to rescale.")
+    places = {name: i for i, name in enumerate(sorted(each[0]))}
+    first = checked_seed("seed", seed)
+
+    def rule(name: str, tensors: list[Tensor]) -> Tensor:
+        # a generator for each tensor: the draws do not depend on the order of the parameters
+        numbers = torch.Generator().manual_seed(_mixed(first, places[name]))
+        masks = (torch.rand(x.shape, generator=numbers) >= drop for x in tensors)
+        kept = [x * mask.to(x) for x, mask in zip(tensors, masks, strict=True)]
+        return total(kept).div_(1 - drop)
+
+    return by_tensor(each, rule, alpha)
+
+
+def breadcrumbs(
+    vectors: Vectors, *, small: float = 0.85, large: float = 0.007, alpha: float = 1.0
+) -> TaskVector:
+    """Drop the smallest and the largest numbers of every tensor, and add.
+
+    *Model Breadcrumbs*, arXiv:2312.06795:
+
+        merged = alpha sum_t m_t tau_t,      m_t = 0 at the shares `small` and `large` of |tau_t|
+
+    Args:
+        vectors: tau_t.
+        small: Share of a tensor's numbers, beta in the paper, that are dropped from below.
+        large: Share that is dropped from above, 1 - gamma in the paper.
+        alpha: Coefficient of the result.
+
+    Raises:
+        TasklabError: If the two shares leave nothing.
+    """
+    each = listed(vectors)
+    small, large = real("small", small, 0, 1), real("large", large, 0, 1)
+    if small + large >= 1:
+        raise TasklabError(f"dropping shares of {small:g} and {large:g} leaves nothing.")
+
+    def rule(name: str, tensors: list[Tensor]) -> Tensor:
+        return total([_between(x, small, large) for x in tensors])
+
+    return by_tensor(each, rule, alpha)
+
+
+def consensus(
+    vectors: Vectors,
+    *,
+    threshold: float | Sequence[float] = 0.4,
+    agree: int = 2,
+    alpha: float = 1.0,
+) -> TaskVector:
+    """Keep of the sum what matters to several tasks (*Consensus*, arXiv:2405.07813).
+
+        m_t = |tau_t| >= lambda_t |S - tau_t|,      S = sum_t tau_t
+        merged = alpha S where sum_t m_t >= agree, or 0
+
+    With lambda = 0 this is task arithmetic. (The masks alone, TALL, give each task a model of its
+    own: they are no merge.)
+
+    Args:
+        vectors: tau_t, at least `agree`.
+        threshold: lambda, of all tasks or of each, to be chosen on validation images.
+        agree: Of how many tasks a number must pass the threshold.
+        alpha: Coefficient of the result.
+
+    Raises:
+        TasklabError: If there are fewer vectors, or not as many thresholds.
+    """
+    agree = whole("agree", agree, 1)
+    each = listed(vectors, max(2, agree))
+    if isinstance(threshold, Sequence) and not isinstance(threshold, str):
+        thresholds = as_coefficients(threshold, "threshold")
+    else:
+        thresholds = (as_coefficient(threshold, "threshold"),) * len(each)
+    if len(thresholds) != len(each):
+        raise TasklabError(f"{len(each)} task vectors cannot have {len(thresholds)} thresholds.")
+    if min(thresholds) < 0:
+        raise TasklabError(f"a threshold must be at least 0, not {min(thresholds):g}.")
+
+    def rule(name: str, tensors: list[Tensor]) -> Tensor:
+        S = total(tensors)
+        count = torch.zeros(S.shape, dtype=torch.int32, device=S.device)
+        for x, scale in zip(tensors, thresholds, strict=True):
+            count += x.abs() >= (S - x).abs_().mul_(scale)
+        return S.mul_(count >= agree)
+
+    return by_tensor(each, rule, alpha)
+
+
+def pcb(vectors: Vectors, *, keep: float = 0.05, alpha: float = 1.0) -> TaskVector:
+    """Weigh numbers by their competition within and between tasks (*PCB*, arXiv:2410.02396).
+
+    As in the published code, over all parameters of a task at once:
+
+        a_t      |tau_t|, clamped to its quantiles of 0.0001 and 0.9999
+        beta_t   exp(T norm(a_t)^2) tanh(tau_t sum_s tau_s)
+        w_t      norm(beta_t, raised to its quantile of 1 - keep)
+        merged   alpha sum_t w_t sign(tau_t) a_t / sum_t w_t
+
+    where norm(x) = (x - min) / (max - min). So a share `keep` of each task has a weight at all.
+
+    Args:
+        vectors: tau_t, at least two.
+        keep: Share of each task's numbers that is kept.
+        alpha: Coefficient of the result.
+    """
+    each, keep = listed(vectors, 2), real("keep", keep, 0, 1)
+    if not keep:
+        raise TasklabError("keep must be more than 0: nothing would be left.")
+    many = sum(x.numel() for x in each[0].values())
+    low_rank, high_rank = int(many * 0.0001), max(int(many * 0.9999 - 1), 0)
+    floor_rank = min(int(many * (1 - keep)), many - 1)
+    bounds = [[kth_smallest(lambda v=v: _sizes(v), k) for k in (low_rank, high_rank)] for v in each]
+
+    def scores(name: str, t: int, S: Tensor) -> Tensor:
+        x, (low, high) = each[t][name], bounds[t]
+        share = (x.abs().clamp_(low, high) - low).div_(max(high - low, 1e-38))
+        return share.square_().mul_(len(each)).exp_().mul_((x * S).tanh_())
+
+    def all_scores(t: int) -> Iterator[Tensor]:
+        return (scores(name, t, total([v[name] for v in each])) for name in each[0])
+
+    ends = []
+    for t in range(len(each)):
+        floor = kth_smallest(lambda t=t: all_scores(t), floor_rank)
+        ends.append((floor, max(float(x.max()) for x in all_scores(t) if x.numel())))
+
+    def rule(name: str, tensors: list[Tensor]) -> Tensor:
+        S = total(tensors)
+        weighted, weights = torch.zeros_like(S), torch.zeros_like(S)
+        for t, x in enumerate(tensors):
+            (floor, top), (low, high) = ends[t], bounds[t]
+            w = (scores(name, t, S).clamp_min_(floor) - floor).div_(max(top - floor, 1e-38))
+            weights += w
+            weighted += w.mul_(x.abs().clamp_(low, high)).mul_(x.sign())
+        return weighted.div_(weights.clamp_min_(1e-12))
+
+    return by_tensor(each, rule, alpha)
+
+
+def _sizes(vector: TaskVector) -> Iterator[Tensor]:
+    return (x.abs() for x in vector.values())
+
+
+def _largest(vector: TaskVector, keep: float) -> float:
+    """Return the smallest of the share of numbers that is largest in absolute value."""
+    many = sum(x.numel() for x in vector.values())
+    count = round(keep * many)
+    if count == 0:
+        raise TasklabError(f"keeping {keep:g} of {many} numbers leaves nothing.")
+    return 0.0 if count == many else kth_smallest(lambda: _sizes(vector), many - count)
+
+
+def _between(x: Tensor, small: float, large: float) -> Tensor:
+    """Return a tensor with its smallest and its largest numbers set to 0."""
+    flat = x.reshape(-1)
+    first, last = round(small * flat.numel()), flat.numel() - round(large * flat.numel())
+    order = flat.abs().argsort(stable=True)[first:last]
+    kept = torch.zeros_like(flat)
+    kept[order] = flat[order]
+    return kept.reshape(x.shape)
+
+
+def _mixed(seed: int, place: int) -> int:
+    """Return a seed of its own for each tensor, by the steps of a linear congruential generator."""
+    return (seed * 6364136223846793005 + place * 1442695040888963407 + 1) % 2**63

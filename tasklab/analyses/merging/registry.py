@@ -1,0 +1,143 @@
+"""The methods of merging by name. A new one is an entry of `METHODS` and its test."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Any
+
+from tasklab.analyses.merging import masks, quadratic, singular, sums
+from tasklab.analyses.merging.vectors import Vectors
+from tasklab.errors import TasklabError, unknown
+from tasklab.taskvector import TaskVector
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Method:
+    """A way of merging.
+
+    Attributes:
+        function: Task vectors, and options by name -> one task vector.
+        title: In tables and figures.
+        text: What it does, in a line.
+        paper: Number on arXiv.
+        needs: The option that takes what images tell of the tasks; empty if none is needed.
+    """
+
+    function: Callable[..., TaskVector]
+    title: str
+    text: str
+    paper: str
+    needs: str = ""
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """What it takes beside the vectors, with the defaults."""
+        parameters = inspect.signature(self.function).parameters
+        return {name: p.default for name, p in list(parameters.items())[1:]}
+
+
+METHODS: Mapping[str, Method] = MappingProxyType(
+    {
+        "average": Method(
+            function=sums.average, title="Average", text="the mean", paper="2203.05482"
+        ),
+        "arithmetic": Method(
+            function=sums.arithmetic, title="Task arithmetic", text="the sum", paper="2212.04089"
+        ),
+        "lines": Method(
+            function=sums.lines, title="LiNeS", text="the sum, more of it in deeper blocks",
+            paper="2410.17146",
+        ),
+        "ties": Method(
+            function=masks.ties, title="TIES", text="the largest numbers, of the elected sign",
+            paper="2306.01708",
+        ),
+        "dare": Method(
+            function=masks.dare, title="DARE", text="numbers drawn at random, rescaled",
+            paper="2311.03099",
+        ),
+        "breadcrumbs": Method(
+            function=masks.breadcrumbs, title="Breadcrumbs",
+            text="neither the smallest nor the largest numbers", paper="2312.06795",
+        ),
+        "consensus": Method(
+            function=masks.consensus, title="Consensus",
+            text="the sum, where it matters to several tasks", paper="2405.07813",
+        ),
+        "pcb": Method(
+            function=masks.pcb, title="PCB", text="numbers weighed by competition",
+            paper="2410.02396",
+        ),
+        "tsv_m": Method(
+            function=singular.tsv_m, title="TSV-M",
+            text="leading singular directions of each task, made orthogonal", paper="2412.00081",
+        ),
+        "iso_c": Method(
+            function=singular.iso_c, title="Iso-C", text="the sum, all its directions of one size",
+            paper="2502.04959",
+        ),
+        "iso_cts": Method(
+            function=singular.iso_cts, title="Iso-CTS",
+            text="common directions and the tasks' own, all of one size", paper="2502.04959",
+        ),
+        "fisher": Method(
+            function=quadratic.fisher, title="Fisher", text="numbers weighed by Fisher information",
+            paper="2111.09832", needs="diagonals",
+        ),
+        "regmean": Method(
+            function=quadratic.regmean, title="RegMean",
+            text="matrices that give what each task's gives on its images", paper="2212.09849",
+            needs="grams",
+        ),
+        "wudi": Method(
+            function=quadratic.wudi, title="WUDI",
+            text="matrices that interfere least with the tasks' own", paper="2503.08099",
+        ),
+        "wudi_descent": Method(
+            function=quadratic.wudi_descent, title="WUDI, by Adam",
+            text="the same, as published: 300 steps towards it", paper="2503.08099",
+        ),
+    }
+)  # fmt: skip
+# What goes by the same name and is left out, with the reason.
+_OTHER = {
+    "tall_masks": "keeps a mask for each task and is no single model; `consensus` is the merge",
+    "emr": "keeps a mask for each task and is no single model",
+    "tsv_c": "keeps directions for each task and is no single model; `tsv_m` is the merge",
+    "wemoe": "chooses weights for each image and is no single model",
+    "adamerging": "learns its coefficients from unlabelled test images",
+}
+
+
+def merge(name: str, vectors: Vectors, **options: Any) -> TaskVector:
+    """Return the task vectors of several tasks merged into one.
+
+    Args:
+        name: One of `METHODS`.
+        vectors: Of one model, in a row or by their tasks' names.
+        **options: Of the method: alpha, and what its function takes beside.
+
+    Raises:
+        TasklabError: If there is no such method or option, or as the method raises.
+
+    >>> import torch
+    >>> one, two = (TaskVector({"w": torch.tensor(x)}) for x in ([2.0, 0.0], [4.0, 2.0]))
+    >>> merge("average", [one, two])["w"]
+    tensor([3., 1.])
+    """
+    chosen = method(name)
+    if wrong := [option for option in options if option not in chosen.options]:
+        raise unknown(f"option of {name}", wrong[0], chosen.options)
+    return chosen.function(vectors, **options)
+
+
+def method(name: str) -> Method:
+    """Return a method by its name, or raise a `TasklabError` that suggests the nearest one."""
+    if name in _OTHER:
+        raise TasklabError(f"{name} {_OTHER[name]}.")
+    if not isinstance(name, str) or name not in METHODS:
+        raise unknown("method of merging", name, METHODS)
+    return METHODS[name]

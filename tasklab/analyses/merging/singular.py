@@ -1,0 +1,116 @@
+"""Merges of matrices by their singular vectors; what is no matrix is averaged.
+
+All work on a matrix at a time, in float64. Which parameters are matrices is said in
+`tasklab.analyses.merging.vectors`.
+
+Letters: T tasks, O outputs, I inputs, r = min(O, I), K directions.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from tasklab.analyses.merging.factors import Triplets, flattened, leading, orthogonal
+from tasklab.analyses.merging.vectors import Vectors, by_matrix, listed, total
+from tasklab.errors import TasklabError, real
+from tasklab.taskvector import TaskVector
+
+
+def tsv_m(vectors: Vectors, *, alpha: float = 1.0) -> TaskVector:
+    """Concatenate each task's leading directions, and make them orthogonal.
+
+    *Task Singular Vectors*, arXiv:2412.00081 (TSV-Merge):
+
+        tau_t = U_t S_t V_t', of which the r / T largest triplets are kept
+        U = [U_1 ... U_T], V = [V_1 ... V_T], S = diag(S_1, ..., S_T)
+        merged = alpha polar(U) S polar(V)'
+
+    One task alone stays as it is. A direction that tasks share exactly is kept once, shared among
+    them. (TSV-Compress keeps a model for each task: it is no merge.)
+
+    Args:
+        vectors: tau_t.
+        alpha: Coefficient of the result.
+
+    Raises:
+        TasklabError: If a matrix has fewer directions than there are tasks.
+    """
+    each = listed(vectors)
+
+    def rule(name: str, matrices: list[Tensor]) -> Tensor:
+        k = min(matrices[0].shape) // len(matrices)
+        if k == 0:
+            raise TasklabError(
+                f"{name} has {min(matrices[0].shape)} directions, too few for {len(matrices)} "
+                "tasks."
+            )
+        return _rejoined([leading(x, k) for x in matrices])
+
+    return by_matrix(each, rule, alpha)
+
+
+def iso_c(vectors: Vectors, *, alpha: float = 1.0) -> TaskVector:
+    """Give all directions of the sum the same size.
+
+    *Isotropic Merging in Common Subspace*, arXiv:2502.04959:
+
+        sum_t tau_t = U S V',      merged = alpha U mean(S) V'
+
+    Args:
+        vectors: tau_t.
+        alpha: Coefficient of the result.
+    """
+    return by_matrix(listed(vectors), lambda _, matrices: flattened(total(matrices)), alpha)
+
+
+def iso_cts(vectors: Vectors, *, common: float = 0.8, alpha: float = 1.0) -> TaskVector:
+    """Leave room beside the common directions for each task's own, all of the same size.
+
+    *Isotropic Merging in Common and Task-Specific Subspaces*, arXiv:2502.04959:
+
+        U_c S_c V_c'  the leading part of sum_t tau_t
+        U_t S_t V_t'  the leading part of (1 - U_c U_c') tau_t, with an equal share of the rest of r
+        merged        alpha mean(S) polar([U_1 ... U_T U_c]) polar([V_1 ... V_T V_c])'
+
+    The rest is rounded to a multiple of T, as in the published code.
+
+    Args:
+        vectors: tau_t, at least two.
+        common: Share of the directions that are common; 0.8 is the paper's.
+        alpha: Coefficient of the result.
+    """
+    each, common = listed(vectors, 2), real("common", common, 0, 1)
+
+    def rule(name: str, matrices: list[Tensor]) -> Tensor:
+        matrices = [x.double() for x in matrices]
+        many, r = len(matrices), min(matrices[0].shape)
+        own = min(round((r - int(r * common)) / many), r // many)
+        S = total(matrices)
+        if not own:
+            return flattened(S)
+        parts = []
+        if r > own * many:
+            parts = [leading(S, r - own * many)]
+            u = parts[0].u
+            matrices = [x - u @ (u.T @ x) for x in matrices]
+        return _rejoined([*(leading(x, own) for x in matrices), *parts], flat=True)
+
+    return by_matrix(each, rule, alpha)
+
+
+def _rejoined(parts: list[Triplets], *, flat: bool = False) -> Tensor:
+    """Return the matrix of several sets of directions, made orthogonal to each other.
+
+    Args:
+        parts: The directions, together no more than the matrix' smaller side.
+        flat: Whether all get the mean of the singular values.
+    """
+    s = torch.cat([part.s for part in parts])
+    if not len(s):
+        return parts[0].u @ parts[0].vh  # of a matrix that no task changes
+    if flat:
+        s = s.mean().expand_as(s)
+    u = orthogonal(torch.cat([part.u for part in parts], 1))
+    v = orthogonal(torch.cat([part.vh for part in parts]).T)
+    return (u * s) @ v.T

@@ -1,0 +1,135 @@
+"""Task vectors of one model side by side, and rules that go through them tensor by tensor.
+
+A merged vector is made one tensor after another, so that beside the vectors themselves no more is
+held than the result and what a rule needs for one tensor.
+
+What counts as a matrix is decided here, for all rules: a parameter of two axes that a layer
+multiplies with, as it is stored. The q, k and v of open_clip are one matrix. A projection `proj`,
+which is stored inputs x outputs, is turned for rules that tell inputs from outputs. No matrices are
+embeddings (of words, of positions), tables of attention biases, and whatever has one axis, or more
+than two as kernels of convolutions have, that of the patches too. This is as in the code published
+with the singular vector methods, except for the embedding of positions, which that code decomposes.
+
+Letters: T tasks, O outputs, I inputs.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+
+from torch import Tensor
+
+from tasklab.analyses.finite import as_coefficient
+from tasklab.errors import TasklabError, shown, some
+from tasklab.taskvector import TaskVector
+
+Vectors = Sequence[TaskVector] | Mapping[str, TaskVector]
+Rule = Callable[[str, list[Tensor]], Tensor]
+_NO_MAP = re.compile(r"embed|(?:^|\.)shared\.weight$|relative_attention_bias")
+_TURNED = re.compile(r"(?:^|\.)(?:text_)?proj(?:ection)?$")
+
+
+def listed(vectors: Vectors, least: int = 1) -> list[TaskVector]:
+    """Return vectors of one model as a list, or raise.
+
+    Args:
+        vectors: In a row, or by their tasks' names.
+        least: How few make sense.
+
+    Raises:
+        TasklabError: If there are too few, one is no task vector, or they are not of one model:
+            parameters that one has and another lacks, or other shapes.
+    """
+    if isinstance(vectors, TaskVector) or not isinstance(vectors, Mapping | Sequence):
+        raise TasklabError(f"a merge takes a list of task vectors, not {type(vectors).__name__}.")
+    named = vectors if isinstance(vectors, Mapping) else dict(enumerate(vectors, 1))
+    for name, vector in named.items():
+        if not isinstance(vector, TaskVector):
+            raise TasklabError(
+                f"task vector {shown(name)} is no TaskVector but {type(vector).__name__}."
+            )
+    if len(named) < least:
+        have = f"{len(named)} task vector{'s' if len(named) != 1 else ''}"
+        raise TasklabError(f"{have} cannot be merged: give at least {least}.")
+    (one, first), *rest = named.items()
+    if not first:
+        raise TasklabError("the task vectors have no parameters.")
+    for name, vector in rest:
+        if odd := sorted(first.keys() ^ vector.keys()):
+            has, lacks = (one, name) if odd[0] in first else (name, one)
+            raise TasklabError(
+                f"task vector {shown(has)} has {some([odd[0]])}, which {shown(lacks)} lacks: merge "
+                "vectors of one model that change the same parameters."
+            )
+        for parameter, tensor in first.items():
+            if vector[parameter].shape != tensor.shape:
+                raise TasklabError(
+                    f"{some([parameter])} has shape {tuple(tensor.shape)} in task vector "
+                    f"{shown(one)} and {tuple(vector[parameter].shape)} in {shown(name)}: they "
+                    "are of different models."
+                )
+    return list(named.values())
+
+
+def by_tensor(vectors: Sequence[TaskVector], rule: Rule, alpha: float = 1.0) -> TaskVector:
+    """Return alpha times what a rule makes of each parameter.
+
+    Args:
+        vectors: Of one model, T of them.
+        rule: Takes a parameter's name and its T tensors; returns one.
+        alpha: Coefficient of the result.
+    """
+    alpha = as_coefficient(alpha, "alpha")
+    made = {}
+    for name, tensor in vectors[0].items():
+        merged = rule(name, [vector[name] for vector in vectors]).to(tensor)
+        made[name] = merged if alpha == 1 else merged * alpha
+    return TaskVector(made)
+
+
+def by_matrix(vectors: Sequence[TaskVector], rule: Rule, alpha: float = 1.0) -> TaskVector:
+    """Return alpha times what a rule makes of each matrix, and the mean of everything else.
+
+    Args:
+        vectors: Of one model, T of them.
+        rule: Takes a matrix' name and its T tensors (O, I); returns one.
+        alpha: Coefficient of the result.
+    """
+
+    def one(name: str, tensors: list[Tensor]) -> Tensor:
+        if not is_matrix(name, tensors[0]):
+            return mean(tensors)
+        return turned(name, rule(name, [turned(name, tensor) for tensor in tensors]))
+
+    return by_tensor(vectors, one, alpha)
+
+
+def is_matrix(name: str, tensor: Tensor) -> bool:
+    """Return whether a parameter is a matrix (see above).
+
+    >>> import torch
+    >>> is_matrix("resblocks.0.mlp.c_fc.weight", torch.ones(8, 2))
+    True
+    >>> is_matrix("positional_embedding", torch.ones(8, 2)), is_matrix("ln.bias", torch.ones(8))
+    (False, False)
+    """
+    return tensor.dim() == 2 and not _NO_MAP.search(name)
+
+
+def turned(name: str, tensor: Tensor) -> Tensor:
+    """Return a matrix as outputs x inputs, or, given so, as it is stored."""
+    return tensor.T if _TURNED.search(name) else tensor
+
+
+def total(tensors: Sequence[Tensor]) -> Tensor:
+    """Return the sum of tensors, added up in place."""
+    result = tensors[0].clone()
+    for tensor in tensors[1:]:
+        result += tensor
+    return result
+
+
+def mean(tensors: Sequence[Tensor]) -> Tensor:
+    """Return the mean of tensors."""
+    return total(tensors).div_(len(tensors))

@@ -1,0 +1,126 @@
+"""What images tell of a task, in float64 against hooks and dense derivatives."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+from tasklab.analyses import merging
+from tasklab.analyses.merging import fisher_diagonals, grams, regmean
+from tasklab.analyses.projections import second_moments
+from tasklab.errors import TasklabError
+from tasklab.mini import clip as mini
+from tasklab.models.encoder import Encoder
+from tasklab.models.heads import Head
+from tasklab.taskvector import TaskVector
+
+
+@pytest.fixture(scope="module")
+def encoder():
+    """A vision transformer of two blocks, in float64."""
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        shape = {"layers": 2, "width": 8, "head_width": 4, "patch_size": 4}
+        module = mini.build(**shape, image_size=8).visual
+        for parameter in module.parameters():
+            nn.init.normal_(parameter, std=0.5)
+    return plain(module.double())
+
+
+def plain(module):
+    encoder = Encoder.of(module, image_size=8)
+    object.__setattr__(encoder, "preprocess", lambda x: x)
+    return encoder
+
+
+def images(count, seed=1):
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randn(count, 3, 8, 8, dtype=torch.float64, generator=generator)
+
+
+def test_grams_are_the_second_moments_of_what_the_blocks_read(encoder):
+    x = images(5)
+    found, expected = grams(encoder, x, batch_size=2), second_moments(encoder, x)
+    assert found.keys() == expected.keys()
+    for name in found:
+        torch.testing.assert_close(found[name], expected[name])
+    moved = {name: 2 * p for name, p in encoder.params.items()}
+    other = grams(encoder, x, params=moved)
+    torch.testing.assert_close(other["transformer.resblocks.0.mlp.c_fc.weight"], second_moments(
+        encoder, x, params=moved)["transformer.resblocks.0.mlp.c_fc.weight"])  # fmt: skip
+
+
+def test_regmean_of_a_linear_model_fits_the_outputs_of_the_tasks_models():
+    # argmin_W sum_t |(W - W_t) X_t'|^2 over all images at once, by least squares
+    encoder = plain(nn.Sequential(nn.Flatten(), nn.Linear(192, 3, bias=False)).double())
+    (name,) = encoder.params
+    generator = torch.Generator().manual_seed(0)
+    tau = [torch.randn(3, 192, generator=generator, dtype=torch.float64) for _ in range(2)]
+    x = [images(300, seed) for seed in (1, 2)]
+    G = [grams(encoder, one) for one in x]
+    found = regmean([TaskVector({name: t}) for t in tau], G, ratio=1)[name]
+    reads = torch.cat([one.flatten(1) for one in x])
+    gives = torch.cat([one.flatten(1) @ t.T for one, t in zip(x, tau, strict=True)])
+    torch.testing.assert_close(found.T, torch.linalg.lstsq(reads, gives).solution)
+
+
+def test_fisher_information_is_the_mean_square_of_the_slopes():
+    encoder = plain(nn.Sequential(nn.Flatten(), nn.Linear(192, 2, bias=False)).double())
+    (name,) = encoder.params
+    head = Head(torch.tensor([[1.0, 0], [0, 1], [1, -1]]).double(), normalise=False)
+    x, theta = images(3), encoder.params[name].detach() * 0.1
+    exact = torch.zeros_like(theta)
+    for one in x:
+        logits = lambda W, one=one: head.weight @ W @ one.flatten()  # noqa: E731
+        chances = logits(theta).softmax(0)
+        slopes = torch.func.jacrev(lambda W, f=logits: f(W).log_softmax(0))(theta)
+        exact += (chances[:, None, None] * slopes.square()).sum(0) / len(x)
+    found = fisher_diagonals(encoder, head, x, params={name: theta}, draws=4000)[name]
+    torch.testing.assert_close(found, exact, rtol=0.15, atol=0.02 * float(exact.max()))
+    few = [fisher_diagonals(encoder, head, x, seed=seed)[name] for seed in (1, 1, 2)]
+    assert torch.equal(few[0], few[1]) and not torch.equal(few[0], few[2])
+
+
+def test_fisher_information_of_a_transformer_is_of_its_parameters(encoder):
+    width = encoder({}, images(1)).shape[1]
+    head = Head(torch.eye(width).double()[:3])
+    chosen = ["proj", "transformer.resblocks.0.attn.in_proj_weight"]
+    found = fisher_diagonals(encoder, head, images(2), names=chosen)
+    assert {n: x.shape for n, x in found.items()} == {n: encoder.params[n].shape for n in chosen}
+    assert all((x >= 0).all() and x.any() for x in found.values())
+    assert fisher_diagonals(encoder, head, images(1)).keys() == encoder.params.keys()
+    assert not any(p.requires_grad for p in encoder.params.values())
+
+
+def test_both_serve_the_merges_that_ask_for_them(encoder):
+    zero = TaskVector.zeros_like(encoder.params)
+    vectors = [TaskVector({n: torch.full_like(x, c) for n, x in zero.items()}) for c in (0.1, 0.3)]
+    width = encoder({}, images(1)).shape[1]
+    head = Head(torch.eye(width).double()[:3])
+    for name, found in (
+        ("regmean", {"grams": [grams(encoder, images(40, seed)) for seed in (1, 2)]}),
+        ("fisher", {"diagonals": [fisher_diagonals(encoder, head, images(3, s)) for s in (1, 2)]}),
+    ):
+        merged = merging.merge(name, vectors, **found)
+        for parameter, x in merged.items():
+            assert x.shape == zero[parameter].shape
+            if name == "fisher":  # a weighted mean
+                assert (x >= 0.1 - 1e-12).all() and (x <= 0.3 + 1e-12).all()
+
+
+def test_what_cannot_be_read_is_refused(encoder):
+    head = Head(torch.eye(2).double())
+    with pytest.raises(TasklabError, match="at least one image"):
+        grams(encoder, images(0))
+    with pytest.raises(TasklabError, match="at least one image"):
+        fisher_diagonals(encoder, head, images(0))
+    with pytest.raises(TasklabError, match="no parameter 'x'"):
+        fisher_diagonals(encoder, head, images(1), names=["x"])
+    with pytest.raises(TasklabError, match="draws must be at least 1"):
+        fisher_diagonals(encoder, head, images(1), draws=0)
+    bare = plain(nn.Sequential(nn.Conv2d(3, 2, 8), nn.Flatten()).double())
+    with pytest.raises(TasklabError, match="no linear layer whose inputs could be read"):
+        grams(bare, images(2))
+    with pytest.raises(TasklabError, match="not all finite"):
+        grams(encoder, images(1) * float("nan"))

@@ -1,0 +1,168 @@
+"""Merges that leave numbers out: cases worked out by hand, and what holds for any numbers."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+
+from tasklab.analyses.merging import arithmetic, average, breadcrumbs, consensus, dare, pcb, ties
+from tasklab.errors import TasklabError
+from tasklab.taskvector import TaskVector
+
+
+def test_ties_by_hand(cases):
+    # kept of 5 at 60 %: (5, -4, 3), (2, 6, -7), (-9, -3, 8); the sums there: -2, -1, 9, -1, 1
+    rows = [5, -4, 3, 1, 0.5], [2, 6, 1, -7, 1], [-9, -3, 1, 1, 8]
+    merged = ties(cases.single(*rows), keep=0.6)
+    assert cases.numbers(merged) == [-9, -3.5, 3, -7, 8]
+    assert cases.numbers(ties(cases.single([4, 1], [-4, 1]), keep=0.5)) == [0, 0]  # no sign
+
+
+def test_ties_trims_over_all_parameters_at_once():
+    tensors = {"a": torch.tensor([10.0, 9, 8]), "b": torch.tensor([1.0, 2, 3])}
+    merged = ties([TaskVector(tensors)], keep=0.5)
+    assert merged["a"].tolist() == [10, 9, 8] and merged["b"].tolist() == [0, 0, 0]
+
+
+def test_ties_of_all_numbers_with_equal_signs_is_the_mean(cases):
+    positive = [
+        TaskVector({name: x.abs() for name, x in vector.items()}) for vector in cases.vectors(3)
+    ]
+    cases.assert_close(ties(positive, keep=1), average(positive))
+    negative = [-vector for vector in positive]
+    cases.assert_close(ties(negative, keep=1, alpha=0.5), average(negative, alpha=0.5))
+
+
+def test_dare_averages_to_the_sum_over_seeds(cases):
+    vectors = cases.vectors(2)
+    total = arithmetic(vectors)
+    runs = [dare(vectors, drop=0.5, seed=seed) for seed in range(400)]
+    mean = TaskVector.sum(runs) / len(runs)
+    # of each number the standard error is |tau| / 20, of two tasks; all within five of them
+    for name in total:
+        error = sum(vector[name].square() for vector in vectors).sqrt() / math.sqrt(len(runs))
+        assert ((mean[name] - total[name]).abs() < 5 * error).all()
+
+
+def test_dare_keeps_rescaled_numbers_and_draws_by_the_seed(cases):
+    (vector,) = cases.vectors(1)
+    found = dare([vector], drop=0.75, seed=3)
+    kept = torch.cat([x.reshape(-1) != 0 for x in found.values()])
+    assert 0.2 < kept.double().mean() < 0.3
+    for name, x in found.items():
+        torch.testing.assert_close(x[x != 0], 4 * vector[name][x != 0])
+    other_order = TaskVector({name: vector[name] for name in reversed(list(vector))})
+    assert found == dare([vector], drop=0.75, seed=3) == dare([other_order], drop=0.75, seed=3)
+    assert found != dare([vector], drop=0.75, seed=4)
+    assert dare([vector], drop=0) == vector
+
+
+def test_breadcrumbs_by_hand(cases):
+    rows = [1, -2, 3, -4, 5], [50, 40, 30, 20, 10]
+    merged = breadcrumbs(cases.single(*rows), small=0.4, large=0.2)
+    assert cases.numbers(merged) == [0, 40, 33, -4, 0]
+
+
+def test_breadcrumbs_mask_every_tensor_by_itself():
+    tensors = {"a": torch.tensor([[10.0, 9], [8, 7]]), "b": torch.tensor([1.0, 2, 3, 4])}
+    merged = breadcrumbs([TaskVector(tensors)], small=0.5, large=0)
+    assert merged["a"].tolist() == [[10, 9], [0, 0]] and merged["b"].tolist() == [0, 0, 3, 4]
+
+
+def test_consensus_by_hand(cases):
+    # |tau_t| / |S - tau_t|: (3/3 4/0 1/2), (2/4 0/4 1/2), (1/5 0/4 1/2)
+    vectors = cases.single([3, 4, 1], [2, 0, 1], [1, 0, 1])
+    assert cases.numbers(consensus(vectors, threshold=0.6)) == [0, 0, 0]
+    assert cases.numbers(consensus(vectors, threshold=0.5)) == [6, 0, 3]
+    assert cases.numbers(consensus(vectors, threshold=[0.5, 9, 0.1])) == [6, 0, 3]
+    assert cases.numbers(consensus(vectors, threshold=0.5, agree=3)) == [0, 0, 3]
+
+
+def test_consensus_at_zero_is_task_arithmetic(cases):
+    vectors = cases.vectors(3)
+    cases.assert_close(consensus(vectors, threshold=0, alpha=0.3), arithmetic(vectors, alpha=0.3))
+    sparse = cases.single([1, 0], [0, 0], [0, 0])
+    assert cases.numbers(consensus(sparse, threshold=0)) == [1, 0]
+
+
+def slow_pcb(rows, keep):
+    """The same by sorting whole rows, as it was published."""
+    tau = torch.tensor(rows, dtype=torch.float64)
+    tasks, many = tau.shape
+
+    def bounds(x, low, high):
+        ranks = x.sort(1).values
+        return ranks[:, int(many * low), None], ranks[:, int(many * (1 - high) - 1), None]
+
+    def norm(x):
+        low, high = x.min(1, keepdim=True).values, x.max(1, keepdim=True).values
+        return (x - low) / (high - low)
+
+    size = tau.abs().clamp(*bounds(tau.abs(), 0.0001, 0.0001))
+    beta = torch.exp(tasks * norm(size) ** 2) * torch.tanh(tau * tau.sum(0))
+    weight = norm(beta.clamp(*bounds(beta, 1 - keep, 0)))
+    return (weight * tau.sign() * size).sum(0) / weight.sum(0).clamp(min=1e-12)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+def test_pcb_is_what_sorting_finds(cases, dtype):
+    vectors = cases.vectors(3, dtype=dtype)
+    flat = [torch.cat([x.reshape(-1) for x in v.values()]).tolist() for v in vectors]
+    found = torch.cat([x.reshape(-1) for x in pcb(vectors, keep=0.1).values()])
+    expected = slow_pcb(flat, 0.1)
+    assert 0.02 < (expected != 0).double().mean() < 0.3
+    torch.testing.assert_close(found, expected.to(dtype))
+
+
+def test_pcb_by_hand(cases):
+    # |tau| clamped to [1, 2] and [1, 3]; each task keeps its 3 largest scores, the least with w = 0
+    vectors = cases.single([1, 2, -1, 4], [3, -1, -1, 5])
+    e = math.exp(2)
+    one = [math.tanh(4), e * math.tanh(2), math.tanh(2), e * math.tanh(36)]
+    two = [e * math.tanh(12), math.tanh(-1), math.tanh(2), e * math.tanh(45)]
+    w1, w2 = (
+        [(max(x, floor) - floor) / (max(row) - floor) for x in row]
+        for row, floor in ((one, sorted(one)[1]), (two, sorted(two)[1]))
+    )
+    sizes = [1, 2, -1, 2], [3, -1, -1, 3]
+    expected = [
+        (a * x + b * y) / (a + b) if a + b else 0 for a, b, x, y in zip(w1, w2, *sizes, strict=True)
+    ]
+    assert cases.numbers(pcb(vectors, keep=0.75)) == pytest.approx(expected)
+
+
+def test_vectors_that_are_zero_make_one_that_is(cases):
+    zeros = [TaskVector.zeros_like(cases.vector(0))] * 2
+    for rule in (ties, dare, breadcrumbs, consensus, pcb):
+        assert rule(zeros) == zeros[0]
+
+
+@pytest.mark.parametrize(
+    ("rule", "options", "message"),
+    [
+        (ties, {"keep": -0.1}, "keep must be a finite number of at least 0 and at most 1"),
+        (ties, {"keep": 1.5}, "keep must be"),
+        (ties, {"keep": 1e-9}, "leaves nothing"),
+        (dare, {"drop": 1}, "drop must be less than 1"),
+        (dare, {"drop": float("nan")}, "drop must be a finite number"),
+        (dare, {"seed": -1}, "seed must be at least 0"),
+        (breadcrumbs, {"small": 0.6, "large": 0.4}, "leaves nothing"),
+        (breadcrumbs, {"small": -1}, "small must be"),
+        (consensus, {"threshold": -1}, "threshold must be at least 0"),
+        (consensus, {"threshold": [1, 2, 3]}, "2 task vectors cannot have 3 thresholds"),
+        (consensus, {"agree": 3}, "give at least 3"),
+        (pcb, {"keep": 0}, "more than 0"),
+        (pcb, {"keep": 2}, "keep must be"),
+    ],
+)
+def test_shares_that_are_none_are_refused(cases, rule, options, message):
+    with pytest.raises(TasklabError, match=message):
+        rule(cases.vectors(2), **options)
+
+
+def test_one_vector_alone_has_no_consensus_and_no_competition(cases):
+    for rule in (consensus, pcb):
+        with pytest.raises(TasklabError, match="give at least 2"):
+            rule(cases.vectors(1))

@@ -1,0 +1,52 @@
+"""Memory that merging takes, in a process of its own."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+PROGRAM = """
+import json, resource, sys
+from pathlib import Path
+import torch
+from tasklab.analyses import merging
+from tasklab.taskvector import TaskVector
+
+torch.set_num_threads(1)
+
+def vectors(width, blocks, count):
+    parts = {"attn.in_proj": (3, 1), "attn.out_proj": (1, 1), "mlp.c_fc": (4, 1),
+        "mlp.c_proj": (1, 4)}
+    shapes = {f"resblocks.{i}.{name}.weight": (rows * width, columns * width)
+        for i in range(blocks) for name, (rows, columns) in parts.items()}
+    draw = torch.Generator().manual_seed(0)
+    return [TaskVector({n: torch.randn(s, generator=draw) for n, s in shapes.items()})
+        for _ in range(count)]
+
+def used(what):
+    text = Path("/proc/self/status").read_text()
+    return 1024 * int(text.partition(what + ":")[2].split()[0])
+
+names = [n for n, m in merging.METHODS.items() if not m.needs]
+for name in names:  # what libraries take once
+    merging.merge(name, vectors(192, 2, 2), **({"steps": 1} if name == "wudi_descent" else {}))
+before = used("VmRSS")
+many = vectors(192, 12, 8)
+size = sum(x.nbytes for v in many for x in v.values())
+for name in names:
+    merging.merge(name, many, **({"steps": 1} if name == "wudi_descent" else {}))
+print(json.dumps([size, used("VmHWM") - before]))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
+def test_merging_takes_at_most_twice_the_memory_of_the_vectors():
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=True, timeout=600
+    )
+    size, most = json.loads(done.stdout)
+    assert size < most < 2 * size, (size / 2**20, most / 2**20)

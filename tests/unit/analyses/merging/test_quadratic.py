@@ -1,0 +1,181 @@
+"""Merges that minimise a quadratic distance: properties, gradients, and what is refused."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from tasklab.analyses.merging import average, fisher, regmean, wudi, wudi_descent
+from tasklab.analyses.merging.quadratic import interference
+from tasklab.errors import TasklabError
+from tasklab.taskvector import TaskVector
+
+
+def reads(side, *, seed, rows=50):
+    """Return the Gram matrix of random inputs."""
+    generator = torch.Generator().manual_seed(seed)
+    X = torch.randn(rows, side, generator=generator, dtype=torch.float64)
+    return X.T @ X / rows
+
+
+def grams_of(cases, *, seed, **options):
+    names = [name for name in cases.MATRICES if name != "proj"]
+    return {name: reads(cases.SHAPES[name][1], seed=seed, **options) for name in names}
+
+
+def slope(W, matrices, grams):
+    """Return the largest number of the gradient of sum_t |W - W_t|^2 in the metric G_t."""
+    return sum((W - x) @ G for x, G in zip(matrices, grams, strict=True)).abs().max()
+
+
+def test_fisher_weighs_every_number(cases):
+    one, two = cases.single([1, 2, 3], [5, 6, 7])
+    F = cases.single([3, 0, 0], [1, 2, 0])
+    assert cases.numbers(fisher([one, two], F)) == [2, 6, 5]
+    assert cases.numbers(fisher({"a": one, "b": two}, {"b": F[1], "a": F[0]})) == [2, 6, 5]
+    a, b = cases.vectors(2)
+    equal = {name: torch.ones_like(x) for name, x in a.items()}
+    cases.assert_close(fisher([a, b], [equal, equal], alpha=2), a + b)
+
+
+def test_regmean_with_equal_grams_is_the_average(cases):
+    vectors, G = cases.vectors(3), grams_of(cases, seed=0)
+    for ratio in (1.0, 0.9, 0.0):
+        cases.assert_close(regmean(vectors, [G] * 3, ratio=ratio), average(vectors))
+
+
+def test_regmean_minimises_what_it_says(cases):
+    vectors, G = cases.vectors(2), [grams_of(cases, seed=seed) for seed in range(2)]
+    merged = regmean(vectors, G, ratio=1)
+    for name in G[0]:
+        assert slope(merged[name], [v[name] for v in vectors], [one[name] for one in G]) < 1e-12
+    torch.testing.assert_close(merged["proj"], average(vectors)["proj"])  # it has no Gram matrix
+    shrunk = [
+        {name: 0.5 * x + 0.5 * torch.diag(x.diagonal()) for name, x in one.items()} for one in G
+    ]
+    cases.assert_close(regmean(vectors, G, ratio=0.5), regmean(vectors, shrunk, ratio=1))
+
+
+def test_regmean_with_a_large_ridge_is_the_average(cases):
+    vectors, G = cases.vectors(2), [grams_of(cases, seed=seed, rows=3) for seed in range(2)]
+    with pytest.raises(TasklabError, match="singular one: give more images, or a ridge"):
+        regmean(vectors, G, ratio=1)
+    cases.assert_close(
+        regmean(vectors, G, ratio=1, ridge=1e9), average(vectors), rtol=1e-6, atol=1e-6
+    )
+    little = regmean(vectors, G, ratio=1, ridge=1e-9)
+    for name in G[0]:  # what is read on a task's images is nearly what its own matrix gives
+        assert slope(little[name], [v[name] for v in vectors], [one[name] for one in G]) < 1e-6
+
+
+def test_wudi_is_regmean_with_the_vectors_own_rows(cases):
+    vectors = cases.vectors(5)  # 5 x 6 rows: more than the 24 inputs
+    own = [
+        {name: v[name].T @ v[name] / v[name].square().sum() for name in cases.MATRICES[:4]}
+        for v in vectors
+    ]
+    expected, found = regmean(vectors, own, ratio=1), wudi(vectors)
+    for name in own[0]:
+        torch.testing.assert_close(found[name], expected[name], rtol=1e-8, atol=1e-8)
+
+
+@pytest.mark.parametrize("many", [2, 5])
+def test_wudi_s_gradient_vanishes(cases, many):
+    vectors = cases.vectors(many)
+    found = wudi(vectors)
+    for name in cases.MATRICES:
+        W = (found[name].T if name == "proj" else found[name]).clone().requires_grad_()
+        matrices = [v[name].T if name == "proj" else v[name] for v in vectors]
+        loss = sum(((W - x) @ x.T).square().sum() / x.square().sum() for x in matrices)
+        (gradient,) = torch.autograd.grad(loss, W)
+        assert gradient.abs().max() < 1e-11
+        assert float(loss.detach()) == pytest.approx(interference(W.detach(), matrices))
+    for name in ("positional_embedding", "transformer.resblocks.0.mlp.c_proj.bias"):
+        torch.testing.assert_close(found[name], average(vectors)[name])
+
+
+@pytest.mark.parametrize("many", [2, 5])
+def test_descent_goes_to_the_closed_form(cases, many):
+    name = "transformer.resblocks.0.mlp.c_proj.weight"
+    vectors = [TaskVector({name: v[name]}) for v in cases.vectors(many)]
+    matrices = [v[name] for v in vectors]
+    target = interference(wudi(vectors)[name], matrices)
+    start = interference(sum(matrices), matrices)
+    few = interference(wudi_descent(vectors, steps=20, lr=0.02)[name], matrices)
+    assert target < few < start
+    end = wudi_descent(vectors, steps=6000, lr=0.005)
+    assert abs(interference(end[name], matrices) - target) < 1e-6 * (start - target)
+    if many == 5:  # with two tasks the minimum is not one point, and Adam leaves the span
+        torch.testing.assert_close(end[name], wudi(vectors)[name], rtol=0, atol=0.05)
+
+
+def test_plain_descent_from_the_sum_goes_to_the_closed_form_where_the_minimum_is_no_point(cases):
+    name = "transformer.resblocks.0.mlp.c_proj.weight"
+    matrices = [v[name] for v in cases.vectors(2)]
+    A = sum(x.T @ x / x.square().sum() for x in matrices)
+    B = sum(x @ x.T @ x / x.square().sum() for x in matrices)
+    assert torch.linalg.matrix_rank(A) == 12 < len(A)
+    W, step = sum(matrices), 1 / torch.linalg.matrix_norm(A, 2)
+    for _ in range(20000):
+        W = W - step * (W @ A - B)
+    found = wudi([TaskVector({name: x}) for x in matrices])
+    torch.testing.assert_close(W, found[name], rtol=1e-6, atol=1e-6)
+
+
+def test_tasks_that_change_nothing(cases):
+    zero, (one, two) = TaskVector.zeros_like(cases.vector(0)), cases.vectors(2)
+    found, without = wudi([one, zero, two]), wudi([one, two])
+    for name in cases.MATRICES:
+        torch.testing.assert_close(found[name], without[name])
+    assert all(not x.any() for x in wudi([zero, zero]).values())
+    assert all(not x.any() for x in wudi_descent([zero, zero], steps=1).values())
+
+
+def test_equal_tasks_merge_to_what_they_are(cases):
+    vector = cases.vector(0)
+    found = wudi([vector] * 3)  # its Gram matrix is singular
+    cases.assert_close(found, vector, rtol=1e-9, atol=1e-9)
+
+
+def test_images_that_are_not_there_are_asked_for(cases):
+    vectors = cases.vectors(2)
+    with pytest.raises(TasklabError, match="regmean needs the Gram matrices of images: give grams"):
+        regmean(vectors)
+    with pytest.raises(TasklabError, match="fisher needs the Fisher information of images"):
+        fisher(vectors)
+    with pytest.raises(TasklabError, match="for each of 2 vectors, not 1"):
+        regmean(vectors, [grams_of(cases, seed=0)])
+    with pytest.raises(TasklabError, match="that of 'b' is missing"):
+        fisher(dict(zip("ab", vectors, strict=True)), {"a": vectors[0], "c": vectors[1]})
+    with pytest.raises(TasklabError, match="each by the names of parameters"):
+        regmean(vectors, [torch.ones(2, 2)] * 2)
+
+
+def test_what_images_told_of_another_model_is_refused(cases):
+    vectors = cases.vectors(2)
+    with pytest.raises(TasklabError, match="of none of the vectors' parameters"):
+        regmean(vectors, [{"other": torch.eye(2)}] * 2)
+    small = {name: torch.eye(3) for name in cases.MATRICES}
+    with pytest.raises(TasklabError, match="must have 6 rows and columns"):
+        regmean(vectors, [small] * 2)
+    broken = {name: x * float("nan") for name, x in grams_of(cases, seed=0).items()}
+    with pytest.raises(TasklabError, match="not all finite"):
+        regmean(vectors, [broken] * 2)
+    with pytest.raises(TasklabError, match="the Fisher information lacks"):
+        fisher(vectors, [{}, {}])
+    with pytest.raises(TasklabError, match="negative, or of other shape"):
+        fisher(vectors, [-v for v in map(abs_of, vectors)])
+    with pytest.raises(TasklabError, match="ratio must be"):
+        regmean(vectors, [grams_of(cases, seed=0)] * 2, ratio=1.1)
+    with pytest.raises(TasklabError, match="steps must be at least 1"):
+        wudi_descent(vectors, steps=0)
+
+
+def abs_of(vector):
+    return TaskVector({name: x.abs() for name, x in vector.items()})
+
+
+def test_one_vector_alone_has_no_mean(cases):
+    for rule in (fisher, regmean, wudi, wudi_descent):
+        with pytest.raises(TasklabError, match="at least 2"):
+            rule(cases.vectors(1))

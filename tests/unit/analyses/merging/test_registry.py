@@ -1,0 +1,55 @@
+"""Methods by name."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from tasklab.analyses import merging
+from tasklab.errors import TasklabError
+from tasklab.taskvector import TaskVector
+
+
+def test_every_method_keeps_names_shapes_types_and_scales_with_alpha(cases):
+    vectors = cases.vectors(3)
+    images = {
+        "diagonals": [{name: x.square() for name, x in v.items()} for v in vectors],
+        "grams": [{n: v[n].T @ v[n] for n in cases.MATRICES if n != "proj"} for v in vectors],
+    }
+    for name, method in merging.METHODS.items():
+        needed = {method.needs: images[method.needs]} if method.needs else {}
+        needed |= {"ridge": 1e-3} if name == "regmean" else {}
+        whole = merging.merge(name, vectors, **needed)
+        half = merging.merge(name, vectors, alpha=0.5, **needed)
+        assert {n: (x.shape, x.dtype) for n, x in whole.items()} == {
+            n: (x.shape, x.dtype) for n, x in vectors[0].items()
+        }, name
+        cases.assert_close(half, whole / 2)
+        single = [TaskVector({n: x.float() for n, x in v.items()}) for v in vectors]
+        needed = {k: v if k == "ridge" else [dict(one) for one in v] for k, v in needed.items()}
+        rough = merging.merge(name, single, **needed)
+        assert all(x.dtype == single[0][n].dtype for n, x in rough.items()), name
+
+
+def test_methods_tell_where_they_are_from():
+    for name, method in merging.METHODS.items():
+        assert re.fullmatch(r"\d{4}\.\d{5}", method.paper), name
+        assert method.paper in (method.function.__doc__ or ""), name
+        assert method.text and method.title and "alpha" in method.options, name
+
+
+def test_an_unknown_name_is_answered_with_the_nearest(cases):
+    vectors = cases.vectors(2)
+    with pytest.raises(TasklabError, match="unknown method of merging 'tie': did you mean 'ties'"):
+        merging.merge("tie", vectors)
+    with pytest.raises(TasklabError, match="unknown option of ties 'kep': did you mean 'keep'"):
+        merging.merge("ties", vectors, kep=0.2)
+    with pytest.raises(TasklabError, match="unknown method of merging 3"):
+        merging.merge(3, vectors)
+
+
+@pytest.mark.parametrize("name", ["tall_masks", "emr", "tsv_c", "wemoe", "adamerging"])
+def test_what_is_no_merge_is_said_to_be_none(cases, name):
+    with pytest.raises(TasklabError, match=rf"^{name} .*(no single model|test images)"):
+        merging.merge(name, cases.vectors(2))

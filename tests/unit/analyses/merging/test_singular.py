@@ -1,0 +1,145 @@
+"""Merges by singular vectors, in float64 against whole decompositions."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from tasklab.analyses.merging import average, iso_c, iso_cts, tsv_m
+from tasklab.analyses.merging.factors import flattened, leading, orthogonal
+from tasklab.errors import TasklabError
+from tasklab.taskvector import TaskVector
+
+svd = torch.linalg.svd
+
+
+def matrix(rows, columns, *, seed=0, sizes=None):
+    """Return a matrix, with singular values that are given."""
+    generator = torch.Generator().manual_seed(seed)
+    A = torch.randn(rows, columns, generator=generator, dtype=torch.float64)
+    if sizes is None:
+        return A
+    u, _, vh = svd(A, full_matrices=False)
+    return (u * torch.tensor(sizes, dtype=torch.float64)) @ vh
+
+
+@pytest.mark.parametrize("shape", [(7, 4), (4, 7), (5, 5)])
+@pytest.mark.parametrize("k", [1, 3, 4])
+def test_leading_triplets_are_those_of_the_decomposition(shape, k):
+    A = matrix(*shape)
+    u, s, vh = svd(A, full_matrices=False)
+    found = leading(A, k)
+    torch.testing.assert_close(found.s, s[:k])
+    torch.testing.assert_close((found.u * found.s) @ found.vh, (u[:, :k] * s[:k]) @ vh[:k])
+    for side in (found.u.T @ found.u, found.vh @ found.vh.T):
+        torch.testing.assert_close(side, torch.eye(k, dtype=torch.float64))
+
+
+def test_small_singular_values_keep_their_digits():
+    A = matrix(8, 4, sizes=[1, 1e-3, 1e-6, 1e-9])
+    torch.testing.assert_close(leading(A, 4).s, svd(A).S, rtol=1e-6, atol=0)
+    B = matrix(8, 4, sizes=[1, 1e-3, 0, 0])
+    found = leading(B, 4)
+    assert len(found.s) == 2 and leading(torch.zeros(3, 2), 2).s.numel() == 0
+    torch.testing.assert_close((found.u * found.s) @ found.vh, B)
+
+
+@pytest.mark.parametrize("sizes", [[4, 3, 2, 1], [1, 1e-3, 1e-6, 1e-9]])
+def test_flattened_matrices_have_equal_singular_values(sizes):
+    for A in (matrix(9, 4, sizes=sizes), matrix(9, 4, sizes=sizes).T):
+        u, s, vh = svd(A, full_matrices=False)
+        torch.testing.assert_close(flattened(A), s.mean() * u @ vh, rtol=1e-6, atol=1e-7)
+        torch.testing.assert_close(svd(flattened(A)).S, s.mean().expand(4))
+
+
+def test_the_nearest_orthogonal_matrix():
+    A = matrix(6, 3)
+    u, _, vh = svd(A, full_matrices=False)
+    torch.testing.assert_close(orthogonal(A), u @ vh)
+    column = A[:, :1] / A[:, :1].norm()
+    torch.testing.assert_close(orthogonal(column.repeat(1, 4)), column.repeat(1, 4) / 2)
+
+
+def test_tsv_m_of_one_task_is_the_identity(cases):
+    (vector,) = cases.vectors(1)
+    cases.assert_close(tsv_m([vector]), vector, rtol=1e-9, atol=1e-9)
+    cases.assert_close(tsv_m([vector], alpha=0.5), vector / 2, rtol=1e-9, atol=1e-9)
+
+
+def test_tsv_m_is_the_published_algorithm(cases):
+    vectors, many = cases.vectors(3), 3
+    found = tsv_m(vectors)
+    for name in cases.MATRICES:
+        parts = [svd(v[name], full_matrices=False) for v in vectors]
+        k = len(parts[0].S) // many
+        U = torch.cat([p.U[:, :k] for p in parts], 1)
+        V = torch.cat([p.Vh[:k] for p in parts])
+        S = torch.cat([p.S[:k] for p in parts])
+        (a, _, b), (c, _, d) = (svd(x, full_matrices=False) for x in (U, V))
+        torch.testing.assert_close(found[name], a @ b @ torch.diag(S) @ c @ d)
+    for name in cases.SHAPES.keys() - set(cases.MATRICES):
+        torch.testing.assert_close(found[name], average(vectors)[name])
+
+
+def test_tsv_m_of_tasks_in_orthogonal_directions_is_their_sum():
+    u, _, vh = svd(matrix(6, 6))
+    sizes = torch.tensor([5.0, 4, 3, 6, 2, 1]).double()
+    one, two = ((u[:, part] * sizes[part]) @ vh[part] for part in (slice(0, 3), slice(3, 6)))
+    merged = tsv_m([TaskVector({"w": one}), TaskVector({"w": two})])
+    torch.testing.assert_close(merged["w"], one + two)
+
+
+def test_tsv_m_of_equal_tasks_is_their_leading_half():
+    A = matrix(6, 4, sizes=[4, 3, 2, 1])
+    merged = tsv_m([TaskVector({"w": A})] * 2)
+    u, s, vh = svd(A, full_matrices=False)
+    torch.testing.assert_close(merged["w"], (u[:, :2] * s[:2]) @ vh[:2])
+
+
+def test_iso_c_has_equal_singular_values(cases):
+    vectors = cases.vectors(3)
+    found, total = iso_c(vectors), TaskVector.sum(vectors)
+    for name in cases.MATRICES:
+        u, s, vh = svd(total[name], full_matrices=False)
+        torch.testing.assert_close(svd(found[name]).S, s.mean().expand(len(s)))
+        torch.testing.assert_close(found[name], s.mean() * u @ vh)
+
+
+@pytest.mark.parametrize("common", [0.0, 0.5, 0.8])
+def test_iso_cts_is_the_published_algorithm(cases, common):
+    many, vectors = 2, cases.vectors(2)
+    found = iso_cts(vectors, common=common)
+    for name in cases.MATRICES:
+        turn = name == "proj"  # it is stored as inputs x outputs
+        matrices = [v[name].T if turn else v[name] for v in vectors]
+        u, s, vh = svd(sum(matrices), full_matrices=False)
+        own = round((len(s) - int(len(s) * common)) / many)
+        shared = len(s) - own * many
+        parts = [svd(x - u[:, :shared] @ u[:, :shared].T @ x) for x in matrices]
+        U = torch.cat([*(p.U[:, :own] for p in parts), u[:, :shared]], 1)
+        V = torch.cat([*(p.Vh[:own] for p in parts), vh[:shared]])
+        S = torch.cat([*(p.S[:own] for p in parts), s[:shared]])
+        (a, _, b), (c, _, d) = (svd(x, full_matrices=False) for x in (U, V))
+        merged = found[name].T if turn else found[name]
+        torch.testing.assert_close(merged, S.mean() * a @ b @ c @ d)
+        torch.testing.assert_close(svd(merged).S, S.mean().expand(len(s)))
+
+
+def test_iso_cts_with_everything_common_is_iso_c(cases):
+    vectors = cases.vectors(2)
+    cases.assert_close(iso_cts(vectors, common=1), iso_c(vectors))
+
+
+def test_vectors_that_are_zero_make_one_that_is(cases):
+    zeros = [TaskVector.zeros_like(cases.vector(0))] * 2
+    for rule in (tsv_m, iso_c, iso_cts):
+        assert all(not x.any() for x in rule(zeros).values())
+
+
+def test_more_tasks_than_directions_are_refused(cases):
+    with pytest.raises(TasklabError, match="has 6 directions, too few for 7 tasks"):
+        tsv_m(cases.vectors(7))
+    with pytest.raises(TasklabError, match="common must be"):
+        iso_cts(cases.vectors(2), common=1.2)
+    with pytest.raises(TasklabError, match="at least 2"):
+        iso_cts(cases.vectors(1))

@@ -1,0 +1,56 @@
+"""Weighted sums, against the algebra of task vectors."""
+
+from __future__ import annotations
+
+import pytest
+
+from tasklab.analyses.merging import arithmetic, average, lines
+from tasklab.analyses.merging.sums import depths
+from tasklab.errors import TasklabError
+from tasklab.taskvector import TaskVector
+
+
+def test_sums_are_those_of_the_algebra(cases):
+    a, b, c = cases.vectors(3)
+    cases.assert_close(average([a, b, c]), (a + b + c) / 3)
+    cases.assert_close(arithmetic([a, b, c], alpha=0.3), 0.3 * (a + b + c))
+    cases.assert_close(arithmetic([a, b], alpha=[0.5, -2]), 0.5 * a - 2 * b)
+    cases.assert_close(average({"one": a, "two": b}, alpha=2), a + b)
+
+
+def test_coefficients_by_depth_go_from_alpha_to_alpha_plus_beta(cases):
+    a, b = cases.vectors(2)
+    found = lines([a, b], alpha=0.2, beta=0.6)
+    for name, x in (a + b).items():
+        scale = 0.8 if ".1." in name else 0.2
+        assert (found[name] - scale * x).abs().max() < 1e-14, name
+    cases.assert_close(lines([a, b], alpha=0.4), arithmetic([a, b], alpha=0.4))
+
+
+def test_blocks_are_numbered_in_their_order():
+    clip = [f"transformer.resblocks.{i}.ln_1.weight" for i in (10, 2, 0)]
+    assert list(depths([*clip, "ln_post.weight"]).values()) == [2, 1, 0]
+    timm = ["blocks.0.attn.qkv.weight", "blocks.11.norm1.weight", "patch_embed.proj.weight"]
+    assert depths(timm) == {timm[0]: 0, timm[1]: 1}
+    t5 = ["decoder.block.0.layer.0.x.weight", "encoder.block.1.layer.0.x.weight"]
+    assert depths(t5) == {t5[0]: 1, t5[1]: 0}
+
+
+def test_convnext_has_stages_of_blocks():
+    names = [f"trunk.stages.{s}.blocks.{b}.mlp.fc1.weight" for s in range(2) for b in range(2)]
+    assert list(depths(names).values()) == [0, 1, 2, 3]
+
+
+def test_what_cannot_be_summed_is_refused(cases):
+    a, b = cases.vectors(2)
+    with pytest.raises(TasklabError, match="2 task vectors cannot have 3 coefficients"):
+        arithmetic([a, b], alpha=[1, 2, 3])
+    with pytest.raises(TasklabError, match="alpha must be a finite number"):
+        arithmetic([a, b], alpha=float("nan"))
+    with pytest.raises(TasklabError, match="alpha must be a finite number"):
+        average([a, b], alpha="much")
+    with pytest.raises(TasklabError, match="at least 2"):
+        average([a])
+    part = TaskVector({"proj": a["proj"]})
+    with pytest.raises(TasklabError, match="at least two blocks"):
+        lines([part, part])

@@ -1,0 +1,74 @@
+"""Vectors side by side: what is refused, and what counts as a matrix."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from tasklab.analyses.merging.vectors import by_matrix, is_matrix, listed
+from tasklab.errors import TasklabError
+from tasklab.models import loading
+from tasklab.taskvector import TaskVector
+
+
+def test_matrices_are_what_layers_multiply_with():
+    params = loading.load("mini").encoder.params
+    matrices = {name for name, x in params.items() if is_matrix(name, x)}
+    block = ("attn.in_proj_weight", "attn.out_proj.weight", "mlp.c_fc.weight", "mlp.c_proj.weight")
+    expected = {f"transformer.resblocks.{i}.{name}" for i in range(6) for name in block}
+    assert matrices == expected | {"proj"}
+    for name in ("shared.weight", "token_embedding.weight", "x.relative_attention_bias.weight"):
+        assert not is_matrix(name, torch.ones(3, 2))
+
+
+def test_rules_see_outputs_by_inputs_and_the_rest_is_averaged(cases):
+    seen = {}
+
+    def rule(name, matrices):
+        seen[name] = tuple(matrices[0].shape)
+        return matrices[0]
+
+    one, two = cases.vectors(2)
+    merged = by_matrix([one, two], rule)
+    assert seen == {name: cases.SHAPES[name] for name in cases.MATRICES} | {"proj": (8, 6)}
+    for name in cases.SHAPES:
+        expected = one[name] if name in cases.MATRICES else (one[name] + two[name]) / 2
+        torch.testing.assert_close(merged[name], expected)
+
+
+def test_nothing_that_is_given_is_changed(cases):
+    from tasklab.analyses import merging
+
+    vectors = cases.vectors(3)
+    for name, method in merging.METHODS.items():
+        if not method.needs:
+            merging.merge(name, vectors)
+            assert all(v == cases.vector(i) for i, v in enumerate(vectors)), name
+
+
+def test_vectors_of_different_models_are_refused(cases):
+    whole = cases.vector(0)
+    part = TaskVector({name: x for name, x in whole.items() if name != "proj"})
+    wide = TaskVector({**whole, "proj": torch.ones(6, 9)})
+    with pytest.raises(TasklabError, match="task vector 'a' has proj, which 'b' lacks"):
+        listed({"a": whole, "b": part})
+    with pytest.raises(TasklabError, match="task vector 2 has proj, which 1 lacks"):
+        listed([part, whole])
+    with pytest.raises(
+        TasklabError, match=r"proj has shape \(6, 8\) in task vector 1 and \(6, 9\)"
+    ):
+        listed([whole, wide])
+
+
+def test_what_is_no_list_of_vectors_is_refused(cases):
+    vector = cases.vector(0)
+    with pytest.raises(TasklabError, match="1 task vector cannot be merged: give at least 2"):
+        listed([vector], 2)
+    with pytest.raises(TasklabError, match="0 task vectors"):
+        listed([])
+    with pytest.raises(TasklabError, match="takes a list of task vectors, not TaskVector"):
+        listed(vector)
+    with pytest.raises(TasklabError, match="task vector 2 is no TaskVector but dict"):
+        listed([vector, dict(vector)])
+    with pytest.raises(TasklabError, match="have no parameters"):
+        listed([TaskVector({}), TaskVector({})])
