@@ -29,6 +29,7 @@ from tasklab.figures.editing import (
     per_task,
     single_task,
 )
+from tasklab.figures.forest import forest
 from tasklab.figures.kernels import localization, ring
 from tasklab.figures.layers import (
     alignment_against_interference,
@@ -53,7 +54,7 @@ __all__ = [
     "COLOURS", "MARKERS", "METHOD_LABEL", "STYLE", "WIDTH", "addition_bars", "addition_curves",
     "alignment_against_interference", "averaging", "book_figure", "closed_cost", "closed_table",
     "contact_sheet", "cosine_by_block", "cosine_matrices", "cross_task", "cross_task_coefficients",
-    "cross_task_methods", "editing_table", "emergence", "exact_curve", "foretelling",
+    "cross_task_methods", "editing_table", "emergence", "exact_curve", "foretelling", "forest",
     "gap_against_bound", "heatmaps", "lambda_curves", "layer_alignment", "learning_rate",
     "linearity", "linearity_against_addition", "linearization_cost", "localization", "loss_curve",
     "negation", "negation_per_task", "nonlinear_advantage", "open_table", "origin_table",

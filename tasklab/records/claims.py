@@ -106,7 +106,8 @@ def _matchable(claim: Claim) -> bool:
     """Return whether a claim says of one way of fine-tuning that it edits better than another."""
     both = {claim.left, claim.right}
     plain = not any("@" in side or side in ("probe", "pretrained", "posthoc") for side in both)
-    return plain and claim.headline > 0 and claim.experiment in ("addition", "negation")
+    edits = claim.experiment in ("addition", "negation")
+    return plain and edits and (claim.headline > 0 or claim.metric == "normalised")
 
 
 def _claims() -> tuple[Claim, ...]:

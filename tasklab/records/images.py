@@ -153,11 +153,20 @@ def crossed(
             parts[row["seed"]] = parts.get(row["seed"], 0.0) + part
         if len({len(part) for part in parts.values()}) != 1 or len(parts) != len(seeds):
             return math.nan  # not the same images at every seed
-        table = np.stack([parts[seed] for seed in seeds])
-        covariance = np.atleast_2d(np.cov(table, ddof=0)) / table.shape[1]
-        if len(seeds) == 1:
-            total += float(covariance[0, 0])
-        else:
-            others = covariance.sum() - np.trace(covariance)
-            total += float(others) / (len(seeds) * (len(seeds) - 1))
+        total += shared(np.stack([parts[seed] for seed in seeds]))
     return max(0.0, total)
+
+
+def shared(contributions: np.ndarray) -> float:
+    """Return what drawing images adds to the variance of an effect, at all seeds alike.
+
+    The covariance over images between different seeds, over the number of images; the mean of all
+    pairs of seeds. It may be negative where there is none.
+
+    Args:
+        contributions: Of each image to each seed's effect (seeds, images), at least two seeds.
+    """
+    seeds, n = contributions.shape
+    centred = contributions - contributions.mean(1, keepdims=True)
+    every, own = (centred.sum(0) ** 2).sum(), (centred**2).sum()
+    return float(every - own) / (n * n * seeds * (seeds - 1))

@@ -209,7 +209,7 @@ def verdicts(
 def _experiments(claim: Claim) -> tuple[str, ...]:
     """Return whose records a claim is judged by."""
     if claim.setting != "chosen":
-        return ("rates",)
+        return ("budget",)
     alone = ("single",) if claim.metric == "normalised" else ()
     return tuple(dict.fromkeys((claim.experiment, *alone)))
 
@@ -251,7 +251,10 @@ def _side(claim: Claim, side: str, df: pd.DataFrame, model: str | None, n_tasks:
         records = df.iloc[:0] if role not in ("", "random") else df[~df["model"].isin(NETWORKS)]
     mine = one_model(records, init)
     if claim.setting != "chosen":
-        return Side(method, matched.at_setting(claim, method, mine), mine)
+        both = (claim.left, claim.right)
+        return Side(
+            method, matched.at_setting(mine, claim.setting, claim.metric, both, method), mine
+        )
     if not claim.comparison:
         return Side(method, select(mine, claim.experiment, claim.metric, method, n_tasks), mine)
     rows = records[records["experiment"] == claim.experiment]
@@ -267,7 +270,10 @@ def _side(claim: Claim, side: str, df: pd.DataFrame, model: str | None, n_tasks:
 
 def _pairs(claim: Claim, df: pd.DataFrame, model: str | None, n_tasks: int) -> pd.DataFrame:
     """Return a row a seed, task and subset that both sides have, with their difference."""
-    left, right = (_told(claim, side) for side in sides_of(claim, df, model, n_tasks))
+    both = sides_of(claim, df, model, n_tasks)
+    if any(side.rows.empty for side in both):
+        return pd.DataFrame()
+    left, right = (_told(claim, side) for side in both)
     keys = ["seed", "task", "subset"]
     if claim.right.partition("@")[0] != "pretrained":
         table = left.merge(right, on=keys, suffixes=("", "_right"))

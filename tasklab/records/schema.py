@@ -74,12 +74,6 @@ EXPERIMENTS = {
         _in("%", "target", "control"),
         ("hits",),
     ),
-    "rates": Experiment(
-        "vectors trained at the rate `lr` for `steps` steps: alone, in the sum of all, subtracted, "
-        "and how long they are",
-        {**_in("%", "single", "absolute", "normalised", "target", "control"), "norm": ""},
-        ("lr", "steps", "hits"),
-    ),
     "subsets": Experiment(
         "the mean over the tasks of `subset`, whose vectors are added", _SHARES, ("vocabulary",)
     ),
@@ -104,7 +98,7 @@ EXPERIMENTS = {
     "budget": Experiment(
         "vectors trained for `steps` at the rate `lr`: alone, summed, subtracted, their length",
         {**_in("%", "single", "absolute", "target", "control"), "norm": ""},
-        ("lr", "steps"),
+        ("lr", "steps", "hits"),
     ),
     "disentanglement": Experiment(
         "error of a pair of tasks at two coefficients; with `_box` the mean over a square of them",

@@ -21,9 +21,9 @@ from tasklab.records.intervals import LEVEL, holm
 from tasklab.records.judgement import Verdict
 
 COLUMNS = (
-    "paper", "headline", "id", "statement", "cell", "setting", "outcome", "effect", "unit", "low",
-    "high", "n_seeds", "n_pretrainings", "tasks_as_claimed", "n_tasks", "n_cells", "cells_holding",
-    "corrected", "evidence",
+    "paper", "headline", "id", "short", "statement", "cell", "setting", "outcome", "effect", "unit",
+    "low", "high", "n_seeds", "n_pretrainings", "tasks_as_claimed", "n_tasks", "n_cells",
+    "cells_holding", "strength", "corrected", "evidence",
 )  # fmt: skip
 
 
@@ -107,18 +107,20 @@ def verdict_rows(verdicts: Iterable[Verdict], *, cells: bool = True) -> pd.DataF
         cells: Whether statements that have several cells are followed by them.
 
     Returns:
-        Columns paper, headline (its number in the protocol, or 0), id, statement, cell (empty in
-        the statement's own row), setting (`chosen`, or what both sides were made equal in),
-        outcome, effect, unit, low, high, n_seeds, n_pretrainings, tasks_as_claimed, n_tasks (these
-        eight of the weakest cell), n_cells (tested ones), cells_holding, corrected (the outcome
-        after a correction for the number of statements) and evidence (notebook#heading).
+        Columns paper, headline (its number in the protocol, or 0), id, short (a few words),
+        statement, cell (empty in the statement's own row), setting (`chosen`, or what both sides
+        were made equal in), outcome; effect, unit, low, high, n_seeds, n_pretrainings,
+        tasks_as_claimed, n_tasks and strength (how far the effect is on the claimed side, in
+        half-widths of its interval), these of the weakest cell; n_cells (tested ones),
+        cells_holding, corrected (the outcome after a correction for the number of statements) and
+        evidence (notebook#heading).
     """
     rows = []
     for entry in entries(verdicts):
         claim = entry.cells[0].claim
         tested = sum(cell.outcome != "not tested" for cell in entry.cells)
         common = {"paper": claim.paper, "headline": claim.headline, "setting": claim.setting}
-        common |= {"statement": claim.statement, "evidence": claim.evidence}
+        common |= {"statement": claim.statement, "evidence": claim.evidence, "short": claim.short}
         numbers = {"n_cells": tested, "cells_holding": entry.cells_holding}
         own = {"id": claim.entry, "cell": "", "corrected": entry.corrected}
         rows.append(common | _numbers(entry.weakest, entry.outcome) | numbers | own)
@@ -135,4 +137,5 @@ def _numbers(cell: Verdict, outcome: str) -> dict[str, object]:
         "outcome": outcome, "effect": effect, "unit": cell.claim.unit, "low": low, "high": high,
         "n_seeds": cell.n_seeds, "n_pretrainings": cell.n_pretrainings,
         "tasks_as_claimed": cell.tasks_as_claimed, "n_tasks": cell.n_tasks,
+        "strength": cell.strength,
     }  # fmt: skip

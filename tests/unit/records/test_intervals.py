@@ -22,10 +22,10 @@ def test_one_source_gives_students_interval() -> None:
     assert p_value(np.mean(values), [source]) == pytest.approx(theirs.pvalue)
 
 
-def test_several_sources_give_cochrans() -> None:
+def test_half_widths_of_several_sources_add_in_squares() -> None:
     seeds = Source(name="seeds", variance=2.0, freedom=2)
     many = Source(name="images", variance=6.0)
-    expected = math.sqrt(8) * (2 * stats.t.ppf(0.975, 2) + 6 * stats.norm.ppf(0.975)) / 8
+    expected = math.hypot(stats.t.ppf(0.975, 2) * 2**0.5, stats.norm.ppf(0.975) * 6**0.5)
     assert half_width([seeds, many]) == pytest.approx(expected)
     assert half_width([many]) == pytest.approx(1.959964 * math.sqrt(6))
     half = half_width([seeds, many])

@@ -1,0 +1,115 @@
+"""A forest plot: every statement's effect in units of its interval."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+
+from tasklab.errors import TasklabError
+from tasklab.figures.style import WIDTH, book_figure
+from tasklab.records.judgement import Verdict
+from tasklab.records.statements import verdict_rows
+
+# Outcome: colour, marker. Colours are those of the palette that are told apart in grey as well.
+LOOKS = {
+    "holds": ("#0072B2", "o"),
+    "undecided": ("#8C8C8C", "D"),
+    "does not hold": ("#D55E00", "X"),
+}
+PAPERS = {
+    "tangent": "Tangent space",
+    "linear_layers": "Linear layers",
+    "ctl": "Cross-task linearity",
+    "closed_vocab": "Closed vocabulary",
+}
+NARROW = 4.0  # inches; read at 390 pixels
+_FARTHEST = 6.0  # half-widths; what lies beyond is drawn there, as an arrow
+
+
+@book_figure
+def forest(verdicts: Iterable[Verdict], *, headlines: bool = False) -> Figure:
+    """Draw how far every statement is on the claimed side, in half-widths of its 95 % interval.
+
+    An interval is so one unit long on either side: what lies beyond 1 holds, what lies below -1
+    does not. Of a statement with several cells the weakest is drawn. Statements that were not
+    tested are left out, and those with one seed have no interval: an open mark at zero.
+
+    Args:
+        verdicts: On claims of one or several papers.
+        headlines: Only those that the protocol names, narrow enough for a phone.
+
+    Raises:
+        TasklabError: If none was tested.
+    """
+    rows = verdict_rows(verdicts, cells=False)
+    rows = rows[(rows["setting"] == "chosen") & (rows["outcome"] != "not tested")]
+    if headlines:
+        rows = rows[rows["headline"] > 0].sort_values("headline", kind="stable")
+    if rows.empty:
+        raise TasklabError("nothing to draw: no statement was tested.")
+    groups = [("", rows)] if headlines else list(rows.groupby("paper", sort=False))
+    heights = [len(part) + (1.2 if title else 0.4) for title, part in groups]
+    width, line = (NARROW, 0.3) if headlines else (WIDTH, 0.19)
+    figure, panels = plt.subplots(
+        len(groups), 1, figsize=(width, line * sum(heights) + 0.9), sharex=True, squeeze=False,
+        height_ratios=heights,
+    )  # fmt: skip
+    for (title, part), axes in zip(groups, panels[:, 0], strict=True):
+        _panel(axes, part, numbers=not headlines)
+        axes.set_title(PAPERS.get(title, title), loc="left", fontweight="bold")
+    panels[-1, 0].set_xlim(-_FARTHEST - 0.5, _FARTHEST + 0.5)
+    label = "effect in half-widths of its interval\n← against the claim        as claimed →"
+    figure.supxlabel(label, fontsize=9)
+    present = [name for name in LOOKS if name in set(rows["outcome"])]
+    handles = [Line2D([], [], color=c, marker=m, linewidth=1.2) for c, m in map(LOOKS.get, present)]
+    figure.legend(handles, present, loc="outside upper center", ncols=len(present), fontsize=9)
+    return figure
+
+
+def _panel(axes: Axes, rows: pd.DataFrame, *, numbers: bool) -> None:
+    """Draw the statements of one paper, the first one on top."""
+    half = (rows["high"] - rows["low"]).to_numpy(float) / 2
+    known = np.isfinite(half)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        x = np.where(known, rows["strength"].to_numpy(float), 0.0)
+    axes.axvspan(-1, 1, color="#F0F0F0", zorder=0)
+    axes.axvline(0, color="#404040", linewidth=0.8, zorder=1)
+    for y, (place, sure, outcome) in enumerate(zip(x, known, rows["outcome"], strict=True)):
+        colour, marker = LOOKS[outcome]
+        if not sure:
+            axes.plot(place, y, "o", markersize=5, markerfacecolor="white", color=colour, zorder=3)
+        elif abs(place) > _FARTHEST:
+            end, arrow = np.sign(place) * _FARTHEST, ">" if place > 0 else "<"
+            axes.plot([np.sign(place), end], [y, y], color=colour, linewidth=1.2, zorder=2)
+            axes.plot(end, y, arrow, markersize=6, color=colour, zorder=3)
+        else:
+            axes.plot([place - 1, place + 1], [y, y], color=colour, linewidth=1.2, zorder=2)
+            axes.plot(place, y, marker, markersize=5, color=colour, zorder=3)
+    axes.set_yticks(range(len(rows)), rows["short"], fontsize=8.5)
+    for label, evidence in zip(axes.get_yticklabels(), rows["evidence"], strict=True):
+        page, _, heading = evidence.partition("#")
+        label.set_url(f"notebooks/{page}.html#{heading}")  # where the figure is drawn as SVG
+    axes.set_ylim(len(rows) - 0.4, -0.6)
+    axes.tick_params(axis="y", length=0)
+    axes.grid(axis="y", visible=False)
+    axes.spines["left"].set_visible(False)
+    if numbers:
+        for y, row in enumerate(rows.to_dict("records")):
+            at = {"transform": axes.get_yaxis_transform(), "va": "center", "fontsize": 7.5}
+            axes.text(1.01, y, _told(row), color="#404040", **at)
+
+
+def _told(row: dict) -> str:
+    """Return a statement's effect with its interval, or why there is none."""
+    told = f"{row['effect']:+.3g}"
+    if pd.isna(row["low"]):
+        told += ", one seed" if row["n_seeds"] == 1 else ", does not vary"
+    else:
+        told += f" [{row['low']:.3g}, {row['high']:.3g}] {row['unit']}".rstrip()
+    return told.replace("-", "−")

@@ -1,0 +1,185 @@
+"""How often the rule of verdicts errs: drawn images, seeds and tasks, judged as records are.
+
+Two methods answer the images of some tasks at some seeds of fine-tuning. Whether an image is
+answered depends on how easy it is, for both alike; on what a method makes of it, at every seed; on
+the seed; and on the method's accuracy in that task at that seed. Without an effect the two methods
+are drawn in the same way, so that every *holds*, and every *does not hold*, is an error.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.special import chdtri, ndtr, ndtri, stdtrit
+
+from tasklab.errors import choose
+from tasklab.records import images, intervals
+from tasklab.records.intervals import LEVEL, Interval, Source
+from tasklab.records.judgement import judged
+
+
+@dataclass(frozen=True, kw_only=True)
+class World:
+    """What is drawn.
+
+    Attributes:
+        seeds: Seeds of fine-tuning.
+        tasks: Number of tasks.
+        n_images: Test images of each.
+        accuracy: Mean of both methods, in %.
+        effect: How much more accurate the first one is, in points.
+        seed_spread: Standard deviation over seeds of a method's accuracy on one task, in points.
+        task_spread: Standard deviation over tasks of the methods' difference, in points.
+        ease: Share of the variance in answering that is the image's, for both methods alike.
+        own: Share that is the image's for one method, at all of its seeds.
+        general: Whether the claim is about tasks in general.
+        counts: Whether records hold no more than how many images were answered.
+    """
+
+    seeds: int = 3
+    tasks: int = 8
+    n_images: int = 1000
+    accuracy: float = 70.0
+    effect: float = 0.0
+    seed_spread: float = 2.0
+    task_spread: float = 0.0
+    ease: float = 0.5
+    own: float = 0.25
+    general: bool = False
+    counts: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rates:
+    """What came of many draws.
+
+    Attributes:
+        holds: Share in which the first method was found better.
+        does_not_hold: Share in which it was found worse.
+        half_width: Median half-width of the interval, in points.
+        unlike: Share of images that one method alone answers, at the same seed.
+    """
+
+    holds: float
+    does_not_hold: float
+    half_width: float
+    unlike: float
+
+
+def answers(world: World, rng: np.random.Generator) -> np.ndarray:
+    """Return which images are answered: (2 methods, tasks, seeds, images).
+
+    Args:
+        world: What is drawn.
+        rng: Draws it.
+    """
+    w, n = world, world.n_images
+    normal = lambda *shape: rng.standard_normal(shape, dtype=np.float32)  # noqa: E731
+    rest = math.sqrt(1 - w.ease - w.own)
+    z = rest * normal(2, w.tasks, w.seeds, n) + math.sqrt(w.own) * normal(2, w.tasks, 1, n)
+    z += math.sqrt(w.ease) * normal(1, w.tasks, 1, n)
+    apart = w.effect + w.task_spread * normal(w.tasks, 1)
+    percent = w.accuracy + w.seed_spread * normal(2, w.tasks, w.seeds)
+    percent += np.stack([apart / 2, -apart / 2])
+    return z < ndtri(np.clip(percent, 0.1, 99.9) / 100)[..., None]
+
+
+def judge(world: World, right: np.ndarray) -> Interval:
+    """Return the interval of a draw, from the same sources as a claim's.
+
+    Args:
+        world: What was drawn.
+        right: What `answers` returned.
+    """
+    difference = 100.0 * (right[0].astype(np.float32) - right[1])  # tasks, seeds, images
+    means = difference.mean(2, dtype=float)
+    sources = [intervals.of_means("seeds", means.mean(0))]
+    if world.general:
+        sources.append(intervals.of_means("tasks", means.mean(1)))
+    else:
+        sources.append(Source(name="images", variance=_of_images(world, right, difference)))
+    return intervals.interval(float(means.mean()), sources)
+
+
+def _of_images(world: World, right: np.ndarray, difference: np.ndarray) -> float:
+    if world.counts:  # as `images.bounded` adds them
+        p = right.mean((2, 3), dtype=float)
+        middle = (p * world.n_images + 2) / (world.n_images + 4)
+        each = 1e4 * middle * (1 - middle) / world.n_images
+        return float(each.sum()) / world.tasks**2
+    return max(0.0, sum(images.shared(task / world.tasks) for task in difference))
+
+
+def rates(world: World, repeats: int, seed: int = 0) -> Rates:
+    """Return how often each outcome comes out.
+
+    Args:
+        world: What is drawn.
+        repeats: How often.
+        seed: Of the draws.
+    """
+    rng = np.random.default_rng(seed)
+    outcomes, halves, unlike = [], [], []
+    for _ in range(repeats):
+        right = answers(world, rng)
+        found = judge(world, right)
+        outcomes.append(judged(found))
+        halves.append((found.high - found.low) / 2)
+        unlike.append((right[0] != right[1]).mean())
+    share = lambda name: outcomes.count(name) / repeats  # noqa: E731
+    return Rates(
+        holds=share("holds"),
+        does_not_hold=share("does not hold"),
+        half_width=float(np.median(halves)),
+        unlike=float(np.mean(unlike)),
+    )
+
+
+RULES = ("howe", "cochran", "satterthwaite")
+
+
+def wrong(
+    freedoms: Sequence[float], variances: Sequence[float], rule: str = "howe", level: float = LEVEL
+) -> float:
+    """Return how often an interval lies wholly on one given side of the truth, without drawing.
+
+    The effect is normal, and each source's variance is estimated with its degrees of freedom; over
+    these estimates is integrated.
+
+    Args:
+        freedoms: Degrees of freedom of each source, of two sources at most finite.
+        variances: What each truly adds to the variance of the mean.
+        rule: Of `RULES`: how the sources are combined. The first one is that of `intervals`;
+            Cochran's takes the mean of their quantiles, weighted by their variances, and
+            Satterthwaite's a quantile for the degrees of freedom that their sum would have.
+        level: Of the interval.
+    """
+    choose("rule", rule, RULES)
+    points = 1000 if sum(map(math.isfinite, freedoms)) < 2 else 250
+    parts = [_chi_squared(f, points) for f in freedoms]
+    grids = np.meshgrid(*(values for values, _ in parts), indexing="ij")
+    weights = np.meshgrid(*(likely for _, likely in parts), indexing="ij")
+    v = [variance * grid for variance, grid in zip(variances, grids, strict=True)]
+    t = [intervals.quantile((1 - level) / 2, f) for f in freedoms]
+    total = np.sum(v, axis=0)
+    if rule == "howe":
+        half = np.sqrt(sum(v_k * t_k**2 for v_k, t_k in zip(v, t, strict=True)))
+    elif rule == "cochran":
+        half = sum(v_k * t_k for v_k, t_k in zip(v, t, strict=True)) / np.sqrt(total)
+    else:
+        below = sum(v_k**2 / f for v_k, f in zip(v, freedoms, strict=True))
+        freedom = np.minimum(total**2 / np.maximum(below, 1e-300), 1e9)
+        half = -stdtrit(freedom, (1 - level) / 2) * np.sqrt(total)
+    beyond = ndtr(-half / math.sqrt(sum(variances)))
+    return float((np.prod(weights, axis=0) * beyond).sum())
+
+
+def _chi_squared(freedom: float, points: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return values of a variance's estimate over its truth, and how likely each is."""
+    if math.isinf(freedom):
+        return np.ones(1), np.ones(1)
+    middles = (np.arange(points) + 0.5) / points
+    return chdtri(freedom, 1 - middles) / freedom, np.full(points, 1 / points)

@@ -1,0 +1,71 @@
+"""The forest plot of all statements."""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+import math
+
+import pytest
+
+from tasklab import figures
+from tasklab.errors import TasklabError
+from tasklab.figures.forest import LOOKS
+from tasklab.records.claims import CLAIMS
+from tasklab.records.intervals import Interval
+from tasklab.records.judgement import Verdict
+
+
+def found(claim, effect: float, half: float = 1.0) -> Verdict:
+    outcome = "undecided" if not abs(effect) > half else "holds" if effect > 0 else "does not hold"
+    return Verdict(claim=claim, outcome=outcome, interval=Interval(effect, effect - half,
+                   effect + half), by_seed={0: effect}, by_task={"x": effect}, p=0.01)  # fmt: skip
+
+
+@pytest.fixture
+def verdicts() -> list[Verdict]:
+    """One of every outcome, of two papers, one far beyond the axis and one without interval."""
+    chosen = {c.id: c for c in CLAIMS}
+    effects = {"tangent-2-target": 2.0, "tangent-2-posthoc-target": -2.0, "closed-4-full": 0.5,
+               "closed-1-data-sup": 40.0}  # fmt: skip
+    made = [found(chosen[name], effect) for name, effect in effects.items()]
+    return [*made, found(chosen["closed-1-scale-clip"], 3.0, math.nan)]
+
+
+def test_rows_are_grouped_by_paper_and_marked_by_outcome(verdicts) -> None:
+    figure = figures.forest(verdicts)
+    tangent, closed = figure.axes
+    assert [axes.get_title(loc="left") for axes in figure.axes] == [
+        "Tangent space", "Closed vocabulary"]  # fmt: skip
+    told = [label.get_text() for label in tangent.get_yticklabels()]
+    assert told == [v.claim.short for v in verdicts[:2]]
+    marks = {
+        line.get_color(): line.get_xdata()[0] for line in tangent.lines if line.get_marker() in "oX"
+    }
+    assert marks == {LOOKS["holds"][0]: 2.0, LOOKS["does not hold"][0]: -2.0}
+    assert tangent.yaxis_inverted()  # the first statement is on top
+    arrow = next(line for line in closed.lines if line.get_marker() == ">")
+    assert arrow.get_xdata()[0] < 40  # beyond the axis
+    open_mark = next(line for line in closed.lines if line.get_markerfacecolor() == "white")
+    assert open_mark.get_xdata()[0] == 0
+    assert "one seed" in closed.texts[-1].get_text()
+    assert "2 [1, 3] points" in tangent.texts[0].get_text()
+
+
+def test_the_narrow_one_has_headlines_alone(verdicts) -> None:
+    figure = figures.forest(verdicts, headlines=True)
+    (axes,) = figure.axes
+    assert [label.get_text() for label in axes.get_yticklabels()] == [verdicts[0].claim.short]
+    assert figure.get_figwidth() < 4.1
+
+
+def test_a_row_leads_to_its_evidence(verdicts) -> None:
+    drawn = io.StringIO()
+    figures.forest(verdicts).savefig(drawn, format="svg")
+    assert 'href="notebooks/tangent.html#does-subtracting' in drawn.getvalue()
+
+
+def test_nothing_tested_is_said(verdicts) -> None:
+    none = [dataclasses.replace(v, outcome="not tested") for v in verdicts]
+    with pytest.raises(TasklabError, match="no statement was tested"):
+        figures.forest(none)

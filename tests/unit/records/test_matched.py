@@ -1,0 +1,100 @@
+"""Methods compared at equal accuracy alone, and at equal length."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from tasklab.records import matched
+from tasklab.records.claims import CLAIMS
+from tasklab.records.judgement import verdict
+from tasklab.records.table import tidy
+
+RATES = (1e-4, 2e-4, 4e-4, 8e-4)
+TASKS = ("Signs", "Places", "Scenes")
+
+
+def grid(
+    alone: dict[str, tuple[float, ...]], norm: dict[str, tuple[float, ...]], added, seeds=(0, 1, 2)
+) -> pd.DataFrame:
+    """Records of two methods; `added` tells the sum's accuracy from method and accuracy alone."""
+    rows = []
+    for method in alone:
+        for seed in seeds:
+            for lr, a, length in zip(RATES, alone[method], norm[method], strict=True):
+                for t, task in enumerate(TASKS):
+                    one = a + t - 1  # tasks differ, their mean does not
+                    common = {"experiment": "budget", "model": "mini", "method": method,
+                              "seed": seed, "task": task, "lr": lr, "steps": 240}  # fmt: skip
+                    for metric, value, split in (
+                        ("single", one, "validation"), ("single", one, "test"),
+                        ("norm", length, "test"), ("absolute", added(method, a) + t, "test"),
+                        ("target", 50 - length, "test"),
+                    ):  # fmt: skip
+                        rows.append(common | {"metric": metric, "value": value, "split": split,
+                                              "n": 1000})  # fmt: skip
+    short = [row | {"steps": 60, "value": 1.0} for row in rows if row["lr"] == RATES[1]]
+    return tidy([*rows, *short])
+
+
+ALONE = {"nonlinear": (60.0, 70.0, 80.0, 90.0), "linearized": (55.0, 65.0, 75.0, 70.0)}
+NORM = {"nonlinear": (1.0, 2.0, 4.0, 8.0), "linearized": (1.0, 3.0, 5.0, 9.0)}
+
+
+def value(method: str, setting: str, metric: str = "absolute", table=None) -> pd.Series:
+    table = grid(ALONE, NORM, lambda method, a: 100 - a) if table is None else table
+    rows = matched.at_setting(table, setting, metric, ("linearized", "nonlinear"), method)
+    return rows.groupby("task", sort=False)["value"].mean()
+
+
+def test_the_side_that_learnt_more_is_taken_back_to_the_other() -> None:
+    # Linearized ends at 75 (its largest rate is worse); the non-linear one passes 75 halfway
+    # between 70 and 80, where its sums have 30 and 20.
+    assert value("linearized", "equal accuracy").tolist() == pytest.approx([25, 26, 27])
+    assert value("nonlinear", "equal accuracy").tolist() == pytest.approx([25, 26, 27])
+
+
+def test_at_equal_length_the_longer_one_is_taken_back() -> None:
+    # The chosen vectors are 8 and 5 long: the non-linear one is at 5 a quarter from 4 to 8.
+    assert value("linearized", "equal length").tolist() == pytest.approx([25, 26, 27])
+    assert value("nonlinear", "equal length").tolist() == pytest.approx([17.5, 18.5, 19.5])
+    assert value("nonlinear", "equal length", "target").tolist() == pytest.approx([45] * 3)
+
+
+def test_normalised_accuracies_are_made_of_both_parts() -> None:
+    found = value("linearized", "equal accuracy", "normalised")
+    assert found.tolist() == pytest.approx([100 * 25 / 74, 100 * 26 / 75, 100 * 27 / 76])
+
+
+def test_a_grid_that_does_not_reach_down_gives_nothing() -> None:
+    high = {**ALONE, "nonlinear": (80.0, 85.0, 88.0, 90.0)}
+    table = grid(high, NORM, lambda method, a: 100 - a)
+    assert value("nonlinear", "equal accuracy", table=table).empty
+    assert len(value("linearized", "equal accuracy", table=table)) == 3
+    assert matched.at_setting(table.iloc[:0], "equal length", "absolute", ("a", "b"), "a").empty
+    assert value("nonlinear", "equal accuracy", "single").empty  # what is made equal is no outcome
+
+
+def test_a_way_that_turns_is_crossed_where_it_is_chosen() -> None:
+    way = pd.DataFrame({"lr": RATES, "x": [60.0, 50.0, 70.0, 80.0]})
+    rows = pd.DataFrame({"lr": RATES, "seed": 0, "task": "a", "subset": "", "value": [0, 1, 2, 3]})
+    assert matched.interpolated(rows, way, 55.0)["value"].tolist() == pytest.approx([1.25])
+    assert matched.interpolated(rows, way, 80.0)["value"].tolist() == [3]
+    assert matched.interpolated(rows, way, 49.0).empty
+
+
+def test_verdicts_at_equal_accuracy_see_through_who_learnt_less() -> None:
+    """What is added depends on the accuracy alone, and so no method adds better at equal ones."""
+    rng = np.random.default_rng(0)
+    table = grid(ALONE, NORM, lambda method, a: 100 - a)
+    noise = rng.normal(0, 0.2, len(table)) * (table["metric"] == "absolute")
+    table = table.assign(value=table["value"] + noise)
+    claims = {c.id: c for c in CLAIMS}
+    equal = verdict(claims["tangent-1-absolute@accuracy"], table, model="mini")
+    assert equal.outcome == "undecided" and abs(equal.interval.effect) < 1
+    assert equal.n_seeds == 3 and equal.n_tasks == 3
+    longer = verdict(claims["tangent-1-absolute@length"], table, model="mini")
+    assert longer.outcome == "holds" and longer.interval.effect == pytest.approx(7.5, abs=0.5)
+    share = verdict(claims["tangent-1-normalised@accuracy"], table, model="mini")
+    assert share.outcome == "undecided" and share.here.low < share.here.high

@@ -1,0 +1,79 @@
+"""How often the rule of verdicts errs."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from tasklab.errors import TasklabError
+from tasklab.records import simulation
+from tasklab.records.simulation import World, rates, wrong
+
+SIDE = 0.025  # the most wrong verdicts on one side
+REPEATS = 1000
+# A rule that errs in exactly 2.5 % of cases has more than this (4.2 %) in one of 2,000 runs.
+ALLOWED = stats.binom.isf(1 / 2000, REPEATS, SIDE) / REPEATS
+# Shares of the images' (or tasks') variance in the seeds'.
+RATIOS = (0.0, *np.geomspace(1e-3, 1e3, 25))
+
+
+@pytest.mark.parametrize("seeds", [2, 3, 5])
+@pytest.mark.parametrize("other", [math.inf, 7], ids=["images", "tasks"])
+def test_no_share_of_the_sources_makes_it_err_too_often(seeds: int, other: float) -> None:
+    """By integration: exact but for a thousandth of the rate."""
+    found = [wrong((seeds - 1, other), (1.0, ratio)) for ratio in RATIOS]
+    assert max(found) <= SIDE * 1.001
+    assert found[0] == pytest.approx(SIDE, rel=1e-3)
+    assert min(found) > 0.004  # cautious, and not beyond measure
+
+
+def test_the_more_usual_rules_err_more_often() -> None:
+    worst = {
+        rule: max(wrong((2, math.inf), (1.0, ratio), rule) for ratio in RATIOS)
+        for rule in simulation.RULES
+    }
+    assert worst["howe"] <= SIDE * 1.001 < worst["cochran"] < 0.026 < 0.035
+    assert worst["satterthwaite"] > 0.035
+    with pytest.raises(TasklabError, match="howe"):
+        wrong((2,), (1.0,), "how")
+
+
+@pytest.mark.parametrize(
+    "world",
+    [
+        World(),
+        World(seed_spread=0.5, own=0.4, ease=0.4),  # mostly images
+        World(seed_spread=5.0),  # mostly seeds
+        World(seeds=5, seed_spread=0.5),
+        World(counts=True),
+        World(general=True, task_spread=4.0),
+    ],
+    ids=["usual", "images", "seeds", "five", "counts", "tasks"],
+)
+def test_noise_holds_in_at_most_one_case_of_forty_a_side(world: World) -> None:
+    """Images drawn, answered and judged, without an effect."""
+    world = dataclasses.replace(world, n_images=250)
+    found = rates(world, REPEATS, seed=1)
+    assert found.holds <= ALLOWED and found.does_not_hold <= ALLOWED
+    assert 0 < found.unlike < 1
+
+
+def test_an_effect_is_found_and_more_often_with_more_seeds() -> None:
+    world = World(effect=4.0, seed_spread=1.0, n_images=250)
+    few, many = (rates(dataclasses.replace(world, seeds=n), 60).holds for n in (3, 5))
+    assert 0.3 < few < many
+    cautious = rates(dataclasses.replace(world, seeds=5, counts=True), 60)
+    assert cautious.holds <= many and cautious.does_not_hold == 0
+
+
+def test_a_worlds_answers_have_its_accuracy_and_effect() -> None:
+    world = World(effect=6.0, seed_spread=0.0, n_images=4000)
+    right = simulation.answers(world, np.random.default_rng(0))
+    assert right.shape == (2, 8, 3, 4000)
+    first, second = 100 * right.mean((1, 2, 3))
+    assert first == pytest.approx(73, abs=0.5) and second == pytest.approx(67, abs=0.5)
+    assert simulation.judge(world, right).effect == pytest.approx(first - second)
