@@ -4,6 +4,7 @@ from . import experiments as experiments
 from . import explore as explore
 from . import figures as figures
 from . import models as models
+from . import page as page
 from . import records as records
 from . import study as study
 from .errors import TasklabError as TasklabError

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 import sys
@@ -9,6 +10,7 @@ from pathlib import Path
 
 import nbformat
 import pytest
+from bs4 import BeautifulSoup
 
 from tasklab import book as report
 from tasklab.errors import TasklabError
@@ -34,6 +36,10 @@ def clone(tmp_path, root):
     code = f'open({str(tmp_path / "count")!r}, "a").write("x"); print("ran as", preset)'
     code += "\nimport sys; print('half done', file=sys.stderr)"
     cells = [nbformat.v4.new_markdown_cell("# Count"), parameters, nbformat.v4.new_code_cell(code)]
+    cells[0].source += "\n\n$$\na = b\n$$ (eq-a)\n\n[The square](#fig-square), [(eq-a)](#eq-a)."
+    figure = "import PIL.Image as image\nimage.new('RGB', (9, 9))"
+    caption = "from tasklab import page\npage.caption('fig-square', 'All of $a$ is black.')"
+    cells += [nbformat.v4.new_code_cell(figure), nbformat.v4.new_code_cell(caption)]
     notebook = nbformat.v4.new_notebook(cells=cells)
     notebook.metadata["kernelspec"] = {
         "name": "python3",
@@ -61,11 +67,15 @@ def test_one_execution_whichever_way_it_is_built(clone):
     page = clone / "book/_build/html/notebooks/count.html"
     report.report("full", root=clone)
     assert _executions(clone) == 1
-    assert "ran as full" in page.read_text()
+    soup = BeautifulSoup(page.read_text(), "html.parser")
+    assert "ran as full" in soup.text
+    told = soup.select_one("figure#fig-square img + figcaption").text
+    assert re.search(r"Fig\. 1\S* All of .* is black\.", told) and "Figure." not in told
+    assert {a.text for a in soup.select("p > a.internal")} >= {"The square", "(1)"}
     assert report.is_current(clone)
     assert "half done" in (clone / "book/_build/report.log").read_text()
     copy = nbformat.read(clone / "book/_build/executed/count.ipynb", 4)
-    assert [one.name for one in copy.cells[-1].outputs] == ["stdout"]
+    assert [one.name for one in copy.cells[3].outputs] == ["stdout"]
     _bare_build(clone)
     assert _executions(clone) == 1  # found in the cache
     report.report("full", root=clone)

@@ -20,6 +20,7 @@ from tasklab.experiments.parameters import Parameters
 
 NOTEBOOKS = sorted((Path(__file__).parents[2] / "notebooks").glob("*.ipynb"))
 PUBLIC = {"tasklab", "torch", "pandas", "tempfile", "pathlib", "PIL", "sklearn"}
+TABLES = ("table", "price", "subset_cost")
 BAD = {"model": "vitb23", "init": "pretraind", "preset": "quik", "suite": "minni", "steps": -1}
 
 pytestmark = pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
@@ -93,24 +94,49 @@ def test_it_is_a_row_of_the_table_of_chapters(path):
     assert {*relatives} - {"random"} <= {*chapter.relatives}
 
 
+def _captions(path: Path) -> list[nbformat.NotebookNode]:
+    return [cell for cell in _code(path) if "caption" in cell.metadata.get("tags", [])]
+
+
 def test_it_opens_with_a_title_and_has_more_prose_and_figures_than_code(path):
     cells = nbformat.read(path, 4).cells
     assert cells[0].cell_type == "markdown"
     assert cells[0].source.startswith("# ")
-    prose = sum(len(cell.source) for cell in cells if cell.cell_type == "markdown")
-    assert prose > sum(len(cell.source) for cell in cells if cell.cell_type == "code")
+    words = sum(len(cell.source) for cell in cells if cell.cell_type == "markdown")
+    said = sum(len(cell.source) for cell in _captions(path))
+    assert words + said > sum(len(cell.source) for cell in _code(path)) - said
 
 
 def test_every_figure_has_a_caption_and_a_name(path):
-    figures = [
-        cell.metadata["mystnb"]["figure"]
-        for cell in _code(path)
-        if "figure" in cell.metadata.get("mystnb", {})
-    ]
-    assert figures
-    for figure in figures:
-        assert figure["caption"].endswith(".")
-        assert figure["name"].startswith("fig-")
+    cells = nbformat.read(path, 4).cells
+    names = []
+    for before, cell in zip(cells, cells[1:], strict=False):
+        drawn = cell.cell_type == "code" and ast.parse(cell.source).body[-1]
+        if drawn and isinstance(drawn, ast.Expr) and _draws(drawn.value):
+            names.append(None)
+        if cell in _captions(path):
+            call = ast.parse(cell.source).body[-1].value
+            assert before.cell_type == "code" and _draws(ast.parse(before.source).body[-1].value)
+            assert ast.unparse(call.func) == "page.caption"
+            names[-1] = call.args[0].value
+            assert not isinstance(call.args[1], ast.Constant) or call.args[1].value.endswith(".")
+            assert {"remove-input"} <= {*cell.metadata["tags"]} and cell.metadata["jupyter"]
+    assert names and None not in names and len({*names}) == len(names)
+    assert all(name.startswith("fig-") for name in names)
+
+
+def _draws(node: ast.expr) -> bool:
+    name = ast.unparse(node.func) if isinstance(node, ast.Call) else ""
+    return name.startswith("figures.") and not name.endswith(TABLES)
+
+
+def test_it_reads_without_myst(path):
+    for cell in nbformat.read(path, 4).cells:
+        if cell.cell_type == "markdown":
+            assert not re.search(r"\{[\w:]+\}`|^(```|:::)\{", cell.source, re.M), cell.source
+            names = re.findall(r"\]\(#((?:eq|fig)-[\w-]+)\)", cell.source)
+            whole = path.read_text("utf-8")
+            assert all(f'\\"{name}\\"' in whole or f"$$ ({name})" in whole for name in names)
 
 
 def test_a_bad_parameter_fails_at_once_and_names_the_choices(path):

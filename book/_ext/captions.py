@@ -1,0 +1,79 @@
+"""Sphinx extension: the caption that a cell prints becomes that of the figure above it.
+
+`tasklab.page.caption` prints Markdown, which JupyterLab shows under the figure. Here both become a
+numbered figure with a name that text can refer to.
+"""
+
+from __future__ import annotations
+
+import re
+
+from docutils import nodes
+from sphinx.application import Sphinx
+from sphinx.transforms import SphinxTransform
+from sphinx.util import logging
+
+from tasklab.page import FIGURE
+
+LOGGER = logging.getLogger(__name__)
+MARK = re.compile(r"<!-- caption ([\w-]+) -->")
+
+
+def setup(app: Sphinx) -> dict[str, object]:
+    """Add the transform, and let Markdown in outputs be MyST: it has formulas and links."""
+    app.add_transform(Captions)
+    return {"version": "1", "parallel_read_safe": True}
+
+
+class Captions(SphinxTransform):
+    """Move printed captions into figures, before figures are numbered."""
+
+    default_priority = 300
+
+    def apply(self, **kwargs: object) -> None:
+        """Go through the page's cells."""
+        for note in list(self.document.findall(nodes.raw)):
+            found = MARK.fullmatch(note.astext().strip())
+            if found is None:
+                continue
+            printed = _above(note, lambda node: node.get("nb_element") == "mime_bundle")
+            cell = _above(note, lambda node: node.get("nb_element") == "cell_code")
+            outputs = self._figures_before(cell)
+            if printed is None or not outputs:
+                LOGGER.warning("caption %s is under no figure", found[1], location=note)
+                continue
+            text = next(node for node in note.parent.children if isinstance(node, nodes.paragraph))
+            children = [node.deepcopy() for node in text.children if node.astext()]
+            if children[0].astext() == FIGURE.strip("*"):
+                children[:2] = [nodes.Text(children[1].astext().lstrip())]
+            caption = nodes.caption(text.rawsource, "", *children)
+            figure = nodes.figure("", caption, names=[found[1]])
+            last = outputs[-1]
+            last.replace_self(figure)
+            figure.insert(0, last)
+            self.document.note_explicit_target(figure, figure)
+            cell.parent.remove(cell)
+
+    def _figures_before(self, cell: nodes.Element | None) -> list[nodes.Element]:
+        """Return the outputs with an image of the code cell before this one."""
+        cells = [
+            node
+            for node in self.document.findall(nodes.container)
+            if node.get("nb_element") == "cell_code"
+        ]
+        if cell not in cells[1:]:
+            return []
+        before = cells[cells.index(cell) - 1]
+        return [
+            node
+            for node in before.findall(nodes.container)
+            if node.get("nb_element") == "mime_bundle" and next(node.findall(nodes.image), None)
+        ]
+
+
+def _above(node: nodes.Node, wanted) -> nodes.Element | None:
+    while node is not None:
+        if isinstance(node, nodes.container) and wanted(node):
+            return node
+        node = node.parent
+    return None
