@@ -121,14 +121,27 @@ def value_and_grad(
         linear = (_precise(f0.detach()) + _precise(jtau)).requires_grad_()
         value = loss(linear)
         (cotangent,) = torch.autograd.grad(value, linear)
-        reached = f0.requires_grad  # not if tau has only parameters of no use to the features
-        grads = torch.autograd.grad(
-            [f0] if reached else [],
-            list(leaves.values()),
-            [cotangent.to(f0.dtype)] if reached else [],
-            materialize_grads=True,
-        )
-    return value.detach(), dict(zip(leaves, grads, strict=True))
+        return value.detach(), _pullback(f0, leaves, cotangent)
+
+
+def normal(
+    encoder: Model, params: Params, tau: Params, x: Tensor
+) -> tuple[Float[Tensor, "B D"], dict[str, Tensor]]:
+    """Return J tau and J' J tau, summed over images, from one forward and one backward pass.
+
+    Args:
+        encoder: The model to linearize, in eval mode.
+        params: theta_0, all parameters by name.
+        tau: The direction; J' is of the parameters that it names.
+        x: Preprocessed images (B, 3, H, W).
+
+    Raises:
+        TasklabError: If `tau` has a name or a shape that `params` has not.
+    """
+    with torch.enable_grad():
+        leaves = {name: params[name].detach().requires_grad_() for name in tau if name in params}
+        f0, jtau = _dual_pass(encoder, {**params, **leaves}, tau, x)
+        return _precise(jtau), _pullback(f0, leaves, jtau)
 
 
 def features(
@@ -159,6 +172,18 @@ def _dual_pass(encoder: Model, params: Params, tau: Params, x: Tensor) -> tuple[
         f0, jtau = split(features)
     # A tau of no use to the features (or an empty one) leaves them without a tangent.
     return f0, torch.zeros_like(f0) if jtau is None else jtau.detach()
+
+
+def _pullback(f0: Tensor, leaves: Params, cotangent: Tensor) -> dict[str, Tensor]:
+    """Return J' c for the parameters that f0 was recorded with."""
+    reached = f0.requires_grad  # not if tau has only parameters of no use to the features
+    grads = torch.autograd.grad(
+        [f0] if reached else [],
+        list(leaves.values()),
+        [cotangent.to(f0.dtype)] if reached else [],
+        materialize_grads=True,
+    )
+    return dict(zip(leaves, grads, strict=True))
 
 
 def _precise(x: Tensor) -> Tensor:

@@ -1,3 +1,4 @@
+from . import best as best
 from . import factors as factors
 from . import images as images
 from . import masks as masks

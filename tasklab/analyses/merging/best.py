@@ -1,0 +1,251 @@
+"""The best merge there could be: what the other methods approximate, solved in the tangent model.
+
+In the tangent model f(x; theta_0) + J(x) tau, a merge loses nothing on task t if J(x) tau is
+J(x) tau_t for its images x. So the best one minimises
+
+    E(tau) = sum_t E_{x in t} |J(x) (tau - tau_t)|^2,
+
+of which average, Fisher, RegMean and WUDI keep a part of each task's matrix H_t = E J(x)' J(x)
+(`tasklab.analyses.merging.quadratic`). Two minima of it are computed here:
+
+- on the span of the vectors, tau = sum_s c_s tau_s, from their tangent features alone (`span`);
+- over all weights, sum_t H_t tau = sum_t H_t tau_t by conjugate gradients (`everywhere`).
+
+The second is never higher. With more weights than images times features it goes to 0 on the images
+that it is solved for, so that only other images tell what it is worth, and the number of steps is
+a choice like that of any training.
+
+Letters: T tasks, S vectors, N images, D features.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from tasklab.analyses.evaluation import Evaluator
+from tasklab.analyses.finite import check_vectors, finite
+from tasklab.analyses.merging.vectors import listed
+from tasklab.errors import TasklabError, shown, whole
+from tasklab.models.encoder import Encoder
+from tasklab.progress import bar
+from tasklab.taskvector import TaskVector
+from tasklab.tuning import memory, tangent
+
+PerTask = Sequence[Float[Tensor, "N D"]]  # J(x) tau on the images of each task
+
+
+def tangents(
+    evaluator: Evaluator, vector: TaskVector, tasks: Sequence[str], split: str = "val"
+) -> list[Float[Tensor, "N D"]]:
+    """Return J(x) tau of a vector on the images of each task, from the store if it is there.
+
+    Args:
+        evaluator: Model and images.
+        vector: tau.
+        tasks: Their names.
+        split: `"train"`, `"val"` or `"test"`.
+    """
+    return [evaluator.tangent_features(vector, task, split).jtau for task in tasks]
+
+
+def objective(merged: PerTask, own: PerTask) -> float:
+    """Return E(tau) = sum_t E |J(x) tau - J(x) tau_t|^2.
+
+    Args:
+        merged: J(x) tau on the images of each task.
+        own: J(x) tau_t there.
+    """
+    return sum(_mean_product(a - b, a - b) for a, b in _pairs(merged, own))
+
+
+def relative(merged: PerTask, own: PerTask) -> float:
+    """Return E(tau) / E(0): 0 if nothing is lost on any task, 1 for the unedited model.
+
+    Args:
+        merged: J(x) tau on the images of each task.
+        own: J(x) tau_t there.
+    """
+    return objective(merged, own) / sum(_mean_product(b, b) for b in own)
+
+
+def span(basis: Sequence[PerTask], own: PerTask) -> Float[Tensor, " S"]:
+    """Return the c that minimise E(sum_s c_s tau_s), from S x S products of tangent features.
+
+    With the tasks' own vectors as basis this is the best merge on their span; with a single merged
+    vector it is its best coefficient. Of several minima it is the smallest c.
+
+    Args:
+        basis: J(x) tau_s on the images of each task, for each s.
+        own: J(x) tau_t on the images of each task t.
+
+    Raises:
+        TasklabError: If there is no vector, or not the same tasks.
+
+    >>> span([[torch.tensor([[2.0, 0.0]])]], [torch.tensor([[1.0, 5.0]])])
+    tensor([0.5000], dtype=torch.float64)
+    """
+    if not basis:
+        raise TasklabError("a span needs at least one vector.")
+    A = torch.zeros(len(basis), len(basis), dtype=torch.float64)
+    b = torch.zeros(len(basis), dtype=torch.float64)
+    for s, one in enumerate(basis):
+        for r, other in enumerate(basis[: s + 1]):
+            A[s, r] = A[r, s] = sum(_mean_product(x, y) for x, y in _pairs(one, other))
+        b[s] = sum(_mean_product(x, y) for x, y in _pairs(one, own))
+    return torch.linalg.pinv(finite(A, "products of tangent features"), hermitian=True) @ b
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Solution:
+    """A merge over all weights.
+
+    Attributes:
+        vector: tau after the last step.
+        objective: E(tau) before the first step and after each, on the images it is solved for.
+        held_out: The same on other images; empty if none were given.
+    """
+
+    vector: TaskVector
+    objective: tuple[float, ...]
+    held_out: tuple[float, ...] = ()
+
+
+def everywhere(
+    encoder: Encoder,
+    vectors: Mapping[str, TaskVector],
+    images: Mapping[str, Tensor],
+    *,
+    start: TaskVector | None = None,
+    steps: int = 20,
+    held_out: Mapping[str, Tensor] | None = None,
+    batch_size: int = 32,
+    progress: bool = False,
+) -> Solution:
+    """Minimise E(tau) over all weights that the vectors change, by conjugate gradients.
+
+    A step takes one forward-mode and one backward pass over all images, of which no Jacobian is
+    kept: E is quadratic, and only H p for a direction p is needed. Nearest to `start` of all minima
+    is the one that it goes to.
+
+    Args:
+        encoder: The pre-trained encoder.
+        vectors: tau_t by the task's name, at least two.
+        images: (N, 3, H, W) of each task, as the encoder's `preprocess` takes them.
+        start: Where to begin, e.g. the minimum on the span; by default at 0.
+        steps: The most steps; fewer where nothing is left to gain.
+        held_out: Other images of each task, on which E is told as well; one more forward-mode pass
+            over them a step.
+        batch_size: Images in one pass, fewer where memory does not suffice.
+        progress: Whether to show progress.
+
+    Raises:
+        TasklabError: If images of a task are missing, the vectors or `start` are of another model,
+            or tangents are not finite.
+    """
+    check_vectors(vectors)
+    each, steps = listed(vectors, 2), whole("steps", steps, 0)
+    listed([each[0], *([] if start is None else [start])])
+    for task in vectors:
+        for given in (images, *([] if held_out is None else [held_out])):
+            if task not in given or not len(given[task]):
+                raise TasklabError(f"the best merge needs images of task {shown(task)}.")
+    system = _System(encoder, batch_size)
+    tau = dict(TaskVector.zeros_like(each[0]) if start is None else start)
+    r = {name: torch.zeros_like(x) for name, x in tau.items()}
+    errors: dict[str, Tensor] = {}  # J(x) (tau - tau_t)
+    for task, vector in vectors.items():
+        left = {name: vector[name] - x for name, x in tau.items()}
+        found, product = system.product(left, images[task])
+        errors[task] = -found
+        _add(r, product)
+    others: dict[str, Tensor] = {}
+    for task in held_out or ():
+        if task in vectors:
+            left = {name: x - vectors[task][name] for name, x in tau.items()}
+            others[task] = system.tangents(left, held_out[task])
+    p, size = dict(r), _dot(r, r)
+    first, traces = size, ([_total(errors)], [_total(others)])
+    with bar(steps, "conjugate gradients", on=progress) as told:
+        for _ in range(steps):
+            if not size > 1e-24 * first:
+                break
+            Hp = {name: torch.zeros_like(x) for name, x in p.items()}
+            moved = {}
+            for task in vectors:
+                moved[task], product = system.product(p, images[task])
+                _add(Hp, product)
+            length = _dot(p, Hp)
+            if not length > 0:
+                break
+            a = size / length
+            tau = {name: x + a * p[name] for name, x in tau.items()}
+            _add(r, Hp, -a)
+            for task, x in moved.items():
+                errors[task] = errors[task] + a * x
+            for task in others:
+                others[task] = others[task] + a * system.tangents(p, held_out[task])
+            size, before = _dot(r, r), size
+            p = {name: x + size / before * p[name] for name, x in r.items()}
+            for trace, now in zip(traces, (errors, others), strict=True):
+                trace.append(_total(now))
+            told.update(1)
+    return Solution(
+        TaskVector(tau), tuple(traces[0]), tuple(traces[1]) if held_out is not None else ()
+    )
+
+
+class _System:
+    """J and J' of an encoder at theta_0, over sets of images in parts."""
+
+    def __init__(self, encoder: Encoder, batch_size: int) -> None:
+        self.encoder, self.parts = encoder, memory.Parts(whole("batch_size", batch_size, 1))
+
+    def product(
+        self, tau: Mapping[str, Tensor], images: Tensor
+    ) -> tuple[Float[Tensor, "N D"], dict[str, Tensor]]:
+        """Return J tau, and E J' J tau."""
+        encoder = self.encoder
+        rows, total = [], {}
+        for jtau, part in self.parts(
+            lambda x: tangent.normal(encoder, encoder.params, tau, encoder.preprocess(x)), images
+        ):
+            rows.append(finite(jtau, "tangents"))
+            total = {name: x + total[name] if total else x for name, x in part.items()}
+        return torch.cat(rows), {name: x / len(images) for name, x in total.items()}
+
+    def tangents(self, tau: Mapping[str, Tensor], images: Tensor) -> Float[Tensor, "N D"]:
+        """Return J tau."""
+        encoder = self.encoder
+        passes = self.parts(
+            lambda x: tangent.jvp(encoder, encoder.params, tau, encoder.preprocess(x)).jtau, images
+        )
+        return finite(torch.cat(list(passes)), "tangents")
+
+
+def _add(to: dict[str, Tensor], what: Mapping[str, Tensor], scale: float = 1.0) -> None:
+    for name, x in what.items():
+        to[name] = torch.add(to[name], x, alpha=scale)
+
+
+def _dot(one: Mapping[str, Tensor], two: Mapping[str, Tensor]) -> float:
+    return sum(float((x.double() * two[name].double()).sum()) for name, x in one.items())
+
+
+def _total(errors: Mapping[str, Tensor]) -> float:
+    return sum(_mean_product(x, x) for x in errors.values())
+
+
+def _mean_product(one: Tensor, two: Tensor) -> float:
+    """Return the mean over images of the inner product of two features."""
+    return float((one.double() * two.double()).sum() / len(one))
+
+
+def _pairs(one: PerTask, two: PerTask) -> list[tuple[Tensor, Tensor]]:
+    if len(one) != len(two) or any(a.shape != b.shape for a, b in zip(one, two, strict=True)):
+        raise TasklabError("tangent features must be of the same images of the same tasks.")
+    return list(zip(one, two, strict=True))
