@@ -40,6 +40,12 @@ def test_nothing_is_asked_from_the_web_and_nothing_fails(page):
     assert page.problems == []
 
 
+def test_a_page_loads_less_than_a_megabyte_and_a_half_besides_its_figures(page):
+    page.wait_for_load_state("networkidle")
+    files = {unquote(urlsplit(url).path) for url in page.asked if url.startswith("file:")}
+    assert sum(Path(file).stat().st_size for file in files if "/_images/" not in file) < 1.5e6
+
+
 @pytest.mark.parametrize("page", [DESKTOP, PHONE], indirect=True)
 def test_nothing_is_wider_than_the_page(page):
     seen, there = page.evaluate("[innerWidth, document.documentElement.scrollWidth]")

@@ -1,0 +1,174 @@
+"""Sphinx extension: pages carry the styles, icons and equations' code that they use, and no more.
+
+The theme brings all of Font Awesome twice, as fonts and as a script of 1.5 MB that draws the same
+icons; all of Bootstrap's rules; MathJax comes with menus, eleven notations and a speech engine. After
+the build, what no page of this site names is left out. What remains of MathJax is one compressed file
+that its browser unpacks: servers of static files often do not compress.
+"""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import json
+import re
+import shutil
+from collections.abc import Iterable
+from pathlib import Path
+
+import tinycss2
+from fontTools import subset, ttLib
+from sphinx.application import Sphinx
+
+# TeX commands beyond these are errors in the page, which a test looks for.
+_MATH = (
+    "startup", "core", "input/tex-base", "input/tex/extensions/ams",
+    "input/tex/extensions/newcommand", "input/tex/extensions/boldsymbol", "output/chtml",
+    "output/chtml/fonts/tex", "a11y/assistive-mml",
+)  # fmt: skip
+_UNPACK = """(function () {
+  "use strict";
+  var root = document.currentScript.src.replace(/[^/]*$/, "mathjax");
+  var bytes = Uint8Array.from(atob("@DATA@"), function (c) { return c.charCodeAt(0); });
+  var stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));
+  new Response(stream).text().then(function (text) {
+    var parts = JSON.parse(text);
+    var own = window.MathJax || {};
+    own.loader = {
+      load: Object.keys(parts).slice(1).map(function (n) { return n.replace("input/tex/extensions", "[tex]"); }),
+      paths: { mathjax: root },
+      require: function (url) { (0, eval)(parts[url.slice(root.length + 1).replace(/\\.js$/, "")]); }
+    };
+    own.tex = { packages: { "[+]": ["ams", "newcommand", "boldsymbol"] } };
+    own.chtml = { fontURL: root + "/woff-v2" };
+    window.MathJax = own;
+    (0, eval)(parts.startup);
+  });
+})();
+"""
+_ICON = re.compile("[\ue000-\uf8ff]")  # where Font Awesome's icons are
+_WORD = re.compile(r"[A-Za-z_][\w-]*")
+
+
+def setup(app: Sphinx) -> dict[str, object]:
+    """Connect to the build: the last to touch its files."""
+    app.connect("config-inited", _own_math, priority=900)
+    app.connect("build-finished", _slim, priority=900)
+    return {"version": "1", "parallel_read_safe": True}
+
+
+def _own_math(app: Sphinx, config: object) -> None:
+    config.mathjax_path = "math.js"
+
+
+def _slim(app: Sphinx, error: Exception | None) -> None:
+    if error is not None or app.builder.format != "html":
+        return
+    static = Path(app.outdir) / "_static"
+    pages = [page for page in Path(app.outdir).rglob("*.html") if static not in page.parents]
+    for page in pages:
+        text = page.read_text("utf-8")
+        page.write_text(re.sub(r"<script[^>]*fontawesome\.js[^>]*></script>\s*", "", text), "utf-8")
+    for unused in (*static.glob("scripts/fontawesome.js*"), *static.rglob("*.map")):
+        unused.unlink(missing_ok=True)
+    bundle_math(static / "mathjax", static / "math.js")
+    sources = [*pages, *(s for s in static.rglob("*.js") if s.name != "math.js")]
+    words = words_in(source.read_text("utf-8") for source in sources)
+    codes: set[int] = set()
+    for sheet in static.rglob("*.css"):
+        css = pruned(sheet.read_text("utf-8"), words)
+        codes |= {ord(icon) for icon in _ICON.findall(css)}
+        css = _ICON.sub(lambda icon: f"\\{ord(icon[0]):x}", css)
+        sheet.write_text(re.sub(r'url\([^()]*\.woff2\) format\("woff2"\),', "", css), "utf-8")
+    for font in static.glob("vendor/fontawesome/webfonts/*"):
+        if font.suffix == ".ttf":
+            shrink(font, codes)
+        else:
+            font.unlink()
+
+
+def bundle_math(folder: Path, target: Path) -> None:
+    """Write the needed parts of MathJax as one file, and leave only its fonts in the folder.
+
+    Args:
+        folder: Where MathJax was copied to.
+        target: The script.
+    """
+    fonts = folder / "output" / "chtml" / "fonts" / "woff-v2"
+    if fonts.exists():  # else an earlier build left this folder as it is now
+        parts = {name: (folder / f"{name}.js").read_text("utf-8") for name in _MATH}
+        packed = gzip.compress(json.dumps(parts).encode(), mtime=0)
+        data = base64.b64encode(packed).decode("ascii")
+        target.write_text(_UNPACK.replace("@DATA@", data), "utf-8")
+        kept = folder.with_name("mathjax.kept")
+        shutil.move(fonts, kept)
+        shutil.rmtree(folder)
+        shutil.move(kept, folder / "woff-v2")
+
+
+def words_in(texts: Iterable[str]) -> set[str]:
+    """Return all words of pages and scripts: what a class can be called there."""
+    return {word for text in texts for word in _WORD.findall(text)}
+
+
+def pruned(css: str, words: set[str]) -> str:
+    """Return a style sheet without the selectors whose classes are never named.
+
+    A word that ends in a hyphen stands for all that begin so: scripts put such names together.
+
+    Args:
+        css: The sheet.
+        words: Of all pages and scripts.
+    """
+    starts = tuple(word for word in words if word.endswith("-") and len(word) > 3)
+    rules = tinycss2.parse_stylesheet(css, skip_comments=True, skip_whitespace=True)
+    return _kept(rules, words, starts)
+
+
+def _kept(rules: list, words: set[str], starts: tuple[str, ...]) -> str:
+    found = []
+    for rule in rules:
+        if rule.type == "qualified-rule":
+            selectors = [s for s in _split(rule.prelude) if _named(s, words, starts)]
+            if selectors:
+                head = ",".join(tinycss2.serialize(s).strip() for s in selectors)
+                found.append(f"{head}{{{tinycss2.serialize(rule.content)}}}")
+        elif rule.type == "at-rule" and rule.lower_at_keyword in ("media", "supports", "layer"):
+            inner = rule.content and tinycss2.parse_rule_list(
+                rule.content, skip_comments=True, skip_whitespace=True
+            )
+            body = ";" if rule.content is None else f"{{{_kept(inner, words, starts)}}}"
+            found.append(f"@{rule.at_keyword}{tinycss2.serialize(rule.prelude)}{body}")
+        else:
+            found.append(rule.serialize())
+    return "\n".join(found)
+
+
+def _split(prelude: list) -> list[list]:
+    """Return the selectors of a rule."""
+    selectors: list[list] = [[]]
+    for token in prelude:
+        if token.type == "literal" and token.value == ",":
+            selectors.append([])
+        else:
+            selectors[-1].append(token)
+    return selectors
+
+
+def _named(selector: list, words: set[str], starts: tuple[str, ...]) -> bool:
+    """Say whether all classes of a selector occur; those inside `:not(...)` need not."""
+    for dot, name in zip(selector, selector[1:], strict=False):
+        if dot.type == "literal" and dot.value == "." and name.type == "ident":
+            if name.value not in words and not name.value.startswith(starts):
+                return False
+    return True
+
+
+def shrink(font: Path, codes: set[int]) -> None:
+    """Leave in a font the glyphs of these code points."""
+    options = subset.Options(layout_features=[], notdef_outline=True)
+    loaded = ttLib.TTFont(font)
+    chooser = subset.Subsetter(options)
+    chooser.populate(unicodes=codes)
+    chooser.subset(loaded)
+    loaded.save(font)

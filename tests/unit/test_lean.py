@@ -1,0 +1,70 @@
+"""What the site leaves out: rules, glyphs and code that no page uses."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def lean():
+    pytest.importorskip("sphinx", reason="the extra `book` is not installed")
+    sys.path.insert(0, str(ROOT / "book" / "_ext"))
+    try:
+        import lean
+    finally:
+        sys.path.pop(0)
+    return lean
+
+
+def test_rules_of_classes_that_no_page_names_are_left_out(lean):
+    words = lean.words_in(['<p class="used other">', 'e.classList.add("made-"+kind)'])
+    kept = lean.pruned(
+        "p{a:b}.used,.not-there{c:d}.not-there p{e:f}p:not(.not-there){g:h}"
+        "@media print{.not-there{i:j}.other{k:l}}@font-face{font-family:x}.made-up{m:n}"
+        '@layer one;.used:before{content:"\\f0c9"}',
+        words,
+    )
+    assert kept.split("\n") == [
+        "p{a:b}",
+        ".used{c:d}",
+        "p:not(.not-there){g:h}",
+        "@media print{.other{k:l}}",
+        "@font-face{font-family:x}",
+        ".made-up{m:n}",
+        "@layer one;",
+        '.used:before{content:"\uf0c9"}',
+    ]
+
+
+def test_a_font_keeps_the_glyphs_that_are_used(lean, tmp_path):
+    import matplotlib
+    from fontTools.ttLib import TTFont
+
+    source = Path(matplotlib.get_data_path(), "fonts", "ttf", "DejaVuSans.ttf")
+    font = tmp_path / "font.ttf"
+    font.write_bytes(source.read_bytes())
+    lean.shrink(font, {ord("a"), ord("ß")})
+    assert set(TTFont(font).getBestCmap()) == {ord("a"), ord("ß")}
+    assert font.stat().st_size < source.stat().st_size / 20
+
+
+def test_equations_code_is_one_file_and_its_fonts_stay(lean, tmp_path):
+    folder = tmp_path / "mathjax"
+    for name in lean._MATH:
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / f"{name}.js").write_text(f"// {name}")
+    fonts = folder / "output/chtml/fonts/woff-v2"
+    fonts.mkdir()
+    (fonts / "one.woff").write_bytes(b"1")
+    target = tmp_path / "math.js"
+    for _ in range(2):  # a second build finds the folder as the first left it
+        lean.bundle_math(folder, target)
+        assert [p.relative_to(folder).as_posix() for p in folder.rglob("*.*")] == [
+            "woff-v2/one.woff"
+        ]
+        assert "@DATA@" not in target.read_text()
