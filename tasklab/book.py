@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 _STAMP = "tasklab.sha256"
 _WIDGET = "application/vnd.jupyter.widget-view+json"  # dead without a kernel
 _SOURCES = (".py", ".csv", ".json", ".gz", ".safetensors", ".txt", ".css", ".js")
-_PAGES = (".ipynb", ".md", ".yml", ".bib", ".py", ".css")
+_PAGES = (".ipynb", ".md", ".yml", ".bib", ".py", ".css", ".js", ".svg", ".cff")
 
 
 def find_root(start: Path | None = None) -> Path:

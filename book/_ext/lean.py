@@ -1,9 +1,9 @@
 """Sphinx extension: pages carry the styles, icons and equations' code that they use, and no more.
 
 The theme brings all of Font Awesome twice, as fonts and as a script of 1.5 MB that draws the same
-icons; all of Bootstrap's rules; MathJax comes with menus, eleven notations and a speech engine. After
-the build, what no page of this site names is left out. What remains of MathJax is one compressed file
-that its browser unpacks: servers of static files often do not compress.
+icons; all of Bootstrap's rules; MathJax comes with menus, eleven notations and a speech engine.
+After the build, what no page of this site names is left out. What remains of MathJax is one
+compressed file that the browser unpacks: servers of static files often do not compress.
 """
 
 from __future__ import annotations
@@ -26,26 +26,7 @@ _MATH = (
     "input/tex/extensions/newcommand", "input/tex/extensions/boldsymbol", "output/chtml",
     "output/chtml/fonts/tex", "a11y/assistive-mml",
 )  # fmt: skip
-_UNPACK = """(function () {
-  "use strict";
-  var root = document.currentScript.src.replace(/[^/]*$/, "mathjax");
-  var bytes = Uint8Array.from(atob("@DATA@"), function (c) { return c.charCodeAt(0); });
-  var stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));
-  new Response(stream).text().then(function (text) {
-    var parts = JSON.parse(text);
-    var own = window.MathJax || {};
-    own.loader = {
-      load: Object.keys(parts).slice(1).map(function (n) { return n.replace("input/tex/extensions", "[tex]"); }),
-      paths: { mathjax: root },
-      require: function (url) { (0, eval)(parts[url.slice(root.length + 1).replace(/\\.js$/, "")]); }
-    };
-    own.tex = { packages: { "[+]": ["ams", "newcommand", "boldsymbol"] } };
-    own.chtml = { fontURL: root + "/woff-v2" };
-    window.MathJax = own;
-    (0, eval)(parts.startup);
-  });
-})();
-"""
+_UNPACK = Path(__file__).with_name("math.js")
 _ICON = re.compile("[\ue000-\uf8ff]")  # where Font Awesome's icons are
 _WORD = re.compile(r"[A-Za-z_][\w-]*")
 
@@ -99,7 +80,7 @@ def bundle_math(folder: Path, target: Path) -> None:
         parts = {name: (folder / f"{name}.js").read_text("utf-8") for name in _MATH}
         packed = gzip.compress(json.dumps(parts).encode(), mtime=0)
         data = base64.b64encode(packed).decode("ascii")
-        target.write_text(_UNPACK.replace("@DATA@", data), "utf-8")
+        target.write_text(_UNPACK.read_text("utf-8").replace("@DATA@", data), "utf-8")
         kept = folder.with_name("mathjax.kept")
         shutil.move(fonts, kept)
         shutil.rmtree(folder)
