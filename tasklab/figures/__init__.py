@@ -46,12 +46,12 @@ from tasklab.figures.stitching import (
     stitched_depth,
     stitched_negation,
 )
-from tasklab.figures.style import COLOURS, MARKERS, METHOD_LABEL, STYLE, WIDTH, book_figure
+from tasklab.figures.style import COLOURS, MARKERS, METHOD_LABEL, WIDTH, book_figure
 from tasklab.figures.tables import editing_table, origin_table, table, verdict_counts, verdict_table
 from tasklab.figures.training import contact_sheet, loss_curve
 
 __all__ = [
-    "COLOURS", "MARKERS", "METHOD_LABEL", "STYLE", "WIDTH", "addition_bars", "addition_curves",
+    "COLOURS", "MARKERS", "METHOD_LABEL", "WIDTH", "addition_bars", "addition_curves",
     "alignment_against_interference", "averaging", "book_figure", "closed_cost", "closed_table",
     "contact_sheet", "cosine_by_block", "cosine_matrices", "cross_task", "cross_task_coefficients",
     "cross_task_methods", "editing_table", "emergence", "exact_curve", "foretelling", "forest",

@@ -3,100 +3,95 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
-import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
+import seaborn as sns
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 
 from tasklab.errors import TasklabError
+from tasklab.figures.marks import GIVEN, curves, ends, level, panels, points, scatter, ticks
 from tasklab.figures.style import (
     COLOURS,
-    MARKERS,
+    INK,
     METHOD_LABEL,
-    WIDTH,
     book_figure,
-    legend,
+    key,
+    method_looks,
     methods_in,
     select,
+    some,
     tasks_in,
 )
 from tasklab.records.table import summarise, wilson
 
-
-def _with_intervals(df: pd.DataFrame) -> pd.DataFrame:
-    """Mean over seeds of each task with the 95 % interval of one test set."""
-    means = summarise(df, ["task"]).rename(columns={"mean": "value"})
-    n = df.groupby("task")["n"].max().reindex(means["task"]).astype(float).to_numpy()
-    low, high = wilson(means["value"] / 100 * n, n)
-    return means.assign(low=means["value"] - low, high=high - means["value"])
+MEAN = "mean"  # the last line of a figure of tasks
+BASE = {"color": COLOURS["pretrained"], "label": METHOD_LABEL["pretrained"]}
+UPRIGHT = BASE | {"along": "y"}
 
 
-def dots(axes: Axes, df: pd.DataFrame, tasks: Sequence[str], intervals: bool = True) -> None:
-    """Draw one line of dots for each task, a method below the other, and their mean last.
+def with_intervals(df: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
+    """Return means over seeds with the 95 % interval of the test images, by task and over tasks.
 
     Args:
-        axes: Where to draw.
-        df: Records with the columns method, task, seed, value and n.
-        tasks: In their order from the top.
-        intervals: Whether dots have 95 % intervals of one test set.
+        df: Records with the columns task, seed, value and n.
+        by: Further columns of a group.
+
+    Returns:
+        Columns `by`, task (with `MEAN` for all tasks together), value, low and high.
     """
-    methods = methods_in(df)
-    step = 0.72 / max(len(methods), 1)
-    lines = {task: i for i, task in enumerate([*tasks, "mean"])}
-    for i, method in enumerate(methods_in(df, baseline=True)):
-        rows = df[df["method"] == method]
-        found = _with_intervals(rows) if intervals else summarise(rows, ["task"])
-        found = found.rename(columns={"mean": "value"})
-        mean = float(found["value"].mean())
-        look = {"color": COLOURS[method], "label": METHOD_LABEL[method]}
-        y = found["task"].map(lines).to_numpy(float)
-        if method == "pretrained":
-            x, at = [*found["value"], mean], [*y, lines["mean"]]
-            axes.vlines(x, np.subtract(at, 0.42), np.add(at, 0.42), lw=2, **look)
-            continue
-        shift = (methods.index(method) - (len(methods) - 1) / 2) * step
-        errors = found[["low", "high"]].to_numpy().T if intervals else None
-        axes.errorbar(
-            found["value"],
-            y + shift,
-            xerr=errors,
-            fmt=MARKERS[method],
-            ms=4.5,
-            elinewidth=1.2,
-            mec="#333333",
-            mew=0.4,
-            zorder=3 + i,
-            **look,
-        )
-        axes.plot(
-            mean,
-            lines["mean"] + shift,
-            MARKERS[method],
-            ms=7,
-            mec="#333333",
-            mew=0.6,
-            color=COLOURS[method],
-            zorder=3 + i,
-        )
-    axes.axhline(len(tasks) - 0.5, color="#333333", lw=0.8)
-    axes.set_yticks(range(len(lines)), list(lines))
-    axes.set_ylim(len(lines) - 0.5, -0.5)
-    axes.grid(axis="y", visible=False)
+    groups = [*by, "task"]
+    images = df.groupby(groups, sort=False)["n"].max().astype(float).rename("n")
+    tasks = summarise(df, groups).rename(columns={"mean": "value"}).merge(images, on=groups)
+    every = tasks.groupby(list(by), sort=False).agg(value=("value", "mean"), n=("n", "sum"))
+    table = pd.concat([tasks, every.reset_index().assign(task=MEAN)], ignore_index=True)
+    table["low"], table["high"] = wilson(table["value"] / 100 * table["n"], table["n"])
+    return table
+
+
+def by_task(rows: pd.DataFrame, tasks: Sequence[str], col: str | None = None) -> sns.FacetGrid:
+    """Draw a line of the page for each task and their mean, methods below one another.
+
+    Args:
+        rows: Records with the columns method, task, seed, value and n; those of the pre-trained
+            model become strokes.
+        tasks: In their order from the top.
+        col: Column of the panels side by side.
+    """
+    by = ["method", *([col] if col else [])]
+    table, order = with_intervals(rows, by), [*tasks, MEAN]
+    tuned = table[table["method"] != "pretrained"]
+    methods = methods_in(tuned)
+    grid = points(
+        ends(tuned, [*by, "task"]),
+        "task",
+        hue="method",
+        looks=method_looks(methods),
+        order=order,
+        height=1.2 + len(order) * max(0.3, 0.14 * len(methods)),
+        **({"col": col} if col else {}),
+        **GIVEN,
+    )
+    base = table[table["method"] == "pretrained"]
+    for axes, _, column in panels(grid):
+        shown = base if column is None else base[base[col] == column]
+        places = shown["task"].map({task: i for i, task in enumerate(order)})
+        ticks(axes, shown["value"], places, color=COLOURS["pretrained"])
+        level(axes, len(tasks) - 0.5, ls="-", lw=0.8)
+    key(grid.figure, method_looks(methods_in(table, baseline=True)), line="")
+    return grid
 
 
 @book_figure
 def single_task(df: pd.DataFrame) -> Figure:
     """Draw each method's accuracy alone, per task, over the pre-trained one (tangent, figure 7)."""
     rows = select(df, "single", "single")
-    tasks = tasks_in(rows)
-    figure, axes = plt.subplots(figsize=(WIDTH, _height(rows, tasks)))
-    dots(axes, rows, tasks)
-    axes.set_xlabel("test accuracy (%), bars: 95 % interval")
-    legend(figure, axes)
-    return figure
+    grid = by_task(rows, tasks_in(rows))
+    grid.set_axis_labels("test accuracy (%), bars: 95 % interval")
+    return grid.figure
 
 
 @book_figure
@@ -106,21 +101,15 @@ def per_task(df: pd.DataFrame, n_tasks: int = 8) -> Figure:
     tasks = tasks_in(rows[rows["method"] != "pretrained"])
     if "pretrained" not in set(rows["method"]):
         rows = pd.concat([rows, zero_shot(df, tasks)])
-    figure, axes = plt.subplots(figsize=(WIDTH, _height(rows, tasks)))
-    dots(axes, rows, tasks)
-    axes.set_xlabel(f"test accuracy (%) after adding {n_tasks} tasks, bars: 95 % interval")
-    legend(figure, axes)
-    return figure
+    grid = by_task(rows, tasks)
+    grid.set_axis_labels(f"test accuracy (%) of the sum of {n_tasks} tasks, bars: 95 % interval")
+    return grid.figure
 
 
-def _height(rows: pd.DataFrame, tasks: Sequence[str]) -> float:
-    return 1.1 + (len(tasks) + 1) * max(0.3, 0.13 * len(methods_in(rows)))
-
-
-def zero_shot(df: pd.DataFrame, tasks: Sequence[str]) -> pd.DataFrame:
+def zero_shot(df: pd.DataFrame, tasks: Iterable[str]) -> pd.DataFrame:
     """Return the records of the unedited model on some tasks."""
     alone = (df["experiment"] == "single") & (df["method"] == "pretrained")
-    return df[alone & (df["split"] == "test") & df["task"].isin(tasks)]
+    return df[alone & (df["split"] == "test") & df["task"].isin(list(tasks))]
 
 
 @book_figure
@@ -135,38 +124,32 @@ def nonlinear_advantage(df: pd.DataFrame) -> Figure:
     if "nonlinear" not in table:
         raise TasklabError("nothing to draw: there are no records of 'nonlinear' to compare with.")
     others = [m for m in COLOURS if m in table and m not in ("nonlinear", "pretrained")]
-    figure, axes = plt.subplots(figsize=(WIDTH, 4.8))
-    shown = table[["nonlinear", *others]]
-    low = math.floor(np.nanmin(shown) / 5) * 5 - 2
-    high = min(100, math.ceil(np.nanmax(shown) / 5) * 5 + 2)
-    axes.plot([low, high], [low, high], "--", color="#333333", lw=1, label="equal")
-    for method in others:
-        look = {"color": COLOURS[method], "mec": "#333333"}
-        axes.plot(
-            table["nonlinear"],
-            table[method],
-            MARKERS[method],
-            ms=6,
-            alpha=0.85,
-            mew=0.4,
-            label=METHOD_LABEL[method],
-            **look,
-        )
-        both = table[["nonlinear", method]].dropna().mean()
-        axes.plot(*both, MARKERS[method], ms=12, mew=1.2, zorder=5, **look)
+    rows = table[["nonlinear", *others]].melt("nonlinear", var_name="method").dropna()
+    some(rows)
+    looks = method_looks(others)
+    grid = scatter(rows, "nonlinear", "value", hue="method", looks=looks, height=4.6)
+    middle = rows.groupby("method", as_index=False)[["nonlinear", "value"]].mean()
+    axes = grid.ax
+    for row in middle.itertuples():
+        _, colour, marker = looks[row.method]
+        axes.plot(row.nonlinear, row.value, marker, ms=12, color=colour, mec=INK, zorder=5)
+    shown = rows[["nonlinear", "value"]]
+    low, high = math.floor(shown.min().min()) - 2, min(101, math.ceil(shown.max().max()) + 2)
+    equal = axes.plot([low, high], [low, high], "--", color=INK, lw=1, label="equal", zorder=1)
     axes.set(xlim=(low, high), ylim=(low, high), aspect="equal")
     axes.set_xlabel("non-linear: accuracy alone (%)")
     axes.set_ylabel("other way: accuracy alone (%)")
-    axes.legend(loc="center left", bbox_to_anchor=(1.02, 0.5), title="large marker: mean")
-    return figure
+    large = Line2D([], [], ls="", marker="o", ms=10, mfc="none", mec=INK, label="mean of tasks")
+    key(grid.figure, looks, [*equal, large], line="")
+    return grid.figure
 
 
 @book_figure
 def addition_curves(df: pd.DataFrame, n_tasks: int = 8, split: str = "test") -> Figure:
     """Draw accuracy of the sum against its coefficient; the marker is the chosen one.
 
-    Lines are means over tasks and seeds, bands the range over seeds. The coefficient is chosen on
-    validation images, so on the test images the marker need not sit on the line's top.
+    Lines are means over tasks and seeds, bands the standard deviation over seeds. The coefficient
+    is chosen on validation images, so on the test images the marker need not sit on the line's top.
 
     Args:
         df: Records of the experiments `sweep` and, for the markers, `addition`.
@@ -176,93 +159,93 @@ def addition_curves(df: pd.DataFrame, n_tasks: int = 8, split: str = "test") -> 
     rows = select(df, "sweep", n_tasks=n_tasks, split=split)
     chosen = df[(df["experiment"] == "addition") & (df["method"] != "pretrained")]
     chosen = chosen[(chosen["n_tasks"] == n_tasks).fillna(False).astype(bool)]
+    means = rows.groupby(["metric", "method", "seed", "alpha"], as_index=False)["value"].mean()
     metrics = [m for m in ("absolute", "normalised") if m in set(rows["metric"])]
-    figure, panels = plt.subplots(1, len(metrics), figsize=(WIDTH, 3.7), squeeze=False)
-    for axes, metric in zip(panels[0], metrics, strict=True):
-        for method in methods_in(rows):
-            curves = rows[(rows["metric"] == metric) & (rows["method"] == method)]
-            curves = curves.pivot_table(index="alpha", columns="seed", values="value")
-            look = {"color": COLOURS[method]}
-            axes.plot(curves.index, curves.mean(axis=1), lw=1.8, label=METHOD_LABEL[method], **look)
-            axes.fill_between(
-                curves.index, curves.min(axis=1), curves.max(axis=1), alpha=0.2, lw=0, **look
-            )
+    looks = method_looks(methods_in(rows))
+    grid = curves(
+        means[means["metric"].isin(metrics)], "alpha", hue="method", looks=looks, height=3.6,
+        col="metric", col_order=metrics, share=(True, False), dots=False, lw=1.8,
+    )  # fmt: skip
+    extra = []
+    for axes, _, metric in panels(grid):
+        for method, (_, colour, marker) in looks.items():
             best = chosen[chosen["method"] == method]["alpha"].dropna()
+            mine = means[(means["method"] == method) & (means["metric"] == metric)]
             if len(best):
-                alpha = float(best.median())
-                height = np.interp(alpha, curves.index, curves.mean(axis=1))
-                axes.plot(alpha, height, MARKERS[method], ms=8, mec="#333333", **look)
+                curve = mine.groupby("alpha")["value"].mean()
+                at = float(best.median())
+                value = np.interp(at, curve.index, curve)
+                axes.plot(at, value, marker, ms=8, color=colour, mec=INK, zorder=5)
         if metric == "absolute" and len(base := zero_shot(df, tasks_in(rows))):
-            level = float(base["value"].mean())
-            axes.axhline(level, ls="--", lw=1.2, color=COLOURS["pretrained"], label="pre-trained")
-        axes.set_xlabel("coefficient α (marker: chosen on validation)")
+            extra.append(level(axes, float(base["value"].mean()), **BASE))
         axes.set_ylabel(f"{metric} {split} accuracy (%)")
-    legend(figure, panels[0, 0])
-    return figure
+        axes.set_xlabel("coefficient α\n(marker: chosen on validation)")
+    key(grid.figure, looks, extra)
+    return grid.figure
 
 
 @book_figure
 def addition_bars(df: pd.DataFrame) -> Figure:
-    """Draw absolute and normalised accuracy after adding 2, 4 and 8 tasks; dots are seeds."""
+    """Draw absolute and normalised accuracy of sums of 2, 4 and 8 tasks, on axes of their own.
+
+    Points are means over tasks and seeds, bars the standard deviation over seeds, small dots the
+    seeds; dashed is the pre-trained model on the same tasks.
+    """
     rows = select(df, "addition")
-    rows = rows[rows["method"] != "pretrained"]
-    counts = sorted(int(n) for n in rows["n_tasks"].dropna().unique())
-    methods = methods_in(rows)
-    width = 0.84 / len(methods)
-    figure, panels = plt.subplots(2, 1, figsize=(WIDTH, 5.6), sharex=True)
-    for axes, metric in zip(panels, ("absolute", "normalised"), strict=True):
-        table = rows[rows["metric"] == metric]
-        for place, n_tasks in enumerate(counts):
-            group = table[table["n_tasks"] == n_tasks]
-            for i, method in enumerate(methods):
-                x = place + (i - (len(methods) - 1) / 2) * width
-                label = METHOD_LABEL[method] if place == 0 else None
-                seeds = summarise(group[group["method"] == method], ["seed"])["mean"]
-                _bar(axes, x, width, seeds, method, label, upright=len(methods) > 5)
-            if metric == "absolute":
-                tasks = tasks_in(group)
-                base = zero_shot(df, tasks).groupby("task")["value"].mean()
-                level = float(group["task"].map(base).mean())
-                axes.hlines(
-                    level,
-                    place - 0.45,
-                    place + 0.45,
-                    ls="--",
-                    lw=1.6,
-                    zorder=4,
-                    color=COLOURS["pretrained"],
-                    label=METHOD_LABEL["pretrained"] if place == 0 else None,
-                )
-        axes.set_ylabel(f"{metric} test accuracy (%)")
-        axes.grid(axis="x", visible=False)
-        axes.set_ylim(0, 118)
-        axes.set_yticks(range(0, 101, 20))
-        axes.set_xticks(range(len(counts)), [f"{n} tasks" for n in counts])
-    legend(figure, panels[0])
-    return figure
+    rows = rows[rows["metric"].isin(["absolute", "normalised"])]
+    tuned = rows[rows["method"] != "pretrained"]
+    some(tuned)
+    means = tuned.groupby(["n_tasks", "metric", "method", "seed"], as_index=False)["value"].mean()
+    grid, extra = by_method(means.sort_values(["n_tasks", "metric"]), row="n_tasks", col="metric")
+    for axes, n_tasks, metric in panels(grid):
+        group = tuned[(tuned["n_tasks"] == n_tasks) & (tuned["metric"] == metric)]
+        base = zero_shot(df, tasks_in(group)).groupby("task")["value"].mean()
+        if metric == "absolute" and len(base):
+            extra[BASE["label"]] = level(axes, float(group["task"].map(base).mean()), **UPRIGHT)
+        if metric == "absolute":
+            axes.set_ylabel(f"sum of {n_tasks} tasks")
+    for axes, metric in zip(grid.axes[-1], grid.col_names, strict=True):
+        axes.set_xlabel(f"{metric} test accuracy (%)")
+    key(grid.figure, {}, extra.values())
+    return grid.figure
 
 
-def _bar(
-    axes: Axes,
-    x: float,
-    width: float,
-    seeds: pd.Series,
-    method: str,
-    label: str | None,
-    upright: bool,
-) -> None:
-    if seeds.empty:
-        return
-    axes.bar(x, seeds.mean(), width * 0.92, color=COLOURS[method], label=label)
-    if len(seeds) > 1:
-        spread = np.linspace(-0.2, 0.2, len(seeds)) * width
-        axes.plot(x + spread, seeds, "o", ms=3, color="white", mec="#333333", mew=0.7, zorder=5)
-    axes.text(
-        x,
-        max(seeds.mean(), seeds.max()) + 2.5,
-        f"{seeds.mean():.1f}",
-        ha="center",
-        va="bottom",
-        fontsize=9,
-        rotation=90 if upright else 0,
+def by_method(means: pd.DataFrame, **facets: str) -> tuple[sns.FacetGrid, dict[str, Line2D]]:
+    """Draw a line of the page for each method: mean, spread over seeds, seeds, and the number.
+
+    Args:
+        means: Columns method, seed, value, and those of the facets, one row a seed.
+        facets: Columns of the `row` and `col` of panels.
+
+    Returns:
+        The grid, and what its legend has to say of seeds.
+    """
+    seeds = means.groupby("method")["seed"].nunique().max()
+    methods = methods_in(means)
+    lines = means[facets["row"]].nunique() if "row" in facets else 1
+    grid = points(
+        means, "method", hue="method", looks=method_looks(methods), order=methods,
+        height=0.9 + lines * (0.55 + 0.27 * len(methods)), dots=seeds > 1,
+        **facets,
+    )  # fmt: skip
+    for axes, row, column in panels(grid):
+        mine = means[means[facets["col"]] == column]
+        mine = mine[mine[facets["row"]] == row] if row is not None else mine
+        axes.set_yticks(range(len(methods)), [METHOD_LABEL[m] for m in methods])
+        write(axes, [mine[mine["method"] == m]["value"] for m in methods])
+    if seeds < 2:
+        return grid, {}
+    spread = Line2D(
+        [], [], color=INK, lw=1.5, label=f"± standard deviation of {seeds} seeds (dots)"
     )
+    return grid, {"seeds": spread}
+
+
+def write(axes: Axes, values: Iterable[pd.Series], digits: int = 1) -> None:
+    """Write the mean of each line of the page at the panel's right edge."""
+    for place, seeds in enumerate(values):
+        if len(seeds):
+            axes.annotate(
+                f"{seeds.mean():.{digits}f}", (1.0, place), (3, 0), fontsize=9, va="center",
+                xycoords=axes.get_yaxis_transform(), textcoords="offset points",
+            )  # fmt: skip

@@ -4,90 +4,61 @@ from __future__ import annotations
 
 import math
 
-import matplotlib.pyplot as plt
-import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from tasklab.figures.editing import dots, zero_shot
-from tasklab.figures.style import (
-    COLOURS,
-    METHOD_LABEL,
-    WIDTH,
-    book_figure,
-    legend,
-    methods_in,
-    select,
-    tasks_in,
-)
-from tasklab.records.table import summarise
+from tasklab.figures.editing import UPRIGHT, by_method, by_task, zero_shot
+from tasklab.figures.marks import level, panels
+from tasklab.figures.style import book_figure, key, select, tasks_in
+
+_SIDES = ["target", "control"]
+_TOLD = {"target": "target accuracy (%): lower is better", "control": "control accuracy (%)"}
+_KEPT = {"ls": ":", "lw": 2, "label": "95 % of pre-trained"}
 
 
 @book_figure
 def negation(df: pd.DataFrame) -> Figure:
-    """Draw target and control accuracy after negation; dots are seeds (tangent, table 2)."""
+    """Draw target and control accuracy after negation (tangent, table 2).
+
+    Points are means over tasks and seeds, bars the standard deviation over seeds, small dots the
+    seeds.
+    """
     rows = select(df, "negation")
-    methods = methods_in(rows)
-    base = {}
-    for metric in ("target", "control"):
-        found = rows[(rows["metric"] == metric) & (rows["method"] == "pretrained")]
-        if found.empty and metric == "target":
-            found = zero_shot(df, tasks_in(rows))
-        base[metric] = float(found["value"].mean()) if len(found) else math.nan
-    figure, panels = plt.subplots(1, 2, figsize=(WIDTH, 1.6 + 0.42 * len(methods)), sharey=True)
-    for axes, metric in zip(panels, ("target", "control"), strict=True):
-        for y, method in enumerate(methods):
-            chosen = (rows["metric"] == metric) & (rows["method"] == method)
-            seeds = summarise(rows[chosen], ["seed"])["mean"]
-            axes.barh(y, seeds.mean(), 0.7, color=COLOURS[method])
-            if len(seeds) > 1:
-                at = y + np.linspace(-0.2, 0.2, len(seeds))
-                axes.plot(seeds, at, "o", ms=3.5, color="white", mec="#333333", mew=0.7, zorder=5)
-            axes.text(
-                1,
-                y,
-                f"{seeds.mean():.1f}",
-                va="center",
-                fontsize=9,
-                zorder=6,
-                bbox={"boxstyle": "round,pad=0.15", "fc": "white", "ec": "none"},
-            )
-        axes.axvline(
-            base[metric], ls="--", lw=1.6, color=COLOURS["pretrained"], label="pre-trained"
-        )
-        axes.set_yticks(range(len(methods)), [METHOD_LABEL[m] for m in methods])
-        axes.grid(axis="y", visible=False)
-        axes.set_xlim(0, max(base["target"], base["control"], rows["value"].mean()) * 1.15)
-    panels[1].axvline(
-        0.95 * base["control"], ls=":", lw=2, color="#333333", label="95 % of pre-trained"
-    )
-    panels[0].set_xlabel("target accuracy (%): lower is better")
-    panels[1].set_xlabel("control accuracy (%): must stay")
-    panels[0].invert_yaxis()
-    legend(figure, panels[1])
-    return figure
+    tuned = rows[(rows["method"] != "pretrained") & rows["metric"].isin(_SIDES)]
+    means = tuned.groupby(["metric", "method", "seed"], as_index=False)["value"].mean()
+    grid, extra = by_method(means.sort_values("metric", ascending=False), col="metric")
+    for axes, _, side in panels(grid):
+        before = rows[(rows["metric"] == side) & (rows["method"] == "pretrained")]
+        if before.empty and side == "target":
+            before = zero_shot(df, tasks_in(rows))
+        base = float(before["value"].mean()) if len(before) else math.nan
+        extra["base"] = level(axes, base, **UPRIGHT)
+        if side == "control":
+            extra["kept"] = level(axes, 0.95 * base, along="y", **_KEPT)
+        axes.set_xlabel(_TOLD[side])
+    key(grid.figure, {}, extra.values())
+    return grid.figure
 
 
 @book_figure
 def negation_per_task(df: pd.DataFrame) -> Figure:
-    """Draw target and control accuracy after the negation of each task, as dots."""
+    """Draw target and control accuracy after the negation of each task; bars are 95 % intervals."""
     rows = select(df, "negation")
-    tasks = tasks_in(rows[rows["method"] != "pretrained"])
-    height = 1.1 + (len(tasks) + 1) * max(0.3, 0.13 * len(methods_in(rows)))
-    figure, panels = plt.subplots(1, 2, figsize=(WIDTH, height), sharey=True)
-    for axes, metric in zip(panels, ("target", "control"), strict=True):
-        part = rows[rows["metric"] == metric]
+    tasks, parts, kept = tasks_in(rows[rows["method"] != "pretrained"]), [], math.nan
+    for side in _SIDES:
+        part = rows[rows["metric"] == side]
         base = part[part["method"] == "pretrained"]
-        if metric == "target" and base.empty:
-            part = pd.concat([part, zero_shot(df, tasks)])
+        if side == "target" and base.empty:
+            part = pd.concat([part, zero_shot(df, tasks).assign(metric=side)])
         elif len(base) and set(base["task"]) != set(tasks):  # one control for all targets
             every = [base.iloc[:1].assign(task=task) for task in tasks]
             part = pd.concat([part[part["method"] != "pretrained"], *every])
-        dots(axes, part, tasks)
-        if metric == "control" and len(base):
-            kept = 0.95 * float(base["value"].mean())
-            axes.axvline(kept, ls=":", lw=2, color="#333333", label="95 % of pre-trained")
-    panels[0].set_xlabel("target accuracy (%): lower is better")
-    panels[1].set_xlabel("control accuracy (%): must stay")
-    legend(figure, panels[1])
-    return figure
+        kept = 0.95 * float(base["value"].mean())
+        parts.append(part)
+    grid = by_task(pd.concat(parts, ignore_index=True), tasks, "metric")
+    for axes, _, side in panels(grid):
+        axes.set_xlabel(_TOLD[side])
+        if side == "control" and not math.isnan(kept):
+            line = level(axes, kept, along="y", **_KEPT)
+            axes.legend(handles=[line], loc="lower right", bbox_to_anchor=(1, 1), borderpad=0)
+    return grid.figure

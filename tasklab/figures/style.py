@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import matplotlib.pyplot as plt
 import pandas as pd
+import seaborn as sns
+from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 
 from tasklab.errors import TasklabError
 
@@ -42,24 +45,32 @@ METHOD_LABEL = {
     "probe": "linear probe",
     "full": "encoder and head",
 }
-WIDTH = 7.5  # inches
-STYLE = {
-    "font.size": 10,
-    "axes.titlesize": 10,
-    "axes.labelsize": 10,
-    "xtick.labelsize": 9,
-    "ytick.labelsize": 9,
-    "legend.fontsize": 9,
-    "legend.frameon": False,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.axisbelow": True,
-    "axes.grid": True,
-    "grid.color": "#E5E5E5",
-    "grid.linewidth": 0.8,
-    "figure.constrained_layout.use": True,
-    "figure.dpi": 144,
+INK = "#333333"  # reference lines and edges
+# Inches. A page's column is 750 pixels wide, a phone's 360: 10 points are 17 and 8 pixels there.
+WIDTH = 6.0
+# The dark page inverts lightness and keeps hues (`tasklab.css`), so that one picture serves both.
+THEME: dict[str, Any] = {
+    "context": "paper",
+    "style": "whitegrid",
+    "palette": list(COLOURS.values()),
+    "font": "DejaVu Sans",  # comes with matplotlib: the same letters on every machine
+    "rc": {
+        "font.size": 10,
+        "axes.titlesize": 10,
+        "axes.labelsize": 10,
+        "xtick.labelsize": 9,
+        "ytick.labelsize": 9,
+        "legend.fontsize": 9,
+        "legend.title_fontsize": 9,
+        "legend.frameon": False,
+        "axes.edgecolor": "#8C8C8C",
+        "axes.linewidth": 0.8,
+        "grid.color": "#E5E5E5",
+        "grid.linewidth": 0.8,
+        "figure.dpi": 180,
+    },
 }
+Looks = Mapping[Any, tuple[str, str, str]]  # key -> label, colour, marker
 
 
 def book_figure(function: Callable[..., Figure]) -> Callable[..., Figure]:
@@ -67,9 +78,15 @@ def book_figure(function: Callable[..., Figure]) -> Callable[..., Figure]:
 
     @functools.wraps(function)
     def styled(*args: Any, **kwargs: Any) -> Figure:
-        with plt.rc_context(STYLE):
-            figure = function(*args, **kwargs)
-        plt.close(figure)  # else a notebook shows it twice: as open figure and as result
+        open_before = set(plt.get_fignums())
+        try:
+            with plt.rc_context():
+                sns.set_theme(**THEME)
+                figure = function(*args, **kwargs)
+                figure.set_layout_engine("constrained")  # seaborn's grids lay themselves out before
+        finally:  # else a notebook shows it twice: as open figure and as result
+            for number in set(plt.get_fignums()) - open_before:
+                plt.close(number)
         return figure
 
     return styled
@@ -114,15 +131,51 @@ def methods_in(df: pd.DataFrame, *, baseline: bool = False) -> list[str]:
     return [m for m in COLOURS if m in present and (baseline or m != "pretrained")]
 
 
+def method_looks(methods: Iterable[str]) -> dict[str, tuple[str, str, str]]:
+    """Return label, colour and marker of each method."""
+    return {m: (METHOD_LABEL[m], COLOURS[m], MARKERS[m]) for m in methods}
+
+
 def tasks_in(df: pd.DataFrame) -> list[str]:
     """Return the tasks in `df` in order of appearance."""
     return list(dict.fromkeys(df["task"]))
 
 
+def key(
+    figure: Figure, looks: Looks, extra: Iterable[Artist] = (), *, line: str = "-", **more: Any
+) -> None:
+    """Put a legend above the whole figure, in as many lines as its labels need.
+
+    Args:
+        figure: The figure.
+        looks: Its groups; none where they are named otherwise.
+        extra: Further artists that have a label, e.g. lines of reference.
+        line: Style of the groups' lines; empty for markers alone.
+        more: Keywords of `Figure.legend`.
+    """
+    handles: list[Artist] = [
+        Line2D([], [], color=colour, marker=marker, ls=line, label=label)
+        if marker != "|"
+        else Line2D([], [], color=colour, marker="|", ls="", ms=11, mew=2, label=label)
+        for label, colour, marker in looks.values()
+    ]
+    handles += list(extra)
+    if handles:
+        size = {"columnspacing": 1.2, "handlelength": 1.5, "handletextpad": 0.5}
+        columns = _columns([len(str(handle.get_label())) + 6 for handle in handles])
+        where = {"loc": "outside upper center", "ncols": columns}
+        figure.legend(handles=handles, **(where | size | more))
+
+
+def _columns(widths: list[int], most: int = 78) -> int:
+    """Return how many columns fit; widths are in characters, and columns are filled first."""
+    for rows in range(1, len(widths)):
+        parts = [widths[i : i + rows] for i in range(0, len(widths), rows)]
+        if sum(map(max, parts)) <= most:
+            return len(parts)
+    return 1
+
+
 def legend(figure: Figure, axes: Axes) -> None:
     """Put the axes' legend above the whole figure, in one line where it fits."""
-    handles, labels = axes.get_legend_handles_labels()
-    lines = -(-sum(len(label) + 6 for label in labels) // 110)  # characters in the book's width
-    look = {"columnspacing": 1.2, "handlelength": 1.5, "handletextpad": 0.5}
-    columns = -(-len(labels) // max(1, lines))
-    figure.legend(handles, labels, loc="outside upper center", ncols=columns, **look)
+    key(figure, {}, axes.get_legend_handles_labels()[0])

@@ -9,9 +9,9 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
-from matplotlib.ticker import LogLocator, NullFormatter
 
-from tasklab.figures.style import COLOURS, METHOD_LABEL, WIDTH, book_figure, legend, methods_in
+from tasklab.figures.marks import curves, log
+from tasklab.figures.style import WIDTH, book_figure, key, method_looks, methods_in
 
 
 @book_figure
@@ -22,19 +22,17 @@ def loss_curve(df: pd.DataFrame, smooth: int = 10) -> Figure:
         df: Columns method, task, step, loss; seed may be there. This is not a table of records.
         smooth: Steps of the running mean.
     """
-    figure, axes = plt.subplots(figsize=(WIDTH, 3.4))
-    for method in methods_in(df):
-        mean = df[df["method"] == method].groupby("step")["loss"].mean()
-        mean = mean.rolling(smooth, min_periods=1, center=True).mean()
-        axes.plot(mean.index, mean, lw=1.8, color=COLOURS[method], label=METHOD_LABEL[method])
-    axes.set_yscale("log")
-    axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-    axes.yaxis.set_major_formatter("{x:g}")  # 0.2 and 5 instead of powers of ten
-    axes.yaxis.set_minor_formatter(NullFormatter())
-    axes.set_xlabel("training step")
-    axes.set_ylabel("training loss (nats)")
-    legend(figure, axes)
-    return figure
+    means = df.groupby(["method", "step"])["loss"].mean().groupby(level="method")
+    smoothed = means.transform(lambda x: x.rolling(smooth, min_periods=1, center=True).mean())
+    looks = method_looks(methods_in(df))
+    grid = curves(
+        smoothed.reset_index(), "step", "loss", hue="method", looks=looks, dots=False, lw=1.8,
+        errorbar=None,
+    )  # fmt: skip
+    log(grid.ax, "y")
+    grid.set_axis_labels("training step", "training loss (nats)")
+    key(grid.figure, looks)
+    return grid.figure
 
 
 @book_figure
@@ -49,25 +47,16 @@ def contact_sheet(
         columns: Images in a row.
     """
     rows = [(task, i) for task, x in images.items() for i in range(0, len(x), columns)]
-    figure, panels = plt.subplots(
-        len(rows), columns, figsize=(WIDTH, 1.27 * len(rows) + 0.1), squeeze=False
-    )
-    for line, (task, start) in zip(panels, rows, strict=True):
+    size = (WIDTH, (WIDTH / columns + 0.4) * len(rows) + 0.1)
+    figure, grid = plt.subplots(len(rows), columns, figsize=size, squeeze=False)
+    for line, (task, start) in zip(grid, rows, strict=True):
         for j, axes in enumerate(line):
             axes.axis("off")
             if start + j < len(images[task]):
                 axes.imshow(images[task][start + j], interpolation="nearest")
-                name = textwrap.fill(str(classes[task][start + j]), 12)
-                axes.text(
-                    0.5,
-                    -0.06,
-                    name,
-                    ha="center",
-                    va="top",
-                    fontsize=9,
-                    linespacing=0.95,
-                    transform=axes.transAxes,
-                )
+                name = textwrap.fill(str(classes[task][start + j]), 80 // columns)
+                look = {"ha": "center", "va": "top", "fontsize": 9, "linespacing": 0.95}
+                axes.text(0.5, -0.06, name, transform=axes.transAxes, **look)
         if start == 0:
-            line[0].set_title(task, loc="left", fontsize=10, fontweight="bold")
+            line[0].set_title(task, loc="left", fontweight="bold")
     return figure

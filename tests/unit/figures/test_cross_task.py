@@ -90,8 +90,10 @@ def test_averages_beside_ensembles():
     rows.append({"metric": "distance", "subset": "", "value": 0.1, "experiment": "ctl_average"})
     df = pd.DataFrame(rows).fillna({"experiment": "averaging"}).assign(seed=0)
     (axes,) = shown(figures.averaging(df))
-    line = axes.lines[0]
-    np.testing.assert_allclose(line.get_ydata() - line.get_xdata(), 1)
+    (dots,) = axes.collections
+    x, y = np.asarray(dots.get_offsets()).T
+    np.testing.assert_allclose(y - x, 1)
+    assert len(x) == len(groups)
     assert axes.get_title() == "correlation 1.00 [1.00, 1.00], 10 groups"
     assert axes.get_xlim() == axes.get_ylim()
 
@@ -110,7 +112,7 @@ def test_stitched_models_go_to_the_axis_of_their_task(stitched):
 
 def test_stitching_against_depth(stitched):
     panels = shown(figures.stitched_depth(stitched[stitched["alpha"] == 1]))
-    assert [axes.get_title() for axes in panels] == [p.replace("+", " and ") for p in PAIRS[:2]]
+    assert [axes.get_title() for axes in panels] == [p.replace("+", "\nand ") for p in PAIRS[:2]]
     np.testing.assert_allclose(panels[0].lines[2].get_ydata(), 21.0)
     assert list(panels[0].lines[2].get_xdata()) == [1, 2]
 
@@ -122,9 +124,10 @@ def test_stitched_negation_tells_task_from_control():
         for a in (0.0, 1.0)
         for f in ("features", "weights")
     ]
-    (axes,) = shown(figures.stitched_negation(pd.DataFrame(rows)))
-    labels = [line.get_label() for line in axes.lines]
-    assert labels[0] == "features subtracted: the task" and "control" in labels[1]
+    figure = figures.stitched_negation(pd.DataFrame(rows))
+    (axes,) = shown(figure)
+    labels = [text.get_text() for text in figure.legends[0].get_texts()]
+    assert labels[0] == "features subtracted: the task" and labels[1] == "control"
     np.testing.assert_allclose(axes.lines[0].get_ydata(), [60, 59])
     np.testing.assert_allclose(axes.lines[1].get_ydata(), [40, 39])
 

@@ -118,10 +118,19 @@ def test_heatmaps_put_alpha_1_across_and_average_seeds():
     assert table[0, 3] == pytest.approx(30 + 0.5) and table[3, 0] == pytest.approx(3 + 0.5)
     assert (mesh.norm.vmin, mesh.norm.vmax) == (0, 200)
     assert panel.get_xlabel().endswith("(Textures)") and panel.get_ylabel().endswith("(Scenes)")
+    # Cells are one wide and their centres at -3 to 3: 0 is in the middle of the fourth.
+    assert panel.get_xticks().tolist() == panel.get_yticks().tolist() == [0.5, 3.5, 6.5]
+    assert [t.get_text() for t in panel.get_xticklabels()] == ["−3", "0", "3"]
     box = next(p for p in panel.patches if isinstance(p, Rectangle))
-    assert (box.get_xy(), box.get_width(), box.get_height()) == ((0, 0), 1, 1)
+    assert (box.get_xy(), box.get_width(), box.get_height()) == ((3.5, 3.5), 1, 1)
     # cells (0, 0), (0, 1), (1, 0), (1, 1): 0, 10, 1, 11, and half a seed
-    assert panel.get_title() == "box: 6.0 % (4 cells)"
+    assert panel.get_title() == "non-linear\nbox: 6.0 %"
+    assert scale_of(figure).get_xlabel().endswith("4 cells")
+
+
+def scale_of(figure):
+    """Return the axes of the colour bar."""
+    return figure.axes[-1]
 
 
 def by_model():
@@ -131,7 +140,7 @@ def by_model():
 
 def test_columns_may_be_models_and_name_them():
     figure = disentanglement.heatmaps(by_model(), across="model")
-    assert [axes.get_title().split("\n")[0] for axes in figure.axes[:3]] == ["a", "b", "c"]
+    assert [axes.get_title().split("\n")[1] for axes in figure.axes[:3]] == ["a", "b", "c"]
     with pytest.raises(TasklabError, match="one pair"):
         disentanglement.heatmaps(maps(), across="seed")
 
@@ -145,8 +154,10 @@ def test_low_errors_are_light_and_the_scale_is_shared():
 
 
 def test_another_box_has_another_mean():
-    panel = disentanglement.heatmaps(maps(points=7), box=(-1, 1)).axes[0]
-    assert "(9 cells)" in panel.get_title()
+    figure = disentanglement.heatmaps(maps(points=7), box=(-1, 1))
+    assert scale_of(figure).get_xlabel().endswith("9 cells")
+    # |a| and 10 |a| are 2/3 and 20/3 on average over -1, 0, 1, and half a seed
+    assert "7.8 %" in figure.axes[0].get_title()
 
 
 def test_exact_curve_averages_steps_of_different_tasks():
@@ -160,14 +171,21 @@ def test_exact_curve_averages_steps_of_different_tasks():
     assert [line.get_ydata()[0] for line in chosen] == [80, 80]
 
 
+def marked(axes):
+    """Return the means that are drawn, as (place from the top, value)."""
+    dots = [line.get_xydata() for line in axes.lines if line.get_marker() not in ("", "None", None)]
+    return sorted((float(y), float(x)) for d in dots for x, y in d if x == x)
+
+
 def test_own_coefficients_and_their_gains_are_drawn():
     figure = disentanglement.per_task_coefficients(choices(("posthoc",)))
     left, right = figure.axes[:2]
-    shared, own = left.lines
-    assert shared.get_xdata() == [0.3, 0.3]
-    alphas = dict(zip(own.get_ydata().tolist(), own.get_xdata().tolist(), strict=True))
-    assert [alphas[i] for i in range(5)] == pytest.approx([0.1, 0.3, 0.5, 0.7, 0.9])
-    assert [bar.get_width() for bar in right.patches] == pytest.approx([3, -0.5])
+    expected = [(i, pytest.approx(0.1 + 0.2 * i)) for i in range(5)]
+    assert marked(left) == expected
+    assert [t.get_text() for t in left.get_yticklabels()] == list(TASKS)
+    assert any(line.get_xdata() == pytest.approx([0.3, 0.3]) for line in left.lines)  # shared
+    (_, validation), (_, test) = marked(right)
+    assert (validation, test) == (pytest.approx(3), pytest.approx(-0.5))
     assert right.get_yticklabels()[0].get_text().replace("\n", " ") == METHOD_LABEL["posthoc"]
 
 

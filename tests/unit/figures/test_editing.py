@@ -21,7 +21,7 @@ from tasklab.errors import TasklabError
 from tasklab.records import verdict_rows
 from tasklab.records.judgement import verdicts
 from tasklab.records.schema import METHODS
-from tasklab.records.table import tidy
+from tasklab.records.table import tidy, wilson
 
 TASKS = ("Signs", "Places", "Scenes", "Textures")
 WAYS = ("nonlinear", "posthoc", "linearized", "attention")
@@ -108,19 +108,63 @@ def test_text_does_not_overlap_or_leave_the_figure(draw: Callable[..., Figure]) 
         assert across < 2 or along < 2, (t, u)
 
 
-def test_bars_carry_the_means() -> None:
+def marked(axes: Any) -> list[tuple[float, float]]:
+    """Return the places of the means that are drawn, from the top."""
+    dots = [line.get_xydata() for line in axes.lines if line.get_marker() not in ("", "None", None)]
+    return sorted(((float(x), float(y)) for d in dots for x, y in d if x == x),
+                  key=lambda at: at[1])  # fmt: skip
+
+
+def test_points_are_means_with_the_spread_of_seeds_on_fitted_axes() -> None:
     figure = figures.addition_bars(synthetic(3))
+    assert len(figure.axes) == 3 * 2  # sums of 2, 4 and 8 tasks, absolute and normalised
     upper = figure.axes[0]
-    heights = [patch.get_height() for patch in upper.patches]
-    assert len(heights) == 3 * len(WAYS)
-    assert heights[0] == pytest.approx(70 - 2 + 1)  # nonlinear, 2 tasks, mean of three seeds
-    assert upper.patches[0].get_facecolor()[:3] == to_rgb(figures.COLOURS["nonlinear"])
+    assert upper.get_ylabel() == "sum of 2 tasks"
+    # 70 - 2 and one more a method; the mean of seeds 0, 1 and 2 is one more, their deviation one.
+    assert marked(upper) == [(pytest.approx(69.0 + m), m) for m in range(len(WAYS))]
+    bars = [tuple(line.get_xdata()) for line in upper.lines if line.get_marker() in ("", "None")]
+    assert (pytest.approx(68.0), pytest.approx(70.0)) in bars
+    seeds = np.concatenate([dots.get_offsets()[:, 0] for dots in upper.collections])
+    assert sorted(seeds)[:3] == pytest.approx([68.0, 69.0, 69.0])
+    assert [t.get_text() for t in upper.texts] == ["69.0", "70.0", "71.0", "72.0"]
+    base = [line for line in upper.lines if line.get_label() == "pre-trained"]
+    assert [line.get_xdata()[0] for line in base] == [51.5]
+    low, high = figure.axes[1].get_xlim()  # normalised: no reference that stretches the axis
+    assert high - low < 12
+    assert to_rgb(upper.lines[0].get_color()) == to_rgb(figures.COLOURS["nonlinear"])
+    told = [text.get_text() for text in figure.legends[0].get_texts()]
+    assert told == ["± standard deviation of 3 seeds (dots)", "pre-trained"]
+
+
+def test_intervals_are_those_of_the_test_images() -> None:
+    axes = figures.single_task(synthetic(1)).axes[0]
+    assert [t.get_text() for t in axes.get_yticklabels()] == [*TASKS, "mean"]
+    low, high = wilson(0.8 * 500, 500)
+    bars = [tuple(line.get_xdata()) for line in axes.lines if line.get_marker() in ("", "None")]
+    assert (pytest.approx(float(low)), pytest.approx(float(high))) in bars
+    last = [x for x, y in marked(axes) if y > len(TASKS) - 0.5]
+    assert sorted(last) == pytest.approx([78.5, 79.5, 80.5, 81.5])  # means over the tasks
+    strokes = [path.vertices[0, 0] for path in axes.collections[-1].get_paths()]
+    assert strokes == pytest.approx([50, 51, 52, 53, 51.5])  # the pre-trained model
 
 
 def test_chosen_coefficient_is_marked() -> None:
     lines = figures.addition_curves(synthetic(1), n_tasks=4).axes[0].lines
     marks = [line.get_xdata()[0] for line in lines if len(line.get_xdata()) == 1]
     assert marks == [0.25] * len(WAYS)
+
+
+def test_curves_are_means_with_the_spread_of_seeds() -> None:
+    left = figures.addition_curves(synthetic(2), n_tasks=4).axes[0]
+    curve = left.lines[0]
+    assert curve.get_xdata().tolist() == [0.0, 0.25, 0.5, 1.0]
+    expected = [70 - 20 * (a - 0.25) ** 2 - 4 + 0.5 for a in (0.0, 0.25, 0.5, 1.0)]
+    assert curve.get_ydata() == pytest.approx(expected)
+    band = left.collections[0].get_paths()[0].vertices
+    at_half = band[np.isclose(band[:, 0], 0.5), 1]
+    assert np.ptp(at_half) == pytest.approx(2 * np.sqrt(0.5))  # of the seeds' two values
+    (alone, *_) = figures.addition_curves(synthetic(1)).axes[0].collections
+    assert not alone.get_paths()  # one seed has no spread
 
 
 def test_negation_shows_the_95_percent_line() -> None:

@@ -17,6 +17,7 @@ from matplotlib.colors import to_hex
 from tasklab.analyses import ring
 from tasklab.errors import TasklabError
 from tasklab.figures import kernels
+from tasklab.figures.style import WIDTH
 
 PAIRS = ("Places|Vehicles", "Textures|Scenes")
 
@@ -38,7 +39,7 @@ def energies(inits=("pretrained", "random"), pairs=PAIRS, classes=("a", "b")) ->
 
 def test_localization_has_a_panel_for_each_pair_and_initialisation() -> None:
     figure = kernels.localization(energies())
-    assert len(figure.axes) == 4 and figure.get_figwidth() == 7.5
+    assert len(figure.axes) == 4 and figure.get_figwidth() == WIDTH
     titles = [axes.get_title() for axes in figure.axes]
     task, control = (0.82 / (0.82 + 0.22), 0.80 / (0.80 + 0.20))
     mean, spread = np.mean([task, control]), np.std([task, control], ddof=1)
