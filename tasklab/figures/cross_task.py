@@ -11,22 +11,23 @@ from collections.abc import Sequence
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
+import seaborn as sns
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 
-from tasklab.figures.style import (
-    COLOURS,
-    MARKERS,
-    METHOD_LABEL,
-    WIDTH,
-    book_figure,
-    legend,
-    methods_in,
-    some,
-)
+from tasklab.figures.marks import GIVEN, curves, ends, level, log, panels
+from tasklab.figures.style import INK, WIDTH, book_figure, key, method_looks, methods_in, some
 
 BASE = "#595959"
 SHADES = ("#56B4E9", "#0072B2", "#E69F00")  # of coefficients
+_MARKS = "o^D"
+_BASE_LABEL = {"base": "between the models", "base_merged": "merged to single models"}
+_KINDS = {  # whose images accuracy is on, along a segment
+    "i": ("task i", "#0072B2", "o"),
+    "j": ("task j", "#D55E00", "s"),
+    "start": ("pre-training task", "#595959", "^"),
+}
 
 
 def _depth(df: pd.DataFrame) -> pd.Series:
@@ -39,8 +40,9 @@ def _ticks(axes: Axes, df: pd.DataFrame) -> None:
     places = sorted(set(_depth(df)))
     whole = df["block"].isna().any()
     names = [str(place) for place in places[:-1]] + ["out" if whole else str(places[-1])]
-    step = -(-len(places) // 13)
+    step = -(-len(places) // 7)
     axes.set_xticks(places[::-1][::step], names[::-1][::step])
+    axes.set_xlabel("block")
 
 
 @book_figure
@@ -57,7 +59,7 @@ def cross_task(df: pd.DataFrame, tasks: Sequence[str] | None = None, base: str =
             the paper does for averages (section 4.2).
     """
     some(df)
-    return _layers(df, tasks, (base, "distance"), "1 − cosine")
+    return _layers(df, tasks, (base, "distance"), "1 − cosine (bars: quartiles)")
 
 
 @book_figure
@@ -69,58 +71,44 @@ def cross_task_coefficients(df: pd.DataFrame, tasks: Sequence[str] | None = None
         tasks: The pairs to show; by default one panel with all of them.
     """
     some(df)
-    return _layers(df, tasks, ("coef",), "coefficient")
+    return _layers(df, tasks, ("coef",), "coefficient (bars: quartiles)")
 
 
 def _layers(
     df: pd.DataFrame, tasks: Sequence[str] | None, metrics: Sequence[str], label: str
 ) -> Figure:
-    groups = [("all", df)] if tasks is None else [(t, df[df["task"] == t]) for t in tasks]
-    columns = min(3, len(groups))
-    lines = -(-len(groups) // columns)
-    figure, panels = plt.subplots(
-        lines, columns, figsize=(WIDTH, 0.9 + 2.3 * lines), sharey=True, squeeze=False
-    )
-    for axes in panels.flat[len(groups) :]:
-        axes.set_visible(False)
-    alphas = sorted(set(df["alpha"].dropna())) or [None]  # a mean of several models has none
-    names = {"base": "between the models", "base_merged": "merged to single models"}
-    for axes, (name, part) in zip(panels.flat, groups, strict=False):
-        some(part)
-        part = part.assign(depth=_depth(part))
-        if metrics[0] in names:
-            look = {"color": BASE, "marker": "s", "label": names[metrics[0]]}
-            _with_quartiles(axes, part[part["metric"] == metrics[0]], 0, look)
-        merged = part[part["metric"] == metrics[-1]]
-        for i, alpha in enumerate(alphas):
-            look = {"color": SHADES[i % len(SHADES)], "marker": "o^D"[i % 3]}
-            look["label"] = f"merged, {alpha:g}" if len(alphas) > 1 else "merged"
-            shift = 0.12 * (i - (len(alphas) - 1) / 2)
-            rows = merged if alpha is None else merged[np.isclose(merged["alpha"], alpha)]
-            _with_quartiles(axes, rows, shift, look)
+    groups = ["all"] if tasks is None else list(tasks)
+    rows = df[df["metric"].isin(metrics)].assign(depth=_depth(df))
+    rows = rows.assign(task="all") if tasks is None else rows[rows["task"].isin(groups)]
+    some(rows)
+    base = rows["metric"].isin(_BASE_LABEL)
+    alphas = sorted(set(rows[~base]["alpha"].dropna())) or [np.nan]  # a mean of models has none
+    looks = {name: (_BASE_LABEL[name], BASE, "s") for name in metrics if name in _BASE_LABEL}
+    for i, alpha in enumerate(alphas):
+        told = f"merged, {alpha:g}" if len(alphas) > 1 else "merged"
+        shade = SHADES[i % 3] if len(alphas) > 1 else SHADES[1]
+        looks[f"{alpha:g}"] = (told, shade, _MARKS[i % 3])
+    group = rows["metric"].where(base, rows["alpha"].map("{:g}".format))
+    # Bars of several coefficients stand beside one another.
+    shift = {name: 0.1 * (i - (len(looks) - 1) / 2) for i, name in enumerate(looks)}
+    shown = ends(rows.assign(group=group), ["task", "group", "depth"])
+    shown["depth"] += shown["group"].map(shift)
+    columns = min(2 if len(groups) in (2, 4) else 3, len(groups))
+    grid = curves(
+        shown, "depth", hue="group", looks=looks, col="task", col_order=groups, columns=columns,
+        height=0.9 + (2.1 if columns > 1 else 2.5) * -(-len(groups) // columns),
+        err_style="bars", err_kws={"elinewidth": 1.0}, **GIVEN,
+    )  # fmt: skip
+    for axes, _, name in panels(grid):
         if metrics == ("coef",):
-            axes.axhline(1, color="#333333", lw=1, ls="--")
+            level(axes, 1)
         else:
             axes.set_yscale("log")
-        axes.set_title(name.replace("+", " and ") if name != "all" else "")
-        axes.set_xlabel("block")
-        _ticks(axes, part)
-    for axes in panels[:, 0]:
-        axes.set_ylabel(label)
-    legend(figure, panels[0, 0])
-    return figure
-
-
-def _with_quartiles(axes: Axes, rows: pd.DataFrame, shift: float, look: dict) -> None:
-    found = rows.groupby("depth")[["value", "low", "high"]].mean()
-    values = found["value"].to_numpy()
-    # A mean may lie outside the quartiles of a skewed distribution; bars have no negative length.
-    spread = [
-        np.maximum(values - found["low"].to_numpy(), 0),
-        np.maximum(found["high"].to_numpy() - values, 0),
-    ]
-    x = found.index.to_numpy() + shift
-    axes.errorbar(x, values, yerr=spread, lw=1.4, ms=4, capsize=1.5, elinewidth=0.9, **look)
+        axes.set_title(name.replace("+", "\nand ") if name != "all" else "", fontsize=9)
+        _ticks(axes, df)
+    grid.set_ylabels(label if len(groups) <= columns else label.replace(" (", "\n("))
+    key(grid.figure, looks)
+    return grid.figure
 
 
 @book_figure
@@ -134,26 +122,28 @@ def cross_task_methods(df: pd.DataFrame) -> Figure:
     some(df)
     half = df[np.isclose(df["alpha"], 0.5)]
     half = half.assign(depth=_depth(half))
-    figure, panels = plt.subplots(1, 3, figsize=(WIDTH, 3.3))
-    titles = {"base": "between the models", "distance": "merged", "coef": "merged"}
-    for axes, (metric, title) in zip(panels, titles.items(), strict=True):
-        for method in methods_in(half):
-            rows = half[(half["metric"] == metric) & (half["method"] == method)]
-            found = rows.groupby(["depth", "task"])["value"].mean().groupby("depth")
-            mean, low, high = found.mean(), found.min(), found.max()
-            look = {"color": COLOURS[method], "marker": MARKERS[method]}
-            axes.plot(mean.index, mean, lw=1.6, ms=4, label=METHOD_LABEL[method], **look)
-            axes.fill_between(mean.index, low, high, color=COLOURS[method], alpha=0.12, lw=0)
-        axes.set_title(title)
-        axes.set_ylabel("coefficient" if metric == "coef" else "1 − cosine")
-        axes.set_xlabel("block")
+    looks = method_looks(methods_in(half))
+    titles = {
+        "base": "between the models: 1 − cosine",
+        "distance": "merged: 1 − cosine",
+        "coef": "merged: coefficient",
+    }
+    rows = half[half["metric"].isin(titles)]
+    means = rows.groupby(["metric", "method", "depth", "task"], as_index=False)["value"].mean()
+    grid = curves(
+        means, "depth", hue="method", looks=looks, col="metric", col_order=list(titles), columns=2,
+        height=5.2, share=(True, False), errorbar=("pi", 100),
+    )  # fmt: skip
+    for axes, _, metric in panels(grid):
+        axes.set_title(titles[metric])
+        axes.set_ylabel("")
         _ticks(axes, half)
         if metric == "coef":
-            axes.axhline(1, color="#333333", lw=1, ls="--")
+            level(axes, 1)
         else:
-            axes.set_yscale("log")
-    legend(figure, panels[0])
-    return figure
+            log(axes, "y")
+    key(grid.figure, looks)
+    return grid.figure
 
 
 @book_figure
@@ -166,46 +156,45 @@ def segments(df: pd.DataFrame, features: pd.DataFrame | None = None) -> Figure:
         features: Records of `experiments.scratch_linearity` of the same network.
     """
     some(df)
-    count = 2 if features is None else 3
-    figure, panels = plt.subplots(1, count, figsize=(WIDTH, 3.3), squeeze=False)
     names = df["subset"].str.split("+", expand=True)
     kinds = np.select([df["task"] == names[0], df["task"] == names[1]], ["i", "j"], "start")
-    looks = {
-        "i": ("#0072B2", "task i"),
-        "j": ("#D55E00", "task j"),
-        "start": ("#595959", "pre-training task"),
-    }
-    for axes, metric in zip(panels[0], ("loss", "accuracy"), strict=False):
-        rows = df.assign(kind=kinds)[df["metric"] == metric]
-        for kind, (colour, label) in looks.items():
-            part = rows[rows["kind"] == kind]
-            for _, line in part.groupby(["subset", "seed"]):
-                axes.plot(line["alpha"], line["value"], color=colour, lw=0.5, alpha=0.4)
-            mean = part.groupby("alpha")["value"].mean()
-            axes.plot(mean.index, mean, color=colour, lw=2, label=label)
-        axes.set_xlabel("α (0: model j, 1: model i)")
+    lines = 1 if features is None else 2
+    figure, drawn = plt.subplots(lines, 2, figsize=(WIDTH, 0.6 + 2.6 * lines), squeeze=False)
+    palette = {kind: look[1] for kind, look in _KINDS.items()}
+    line = df["subset"] + df["seed"].astype(str)
+    rows = df.assign(kind=kinds, line=line).astype({"alpha": float})
+    for axes, metric in zip(drawn[0], ("loss", "accuracy"), strict=False):
+        same = {"data": rows[rows["metric"] == metric], "x": "alpha", "y": "value", "hue": "kind"}
+        same |= {"palette": palette, "legend": False, "ax": axes, "errorbar": None}
+        sns.lineplot(**same, units="line", estimator=None, lw=0.5, alpha=0.4)
+        sns.lineplot(**same, lw=2)
+        axes.set_xlabel("α (0: j, 1: i)")
         axes.set_ylabel({"loss": "loss (nats)", "accuracy": "accuracy (%)"}[metric])
         axes.set_ylim(bottom=0)
+    key(figure, {kind: (label, colour, "") for kind, (label, colour, _) in _KINDS.items()})
     if features is not None:
-        axes = panels[0, 2]
-        part = features.assign(depth=_depth(features))
-        for metric, colour, label in (
-            ("base", BASE, "between the models"),
-            ("distance", "#009E73", "merged"),
-        ):
-            mean = part[part["metric"] == metric].groupby(["depth", "alpha"])["value"].mean()
-            for depth, line in mean.groupby("depth"):
-                shade = 0.3 + 0.7 * depth / part["depth"].max()
-                last = depth == part["depth"].max()
-                told = {"label": label} if last else {}
-                x = line.index.get_level_values("alpha")
-                axes.plot(x, line, color=colour, lw=1.2, marker="o", ms=3, alpha=shade, **told)
-        axes.set_yscale("log")
-        axes.set_xlabel("α")
-        axes.set_ylabel("1 − cosine (faint: early layers)")
-        axes.set_ylim(bottom=axes.get_ylim()[0] / 4)  # room for the legend
-        axes.legend(fontsize=8, loc="lower center")
-    legend(figure, panels[0, 0])
+        axes, part = drawn[1, 0], features.assign(depth=_depth(features))
+        drawn[1, 1].set_visible(False)
+        looks = {"base": (_BASE_LABEL["base"], BASE), "distance": ("merged", "#009E73")}
+        for metric, (_, colour) in looks.items():
+            mean = part[part["metric"] == metric].groupby(["depth", "alpha"], as_index=False)
+            shades = sns.light_palette(colour, part["depth"].nunique() + 2)[2:]
+            look = {"marker": "o", "ms": 3.5, "mew": 0, "errorbar": None, "legend": False}
+            sns.lineplot(
+                mean["value"].mean(),
+                x="alpha",
+                y="value",
+                hue="depth",
+                palette=shades,
+                ax=axes,
+                **look,
+            )
+        log(axes, "y")
+        axes.set(xlabel="α", ylabel="1 − cosine")
+        handles = [Line2D([], [], color=colour, label=label) for label, colour in looks.values()]
+        axes.legend(handles=handles, loc="center left", bbox_to_anchor=(1.02, 0.5),
+                    title="faint: early layers")  # fmt: skip
+    sns.despine(figure)
     return figure
 
 
@@ -213,32 +202,45 @@ def segments(df: pd.DataFrame, features: pd.DataFrame | None = None) -> Figure:
 def emergence(tables: Sequence[tuple[str, pd.DataFrame]], column: Sequence[str]) -> Figure:
     """Draw how cross-task linearity changes with a condition (the paper's figures 11 and 12).
 
+    Lines are means, bands quartiles over images.
+
     Args:
         tables: Title and records of `experiments.emergence`, a column of panels each.
         column: Which column of each table is the condition: `pretraining`, `finetuning`, `ratio`.
     """
-    figure, panels = plt.subplots(2, len(tables), figsize=(WIDTH, 4.6), sharey="row", squeeze=False)
-    for (title, df), name, (top, bottom) in zip(tables, column, panels.T, strict=True):
+    parts, bases = [], []
+    for (title, df), name in zip(tables, column, strict=True):
         some(df)
         deepest = df["block"].max()
         chosen = df[df["block"].isin([0, deepest // 2, deepest])]
-        for i, block in enumerate(sorted(set(chosen["block"]))):
-            part = chosen[chosen["block"] == block]
-            look = {"color": SHADES[i % 3], "marker": "o^D"[i % 3], "ms": 4}
-            for axes, metric in ((top, "distance"), (bottom, "coef")):
-                found = part[part["metric"] == metric].groupby(name)[["value", "low", "high"]]
-                mean = found.mean()
-                axes.plot(mean.index, mean["value"], label=f"block {int(block) + 1}", **look)
-                axes.fill_between(
-                    mean.index, mean["low"], mean["high"], color=SHADES[i % 3], alpha=0.12, lw=0
-                )
-            base = part[part["metric"] == "base"].groupby(name)["value"].mean()
-            top.plot(base.index, base, color=SHADES[i % 3], ls=":", lw=1.1)
-        top.set_yscale("log")
-        top.set_title(title)
-        bottom.axhline(1, color="#333333", lw=1, ls="--")
-        bottom.set_xlabel("share of samples" if name == "ratio" else "epochs")
-    panels[0, 0].set_ylabel("1 − cosine\n(dotted: between models)")
-    panels[1, 0].set_ylabel("coefficient")
-    legend(figure, panels[0, 0])
-    return figure
+        chosen = chosen.assign(title=title, x=chosen[name].astype(float))
+        chosen = chosen.assign(block=chosen["block"].astype(int))
+        bases.append(chosen[chosen["metric"] == "base"])
+        parts.append(ends(chosen[chosen["metric"].isin(["distance", "coef"])],
+                          ["title", "metric", "block", "x"]))  # fmt: skip
+    table, base = pd.concat(parts, ignore_index=True), pd.concat(bases, ignore_index=True)
+    blocks = sorted(set(table["block"]))
+    looks = {b: (f"block {b + 1}", SHADES[i % 3], _MARKS[i % 3]) for i, b in enumerate(blocks)}
+    grid = curves(
+        table, "x", hue="block", looks=looks, row="metric", row_order=["distance", "coef"],
+        col="title", height=4.8, share=("col", "row"), **GIVEN,
+    )  # fmt: skip
+    for axes, metric, title in panels(grid):
+        if metric == "coef":
+            level(axes, 1)
+            continue
+        for block, (_, colour, _) in looks.items():
+            mine = base[(base["title"] == title) & (base["block"] == block)]
+            mean = mine.groupby("x")["value"].mean()
+            axes.plot(mean.index, mean, color=colour, ls=":", lw=1.3)
+        axes.set(yscale="log", title=title)
+    grid.axes[0, 0].set_ylabel("1 − cosine")
+    grid.axes[1, 0].set_ylabel("coefficient")
+    for axes, name in zip(grid.axes[1], column, strict=True):
+        axes.set_xlabel("share of samples" if name == "ratio" else "epochs")
+        axes.xaxis.set_major_formatter("{x:g}")
+        if name == "ratio":
+            axes.set_xticks([0, 0.5, 1])
+    dotted = Line2D([], [], color=INK, ls=":", lw=1.3, label="between the models")
+    key(grid.figure, looks, [dotted])
+    return grid.figure

@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-import itertools
+from collections.abc import Iterator
 
-import matplotlib.pyplot as plt
-import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter
+from matplotlib.ticker import MaxNLocator
 
 from tasklab.errors import TasklabError
+from tasklab.figures.marks import GIVEN, curves, diagonal, ends, level, log, panels, scatter
 from tasklab.figures.style import (
     COLOURS,
-    MARKERS,
+    INK,
     METHOD_LABEL,
-    WIDTH,
+    Looks,
     book_figure,
-    legend,
+    key,
+    method_looks,
     methods_in,
     some,
 )
@@ -31,13 +31,12 @@ GROUP_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9
 GROUP_MARKERS = "osD^vPX*<>"
 PREDICTOR_LABEL = {
     "bound": "bound α(1−α)/2 · λ · |θᵢ−θⱼ|²",
-    "curvature": "λ = ‖Hessian‖ at θ₀ alone",
+    "curvature": "λ = ‖Hessian‖ at θ₀",
     "distance": "|θᵢ−θⱼ|² alone",
     "second_order": "second order α(1−α)/2 · |d′Hd|",
 }
 REACHABLE = {"bound": "bound", "second_order": "second order"}  # in the unit of delta
 BASELINES = {"base_merged": ("--", "one of the k + 1 models"), "first": (":", "θ₀ alone")}
-_GREY = "#333333"
 
 
 @book_figure
@@ -64,25 +63,28 @@ def gap_against_bound(
     absent = [name for name in predictors if name not in fits.index or name not in df]
     if absent:
         raise TasklabError(f"there is no {', '.join(absent)}: one of {', '.join(fits.index)}.")
-    groups = df["group"] if "group" in df else pd.Series("", index=df.index)
-    size = (WIDTH, 3.5 if groups.nunique() > 1 else 3.2)
-    figure, panels = plt.subplots(1, len(predictors), figsize=size, sharey=True, squeeze=False)
-    for axes, name in zip(panels[0], predictors, strict=True):
-        for (group, rows), look in zip(df.groupby(groups, sort=False), _looks(), strict=False):
-            axes.plot(rows[name], rows["value"], ls="", ms=5, label=str(group), **look)
-        axes.set_xscale("log")
-        axes.set_yscale("log")
-        _ticks(axes)
+    groups = df["group"].astype(str) if "group" in df else pd.Series("", index=df.index)
+    looks = group_looks(list(dict.fromkeys(groups)))
+    table = df.assign(colour=groups, delta=df["value"])[["colour", "delta", *predictors]]
+    table = table.melt(["colour", "delta"], var_name="predictor", value_name="x")
+    lines = -(-len(predictors) // 2)
+    grid = scatter(
+        table, "x", "delta", hue="colour", looks=looks, col="predictor", columns=2,
+        share=(False, True), height=2.5 * lines + 0.35 + 0.2 * -(-len(looks) // 4),
+    )  # fmt: skip
+    for axes, _, name in panels(grid):
+        log(axes)
         axes.set_xlabel(PREDICTOR_LABEL[name])
-        axes.set_title(_r_squared(fits.loc[name]))
+        axes.set_title(_r_squared(fits.loc[name]), fontsize=9)
         if name in REACHABLE:
-            _diagonal(axes)
+            diagonal(axes)
             share = (df["value"] / df[name]).median()
-            axes.set_title(f"{axes.get_title()}\nmedian δ / {REACHABLE[name]}: {share:.2g}")
-    panels[0, 0].set_ylabel("δ: distance of the loss from linear (nats)")
-    if groups.nunique() > 1:
-        legend(figure, panels[0, 0])
-    return figure
+            told = f"{axes.get_title()}\nmedian δ / {REACHABLE[name]}: {share:.2g}"
+            axes.set_title(told, fontsize=9)
+    grid.set_ylabels("δ: distance of the\nloss from linear (nats)")
+    if len(looks) > 1:
+        key(grid.figure, looks, line="")
+    return grid.figure
 
 
 @book_figure
@@ -98,30 +100,30 @@ def sum_form(df: pd.DataFrame) -> Figure:
     """
     df = df[df["block"].isna()]
     some(df)
-    figure, (left, right) = plt.subplots(1, 2, figsize=(WIDTH, 3.5))
-    for method in methods_in(df):
-        part = df[df["method"] == method]
-        look = {"color": COLOURS[method], "marker": MARKERS[method], "ms": 5}
-        _band(left, part[part["metric"] == "distance"], label=METHOD_LABEL[method], **look)
-        for metric, (line, _) in BASELINES.items():
-            faint = {**look, "ms": 3.5, "ls": line, "lw": 1.1}
-            _band(left, part[part["metric"] == metric], spread=False, **faint)
-        _band(right, part[part["metric"] == "coef"], **look)
-    left.set_yscale("log")
-    _ticks(left, which="y")
+    looks = method_looks(methods_in(df))
+    shown = ends(df[df["metric"].isin(["distance", "coef"])], ["metric", "method", "n_tasks"])
+    grid = curves(
+        shown, "n_tasks", hue="method", looks=looks, col="metric", col_order=["distance", "coef"],
+        share=(True, False), height=3.5, **GIVEN,
+    )  # fmt: skip
+    left, right = grid.axes.flat
+    for method, metric in [(m, b) for m in looks for b in BASELINES]:
+        base = df[(df["method"] == method) & (df["metric"] == metric)]
+        base = base.groupby("n_tasks")["value"].mean()
+        look = {"color": COLOURS[method], "ls": BASELINES[metric][0], "lw": 1.2}
+        left.plot(base.index.astype(float), base, **look)
+    log(left, "y")
     left.set_ylabel("1 − cosine of the two sides")
-    right.axhline(1, color=_GREY, lw=1.2, ls="--")
-    right.set_ylabel("coefficient: left side / right side")
+    right.set_ylabel("coefficient: left / right side")
+    level(right, 1)
     for axes in (left, right):
         axes.set_xlabel("number k of task vectors")
         axes.xaxis.set_major_locator(MaxNLocator(8, integer=True))
-    handles, labels = left.get_legend_handles_labels()
-    for line, label in BASELINES.values():
-        handles.append(Line2D([], [], color=_GREY, ls=line, lw=1.1))
-        labels.append(label)
-    columns = len(labels) if len(labels) <= 4 else -(-len(labels) // 2)
-    figure.legend(handles, labels, loc="outside upper center", ncols=columns)
-    return figure
+    lines = [
+        Line2D([], [], color=INK, lw=1.2, ls=ls, label=told) for ls, told in BASELINES.values()
+    ]
+    key(grid.figure, looks, lines)
+    return grid.figure
 
 
 @book_figure
@@ -140,35 +142,33 @@ def transitivity(
         threshold: The one that `summary` was made with.
     """
     some(triples)
-    panels = [("predicted", "value", "1 − cosine")]
+    parts = {("predicted", "value"): "1 − cosine"}
     if "relative" in triples:
-        panels.append(("relative_predicted", "relative", "share of baseline"))
+        parts["relative_predicted", "relative"] = "share of baseline"
     methods = methods_in(triples) if "method" in triples else []
+    looks = method_looks(methods) if methods else {"": ("", GROUP_COLOURS[0], "o")}
+    table = pd.concat(
+        pd.DataFrame({
+            "x": triples[x], "y": triples[y], "unit": unit,
+            "method": triples["method"] if methods else "",
+        })
+        for (x, y), unit in parts.items()
+    )  # fmt: skip
     titles = _ranks(summary, methods), _violations(summary, methods, threshold)
-    tall = 4.1 if methods else 3.7
-    figure, drawn = plt.subplots(1, len(panels), figsize=(WIDTH, tall), squeeze=False)
-    for axes, (x, y, unit) in zip(drawn[0], panels, strict=True):
-        for method in methods or [None]:
-            rows = triples if method is None else triples[triples["method"] == method]
-            colour = GROUP_COLOURS[0] if method is None else COLOURS[method]
-            marker, label = (
-                ("o", None) if method is None else (MARKERS[method], METHOD_LABEL[method])
-            )
-            look = {"color": colour, "mec": _GREY, "mew": 0.3, "alpha": 0.55, "ms": 4.5}
-            axes.plot(rows[x], rows[y], marker, label=label, **look)
-        axes.set_xscale("log")
-        axes.set_yscale("log")
-        _ticks(axes)
-        _diagonal(axes)
-        axes.set_xlabel(f"worse of (i, j) and (j, k): {unit}")
+    grid = scatter(
+        table, "x", "y", hue="method", looks=looks, col="unit", s=18, alpha=0.55,
+        height=4.2 if methods else 3.7,
+    )  # fmt: skip
+    for (axes, _, unit), title in zip(panels(grid), titles, strict=False):
+        log(axes)
+        diagonal(axes)
+        axes.set_xlabel(f"worse of (i, j) and (j, k):\n{unit}")
         axes.set_ylabel(f"(i, k): {unit}")
-    if threshold is not None and "relative" in triples:
-        _corner(drawn[0, 1], threshold)
-    for axes, title in zip(drawn[0], titles, strict=False):
         axes.set_title(title, fontsize=9)
-    if methods:
-        legend(figure, drawn[0, 0])
-    return figure
+        if threshold is not None and unit != "1 − cosine":
+            _corner(axes, threshold)
+    key(grid.figure, looks if methods else {}, line="")
+    return grid.figure
 
 
 @book_figure
@@ -181,32 +181,34 @@ def foretelling(df: pd.DataFrame) -> Figure:
         df: What `experiments.foretold` returns.
     """
     some(df)
-    figure, panels = plt.subplots(1, 2, figsize=(WIDTH, 3.7))
     told = {"xi_pair": "changed predictions ξ (%)", "lost": "lost in addition (points)"}
-    for axes, (column, label) in zip(panels, told.items(), strict=True):
-        for method in methods_in(df):
-            rows = df[df["method"] == method]
-            look = {"color": COLOURS[method], "mec": _GREY, "mew": 0.3, "alpha": 0.75, "ms": 5}
-            drawn = (rows["distance"], rows[column], MARKERS[method])
-            axes.plot(*drawn, label=METHOD_LABEL[method], ls="", **look)
-        axes.set_xscale("log")
-        _ticks(axes, "x")
-        axes.set_xlabel("1 − cosine of merged features")
-        axes.set_ylabel(label)
+    looks = method_looks(methods_in(df))
+    table = df[["method", "distance", *told]].melt(["method", "distance"], var_name="what")
+    grid = scatter(table, "distance", "value", hue="method", looks=looks, col="what", height=3.7)
+    for axes, _, column in panels(grid):
+        log(axes, "x")
+        axes.set(xlabel="1 − cosine of merged features", ylabel=told[column])
         found = over_pairs(df, "distance", column)
-        title = f"rank correlation {found.value:.2f} [{found.low:.2f}, {found.high:.2f}]"
+        title = f"rank correlation {found.value:.2f}\n[{found.low:.2f}, {found.high:.2f}]"
         axes.set_title(title.replace("-", "−"))
-    legend(figure, panels[0])
-    return figure
+    key(grid.figure, looks, line="")
+    return grid.figure
+
+
+def group_looks(groups: list[str]) -> Looks:
+    """Return looks of groups that are no methods: colours start again with markers shifted."""
+    n, m = len(GROUP_COLOURS), len(GROUP_MARKERS)
+    return {
+        group: (group, GROUP_COLOURS[i % n], GROUP_MARKERS[(i + i // n) % m])
+        for i, group in enumerate(groups)
+    }
 
 
 def _ranks(summary: pd.DataFrame, methods: list[str]) -> str:
-    lines = ["rank correlation [95 %], and unlinked"]
+    lines = ["rank correlation [95 %], unlinked"]
     for who, row in _rows(summary, methods):
-        told = (
-            f"{row['rank']:.2f} [{row['low']:.2f}, {row['high']:.2f}], {row['rank_unlinked']:.2f}"
-        )
-        lines.append(who + told.replace("-", "−"))
+        told = f"{row['rank']:.2f} [{row['low']:.2f}, {row['high']:.2f}]"
+        lines.append(who + f"{told}, {row['rank_unlinked']:.2f}".replace("-", "−"))
     return "\n".join(lines)
 
 
@@ -223,7 +225,7 @@ def _violations(summary: pd.DataFrame, methods: list[str], threshold: float | No
     return "\n".join(lines)
 
 
-def _rows(summary: pd.DataFrame, methods: list[str]):
+def _rows(summary: pd.DataFrame, methods: list[str]) -> Iterator[tuple[str, pd.Series]]:
     """Yield whom a line of a title is about, and the numbers."""
     for method in methods or [None]:
         rows = summary if method is None else summary[summary["method"] == method]
@@ -233,56 +235,16 @@ def _rows(summary: pd.DataFrame, methods: list[str]):
         yield who, rows.iloc[0]
 
 
-def _band(axes: Axes, rows: pd.DataFrame, *, spread: bool = True, **look) -> None:
-    found = rows.groupby("n_tasks")[["value", "low", "high"]].mean()
-    x = [int(k) for k in found.index]
-    axes.plot(x, found["value"], **({"lw": 2} | look))
-    if spread:
-        axes.fill_between(x, found["low"], found["high"], color=look["color"], alpha=0.15, lw=0)
-
-
-def _looks():
-    """Yield colours and markers; colours start again with markers shifted."""
-    for i in itertools.count():
-        n, m = len(GROUP_COLOURS), len(GROUP_MARKERS)
-        look = {"color": GROUP_COLOURS[i % n], "marker": GROUP_MARKERS[(i + i // n) % m]}
-        yield {**look, "mec": _GREY, "mew": 0.4, "alpha": 0.85}
-
-
 def _r_squared(fit: pd.Series) -> str:
     if pd.isna(fit["value"]):
         return "R² undefined: one value"
     return f"R² {fit['value']:.2f} [{fit['low']:.2f}, {fit['high']:.2f}]"
 
 
-def _diagonal(axes: Axes) -> None:
-    """Draw y = x over what is shown, without changing it."""
-    limits = np.array([axes.get_xlim(), axes.get_ylim()])
-    ends = limits[:, 0].max(), limits[:, 1].min()
-    if ends[0] < ends[1]:
-        axes.plot(ends, ends, color=_GREY, lw=1.2, ls="--")
-    axes.set_xlim(limits[0])
-    axes.set_ylim(limits[1])
-
-
 def _corner(axes: Axes, threshold: float) -> None:
-    axes.axhline(threshold, color=_GREY, lw=1, ls=":")
-    axes.axvline(threshold, color=_GREY, lw=1, ls=":")
+    level(axes, threshold, ls=":", lw=1)
+    level(axes, threshold, along="y", ls=":", lw=1)
     (left, right), (bottom, top) = axes.get_xlim(), axes.get_ylim()
     if left < threshold < right and bottom < threshold < top:
         axes.fill_between([left, threshold], threshold, top, color="#D55E00", alpha=0.12, lw=0)
-    axes.set_xlim(left, right)
-    axes.set_ylim(bottom, top)
-
-
-def _ticks(axes: Axes, which: str = "xy") -> None:
-    """Label every power of ten, or, where there are few of them, 2 and 5 too."""
-    for name in which:
-        axis = axes.xaxis if name == "x" else axes.yaxis
-        low, high = axis.get_view_interval()
-        if high / low < 300:
-            axis.set_major_locator(
-                LogLocator(subs=(1, 2, 5) if high / low > 8 else (1, 1.5, 2, 3, 5, 7))
-            )
-            axis.set_major_formatter("{x:g}")
-        axis.set_minor_formatter(NullFormatter())
+    axes.set(xlim=(left, right), ylim=(bottom, top))

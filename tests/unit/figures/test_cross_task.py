@@ -51,33 +51,43 @@ def shown(figure):
 def test_a_panel_a_pair_with_base_and_each_alpha(layers):
     one = layers[layers["method"] == "nonlinear"]
     figure = figures.cross_task(one, PAIRS)
-    assert [axes.get_title() for axes in shown(figure)] == [p.replace("+", " and ") for p in PAIRS]
+    assert [axes.get_title() for axes in shown(figure)] == [p.replace("+", "\nand ") for p in PAIRS]
+    labels = [text.get_text() for text in figure.legends[0].get_texts()]
+    assert labels == ["between the models", *(f"merged, {a}" for a in (0.25, 0.5, 0.75))]
     for k, axes in enumerate(shown(figure)):
-        drawn = {bar.get_label(): bar for bar in axes.containers}
-        assert list(drawn) == ["between the models", *(f"merged, {a}" for a in (0.25, 0.5, 0.75))]
-        line = drawn["merged, 0.5"].lines[0]
-        np.testing.assert_allclose(line.get_ydata(), 0.01 * (k + 1))
-        np.testing.assert_allclose(line.get_xdata(), [1, 2, 3, 4])
+        base, _, half, _ = axes.lines[:4]
+        np.testing.assert_allclose(base.get_ydata(), 0.1 * (k + 1))
+        np.testing.assert_allclose(half.get_ydata(), 0.01 * (k + 1))
+        np.testing.assert_allclose(half.get_xdata(), [1, 2, 3, 4], atol=0.06)
+        bars = np.concatenate([np.asarray(c.get_segments()) for c in axes.collections])
+        spread = bars[np.isclose(bars[:, 0, 0], half.get_xdata()[0])][0]
+        # Quartiles of 0.005 and 0.02 around a mean that may lie outside them.
+        np.testing.assert_allclose(spread[:, 1], [0.005, max(0.02, 0.01 * (k + 1))])
         assert [tick.get_text() for tick in axes.get_xticklabels()][-0] == "out"
         assert axes.get_yscale() == "log"
     figure = figures.cross_task(one)  # all pairs in one panel
-    line = shown(figure)[0].containers[2].lines[0]
-    np.testing.assert_allclose(line.get_ydata(), 0.02)
+    np.testing.assert_allclose(shown(figure)[0].lines[2].get_ydata(), 0.02)
 
 
 def test_coefficients_have_a_line_at_one(layers):
     figure = figures.cross_task_coefficients(layers[layers["method"] == "nonlinear"], PAIRS[:1])
     (axes,) = shown(figure)
     assert any(list(line.get_ydata()) == [1, 1] for line in axes.lines)
-    assert len(axes.containers) == 3
+    assert len({tuple(line.get_xdata()) for line in axes.lines if len(line.get_xdata()) == 4}) == 3
 
 
 def test_methods_side_by_side(layers):
-    panels = shown(figures.cross_task_methods(layers))
-    assert [axes.get_ylabel() for axes in panels] == ["1 − cosine", "1 − cosine", "coefficient"]
-    labels = [line.get_label() for line in panels[0].lines]
+    figure = figures.cross_task_methods(layers)
+    panels = shown(figure)
+    assert [axes.get_title().split(": ")[1] for axes in panels] == [
+        "1 − cosine", "1 − cosine", "coefficient",
+    ]  # fmt: skip
+    labels = [text.get_text() for text in figure.legends[0].get_texts()]
     assert labels == ["non-linear", "attention weights"]
     np.testing.assert_allclose(panels[1].lines[0].get_ydata(), 0.02)
+    band = panels[1].collections[0].get_paths()[0].vertices
+    at_one = band[band[:, 0] == 1, 1]
+    np.testing.assert_allclose([at_one.min(), at_one.max()], [0.01, 0.03])  # closest, farthest
 
 
 def test_averages_beside_ensembles():
