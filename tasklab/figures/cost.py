@@ -5,26 +5,23 @@ Both take the table of `tasklab.analyses.cost.measure`.
 
 from __future__ import annotations
 
-import matplotlib.pyplot as plt
 import pandas as pd
+import seaborn as sns
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator, NullLocator
 
 from tasklab.errors import TasklabError
-from tasklab.figures.style import COLOURS, METHOD_LABEL, WIDTH, book_figure, legend
+from tasklab.figures.marks import GIVEN, curves, ends, level, panels
+from tasklab.figures.style import COLOURS, METHOD_LABEL, WIDTH, book_figure, key
 
-_BLUE, _GREY, _ORANGE = COLOURS["linearized"], "#595959", "#E69F00"
-_LINES = {  # a method's colour for our way to compute it, grey for the paper's listing
-    "ours": {"color": _BLUE, "marker": "s", "label": "ours"},
-    "listing": {"color": _GREY, "marker": "^", "label": "paper's listing"},
-    "cached": {
-        "color": _BLUE,
-        "marker": "o",
-        "mfc": "white",
-        "ls": ":",
-        "label": "cached features",
-    },
+_GREY, _ORANGE = "#595959", "#E69F00"
+_VARIANTS = {  # of the linearized model: a method's colour, grey for the paper's listing
+    "ours": ("ours", COLOURS["linearized"], "s"),
+    "listing": ("paper's listing", _GREY, "^"),
+    "cached": ("cached features", "#56B4E9", "o"),
 }
 _CLAIMS = {  # tangent paper, appendix B: from, to
     ("training", "time_ratio"): (2, 2),
@@ -40,74 +37,63 @@ def linearization_cost(df: pd.DataFrame) -> Figure:
 
     In orange what the tangent paper expects (appendix B): training takes about twice the time and
     the memory, inference two to three times the time. Dashed is the number of matrix products that
-    `ours` makes, counted; whiskers are quartiles over rounds.
+    `ours` makes, counted; bars are quartiles over rounds.
 
     Raises:
         TasklabError: If `standard` or every linearized variant is missing.
     """
     runs = [what for what in ("training", "inference") if what in set(df["what"])]
-    variants = [v for v in _LINES if v in set(df["variant"])]
-    if not variants or "standard" not in set(df["variant"]):
+    looks = {v: look for v, look in _VARIANTS.items() if v in set(df["variant"])}
+    if not looks or "standard" not in set(df["variant"]):
         raise TasklabError("nothing to draw: measure 'standard' and a linearized variant.")
-    figure, panels = plt.subplots(
-        len(runs), 2, figsize=(WIDTH, 0.7 + 2.3 * len(runs)), sharex=True, squeeze=False
-    )
+    ratios = _over_standard(df)
+    shown = ratios[ratios["variant"].isin(looks) & ratios["metric"].isin(_TITLES)]
+    grid = curves(
+        ends(shown, ["what", "metric", "variant", "batch_size"]), "batch_size", hue="variant",
+        looks=looks, row="what", row_order=runs, col="metric", col_order=list(_TITLES),
+        height=0.9 + 2.3 * len(runs), share=(True, False), err_style="bars",
+        err_kws={"elinewidth": 1.2}, **GIVEN,
+    )  # fmt: skip
     batches = sorted(set(df["batch_size"]))
-    for line, what in zip(panels, runs, strict=True):
-        rows = df[df["what"] == what]
-        for axes, metric in zip(line, _TITLES, strict=True):
-            axes.axhline(1, color="#333333", lw=0.8)
-            highest = max(_draw(axes, rows, metric, variant) for variant in variants)
-            if metric == "time_ratio":
-                _counted(axes, rows)
-            _claim(axes, _CLAIMS.get((what, metric)))
-            axes.set_ylim(0, 1.12 * max(highest, axes.dataLim.y1))
-            axes.yaxis.set_major_locator(MaxNLocator(6, steps=[1, 5, 10]))
-            axes.set_ylabel("× non-linear")
-            axes.set_title(f"{what}: {_TITLES[metric]}")
-    for axes in panels[-1]:
+    for axes, what, metric in panels(grid):
+        level(axes, 1, ls="-", lw=0.8)
+        top = shown[(shown["what"] == what) & (shown["metric"] == metric)]["high"].max()
+        counted = ratios[(ratios["what"] == what) & (ratios["metric"] == "flops")]
+        counted = counted[counted["variant"] == "ours"].sort_values("batch_size")
+        if metric == "time_ratio" and len(counted):
+            axes.plot(counted["batch_size"], counted["value"], "--", color="#000000", lw=1.2)
+            top = max(top, counted["value"].max())
+        top = max(top, _claim(axes, _CLAIMS.get((what, metric))))
+        axes.set(ylim=(0, 1.12 * top), title=f"{what}: {_TITLES[metric]}", ylabel="× non-linear")
+        axes.yaxis.set_major_locator(MaxNLocator(6, steps=[1, 5, 10]))
         axes.set_xscale("log", base=2)
         axes.set_xticks(batches, [str(size) for size in batches])
         axes.xaxis.set_minor_locator(NullLocator())
-        axes.margins(x=0.12)
-        axes.set_xlabel("batch size (images)")
-    legend(figure, panels[0, 0])
-    return figure
+    grid.set_xlabels("batch size (images)")
+    extra = [Patch(color=_ORANGE, alpha=0.5, label="paper's estimate"),
+             Line2D([], [], ls="--", color="#000000", label="matrix products (ours)")]  # fmt: skip
+    key(grid.figure, looks, extra)
+    return grid.figure
 
 
-def _claim(axes: Axes, claim: tuple[float, float] | None) -> None:
+def _over_standard(df: pd.DataFrame) -> pd.DataFrame:
+    """Return costs as multiples of `standard`'s; times are so already, within each round."""
+    by = ["what", "batch_size", "metric"]
+    base = df[df["variant"] == "standard"].set_index(by)["value"].rename("base")
+    table = df.join(base, on=by)
+    table.loc[table["metric"] == "time_ratio", "base"] = 1.0
+    for name in ("value", "low", "high"):
+        table[name] = table[name] / table["base"]
+    return table
+
+
+def _claim(axes: Axes, claim: tuple[float, float] | None) -> float:
+    """Draw what the paper expects; return its top."""
     if claim is None:
-        return
-    low, high = claim
-    look = {"color": _ORANGE, "label": "paper's estimate", "zorder": 1}
-    if low == high:
-        axes.axhline(low, lw=2.5, **look)
-    else:
-        axes.axhspan(low, high, alpha=0.3, **look)
-
-
-def _draw(axes: Axes, rows: pd.DataFrame, metric: str, variant: str) -> float:
-    """Draw one line, which may be empty but for its place in the legend; return its top."""
-    table = rows[rows["metric"] == metric].set_index(["variant", "batch_size"])
-    table = table[["value", "low", "high"]].sort_index()
-    if variant not in table.index:
-        axes.plot([], [], lw=1.8, **_LINES[variant])
         return 0.0
-    found = table.loc[variant]
-    if metric != "time_ratio":
-        found = found.div(table.loc["standard", "value"], axis=0)
-    axes.plot(found.index, found["value"], lw=1.8, **_LINES[variant])
-    axes.vlines(found.index, found["low"], found["high"], lw=1.2, color=_LINES[variant]["color"])
-    return float(found["high"].max())
-
-
-def _counted(axes: Axes, rows: pd.DataFrame) -> None:
-    table = rows[rows["metric"] == "flops"].pivot(
-        index="batch_size", columns="variant", values="value"
-    )
-    if "ours" in table:
-        ratio = table["ours"] / table["standard"]
-        axes.plot(ratio.index, ratio, "--", color="#000000", lw=1.2, label="matrix products (ours)")
+    low, high = claim
+    axes.axhspan(low - 0.02, high + 0.02, color=_ORANGE, alpha=0.5, lw=0, zorder=1)
+    return high
 
 
 @book_figure
@@ -132,36 +118,37 @@ def paradigm_cost(df: pd.DataFrame, batch_size: int | None = None) -> Figure:
     values = rows.pivot(index="variant", columns="metric", values="value")
     methods = rows.drop_duplicates("variant").set_index("variant")["method"]
     order = sorted(methods.index, key=lambda v: list(COLOURS).index(methods[v]))
-    values, methods = values.loc[order], methods[order]
-    labels = [
-        f"{METHOD_LABEL[m]}{', listing 1' if v == 'listing' else ''}" for v, m in methods.items()
-    ]
-    colours = [_GREY if v == "listing" else COLOURS[m] for v, m in methods.items()]
-    figure, panels = plt.subplots(
-        2, 2, figsize=(WIDTH, 1.4 + 0.5 * len(order)), sharey=True, squeeze=False
-    )
-    bars = (
-        ("seconds", 1e3, f"time of a step, batch {batch_size} (ms)"),
-        ("peak_memory", 1, "peak memory (MiB), light: held"),
-        ("trainable", 1e-6, "trained parameters (million)"),
-        ("stored_bytes", 1e-6, "stored task vector (MB)"),
-    )
-    for axes, (metric, scale, label) in zip(panels.flat, bars, strict=True):
-        lengths = values[metric] * scale
-        axes.barh(range(len(order)), lengths, 0.7, color=colours)
+    values = values.loc[order]
+    palette = {v: _GREY if v == "listing" else COLOURS[methods[v]] for v in order}
+    shown = {
+        "seconds": (1e3, f"time of a step, batch {batch_size} (ms)"),
+        "peak_memory": (1, "peak memory (MiB), light: held"),
+        "trainable": (1e-6, "trained parameters (million)"),
+        "stored_bytes": (1e-6, "stored task vector (MB)"),
+    }
+    table = values[list(shown)].mul({metric: scale for metric, (scale, _) in shown.items()})
+    grid = sns.catplot(
+        table.reset_index().melt("variant", var_name="metric"), x="value", y="variant",
+        col="metric", col_wrap=2, kind="bar", hue="variant", order=order, hue_order=order,
+        palette=palette, sharex=False, legend=False, saturation=1, width=0.7,
+    )  # fmt: skip
+    grid.figure.set_size_inches(WIDTH, 1.6 + 0.52 * len(order))
+    grid.set_titles("")
+    for axes, _, metric in panels(grid):
+        axes.set(title="", ylabel="", xlabel=shown[metric][1])
         if metric == "peak_memory":
-            held = lengths - values["step_memory"] * scale
+            held = table[metric] - values["step_memory"]
             axes.barh(range(len(order)), held, 0.7, color="#FFFFFF", alpha=0.6)
-        ratios = _ratios(values, metric)
-        for y, (length, ratio) in enumerate(zip(lengths, ratios, strict=True)):
+        told = zip(table[metric], _ratios(values, metric), strict=True)
+        for y, (length, ratio) in enumerate(told):
             axes.text(length, y, f" {length:.3g}{ratio}", va="center", fontsize=9)
-        axes.set_xlim(0, lengths.max() * 1.5)
+        axes.set_xlim(0, table[metric].max() * 1.75)
         axes.xaxis.set_major_locator(MaxNLocator(4))
-        axes.set_xlabel(label)
-        axes.grid(axis="y", visible=False)
-        axes.set_yticks(range(len(order)), labels)
-    panels[0, 0].invert_yaxis()
-    return figure
+        names = [
+            METHOD_LABEL[methods[v]] + (", listing 1" if v == "listing" else "") for v in order
+        ]
+        axes.set_yticks(range(len(order)), names)
+    return grid.figure
 
 
 def _ratios(values: pd.DataFrame, metric: str) -> list[str]:

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import matplotlib.pyplot as plt
-import numpy as np
 import pandas as pd
+import seaborn as sns
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from tasklab.errors import TasklabError
-from tasklab.figures.style import WIDTH, book_figure
+from tasklab.figures.marks import curves, panels
+from tasklab.figures.style import INK, WIDTH, book_figure, key
 
-_SIDES = {"task": "#0072B2", "control": "#D55E00"}
-_INITS = ("pretrained", "random")
-_INIT_LABEL = {"pretrained": "pre-trained", "random": "random weights"}
-_KERNEL_LABEL = {"ring": "network on the ring", "block": "cut between the halves"}
-_TASK_LABEL = {"1": "D₁", "2": "D₂"}
+_SIDES = {"task": ("task", "#0072B2", ""), "control": ("control", "#D55E00", "")}
+_INITS = {"pretrained": "pre-trained", "random": "random weights"}
+_KERNELS = {"ring": "network on the ring", "block": "cut between the halves"}
+_TASKS = {"1": "D₁", "2": "D₂"}
 _LINES = ("#000000", "#009E73", "#CC79A7", "#E69F00", "#7A4B00", "#56B4E9")
 
 
@@ -37,64 +37,61 @@ def localization(df: pd.DataFrame) -> Figure:
     Raises:
         TasklabError: If there is nothing to draw.
     """
-    rows = df[df["metric"] == "energy"]
+    rows = df[(df["metric"] == "energy") & df["side"].isin(_SIDES)]
     if rows.empty:
         raise TasklabError("nothing to draw: there are no records of the metric 'energy'.")
-    pairs = list(dict.fromkeys(rows["task"]))
+    panel, place = ["init", "task"], ["init", "task", "side", "x"]
+    mean = rows.groupby(place)["value"].mean().rename("mean")
+    # Images of the task come first, those with much energy before those with little.
+    order = mean.reset_index().sort_values([*panel, "side", "mean"],
+                                           ascending=[True, True, False, False])  # fmt: skip
+    order["at"] = order.groupby(panel).cumcount()
+    rows = rows.join(order.set_index(place)["at"], on=place)
     inits = [init for init in _INITS if init in set(rows["init"])]
-    figure, panels = plt.subplots(
-        len(inits),
-        len(pairs),
-        figsize=(WIDTH, 0.5 + 2.2 * len(inits)),
-        sharey=True,
-        squeeze=False,
-    )
-    for line, init in zip(panels, inits, strict=True):
-        for axes, pair in zip(line, pairs, strict=True):
-            chosen = rows[(rows["init"] == init) & (rows["task"] == pair)]
-            _energy(axes, chosen, pair)
-            fresh = df[(df["init"] == init) & (df["task"] == pair)]
-            fresh = fresh[fresh["metric"] == "unseen_share"]["value"]
-            if len(fresh):
-                axes.set_title(f"{axes.get_title()}\nunseen {fresh.mean():.2f}")
-        line[0].set_ylabel(f"{_INIT_LABEL[init]}\nlocal energy")
+    colours = {side: colour for side, (_, colour, _) in _SIDES.items()}
+    grid = curves(
+        rows, "at", hue="side", looks=_SIDES, row="init", row_order=inits, col="task",
+        height=0.7 + 2.2 * len(inits), share=("col", True), dots=False, units="subset",
+        estimator=None, errorbar=None, lw=0.6, alpha=0.5,
+    )  # fmt: skip
+    for axes, init, pair in panels(grid):
+        mine = rows[(rows["init"] == init) & (rows["task"] == pair)]
+        sns.lineplot(
+            mine, x="at", y="value", hue="side", palette=colours, errorbar=None, lw=2.2,
+            legend=False, ax=axes,
+        )  # fmt: skip
+        _sides(axes, mine, pair)
+        fresh = df[(df["init"] == init) & (df["task"] == pair) & (df["metric"] == "unseen_share")]
+        told = f"\nunseen {fresh['value'].mean():.2f}" if len(fresh) else ""
+        axes.set_title(_share(mine) + told)
+        axes.set_xlabel(f"{mine['at'].nunique()} images")
+        axes.set_ylabel(f"{_INITS[init]}\nlocal energy" if pair == grid.col_names[0] else "")
     top = max(rows.groupby(["task", "init", "subset"])["value"].quantile(0.995).max(), 1e-12)
-    panels[0, 0].set_ylim(0, 1.25 * top)  # room for the names
-    return figure
+    grid.axes[0, 0].set_ylim(0, 1.35 * top)  # room for the names
+    return grid.figure
 
 
-def _energy(axes: Axes, rows: pd.DataFrame, pair: str) -> None:
-    start, means = 0, {}
-    for (side, colour), name in zip(_SIDES.items(), pair.split("|"), strict=True):
-        table = rows[rows["side"] == side].pivot(index="x", columns="subset", values="value")
-        if table.empty:
-            continue
-        table = table.loc[table.mean(axis=1).sort_values(ascending=False).index]
-        at = start + np.arange(len(table))
-        axes.axvspan(start - 0.5, at[-1] + 0.5, color=colour, alpha=0.08, lw=0)
-        axes.plot(at, table.to_numpy(), lw=0.6, alpha=0.6, color=colour)
-        axes.plot(at, table.mean(axis=1), lw=2.2, color=colour)
-        axes.text(
-            at.mean(),
-            0.98,
-            name,
-            transform=axes.get_xaxis_transform(),
-            ha="center",
-            va="top",
-            fontsize=9,
-            color=colour,
-            bbox={"boxstyle": "round,pad=0.1", "fc": "white", "ec": "none", "alpha": 0.7},
-        )
-        means[side] = table.mean()
-        start = at[-1] + 1
-    axes.set_xlim(-0.5, start - 0.5)
+def _sides(axes: Axes, rows: pd.DataFrame, pair: str) -> None:
+    """Shade and name the part of the images that is the task's and the control's."""
+    for (side, (_, colour, _)), name in zip(_SIDES.items(), pair.split("|"), strict=True):
+        at = rows[rows["side"] == side]["at"]
+        if len(at):
+            axes.axvspan(at.min() - 0.5, at.max() + 0.5, color=colour, alpha=0.08, lw=0)
+            look = {"ha": "center", "va": "top", "fontsize": 9, "color": colour}
+            middle = (at.min() + at.max()) / 2
+            height = 0.98 if side == "task" else 0.88  # long names stand below one another
+            axes.text(middle, height, name, transform=axes.get_xaxis_transform(), **look)
+    axes.set_xlim(-0.5, rows["at"].max() + 0.5)
     axes.set_xticks([])
-    axes.set_xlabel(f"{start} images")
-    axes.grid(axis="x", visible=False)
-    if len(means) == 2:
-        share = means["task"] / (means["task"] + means["control"])
-        spread = f" ± {share.std():.2f}" if len(share) > 1 else ""
-        axes.set_title(f"share {share.mean():.2f}{spread}")
+
+
+def _share(rows: pd.DataFrame) -> str:
+    """Return the task's share of the energy, with its spread over classes, as text."""
+    means = rows.groupby(["side", "subset"])["value"].mean().unstack("side")
+    if not set(_SIDES) <= set(means):
+        return ""
+    share = means["task"] / (means["task"] + means["control"])
+    return f"share {share.mean():.2f}" + (f" ± {share.std():.2f}" if len(share) > 1 else "")
 
 
 @book_figure
@@ -111,72 +108,59 @@ def ring(df: pd.DataFrame) -> Figure:
     Raises:
         TasklabError: If there is nothing to draw.
     """
-    kernels = [kernel for kernel in _KERNEL_LABEL if kernel in set(df["kernel"])]
+    kernels = [kernel for kernel in _KERNELS if kernel in set(df["kernel"])]
     if not kernels:
-        raise TasklabError(f"nothing to draw: there are no rows of {' or '.join(_KERNEL_LABEL)}.")
-    figure = plt.figure(figsize=(WIDTH, 6.2))
-    grid = figure.add_gridspec(3, 2, height_ratios=[1, 1, 0.55])
-    for column, kernel in enumerate(kernels):
+        raise TasklabError(f"nothing to draw: there are no rows of {' or '.join(_KERNELS)}.")
+    figure, drawn = plt.subplots(
+        3, len(kernels), figsize=(WIDTH, 6.4), height_ratios=[1, 1, 0.5], squeeze=False,
+        sharey="row",
+    )  # fmt: skip
+    for (functions, fits, errors), kernel in zip(drawn.T, kernels, strict=True):
         rows = df[df["kernel"] == kernel]
-        functions = figure.add_subplot(grid[0, column])
-        _functions(functions, rows)
-        functions.set_title(f"kernel: {_KERNEL_LABEL[kernel]}")
-        fits = figure.add_subplot(grid[1, column])
+        own = rows[rows["metric"] == "eigenfunction"]
+        sns.lineplot(own, x="x", y="value", hue="subset", palette=_LINES[: own["subset"].nunique()],
+                     errorbar=None, legend=False, ax=functions)  # fmt: skip
+        functions.set(title=f"kernel: {_KERNELS[kernel]}", xlabel="", ylabel="eigenfunction")
+        functions.set_ylim(-2.7, 2.7)
         _fits(fits, rows)
+        fits.set(xlabel="angle (degrees)", ylabel="fitted function", ylim=(-2.4, 2.7))
         for axes in (functions, fits):
             axes.set_xlim(0, 360)
             axes.set_xticks(range(0, 361, 90))
-            axes.grid(axis="x", visible=False)
-            for middle, name in zip((90, 270), _TASK_LABEL.values(), strict=True):
-                axes.text(
-                    middle, 0.97, name, transform=axes.get_xaxis_transform(), ha="center", va="top"
-                )
-            axes.axvspan(0, 180, color=_SIDES["task"], alpha=0.08, lw=0)
-            axes.axvspan(180, 360, color=_SIDES["control"], alpha=0.08, lw=0)
-        fits.set_xlabel("angle (degrees)")
-        _errors(figure.add_subplot(grid[2, column]), rows)
-        if column == 0:
-            functions.set_ylabel("eigenfunction")
-            fits.set_ylabel("fitted function")
+            for i, (name, (_, colour, _)) in enumerate(zip(_TASKS.values(), _SIDES.values(),
+                                                           strict=True)):  # fmt: skip
+                axes.axvspan(180 * i, 180 * (i + 1), color=colour, alpha=0.08, lw=0)
+                axes.text(180 * i + 90, 0.97, name, transform=axes.get_xaxis_transform(),
+                          ha="center", va="top")  # fmt: skip
+        _errors(errors, rows)
+    sns.despine(figure)
+    key(figure, {}, drawn[1, 0].get_lines()[:1] + drawn[1, 0].get_lines()[2:])
     return figure
-
-
-def _functions(axes: Axes, rows: pd.DataFrame) -> None:
-    found = rows[rows["metric"] == "eigenfunction"]
-    for colour, (_, one) in zip(_LINES, found.groupby("subset", sort=False), strict=False):
-        axes.plot(one["x"], one["value"], lw=1.5, color=colour)
-    axes.set_ylim(-2.7, 2.7)
 
 
 def _fits(axes: Axes, rows: pd.DataFrame) -> None:
     target = rows[rows["metric"] == "target"]
-    label = "task's function"
-    for inside in (target["x"] < 180, target["x"] >= 180):
+    for inside, label in ((target["x"] < 180, "task's function"), (target["x"] >= 180, "_")):
         half = target[inside]
         axes.plot(half["x"], half["value"], lw=6, color="#BBBBBB", label=label)
-        label = None
-    for (task, name), colour in zip(_TASK_LABEL.items(), _SIDES.values(), strict=True):
+    for (task, name), (_, colour, _) in zip(_TASKS.items(), _SIDES.values(), strict=True):
         one = rows[(rows["metric"] == "fit") & (rows["subset"] == task)]
         axes.plot(one["x"], one["value"], lw=1.6, color=colour, label=f"learnt on {name}")
     both = rows[rows["metric"] == "sum"]
     axes.plot(both["x"], both["value"], "--", lw=1.6, color="#000000", label="sum of both")
-    axes.set_ylim(-3.4, 2.7)
-    axes.set_yticks(range(-2, 3))
-    axes.legend(loc="lower center", ncols=2, columnspacing=1.0, handlelength=1.5, fontsize=8.5)
 
 
 def _errors(axes: Axes, rows: pd.DataFrame) -> None:
-    look = {"alone": ("one fit alone", "#A6A6A6", -0.2), "added": ("sum of both", "#333333", 0.2)}
-    for metric, (label, colour, shift) in look.items():
-        values = rows[rows["metric"] == metric].set_index("subset")["value"].loc[list(_TASK_LABEL)]
-        places = np.arange(len(values)) + shift
-        axes.barh(places, values, 0.38, color=colour, label=label)
-        for place, value in zip(places, values, strict=True):
-            axes.text(value + 2, place, f"{value:.0f}", va="center", fontsize=9)
-    axes.set_yticks(range(len(_TASK_LABEL)), list(_TASK_LABEL.values()))
-    axes.set_ylim(len(_TASK_LABEL) - 0.5, -0.5)
-    axes.set_xlim(0, 130)
-    axes.grid(axis="y", visible=False)
-    axes.set_xlabel("relative error on the task (%)")
-    if rows[rows["metric"] == "added"]["value"].max() < 50:  # where there is room
+    told = {"alone": "one fit alone", "added": "sum of both"}
+    table = rows[rows["metric"].isin(told) & rows["subset"].isin(_TASKS)]
+    table = table.assign(subset=table["subset"].map(_TASKS), metric=table["metric"].map(told))
+    sns.barplot(
+        table, x="value", y="subset", hue="metric", order=list(_TASKS.values()),
+        hue_order=list(told.values()), palette=["#A6A6A6", INK], saturation=1, ax=axes,
+    )  # fmt: skip
+    for bars in axes.containers:
+        axes.bar_label(bars, fmt="{:.0f}", padding=2, fontsize=9)
+    axes.set(xlim=(0, 130), xlabel="relative error on the task (%)", ylabel="")
+    axes.get_legend().remove()
+    if table["value"].max() < 50:  # where there is room
         axes.legend(loc="center right")

@@ -68,12 +68,9 @@ def curves(
         more: Keywords of `seaborn.relplot`: `row`, `col`, `errorbar` (the spread over what is
             averaged; by default the standard deviation), `units`.
     """
-    shape = {"style": hue, "style_order": list(looks), "dashes": False}
-    shape["markers"] = {key: look[2] for key, look in looks.items()}
-    bare = more.pop("style", None) is not None or not dots
-    settings = {"errorbar": SEEDS, "err_kws": {"alpha": 0.15, "lw": 0}} | (
-        {} if bare else {**shape, "ms": 5, "mew": 0}
-    )
+    settings = {"errorbar": SEEDS, "err_kws": {"alpha": 0.15, "lw": 0}}
+    if dots:
+        settings |= {**_shapes(hue, looks), "dashes": False, "ms": 5, "mew": 0}
     return _grid(
         sns.relplot(
             data=_plain(df, x, y), x=x, y=y, hue=hue, **_hues(looks), **_facets(df, columns, more),
@@ -108,13 +105,11 @@ def scatter(
         share: Whether panels share their horizontal and vertical axis.
         more: Keywords of `seaborn.relplot`: `row`, `col`, `s`, `alpha`.
     """
-    shape = {"style": hue, "style_order": list(looks)}
-    shape["markers"] = {key: look[2] for key, look in looks.items()}
-    settings = {"s": 32, "alpha": 0.8, "edgecolor": INK, "linewidth": 0.4}
+    settings = {"s": 32, "alpha": 0.8, "edgecolor": INK, "linewidth": 0.4, **_shapes(hue, looks)}
     return _grid(
         sns.relplot(
             data=_plain(df, x, y), x=x, y=y, hue=hue, **_hues(looks), **_facets(df, columns, more),
-            kind="scatter", legend=False, facet_kws=_shared(share), **(shape | settings | more),
+            kind="scatter", legend=False, facet_kws=_shared(share), **(settings | more),
         ),
         height,
     )  # fmt: skip
@@ -292,6 +287,11 @@ def log(axes: Axes, which: str = "xy") -> None:
 
 def _hues(looks: Looks) -> dict[str, Any]:
     return {"hue_order": list(looks), "palette": {key: look[1] for key, look in looks.items()}}
+
+
+def _shapes(hue: str, looks: Looks) -> dict[str, Any]:
+    markers = {key: look[2] for key, look in looks.items()}
+    return {"style": hue, "style_order": list(looks), "markers": markers}
 
 
 def _shared(share: tuple[Any, Any]) -> dict[str, Any]:

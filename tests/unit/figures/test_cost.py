@@ -8,10 +8,11 @@ import matplotlib
 
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
+import numpy as np
 import pandas as pd
 import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.colors import to_rgb
+from matplotlib.colors import to_hex, to_rgb
 from matplotlib.text import Text
 
 from tasklab.errors import TasklabError
@@ -81,23 +82,28 @@ def test_figures_are_readable(draw):
         assert across < 2 or along < 2, (t, u)
 
 
-def line(axes, label):
-    (found,) = [x for x in axes.lines if x.get_label() == label]
-    return list(found.get_xdata()), list(found.get_ydata())
+def lines(axes):
+    """Return the curves that are drawn, by their colour."""
+    return {to_hex(x.get_color()): [*map(list, x.get_data())] for x in axes.lines[::-1]}
 
 
 def test_lines_are_ratios():
     figure = cost.linearization_cost(table())
     training, memory, inference, _ = figure.axes
     sizes = [16, 64, 256]
-    assert line(training, "ours") == (sizes, pytest.approx([1.65] * 3))  # as measured in rounds
-    assert line(training, "paper's listing") == (sizes, pytest.approx([2.25] * 3))
-    assert line(training, "cached features") == ([], [])
-    assert line(inference, "cached features") == (sizes, pytest.approx([0.06] * 3))
-    assert line(memory, "ours") == (sizes, pytest.approx([1.1] * 3))
-    assert line(training, "matrix products (ours)") == (sizes, pytest.approx([5 / 3] * 3))
-    assert line(training, "paper's estimate")[1] == [2, 2]
-    assert not [x for x in figure.axes[3].lines if x.get_label() == "paper's estimate"]
+    ours, listing, cached = (to_hex(cost._VARIANTS[v][1]) for v in ("ours", "listing", "cached"))
+    labels = [text.get_text() for text in figure.legends[0].get_texts()]
+    assert labels[:3] == ["ours", "paper's listing", "cached features"]
+    assert lines(training)[ours] == [sizes, pytest.approx([1.65] * 3)]  # as measured in rounds
+    assert lines(training)[listing] == [sizes, pytest.approx([2.25] * 3)]
+    assert cached not in lines(training)
+    assert lines(inference)[cached] == [sizes, pytest.approx([0.06] * 3)]
+    assert lines(memory)[ours] == [sizes, pytest.approx([1.1] * 3)]
+    assert lines(training)["#000000"] == [sizes, pytest.approx([5 / 3] * 3)]  # matrix products
+    claims = [[p.get_y() + p.get_height() / 2 for p in axes.patches] for axes in figure.axes]
+    assert claims == [[pytest.approx(2)], [pytest.approx(2)], [pytest.approx(2.5)], []]
+    whiskers = np.concatenate([np.asarray(c.get_segments()) for c in training.collections])
+    assert [1.1 * 1.65] == pytest.approx([max(w[1, 1] for w in whiskers if w[0, 1] < 1.7)])
     for axes in figure.axes:  # nothing is cut off
         tops = [max(x.get_ydata()) for x in axes.lines if len(x.get_ydata())]
         assert axes.get_ylim()[0] == 0 and axes.get_ylim()[1] > max(tops)

@@ -85,32 +85,44 @@ def shown(figure):
     return [axes for axes in figure.axes if axes.get_visible()]
 
 
+def matrix_of(axes):
+    """Return the numbers behind a heat map, as drawn from the top."""
+    cells = np.ma.filled(axes.collections[0].get_array(), np.nan)
+    return cells.reshape(len(TASKS), len(TASKS))
+
+
 def test_matrices_are_symmetric_and_average_seeds(cosines):
     figure = figures.cosine_matrices(cosines)
-    panels = [axes for axes in shown(figure) if axes.images]
+    *panels, bar = shown(figure)
+    assert bar.get_xlabel() == "cosine × 100"
     assert [axes.get_title() for axes in panels] == ["non-linear", "attention weights"]
     for axes in panels:
-        matrix = np.ma.filled(axes.images[0].get_array(), np.nan)
+        matrix = matrix_of(axes)
         np.testing.assert_allclose(matrix, matrix.T)
         assert np.isnan(matrix.diagonal()).all()
         np.testing.assert_allclose(matrix[0, 1:], [-1.5, -0.5, 0.5])  # 100 (i - 2 + 1/2) / 100
-        low, high = axes.images[0].get_clim()
+        low, high = axes.collections[0].get_clim()
         assert low == -high and high == pytest.approx(np.nanmax(matrix))
-        assert len(axes.texts) == len(TASKS) * (len(TASKS) - 1)
+        words = [text.get_text() for text in axes.texts if text.get_text()]
+        assert len(words) == len(TASKS) * (len(TASKS) - 1) and words[0] == "−2"
 
 
 def test_matrices_of_one_projection(cosines):
     cosines.loc[cosines["projection"] == "q", "value"] = 0.2
-    image = figures.cosine_matrices(cosines, "q").axes[0].images[0].get_array()
-    assert np.ma.filled(image, np.nan)[0, 1] == pytest.approx(20)
+    matrix = matrix_of(figures.cosine_matrices(cosines, "q").axes[0])
+    assert matrix[0, 1] == pytest.approx(20)
 
 
 def test_cosines_by_block_are_means_of_sizes(cosines):
     figure = figures.cosine_by_block(cosines)
     panels = shown(figure)
-    assert [len(axes.lines) for axes in panels] == [7, 5]
-    line = panels[0].lines[0]
-    assert line.get_label() == "q" and list(line.get_xdata()) == [1, 2, 3]
+    drawn = [[line for line in axes.lines if len(line.get_xdata())] for axes in panels]
+    assert [len(lines) for lines in drawn] == [7, 5]
+    labels = [text.get_text() for text in figure.legends[0].get_texts()]
+    assert labels == [*figures.PROJECTIONS, "all parameters"]
+    line = drawn[0][0]
+    assert to_rgb(line.get_color()) == to_rgb(figures.PROJECTIONS["q"][1])
+    assert list(line.get_xdata()) == [1, 2, 3]
     values = [abs(i - 2 + seed) / 100 for i in range(6) for seed in (0, 1)]
     np.testing.assert_allclose(line.get_ydata(), np.mean(values))
 
@@ -120,19 +132,20 @@ def test_alignment_has_own_and_others_for_each_method(aligned, metric):
     panels = shown(figures.layer_alignment(aligned, metric))
     assert [axes.get_title() for axes in panels] == list(figures.PROJECTIONS)
     extra = metric == "random"
-    assert [len(axes.lines) for axes in panels] == [n + extra for n in (4, 4, 4, 4, 2, 2)]
-    own, others = panels[0].lines[:2]
+    drawn = [[line for line in axes.lines if len(line.get_xdata())] for axes in panels]
+    assert [len(lines) for lines in drawn] == [n + extra for n in (4, 4, 4, 4, 2, 2)]
+    own, others = drawn[0][:2]
     assert list(own.get_ydata()) == pytest.approx([0.1] * 3)
     assert list(others.get_ydata()) == pytest.approx([0.3] * 3)
     assert to_rgb(own.get_color()) == to_rgb(others.get_color()) == to_rgb(COLOURS["nonlinear"])
-    assert own.get_linestyle() != others.get_linestyle()
+    assert own.is_dashed() != others.is_dashed()
 
 
 def test_scatter_has_a_dot_for_each_task_and_method(interference):
     figure = figures.alignment_against_interference(interference)
     for axes in shown(figure):
-        assert [len(line.get_xdata()) for line in axes.lines] == [4, 4, 4]
-        assert axes.get_title() == "rank correlation 1.00 [1.00, 1.00]"
+        assert len(axes.collections[0].get_offsets()) == len(TASKS) * len(METHODS)
+        assert axes.get_title() == "rank correlation 1.00\n[1.00, 1.00]"
 
 
 def test_scatter_asks_for_one_alpha(interference):
@@ -140,13 +153,18 @@ def test_scatter_asks_for_one_alpha(interference):
     with pytest.raises(TasklabError, match="choose alpha"):
         figures.alignment_against_interference(both)
     axes = figures.alignment_against_interference(both, alpha=1.0).axes[0]
-    assert max(axes.lines[0].get_xdata()) <= 0
+    assert np.max(axes.collections[0].get_offsets()[:, 0]) <= 0
 
 
 def test_gaps_against_the_length_and_by_block(gaps):
-    left, right = shown(figures.linearity(gaps))
+    figure = figures.linearity(gaps)
+    left, right = shown(figure)
+    labels = [text.get_text() for text in figure.legends[0].get_texts()]
+    assert labels == ["non-linear", "attention weights"]
     means = [line for line in left.lines if len(line.get_xdata()) == 2 and line.get_lw() == 2]
-    assert [line.get_label() for line in means] == ["non-linear", "attention weights"]
+    assert [to_rgb(line.get_color()) for line in means] == [
+        to_rgb(COLOURS[method]) for method in ("nonlinear", "attention")
+    ]
     np.testing.assert_allclose(means[1].get_xdata(), [0.1, 0.2])
     np.testing.assert_allclose(means[1].get_ydata(), [0.25 + 0.15, 0.5 + 0.15])
     for line in right.lines[:2]:  # where fine-tuning ended, not half way
