@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
-import matplotlib.pyplot as plt
-import numpy as np
 import pandas as pd
+import seaborn as sns
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.patches import Patch
 
 from tasklab.errors import TasklabError
-from tasklab.figures.schemes import looks, of_vocabulary, scheme_legend
-from tasklab.figures.style import COLOURS, MARKERS, METHOD_LABEL, WIDTH, book_figure, select, some
-from tasklab.records.table import summarise
+from tasklab.figures.marks import curves, level, panels, points, scatter
+from tasklab.figures.schemes import looks, of_vocabulary
+from tasklab.figures.style import WIDTH, Looks, book_figure, key, method_looks, select, some
+
+GAIN = "gain over probing (points)"
 
 
 @book_figure
@@ -22,7 +25,7 @@ def lambda_curves(
     """Draw the accuracy of the sum of all vectors along the coefficient (figure 2).
 
     Left: mean normalised validation accuracy; the hollow marker at 0 is probing alone. Right: the
-    difference to probing near 0, in points of the same. Bands span the seeds.
+    difference to probing near 0, in points of the same. Bands are standard deviations over seeds.
 
     Args:
         df: Records of `experiments.closed_addition`.
@@ -33,46 +36,49 @@ def lambda_curves(
     rows = select(of_vocabulary(df, vocabulary), "sweep", "normalised", split="validation")
     rows = rows[rows["method"] == method]
     some(rows)
-    figure, (whole, near) = plt.subplots(1, 2, figsize=(WIDTH, 3.9))
-    for model, (label, colour, marker) in looks(rows).items():
-        mine = rows[rows["model"] == model]
-        seeds = mine.groupby(["seed", "alpha"])["value"].mean().unstack("alpha")
-        for axes, table in ((whole, seeds), (near, seeds.sub(seeds[0.0], axis=0))):
-            x = table.columns if axes is whole else table.columns[table.columns <= zoom + 1e-9]
-            mean = table[x].mean()
-            # A dense grid has a marker at every 0.05, so that lines stay lines.
-            marked = [i for i, a in enumerate(x) if i and abs(a / 0.05 - round(a / 0.05)) < 1e-6]
-            look = {"color": colour, "label": label if axes is whole else None}
-            axes.plot(x, mean, marker=marker, ms=4.5, lw=1.4, markevery=marked, **look)
+    named, by = looks(rows), ["model", "seed", "alpha"]
+    whole = rows.groupby(by, as_index=False)["value"].mean().assign(panel="whole")
+    start = whole[whole["alpha"] == 0].set_index(by[:2])["value"].rename("start")
+    near = whole[whole["alpha"] <= zoom + 1e-9].join(start, on=by[:2]).assign(panel="near")
+    near["value"] -= near["start"]
+    table = pd.concat([whole, near], ignore_index=True)
+    grid = curves(
+        table, "alpha", hue="model", looks=named, col="panel", share=(False, False), dots=False,
+        height=4.2, lw=1.6,
+    )  # fmt: skip
+    told = {"whole": "normalised validation accuracy (%)", "near": GAIN}
+    for axes, _, panel in panels(grid):
+        for model, (_, colour, marker) in named.items():
+            mine = table[(table["model"] == model) & (table["panel"] == panel)]
+            mean = mine.groupby("alpha")["value"].mean()
             axes.plot(0, mean[0.0], marker, ms=7, mfc="white", mec=colour, mew=1.5, zorder=5)
-            if len(table) > 1:
-                axes.fill_between(x, table[x].min(), table[x].max(), color=colour, alpha=0.15, lw=0)
-    near.axhline(0, color="#333333", lw=0.8)
-    low = near.get_ylim()[0]
-    near.set_ylim(max(low, -20), None)  # what is lost further on is on the left
-    whole.set_ylabel("normalised validation accuracy (%)")
-    near.set_ylabel("gain over probing (points)")
-    for axes in (whole, near):
-        axes.set_xlabel("coefficient λ")
-    scheme_legend(figure, whole)
-    return figure
+            # A dense grid has a marker at every 0.05, so that lines stay lines.
+            marked = mean[[a > 0 and abs(a / 0.05 - round(a / 0.05)) < 1e-6 for a in mean.index]]
+            axes.plot(marked.index, marked, marker, ls="", ms=4.5, color=colour)
+        axes.set(xlabel="coefficient λ", ylabel=told[panel])
+    near_axes = grid.axes[0, 1]
+    level(near_axes, 0, ls="-", lw=0.8)
+    near_axes.set_ylim(max(near_axes.get_ylim()[0], -20), None)  # the rest is on the left
+    key(grid.figure, named)
+    return grid.figure
 
 
-_REGIMES = {  # (method, what) -> label, marker, filled
-    ("probe", "single"): ("probing alone", "|", True),
-    ("nonlinear", "sum"): ("sum, probe first", "o", True),
-    ("nonlinear", "single"): ("single task, probe first", "o", False),
-    ("full", "sum"): ("sum, encoder and head together", "d", True),
-    ("full", "single"): ("single task, together", "d", False),
+_REGIMES = {  # what is drawn of a method -> label, colour, marker; a figure's order
+    "probe single": ("probing alone", "#333333", "X"),
+    "nonlinear single": ("single task, probe first", "#56B4E9", "o"),
+    "nonlinear sum": ("sum, probe first", "#0072B2", "s"),
+    "full single": ("single task, together", "#E69F00", "D"),
+    "full sum": ("sum, encoder and head together", "#D55E00", "^"),
 }
-_RECORDS = {"single": ("single", "single"), "sum": ("addition", "absolute")}
+_RECORDS = {"single": ("single", "single"), "addition": ("addition", "absolute")}
 
 
 @book_figure
 def regimes(df: pd.DataFrame) -> Figure:
     """Draw single-task accuracy and the sum's, fine-tuned after probing or with the head (table 3).
 
-    A line joins the two of each regime: what adding the vectors loses.
+    A line joins the two of each regime: what adding the vectors loses. Bars are standard deviations
+    over seeds.
 
     Args:
         df: Records of `experiments.probing` and `experiments.closed_addition`.
@@ -81,34 +87,36 @@ def regimes(df: pd.DataFrame) -> Figure:
     named = looks(df[df["method"] == "full"])
     if not named:
         raise TasklabError("nothing to draw: there are no records of 'full'.")
-    colours = {"probe": "#333333", "nonlinear": "#0072B2", "full": "#D55E00"}
-    shifts = {"probe": 0.0, "nonlinear": -0.16, "full": 0.16}
-    figure, axes = plt.subplots(figsize=(WIDTH, 2.0 + 0.5 * len(named)))
+    rows = df[df["split"].eq("test") & df["model"].isin(named)]
+    kept = [(rows["experiment"] == e) & (rows["metric"] == m) for e, m in _RECORDS.values()]
+    rows = rows[kept[0] | kept[1]]
+    what = rows["experiment"].replace("addition", "sum")
+    rows = rows.assign(what=rows["method"] + " " + what)
+    rows = rows[rows["what"].isin(_REGIMES)]
+    means = rows.groupby(["model", "what", "seed"], as_index=False)["value"].mean()
+    grid = points(
+        means, "model", hue="what", looks=_REGIMES, order=list(named),
+        height=1.6 + 0.62 * len(named), markersize=6.5,
+    )  # fmt: skip
+    axes, middle = grid.ax, means.groupby(["model", "what"])["value"].mean()
+    step = 0.64 / (len(_REGIMES) - 1)
     for place, model in enumerate(named):
-        mine, ends = df[df["model"] == model], {}
-        for (method, what), (label, marker, filled) in _REGIMES.items():
-            experiment, metric = _RECORDS[what]
-            rows = mine[(mine["experiment"] == experiment) & (mine["metric"] == metric)]
-            rows = rows[(rows["method"] == method) & (rows["split"] == "test")]
-            if rows.empty:
-                continue
-            seeds, colour = summarise(rows, ["seed"])["mean"], colours[method]
-            y, ends[method, what] = place + shifts[method], float(seeds.mean())
-            if len(seeds) > 1:
-                axes.hlines(y, seeds.min(), seeds.max(), color=colour, lw=5, alpha=0.3)
-            look = {"ms": 17 if marker == "|" else 7, "mec": colour, "mew": 1.6, "ls": ""}
-            look |= {"mfc": colour if filled else "white", "zorder": 4}
-            axes.plot(seeds.mean(), y, marker, label=label if not place else None, **look)
-        for method in ("nonlinear", "full"):
-            pair = [ends.get((method, what)) for what in ("sum", "single")]
-            if None not in pair:
-                axes.plot(pair, [place + shifts[method]] * 2, color=colours[method], lw=1.4)
-    axes.set_yticks(range(len(named)), [label for label, _, _ in named.values()])
-    axes.set_ylim(len(named) - 0.5, -0.5)
+        for method, at in (("nonlinear", 1.5), ("full", 3.5)):
+            ends = [(model, f"{method} {part}") for part in ("sum", "single")]
+            if all(end in middle.index for end in ends):
+                y = place + (at - 2) * step
+                colour = _REGIMES[f"{method} sum"][1]
+                axes.plot(middle[ends], [y + step / 2, y - step / 2], color=colour, lw=1.2)
+    _name(axes, named)
     axes.set_xlabel("mean test accuracy of the tasks (%)")
-    axes.grid(axis="y", visible=False)
-    scheme_legend(figure, axes, 3)
-    return figure
+    key(grid.figure, _REGIMES, line="")
+    return grid.figure
+
+
+def _name(axes: Axes, named: Looks) -> None:
+    """Name the lines of the page by the labels of schemes, broken at their commas."""
+    labels = [label.replace(", ", ",\n") for label, _, _ in named.values()]
+    axes.set_yticks(range(len(named)), labels)
 
 
 _COSTS = {
@@ -130,28 +138,28 @@ def closed_cost(df: pd.DataFrame, *, method: str = "nonlinear") -> Figure:
     rows = df[(df["experiment"] == "closed_cost") & df["metric"].isin(_COSTS)]
     rows = rows[rows["method"].isin(["probe", method])]
     some(rows)
-    totals = rows.groupby(["model", "metric"])["value"].sum()
-    named = looks(rows)
-    figure, axes = plt.subplots(figsize=(WIDTH, 1.6 + 0.55 * len(named)))
-    for place, model in enumerate(named):
-        probing = ("seconds_features", "seconds_probe")
-        for y, parts in ((place - 0.19, probing), (place + 0.19, tuple(_COSTS))):
-            left = 0.0
-            for part in parts:
-                seconds = float(totals.get((model, part), 0.0))
-                label = _COSTS[part][0] if not place and y > place else None
-                axes.barh(y, seconds, 0.34, left=left, color=_COSTS[part][1], label=label)
-                left += seconds
-            word = "probing" if parts == probing else "addition"
-            axes.annotate(f"{word} {left:.1f} s", (left, y), (4, 0), fontsize=8.5,
-                          textcoords="offset points", va="center")  # fmt: skip
-    axes.set_yticks(range(len(named)), [label for label, _, _ in named.values()])
-    axes.set_ylim(len(named) - 0.5, -0.5)
-    axes.margins(x=0.22)
-    axes.set_xlabel("seconds for all tasks together")
-    axes.grid(axis="y", visible=False)
-    scheme_legend(figure, axes)
-    return figure
+    totals = rows.groupby(["model", "metric"], as_index=False)["value"].sum()
+    named, probing = looks(rows), totals["metric"].isin(["seconds_features", "seconds_probe"])
+    bars = pd.concat([totals[probing].assign(what="probing"), totals.assign(what="addition")])
+    lines = [(model, what) for model in named for what in ("probing", "addition")]
+    bars["line"] = [lines.index(line) for line in zip(bars["model"], bars["what"], strict=True)]
+    grid = sns.displot(
+        bars, y="line", weights="value", hue="metric", hue_order=list(_COSTS)[::-1],
+        palette={part: colour for part, (_, colour) in _COSTS.items()}, multiple="stack",
+        discrete=True, shrink=0.8, alpha=1, linewidth=0, legend=False,
+    )  # fmt: skip
+    axes, sums = grid.ax, bars.groupby("line")["value"].sum()
+    for line, seconds in sums.items():
+        axes.annotate(f"{lines[line][1]} {seconds:.1f} s", (seconds, line), (4, 0), fontsize=9,
+                      textcoords="offset points", va="center")  # fmt: skip
+    axes.set_yticks([2 * i + 0.5 for i in range(len(named))])
+    axes.set_yticklabels([label.replace(", ", ",\n") for label, _, _ in named.values()])
+    axes.set(ylim=(len(lines) - 0.4, -0.6), xlim=(0, 1.35 * sums.max()), ylabel="",
+             xlabel="seconds for all tasks together")  # fmt: skip
+    axes.grid(visible=False, axis="y")
+    grid.figure.set_size_inches(WIDTH, 1.6 + 0.6 * len(named))
+    key(grid.figure, {}, [Patch(color=colour, label=label) for label, colour in _COSTS.values()])
+    return grid.figure
 
 
 @book_figure
@@ -168,33 +176,29 @@ def linearity_against_addition(
     df = linearity[(linearity["experiment"] == "ctl") & (linearity["metric"] == metric)]
     df = df[(df["alpha"] == 0.5) & (df["method"] == "nonlinear")]
     some(df)
-    across = df.groupby("model")["value"].agg(["mean", "std"])
-    sums = of_vocabulary(sums, "closed")
-    figure, panels = plt.subplots(1, 2, figsize=(WIDTH, 3.7), sharex=True)
-    told = {
-        "normalised": "normalised accuracy of the sum (%)",
-        "gain": "gain over probing (points)",
-    }
-    for axes, what in zip(panels, told, strict=True):
-        kept = _kept(sums, what)
-        for model, (label, colour, marker) in looks(df).items():
-            if model not in kept:
-                continue
-            axes.plot(across["mean"][model], kept[model], marker, ms=9, color=colour,
-                      mec="#333333", mew=0.5, label=label)  # fmt: skip
-        axes.set_xlabel("1 − cosine, mean over pairs and blocks" if metric == "distance"
+    sums, across = of_vocabulary(sums, "closed"), df.groupby("model")["value"].mean().rename("x")
+    told = {"normalised": "normalised accuracy\nof the sum (%)", "gain": GAIN}
+    kept = pd.concat([_kept(sums, what).assign(what=what) for what in told])
+    table = kept.join(across, on="model").dropna()
+    named = looks(df[df["model"].isin(table["model"])])
+    grid = scatter(
+        table, "x", "value", hue="model", looks=named, col="what", col_order=list(told), s=80,
+        alpha=1.0, height=3.9, share=(True, False),
+    )  # fmt: skip
+    for axes, _, what in panels(grid):
+        axes.set_xlabel("1 − cosine, mean over\npairs and blocks" if metric == "distance"
                         else "coefficient of the projection")  # fmt: skip
         axes.set_ylabel(told[what])
         axes.margins(0.12)
-    scheme_legend(figure, panels[0])
-    return figure
+    key(grid.figure, named, line="")
+    return grid.figure
 
 
 @book_figure
 def ways_after_probing(df: pd.DataFrame, methods: Sequence[str]) -> Figure:
     """Draw what the sum gains over probing and its coefficient, by way of fine-tuning.
 
-    Dots are means over seeds, lines their range.
+    Points are means over seeds, bars their standard deviation.
 
     Args:
         df: Records of `experiments.probing` and `experiments.closed_addition`.
@@ -203,46 +207,34 @@ def ways_after_probing(df: pd.DataFrame, methods: Sequence[str]) -> Figure:
     df = of_vocabulary(df, "closed")
     rows = df[(df["experiment"] == "addition") & df["method"].isin(methods)]
     some(rows)
-    probes = df[(df["experiment"] == "single") & (df["method"] == "probe")]
-    base = probes[probes["split"] == "test"].groupby("model")["value"].mean()
-    sums = rows[rows["metric"] == "absolute"].groupby(["model", "method", "seed"])["value"].mean()
-    shown = {
-        "gain over probing (points)": sums - base.reindex(sums.index, level="model"),
-        "chosen coefficient λ": rows[rows["metric"] == "lambda"]
-        .groupby(["model", "method", "seed"])["value"]
-        .mean(),
-    }
+    by = ["model", "method", "seed", "metric"]
+    means = rows[rows["metric"].isin(["absolute", "lambda"])].groupby(by)["value"].mean()
+    means = means.reset_index().join(_probed(df).rename("base"), on="model")
+    means["base"] = means["base"].where(means["metric"] == "absolute", 0.0)
+    means["value"] -= means["base"]
     named = looks(rows)
-    figure, panels = plt.subplots(1, 2, figsize=(WIDTH, 1.7 + 0.5 * len(named)), sharey=True)
-    shifts = np.linspace(-0.24, 0.24, len(methods)) if len(methods) > 1 else [0.0]
-    for axes, (title, values) in zip(panels, shown.items(), strict=True):
-        for method, shift in zip(methods, shifts, strict=True):
-            label, colour = METHOD_LABEL[method], COLOURS[method]
-            marker = MARKERS[method]
-            for place, model in enumerate(named):
-                if (model, method) not in values.index:
-                    continue
-                seeds, y = values[model, method], place + shift
-                axes.hlines(y, seeds.min(), seeds.max(), color=colour, lw=5, alpha=0.3)
-                told = label if not place and axes is panels[0] else None
-                axes.plot(seeds.mean(), y, marker, ms=7, color=colour, mec="#333333", mew=0.5,
-                          label=told)  # fmt: skip
-        axes.set_xlabel(title)
-        axes.grid(axis="y", visible=False)
-    panels[0].axvline(0, color="#333333", lw=0.8)
-    panels[0].set_yticks(range(len(named)), [label for label, _, _ in named.values()])
-    panels[0].set_ylim(len(named) - 0.5, -0.5)
-    scheme_legend(figure, panels[0])
-    return figure
+    grid = points(
+        means.dropna().sort_values("metric"), "model", hue="method", looks=method_looks(methods),
+        order=list(named), col="metric", height=1.4 + 0.55 * len(named),
+    )  # fmt: skip
+    left, right = grid.axes.flat
+    level(left, 0, along="y", ls="-", lw=0.8)
+    left.set_xlabel(GAIN)
+    right.set_xlabel("chosen coefficient λ")
+    _name(left, named)
+    key(grid.figure, method_looks(methods), line="")
+    return grid.figure
 
 
-def _kept(sums: pd.DataFrame, what: str) -> Mapping[str, float]:
+def _probed(df: pd.DataFrame) -> pd.Series:
+    """Return each model's mean accuracy of the probes on test images."""
+    probes = df[(df["experiment"] == "single") & (df["method"] == "probe")]
+    return probes[probes["split"] == "test"].groupby("model")["value"].mean()
+
+
+def _kept(sums: pd.DataFrame, what: str) -> pd.DataFrame:
     """Return the normalised accuracy of each model's sum, or its absolute gain over probing."""
     metric = "normalised" if what == "normalised" else "absolute"
     rows = sums[(sums["experiment"] == "addition") & (sums["metric"] == metric)]
     found = rows[rows["method"] == "nonlinear"].groupby("model")["value"].mean()
-    if what == "normalised":
-        return found.to_dict()
-    probes = sums[(sums["experiment"] == "single") & (sums["method"] == "probe")]
-    base = probes[probes["split"] == "test"].groupby("model")["value"].mean()
-    return (found - base).dropna().to_dict()
+    return (found if what == "normalised" else found - _probed(sums)).dropna().reset_index()

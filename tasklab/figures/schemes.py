@@ -6,8 +6,6 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 
 from tasklab.errors import TasklabError
 from tasklab.figures.style import METHOD_LABEL
@@ -61,20 +59,6 @@ def of_vocabulary(df: pd.DataFrame, vocabulary: str | None) -> pd.DataFrame:
     if vocabulary is None or "vocabulary" not in df:
         return df
     return df[df["vocabulary"] == vocabulary]
-
-
-def scheme_legend(figure: Figure, axes: Axes, columns: int = 4) -> None:
-    """Put the axes' legend above the whole figure, in as many lines as long labels need.
-
-    Args:
-        figure: The figure.
-        axes: Whose legend it is.
-        columns: The most in a line.
-    """
-    handles, labels = axes.get_legend_handles_labels()
-    columns = min(columns, len(labels), 4 if len(labels) > 3 else 3)
-    look = {"columnspacing": 1.0, "handlelength": 1.6, "handletextpad": 0.4, "fontsize": 8.5}
-    figure.legend(handles, labels, loc="outside upper center", ncols=columns, **look)
 
 
 def closed_table(df: pd.DataFrame, table: str = "1", *, method: str = "nonlinear") -> Any:

@@ -10,7 +10,6 @@ import matplotlib.pyplot as plt
 import pandas as pd
 import seaborn as sns
 from matplotlib.artist import Artist
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
@@ -174,8 +173,3 @@ def _columns(widths: list[int], most: int = 78) -> int:
         if sum(map(max, parts)) <= most:
             return len(parts)
     return 1
-
-
-def legend(figure: Figure, axes: Axes) -> None:
-    """Put the axes' legend above the whole figure, in one line where it fits."""
-    key(figure, {}, axes.get_legend_handles_labels()[0])

@@ -6,6 +6,7 @@ import itertools
 
 import numpy as np
 import pytest
+from matplotlib.colors import to_hex
 
 from tasklab import figures
 from tasklab.errors import TasklabError
@@ -65,10 +66,12 @@ def test_every_role_has_a_look_of_its_own():
 def test_curves_start_at_probing():
     figure = figures.lambda_curves(records(seeds=(0, 1)))
     whole, near = figure.axes
-    labelled = {line.get_label(): line for line in whole.lines}
-    line = labelled[SCHEMES["mae"][0]]
+    drawn = {to_hex(line.get_color()): line for line in whole.lines[::-1]}
+    line = drawn[SCHEMES["mae"][1].lower()]
     assert line.get_xdata().tolist() == list(GRID)
     assert line.get_ydata().tolist() == pytest.approx([90 - 80 * x for x in GRID])
+    hollow = [line for line in whole.lines if line.get_markerfacecolor() == "white"]
+    assert sorted(line.get_ydata()[0] for line in hollow) == [80.0, 90.0]  # probing alone
     gains = [line.get_ydata() for line in near.lines if len(line.get_xdata()) == 3]
     assert sorted(float(g[-1]) for g in gains) == pytest.approx([-8.0, 3.0])
     with pytest.raises(TasklabError, match="nothing to draw"):
@@ -104,10 +107,16 @@ def test_table_four_compares_what_trains():
 
 
 def test_regimes_are_two_lines_a_scheme():
-    (axes,) = figures.regimes(records()).axes
-    joined = [line for line in axes.lines if len(line.get_xdata()) == 2]
-    ends = sorted([float(x) for x in line.get_xdata()] for line in joined)
-    np.testing.assert_allclose(ends, [(52, 92), (53, 92), (82, 92), (83, 92)])
+    figure = figures.regimes(records(seeds=(0, 1)))
+    (axes,) = figure.axes
+    joined = [line for line in axes.lines if line.get_marker() in ("", "None")]
+    ends = sorted(tuple(float(x) for x in line.get_xdata()) for line in joined)
+    # The sum's accuracy and that of single tasks, 92 and 93 with two seeds.
+    joins = [pair for pair in ends if pair[1] - pair[0] > 2]
+    np.testing.assert_allclose(joins, [(52, 92.5), (53, 92.5), (82, 92.5), (83, 92.5)])
+    spread = [pair for pair in ends if 0 < pair[1] - pair[0] < 2]
+    np.testing.assert_allclose(spread, [(92.5 - np.sqrt(0.5), 92.5 + np.sqrt(0.5))] * 4)
+    assert len(figure.legends[0].get_texts()) == 5
     with pytest.raises(TasklabError, match="'full'"):
         figures.regimes(records().query("method != 'full'"))
 
@@ -171,6 +180,9 @@ def test_costs_stack_up():
     (axes,) = figures.closed_cost(tidy(rows)).axes
     told = [text.get_text() for text in axes.texts]
     assert told == ["probing 6.0 s", "addition 30.0 s"]
+    widths = sorted(p.get_width() for p in axes.patches if p.get_width() > 0)
+    assert widths == pytest.approx([2.0, 2.0, 4.0, 4.0, 4.0, 20.0])
+    assert max(p.get_x() + p.get_width() for p in axes.patches) == pytest.approx(30.0)
 
 
 def test_linearity_against_what_is_kept():
@@ -180,24 +192,29 @@ def test_linearity_against_what_is_kept():
         for (model, value), task in itertools.product(zip(MODELS, (0.1, 0.2), strict=True), TASKS)
     ]
     left, right = figures.linearity_against_addition(tidy(rows), df).axes
-    points = {float(line.get_xdata()[0]): float(line.get_ydata()[0]) for line in left.lines}
+    points = {float(x): float(y) for x, y in left.collections[0].get_offsets()}
     assert points == pytest.approx({0.1: 82.0, 0.2: 83.0})
-    gains = {float(line.get_xdata()[0]): float(line.get_ydata()[0]) for line in right.lines}
+    gains = {float(x): float(y) for x, y in right.collections[0].get_offsets()}
     assert gains == pytest.approx({0.1: -8.0, 0.2: 3.0})
 
 
+def marked(axes):
+    """Return the means that are drawn, as (place from the top, value)."""
+    dots = [line.get_xydata() for line in axes.lines if line.get_marker() not in ("", "None", None)]
+    return sorted((float(y), float(x)) for d in dots for x, y in d if x == x)
+
+
 def test_ways_are_compared_by_their_gain():
-    df = records(seeds=(0, 1))
-    left, right = figures.ways_after_probing(df, ["nonlinear", "full"]).axes
-    points = [
-        (float(x.get_xdata()[0]), x.get_label()) for x in left.lines if len(x.get_xdata()) == 1
-    ]
-    # In the paper's order; non-linear sums first.
-    assert [x for x, _ in points] == pytest.approx([3.0, -8.0, -27.0, -38.0])
-    assert [label for _, label in points if not label.startswith("_")] == [
+    figure = figures.ways_after_probing(records(seeds=(0, 1)), ["nonlinear", "full"])
+    left, right = figure.axes
+    # In the paper's order, supervised first; of each the non-linear sum above the other.
+    assert [x for _, x in marked(left)] == pytest.approx([3.0, -27.0, -8.0, -38.0])
+    names = [t.get_text().replace("\n", " ") for t in left.get_yticklabels()]
+    assert names == [SCHEMES["sup_few"][0], SCHEMES["mae"][0]]
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == [
         figures.METHOD_LABEL["nonlinear"], figures.METHOD_LABEL["full"],
     ]  # fmt: skip
-    assert {float(line.get_xdata()[0]) for line in right.lines} == {0.1}
+    assert {x for _, x in marked(right)} == {0.1}
 
 
 def test_the_price_of_a_gain():
