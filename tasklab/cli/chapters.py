@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Annotated
 
 import tyro
 
 from tasklab.cli.parsing import settings
-from tasklab.errors import path, whole
+from tasklab.errors import TasklabError, path, whole
 from tasklab.experiments.parameters import Parameters
 
 Quick, Full = settings(), settings(preset="full")
@@ -28,29 +29,48 @@ def report(given: Quick) -> None:
 
 
 def study(
-    chapter: tyro.conf.Positional[str],
     given: Full,
+    chapter: tyro.conf.Positional[str] = "",
     *,
-    part: str = "editing",
+    part: str = "",
+    every: Annotated[bool, tyro.conf.arg(name="all")] = False,
+    dry_run: bool = False,
     out: Path | str | None = None,
     jobs: int | str = 1,
 ) -> None:
-    """Compute a part of a chapter's records and write them as a data file.
+    """Compute a part of a chapter's records, or all, and write them as data files.
 
     Args:
-        chapter: Its name: tangent, linear_layers, ctl or closed_vocab.
         given: As in a chapter's first code cell.
-        part: Which of its files: editing, maps, ...
+        chapter: Its name: tangent, linear_layers, ctl or closed_vocab.
+        part: Which of its files: editing, maps, ... By default editing.
+        every: All parts, of all chapters or of the named one, after an estimate of the time. What
+            is kept in the store is not computed again, so that the same command goes on after an
+            interruption.
+        dry_run: Only say what there is to fine-tune, and how long that takes.
         out: Where to write. By default the package's data.
         jobs: Processes that share the cores.
     """
     from tasklab import chapters
     from tasklab.errors import choose
 
-    choose(f"part of chapter {chapter!r},", part, chapters.chapter(chapter).parts)
+    if not chapter and not every:
+        raise TasklabError("study takes a CHAPTER, or --all: `tasklab study --help`")
+    if every and (part or out is not None):
+        raise TasklabError(
+            "--all records every part in the package's data: leave out --part, --out."
+        )
+    names = (chapter,) if chapter else tuple(chapters.CHAPTERS)
+    part = part or "editing"
+    for name in names:
+        choose(f"part of chapter {name!r},", part, chapters.chapter(name).parts)
     file = None if out is None else path("--out", out)
     number = whole("--jobs", jobs, 1, 1000)
     parameters = Parameters(**{"preset": "full", **given})
-    from tasklab.study import recording
+    parts = [(n, one) for n in names for one in chapters.chapter(n).parts if every or one == part]
+    from tasklab.study import outlook, recording
 
-    recording.study(chapter, parameters, part=part, out=file, jobs=number)
+    if every or dry_run:
+        print(outlook.told(outlook.outlook(parameters, parts), number), flush=True)
+    for name, one in () if dry_run else parts:
+        print(recording.study(name, parameters, part=one, out=file, jobs=number), flush=True)

@@ -104,15 +104,22 @@ def budgets(
     tables = [
         _budget(lab.sibling(tasks=lab.suite.names, lr=lr, steps=steps), method)
         for method in known_methods(methods)
-        for lr, steps in _around(lab, method, rates, lengths)
+        for lr, steps in around(lab, method, rates, lengths)
     ]
     return combine(*tables)
 
 
-def _around(
-    lab: Lab, method: str, rates: Sequence[float], lengths: Sequence[int]
+def around(
+    lab: Lab, method: str, rates: Sequence[float] = RATES, lengths: Sequence[int] = LENGTHS
 ) -> Iterator[tuple[float, int]]:
-    """Yield a cross of rates and lengths through the method's usual run."""
+    """Yield a cross of rates and lengths through the method's usual run.
+
+    Args:
+        lab: Whose run is the usual one.
+        method: Of fine-tuning.
+        rates: Learning rates, of the usual length.
+        lengths: Numbers of steps, at the usual rate.
+    """
     usual = lab.run(lab.suite.names[0], method, lab.parameters.seeds[0])
     for lr in sorted({*rates, usual.lr}):
         yield lr, usual.steps

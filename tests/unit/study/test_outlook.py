@@ -1,0 +1,69 @@
+"""What a study has before it, and the command that records all of it."""
+
+from __future__ import annotations
+
+import pytest
+
+from tasklab.__main__ import main
+from tasklab.chapters import CHAPTERS
+from tasklab.experiments import Lab
+from tasklab.experiments.parameters import Parameters
+from tasklab.study import outlook, parts, recording
+from tasklab.study.parts import Work
+
+SINGLE = {"single": {}}
+
+
+@pytest.fixture
+def small(tmp_path, monkeypatch):
+    works = {
+        "editing": (Work(("nonlinear", "posthoc"), SINGLE), Work(("linearized",), SINGLE, seeds=1)),
+        "maps": (Work(("nonlinear",), SINGLE), Work(("nonlinear",), SINGLE, {"steps": 3})),
+        "kernels": (Work((), {"localization": {}}),),
+    }
+    monkeypatch.setitem(parts.PARTS, "tangent", works)
+    return Parameters(
+        model="mini_xs", preset="full", seeds=2, steps=2, store_root=tmp_path, device="cpu"
+    )
+
+
+def test_every_run_counts_once_and_kept_ones_take_no_time(small):
+    order = [("tangent", part) for part in ("editing", "maps", "kernels")]
+    before = outlook.outlook(small, order).set_index("part")
+    # two seeds of eight tasks and one of the other method; then other steps; then nothing
+    assert before["runs"].tolist() == [16 + 8, 16, 0]
+    assert before["kept"].tolist() == [0, 0, 0]
+    assert before["steps"].tolist() == [24 * 2, 16 * 3, 0]
+    assert (before["seconds"][:2] > 0).all() and before["seconds"]["kernels"] == 0
+    Lab(small, progress=False).tune("Signs", "nonlinear", 1)
+    after = outlook.outlook(small, order).set_index("part")
+    assert after["kept"].tolist() == [1, 0, 0] and after["steps"].tolist() == [23 * 2, 16 * 3, 0]
+    told = outlook.told(after.reset_index(), jobs=2).splitlines()
+    assert len(told) == 4 and "24 runs,     1 kept" in told[0] and "in 2 processes" in told[-1]
+
+
+def test_a_grid_of_rates_and_lengths_is_counted_whole(small, monkeypatch):
+    grid = {"budgets": {"rates": (1e-4, 3e-4), "lengths": (2, 5)}}
+    monkeypatch.setitem(parts.PARTS["tangent"], "editing", (Work(("nonlinear",), grid, seeds=1),))
+    table = outlook.outlook(small, [("tangent", "editing")])
+    # two rates and the usual one of two steps, five steps of the usual one
+    assert table["runs"].tolist() == [4 * 8] and table["steps"].tolist() == [(3 * 2 + 5) * 8]
+
+
+@pytest.mark.parametrize("named", [(), ("ctl",)])
+def test_all_records_every_part_in_order(named, monkeypatch, capsys):
+    calls = []
+    monkeypatch.setattr(outlook, "outlook", lambda parameters, order: list(order))
+    monkeypatch.setattr(outlook, "told", lambda order, jobs: f"{len(order)} parts, {jobs} jobs")
+
+    def study(chapter, parameters, **more):
+        calls.append((chapter, more["part"]))
+        assert parameters.preset == "full" and more["jobs"] == 2 and more["out"] is None
+        return f"{chapter}/{more['part']}"
+
+    monkeypatch.setattr(recording, "study", study)
+    expected = [(n, p) for n in named or CHAPTERS for p in CHAPTERS[n].parts]
+    assert main(["study", *named, "--all", "--jobs", "2", "--dry-run"]) == 0
+    assert calls == [] and capsys.readouterr().out == f"{len(expected)} parts, 2 jobs\n"
+    assert main(["study", *named, "--all", "--jobs", "2"]) == 0
+    assert calls == expected
