@@ -44,6 +44,16 @@ COMMANDS = {
         "Write fine-tuning runs of the store as safetensors with model cards.",
         "--task Textures --method nonlinear --out vectors",
     ),
+    "merge": Command(
+        "merging:merge",
+        "Merge task vectors into one, by one of many methods.",
+        "cars.safetensors svhn.safetensors --model vitb32 --method ties --out merged.safetensors",
+    ),
+    "evaluate": Command(
+        "merging:evaluate",
+        "Add and subtract task vectors, and show the accuracy on every task.",
+        "mini --add merged.safetensors:0.3 --subtract Textures@nonlinear:0.5",
+    ),
     "list": Command(
         "names:list_",
         "Show the names that parameters can take.",

@@ -1,0 +1,299 @@
+"""The commands `tasklab merge` and `tasklab evaluate`."""
+
+from __future__ import annotations
+
+import json as writer
+import math
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import tyro
+
+from tasklab.cli.parsing import settings
+from tasklab.errors import TasklabError, choose, path, real, shown, whole
+from tasklab.experiments.parameters import Parameters
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from tasklab.exchange.merged import Source
+    from tasklab.experiments import Lab
+    from tasklab.taskvector import TaskVector
+
+Given = settings()
+GivenModel = settings("model")
+SPLITS = ("test", "val")
+
+
+def merge(
+    vector: tyro.conf.Positional[tuple[str, ...]],
+    given: Given,
+    *,
+    method: str = "arithmetic",
+    alpha: float | str | None = None,
+    option: Annotated[tuple[str, ...], tyro.conf.arg(metavar="NAME=VALUE")] = (),
+    images: int | str = 256,
+    base: str | None = None,
+    out: Path | str = "merged.safetensors",
+    json: bool = False,
+) -> None:
+    """Merge task vectors, and write the result to a file.
+
+    Args:
+        vector: Files or folders of task vectors or published checkpoints, names of imported ones,
+            or TASK@METHOD or TASK@METHOD@SEED for runs of the store.
+        given: As in a chapter's first code cell.
+        method: Way of merging, e.g. ties, tsv_m, iso_c; a wrong name shows all.
+        alpha: Coefficient of the result. By default the method's.
+        option: Of the method, e.g. keep=0.3.
+        images: Training images of each task, for methods that look at them.
+        base: The checkpoint that published ones start from.
+        out: File to write.
+        json: Print JSON.
+    """
+    if not vector:
+        raise TasklabError(
+            "merge takes a VECTOR or more: tasklab merge A.safetensors B.safetensors --model M."
+        )
+    target = path("--out", out)
+    from tasklab.analyses import merging
+    from tasklab.exchange import merged
+
+    chosen = merging.registry.method(method)
+    options = _options(option) | (
+        {} if alpha is None else {"alpha": real("--alpha", alpha, -math.inf)}
+    )
+    for name in options:
+        choose(f"option of {method}", name, [one for one in chosen.options if one != chosen.needs])
+    merged.check_free(target)
+    found = _found(vector, given, base)
+    weights = merged.together(found)
+    vectors = [one.vector for one in found]
+    if chosen.needs:
+        count = whole("--images", images, 1)
+        options[chosen.needs] = _of_images(chosen.needs, found, weights, given, count)
+    result = merging.merge(method, vectors, **options)
+    told = {name: x for name, x in options.items() if name != chosen.needs}
+    merged.write(target, result, found, {"method": method, "options": told})
+    rows = [
+        {
+            "vector": one.name,
+            "task": one.task,
+            "method": one.method,
+            "norm": one.vector.norm(),
+            "cosine": one.vector.cosine(result),
+        }
+        for one in found
+    ]
+    about = {"out": str(target), "model": found[0].model, "weights": weights, "method": method}
+    about |= {"options": told, "norm": result.norm(), "tensors": len(result), "vectors": rows}
+    if json:
+        print(writer.dumps(about, indent=1))
+        return
+    print(f"{chosen.title} (arXiv:{chosen.paper}) of {len(found)} task vectors of {about['model']}")
+    width = max(len(row["vector"]) for row in rows)
+    for row in rows:
+        print(
+            f"  {row['vector']:<{width}}  {row['task']}, {row['method']}, norm {row['norm']:.4g}, "
+            f"cosine with the result {row['cosine']:.3f}"
+        )
+    where = "the linearized model" if found[0].linear else "the model itself"
+    print(f"{len(result)} tensors, norm {about['norm']:.4g}, for {where}: written to {target}")
+
+
+def evaluate(
+    model: tyro.conf.Positional[str],
+    given: GivenModel,
+    *,
+    add: Annotated[tuple[str, ...], tyro.conf.arg(metavar="VECTOR[:COEFFICIENT]")] = (),
+    subtract: Annotated[tuple[str, ...], tyro.conf.arg(metavar="VECTOR[:COEFFICIENT]")] = (),
+    task: tuple[str, ...] = (),
+    split: str = "test",
+    linear: bool = False,
+    base: str | None = None,
+    json: bool = False,
+) -> None:
+    """Add and subtract task vectors, and print the accuracy on every task, before and after.
+
+    Args:
+        model: Short name, see `tasklab list models`.
+        given: As in a chapter's first code cell.
+        add: A vector as `tasklab merge` takes it, times a coefficient (by default 1).
+        subtract: Likewise, with the opposite sign.
+        task: Only this task. By default all of the suite, and the control task.
+        split: test or val.
+        linear: Edit the linearized model. By default where the vectors were made for it.
+        base: The checkpoint that published ones start from.
+        json: Print JSON.
+    """
+    choose("split", split, SPLITS)
+    parameters = Parameters(**{**given, "model": model})
+    if parameters.vocabulary == "closed":
+        raise TasklabError(
+            f"evaluate classifies by heads made of prompts, and model {model!r} here has none: "
+            "choose a model with a text tower."
+        )
+    terms = [(*_term(word), 1) for word in add] + [(*_term(word), -1) for word in subtract]
+    from tasklab.exchange import merged
+    from tasklab.taskvector import TaskVector
+
+    found = _found([name for name, _, _ in terms], {**given, "model": model}, base)
+    from tasklab.experiments.lab import Lab
+
+    lab = Lab(parameters, progress=False, trains=False)
+    tasks = (*lab.suite.names, lab.suite.control.name)
+    for one in task:
+        choose("task", one, tasks)
+    if found and merged.together(found) != lab.clip.encoder.weights_hash:
+        raise TasklabError(f"the task vectors start from other weights than {model} here.")
+    linear = linear or any(one.linear for one in found)
+    scaled = [one.vector * (c * sign) for one, (_, c, sign) in zip(found, terms, strict=True)]
+    rows = _accuracies(lab, TaskVector.sum(scaled), task or tasks, split, linear)
+    edits = [{"vector": name, "coefficient": c * sign} for name, c, sign in terms]
+    own = [row for row in rows if not row["control"]]
+    means = {
+        part: sum(row[part] for row in own) / len(own) if own else None
+        for part in ("before", "after")
+    }
+    about = {"model": model, "suite": parameters.suite, "split": split, "linear": linear}
+    about |= {"edits": edits, "tasks": rows, "mean": means}
+    if json:
+        print(writer.dumps(about, indent=1))
+        return
+    kind = "linearized, " if linear else ""
+    print(f"{model} ({kind}{split} images, accuracy in %)")
+    for edit in edits:
+        print(f"  {edit['coefficient']:+g} {edit['vector']}")
+    names = [f"{row['task']} (control)" if row["control"] else row["task"] for row in rows]
+    width = max(len(name) for name in [*names, "mean of the tasks"])
+    print(f"{'':<{width}}  images  before  after")
+    for name, row in zip(names, rows, strict=True):
+        print(f"{name:<{width}}  {row['images']:>6}  {row['before']:6.1f} {row['after']:6.1f}")
+    if means["after"] is not None:
+        print(
+            f"{'mean of the tasks':<{width}}  {'':>6}  {means['before']:6.1f} {means['after']:6.1f}"
+        )
+
+
+def _accuracies(
+    lab: Lab, vector: TaskVector, tasks: Sequence[str], split: str, linear: bool
+) -> list[dict[str, Any]]:
+    from tasklab.taskvector import TaskVector
+
+    control, unedited = lab.suite.control.name, TaskVector({})
+    return [
+        {
+            "task": task,
+            "control": task == control,
+            "images": lab.evaluator.count(task, split),
+            "before": lab.evaluator.evaluate(unedited, task, split, linear=False),
+            "after": lab.evaluator.evaluate(vector, task, split, linear=linear),
+        }
+        for task in tasks
+    ]
+
+
+def _found(names: Sequence[str], given: Any, base: str | None) -> list[Source]:
+    """Return the task vectors that some words name."""
+    from tasklab.exchange import merged
+    from tasklab.storage.store import Store
+
+    model = given.get("model")
+    store = Store(given.get("store_root"))
+    found: list[Source] = []
+    for name in names:
+        if "@" in name and not Path(name).exists():
+            found.append(_run(name, given))
+        else:
+            found.append(merged.find(name, store, model, base=base))
+    return found
+
+
+def _run(name: str, given: Any) -> Source:
+    """Return the vector of a run that is in the store."""
+    from tasklab.exchange.merged import Source
+    from tasklab.experiments.lab import Lab
+    from tasklab.tuning.methods import METHODS
+
+    task, method, *seed = name.split("@")
+    choose("method", method, METHODS)
+    if len(seed) > 1:
+        raise TasklabError(f"{shown(name)} is not TASK@METHOD or TASK@METHOD@SEED.")
+    lab = Lab(Parameters(**given), progress=False, trains=False)
+    choose("task", task, lab.suite.names)
+    number = whole("SEED", seed[0], 0) if seed else lab.parameters.seeds[0]
+    run = lab.store.find("finetune", lab.identity(task, method, number))
+    if run is None:
+        raise TasklabError(
+            f"the run {name} is not in {lab.store.root}: it is kept where it is fine-tuned, by "
+            "the same parameters (--preset, --steps, --lr, ...)."
+        )
+    from tasklab.taskvector import TaskVector
+
+    names = lab.clip.encoder.params
+    return Source(
+        name=name,
+        vector=TaskVector({n: x for n, x in run.tensors().items() if n in names}),
+        model=lab.parameters.model,
+        task=task,
+        method=method,
+        init=lab.parameters.init,
+        weights=run.config["weights"],
+    )
+
+
+def _of_images(
+    needs: str, found: Sequence[Source], weights: str, given: Any, count: int
+) -> list[dict[str, Any]]:
+    """Return what training images of each task tell, at the task's own model."""
+    from tasklab.analyses.merging import fisher_diagonals, grams
+    from tasklab.experiments.lab import Lab
+    from tasklab.tasks import drawn
+
+    lab = Lab(Parameters(**{**given, "model": found[0].model}), progress=False, trains=False)
+    if unknown := [one.task for one in found if one.task not in lab.suite.names]:
+        raise TasklabError(
+            f"this method looks at images of each task, and suite {lab.parameters.suite} has none "
+            f"of {shown(unknown[0])}: choose a --method that needs none."
+        )
+    encoder = lab.clip.encoder
+    if weights != encoder.weights_hash:
+        raise TasklabError(f"the task vectors start from other weights than {found[0].model} here.")
+    data = drawn.images_of(lab.suite)
+    told = []
+    for one in found:
+        many = min(count, data.size(one.task, "train"))
+        x = data.load(one.task, "train", n=many, device=encoder.device).x
+        params = None if one.linear else one.vector.apply(encoder.params)
+        if needs == "grams":
+            told.append(grams(encoder, x, params=params))
+        else:
+            head = lab.evaluator.head(one.task)
+            told.append(fisher_diagonals(encoder, head, x, params=params, names=one.vector))
+    return told
+
+
+def _options(words: Sequence[str]) -> dict[str, Any]:
+    """Return options of a method from words such as keep=0.3 or threshold=0.2,0.4."""
+    options: dict[str, Any] = {}
+    for word in words:
+        name, equals, value = word.partition("=")
+        if not equals:
+            raise TasklabError(f"--option is NAME=VALUE, e.g. keep=0.3, not {shown(word)}.")
+        numbers = [real(f"--option {name}", part, -math.inf) for part in value.split(",")]
+        options[name] = numbers[0] if len(numbers) == 1 else numbers
+    return options
+
+
+def _term(word: str) -> tuple[str, float]:
+    """Return a vector's name and its coefficient.
+
+    >>> _term("merged.safetensors:0.3"), _term("C:/merged")
+    (('merged.safetensors', 0.3), ('C:/merged', 1.0))
+    """
+    name, colon, number = word.rpartition(":")
+    try:
+        coefficient = float(number)
+    except ValueError:
+        return word, 1.0
+    return (name, real("a coefficient", coefficient, -1e6, 1e6)) if colon else (word, 1.0)

@@ -1,0 +1,204 @@
+"""Task vectors from wherever they are, side by side, and files of what is made of them.
+
+A vector is found in a file of `TaskVector.save` or of `tasklab merge`, in what `tasklab export`
+wrote, in a published checkpoint, or under the name of an imported one. The file of a merged vector
+tells what an exported one tells, so that `checkpoints.load` and `tasklab import` read it as well,
+and beside that of what it was made, and how.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from tasklab.errors import TasklabError, shown, some
+from tasklab.exchange import importing, reading, sources
+from tasklab.models import loading
+from tasklab.storage import atomic
+from tasklab.storage.store import Store
+from tasklab.storage.tensors import canonical, explained, write_tensors
+from tasklab.taskvector import TaskVector
+
+_SAVED = "tasklab task vector"  # what a file of `TaskVector.save` calls itself
+_LONGEST = 160  # characters of all tasks' names
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class Source:
+    """A task vector, and what is known of it.
+
+    Attributes:
+        name: What the user calls it.
+        vector: The vector.
+        model: Short name of its model.
+        task: What it was fine-tuned on; the name where nothing tells.
+        method: By which method.
+        init: From which encoder.
+        weights: Hash of theta_0; `None` if nothing tells.
+    """
+
+    name: str
+    vector: TaskVector
+    model: str
+    task: str
+    method: str = "nonlinear"
+    init: str = "pretrained"
+    weights: str | None = None
+
+    @property
+    def linear(self) -> bool:
+        """Whether it belongs in the linearized model."""
+        return self.method == "linearized"
+
+
+def find(text: str, store: Store, model: str | None = None, *, base: str | None = None) -> Source:
+    """Return the task vector that a text names.
+
+    Args:
+        text: A file, a folder, a repository on the hub, or the name of an imported vector.
+        store: Where imported ones are.
+        model: Short name; needed unless an exported or imported vector tells it.
+        base: The checkpoint that a published one starts from; by default the pre-trained one.
+
+    Raises:
+        TasklabError: If there is none, or it is not of the model.
+    """
+    if "/" not in text and not Path(text).expanduser().exists():
+        return _imported(text, store, model)
+    file, _ = sources.locate(text)
+    about = sources.header(file)
+    told = reading.export_facts(file)
+    if model is None and "model" in told:
+        model = told["model"]
+    if model is None:
+        raise TasklabError(f"{text} does not tell of which model it is: give --model.")
+    if _is_saved(about):
+        return _checked(
+            Source(name=text, vector=TaskVector.load(file), model=model, task=file.stem)
+        )
+    made = importing.compare(text, model, base=base)
+    one = made.checkpoint
+    return Source(
+        name=text,
+        vector=made.vector,
+        model=model,
+        task=one.task or file.stem,
+        method=one.method or "nonlinear",
+        init=one.init,
+        weights=made.weights,
+    )
+
+
+def together(found: Sequence[Source]) -> str:
+    """Return the hash of the theta_0 that all vectors start from.
+
+    Raises:
+        TasklabError: If they are of several models, start from several theta_0, or only some
+            belong in the linearized model.
+    """
+    first, *rest = found
+    for one in rest:
+        if one.model != first.model:
+            raise TasklabError(
+                f"{first.name} is of model {first.model!r}, and {one.name} of {one.model!r}."
+            )
+        if one.linear != first.linear:
+            tangent, plain = (one, first) if one.linear else (first, one)
+            raise TasklabError(
+                f"{tangent.name} belongs in the linearized model, and {plain.name} does not: they "
+                "make no model together."
+            )
+    known = {one.weights: one for one in found if one.weights is not None}
+    if len(known) > 1:
+        one, other = list(known.values())[:2]
+        raise TasklabError(
+            f"{one.name} starts from the weights {one.weights[:12]}, and {other.name} from "
+            f"{other.weights[:12]}: give vectors of the same pre-trained model."
+        )
+    if known:
+        return next(iter(known))
+    return loading.load(first.model, init=first.init).encoder.weights_hash
+
+
+def write(
+    path: Path, vector: TaskVector, found: Sequence[Source], made: Mapping[str, Any]
+) -> None:  # fmt: skip
+    """Write a merged vector to one file, in one step.
+
+    Args:
+        path: The file; one that is there already must be of a task vector.
+        vector: What was made.
+        found: Of what it was made.
+        made: How, for whoever reads the file.
+
+    Raises:
+        TasklabError: If the file holds something else, or cannot be written.
+    """
+    tasks = ", ".join(dict.fromkeys(one.task for one in found))
+    about = {
+        "task": tasks if len(tasks) <= _LONGEST else f"{len(found)} tasks",
+        "method": found[0].method,
+        "model": found[0].model,
+        "init": found[0].init,
+        "weights": together(found),
+        "merge": {**made, "vectors": [one.name for one in found]},
+    }
+    with explained(path.parent, "write to", "--out"):
+        check_free(path)
+        with atomic.replacing(path, alone=True) as draft:
+            write_tensors(vector, draft, {"format": "pt", "tasklab": canonical(about)})
+
+
+def check_free(path: Path) -> None:
+    """Raise unless a file can be written: nothing is there, or a task vector."""
+    if path.is_dir():
+        raise TasklabError(f"{path} is a folder: give --out a file, e.g. merged.safetensors.")
+    if not path.parent.is_dir():
+        raise TasklabError(f"{path.parent} is no folder: make it, or choose another --out.")
+    if path.exists():
+        about = sources.header(path)
+        if "tasklab" not in about and not _is_saved(about):
+            raise TasklabError(f"{path} holds something else: choose another file with --out.")
+
+
+def _imported(name: str, store: Store, model: str | None) -> Source:
+    there = [one for one in importing.listed(store) if one["name"] == name]
+    chosen = [one for one in there if model in (None, one["model"])]
+    if not chosen:
+        names = sorted(one["name"] for one in importing.listed(store))
+        known = f" Imported are {some(names)}." if names else ""
+        raise TasklabError(
+            f"{shown(name)} is no file, no TASK@METHOD and no imported vector"
+            f"{'' if model is None else f' of {model}'}.{known}"
+        )
+    if len(chosen) > 1:
+        raise TasklabError(
+            f"{name} is imported for {some(one['model'] for one in chosen)}: give --model."
+        )
+    (one,) = chosen
+    return Source(
+        name=name,
+        vector=importing.imported(store, one["model"], name),
+        model=one["model"],
+        task=one["task"],
+        method=one["method"],
+        weights=one["weights"],
+    )
+
+
+def _is_saved(header: Mapping[str, str]) -> bool:
+    """Return whether a file is one of `TaskVector.save`, from the texts beside its tensors."""
+    try:
+        return json.loads(header["meta"])["format"] == _SAVED
+    except (KeyError, ValueError, TypeError):
+        return False
+
+
+def _checked(source: Source) -> Source:
+    own = reading.shapes(source.model)
+    if wrong := [name for name, x in source.vector.items() if own.get(name) != x.shape]:
+        raise TasklabError(f"{source.name} does not fit model {source.model!r}: {some(wrong)}.")
+    return source

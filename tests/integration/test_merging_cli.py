@@ -1,0 +1,207 @@
+"""`tasklab merge` and `tasklab evaluate` on small vectors: what they write, print and refuse."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from tasklab import checkpoints
+from tasklab.__main__ import main
+from tasklab.analyses import merging
+from tasklab.exchange import exporting
+from tasklab.experiments.lab import Lab
+from tasklab.models import loading
+from tasklab.storage.store import Store
+from tasklab.tasks import drawn
+from tasklab.taskvector import TaskVector
+
+MODEL = "mini_xs"
+FEW = ["--steps", "1"]  # a rehearsal: a few images
+AB = ["merge", "a.safetensors", "b.safetensors", "--model", MODEL]
+
+
+@pytest.fixture(scope="module")
+def encoder():
+    return loading.load(MODEL).encoder
+
+
+def vector(encoder, seed, size=0.02):
+    generator = torch.Generator().manual_seed(seed)
+    return TaskVector(
+        {n: size * torch.randn(x.shape, generator=generator) for n, x in encoder.params.items()}
+    )
+
+
+@pytest.fixture
+def files(tmp_path, encoder, monkeypatch):
+    """Three vectors in files a, b and c of the working folder; c belongs to another model."""
+    monkeypatch.chdir(tmp_path)
+    for seed, name in enumerate("ab"):
+        vector(encoder, seed).save(f"{name}.safetensors")
+    vector(loading.load("mini_s").encoder, 3).save("c.safetensors")
+    return tmp_path
+
+
+def run_of(encoder, task, method, seed=0):
+    """Put a run into the store as fine-tuning with `--steps 1` leaves it."""
+    lab = Lab(model=MODEL, steps=1, progress=False)
+    config = lab.identity(task, method, seed)
+    tau = vector(encoder, seed + len(task))
+    return lab.store.get("finetune", config, lambda _: (dict(tau), {"losses": [1.0]})), tau
+
+
+def told(words, capsys):
+    assert main(words) == 0, capsys.readouterr().err
+    return capsys.readouterr().out
+
+
+def test_what_merge_writes_is_read_like_an_exported_vector(files, encoder, capsys):
+    words = ["merge", "a.safetensors", "b.safetensors", "--model", MODEL, "--method", "ties"]
+    text = told(
+        [*words, "--option", "keep=0.3", "--alpha", "0.5", "--out", "m.safetensors"], capsys
+    )
+    assert text.startswith("TIES (arXiv:2306.01708) of 2 task vectors of mini_xs\n")
+    assert "for the model itself: written to m.safetensors" in text
+    expected = merging.ties([vector(encoder, 0), vector(encoder, 1)], keep=0.3, alpha=0.5)
+    assert checkpoints.load("m.safetensors", encoder) == expected
+    about = json.loads(told([*words, "--json"], capsys))
+    assert about["weights"] == encoder.weights_hash and about["method"] == "ties"
+    assert [row["task"] for row in about["vectors"]] == ["a", "b"]
+    assert about["norm"] == pytest.approx(checkpoints.load("m.safetensors", encoder).norm())
+    again = [
+        "merge",
+        "m.safetensors",
+        "m.safetensors",
+        "--method",
+        "average",
+        "--out",
+        "n.safetensors",
+    ]
+    told(again, capsys)  # a merged vector tells its model
+    assert checkpoints.load("n.safetensors", encoder) == checkpoints.load("m.safetensors", encoder)
+
+
+def test_evaluate_adds_and_subtracts(files, encoder, capsys):
+    words = ["evaluate", MODEL, "--add", "a.safetensors:0.5", "--subtract", "b.safetensors"]
+    about = json.loads(told([*words, *FEW, "--json"], capsys))
+    assert [edit["coefficient"] for edit in about["edits"]] == [0.5, -1.0]
+    lab = Lab(model=MODEL, steps=1, progress=False)
+    edited = 0.5 * vector(encoder, 0) - vector(encoder, 1)
+    assert [row["task"] for row in about["tasks"]] == [*lab.suite.names, lab.suite.control.name]
+    for row in about["tasks"]:
+        for value, tau in (("before", TaskVector({})), ("after", edited)):
+            expected = lab.evaluator.evaluate(tau, row["task"], "test", linear=False)
+            assert row[value] == pytest.approx(expected)
+        assert row["images"] == lab.evaluator.count(row["task"], "test")
+    assert any(row["before"] != row["after"] for row in about["tasks"])
+    own = [row for row in about["tasks"] if not row["control"]]
+    assert about["mean"]["after"] == pytest.approx(sum(row["after"] for row in own) / len(own))
+
+    text = told([*words, *FEW, "--task", "Signs", "--split", "val", "--linear"], capsys)
+    assert text.startswith(
+        "mini_xs (linearized, val images, accuracy in %)\n  +0.5 a.safetensors\n"
+    )
+    linear = lab.evaluator.evaluate(edited, "Signs", "val", linear=True)
+    (row,) = [line for line in text.splitlines() if line.startswith("Signs")]
+    assert float(row.split()[-1]) == pytest.approx(linear, abs=0.06)
+
+
+def test_vectors_come_from_runs_exports_and_imports(files, encoder, capsys):
+    run, one = run_of(encoder, "Signs", "nonlinear")
+    exporting.write(run, encoder, files / "exported")
+    torch.save(one.apply(encoder.params), "finetuned.pt")
+    checkpoints.add(Store(), "finetuned.pt", MODEL, "Scenes", name="mine")
+    for name in ("Signs@nonlinear", "Signs@nonlinear@0", "exported", "finetuned.pt", "mine"):
+        words = ["merge", name, "--model", MODEL, *FEW, "--out", "m.safetensors"]
+        told(words, capsys)
+        found = checkpoints.load("m.safetensors", encoder)
+        assert found.keys() == one.keys()
+        for parameter, x in one.items():
+            torch.testing.assert_close(found[parameter], x, rtol=1e-4, atol=1e-6)
+    told(["merge", "mine", "exported", "--out", "two.safetensors"], capsys)  # both tell the model
+
+
+def test_methods_that_look_at_images_do(files, encoder, capsys):
+    taus = [run_of(encoder, task, "nonlinear")[1] for task in ("Signs", "Places")]
+    names = ["Signs@nonlinear", "Places@nonlinear"]
+    words = ["merge", *names, "--model", MODEL, *FEW, "--images", "8", "--out", "m.safetensors"]
+    told([*words, "--method", "regmean"], capsys)
+    lab = Lab(model=MODEL, steps=1, progress=False)
+    x = [drawn.images_of(lab.suite).load(t, "train", n=8).x for t in ("Signs", "Places")]
+    thetas = [tau.apply(encoder.params) for tau in taus]
+    G = [merging.grams(encoder, one, params=theta) for one, theta in zip(x, thetas, strict=True)]
+    assert checkpoints.load("m.safetensors", encoder) == merging.regmean(taus, G)
+    told([*words, "--method", "fisher"], capsys)
+    merged = checkpoints.load("m.safetensors", encoder)
+    for name, value in merged.items():  # a weighted mean of the two
+        low, high = (f(taus[0][name], taus[1][name]) for f in (torch.minimum, torch.maximum))
+        assert ((value >= low - 1e-6) & (value <= high + 1e-6)).all()
+
+
+def test_tangent_vectors_stay_in_the_linearized_model(files, encoder, capsys):
+    run_of(encoder, "Signs", "linearized")
+    _, tau = run_of(encoder, "Places", "linearized")
+    run_of(encoder, "Signs", "nonlinear")
+    words = ["--model", MODEL, *FEW, "--out", "m.safetensors"]
+    text = told(["merge", "Signs@linearized", "Places@linearized", *words], capsys)
+    assert "for the linearized model: written" in text
+    about = json.loads(
+        told(
+            ["evaluate", MODEL, "--add", "m.safetensors:0.3", "--task", "Signs", *FEW, "--json"],
+            capsys,
+        )
+    )
+    assert about["linear"] is True
+    assert main(["merge", "Signs@linearized", "Signs@nonlinear", *words]) == 2
+    assert "Signs@linearized belongs in the linearized model, and Signs@nonlinear does not" in (
+        capsys.readouterr().err
+    )
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ([*AB, "--method", "tie"], "did you mean 'ties'"),
+        ([*AB, "--method", "adamerging"], "from unlabelled test images"),
+        ([*AB, "--method", "ties", "--option", "kep=0.3"], "did you mean 'keep'"),
+        ([*AB, "--method", "ties", "--option", "keep=3"], "keep must be a finite number"),
+        ([*AB, "--method", "ties", "--option", "keep"], "NAME=VALUE"),
+        ([*AB, "--method", "regmean", "--option", "grams=1"], "unknown option of regmean"),
+        ([*AB, "--method", "regmean"], "looks at images of each task, and suite mini has none"),
+        ([*AB, "--alpha", "x"], "--alpha must be a finite number"),
+        (AB[:3], "a.safetensors does not tell of which model it is"),
+        (["merge", "a.safetensors", "c.safetensors", "--model", MODEL], "does not fit model"),
+        (["merge", "a.safetensors", "nothing", "--model", MODEL], "'nothing' is no file"),
+        (["merge", "text.txt", "--model", MODEL], "is not a file of torch.save"),
+        (["merge", "broken.safetensors", "--model", MODEL], "broken.safetensors"),
+        (["merge", "nan.safetensors", "--model", MODEL], "values that are not finite"),
+        (["merge", "a.safetensors", "--model", MODEL, "--method", "average"], "at least 2"),
+        (["merge", "Signs@nonlinear@7", "--model", MODEL, *FEW], "is not in"),
+        (["merge", "Sings@nonlinear", "--model", MODEL, *FEW], "did you mean 'Signs'"),
+        (["merge", "Signs@nonlinaer", "--model", MODEL], "did you mean 'nonlinear'"),
+        ([*AB, "--out", "text.txt"], "holds something else"),
+        ([*AB, "--out", "folder/m.safetensors"], "is no folder"),
+        ([*AB, "--out", "."], "is a folder"),
+        (["merge"], "merge takes a VECTOR"),
+        (["evaluate", "mimi"], "did you mean 'mini'"),
+        (["evaluate", MODEL, "--add", "a.safetensors:1e9"], "at most 1e+06"),
+        (["evaluate", MODEL, "--add", "c.safetensors"], "does not fit model"),
+        (["evaluate", MODEL, "--task", "Sings", *FEW], "did you mean 'Signs'"),
+        (["evaluate", MODEL, "--split", "tset"], "did you mean 'test'"),
+        (["evaluate", "mini_few", "--add", "a.safetensors"], "text tower"),
+    ],
+)
+def test_a_mistake_is_one_line_and_nothing_is_written(files, encoder, words, expected, capsys):
+    (files / "text.txt").write_text("no vector")
+    (files / "broken.safetensors").write_bytes((files / "a.safetensors").read_bytes()[:5000])
+    broken = {name: x / 0 for name, x in encoder.params.items()}
+    save_file(broken, files / "nan.safetensors")
+    before = {file.name: file.read_bytes() for file in files.iterdir()}
+    assert main(words) == 2
+    out, err = capsys.readouterr()
+    assert expected in err and err.count("\n") == 1, err
+    assert out == ""
+    assert {file.name: file.read_bytes() for file in files.iterdir()} == before
