@@ -242,7 +242,13 @@ def by_method(means: pd.DataFrame, **facets: str) -> tuple[sns.FacetGrid, dict[s
 
 
 def write(axes: Axes, values: Iterable[pd.Series], digits: int = 1) -> None:
-    """Write the mean of each line of the page at the panel's right edge."""
+    """Write the mean of each line of the page at the panel's right edge.
+
+    Args:
+        axes: The panel; its lines are at 0, 1, ... of the vertical axis.
+        values: Of each line, the values of its seeds.
+        digits: After the point.
+    """
     for place, seeds in enumerate(values):
         if len(seeds):
             axes.annotate(

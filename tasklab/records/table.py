@@ -5,11 +5,14 @@
 
 from __future__ import annotations
 
+import gzip
 import hashlib
+import io
 import json
 import os
 import platform
 import subprocess
+import zlib
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
@@ -263,7 +266,8 @@ def write(
     """Write records to `path` (CSV) and their provenance beside them (JSON), each atomically.
 
     Args:
-        path: Name ending in `.csv`; the provenance takes the same name with `.json`.
+        path: Name ending in `.csv`, or in `.csv.gz` for a compressed file; the provenance takes the
+            same name with `.json`.
         rows: Records, checked by `tidy`.
         provenance: What `provenance()` returned, with the configuration.
 
@@ -274,17 +278,30 @@ def write(
         TasklabError: The records are not valid or the folder cannot be written to.
     """
     path = Path(path)
-    if path.suffix != ".csv":
-        raise TasklabError(f"records are written as .csv, not {path.name!r}.")
-    text = tidy(rows).to_csv(index=False, lineterminator="\n")
-    note = {**provenance, "sha256": hashlib.sha256(text.encode()).hexdigest()}
+    beside = provenance_path(path)
+    text = tidy(rows).to_csv(index=False, lineterminator="\n").encode()
+    note = {**provenance, "sha256": hashlib.sha256(text).hexdigest()}
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        atomic.write(path, text)
-        atomic.write(path.with_suffix(".json"), json.dumps(note, indent=2, allow_nan=False) + "\n")
+        atomic.write(path, gzip.compress(text, mtime=0) if path.suffix == ".gz" else text)
+        atomic.write(beside, json.dumps(note, indent=2, allow_nan=False) + "\n")
     except OSError as error:
         raise TasklabError(f"cannot write records to {path}: {error.strerror}.") from error
     return path
+
+
+def provenance_path(path: Path) -> Path:
+    """Return where the provenance of a file of records lies.
+
+    Raises:
+        TasklabError: If the file's name is not one of records.
+
+    >>> provenance_path(Path("study/maps.csv.gz")).name
+    'maps.json'
+    """
+    if not path.name.endswith((".csv", ".csv.gz")):
+        raise TasklabError(f"records are written as .csv or .csv.gz, not {path.name!r}.")
+    return path.with_name(path.name.removesuffix(".gz").removesuffix(".csv") + ".json")
 
 
 def read(path: Path | str) -> tuple[pd.DataFrame, dict[str, Any]]:
@@ -294,13 +311,17 @@ def read(path: Path | str) -> tuple[pd.DataFrame, dict[str, Any]]:
         TasklabError: A file is missing, or the records are not the ones the provenance describes.
     """
     path = Path(path)
+    beside = provenance_path(path)
     try:
         text = path.read_bytes()
-        note = json.loads(path.with_suffix(".json").read_text(encoding="utf-8"))
+        text = gzip.decompress(text) if path.suffix == ".gz" else text
+        note = json.loads(beside.read_text(encoding="utf-8"))
     except FileNotFoundError as error:
         raise TasklabError(f"no records: {error.filename} is missing.") from error
+    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+        raise TasklabError(f"{path} is damaged ({error}): write it again.") from error
     except ValueError as error:
-        raise TasklabError(f"{path.with_suffix('.json')} is not readable JSON: {error}.") from error
+        raise TasklabError(f"{beside} is not readable JSON: {error}.") from error
     if note.pop("sha256", None) != hashlib.sha256(text).hexdigest():
         raise TasklabError(f"{path} is not the file that its .json describes: write it again.")
-    return tidy(pd.read_csv(path, keep_default_na=True, dtype={"subset": str})), note
+    return tidy(pd.read_csv(io.BytesIO(text), keep_default_na=True, dtype={"subset": str})), note

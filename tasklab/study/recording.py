@@ -81,8 +81,7 @@ def _writable(path: Path, *, installed: bool) -> None:
         raise TasklabError(
             f"{path.parent} belongs to the installed package: say by --out where to write."
         )
-    if path.suffix != ".csv":
-        raise TasklabError(f"records are written as .csv, not {path.name!r}.")
+    records.provenance_path(path)  # a name that cannot be is refused before anything is computed
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         if path.is_dir():

@@ -19,7 +19,8 @@ RECORDED = Path(__file__).parent / "recorded"
 def path_of(chapter: str, part: str) -> Path:
     """Return the file of a part's recorded results; the provenance lies beside it as JSON."""
     works_of(chapter, part)
-    return RECORDED / (f"{chapter}.csv" if part == "editing" else f"{chapter}_{part}.csv")
+    stem = chapter if part == "editing" else f"{chapter}_{part}"
+    return RECORDED / f"{stem}.csv.gz"
 
 
 def recorded(chapter: str, part: str = "editing") -> tuple[pd.DataFrame, dict[str, Any]]:

@@ -71,13 +71,20 @@ def test_tidy_refuses(rows: list[dict[str, Any]], message: str) -> None:
         tidy(rows)
 
 
-def test_written_records_come_back(tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["study.csv", "study.csv.gz"])
+def test_written_records_come_back(tmp_path: Path, name: str) -> None:
     rows = [row("nonlinear", 61.25, alpha=0.3), row("pretrained", 50.0, seed=None, n=None)]
-    path = records.write(tmp_path / "new" / "study.csv", rows, records.provenance({"steps": 2}))
+    path = records.write(tmp_path / "new" / name, rows, records.provenance({"steps": 2}))
     df, note = records.read(path)
     pd.testing.assert_frame_equal(df, tidy(rows))
     assert note["steps"] == 2 and "sha256" not in note
-    assert sorted(p.name for p in path.parent.iterdir()) == ["study.csv", "study.json"]
+    assert sorted(p.name for p in path.parent.iterdir()) == [name, "study.json"]
+    if name.endswith(".gz"):
+        again = path.read_bytes()
+        assert records.write(path, rows, note).read_bytes() == again  # no time is in it
+        path.write_bytes(again[:-9])
+        with pytest.raises(TasklabError, match="is damaged"):
+            records.read(path)
 
 
 def test_reading_notices_changed_or_missing_files(tmp_path: Path) -> None:
