@@ -11,6 +11,7 @@ Cross-Task Linearity* compares, at every layer l and for every image x,
 | `coef` | |u| cos(u, v) / |v| | coef_alpha, coef_avg, coef_arith |
 | `base` | 1 - cos(f_l(theta_i), f_l(theta_j)), mean over pairs | 1 - cosine_ij |
 | `base_merged` | 1 - cos(u, f_l(theta_i)), mean over i | 1 - cosine_base of section 4.2 |
+| `endpoint` | 1 - cos(v, f_l(theta_i)), mean over i | none: what one model says without merging |
 | `first` | 1 - cos(u, f_l(theta_1)) | none: what the first model alone says, theta_0 of a sum |
 
 All of its equations are merges of this kind: the segment between two models (section 4.1), the mean
@@ -47,7 +48,7 @@ from tasklab.progress import bar
 from tasklab.tuning import memory
 
 MEMORY = 2**30  # bytes of features that are held at a time
-METRICS = ("distance", "coef", "base", "base_merged", "first")
+METRICS = ("distance", "coef", "base", "base_merged", "endpoint", "first")
 Params = Mapping[str, Tensor]
 
 
@@ -202,8 +203,10 @@ def _metrics(weights: Mapping[str, float], uu: Tensor, uf: Mapping[str, Tensor],
         for k, m in itertools.combinations(names, 2)
     ]
     own = [1 - uf[k] / (uu * product(k, k)).sqrt() for k in names]
-    base, base_merged = (sum(values) / len(values) for values in (pairs, own))
-    return torch.stack([1 - cos, uv / vv, base, base_merged, own[0]])
+    vf = {k: sum(weights[m] * product(k, m) for m in names) for k in names}
+    ends = [1 - vf[k] / (vv * product(k, k)).sqrt() for k in names]
+    base, base_merged, endpoint = (sum(values) / len(values) for values in (pairs, own, ends))
+    return torch.stack([1 - cos, uv / vv, base, base_merged, endpoint, own[0]])
 
 
 class Spread:
@@ -219,6 +222,7 @@ class Spread:
         "coef": np.linspace(-1, 3, 4001),
         "base": np.geomspace(1e-9, 2, 1200),
         "base_merged": np.geomspace(1e-9, 2, 1200),
+        "endpoint": np.geomspace(1e-9, 2, 1200),
         "first": np.geomspace(1e-9, 2, 1200),
     }
 

@@ -14,7 +14,7 @@ from tasklab.experiments.lab import Lab
 from tasklab.experiments.runner import Trial, run
 from tasklab.records.table import filled, tidy
 
-CACHE_VERSION = 1  # part of every key: raise it when the same configuration gives other records
+CACHE_VERSION = 2  # part of every key: raise it when the same configuration gives other records
 LAMBDA = 0.4  # the paper's coefficient of addition and negation (its figures 7 and 8)
 Plan = tuple[dict[str, Mapping[str, Tensor]], list[Merge]]
 

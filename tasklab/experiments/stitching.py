@@ -12,6 +12,7 @@ import torch
 
 from tasklab.analyses import cross_task, stitching
 from tasklab.analyses.cross_task import Merge
+from tasklab.experiments.cross_task import CACHE_VERSION as CTL_VERSION
 from tasklab.experiments.disentanglement import pairs
 from tasklab.experiments.lab import Lab
 from tasklab.experiments.runner import Trial, grid, kept, run
@@ -163,6 +164,7 @@ def averaging(lab: Lab, *, task: str | None = None, count: int = 3) -> pd.DataFr
             count=count,
             images=lab.scale.feature_images[1],
             stitching=CACHE_VERSION,
+            ctl=CTL_VERSION,
         )
     return tidy(rows)
 

@@ -96,10 +96,11 @@ def sum_form(df: pd.DataFrame) -> Figure:
     features: a right side that is further away than these foretells nothing.
 
     Args:
-        df: Records of `experiments.cross_task_sum`.
+        df: Records of `experiments.cross_task_sum`; of several coefficients the largest is drawn.
     """
     df = df[df["block"].isna()]
     some(df)
+    df = df[np.isclose(df["alpha"], df["alpha"].max())]
     looks = method_looks(methods_in(df))
     shown = ends(df[df["metric"].isin(["distance", "coef"])], ["metric", "method", "n_tasks"])
     grid = curves(

@@ -83,16 +83,39 @@ def _usual(rows: pd.DataFrame) -> pd.DataFrame:
 def _sums(claim: Any, rows: pd.DataFrame, _: pd.DataFrame, *, every: bool) -> Sides:
     """The (k + 1) form (`merged`) and the pre-trained model (`start`) against a sum of k vectors.
 
-    k is 2, or that of all vectors.
+    k is 2, or the largest for which the theorem's condition on alpha is met: models at
+    (k + 1) alpha are no further away than fine-tuned ones, which are cross-task linear.
     """
     rows = rows[rows["block"].isna() & (rows["method"] == "nonlinear")]
+    rows = rows[(rows["n_tasks"] + 1) * rows["alpha"] <= 1 + 1e-9]
     rows = rows[rows["n_tasks"] == (rows["n_tasks"].max() if every else 2)]
+    rows = rows[np.isclose(rows["alpha"], rows["alpha"].max())]
     sides = {"merged": "distance", "start": "first"}
     return {side: rows[rows["metric"] == metric] for side, metric in sides.items()}
 
 
 COMPARISONS["sum_of_two"] = functools.partial(_sums, every=False)
-COMPARISONS["sum_of_all"] = functools.partial(_sums, every=True)
+COMPARISONS["sum_of_most"] = functools.partial(_sums, every=True)
+
+
+@comparison
+def at_equal_length(claim: Any, rows: pd.DataFrame, _: pd.DataFrame) -> Sides:
+    """How far two methods are from linear where their vectors are equally long.
+
+    The longer one is taken back along itself to where the other ends, for each task and seed.
+    """
+    way = rows[(rows["metric"] == "gap_along") & rows["block"].isna()]
+    ends = way[np.isclose(way["alpha"], 1)].set_index(["method", "seed", "task"])["size"]
+    sides: dict[str, list] = {claim.left: [], claim.right: []}
+    for (seed, task), part in way.groupby(["seed", "task"], sort=False):
+        if not {claim.left, claim.right} <= set(part["method"]):
+            continue
+        length = min(ends[side, seed, task] for side in sides)
+        for side, found in sides.items():
+            mine = part[part["method"] == side].sort_values("size")
+            gap = np.interp(length, [0, *mine["size"]], [0, *mine["value"]])
+            found.append({**mine.iloc[-1], "value": gap, "alpha": np.nan})
+    return {side: pd.DataFrame(found, columns=rows.columns) for side, found in sides.items()}
 
 
 @comparison

@@ -112,13 +112,14 @@ PARTS: dict[str, dict[str, tuple[Work, ...]]] = {
                 ("nonlinear",),
                 {"cross_task_addition": {}, "cross_task_negation": {}, "cross_task_sum": {}},
             ),
+            Work(("nonlinear",), {"cross_task_sum": {"coefficient": 0.1}}),  # 9 of it: inside
             Work((), {"averaging": {}}),
         ),
         "methods": (
             Work(
                 CHAPTERS["ctl"].methods,
                 _PAIRS,
-                metrics=("distance", "base", "coef", "xi_pair", "lost"),
+                metrics=("distance", "base", "coef", "endpoint", "xi_pair", "lost"),
             ),
             Work(("nonlinear",), _PAIRS, {"model": "mini_sup_few"}, 1),
         ),

@@ -128,6 +128,7 @@ def test_the_metrics_are_those_of_stored_features(kind):
                 "coef": u.norm(dim=1) * cosine(u, v) / v.norm(dim=1),
                 "base": sum(1 - cosine(one, two) for one, two in pairs) / len(pairs),
                 "base_merged": sum(1 - cosine(u, one) for one in f.values()) / len(f),
+                "endpoint": sum(1 - cosine(v, one) for one in f.values()) / len(f),
                 "first": 1 - cosine(u, f["a"]),
             }
             last = block == len(encoder.blocks)
@@ -220,7 +221,7 @@ def test_quartiles_are_close_and_memory_does_not_grow():
     rng = np.random.default_rng(0)
     spread = Spread(1)
     values = np.stack([rng.lognormal(-6, 2, 20_000), rng.normal(1, 0.05, 20_000)])
-    values = np.stack([values[0].clip(max=2), values[1], values[0], values[0], values[0]])
+    values = np.stack([values[0].clip(max=2), values[1], *[values[0]] * 4])
     size = sum(counts.nbytes for counts in spread._counts)
     for batch in np.split(values, 100, axis=1):
         spread.add(torch.from_numpy(batch[:, None]))

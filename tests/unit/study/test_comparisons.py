@@ -36,8 +36,9 @@ def linearity(experiment, model, blocks, **more):
 def records():
     scratch = {"pretraining": 10, "finetuning": 10, "replaced": "other", "ratio": 0.0}
     rows = linearity("ctl", "mini", (0, 1, None)) + linearity("ctl_average", "mini", (0, None))
-    for k in (2, 8):
-        rows += linearity("ctl_sum", "mini", (0, None), n_tasks=k)
+    for k, alpha, more in ((2, 0.2, 0.0), (4, 0.2, 0.1), (8, 0.2, 0.9), (4, 0.1, 0.9)):
+        for row in linearity("ctl_sum", "mini", (0, None), n_tasks=k):
+            rows.append(row | {"alpha": alpha, "value": row["value"] + more})
     rows += linearity("ctl", "mlp", (0, 1, 2), **scratch)
     for row in linearity("ctl", "mlp", (0, 1, 2), **scratch | {"ratio": 1.0}):
         rows.append(row | {"value": 9.0})
@@ -95,7 +96,9 @@ def test_merged_features_against_those_of_models(records):
     older = records[records["metric"] != "endpoint"]
     assert sides(older, "ctl-4.1-vit")[1] == []
     assert sides(records, "ctl-fig2-mlp")[0] == pytest.approx([0.01, 0.011])
-    assert sides(records, "ctl-4.3-all")[1] == pytest.approx([0.3, 0.301])
+    assert sides(records, "ctl-4.3-two")[1] == pytest.approx([0.3, 0.301])
+    # Nine times 0.2 is beyond the condition; of the sums of four the longer one is taken.
+    assert sides(records, "ctl-4.3-all")[1] == pytest.approx([0.4, 0.401])
 
 
 def test_segments_and_averages(records):
@@ -127,6 +130,43 @@ def test_claims_are_judged_by_them(records):
     assert judgement.verdict(CLAIMS["ctl-4.1-vit"], against, model="mini").interval.effect < 0
     lacking = records[records["experiment"] != "ctl"]
     assert judgement.verdict(CLAIMS["ctl-4.1-vit"], lacking, model="mini").outcome == "not tested"
+
+
+def test_linear_regimes_are_compared_at_equal_length():
+    rows = [
+        {"experiment": "linearity", "model": "mini", "method": method, "seed": 0, "task": task,
+         "alpha": alpha, "metric": "gap_along", "value": gap * alpha, "size": size * alpha}
+        for task, length in (("a", 2.0), ("b", 1.0))
+        for method, gap, size in (("attention", 0.6, length), ("nonlinear", 0.5, 1.0))
+        for alpha in (0.5, 1.0, 2.0)
+    ]  # fmt: skip
+    table = pd.DataFrame(rows).assign(suite="mini", init="pretrained", split="test", subset="",
+                                      block=pd.NA)  # fmt: skip
+    attention, nonlinear = sides(table, "linear-1-gap-nonlinear")
+    assert attention == pytest.approx([0.3, 0.6])  # twice as long on a: halfway
+    assert nonlinear == pytest.approx([0.5, 0.5])
+    one = table[table["method"] == "attention"]
+    assert sides(one, "linear-1-gap-nonlinear") == [[], []]
+
+
+def test_transitivity_is_counted_at_every_threshold(monkeypatch):
+    names, rows = "abcde", []
+    for i, one in enumerate(names):
+        for other in names[i + 1 :]:
+            value = 0.05 if {one, other} <= set("abcd") else 0.15
+            for metric, number in (("distance", value), ("base", 1.0)):
+                rows.append(
+                    {"experiment": "ctl", "model": "mini", "method": "nonlinear", "seed": 0,
+                     "task": f"{one}+{other}", "alpha": 0.5, "metric": metric, "value": number}
+                )  # fmt: skip
+    table = pd.DataFrame(rows).assign(suite="mini", init="pretrained", split="test", subset="",
+                                      block=pd.NA)  # fmt: skip
+    found = COMPARISONS["transitivity"](CLAIMS["ctl-conj-4.1"], table, table)
+    linked = found["linked"].set_index("task")["value"]
+    assert linked.index.tolist() == [
+        f"{t:g}" for t in comparisons.THRESHOLDS if 0.05 <= t
+    ]  # no premise holds below
+    assert linked["0.06"] == 0 and linked["0.2"] == 0
 
 
 def test_a_comparison_that_is_not_registered_is_named(records, monkeypatch):
