@@ -48,6 +48,7 @@ class Addition:
         alpha: The coefficient of the best mean normalised validation accuracy.
         single: Test accuracies (T,) in % of each vector alone, at coefficient 1.
         absolute: Test accuracies (T,) in % of the sum at `alpha`.
+        answers: Which test images the sum classifies correctly, an array (N,) a task.
     """
 
     tasks: tuple[str, ...]
@@ -56,6 +57,7 @@ class Addition:
     alpha: float
     single: np.ndarray
     absolute: np.ndarray
+    answers: tuple[np.ndarray, ...]
 
     @property
     def normalised(self) -> np.ndarray:
@@ -77,6 +79,11 @@ def single_task(
     check_vectors(vectors)
     each = vectors.items()
     return np.array([evaluator.evaluate(v, task, split, linear=linear) for task, v in each])
+
+
+def percent(answers: Sequence[np.ndarray]) -> Float[np.ndarray, " T"]:
+    """Return accuracies in % of which images were classified correctly, an array a task."""
+    return np.array([100 * float(right.mean()) for right in answers])
 
 
 def addition(
@@ -104,14 +111,15 @@ def addition(
     validation = evaluator.sweep(total, tasks, "val", linear=linear, alphas=alphas)
     share = normalised(validation, single_task(evaluator, vectors, "val", linear=linear)).mean(1)
     alpha = alphas[int(share.argmax())]
-    absolute = evaluator.sweep(total, tasks, "test", linear=linear, alphas=[alpha])[0]
+    answers = [evaluator.answers(total, task, "test", alpha, linear=linear) for task in tasks]
     return Addition(
         tasks=tasks,
         alphas=tuple(alphas),
         validation=validation,
         alpha=alpha,
         single=single_task(evaluator, vectors, "test", linear=linear),
-        absolute=absolute,
+        absolute=percent(answers),
+        answers=tuple(answers),
     )
 
 
@@ -127,6 +135,7 @@ class Negation:
         alpha: The chosen coefficient; 0 if none keeps the control task.
         target: Test accuracy in % on the task at `alpha`.
         control: Test accuracy in % on the control task at `alpha`.
+        answers: Which test images are classified correctly: of the task, of the control task.
     """
 
     task: str
@@ -136,6 +145,7 @@ class Negation:
     alpha: float
     target: float
     control: float
+    answers: tuple[np.ndarray, np.ndarray]
 
 
 def keeps_control(control: Float[np.ndarray, " A"]) -> Bool[np.ndarray, " A"]:
@@ -182,22 +192,27 @@ def negation(
     if alphas[0] != 0:
         raise TasklabError(f"negation compares with the model at alpha = 0: got {list(alphas)}.")
 
-    def accuracy(name: str, split: str, alpha: float | Sequence[float]) -> float | np.ndarray:
-        return evaluator.evaluate(vector, name, split, -np.asarray(alpha), linear=linear)
+    def accuracies(name: str, alpha: Sequence[float]) -> np.ndarray:
+        return evaluator.evaluate(vector, name, "val", -np.asarray(alpha), linear=linear)
 
     control = evaluator.suite.control.name
-    of_control = accuracy(control, "val", alphas)
+    of_control = accuracies(control, alphas)
     kept, of_target = keeps_control(of_control), np.full(len(alphas), np.nan)
-    of_target[kept] = accuracy(task, "val", np.asarray(alphas)[kept])
+    of_target[kept] = accuracies(task, np.asarray(alphas)[kept])
     alpha = alphas[choose_negation(of_target, of_control)]
+    answers = [
+        evaluator.answers(vector, name, "test", -alpha, linear=linear) for name in (task, control)
+    ]
+    at_target, at_control = percent(answers)
     return Negation(
         task=task,
         alphas=tuple(alphas),
         target_validation=of_target,
         control_validation=of_control,
         alpha=alpha,
-        target=accuracy(task, "test", alpha),
-        control=accuracy(control, "test", alpha),
+        target=float(at_target),
+        control=float(at_control),
+        answers=tuple(answers),
     )
 
 

@@ -12,12 +12,12 @@ from __future__ import annotations
 import copy
 import functools
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import overload
 
 import numpy as np
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor
 
 from tasklab.analyses.finite import as_coefficient, as_coefficients, finite, finite_rows
@@ -121,8 +121,14 @@ class Evaluator:
         Raises:
             TasklabError: If a feature or a logit is not finite.
         """
+        return 100 * float(self._right(features, task, split, alpha).mean())
+
+    def _right(
+        self, features: Float[Tensor, "N D"], task: str, split: str, alpha: float | None
+    ) -> Bool[np.ndarray, " N"]:
         place = f"split {split!r}" + ("" if alpha is None else f", coefficient {alpha:g}")
-        return 100 * heads.accuracy(self.logits(features, task, place), self.images(task, split).y)
+        logits = self.logits(features, task, place)
+        return (logits.argmax(-1) == self.images(task, split).y).cpu().numpy()
 
     def logits(
         self, features: Float[Tensor, "N D"], task: str, place: str = "edited"
@@ -212,13 +218,33 @@ class Evaluator:
             raise TasklabError(f"a model is edited by a TaskVector, not {type(vector).__name__}.")
         several = np.ndim(alpha) > 0
         alphas = as_coefficients(alpha, "alpha") if several else [as_coefficient(alpha, "alpha")]
-        if linear:
-            at = self.tangent_features(vector, task, split).at
-        else:
-            theta0 = self.clip.encoder.params
-            at = lambda a: self.features(vector.apply(theta0, a), task, split)  # noqa: E731
+        at = self._edited(vector, task, split, linear)
         accuracies = [self.accuracy(at(a), task, split, alpha=a) for a in alphas]
         return np.array(accuracies) if several else accuracies[0]
+
+    def answers(
+        self, vector: TaskVector, task: str, split: str, alpha: float = 1.0, *, linear: bool
+    ) -> Bool[np.ndarray, " N"]:
+        """Return which images the edited model classifies correctly; their share is `evaluate`'s.
+
+        Args:
+            vector: tau.
+            task: Name of the task.
+            split: `"train"`, `"val"` or `"test"`.
+            alpha: The coefficient.
+            linear: Whether to edit the linearized model.
+        """
+        features = self._edited(vector, task, split, linear)(alpha)
+        return self._right(features, task, split, alpha)
+
+    def _edited(
+        self, vector: TaskVector, task: str, split: str, linear: bool
+    ) -> Callable[[float], Tensor]:
+        """Return the features of a split as a function of the coefficient."""
+        if linear:
+            return self.tangent_features(vector, task, split).at
+        theta0 = self.clip.encoder.params
+        return lambda alpha: self.features(vector.apply(theta0, alpha), task, split)
 
     def sweep(
         self,

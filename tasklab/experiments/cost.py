@@ -13,8 +13,13 @@ from tasklab.experiments.runner import Trial
 from tasklab.records.table import provenance, tidy
 
 CACHE_VERSION = 1  # part of the key: raise it when the code that is timed changes
-_TRAINING = ("standard", "ours", *(v for v in costs.VARIANTS if v.startswith("attention")))
-_METRICS = {"seconds": "seconds_per_step", "peak_memory": "peak_memory", "trainable": "trainable"}
+_TRAINING = ("standard", "ours", "listing", *(v for v in costs.VARIANTS if "attention" in v))
+_METRICS = {
+    "seconds": "seconds_per_step",
+    "time_ratio": "time_ratio",
+    "peak_memory": "peak_memory",
+    "trainable": "trainable",
+}
 
 
 def cost(
@@ -66,8 +71,12 @@ def step_cost(lab: Lab, variants: Sequence[str] = _TRAINING, *, rounds: int = 15
 
     Args:
         lab: What to study.
-        variants: Of `costs.VARIANTS`, at most one of each method.
+        variants: Of `costs.VARIANTS`.
         rounds: Of the timing.
+
+    Returns:
+        Records of the experiment `cost` with the columns variant, low and high (quartiles over
+        rounds), and n (rounds).
     """
     training = cost(lab, variants, batch_sizes=[max(lab.scale.cost_batches)], rounds=rounds)
     training = training[training["what"] == "training"]
@@ -75,7 +84,9 @@ def step_cost(lab: Lab, variants: Sequence[str] = _TRAINING, *, rounds: int = 15
     task, seed = lab.suite.names[0], lab.parameters.seeds[0]
     return tidy(
         Trial(lab=lab, experiment="cost", method=row["method"], seed=seed).row(
-            task=task, metric=_METRICS[row["metric"]], value=row["value"]
+            task=task,
+            metric=_METRICS[row["metric"]],
+            **{name: row[name] for name in ("variant", "value", "low", "high", "n")},
         )
         for row in largest.to_dict("records")
         if row["metric"] in _METRICS

@@ -11,6 +11,7 @@ import pandas as pd
 from tasklab.analyses import editing
 from tasklab.experiments.lab import Lab
 from tasklab.experiments.runner import Trial, kept, known_methods, records, run
+from tasklab.records.images import packed
 from tasklab.records.table import tidy
 from tasklab.taskvector import TaskVector
 from tasklab.tuning.methods import POSTHOC
@@ -36,11 +37,7 @@ def single(lab: Lab, methods: Sequence[str]) -> pd.DataFrame:
     """Return test accuracies of the pre-trained model and of each vector on its own task."""
 
     def measure(trial: Trial) -> list[dict]:
-        values = editing.single_task(trial.evaluator, trial.vectors, "test", linear=trial.linear)
-        return [
-            trial.accuracy(task, "single", value)
-            for task, value in zip(trial.vectors, values, strict=True)
-        ]
+        return alone(trial)
 
     start = [row for row in _pretrained(lab) if row["task"] != lab.suite.control.name]
     title = "single-task accuracy"
@@ -53,8 +50,8 @@ def _pretrained(lab: Lab) -> list[dict]:
     def measure(trial: Trial) -> list[dict]:
         empty = TaskVector({})
         return [
-            trial.accuracy(
-                task, "single", lab.evaluator.evaluate(empty, task, "test", 0.0, linear=False)
+            trial.answered(
+                task, "single", lab.evaluator.answers(empty, task, "test", 0.0, linear=False)
             )
             for task in (*lab.suite.names, lab.suite.control.name)
         ]
@@ -85,9 +82,10 @@ def addition(
             "n_tasks": len(group),
             "subset": "" if len(group) == len(names) else "+".join(group),
         }
-        rows = shares(trial, group, chosen.absolute, chosen.single, alpha=chosen.alpha, **whole)
-        alone = editing.single_task(evaluator, trial.vectors, "val", linear=linear)
-        curves = {"validation": (chosen.validation, alone)}
+        at = {"alpha": chosen.alpha, "answers": chosen.answers}
+        rows = shares(trial, group, chosen.absolute, chosen.single, **at, **whole)
+        on_validation = editing.single_task(evaluator, trial.vectors, "val", linear=linear)
+        curves = {"validation": (chosen.validation, on_validation)}
         if linear:
             total = TaskVector.sum(trial.vectors.values())
             test = evaluator.sweep(total, group, "test", linear=True, alphas=alphas)
@@ -110,8 +108,30 @@ def addition(
     )
 
 
+def alone(trial: Trial, **more: Any) -> list[dict]:
+    """Return the records of each vector's accuracy alone on its own task.
+
+    Args:
+        trial: What is studied.
+        **more: Further columns.
+    """
+    evaluator, linear = trial.evaluator, trial.linear
+    return [
+        trial.answered(
+            task, "single", evaluator.answers(vector, task, "test", linear=linear), **more
+        )
+        for task, vector in trial.vectors.items()
+    ]
+
+
 def shares(
-    trial: Trial, tasks: Sequence[str], absolute: np.ndarray, single: np.ndarray, **more: Any
+    trial: Trial,
+    tasks: Sequence[str],
+    absolute: np.ndarray,
+    single: np.ndarray,
+    *,
+    answers: Sequence[np.ndarray] | None = None,
+    **more: Any,
 ) -> list[dict]:
     """Return the records of each task's absolute and normalised accuracy.
 
@@ -120,13 +140,16 @@ def shares(
         tasks: T names.
         absolute: Accuracies (T,) in % of the edited model.
         single: Accuracies (T,) in % of each vector alone.
+        answers: Which images the edited model classified correctly, an array a task, if known.
         **more: Further columns.
     """
     share = editing.normalised(absolute, single)
+    hits = [{}] * len(tasks) if answers is None else [{"hits": packed(right)} for right in answers]
+    nothing = [{}] * len(tasks)
     return [
-        trial.accuracy(task, metric, value, **more)
-        for metric, values in (("absolute", absolute), ("normalised", share))
-        for task, value in zip(tasks, values, strict=True)
+        trial.accuracy(task, metric, value, **told, **more)
+        for metric, values, tells in (("absolute", absolute, hits), ("normalised", share, nothing))
+        for task, value, told in zip(tasks, values, tells, strict=True)
     ]
 
 
@@ -134,19 +157,28 @@ def negation(lab: Lab, methods: Sequence[str]) -> pd.DataFrame:
     """Subtract each task's vector by the 95 % rule; return target and control accuracies."""
     control, alphas = lab.suite.control.name, lab.scale.alphas
 
-    def both(trial: Trial, task: str, target: float, kept: float, **more: Any) -> list[dict]:
+    def both(trial: Trial, task: str, of_target: dict, of_control: dict) -> list[dict]:
+        """Return a target's two records; the control's images are those of another task."""
+        told = {"target": of_target, "control": of_control}
         return [
-            trial.accuracy(task, metric, value, **more) | {"n": lab.evaluator.count(images, "test")}
-            for metric, value, images in (("target", target, task), ("control", kept, control))
+            trial.row(task=task, metric=metric, split="test", **numbers)
+            for metric, numbers in told.items()
         ]
 
     def measure(trial: Trial) -> list[dict]:
         ((task, vector),) = trial.vectors.items()
         end = editing.negation(trial.evaluator, task, vector, linear=trial.linear, alphas=alphas)
-        return both(trial, task, end.target, end.control, alpha=end.alpha)
+        values, numbers = (end.target, end.control), []
+        for value, right in zip(values, end.answers, strict=True):
+            more = {"n": len(right), "hits": packed(right), "alpha": end.alpha}
+            numbers.append({"value": value, **more})
+        return both(trial, task, *numbers)
 
     start = Trial(lab=lab, experiment="negation", method="pretrained", seed=0)
-    zero = {row["task"]: row["value"] for row in _pretrained(lab)}
+    zero = {
+        row["task"]: {name: row[name] for name in ("value", "n", "hits") if name in row}
+        for row in _pretrained(lab)
+    }
     rows = [row for t in lab.suite.names for row in both(start, t, zero[t], zero[control])]
     rows += records(
         lab,

@@ -11,12 +11,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from tasklab.analyses import evaluation
 from tasklab.errors import choose, texts
 from tasklab.experiments.lab import LINEAR, Lab
 from tasklab.progress import track
+from tasklab.records.images import packed
 from tasklab.records.table import filled, tidy
 from tasklab.tasks import drawn
 from tasklab.taskvector import TaskVector
@@ -89,6 +91,18 @@ class Trial:
         n = self.lab.evaluator.count(task, "val" if split == "validation" else split)
         named = {"task": task, "metric": metric, "split": split, "value": float(value), "n": n}
         return self.row(**{**named, **more})
+
+    def answered(self, task: str, metric: str, answers: np.ndarray, **more: Any) -> dict[str, Any]:
+        """Return the record of an accuracy on test images that tells of each whether it was right.
+
+        Args:
+            task: Whose images were classified.
+            metric: The metric's name.
+            answers: Which of them correctly, (N,).
+            **more: Further columns.
+        """
+        told = {"n": len(answers), "hits": packed(answers), **more}
+        return self.accuracy(task, metric, 100 * float(answers.mean()), **told)
 
 
 Measure = Callable[[Trial], list[dict]]

@@ -9,6 +9,7 @@ from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 
 import pandas as pd
 import torch
+from torch import Tensor
 
 from tasklab.analyses import cross_task, stitching
 from tasklab.analyses.cross_task import Merge
@@ -16,7 +17,6 @@ from tasklab.experiments.cross_task import CACHE_VERSION as CTL_VERSION
 from tasklab.experiments.disentanglement import pairs
 from tasklab.experiments.lab import Lab
 from tasklab.experiments.runner import Trial, grid, kept, run
-from tasklab.models import heads
 from tasklab.records.table import tidy
 from tasklab.tasks.drawn import Images
 from tasklab.tuning import finetune
@@ -195,18 +195,17 @@ def _averaged(trial: Trial, runs: Mapping[str, finetune.FineTune], count: int) -
         logits[name] = evaluator.head(task)(evaluator.features(models[name], task, "test"))
     labels = evaluator.images(task, "test").y
 
-    def row(metric: str, subset: str, value: float) -> dict:
-        return trial.accuracy(task, metric, value, subset=subset)
+    def row(metric: str, subset: str, logits: Tensor) -> dict:
+        right = (logits.argmax(-1) == labels).cpu().numpy()
+        return trial.answered(task, metric, right, subset=subset)
 
-    rows = [
-        row("alone", name, 100 * heads.accuracy(guess, labels)) for name, guess in logits.items()
-    ]
+    rows = [row("alone", name, guess) for name, guess in logits.items()]
     for group in itertools.combinations(models, count):
         name, mean = " | ".join(group), cross_task.merged(models, dict.fromkeys(group, 1 / count))
         features = evaluator.features(mean, task, "test")
         together = torch.stack([logits[one] for one in group]).mean(0)
-        rows.append(row("averaged", name, evaluator.accuracy(features, task, "test")))
-        rows.append(row("ensemble", name, 100 * heads.accuracy(together, labels)))
+        rows.append(row("averaged", name, evaluator.logits(features, task)))
+        rows.append(row("ensemble", name, together))
     images = evaluator.images(task, "test").x[: lab.scale.feature_images[1]]
     merge = Merge(task, dict.fromkeys(models, 1 / len(models)), (task,))
     table = cross_task.measure(encoder, models, [merge], {task: images}).drop(columns="merge")

@@ -99,6 +99,21 @@ COMPARISONS["sum_of_most"] = functools.partial(_sums, every=True)
 
 
 @comparison
+def steps(claim: Any, rows: pd.DataFrame, _: pd.DataFrame) -> Sides:
+    """What a training step takes, by variant: `standard`, the papers' `listing`, `ours`, ...
+
+    The standard error of a median over rounds is that of a normal distribution's, from the
+    quartiles; memory is counted, and has none.
+    """
+    if "variant" not in rows:
+        return {}
+    rows = rows[rows["metric"] == claim.metric]
+    spread = (rows["high"] - rows["low"]) / 1.349
+    rows = rows.assign(error=1.253 * spread / np.sqrt(rows["n"].astype(float)))
+    return dict(iter(rows.groupby("variant")))
+
+
+@comparison
 def at_equal_length(claim: Any, rows: pd.DataFrame, _: pd.DataFrame) -> Sides:
     """How far two methods are from linear where their vectors are equally long.
 
@@ -131,17 +146,25 @@ def segments(claim: Any, rows: pd.DataFrame, _: pd.DataFrame) -> Sides:
 
 @comparison
 def averages(claim: Any, rows: pd.DataFrame, _: pd.DataFrame) -> Sides:
-    """Accuracies of averaged weights, `alone` and `averaged`, and their correlation with ensembles.
+    """Accuracies of averaged weights against those of each model averaged (`alone`).
 
-    The correlation over groups is `correlation`, and `one` is 1.
+    Or, over the groups, their correlation with ensembles (`correlation`) against `one`.
     """
+    rows = rows.fillna({"subset": ""})
+    if claim.metric == "accuracy":
+        averaged = rows[rows["metric"] == "averaged"]
+        averaged = averaged.assign(member=averaged["subset"].str.split(" | ", regex=False))
+        averaged = averaged.explode("member", ignore_index=True)
+        averaged = averaged.assign(subset=averaged["subset"] + ": " + averaged["member"])
+        alone = rows[rows["metric"] == "alone"].rename(columns={"subset": "member"})
+        alone = averaged[["seed", "member", "subset"]].merge(alone, on=["seed", "member"])
+        return {"averaged": averaged, "alone": alone}
     parts = []
     for _seed, part in rows.groupby("seed"):
-        single = part["metric"] == "alone"
-        table = part[~single].pivot(index="subset", columns="metric", values="value")
-        numbers = {"averaged": table["averaged"].mean(), "alone": part[single]["value"].mean()}
-        numbers |= {"correlation": table["averaged"].corr(table["ensemble"]), "one": 1.0}
-        parts.append(_alike(part, **numbers))
+        table = part[part["metric"] != "alone"]
+        table = table.pivot(index="subset", columns="metric", values="value")
+        correlation = table["averaged"].corr(table["ensemble"])
+        parts.append(_alike(part, correlation=correlation, one=1.0))
     return _stacked(parts)
 
 

@@ -11,18 +11,15 @@ import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from tasklab.errors import TasklabError
-from tasklab.models.zoo import family
-from tasklab.records import images, intervals, matched
+from tasklab.records import images, intervals
 from tasklab.records.claims import CLAIMS, Claim
-from tasklab.records.comparisons import COMPARISONS, NETWORKS
 from tasklab.records.intervals import Interval, Source
-from tasklab.records.table import one_model, select
+from tasklab.records.pairing import growth, pairs
 
 ABOUT_VERDICTS = (
     "Verdicts on the embedded benchmark are about orderings and effects, not about absolute "
@@ -30,7 +27,7 @@ ABOUT_VERDICTS = (
 )
 OUTCOMES = ("holds", "does not hold", "undecided", "not tested")
 REPLICA = re.compile(r"_seed\d+$")  # names of models that differ in their seed of pre-training
-SHARE = re.compile(r"_(\d+)$")  # ... and in how many per cent of the samples they have seen
+COUNTED = ("peak_memory", "trainable")  # come out the same each time
 NOTHING = Interval(math.nan, math.nan, math.nan)
 
 
@@ -85,6 +82,8 @@ class Verdict:
         """How far it is on the claimed side, in half-widths of its interval; 0 without one."""
         half = (self.interval.high - self.interval.low) / 2
         far = _towards(self.claim, self.interval.effect)
+        if half == 0:  # no error
+            return math.copysign(math.inf, far)
         return far / half if half > 0 else 0.0
 
     @property
@@ -98,6 +97,22 @@ class Verdict:
         seeds = f"{self.n_seeds} seed" + "s" * (self.n_seeds != 1)
         counted = f", {self.tasks_as_claimed} of {self.n_tasks} tasks as claimed"
         return f"{self.outcome}: {told}, {seeds}{counted if self.n_tasks > 1 else ''}."
+
+
+def _of_rounds(claim: Claim, table: pd.DataFrame, effect: float) -> dict[str, Any]:
+    """Return the interval of a cost: of time over the rounds of its measurement; memory has none.
+
+    Memory is counted from tensors and comes out the same each time: its interval has no width.
+    """
+    errors = table["error"] ** 2 + (claim.factor * table["error_right"]) ** 2
+    freedom = float(table["n"].astype(float).min()) - 1
+    rounds = [Source(name="rounds", variance=float(errors.sum()), freedom=freedom)]
+    if claim.metric in COUNTED:
+        return {"interval": Interval(effect, effect, effect), "p": 0.0}
+    if not freedom > 0:
+        return {}
+    found = {"interval": intervals.interval(effect, rounds), "sources": ("rounds",)}
+    return found | {"p": intervals.p_value(effect, rounds)}
 
 
 def _towards(claim: Claim, effect: float) -> float:
@@ -138,7 +153,8 @@ def verdict(
 
     The interval has the spread over seeds of fine-tuning, the sampling of images where what is
     compared was counted on images, and that of tasks where the claim is about tasks in general.
-    It speaks of this pre-trained model; what other seeds of pre-training say is given apart.
+    It speaks of this pre-trained model; what other seeds of pre-training say is given apart. Costs
+    have no seeds: their interval is over rounds of timing.
 
     Args:
         claim: What to judge.
@@ -150,14 +166,16 @@ def verdict(
         TasklabError: The records mix several models and none is named, or the claim's comparison is
             registered by a module that was not imported.
     """
-    table = _grown(claim, df, model, n_tasks) if claim.grows else _pairs(claim, df, model, n_tasks)
+    table = (growth if claim.grows else pairs)(claim, df, model, n_tasks)
     if table.empty:
         return Verdict(claim=claim)
     by_seed = table.groupby("seed")["difference"].mean()
     by_task = table.groupby("task", sort=False)["difference"].mean()
     effect = float(by_seed.mean())
     found, here = {}, NOTHING
-    if len(by_seed) > 1:
+    if claim.experiment == "cost":
+        found = _of_rounds(claim, table, effect)
+    elif len(by_seed) > 1:
         sources = [intervals.of_means("seeds", by_seed), *_of_images(claim, table)]
         here = intervals.interval(effect, sources)
         if claim.general and len(by_task) > 2:  # a task has images of its own: they are in there
@@ -214,122 +232,6 @@ def _experiments(claim: Claim) -> tuple[str, ...]:
     return tuple(dict.fromkeys((claim.experiment, *alone)))
 
 
-class Side(NamedTuple):
-    """One side of a claim.
-
-    Attributes:
-        method: The method, or the side's name in the claim's comparison.
-        rows: Its records.
-        records: All records of its model.
-    """
-
-    method: str
-    rows: pd.DataFrame
-    records: pd.DataFrame
-
-
-def sides_of(claim: Claim, df: pd.DataFrame, model: str | None, n_tasks: int) -> list[Side]:
-    """Return both sides of a claim.
-
-    Args:
-        claim: What to judge.
-        df: Tidy records.
-        model: Which model it is about, if there are records of several.
-        n_tasks: Number of added tasks for claims on addition.
-    """
-    return [_side(claim, side, df, model, n_tasks) for side in (claim.left, claim.right)]
-
-
-def _side(claim: Claim, side: str, df: pd.DataFrame, model: str | None, n_tasks: int) -> Side:
-    method, _, role = side.partition("@")
-    init = "random" if role == "random" else "pretrained"
-    if role in NETWORKS:
-        records = df[df["model"] == role]
-    elif model is not None:
-        records = df[df["model"] == (model if role in ("", "random") else family(model)[role])]
-    else:
-        records = df.iloc[:0] if role not in ("", "random") else df[~df["model"].isin(NETWORKS)]
-    mine = one_model(records, init)
-    if claim.setting != "chosen":
-        both = (claim.left, claim.right)
-        return Side(
-            method, matched.at_setting(mine, claim.setting, claim.metric, both, method), mine
-        )
-    if not claim.comparison:
-        return Side(method, select(mine, claim.experiment, claim.metric, method, n_tasks), mine)
-    rows = records[records["experiment"] == claim.experiment]
-    if rows.empty:
-        return Side(method, rows, mine)
-    if claim.comparison not in COMPARISONS:
-        raise TasklabError(
-            f"comparison {claim.comparison!r} is not registered: import tasklab.study."
-        )
-    sides = COMPARISONS[claim.comparison](claim, rows, df)
-    return Side(method, sides.get(method, rows.iloc[:0]), mine)
-
-
-def _pairs(claim: Claim, df: pd.DataFrame, model: str | None, n_tasks: int) -> pd.DataFrame:
-    """Return a row a seed, task and subset that both sides have, with their difference."""
-    both = sides_of(claim, df, model, n_tasks)
-    if any(side.rows.empty for side in both):
-        return pd.DataFrame()
-    left, right = (_told(claim, side) for side in both)
-    keys = ["seed", "task", "subset"]
-    if claim.right.partition("@")[0] != "pretrained":
-        table = left.merge(right, on=keys, suffixes=("", "_right"))
-    else:  # one model for all seeds, however often it was recorded ...
-        same = right.drop(columns="seed").groupby(["task", "subset"], as_index=False).first()
-        same["value"] = right.groupby(["task", "subset"])["value"].mean().to_numpy()
-        table = left.merge(same, on=["task", "subset"], suffixes=("", "_right"))
-        if table.empty and len(right):  # ... or once for all targets
-            alone = right.iloc[0].drop(keys).add_suffix("_right").to_dict()
-            table = left.assign(**alone | {"value_right": right["value"].mean()})
-    sign = -1 if claim.relation == "<" else 1
-    return table.assign(difference=sign * (table["value"] - claim.factor * table["value_right"]))
-
-
-def _told(claim: Claim, side: Side) -> pd.DataFrame:
-    """Return a side's rows with what tells how images make up their value."""
-    rows = side.rows.fillna({"seed": 0, "subset": ""})
-    absolute = None
-    if claim.metric == "normalised" and "error" not in rows and len(rows):
-        absolute = _behind(rows, side.records)
-    error = images.standard_errors(rows, claim.metric, absolute)
-    told = rows[["seed", "task", "subset", "value"]].assign(error=error)
-    for name in ("n", "hits"):
-        told[name] = rows[name] if name in rows else None
-    if claim.metric == "normalised":  # a ratio: whose images' contributions need both parts
-        told["hits"] = None
-        parts = {"top": absolute, "base": _alone(rows, side)}
-        for name, part in parts.items():
-            known = part is not None and "hits" in part
-            told[name] = part["hits"].to_numpy() if known else None
-    return told
-
-
-def _behind(rows: pd.DataFrame, records: pd.DataFrame) -> pd.DataFrame | None:
-    """Return the accuracies that normalised ones were made of, row by row."""
-    return _partners(rows, records[records["metric"] == "absolute"], _OF_A_RATIO)
-
-
-def _alone(rows: pd.DataFrame, side: Side) -> pd.DataFrame | None:
-    """Return the accuracies alone that normalised ones were divided by, row by row."""
-    alone = side.records[side.records["metric"] == "single"]
-    return _partners(rows, alone, ["method", "task", "seed", "split"])
-
-
-_OF_A_RATIO = ["experiment", "method", "task", "subset", "split", "n_tasks", "seed"]
-
-
-def _partners(rows: pd.DataFrame, others: pd.DataFrame, keys: list[str]) -> pd.DataFrame | None:
-    if rows.empty or not set(keys) <= set(rows):
-        return None
-    others = others.drop_duplicates(keys).drop(columns=[k for k in rows if k in ("lr", "steps")],
-                                               errors="ignore")  # fmt: skip
-    found = rows[keys].merge(others, on=keys, how="left")
-    return found.set_index(rows.index) if found["value"].notna().all() else None
-
-
 def _of_images(claim: Claim, table: pd.DataFrame) -> list[Source]:
     """Return the images as a source of error, where what is compared was counted on images."""
     sets = images.sets_of(table, claim.metric)
@@ -362,7 +264,7 @@ def _replicas(claim: Claim, df: pd.DataFrame, n_tasks: int) -> tuple[float, ...]
     if any("@" in side for side in (claim.left, claim.right)):
         return ()
     names = [name for name in df["model"].unique() if REPLICA.search(name)]
-    tables = [_pairs(claim, df, name, n_tasks) for name in names]
+    tables = [pairs(claim, df, name, n_tasks) for name in names]
     means = [t.groupby("seed")["difference"].mean().mean() for t in tables if len(t)]
     return tuple(float(mean) for mean in means)
 
@@ -373,28 +275,3 @@ def _over_pretrainings(effects: tuple[float, ...]) -> Interval:
     return intervals.interval(
         float(np.mean(effects)), [intervals.of_means("pre-trainings", effects)]
     )
-
-
-def _grown(claim: Claim, df: pd.DataFrame, model: str | None, n_tasks: int) -> pd.DataFrame:
-    """Return by how much a difference grows for every tenfold of the samples of pre-training.
-
-    The slope of a least-squares line over the logarithm of the samples, for each seed and task.
-    """
-    name = model or "mini"
-    shares = {name: 100.0}
-    for other in df["model"].unique():
-        if (found := SHARE.search(other)) and other == f"{name}_{found[1]}":
-            shares[other] = float(found[1])
-    tables = {m: _pairs(claim, df, m, n_tasks) for m in shares if m in set(df["model"])}
-    keys = ["seed", "task", "subset"]
-    parts = [t.assign(x=math.log10(shares[m])) for m, t in tables.items() if len(t)]
-    if len(parts) < 3:
-        return pd.DataFrame(columns=[*keys, "difference"])
-    points = pd.concat(parts)
-    points = points[points.groupby(keys)["x"].transform("size") == len(parts)]
-    centred = points["x"] - points.groupby(keys)["x"].transform("mean")
-    weight = centred / (centred**2).groupby([points[k] for k in keys]).transform("sum")
-    scaled = {"difference": weight * points["difference"]}
-    squares = {c: (weight * points[c].astype(float)) ** 2 for c in ("error", "error_right")}
-    rows = points[keys].assign(**scaled, **squares).groupby(keys, as_index=False).sum(min_count=1)
-    return rows.assign(**{c: np.sqrt(rows[c]) for c in squares})

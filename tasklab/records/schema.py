@@ -146,6 +146,7 @@ EXPERIMENTS = {
     "averaging": Experiment(
         "the mean of weights, and of logits, of the models in `subset`",
         _in("%", "averaged", "ensemble", "alone"),
+        ("hits",),
     ),
     "stitched_addition": _STITCHED,
     "stitched_negation": _STITCHED,
@@ -160,8 +161,15 @@ EXPERIMENTS = {
         (*_SCRATCH, "group", "one", "other", "curvature", "distance", "bound", "second_order"),
     ),
     "cost": Experiment(
-        "what a training step of one task takes",
-        {"seconds_per_step": "s", "peak_memory": "MiB", "trainable": "parameters"},
+        "what a training step of one task takes, in `n` rounds; `time_ratio` over a standard one "
+        "of the same round; quartiles over rounds",
+        {
+            "seconds_per_step": "s",
+            "time_ratio": "",
+            "peak_memory": "MiB",
+            "trainable": "parameters",
+        },
+        ("variant", "low", "high"),
     ),
     "closed_cost": Experiment(
         "what probing, fine-tuning and the search for coefficients took",

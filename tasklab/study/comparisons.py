@@ -33,6 +33,21 @@ def transitivity(claim: Any, rows: pd.DataFrame, _: pd.DataFrame) -> Sides:
     return {side: table.assign(value=100 * table[name]) for side, name in columns.items()}
 
 
+def gains(df: pd.DataFrame) -> pd.DataFrame:
+    """Return by how much a linearized step costs less here than as the papers list it.
+
+    Args:
+        df: Records of `experiments.step_cost`.
+
+    Returns:
+        A row a metric: the listing's cost, ours, and the gain, their ratio.
+    """
+    rows = df[(df["experiment"] == "cost") & df["metric"].isin(["time_ratio", "peak_memory"])]
+    table = rows.pivot_table(index="metric", columns="variant", values="value", sort=False)
+    table = table[["listing", "ours"]].assign(gain=table["listing"] / table["ours"])
+    return table.reset_index().rename_axis(columns=None)
+
+
 def r_squared(fits: pd.DataFrame) -> pd.DataFrame:
     """Put what explains theorem 5.1's gap beside the paper's numbers (appendix C.2).
 

@@ -23,6 +23,10 @@ class Known(evaluation.Evaluator):
         values = np.array([self.known(task, split, float(a)) for a in np.ravel(alpha)])
         return values if np.ndim(alpha) else values[0]
 
+    def answers(self, vector, task, split, alpha=1.0, *, linear):
+        share = self.evaluate(vector, task, split, alpha, linear=linear) / 100
+        return np.arange(10_000) < round(10_000 * share)
+
 
 VECTORS = {name: TaskVector({"w": torch.ones(2)}) for name in ("a", "b")}
 

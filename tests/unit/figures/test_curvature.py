@@ -54,7 +54,7 @@ def sums():
         for value in (scale[metric] * (1 + k * (2 + j) / 10) * (1 if block is None else 9),)
     ]
     columns = ["method", "n_tasks", "block", "metric", "value", "low", "high"]
-    return pd.DataFrame(rows, columns=columns).astype({"block": "Int64"})
+    return pd.DataFrame(rows, columns=columns).astype({"block": "Int64"}).assign(alpha=0.2)
 
 
 def triples_of(methods):

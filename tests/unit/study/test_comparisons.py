@@ -8,7 +8,7 @@ import pytest
 
 from tasklab.errors import TasklabError
 from tasklab.experiments.small_networks import setting, task_names
-from tasklab.records import claims, judgement
+from tasklab.records import claims, judgement, pairing
 from tasklab.records import table as records_table
 from tasklab.records.comparisons import COMPARISONS
 from tasklab.study import comparisons
@@ -42,13 +42,14 @@ def records():
     rows += linearity("ctl", "mlp", (0, 1, 2), **scratch)
     for row in linearity("ctl", "mlp", (0, 1, 2), **scratch | {"ratio": 1.0}):
         rows.append(row | {"value": 9.0})
-    for group, value in (("x", 60.0), ("y", 62.0), ("z", 61.0)):
+    for group, value in (("m | k", 60.0), ("m | l", 62.0), ("k | l", 61.0)):
         for metric, more in (("averaged", 1.0), ("ensemble", 2.0)):
             rows.append(
                 {"experiment": "averaging", "model": "mini", "method": "nonlinear", "seed": 0,
                  "task": "a", "subset": group, "metric": metric, "value": value + more}
             )  # fmt: skip
-    rows.append(rows[-1] | {"metric": "alone", "subset": "m", "value": 58.0})
+    for model, value in (("k", 57.0), ("l", 59.0), ("m", 58.0)):
+        rows.append(rows[-1] | {"metric": "alone", "subset": model, "value": value})
     for task, values in (("a", (20.0, 50.0, 90.0)), ("b", (95.0, 60.0, 30.0))):
         for alpha, value in zip((0.0, 0.5, 1.0), values, strict=True):
             rows.append(
@@ -83,7 +84,7 @@ def stitched():
 def sides(records, claim, model="mini"):
     """Return the values of both sides of a claim."""
     claim = CLAIMS[claim]
-    chosen = judgement.sides_of(claim, records, model, 8)
+    chosen = pairing.sides_of(claim, records, model, 8)
     return [side.rows["value"].tolist() for side in chosen]
 
 
@@ -103,7 +104,9 @@ def test_merged_features_against_those_of_models(records):
 
 def test_segments_and_averages(records):
     assert sides(records, "ctl-4.1-lmc-resnet") == [[50.0, 60.0], [90.0, 95.0]]
-    assert sides(records, "ctl-fig4-better") == [[62.0], [58.0]]
+    averaged, alone = sides(records, "ctl-fig4-better")  # each model of each group
+    assert averaged == [61.0, 61.0, 63.0, 63.0, 62.0, 62.0]
+    assert alone == [58.0, 57.0, 58.0, 59.0, 57.0, 59.0]
     found, one = sides(records, "ctl-fig4-correlation")
     assert found == pytest.approx([1.0]) and one == [1.0]
 
@@ -130,6 +133,41 @@ def test_claims_are_judged_by_them(records):
     assert judgement.verdict(CLAIMS["ctl-4.1-vit"], against, model="mini").interval.effect < 0
     lacking = records[records["experiment"] != "ctl"]
     assert judgement.verdict(CLAIMS["ctl-4.1-vit"], lacking, model="mini").outcome == "not tested"
+
+
+def test_costs_are_compared_by_variant_and_over_rounds():
+    rows = [
+        {"experiment": "cost", "model": "mini", "method": method, "variant": variant, "seed": 0,
+         "task": "a", "metric": metric, "value": value, "low": value - spread,
+         "high": value + spread, "n": 15}
+        for method, variant, times, memory in (
+            ("nonlinear", "standard", 1.0, 100.0), ("linearized", "listing", 3.0, 180.0),
+            ("linearized", "ours", 1.6, 110.0), ("attention", "attention", 0.8, 80.0),
+        )
+        for metric, value, spread in (("time_ratio", times, 0.0 if times == 1 else 0.2),
+                                      ("peak_memory", memory, 0.0))
+    ]  # fmt: skip
+    table = records_table.tidy(rows)
+    assert sides(table, "tangent-B-time") == [[3.0], [1.0]]
+    found = {
+        name: judgement.verdict(CLAIMS[name], table, model="mini")
+        for name in ("tangent-B-time", "tangent-B-memory", "linear-3-cost-time")
+    }
+    assert {name: v.outcome for name, v in found.items()} == {
+        "tangent-B-time": "holds", "tangent-B-memory": "does not hold",
+        "linear-3-cost-time": "holds",
+    }  # fmt: skip
+    time, memory = (found[f"tangent-B-{what}"] for what in ("time", "memory"))
+    assert time.sources == ("rounds",) and time.interval.effect == pytest.approx(1.1)
+    # 2.14 of 1.253 x 0.4 / 1.349 / sqrt(15)
+    assert time.interval.high - 1.1 == pytest.approx(0.2058, abs=1e-3)
+    assert memory.interval.low == memory.interval.high == pytest.approx(-10)
+    gains = comparisons.gains(table)
+    assert gains.set_index("metric")["gain"].to_dict() == pytest.approx(
+        {"time_ratio": 3 / 1.6, "peak_memory": 180 / 110}
+    )
+    older = table.drop(columns=["variant", "low", "high"]).drop_duplicates(["method", "metric"])
+    assert judgement.verdict(CLAIMS["tangent-B-time"], older, model="mini").outcome == "not tested"
 
 
 def test_linear_regimes_are_compared_at_equal_length():

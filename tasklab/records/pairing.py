@@ -1,0 +1,178 @@
+"""Both sides of a claim, row by row: at the same seed, on the same task and images."""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from tasklab.errors import TasklabError
+from tasklab.models.zoo import family
+from tasklab.records import images, matched
+from tasklab.records.claims import Claim
+from tasklab.records.comparisons import COMPARISONS, NETWORKS
+from tasklab.records.table import one_model, select
+
+SHARE = re.compile(r"_(\d+)$")  # names of models that have seen so many per cent of the samples
+
+
+class Side(NamedTuple):
+    """One side of a claim.
+
+    Attributes:
+        method: The method, or the side's name in the claim's comparison.
+        rows: Its records.
+        records: All records of its model.
+    """
+
+    method: str
+    rows: pd.DataFrame
+    records: pd.DataFrame
+
+
+def sides_of(claim: Claim, df: pd.DataFrame, model: str | None, n_tasks: int) -> list[Side]:
+    """Return both sides of a claim.
+
+    Args:
+        claim: What to judge.
+        df: Tidy records.
+        model: Which model it is about, if there are records of several.
+        n_tasks: Number of added tasks for claims on addition.
+    """
+    return [_side(claim, side, df, model, n_tasks) for side in (claim.left, claim.right)]
+
+
+def _side(claim: Claim, side: str, df: pd.DataFrame, model: str | None, n_tasks: int) -> Side:
+    method, _, role = side.partition("@")
+    init = "random" if role == "random" else "pretrained"
+    if role in NETWORKS:
+        records = df[df["model"] == role]
+    elif model is not None:
+        records = df[df["model"] == (model if role in ("", "random") else family(model)[role])]
+    else:
+        records = df.iloc[:0] if role not in ("", "random") else df[~df["model"].isin(NETWORKS)]
+    mine = one_model(records, init)
+    if claim.setting != "chosen":
+        both = (claim.left, claim.right)
+        return Side(
+            method, matched.at_setting(mine, claim.setting, claim.metric, both, method), mine
+        )
+    if not claim.comparison:
+        return Side(method, select(mine, claim.experiment, claim.metric, method, n_tasks), mine)
+    rows = records[records["experiment"] == claim.experiment]
+    if rows.empty:
+        return Side(method, rows, mine)
+    if claim.comparison not in COMPARISONS:
+        raise TasklabError(
+            f"comparison {claim.comparison!r} is not registered: import tasklab.study."
+        )
+    sides = COMPARISONS[claim.comparison](claim, rows, df)
+    return Side(method, sides.get(method, rows.iloc[:0]), mine)
+
+
+def pairs(claim: Claim, df: pd.DataFrame, model: str | None, n_tasks: int) -> pd.DataFrame:
+    """Return a row a seed, task and subset that both sides have, with their difference.
+
+    Args:
+        claim: What to judge.
+        df: Tidy records.
+        model: Which model it is about, if there are records of several.
+        n_tasks: Number of added tasks for claims on addition.
+
+    Returns:
+        Columns seed, task, subset and difference, positive as claimed; of each side value, error
+        (by the sampling of its images), n and which were answered: hits, or of ratios top and
+        base.
+    """
+    both = sides_of(claim, df, model, n_tasks)
+    if any(side.rows.empty for side in both):
+        return pd.DataFrame()
+    left, right = (_told(claim, side) for side in both)
+    keys = ["seed", "task", "subset"]
+    if claim.right.partition("@")[0] != "pretrained":
+        table = left.merge(right, on=keys, suffixes=("", "_right"))
+    else:  # one model for all seeds, however often it was recorded ...
+        same = right.drop(columns="seed").groupby(["task", "subset"], as_index=False).first()
+        same["value"] = right.groupby(["task", "subset"])["value"].mean().to_numpy()
+        table = left.merge(same, on=["task", "subset"], suffixes=("", "_right"))
+        if table.empty and len(right):  # ... or once for all targets
+            alone = right.iloc[0].drop(keys).add_suffix("_right").to_dict()
+            table = left.assign(**alone | {"value_right": right["value"].mean()})
+    sign = -1 if claim.relation == "<" else 1
+    return table.assign(difference=sign * (table["value"] - claim.factor * table["value_right"]))
+
+
+def _told(claim: Claim, side: Side) -> pd.DataFrame:
+    """Return a side's rows with what tells how images make up their value."""
+    rows = side.rows.fillna({"seed": 0, "subset": ""})
+    absolute = None
+    if claim.metric == "normalised" and "error" not in rows and len(rows):
+        absolute = _behind(rows, side.records)
+    error = images.standard_errors(rows, claim.metric, absolute)
+    told = rows[["seed", "task", "subset", "value"]].assign(error=error)
+    for name in ("n", "hits"):
+        told[name] = rows[name] if name in rows else None
+    if claim.metric == "normalised":  # a ratio: whose images' contributions need both parts
+        told["hits"] = None
+        parts = {"top": absolute, "base": _alone(rows, side)}
+        for name, part in parts.items():
+            known = part is not None and "hits" in part
+            told[name] = part["hits"].to_numpy() if known else None
+    return told
+
+
+def _behind(rows: pd.DataFrame, records: pd.DataFrame) -> pd.DataFrame | None:
+    """Return the accuracies that normalised ones were made of, row by row."""
+    return _partners(rows, records[records["metric"] == "absolute"], _OF_A_RATIO)
+
+
+def _alone(rows: pd.DataFrame, side: Side) -> pd.DataFrame | None:
+    """Return the accuracies alone that normalised ones were divided by, row by row."""
+    alone = side.records[side.records["metric"] == "single"]
+    return _partners(rows, alone, ["method", "task", "seed", "split"])
+
+
+_OF_A_RATIO = ["experiment", "method", "task", "subset", "split", "n_tasks", "seed"]
+
+
+def _partners(rows: pd.DataFrame, others: pd.DataFrame, keys: list[str]) -> pd.DataFrame | None:
+    if rows.empty or not set(keys) <= set(rows):
+        return None
+    others = others.drop_duplicates(keys).drop(columns=[k for k in rows if k in ("lr", "steps")],
+                                               errors="ignore")  # fmt: skip
+    found = rows[keys].merge(others, on=keys, how="left")
+    return found.set_index(rows.index) if found["value"].notna().all() else None
+
+
+def growth(claim: Claim, df: pd.DataFrame, model: str | None, n_tasks: int) -> pd.DataFrame:
+    """Return by how much a difference grows for every tenfold of the samples of pre-training.
+
+    The slope of a least-squares line over the logarithm of the samples, for each seed and task.
+
+    Args:
+        claim: What is said to grow.
+        df: Tidy records of the model and of those that have seen a share of its samples.
+        model: The model that has seen all of them.
+        n_tasks: Number of added tasks for claims on addition.
+    """
+    name = model or "mini"
+    shares = {name: 100.0}
+    for other in df["model"].unique():
+        if (found := SHARE.search(other)) and other == f"{name}_{found[1]}":
+            shares[other] = float(found[1])
+    tables = {m: pairs(claim, df, m, n_tasks) for m in shares if m in set(df["model"])}
+    keys = ["seed", "task", "subset"]
+    parts = [t.assign(x=math.log10(shares[m])) for m, t in tables.items() if len(t)]
+    if len(parts) < 3:
+        return pd.DataFrame(columns=[*keys, "difference"])
+    points = pd.concat(parts)
+    points = points[points.groupby(keys)["x"].transform("size") == len(parts)]
+    centred = points["x"] - points.groupby(keys)["x"].transform("mean")
+    weight = centred / (centred**2).groupby([points[k] for k in keys]).transform("sum")
+    scaled = {"difference": weight * points["difference"]}
+    squares = {c: (weight * points[c].astype(float)) ** 2 for c in ("error", "error_right")}
+    rows = points[keys].assign(**scaled, **squares).groupby(keys, as_index=False).sum(min_count=1)
+    return rows.assign(**{c: np.sqrt(rows[c]) for c in squares})
