@@ -100,7 +100,7 @@ def sum_form(df: pd.DataFrame) -> Figure:
     """
     df = df[df["block"].isna()]
     some(df)
-    df = df[np.isclose(df["alpha"], df["alpha"].max())]
+    df = df[df["alpha"] == df["alpha"].max()]
     looks = method_looks(methods_in(df))
     shown = ends(df[df["metric"].isin(["distance", "coef"])], ["metric", "method", "n_tasks"])
     grid = curves(
