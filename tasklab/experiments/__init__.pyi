@@ -109,6 +109,9 @@ from .layers import (
 from .learning_rates import (
     learning_rates as learning_rates,
 )
+from .merging import (
+    merging as merging,
+)
 from .scratch import (
     emergence as emergence,
 )

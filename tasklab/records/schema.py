@@ -77,6 +77,12 @@ EXPERIMENTS = {
     "subsets": Experiment(
         "the mean over the tasks of `subset`, whose vectors are added", _SHARES, ("vocabulary",)
     ),
+    "merging": Experiment(
+        "vectors merged by `merge`, at the best of `trials` coefficients; what the tangent model "
+        "loses (task `all`) relative to no edit",
+        {**_SHARES, "objective": ""},
+        ("merge", "trials"),
+    ),
     "exact_alpha": Experiment(
         "the sum along `alpha`: between knots of the exact curve, and on the grid",
         _in("%", "normalised_exact", "normalised_grid", "chosen_exact", "chosen_grid"),

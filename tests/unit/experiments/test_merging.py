@@ -1,0 +1,90 @@
+"""Every way of merging, on a rehearsal: what the table has, and that the best merge is the best."""
+
+from __future__ import annotations
+
+import pandas as pd
+import pytest
+
+from tasklab.analyses import editing, merging
+from tasklab.errors import TasklabError
+from tasklab.experiments import Lab
+from tasklab.experiments import merging as experiment
+from tasklab.experiments.merging import MERGES, TRIALS
+from tasklab.tasks.suites import suite
+
+TASKS = ("Signs", "Places")
+FEW = ("average", "arithmetic", "regmean", "best_span", "best")  # in the linearized model
+
+
+@pytest.fixture(scope="module")
+def lab():
+    return Lab(model="mini_xs", steps=1, tasks=TASKS, progress=False)
+
+
+@pytest.fixture(scope="module")
+def table(lab):
+    return experiment(lab, ["nonlinear"])
+
+
+@pytest.fixture(scope="module")
+def tangent(lab):
+    return experiment(lab, ["linearized", "posthoc"], FEW)
+
+
+def test_every_merge_is_measured_on_every_task(table):
+    assert set(table["merge"]) == set(MERGES) and set(table["method"]) == {"nonlinear"}
+    assert (table["trials"] == len(TRIALS)).all() and (table["n_tasks"] == 2).all()
+    counts = table.groupby(["method", "merge", "metric"]).size().unstack()
+    assert (counts["absolute"] == 2).all() and (counts["normalised"] == 2).all()
+    assert (counts["objective"] == 1).all()
+    told = table[table["metric"] == "objective"]
+    assert (told["task"] == "all").all() and (told["split"] == "validation").all()
+    rest = table[table["metric"] != "objective"]
+    assert set(rest["task"]) == set(TASKS) and (rest["split"] == "test").all()
+
+
+def test_no_merge_on_the_span_is_better_than_the_best_one_there(table, tangent):
+    told = pd.concat([table[table["merge"].isin(FEW)], tangent])
+    told = told[told["metric"] == "objective"].pivot(
+        index="method", columns="merge", values="value"
+    )
+    assert (told["average"] - told["arithmetic"]).abs().max() < 1e-5  # one direction
+    assert (told["best_span"] <= told["average"] + 1e-6).all()
+    assert ((told > 0) & (told <= 1 + 1e-6)).all(axis=None)  # at 0 it is 1
+
+
+def test_the_coefficient_is_the_one_that_validation_chooses(lab, table):
+    vectors = lab.vectors("nonlinear", 0)
+    mean = merging.average(vectors)
+    own = [lab.evaluator.tangent_features(v, t, "val").jtau for t, v in vectors.items()]
+    moved = merging.best.tangents(lab.evaluator, mean, TASKS)
+    (scale,) = merging.best.span([moved], own).tolist()
+    grid = [scale * c for c in TRIALS]
+    alone = editing.single_task(lab.evaluator, vectors, "val", linear=False)
+    found = lab.evaluator.sweep(mean, TASKS, "val", linear=False, alphas=grid)
+    alpha = grid[int(editing.normalised(found, alone).mean(1).argmax())]
+    rows = table[(table["merge"] == "average") & (table["method"] == "nonlinear")]
+    rows = rows[rows["metric"] == "absolute"].set_index("task")
+    assert rows["alpha"].tolist() == pytest.approx([alpha] * 2)
+    for task in TASKS:
+        accuracy = lab.evaluator.evaluate(mean, task, "test", alpha, linear=False)
+        assert rows["value"][task] == pytest.approx(accuracy)
+
+
+def test_what_is_kept_is_not_measured_again(lab, table, monkeypatch):
+    def never(*args, **named):
+        raise AssertionError("measured again")
+
+    monkeypatch.setattr(editing, "single_task", never)
+    assert experiment(lab, ["nonlinear"]).equals(table)
+
+
+def test_merges_by_name_and_groups_of_tasks(lab):
+    four = suite("mini").names[:2] + TASKS
+    small = Lab(model="mini_xs", steps=1, tasks=dict.fromkeys(four), progress=False)
+    table = experiment(small, ["nonlinear"], ["ties"], n_tasks=[2])
+    assert table["subset"].nunique() == len(small.suite.names) // 2
+    with pytest.raises(TasklabError, match="did you mean 'ties'"):
+        experiment(lab, ["nonlinear"], ["tie"])
+    with pytest.raises(TasklabError, match="did you mean 'nonlinear'"):
+        experiment(lab, ["nonlinaer"])
