@@ -257,6 +257,44 @@ def merged(
     return {**start, **total}
 
 
+class Line:
+    """The models theta + alpha tau, one after another in the same memory.
+
+    Each is one pass over the weights.
+
+    Args:
+        theta: Parameters of one type and on one device, where the line starts.
+        vector: tau.
+
+    Raises:
+        TasklabError: If tau names a parameter that theta lacks, or one of another shape.
+
+    >>> line = Line({"w": torch.ones(2), "b": torch.ones(1)}, {"w": torch.ones(2)})
+    >>> line.at(0.5)
+    {'b': tensor([1.]), 'w': tensor([1.5000, 1.5000])}
+    """
+
+    def __init__(self, theta: Mapping[str, Tensor], vector: Mapping[str, Tensor]) -> None:
+        _present(vector, theta, "the parameters to edit")
+        _same_shapes(vector, theta, vector)
+        self._fixed = {name: tensor for name, tensor in theta.items() if name not in vector}
+        self._shapes = {name: tensor.shape for name, tensor in vector.items()}
+        self._start, self._change = (
+            torch.cat([terms[name].reshape(-1).to(theta[name]) for name in vector])
+            if vector
+            else torch.empty(0)
+            for terms in (theta, vector)
+        )
+        self._total = torch.empty_like(self._start)
+
+    def at(self, alpha: float) -> dict[str, Tensor]:
+        """Return theta + alpha tau, valid until the next call, which writes over it."""
+        torch.add(self._start, self._change, alpha=_coefficient(alpha), out=self._total)
+        parts = self._total.split([shape.numel() for shape in self._shapes.values()])
+        named = zip(self._shapes.items(), parts, strict=True)
+        return {**self._fixed, **{name: part.view(shape) for (name, shape), part in named}}
+
+
 def _coefficient(value: object) -> float:
     """Return a coefficient, or raise if it is no finite number that weights can be scaled by."""
     try:

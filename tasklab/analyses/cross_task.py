@@ -20,9 +20,11 @@ tau_j (equation 2), negation as that of theta_0 + lambda tau and theta_0 - lambd
 and the (k + 1) form of disentanglement (theorem 4.3).
 
 Features are never kept. Those of the single models are computed once a batch, and serve every merge
-that they are part of; products of them, summed up in float64, are all that the metrics need:
-u'v = sum_k w_k u'f_k and v'v = sum_kl w_k w_l f_k'f_l. Of the numbers themselves the mean and a
-histogram are kept, so that memory does not grow with the number of images.
+that they are part of; weights are merged once for the images of all data sets, where their features
+fit into memory together; passes are those of `models.inference`. Products of features, summed up in
+float64, are all that the metrics need: u'v = sum_k w_k u'f_k and v'v = sum_kl w_k w_l f_k'f_l. Of
+the numbers themselves the mean and a histogram are kept, so that memory does not grow with the
+number of images.
 
 Letters: B batch, K models, L layers, M metrics.
 """
@@ -30,8 +32,10 @@ Letters: B batch, K models, L layers, M metrics.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import itertools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -42,6 +46,7 @@ from torch import Tensor
 from tasklab import taskvector
 from tasklab.analyses.finite import as_coefficient, finite
 from tasklab.errors import TasklabError
+from tasklab.models import inference
 from tasklab.models.blocks import FEATURES, Layers
 from tasklab.models.encoder import Encoder
 from tasklab.progress import bar
@@ -113,9 +118,9 @@ def measure(
         models: Parameters by the model's name.
         merges: What to measure.
         data: Images (N, 3, H, W) by the data set's name, as the encoder's `preprocess` takes them.
-        batch_size: Images in one pass; features of that many are held, of all models of a data set.
-            By default as many as take 1 GiB so, but at most 50; fewer where memory does not
-            suffice.
+        batch_size: Images of a data set in one pass; features of that many are held, of all models,
+            and of all data sets at once if they take at most 1 GiB. By default as many as take
+            1 GiB, but at most 50; fewer where memory does not suffice.
         progress: Whether to show progress.
 
     Returns:
@@ -134,25 +139,29 @@ def measure(
             raise TasklabError(f"merge {merge.name!r}: there is no model {lacking[0]!r}.")
     if not merges:
         raise TasklabError("there is nothing to measure: give at least one merge.")
-    first = next(iter(data.values()))
-    layers = Layers(encoder, encoder.preprocess(first[:1]))
-    if batch_size is None:
-        held = 4 * sum(layers.sizes.values()) * (len(models) + 1)  # bytes for each image
-        batch_size = max(1, min(50, MEMORY // held))
-    spreads = [Spread(len(layers.sizes)) for _ in merges]
+    encoder = inference.passes(encoder, tokens=True)
+    layers = Layers(encoder, encoder.preprocess(next(iter(data.values()))[:1]))
     used = [name for name in data if any(name in merge.on for merge in merges)]
-    parts = memory.Parts(batch_size)
-    total = sum(len(data[name]) for name in used)
-    with torch.no_grad(), bar(total, "features", unit="image", on=progress) as shown:
-        for name in used:
-            here = [(m, s) for m, s in zip(merges, spreads, strict=True) if name in m.on]
-            on = [merge for merge, _ in here]
-            for batch in parts(
-                lambda x, on=on: _of_batch(layers, models, on, encoder.preprocess(x)), data[name]
-            ):
+    held = 4 * sum(layers.sizes.values()) * (len(models) + 1)  # bytes for each image
+    most = max(len(data[name]) for name in used) if batch_size is None else batch_size
+    together = held * min(50, most) * len(used) <= MEMORY  # then weights are merged once for all
+    groups = [used] if together else [[name] for name in used]
+    parts = memory.Parts(batch_size or max(1, min(50, MEMORY // held)))
+    spreads = [Spread(len(layers.sizes)) for _ in merges]
+    total = sum(len(data[name]) for merge in merges for name in merge.on)
+    with torch.inference_mode(), bar(total, "features", unit="image", on=progress) as shown:
+        for group in groups:
+            here = [(m, s) for m, s in zip(merges, spreads, strict=True) if {*m.on} & {*group}]
+            places = torch.arange(max(len(data[name]) for name in group))
+
+            def measured(at: Tensor, group=group, here=here) -> list[Float[Tensor, "M L B"]]:
+                few = {name: data[name][at[0] : at[-1] + 1] for name in group}
+                x = {name: encoder.preprocess(one) for name, one in few.items() if len(one)}
+                return list(_of_batch(layers, models, [merge for merge, _ in here], x, shown))
+
+            for batch in parts(measured, places):
                 for (merge, spread), values in zip(here, batch, strict=True):
-                    spread.add(finite(values, f"features (merge {merge.name!r}, data {name!r})"))
-                shown.update(batch[0].shape[-1])
+                    spread.add(finite(values, f"features (merge {merge.name!r})"))
     blocks = {name: i for i, name in enumerate(encoder.blocks)} | {FEATURES: None}
     rows = [
         {"merge": merge.name, "block": blocks[name], **row}
@@ -164,25 +173,56 @@ def measure(
 
 
 def _of_batch(
-    layers: Layers, models: Mapping[str, Params], merges: Sequence[Merge], x: Tensor
-) -> list[Float[Tensor, "M L B"]]:
-    """Return the metrics of each merge at each layer and image of a batch."""
-    used = dict.fromkeys(name for merge in merges for name in merge.weights)
-    single = {name: layers.cut(layers(models[name], x)) for name in used}
-    products: dict[frozenset[str], Tensor] = {}
+    layers: Layers,
+    models: Mapping[str, Params],
+    merges: Sequence[Merge],
+    x: Mapping[str, Tensor],
+    shown: Any,
+) -> Iterator[Float[Tensor, "M L B"]]:
+    """Yield the metrics of each merge at each layer and image of a batch.
 
-    def product(one: str, two: str) -> Tensor:
-        key = frozenset((one, two))
-        if key not in products:
-            products[key] = _dot(single[one], single[two])
-        return products[key]
+    Args:
+        layers: What is looked at.
+        models: Parameters by the model's name.
+        merges: Some of whose data sets are among these.
+        x: Preprocessed images (B, ...) of each data set.
+        shown: The bar of progress, in images by merges.
+    """
+    single: dict[tuple[str, str], dict[str, Tensor]] = {}  # by model and data set
 
-    metrics = []
+    @functools.cache
+    def product(one: str, two: str, on: str) -> Tensor:
+        if one > two:
+            return product(two, one, on)
+        return _dot(features(one, on), features(two, on))
+
+    def features(model: str, on: str) -> dict[str, Tensor]:
+        if (model, on) not in single:
+            single[model, on] = layers.parts(models[model], x[on])
+        return single[model, on]
+
     for merge in merges:
-        u = layers.cut(layers(merged(models, merge.weights), x))
-        uf = {name: _dot(u, single[name]) for name in merge.weights}
-        metrics.append(_metrics(merge.weights, _dot(u, u), uf, product))
-    return metrics
+        on = [name for name in merge.on if name in x]
+        found = [torch.empty(len(METRICS), len(layers.sizes), 0, dtype=torch.float64)]
+        for name, u in zip(on, _each(layers, merged(models, merge.weights), x, on), strict=True):
+            uf = {model: _dot(u, features(model, name)) for model in merge.weights}
+            known = functools.partial(product, on=name)
+            found.append(_metrics(merge.weights, _dot(u, u), uf, known).cpu())
+            shown.update(len(x[name]))
+        yield torch.cat(found, -1)
+
+
+def _each(
+    layers: Layers, params: Params, x: Mapping[str, Tensor], on: Sequence[str]
+) -> Iterator[dict[str, Tensor]]:
+    """Yield the features of each data set, in one pass where their inputs have one shape."""
+    if len({x[name].shape[1:] for name in on}) > 1:  # texts may differ in length
+        yield from (layers.parts(params, x[name]) for name in on)
+    elif on:
+        whole = layers.parts(params, torch.cat([x[name] for name in on]))
+        sizes = [len(x[name]) for name in on]
+        for rows in zip(*(part.split(sizes) for part in whole.values()), strict=True):
+            yield dict(zip(whole, rows, strict=True))
 
 
 def _dot(

@@ -16,13 +16,16 @@ section 4); they differ in `dist`:
 
 For a linearized model every cell of a map is arithmetic on features that are computed once,
 f0 + a_1 J tau_1 + a_2 J tau_2. For any other model a map of A x A cells is A x A evaluations of
-joint models; the 2 A models with one vector are evaluated once each, and not in every cell.
+joint models on the images of both tasks at once; the 2 A models with one vector are evaluated once
+each, and not in every cell. Along a row one vector moves, in a single buffer (`taskvector.Line`),
+and passes are those of `models.inference`.
 
 Letters: A coefficients, N images, D features.
 """
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -36,8 +39,9 @@ from torch import Tensor
 from tasklab.analyses.evaluation import Evaluator, check_grid
 from tasklab.analyses.finite import as_coefficient, as_coefficients, check_vectors, finite_rows
 from tasklab.errors import TasklabError, unknown, whole
+from tasklab.models import inference
 from tasklab.progress import track
-from tasklab.taskvector import TaskVector, merged
+from tasklab.taskvector import Line, TaskVector
 
 
 def grid(reach: float, points: int) -> tuple[float, ...]:
@@ -280,22 +284,24 @@ def _nonlinear(
     evaluator: Evaluator, vectors: Mapping[str, TaskVector], split: str, n: int
 ) -> tuple[tuple[Single, Single], Joint]:
     """Return features by passes over the images."""
-    encoder = evaluator.clip.encoder
-    images = [evaluator.preprocessed(task, split, n) for task in vectors]
+    encoder, device = evaluator.clip.encoder, evaluator.clip.encoder.device
+    images = torch.cat([evaluator.preprocessed(task, split, n) for task in vectors])
+    tau1, tau2 = (vector.to(device) for vector in vectors.values())
+    passes = inference.passes(encoder)
 
-    def merge(*alphas: float) -> dict[str, Tensor]:
-        return merged(list(vectors.values()), alphas, encoder.params)
+    def features(params: Mapping[str, Tensor], x: Tensor) -> Tensor:
+        return torch.cat(list(evaluator.parts(lambda part: passes(params, part), x)))
 
-    def features(params: Mapping[str, Tensor], task: int) -> Tensor:
-        return torch.cat(list(evaluator.parts(lambda x: encoder(params, x), images[task])))
+    @functools.lru_cache(1)  # a row of the map: the vector of its column is all that moves
+    def row(alpha1: float) -> Line:
+        return Line(tau1.apply(encoder.params, alpha1), tau2)
 
     singles = (
-        lambda alpha: features(merge(alpha, 0.0), 0),
-        lambda alpha: features(merge(0.0, alpha), 1),
+        lambda alpha: features(tau1.apply(encoder.params, alpha), images[:n]),
+        lambda alpha: features(row(0.0).at(alpha), images[n:]),
     )
 
-    def joint(alpha1: float, alpha2: float) -> list[Tensor]:
-        params = merge(alpha1, alpha2)
-        return [features(params, task) for task in (0, 1)]
+    def joint(alpha1: float, alpha2: float) -> tuple[Tensor, ...]:
+        return features(row(alpha1).at(alpha2), images).split(n)
 
     return singles, joint

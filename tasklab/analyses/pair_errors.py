@@ -12,6 +12,7 @@ from torch import Tensor
 from tasklab.analyses.evaluation import Evaluator
 from tasklab.analyses.finite import as_coefficients, check_vectors
 from tasklab.errors import TasklabError
+from tasklab.models import inference
 from tasklab.taskvector import TaskVector, merged
 
 
@@ -42,7 +43,7 @@ def pair_errors(
         raise TasklabError("pairs of tasks need at least two task vectors.")
     as_coefficients(coefficients, "coefficients")
     encoder = evaluator.clip.encoder
-    theta = encoder.params
+    passes, theta = inference.passes(encoder), encoder.params
     data = {
         t: (evaluator.preprocessed(t, "test", count), evaluator.images(t, "test").y[:count])
         for t in vectors
@@ -50,7 +51,7 @@ def pair_errors(
 
     @torch.inference_mode()
     def guess(params: Mapping[str, Tensor], task: str) -> Tensor:
-        parts = evaluator.parts(lambda x: evaluator.logits(encoder(params, x), task), data[task][0])
+        parts = evaluator.parts(lambda x: evaluator.logits(passes(params, x), task), data[task][0])
         return torch.cat([logits.argmax(-1) for logits in parts])
 
     for c in coefficients:

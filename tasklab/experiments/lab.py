@@ -18,7 +18,6 @@ from tasklab.experiments.preflight import complete
 from tasklab.models import loading
 from tasklab.models.zoo import TEXT_MODELS, family
 from tasklab.progress import track
-from tasklab.records.table import provenance
 from tasklab.storage.store import Store
 from tasklab.tasks import drawn
 from tasklab.tasks.images.loader import DecodedImages
@@ -319,6 +318,8 @@ class Lab:
 
     def provenance(self) -> dict[str, Any]:
         """Return what produced these numbers, to be written beside them."""
+        from tasklab.records.table import provenance  # here: pandas takes half a second
+
         p = self.parameters
         example = self.run(self.suite.names[0], "nonlinear", p.seeds[0])
         extra = {

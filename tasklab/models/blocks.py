@@ -54,11 +54,20 @@ class Layers:
             params: As the encoder takes them.
             x: As the encoder's `preprocess` gives it.
         """
+        return torch.cat(list(self.parts(params, x).values()), 1)
+
+    def parts(self, params: Mapping[str, Tensor], x: Tensor) -> dict[str, Float[Tensor, "B s"]]:
+        """Return the outputs of each layer, a row an image, by the block's name.
+
+        Args:
+            params: As the encoder takes them.
+            x: As the encoder's `preprocess` gives it.
+        """
         given = zip(self._run(params, x), self._axes, strict=True)
         rows = [out.movedim(axis, 0) for out, axis in given]
         if self._pad is not None:
             rows = [_mean_token(out, x != self._pad) for out in rows]
-        return torch.cat([out.flatten(1) for out in rows], 1)
+        return {name: out.flatten(1) for name, out in zip(self.sizes, rows, strict=True)}
 
     def cut(self, rows: Float[Tensor, "B S"]) -> dict[str, Float[Tensor, "B s"]]:
         """Return each layer's part of what a call returned, by the block's name."""

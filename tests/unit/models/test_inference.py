@@ -1,0 +1,53 @@
+"""Passes without derivatives give what the encoder gives."""
+
+import pytest
+import torch
+
+from tasklab.models import inference, loading
+from tasklab.models.blocks import Layers
+from tasklab.models.intercept import back, front
+
+
+def edited(encoder):
+    draw = torch.Generator().manual_seed(0)
+    return {
+        name: value + 0.1 * value.abs().mean() * torch.randn(value.shape, generator=draw)
+        for name, value in encoder.params.items()
+    }
+
+
+def images(encoder, count):
+    side = encoder.image_size
+    return torch.randn(count, 3, side, side, generator=torch.Generator().manual_seed(1))
+
+
+def near(one, two):
+    assert (one - two).abs().max() < 3e-6 * two.abs().max()
+
+
+@pytest.mark.parametrize("name", ["mini", "mini_clip_less", "vitb32"])
+def test_features_and_blocks_are_those_of_the_encoder(name):
+    encoder = loading.load(name, init="random").encoder
+    x, params = images(encoder, 2), edited(encoder)
+    alone, whole = inference.passes(encoder), inference.passes(encoder, tokens=True)
+    usual = encoder(params, x)
+    assert type(alone) is inference.Passes
+    near(alone(params, x), usual)
+    near(whole(params, x), usual)
+    blocks = Layers(encoder, x)(params, x)
+    near(Layers(whole, x)(params, x), blocks)
+    near(back(alone, params, x, 1, front(alone, params, x, 1)), usual)
+    assert torch.equal(encoder(params, x), usual)  # the encoder is what it was
+    assert alone.weights_hash == encoder.weights_hash
+
+
+def test_derivatives_are_refused_not_wrong():
+    encoder = loading.load("mini", init="random").encoder
+    leaves = {name: value.clone().requires_grad_() for name, value in encoder.params.items()}
+    assert not inference.passes(encoder)(leaves, images(encoder, 1)).requires_grad
+
+
+@pytest.mark.parametrize("name", ["mini_sup_few", "mini_convnext", "mini_t5"])
+def test_what_is_not_known_runs_as_it_was_written(name):
+    encoder = loading.load(name, init="random").encoder
+    assert inference.passes(encoder) is encoder
