@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import logging
+import sys
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,6 +14,7 @@ from typing import Any
 from tasklab import chapters, machine
 from tasklab.analyses import evaluation
 from tasklab.errors import TasklabError, choose, shown, texts, unknown
+from tasklab.experiments import estimate
 from tasklab.experiments.parameters import Parameters, with_parameters
 from tasklab.experiments.preflight import complete
 from tasklab.models import loading
@@ -125,7 +127,7 @@ class Lab:
         chapter: That it is made for, one of `chapters.CHAPTERS`: the models that the chapter
             compares with this one are looked for beforehand, and a model that it cannot be read
             with is refused.
-        progress: Whether to show progress bars.
+        progress: Whether to show progress bars, and with a chapter what it will take.
         tasks: Only these tasks of the suite; one or several names.
         own: Tasks of your own (`tasklab.tasks.own`), in place of the suite's.
         needs: Roles (`zoo.family`) of further models that will be compared with this one.
@@ -187,6 +189,8 @@ class Lab:
                 f"steps={parameters.steps} is a rehearsal: every cell runs, on a few images, and "
                 "no number means anything."
             )
+        if chapter is not None and trains and progress:
+            print(estimate.told(self, chapter), file=sys.stderr, flush=True)
 
     def __repr__(self) -> str:
         """Return what is studied, on how much data, where."""

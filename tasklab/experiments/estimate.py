@@ -1,0 +1,186 @@
+"""What a chapter will take with its parameters, told before it starts.
+
+Counted are fine-tuning runs of the chapter's own model that are not in the store yet, and the
+images that its main experiments (`PASSES`) pass through it, as if none of their records were in the
+store. Time is that of a measured step and pass of few images, in float32. Models that a chapter
+compares with its own come on top: of two tasks each, unless the preset is `full`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import torch
+
+from tasklab import chapters
+from tasklab.models import inference
+from tasklab.models.encoder import TextEncoder
+from tasklab.progress import duration
+from tasklab.tasks import drawn
+from tasklab.tuning.methods import POSTHOC
+
+if TYPE_CHECKING:
+    from tasklab.experiments.lab import Lab
+
+# Matrix products of a step as multiples of a standard one's (`analyses.cost`).
+STEP = {"linearized": 5 / 3, "attention": 7 / 9}
+TANGENT = 3.0  # passes that a forward-mode pass stands for
+PROBE = 2  # images of the measured step and pass
+LONG = 2.0  # seconds of a step that is measured once
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Plan:
+    """The work of a chapter.
+
+    Attributes:
+        runs: Fine-tuning runs to do.
+        kept: Those that are in the store.
+        steps: Of the runs to do, all together.
+        trained: Images of these steps.
+        equivalent: The same, counted as images of standard steps.
+        passed: Images that pass through a model without training.
+    """
+
+    runs: int = 0
+    kept: int = 0
+    steps: int = 0
+    trained: int = 0
+    equivalent: float = 0.0
+    passed: int = 0
+
+    def __str__(self) -> str:
+        """Return it as a sentence tells it."""
+        runs = f"{self.runs} fine-tuning run{'' if self.runs == 1 else 's'}"
+        if self.kept:
+            runs += f" ({self.kept} more are in the store)"
+        if self.runs:
+            runs += f", {self.steps:,} steps, {self.trained:,} images"
+        return f"{runs}; evaluation passes at most {self.passed:,} images"
+
+
+def _splits(lab: Lab) -> tuple[int, int, int]:
+    """Return how many images of validation, of test, and of the control are looked at."""
+    data, most = drawn.images_of(lab.suite), lab.scale.counts
+    task, control = lab.suite.names[0], lab.suite.control.name
+    asked = ((task, "val", "val"), (task, "test", "test"), (control, "test", "control"))
+    sizes = [(data.size(name, split), most.get(limit)) for name, split, limit in asked]
+    val, test, held = (size if limit is None else min(size, limit) for size, limit in sizes)
+    return val, test, held
+
+
+# Images that an experiment passes through a model with one method and seed: A coefficients, T tasks
+# and the numbers of `Scale`.
+def _single(lab: Lab) -> int:
+    return len(lab.suite.names) * _splits(lab)[1]
+
+
+def _addition(lab: Lab) -> int:
+    tasks, (val, test, _) = len(lab.suite.names), _splits(lab)
+    each = tasks * (len(lab.scale.alphas) + 1) * val + 2 * tasks * test
+    return len(lab.sizes()) * each
+
+
+def _negation(lab: Lab) -> int:
+    val, test, control = _splits(lab)
+    return len(lab.suite.names) * (len(lab.scale.alphas) * (val + control) + test + control)
+
+
+def _maps(lab: Lab) -> int:
+    scale = lab.scale
+    return scale.pairs * 2 * (scale.points**2 + scale.points) * scale.map_images
+
+
+def _linearity(lab: Lab) -> int:
+    tasks, count = len(lab.suite.names), lab.scale.feature_images[0]
+    pairs = len(list(itertools.combinations(range(tasks), 2)))
+    return count * (tasks**2 + 2 * pairs * 3)
+
+
+PASSES: dict[str, tuple[Callable[[Lab], int], ...]] = {
+    "tangent": (_single, _addition, _negation, _maps),
+    "linear_layers": (_single, _addition, _maps),
+    "ctl": (_linearity, _linearity),
+    "closed_vocab": (_single, _addition, _maps),
+}
+
+
+def plan(lab: Lab, chapter: str) -> Plan:
+    """Return what a chapter asks of a lab.
+
+    Args:
+        lab: Its model, tasks, parameters and store.
+        chapter: One of `chapters.CHAPTERS`.
+    """
+    methods = chapters.chapter(chapter).methods
+    runs = kept = steps = trained = 0
+    equivalent = 0.0
+    trains = dict.fromkeys(POSTHOC.get(method, method) for method in methods)
+    for method, seed, task in itertools.product(trains, lab.parameters.seeds, lab.suite.names):
+        key = lab.store.key(lab.identity(task, method, seed))
+        if (lab.store.root / "finetune" / key).is_dir():  # renamed when whole
+            kept += 1
+            continue
+        run = lab.run(task, method, seed)
+        runs, steps, images = runs + 1, steps + run.steps, run.steps * run.batch_size
+        trained, equivalent = trained + images, equivalent + images * STEP.get(method, 1.0)
+    linear = [method for method in methods if method in POSTHOC or method == "linearized"]
+    once = sum(count(lab) for count in PASSES[chapter]) * (len(methods) - len(linear))
+    val, test, control = _splits(lab)
+    tangents = TANGENT * len(linear) * len(lab.suite.names) * (val + test + 2 * control)
+    passed = round((once + tangents) * len(lab.parameters.seeds))
+    return Plan(
+        runs=runs, kept=kept, steps=steps, trained=trained, equivalent=equivalent, passed=passed
+    )
+
+
+def seconds(lab: Lab, work: Plan) -> float:
+    """Return how long that takes on this machine, from one step and one pass of a few images.
+
+    Args:
+        lab: Whose model is measured.
+        work: What there is to do.
+    """
+    encoder = lab.clip.encoder
+    if isinstance(encoder, TextEncoder):
+        x = encoder.preprocess(lab.evaluator.images(lab.suite.names[0], "test").x[:PROBE])
+    else:  # no image need be decoded for it
+        x = torch.randn(PROBE, 3, *[encoder.image_size] * 2, device=encoder.device)
+    quick = inference.passes(encoder)
+    leaves = {name: value.detach().requires_grad_() for name, value in encoder.params.items()}
+
+    def step() -> None:
+        total = encoder(leaves, x).float().square().mean()
+        float(torch.autograd.grad(total, list(leaves.values()), allow_unused=True)[-1].sum())
+
+    def passing() -> None:
+        float(quick(encoder.params, x).sum())
+
+    def taken(what: Callable[[], None]) -> float:
+        first, second = timed(what), 0.0
+        if first < LONG:  # else the first is not much longer than any other
+            second = timed(what)
+        return (second or first) / len(x)
+
+    def timed(what: Callable[[], None]) -> float:
+        began = time.perf_counter()
+        what()
+        return time.perf_counter() - began
+
+    return taken(step) * work.equivalent + taken(passing) * work.passed
+
+
+def told(lab: Lab, chapter: str) -> str:
+    """Return the sentence with which a chapter begins.
+
+    Args:
+        lab: Its model, tasks, parameters and store.
+        chapter: One of `chapters.CHAPTERS`.
+    """
+    work = plan(lab, chapter)
+    about = duration(seconds(lab, work))
+    return f"{lab.parameters.model}: {work}. On this machine about {about}, at this moment's speed."

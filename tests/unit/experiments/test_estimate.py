@@ -1,0 +1,53 @@
+"""What a chapter will take is counted from its parameters and the store."""
+
+import dataclasses
+
+import pytest
+
+from tasklab import Lab
+from tasklab.experiments import estimate
+
+
+@pytest.fixture(scope="module")
+def lab(tmp_path_factory):
+    return Lab("mini_xs", steps=3, store_root=tmp_path_factory.mktemp("store"), progress=False)
+
+
+def test_runs_steps_and_images_follow_from_the_recipe(lab):
+    tasks = len(lab.suite.names)
+    work = estimate.plan(lab, "tangent")  # post-hoc vectors are the non-linear ones
+    assert (work.runs, work.kept, work.steps) == (2 * tasks, 0, 2 * tasks * 3)
+    assert work.trained == work.steps * lab.run("Textures", "nonlinear", 0).batch_size
+    assert work.equivalent == pytest.approx(work.trained * (1 + 5 / 3) / 2)
+    more = estimate.plan(lab.sibling(seeds=2), "tangent")
+    assert (more.runs, more.passed) == (2 * work.runs, 2 * work.passed)
+
+
+def test_what_is_in_the_store_is_not_counted(lab):
+    before = estimate.plan(lab, "tangent")
+    lab.tune("Textures", "nonlinear", 0)
+    after = estimate.plan(lab, "tangent")
+    assert (after.runs, after.kept) == (before.runs - 1, before.kept + 1)
+    assert after.steps == before.steps - 3
+
+
+def test_maps_count_two_passes_a_cell_and_two_a_coefficient(lab):
+    scale = dataclasses.replace(lab.scale, pairs=1, points=4, map_images=5)
+    other = lab.sibling()
+    other.scale = scale
+    assert estimate._maps(other) == 2 * (16 + 4) * 5
+
+
+@pytest.mark.parametrize("chapter", estimate.PASSES)
+def test_time_grows_with_the_work(lab, chapter):
+    work = estimate.plan(lab, chapter)
+    assert estimate.seconds(lab, work) > 0
+    assert estimate.seconds(lab, estimate.Plan()) == 0
+
+
+def test_a_lab_of_a_chapter_says_so_before_anything_runs(tmp_path, capsys):
+    Lab("mini_xs", steps=3, store_root=tmp_path, chapter="linear_layers")
+    told = capsys.readouterr().err
+    assert "24 fine-tuning runs, 72 steps" in told and "On this machine about" in told
+    Lab("mini_xs", steps=3, store_root=tmp_path)
+    assert "fine-tuning runs" not in capsys.readouterr().err

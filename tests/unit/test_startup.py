@@ -1,0 +1,34 @@
+"""What is imported before anything is asked for: the time to a first answer is that of imports."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+# Each takes from a tenth of a second to seconds.
+TABLES = ("pandas", "seaborn", "matplotlib", "scipy", "sklearn")
+NETWORKS = ("torch", "torchvision", "open_clip", "timm", "transformers", "jaxtyping", "numpy")
+
+
+def imported(code: str) -> set[str]:
+    """Return the modules that a new Python has imported after running some code."""
+    tell = "\nimport sys; print(*sys.modules, file=sys.stderr)"
+    done = subprocess.run(
+        [sys.executable, "-c", code + tell], capture_output=True, text=True, check=True, timeout=300
+    )
+    return set(done.stderr.split())
+
+
+@pytest.mark.parametrize("words", [["list"], ["--help"], ["grid", "--help"], ["list", "modles"]])
+def test_the_command_line_waits_for_no_network_and_no_table(words):
+    there = imported(f"from tasklab.__main__ import main\ntry: main({words})\nexcept SystemExit: 0")
+    assert "tasklab.errors" in there
+    assert not there & {*TABLES, *NETWORKS}
+
+
+def test_a_lab_waits_for_what_it_computes_with_alone():
+    there = imported("import tasklab; tasklab.Lab, tasklab.Parameters")
+    assert {"torch", "tasklab.experiments.lab"} <= there
+    assert not there & {*TABLES, "open_clip", "timm", "transformers"}
