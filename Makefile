@@ -5,12 +5,13 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
-.PHONY: help report test lint env pins clean
+.PHONY: help report test bench lint env pins clean
 .DELETE_ON_ERROR:
 
 help:
 	@echo "make report   execute the chapters and build the site (PRESET=quick|full)"
 	@echo "make test     run every test (PYTEST_ARGS='-m \"not site\"' for a part)"
+	@echo "make bench    how many times as long the papers' own procedures take"
 	@echo "make lint     style, docstrings and the import order"
 	@echo "make env      only the environment, in $(VENV)"
 	@echo "make pins     renew the exact versions in requirements.txt"
@@ -22,6 +23,10 @@ report: $(STAMP)
 # Two processes, a file of tests in one of them; each computes with one core.
 test: $(STAMP)
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile $(PYTEST_ARGS)
+
+# In turns with the papers' procedures; the numbers are kept beside the script, and a page shows them.
+bench: $(STAMP)
+	$(BIN)/python benchmarks/bench.py
 
 lint: $(STAMP)
 	$(BIN)/ruff check .
