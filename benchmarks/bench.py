@@ -42,6 +42,7 @@ from tasklab.models import loading
 from tasklab.models.heads import Head
 from tasklab.records.table import provenance
 from tasklab.storage.store import Store
+from tasklab.tasks import drawn
 from tasklab.tasks.suites import suite
 from tasklab.taskvector import TaskVector
 
@@ -106,7 +107,8 @@ class Bench:
             )
             for task in self.names
         }  # fmt: skip
-        self.images = {task: sample(task, "test", size.images)[0] for task in self.names}
+        data = drawn.images_of(suite("mini"))
+        self.images = {task: data.load(task, "test", n=size.images).x for task in self.names}
         batch = min(250, size.images)
         self.loaders = {
             task: papers.batches(encoder, images, batch) for task, images in self.images.items()

@@ -284,10 +284,9 @@ def _nonlinear(
     evaluator: Evaluator, vectors: Mapping[str, TaskVector], split: str, n: int
 ) -> tuple[tuple[Single, Single], Joint]:
     """Return features by passes over the images."""
-    encoder, device = evaluator.clip.encoder, evaluator.clip.encoder.device
+    encoder = evaluator.clip.encoder
     images = torch.cat([evaluator.preprocessed(task, split, n) for task in vectors])
-    tau1, tau2 = (vector.to(device) for vector in vectors.values())
-    passes = inference.passes(encoder)
+    (tau1, tau2), passes = vectors.values(), inference.passes(encoder)
 
     def features(params: Mapping[str, Tensor], x: Tensor) -> Tensor:
         return torch.cat(list(evaluator.parts(lambda part: passes(params, part), x)))

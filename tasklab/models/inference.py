@@ -59,9 +59,9 @@ def passes(encoder: Encoder, *, tokens: bool = False) -> Encoder:
     """
     from open_clip.transformer import VisionTransformer  # here, for it takes seconds
 
-    tower = encoder.module
-    if type(encoder) is not Encoder or not isinstance(tower, VisionTransformer):
+    if type(encoder) is not Encoder or not isinstance(encoder.module, VisionTransformer):
         return encoder
+    tower = encoder.module
     blocks = [*tower.transformer.resblocks]
     if not all(map(_known, blocks)):
         return encoder
