@@ -3,7 +3,8 @@
 In a linearized model, accuracy along a line of coefficients is a step function, known exactly
 (`tasklab.analyses.step_curves`). Two things follow.
 
-- The best shared coefficient is found without a grid (`exact_addition`).
+- The best shared coefficient is found without a grid (`exact_addition`), and so is that of a
+  negation which keeps the control task (`exact_negation`).
 - One coefficient for each task, which the papers do not report, is found by coordinate ascent with
   each step solved exactly (`per_task`). For non-linear models, where every trial is a pass over the
   images, a search with a bounded number of trials takes its place.
@@ -22,7 +23,13 @@ from typing import Any
 
 import numpy as np
 
-from tasklab.analyses.editing import normalised, single_task
+from tasklab.analyses.editing import (
+    CONTROL_SHARE,
+    Negation,
+    normalised,
+    percent,
+    single_task,
+)
 from tasklab.analyses.evaluation import ALPHAS, Evaluator, check_grid
 from tasklab.analyses.finite import as_coefficient, check_vectors, finite
 from tasklab.analyses.step_curves import (
@@ -175,6 +182,45 @@ def exact_addition(
         best=mean.best(),
         grid=tuple(grid),
         n=_counts(evaluator, tasks),
+    )
+
+
+def exact_negation(evaluator: Evaluator, task: str, vector: TaskVector) -> Negation:
+    """Subtract a vector in the linearized model by the 95 % rule, without a grid.
+
+    Of all coefficients in [0, 1] that keep the control on validation images, those of the lowest
+    target accuracy; of these the middle of the widest stretch.
+
+    Args:
+        evaluator: Model and images.
+        task: The vector's task.
+        vector: It is negated here.
+
+    Raises:
+        TasklabError: If scores are not finite.
+    """
+    names = (task, evaluator.suite.control.name)
+    curves = [affine_scores(evaluator, [vector], name, "val").along([-1.0]) for name in names]
+    knots = np.unique(np.concatenate([curve.knots for curve in curves]))
+    least = CONTROL_SHARE * float(curves[1].at(0.0))
+
+    def objective(alphas: np.ndarray) -> np.ndarray:
+        target, control = (curve.at(alphas) for curve in curves)
+        return np.where(control >= least, -target, -np.inf)
+
+    allowed = PiecewiseConstant(knots, objective((knots[:-1] + knots[1:]) / 2), objective(knots))
+    alpha = allowed.best().alpha if np.isfinite(allowed.between).any() else 0.0
+    answers = [evaluator.answers(vector, name, "test", -alpha, linear=True) for name in names]
+    at_target, at_control = percent(answers)
+    return Negation(
+        task=task,
+        alphas=(alpha,),
+        target_validation=curves[0].at([alpha]),
+        control_validation=curves[1].at([alpha]),
+        alpha=alpha,
+        target=float(at_target),
+        control=float(at_control),
+        answers=tuple(answers),
     )
 
 

@@ -68,6 +68,9 @@ from .editing import (
     addition as addition,
 )
 from .editing import (
+    exact_negation as exact_negation,
+)
+from .editing import (
     negation as negation,
 )
 from .editing import (

@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from tasklab.analyses import editing
-from tasklab.experiments.lab import Lab
+from tasklab.analyses import coefficients, editing
+from tasklab.errors import TasklabError
+from tasklab.experiments.lab import LINEAR, Lab
 from tasklab.experiments.runner import Trial, kept, known_methods, records, run
 from tasklab.records.images import packed
 from tasklab.records.table import tidy
@@ -157,29 +158,17 @@ def negation(lab: Lab, methods: Sequence[str]) -> pd.DataFrame:
     """Subtract each task's vector by the 95 % rule; return target and control accuracies."""
     control, alphas = lab.suite.control.name, lab.scale.alphas
 
-    def both(trial: Trial, task: str, of_target: dict, of_control: dict) -> list[dict]:
-        """Return a target's two records; the control's images are those of another task."""
-        told = {"target": of_target, "control": of_control}
-        return [
-            trial.row(task=task, metric=metric, split="test", **numbers)
-            for metric, numbers in told.items()
-        ]
-
     def measure(trial: Trial) -> list[dict]:
         ((task, vector),) = trial.vectors.items()
         end = editing.negation(trial.evaluator, task, vector, linear=trial.linear, alphas=alphas)
-        values, numbers = (end.target, end.control), []
-        for value, right in zip(values, end.answers, strict=True):
-            more = {"n": len(right), "hits": packed(right), "alpha": end.alpha}
-            numbers.append({"value": value, **more})
-        return both(trial, task, *numbers)
+        return _negated(trial, end)
 
     start = Trial(lab=lab, experiment="negation", method="pretrained", seed=0)
     zero = {
         row["task"]: {name: row[name] for name in ("value", "n", "hits") if name in row}
         for row in _pretrained(lab)
     }
-    rows = [row for t in lab.suite.names for row in both(start, t, zero[t], zero[control])]
+    rows = [row for t in lab.suite.names for row in _both(start, t, zero[t], zero[control])]
     rows += records(
         lab,
         "negation",
@@ -191,3 +180,44 @@ def negation(lab: Lab, methods: Sequence[str]) -> pd.DataFrame:
         rule=editing.CACHE_VERSION,
     )
     return tidy(rows)
+
+
+def exact_negation(lab: Lab, methods: Sequence[str]) -> pd.DataFrame:
+    """Subtract each task's vector by the 95 % rule, at the exact coefficient in place of a grid's.
+
+    Args:
+        lab: What to study.
+        methods: Those that edit the linearized model: `linearized`, `posthoc`, ...
+
+    Returns:
+        Records of the experiment `exact_negation`: `target` and `control`.
+
+    Raises:
+        TasklabError: If a method's edited model is not linear.
+    """
+    if wrong := [method for method in methods if method not in LINEAR]:
+        raise TasklabError(f"{wrong[0]!r} is not affine in alpha: its curve has no closed form.")
+
+    def measure(trial: Trial) -> list[dict]:
+        ((task, vector),) = trial.vectors.items()
+        return _negated(trial, coefficients.exact_negation(trial.evaluator, task, vector))
+
+    over = [[task] for task in lab.suite.names]
+    return run(lab, "exact_negation", methods, measure, over=over, title="exact negation")
+
+
+def _negated(trial: Trial, end: editing.Negation) -> list[dict]:
+    numbers = [
+        {"value": value, "n": len(right), "hits": packed(right), "alpha": end.alpha}
+        for value, right in zip((end.target, end.control), end.answers, strict=True)
+    ]
+    return _both(trial, end.task, *numbers)
+
+
+def _both(trial: Trial, task: str, of_target: dict, of_control: dict) -> list[dict]:
+    """Return a target's two records; the control's images are those of another task."""
+    told = {"target": of_target, "control": of_control}
+    return [
+        trial.row(task=task, metric=metric, split="test", **numbers)
+        for metric, numbers in told.items()
+    ]

@@ -74,6 +74,11 @@ EXPERIMENTS = {
         _in("%", "target", "control"),
         ("hits",),
     ),
+    "exact_negation": Experiment(
+        "one vector subtracted in the linearized model, at the exact coefficient",
+        _in("%", "target", "control"),
+        ("hits",),
+    ),
     "subsets": Experiment(
         "the mean over the tasks of `subset`, whose vectors are added", _SHARES, ("vocabulary",)
     ),

@@ -70,6 +70,7 @@ PARTS: dict[str, dict[str, tuple[Work, ...]]] = {
         "editing": (
             Work(_TANGENT, {"single": {}, "addition": {}, "negation": {}}),
             Work(_TANGENT, {"own_coefficients": {}}, seeds=1),
+            Work(("posthoc", "linearized"), {"exact_negation": {}}),
             Work(("posthoc", "linearized"), {"exact_alpha": {}}, seeds=1),
         ),
         "family": (

@@ -59,6 +59,14 @@ def test_the_exact_choice_is_never_worse_than_the_grids_on_validation(lab):
         experiments.exact_alpha(lab, ["nonlinear"])
 
 
+def test_exact_negations_are_recorded_like_those_of_a_grid(lab):
+    table = experiments.exact_negation(lab, ["posthoc", "linearized"])
+    assert set(table["metric"]) == {"target", "control"} and table["hits"].notna().all()
+    assert len(table) == 2 * 2 * len(lab.suite.names) and table["alpha"].between(0, 1).all()
+    with pytest.raises(TasklabError, match="not affine"):
+        experiments.exact_negation(lab, ["nonlinear"])
+
+
 def test_own_coefficients_are_never_worse_on_validation(lab):
     table = experiments.own_coefficients(lab, ["nonlinear", "linearized"])
     mean = table[table["split"] == "validation"].groupby(["method", "metric"])["value"].mean()

@@ -62,6 +62,23 @@ def test_exact_addition_equals_the_evaluator_at_every_coefficient(bias):
     assert found.absolute(found.grid_alpha) == pytest.approx(slow.absolute)
 
 
+def test_exact_negation_forgets_at_least_as_much_as_any_grid():
+    evaluator = Toy()
+    evaluator.suite = type("Suite", (), {"control": type("Task", (), {"name": "b"})})
+    vector = evaluator.vectors["a"]
+    found = coefficients.exact_negation(evaluator, "a", vector)
+    grid = np.linspace(0, 1, 401)
+    slow = editing.negation(evaluator, "a", vector, linear=True, alphas=grid)
+    kept = editing.keeps_control(slow.control_validation)
+    assert kept.any() and not kept.all()
+    assert found.target_validation[0] <= slow.target_validation[kept].min()
+    start = evaluator.evaluate(vector, "b", "val", 0.0, linear=True)
+    assert found.control_validation[0] >= 0.95 * start
+    for value, task in ((found.target, "a"), (found.control, "b")):
+        assert value == evaluator.evaluate(vector, task, "test", -found.alpha, linear=True)
+    assert [right.mean() * 100 for right in found.answers] == [found.target, found.control]
+
+
 def test_rows_of_exact_addition_hold_the_curves():
     evaluator = Toy()
     found = coefficients.exact_addition(evaluator, evaluator.vectors)
