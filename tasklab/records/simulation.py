@@ -158,7 +158,7 @@ def wrong(
         level: Of the interval.
     """
     choose("rule", rule, RULES)
-    points = 1000 if sum(map(math.isfinite, freedoms)) < 2 else 250
+    points = 1000 if sum(map(math.isfinite, freedoms)) < 2 else 500
     parts = [_chi_squared(f, points) for f in freedoms]
     grids = np.meshgrid(*(values for values, _ in parts), indexing="ij")
     weights = np.meshgrid(*(likely for _, likely in parts), indexing="ij")

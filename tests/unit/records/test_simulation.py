@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import math
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,6 +15,7 @@ from tasklab.errors import TasklabError
 from tasklab.records import simulation
 from tasklab.records.simulation import World, rates, wrong
 
+RECORDED = Path(__file__).parents[3] / "benchmarks" / "verdicts.json"
 SIDE = 0.025  # the most wrong verdicts on one side
 REPEATS = 1000
 # A rule that errs in exactly 2.5 % of cases has more than this (4.2 %) in one of 2,000 runs.
@@ -60,6 +63,23 @@ def test_noise_holds_in_at_most_one_case_of_forty_a_side(world: World) -> None:
     found = rates(world, REPEATS, seed=1)
     assert found.holds <= ALLOWED and found.does_not_hold <= ALLOWED
     assert 0 < found.unlike < 1
+
+
+@pytest.mark.skipif(not RECORDED.exists(), reason="an installed package has no benchmarks")
+def test_the_pages_numbers_are_within_the_rule() -> None:
+    """What `benchmarks/verdicts.py` drew, with the protocol's tasks, images and seeds."""
+    recorded = json.loads(RECORDED.read_text(encoding="utf-8"))
+    repeats = recorded["provenance"]["repeats"]
+    none = [row for row in recorded["rows"] if row["effect"] == 0]
+    allowed = stats.binom.isf(1 / 2000, repeats, SIDE) / repeats
+    assert repeats >= 1000 and {row["seeds"] for row in none} == {3, 5}
+    assert len({(row["scope"], row["answers"], row["seed_spread"]) for row in none}) >= 18
+    for row in none:
+        assert row["holds"] <= allowed and row["does_not_hold"] <= allowed, row
+    both = [row[side] for row in none for side in ("holds", "does_not_hold")]
+    assert np.mean(both) < SIDE
+    ours = {row["seeds"]: row["wrong"] for row in recorded["worst"] if row["rule"] == "howe"}
+    assert ours == pytest.approx(dict.fromkeys((2, 3, 5), SIDE), rel=1e-3)
 
 
 def test_an_effect_is_found_and_more_often_with_more_seeds() -> None:
