@@ -11,6 +11,7 @@ from __future__ import annotations
 import base64
 import gzip
 import json
+import logging
 import re
 import shutil
 from collections.abc import Iterable
@@ -147,6 +148,7 @@ def _named(selector: list, words: set[str], starts: tuple[str, ...]) -> bool:
 
 def shrink(font: Path, codes: set[int]) -> None:
     """Leave in a font the glyphs of these code points."""
+    logging.getLogger("fontTools").setLevel(logging.ERROR)  # it tells every table
     options = subset.Options(layout_features=[], notdef_outline=True)
     loaded = ttLib.TTFont(font)
     chooser = subset.Subsetter(options)

@@ -49,6 +49,7 @@ from tasklab.figures.stitching import (
 from tasklab.figures.style import COLOURS, MARKERS, METHOD_LABEL, WIDTH, book_figure
 from tasklab.figures.tables import editing_table, origin_table, table, verdict_counts, verdict_table
 from tasklab.figures.training import contact_sheet, loss_curve
+from tasklab.figures.verdict_list import verdict_list
 
 __all__ = [
     "COLOURS", "MARKERS", "METHOD_LABEL", "WIDTH", "addition_bars", "addition_curves",
@@ -61,5 +62,5 @@ __all__ = [
     "paradigm_cost", "per_task", "per_task_coefficients", "price", "regimes", "ring", "scheme",
     "scheme_maps", "segments", "single_task", "stitched_addition", "stitched_depth",
     "stitched_negation", "subset_cost", "subset_curves", "sum_form", "table", "transitivity",
-    "verdict_counts", "verdict_table", "ways_after_probing",
+    "verdict_counts", "verdict_list", "verdict_table", "ways_after_probing",
 ]  # fmt: skip

@@ -1,4 +1,5 @@
 from .comparisons import r_squared as r_squared
+from .findings import findings as findings
 from .recording import study as study
 from .results import evidence as evidence
 from .results import recorded as recorded

@@ -94,16 +94,32 @@ def test_links_lead_somewhere(site, name):
             assert target.find(id=unquote(parts.fragment)) is not None, f"{tag} {link}"
 
 
-def test_the_landing_page_has_verdicts_and_leads_to_every_page(site, name):
-    if name != PAGES[0]:
-        assert _soup(site / f"{name}.html").find("h1") is not None
-        return
+def test_the_landing_page_has_findings_and_leads_to_every_page(site, name):
     soup = _soup(site / f"{name}.html")
-    counts, table = soup.select(".cell_output table")
-    assert len(counts.select("tbody tr")) >= 2
-    assert len(table.select("tbody tr")) >= 4
-    outcomes = ("holds", "holds (one seed)", "holds weakly", "does not hold here", "not tested")
-    cells = [cell.get_text(strip=True) for cell in table.select("td")]
-    assert any(cell in outcomes for cell in cells)
+    assert soup.find("h1") is not None
+    assert soup.find("meta", {"name": "description"})["content"]
+    assert soup.find("link", {"rel": "icon"})
+    if name != PAGES[0]:
+        return
+    assert len(soup.select("article ol > li")) == 5
+    assert soup.select("article figure img") and soup.select("article .tasklab-editor")
+    assert "@software{tasklab" in soup.get_text()
     links = {link.get("href", "").split("#")[0] for link in soup.select("article a")}
     assert {f"{page}.html" for page in PAGES[1:]} <= links
+
+
+def test_verdicts_can_be_filtered(page, name):
+    if name != "verdicts":
+        return
+    rows = page.locator(".tasklab-verdicts tbody tr:visible")
+    page.get_by_label("Outcome").select_option("undecided")
+    some = rows.count()
+    assert some > 0
+    assert {*page.locator(".tasklab-verdicts tr:visible .tv-outcome b").all_inner_texts()} == {
+        "undecided"
+    }
+    page.get_by_label("parts of statements").check()
+    assert rows.count() > some
+    page.get_by_label("Search").fill("no such words")
+    assert rows.count() == 0
+    assert page.locator(".tasklab-verdicts [role=status]").inner_text().startswith("0 of ")

@@ -1,0 +1,49 @@
+(function () {
+  "use strict";
+  var root = document.getElementById("@ID@");
+  if (!root || root.querySelector("form")) return; // a front end may run a script twice
+  var rows = Array.prototype.slice.call(root.querySelectorAll("tbody tr"));
+
+  function make(tag, attributes, children) {
+    var node = document.createElement(tag);
+    Object.keys(attributes).forEach(function (name) { node.setAttribute(name, attributes[name]); });
+    (children || []).forEach(function (child) { node.append(child); });
+    return node;
+  }
+
+  function choice(name, all) {
+    var values = rows.map(function (row) { return row.dataset[name]; });
+    var select = make("select", {}, [make("option", { value: "" }, [all])]);
+    values.filter(function (v, i) { return values.indexOf(v) === i; }).forEach(function (value) {
+      select.append(make("option", { value: value }, [value]));
+    });
+    return select;
+  }
+
+  var outcome = choice("outcome", "all outcomes"), paper = choice("paper", "all papers");
+  var words = make("input", { type: "search", placeholder: "words", size: 14 });
+  var parts = make("input", { type: "checkbox" }), status = make("p", { role: "status" });
+  var form = make("form", { "aria-label": "Filter" }, [
+    make("label", {}, ["Outcome ", outcome]), make("label", {}, ["Paper ", paper]),
+    make("label", {}, ["Search ", words]), make("label", {}, [parts, " parts of statements, too"])
+  ]);
+
+  function show() {
+    var asked = words.value.toLowerCase().split(/\s+/).filter(Boolean), shown = 0;
+    rows.forEach(function (row) {
+      var text = row.textContent.toLowerCase();
+      row.hidden = !((parts.checked || row.className !== "tv-part") &&
+        (!outcome.value || row.dataset.outcome === outcome.value) &&
+        (!paper.value || row.dataset.paper === paper.value) &&
+        asked.every(function (word) { return text.indexOf(word) >= 0; }));
+      shown += !row.hidden;
+    });
+    status.textContent = shown + " of " + rows.length + " rows";
+  }
+
+  form.addEventListener("input", show);
+  form.addEventListener("submit", function (event) { event.preventDefault(); });
+  root.insertBefore(form, root.querySelector("table"));
+  form.append(status);
+  show();
+})();

@@ -1,0 +1,99 @@
+"""What was found, in five sentences whose numbers are computed from the recorded results.
+
+The sentences are so worded that they stay true whatever the numbers are: an accuracy goes from one
+number to another, and what a paper claims is followed by what the intervals say of it.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterable
+
+import pandas as pd
+
+from tasklab.records.judgement import Verdict
+from tasklab.records.statements import verdict_rows
+from tasklab.study.results import evidence, recorded
+
+
+def findings(verdicts: Iterable[Verdict], model: str = "mini") -> tuple[str, ...]:
+    """Return the five sentences as Markdown with links to the chapters.
+
+    Args:
+        verdicts: On the claims of all papers.
+        model: Whose records they are about.
+    """
+    rows = verdict_rows(verdicts, cells=False)
+    rows = rows[rows["setting"] == "chosen"].set_index("id")
+    told = functools.partial(_told, rows)
+    tangent, ctl = evidence("tangent"), evidence("ctl")
+    closed = recorded("closed_vocab")[0]
+    usual = _of(tangent, model=model, init="pretrained")
+    random = _of(tangent, model=model, init="random")
+    eight = {"experiment": "addition", "metric": "absolute", "n_tasks": 8}
+    merged = _of(ctl, model=model, experiment="ctl", method="nonlinear")
+    merged = merged[merged["block"] == merged["block"].max()]
+    near, far = (_mean(merged, metric=name) for name in ("distance", "base"))
+    clip = _of(closed, model=f"{model}_clip_more")
+    mae = _of(closed, model=f"{model}_mae")
+    alone = {"experiment": "single", "metric": "single"}
+    return (
+        "**Addition.** The sum of eight task vectors takes the mean accuracy on their tasks from "
+        f"{_mean(usual, method='pretrained', **alone):.1f} to "
+        f"{_mean(usual, method='nonlinear', **eight):.1f} %; each alone reaches "
+        f"{_mean(usual, method='nonlinear', **alone):.1f} % on its own. Linearized fine-tuning: "
+        f"{_mean(usual, method='linearized', **eight):.1f} %. That it adds better: "
+        f"{told('tangent-adds')}.",
+        "**Subtraction.** A vector that is subtracted takes its task from "
+        f"{_negated(usual, 'pretrained', 'target')} to {_negated(usual, 'nonlinear', 'target')} %, "
+        f"and the control task from {_negated(usual, 'pretrained', 'control')} to "
+        f"{_negated(usual, 'nonlinear', 'control')} %. That linearized vectors forget better: "
+        f"{told('tangent-forgets')}.",
+        "**Pre-training.** From random weights a task alone is learnt to "
+        f"{_mean(random, method='nonlinear', **alone):.1f} %, and the sum of eight vectors is at "
+        f"{_mean(random, method='nonlinear', **eight):.1f} %. That random networks do not add: "
+        f"{told('tangent-random-adds')}.",
+        "**Features.** Those of averaged weights lie at a distance (1 − cosine) of "
+        f"{near:.3f} from the average of two models' features, which lie at {far:.3f} from each "
+        "other. That one stands for the other with a coefficient near 1: "
+        f"{told('ctl-linear-coef')}.",
+        "**Without text.** With probed heads in place of prompts, the sum of eight vectors takes "
+        f"CLIP's image encoder from {_mean(clip, method='probe', **eight):.1f} to "
+        f"{_mean(clip, method='nonlinear', **eight):.1f} %, a masked autoencoder from "
+        f"{_mean(mae, method='probe', **eight):.1f} to "
+        f"{_mean(mae, method='nonlinear', **eight):.1f} %. That CLIP's adds best: "
+        f"{told('closed-clip')}.",
+    )
+
+
+def _of(records: pd.DataFrame, **chosen: object) -> pd.DataFrame:
+    """Return the records of test images that have these values."""
+    rows = records[records["split"] == "test"]
+    for name, value in chosen.items():
+        rows = rows[(rows[name] == value).fillna(False).astype(bool)]
+    return rows
+
+
+def _mean(records: pd.DataFrame, **chosen: object) -> float:
+    return float(_of(records, **chosen)["value"].mean())
+
+
+def _negated(records: pd.DataFrame, method: str, metric: str) -> str:
+    return f"{_mean(records, experiment='negation', method=method, metric=metric):.1f}"
+
+
+def _told(rows: pd.DataFrame, name: str) -> str:
+    """Return the outcome of a statement, leading to its evidence, with its effect and interval."""
+    if name not in rows.index:
+        return "not tested"
+    row = rows.loc[name]
+    page, _, heading = row["evidence"].partition("#")
+    text = f'<a href="notebooks/{page}.html#{heading}"><strong>{row["outcome"]}</strong></a>'
+    if pd.isna(row["effect"]):
+        return text
+    told = f"{row['effect']:+.3g} {row['unit']}".rstrip()
+    ends = f" [{row['low']:.3g}, {row['high']:.3g}]"
+    told += ends if pd.notna(row["low"]) else f", {row['n_seeds']} seed and no interval"
+    if row["n_tasks"] > 1:
+        told += f", {row['tasks_as_claimed']} of {row['n_tasks']} as claimed"
+    return f"{text} ({told.replace('-', '−')})"
