@@ -130,13 +130,14 @@ def presets(
     share = [normalised(np.array([s.accuracy(a * ones) for s in scores]), alone) for a in grid]
     alpha = grid[int(np.mean(share, axis=1).argmax())]
     own = ascend(scores, alone, alpha * ones).alphas
-    return {
-        "pre-trained": tuple(0.0 * ones),
-        f"all at {alpha:.2f} (chosen)": tuple(alpha * ones),
-        "each at its own best": tuple(own.tolist()),
-        "all at 1": tuple(ones),
-        "negate all": tuple(-alpha * ones),
+    found = {
+        "pre-trained": 0 * ones,
+        f"all at {alpha:.2f} (chosen)": alpha * ones,
+        "each at its own best": own,
+        "all at 1": ones,
+        "negate all": -alpha * ones,
     }
+    return {label: tuple(alphas.tolist()) for label, alphas in found.items()}
 
 
 def curves(records: pd.DataFrame, split: str, n_tasks: int, seed: int) -> tuple[Curve, ...]:
