@@ -25,11 +25,12 @@ def list_(what: tyro.conf.Positional[str | None] = None) -> None:
     """Print names, each with what it stands for.
 
     Args:
-        what: models, methods, suites, tasks or chapters. By default all of them.
+        what: models, methods, merges, suites, tasks or chapters. By default all of them.
     """
     tables = {
         "models": models,
         "methods": methods,
+        "merges": merges,
         "suites": suites,
         "tasks": tasks,
         "chapters": chapters,
@@ -58,6 +59,13 @@ def methods() -> list[tuple[str, str]]:
     from tasklab.tuning.methods import EDITS
 
     return [(name, _METHODS.get(name, "")) for name in EDITS]
+
+
+def merges() -> list[tuple[str, str]]:
+    """Return the ways of merging task vectors, each with what it makes of them."""
+    from tasklab.analyses.merging import METHODS
+
+    return [(name, f"{one.title}: {one.text} (arXiv:{one.paper})") for name, one in METHODS.items()]
 
 
 def suites() -> list[tuple[str, str]]:

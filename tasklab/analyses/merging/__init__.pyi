@@ -1,6 +1,7 @@
 from . import best as best
 from . import factors as factors
 from . import images as images
+from . import loss as loss
 from . import masks as masks
 from . import quadratic as quadratic
 from . import ranks as ranks

@@ -60,7 +60,7 @@ def objective(merged: PerTask, own: PerTask) -> float:
         merged: J(x) tau on the images of each task.
         own: J(x) tau_t there.
     """
-    return sum(_mean_product(a - b, a - b) for a, b in _pairs(merged, own))
+    return sum(_mean_product(a - b, a - b) for a, b in pairs(merged, own))
 
 
 def relative(merged: PerTask, own: PerTask) -> float:
@@ -71,6 +71,13 @@ def relative(merged: PerTask, own: PerTask) -> float:
         own: J(x) tau_t there.
     """
     return objective(merged, own) / sum(_mean_product(b, b) for b in own)
+
+
+def pairs(one: PerTask, two: PerTask) -> list[tuple[Tensor, Tensor]]:
+    """Return the tangent features of two vectors task by task, or raise if they do not match."""
+    if len(one) != len(two) or any(a.shape != b.shape for a, b in zip(one, two, strict=True)):
+        raise TasklabError("tangent features must be of the same images of the same tasks.")
+    return list(zip(one, two, strict=True))
 
 
 def span(basis: Sequence[PerTask], own: PerTask) -> Float[Tensor, " S"]:
@@ -95,8 +102,8 @@ def span(basis: Sequence[PerTask], own: PerTask) -> Float[Tensor, " S"]:
     b = torch.zeros(len(basis), dtype=torch.float64)
     for s, one in enumerate(basis):
         for r, other in enumerate(basis[: s + 1]):
-            A[s, r] = A[r, s] = sum(_mean_product(x, y) for x, y in _pairs(one, other))
-        b[s] = sum(_mean_product(x, y) for x, y in _pairs(one, own))
+            A[s, r] = A[r, s] = sum(_mean_product(x, y) for x, y in pairs(one, other))
+        b[s] = sum(_mean_product(x, y) for x, y in pairs(one, own))
     return torch.linalg.pinv(finite(A, "products of tangent features"), hermitian=True) @ b
 
 
@@ -243,9 +250,3 @@ def _total(errors: Mapping[str, Tensor]) -> float:
 def _mean_product(one: Tensor, two: Tensor) -> float:
     """Return the mean over images of the inner product of two features."""
     return float((one.double() * two.double()).sum() / len(one))
-
-
-def _pairs(one: PerTask, two: PerTask) -> list[tuple[Tensor, Tensor]]:
-    if len(one) != len(two) or any(a.shape != b.shape for a, b in zip(one, two, strict=True)):
-        raise TasklabError("tangent features must be of the same images of the same tasks.")
-    return list(zip(one, two, strict=True))

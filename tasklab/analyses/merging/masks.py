@@ -174,13 +174,15 @@ def pcb(vectors: Vectors, *, keep: float = 0.05, alpha: float = 1.0) -> TaskVect
     floor_rank = min(int(many * (1 - keep)), many - 1)
     bounds = [[kth_smallest(lambda v=v: _sizes(v), k) for k in (low_rank, high_rank)] for v in each]
 
-    def scores(name: str, t: int, S: Tensor) -> Tensor:
+    S = by_tensor(each, lambda _, tensors: total(tensors))  # it is read 4 times for each task
+
+    def scores(name: str, t: int) -> Tensor:
         x, (low, high) = each[t][name], bounds[t]
         share = (x.abs().clamp_(low, high) - low).div_(max(high - low, 1e-38))
-        return share.square_().mul_(len(each)).exp_().mul_((x * S).tanh_())
+        return share.square_().mul_(len(each)).exp_().mul_((x * S[name]).tanh_())
 
     def all_scores(t: int) -> Iterator[Tensor]:
-        return (scores(name, t, total([v[name] for v in each])) for name in each[0])
+        return (scores(name, t) for name in each[0])
 
     ends = []
     for t in range(len(each)):
@@ -188,11 +190,10 @@ def pcb(vectors: Vectors, *, keep: float = 0.05, alpha: float = 1.0) -> TaskVect
         ends.append((floor, max(float(x.max()) for x in all_scores(t) if x.numel())))
 
     def rule(name: str, tensors: list[Tensor]) -> Tensor:
-        S = total(tensors)
-        weighted, weights = torch.zeros_like(S), torch.zeros_like(S)
+        weighted, weights = torch.zeros_like(tensors[0]), torch.zeros_like(tensors[0])
         for t, x in enumerate(tensors):
             (floor, top), (low, high) = ends[t], bounds[t]
-            w = (scores(name, t, S).clamp_min_(floor) - floor).div_(max(top - floor, 1e-38))
+            w = (scores(name, t).clamp_min_(floor) - floor).div_(max(top - floor, 1e-38))
             weights += w
             weighted += w.mul_(x.abs().clamp_(low, high)).mul_(x.sign())
         return weighted.div_(weights.clamp_min_(1e-12))

@@ -8,9 +8,10 @@ import pytest
 import torch
 from torch import nn
 
-from tasklab.analyses.merging import average, best, grams, regmean
+from tasklab.analyses.merging import average, best, grams, loss, regmean
 from tasklab.errors import TasklabError
 from tasklab.models.encoder import Encoder
+from tasklab.models.heads import Head
 from tasklab.taskvector import TaskVector
 
 TASKS = ("a", "b", "c")
@@ -152,6 +153,37 @@ def test_the_best_coefficient_of_one_vector_and_how_near_it_comes():
     assert errors[0] < min(errors[1:])
     assert best.relative([0 * one for one in merged], own) == pytest.approx(1)
     assert best.relative(own, own) == 0
+
+
+@pytest.mark.parametrize("normalise", [True, False])
+def test_the_least_loss_on_the_span_is_that_of_brute_force(normalise):
+    encoder = curved()
+    vectors, x = vectors_of(encoder), data(30)
+    basis = [features(encoder, vector, x) for vector in vectors.values()]
+    f0 = [encoder({}, one).detach() for one in x.values()]
+    draw = torch.Generator().manual_seed(3)
+    labels = [torch.randint(0, 4, (len(one),), generator=draw) for one in f0]
+    weights = torch.randn(3, 4, 3, generator=draw, dtype=torch.float64)
+    heads = [Head(weight, normalise=normalise) for weight in weights]
+
+    def at(c):
+        total = 0.0
+        for t, (head, y) in enumerate(zip(heads, labels, strict=True)):
+            edited = f0[t] + sum(w * one[t] for w, one in zip(c, basis, strict=True))
+            total = total + nn.functional.cross_entropy(head(edited), y)
+        return total
+
+    c = loss.span_of_loss(f0, basis, heads, labels)
+    slope = torch.func.grad(at)(c)
+    assert slope.abs().max() < 1e-5 and at(c) < at(torch.zeros(3).double()) - 1e-3
+    for move in itertools.product((-0.03, 0, 0.03), repeat=3):
+        assert at(c) <= at(c + torch.tensor(move).double())
+    again = loss.span_of_loss(f0, basis, heads, labels, start=c.tolist())
+    torch.testing.assert_close(again, c, rtol=1e-4, atol=1e-4)
+    with pytest.raises(TasklabError, match="a head, and labels"):
+        loss.span_of_loss(f0, basis, heads[:2], labels)
+    with pytest.raises(TasklabError, match="at least one vector"):
+        loss.span_of_loss(f0, [], heads, labels)
 
 
 def test_equal_vectors_have_a_span_too():
