@@ -8,12 +8,20 @@ from __future__ import annotations
 
 import ast
 import inspect
+import itertools
+import math
 import textwrap
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pandas as pd
+
+from tasklab.errors import choose
+
+if TYPE_CHECKING:
+    from tasklab.records.judgement import Verdict
 
 _ROOT = Path(__file__).resolve().parents[1]
 _WORDS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
@@ -54,19 +62,22 @@ def sample(records: pd.DataFrame) -> str:
     Args:
         records: Tidy records.
     """
-    tuned = records[records["method"] != "pretrained"]
-    tuned = tuned if len(tuned) else records
-    seeds = tuned.groupby(["model", "method"])["seed"].nunique().clip(lower=1)
-    told = [counted(seeds.min(), seeds.max(), "seed")]
-    tasks = {part for name in tuned["task"].dropna() for part in str(name).split("+")}
-    pairs = tuned["task"].astype(str).str.contains("+", regex=False).all()
-    if pairs:
-        told.append(counted(*[tuned["task"].nunique()] * 2, "pair") + " of tasks")
-    elif len(tasks) > 1:
-        told.append(counted(len(tasks), len(tasks), "task"))
-    n = tuned.loc[tuned["split"] == "test", "n"].dropna()
-    if len(n):
-        told.append(counted(int(n.min()), int(n.max()), "test image") + " of each")
+    if "method" in records and (records["method"] != "pretrained").any():
+        records = records[records["method"] != "pretrained"]
+    told = []
+    if "seed" in records:
+        of = [name for name in ("model", "method") if name in records]
+        seeds = (records.groupby(of) if of else records)["seed"].nunique()
+        told.append(counted(max(1, np.min(seeds)), max(1, np.max(seeds)), "seed"))
+    of = [records[name].dropna().astype(str) for name in ("task", "other") if name in records]
+    names = pd.concat(of) if of else pd.Series(dtype=str)
+    if len(names) and names.str.contains("+", regex=False).all():
+        told.append(counted(names.nunique(), names.nunique(), "pair") + " of tasks")
+    elif names.nunique() > 1:
+        told.append(counted(names.nunique(), names.nunique(), "task"))
+    if {"n", "split"} <= {*records}:
+        n = records.loc[records["split"] == "test", "n"].dropna()
+        told += [counted(int(n.min()), int(n.max()), "test image") + " of each"] if len(n) else []
     return ", ".join(told)
 
 
@@ -101,7 +112,8 @@ def order(values: pd.Series, form: str = "{:.1f}") -> str:
     'linearized 59.5, non-linear 57.8'
     """
     ranked = values.sort_values(ascending=False)
-    return ", ".join(f"{name} {form.format(value)}" for name, value in ranked.items())
+    comma = "; " if any("," in str(name) for name in ranked.index) else ", "
+    return comma.join(f"{name} {form.format(value)}" for name, value in ranked.items())
 
 
 def source(*functions: Callable[..., Any]) -> Any:
@@ -123,3 +135,134 @@ def _stripped(function: Callable[..., Any]) -> str:
     file = Path(inspect.getsourcefile(function)).resolve()
     place = file.relative_to(_ROOT).as_posix() if file.is_relative_to(_ROOT) else file.name
     return "\n".join([f"# {place}", *lines])
+
+
+def findings(verdicts: Iterable[Verdict], heading: str) -> Any:
+    """Return what was found on the claims of one section, as a list of sentences.
+
+    Args:
+        verdicts: Of all claims of the chapter, from recorded results.
+        heading: The section's, as a link has it: `do-the-vectors-add`.
+
+    Raises:
+        TasklabError: If no claim is judged under that heading.
+    """
+    from tasklab.records.statements import verdict_rows
+
+    rows = verdict_rows(verdicts, cells=False)
+    places = rows["evidence"].str.partition("#")[2]
+    choose("heading", heading, {*places})
+    told = ["**What the recorded runs say of the claims here**, with 95 % intervals:", ""]
+    here = rows[places == heading]
+    tested = here[here["outcome"] != "not tested"]
+    for row in (tested if len(tested) else here).to_dict("records"):
+        at = "" if row["setting"] == "chosen" else f" ({row['setting']})"
+        told.append(f"- {row['statement']}{at}: **{row['outcome']}**{_numbers(row)}.")
+    return say("\n".join(told))
+
+
+def _numbers(row: Mapping[str, Any]) -> str:
+    if not row["n_seeds"]:
+        return " (no recorded runs of both sides)"
+    ends = "" if pd.isna(row["low"]) else f" [{row['low']:.3g}, {row['high']:.3g}]"
+    told = [f"{row['effect']:+.3g}{ends} {row['unit']}".rstrip()]
+    told.append(counted(row["n_seeds"], row["n_seeds"], "seed"))
+    if row["n_tasks"] > 1:
+        told.append(f"{row['tasks_as_claimed']} of {row['n_tasks']} tasks as claimed")
+    if row["n_cells"] > 1:
+        told.append(f"{row['cells_holding']} of {row['n_cells']} parts hold, this is the weakest")
+    return f", {', '.join(told)}"
+
+
+def beside_recorded(
+    live: pd.DataFrame,
+    recorded: pd.DataFrame,
+    experiment: str,
+    metric: str,
+    *,
+    n_tasks: int | None = None,
+) -> pd.DataFrame:
+    """Put what ran here beside what is recorded of the same model and tasks, method by method.
+
+    Args:
+        live: Records of one model.
+        recorded: Recorded results, of any models.
+        experiment: Its name in the records.
+        metric: One of its metrics.
+        n_tasks: Number of added tasks, where the experiment is addition.
+
+    Returns:
+        Columns method, live, ± images (half of the 95 % interval for the number of images, of the
+        first seed), seeds, recorded, std over seeds, recorded seeds; a row a method that ran here.
+    """
+    from tasklab.figures.style import METHOD_LABEL, methods_in
+    from tasklab.records.table import summarise
+
+    def chosen(table: pd.DataFrame) -> pd.DataFrame:
+        rows = table[(table["experiment"] == experiment) & (table["metric"] == metric)]
+        rows = rows[rows["split"] == "test"]
+        return rows if n_tasks is None else rows[(rows["n_tasks"] == n_tasks).fillna(False)]
+
+    live, recorded = chosen(live), chosen(recorded)
+    for name in ("model", "init", "task"):
+        recorded = recorded[recorded[name].isin(live[name])]
+    here, there = (summarise(t, ["method"]).set_index("method") for t in (live, recorded))
+    rows = []
+    for method in methods_in(live, baseline=True):
+        kept = there.loc[method] if method in there.index else {}
+        row = {"method": METHOD_LABEL[method], "live": here.loc[method, "mean"]}
+        row |= {"± images": _half(live[live["method"] == method])}
+        row |= {"seeds": int(here.loc[method, "n_seeds"]), "recorded": kept.get("mean", math.nan)}
+        row |= {"std over seeds": kept.get("std", math.nan)}
+        rows.append(row | {"recorded seeds": int(kept.get("n_seeds", 0))})
+    return pd.DataFrame(rows)
+
+
+def _half(rows: pd.DataFrame) -> float:
+    """Return half of the 95 % interval of a mean accuracy over tasks, for the images drawn."""
+    rows = rows[rows["seed"].isna() | (rows["seed"] == rows["seed"].min())]
+    share = rows["value"] / 100
+    if rows["n"].isna().any() or not share.between(0, 1).all():
+        return math.nan
+    return 196 * math.sqrt((share * (1 - share) / rows["n"].astype(float)).sum()) / len(rows)
+
+
+def agreement(beside: pd.DataFrame) -> Any:
+    """Return a sentence on whether what ran here has the order of what is recorded.
+
+    Args:
+        beside: What `beside_recorded` returns.
+    """
+    known = beside.dropna(subset="recorded").set_index("method")
+    if len(known) < 2:
+        return say("Nothing is recorded of this model with these tasks to be compared with.")
+    live, recorded = known["live"], known["recorded"]
+    turned = [
+        (one, two) if live[one] > live[two] else (two, one)
+        for one, two in itertools.combinations(known.index, 2)
+        if (live[one] - live[two]) * (recorded[one] - recorded[two]) < 0
+    ]
+    if not turned:
+        return say(f"Live, the order is the recorded one: {order(live)}.")
+    told = []
+    for one, two in turned:
+        far, half = live[one] - live[two], math.hypot(*known.loc[[one, two], "± images"])
+        small = f"{far:.1f} points, within the {half:.1f} of so few images"
+        told.append(f"{one} above {two} ({small if far < half else f'{far:.1f} points'})")
+    return say(
+        f"**The live run turns the recorded order over**: it has {'; '.join(told)}. It is one "
+        f"short fine-tuning of few images; the recorded order is {order(recorded)}."
+    )
+
+
+def origin(recorded: Mapping[str, Any], lab: Any) -> pd.DataFrame:
+    """Return where numbers come from, recorded ones and those of this page, side by side.
+
+    Args:
+        recorded: The provenance of recorded results.
+        lab: What ran here.
+    """
+    from tasklab.figures.tables import origin_table
+
+    sides = [origin_table(one)[""] for one in (recorded, lab.provenance())]
+    return pd.concat(sides, axis=1, keys=["recorded", "this page"], sort=False).fillna("")

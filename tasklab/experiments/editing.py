@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,6 +13,7 @@ from tasklab.analyses import coefficients, editing
 from tasklab.errors import TasklabError
 from tasklab.experiments.lab import LINEAR, Lab
 from tasklab.experiments.runner import Trial, kept, known_methods, records, run
+from tasklab.progress import track
 from tasklab.records.images import packed
 from tasklab.records.table import tidy
 from tasklab.taskvector import TaskVector
@@ -24,12 +26,11 @@ def train(lab: Lab, methods: Sequence[str]) -> pd.DataFrame:
     Returns:
         Columns method, task, seed, step, loss.
     """
+    trained = [method for method in known_methods(methods) if method not in POSTHOC]
+    runs = list(itertools.product(trained, lab.parameters.seeds, lab.suite.names))
     return pd.DataFrame(
         {"method": method, "task": task, "seed": seed, "step": step, "loss": loss}
-        for method in known_methods(methods)
-        if method not in POSTHOC
-        for seed in lab.parameters.seeds
-        for task in lab.suite.names
+        for method, seed, task in track(runs, len(runs), "fine-tuning", unit="run", on=lab.progress)
         for step, loss in enumerate(lab.tune(task, method, seed).record["losses"])
     )
 

@@ -17,7 +17,8 @@ import torch
 from tasklab.analyses import cross_task
 from tasklab.analyses.cross_task import Merge
 from tasklab.errors import choose
-from tasklab.experiments import cross_task as merging
+from tasklab.experiments.cross_task import CACHE_VERSION as MERGING_VERSION
+from tasklab.experiments.cross_task import rows_of
 from tasklab.experiments.lab import Lab
 from tasklab.experiments.runner import stored
 from tasklab.experiments.small_networks import (
@@ -125,7 +126,7 @@ def _records(
             "images": count,
             "algorithm": CACHE_VERSION,
         }
-        config |= {"ctl": merging.CACHE_VERSION} if experiment == "ctl" else {}
+        config |= {"ctl": MERGING_VERSION} if experiment == "ctl" else {}
         rows += stored(lab, config, lambda c=chosen: measure(lab, c, n_tasks, alphas, count))
     return tidy(rows)
 
@@ -148,7 +149,7 @@ def _linear(
     # The output of these networks is that of the classifier, and no layer of its own.
     if network.blocks[-1] == "classifier":
         table = table[table["block"].notna()]
-    return merging.rows_of(record("ctl", chosen), table)
+    return rows_of(record("ctl", chosen), table)
 
 
 def _segments(

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pandas as pd
 import pytest
 
-from tasklab import page
-from tasklab.records import tidy
+from tasklab import TasklabError, page
+from tasklab.records import tidy, verdicts
 
 
 def records(seeds=(0,), tasks=("Signs", "Scenes"), method="nonlinear", n=500):
@@ -59,3 +59,61 @@ def test_source_is_the_functions_own_without_its_docstring(function):
 
 def test_order_is_from_the_largest():
     assert page.order(pd.Series({"a": 1.0, "b": 2.0})) == "b 2.0, a 1.0"
+
+
+def test_a_sample_of_what_has_few_columns():
+    losses = pd.DataFrame({"method": "nonlinear", "task": ["a", "b"], "seed": [0, 1]})
+    assert page.sample(losses) == "two seeds, two tasks"
+    assert page.sample(pd.DataFrame({"value": [1.0]})) == ""
+
+
+def several(values, seeds=(0,), n=100):
+    rows = []
+    for method, value in values.items():
+        rows += [{**row, "value": value} for row in records(seeds, method=method, n=n)]
+    return tidy(rows)
+
+
+def test_what_ran_here_stands_beside_what_is_recorded():
+    live = several({"nonlinear": 70.0, "linearized": 68.0})
+    full = several({"nonlinear": 71.0, "linearized": 75.0, "posthoc": 60.0}, seeds=range(3), n=500)
+    beside = page.beside_recorded(live, full, "single", "single")
+    assert beside["method"].tolist() == ["non-linear", "linearized"]
+    assert beside["live"].tolist() == [70, 68] and beside["recorded"].tolist() == [71, 75]
+    assert beside["seeds"].tolist() == [1, 1] and beside["recorded seeds"].tolist() == [3, 3]
+    expected = 196 * (2 * 0.7 * 0.3 / 100) ** 0.5 / 2  # two tasks of 100 images
+    assert beside["± images"].iloc[0] == pytest.approx(expected)
+    told = page.agreement(beside).data
+    assert "turns the recorded order over" in told
+    assert "non-linear above linearized (2.0 points, within the 9.1 of so few images)" in told
+    assert told.endswith("linearized 75.0, non-linear 71.0.")
+
+
+def test_agreement_and_its_absence_are_said():
+    live = several({"nonlinear": 70.0, "linearized": 72.0})
+    full = several({"nonlinear": 60.0, "linearized": 62.0})
+    told = page.agreement(page.beside_recorded(live, full, "single", "single")).data
+    assert told == "Live, the order is the recorded one: linearized 72.0, non-linear 70.0."
+    other = full.assign(model="mini_s")
+    told = page.agreement(page.beside_recorded(live, other, "single", "single")).data
+    assert told.startswith("Nothing is recorded of this model")
+    beside = page.beside_recorded(several({"nonlinear": 70.0}, n=None), full, "single", "single")
+    assert beside["± images"].isna().all()
+
+
+def test_findings_are_those_of_a_section():
+    judged = verdicts(full_records(), "tangent", model="mini")
+    told = page.findings(judged, "do-the-vectors-add").data
+    assert "in task addition: **" in told and told.count("\n- ") >= 1
+    with pytest.raises(TasklabError, match="did you mean 'do-the-vectors-add'"):
+        page.findings(judged, "do-vectors-add")
+
+
+def full_records():
+    rows = []
+    for method, value in {"pretrained": 40.0, "nonlinear": 50.0, "linearized": 60.0}.items():
+        for experiment, metric in (("single", "single"), ("addition", "absolute")):
+            common = {"experiment": experiment, "metric": metric, "value": value}
+            common |= {"n_tasks": 8} if experiment == "addition" else {}
+            rows += [{**row, **common} for row in records(range(3), method=method)]
+    return tidy(rows)
