@@ -7,9 +7,9 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from tasklab.figures.disentanglement import error_maps
-from tasklab.figures.marks import curves, level, panels
+from tasklab.figures.marks import curves, finish, level, panels
 from tasklab.figures.schemes import looks
-from tasklab.figures.style import INK, METHOD_LABEL, book_figure, key, select, some
+from tasklab.figures.style import INK, METHOD_LABEL, book_figure, select, some
 
 
 @book_figure
@@ -67,12 +67,10 @@ def subset_curves(df: pd.DataFrame, *, method: str = "nonlinear") -> Figure:
     )  # fmt: skip
     told = {"normalised": "normalised test accuracy (%)", "gain": "gain over probing (points)"}
     for axes, _, metric in panels(grid):
-        axes.set(xlabel="number of added tasks", ylabel=told[metric])
         axes.set_xticks(sorted(mine["n_tasks"].astype(int).unique()))
         if metric == "gain":
             level(axes, 0, ls="-", lw=0.8)
-    key(grid.figure, named)
-    return grid.figure
+    return finish(grid, named, x="number of added tasks", y=told)
 
 
 @book_figure
@@ -89,8 +87,7 @@ def learning_rate(df: pd.DataFrame) -> Figure:
     some(rows)
     methods = [m for m in ("probe", "nonlinear", "full") if m in set(rows["method"])]
     methods += [m for m in dict.fromkeys(rows["method"]) if m not in methods]
-    titles = {"probe": "linear probe (AdamW)", "nonlinear": "encoder, after probing",
-              "full": METHOD_LABEL["full"]}  # fmt: skip
+    titles = {"probe": "linear probe (AdamW)", "nonlinear": "encoder, after probing"}
     single, named = rows[rows["metric"] == "single"], looks(rows)
     grid = curves(
         single.groupby(["method", "model", "lr", "seed"], as_index=False)["value"].mean(), "lr",
@@ -112,7 +109,6 @@ def learning_rate(df: pd.DataFrame) -> Figure:
             if len(gone):
                 axes.plot(gone, [0] * len(gone), "x", ms=7, color=colour, mew=1.8, clip_on=False)
                 shown["gone"] = Line2D([], [], ls="", marker="x", color=INK, label="diverged")
-        axes.set(xscale="log", xlabel="learning rate", title=titles.get(method, method))
-    grid.axes[0, 0].set(ylabel="validation accuracy (%)", ylim=(0, None))
-    key(grid.figure, named, shown.values())
-    return grid.figure
+        axes.set(xscale="log", ylim=(0, None))
+    words = {"x": "learning rate", "y": "validation accuracy (%)"}
+    return finish(grid, named, shown.values(), title=METHOD_LABEL | titles, **words)

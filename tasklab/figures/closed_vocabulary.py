@@ -11,9 +11,9 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
 from tasklab.errors import TasklabError
-from tasklab.figures.marks import curves, level, panels, points, scatter
+from tasklab.figures.marks import curves, finish, level, panels, points, scatter
 from tasklab.figures.schemes import looks, of_vocabulary
-from tasklab.figures.style import WIDTH, Looks, book_figure, key, method_looks, select, some
+from tasklab.figures.style import WIDTH, Looks, book_figure, method_looks, select, some
 
 GAIN = "gain over probing (points)"
 
@@ -55,12 +55,9 @@ def lambda_curves(
             # A dense grid has a marker at every 0.05, so that lines stay lines.
             marked = mean[[a > 0 and abs(a / 0.05 - round(a / 0.05)) < 1e-6 for a in mean.index]]
             axes.plot(marked.index, marked, marker, ls="", ms=4.5, color=colour)
-        axes.set(xlabel="coefficient λ", ylabel=told[panel])
-    near_axes = grid.axes[0, 1]
-    level(near_axes, 0, ls="-", lw=0.8)
-    near_axes.set_ylim(max(near_axes.get_ylim()[0], -20), None)  # the rest is on the left
-    key(grid.figure, named)
-    return grid.figure
+    level(axes, 0, ls="-", lw=0.8)
+    axes.set_ylim(max(axes.get_ylim()[0], -20), None)  # the rest is on the left
+    return finish(grid, named, x="coefficient λ", y=told)
 
 
 _REGIMES = {  # what is drawn of a method -> label, colour, marker; a figure's order
@@ -96,7 +93,7 @@ def regimes(df: pd.DataFrame) -> Figure:
     means = rows.groupby(["model", "what", "seed"], as_index=False)["value"].mean()
     grid = points(
         means, "model", hue="what", looks=_REGIMES, order=list(named),
-        height=1.6 + 0.62 * len(named), markersize=6.5,
+        height=1.6 + 0.62 * len(named), markersize=6.5, facets={},
     )  # fmt: skip
     axes, middle = grid.ax, means.groupby(["model", "what"])["value"].mean()
     step = 0.64 / (len(_REGIMES) - 1)
@@ -108,15 +105,13 @@ def regimes(df: pd.DataFrame) -> Figure:
                 colour = _REGIMES[f"{method} sum"][1]
                 axes.plot(middle[ends], [y + step / 2, y - step / 2], color=colour, lw=1.2)
     _name(axes, named)
-    axes.set_xlabel("mean test accuracy of the tasks (%)")
-    key(grid.figure, _REGIMES, line="")
-    return grid.figure
+    return finish(grid, _REGIMES, x="mean test accuracy of the tasks (%)", line="")
 
 
-def _name(axes: Axes, named: Looks) -> None:
+def _name(axes: Axes, named: Looks, places: Sequence[float] | None = None) -> None:
     """Name the lines of the page by the labels of schemes, broken at their commas."""
     labels = [label.replace(", ", ",\n") for label, _, _ in named.values()]
-    axes.set_yticks(range(len(named)), labels)
+    axes.set_yticks(places or range(len(named)), labels)
 
 
 _COSTS = {
@@ -152,14 +147,12 @@ def closed_cost(df: pd.DataFrame, *, method: str = "nonlinear") -> Figure:
     for line, seconds in sums.items():
         axes.annotate(f"{lines[line][1]} {seconds:.1f} s", (seconds, line), (4, 0), fontsize=9,
                       textcoords="offset points", va="center")  # fmt: skip
-    axes.set_yticks([2 * i + 0.5 for i in range(len(named))])
-    axes.set_yticklabels([label.replace(", ", ",\n") for label, _, _ in named.values()])
-    axes.set(ylim=(len(lines) - 0.4, -0.6), xlim=(0, 1.35 * sums.max()), ylabel="",
-             xlabel="seconds for all tasks together")  # fmt: skip
+    _name(axes, named, [2 * i + 0.5 for i in range(len(named))])
+    axes.set(ylim=(len(lines) - 0.4, -0.6), xlim=(0, 1.35 * sums.max()))
     axes.grid(visible=False, axis="y")
     grid.figure.set_size_inches(WIDTH, 1.6 + 0.6 * len(named))
-    key(grid.figure, {}, [Patch(color=colour, label=label) for label, colour in _COSTS.values()])
-    return grid.figure
+    parts = [Patch(color=colour, label=label) for label, colour in _COSTS.values()]
+    return finish(grid, {}, parts, x="seconds for all tasks together")
 
 
 @book_figure
@@ -185,13 +178,10 @@ def linearity_against_addition(
         table, "x", "value", hue="model", looks=named, col="what", col_order=list(told), s=80,
         alpha=1.0, height=3.9, share=(True, False),
     )  # fmt: skip
-    for axes, _, what in panels(grid):
-        axes.set_xlabel("1 − cosine, mean over\npairs and blocks" if metric == "distance"
-                        else "coefficient of the projection")  # fmt: skip
-        axes.set_ylabel(told[what])
+    for axes, _, _ in panels(grid):
         axes.margins(0.12)
-    key(grid.figure, named, line="")
-    return grid.figure
+    x = "1 − cosine, mean over\npairs and blocks" if metric == "distance" else "coefficient"
+    return finish(grid, named, x=x, y=told, line="")
 
 
 @book_figure
@@ -215,15 +205,13 @@ def ways_after_probing(df: pd.DataFrame, methods: Sequence[str]) -> Figure:
     named = looks(rows)
     grid = points(
         means.dropna().sort_values("metric"), "model", hue="method", looks=method_looks(methods),
-        order=list(named), col="metric", height=1.4 + 0.55 * len(named),
+        order=list(named), facets={"col": "metric"}, height=1.4 + 0.55 * len(named),
     )  # fmt: skip
-    left, right = grid.axes.flat
+    left = grid.axes.flat[0]
     level(left, 0, along="y", ls="-", lw=0.8)
-    left.set_xlabel(GAIN)
-    right.set_xlabel("chosen coefficient λ")
     _name(left, named)
-    key(grid.figure, method_looks(methods), line="")
-    return grid.figure
+    x = {"absolute": GAIN, "lambda": "chosen coefficient λ"}
+    return finish(grid, method_looks(methods), x=x, line="")
 
 
 def _probed(df: pd.DataFrame) -> pd.Series:

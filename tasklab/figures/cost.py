@@ -14,8 +14,8 @@ from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator, NullLocator
 
 from tasklab.errors import TasklabError
-from tasklab.figures.marks import GIVEN, curves, ends, level, panels
-from tasklab.figures.style import COLOURS, METHOD_LABEL, WIDTH, book_figure, key
+from tasklab.figures.marks import GIVEN, curves, ends, finish, level, panels
+from tasklab.figures.style import COLOURS, METHOD_LABEL, WIDTH, book_figure
 
 _GREY, _ORANGE = "#595959", "#E69F00"
 _VARIANTS = {  # of the linearized model: a method's colour, grey for the paper's listing
@@ -64,16 +64,14 @@ def linearization_cost(df: pd.DataFrame) -> Figure:
             axes.plot(counted["batch_size"], counted["value"], "--", color="#000000", lw=1.2)
             top = max(top, counted["value"].max())
         top = max(top, _claim(axes, _CLAIMS.get((what, metric))))
-        axes.set(ylim=(0, 1.12 * top), title=f"{what}: {_TITLES[metric]}", ylabel="× non-linear")
+        axes.set(ylim=(0, 1.12 * top), title=f"{what}: {_TITLES[metric]}")
         axes.yaxis.set_major_locator(MaxNLocator(6, steps=[1, 5, 10]))
         axes.set_xscale("log", base=2)
         axes.set_xticks(batches, [str(size) for size in batches])
         axes.xaxis.set_minor_locator(NullLocator())
-    grid.set_xlabels("batch size (images)")
     extra = [Patch(color=_ORANGE, alpha=0.5, label="paper's estimate"),
              Line2D([], [], ls="--", color="#000000", label="matrix products (ours)")]  # fmt: skip
-    key(grid.figure, looks, extra)
-    return grid.figure
+    return finish(grid, looks, extra, x="batch size (images)", y="× non-linear")
 
 
 def _over_standard(df: pd.DataFrame) -> pd.DataFrame:
@@ -133,9 +131,7 @@ def paradigm_cost(df: pd.DataFrame, batch_size: int | None = None) -> Figure:
         palette=palette, sharex=False, legend=False, saturation=1, width=0.7,
     )  # fmt: skip
     grid.figure.set_size_inches(WIDTH, 1.6 + 0.52 * len(order))
-    grid.set_titles("")
     for axes, _, metric in panels(grid):
-        axes.set(title="", ylabel="", xlabel=shown[metric][1])
         if metric == "peak_memory":
             held = table[metric] - values["step_memory"]
             axes.barh(range(len(order)), held, 0.7, color="#FFFFFF", alpha=0.6)
@@ -148,7 +144,8 @@ def paradigm_cost(df: pd.DataFrame, batch_size: int | None = None) -> Figure:
             METHOD_LABEL[methods[v]] + (", listing 1" if v == "listing" else "") for v in order
         ]
         axes.set_yticks(range(len(order)), names)
-    return grid.figure
+    grid.set_titles(template="")
+    return finish(grid, {}, x={metric: label for metric, (_, label) in shown.items()})
 
 
 def _ratios(values: pd.DataFrame, metric: str) -> list[str]:

@@ -16,7 +16,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from tasklab.figures.marks import GIVEN, curves, ends, level, log, panels
+from tasklab.figures.marks import GIVEN, curves, ends, finish, level, log, panels
 from tasklab.figures.style import INK, WIDTH, book_figure, key, method_looks, methods_in, some
 
 BASE = "#595959"
@@ -42,7 +42,6 @@ def _ticks(axes: Axes, df: pd.DataFrame) -> None:
     names = [str(place) for place in places[:-1]] + ["out" if whole else str(places[-1])]
     step = -(-len(places) // 7)
     axes.set_xticks(places[::-1][::step], names[::-1][::step])
-    axes.set_xlabel("block")
 
 
 @book_figure
@@ -93,10 +92,10 @@ def _layers(
     shift = {name: 0.1 * (i - (len(looks) - 1) / 2) for i, name in enumerate(looks)}
     shown = ends(rows.assign(group=group), ["task", "group", "depth"])
     shown["depth"] += shown["group"].map(shift)
-    columns = min(2 if len(groups) in (2, 4) else 3, len(groups))
+    columns = 2 if len(groups) in (2, 4) else 3
     grid = curves(
         shown, "depth", hue="group", looks=looks, col="task", col_order=groups, columns=columns,
-        height=0.9 + (2.1 if columns > 1 else 2.5) * -(-len(groups) // columns),
+        height=0.9 + (2.1 if len(groups) > 1 else 2.5) * -(-len(groups) // columns),
         err_style="bars", err_kws={"elinewidth": 1.0}, **GIVEN,
     )  # fmt: skip
     for axes, _, name in panels(grid):
@@ -106,9 +105,8 @@ def _layers(
             axes.set_yscale("log")
         axes.set_title(name.replace("+", "\nand ") if name != "all" else "", fontsize=9)
         _ticks(axes, df)
-    grid.set_ylabels(label if len(groups) <= columns else label.replace(" (", "\n("))
-    key(grid.figure, looks)
-    return grid.figure
+    y = label if len(groups) <= columns else label.replace(" (", "\n(")
+    return finish(grid, looks, x="block", y=y)
 
 
 @book_figure
@@ -135,15 +133,12 @@ def cross_task_methods(df: pd.DataFrame) -> Figure:
         height=5.2, share=(True, False), errorbar=("pi", 100),
     )  # fmt: skip
     for axes, _, metric in panels(grid):
-        axes.set_title(titles[metric])
-        axes.set_ylabel("")
         _ticks(axes, half)
         if metric == "coef":
             level(axes, 1)
         else:
             log(axes, "y")
-    key(grid.figure, looks)
-    return grid.figure
+    return finish(grid, looks, x="block", title=titles)
 
 
 @book_figure

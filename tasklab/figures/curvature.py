@@ -11,14 +11,13 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
 from tasklab.errors import TasklabError
-from tasklab.figures.marks import GIVEN, curves, diagonal, ends, level, log, panels, scatter
+from tasklab.figures.marks import GIVEN, curves, diagonal, ends, finish, level, log, panels, scatter
 from tasklab.figures.style import (
     COLOURS,
     INK,
     METHOD_LABEL,
     Looks,
     book_figure,
-    key,
     method_looks,
     methods_in,
     some,
@@ -67,24 +66,21 @@ def gap_against_bound(
     looks = group_looks(list(dict.fromkeys(groups)))
     table = df.assign(colour=groups, delta=df["value"])[["colour", "delta", *predictors]]
     table = table.melt(["colour", "delta"], var_name="predictor", value_name="x")
-    lines = -(-len(predictors) // 2)
     grid = scatter(
         table, "x", "delta", hue="colour", looks=looks, col="predictor", columns=2,
-        share=(False, True), height=2.5 * lines + 0.35 + 0.2 * -(-len(looks) // 4),
+        share=(False, True),
+        height=2.5 * -(-len(predictors) // 2) + 0.35 + 0.2 * -(-len(looks) // 4),
     )  # fmt: skip
     for axes, _, name in panels(grid):
         log(axes)
-        axes.set_xlabel(PREDICTOR_LABEL[name])
-        axes.set_title(_r_squared(fits.loc[name]), fontsize=9)
+        told = _r_squared(fits.loc[name])
         if name in REACHABLE:
             diagonal(axes)
             share = (df["value"] / df[name]).median()
-            told = f"{axes.get_title()}\nmedian δ / {REACHABLE[name]}: {share:.2g}"
-            axes.set_title(told, fontsize=9)
-    grid.set_ylabels("δ: distance of the\nloss from linear (nats)")
-    if len(looks) > 1:
-        key(grid.figure, looks, line="")
-    return grid.figure
+            told += f"\nmedian δ / {REACHABLE[name]}: {share:.2g}"
+        axes.set_title(told, fontsize=9)
+    y = "δ: distance of the\nloss from linear (nats)"
+    return finish(grid, looks if len(looks) > 1 else {}, x=PREDICTOR_LABEL, y=y, line="")
 
 
 @book_figure
@@ -114,17 +110,13 @@ def sum_form(df: pd.DataFrame) -> Figure:
         look = {"color": COLOURS[method], "ls": BASELINES[metric][0], "lw": 1.2}
         left.plot(base.index.astype(float), base, **look)
     log(left, "y")
-    left.set_ylabel("1 − cosine of the two sides")
-    right.set_ylabel("coefficient: left / right side")
     level(right, 1)
-    for axes in (left, right):
-        axes.set_xlabel("number k of task vectors")
-        axes.xaxis.set_major_locator(MaxNLocator(8, integer=True))
+    right.xaxis.set_major_locator(MaxNLocator(8, integer=True))
+    y = {"distance": "1 − cosine of the two sides", "coef": "coefficient: left / right side"}
     lines = [
         Line2D([], [], color=INK, lw=1.2, ls=ls, label=told) for ls, told in BASELINES.values()
     ]
-    key(grid.figure, looks, lines)
-    return grid.figure
+    return finish(grid, looks, lines, x="number k of task vectors", y=y)
 
 
 @book_figure
@@ -163,13 +155,12 @@ def transitivity(
     for (axes, _, unit), title in zip(panels(grid), titles, strict=False):
         log(axes)
         diagonal(axes)
-        axes.set_xlabel(f"worse of (i, j) and (j, k):\n{unit}")
-        axes.set_ylabel(f"(i, k): {unit}")
         axes.set_title(title, fontsize=9)
         if threshold is not None and unit != "1 − cosine":
             _corner(axes, threshold)
-    key(grid.figure, looks if methods else {}, line="")
-    return grid.figure
+    x = {unit: f"worse of (i, j) and (j, k):\n{unit}" for unit in parts.values()}
+    y = {unit: f"(i, k): {unit}" for unit in parts.values()}
+    return finish(grid, looks if methods else {}, x=x, y=y, line="")
 
 
 @book_figure
@@ -188,12 +179,10 @@ def foretelling(df: pd.DataFrame) -> Figure:
     grid = scatter(table, "distance", "value", hue="method", looks=looks, col="what", height=3.7)
     for axes, _, column in panels(grid):
         log(axes, "x")
-        axes.set(xlabel="1 − cosine of merged features", ylabel=told[column])
         found = over_pairs(df, "distance", column)
         title = f"rank correlation {found.value:.2f}\n[{found.low:.2f}, {found.high:.2f}]"
         axes.set_title(title.replace("-", "−"))
-    key(grid.figure, looks, line="")
-    return grid.figure
+    return finish(grid, looks, x="1 − cosine of merged features", y=told, line="")
 
 
 def group_looks(groups: list[str]) -> Looks:

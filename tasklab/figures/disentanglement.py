@@ -117,7 +117,12 @@ def error_maps(
     tall = 0.55 + 0.16 * max(name.count("\n") + 1 for name in names.values())
     grid.figure.set_size_inches(WIDTH, (side + tall) * lines + 0.8)
     told = f"; mean over the box: {numbers.pop()} cells" if len(numbers) == 1 else ""
-    scale(grid, label + told, "max" if highest > top * (1 + 1e-9) else "neither")
+    scale(
+        grid.figure,
+        grid.axes.flat,
+        label + told,
+        "max" if highest > top * (1 + 1e-9) else "neither",
+    )
     return grid.figure
 
 

@@ -1,4 +1,4 @@
-"""Figures of edited models: accuracy alone, after addition and after negation."""
+"""Figures of edited models: accuracy alone and after addition; what those of negation share."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from tasklab.errors import TasklabError
-from tasklab.figures.marks import GIVEN, curves, ends, level, panels, points, scatter, ticks
+from tasklab.figures.marks import GIVEN, curves, ends, finish, level, panels, points, scatter
 from tasklab.figures.style import (
     COLOURS,
     INK,
@@ -66,20 +66,15 @@ def by_task(rows: pd.DataFrame, tasks: Sequence[str], col: str | None = None) ->
     tuned = table[table["method"] != "pretrained"]
     methods = methods_in(tuned)
     grid = points(
-        ends(tuned, [*by, "task"]),
-        "task",
-        hue="method",
-        looks=method_looks(methods),
-        order=order,
-        height=1.2 + len(order) * max(0.3, 0.14 * len(methods)),
-        **({"col": col} if col else {}),
+        ends(tuned, [*by, "task"]), "task", hue="method", looks=method_looks(methods), order=order,
+        height=1.2 + len(order) * max(0.3, 0.14 * len(methods)), facets={"col": col} if col else {},
         **GIVEN,
-    )
+    )  # fmt: skip
     base = table[table["method"] == "pretrained"]
     for axes, _, column in panels(grid):
         shown = base if column is None else base[base[col] == column]
-        places = shown["task"].map({task: i for i, task in enumerate(order)})
-        ticks(axes, shown["value"], places, color=COLOURS["pretrained"])
+        y = shown["task"].map(order.index).to_numpy(float)
+        axes.vlines(shown["value"], y - 0.42, y + 0.42, lw=2, zorder=1, color=BASE["color"])
         level(axes, len(tasks) - 0.5, ls="-", lw=0.8)
     key(grid.figure, method_looks(methods_in(table, baseline=True)), line="")
     return grid
@@ -90,8 +85,7 @@ def single_task(df: pd.DataFrame) -> Figure:
     """Draw each method's accuracy alone, per task, over the pre-trained one (tangent, figure 7)."""
     rows = select(df, "single", "single")
     grid = by_task(rows, tasks_in(rows))
-    grid.set_axis_labels("test accuracy (%), bars: 95 % interval")
-    return grid.figure
+    return grid.set_xlabels("test accuracy (%), bars: 95 % interval").figure
 
 
 @book_figure
@@ -102,8 +96,8 @@ def per_task(df: pd.DataFrame, n_tasks: int = 8) -> Figure:
     if "pretrained" not in set(rows["method"]):
         rows = pd.concat([rows, zero_shot(df, tasks)])
     grid = by_task(rows, tasks)
-    grid.set_axis_labels(f"test accuracy (%) of the sum of {n_tasks} tasks, bars: 95 % interval")
-    return grid.figure
+    label = f"test accuracy (%) of the sum of {n_tasks} tasks, bars: 95 % interval"
+    return grid.set_xlabels(label).figure
 
 
 def zero_shot(df: pd.DataFrame, tasks: Iterable[str]) -> pd.DataFrame:
@@ -137,11 +131,9 @@ def nonlinear_advantage(df: pd.DataFrame) -> Figure:
     low, high = math.floor(shown.min().min()) - 2, min(101, math.ceil(shown.max().max()) + 2)
     equal = axes.plot([low, high], [low, high], "--", color=INK, lw=1, label="equal", zorder=1)
     axes.set(xlim=(low, high), ylim=(low, high), aspect="equal")
-    axes.set_xlabel("non-linear: accuracy alone (%)")
-    axes.set_ylabel("other way: accuracy alone (%)")
     large = Line2D([], [], ls="", marker="o", ms=10, mfc="none", mec=INK, label="mean of tasks")
-    key(grid.figure, looks, [*equal, large], line="")
-    return grid.figure
+    x, y = "non-linear: accuracy alone (%)", "other way: accuracy alone (%)"
+    return finish(grid, looks, [*equal, large], x=x, y=y, line="")
 
 
 @book_figure
@@ -178,10 +170,8 @@ def addition_curves(df: pd.DataFrame, n_tasks: int = 8, split: str = "test") -> 
                 axes.plot(at, value, marker, ms=8, color=colour, mec=INK, zorder=5)
         if metric == "absolute" and len(base := zero_shot(df, tasks_in(rows))):
             extra.append(level(axes, float(base["value"].mean()), **BASE))
-        axes.set_ylabel(f"{metric} {split} accuracy (%)")
-        axes.set_xlabel("coefficient α\n(marker: chosen on validation)")
-    key(grid.figure, looks, extra)
-    return grid.figure
+    y = {metric: f"{metric} {split} accuracy (%)" for metric in metrics}
+    return finish(grid, looks, extra, x="coefficient α\n(marker: chosen on validation)", y=y)
 
 
 @book_figure
@@ -226,7 +216,7 @@ def by_method(means: pd.DataFrame, **facets: str) -> tuple[sns.FacetGrid, dict[s
     grid = points(
         means, "method", hue="method", looks=method_looks(methods), order=methods,
         height=0.9 + lines * (0.55 + 0.27 * len(methods)), dots=seeds > 1,
-        **facets,
+        facets=facets,
     )  # fmt: skip
     for axes, row, column in panels(grid):
         mine = means[means[facets["col"]] == column]

@@ -13,13 +13,12 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import seaborn as sns
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
 from tasklab.errors import TasklabError
-from tasklab.figures.marks import curves, level, log, panels, scatter
+from tasklab.figures.marks import curves, finish, level, log, panels, scale, scatter
 from tasklab.figures.style import (
     INK,
     METHOD_LABEL,
@@ -76,7 +75,7 @@ def cosine_matrices(df: pd.DataFrame, projection: str = ALL) -> Figure:
     columns = min(3, len(methods))
     lines = -(-len(methods) // columns)
     size = (WIDTH, lines * (0.2 + min(3.4, 4.8 / columns)) + 1.6)
-    figure, drawn = plt.subplots(lines, columns, figsize=size, squeeze=False, layout="constrained")
+    figure, drawn = plt.subplots(lines, columns, figsize=size, squeeze=False)
     for axes in drawn.flat[len(methods) :]:
         axes.set_visible(False)
     for i, (axes, method) in enumerate(zip(drawn.flat, methods, strict=False)):
@@ -93,9 +92,7 @@ def cosine_matrices(df: pd.DataFrame, projection: str = ALL) -> Figure:
         axes.grid(visible=False)
         axes.tick_params(axis="x", rotation=90)
         axes.tick_params(axis="y", rotation=0)
-    bar = figure.colorbar(axes.collections[0], ax=list(drawn.flat), location="bottom", aspect=45,
-                          label="cosine × 100")  # fmt: skip
-    bar.outline.set_visible(False)
+    scale(figure, drawn.flat, "cosine × 100")
     return figure
 
 
@@ -116,17 +113,11 @@ def cosine_by_block(df: pd.DataFrame) -> Figure:
         rows[rows["method"].isin(methods)], "block", hue="projection", looks=looks, col="method",
         col_order=methods, columns=3, errorbar=None, height=3.4,
     )  # fmt: skip
-    for axes, _, method in panels(grid):
-        axes.set_title(METHOD_LABEL[method])
-        _blocks(axes)
-    grid.axes.flat[0].set(ylabel="mean |cosine| of two tasks", ylim=(0, None))
-    key(grid.figure, looks)
-    return grid.figure
-
-
-def _blocks(axes: Axes) -> None:
-    axes.set_xlabel("block")
-    axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
+    for axes, _, _ in panels(grid):
+        axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
+    axes.set_ylim(bottom=0)
+    y = "mean |cosine| of two tasks"
+    return finish(grid, looks, x="block", y=y, title=METHOD_LABEL)
 
 
 @book_figure
@@ -148,19 +139,18 @@ def layer_alignment(df: pd.DataFrame, metric: str = "relative") -> Figure:
         height=1.0 + 2.0 * lines, dots=False, errorbar=None, lw=1.8, style="part",
         dashes={part: dashes for part, (_, dashes) in _PARTS.items()}, style_order=list(_PARTS),
     )  # fmt: skip
-    for axes, _, projection in panels(grid):
-        axes.set_title(projection)
-        _blocks(axes)
+    for axes, _, _ in panels(grid):
+        axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
         if metric == "random":
             random = level(axes, 1, label="random matrices")
     words = {"relative": "size of τ·x / size of W·x", "random": "size of τ·x / random matrix's"}
-    grid.set_ylabels(words[metric])
-    grid.axes.flat[0].set_ylim(bottom=0)
+    axes.set_ylim(bottom=0)
     handles = [Line2D([], [], color=INK, lw=1.8, ls=(0, dashes) if dashes else "-", label=told)
                for told, dashes in _PARTS.values()]  # fmt: skip
     plain = {m: (label, colour, "") for m, (label, colour, _) in looks.items()}
-    key(grid.figure, plain, [*handles, *([random] if metric == "random" else [])])
-    return grid.figure
+    extra = [*handles, *([random] if metric == "random" else [])]
+    title = {name: name for name in shown}
+    return finish(grid, plain, extra, x="block", y=words[metric], title=title)
 
 
 @book_figure
@@ -199,9 +189,8 @@ def alignment_against_interference(
         found = over_tasks(table, *pairs[i])
         told = f"rank correlation {found.value:.2f}\n[{found.low:.2f}, {found.high:.2f}]"
         axes.set_title(told.replace("-", "−"))
-        axes.set(xlabel=AXIS_LABEL[pairs[i][0]], ylabel=AXIS_LABEL[pairs[i][1]])
-    key(grid.figure, looks, line="")
-    return grid.figure
+    x, y = ({i: AXIS_LABEL[pair[end]] for i, pair in enumerate(pairs)} for end in (0, 1))
+    return finish(grid, looks, x=x, y=y, line="")
 
 
 @book_figure
@@ -240,8 +229,8 @@ def linearity(df: pd.DataFrame) -> Figure:
     right.set_ylim(bottom=0)
     left.set(xlabel="|c τ| / |θ₀| (large marker: c = 1)", ylabel="gap: |remainder| / |linear part|",
              title="features")  # fmt: skip
-    right.set(title="outputs of blocks at c = 1", ylabel="")
-    _blocks(right)
+    right.set(title="outputs of blocks at c = 1", ylabel="", xlabel="block")
+    right.xaxis.set_major_locator(MaxNLocator(6, integer=True))
     sns.despine(figure)
     key(figure, looks)
     return figure

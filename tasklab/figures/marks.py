@@ -1,22 +1,24 @@
 """What figures are made of: curves, points and dots with intervals, and maps, in facets.
 
-seaborn averages, draws the intervals and arranges the panels; a figure only says what is on which
-axis. Every function returns the grid, whose panels the figure then labels.
+seaborn averages, draws the intervals and arranges the panels; a figure says what is on which axis,
+and `finish` names the panels and puts the legend above them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import seaborn as sns
+from matplotlib.artist import Artist
 from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 from matplotlib.ticker import LogLocator, NullFormatter
 
-from tasklab.figures.style import INK, WIDTH, Looks
+from tasklab.figures.style import INK, WIDTH, Looks, key
 
 SEEDS = ("sd", 1)  # two or three seeds: their spread, not a limit of confidence
 GIVEN: dict[str, Any] = {"estimator": "median", "errorbar": ("pi", 100)}  # of what `ends` returns
@@ -33,8 +35,8 @@ def ends(df: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
         df: Records with the columns value, low and high.
         by: Columns of a group.
     """
-    means = df.groupby(list(by), dropna=False, sort=False, observed=True)[["value", "low", "high"]]
-    means = means.mean()
+    groups = df.groupby(list(by), dropna=False, sort=False, observed=True)
+    means = groups[["value", "low", "high"]].mean()
     means["low"] = means[["low", "value"]].min(axis=1)
     means["high"] = means[["high", "value"]].max(axis=1)
     return pd.concat([means.assign(value=means[end]) for end in means]).reset_index()
@@ -47,8 +49,9 @@ def curves(
     *,
     hue: str,
     looks: Looks,
-    height: float = 3.4,
-    columns: int | None = None,
+    kind: str = "line",
+    height: float = 3.6,
+    columns: int = 3,
     share: tuple[Any, Any] = (True, True),
     dots: bool = True,
     **more: Any,
@@ -61,58 +64,41 @@ def curves(
         y: Column on the vertical one, whose mean is drawn.
         hue: Column of the groups.
         looks: Label, colour and marker of each group.
+        kind: `line`, or `scatter` for a dot a row.
         height: Of the whole figure, in inches.
-        columns: Panels side by side at most.
+        columns: Panels side by side at most, where there are no rows of them.
         share: Whether panels share their horizontal and vertical axis, as `sharex`, `sharey`.
         dots: Whether measured places have a marker.
         more: Keywords of `seaborn.relplot`: `row`, `col`, `errorbar` (the spread over what is
             averaged; by default the standard deviation), `units`.
     """
-    settings = {"errorbar": SEEDS, "err_kws": {"alpha": 0.15, "lw": 0}}
+    settings: dict[str, Any] = {"errorbar": SEEDS, "err_kws": {"alpha": 0.15, "lw": 0}}
+    settings |= {"dashes": False, "ms": 5, "mew": 0} if dots else {}
+    if kind == "scatter":
+        settings = {"s": 32, "alpha": 0.8, "edgecolor": INK, "linewidth": 0.4}
     if dots:
-        settings |= {**_shapes(hue, looks), "dashes": False, "ms": 5, "mew": 0}
-    return _grid(
-        sns.relplot(
-            data=_plain(df, x, y), x=x, y=y, hue=hue, **_hues(looks), **_facets(df, columns, more),
-            kind="line", legend=False, facet_kws=_shared(share), **(settings | more),
-        ),
-        height,
+        markers = {key: marker for key, (_, _, marker) in looks.items()}
+        settings |= {"style": hue, "style_order": list(looks), "markers": markers}
+    if "col" in more and "row" not in more:
+        panels = len(more.get("col_order", df[more["col"]].unique()))
+        settings["col_wrap"] = min(columns, panels)
+    grid = sns.relplot(
+        _plain(df, x, y), x=x, y=y, hue=hue, kind=kind, legend=False, **_hues(looks),
+        facet_kws={"sharex": share[0], "sharey": share[1]}, **(settings | more),
     )  # fmt: skip
+    return _sized(grid, height)
 
 
-def scatter(
-    df: pd.DataFrame,
-    x: str,
-    y: str,
-    *,
-    hue: str,
-    looks: Looks,
-    height: float = 3.4,
-    columns: int | None = None,
-    share: tuple[Any, Any] = (False, False),
-    **more: Any,
-) -> sns.FacetGrid:
+def scatter(df: pd.DataFrame, x: str, y: str, **more: Any) -> sns.FacetGrid:
     """Draw a dot a row, a colour and marker a group.
 
     Args:
         df: Records.
         x: Column on the horizontal axis.
         y: Column on the vertical one.
-        hue: Column of the groups.
-        looks: Label, colour and marker of each group.
-        height: Of the whole figure, in inches.
-        columns: Panels side by side at most.
-        share: Whether panels share their horizontal and vertical axis.
-        more: Keywords of `seaborn.relplot`: `row`, `col`, `s`, `alpha`.
+        more: Keywords of `curves`, and of dots: `s`, `alpha`.
     """
-    settings = {"s": 32, "alpha": 0.8, "edgecolor": INK, "linewidth": 0.4, **_shapes(hue, looks)}
-    return _grid(
-        sns.relplot(
-            data=_plain(df, x, y), x=x, y=y, hue=hue, **_hues(looks), **_facets(df, columns, more),
-            kind="scatter", legend=False, facet_kws=_shared(share), **(settings | more),
-        ),
-        height,
-    )  # fmt: skip
+    return curves(df, x, y, kind="scatter", **({"share": (False, False)} | more))
 
 
 def means_in(
@@ -155,37 +141,21 @@ def means_in(
 
 
 def points(
-    df: pd.DataFrame,
-    y: str,
-    *,
-    height: float,
-    share: tuple[Any, Any] = (False, True),
-    row: str | None = None,
-    col: str | None = None,
-    **more: Any,
+    df: pd.DataFrame, y: str, *, height: float, facets: Mapping[str, str], **more: Any
 ) -> sns.FacetGrid:
-    """Draw `means_in` panels.
+    """Draw `means_in` panels, each on a horizontal axis of its own.
 
     Args:
         df: Records, a row a measurement.
         y: Column of the categories.
         height: Of the whole figure, in inches.
-        share: Whether panels share their horizontal and vertical axis.
-        row: Column of the panels below one another.
-        col: Column of the panels side by side.
+        facets: Columns of the `row` and `col` of panels; may be empty.
         more: Keywords of `means_in`.
     """
-    facets = _facets(df, None, {"row": row, "col": col})
-    grid = sns.FacetGrid(df, **facets, **_shared(share))
+    grid = sns.FacetGrid(df, **facets, sharex=False)
     for (i, j, _), part in grid.facet_data():
         means_in(grid.facet_axis(i, j), part, y, **more)
-    return _grid(grid, height)
-
-
-def ticks(axes: Axes, places: pd.Series, y: Iterable[float], height: float = 0.42, **look) -> None:
-    """Draw upright strokes of reference at some categories."""
-    y = np.asarray(list(y), float)
-    axes.vlines(places, y - height, y + height, **({"lw": 2, "zorder": 1} | look))
+    return _sized(grid, height)
 
 
 def maps(
@@ -197,9 +167,10 @@ def maps(
     columns: int,
     top: float,
     box: tuple[float, float],
-    colours: str = "Blues",
 ) -> tuple[sns.FacetGrid, dict[Any, np.ndarray]]:
     """Draw a grid of heat maps with one scale from 0, and a frame around the search box.
+
+    The scale has one hue whose low end is light, so that no colour needs telling apart.
 
     Args:
         df: Records; those of a panel and cell are averaged.
@@ -209,67 +180,111 @@ def maps(
         columns: Panels side by side.
         top: Upper end of the scale.
         box: Lowest and highest coefficient of the frame, on both axes.
-        colours: A map whose low end is light, so that no colour needs telling apart.
 
     Returns:
         The grid, and of each panel the values of the cells whose centres lie in the box.
     """
     across, along = axes_of
-    columns = min(columns, len(order))
-    grid = sns.FacetGrid(
-        df, col=panel, col_order=list(order), col_wrap=columns, sharex=False, sharey=False
-    )
+    wrap = min(columns, len(order))
+    grid = sns.FacetGrid(df, col=panel, col_order=list(order), col_wrap=wrap,
+                         sharex=False, sharey=False)  # fmt: skip
     inside = {}
-    for axes, key in zip(grid.axes.flat, order, strict=True):
-        cells = df[df[panel] == key].pivot_table(index=along, columns=across, values="value")
-        sns.heatmap(
-            cells, ax=axes, cmap=colours, vmin=0, vmax=top, square=True, cbar=False,
-            xticklabels=False, yticklabels=False, rasterized=True,
-        )  # fmt: skip
+    for axes, name in zip(grid.axes.flat, order, strict=True):
+        cells = df[df[panel] == name].pivot_table(index=along, columns=across, values="value")
+        sns.heatmap(cells, ax=axes, cmap="Blues", vmin=0, vmax=top, square=True, cbar=False,
+                    xticklabels=False, yticklabels=False, rasterized=True)  # fmt: skip
         axes.invert_yaxis()
         axes.set(xlabel="", ylabel="")
-        names = (cells.columns.to_numpy(float), cells.index.to_numpy(float))
-        for axis, values in zip((axes.xaxis, axes.yaxis), names, strict=True):
+        centres = (cells.columns.to_numpy(float), cells.index.to_numpy(float))
+        for axis, values in zip((axes.xaxis, axes.yaxis), centres, strict=True):
             whole = _whole(values)
             axis.set_ticks(_place(values, whole), [f"{a}".replace("-", "−") for a in whole])
-        (left, right), (low, high) = (_place(values, np.array(box)) for values in names)
-        axes.add_patch(
-            Rectangle((left, low), right - left, high - low, fill=False, ec="#D55E00", lw=1.8)
-        )
-        rows, cols = ((v >= box[0] - 1e-9) & (v <= box[1] + 1e-9) for v in names[::-1])
-        inside[key] = cells.to_numpy()[np.ix_(rows, cols)]
+        (left, right), (low, high) = (_place(values, np.array(box)) for values in centres)
+        frame = {"fill": False, "ec": "#D55E00", "lw": 1.8}
+        axes.add_patch(Rectangle((left, low), right - left, high - low, **frame))
+        rows, cols = ((v >= box[0] - 1e-9) & (v <= box[1] + 1e-9) for v in centres[::-1])
+        inside[name] = cells.to_numpy()[np.ix_(rows, cols)]
     return grid, inside
 
 
-def scale(grid: sns.FacetGrid, label: str, extend: str = "neither") -> None:
-    """Put the scale of a grid of maps below it."""
-    grid.figure.set_layout_engine("constrained")  # which has to know of the bar
-    first = grid.axes.flat[0].collections[0]
-    bar = grid.figure.colorbar(
-        first, ax=list(grid.axes.flat), label=label, location="bottom", aspect=45, extend=extend
-    )
+def scale(figure: Figure, axes: Iterable[Axes], label: str, extend: str = "neither") -> None:
+    """Put the scale of maps below them, which is that of the first.
+
+    Args:
+        figure: The figure.
+        axes: Its maps.
+        label: What the colours are.
+        extend: Where values are beyond the scale: `max` or `neither`.
+    """
+    figure.set_layout_engine("constrained")  # which has to know of the bar
+    axes = list(axes)
+    bar = figure.colorbar(axes[0].collections[0], ax=axes, label=label, extend=extend,
+                          location="bottom", aspect=45)  # fmt: skip
     bar.outline.set_visible(False)
 
 
 def panels(grid: sns.FacetGrid) -> Iterator[tuple[Axes, Any, Any]]:
     """Yield each panel with the names of its row and column, `None` where there are none."""
-    for (row, column), axes in _named(grid):
+    for name, axes in (grid.axes_dict or {None: grid.axes.flat[0]}).items():
+        row, column = name if len(grid.row_names) and len(grid.col_names) else (None, name)
         yield axes, row, column
 
 
+def finish(
+    grid: sns.FacetGrid,
+    looks: Looks,
+    extra: Iterable[Artist] = (),
+    *,
+    x: Mapping[Any, str] | str = "",
+    y: Mapping[Any, str] | str = "",
+    title: Mapping[Any, str] | str = "",
+    line: str = "-",
+) -> Figure:
+    """Name what is on the axes, put a legend above the panels, and return the figure.
+
+    Args:
+        grid: The panels.
+        looks: Groups of the legend; none where they are named otherwise.
+        extra: Further artists of the legend that have a label.
+        x: Of the horizontal axes: the same of all, or by the name of the panel's column.
+        y: Of the vertical axes.
+        title: Of the panels.
+        line: Style of the groups' lines in the legend; empty for markers alone.
+    """
+    grid.set_axis_labels(*(words if isinstance(words, str) else "" for words in (x, y)))
+    for axes, _, column in panels(grid):
+        for set_words, words in (
+            (axes.set_xlabel, x),
+            (axes.set_ylabel, y),
+            (axes.set_title, title),
+        ):
+            if isinstance(words, Mapping):
+                set_words(words.get(column, ""))
+    key(grid.figure, looks, extra, line=line)
+    return grid.figure
+
+
 def level(axes: Axes, value: float, *, along: str = "x", **look: Any) -> Any:
-    """Draw a line of reference across the panel, which may be at a value of either axis."""
+    """Draw a line of reference across the panel and return it.
+
+    Args:
+        axes: The panel.
+        value: Where it is.
+        along: The axis that it is parallel to: at `x` it is level, at `y` upright.
+        look: Keywords of the line.
+    """
     draw = axes.axhline if along == "x" else axes.axvline
     return draw(value, **({"color": INK, "lw": 1.1, "ls": "--", "zorder": 1} | look))
 
 
-def diagonal(axes: Axes, **look: Any) -> None:
+def diagonal(axes: Axes, **look: Any) -> list[Artist]:
     """Draw y = x over what is shown, without changing it."""
     limits = np.array([axes.get_xlim(), axes.get_ylim()])
     first, last = limits[:, 0].max(), limits[:, 1].min()
-    if first < last:
-        axes.plot([first, last], [first, last], **({"color": INK, "lw": 1.1, "ls": "--"} | look))
+    look = {"color": INK, "lw": 1.1, "ls": "--", "zorder": 1} | look
+    line = axes.plot([first, last], [first, last], **look) if first < last else []
     axes.set(xlim=limits[0], ylim=limits[1])
+    return line
 
 
 def log(axes: Axes, which: str = "xy") -> None:
@@ -289,51 +304,14 @@ def _hues(looks: Looks) -> dict[str, Any]:
     return {"hue_order": list(looks), "palette": {key: look[1] for key, look in looks.items()}}
 
 
-def _shapes(hue: str, looks: Looks) -> dict[str, Any]:
-    markers = {key: look[2] for key, look in looks.items()}
-    return {"style": hue, "style_order": list(looks), "markers": markers}
-
-
-def _shared(share: tuple[Any, Any]) -> dict[str, Any]:
-    return {"sharex": share[0], "sharey": share[1]}
-
-
-def _facets(df: pd.DataFrame, columns: int | None, more: dict[str, Any]) -> dict[str, Any]:
-    """Take rows and columns out of the keywords, in order of appearance."""
-    facets = {name: more.pop(name) for name in ("row", "col") if more.get(name) is not None}
-    orders = {f"{name}_order": more.pop(f"{name}_order", None) for name in facets}
-    for name, column in list(facets.items()):
-        facets[f"{name}_order"] = orders[f"{name}_order"] or list(dict.fromkeys(df[column]))
-    if columns is not None and "col" in facets:
-        facets["col_wrap"] = min(columns, len(facets["col_order"]))
-    return facets
-
-
 def _plain(df: pd.DataFrame, *columns: str) -> pd.DataFrame:
     """Return floats where pandas has whole numbers with gaps, which seaborn does not average."""
     return df.assign(**{name: df[name].astype(float) for name in columns})
 
 
-def _grid(grid: sns.FacetGrid, height: float) -> sns.FacetGrid:
+def _sized(grid: sns.FacetGrid, height: float) -> sns.FacetGrid:
     grid.figure.set_size_inches(WIDTH, height)
-    grid.set_titles("")
-    for _, axes in _named(grid):
-        axes.set_title("")
-    return grid
-
-
-def _named(grid: sns.FacetGrid) -> list[tuple[tuple[Any, Any], Axes]]:
-    return [
-        (
-            (
-                grid.row_names[i] if grid.row_names else None,
-                grid.col_names[j] if grid.col_names else None,
-            ),
-            grid.facet_axis(i, j),
-        )
-        for i in range(max(1, len(grid.row_names)))
-        for j in range(max(1, len(grid.col_names)))
-    ]
+    return grid.set_titles("", row_template="", col_template="")
 
 
 def _whole(values: np.ndarray) -> np.ndarray:

@@ -8,8 +8,8 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from tasklab.figures.editing import UPRIGHT, by_method, by_task, zero_shot
-from tasklab.figures.marks import level, panels
-from tasklab.figures.style import book_figure, key, select, tasks_in
+from tasklab.figures.marks import finish, level, panels
+from tasklab.figures.style import book_figure, select, tasks_in
 
 _SIDES = ["target", "control"]
 _TOLD = {"target": "target accuracy (%): lower is better", "control": "control accuracy (%)"}
@@ -35,9 +35,7 @@ def negation(df: pd.DataFrame) -> Figure:
         extra["base"] = level(axes, base, **UPRIGHT)
         if side == "control":
             extra["kept"] = level(axes, 0.95 * base, along="y", **_KEPT)
-        axes.set_xlabel(_TOLD[side])
-    key(grid.figure, {}, extra.values())
-    return grid.figure
+    return finish(grid, {}, extra.values(), x=_TOLD)
 
 
 @book_figure

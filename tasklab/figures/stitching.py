@@ -10,8 +10,8 @@ import pandas as pd
 from matplotlib.figure import Figure
 from scipy.stats import pearsonr
 
-from tasklab.figures.marks import curves, diagonal, panels, scatter
-from tasklab.figures.style import book_figure, key, some
+from tasklab.figures.marks import curves, diagonal, finish, panels, scatter
+from tasklab.figures.style import book_figure, some
 
 FRONTS = {  # label, colour, marker
     "own": ("features of the task's own model", "#0072B2", "s"),
@@ -46,18 +46,17 @@ def averaging(df: pd.DataFrame) -> Figure:
     ends = np.array([ends.min() - 0.5, ends.max() + 0.5])
     axes = grid.ax
     axes.set(xlim=ends, ylim=ends, aspect="equal")
-    diagonal(axes, label="equal")
+    equal = diagonal(axes, label="equal")
     look = {"color": "#D55E00", "ms": 8, "ls": "", "marker": "_", "mew": 1.8, "clip_on": False}
     (own,) = axes.plot(np.full(len(alone), ends[0]), alone, label="one model alone", **look)
-    grid.set_axis_labels("accuracy of averaged weights (%)", "accuracy of averaged logits (%)")
     if len(table) > 2 and table["averaged"].nunique() > 1 < table["ensemble"].nunique():
         found = pearsonr(table["averaged"], table["ensemble"])
         low, high = found.confidence_interval()
         axes.set_title(
             f"correlation {found.statistic:.2f} [{low:.2f}, {high:.2f}], {len(table)} groups"
         )
-    key(grid.figure, looks, [axes.lines[0], own], line="")
-    return grid.figure
+    x, y = "accuracy of averaged weights (%)", "accuracy of averaged logits (%)"
+    return finish(grid, looks, [*equal, own], x=x, y=y, line="")
 
 
 @book_figure
@@ -88,11 +87,8 @@ def stitched_addition(df: pd.DataFrame) -> Figure:
         col_order=names, columns=2, height=0.9 + 2.5 * lines, share=(False, False), sort=False,
         estimator=None, errorbar=None, lw=0.9,
     )  # fmt: skip
-    for axes, _, name in panels(grid):
-        one, two = name.split("+")
-        axes.set(xlabel=f"{one} (%)", ylabel=f"{two} (%)")
-    key(grid.figure, looks)
-    return grid.figure
+    x, y = ({name: f"{name.split('+')[i]} (%)" for name in names} for i in (0, 1))
+    return finish(grid, looks, x=x, y=y)
 
 
 @book_figure
@@ -104,17 +100,18 @@ def stitched_depth(df: pd.DataFrame) -> Figure:
             the standard deviation over seeds.
     """
     some(df)
-    means = df.groupby(["subset", "front", "block", *_seed(df)], as_index=False, sort=False)
+    means = df.groupby(
+        ["subset", "front", "block", *({"seed"} & set(df))], as_index=False, sort=False
+    )
     grid = curves(
         means["value"].mean().assign(block=lambda t: t["block"] + 1), "block", hue="front",
         looks=FRONTS, col="subset", columns=3, height=3.4,
     )  # fmt: skip
-    for axes, _, name in panels(grid):
-        axes.set(title=name.replace("+", "\nand "), xlabel="cut after block")
+    for axes, _, _ in panels(grid):
         axes.set_xticks(sorted(set(df["block"].astype(int) + 1)))
-    grid.axes.flat[0].set_ylabel("mean accuracy of both tasks (%)")
-    key(grid.figure, FRONTS)
-    return grid.figure
+    title = {name: name.replace("+", "\nand ") for name in set(df["subset"])}
+    y = "mean accuracy of both tasks (%)"
+    return finish(grid, FRONTS, x="cut after block", y=y, title=title)
 
 
 @book_figure
@@ -130,12 +127,5 @@ def stitched_negation(df: pd.DataFrame) -> Figure:
         df.assign(side=pd.Series(side, index=df.index)), "alpha", hue="side", looks=_SIDES,
         col="subset", columns=3, height=0.9 + 2.4 * -(-df["subset"].nunique() // 3),
     )  # fmt: skip
-    for axes, _, name in panels(grid):
-        axes.set(title=name, xlabel="coefficient λ")
-    grid.set_ylabels("accuracy (%)")
-    key(grid.figure, _SIDES)
-    return grid.figure
-
-
-def _seed(df: pd.DataFrame) -> list[str]:
-    return ["seed"] if "seed" in df else []
+    title = {name: name for name in set(df["subset"])}
+    return finish(grid, _SIDES, x="coefficient λ", y="accuracy (%)", title=title)

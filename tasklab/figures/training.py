@@ -10,8 +10,8 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from tasklab.figures.marks import curves, log
-from tasklab.figures.style import WIDTH, book_figure, key, method_looks, methods_in
+from tasklab.figures.marks import curves, finish, log
+from tasklab.figures.style import WIDTH, book_figure, method_looks, methods_in
 
 
 @book_figure
@@ -30,9 +30,7 @@ def loss_curve(df: pd.DataFrame, smooth: int = 10) -> Figure:
         errorbar=None,
     )  # fmt: skip
     log(grid.ax, "y")
-    grid.set_axis_labels("training step", "training loss (nats)")
-    key(grid.figure, looks)
-    return grid.figure
+    return finish(grid, looks, x="training step", y="training loss (nats)")
 
 
 @book_figure
