@@ -1,7 +1,9 @@
 """Records → figures. One colour and one marker for each method in the whole book.
 
 Every function takes tidy records (`tasklab.records.table`) of one model, selects the rows it needs
-and returns a matplotlib figure 7.5 inches wide, readable at a page width of 750 pixels.
+and returns a matplotlib figure six inches wide, readable at a page width of 390 pixels. seaborn
+draws it (`marks`); intervals are standard deviations over seeds, 95 % intervals of test images or
+measured quartiles, and a figure or its caption says which.
 """
 
 from tasklab.figures.closed_maps import learning_rate, scheme_maps, subset_curves

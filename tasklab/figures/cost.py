@@ -98,7 +98,7 @@ def _claim(axes: Axes, claim: tuple[float, float] | None) -> float:
 def paradigm_cost(df: pd.DataFrame, batch_size: int | None = None) -> Figure:
     """Draw what training by each method takes, with its ratio to non-linear fine-tuning.
 
-    The light part of the memory is held between steps: weights, what is trained, the optimiser's
+    The faint part of the memory is held between steps: weights, what is trained, the optimiser's
     state.
 
     Args:
@@ -120,7 +120,7 @@ def paradigm_cost(df: pd.DataFrame, batch_size: int | None = None) -> Figure:
     palette = {v: _GREY if v == "listing" else COLOURS[methods[v]] for v in order}
     shown = {
         "seconds": (1e3, f"time of a step, batch {batch_size} (ms)"),
-        "peak_memory": (1, "peak memory (MiB), light: held"),
+        "peak_memory": (1, "peak memory (MiB), faint: held"),
         "trainable": (1e-6, "trained parameters (million)"),
         "stored_bytes": (1e-6, "stored task vector (MB)"),
     }
