@@ -114,7 +114,7 @@ def error_maps(
         axes.set_ylabel(f"$\\alpha_2$ ({two})", fontsize=9, labelpad=1)
     lines, columns = -(-len(names) // columns), min(columns, len(names))
     side = min(2.9, WIDTH / columns - 0.6)
-    tall = 0.55 + 0.16 * max(name.count("\n") + 1 for name in names.values())
+    tall = 0.62 + 0.17 * max(name.count("\n") + 1 for name in names.values())
     grid.figure.set_size_inches(WIDTH, (side + tall) * lines + 0.8)
     told = f"; mean over the box: {numbers.pop()} cells" if len(numbers) == 1 else ""
     scale(
