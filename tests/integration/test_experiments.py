@@ -12,8 +12,9 @@ from tasklab.chapters import CHAPTERS
 from tasklab.errors import TasklabError
 from tasklab.experiments.parameters import Parameters
 from tasklab.models import heads
-from tasklab.records import judgement, schema
+from tasklab.records import images, judgement, schema
 from tasklab.records import table as records
+from tasklab.records.claims import CLAIMS
 from tasklab.study import parts as parts_of_study
 from tasklab.study import recording, results
 from tasklab.taskvector import TaskVector
@@ -48,6 +49,26 @@ def test_records_are_complete(tables):
     assert count["sweep", "absolute"] == (4 + 2) * 8 * 3
     assert count["negation", "target"] == count["negation", "control"] == (1 + 4) * 8
     assert together.loc[together["metric"].isin(schema.ACCURACIES), "n"].notna().all()
+
+
+def test_records_tell_which_images_were_answered_and_claims_compare_them(tables, monkeypatch):
+    together = records.combine(*tables.values())
+    tested = together[(together["split"] == "test") & (together["experiment"] != "sweep")]
+    for row in tested[tested["metric"].isin(schema.ACCURACIES)].to_dict("records"):
+        assert 100 * images.unpacked(row["hits"], row["n"]).mean() == row["value"]
+
+    def never(*_):
+        raise AssertionError("the images are known: their variance needs no bound")
+
+    monkeypatch.setattr(images, "bounded", never)
+    again = together.assign(seed=together["seed"] + 1)  # as if of another seed
+    twice = pd.concat([together, again[again["method"] != "pretrained"]])
+    claims = {c.id: c for c in CLAIMS}
+    for name in ("tangent-1-absolute", "tangent-1-normalised", "tangent-2-target"):
+        found = judgement.verdict(claims[name], twice, model="mini")
+        assert found.n_seeds == 2 and found.n_tasks == 8
+        differ = any(found.by_task.values())  # two steps may change no answer at all
+        assert (found.here.low < found.here.high) == differ
 
 
 def test_the_chosen_alpha_has_the_best_normalised_validation_accuracy(tables):
