@@ -306,9 +306,16 @@ def decay(claim: Any, rows: pd.DataFrame, records: pd.DataFrame) -> Sides:
     means = sums[sums["method"] == JOINT].groupby(keys, as_index=False)["value"].mean()
     means = means[means["model"] == rows["model"].iloc[0]]
     means = means.assign(task="all", subset="")
+    images = pd.to_numeric(sums["n"]).max()  # of all tasks together
+    absolute = rows[(rows["metric"] == "absolute") & (rows["method"] == JOINT)]
+    top = absolute.groupby(keys, as_index=False)["value"].mean().rename(columns={"value": "top"})
+    means = means.merge(top, on=keys, how="left")
+    base = (100 * means["top"] / means["value"]).clip(0.1, 100)
+    odds = sum(100 / share - 1 for share in (means["top"].clip(0.1, 100), base))
+    means = means.assign(error=means["value"] * np.sqrt(odds / images))  # to first order
     sides = {"two": means[means["n_tasks"] == 2]}
     sides["all"] = means[means["n_tasks"] == means["n_tasks"].max()]
-    return {**sides, "one": sides["all"].assign(value=100.0)}
+    return {**sides, "one": sides["all"].assign(value=100.0, error=0.0)}
 
 
 def box_means(df: pd.DataFrame, low: float = 0.0, high: float = 1.0) -> pd.DataFrame:
