@@ -199,10 +199,12 @@ def _found(names: Sequence[str], given: Any, base: str | None) -> list[Source]:
     from tasklab.storage.store import Store
 
     model = given.get("model")
+    if base is not None:
+        path("--base", base)
     store = Store(given.get("store_root"))
     found: list[Source] = []
     for name in names:
-        if "@" in name and not Path(name).exists():
+        if "@" in name and not path("VECTOR", name).exists():
             found.append(_run(name, given))
         else:
             found.append(merged.find(name, store, model, base=base))

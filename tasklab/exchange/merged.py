@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from tasklab.errors import TasklabError, shown, some
+from tasklab.errors import path as checked_path
 from tasklab.exchange import importing, reading, sources
 from tasklab.models import loading
 from tasklab.storage import atomic
@@ -66,7 +67,8 @@ def find(text: str, store: Store, model: str | None = None, *, base: str | None 
     Raises:
         TasklabError: If there is none, or it is not of the model.
     """
-    if "/" not in text and not Path(text).expanduser().exists():
+    there = checked_path("VECTOR", text).exists()
+    if "/" not in text and not there:
         return _imported(text, store, model)
     file, _ = sources.locate(text)
     about = sources.header(file)

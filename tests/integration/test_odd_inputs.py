@@ -34,6 +34,12 @@ def lines() -> list[list[str]]:
         ["import", "f", "--model", "mini", "--task", "Cars", "--base", path] for path in PATHS
     ]
     found += [["export", "--out", path] for path in PATHS]
+    found += [["merge", path, "--model", "mini"] for path in PATHS]
+    found += [["merge", "f", f"--{option}", path] for option in ("out", "base") for path in PATHS]
+    found += [["evaluate", "mini", "--add", path] for path in PATHS]
+    found += [["evaluate", "mini", "--subtract", f"f:{n}"] for n in NUMBERS]
+    found += [["merge", "f", f"--{option}={LONG}"] for option in ("method", "option", "alpha")]
+    found += [["merge", name] for name in ("@", "@@@@", "Signs@nonlinear@x")]
     found += [["study", "tangent", "--out", path] for path in PATHS]
     found += [["fetch", "mini", "--weights", path] for path in PATHS]
     found += [["decode", "paper", "--data-root", path] for path in PATHS]
