@@ -22,6 +22,7 @@ import argparse
 import dataclasses
 import itertools
 import json
+import re
 import statistics
 import tempfile
 import time
@@ -47,6 +48,7 @@ from tasklab.tasks.suites import suite
 from tasklab.taskvector import TaskVector
 
 POINTS, REACH = 20, 3  # tangent, appendix A
+BATCH = 128  # of the papers' evaluations: tangent, appendix A
 PLACES = (0.25, 0.5, 0.75)
 
 
@@ -55,15 +57,16 @@ class Size:
     """How much of each figure is measured: enough to be told from the clock's noise."""
 
     step: int  # images of a step
-    images: int  # of each task
+    images: int  # of each task; few would make weights count that thousands of images hide
+    features: int  # images of each task in linearity
     tasks: int  # whose pairs are compared in linearity
     points: int  # of tasklab's map of the model itself
     alphas: int  # of the papers' sweep
 
 
 SIZES = {
-    "mini": Size(step=64, images=64, tasks=8, points=4, alphas=21),
-    "vitb32": Size(step=8, images=8, tasks=4, points=2, alphas=3),
+    "mini": Size(step=64, images=250, features=32, tasks=8, points=3, alphas=3),
+    "vitb32": Size(step=4, images=32, features=8, tasks=3, points=2, alphas=2),
 }
 
 
@@ -92,26 +95,26 @@ class Bench:
     Args:
         name: Of the model.
         size: How much is measured.
+        device: Where.
     """
 
-    def __init__(self, name: str, size: Size) -> None:
+    def __init__(self, name: str, size: Size, device: str = "cpu") -> None:
         self.size = size
-        self.clip = loading.load(name, init="random")
+        self.clip = loading.load(name, init="random", device=device)
         self.encoder = encoder = self.clip.encoder
         draw = torch.Generator().manual_seed(0)
         self.names = suite("mini").names[: max(2, size.tasks)]
         self.vectors = {
             task: TaskVector(
-                {n: 0.1 * x.abs().mean() * torch.randn(x.shape, generator=draw)
+                {n: 0.1 * x.abs().mean() * torch.randn(x.shape, generator=draw).to(x)
                  for n, x in encoder.params.items()}
             )
             for task in self.names
         }  # fmt: skip
         data = drawn.images_of(suite("mini"))
         self.images = {task: data.load(task, "test", n=size.images).x for task in self.names}
-        batch = min(250, size.images)
         self.loaders = {
-            task: papers.batches(encoder, images, batch) for task, images in self.images.items()
+            task: papers.batches(encoder, images, BATCH) for task, images in self.images.items()
         }
         self.pair = self.names[:2]
         self.two = {task: self.vectors[task] for task in self.pair}
@@ -135,7 +138,7 @@ class Bench:
 
         def sweep() -> list[torch.Tensor]:
             known = self.evaluator().tangent_features(self.vectors[task], task, "test")
-            return [heads(task)(known.at(alpha)).argmax(-1) for alpha in evaluation.ALPHAS]
+            return [heads(task)(known.at(alpha)).argmax(-1).cpu() for alpha in evaluation.ALPHAS]
 
         def same_classes(ours: list[torch.Tensor], theirs: list[torch.Tensor]) -> bool:
             kept = [ours[evaluation.ALPHAS.index(alpha)] for alpha in few]
@@ -191,8 +194,11 @@ class Bench:
             for alpha in PLACES
         ]
 
+        few = {task: images[: self.size.features] for task, images in self.images.items()}
+        loaders = {task: papers.batches(self.encoder, x, BATCH) for task, x in few.items()}
+
         def ours() -> np.ndarray:
-            table = cross_task.measure(self.encoder, models, merges, self.images)
+            table = cross_task.measure(self.encoder, models, merges, few)
             rows = table[table["metric"] == "distance"]
             return rows["value"].to_numpy().reshape(len(merges), -1)
 
@@ -200,7 +206,7 @@ class Bench:
             return np.array([
                 papers.linearity(
                     self.encoder, self.vectors[i], self.vectors[j], alpha,
-                    [self.loaders[i], self.loaders[j]],
+                    [loaders[i], loaders[j]],
                 )
                 for i, j in pairs
                 for alpha in PLACES
@@ -228,7 +234,8 @@ class Bench:
             batch_sizes=[self.size.step], rounds=rounds, runs=["training"],
         )  # fmt: skip
         value = table.set_index(["variant", "metric"])["value"]
-        seconds = {kind: value[kind, "cpu_seconds"] for kind in ("standard", "ours", "listing")}
+        clock = "seconds" if self.encoder.device.type == "cuda" else "cpu_seconds"
+        seconds = {kind: value[kind, clock] for kind in ("standard", "ours", "listing")}
         standard = [seconds[kind] / seconds["standard"] for kind in ("ours", "listing")]
         return {
             "figure": f"step, linearized, {self.size.step} images",
@@ -240,12 +247,13 @@ class Bench:
         }
 
 
-def measured(figure: Figure, rounds: int) -> dict[str, Any]:
+def measured(figure: Figure, rounds: int, clock: Callable[[], float]) -> dict[str, Any]:
     """Return the row of a figure.
 
     Args:
-        figure: What is compared.
+        figure: What is compared; both ways end with numbers on the CPU.
         rounds: How often, in turns.
+        clock: Seconds since any moment.
     """
     seconds: tuple[list[float], list[float]] = ([], [])
     for _ in range(rounds):
@@ -253,9 +261,9 @@ def measured(figure: Figure, rounds: int) -> dict[str, Any]:
         for way, scale, taken in zip(
             (figure.ours, figure.theirs), figure.whole, seconds, strict=True
         ):
-            began = time.process_time()
+            began = clock()
             results.append(way())
-            taken.append(scale * (time.process_time() - began))
+            taken.append(scale * (clock() - began))
         if not figure.check(*results):
             raise SystemExit(f"{figure.name}: the two ways disagree.")
     ratios = sorted(b / a for a, b in zip(*seconds, strict=True))
@@ -275,27 +283,34 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--models", nargs="+", default=list(SIZES), choices=list(SIZES))
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--only", default="", help="figures whose name has this in it")
+    parser.add_argument("--only", default="", help="figures whose name has this pattern")
+    parser.add_argument("--device", default="cpu")
     parser.add_argument("--out", type=Path, default=Path(__file__).with_suffix(".json"))
     args = parser.parse_args()
     torch.set_num_threads(1)
+    gpu = torch.cuda.get_device_name(args.device) if args.device.startswith("cuda") else None
+    clock = time.perf_counter if gpu else time.process_time
     machine.keep_freed_memory()
     began, rows = time.perf_counter(), []
     print(f"{'model':8} {'figure':42} {'tasklab':>10} {'papers':>10}  times")
     for name in args.models:
-        bench = Bench(name, SIZES[name])
+        bench = Bench(name, SIZES[name], args.device)
         with tempfile.TemporaryDirectory() as folder:
-            made = (measured(f, args.rounds) for f in bench.figures(folder) if args.only in f.name)
-            first = [bench.step(2 * args.rounds)] if args.only in "step" else []
+            made = (
+                measured(f, args.rounds)
+                for f in bench.figures(folder)
+                if re.search(args.only, f.name)
+            )
+            first = [bench.step(2 * args.rounds)] if re.search(args.only, "step") else []
             for row in itertools.chain(first, made):
                 rows.append({"model": name, **row})
                 told = (f"{row[key]:9.2f} s" for key in ("ours_s", "papers_s"))
                 print(f"{name:8} {row['figure']:42}", *told, f"{row['ratio']:6.2f}", flush=True)
         del bench
     seconds = round(time.perf_counter() - began, 1)
-    settings = {"rounds": args.rounds, "threads": 1, "clock": "time of the process"}
+    settings = {"rounds": args.rounds, "threads": 1, "clock": clock.__name__}
     sizes = {name: dataclasses.asdict(SIZES[name]) for name in args.models}
-    notes = provenance({**settings, "sizes": sizes}, seconds=seconds)
+    notes = provenance({**settings, "sizes": sizes}, gpu=gpu, seconds=seconds)
     args.out.write_text(json.dumps({"rows": rows, "provenance": notes}, indent=1) + "\n")
 
 

@@ -85,9 +85,15 @@ def linearize(encoder: Encoder, vectors: Sequence[Vector], alphas: Sequence[floa
 
 
 @torch.no_grad()
-def features(model: nn.Module, loader: DataLoader) -> Tensor:
-    """Return the features (N, D) of all images of a loader."""
-    return torch.cat([model(x) for x in loader])
+def features(model: nn.Module, loader: DataLoader, device: torch.device) -> Tensor:
+    """Return the features (N, D) of all images of a loader.
+
+    Args:
+        model: As `apply` and `linearize` return it.
+        loader: Images.
+        device: Where the model is.
+    """
+    return torch.cat([model(x.to(device)) for x in loader])
 
 
 def sweep(build, encoder: Encoder, vector: Vector, loader, head, alphas) -> list[Tensor]:
@@ -102,7 +108,7 @@ def sweep(build, encoder: Encoder, vector: Vector, loader, head, alphas) -> list
         alphas: Coefficients.
     """
     models = (build(encoder, [vector], [alpha]) for alpha in alphas)
-    return [head(features(model, loader)).argmax(-1) for model in models]
+    return [head(features(model, loader, encoder.device)).argmax(-1).cpu() for model in models]
 
 
 def error_cell(build, encoder: Encoder, vectors, loaders, heads, at) -> tuple[float, float]:
@@ -118,8 +124,8 @@ def error_cell(build, encoder: Encoder, vectors, loaders, heads, at) -> tuple[fl
     """
     classifier = representation = 0.0
     for loader, head, own, alpha in zip(loaders, heads, vectors, at, strict=True):
-        alone = features(build(encoder, [own], [alpha]), loader)
-        both = features(build(encoder, vectors, at), loader)
+        alone = features(build(encoder, [own], [alpha]), loader, encoder.device)
+        both = features(build(encoder, vectors, at), loader, encoder.device)
         changed = head(alone).argmax(-1) != head(both).argmax(-1)
         classifier += 100 * changed.double().mean().item()
         representation += symmetric_kl(alone, both).mean().item()
@@ -143,7 +149,7 @@ def block_features(encoder: Encoder, model: nn.Module, loaders) -> list[Tensor]:
         for name, place in zip(encoder.blocks, kept, strict=False)
     ]
     for x in itertools.chain(*loaders):
-        kept[-1].append(model(x))
+        kept[-1].append(model(x.to(encoder.device)))
     for hook in hooks:
         hook.remove()
     return [torch.cat(place) for place in kept]

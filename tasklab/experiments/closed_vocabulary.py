@@ -69,7 +69,7 @@ def schemes(
     Raises:
         TasklabError: If there is no such role.
     """
-    models = family(lab.parameters.model) or scheme_models(lab.parameters.model)
+    models = lab.family or scheme_models(lab.parameters.model)
     if roles is not None:
         roles = texts("roles", roles)
     else:

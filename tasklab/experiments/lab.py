@@ -18,7 +18,7 @@ from tasklab.experiments import estimate
 from tasklab.experiments.parameters import Parameters, with_parameters
 from tasklab.experiments.preflight import complete
 from tasklab.models import loading
-from tasklab.models.zoo import TEXT_MODELS, family
+from tasklab.models.zoo import FAMILIES, TEXT_MODELS, family, shipped
 from tasklab.progress import track
 from tasklab.storage.store import Store
 from tasklab.tasks import drawn
@@ -117,6 +117,7 @@ REHEARSAL = Scale(
     kernel_classes=2,
     cost_batches=(2,),
 )
+REHEARSED_TASKS = 4  # of a full-size model: every experiment has pairs, groups and others in them
 
 
 class Lab:
@@ -171,9 +172,13 @@ class Lab:
         if tasks is not None:
             chosen = tuple(self.suite[name] for name in dict.fromkeys(texts("tasks", tasks)))
             self.suite = dataclasses.replace(self.suite, tasks=chosen)
+        elif self.light and not own:
+            chosen = dict.fromkeys((*pairs_of(self.suite)[0], *self.suite.names))
+            few = tuple(self.suite[name] for name in list(chosen)[:REHEARSED_TASKS])
+            self.suite = dataclasses.replace(self.suite, tasks=few)
         self.store = Store(parameters.store_root)
         pictures = DecodedImages(suite=self.suite, root=parameters.data_root, progress=progress)
-        complete(parameters, pictures, needs, trains=trains)
+        complete(parameters, pictures, () if self.light else needs, trains=trains)
         self.clip = loading.load(parameters.model, init=parameters.init, device=parameters.device)
         if pictures.sources:
             pictures = pictures.at(self.clip.encoder.image_size)
@@ -191,6 +196,22 @@ class Lab:
             )
         if chapter is not None and trains and progress:
             print(estimate.told(self, chapter), file=sys.stderr, flush=True)
+
+    @property
+    def light(self) -> bool:
+        """Whether a full-size model is rehearsed: on few tasks, and beside shipped models."""
+        return self.rehearsal and not shipped(self.parameters.model)
+
+    @property
+    def family(self) -> dict[str, str]:
+        """The models that this one is compared with, by role; in a light rehearsal shipped ones.
+
+        What they show is the same code, and a ViT-L/14 needs gigabytes for a step.
+        """
+        roles, own = family(self.parameters.model), self.parameters.model
+        if not self.light:
+            return roles
+        return {role: own if name == own else FAMILIES[0][role] for role, name in roles.items()}
 
     def __repr__(self) -> str:
         """Return what is studied, on how much data, where."""
@@ -244,13 +265,17 @@ class Lab:
         """
         for name in changes:
             choose("parameter", name, Parameters.names())
+        parameters, own = self._changed(changes)
+        return Lab(parameters, progress=self.progress, tasks=tasks, own=own)
+
+    def _changed(self, changes: Mapping[str, Any]) -> tuple[Parameters, tuple[Task, ...]]:
+        """Return the parameters and own tasks of a sibling."""
         own = self.own
         if changes.get("model") in TEXT_MODELS:
             changes, own = {"suite": None, **changes}, ()
         elif "model" in changes and self.parameters.suite not in ("paper", OWN):
             changes = {"suite": None, **changes}
-        parameters = dataclasses.replace(self.parameters, **changes)
-        return Lab(parameters, progress=self.progress, tasks=tasks, own=own)
+        return dataclasses.replace(self.parameters, **changes), own
 
     def relative(self, role: str) -> Lab:
         """Return a lab of a model that this one is compared with.
@@ -260,17 +285,15 @@ class Lab:
         Args:
             role: One of `choices.family`, or `"random"` for this model with random weights.
         """
-        changes = {"init": "random"} if role == "random" else {"model": self._related(role)}
-        other = self.sibling(**changes)
-        if self.parameters.preset == "full" and not self.rehearsal:
-            return other
-        return self.sibling(tasks=pairs_of(other.suite)[0], **changes)
-
-    def _related(self, role: str) -> str:
-        roles = family(self.parameters.model)
-        if role not in roles:
+        roles = self.family
+        if role not in ("random", *roles):
             raise unknown("role", role, ("random", *roles))
-        return roles[role]
+        changes = {"init": "random"} if role == "random" else {"model": roles[role]}
+        if self.parameters.preset == "full" and not self.rehearsal:
+            return self.sibling(**changes)
+        parameters, own = self._changed(changes)
+        there = Suite.from_tasks(*own) if own else suite(parameters.suite)
+        return self.sibling(tasks=pairs_of(there)[0], **changes)
 
     def evaluator_of(self, method: str, seed: int) -> evaluation.Evaluator:
         """Return the evaluator with the heads that belong to a method's vectors.

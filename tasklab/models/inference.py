@@ -113,11 +113,15 @@ class _Block(nn.Module):
     def forward(self, x: Float[Tensor, "B L D"], **masks: None) -> Tensor:
         """Return the tokens after the block; there are no masks in an image tower."""
         attention, (size, count, width) = self.attn, x.shape
-        normed = self.ln_1(x).view(-1, width)
-        rows = F.linear(normed, attention.in_proj_weight, attention.in_proj_bias)
-        q, k, v = rows.view(size, count, 3, attention.num_heads, -1).permute(2, 0, 3, 1, 4)
-        if self.alone:
-            x, q = x[:, :1], q[:, :, :1]
+        weight, bias = attention.in_proj_weight, attention.in_proj_bias
+        normed, heads = self.ln_1(x), attention.num_heads
+        first = 0
+        if self.alone:  # keys and values of all tokens, the query of one
+            first, x = width, x[:, :1]
+            q = F.linear(normed[:, 0], weight[:width], bias[:width]).view(size, heads, 1, -1)
+        rows = F.linear(normed.view(-1, width), weight[first:], bias[first:])
+        *own, k, v = rows.view(size, count, -1, heads, width // heads).permute(2, 0, 3, 1, 4)
+        q = own[0] if own else q
         mixed = F.scaled_dot_product_attention(q, k, v).transpose(1, 2).reshape(-1, width)
         total = x.reshape(-1, width) + attention.out_proj.bias
         total.addmm_(mixed, attention.out_proj.weight.t())

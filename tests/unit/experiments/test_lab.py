@@ -9,6 +9,9 @@ import pytest
 from papermill.translators import translate_parameters
 
 from tasklab import Lab, Parameters, TasklabError
+from tasklab.experiments.lab import pairs_of
+from tasklab.models import loading
+from tasklab.tasks.suites import suite
 
 
 def test_it_takes_parameters_a_name_or_single_ones(tmp_path):
@@ -101,3 +104,16 @@ def test_the_paper_suite_in_full_takes_the_papers_sizes(monkeypatch, tmp_path):
     assert [2 * scale.feature_images[0], scale.feature_images[1]] == [10_000, 10_000]
     assert [2 * scale.stitched_images[0], scale.stitched_images[1]] == [2_000, 2_000]
     assert Lab(preset="quick", progress=False, **shared).scale.map_images < 100
+
+
+def test_a_full_size_model_is_rehearsed_on_few_tasks_beside_shipped_models(tmp_path, monkeypatch):
+    small = loading.load("mini_xs", init="random")
+    monkeypatch.setattr(loading, "load", lambda *args, **kwargs: small)
+    lab = Lab("vitb32", init="random", steps=2, store_root=tmp_path, progress=False)
+    assert set(pairs_of(suite("mini"))[0]) < set(lab.suite.names)
+    assert len(lab.suite.names) == 4
+    assert (lab.family["small"], lab.family["large"]) == ("vitb32", "mini")
+    assert lab.relative("large").parameters.model == "mini"
+    whole = lab.sibling(steps=20)  # no rehearsal
+    assert len(whole.suite.names) == 8 and whole.family["large"] == "vitl14"
+    assert len(lab.sibling(model="mini").suite.names) == 8

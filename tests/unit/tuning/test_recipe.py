@@ -146,7 +146,7 @@ def test_parameters_take_strings():
         ("mini", "quick", (45, 32, 4, 0.1, 500, 1500)),
         ("mini_t5", "quick", (90, 32, 9, 0.1, 500, 1500)),
         ("mini_t5", "full", (120, 64, 12, 0.1, 2000, None)),
-        ("vitb32", "quick", (2000, 128, 200, None, 2000, None)),
+        ("vitb32", "quick", (500, 128, 50, None, 2000, None)),
         ("timm/resnet50.a1_in1k", "full", (2000, 128, 200, None, 2000, None)),
     ],
 )
