@@ -101,10 +101,11 @@ def _describe(
     """Give a page its first paragraph as the description that search engines show."""
     if doctree is None or 'name="description"' in context.get("metatags", ""):
         return
-    for paragraph in doctree.findall(nodes.paragraph):
-        text = re.sub(r" \[[^\]]*\d{4}[^\]]*\]", "", " ".join(paragraph.astext().split()))
-        if len(text) > 40:
-            short = text if len(text) <= _LONGEST else text[:_LONGEST].rpartition(" ")[0] + " …"
-            tag = f'<meta name="description" content="{html.escape(short)}" />'
-            context["metatags"] = context.get("metatags", "") + f"\n{tag}"
-            return
+    told = (" ".join(p.astext().split()) for p in doctree.findall(nodes.paragraph))
+    told = (re.sub(r" \[[^\]]*\d{4}[^\]]*\]", "", text) for text in told)  # without citations
+    text = next(
+        (text for text in told if len(text) > 40), f"{context['title']}: {app.config.project}"
+    )
+    short = text if len(text) <= _LONGEST else text[:_LONGEST].rpartition(" ")[0] + " …"
+    tag = f'<meta name="description" content="{html.escape(short)}" />'
+    context["metatags"] = context.get("metatags", "") + f"\n{tag}"
