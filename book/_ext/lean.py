@@ -1,7 +1,8 @@
 """Sphinx extension: pages carry the styles, icons and equations' code that they use, and no more.
 
 The theme brings all of Font Awesome twice, as fonts and as a script of 1.5 MB that draws the same
-icons; all of Bootstrap's rules; MathJax comes with menus, eleven notations and a speech engine.
+icons; all of Bootstrap's rules; MathJax comes with menus, eleven notations and a speech engine;
+every page loads the index of all words.
 After the build, what no page of this site names is left out. What remains of MathJax is one
 compressed file that the browser unpacks: servers of static files often do not compress.
 """
@@ -28,6 +29,8 @@ _MATH = (
     "output/chtml/fonts/tex", "a11y/assistive-mml",
 )  # fmt: skip
 _UNPACK = Path(__file__).with_name("math.js")
+_SCRIPTS = "fontawesome"
+_SEARCH = "searchtools|language_data|searchindex"  # the theme asks for them where nothing is found
 _ICON = re.compile("[\ue000-\uf8ff]")  # where Font Awesome's icons are
 _WORD = re.compile(r"[A-Za-z_][\w-]*")
 
@@ -49,8 +52,10 @@ def _slim(app: Sphinx, error: Exception | None) -> None:
     static = Path(app.outdir) / "_static"
     pages = [page for page in Path(app.outdir).rglob("*.html") if static not in page.parents]
     for page in pages:
+        scripts = _SCRIPTS if page.name == "search.html" else f"{_SCRIPTS}|{_SEARCH}"
         text = page.read_text("utf-8")
-        page.write_text(re.sub(r"<script[^>]*fontawesome\.js[^>]*></script>\s*", "", text), "utf-8")
+        text = re.sub(rf"<script[^>]*(?:{scripts})\.js[^>]*></script>\s*", "", text)
+        page.write_text(text, "utf-8")
     for unused in (*static.glob("scripts/fontawesome.js*"), *static.rglob("*.map")):
         unused.unlink(missing_ok=True)
     bundle_math(static / "mathjax", static / "math.js")
