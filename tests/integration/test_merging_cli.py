@@ -59,10 +59,8 @@ def told(words, capsys):
 
 
 def test_what_merge_writes_is_read_like_an_exported_vector(files, encoder, capsys):
-    words = ["merge", "a.safetensors", "b.safetensors", "--model", MODEL, "--method", "ties"]
-    text = told(
-        [*words, "--option", "keep=0.3", "--alpha", "0.5", "--out", "m.safetensors"], capsys
-    )
+    words = [*AB, "--method", "ties", "--out", "m.safetensors"]
+    text = told([*words, "--option", "keep=0.3", "--alpha", "0.5"], capsys)
     assert text.startswith("TIES (arXiv:2306.01708) of 2 task vectors of mini_xs\n")
     assert "for the model itself: written to m.safetensors" in text
     expected = merging.ties([vector(encoder, 0), vector(encoder, 1)], keep=0.3, alpha=0.5)
@@ -71,15 +69,7 @@ def test_what_merge_writes_is_read_like_an_exported_vector(files, encoder, capsy
     assert about["weights"] == encoder.weights_hash and about["method"] == "ties"
     assert [row["task"] for row in about["vectors"]] == ["a", "b"]
     assert about["norm"] == pytest.approx(checkpoints.load("m.safetensors", encoder).norm())
-    again = [
-        "merge",
-        "m.safetensors",
-        "m.safetensors",
-        "--method",
-        "average",
-        "--out",
-        "n.safetensors",
-    ]
+    again = ["merge", *["m.safetensors"] * 2, "--method", "average", "--out", "n.safetensors"]
     told(again, capsys)  # a merged vector tells its model
     assert checkpoints.load("n.safetensors", encoder) == checkpoints.load("m.safetensors", encoder)
 
