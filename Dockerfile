@@ -1,0 +1,10 @@
+# docker build -t tasklab . && docker run --rm -v "$PWD/site:/site" tasklab
+# builds the site as `make report` does and copies it to /site; `docker run --rm tasklab make test` runs the tests.
+FROM python:3.11-slim
+RUN apt-get update \
+    && apt-get install -y --no-install-recommends make git chromium \
+    && rm -rf /var/lib/apt/lists/*
+WORKDIR /tasklab
+COPY . .
+RUN make env
+CMD ["sh", "-c", "make report && cp -r book/_build/html/. /site/"]
