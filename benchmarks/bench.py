@@ -297,11 +297,8 @@ def main() -> None:
     for name in args.models:
         bench = Bench(name, SIZES[name], args.device)
         with tempfile.TemporaryDirectory() as folder:
-            made = (
-                measured(f, args.rounds)
-                for f in bench.figures(folder)
-                if re.search(args.only, f.name)
-            )
+            asked = (f for f in bench.figures(folder) if re.search(args.only, f.name))
+            made = (measured(figure, args.rounds, clock) for figure in asked)
             first = [bench.step(2 * args.rounds)] if re.search(args.only, "step") else []
             for row in itertools.chain(first, made):
                 rows.append({"model": name, **row})
