@@ -157,7 +157,8 @@ class Lab:
         needs = texts("needs", needs) if needs else ()
         if chapter is not None:
             chapters.check(chapter, parameters.model)
-            needs = (*needs, *chapters.chapter(chapter).needs(parameters.preset))
+            if not _light(parameters):  # else the chapter takes shipped ones
+                needs = (*needs, *chapters.chapter(chapter).needs(parameters.preset))
         own = _own_tasks(own)
         machine.keep_freed_memory()
         self.began = time.perf_counter()
@@ -178,7 +179,7 @@ class Lab:
             self.suite = dataclasses.replace(self.suite, tasks=few)
         self.store = Store(parameters.store_root)
         pictures = DecodedImages(suite=self.suite, root=parameters.data_root, progress=progress)
-        complete(parameters, pictures, () if self.light else needs, trains=trains)
+        complete(parameters, pictures, needs, trains=trains)
         self.clip = loading.load(parameters.model, init=parameters.init, device=parameters.device)
         if pictures.sources:
             pictures = pictures.at(self.clip.encoder.image_size)
@@ -200,7 +201,7 @@ class Lab:
     @property
     def light(self) -> bool:
         """Whether a full-size model is rehearsed: on few tasks, and beside shipped models."""
-        return self.rehearsal and not shipped(self.parameters.model)
+        return _light(self.parameters)
 
     @property
     def family(self) -> dict[str, str]:
@@ -361,6 +362,10 @@ class Lab:
         }
         seconds = round(time.perf_counter() - self.began, 1)
         return provenance(extra, preset=p.preset, seconds=seconds)
+
+
+def _light(parameters: Parameters) -> bool:
+    return parameters.rehearsal and not shipped(parameters.model)
 
 
 def _own_tasks(own: Sequence[Task] | Task) -> tuple[Task, ...]:

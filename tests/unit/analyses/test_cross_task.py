@@ -182,9 +182,9 @@ def test_few_images_are_held_where_features_are_large(monkeypatch):
     thetas = {name: near(encoder.params, seed) for seed, name in enumerate("ab")}
     merges = [Merge("two", {"a": 0.5, "b": 0.5}, ("one", "two"))]
     whole = measure(encoder, thetas, merges, data)
-    sizes, run = [], cross_task.Layers.__call__
+    sizes, run = [], cross_task.Layers.parts
     monkeypatch.setattr(
-        cross_task.Layers, "__call__", lambda s, p, x: sizes.append(len(x)) or run(s, p, x)
+        cross_task.Layers, "parts", lambda s, p, x: sizes.append(len(x)) or run(s, p, x)
     )
     monkeypatch.setattr(
         cross_task, "MEMORY", 4 * 45 * 3 * 2
@@ -200,7 +200,7 @@ def test_nothing_is_counted_twice_where_memory_runs_out(monkeypatch, after):
     thetas = {name: near(encoder.params, seed) for seed, name in enumerate("ab")}
     merges = [Merge(on, {"a": 0.5, "b": 0.5}, (on,)) for on in data]
     whole = measure(encoder, thetas, merges, data, batch_size=4)
-    sizes, run = [], cross_task.Layers.__call__
+    sizes, run = [], cross_task.Layers.parts
 
     def short(layers, params, x):
         sizes.append(len(x))
@@ -208,7 +208,7 @@ def test_nothing_is_counted_twice_where_memory_runs_out(monkeypatch, after):
             raise torch.cuda.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB.")
         return run(layers, params, x)
 
-    monkeypatch.setattr(cross_task.Layers, "__call__", short)
+    monkeypatch.setattr(cross_task.Layers, "parts", short)
     found = measure(encoder, thetas, merges, data, batch_size=4)
     assert 2 in sizes and 3 not in sizes and sizes.count(4) == after + 1
     assert (found["n"] == 6).all()
