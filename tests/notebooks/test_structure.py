@@ -169,3 +169,15 @@ for name, value in bad.items():
         assert name in text
         assert str(BAD[name]) in text
         assert "\n" not in text
+
+
+def test_numbers_of_results_are_computed(path):
+    results = r"\b\d+\.\d{2,}\b(?!\d*\$)|\b\d+(?:\.\d+)? (?:points|seconds|minutes)\b|\b\d+\.\d+ %"
+    cells = nbformat.read(path, 4).cells
+    ideas = [cell for cell in cells if "### A toy with a known answer" in cell.source]
+    for cell in cells:
+        if cell.cell_type == "markdown" and cell not in ideas:
+            text = re.sub(
+                r"\$\$.*?\$\$|\$[^$]*\$|\(https?:[^)]*\)|```.*?```", "", cell.source, flags=re.S
+            )
+            assert not re.findall(results, text), cell.source
