@@ -25,7 +25,7 @@ class Camera:
         negative: Probability of inverted brightness.
         occlusion: Probability of each of two opaque rectangles.
         noise: Largest standard deviation of independent noise per pixel.
-        filter: One of `styles.FILTERS`, or none.
+        filter: One of `styles.FILTERS`, several after each other as in `"negative+hue"`, or none.
         filtered: Probability of the filter.
     """
 
@@ -56,8 +56,10 @@ class Camera:
             shift = per_image(rng.uniform(n, -0.25, 0.25) * self.contrast)
             image = (image - 0.5) * gain + 0.5 + shift
         if self.filter:
-            chosen = per_image(rng.chance(n, self.filtered))
-            image = torch.where(chosen, FILTERS[self.filter](image.clamp(0, 1)), image)
+            chosen, seen = per_image(rng.chance(n, self.filtered)), image
+            for name in self.filter.split("+"):
+                seen = FILTERS[name](seen.clamp(0, 1))
+            image = torch.where(chosen, seen, image)
         if self.tint:
             image = image * (1 + rng.normal(n, 3, 1, 1) * self.tint)
         if self.infrared:

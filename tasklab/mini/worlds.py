@@ -120,27 +120,27 @@ SECOND = World(
     looks={
         "Vehicles": Look(
             size=(0.75, 0.95), turn=_around(0.25), shift=_around(0.1), jitter=0.1, background=0.15,
-            camera=Camera(noise=0.03, tint=0.1, contrast=0.2, filter="negative"),
+            camera=Camera(noise=0.03, tint=0.1, contrast=0.2, filter="relief+night"),
         ),
         "Textures": Look(
             size=(0.8, 1.3), turn=_around(0.5), shift=_around(0.6), frequency=(7, 12),
             ink=(0.45, 0.85),
-            camera=Camera(noise=0.03, contrast=0.3, filter="relief"),
+            camera=Camera(noise=0.03, contrast=0.3, filter="drawing+heat"),
         ),
         "LandCover": Look(
             turn=_ANY, frequency=(5, 9), jitter=0.06,
-            camera=Camera(noise=0.04, contrast=0.3, filter="night"),
+            camera=Camera(noise=0.04, contrast=0.3, filter="relief+heat"),
         ),
         "Signs": Look(
             size=(0.65, 0.9), turn=_around(0.35), shift=_around(0.15), background=0.3,
-            camera=Camera(noise=0.03, contrast=0.3, filter="hue"),
+            camera=Camera(noise=0.03, contrast=0.3, filter="negative+hue"),
         ),
         "Handwritten": Look(
             size=(0.7, 0.95), turn=_around(0.25), shift=_around(0.15), camera=Camera(noise=0.05)
         ),
         "Places": Look(
             size=(0.7, 1.15), turn=_ANY, jitter=0.08,
-            camera=Camera(noise=0.04, contrast=0.3, filter="heat"),
+            camera=Camera(noise=0.04, contrast=0.3, filter="relief+night"),
         ),
         "Scenes": Look(
             size=(0.8, 1.3), turn=_around(0.5), shift=_around(0.2), jitter=0.1,
