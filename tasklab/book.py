@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 
 _STAMP = "tasklab.sha256"
 _WIDGET = "application/vnd.jupyter.widget-view+json"  # dead without a kernel
+# Of kernels: figures are outputs, also where the user's own matplotlib draws elsewhere.
+_INLINE = {"MPLBACKEND": "module://matplotlib_inline.backend_inline"}
 _SOURCES = (".py", ".csv", ".json", ".gz", ".safetensors", ".txt", ".css", ".js")
 _PAGES = (".ipynb", ".md", ".yml", ".bib", ".py", ".css", ".js", ".svg", ".cff")
 
@@ -180,7 +182,9 @@ def execute(
     from papermill.exceptions import PapermillExecutionError
 
     target.parent.mkdir(parents=True, exist_ok=True)
-    os.environ[progress.FORM] = "lines"  # on the kernel's stderr, which is read here
+    quiet = {progress.FORM: "lines", **_INLINE}  # progress on the kernel's stderr, read here
+    before = {name: os.environ.get(name) for name in quiet}
+    os.environ.update(quiet)
     try:
         notebook = papermill.execute_notebook(
             source,
@@ -200,7 +204,10 @@ def execute(
             f"{error.evalue} (the executed copy with the traceback: {target})"
         ) from error
     finally:
-        del os.environ[progress.FORM]
+        for name, value in before.items():
+            os.environ.pop(name, None)
+            if value is not None:
+                os.environ[name] = value
     for cell in notebook.cells:  # progress is in the log, and nothing to read afterwards
         if cell.cell_type == "code":
             cell.outputs = [one for one in cell.outputs if one.get("name") != "stderr"]
@@ -389,5 +396,6 @@ class _Tee:
 
 
 def quiet_kernels() -> None:
-    """Let kernels that Jupyter Book starts show no progress bars: they would end in the pages."""
+    """Let kernels that Jupyter Book starts show figures, and no progress bars, in the pages."""
     os.environ.setdefault("TQDM_DISABLE", "1")
+    os.environ.update(_INLINE)

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib
 import inspect
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from tasklab.analyses.merging import masks, quadratic, singular, sums
-from tasklab.analyses.merging.vectors import Vectors
 from tasklab.errors import TasklabError, unknown
-from tasklab.taskvector import TaskVector
+
+if TYPE_CHECKING:
+    from tasklab.analyses.merging.vectors import Vectors
+    from tasklab.taskvector import TaskVector
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -19,18 +21,25 @@ class Method:
     """A way of merging.
 
     Attributes:
-        function: Task vectors, and options by name -> one task vector.
+        place: The module and the function of it that merges; loaded when it is first used, so that
+            names can be listed without torch.
         title: In tables and figures.
         text: What it does, in a line.
         paper: Number on arXiv.
         needs: The option that takes what images tell of the tasks; empty if none is needed.
     """
 
-    function: Callable[..., TaskVector]
+    place: str
     title: str
     text: str
     paper: str
     needs: str = ""
+
+    @property
+    def function(self) -> Callable[..., TaskVector]:
+        """Task vectors, and options by name -> one task vector."""
+        module, name = self.place.split(".")
+        return getattr(importlib.import_module(f"tasklab.analyses.merging.{module}"), name)
 
     @property
     def options(self) -> dict[str, Any]:
@@ -42,62 +51,62 @@ class Method:
 METHODS: Mapping[str, Method] = MappingProxyType(
     {
         "average": Method(
-            function=sums.average, title="Average", text="the mean", paper="2203.05482"
+            place="sums.average", title="Average", text="the mean", paper="2203.05482"
         ),
         "arithmetic": Method(
-            function=sums.arithmetic, title="Task arithmetic", text="the sum", paper="2212.04089"
+            place="sums.arithmetic", title="Task arithmetic", text="the sum", paper="2212.04089"
         ),
         "lines": Method(
-            function=sums.lines, title="LiNeS", text="the sum, more of it in deeper blocks",
+            place="sums.lines", title="LiNeS", text="the sum, more of it in deeper blocks",
             paper="2410.17146",
         ),
         "ties": Method(
-            function=masks.ties, title="TIES", text="the largest numbers, of the elected sign",
+            place="masks.ties", title="TIES", text="the largest numbers, of the elected sign",
             paper="2306.01708",
         ),
         "dare": Method(
-            function=masks.dare, title="DARE", text="numbers drawn at random, rescaled",
+            place="masks.dare", title="DARE", text="numbers drawn at random, rescaled",
             paper="2311.03099",
         ),
         "breadcrumbs": Method(
-            function=masks.breadcrumbs, title="Breadcrumbs",
+            place="masks.breadcrumbs", title="Breadcrumbs",
             text="neither the smallest nor the largest numbers", paper="2312.06795",
         ),
         "consensus": Method(
-            function=masks.consensus, title="Consensus",
+            place="masks.consensus", title="Consensus",
             text="the sum, where it matters to several tasks", paper="2405.07813",
         ),
         "pcb": Method(
-            function=masks.pcb, title="PCB", text="numbers weighed by competition",
+            place="masks.pcb", title="PCB", text="numbers weighed by competition",
             paper="2410.02396",
         ),
         "tsv_m": Method(
-            function=singular.tsv_m, title="TSV-M",
+            place="singular.tsv_m", title="TSV-M",
             text="leading singular directions of each task, made orthogonal", paper="2412.00081",
         ),
         "iso_c": Method(
-            function=singular.iso_c, title="Iso-C", text="the sum, all its directions of one size",
+            place="singular.iso_c", title="Iso-C", text="the sum, all its directions of one size",
             paper="2502.04959",
         ),
         "iso_cts": Method(
-            function=singular.iso_cts, title="Iso-CTS",
+            place="singular.iso_cts", title="Iso-CTS",
             text="common directions and the tasks' own, all of one size", paper="2502.04959",
         ),
         "fisher": Method(
-            function=quadratic.fisher, title="Fisher", text="numbers weighed by Fisher information",
+            place="quadratic.fisher", title="Fisher", text="numbers weighed by Fisher information",
             paper="2111.09832", needs="diagonals",
         ),
         "regmean": Method(
-            function=quadratic.regmean, title="RegMean",
+            place="quadratic.regmean", title="RegMean",
             text="matrices that give what each task's gives on its images", paper="2212.09849",
             needs="grams",
         ),
         "wudi": Method(
-            function=quadratic.wudi, title="WUDI",
+            place="quadratic.wudi", title="WUDI",
             text="matrices that interfere least with the tasks' own", paper="2503.08099",
         ),
         "wudi_descent": Method(
-            function=quadratic.wudi_descent, title="WUDI, by Adam",
+            place="quadratic.wudi_descent", title="WUDI, by Adam",
             text="the same, as published: 300 steps towards it", paper="2503.08099",
         ),
     }
@@ -124,6 +133,7 @@ def merge(name: str, vectors: Vectors, **options: Any) -> TaskVector:
         TasklabError: If there is no such method or option, or as the method raises.
 
     >>> import torch
+    >>> from tasklab.taskvector import TaskVector
     >>> one, two = (TaskVector({"w": torch.tensor(x)}) for x in ([2.0, 0.0], [4.0, 2.0]))
     >>> merge("average", [one, two])["w"]
     tensor([3., 1.])
