@@ -74,9 +74,11 @@ def find_weights(entry: Spec, reachable: bool) -> Weights:
     """
     memory = span(entry)
     if entry.shipped:
-        path = SHIPPED / f"{entry.shipped_as}.safetensors"
+        folder = folders.data() / "pretrained" if entry.extra else SHIPPED
+        path = folder / f"{entry.shipped_as}.safetensors"
         if not path.is_file():
-            return Weights(entry.name, "missing", str(path), memory, "reinstall tasklab")
+            note = "too many to ship: pre-train it" if entry.extra else "reinstall tasklab"
+            return Weights(entry.name, "missing", str(path), memory, note)
         wrong = damage(path)
         return Weights(entry.name, "damaged" if wrong else "shipped", str(path), memory, wrong)
     repository, file = entry.repository, entry.published

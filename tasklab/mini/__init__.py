@@ -12,8 +12,10 @@ __all__ = [
 
 
 def __getattr__(name: str):  # torch is imported only when something is drawn or built
-    if name in {"sample", "VERSION"}:
+    if name == "sample":
         from tasklab.mini import sampling as module
+    elif name == "VERSION":
+        from tasklab.mini import worlds as module
     elif name in {"sample_text", "TEXT_VERSION"}:
         from tasklab.mini import text as module
     elif name in {"build", "tokenize", "weights_path", "card"}:

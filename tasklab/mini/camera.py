@@ -1,4 +1,4 @@
-"""What happens to a picture on its way to a data set: blur, light, colour, occlusion, noise."""
+"""What happens to a picture on its way to a data set: blur, light, colour, style, noise."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from tasklab.mini.draw import GRID_X, GRID_Y, Rng, blend, column, coverage, intersection
+from tasklab.mini.draw import Rng
 from tasklab.mini.styles import FILTERS
 
 
@@ -23,7 +23,6 @@ class Camera:
         gray: Probability of a picture without colour.
         infrared: Probability that red and green are exchanged, as in false-colour imagery.
         negative: Probability of inverted brightness.
-        occlusion: Probability of each of two opaque rectangles.
         noise: Largest standard deviation of independent noise per pixel.
         filter: One of `styles.FILTERS`, several after each other as in `"negative+hue"`, or none.
         filtered: Probability of the filter.
@@ -35,7 +34,6 @@ class Camera:
     gray: float = 0.0
     infrared: float = 0.0
     negative: float = 0.0
-    occlusion: float = 0.0
     noise: float = 0.0
     filter: str = ""
     filtered: float = 1.0
@@ -70,12 +68,6 @@ class Camera:
         if self.gray:
             mean = image.mean(1, keepdim=True).expand_as(image)
             image = torch.where(per_image(rng.chance(n, self.gray)), mean, image)
-        for _ in range(2 if self.occlusion else 0):
-            x = (GRID_X - column(rng.uniform(n, -1, 1))).abs() - column(rng.uniform(n, 0.05, 0.3))
-            y = (GRID_Y - column(rng.uniform(n, -1, 1))).abs() - column(rng.uniform(n, 0.05, 0.3))
-            on = column(rng.chance(n, self.occlusion).float())
-            colour = torch.rand(n, 3, generator=rng.generator)
-            image = blend(image, colour, coverage(intersection(x, y)) * on)
         if self.noise:
             sigma = per_image(rng.uniform(n, 0.3, 1.0) * self.noise)
             image = image + rng.normal(*image.shape) * sigma

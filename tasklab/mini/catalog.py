@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 
 COLOURS = {
     "red": (0.85, 0.13, 0.13),
@@ -117,6 +118,13 @@ TASKS = (
         "control": True,
     },
 )
+
+
+def prompts(task: Mapping) -> list[str]:
+    """Return the prompts of a task: for each class, one of each template."""
+    return [
+        with_articles(form.format(name)) for name in task["classes"] for form in task["templates"]
+    ]
 
 
 def with_articles(text: str) -> str:

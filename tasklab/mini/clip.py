@@ -12,6 +12,7 @@ from torch import Tensor
 
 from tasklab.errors import TasklabError
 from tasklab.mini.vocabulary import MERGES
+from tasklab.storage import folders
 
 FOLDER = Path(__file__).parent / "weights"
 CONTEXT = 12
@@ -19,23 +20,34 @@ MEAN, STD = (0.5, 0.5, 0.5), (0.27, 0.27, 0.27)
 _VIT = {"patch_size": 8, "image_size": 32}
 _CONVNEXT = {"timm_model_name": "tasklab_convnext", "timm_pool": "avg", "timm_proj": "linear"}
 # Image towers; the text tower is the same in all.
+_LARGE = _VIT | {"layers": 6, "width": 192, "head_width": 64}
+_MIDDLE = _VIT | {"layers": 4, "width": 128, "head_width": 64}
 VISION: dict[str, dict] = {
-    "mini": _VIT | {"layers": 6, "width": 192, "head_width": 64},
-    "mini_s": _VIT | {"layers": 4, "width": 128, "head_width": 64},
+    **dict.fromkeys(("mini", "mini_3", "mini_10", "mini_30"), _LARGE),
+    **dict.fromkeys(("mini_s", "mini_s_seed0", "mini_s_seed1", "mini_s_seed2"), _MIDDLE),
+    **dict.fromkeys(("mini_clip_less", "mini_clip_more"), _MIDDLE),
     "mini_xs": _VIT | {"layers": 3, "width": 64, "head_width": 32},
     "mini_convnext": _CONVNEXT | {"image_size": 32},
-    "mini_clip_less": _VIT | {"layers": 4, "width": 128, "head_width": 64},  # as mini_s
 }
 
 
+def extra_folder() -> Path:
+    """Return the folder of weights that are too many to ship, `DATA/pretrained`."""
+    return folders.data() / "pretrained"
+
+
 def weights_path(name: str = "mini") -> Path:
-    """Return the path of a model's shipped weights (fp16 safetensors)."""
-    return FOLDER / f"{name}.safetensors"
+    """Return the path of a model's weights (fp16 safetensors), shipped ones or of the data folder.
+
+    Its card lies beside it. If they are nowhere, it is where shipped ones should be.
+    """
+    shipped, extra = (f / f"{name}.safetensors" for f in (FOLDER, extra_folder()))
+    return extra if extra.exists() and not shipped.exists() else shipped
 
 
 def card(name: str = "mini") -> dict:
     """Return a model's card: data, steps, machine, seed, accuracies, hash."""
-    return json.loads((FOLDER / f"{name}.json").read_text())
+    return json.loads(weights_path(name).with_suffix(".json").read_text("utf-8"))
 
 
 @functools.cache

@@ -1,8 +1,6 @@
 """Draw the images of the nine tasks.
 
-Each task has its own camera and its own habits, and none looks like the pre-training pictures: that
-gap is what fine-tuning closes. How hard each task is was set once, on validation images, so that
-the pre-trained model knows about half of each.
+How each looks is said in `tasklab.mini.worlds`.
 """
 
 from __future__ import annotations
@@ -35,9 +33,8 @@ from tasklab.mini.landscapes import landscapes
 from tasklab.mini.machines import signs, vehicles
 from tasklab.mini.shapes import FONTS, glyph_alpha, shape_alpha
 from tasklab.mini.textures import texture, textured_background
-from tasklab.mini.worlds import WORLDS, Look
+from tasklab.mini.worlds import LOOKS, Look
 
-VERSION = WORLDS[1].version
 SPLITS = ("train", "val", "test")
 _SEEDS = {"train": 11, "val": 12, "test": 13}
 
@@ -228,7 +225,7 @@ _DRAWERS: dict[str, Callable[[Rng, Tensor, str, Look], Tensor]] = {
 }
 
 
-def sample(task: str, split: str, n: int, world: int = 1) -> tuple[Tensor, Tensor]:
+def sample(task: str, split: str, n: int) -> tuple[Tensor, Tensor]:
     """Return n images of a task, uint8 (n, 3, 32, 32), and labels int64 (n,), always the same ones.
 
     Classes are balanced and shuffled. The splits are drawn from different seeds; those of the
@@ -238,7 +235,6 @@ def sample(task: str, split: str, n: int, world: int = 1) -> tuple[Tensor, Tenso
         task: Name of a task.
         split: `"train"`, `"val"` or `"test"`.
         n: How many images.
-        world: Version of the drawn world.
 
     Raises:
         TasklabError: If the task or the split is unknown.
@@ -249,8 +245,7 @@ def sample(task: str, split: str, n: int, world: int = 1) -> tuple[Tensor, Tenso
         raise unknown("split", split, SPLITS)
     names = [t["name"] for t in TASKS]
     classes = len(TASKS[names.index(task)]["classes"])
-    look, seed = WORLDS[world].looks[task], (_SEEDS[split], names.index(task))
-    rng = Rng(*seed) if world == 1 else Rng(world, *seed)
+    look, rng = LOOKS[task], Rng(2, _SEEDS[split], names.index(task))
     labels = torch.arange(n) % classes
     labels = labels[torch.randperm(n, generator=rng.generator)]
     draw = _DRAWERS[task]

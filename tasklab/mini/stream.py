@@ -1,4 +1,4 @@
-"""What the models of the second world learn from: the stream of pictures, captions and labels.
+"""What the models learn from: the stream of pictures, captions and labels.
 
 The pictures are those of `captions`; of the rough third, one in thirty is seen through each of the
 filters of `styles`, so that the styles of the tasks are rare in pre-training and not unknown to it.
@@ -20,7 +20,6 @@ from tasklab.mini.catalog import COLOURS, GLYPHS, LETTERS, PLATES, RIMS, SHAPES,
 from tasklab.mini.draw import Rng
 from tasklab.mini.styles import FILTERS
 
-WORLD = 2
 RARE = tuple(Camera(filter=name, filtered=1 / 30) for name in FILTERS)
 _KIND_NAMES = tuple(KINDS)
 
@@ -53,7 +52,7 @@ def draw(seed: int, shard: int, n: int) -> Part:
         shard: Number of the part.
         n: How many pictures.
     """
-    rng = Rng(WORLD, seed, shard)
+    rng = Rng(2, seed, shard)
     drawn = mixture(rng, n, RARE)
     captions = [caption for part in drawn.values() for caption in part.captions]
     told, stray = rng.uniform(n), rng.integers(n, n)

@@ -41,10 +41,10 @@ def tokenize(texts: Sequence[str]) -> Int[Tensor, "n 48"]:
     return ids
 
 
-def t5_config(world: int = 1) -> T5Config:
+def t5_config() -> T5Config:
     """Return the configuration: T5 1.0 (ReLU, tied embeddings), 3 + 2 blocks, no dropout."""
     return T5Config(
-        vocab_size=len(vocabulary(world)),
+        vocab_size=len(vocabulary()),
         d_model=128,
         d_kv=32,
         d_ff=256,
@@ -63,23 +63,22 @@ def t5_config(world: int = 1) -> T5Config:
     )
 
 
-def build_t5(world: int = 1) -> FirstToken:
+def build_t5() -> FirstToken:
     """Return the model with random weights from torch's global seed."""
-    return FirstToken(T5ForConditionalGeneration(t5_config(world)))
+    return FirstToken(T5ForConditionalGeneration(t5_config()))
 
 
-def text(model: FirstToken, words: Sequence[str], world: int = 1) -> Float[Tensor, "C D"]:
+def text(model: FirstToken, words: Sequence[str]) -> Float[Tensor, "C D"]:
     """Return the rows of the output embedding for the answer words, a frozen head's weight.
 
     Args:
         model: The model.
         words: Answer words, one a class.
-        world: Version of the drawn world.
 
     Raises:
         TasklabError: If a word is not one token of the vocabulary.
     """
-    known = vocabulary(world)
+    known = vocabulary()
     absent = [word for word in words if word not in known]
     if absent:
         raise TasklabError(f"answers must be single words of the vocabulary, not {absent}.")

@@ -21,8 +21,7 @@ from tasklab.mini.catalog import SHAPES, VEHICLES, with_articles
 if TYPE_CHECKING:
     from torch import Tensor
 
-TEXT_VERSION = "mini-text-1"
-TEXT_VERSIONS = {1: TEXT_VERSION, 2: "mini-text-2"}  # the second has "an" where English does
+TEXT_VERSION = "mini-text-2"
 LENGTH = 48  # token ids of a text, with the end mark
 SPLITS = ("train", "val", "test")
 
@@ -107,12 +106,12 @@ unknown used wants was watched we were what where which with word yes
 """
 
 
-def words(world: int = 1) -> tuple[str, ...]:
+def words() -> tuple[str, ...]:
     """Return, sorted, every word that a text of this world can hold."""
     groups = (
         _FUNCTION_WORDS.split(), COLOURS, THINGS, SPOTS, PEOPLE, ANIMALS, FOODS, TOPICS,
         PRODUCTS, ASPECTS, VERDICTS, DEGREES, OPTIONS, NUMBERS, STATES,
-        *ANIMALS.values(), *TOPICS.values(), ("an",) if world == 2 else (),
+        *ANIMALS.values(), *TOPICS.values(), ("an",),
     )  # fmt: skip
     return tuple(sorted({word for group in groups for word in group}))
 
@@ -332,26 +331,26 @@ _WRITERS: dict[str, Callable[[Rng, int], str]] = {
 }
 
 
-def write(task: str, split: str, n: int, world: int = 1) -> tuple[list[str], list[int]]:
+def write(task: str, split: str, n: int) -> tuple[list[str], list[int]]:
     """Return n texts of a task and their labels, always the same ones; see `sample_text`."""
     if task not in _WRITERS:
         raise unknown("task", task, _WRITERS)
     if split not in SPLITS:
         raise unknown("split", split, SPLITS)
     entry = next(entry for entry in TEXT_TASKS if entry["name"] == task)
-    rng = random.Random(f"{TEXT_VERSIONS[world]} {task} {split}")
+    rng = random.Random(f"{TEXT_VERSION} {task} {split}")
     labels = [i % len(entry["classes"]) for i in range(n)]
     rng.shuffle(labels)
     texts = []
     for label in labels:
-        text = spelt(_WRITERS[task](rng, label), world)
+        text = with_articles(_WRITERS[task](rng, label))
         while _split_of(text) != split:  # so that no text is in two splits
-            text = spelt(_WRITERS[task](rng, label), world)
+            text = with_articles(_WRITERS[task](rng, label))
         texts.append(text)
     return texts, labels
 
 
-def sample_text(task: str, split: str, n: int, world: int = 1) -> tuple[Tensor, Tensor]:
+def sample_text(task: str, split: str, n: int) -> tuple[Tensor, Tensor]:
     """Return n texts of a task as token ids int64 (n, 48), padded, and labels int64 (n,).
 
     Classes are balanced and shuffled. The splits are drawn from different seeds, and no text is in
@@ -361,24 +360,18 @@ def sample_text(task: str, split: str, n: int, world: int = 1) -> tuple[Tensor, 
         task: Name of a task.
         split: `"train"`, `"val"` or `"test"`.
         n: How many texts.
-        world: Version of the drawn world.
 
     Raises:
         TasklabError: If the task or the split is unknown.
     """
     import torch
 
-    texts, labels = write(task, split, n, world)
+    texts, labels = write(task, split, n)
     ids = torch.zeros(n, LENGTH, dtype=torch.int64)
     for row, text in zip(ids, texts, strict=True):
-        tokens = encode(text, world)
+        tokens = encode(text)
         row[: len(tokens)] = torch.tensor(tokens)
     return ids, torch.tensor(labels)
-
-
-def spelt(text: str, world: int) -> str:
-    """Return a text with the articles of a world."""
-    return with_articles(text) if world == 2 else text
 
 
 def _split_of(text: str) -> str:
@@ -394,18 +387,18 @@ PAD, EOS, UNK = 0, 1, 2
 
 
 @functools.cache
-def vocabulary(world: int = 1) -> dict[str, int]:
+def vocabulary() -> dict[str, int]:
     """Return the id of each word: T5's special ones first (pad 0, end 1, unknown 2)."""
-    return {word: i for i, word in enumerate((*SPECIAL, *words(world)))}
+    return {word: i for i, word in enumerate((*SPECIAL, *words()))}
 
 
-def encode(text: str, world: int = 1) -> list[int]:
+def encode(text: str) -> list[int]:
     """Return the ids of a text's words and the end mark.
 
     Raises:
         TasklabError: If they are more than 48.
     """
-    known = vocabulary(world)
+    known = vocabulary()
     ids = [known.get(word, UNK) for word in text.split()] + [EOS]
     if len(ids) > LENGTH:
         raise TasklabError(f"a text has {len(ids)} tokens, but at most {LENGTH} fit: {text!r}")

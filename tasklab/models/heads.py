@@ -100,7 +100,7 @@ def zero_shot(clip: Clip, task: Task) -> Head:
         raise TasklabError(
             f"model {clip.encoder.name!r} has no text tower to make a zero-shot head: train one."
         )
-    prompts = [template.format(name) for name in task.classes for template in task.templates]
+    prompts = task.prompts()
     with torch.no_grad():
         if not clip.cosine:
             return Head(clip.text(prompts), normalise=False)

@@ -157,7 +157,14 @@ def _reads(entry: Spec) -> bool:
 
 def _find(entry: Spec, given: Path | str | None, fetch: bool = True) -> Path | None:
     if given is None and entry.shipped:
-        return mini.weights_path(entry.shipped_as)
+        path = mini.weights_path(entry.shipped_as)
+        if entry.extra and not path.exists():
+            raise TasklabError(
+                f"the weights of {entry.name!r} do not ship, there would be too many: pre-train it "
+                "by python -m tasklab.mini.pretraining.queue, then put it where it is looked for "
+                "by python -m tasklab.mini.pretraining.install (both with --folder)."
+            )
+        return path
     asked = {"file": entry.published, "revision": entry.revision, "fetch": fetch}
     return find(entry.name, entry.repository, given, **asked)
 

@@ -72,6 +72,7 @@ class Spec:
         shares: The shipped model in whose file its image tower is; empty for one of its own.
         rates: Learning rates of a shipped model by method; empty for the papers'.
         closed_rates: Those that differ where a probe comes first or the head trains along.
+        extra: Whether its weights, of the embedded family, are too many to ship.
         longer: Times the usual steps of shipped models.
         tower: Its shape, from which its memory follows; `None` where it is not known.
         math: Whether attention takes the math kernel in every pass: with few tokens it is the
@@ -95,6 +96,7 @@ class Spec:
     shares: str = ""
     rates: Mapping[str, float] = dataclasses.field(default_factory=dict)
     closed_rates: Mapping[str, float] = dataclasses.field(default_factory=dict)
+    extra: bool = False
     longer: int = 1
     tower: shapes.Tower | None = None
     math: bool = False
@@ -205,7 +207,7 @@ _TABLE = (
     ),
     Spec(  # on few classes; the paper's larger one, `vitl16_in21k`, is on many
         name="mini_sup_few", arch="tasklab-mini-vit", blocks=6, roles=("closed", "sup_large"),
-        source=f"{_WORLD}, supervised on 52 classes", closed_rates=_CLOSED_LR, **_MINI_VIT,
+        source=f"{_WORLD}, supervised on 58 classes", closed_rates=_CLOSED_LR, **_MINI_VIT,
     ),
     Spec(  # starts further from its tasks; linearized, its scores, not normalised, soon diverge
         name="mini_t5", kind="t5", arch="tasklab-mini-t5", blocks=5, roles=("text",), longer=2,
@@ -255,8 +257,8 @@ _TABLE = (
             **_MINI_S_VIT,
         )
         for name, role, scheme, rates in (
-            ("mini_few", "sup_few", "supervised on 52 classes", _CLOSED_LR),
-            ("mini_many", "sup_many", "supervised on 528 classes", _CLOSED_LR),
+            ("mini_few", "sup_few", "supervised on 58 classes", _CLOSED_LR),
+            ("mini_many", "sup_many", "supervised on 633 classes", _CLOSED_LR),
             ("mini_mae", "mae", "masked autoencoder", _UNLABELLED_LR),
             ("mini_dino", "dino", "DINO", _UNLABELLED_LR),
         )
@@ -267,11 +269,25 @@ _TABLE = (
     ),
     Spec(
         name="mini_clip_more", arch="tasklab-mini-s", blocks=4, roles=("clip_more",),
-        source=f"{_WITHOUT_TEXT}, that of mini_s", shares="mini_s", **_MINI_CLIP,
+        source=f"{_WITHOUT_TEXT}, on many pairs", **_MINI_CLIP,
     ),
     Spec(
         name="mini_clip_large", arch="tasklab-mini", blocks=6, roles=("clip_large",),
         source=f"{_WITHOUT_TEXT}, that of mini", shares="mini", **_MINI_CLIP,
+    ),
+    *(
+        Spec(
+            name=f"mini_s_seed{seed}", arch="tasklab-mini-s", blocks=4,
+            source=f"{_WORLD}, pre-training seed {seed}", **_MINI,
+        )
+        for seed in range(3)
+    ),
+    *(
+        Spec(
+            name=f"mini_{share}", arch="tasklab-mini", blocks=6, extra=True,
+            source=f"{_WORLD}, {share} % of the samples of mini", **_MINI,
+        )
+        for share in (3, 10, 30)
     ),
 )  # fmt: skip
 REGISTRY: dict[str, Spec] = {entry.name: entry for entry in _TABLE}

@@ -27,13 +27,12 @@ from torch import Tensor
 
 from tasklab import mini
 from tasklab.errors import TasklabError, choose, shown
+from tasklab.mini.worlds import CONTROL_SIZES, SIZES
 from tasklab.storage import atomic, folders
 from tasklab.storage.tensors import explained, write_tensors
 from tasklab.tasks.suites import Suite, suite
 
-_SPLITS = {"train": 3000, "val": 500, "test": 1000}
-SIZES = {"mini": _SPLITS, "mini_text": _SPLITS}
-CONTROL_SIZES = {"mini": {"test": 2000}, "mini_text": {}}  # the control's, where they differ
+_SUITES = ("mini", "mini_text")
 CHECKSUMS = Path(__file__).with_name("drawn_sha256.json")
 _MEMORY: dict[Path, tuple[tuple[int, ...] | None, Images, str]] = {}  # stamp, images, checksum
 _log = logging.getLogger(__name__)
@@ -131,8 +130,7 @@ class DrawnImages:
         Raises:
             TasklabError: If a name is unknown.
         """
-        name = self.suite.name
-        sizes = SIZES[name] | (CONTROL_SIZES[name] if self.suite[task].control else {})
+        sizes = SIZES | (CONTROL_SIZES if self.suite[task].control else {})
         choose("split", split, sizes)
         return sizes[split]
 
@@ -232,7 +230,7 @@ def images_of(suite: Suite) -> SuiteImages:
         raise TasklabError(f"images are those of a suite, not of {shown(suite)}.")
     if suite.data is not None:
         return suite.data
-    if suite.name not in SIZES:
+    if suite.name not in _SUITES:
         raise TasklabError(f"suite {suite.name!r} has no images yet: a Lab finds them.")
     return DrawnImages(suite)
 
@@ -243,9 +241,9 @@ def write_checksums() -> None:
     python -c "from tasklab.tasks import drawn; drawn.write_checksums()"
     """
     table = {}
-    for images in (DrawnImages(suite(name)) for name in SIZES):
+    for images in (DrawnImages(suite(name)) for name in _SUITES):
         for task in (*images.suite.tasks, images.suite.control):
-            for split in ("val", "test") if task.control else _SPLITS:
+            for split in ("val", "test") if task.control else SIZES:
                 table[images._name(task.name, split)] = images._checked(task.name, split)[1]
     CHECKSUMS.write_text(json.dumps(table, indent=1) + "\n", "utf-8")
 

@@ -14,6 +14,7 @@ from types import ModuleType
 from typing import Any, Literal, get_args
 
 from tasklab.errors import TasklabError, choose, shown, unknown
+from tasklab.mini.catalog import with_articles
 
 SuiteName = Literal["mini", "mini_text", "paper"]
 SUITES = get_args(SuiteName)
@@ -86,6 +87,7 @@ class Task:
         stand_in_for: The data set of the papers whose place it takes.
         control: Whether it is the task that editing must leave alone.
         source: Where its images come from; `None` for the embedded tasks.
+        articles: Whether prompts have "an" where English does.
         repeats: Whether classes may share a name. Two pairs do in the CLIP paper's list for
             ImageNet; a zero-shot head cannot tell such classes apart.
 
@@ -100,6 +102,7 @@ class Task:
     stand_in_for: str
     control: bool = False
     source: Source | None = None
+    articles: bool = False
     repeats: bool = False
 
     def __post_init__(self) -> None:
@@ -123,6 +126,11 @@ class Task:
                     f"template {shown(template)} of {self.name} needs exactly one '{{}}', for the "
                     "class, and no other braces."
                 )
+
+    def prompts(self) -> list[str]:
+        """Return the prompts: for each class, one of each template."""
+        texts = [form.format(name) for name in self.classes for form in self.templates]
+        return list(map(with_articles, texts)) if self.articles else texts
 
     @property
     def chance(self) -> float:
@@ -197,11 +205,11 @@ def _suite(name: str) -> Suite:
     if name == "paper":
         tasks = [paper_task(entry) for entry in paper_data_sets().values()]
     else:
-        if name == "mini_text":  # here, so that tasks does not depend on the world
-            from tasklab.mini.text import TEXT_TASKS as TASKS
-        else:
-            from tasklab.mini.catalog import TASKS
-        tasks = [Task(**entry) for entry in TASKS]
+        from tasklab.mini.catalog import TASKS
+        from tasklab.mini.text import TEXT_TASKS
+
+        entries = TASKS if name == "mini" else TEXT_TASKS
+        tasks = [Task(**entry, articles=name == "mini") for entry in entries]
     controls = [task for task in tasks if task.control]
     if len(controls) != 1:
         raise TasklabError(f"suite {name!r} needs one control task, not {len(controls)}.")

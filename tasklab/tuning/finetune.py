@@ -110,7 +110,7 @@ def identity(config: FineTune, clip: Clip, tasks: Suite | None = None) -> dict[s
     return {
         **fields,
         "classes": list(task.classes),
-        "templates": list(task.templates),
+        "prompts": task.prompts(),
         "data": data.version(config.task, "train"),
         "weights": clip.encoder.weights_hash,
         "algorithm": CACHE_VERSION,

@@ -11,7 +11,6 @@ crops, fewer of them, and no mirroring, which would turn letters and signs into 
 
 from __future__ import annotations
 
-import functools
 import warnings
 from contextlib import nullcontext
 from pathlib import Path
@@ -22,7 +21,6 @@ from torch import Tensor, nn
 from tasklab.errors import TasklabError
 from tasklab.mini import vit
 from tasklab.mini.clip import normalise
-from tasklab.mini.first_stream import pretraining_shard
 from tasklab.mini.pretraining import views
 from tasklab.mini.pretraining.evaluate import probe_accuracy
 from tasklab.mini.pretraining.loop import Recipe
@@ -33,30 +31,19 @@ from tasklab.mini.pretraining.objectives import pool_of
 # for a million photographs and 300 epochs; its teacher's momentum starts at 0.996 and rises to 1
 # over a hundred times as many steps.
 SETTINGS = {
-    "outputs": 256,
-    "hidden": 256,
-    "bottleneck": 64,
+    "outputs": 1024,
+    "hidden": 512,
+    "bottleneck": 128,
     "teacher_temperature": 0.04,
     "student_temperature": 0.1,
     "centre_momentum": 0.9,
-    "teacher_momentum": 0.97,
+    "teacher_momentum": 0.99,
     "global_crops": 2,
     "local_crops": 2,
     "global_share": (0.4, 1.0),
     "local_share": (0.1, 0.4),
     "local_size": 16,
-    "drawn_together": 8,
-}
-
-# Of the second world: ten times as many images, so more of the paper's scale, and views of which
-# each picture has its own (`views`).
-SECOND = SETTINGS | {
-    "outputs": 1024,
-    "hidden": 512,
-    "bottleneck": 128,
-    "teacher_momentum": 0.99,
-    "solarised": (0.0, 0.2, 0.0, 0.0),
-    "drawn_together": 1,
+    "solarised": (0.0, 0.2, 0.0, 0.0),  # probability for each view
 }
 
 
@@ -125,15 +112,11 @@ class SelfDistillation:
     Args:
         name: Name of the model.
         recipe: How it is pre-trained.
-        pool: Folder of pools; `None` draws as it goes.
+        pool: Folder of pools.
     """
 
-    def __init__(self, name: str, recipe: Recipe, pool: Path | None = None) -> None:
-        self.name, self.recipe, self.settings = (
-            name,
-            recipe,
-            SETTINGS if recipe.world == 1 else SECOND,
-        )
+    def __init__(self, name: str, recipe: Recipe, pool: Path) -> None:
+        self.name, self.recipe, self.settings = name, recipe, SETTINGS
         self.pool = pool_of(recipe, pool)
         self.momentum = 1.0
 
@@ -143,9 +126,7 @@ class SelfDistillation:
 
     def shard(self, index: int) -> tuple[Tensor]:
         """Return pictures."""
-        if self.pool:
-            return (self.pool.turn(index)["images"],)
-        return pretraining_shard(self.recipe.seed, index, self.recipe.shard)[:1]
+        return (self.pool.turn(index)["images"],)
 
     def loss(self, model: nn.Module, images: Tensor, step: int) -> Tensor:
         """Return the loss of a step. Views come from torch's global seed.
@@ -160,15 +141,10 @@ class SelfDistillation:
         shared, size = self.settings["global_crops"], self.settings["local_size"]
         wide, narrow = self.settings["global_share"], self.settings["local_share"]
         sizes = [(vit.SIZE, wide)] * shared + [(size, narrow)] * self.settings["local_crops"]
-        if self.pool:
-            chances = self.settings["solarised"]
-            seen = [
-                normalise(255 * views.view(images, s, share, solarised=p))
-                for (s, share), p in zip(sizes, chances, strict=True)
-            ]
-            return model(seen, shared, self.recipe.autocast)
-        together = self.settings["drawn_together"]
-        seen = [normalise(view(images, s, share, together)) for s, share in sizes]
+        seen = [
+            normalise(255 * views.view(images, s, share, solarised=p))
+            for (s, share), p in zip(sizes, self.settings["solarised"], strict=True)
+        ]
         return model(seen, shared, self.recipe.autocast)
 
     @torch.no_grad()
@@ -178,38 +154,10 @@ class SelfDistillation:
 
     def evaluate(self, model: nn.Module, n: int) -> dict[str, float]:
         """Return accuracies of linear probes on n validation images of each task."""
-        return probe_accuracy(self.shipped(model), n=n, fitted_to=2 * n, world=self.recipe.world)
+        return probe_accuracy(self.shipped(model), n=n, fitted_to=2 * n)
 
     def shipped(self, model: nn.Module) -> nn.Module:
         """Return the teacher's tower, as DINO does; the heads are thrown away."""
         tower = vit.build(self.name)
         tower.load_state_dict(model.teacher["tower"].state_dict())
         return tower
-
-
-def view(images: Tensor, size: int, share: tuple[float, float], together: int) -> Tensor:
-    """Return one view of each picture, uint8 (n, 3, size, size), from torch's global seed.
-
-    Args:
-        images: uint8 (n, 3, S, S).
-        size: Height and width of the views.
-        share: Least and largest share of the picture's area in a view.
-        together: Pictures that are cropped and coloured alike. torchvision draws at random once a
-            call, and a call for each picture would take longer than the step.
-    """
-    transform = _transform(size, tuple(share))
-    return torch.cat([transform(part) for part in images.split(together)])
-
-
-@functools.cache
-def _transform(size: int, share: tuple[float, float]) -> nn.Module:
-    from torchvision.transforms import v2
-
-    return v2.Compose(
-        [
-            v2.RandomResizedCrop(size, scale=share, antialias=True),
-            v2.RandomApply([v2.ColorJitter(0.4, 0.4, 0.2, 0.1)], p=0.8),
-            v2.RandomGrayscale(0.2),
-            v2.RandomApply([v2.GaussianBlur(3, (0.1, 1.0))], p=0.5),
-        ]
-    )

@@ -10,30 +10,26 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from tasklab.mini.catalog import TASKS
+from tasklab.mini.catalog import TASKS, prompts
 from tasklab.mini.clip import normalise, tokenize
 from tasklab.mini.sampling import sample
-from tasklab.mini.worlds import prompts
 
 _kept = functools.lru_cache(maxsize=64)(sample)  # images that every evaluation looks at again
 
 
-def zero_shot_accuracy(
-    model: nn.Module, split: str = "val", n: int = 500, world: int = 1
-) -> dict[str, float]:
+def zero_shot_accuracy(model: nn.Module, split: str = "val", n: int = 500) -> dict[str, float]:
     """Return the accuracy in % on n images of each task, by the names of its classes.
 
     Args:
         model: The model.
         split: `"train"`, `"val"` or `"test"`.
         n: How many of each task.
-        world: Version of the drawn world.
     """
     result = {}
     with _frozen(model):
         for task in TASKS:
-            images, labels = _kept(task["name"], split, n, world)
-            text = model.encode_text(tokenize(prompts(task, world)), normalize=True)
+            images, labels = _kept(task["name"], split, n)
+            text = model.encode_text(tokenize(prompts(task)), normalize=True)
             head = F.normalize(text.view(len(task["classes"]), -1, text.shape[-1]).mean(1), dim=-1)
             guess = (features(model.encode_image, images) @ head.T).argmax(1)
             result[task["name"]] = 100 * (guess == labels).float().mean().item()
@@ -41,7 +37,7 @@ def zero_shot_accuracy(
 
 
 def probe_accuracy(
-    tower: nn.Module, split: str = "val", n: int = 500, fitted_to: int = 1000, world: int = 1
+    tower: nn.Module, split: str = "val", n: int = 500, fitted_to: int = 1000
 ) -> dict[str, float]:
     """Return the accuracy in % of linear probes on n images of each task.
 
@@ -53,7 +49,6 @@ def probe_accuracy(
         split: Which images to classify.
         n: How many of each task.
         fitted_to: How many training images of each task the probe sees.
-        world: Of the images.
     """
     from sklearn.linear_model import LogisticRegression
     from sklearn.pipeline import make_pipeline
@@ -62,10 +57,10 @@ def probe_accuracy(
     result = {}
     with _frozen(tower):
         for task in TASKS:
-            images, labels = _kept(task["name"], "train", fitted_to, world)
+            images, labels = _kept(task["name"], "train", fitted_to)
             probe = make_pipeline(StandardScaler(), LogisticRegression(tol=1e-3, max_iter=1000))
             probe.fit(features(tower, images).double().numpy(), labels.numpy())
-            images, labels = _kept(task["name"], split, n, world)
+            images, labels = _kept(task["name"], split, n)
             guess = probe.predict(features(tower, images).double().numpy())
             result[task["name"]] = 100 * (torch.from_numpy(guess) == labels).float().mean().item()
     return _with_mean(result)

@@ -2,7 +2,7 @@
 
     python -m tasklab.mini.pretraining.levels --weights runs/mini/step24000.safetensors
 
-These are the numbers that the second world, its recipes and the length of its pre-trainings were
+These are the numbers that the world, its recipes and the length of its pre-trainings were
 settled by: zero-shot accuracy, accuracy alone after fine-tuning, accuracy of the sum of all task
 vectors at one coefficient, and accuracy on the target of a negated task vector that leaves the
 control at 95 % or more of what it was. No other method of fine-tuning is looked at here, and no
@@ -26,12 +26,10 @@ from torch.func import functional_call
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from tasklab.mini import clip
-from tasklab.mini.catalog import TASKS
+from tasklab.mini.catalog import TASKS, prompts
 from tasklab.mini.pretraining.loop import has_bfloat16
 from tasklab.mini.sampling import sample
-from tasklab.mini.worlds import prompts
 
-WORLD = 2
 KEPT = 0.95  # of the control's accuracy
 EIGHT = tuple(t["name"] for t in TASKS if not t.get("control"))
 CONTROL = next(t["name"] for t in TASKS if t.get("control"))
@@ -63,7 +61,7 @@ class Levels:
 
     @staticmethod
     def _head(model: nn.Module, task: Mapping) -> Tensor:
-        text = model.encode_text(clip.tokenize(prompts(task, WORLD)), normalize=True)
+        text = model.encode_text(clip.tokenize(prompts(task)), normalize=True)
         return F.normalize(text.view(len(task["classes"]), -1, text.shape[-1]).mean(1), dim=-1)
 
     def logits(self, params: Params, images: Tensor, task: str) -> Tensor:
@@ -82,7 +80,7 @@ class Levels:
     def accuracy(self, params: Params, task: str) -> float:
         """Return the accuracy in % on the validation images of a task."""
         n = self.control if task == CONTROL else self.sizes["val"]
-        images, labels = _images(task, "val", n, WORLD)
+        images, labels = _images(task, "val", n)
         guess = torch.cat([self.logits(params, x, task).argmax(1) for x in images.split(250)])
         return 100 * (guess == labels).float().mean().item()
 
@@ -96,7 +94,7 @@ class Levels:
             batch: Images in a step.
             seed: Of everything random.
         """
-        images, labels = _images(task, "train", self.sizes["train"], WORLD)
+        images, labels = _images(task, "train", self.sizes["train"])
         params = {k: v.clone().requires_grad_() for k, v in self.start.items()}
         values = list(params.values())
         adamw = torch.optim.AdamW(values, lr=lr, betas=(0.9, 0.98), weight_decay=0.1)

@@ -48,25 +48,23 @@ class Recipe:
         label_smoothing: Of classes.
         seed: Of the pictures, the weights and what is dropped.
         shard: Pictures that are drawn at once.
-        pool: How many shards there are, to be seen again and again; 0: ever new ones.
-        world: Which world, 1 or 2; the second is always learnt from a pool.
+        pool: How many shards there are, to be seen again and again; of texts ever new ones.
         precision: Of matrix products, `"float32"` or `"bfloat16"`; a processor without bfloat16
             computes in float32.
     """
 
-    steps: int = 4500
-    batch_size: int = 192
+    steps: int = 24_000
+    batch_size: int = 256
     lr: float = 1e-3
     weight_decay: float = 0.05
-    warmup: int = 200
-    decay_share: float = 0.2
-    patch_dropout: float = 0.25
+    warmup: int = 400
+    decay_share: float = 0.15
+    patch_dropout: float = 0.5
     label_smoothing: float = 0.0
     seed: int = 0
-    shard: int = 6144
-    pool: int = 0
-    world: int = 1
-    precision: str = "float32"
+    shard: int = 8192
+    pool: int = 250
+    precision: str = "bfloat16"
 
     def lr_at(self, step: int) -> float:
         """Return the learning rate of a step: warm-up, constant, linear decay to zero."""
@@ -84,8 +82,8 @@ class Recipe:
 
     def difference(self, other: dict, step: int) -> str:
         """Return in what another recipe (its fields) differs up to a step, "" for in nothing."""
-        named = {f.name: f.default for f in fields(self)} | other
         mine = asdict(self)
+        named = {f.name: other.get(f.name, f.default) for f in fields(self)}
         if not any(r.decaying(step) for r in (self, Recipe(**named))) and step <= self.steps:
             mine["steps"] = named["steps"]
         return ", ".join(f"{k} {named[k]} and not {v}" for k, v in mine.items() if named[k] != v)

@@ -15,7 +15,6 @@ from torch import Tensor, nn
 from tasklab.architectures import vit_from_transformers
 from tasklab.mini import vit
 from tasklab.mini.clip import normalise
-from tasklab.mini.first_stream import pretraining_shard
 from tasklab.mini.pretraining.evaluate import probe_accuracy
 from tasklab.mini.pretraining.loop import Recipe
 from tasklab.mini.pretraining.objectives import pool_of
@@ -37,10 +36,10 @@ class MaskedAutoencoder:
     Args:
         name: Name of the model.
         recipe: How it is pre-trained.
-        pool: Folder of pools; `None` draws as it goes.
+        pool: Folder of pools.
     """
 
-    def __init__(self, name: str, recipe: Recipe, pool: Path | None = None) -> None:
+    def __init__(self, name: str, recipe: Recipe, pool: Path) -> None:
         self.name, self.recipe, self.settings = name, recipe, SETTINGS
         self.pool = pool_of(recipe, pool)
 
@@ -69,9 +68,7 @@ class MaskedAutoencoder:
 
     def shard(self, index: int) -> tuple[Tensor]:
         """Return pictures."""
-        if self.pool:
-            return (self.pool.turn(index)["images"],)
-        return pretraining_shard(self.recipe.seed, index, self.recipe.shard)[:1]
+        return (self.pool.turn(index)["images"],)
 
     def loss(self, model: nn.Module, images: Tensor, step: int) -> Tensor:
         """Return the mean squared error of masked patches. Masks come from torch's global seed.
@@ -89,7 +86,7 @@ class MaskedAutoencoder:
 
     def evaluate(self, model: nn.Module, n: int) -> dict[str, float]:
         """Return accuracies of linear probes on n validation images of each task."""
-        return probe_accuracy(self.shipped(model), n=n, fitted_to=2 * n, world=self.recipe.world)
+        return probe_accuracy(self.shipped(model), n=n, fitted_to=2 * n)
 
     @torch.no_grad()
     def shipped(self, model: nn.Module) -> nn.Module:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Mapping
 from pathlib import Path
@@ -11,23 +10,17 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from tasklab.errors import TasklabError
 from tasklab.mini import clip, stream, vit
-from tasklab.mini.clip import normalise, tokenize
-from tasklab.mini.first_stream import CLASSES, labelled_shard, pretraining_shard
+from tasklab.mini.clip import normalise
 from tasklab.mini.pretraining.evaluate import features, zero_shot_accuracy
 from tasklab.mini.pretraining.loop import Recipe
 from tasklab.mini.pretraining.pool import Pool
 
-TOWERS_ONLY = ("mini_clip_less",)  # CLIPs that ship without their text tower
+TOWERS_ONLY = ("mini_clip_less", "mini_clip_more")  # CLIPs that ship without their text tower
 
 
-def pool_of(recipe: Recipe, folder: Path | None) -> Pool | None:
-    """Return the pool of a recipe for the second world; the first has none on disk."""
-    if recipe.world == 1:
-        return None
-    if folder is None or not recipe.pool:
-        raise TasklabError("the second world is learnt from a pool of pictures: name its folder")
+def pool_of(recipe: Recipe, folder: Path) -> Pool:
+    """Return the pool of a recipe."""
     return Pool(folder, recipe.seed, recipe.pool, recipe.shard)
 
 
@@ -53,36 +46,24 @@ class Contrastive:
     Args:
         name: Name of the model.
         recipe: How it is pre-trained.
-        pool: Folder of pools; `None` draws as it goes.
+        pool: Folder of pools.
     """
 
-    def __init__(self, name: str, recipe: Recipe, pool: Path | None = None) -> None:
+    def __init__(self, name: str, recipe: Recipe, pool: Path) -> None:
         self.name, self.recipe = name, recipe
         self.pool = pool_of(recipe, pool)
         # A tower from timm, as ConvNeXt, has no patches to drop.
         self.drops = "timm_model_name" not in clip.VISION[name]
         self.build = lambda **vision: clip.build(name, **vision)
-        self._drawn = functools.lru_cache(recipe.pool)(self._draw)
 
     def model(self) -> nn.Module:
         """Return the model to train."""
         return self.build(**({"patch_dropout": self.recipe.patch_dropout} if self.drops else {}))
 
     def shard(self, index: int) -> tuple[Tensor, Tensor]:
-        """Return pictures and tokens; those of a pool come in another order in each round."""
-        if self.pool:
-            part = self.pool.turn(index)
-            return part["images"], part["tokens"].long()
-        if not self.recipe.pool:
-            return self._drawn(index)
-        images, tokens = self._drawn(index % self.recipe.pool)
-        generator = torch.Generator().manual_seed(index)
-        order = torch.randperm(len(images), generator=generator)
-        return images[order], tokens[order]
-
-    def _draw(self, index: int) -> tuple[Tensor, Tensor]:
-        images, captions = pretraining_shard(self.recipe.seed, index, self.recipe.shard)
-        return images, tokenize(captions)
+        """Return pictures and tokens; they come in another order in each round."""
+        part = self.pool.turn(index)
+        return part["images"], part["tokens"].long()
 
     def loss(self, model: nn.Module, images: Tensor, tokens: Tensor, step: int) -> Tensor:
         """Return the loss of a step.
@@ -107,7 +88,7 @@ class Contrastive:
 
     def evaluate(self, model: nn.Module, n: int) -> dict[str, float]:
         """Return zero-shot accuracies on n validation images of each task."""
-        return zero_shot_accuracy(model, n=n, world=self.recipe.world)
+        return zero_shot_accuracy(model, n=n)
 
     def shipped(self, model: nn.Module) -> nn.Module:
         """Return the part of the model that is shipped: all of it, or `visual` alone."""
@@ -122,14 +103,14 @@ class Supervised:
     Args:
         name: Name of the model.
         recipe: How it is pre-trained.
-        pool: Folder of pools; `None` draws as it goes.
+        pool: Folder of pools.
     """
 
-    def __init__(self, name: str, recipe: Recipe, pool: Path | None = None) -> None:
+    def __init__(self, name: str, recipe: Recipe, pool: Path) -> None:
         self.name, self.recipe = name, recipe
         self.classes = name.rpartition("_")[2]
         self.pool = pool_of(recipe, pool)
-        self.names = stream.CLASSES[self.classes] if self.pool else range(CLASSES[self.classes])
+        self.names = stream.CLASSES[self.classes]
 
     def build(self, **settings: object) -> nn.Module:
         """Return the tower without a head."""
@@ -142,9 +123,7 @@ class Supervised:
 
     def shard(self, index: int) -> tuple[Tensor, Tensor]:
         """Return pictures and classes."""
-        if self.pool:
-            return self._labelled(self.pool.turn(index))
-        return labelled_shard(self.recipe.seed, index, self.recipe.shard, self.classes)
+        return self._labelled(self.pool.turn(index))
 
     def loss(self, model: nn.Module, images: Tensor, labels: Tensor, step: int) -> Tensor:
         """Return the loss of a step.
@@ -174,10 +153,7 @@ class Supervised:
     def evaluate(self, model: nn.Module, n: int) -> dict[str, float]:
         """Return the accuracy in % on 4 n pictures of another stream."""
         seed = self.recipe.seed + 1_000_003
-        if self.pool:
-            images, labels = self._labelled(stream.draw(seed, 0, 4 * n)._asdict())
-        else:
-            images, labels = labelled_shard(seed, 0, 4 * n, self.classes)
+        images, labels = self._labelled(stream.draw(seed, 0, 4 * n)._asdict())
         training = model.training
         model.eval()
         guess = features(model, images).argmax(1)

@@ -1,4 +1,4 @@
-"""Pre-train the models of the second world, one after the other.
+"""Pre-train the embedded models, one after the other.
 
     python -m tasklab.mini.pretraining.queue --folder /data/pretrain             # all, in order
     python -m tasklab.mini.pretraining.queue --folder /data/pretrain mini mini_s # these
@@ -22,11 +22,38 @@ from pathlib import Path
 import torch
 
 from tasklab.errors import TasklabError, unknown
+from tasklab.mini import clip
 from tasklab.mini.pretraining import loop
+from tasklab.mini.pretraining.dino import SelfDistillation
+from tasklab.mini.pretraining.loop import Recipe
+from tasklab.mini.pretraining.mae import MaskedAutoencoder
+from tasklab.mini.pretraining.objectives import Contrastive, Supervised
 from tasklab.mini.pretraining.recipes import JOBS, Job
-from tasklab.mini.pretraining.run import objective
 
 EVERY, LOOKS, IMAGES = 250, 4, 500  # steps between checkpoints; checkpoints between evaluations
+
+
+OBJECTIVES = {
+    **dict.fromkeys(clip.VISION, Contrastive),
+    **dict.fromkeys(("mini_sup_few", "mini_few", "mini_many"), Supervised),
+    "mini_mae": MaskedAutoencoder,
+    "mini_dino": SelfDistillation,
+}
+
+
+def objective(model: str, recipe: Recipe, pool: Path) -> loop.Objective:
+    """Return how a model is pre-trained.
+
+    Args:
+        model: Its name.
+        recipe: How long, at which rate.
+        pool: Folder of pools.
+    """
+    if model == "mini_t5":
+        from tasklab.mini.pretraining.t5 import Texts
+
+        return Texts(recipe)
+    return OBJECTIVES[model](model, recipe, pool)
 
 
 def done(folder: Path, name: str) -> int:
@@ -65,12 +92,7 @@ def work(folder: Path, name: str, job: Job | None = None) -> None:
     out = folder / "runs" / name
     if job.source:
         loop.branch(folder / "runs" / job.source, job.recipe, out)
-    if job.model == "mini_t5":
-        from tasklab.mini.pretraining.t5 import Texts
-
-        task: loop.Objective = Texts(job.recipe)
-    else:
-        task = objective(job.model, job.recipe, folder / "pool")
+    task = objective(job.model, job.recipe, folder / "pool")
     loop.run(job.recipe, task, out, every=EVERY, images=IMAGES, looks=LOOKS, keep=job.keep)
 
 
@@ -90,7 +112,7 @@ def alone(folder: Path, name: str) -> Iterator[bool]:
 
 def main(arguments: list[str] | None = None) -> None:
     """Run the command line."""
-    parser = argparse.ArgumentParser(description="Pre-train the models of the second world.")
+    parser = argparse.ArgumentParser(description="Pre-train the embedded models.")
     parser.add_argument("names", nargs="*", help="which (default: all)")
     parser.add_argument("--folder", type=Path, required=True, help="of pools and runs")
     parser.add_argument("--list", action="store_true", help="say what is done")

@@ -1,4 +1,4 @@
-"""Which models of the second world are pre-trained, how, and in which order.
+"""Which models are pre-trained, how, and in which order.
 
 All learn from pools of the same stream (`tasklab.mini.stream`), with one thread each: a small model
 gains little from a second, two runs beside each other gain all of it, and a resumed run ends bit
@@ -12,18 +12,15 @@ from dataclasses import dataclass, replace
 
 from tasklab.mini.pretraining.loop import Recipe
 
-BASE = Recipe(
-    steps=24_000, batch_size=256, lr=1e-3, weight_decay=0.05, warmup=400, decay_share=0.15,
-    patch_dropout=0.5, shard=8192, pool=250, world=2, precision="bfloat16",
-)  # fmt: skip
+BASE = Recipe()
 SHORTER = {3: 720, 10: 2400, 30: 7200}  # % of the samples -> steps; each with a decay of its own
 KEEP = tuple(round(steps * (1 - BASE.decay_share)) for steps in SHORTER.values())
 SEED = replace(BASE, steps=8000, pool=125)  # 2 million samples, a pool for each seed
 FAMILY = replace(BASE, steps=8000)  # the same images for all of the closed vocabulary
 
 TEXTS = Recipe(
-    steps=24_000, batch_size=64, lr=2e-3, weight_decay=0.01, warmup=300, decay_share=0.15,
-    patch_dropout=0.0, shard=4096, world=2,
+    batch_size=64, lr=2e-3, weight_decay=0.01, warmup=300, patch_dropout=0.0, shard=4096, pool=0,
+    precision="float32",
 )  # fmt: skip
 
 

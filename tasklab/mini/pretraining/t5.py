@@ -1,8 +1,5 @@
 """Pre-train the small T5 on the text world.
 
-    python -m tasklab.mini.pretraining.t5 --out runs/t5            # resumes if interrupted
-    python -m tasklab.mini.pretraining.t5 --out runs/t5 --install  # ... and ships the result
-
 As T5 was [Raffel et al., 2020], it is trained on two kinds of text at once: stories in which spans
 of words are hidden behind sentinels and have to be written out, and questions with an answer. Both
 are about the world of the tasks (`tasklab.mini.text`) in other words than theirs: that gap is what
@@ -11,23 +8,18 @@ fine-tuning closes. Every text is new: the data are an endless stream drawn from
 
 from __future__ import annotations
 
-import argparse
-import json
-import os
-import platform
 import random
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
-from pathlib import Path
+from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
-from safetensors.torch import load_file
 from torch import Tensor
 
 from tasklab.architectures import FirstToken
-from tasklab.mini.pretraining.loop import Recipe, export, run
-from tasklab.mini.t5 import build_t5, t5_weights_path, text
+from tasklab.mini.catalog import with_articles
+from tasklab.mini.pretraining.loop import Recipe
+from tasklab.mini.t5 import build_t5, text
 from tasklab.mini.text import (
     ANIMALS,
     COLOURS,
@@ -39,7 +31,6 @@ from tasklab.mini.text import (
     SPOTS,
     TEXT_TASKS,
     TEXT_VERSION,
-    TEXT_VERSIONS,
     THINGS,
     TOPICS,
     Rng,
@@ -51,14 +42,9 @@ from tasklab.mini.text import (
     paragraph,
     sample_text,
     shuffled,
-    spelt,
-    vocabulary,
 )
 
-RECIPE = Recipe(
-    steps=4000, batch_size=64, lr=2e-3, weight_decay=0.01, warmup=150, decay_share=0.25, shard=4096
-)
-STORY_SHARE = {1: 0.4, 2: 0.3}  # in each world; the rest are questions
+STORY_SHARE = 0.3  # the rest are questions
 HIDDEN = 0.25  # share of a story's words
 TARGET = 24  # token ids of an answer, at most
 
@@ -207,15 +193,15 @@ def hide(rng: Rng, words: list[str]) -> tuple[str, str]:
     return " ".join(left), " ".join(gone)
 
 
-def pair(rng: Rng, world: int = 1) -> tuple[str, str]:
+def pair(rng: Rng) -> tuple[str, str]:
     """Return a text of the stream and what is to be written."""
-    if rng.random() < STORY_SHARE[world]:
-        return hide(rng, spelt(rng.choice(STORIES)(rng), world).split())
+    if rng.random() < STORY_SHARE:
+        return hide(rng, with_articles(rng.choice(STORIES)(rng)).split())
     text, answer = rng.choice(QUESTIONS)(rng)
-    return spelt(text, world), answer
+    return with_articles(text), answer
 
 
-def stream(seed: int, shard: int, n: int, batch: int, world: int = 1) -> tuple[Tensor, Tensor]:
+def stream(seed: int, shard: int, n: int, batch: int) -> tuple[Tensor, Tensor]:
     """Return part `shard` of the stream: ids (n, 48) and targets (n, 24), padded.
 
     Texts of like length share a batch, which spares padding; the batches are in random order. Each
@@ -226,10 +212,9 @@ def stream(seed: int, shard: int, n: int, batch: int, world: int = 1) -> tuple[T
         shard: Number of the part.
         n: How many texts.
         batch: Texts in a batch.
-        world: Version of the drawn world.
     """
-    rng = random.Random(f"{TEXT_VERSIONS[world]} stream {seed} {shard}")
-    pairs = [tuple(encode(part, world) for part in pair(rng, world)) for _ in range(n)]
+    rng = random.Random(f"{TEXT_VERSION} stream {seed} {shard}")
+    pairs = [tuple(encode(part) for part in pair(rng)) for _ in range(n)]
     pairs.sort(key=lambda p: (len(p[0]), len(p[1])))
     batches = [pairs[i : i + batch] for i in range(0, n, batch)]
     rng.shuffle(batches)
@@ -252,12 +237,12 @@ class Texts:
 
     def model(self) -> FirstToken:
         """Return the model with random weights from torch's global seed."""
-        return build_t5(self.recipe.world)
+        return build_t5()
 
     def shard(self, index: int) -> tuple[Tensor, Tensor]:
         """Return a part of the stream, always the same."""
         r = self.recipe
-        return stream(r.seed, index, r.shard, r.batch_size, r.world)
+        return stream(r.seed, index, r.shard, r.batch_size)
 
     def loss(self, model: FirstToken, ids: Tensor, targets: Tensor, step: int) -> Tensor:
         """Return the mean cross-entropy of the words to be written.
@@ -275,7 +260,7 @@ class Texts:
 
     def evaluate(self, model: FirstToken, n: int) -> dict[str, float]:
         """Return zero-shot accuracies in % on n validation texts of each task."""
-        return zero_shot_accuracy(model, n=n, world=self.recipe.world)
+        return zero_shot_accuracy(model, n=n)
 
     def shipped(self, model: FirstToken) -> FirstToken:
         """Return the whole model."""
@@ -299,78 +284,20 @@ def written_loss(model: FirstToken, ids: Tensor, targets: Tensor) -> Tensor:
 
 
 @torch.no_grad()
-def zero_shot_accuracy(
-    model: FirstToken, split: str = "val", n: int = 500, world: int = 1
-) -> dict[str, float]:
+def zero_shot_accuracy(model: FirstToken, split: str = "val", n: int = 500) -> dict[str, float]:
     """Return the accuracy in % on n texts of each task, among its answer words.
 
     Args:
         model: The model.
         split: `"train"`, `"val"` or `"test"`.
         n: How many of each task.
-        world: Version of the drawn world.
     """
     result = {}
     for task in TEXT_TASKS:
-        ids, labels = sample_text(task["name"], split, n, world)
-        head = text(model, task["classes"], world)
+        ids, labels = sample_text(task["name"], split, n)
+        head = text(model, task["classes"])
         guess = torch.cat([(model(part) @ head.T).argmax(1) for part in ids.split(250)])
         result[task["name"]] = 100 * (guess == labels).float().mean().item()
     learnt = [task["name"] for task in TEXT_TASKS if not task.get("control")]
     result[f"mean of {len(learnt)}"] = sum(result[name] for name in learnt) / len(learnt)
     return {name: round(value, 2) for name, value in result.items()}
-
-
-def install(model: FirstToken, recipe: Recipe, log: list[dict], machine: str) -> None:
-    """Put the weights and their card into the package.
-
-    Args:
-        model: The model.
-        recipe: How it is pre-trained.
-        log: What evaluations said, in order.
-        machine: Which machine, in words.
-    """
-    path = t5_weights_path()
-    sha256 = export(model, path)
-    rounded = build_t5()
-    rounded.load_state_dict(load_file(path))
-    shown = {k: v for k, v in asdict(recipe).items() if k != "patch_dropout"}
-    shown |= {"story_share": STORY_SHARE[1], "hidden": HIDDEN}
-    card = {
-        "name": path.stem,
-        "data": f"text world {TEXT_VERSION}, {recipe.steps * recipe.batch_size:,} texts",
-        "recipe": shown,
-        "machine": machine,
-        "torch": torch.__version__,
-        "seconds": log[-1]["seconds"],
-        "parameters": sum(p.numel() for p in model.parameters()),
-        "words": len(vocabulary()),
-        "zero-shot accuracy, 500 validation texts a task (%)": zero_shot_accuracy(rounded),
-        "sha256": sha256,
-        "curve": log,
-    }
-    path.with_suffix(".json").write_text(json.dumps(card, indent=1) + "\n")
-
-
-def main() -> None:
-    """Run the command line."""
-    parser = argparse.ArgumentParser(description="Pre-train the small T5 of the mini benchmark.")
-    parser.add_argument("--out", type=Path, required=True, help="folder of checkpoints and logs")
-    parser.add_argument("--steps", type=int, default=RECIPE.steps)
-    parser.add_argument("--seed", type=int, default=RECIPE.seed)
-    parser.add_argument("--threads", type=int, default=os.cpu_count())
-    parser.add_argument("--install", action="store_true", help="put the weights into the package")
-    parser.add_argument(
-        "--machine", default=f"{os.cpu_count()} x {platform.processor() or platform.machine()}"
-    )
-    options = parser.parse_args()
-    torch.set_num_threads(options.threads)
-    recipe = Recipe(**{**asdict(RECIPE), "steps": options.steps, "seed": options.seed})
-    model = run(recipe, Texts(recipe), options.out, images=200)
-    if options.install:
-        log = json.loads((options.out / "log.json").read_text())
-        install(model, recipe, log, options.machine)
-
-
-if __name__ == "__main__":
-    main()

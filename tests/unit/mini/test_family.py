@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import sys
+from pathlib import Path
 
 import pytest
 import torch
@@ -12,7 +13,8 @@ import torch.nn.functional as F
 from tasklab import mini
 from tasklab.errors import TasklabError
 from tasklab.mini import clip, vit
-from tasklab.mini.pretraining import dino, evaluate, loop, objectives, run
+from tasklab.mini.pretraining import evaluate, loop, objectives, queue
+from tasklab.mini.pretraining.recipes import JOBS
 from tasklab.models import loading, zoo
 from tasklab.tuning import methods
 
@@ -22,29 +24,12 @@ RANDOM_PROBE = 18.0  # mean of 8, %, of the same towers with random weights
 
 
 def tiny(name: str, **change: object) -> loop.Recipe:
-    usual = {"steps": 5, "batch_size": 8, "shard": 16, "warmup": 1}
-    return dataclasses.replace(run.RECIPES[name], **{**usual, **change})
+    usual = {"steps": 5, "batch_size": 8, "shard": 16, "pool": 2, "warmup": 1}
+    return dataclasses.replace(JOBS[name].recipe, **{"precision": "float32", **usual, **change})
 
 
-@pytest.mark.parametrize("name", ["mini_few", "mini_mae", "mini_dino"])
-def test_pretraining_resumes_bit_for_bit(tmp_path, monkeypatch, name):
-    """Also after a step whose weights were exported, and with a teacher and its centre."""
-    recipe = tiny(name)
-    whole = run.pretrain(recipe, tmp_path / "whole", name=name, every=1, images=10)
-    save = loop.save
-
-    def interrupted(path, step, *rest):
-        save(path, step, *rest)
-        if step == 4:
-            raise KeyboardInterrupt
-
-    monkeypatch.setattr(loop, "save", interrupted)
-    with pytest.raises(KeyboardInterrupt):
-        run.pretrain(recipe, tmp_path / "parts", name=name, every=1, images=10)
-    monkeypatch.setattr(loop, "save", save)
-    resumed = run.pretrain(recipe, tmp_path / "parts", name=name, every=1, images=10)
-    for key, tensor in whole.state_dict().items():
-        assert torch.equal(tensor, resumed.state_dict()[key]), key
+def learning(name: str, folder: Path, **change: object) -> loop.Objective:
+    return queue.objective(JOBS[name].model, tiny(name, **change), folder)
 
 
 def test_the_schemes_have_the_same_roles_at_both_sizes():
@@ -52,39 +37,31 @@ def test_the_schemes_have_the_same_roles_at_both_sizes():
         schemes = [roles[role] for role in (*SCHEMES, "clip_large")]
         assert len(set(schemes)) == len(schemes) and set(schemes) <= set(zoo.CLOSED_MODELS)
     for name in zoo.MODELS:
-        assert name in zoo.family(name).values()
+        assert name in zoo.family(name).values() or "_seed" in name or zoo.REGISTRY[name].extra
     for entry in zoo.REGISTRY.values():
         rates = {methods.TABLE[name].rates or name for name in methods.METHODS}
         assert set(entry.rates) == (rates if entry.shipped else set())
 
 
-def test_a_pool_is_seen_again_in_another_order():
-    task = run.objective("mini_clip_less", tiny("mini_clip_less", pool=2))
-    rounds = [task.shard(index) for index in (1, 3)]
-    assert not torch.equal(rounds[0][0], rounds[1][0])
-    pairs = [sorted((*i.flatten().tolist(), *t.tolist()) for i, t in zip(*r)) for r in rounds]  # noqa: B905
-    assert pairs[0] == pairs[1]
-    assert not torch.equal(task.shard(0)[0], rounds[0][0])
-    again = run.objective("mini_clip_less", tiny("mini_clip_less", pool=2)).shard(3)
-    assert torch.equal(again[0], rounds[1][0]) and torch.equal(again[1], rounds[1][1])
+def test_the_family_differs_in_what_is_learnt_alone():
+    """The same tower, the same pictures, as many of them; fewer distinct ones for `less`."""
+    names = ("mini_few", "mini_many", "mini_mae", "mini_dino", "mini_clip_more")
+    seen = {
+        (r.steps * r.batch_size, r.pool * r.shard, r.seed)
+        for r in (JOBS[name].recipe for name in names)
+    }
+    assert len(seen) == 1
+    less, more = JOBS["mini_clip_less"].recipe, JOBS["mini_clip_more"].recipe
+    assert dataclasses.replace(less, pool=more.pool) == more and less.pool * 10 < more.pool
+    assert clip.VISION["mini_clip_less"] == clip.VISION["mini_clip_more"] == clip.VISION["mini_s"]
+    assert JOBS["mini_few"].recipe == JOBS["mini_many"].recipe == JOBS["mini_sup_few"].recipe
+    assert vit.TOWERS["mini_few"] == vit.TOWERS["mini_many"] == vit.TOWERS["mini_mae"]
+    assert vit.TOWERS["mini_few"] == vit.TOWERS["mini_dino"] != vit.TOWERS["mini_sup_few"]
 
 
-def test_less_data_means_less_of_the_same_and_no_fewer_steps():
-    less, more = run.RECIPES["mini_clip_less"], run.RECIPES["mini_s"]
-    assert dataclasses.replace(less, pool=0) == more
-    assert clip.VISION["mini_clip_less"] == clip.VISION["mini_s"]
-    assert 10 < more.steps * more.batch_size / (less.pool * less.shard) < 20
-
-
-def test_few_and_many_and_larger_differ_in_one_thing_each():
-    few, many, larger = (run.RECIPES[n] for n in ("mini_few", "mini_many", "mini_sup_few"))
-    assert few == many == larger
-    assert vit.TOWERS["mini_few"] == vit.TOWERS["mini_many"] != vit.TOWERS["mini_sup_few"]
-
-
-def test_the_masked_autoencoders_tower_has_its_librarys_features():
+def test_the_masked_autoencoders_tower_has_its_librarys_features(tmp_path):
     torch.manual_seed(0)
-    task = run.objective("mini_mae", tiny("mini_mae"))
+    task = learning("mini_mae", tmp_path)
     model = task.model().eval()
     with torch.no_grad():
         for parameter in model.parameters():
@@ -97,9 +74,9 @@ def test_the_masked_autoencoders_tower_has_its_librarys_features():
     torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-5)
 
 
-def test_only_masked_patches_count_in_the_masked_autoencoders_loss():
+def test_only_masked_patches_count_in_the_masked_autoencoders_loss(tmp_path):
     torch.manual_seed(0)
-    task = run.objective("mini_mae", tiny("mini_mae"))
+    task = learning("mini_mae", tmp_path)
     model = task.model()
     images = task.shard(0)[0][:4]
     torch.manual_seed(1)
@@ -115,10 +92,10 @@ def test_only_masked_patches_count_in_the_masked_autoencoders_loss():
     torch.testing.assert_close(loss, error[out.mask == 1].mean())
 
 
-def test_dinos_loss_is_the_papers():
+def test_dinos_loss_is_the_papers(tmp_path):
     """The mean over pairs of different views of the cross-entropy between teacher and student."""
     torch.manual_seed(0)
-    task = run.objective("mini_dino", tiny("mini_dino"))
+    task = learning("mini_dino", tmp_path)
     model = task.model().double()
     model.loss.center.normal_()
     views = [torch.randn(3, 3, s, s, dtype=torch.float64) for s in (32, 32, 16, 16, 16)]
@@ -140,9 +117,9 @@ def test_dinos_loss_is_the_papers():
     assert all(p.grad is None for p in model.teacher.parameters())
 
 
-def test_dinos_teacher_follows_the_student_and_is_what_ships():
+def test_dinos_teacher_follows_the_student_and_is_what_ships(tmp_path):
     torch.manual_seed(0)
-    task = run.objective("mini_dino", tiny("mini_dino", steps=10))
+    task = learning("mini_dino", tmp_path, steps=10)
     model = task.model()
     images = task.shard(0)[0][:8]
     name = "blocks.0.attn.qkv.weight"
@@ -159,22 +136,10 @@ def test_dinos_teacher_follows_the_student_and_is_what_ships():
     assert task.momentum == pytest.approx(1.0)
 
 
-def test_views_are_parts_of_pictures_drawn_from_torchs_seed():
-    images = torch.zeros(20, 3, 32, 32, dtype=torch.uint8)
-    images += torch.arange(0, 200, 10, dtype=torch.uint8)[:, None, None, None]
-    torch.manual_seed(0)
-    views = dino.view(images, 16, (0.1, 0.4), 8)
-    assert views.shape == (20, 3, 16, 16) and views.dtype == torch.uint8
-    assert views.flatten(1).float().std(1).max() < 1  # a grey picture has grey parts
-    torch.manual_seed(0)
-    assert torch.equal(views, dino.view(images, 16, (0.1, 0.4), 8))
-    assert not torch.equal(views, dino.view(images, 16, (0.1, 0.4), 8))
-
-
-def test_without_lightly_dino_says_how_to_get_it(monkeypatch):
+def test_without_lightly_dino_says_how_to_get_it(monkeypatch, tmp_path):
     monkeypatch.setitem(sys.modules, "lightly", None)
     with pytest.raises(TasklabError, match=r"tasklab\[pretrain\]"):
-        run.objective("mini_dino", tiny("mini_dino")).model()
+        learning("mini_dino", tmp_path).model()
 
 
 def test_a_probe_of_the_pixels_changes_neither_the_tower_nor_the_random_numbers():
@@ -207,12 +172,10 @@ def test_the_shipped_encoders_have_no_text_tower(name):
         heads.zero_shot(shipped, suites.suite("mini")["Signs"])
 
 
-@pytest.mark.parametrize(
-    ("tower", "whole"), [("mini_clip_more", "mini_s"), ("mini_clip_large", "mini")]
-)
-def test_a_clip_without_its_text_tower_is_the_same_image_tower(tower, whole):
+def test_a_clip_without_its_text_tower_is_the_same_image_tower():
     for settings in ({}, {"init": "random", "seed": 2}):
-        ours, theirs = (loading.load(name, **settings).encoder for name in (tower, whole))
+        names = ("mini_clip_large", "mini")
+        ours, theirs = (loading.load(name, **settings).encoder for name in names)
         assert ours.weights_hash == theirs.weights_hash
 
 
@@ -228,6 +191,7 @@ def test_the_family_is_small_and_each_knows_more_than_random_weights():
 
 
 def test_only_towers_ship_of_the_clips_of_this_family():
-    assert objectives.TOWERS_ONLY == ("mini_clip_less",)
-    kept = loading._tensors(loading.spec("mini_clip_less"), mini.weights_path("mini_clip_less"))
-    assert set(kept) == set(mini.build("mini_clip_less").visual.state_dict())
+    assert objectives.TOWERS_ONLY == ("mini_clip_less", "mini_clip_more")
+    for name in objectives.TOWERS_ONLY:
+        kept = loading._tensors(loading.spec(name), mini.weights_path(name))
+        assert set(kept) == set(mini.build(name).visual.state_dict())

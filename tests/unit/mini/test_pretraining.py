@@ -1,4 +1,4 @@
-"""Pre-training on the second world: pools, checkpoints, branches, the queue."""
+"""Pre-training: pools, checkpoints, branches, the queue."""
 
 from __future__ import annotations
 
@@ -12,8 +12,11 @@ import torch
 from safetensors.torch import load_file
 
 from tasklab.errors import TasklabError
-from tasklab.mini.pretraining import levels, loop, pool, queue, recipes, run, views
+from tasklab.mini import clip
+from tasklab.mini.pretraining import install, levels, loop, objectives, pool, queue, recipes, views
 from tasklab.mini.pretraining.pool import Pool
+from tasklab.models import loading
+from tasklab.storage.tensors import file_sha256
 
 TINY = dataclasses.replace(
     recipes.BASE, steps=8, batch_size=8, shard=32, pool=2, warmup=1, decay_share=0.25
@@ -22,7 +25,7 @@ TINY = dataclasses.replace(
 
 def train(recipe, out, folder, name="mini_xs", every=2, **more):
     return loop.run(
-        recipe, run.objective(name, recipe, folder), out, every=every, images=60, looks=4, **more
+        recipe, queue.objective(name, recipe, folder), out, every=every, images=60, looks=4, **more
     )
 
 
@@ -65,10 +68,10 @@ def test_the_pools_of_two_seeds_share_no_picture(tmp_path):
     assert len(torch.unique(torch.cat(parts), dim=0)) == 128
 
 
-@pytest.mark.parametrize("name", ["mini_xs", "mini_few", "mini_mae", "mini_dino"])
+@pytest.mark.parametrize("name", ["mini_xs", "mini_few", "mini_mae", "mini_dino", "mini_convnext"])
 def test_a_run_that_is_asked_to_end_goes_on_bit_for_bit(tmp_path, monkeypatch, name):
     whole = train(TINY, tmp_path / "whole", tmp_path, name, every=4)
-    task = run.objective(name, TINY, tmp_path)
+    task = queue.objective(name, TINY, tmp_path)
     after, calls = task.after_step, []
 
     def told(model):
@@ -141,18 +144,13 @@ def test_a_damaged_checkpoint_is_refused(tmp_path, at):
         train(TINY, tmp_path / "run", tmp_path)
 
 
-def test_the_second_world_needs_a_pool():
-    with pytest.raises(TasklabError, match="name its folder"):
-        run.objective("mini_xs", TINY)
-
-
 def test_without_bfloat16_a_run_computes_in_float32(monkeypatch):
     x = torch.randn(4, 4)
     for able, dtype in ((True, torch.bfloat16), (False, torch.float32)):
         monkeypatch.setattr(loop, "has_bfloat16", lambda able=able: able)
         with recipes.BASE.autocast():
             assert (x @ x).dtype == dtype
-    with loop.Recipe().autocast():
+    with dataclasses.replace(recipes.BASE, precision="float32").autocast():
         assert (x @ x).dtype == torch.float32
 
 
@@ -207,8 +205,6 @@ def test_the_jobs_are_what_the_protocol_says():
 def test_levels_are_those_of_the_edited_models():
     """Fine-tuning learns, coefficients are applied, and the control is kept."""
     torch.manual_seed(0)
-    from tasklab.mini import clip
-
     found = levels.Levels(clip.build("mini_xs"), train=512, val=100, control=40)
     vector = found.finetune("LandCover", lr=1e-3, steps=120, batch=32, seed=0)
     again = found.finetune("LandCover", lr=1e-3, steps=120, batch=32, seed=0)
@@ -240,3 +236,58 @@ def test_a_crop_covers_the_share_it_is_asked_for():
     assert 0.35 < widths.min() and widths.max() < 0.65  # half a side, times the root of 3:4 to 4:3
     whole = views.crop(x, 32, (1.0, 1.0))
     assert (whole - x).abs().max() < 0.16  # but for its shape
+
+
+def test_contrastive_loss_takes_equal_captions_as_one():
+    """Two equal captions with equal images: the best loss is log 2, the entropy of the target."""
+    same = torch.tensor([[1.0, 0.0], [1.0, 0.0]])
+    tokens = torch.tensor([[7, 8], [7, 8]])
+    loss = objectives.contrastive_loss(same, same, tokens, torch.tensor(100.0))
+    assert loss.item() == pytest.approx(torch.log(torch.tensor(2.0)).item())
+
+
+def test_the_learning_rate_is_flat_then_falls_to_zero():
+    recipe = loop.Recipe(steps=100, warmup=10, lr=1.0, decay_share=0.2)
+    rates = [recipe.lr_at(step) for step in range(100)]
+    assert rates[0] == pytest.approx(0.1)
+    assert rates[10:80] == [1.0] * 70
+    assert rates[90] == pytest.approx(0.5)
+    assert not recipe.decaying(80)
+    assert recipe.decaying(81)
+
+
+def test_a_finished_run_is_installed_with_its_card(tmp_path, monkeypatch):
+    jobs = {
+        "mini_xs": recipes.Job(model="mini_xs", recipe=TINY),
+        "mini_clip_more": recipes.Job(model="mini_s", recipe=TINY),
+        "mini_few": recipes.Job(model="mini_few", recipe=TINY),
+        "mini_10": recipes.Job(model="mini_xs", recipe=TINY),
+    }
+    for module in (queue, install):
+        monkeypatch.setattr(module, "JOBS", jobs)
+    monkeypatch.setattr(queue, "IMAGES", 18)
+    monkeypatch.setenv("TASKLAB_DATA", str(tmp_path / "data"))
+    for name in jobs:
+        with pytest.raises(TasklabError, match=f"{name} is not pre-trained yet"):
+            install.install(tmp_path, name, "here")
+        queue.work(tmp_path, name)
+    for name in list(jobs)[:3]:
+        path = install.install(tmp_path, name, "here", tmp_path / "into")
+        card = json.loads(path.with_suffix(".json").read_text())
+        kept = load_file(path)
+        assert card["sha256"] == file_sha256(path) and card["machine"] == "here"
+        assert card["parameters"] == sum(tensor.numel() for tensor in kept.values())
+        assert card["recipe"]["steps"] == card["curve"][-1]["step"] == TINY.steps
+        assert ("zero-shot accuracy" in " ".join(card)) == (name == "mini_xs")
+        assert "linear probe on 1,000" in " ".join(card)
+        assert all(key.startswith("visual.") for key in kept) == (name == "mini_clip_more")
+    assert "64 images of 58 classes (few), 64 of them distinct" in card["data"]
+    extra = install.install(tmp_path, "mini_10", "here")
+    assert extra == tmp_path / "data" / "pretrained" / "mini_10.safetensors"
+    assert clip.weights_path("mini_10") == extra and clip.card("mini_10")["name"] == "mini_10"
+
+
+def test_a_model_that_does_not_ship_says_how_to_get_it(tmp_path, monkeypatch):
+    monkeypatch.setenv("TASKLAB_DATA", str(tmp_path))
+    with pytest.raises(TasklabError, match="'mini_30' do not ship.*pretraining.queue"):
+        loading.load("mini_30")

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
-import json
+import re
 
 import pytest
 import torch
@@ -12,16 +11,17 @@ from safetensors.torch import load_file
 
 from tasklab import mini
 from tasklab.errors import TasklabError
-from tasklab.mini import sampling
+from tasklab.mini import sampling, stream, styles, worlds
 from tasklab.mini.captions import GENERIC, KINDS, draw_pairs
-from tasklab.mini.catalog import TASKS
+from tasklab.mini.catalog import SHAPES, TASKS, prompts, with_articles
 from tasklab.mini.clip import CONTEXT
 from tasklab.mini.draw import Rng
-from tasklab.mini.first_stream import CLASSES, labelled_shard, pretraining_shard
-from tasklab.mini.pretraining import loop, objectives, run
-from tasklab.models import zoo
+from tasklab.mini.pretraining.install import EXTRA, SHIPPED
+from tasklab.mini.pretraining.recipes import JOBS
+from tasklab.mini.text import TEXT_TASKS, write
 
 NAMES = [task["name"] for task in TASKS]
+FORBIDDEN = re.compile(r"\b[aA] [aeiou]|\ban [^aeiou ]")
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -73,84 +73,78 @@ def test_prompts_fit_the_context():
                 assert len(form.format(name).split()) + 2 <= CONTEXT
 
 
-def test_shards_are_reproducible_and_differ():
-    images, captions = pretraining_shard(0, 3, 256)
-    again, same = pretraining_shard(0, 3, 256)
-    assert torch.equal(images, again)
-    assert captions == same
-    assert not torch.equal(images, pretraining_shard(0, 4, 256)[0])
-    assert 0 < sum(caption in GENERIC for caption in captions) < 50
+def test_every_split_is_as_large_as_the_protocol_says():
+    assert worlds.SIZES == {"train": 3000, "val": 500, "test": 1000}
+    assert worlds.CONTROL_SIZES == {"val": 2000, "test": 2000}
 
 
-def test_pretraining_resumes_bit_for_bit(tmp_path, monkeypatch):
-    recipe = run.Recipe(steps=4, batch_size=8, shard=16, warmup=1)
-    whole = run.pretrain(recipe, tmp_path / "whole", every=2, images=10)
-    save = loop.save
-
-    def interrupted(path, step, *rest):
-        save(path, step, *rest)
-        if step == 2:
-            raise KeyboardInterrupt
-
-    monkeypatch.setattr(loop, "save", interrupted)
-    with pytest.raises(KeyboardInterrupt):
-        run.pretrain(recipe, tmp_path / "parts", every=2, images=10)
-    monkeypatch.setattr(loop, "save", save)
-    resumed = run.pretrain(recipe, tmp_path / "parts", every=2, images=10)
-    for name, tensor in whole.state_dict().items():
-        assert torch.equal(tensor, resumed.state_dict()[name]), name
-    log = json.loads((tmp_path / "parts" / "log.json").read_text())
-    assert [entry["step"] for entry in log] == [2, 4]
+@pytest.mark.parametrize("name", styles.FILTERS)
+def test_a_filter_changes_a_picture_and_tells_pictures_apart(name):
+    images = mini.sample("Places", "train", 30)[0].float() / 255
+    seen = styles.FILTERS[name](images)
+    assert seen.shape == images.shape
+    assert (seen.clamp(0, 1) - images).abs().mean() > 0.02
+    assert len(torch.unique(seen.flatten(1), dim=0)) == 30
 
 
-def test_contrastive_loss_takes_equal_captions_as_one():
-    """Two equal captions with equal images: the best loss is log 2, the entropy of the target."""
-    same = torch.tensor([[1.0, 0.0], [1.0, 0.0]])
-    tokens = torch.tensor([[7, 8], [7, 8]])
-    loss = objectives.contrastive_loss(same, same, tokens, torch.tensor(100.0))
-    assert loss.item() == pytest.approx(torch.log(torch.tensor(2.0)).item())
+def test_no_prompt_caption_or_text_has_a_before_a_vowel():
+    texts = [text for task in TASKS for text in prompts(task)]
+    texts += stream.draw(0, 0, 3000).captions
+    for task in TEXT_TASKS:
+        texts += write(task["name"], "val", 100)[0]
+    assert [text for text in texts if FORBIDDEN.search(text)] == []
+    assert (
+        with_articles("a airport and a bridge , a orange") == "an airport and a bridge , an orange"
+    )
 
 
-def test_the_learning_rate_is_flat_then_falls_to_zero():
-    recipe = run.Recipe(steps=100, warmup=10, lr=1.0)
-    rates = [recipe.lr_at(step) for step in range(100)]
-    assert rates[0] == pytest.approx(0.1)
-    assert rates[10:80] == [1.0] * 70
-    assert rates[90] == pytest.approx(0.5)
-    assert not recipe.decaying(80)
-    assert recipe.decaying(81)
+def test_the_stream_is_reproducible_and_its_captions_fit():
+    one, again, other = stream.draw(0, 5, 400), stream.draw(0, 5, 400), stream.draw(1, 5, 400)
+    assert torch.equal(one.images, again.images) and one.captions == again.captions
+    assert not torch.equal(one.images, other.images)
+    tokens = mini.tokenize(one.captions)
+    assert (tokens[:, -1] == 0).float().mean() > 0.9
+    assert (tokens == tokens.amax(1, keepdim=True)).sum(1).eq(1).all()  # each has its end
+    assert 0 < sum(caption in GENERIC for caption in one.captions) < 80
 
 
-@pytest.mark.parametrize("name", sorted(set(run.RECIPES) & set(zoo.MODELS)))
+def test_supervised_classes_are_named_and_no_class_of_the_eight_tasks():
+    tasks = {name for task in TASKS if not task.get("control") for name in task["classes"]}
+    for names in stream.CLASSES.values():
+        assert len(set(names)) == len(names)
+        assert not set(names) & tasks
+    assert set(stream.FEW) & set(SHAPES) == set(SHAPES)  # the control's classes are among the few
+
+
+def test_supervised_labels_name_what_is_shown():
+    part = stream.draw(0, 9, 4000)
+    shown = part.kind, part.noun, part.form
+    few, many = stream.few(*shown), stream.many(*shown, part.tone)
+    assert len(few.unique()) == len(stream.FEW)
+    for i in range(len(few)):
+        assert stream.MANY[many[i]].endswith(stream.FEW[few[i]])
+    named = [
+        (stream.FEW[f], caption)
+        for f, caption in zip(few.tolist(), part.captions, strict=True)
+        if stream.FEW[f].startswith("letter") and "letter" in caption
+    ]
+    right = sum(caption.split("letter ")[-1].startswith(name[7:]) for name, caption in named)
+    assert right > 0.5 * len(named)  # the others have a form without the name, or a wrong caption
+
+
+@pytest.mark.parametrize("name", SHIPPED)
 def test_the_card_describes_the_shipped_weights(name):
     card, path = mini.card(name), mini.weights_path(name)
     assert card["sha256"] == hashlib.sha256(path.read_bytes()).hexdigest()
     assert path.stat().st_size <= 10_000_000
     assert card["parameters"] == sum(tensor.numel() for tensor in load_file(path).values())
-    assert card["curve"][-1]["step"] == card["recipe"]["steps"] == run.RECIPES[name].steps
+    assert card["curve"][-1]["step"] == card["recipe"]["steps"] == JOBS[name].recipe.steps
 
 
-@pytest.mark.parametrize("name", ["mini_convnext", "mini_sup_few"])
-def test_other_models_are_pretrained_by_the_same_loop(tmp_path, name):
-    recipe = dataclasses.replace(run.RECIPES[name], steps=2, batch_size=8, shard=16, warmup=1)
-    model = run.pretrain(recipe, tmp_path, name=name, every=1, images=10)
-    task = run.objective(name, recipe)
-    shipped = task.shipped(model).state_dict()
-    kept = load_file(tmp_path / "step00002.safetensors")
-    assert kept.keys() == shipped.keys() and not any(k.startswith("head.fc") for k in kept)
-    first, last = json.loads((tmp_path / "log.json").read_text())
-    assert (first["step"], last["step"]) == (1, 2)
-
-
-@pytest.mark.parametrize("classes", ["few", "many"])
-def test_labelled_pictures_are_reproducible_and_have_their_classes(classes):
-    images, labels = labelled_shard(0, 2, 600, classes)
-    again, same = labelled_shard(0, 2, 600, classes)
-    assert torch.equal(images, again) and torch.equal(labels, same)
-    assert images.shape == (600, 3, 32, 32) and images.dtype == torch.uint8
-    assert labels.min() >= 0 and labels.max() < CLASSES[classes]
-    assert not torch.equal(images, labelled_shard(0, 3, 600, classes)[0])
-    assert len(labels.unique()) > CLASSES[classes] / 3
+def test_all_but_the_shorter_runs_ship_and_weigh_little():
+    files = [mini.weights_path(name) for name in SHIPPED]
+    assert {*SHIPPED} | EXTRA == {*JOBS} and not {*SHIPPED} & EXTRA
+    assert sum(file.stat().st_size for file in files) <= 45_000_000
 
 
 def test_the_shipped_model_knows_about_half_of_each_task():

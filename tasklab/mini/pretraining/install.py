@@ -1,0 +1,145 @@
+"""Put pre-trained weights and their cards into the package.
+
+    python -m tasklab.mini.pretraining.install --folder /data/pretrain            # all that is done
+    python -m tasklab.mini.pretraining.install --folder /data/pretrain mini mini_s
+
+The folder is that of `tasklab.mini.pretraining.queue`. A card has what a model learnt from, how
+long, its accuracies as it is shipped, its curve and the checksum of its file.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import platform
+from dataclasses import asdict
+from pathlib import Path
+
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from tasklab.errors import TasklabError, choose
+from tasklab.mini import clip, stream, vit
+from tasklab.mini.clip import FOLDER, extra_folder
+from tasklab.mini.pretraining import queue, t5
+from tasklab.mini.pretraining.evaluate import probe_accuracy, zero_shot_accuracy
+from tasklab.mini.pretraining.objectives import TOWERS_ONLY
+from tasklab.mini.pretraining.recipes import JOBS, SHORTER, Job
+from tasklab.mini.t5 import NAME, build_t5
+from tasklab.mini.text import TEXT_VERSION
+from tasklab.mini.worlds import VERSION
+from tasklab.storage import atomic
+from tasklab.storage.tensors import file_sha256
+
+EXTRA = {f"mini_{share}" for share in SHORTER}  # the shorter runs: what they reach is recorded
+SHIPPED = tuple(name for name in JOBS if name not in EXTRA)
+
+
+def install(folder: Path, name: str, machine: str, into: Path | None = None) -> Path:
+    """Put a finished run's weights and their card where they are looked for.
+
+    Args:
+        folder: Of all runs.
+        name: One of `JOBS`.
+        machine: Which machine it ran on, in words.
+        into: Where to; by default the package, for those that are too many the data folder.
+
+    Returns:
+        The file of the weights.
+
+    Raises:
+        TasklabError: If there is no such run, or it is not finished.
+    """
+    choose("pre-training", name, JOBS)
+    if not queue.finished(folder, name):
+        raise TasklabError(f"{name} is not pre-trained yet in {folder}: run the queue first.")
+    job, run = JOBS[name], folder / "runs" / name
+    source = run / f"step{job.recipe.steps:05d}.safetensors"
+    log = json.loads((run / "log.json").read_text("utf-8"))
+    weights = _shipped(name, load_file(source))
+    path = (into or (extra_folder() if name in EXTRA else FOLDER)) / f"{name}.safetensors"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with atomic.replacing(path) as draft:
+        save_file(weights, draft)
+    path.chmod(0o644)  # safetensors leaves a file that only its owner can read
+    card = {
+        "name": name,
+        "data": seen(job),
+        "recipe": asdict(job.recipe),
+        "machine": machine,
+        "torch": torch.__version__,
+        "seconds": log[-1]["seconds"],
+        "parameters": sum(tensor.numel() for tensor in weights.values()),
+        **_accuracies(name if name in TOWERS_ONLY else job.model, weights, log),
+        "sha256": file_sha256(path),
+        "curve": log,
+    }
+    path.with_suffix(".json").write_text(json.dumps(card, indent=1) + "\n", "utf-8")
+    return path
+
+
+def _shipped(name: str, weights: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Return the part of the weights that is shipped."""
+    if name not in TOWERS_ONLY:
+        return weights
+    return {key: tensor for key, tensor in weights.items() if key.startswith("visual.")}
+
+
+def seen(job: Job) -> str:
+    """Return what a model learnt from, in words."""
+    recipe = job.recipe
+    count = f"{recipe.steps * recipe.batch_size:,}"
+    if job.model == NAME:
+        return f"text world {TEXT_VERSION}, {count} texts"
+    classes = job.model.rpartition("_")[2]
+    kind = "image-caption pairs" if job.model in clip.VISION else "images"
+    if classes in stream.CLASSES:
+        kind += f" of {len(stream.CLASSES[classes])} classes ({classes})"
+    distinct = f"{recipe.pool * recipe.shard:,} of them distinct"
+    return f"drawn world {VERSION}, {count} {kind}, {distinct}"
+
+
+def _accuracies(model: str, weights: dict, log: list[dict]) -> dict:
+    """Return what the card says of accuracy, by the weights as they are shipped."""
+    weights = {name: tensor.float() for name, tensor in weights.items()}
+    if model == NAME:
+        built = build_t5()
+        built.load_state_dict(weights)
+        key = "zero-shot accuracy, 500 validation texts a task (%)"
+        return {key: t5.zero_shot_accuracy(built)}
+    result = {}
+    if model in clip.VISION and model not in TOWERS_ONLY:
+        built = clip.build(model)
+        built.load_state_dict(weights)
+        key = "zero-shot accuracy, 500 validation images a task (%)"
+        result[key], tower = zero_shot_accuracy(built), built.visual
+    elif model in clip.VISION:
+        tower = clip.build(model).visual
+        tower.load_state_dict({k.removeprefix("visual."): x for k, x in weights.items()})
+    else:
+        tower = vit.build(model)
+        tower.load_state_dict(weights)
+        if "accuracy" in log[-1]:
+            result["accuracy on 2,000 new images (%)"] = log[-1]["accuracy"]
+    key = "linear probe on 1,000 training images, accuracy on 500 validation images a task (%)"
+    return result | {key: probe_accuracy(tower)}
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Run the command line."""
+    parser = argparse.ArgumentParser(description="Put pre-trained weights into the package.")
+    parser.add_argument("names", nargs="*", help="which (default: all that are finished)")
+    parser.add_argument("--folder", type=Path, required=True, help="of pools and runs")
+    parser.add_argument("--machine", default=f"one core of {platform.machine()}")
+    options = parser.parse_args(arguments)
+    names = options.names or [n for n in SHIPPED if queue.finished(options.folder, n)]
+    for name in names:
+        try:
+            print(install(options.folder, name, options.machine), flush=True)
+        except TasklabError as error:
+            raise SystemExit(f"tasklab: {error}") from None
+
+
+if __name__ == "__main__":
+    main()
