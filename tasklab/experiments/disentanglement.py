@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 
 import pandas as pd
@@ -16,13 +17,17 @@ CACHE_VERSION = 3  # part of every map's key: raise it when the same configurati
 
 
 def pairs(lab: Lab, count: int | None = None) -> list[tuple[str, str]]:
-    """Return pairs of the suite's tasks that stand in for the papers'.
+    """Return pairs of the suite's tasks: first those that stand in for the papers', then others.
 
     Args:
         lab: What is studied.
-        count: How many; by default the preset's.
+        count: How many; by default as many of the papers' as the preset has.
     """
-    return pairs_of(lab.suite)[: lab.scale.pairs if count is None else count]
+    named = pairs_of(lab.suite)
+    if count is None:
+        return named[: lab.scale.pairs]
+    others = [pair for pair in itertools.combinations(lab.suite.names, 2) if pair not in named]
+    return [*named, *others][:count]
 
 
 def disentanglement(

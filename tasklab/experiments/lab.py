@@ -83,7 +83,15 @@ class Scale:
     cost_batches: tuple[int, ...] = (16, 64)
 
 
-FULL = Scale(counts={"val": 100, "test": 500, "control": 1000}, n_tasks=(2, 4, 8))
+FULL = Scale(
+    counts={"val": 500, "test": 1000, "control": 2000},
+    n_tasks=(2, 4, 8),
+    map_images=500,
+    feature_images=(250, 500),
+    stitched_images=(500, 500),
+    kernel_images=200,
+    kernel_classes=None,
+)
 PAPER = dataclasses.replace(  # tangent, appendix A; CTL, appendix C.1
     FULL,
     counts={},  # whole splits

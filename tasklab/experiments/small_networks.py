@@ -34,6 +34,8 @@ class Setting:
             `"pretraining"` samples, or those of the `"other"` task (figure 12).
         ratio: That share.
         finetuning_lr: Of fine-tuning, if it is another one.
+        wider: Times the usual width: 100 units of the MLP's hidden layers, as in the paper, and 8
+            channels of the ResNet's first stage, an eighth of the paper's.
     """
 
     network: str
@@ -44,6 +46,7 @@ class Setting:
     replaced: str = "other"
     ratio: float = 0.0
     finetuning_lr: float | None = None
+    wider: int = 1
 
 
 # The paper takes one epoch of MNIST, 938 steps; 1,300 digits make 525 steps of 25 epochs.
@@ -110,8 +113,8 @@ def classes_of(network: str, index: int) -> tuple[int, ...] | None:
 def network_of(chosen: Setting) -> scratch.Network:
     """Return the network with its initial weights."""
     if chosen.network == "mlp":
-        return scratch.mlp(chosen.seed)
-    return scratch.resnet18(chosen.seed, width=8, stride=2)
+        return scratch.mlp(chosen.seed, width=chosen.wider * scratch.HIDDEN)
+    return scratch.resnet18(chosen.seed, width=chosen.wider * 8, stride=2)
 
 
 def trained(
@@ -130,7 +133,8 @@ def trained(
         return scratch.train(network, start, data, **how)
 
     def kept(key: dict, make) -> dict[str, Tensor]:
-        common = {"network": name, "lr": chosen.lr, "seed": chosen.seed, "algorithm": CACHE_VERSION}
+        shared = {"network": name, "wider": chosen.wider, "lr": chosen.lr, "seed": chosen.seed}
+        common = {**shared, "algorithm": CACHE_VERSION}
         return lab.store.get("scratch", {**common, **key}, lambda _: (make(), {})).tensors()
 
     before = {"pretraining": chosen.pretraining}

@@ -19,7 +19,7 @@ from tasklab.tuning import probes
 from tasklab.tuning.methods import JOINT
 
 CACHE_VERSION = 1  # part of every key: raise it when the same configuration gives other records
-IMAGES = {"val": 32, "test": 80}  # of each task, at most
+IMAGES = {"val": 500, "test": 1000}  # of each task, at most
 QUICK_IMAGES = {"val": 32, "test": 64}
 QUICK_SUBSETS = 2  # of each size
 

@@ -78,6 +78,8 @@ def _usual(rows: pd.DataFrame) -> pd.DataFrame:
     chosen = (rows["ratio"] == 0) & (rows["replaced"] == "other")
     for name in ("pretraining", "finetuning"):
         chosen &= rows[name] == rows[name].mode().iloc[0]
+    if "wider" in rows:
+        chosen &= rows["wider"].fillna(1) == 1
     return rows[chosen]
 
 

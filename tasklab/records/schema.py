@@ -49,7 +49,7 @@ _SUM = Experiment(
     {**_SHARES, "lambda": ""},
     ("vocabulary", "hits"),
 )
-_SCRATCH = ("pretraining", "finetuning", "lr", "finetuning_lr", "ratio", "replaced")
+_SCRATCH = ("pretraining", "finetuning", "lr", "finetuning_lr", "ratio", "replaced", "wider")
 _LINEARITY = Experiment(
     "merged features against merged weights' on the segment, in the sum, ... of models; `distance` "
     "1 - cos, `coef` the coefficient, the others the models' own distances; quartiles over images",

@@ -24,28 +24,30 @@ class Work:
         methods: What they compare; none for an experiment that fine-tunes nothing.
         names: Of the experiments in `tasklab.experiments`, each with its options.
         changes: Of the study's parameters, e.g. another model.
-        seeds: Only the first so many of the study's seeds; `None` for all.
+        seeds: The first so many of the study's seeds.
         metrics: Only these metrics are recorded; `None` for all.
     """
 
     methods: Sequence[str]
     names: Mapping[str, Mapping[str, Any]]
     changes: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-    seeds: int | None = None
+    seeds: int = 3
     metrics: Sequence[str] | None = None
 
 
+HEADLINE = 5  # seeds of the tables of addition and negation; three for all else
 _TANGENT = CHAPTERS["tangent"].methods
+_TRAINED = ("nonlinear", "linearized", "attention")
 _TABLES = {"single": {}, "addition": {}}
 _ONE_PAIR = {"disentanglement": {"n_pairs": 1}}
-# The paper's further models: sizes, a convolutional network, a closed vocabulary, text; and an
-# untrained one. Of each: what is compared in sums, what in maps, and how many seeds.
+# The paper's further models: sizes, a convolutional network, a closed vocabulary, text. Of each:
+# what is compared in sums, and what in maps.
 FAMILY = {
-    "mini_s": (_TANGENT, ("nonlinear", "posthoc"), 2),
-    "mini_xs": (_TANGENT, ("nonlinear", "posthoc"), 2),
-    "mini_convnext": (("nonlinear", "linearized"), ("nonlinear", "linearized"), 1),
-    "mini_sup_few": (("nonlinear", "linearized"), ("nonlinear", "posthoc"), 1),
-    "mini_t5": (("nonlinear",), ("nonlinear", "linearized"), 1),
+    "mini_s": (_TANGENT, ("nonlinear", "posthoc")),
+    "mini_xs": (_TANGENT, ("nonlinear", "posthoc")),
+    "mini_convnext": (("nonlinear", "linearized"), ("nonlinear", "linearized")),
+    "mini_sup_few": (("nonlinear", "linearized"), ("nonlinear", "posthoc")),
+    "mini_t5": (("nonlinear",), ("nonlinear", "linearized")),
 }
 _XI = ("xi_classifier",)
 # Cross-task linearity in the middle of all pairs, and what it may foretell.
@@ -58,13 +60,21 @@ _EMERGENCE = {
     "pretraining samples": _RATIOS,
     "other samples": _RATIOS,
 }
+_NETWORKS = tuple({"network": name, "wider": n} for name in ("mlp", "resnet18") for n in (1, 4))
 _RANDOM = {"init": "random"}
+# What grows with pre-training, and what depends on its seed: the headline quantities.
+_HEADLINES = {
+    **{"single": {}, "addition": {"n_tasks": (8,)}, "negation": {}},
+    **{**_ONE_PAIR, "cross_task": {"alphas": (0.5,)}},
+}
+_PRETRAININGS = ("mini_3", "mini_10", "mini_30", "mini", *(f"mini_s_seed{i}" for i in range(3)))
+# In both chapters: a chapter's claims are judged by its own parts.
+_BUDGETS = (Work(("nonlinear", "posthoc", "linearized", "attention"), {"budgets": {}}),)
 # Pre-training schemes with probed heads: all of them, and one of each sort.
 _PROBED = {role: {"model": FAMILIES[0][role], "head": "probe"} for role in SCHEMES}
 _SORTS = {role: _PROBED[role] for role in SORTS}
 _UNTRAINED = {**_PROBED["sup_few"], **_RANDOM}
 _SHARES = ("single", "absolute", "normalised", "lambda")  # without the seconds they took
-_LARGE = ("sup_large", "clip_large")  # take three times as long: fewer seeds
 _SUMS = {"closed_addition": {}}
 # Merges of all tasks; of several pre-trainings that differ in their seed alone, too.
 _MERGED = {"single": {}, "merging": {"n_tasks": (8,)}}
@@ -73,43 +83,46 @@ _REPLICAS = tuple({"model": name} for name in MODELS if REPLICA.search(name))
 PARTS: dict[str, dict[str, tuple[Work, ...]]] = {
     "tangent": {
         "editing": (
-            Work(_TANGENT, {"single": {}, "addition": {}, "negation": {}}),
-            Work(_TANGENT, {"own_coefficients": {}}, seeds=1),
-            Work(("posthoc", "linearized"), {"exact_negation": {}}),
-            Work(("posthoc", "linearized"), {"exact_alpha": {}}, seeds=1),
+            Work(_TANGENT, {"single": {}, "addition": {}, "negation": {}}, seeds=HEADLINE),
+            Work(_TANGENT, {"own_coefficients": {}}),
+            Work(("posthoc", "linearized"), {"exact_negation": {}}, seeds=HEADLINE),
+            Work(("posthoc", "linearized"), {"exact_alpha": {}}),
         ),
+        "rates": (Work(_TRAINED, {"rate_search": {}}, seeds=1),),
+        "budgets": _BUDGETS,
+        "pretraining": (*(Work(_TRAINED, _HEADLINES, {"model": m}) for m in _PRETRAININGS),),
         "family": (
-            *(Work(sums, _TABLES, {"model": m}, n) for m, (sums, _, n) in FAMILY.items()),
-            Work(("nonlinear", "linearized"), _TABLES, _RANDOM, 1),
+            *(Work(sums, _TABLES, {"model": m}) for m, (sums, _) in FAMILY.items()),
+            Work(("nonlinear", "linearized"), _TABLES, _RANDOM),
         ),
         "maps": (
-            Work(_TANGENT, {"disentanglement": {}}, seeds=1, metrics=_XI),
-            Work(_TANGENT, _ONE_PAIR, metrics=_XI),
-            *(Work(maps, _ONE_PAIR, {"model": m}, n, _XI) for m, (_, maps, n) in FAMILY.items()),
-            Work(("nonlinear",), _ONE_PAIR, _RANDOM, 1, _XI),
+            Work(_TANGENT, {"disentanglement": {}}, metrics=_XI),
+            *(Work(maps, _ONE_PAIR, {"model": m}, metrics=_XI) for m, (_, maps) in FAMILY.items()),
+            Work(("nonlinear",), _ONE_PAIR, _RANDOM, metrics=_XI),
         ),
         "kernels": (Work((), {"localization": {}}),),
     },
     "linear_layers": {
         "editing": (
-            Work((*CHAPTERS["linear_layers"].methods, "attention_posthoc"), _TABLES),
-            Work(PARADIGMS[1:], {"single": {}, "addition": {"n_tasks": (8,)}}, seeds=1),
+            Work(
+                (*CHAPTERS["linear_layers"].methods, "attention_posthoc"), _TABLES, seeds=HEADLINE
+            ),
+            Work(PARADIGMS[1:], {"single": {}, "addition": {"n_tasks": (8,)}}),
         ),
         "maps": (
             Work(
-                CHAPTERS["linear_layers"].methods,
-                {"disentanglement": {"reach": 2.0, "points": 15}},
-                seeds=1,
+                CHAPTERS["linear_layers"].methods, {"disentanglement": {"reach": 2.0, "points": 15}}
             ),
         ),
+        "budgets": _BUDGETS,
         "cost": (Work((), {"step_cost": {}}),),
         "layers": (
             Work(
-                ("nonlinear", "linearized", "attention"),
+                _TRAINED,
                 {"cosines": {}, "alignment": {}},
                 metrics=("cosine", "norm", "predicted_ratio", "change_ratio", "lost"),
             ),
-            Work(("nonlinear", "linearized", "attention"), {"linear_gaps": {}}),
+            Work(_TRAINED, {"linear_gaps": {}}),
         ),
     },
     "ctl": {
@@ -127,24 +140,23 @@ PARTS: dict[str, dict[str, tuple[Work, ...]]] = {
                 _PAIRS,
                 metrics=("distance", "base", "coef", "endpoint", "xi_pair", "lost"),
             ),
-            Work(("nonlinear",), _PAIRS, {"model": "mini_sup_few"}, 1),
+            Work(("nonlinear",), _PAIRS, {"model": "mini_sup_few"}),
         ),
         "text": (
             Work(
                 ("nonlinear",),
                 {"cross_task_addition": {}, "cross_task_negation": {}},
                 {"model": "mini_t5"},
-                2,
             ),
         ),
         "stitching": (
-            Work(("nonlinear",), {"stitched_addition": {}, "stitched_negation": {}}, seeds=2),
+            Work(
+                ("nonlinear",),
+                {"stitched_addition": {"n_pairs": 10}, "stitched_negation": {"n_tasks": 8}},
+            ),
         ),
         "scratch": (
-            *(
-                Work((), {"scratch_linearity": {"network": name}, "segments": {"network": name}})
-                for name in ("mlp", "resnet18")
-            ),
+            *(Work((), {"scratch_linearity": net, "segments": net}) for net in _NETWORKS),
             *(Work((), {"emergence": {"what": k, "values": v}}) for k, v in _EMERGENCE.items()),
         ),
         "theorem": (*(Work((), {"theorem": {"network": name}}) for name in ("mlp", "resnet18")),),
@@ -152,23 +164,14 @@ PARTS: dict[str, dict[str, tuple[Work, ...]]] = {
     "closed_vocab": {
         "editing": (
             *(Work((), {"probing": {}}, model) for model in (*_PROBED.values(), _UNTRAINED)),
-            *(
-                Work(("nonlinear",), _SUMS, model, 1 if role in _LARGE else None, _SHARES)
-                for role, model in _PROBED.items()
-            ),
-            *(
-                Work((JOINT,), _SUMS, model, 1 if role in _LARGE else None, _SHARES)
-                for role, model in _PROBED.items()
-            ),
-            Work(("nonlinear",), _SUMS, _UNTRAINED, 2, _SHARES),
+            *(Work(("nonlinear",), _SUMS, m, metrics=_SHARES) for m in _PROBED.values()),
+            *(Work((JOINT,), _SUMS, m, metrics=_SHARES) for m in _PROBED.values()),
+            Work(("nonlinear",), _SUMS, _UNTRAINED, metrics=_SHARES),
         ),
         "maps": (
-            *(
-                Work(("nonlinear",), _ONE_PAIR, model, 1 if role in _LARGE else 2, _XI)
-                for role, model in _PROBED.items()
-            ),
-            *(Work((JOINT,), _ONE_PAIR, model, 1, _XI) for model in _SORTS.values()),
-            Work(("nonlinear",), _ONE_PAIR, _UNTRAINED, 2, _XI),
+            *(Work(("nonlinear",), _ONE_PAIR, m, metrics=_XI) for m in _PROBED.values()),
+            *(Work((JOINT,), _ONE_PAIR, m, metrics=_XI) for m in _SORTS.values()),
+            Work(("nonlinear",), _ONE_PAIR, _UNTRAINED, metrics=_XI),
         ),
         "open": (
             Work((), {"probing": {}}, {"model": FAMILIES[0]["medium"]}),
@@ -176,28 +179,28 @@ PARTS: dict[str, dict[str, tuple[Work, ...]]] = {
         ),
         "subsets": (
             *(
-                Work((JOINT,), {"subsets": {}}, _PROBED[role], 1)
+                Work((JOINT,), {"subsets": {}}, _PROBED[role])
                 for role in (*_SORTS, "sup_many", "sup_large")
             ),
             *(
-                Work((method,), {"subsets": {}}, _PROBED[role], 1)
+                Work((method,), {"subsets": {}}, _PROBED[role])
                 for method in ("nonlinear", "linearized")
                 for role in ("sup_few", "clip_more")
             ),
         ),
         "search": (
             *(
-                Work(("probe", "nonlinear", JOINT), {"learning_rates": {}}, model, 1)
+                Work(("probe", "nonlinear", JOINT), {"learning_rates": {}}, model)
                 for model in _SORTS.values()
             ),
         ),
         "beyond": (
             *(
-                Work(("linearized", "posthoc", "attention"), _SUMS, _PROBED[role], 1, _SHARES)
+                Work(("linearized", "posthoc", "attention"), _SUMS, _PROBED[role], metrics=_SHARES)
                 for role in ("sup_few", "dino", "clip_more")
             ),
             *(
-                Work(("nonlinear",), {"cross_task": {"alphas": (0.5,)}}, model, 1)
+                Work(("nonlinear",), {"cross_task": {"alphas": (0.5,)}}, model)
                 for model in _PROBED.values()
             ),
         ),

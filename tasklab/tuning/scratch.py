@@ -82,7 +82,7 @@ class BatchNorm(nn.BatchNorm2d):
         return x * scale[:, None, None] + shift[:, None, None]
 
 
-def mlp(seed: int = 0) -> Network:
+def mlp(seed: int = 0, width: int = HIDDEN) -> Network:
     """Return an MLP with random weights for digits of 28 x 28 pixels, after appendix C.1.1.
 
     It has four linear layers, "1 for input, 2 for hidden and 1 for output", and a ReLU after each
@@ -92,13 +92,14 @@ def mlp(seed: int = 0) -> Network:
 
     Args:
         seed: Of the weights.
+        width: Units of each hidden layer.
     """
-    sizes = (28 * 28, HIDDEN, HIDDEN, HIDDEN)
+    sizes = (28 * 28, width, width, width)
     with _seeded(seed):
         parts: list[tuple[str, nn.Module]] = [("flatten", nn.Flatten())]
         for i, (before, after) in enumerate(zip(sizes, sizes[1:], strict=False), 1):
             parts += [(f"linear{i}", nn.Linear(before, after)), (f"relu{i}", nn.ReLU())]
-        parts.append(("classifier", nn.Linear(HIDDEN, 10)))
+        parts.append(("classifier", nn.Linear(width, 10)))
         module = nn.Sequential(OrderedDict(parts))
     blocks = ("relu1", "relu2", "relu3", "classifier")
     return _network("mlp", module, blocks, 28, mean=(0.0,), std=(1.0,))
