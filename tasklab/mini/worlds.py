@@ -1,8 +1,9 @@
 """The drawn world: how each task shows its things, and how many images it has.
 
 A task has a look of its own, none of which is that of the pre-training pictures: that gap is what
-fine-tuning closes. It is style, viewpoint and palette, and hardly noise, which nothing closes. How
-hard each task is was set once, on validation images, by the levels of the non-linear model.
+fine-tuning closes. It is style, viewpoint and palette, and hardly noise, which nothing closes. A
+style by itself is rare in pre-training; two after each other (`"negative+hue"`) never occur there.
+How hard each task is was set once, on validation images, by the levels of the non-linear model.
 """
 
 from __future__ import annotations
@@ -53,27 +54,27 @@ CONTROL_SIZES = {"val": 2000, "test": 2000}  # the control's, where they differ
 LOOKS: Mapping[str, Look] = {
     "Vehicles": Look(
         size=(0.75, 0.95), turn=_around(0.25), shift=_around(0.1), jitter=0.1, background=0.15,
-        camera=Camera(noise=0.03, tint=0.1, contrast=0.2, filter="negative"),
+        camera=Camera(noise=0.03, tint=0.1, contrast=0.2, filter="negative+night"),
     ),
     "Textures": Look(
         size=(0.8, 1.3), turn=_around(0.5), shift=_around(0.6), frequency=(7, 12),
         ink=(0.45, 0.85),
-        camera=Camera(noise=0.03, contrast=0.3, filter="relief"),
+        camera=Camera(noise=0.03, contrast=0.3, filter="drawing+heat"),
     ),
     "LandCover": Look(
         turn=_ANY, frequency=(5, 9), jitter=0.06,
-        camera=Camera(noise=0.04, contrast=0.3, filter="night"),
+        camera=Camera(noise=0.04, contrast=0.3, filter="relief+heat"),
     ),
     "Signs": Look(
         size=(0.65, 0.9), turn=_around(0.35), shift=_around(0.15), background=0.3,
-        camera=Camera(noise=0.03, contrast=0.3, filter="hue"),
+        camera=Camera(noise=0.03, contrast=0.3, filter="negative+hue"),
     ),
     "Handwritten": Look(
         size=(0.7, 0.95), turn=_around(0.25), shift=_around(0.15), camera=Camera(noise=0.05)
     ),
     "Places": Look(
         size=(0.7, 1.15), turn=_ANY, jitter=0.08,
-        camera=Camera(noise=0.04, contrast=0.3, filter="heat"),
+        camera=Camera(noise=0.04, contrast=0.3, filter="relief+night"),
     ),
     "Scenes": Look(
         size=(0.8, 1.3), turn=_around(0.5), shift=_around(0.2), jitter=0.1,
