@@ -54,7 +54,7 @@ CONTROL_SIZES = {"val": 2000, "test": 2000}  # the control's, where they differ
 LOOKS: Mapping[str, Look] = {
     "Vehicles": Look(
         size=(0.75, 0.95), turn=_around(0.25), shift=_around(0.1), jitter=0.1, background=0.15,
-        camera=Camera(noise=0.03, tint=0.1, contrast=0.2, filter="negative+night"),
+        camera=Camera(noise=0.03, tint=0.1, contrast=0.2, filter="relief+night"),
     ),
     "Textures": Look(
         size=(0.8, 1.3), turn=_around(0.5), shift=_around(0.6), frequency=(7, 12),
