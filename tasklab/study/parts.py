@@ -80,6 +80,7 @@ _SUMS = {"closed_addition": {}}
 _MERGED = {"single": {}, "merging": {"n_tasks": (8,)}}
 _ENCODERS = tuple(FAMILIES[0][role] for role in ("small", "convnext", "closed"))
 _REPLICAS = tuple({"model": name} for name in MODELS if REPLICA.search(name))
+_SUBSETS = {"subsets": {"most": 10}}  # of each size, where every sum takes passes of its own
 PARTS: dict[str, dict[str, tuple[Work, ...]]] = {
     "tangent": {
         "editing": (
@@ -179,11 +180,11 @@ PARTS: dict[str, dict[str, tuple[Work, ...]]] = {
         ),
         "subsets": (
             *(
-                Work((JOINT,), {"subsets": {}}, _PROBED[role])
+                Work((JOINT,), _SUBSETS, _PROBED[role])
                 for role in (*_SORTS, "sup_many", "sup_large")
             ),
             *(
-                Work((method,), {"subsets": {}}, _PROBED[role])
+                Work((method,), _SUBSETS, _PROBED[role])
                 for method in ("nonlinear", "linearized")
                 for role in ("sup_few", "clip_more")
             ),
