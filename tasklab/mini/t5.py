@@ -17,7 +17,7 @@ from transformers import T5Config, T5ForConditionalGeneration
 from tasklab.architectures import FirstToken
 from tasklab.errors import TasklabError
 from tasklab.mini.clip import FOLDER
-from tasklab.mini.text import EOS, LENGTH, PAD, encode, vocabulary
+from tasklab.mini.lexicon import EOS, LENGTH, PAD, encode, vocabulary
 
 NAME = "mini_t5"
 BLOCK = r"(encoder|decoder)\.block\.\d+"  # matches each block, the encoder's first

@@ -146,7 +146,7 @@ class Encoder:
 class TextEncoder(Encoder):
     """A text-to-text model as an encoder: its features are the decoder's first hidden state.
 
-    Its inputs are token ids of the small text vocabulary (`tasklab.mini.text`); `image_size`,
+    Its inputs are token ids of the small text vocabulary (`tasklab.mini.lexicon`); `image_size`,
     `mean` and `std` are not used.
 
     Attributes:

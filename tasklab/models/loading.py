@@ -292,7 +292,7 @@ def _text(entry: Spec, model: nn.Module, device: torch.device) -> Callable[[list
 def _text_to_text(entry: Spec, init: str, model: nn.Module, device: torch.device) -> Clip:
     """Return T5: its features are compared with rows of the output embedding."""
     from tasklab.mini import t5
-    from tasklab.mini.text import EOS, PAD, vocabulary
+    from tasklab.mini.lexicon import EOS, PAD, vocabulary
 
     own = None if entry.shipped or init == "random" else _t5_tokenizer(entry)
     words, marks = list(vocabulary()), (PAD, EOS)

@@ -75,7 +75,7 @@ def convnext() -> Tower:
 
 
 def t5() -> Tower:
-    """Return T5-base; texts are at most 48 tokens long (`mini.text.LENGTH`)."""
+    """Return T5-base; texts are at most 48 tokens long (`mini.lexicon.LENGTH`)."""
     width, inner, depth = 768, 3072, 12
     layer = 4 * width**2 + width  # attention and its norm
     mlp = 2 * width * inner + width

@@ -19,8 +19,8 @@ from PIL import Image
 from sklearn.datasets import load_sample_images
 from transformers import T5Config, T5ForConditionalGeneration
 
-from tasklab import mini
 from tasklab.errors import TasklabError
+from tasklab.mini import lexicon
 from tasklab.models import heads, loading, weights
 from tasklab.tasks import drawn
 from tasklab.tasks.suites import suite
@@ -165,7 +165,7 @@ def test_t5_base_scores_the_first_word_as_its_library_does() -> None:
             attention_mask=(ids != 0).long(),
             decoder_input_ids=torch.zeros(2, 1, dtype=torch.long),
         ).logits[:, 0]
-    words = [mini.text.vocabulary()[word] for word in task.classes]
+    words = [lexicon.vocabulary()[word] for word in task.classes]
     head = heads.zero_shot(clip, task)
     torch.testing.assert_close(head(features), logits[:, words], rtol=1e-3, atol=1e-4)
 

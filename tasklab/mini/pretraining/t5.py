@@ -18,9 +18,7 @@ from torch import Tensor
 
 from tasklab.architectures import FirstToken
 from tasklab.mini.catalog import with_articles
-from tasklab.mini.pretraining.loop import Recipe
-from tasklab.mini.t5 import build_t5, text
-from tasklab.mini.text import (
+from tasklab.mini.lexicon import (
     ANIMALS,
     COLOURS,
     FOODS,
@@ -29,15 +27,19 @@ from tasklab.mini.text import (
     PRODUCTS,
     SENTINELS,
     SPOTS,
-    TEXT_TASKS,
-    TEXT_VERSION,
     THINGS,
     TOPICS,
+    encode,
+)
+from tasklab.mini.pretraining.loop import Recipe
+from tasklab.mini.t5 import build_t5, text
+from tasklab.mini.text import (
+    TEXT_TASKS,
+    TEXT_VERSION,
     Rng,
     choices,
     clauses,
     clues,
-    encode,
     owned,
     paragraph,
     sample_text,
