@@ -16,7 +16,7 @@ from tasklab.tasks import drawn
 from tasklab.tasks.drawn import DrawnImages, Images
 from tasklab.tasks.suites import suite
 
-SMALL = {"mini": {"train": 60, "val": 20, "test": 40}}
+SMALL = {"train": 60, "val": 20, "test": 40}
 
 
 @pytest.fixture(autouse=True)
@@ -29,7 +29,7 @@ def drawings(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str, int]]:
         return sample(task, split, n)
 
     monkeypatch.setattr(drawn, "SIZES", SMALL)
-    monkeypatch.setattr(drawn, "CONTROL_SIZES", {"mini": {"test": 50}})
+    monkeypatch.setattr(drawn, "CONTROL_SIZES", {"test": 50})
     monkeypatch.setattr(mini, "sample", count, raising=False)
     monkeypatch.setattr(drawn, "_MEMORY", {})
     return drawings
