@@ -366,7 +366,7 @@ def family(model: str) -> dict[str, str]:
     'vitl14'
     """
     choose_model(model)
-    return next((dict(roles) for roles in FAMILIES if model in roles.values()), {})
+    return dict(FAMILIES[not REGISTRY[model].shipped]) if model in REGISTRY else {}
 
 
 def choose_model(name: object) -> None:

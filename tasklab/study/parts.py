@@ -110,12 +110,12 @@ PARTS: dict[str, dict[str, tuple[Work, ...]]] = {
             ),
             Work(PARADIGMS[1:], {"single": {}, "addition": {"n_tasks": (8,)}}),
         ),
+        "budgets": _BUDGETS,
         "maps": (
             Work(
                 CHAPTERS["linear_layers"].methods, {"disentanglement": {"reach": 2.0, "points": 15}}
             ),
         ),
-        "budgets": _BUDGETS,
         "cost": (Work((), {"step_cost": {}}),),
         "layers": (
             Work(

@@ -26,7 +26,7 @@ def test_defaults_are_the_papers_protocol():
 @pytest.mark.parametrize("method", methods.METHODS)
 def test_the_mini_recipe(method):
     run = recipe("mini", "Vehicles", method)
-    assert (run.steps, run.batch_size, run.warmup) == (60, 64, 6)
+    assert (run.steps, run.batch_size, run.warmup) == (240, 64, 24)
     assert run.lr == zoo.MINI_LR[methods.TABLE[method].rates or method]
 
 
@@ -50,11 +50,11 @@ def test_identity_is_what_it_was():
         "init": "pretrained",
         "suite": "mini",
         "seed": 0,
-        "steps": 60,
+        "steps": 240,
         "batch_size": 64,
         "lr": 4e-4,
         "weight_decay": 0.1,
-        "warmup": 6,
+        "warmup": 24,
         "clip": 1.0,
         "beta1": 0.9,
         "beta2": 0.98,
@@ -145,7 +145,7 @@ def test_parameters_take_strings():
     [
         ("mini", "quick", (45, 32, 4, 0.1, 500, 1500)),
         ("mini_t5", "quick", (90, 32, 9, 0.1, 500, 1500)),
-        ("mini_t5", "full", (120, 64, 12, 0.1, 2000, None)),
+        ("mini_t5", "full", (480, 64, 48, 0.1, 2000, None)),
         ("vitb32", "quick", (500, 128, 50, None, 2000, None)),
         ("timm/resnet50.a1_in1k", "full", (2000, 128, 200, None, 2000, None)),
     ],
