@@ -55,12 +55,12 @@ def draw(seed: int, shard: int, n: int) -> Part:
     rng = Rng(2, seed, shard)
     drawn = mixture(rng, n, RARE)
     captions = [caption for part in drawn.values() for caption in part.captions]
-    told, stray = rng.uniform(n), rng.integers(n, n)
+    chance, stray = rng.uniform(n), rng.integers(n, n)
     said = [
         captions[stray[i]]
-        if told[i] < WRONG_SHARE
+        if chance[i] < WRONG_SHARE
         else rng.choice(GENERIC)
-        if told[i] < WRONG_SHARE + GENERIC_SHARE
+        if chance[i] < WRONG_SHARE + GENERIC_SHARE
         else captions[i]
         for i in range(n)
     ]

@@ -209,15 +209,15 @@ def _topics(rng: Rng, label: int) -> str:
 
 def _entailment(rng: Rng, label: int) -> str:
     rows, ask = owned(rng, 3), rng.randrange(3)
-    told = [rng.random() < 0.7 for _ in rows]
-    told[ask] = label != 2
+    stated = [rng.random() < 0.7 for _ in rows]
+    stated[ask] = label != 2
     facts = [
         f"{p} has a {c} {t} ." if known else f"{p} has a {rng.choice(STATES)} {t} ."
-        for (p, c, t, _), known in zip(rows, told, strict=True)
+        for (p, c, t, _), known in zip(rows, stated, strict=True)
     ]
     _, colour, thing, _ = rows[ask]
     if label == 1:  # half of the wrong colours are another thing's
-        others = [row[1] for row, known in zip(rows, told, strict=True) if known]
+        others = [row[1] for row, known in zip(rows, stated, strict=True) if known]
         pool = others if len(others) > 1 and rng.random() < 0.5 else COLOURS
         colour = rng.choice([c for c in pool if c != colour])
     elif label == 2 and rng.random() < 0.5:
@@ -239,8 +239,8 @@ def _cloze(rng: Rng, label: int) -> str:
         ("eats {}", "likes {}"), ("{}", "often {}"), ("has {}", "is covered with {}"),
         ("is {}", "is quite {}"),
     )  # fmt: skip
-    told = clues(rng, list(ANIMALS)[label], forms, 3)
-    text = f"{rng.choice(PEOPLE)} saw a ___ . it {' and it '.join(told)}"
+    hints = clues(rng, list(ANIMALS)[label], forms, 3)
+    text = f"{rng.choice(PEOPLE)} saw a ___ . it {' and it '.join(hints)}"
     return f"which word is missing ? {text} ."
 
 

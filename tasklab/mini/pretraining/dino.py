@@ -97,13 +97,15 @@ class Distillation(nn.Module):
         seen = torch.cat(views[:shared])
         with autocast():
             with torch.no_grad():
-                told = self.teacher["head"](self.teacher["tower"](seen)).chunk(shared)
-            said = list(self.student["head"](self.student["tower"](seen)).chunk(shared))
+                targets = self.teacher["head"](self.teacher["tower"](seen)).chunk(shared)
+            predictions = list(self.student["head"](self.student["tower"](seen)).chunk(shared))
             rest = views[shared:]
             if rest:
                 local = self.student["tower"](torch.cat(rest))
-                said += self.student["head"](local).chunk(len(rest))
-        return self.loss([x.to(views[0].dtype) for x in told], [x.to(views[0].dtype) for x in said])
+                predictions += self.student["head"](local).chunk(len(rest))
+        return self.loss(
+            [x.to(views[0].dtype) for x in targets], [x.to(views[0].dtype) for x in predictions]
+        )
 
 
 class SelfDistillation:

@@ -60,11 +60,11 @@ _TRAITS = (
 
 
 def _belongings(rng: Rng) -> str:
-    told, back = [], []
+    facts, back = [], []
     for person, colour, thing, spot in owned(rng, 2):
-        told += [f"{person} carries the {colour} {thing} .", f"the {thing} stands at the {spot} ."]
+        facts += [f"{person} carries the {colour} {thing} .", f"the {thing} stands at the {spot} ."]
         back.append(f"{person} looked for the {colour} {thing} at the {spot} .")
-    return f"{' '.join(shuffled(rng, told))} {rng.choice(back)}"
+    return f"{' '.join(shuffled(rng, facts))} {rng.choice(back)}"
 
 
 def _animal(rng: Rng) -> str:
@@ -139,11 +139,11 @@ def _claim(rng: Rng) -> tuple[str, str]:
         colour = rng.choice([c for c in COLOURS if c != colour])
     elif truth == 2:
         thing = rng.choice([t for t in THINGS if t not in {row[2] for row in rows}])
-    told = " ".join(shuffled(rng, facts))
+    text = " ".join(shuffled(rng, facts))
     if rng.random() < 0.25:
-        return f"{told} is the {thing} {colour} ?", ("yes", "no", "maybe")[truth]
+        return f"{text} is the {thing} {colour} ?", ("yes", "no", "maybe")[truth]
     answer = ("true", "false", "unknown")[truth]
-    return f"known : {told} claim : the {thing} is {colour} . true or false ?", answer
+    return f"known : {text} claim : the {thing} is {colour} . true or false ?", answer
 
 
 def _title(rng: Rng) -> tuple[str, str]:
@@ -161,8 +161,8 @@ def _number(rng: Rng) -> tuple[str, str]:
 
 def _guess(rng: Rng) -> tuple[str, str]:
     name = rng.choice(list(ANIMALS))
-    told = clues(rng, name, _TRAITS, rng.choice((3, 4)))
-    return f"guess the animal : it {' , it '.join(told)} .", name
+    hints = clues(rng, name, _TRAITS, rng.choice((3, 4)))
+    return f"guess the animal : it {' , it '.join(hints)} .", name
 
 
 STORIES: tuple[Callable[[Rng], str], ...] = (_belongings, _animal, _critic, _news)
