@@ -6,6 +6,7 @@ draws it (`marks`); intervals are standard deviations over seeds, 95 % intervals
 measured quartiles, and a figure or its caption says which.
 """
 
+from tasklab.figures.budgets import budget_curves, growth
 from tasklab.figures.closed_maps import learning_rate, scheme_maps, subset_curves
 from tasklab.figures.closed_vocabulary import (
     closed_cost,
@@ -85,17 +86,17 @@ from tasklab.figures.verdict_list import verdict_list
 __all__ = [
     "COLOURS", "MARKERS", "MERGE_LABEL", "METHOD_LABEL", "WIDTH", "addition_bars",
     "addition_curves", "alignment_against_interference", "alone_against_sum", "averaging",
-    "book_figure", "closed_cost", "closed_table", "contact_sheet", "cosine_by_block",
-    "cosine_matrices", "cross_task", "cross_task_coefficients", "cross_task_methods",
-    "crossing_table", "editing_table", "emergence", "exact_curve", "forest", "foretelling",
-    "gap_against_bound", "heatmaps", "lambda_curves", "layer_alignment", "learning_rate",
-    "linearity", "linearity_against_addition", "linearization_cost", "localization", "loss_curve",
-    "merge_accuracy", "merge_cost_table", "merge_distance", "merge_models", "merge_rates",
-    "merge_rates_table", "merge_table", "merge_ways", "merging_foretold", "negation",
-    "negation_per_task", "nonlinear_advantage", "once_recorded", "open_table", "origin_table",
-    "paradigm_cost", "per_task", "per_task_coefficients", "pretraining_table", "price",
-    "printed_merges", "published_merges", "regimes", "ring", "scheme", "scheme_maps", "segments",
-    "single_task", "stitched_addition", "stitched_depth", "stitched_negation", "subset_cost",
-    "subset_curves", "sum_form", "table", "transitivity", "verdict_counts", "verdict_list",
-    "verdict_table", "ways_after_probing",
+    "book_figure", "budget_curves", "closed_cost", "closed_table", "contact_sheet",
+    "cosine_by_block", "cosine_matrices", "cross_task", "cross_task_coefficients",
+    "cross_task_methods", "crossing_table", "editing_table", "emergence", "exact_curve", "forest",
+    "foretelling", "gap_against_bound", "growth", "heatmaps", "lambda_curves", "layer_alignment",
+    "learning_rate", "linearity", "linearity_against_addition", "linearization_cost",
+    "localization", "loss_curve", "merge_accuracy", "merge_cost_table", "merge_distance",
+    "merge_models", "merge_rates", "merge_rates_table", "merge_table", "merge_ways",
+    "merging_foretold", "negation", "negation_per_task", "nonlinear_advantage", "once_recorded",
+    "open_table", "origin_table", "paradigm_cost", "per_task", "per_task_coefficients",
+    "pretraining_table", "price", "printed_merges", "published_merges", "regimes", "ring", "scheme",
+    "scheme_maps", "segments", "single_task", "stitched_addition", "stitched_depth",
+    "stitched_negation", "subset_cost", "subset_curves", "sum_form", "table", "transitivity",
+    "verdict_counts", "verdict_list", "verdict_table", "ways_after_probing",
 ]  # fmt: skip

@@ -8,7 +8,6 @@ from typing import Any
 import pandas as pd
 
 import tasklab.study.comparisons  # noqa: F401 - registers what claims compare
-from tasklab.errors import TasklabError
 from tasklab.records import table
 from tasklab.records.comparisons import box_means
 from tasklab.study.parts import PARTS, works_of
@@ -36,29 +35,17 @@ def recorded(chapter: str, part: str = "editing") -> tuple[pd.DataFrame, dict[st
         part: One of the chapter's parts.
 
     Returns:
-        Tidy records, and their provenance; both are empty while nothing of the chapter is recorded.
-
-    Raises:
-        TasklabError: If there are none, though other parts of the chapter are recorded.
+        Tidy records, and their provenance; both are empty while the part is not recorded
+        (`tasklab study CHAPTER --part PART` does it).
     """
     path = path_of(chapter, part)
-    if awaited(chapter):
-        return table.nothing(), {}
-    if not path.exists():
-        raise TasklabError(
-            f"there are no recorded results at {path}: make them with "
-            f"python -m tasklab study {chapter} --part {part}"
-        )
-    return table.read(path)
+    return table.read(path) if path.exists() else (table.nothing(), {})
 
 
 def evidence(chapter: str) -> pd.DataFrame:
     """Return all recorded results by which a chapter's claims are judged, maps as their box means.
 
-    They are none while nothing of the chapter is recorded: its claims are not tested then.
-
-    Raises:
-        TasklabError: If a part was not recorded.
+    Claims on what is not recorded are not tested.
     """
     parts = [(chapter, part) for part in PARTS[chapter]]
     parts += [("linear_layers", "cost")] if chapter == "tangent" else []

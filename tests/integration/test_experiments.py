@@ -176,8 +176,9 @@ def test_recorded_results_belong_to_the_shipped_weights():
 
     current = loading.load("mini").encoder.weights_hash
     for chapter, parts in parts_of_study.PARTS.items():
-        for part in parts if not results.awaited(chapter) else ():
-            assert results.recorded(chapter, part)[1]["weights"] == current
+        for part in parts:
+            if results.path_of(chapter, part).exists():
+                assert results.recorded(chapter, part)[1]["weights"] == current
 
 
 def test_every_claim_is_tested_by_the_recorded_results():

@@ -1,0 +1,63 @@
+"""Figures over rates, lengths and pre-training: what is drawn is the mean of the records."""
+
+from __future__ import annotations
+
+import pytest
+
+from tasklab import figures
+from tasklab.figures.style import NothingToDrawError
+from tasklab.records.table import nothing, tidy
+
+METHODS = ("nonlinear", "linearized")
+
+
+def budget(rates=(1e-4, 2e-4), lengths=(60, 240)):
+    rows = []
+    for method in METHODS:
+        runs = [(lr, 240) for lr in rates] + [(rates[-1], n) for n in lengths if n != 240]
+        for lr, steps in runs:
+            alone = 50 + 1e5 * lr + steps / 10 + 5 * (method == "linearized")
+            values = {"single": alone, "absolute": alone - 9, "target": 120 - alone, "norm": 0.1}
+            for task, shift in (("Signs", 1), ("Places", -1)):
+                for metric, value in values.items():
+                    rows.append({
+                        "experiment": "budget", "model": "mini", "method": method, "task": task,
+                        "seed": 0, "metric": metric, "value": value + shift, "n": 100, "lr": lr,
+                        "steps": steps,
+                    })  # fmt: skip
+    return tidy(rows)
+
+
+def drawn(axes):
+    return {line.get_color(): line.get_xydata().tolist() for line in axes.lines}
+
+
+@pytest.mark.parametrize(("over", "first"), [("lr", 84.0), ("steps", 76.0)])
+def test_methods_are_curves_over_their_accuracy_alone(over, first):
+    sums, negated, lengths = figures.budget_curves(budget(), over).axes
+    nonlinear = drawn(sums)[figures.COLOURS["nonlinear"]]
+    assert sum(nonlinear, []) == pytest.approx([first, first - 9, 94.0, 85.0])
+    assert drawn(negated)[figures.COLOURS["nonlinear"]][1] == pytest.approx([94.0, 26.0])
+    assert len(drawn(lengths)) == 2 and "length" in lengths.get_ylabel()
+
+
+def test_growth_is_over_the_samples_seen():
+    common = {"experiment": "single", "metric": "single", "method": "nonlinear", "task": "Signs"}
+    rows = [
+        {**common, "model": model, "seed": seed, "value": value + seed, "n": 100}
+        for model, value in (("mini_3", 60.0), ("mini_30", 70.0), ("mini", 80.0), ("mini_s", 5.0))
+        for seed in (0, 2)
+    ]
+    (axes,) = figures.growth(tidy(rows)).axes
+    (line,) = axes.lines
+    assert line.get_xydata().tolist() == [[3.0, 61.0], [30.0, 71.0], [100.0, 81.0]]
+    assert axes.get_xscale() == "log" and axes.get_ylabel() == "alone (%)"
+
+
+def test_nothing_is_drawn_of_nothing():
+    for figure in (figures.budget_curves, figures.growth):
+        assert figures.once_recorded(figure, nothing()) is None
+    one = tidy([{"experiment": "single", "metric": "single", "method": "nonlinear",
+                 "model": "mini", "task": "Signs", "seed": 0, "value": 1.0, "n": 9}])  # fmt: skip
+    with pytest.raises(NothingToDrawError, match="one length"):
+        figures.growth(one)
