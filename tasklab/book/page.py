@@ -20,6 +20,7 @@ import numpy as np
 import pandas as pd
 
 from tasklab.errors import choose
+from tasklab.records.table import is_awaited
 
 if TYPE_CHECKING:
     from tasklab.records.judgement import Verdict
@@ -29,6 +30,7 @@ _WORDS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", 
 _FEW = 3  # pairs of methods that are named one by one
 FIGURE = "**Figure.**"  # what a caption begins with; the site puts a number in its place
 _HEADS = {"model": "encoder", "n_tasks": "tasks", "lr": "learning rate"}
+_NOT_YET = "*Not recorded yet.*"
 ORIGIN = "tasklab"  # under which an output's metadata tell programs where it comes from
 
 
@@ -54,7 +56,7 @@ def caption(name: str, text: str, records: pd.DataFrame | None = None, *, kind: 
         kind: `"live"` or `"recorded"`, said before that.
     """
     if records is not None and records.empty and kind == "recorded":
-        return say("*Not recorded yet.*")
+        return say(_NOT_YET)
     origin = [kind.capitalize()] if kind else []
     origin += [sample(records)] if records is not None else []
     suffix = f" *{': '.join(origin)}.*" if origin else ""
@@ -182,6 +184,16 @@ def _numbers(row: Mapping[str, Any]) -> str:
     if row["n_cells"] > 1:
         parts.append(f"{row['cells_holding']} of {row['n_cells']} parts hold, this is the weakest")
     return f", {', '.join(parts)}"
+
+
+def once_recorded(show: Callable[..., Any], *tables: pd.DataFrame) -> Any:
+    """Return what is made of recorded results; or, while one is awaited, the sentence that says so.
+
+    Args:
+        show: Tables -> a figure, a table or a sentence (`say`).
+        *tables: What `tasklab.recorded` returned, or was selected from it.
+    """
+    return say(_NOT_YET) if any(map(is_awaited, tables)) else show(*tables)
 
 
 def awaited(recorded: pd.DataFrame, chapter: str) -> Any:

@@ -8,11 +8,11 @@ import numpy as np
 import pandas as pd
 
 from tasklab.errors import TasklabError
+from tasklab.figures import tables
 from tasklab.figures.style import METHOD_LABEL
-from tasklab.figures.tables import _AIRY
 from tasklab.models.zoo import FAMILIES, family
 from tasklab.records.papers import papers
-from tasklab.records.table import summarise
+from tasklab.records.table import is_awaited, summarise
 from tasklab.tasks.suites import OWN
 
 # A hue for each sort of pre-training, darker with more data or a larger model; markers repeat it.
@@ -73,6 +73,8 @@ def closed_table(df: pd.DataFrame, table: str = "1", *, method: str = "nonlinear
         A pandas Styler: a row for each scheme, in %, with the standard deviation over seeds where
         there are several. The worlds differ: read the order of the rows.
     """
+    if is_awaited(df):
+        return tables.table(df)
     df, printed = of_vocabulary(df, "closed"), papers("closed_vocab", table)
     if set(df["suite"]) == {OWN}:  # there is nothing to compare them with
         printed = printed.iloc[:0]
@@ -92,6 +94,8 @@ def open_table(df: pd.DataFrame) -> Any:
         df: Records of `experiments.probing` and `experiments.closed_addition` of a lab with a
             zero-shot head, of the methods `nonlinear` (the encoder alone) and `full`.
     """
+    if is_awaited(df):
+        return tables.table(df)
     df, printed = of_vocabulary(df, "open"), papers("closed_vocab", "4")
     names = {"nonlinear": "encoder", "full": METHOD_LABEL["full"]}
     rows = [
@@ -202,7 +206,7 @@ def _styled(rows: list[dict], title: str) -> Any:
     table.columns = pd.MultiIndex.from_tuples([(c[0] or title, c[1]) for c in table.columns])
     narrow = [("font-size", "0.82em"), ("padding", "0.2em 0.35em"), ("white-space", "nowrap")]
     look = [
-        *_AIRY,
+        *tables.AIRY,
         {"selector": "th", "props": [*narrow, ("text-align", "center")]},
         {"selector": "td", "props": narrow},
     ]

@@ -14,6 +14,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from tasklab.errors import TasklabError
+from tasklab.records.table import is_awaited
 from tasklab.tuning.methods import JOINT, TABLE
 
 # Okabe and Ito's palette, distinguishable with the common forms of colour blindness; its yellow is
@@ -55,11 +56,16 @@ THEME: dict[str, Any] = {
 Looks = Mapping[Any, tuple[str, str, str]]  # key -> label, colour, marker
 
 
-def book_figure(function: Callable[..., Figure]) -> Callable[..., Figure]:
-    """Draw in the book's style, and leave showing the figure to the notebook's last line."""
+def book_figure(function: Callable[..., Figure]) -> Callable[..., Figure | None]:
+    """Draw in the book's style, and leave showing the figure to the notebook's last line.
+
+    Of results that are not recorded yet there is no figure: `None`.
+    """
 
     @functools.wraps(function)
-    def styled(*args: Any, **kwargs: Any) -> Figure:
+    def styled(*args: Any, **kwargs: Any) -> Figure | None:
+        if args and _awaited(args[0]):
+            return None
         open_before = set(plt.get_fignums())
         try:
             with plt.rc_context():
@@ -72,6 +78,14 @@ def book_figure(function: Callable[..., Figure]) -> Callable[..., Figure]:
         return figure
 
     return styled
+
+
+def _awaited(drawn: object) -> bool:
+    """Return whether nothing is recorded yet of what is to be drawn: a table, or several."""
+    if isinstance(drawn, list | tuple):
+        parts = [part for part in drawn if not isinstance(part, str)]
+        return bool(parts) and all(map(_awaited, parts))
+    return is_awaited(drawn)
 
 
 class NothingToDrawError(TasklabError):

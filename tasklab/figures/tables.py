@@ -12,7 +12,7 @@ from tasklab.records.judgement import ABOUT_VERDICTS, OUTCOMES, Verdict
 from tasklab.records.statements import verdict_rows
 from tasklab.records.table import summarise
 
-_AIRY = [{"selector": "th, td", "props": [("padding", "0.2em 0.7em")]}]
+AIRY = [{"selector": "th, td", "props": [("padding", "0.2em 0.7em")]}]
 
 
 _TINTS = {"holds": "#CDE7DD", "does not hold": "#F6D5C0", "undecided": "#FBEBC8"}
@@ -42,7 +42,7 @@ def verdict_table(verdicts: Iterable[Verdict]) -> Any:
     ]
     styler = pd.DataFrame(rows).style.hide(axis="index").set_caption(ABOUT_VERDICTS)
     styler = styler.set_properties(**{"text-align": "left", "vertical-align": "top"})
-    styler = styler.set_table_styles(_AIRY)
+    styler = styler.set_table_styles(AIRY)
     if not rows:
         return styler
     tints = [f"background-color: {_TINTS.get(o, 'white')}; color: black" for o in judged["outcome"]]
@@ -90,7 +90,7 @@ def table(df: pd.DataFrame, digits: int = 1) -> Any:
         return styler.set_table_styles([{"selector": "caption", "props": "white-space: nowrap"}])
     whole = [name for name in df if pd.api.types.is_integer_dtype(df[name])]
     styler = df.style.format(precision=digits, na_rep="–").format("{:d}", subset=whole)
-    styler = styler.set_table_styles(_AIRY)
+    styler = styler.set_table_styles(AIRY)
     return styler.hide(axis="index") if isinstance(df.index, pd.RangeIndex) else styler
 
 
@@ -104,7 +104,7 @@ def verdict_counts(verdicts: Iterable[Verdict]) -> Any:
     names = [verbs.get(name, name) for name in OUTCOMES]
     counts = counts[[name for name in names if name in counts]]
     counts["statements"] = counts.sum(axis=1)
-    return counts.rename_axis(index=None, columns=None).style.set_table_styles(_AIRY)
+    return counts.rename_axis(index=None, columns=None).style.set_table_styles(AIRY)
 
 
 def pretraining_table(verdicts: Iterable[Verdict]) -> pd.DataFrame:

@@ -226,6 +226,8 @@ def varied(records: pd.DataFrame, what: str, network: str = "resnet18") -> pd.Da
         raise unknown("condition", what, CONDITIONS)
     rows = records[(records["experiment"] == "ctl") & (records["model"] == network)]
     rows = rows[(rows["alpha"] - 0.5).abs() < 1e-9]
+    if rows.empty:
+        return rows
     column = "ratio" if what.endswith("samples") else what
     replaced = what.removesuffix(" samples") if column == "ratio" else "other"
     chosen = rows["replaced"] == replaced

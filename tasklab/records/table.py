@@ -29,6 +29,7 @@ from tasklab.storage import atomic
 _REQUIRED = ("experiment", "model", "method", "task", "metric", "value")
 _DEFAULTS: dict[str, Any] = {"suite": "mini", "init": "pretrained", "subset": "", "split": "test"}
 _WHOLE = ("n_tasks", "seed", "n")
+_AWAITED = "awaited"  # key of a table's attributes, which pandas hands on
 Z95 = 1.959963984540054  # 97.5 % quantile of the standard normal distribution
 
 
@@ -60,8 +61,20 @@ def tidy(rows: pd.DataFrame | Iterable[Mapping[str, Any]]) -> pd.DataFrame:
 
 
 def nothing() -> pd.DataFrame:
-    """Return a table of no records."""
-    return tidy(pd.DataFrame(columns=list(COLUMNS)))
+    """Return a table of no records, as that of results which are not recorded yet.
+
+    It has every column that records may have, and what is selected or computed from it is still
+    known as such (`is_awaited`).
+    """
+    further = [name for entry in EXPERIMENTS.values() for name in entry.columns]
+    df = tidy(pd.DataFrame(columns=list(dict.fromkeys([*COLUMNS, *further]))))
+    df.attrs[_AWAITED] = True
+    return df
+
+
+def is_awaited(value: object) -> bool:
+    """Return whether a table is empty because what it is made of is not recorded yet."""
+    return isinstance(value, pd.DataFrame) and value.empty and bool(value.attrs.get(_AWAITED))
 
 
 def filled(table: pd.DataFrame) -> list[dict[str, Any]]:

@@ -7,6 +7,7 @@ number to another, and what a paper claims is followed by what the intervals say
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Callable, Iterable
 
 import pandas as pd
@@ -18,7 +19,7 @@ from tasklab.study.results import evidence, recorded
 
 
 def findings(verdicts: Iterable[Verdict], model: str = "mini") -> tuple[str, ...]:
-    """Return the findings as Markdown with links to the chapters: five, six with merges recorded.
+    """Return the findings as Markdown with links to the chapters: six, less those not recorded yet.
 
     Args:
         verdicts: On the claims of all papers.
@@ -38,7 +39,7 @@ def findings(verdicts: Iterable[Verdict], model: str = "mini") -> tuple[str, ...
     clip = _of(closed, model=f"{model}_clip_more")
     mae = _of(closed, model=f"{model}_mae")
     alone = {"experiment": "single", "metric": "single"}
-    return (
+    sentences = (
         "**Addition.** The sum of eight task vectors takes the mean accuracy on their tasks from "
         f"{_mean(usual, method='pretrained', **alone):.1f} to "
         f"{_mean(usual, method='nonlinear', **eight):.1f} %; each alone reaches "
@@ -66,6 +67,7 @@ def findings(verdicts: Iterable[Verdict], model: str = "mini") -> tuple[str, ...
         f"{verdict('closed-clip')}.",
         *_of_merges(_of(evidence("merging"), model=model, method="nonlinear"), verdict),
     )
+    return tuple(sentence for sentence in sentences if not re.search(r"\bnan\b", sentence))
 
 
 def _of_merges(records: pd.DataFrame, verdict: Callable[[str], str]) -> tuple[str, ...]:
