@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import ast
 import dataclasses
+import html
 import inspect
 import itertools
 import math
 import textwrap
 from collections.abc import Callable, Iterable, Mapping
+from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -184,6 +186,32 @@ def _numbers(row: Mapping[str, Any]) -> str:
     if row["n_cells"] > 1:
         parts.append(f"{row['cells_holding']} of {row['n_cells']} parts hold, this is the weakest")
     return f", {', '.join(parts)}"
+
+
+def opened(lab: Any) -> Opened:
+    """Return what a chapter begins with: what is studied, and how its figures look in the dark.
+
+    Args:
+        lab: The chapter's.
+    """
+    return Opened(lab)
+
+
+@dataclasses.dataclass(frozen=True)
+class Opened:
+    """What is studied, as text; in JupyterLab's dark themes the notebook's figures turn dark, too.
+
+    Attributes:
+        lab: What is studied.
+    """
+
+    lab: Any
+
+    def _repr_mimebundle_(self, **_: Any) -> dict[str, str]:
+        style = files("tasklab.figures").joinpath("dark.css").read_text(encoding="utf-8")
+        text = repr(self.lab)
+        marked = f'<pre class="tasklab-opened">{html.escape(text)}</pre>'
+        return {"text/plain": text, "text/html": f"<style>{style}</style>{marked}"}
 
 
 def once_recorded(show: Callable[..., Any], *tables: pd.DataFrame) -> Any:

@@ -128,6 +128,21 @@ def test_what_is_not_recorded_yet_is_said():
     assert page.caption("fig-a", "A.", nothing(), kind="live").data.startswith("<!-- caption fig-a")
     assert "`python -m tasklab study merging --all`" in page.awaited(nothing(), "merging").data
     assert page.awaited(tidy(records()), "merging") is None
+    for given in ([nothing()], [tidy(records()), nothing()]):  # one is enough
+        assert page.once_recorded(pytest.fail, *given).data == "*Not recorded yet.*"
+    assert page.once_recorded(lambda *given: len(given), tidy(records()), tidy(records())) == 2
+
+
+def test_a_chapter_opens_with_what_is_studied_and_a_style_for_dark_themes():
+    class Studied:
+        def __repr__(self):
+            return "<mini> on 2 tasks"
+
+    shown = page.opened(Studied())._repr_mimebundle_()
+    assert shown["text/plain"] == "<mini> on 2 tasks"
+    assert "&lt;mini&gt; on 2 tasks</pre>" in shown["text/html"]
+    style = shown["text/html"].partition("</style>")[0]
+    assert '[data-jp-theme-light="false"]' in style and ".tasklab-opened" in style
 
 
 def of_encoders(values, **columns):

@@ -8,7 +8,7 @@ import pytest
 from tasklab import figures
 from tasklab.analyses.merging import METHODS
 from tasklab.experiments.merging import MERGES
-from tasklab.figures import merging
+from tasklab.figures import merging, style
 from tasklab.figures.style import NothingToDrawError
 from tasklab.records.claims import CLAIMS
 from tasklab.records.intervals import Interval
@@ -125,12 +125,26 @@ def test_published_numbers_are_in_the_table_and_in_the_figure():
     assert len(figures.published_merges(nothing()).axes) == 2
 
 
-def test_nothing_is_drawn_of_nothing():
+def test_nothing_is_drawn_of_what_is_not_recorded_yet():
     for figure in (figures.merge_accuracy, figures.merge_distance, figures.merge_ways):
-        assert figures.once_recorded(figure, nothing()) is None
-        assert figures.once_recorded(figure, synthetic()) is not None
+        assert figure(nothing()) is None
+        awaited = nothing()
+        assert figure(awaited[awaited["n_tasks"] == 8].assign(more=1)) is None
+        assert figure(synthetic()) is not None
+
+
+def test_no_rows_of_what_is_recorded_are_an_error():
+    empty = synthetic().iloc[:0]
+    for figure in (figures.merge_accuracy, figures.merge_distance, figures.merge_ways):
         with pytest.raises(NothingToDrawError, match="nothing to draw"):
-            figure(nothing())
+            figure(empty)
+        assert figures.once_recorded(figure, empty) is None
+
+
+def test_several_tables_are_awaited_where_all_are():
+    assert style._awaited([("first", nothing()), ("second", nothing())])
+    assert not style._awaited([("first", nothing()), ("second", synthetic())])
+    assert not any(map(style._awaited, ([], "word", None, [("first",)])))
 
 
 def test_a_table_of_nothing_says_that_it_is_not_recorded():
