@@ -69,16 +69,16 @@ def _own(df: pd.DataFrame) -> pd.DataFrame:
 
 
 @book_figure
-def published_merges(df: pd.DataFrame | None = None) -> Figure:
+def published_merges(*, here: pd.DataFrame | None = None) -> Figure:
     """Draw by how many points merges are above task arithmetic, here and in three protocols.
 
     Args:
-        df: Records of the experiment `merging` of one model; without, the published ones alone.
+        here: Records of the experiment `merging` of one model; without, the published ones alone.
     """
     rows = printed_merges()
     rows = rows[rows["merge"] != "single"].assign(seed=0)
     sides = [rows.assign(panel=rows["model"].map(SIZES))]
-    mine = pd.DataFrame() if df is None else _own(df)
+    mine = pd.DataFrame() if here is None else _own(here)
     if len(mine):
         mine = mine[mine["merge"] != "single"]
         sides.insert(0, mine.assign(panel="here", protocol="here"))

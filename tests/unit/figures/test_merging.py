@@ -119,10 +119,10 @@ def test_published_numbers_are_in_the_table_and_in_the_figure():
     assert table.loc["Iso-C", "FusionBench B/32"] == 82.8
     assert table.loc["TIES", "here"] == VALUES["ties"] - 0.5
     assert figures.merge_table(nothing())["here"].isna().all()
-    panels = figures.published_merges(synthetic()).axes
+    panels = figures.published_merges(here=synthetic()).axes
     assert [axes.get_title() for axes in panels] == ["here", "ViT-B/32", "ViT-L/14"]
     assert len(figures.published_merges().axes) == 2
-    assert len(figures.published_merges(nothing()).axes) == 2
+    assert len(figures.published_merges(here=nothing()).axes) == 2
 
 
 def test_nothing_is_drawn_of_what_is_not_recorded_yet():
