@@ -147,27 +147,34 @@ def test_an_unknown_chapter_or_method_is_refused(lab):
         experiments.single(lab, ["linearised"])
 
 
-def test_recorded_results_cover_the_chapter():
-    for chapter, entry in CHAPTERS.items():
-        methods = entry.methods
-        if results.awaited(chapter):
-            continue
-        table, origin = results.recorded(chapter)
-        assert origin["preset"] == "full"
-        if chapter == "ctl":  # its verdicts: tests/unit/study/test_comparisons.py
-            assert set(methods) <= set(results.recorded(chapter, "methods")[0]["method"])
-            continue
-        assert set(methods) <= set(table["method"])
-        assert table.loc[table["method"] != "pretrained", "seed"].nunique() >= 3
-        if chapter == "merging":
-            merged = table[table["experiment"] == "merging"]
-            assert set(merged["n_tasks"]) == {2, 4, 8} and set(merged["merge"]) == set(MERGES)
-            continue
-        sums = table[table["experiment"] == "addition"]
-        added = {8} if chapter == "closed_vocab" else {2, 4, 8}
-        assert set(sums["n_tasks"].dropna()) == added
-        judged = judgement.verdicts(table, chapter, model="mini")
-        assert {v.n_seeds for v in judged} >= {3}
+def require_recorded(chapter, parts):
+    """Skip where one of a chapter's parts is not recorded yet."""
+    for part in parts:
+        if not results.path_of(chapter, part).exists():
+            pytest.skip(f"{chapter}: {part} is not recorded yet")
+
+
+@pytest.mark.parametrize("chapter", CHAPTERS)
+def test_recorded_results_cover_the_chapter(chapter):
+    methods = CHAPTERS[chapter].methods
+    require_recorded(chapter, ["editing"])
+    table, origin = results.recorded(chapter)
+    assert origin["preset"] == "full"
+    if chapter == "ctl":  # its verdicts: tests/unit/study/test_comparisons.py
+        require_recorded(chapter, ["methods"])
+        assert set(methods) <= set(results.recorded(chapter, "methods")[0]["method"])
+        return
+    assert set(methods) <= set(table["method"])
+    assert table.loc[table["method"] != "pretrained", "seed"].nunique() >= 3
+    if chapter == "merging":
+        merged = table[table["experiment"] == "merging"]
+        assert set(merged["n_tasks"]) == {2, 4, 8} and set(merged["merge"]) == set(MERGES)
+        return
+    sums = table[table["experiment"] == "addition"]
+    added = {8} if chapter == "closed_vocab" else {2, 4, 8}
+    assert set(sums["n_tasks"].dropna()) == added
+    judged = judgement.verdicts(table, chapter, model="mini")
+    assert {v.n_seeds for v in judged} >= {3}
 
 
 def test_recorded_results_belong_to_the_shipped_weights():
@@ -181,19 +188,11 @@ def test_recorded_results_belong_to_the_shipped_weights():
                 assert results.recorded(chapter, part)[1]["weights"] == current
 
 
-def test_every_claim_is_tested_by_the_recorded_results():
-    for chapter in parts_of_study.PARTS:
-        if results.awaited(chapter):
-            continue
-        table = results.evidence(chapter)
-        found = judgement.verdicts(table, chapter, model="mini")
-        untested = {v.claim for v in found if v.outcome == "not tested"}
-        # What the protocol adds is recorded on the second world: longer pre-training, grids of
-        # rates, how near an unmerged model is, and what the papers' listing costs.
-        later = {c for c in untested if c.grows or c.setting != "chosen"}
-        later |= {c for c in untested if c.right.partition("@")[0] == "endpoint"}
-        later |= {c for c in untested if c.comparison == "steps"}  # the papers' listing
-        assert untested == later
+@pytest.mark.parametrize("chapter", CHAPTERS)
+def test_every_claim_is_tested_by_the_recorded_results(chapter):
+    require_recorded(chapter, parts_of_study.PARTS[chapter])
+    judged = judgement.verdicts(results.evidence(chapter), chapter, model="mini")
+    assert judged and not [v.claim for v in judged if v.outcome == "not tested"]
 
 
 def test_full_size_architecture_runs_the_same_code(tmp_path):

@@ -345,6 +345,8 @@ def test_a_step_takes_five_copies_and_what_it_keeps() -> None:
 
 def test_the_bound_holds_for_what_was_measured_and_is_near_it() -> None:
     file = ROOT / "tasklab" / "study" / "recorded" / "linear_layers_cost.csv.gz"
+    if not file.exists():
+        pytest.skip("costs are not recorded yet")
     with gzip.open(file, "rt", encoding="utf-8") as stream:
         rows = [row for row in csv.DictReader(stream) if row["metric"] == "peak_memory"]
     most = max(float(row["value"]) for row in rows) * 2**20

@@ -15,7 +15,7 @@ from tasklab.errors import TasklabError
 from tasklab.records import comparisons, images, schema
 from tasklab.records import table as records
 from tasklab.records.papers import beside
-from tasklab.records.table import summarise, tidy, wilson
+from tasklab.records.table import is_awaited, summarise, tidy, wilson
 from tasklab.study import results
 from tasklab.study.parts import PARTS
 
@@ -169,9 +169,13 @@ def test_what_is_not_recorded_yet_is_no_records(monkeypatch, tmp_path):
     monkeypatch.setattr(results, "RECORDED", tmp_path)
     df, origin = results.recorded("merging", "ways")
     assert df.empty and origin == {} and results.awaited("merging")
-    assert list(df) == list(schema.COLUMNS) and results.evidence("merging").empty
+    assert results.evidence("merging").empty and is_awaited(df[df["seed"] == 0])
+    every = {name for entry in schema.EXPERIMENTS.values() for name in entry.columns}
+    assert set(df) == {*schema.COLUMNS, *every}  # so that what reads one finds it empty
     records.write(tmp_path / "merging.csv.gz", [row("nonlinear", 60.0)], {})
-    assert len(results.recorded("merging")[0]) == 1 and not results.awaited("merging")
+    kept = results.recorded("merging")[0]
+    assert len(kept) == 1 and not is_awaited(kept) and not is_awaited(kept[kept["seed"] == 7])
+    assert not results.awaited("merging")
     assert results.recorded("merging", "ways")[0].empty and len(results.evidence("merging")) == 1
     with pytest.raises(TasklabError, match="did you mean 'ways'"):
         results.recorded("merging", "wayz")
