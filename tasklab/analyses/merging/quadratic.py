@@ -91,7 +91,8 @@ def regmean(
 
         W = (sum_t W_t G_t) (sum_t G_t)^-1,      G_t = X_t' X_t
 
-    For task vectors it is the same formula. What has no Gram matrix is averaged.
+    For task vectors it is the same formula. What has no Gram matrix is averaged, and so are the
+    columns of inputs that are 0 on all images.
 
     Args:
         vectors: tau_t, at least two.
@@ -120,7 +121,9 @@ def regmean(
         if any(moment.shape != (side, side) for moment in moments):
             raise TasklabError(f"the Gram matrices of {name} must have {side} rows and columns.")
         size = finite(sum(moment.diagonal().mean() for moment in moments), f"Grams of {name}")
+        unread = sum(moments).diagonal() == 0
         for moment in moments:
+            moment.diagonal()[unread] = 1
             moment.diagonal().add_(ridge * size / len(moments))
         top = sum(x.double() @ moment for x, moment in zip(tensors, moments, strict=True))
         solved = _solved(top, sum(moments))
@@ -250,9 +253,15 @@ def _shrunk(G: Tensor, ratio: float) -> Tensor:
 
 
 def _solved(top: Float[Tensor, "O I"], G: Float[Tensor, "I I"]) -> Tensor | None:
-    """Return `top` G^-1 for a symmetric G that is not negative; `None` if G is singular."""
-    L, failed = torch.linalg.cholesky_ex(G)
+    """Return `top` G^-1 for a symmetric G that is not negative; `None` if G is singular.
+
+    Inputs are scaled to one size first, so that a faint one makes nothing singular.
+    """
+    size = G.diagonal().sqrt()
+    if not size.all():
+        return None
+    L, failed = torch.linalg.cholesky_ex(G / torch.outer(size, size))
     pivots = L.diagonal().square()
     if failed or not float(pivots.min()) > _SINGULAR * float(pivots.max()):
         return None
-    return torch.cholesky_solve(top.T, L).T
+    return torch.cholesky_solve((top / size).T, L).T / size

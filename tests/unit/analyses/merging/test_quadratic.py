@@ -56,6 +56,21 @@ def test_regmean_minimises_what_it_says(cases):
     cases.assert_close(regmean(vectors, G, ratio=0.5), regmean(vectors, shrunk, ratio=1))
 
 
+def test_regmean_takes_inputs_that_are_nearly_or_always_0(cases):
+    vectors, G = cases.vectors(2), [grams_of(cases, seed=seed) for seed in range(2)]
+    name, usual = next(iter(G[0])), regmean(vectors, G)
+    faint = torch.ones_like(G[0][name].diagonal())
+    faint[0] = 1e-7  # a unit that hardly ever fires: both vectors' columns matter as before
+    scaled = [one | {name: one[name] * torch.outer(faint, faint)} for one in G]
+    small = [TaskVector({**v, name: v[name] / faint}) for v in vectors]
+    cases.assert_close({name: regmean(small, scaled)[name] * faint}, {name: usual[name]})
+    faint[0] = 0
+    dead = [one | {name: one[name] * torch.outer(faint, faint)} for one in G]
+    merged, mean = regmean(vectors, dead)[name], average(vectors)[name]
+    torch.testing.assert_close(merged[:, 0], mean[:, 0])
+    assert not torch.allclose(merged[:, 1:], mean[:, 1:])
+
+
 def test_regmean_with_a_large_ridge_is_the_average(cases):
     vectors, G = cases.vectors(2), [grams_of(cases, seed=seed, rows=3) for seed in range(2)]
     with pytest.raises(TasklabError, match="singular one: give more images, or a ridge"):
