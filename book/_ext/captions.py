@@ -17,7 +17,7 @@ from sphinx.util import logging
 from tasklab.book.page import FIGURE
 
 LOGGER = logging.getLogger(__name__)
-MARK = re.compile(r"<!-- caption ([\w-]+) -->")
+MARK = re.compile(r"<!-- (caption|awaited) ([\w-]+) -->")
 ANCHOR = re.compile(r'<a id="(eq-[\w-]+)"></a>')
 
 
@@ -39,23 +39,32 @@ class Captions(SphinxTransform):
             found = MARK.fullmatch(note.astext().strip())
             if found is None:
                 continue
+            kind, name = found.groups()
+            if kind == "awaited":  # text refers to a figure that is not recorded yet
+                self._name(next(note.parent.findall(nodes.paragraph)), name)
+                continue
             printed = _above(note, lambda node: node.get("nb_element") == "mime_bundle")
             cell = _above(note, lambda node: node.get("nb_element") == "cell_code")
             outputs = self._figures_before(cell)
             if printed is None or not outputs:
-                LOGGER.warning("caption %s is under no figure", found[1], location=note)
+                LOGGER.warning("caption %s is under no figure", name, location=note)
                 continue
             text = next(node for node in note.parent.children if isinstance(node, nodes.paragraph))
             children = [node.deepcopy() for node in text.children if node.astext()]
             if children[0].astext() == FIGURE.strip("*"):
                 children[:2] = [nodes.Text(children[1].astext().lstrip())]
             caption = nodes.caption(text.rawsource, "", *children)
-            figure = nodes.figure("", caption, names=[found[1]])
+            figure = nodes.figure("", caption)
             last = outputs[-1]
             last.replace_self(figure)
             figure.insert(0, last)
-            self.document.note_explicit_target(figure, figure)
+            self._name(figure, name)
             cell.parent.remove(cell)
+
+    def _name(self, node: nodes.Element, name: str) -> None:
+        """Let links to a name lead to a node."""
+        node["names"].append(name)
+        self.document.note_explicit_target(node, node)
 
     def _figures_before(self, cell: nodes.Element | None) -> list[nodes.Element]:
         """Return the outputs with an image of the code cell before this one."""

@@ -53,12 +53,12 @@ def caption(name: str, text: str, records: pd.DataFrame | None = None, *, kind: 
     Args:
         name: By which text refers to the figure: `[the losses](#fig-tangent-loss)`.
         text: What is to be seen, in Markdown.
-        records: Those that were drawn: how many seeds, tasks and images they have is added. Without
-            any there is no figure (`figures.once_recorded`), which is said in place of the caption.
+        records: Those that were drawn: how many seeds, tasks and images they have is added. Of none
+            there is no figure, which is said in place of the caption.
         kind: `"live"` or `"recorded"`, said before that.
     """
     if records is not None and records.empty and kind == "recorded":
-        return say(_NOT_YET)
+        return say(f"<!-- awaited {name} -->\n\n{_NOT_YET}")
     origin = [kind.capitalize()] if kind else []
     origin += [sample(records)] if records is not None else []
     suffix = f" *{': '.join(origin)}.*" if origin else ""

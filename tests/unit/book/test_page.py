@@ -124,7 +124,8 @@ def test_merges_are_compared_by_name():
 
 
 def test_what_is_not_recorded_yet_is_said():
-    assert page.caption("fig-a", "A.", nothing(), kind="recorded").data == "*Not recorded yet.*"
+    awaited = page.caption("fig-a", "A.", nothing(), kind="recorded").data
+    assert awaited == "<!-- awaited fig-a -->\n\n*Not recorded yet.*"
     assert page.caption("fig-a", "A.", nothing(), kind="live").data.startswith("<!-- caption fig-a")
     assert "`python -m tasklab study merging --all`" in page.awaited(nothing(), "merging").data
     assert page.awaited(tidy(records()), "merging") is None
