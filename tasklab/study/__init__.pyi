@@ -2,4 +2,5 @@ from .comparisons import r_squared as r_squared
 from .findings import findings as findings
 from .recording import study as study
 from .results import evidence as evidence
+from .results import how_many_recorded as how_many_recorded
 from .results import recorded as recorded

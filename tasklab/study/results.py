@@ -27,6 +27,12 @@ def awaited(chapter: str) -> bool:
     return not any(path_of(chapter, part).exists() for part in PARTS[chapter])
 
 
+def how_many_recorded() -> tuple[int, int]:
+    """Return how many of all chapters' parts are recorded, and how many there are."""
+    files = [path_of(chapter, part) for chapter, parts in PARTS.items() for part in parts]
+    return sum(file.exists() for file in files), len(files)
+
+
 def recorded(chapter: str, part: str = "editing") -> tuple[pd.DataFrame, dict[str, Any]]:
     """Return the recorded results of the full preset that ship with the package.
 

@@ -167,15 +167,17 @@ def test_evidence_obeys_the_schema_too() -> None:
 
 def test_what_is_not_recorded_yet_is_no_records(monkeypatch, tmp_path):
     monkeypatch.setattr(results, "RECORDED", tmp_path)
+    every = sum(map(len, PARTS.values()))
+    assert results.how_many_recorded() == (0, every)
     df, origin = results.recorded("merging", "ways")
     assert df.empty and origin == {} and results.awaited("merging")
     assert results.evidence("merging").empty and is_awaited(df[df["seed"] == 0])
-    every = {name for entry in schema.EXPERIMENTS.values() for name in entry.columns}
-    assert set(df) == {*schema.COLUMNS, *every}  # so that what reads one finds it empty
+    further = {name for entry in schema.EXPERIMENTS.values() for name in entry.columns}
+    assert set(df) == {*schema.COLUMNS, *further}  # so that what reads one finds it empty
     records.write(tmp_path / "merging.csv.gz", [row("nonlinear", 60.0)], {})
     kept = results.recorded("merging")[0]
     assert len(kept) == 1 and not is_awaited(kept) and not is_awaited(kept[kept["seed"] == 7])
-    assert not results.awaited("merging")
+    assert not results.awaited("merging") and results.how_many_recorded() == (1, every)
     assert results.recorded("merging", "ways")[0].empty and len(results.evidence("merging")) == 1
     with pytest.raises(TasklabError, match="did you mean 'ways'"):
         results.recorded("merging", "wayz")
