@@ -224,6 +224,21 @@ def once_recorded(show: Callable[..., Any], *tables: pd.DataFrame) -> Any:
     return say(_NOT_YET) if any(map(is_awaited, tables)) else show(*tables)
 
 
+def so_far(done: int, every: int) -> str:
+    """Return a sentence on how much is recorded, or nothing where everything is.
+
+    Args:
+        done: How many parts are.
+        every: How many there are.
+
+    >>> so_far(3, 29), so_far(29, 29)
+    ('*Three of the 29 parts of the chapters are recorded so far.*', '')
+    """
+    if done == every:
+        return ""
+    return f"*{word(done).capitalize()} of the {every} parts of the chapters are recorded so far.*"
+
+
 def awaited(recorded: pd.DataFrame, chapter: str) -> Any:
     """Return a sentence that nothing is recorded of a chapter yet; nothing where something is.
 

@@ -172,6 +172,8 @@ def _outputs(notebook: nbformat.NotebookNode) -> list[nbformat.NotebookNode]:
 def test_verdicts_can_be_filtered(browser, site):
     page = _opened(browser, site, "verdicts", DESKTOP)
     rows = page.locator(".tasklab-verdicts tbody tr:visible")
+    if not rows.count():
+        pytest.skip("nothing is recorded yet")
     outcomes = page.get_by_label("Outcome")
     last = outcomes.locator("option").all_inner_texts()[-1]  # after "all" those that there are
     assert last in OUTCOMES
