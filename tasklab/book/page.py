@@ -236,7 +236,8 @@ def so_far(done: int, every: int) -> str:
     """
     if done == every:
         return ""
-    return f"*{word(done).capitalize()} of the {every} parts of the chapters are recorded so far.*"
+    number = word(done).capitalize() if done else "None"
+    return f"*{number} of the {every} parts of the chapters are recorded so far.*"
 
 
 def awaited(recorded: pd.DataFrame, chapter: str) -> Any:
