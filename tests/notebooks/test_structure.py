@@ -111,12 +111,11 @@ def test_every_figure_has_a_caption_and_a_name(path):
     cells = nbformat.read(path, 4).cells
     names = []
     for before, cell in zip(cells, cells[1:], strict=False):
-        drawn = cell.cell_type == "code" and ast.parse(cell.source).body[-1]
-        if drawn and isinstance(drawn, ast.Expr) and _draws(drawn.value):
+        if cell.cell_type == "code" and _draws(cell.source):
             names.append(None)
         if cell in _captions(path):
             call = ast.parse(cell.source).body[-1].value
-            assert before.cell_type == "code" and _draws(ast.parse(before.source).body[-1].value)
+            assert before.cell_type == "code" and _draws(before.source)
             assert ast.unparse(call.func) == "page.caption"
             names[-1] = call.args[0].value
             assert not isinstance(call.args[1], ast.Constant) or call.args[1].value.endswith(".")
@@ -125,9 +124,19 @@ def test_every_figure_has_a_caption_and_a_name(path):
     assert all(name.startswith("fig-") for name in names)
 
 
-def _draws(node: ast.expr) -> bool:
-    name = ast.unparse(node.func) if isinstance(node, ast.Call) else ""
-    return name.startswith("figures.") and not name.endswith(TABLES)
+def _draws(source: str) -> bool:
+    """Return whether a cell ends with a figure of the package's, or of its own function."""
+    *before, last = ast.parse(source).body
+    if not isinstance(last, ast.Expr) or not isinstance(last.value, ast.Call):
+        return False
+    name = ast.unparse(last.value.func)
+    own = [
+        node.name
+        for node in before
+        if isinstance(node, ast.FunctionDef)
+        and "figures.book_figure" in map(ast.unparse, node.decorator_list)
+    ]
+    return name in own or (name.startswith("figures.") and not name.endswith(TABLES))
 
 
 def test_it_reads_without_myst(path):
