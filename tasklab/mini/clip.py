@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
+import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -41,8 +42,11 @@ def weights_path(name: str = "mini") -> Path:
 
     Its card lies beside it. If they are nowhere, it is where shipped ones should be.
     """
-    shipped, extra = (f / f"{name}.safetensors" for f in (FOLDER, extra_folder()))
-    return extra if extra.exists() and not shipped.exists() else shipped
+    shipped = FOLDER / f"{name}.safetensors"
+    if shipped.exists():
+        return shipped
+    extra = extra_folder() / shipped.name
+    return extra if os.path.exists(extra) else shipped  # also where it may not be looked
 
 
 def card(name: str = "mini") -> dict:
