@@ -170,6 +170,7 @@ def test_a_file_in_the_way_is_named(store: Store, tmp_path: Path, where: str) ->
 @pytest.fixture
 def closed() -> Iterator[Path]:
     """A folder that this process can neither read nor write, even if it is root's."""
+    loading.load("mini_xs")  # what it imports may be closed to others, too
     top = Path(tempfile.mkdtemp())
     (top / "run").mkdir()
     (top / "run").chmod(0)
