@@ -14,6 +14,7 @@ from pathlib import Path
 from huggingface_hub import constants, try_to_load_from_cache
 
 from tasklab.errors import TasklabError
+from tasklab.mini import shipped
 from tasklab.models import weights
 from tasklab.models.zoo import Spec
 from tasklab.storage import folders
@@ -23,7 +24,6 @@ from tasklab.tuning.footprint import span
 
 THERE = ("shipped", "found")
 READY = (*THERE, "fetchable")
-SHIPPED = Path(__file__).parents[1] / "mini" / "weights"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -74,7 +74,7 @@ def find_weights(entry: Spec, reachable: bool) -> Weights:
     """
     memory = span(entry)
     if entry.shipped:
-        folder = folders.data() / "pretrained" if entry.extra else SHIPPED
+        folder = shipped.extra_folder() if entry.extra else shipped.FOLDER
         path = folder / f"{entry.shipped_as}.safetensors"
         if not path.is_file():
             note = "too many to ship: pre-train it" if entry.extra else "reinstall tasklab"

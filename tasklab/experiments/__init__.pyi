@@ -86,22 +86,10 @@ from .kernels import (
     localization as localization,
 )
 from .lab import (
-    FULL as FULL,
-)
-from .lab import (
     LINEAR as LINEAR,
 )
 from .lab import (
-    QUICK as QUICK,
-)
-from .lab import (
-    REHEARSAL as REHEARSAL,
-)
-from .lab import (
     Lab as Lab,
-)
-from .lab import (
-    Scale as Scale,
 )
 from .layers import (
     alignment as alignment,
@@ -129,6 +117,18 @@ from .merging import (
 )
 from .merging_rates import (
     merging_rates as merging_rates,
+)
+from .scale import (
+    FULL as FULL,
+)
+from .scale import (
+    QUICK as QUICK,
+)
+from .scale import (
+    REHEARSAL as REHEARSAL,
+)
+from .scale import (
+    Scale as Scale,
 )
 from .scratch import (
     emergence as emergence,

@@ -18,7 +18,9 @@ def __getattr__(name: str):  # torch is imported only when something is drawn or
         from tasklab.mini import worlds as module
     elif name in {"sample_text", "TEXT_VERSION"}:
         from tasklab.mini import text as module
-    elif name in {"build", "tokenize", "weights_path", "card"}:
+    elif name in {"weights_path", "card"}:
+        from tasklab.mini import shipped as module
+    elif name in {"build", "tokenize"}:
         from tasklab.mini import clip as module
     else:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 import functools
-import json
-import os
 from collections.abc import Sequence
-from pathlib import Path
 
 import torch
 from torch import Tensor
 
 from tasklab.errors import TasklabError
 from tasklab.mini.vocabulary import MERGES
-from tasklab.storage import folders
 
-FOLDER = Path(__file__).parent / "weights"
 CONTEXT = 12
 MEAN, STD = (0.5, 0.5, 0.5), (0.27, 0.27, 0.27)
 _VIT = {"patch_size": 8, "image_size": 32}
@@ -30,28 +25,6 @@ VISION: dict[str, dict] = {
     "mini_xs": _VIT | {"layers": 3, "width": 64, "head_width": 32},
     "mini_convnext": _CONVNEXT | {"image_size": 32},
 }
-
-
-def extra_folder() -> Path:
-    """Return the folder of weights that are too many to ship, `DATA/pretrained`."""
-    return folders.data() / "pretrained"
-
-
-def weights_path(name: str = "mini") -> Path:
-    """Return the path of a model's weights (fp16 safetensors), shipped ones or of the data folder.
-
-    Its card lies beside it. If they are nowhere, it is where shipped ones should be.
-    """
-    shipped = FOLDER / f"{name}.safetensors"
-    if shipped.exists():
-        return shipped
-    extra = extra_folder() / shipped.name
-    return extra if os.path.exists(extra) else shipped  # also where it may not be looked
-
-
-def card(name: str = "mini") -> dict:
-    """Return a model's card: data, steps, machine, seed, accuracies, hash."""
-    return json.loads(weights_path(name).with_suffix(".json").read_text("utf-8"))
 
 
 @functools.cache

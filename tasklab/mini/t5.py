@@ -7,7 +7,6 @@ the pre-trained embedding are a frozen head (`text`), and fine-tuning changes th
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 
 import torch
 from jaxtyping import Float, Int
@@ -16,16 +15,10 @@ from transformers import T5Config, T5ForConditionalGeneration
 
 from tasklab.architectures import FirstToken
 from tasklab.errors import TasklabError
-from tasklab.mini.clip import FOLDER
 from tasklab.mini.lexicon import EOS, LENGTH, PAD, encode, vocabulary
 
 NAME = "mini_t5"
 BLOCK = r"(encoder|decoder)\.block\.\d+"  # matches each block, the encoder's first
-
-
-def t5_weights_path() -> Path:
-    """Return the path of the shipped weights (fp16 safetensors)."""
-    return FOLDER / f"{NAME}.safetensors"
 
 
 def tokenize(texts: Sequence[str]) -> Int[Tensor, "n 48"]:

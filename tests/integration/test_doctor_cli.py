@@ -64,7 +64,7 @@ def test_the_table_and_its_json_have_the_same_content(tmp_path: Path, capsys) ->
 
 
 def test_what_blocks_the_default_is_one_line_and_status_1(tmp_path, capsys, monkeypatch) -> None:
-    monkeypatch.setattr(inventory, "SHIPPED", tmp_path)
+    monkeypatch.setattr(inventory.shipped, "FOLDER", tmp_path)
     status, out, err = told(tmp_path, capsys)
     assert status == 1
     assert err.startswith("tasklab: model 'mini' cannot run everything: ")

@@ -21,11 +21,11 @@ from torch import Tensor
 
 from tasklab.errors import TasklabError, choose
 from tasklab.mini import clip, stream, vit
-from tasklab.mini.clip import FOLDER, extra_folder
 from tasklab.mini.pretraining import queue, t5
 from tasklab.mini.pretraining.evaluate import probe_accuracy, zero_shot_accuracy
 from tasklab.mini.pretraining.objectives import TOWERS_ONLY
 from tasklab.mini.pretraining.recipes import JOBS, SHORTER, Job
+from tasklab.mini.shipped import FOLDER, extra_folder
 from tasklab.mini.t5 import NAME, build_t5
 from tasklab.mini.text import TEXT_VERSION
 from tasklab.mini.worlds import VERSION

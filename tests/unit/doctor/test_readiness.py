@@ -256,7 +256,7 @@ def test_t5_needs_its_tokenizer(tmp_path: Path, monkeypatch) -> None:
 def test_shipped_weights_are_there_and_whole(tmp_path: Path, monkeypatch) -> None:
     shipped = [entry for entry in REGISTRY.values() if entry.shipped and not entry.extra]
     assert {find_weights(entry, reachable=False).state for entry in shipped} == {"shipped"}
-    monkeypatch.setattr(inventory, "SHIPPED", tmp_path)
+    monkeypatch.setattr(inventory.shipped, "FOLDER", tmp_path)
     assert find_weights(spec("mini"), reachable=True).state == "missing"
 
 
@@ -438,12 +438,6 @@ def test_what_does_not_fit_is_told_with_what_it_needs() -> None:
 
 
 # What doctor repeats, because its source imports torch
-
-
-def test_the_shipped_weights_are_where_they_are_loaded_from() -> None:
-    from tasklab.mini import clip
-
-    assert inventory.SHIPPED == clip.FOLDER
 
 
 def test_repositories_are_those_that_open_clip_knows() -> None:

@@ -12,7 +12,7 @@ import torch
 from safetensors.torch import load_file
 
 from tasklab.errors import TasklabError
-from tasklab.mini import clip
+from tasklab.mini import clip, shipped
 from tasklab.mini.pretraining import install, levels, loop, objectives, pool, queue, recipes, views
 from tasklab.mini.pretraining.pool import Pool
 from tasklab.models import loading
@@ -284,7 +284,7 @@ def test_a_finished_run_is_installed_with_its_card(tmp_path, monkeypatch):
     assert "64 images of 58 classes (few), 64 of them distinct" in card["data"]
     extra = install.install(tmp_path, "mini_10", "here")
     assert extra == tmp_path / "data" / "pretrained" / "mini_10.safetensors"
-    assert clip.weights_path("mini_10") == extra and clip.card("mini_10")["name"] == "mini_10"
+    assert shipped.weights_path("mini_10") == extra and shipped.card("mini_10")["name"] == "mini_10"
 
 
 def test_a_model_that_does_not_ship_says_how_to_get_it(tmp_path, monkeypatch):

@@ -16,7 +16,7 @@ from transformers import T5ForConditionalGeneration
 
 from tasklab import architectures
 from tasklab.errors import TasklabError
-from tasklab.mini import clip, lexicon, t5
+from tasklab.mini import lexicon, shipped, t5
 from tasklab.mini import text as world
 from tasklab.mini.pretraining import loop
 from tasklab.mini.pretraining import t5 as pretrain_t5
@@ -331,7 +331,7 @@ def _stop_at(stop):
 
 
 def test_the_card_describes_the_shipped_weights():
-    card, path = clip.card(t5.NAME), t5.t5_weights_path()
+    card, path = shipped.card(t5.NAME), shipped.weights_path(t5.NAME)
     assert card["sha256"] == hashlib.sha256(path.read_bytes()).hexdigest()
     assert path.stat().st_size < 3e6
     model = t5.build_t5()

@@ -17,6 +17,7 @@ from torch import nn
 
 from tasklab import mini
 from tasklab.errors import TasklabError
+from tasklab.mini import shipped
 from tasklab.models import loading, weights, zoo
 from tasklab.records.judgement import REPLICA
 
@@ -118,8 +119,8 @@ def test_random_init_draws_only_the_image_encoder_and_only_from_its_seed(
     checkpoint: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sha256 = hashlib.sha256(checkpoint.read_bytes()).hexdigest()
-    monkeypatch.setattr(mini.clip, "weights_path", lambda name: checkpoint)
-    monkeypatch.setattr(mini.clip, "card", lambda name: {"sha256": sha256})
+    monkeypatch.setattr(shipped, "weights_path", lambda name: checkpoint)
+    monkeypatch.setattr(shipped, "card", lambda name: {"sha256": sha256})
     trained = loading.load("mini")
     torch.manual_seed(0)
     state = torch.get_rng_state()
@@ -229,14 +230,14 @@ def test_a_hub_that_does_not_answer_is_given_up(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_shipped_weights_that_changed_are_refused(tmp_path: Path, monkeypatch) -> None:
-    shipped = mini.weights_path("mini_xs")
-    data = bytearray(shipped.read_bytes())
+    whole = mini.weights_path("mini_xs")
+    data = bytearray(whole.read_bytes())
     data[-3] ^= 4
     damaged = tmp_path / "mini_xs.safetensors"
     damaged.write_bytes(data)
-    shutil.copy(shipped.with_suffix(".json"), tmp_path)
+    shutil.copy(whole.with_suffix(".json"), tmp_path)
     loading.load("mini_xs")
-    monkeypatch.setattr(mini.clip, "weights_path", lambda name: damaged)
+    monkeypatch.setattr(shipped, "weights_path", lambda name: damaged)
     with pytest.raises(TasklabError, match=r"mini_xs.safetensors are not what they were.*Reinst"):
         loading.load("mini_xs")
 

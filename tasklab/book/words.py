@@ -1,0 +1,72 @@
+"""Sentences whose numbers come from the records at hand, and what they are made of."""
+
+from __future__ import annotations
+
+import textwrap
+from typing import Any
+
+import pandas as pd
+
+_WORDS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
+
+
+def say(text: str) -> Any:
+    """Return a sentence as Markdown; an f-string takes its numbers from the records at hand.
+
+    Args:
+        text: Markdown. Indented lines are one paragraph.
+    """
+    from IPython.display import Markdown
+
+    return Markdown(textwrap.dedent(text).strip())
+
+
+def counted(low: int, high: int, noun: str) -> str:
+    """Return a number of things, or a range of them, in words up to nine.
+
+    Args:
+        low: The least number.
+        high: The largest number.
+        noun: One of them.
+
+    >>> counted(1, 3, "seed"), counted(1, 1, "task"), counted(500, 500, "image")
+    ('one to three seeds', 'one task', '500 images')
+    """
+    words = dict.fromkeys(word(number) for number in (low, high))
+    return f"{' to '.join(words)} {noun}{'' if high == 1 else 's'}"
+
+
+def word(number: int) -> str:
+    """Return a number as running text has it: in words up to nine."""
+    return _WORDS[number] if 0 <= number < len(_WORDS) else f"{number:,}"
+
+
+def order(values: pd.Series, form: str = "{:.1f}") -> str:
+    """Return names with their numbers from the largest to the smallest, as running text.
+
+    Args:
+        values: Numbers by name.
+        form: Of a number.
+
+    >>> order(pd.Series({"linearized": 59.52, "non-linear": 57.8}))
+    'linearized 59.5, non-linear 57.8'
+    """
+    ranked = values.sort_values(ascending=False)
+    comma = "; " if any("," in str(name) for name in ranked.index) else ", "
+    return comma.join(f"{name} {form.format(value)}" for name, value in ranked.items())
+
+
+def so_far(done: int, every: int) -> str:
+    """Return a sentence on how much is recorded, or nothing where everything is.
+
+    Args:
+        done: How many parts are.
+        every: How many there are.
+
+    >>> so_far(3, 29), so_far(29, 29)
+    ('*Three of the 29 parts of the chapters are recorded so far.*', '')
+    """
+    if done == every:
+        return ""
+    number = word(done).capitalize() if done else "None"
+    return f"*{number} of the {every} parts of the chapters are recorded so far.*"

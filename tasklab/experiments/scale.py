@@ -1,0 +1,89 @@
+"""How much is measured: full, as the papers, quick, or a rehearsal of everything."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from tasklab.analyses import evaluation
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scale:
+    """How much is measured.
+
+    Attributes:
+        counts: Images of each task by split, and of either split of the control task.
+        alphas: The grid of coefficients.
+        n_tasks: Sizes of the groups of added tasks.
+        pairs: Pairs of tasks whose disentanglement is mapped.
+        points: Coefficients along each axis of a map.
+        images: The most images of each task in analyses that no paper names a number for.
+        map_images: The most images of each task in a map of disentanglement.
+        feature_images: The most images in cross-task linearity: of each task of a pair, and where
+            there is one task.
+        stitched_images: The same in stitched models.
+        most_tasks: The most tasks in analyses that look at every task by every vector.
+        kernel_images: Images of each side of a tangent kernel.
+        kernel_classes: The most classes that a tangent kernel is computed for; `None` for all.
+        cost_batches: Batch sizes whose cost is measured.
+    """
+
+    counts: Mapping[str, int]
+    alphas: tuple[float, ...] = evaluation.ALPHAS
+    n_tasks: tuple[int, ...] = (8,)
+    pairs: int = 3
+    points: int = 20
+    images: int = 64
+    map_images: int = 64
+    feature_images: tuple[int, int] = (64, 64)
+    stitched_images: tuple[int, int] = (128, 128)
+    most_tasks: int = 8
+    kernel_images: int = 100
+    kernel_classes: int | None = 8
+    cost_batches: tuple[int, ...] = (16, 64)
+
+
+FULL = Scale(
+    counts={"val": 500, "test": 1000, "control": 2000},
+    n_tasks=(2, 4, 8),
+    map_images=500,
+    feature_images=(250, 500),
+    stitched_images=(500, 500),
+    kernel_images=200,
+    kernel_classes=None,
+)
+PAPER = dataclasses.replace(  # tangent, appendix A; CTL, appendix C.1
+    FULL,
+    counts={},  # whole splits
+    map_images=2048,
+    feature_images=(5_000, 10_000),  # a pair's union has 10,000
+    stitched_images=(1_000, 2_000),
+)
+QUICK = Scale(
+    counts={"val": 80, "test": 250, "control": 250},
+    pairs=1,
+    points=13,
+    images=32,
+    map_images=32,
+    feature_images=(32, 32),
+    stitched_images=(64, 64),
+    kernel_images=32,
+    kernel_classes=4,
+)
+REHEARSAL = Scale(
+    counts={"val": 8, "test": 16, "control": 16},
+    alphas=(0.0, 0.5, 1.0),
+    pairs=1,
+    points=3,
+    images=2,
+    map_images=2,
+    feature_images=(2, 2),
+    stitched_images=(4, 4),
+    most_tasks=3,
+    kernel_images=2,
+    kernel_classes=2,
+    cost_batches=(2,),
+)
+REHEARSED_TASKS = 4  # of a full-size model: every experiment has pairs, groups and others in them
