@@ -25,12 +25,10 @@ INITS = get_args(Init)
 # validation images.
 MINI_LR = MappingProxyType(
     {
-        "nonlinear": 4e-4,
-        "linearized": 8e-4,
-        "attention": 1e-3,
-        "attention_bias": 1e-3,
+        "nonlinear": 8e-4,
+        "linearized": 1.6e-3,
+        "attention": 3.2e-3,
         "attention_mlp": 6e-4,
-        "attention_mlp_bias": 6e-4,
     }
 )
 # Where they differ if a probe comes first, or the head trains along (`full`), by validation as

@@ -89,7 +89,7 @@ PARTS: dict[str, dict[str, tuple[Work, ...]]] = {
             Work(("posthoc", "linearized"), {"exact_negation": {}}, seeds=HEADLINE),
             Work(("posthoc", "linearized"), {"exact_alpha": {}}),
         ),
-        "rates": (Work(_TRAINED, {"rate_search": {}}, seeds=1),),
+        "rates": (Work((*_TRAINED, "attention_mlp"), {"rate_search": {}}, seeds=1),),
         "budgets": _BUDGETS,
         "pretraining": (*(Work(_TRAINED, _HEADLINES, {"model": m}) for m in _PRETRAININGS),),
         "family": (

@@ -102,7 +102,7 @@ TABLE: Mapping[str, Method] = MappingProxyType(
         ),
         "attention_bias": Method(
             title="attention + biases", text="attention's weights and biases",
-            colour="#E69F00", marker="v", parts=_WEIGHTS + _BIASES,
+            colour="#E69F00", marker="v", parts=_WEIGHTS + _BIASES, rates="attention",
         ),
         "attention_mlp": Method(
             title="all linear weights", text="weights of attention and MLP",
@@ -111,6 +111,7 @@ TABLE: Mapping[str, Method] = MappingProxyType(
         "attention_mlp_bias": Method(
             title="all linear + biases", text="weights and biases of attention and MLP",
             colour="#000000", marker=">", parts=_WEIGHTS + _BIASES + _MLP_WEIGHTS + _MLP_BIASES,
+            rates="attention_mlp",
         ),
         # weights: of the order of the loss, by what mini's vectors have without the penalty
         # (E|J tau|^2 of 160 to 600 on other tasks; squares of 0.3 to 1.1 off the diagonal)
