@@ -6,7 +6,7 @@ draws it (`marks`); intervals are standard deviations over seeds, 95 % intervals
 measured quartiles, and a figure or its caption says which.
 """
 
-from tasklab.figures.budgets import budget_curves, growth
+from tasklab.figures.budgets import budget_curves, growth, rate_search
 from tasklab.figures.closed_maps import learning_rate, scheme_maps, subset_curves
 from tasklab.figures.closed_vocabulary import (
     closed_cost,
@@ -95,8 +95,8 @@ __all__ = [
     "merge_models", "merge_rates", "merge_rates_table", "merge_table", "merge_ways",
     "merging_foretold", "negation", "negation_per_task", "nonlinear_advantage", "once_recorded",
     "open_table", "origin_table", "paradigm_cost", "per_task", "per_task_coefficients",
-    "pretraining_table", "price", "printed_merges", "published_merges", "regimes", "ring", "scheme",
-    "scheme_maps", "segments", "single_task", "stitched_addition", "stitched_depth",
-    "stitched_negation", "subset_cost", "subset_curves", "sum_form", "table", "transitivity",
-    "verdict_counts", "verdict_list", "verdict_table", "ways_after_probing",
+    "pretraining_table", "price", "printed_merges", "published_merges", "rate_search", "regimes",
+    "ring", "scheme", "scheme_maps", "segments", "single_task", "stitched_addition",
+    "stitched_depth", "stitched_negation", "subset_cost", "subset_curves", "sum_form", "table",
+    "transitivity", "verdict_counts", "verdict_list", "verdict_table", "ways_after_probing",
 ]  # fmt: skip

@@ -7,6 +7,7 @@ from matplotlib.figure import Figure
 
 from tasklab.figures.marks import curves, finish
 from tasklab.figures.style import (
+    INK,
     NothingToDrawError,
     book_figure,
     method_looks,
@@ -63,6 +64,25 @@ def _at_usual_rate(rows: pd.DataFrame) -> pd.DataFrame:
     lengths = rows.groupby(["method", "lr"])["steps"].nunique()
     rates = {method: part.droplevel(0).idxmax() for method, part in lengths.groupby(level=0)}
     return rows[rows["lr"] == rows["method"].map(rates)]
+
+
+@book_figure
+def rate_search(df: pd.DataFrame) -> Figure:
+    """Draw accuracy alone on validation images by learning rate, the best rate of a method larger.
+
+    Args:
+        df: Records of the experiment `rate_search` of one model.
+    """
+    rows = select(df, "rate_search", "single", split="validation")
+    means = rows.groupby(["method", "lr"], as_index=False)["value"].mean()
+    looks = method_looks(methods_in(means))
+    grid = curves(means, "lr", hue="method", looks=looks, errorbar=None)
+    axes = grid.axes.flat[0]
+    for method, (_, colour, marker) in looks.items():
+        best = means.loc[means.loc[means["method"] == method, "value"].idxmax()]
+        axes.plot(best["lr"], best["value"], marker, ms=10, color=colour, mec=INK, zorder=5)
+    axes.set(xscale="log")
+    return finish(grid, looks, x="learning rate", y="alone, on validation images (%)")
 
 
 @book_figure

@@ -13,6 +13,7 @@ from tasklab.errors import TasklabError
 from tasklab.experiments.merging import MERGES
 from tasklab.experiments.parameters import Parameters
 from tasklab.models import heads
+from tasklab.models.zoo import MINI_LR
 from tasklab.records import images, judgement, schema
 from tasklab.records import table as records
 from tasklab.records.claims import CLAIMS
@@ -186,6 +187,13 @@ def test_recorded_results_belong_to_the_shipped_weights():
         for part in parts:
             if results.path_of(chapter, part).exists():
                 assert results.recorded(chapter, part)[1]["weights"] == current
+
+
+def test_the_rates_are_those_that_the_recorded_search_chose():
+    require_recorded("tangent", ["rates"])
+    table, _ = results.recorded("tangent", "rates")
+    assert set(table["method"]) == {*MINI_LR} and set(table["split"]) == {"validation"}
+    assert {method: experiments.chosen_rate(table, method) for method in MINI_LR} == MINI_LR
 
 
 @pytest.mark.parametrize("chapter", CHAPTERS)

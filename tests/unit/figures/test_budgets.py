@@ -54,8 +54,22 @@ def test_growth_is_over_the_samples_seen():
     assert axes.get_xscale() == "log" and axes.get_ylabel() == "alone (%)"
 
 
+def test_the_chosen_rate_is_the_best_mean_over_tasks():
+    values = {(1e-4, "a"): 50.0, (1e-4, "b"): 60.0, (2e-4, "a"): 70.0, (2e-4, "b"): 50.0}
+    common = {"experiment": "rate_search", "split": "validation", "metric": "single"}
+    rows = [
+        {**common, "model": "mini", "method": "nonlinear", "task": task, "seed": 0, "value": value,
+         "n": 500, "lr": lr}
+        for (lr, task), value in values.items()
+    ]  # fmt: skip
+    (axes,) = figures.rate_search(tidy(rows)).axes
+    curve, best = axes.lines
+    assert curve.get_xydata().tolist() == [[1e-4, 55.0], [2e-4, 60.0]]
+    assert best.get_xydata().tolist() == [[2e-4, 60.0]] and axes.get_xscale() == "log"
+
+
 def test_nothing_is_drawn_of_nothing():
-    for figure in (figures.budget_curves, figures.growth):
+    for figure in (figures.budget_curves, figures.growth, figures.rate_search):
         assert figures.once_recorded(figure, nothing()) is None
     one = tidy([{"experiment": "single", "metric": "single", "method": "nonlinear",
                  "model": "mini", "task": "Signs", "seed": 0, "value": 1.0, "n": 9}])  # fmt: skip

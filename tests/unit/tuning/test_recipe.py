@@ -52,7 +52,7 @@ def test_identity_is_what_it_was():
         "seed": 0,
         "steps": 240,
         "batch_size": 64,
-        "lr": 4e-4,
+        "lr": 8e-4,
         "weight_decay": 0.1,
         "warmup": 24,
         "clip": 1.0,
