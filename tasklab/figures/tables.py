@@ -134,8 +134,15 @@ def origin_table(provenance: Mapping[str, Any]) -> pd.DataFrame:
     for name, value in provenance.items():
         nested = value if isinstance(value, Mapping) else {"": value}
         flat |= {f"{name} {inner}".strip(): v for inner, v in nested.items()}
-    facts = {name: str(value) for name, value in flat.items() if value is not None}
+    facts = {name: _fact(value) for name, value in flat.items() if value is not None}
     return pd.DataFrame({"": facts.values()}, index=list(facts))
+
+
+def _fact(value: Any) -> str:
+    """Return what a cell of a provenance says: choices by name, values one after another."""
+    if isinstance(value, Mapping):
+        return ", ".join(f"{name} {_fact(one)}" for name, one in value.items())
+    return " ".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
 def editing_table(df: pd.DataFrame) -> pd.DataFrame:

@@ -23,6 +23,7 @@ import shutil
 import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -42,7 +43,7 @@ from tasklab.storage.tensors import (
     write_tensors,
 )
 
-__all__ = ["Artifact", "Store", "load_checkpoint", "read_tensors", "save_checkpoint"]
+__all__ = ["Artifact", "Store", "load_checkpoint", "noting", "read_tensors", "save_checkpoint"]
 
 Make = Callable[[Path], tuple[Mapping[str, Tensor], Mapping[str, Any]]]
 
@@ -50,6 +51,7 @@ T = TypeVar("T")
 
 _log = logging.getLogger(__name__)
 RESERVED = {"partial", "damaged", "locks", "tmp"}
+_ASKED: ContextVar[dict[tuple[str, str], Artifact] | None] = ContextVar("asked", default=None)
 _TENSORS, _CONFIG, _RECORD = "tensors.safetensors", "config.json", "record.json"
 
 
@@ -90,6 +92,17 @@ class Artifact:
         except FileNotFoundError:
             pass
         raise TasklabError(f"{file} changed after it was opened. Ask the store for it again.")
+
+
+@contextlib.contextmanager
+def noting() -> Iterator[dict[tuple[str, str], Artifact]]:
+    """Collect the artifacts that stores are asked for meanwhile, by kind and key."""
+    asked: dict[tuple[str, str], Artifact] = {}
+    token = _ASKED.set(asked)
+    try:
+        yield asked
+    finally:
+        _ASKED.reset(token)
 
 
 class Store:
@@ -146,8 +159,12 @@ class Store:
         Raises:
             TasklabError: If the store cannot be written. The checkpoints stay.
         """
-        if artifact := self.find(kind, config):
-            return artifact
+        artifact = self.find(kind, config) or self._made(kind, config, make)
+        if (asked := _ASKED.get()) is not None:
+            asked[kind, artifact.key] = artifact
+        return artifact
+
+    def _made(self, kind: str, config: Mapping[str, Any], make: Make) -> Artifact:
         key = self.key(config)
         with self._lock(kind, key):
             if artifact := self._find_locked(kind, key, config):

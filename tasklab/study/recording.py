@@ -20,7 +20,9 @@ from tasklab.errors import TasklabError, whole
 from tasklab.experiments import Lab
 from tasklab.experiments.parameters import Parameters
 from tasklab.records import table as records
+from tasklab.storage.store import noting
 from tasklab.study import workers
+from tasklab.study.behind import behind
 from tasklab.study.parts import Work, works_of
 from tasklab.study.results import path_of
 from tasklab.tuning.methods import POSTHOC
@@ -59,7 +61,8 @@ def study(
     jobs, lab = whole("jobs", jobs, 1), Lab(parameters)
     if jobs > 1:
         _share(parameters, works, jobs)
-    tables = [table for work in works for table in _records(parameters, work)]
+    with noting() as asked:
+        tables = [table for work in works for table in _records(parameters, work)]
     table = pd.concat(tables, ignore_index=True).drop_duplicates()
     if part == "subsets":  # every method brings the probes along: the first one's stand for all
         keys = ["model", "method", "subset", "metric", "seed"]
@@ -69,7 +72,7 @@ def study(
         table = table[table["experiment"] != "sweep"]
     if chapter == "closed_vocab":  # whose curves are drawn as shares
         table = table[(table["experiment"] != "sweep") | (table["metric"] == "normalised")]
-    origin = {**lab.provenance(), "jobs": jobs}
+    origin = {**lab.provenance(), "jobs": jobs, **behind(asked, lab.store)}
     del origin["seconds"]  # tells nothing: what was in the store took no time
     records.write(path, table, origin)
     return path

@@ -132,8 +132,34 @@ def test_a_study_writes_records_with_their_origin(lab, tables, tmp_path):
     table, origin = records.read(path)
     assert set(table["experiment"]) == {"localization"}
     assert origin["weights"] == lab.clip.encoder.weights_hash
-    assert origin["recipe"]["steps"] == 2
+    assert origin["recipe"] is None and origin["fine_tuning"] == {"runs": 0, "seconds": 0.0}
     assert origin["machine"]["cores"] >= 1
+
+
+def test_a_study_tells_the_recipe_of_every_run_and_the_seconds_of_training(
+    lab, tables, tmp_path, monkeypatch
+):
+    works = (
+        parts_of_study.Work(("nonlinear", "linearized", "posthoc"), {"single": {}}, seeds=1),
+        parts_of_study.Work(
+            ("nonlinear",), {"rate_search": {"rates": (1e-4, 2e-4), "prolong": False}}
+        ),
+    )
+    monkeypatch.setitem(parts_of_study.PARTS["tangent"], "editing", works)
+    path = recording.study("tangent", lab.parameters, out=tmp_path / "few.csv")
+    _, origin = records.read(path)
+    assert (origin["recipe"]["steps"], origin["recipe"]["model"]) == (2, "mini")
+    assert origin["recipes"] == {
+        "nonlinear": {"lr": [1e-4, 2e-4, MINI_LR["nonlinear"]]},
+        "linearized": {"lr": MINI_LR["linearized"]},
+    }
+    n = len(lab.suite.names)
+    assert origin["fine_tuning"]["runs"] == 4 * n
+    spent = sum(
+        lab.store.find("finetune", lab.identity(t, "linearized", 0)).record["seconds"]
+        for t in lab.suite.names
+    )
+    assert origin["fine_tuning"]["seconds"] > spent > 0
 
 
 def test_a_rehearsal_is_not_recorded(lab):

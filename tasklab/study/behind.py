@@ -1,0 +1,63 @@
+"""The fine-tuning runs that recorded results rest on: how they were run, and how long."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from tasklab.experiments.runner import KIND
+from tasklab.storage.store import Artifact, Store
+
+_RUN = "finetune"  # kind of artifact
+# What a run is about, not how it is run; the rest is told elsewhere in the provenance.
+_ABOUT = {"task", "seed", "classes", "prompts", "data", "weights", "others", "algorithm", "probe"}
+_NAMES = ("model", "init", "head", "method")
+
+
+def behind(asked: Mapping[tuple[str, str], Artifact], store: Store) -> dict[str, Any]:
+    """Return how the fine-tuning runs were run that records rest on, as entries of a provenance.
+
+    Args:
+        asked: Artifacts that the store was asked for while the records were collected.
+        store: The one that has them.
+
+    Returns:
+        recipe: the choices that all runs share, if there are runs; recipes: those in which they
+        differ, by model and method, as lists where they were varied; fine_tuning: how many runs
+        there are, and the seconds of training in all of them, whenever that was.
+    """
+    runs = {
+        store.key(identity): identity
+        for (kind, _), artifact in asked.items()
+        if kind == KIND
+        for identity in artifact.config.get("runs", {}).values()
+    }
+    runs |= {key: artifact.config for (kind, key), artifact in asked.items() if kind == _RUN}
+    if not runs:
+        return {"recipe": None, "fine_tuning": {"runs": 0, "seconds": 0.0}}
+    found = [artifact for one in runs.values() if (artifact := store.find(_RUN, one))]
+    seconds = round(sum(artifact.record["seconds"] for artifact in found), 1)
+    return {
+        **_recipes(runs.values()),
+        "fine_tuning": {"runs": len(found), "seconds": seconds},
+    }
+
+
+def _recipes(runs: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+    every = [{k: v for k, v in run.items() if k not in _ABOUT} for run in runs]
+    fields = dict.fromkeys(name for run in every for name in run)
+    shared = {n: every[0].get(n) for n in fields if len({repr(run.get(n)) for run in every}) == 1}
+    groups: dict[str, list[Mapping[str, Any]]] = {}
+    for run in every:
+        name = " ".join(str(run[n]) for n in _NAMES if n in run and n not in shared)
+        groups.setdefault(name or str(run["method"]), []).append(run)
+    varied = {}
+    for name, group in groups.items():
+        own = {}
+        for field in fields:
+            values = {repr(run[field]): run[field] for run in group if field in run}
+            if field not in shared and field not in _NAMES and values:
+                several = sorted(values.values(), key=lambda v: (str(type(v)), v))
+                own[field] = several[0] if len(several) == 1 else several
+        varied[name] = own
+    return {"recipe": shared, "recipes": varied}
