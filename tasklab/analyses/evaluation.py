@@ -286,7 +286,7 @@ class Evaluator:
         self, vector: TaskVector, task: str, split: str, alpha: float
     ) -> Iterator[Bool[np.ndarray, " n"]]:
         """Yield which images the edited network classifies correctly, part by part."""
-        encoder, images, start = self.clip.encoder, self.images(task, split), 0
+        encoder, images, start = self.passes, self.images(task, split), 0
         params = vector.apply(encoder.params, alpha)
         place = f"split {split!r}, coefficient {alpha:g}"
         for features in self.parts(lambda x: encoder(params, encoder.preprocess(x)), images.x):
