@@ -63,8 +63,8 @@ def so_far(done: int, every: int) -> str:
         done: How many parts are.
         every: How many there are.
 
-    >>> so_far(3, 29), so_far(29, 29)
-    ('*Three of the 29 parts of the chapters are recorded so far.*', '')
+    >>> so_far(3, 30), so_far(30, 30)
+    ('*Three of the 30 parts of the chapters are recorded so far.*', '')
     """
     if done == every:
         return ""

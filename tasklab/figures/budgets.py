@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import math
+
 import pandas as pd
 from matplotlib.figure import Figure
 
-from tasklab.figures.marks import curves, finish
+from tasklab.figures.marks import curves, finish, panels
+from tasklab.figures.schemes import scheme
 from tasklab.figures.style import (
     INK,
     NothingToDrawError,
@@ -71,18 +74,24 @@ def rate_search(df: pd.DataFrame) -> Figure:
     """Draw accuracy alone on validation images by learning rate, the best rate of a method larger.
 
     Args:
-        df: Records of the experiment `rate_search` of one model.
+        df: Records of the experiment `rate_search` of one model, or of several.
     """
     rows = select(df, "rate_search", "single", split="validation")
-    means = rows.groupby(["method", "lr"], as_index=False)["value"].mean()
-    looks = method_looks(methods_in(means))
-    grid = curves(means, "lr", hue="method", looks=looks, errorbar=None)
-    axes = grid.axes.flat[0]
-    for method, (_, colour, marker) in looks.items():
-        best = means.loc[means.loc[means["method"] == method, "value"].idxmax()]
-        axes.plot(best["lr"], best["value"], marker, ms=10, color=colour, mec=INK, zorder=5)
-    axes.set(xscale="log")
-    return finish(grid, looks, x="learning rate", y="alone, on validation images (%)")
+    means = rows.groupby(["model", "method", "lr"], as_index=False)["value"].mean()
+    looks, models = method_looks(methods_in(means)), list(dict.fromkeys(rows["model"]))
+    grid = curves(
+        means, "lr", hue="method", looks=looks, col="model", col_order=models, columns=2,
+        errorbar=None, share=(False, False), height=3.4 * math.ceil(len(models) / 2),
+    )  # fmt: skip
+    for axes, _, model in panels(grid):
+        for method, of_method in means[means["model"] == model].groupby("method"):
+            _, colour, marker = looks[method]
+            best = of_method.loc[of_method["value"].idxmax()]
+            axes.plot(best["lr"], best["value"], marker, ms=10, color=colour, mec=INK, zorder=5)
+        axes.set(xscale="log")
+    titles = {name: scheme(name) for name in models} if len(models) > 1 else ""
+    words = {"x": "learning rate", "y": "alone, on validation images (%)"}
+    return finish(grid, looks, title=titles, **words)
 
 
 @book_figure

@@ -89,7 +89,10 @@ PARTS: dict[str, dict[str, tuple[Work, ...]]] = {
             Work(("posthoc", "linearized"), {"exact_negation": {}}, seeds=HEADLINE),
             Work(("posthoc", "linearized"), {"exact_alpha": {}}),
         ),
-        "rates": (Work((*_TRAINED, "attention_mlp"), {"rate_search": {}}, seeds=1),),
+        "rates": (
+            Work((*_TRAINED, "attention_mlp"), {"rate_search": {}}, seeds=1),
+            Work(("nonlinear", "linearized"), {"rate_search": {}}, {"model": "mini_t5"}, seeds=1),
+        ),
         "budgets": _BUDGETS,
         "pretraining": (*(Work(_TRAINED, _HEADLINES, {"model": m}) for m in _PRETRAININGS),),
         "family": (
@@ -168,6 +171,12 @@ PARTS: dict[str, dict[str, tuple[Work, ...]]] = {
             *(Work(("nonlinear",), _SUMS, m, metrics=_SHARES) for m in _PROBED.values()),
             *(Work((JOINT,), _SUMS, m, metrics=_SHARES) for m in _PROBED.values()),
             Work(("nonlinear",), _SUMS, _UNTRAINED, metrics=_SHARES),
+        ),
+        "rates": (
+            *(
+                Work(("nonlinear", JOINT), {"rate_search": {}}, model, seeds=1)
+                for model in _SORTS.values()
+            ),
         ),
         "maps": (
             *(Work(("nonlinear",), _ONE_PAIR, m, metrics=_XI) for m in _PROBED.values()),

@@ -21,6 +21,7 @@ from tasklab.study import parts as parts_of_study
 from tasklab.study import recording, results
 from tasklab.taskvector import TaskVector
 from tasklab.tuning import finetune, tangent
+from tasklab.tuning.recipe import recipe
 
 METHODS = ("nonlinear", "posthoc", "linearized", "attention")
 
@@ -215,11 +216,16 @@ def test_recorded_results_belong_to_the_shipped_weights():
                 assert results.recorded(chapter, part)[1]["weights"] == current
 
 
-def test_the_rates_are_those_that_the_recorded_search_chose():
-    require_recorded("tangent", ["rates"])
-    table, _ = results.recorded("tangent", "rates")
-    assert set(table["method"]) == {*MINI_LR} and set(table["split"]) == {"validation"}
-    assert {method: experiments.chosen_rate(table, method) for method in MINI_LR} == MINI_LR
+@pytest.mark.parametrize(("chapter", "head"), [("tangent", None), ("closed_vocab", "probe")])
+def test_the_rates_are_those_that_the_recorded_search_chose(chapter, head):
+    require_recorded(chapter, ["rates"])
+    table, _ = results.recorded(chapter, "rates")
+    assert set(table["split"]) == {"validation"}
+    if chapter == "tangent":
+        assert set(table.loc[table["model"] == "mini", "method"]) == {*MINI_LR}
+    for (model, method), rows in table.groupby(["model", "method"]):
+        task = rows["task"].iloc[0]
+        assert recipe(model, task, method, head=head).lr == experiments.chosen_rate(rows, method)
 
 
 @pytest.mark.parametrize("chapter", CHAPTERS)
