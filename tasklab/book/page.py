@@ -37,7 +37,14 @@ _NOT_YET = "*Not recorded yet.*"
 ORIGIN = "tasklab"  # under which an output's metadata tell programs where it comes from
 
 
-def caption(name: str, text: str, records: pd.DataFrame | None = None, *, kind: str = "") -> Any:
+def caption(
+    name: str,
+    text: str,
+    records: pd.DataFrame | None = None,
+    *,
+    kind: str = "",
+    counts: bool = True,
+) -> Any:
     """Return the caption of the figure above.
 
     Args:
@@ -46,11 +53,12 @@ def caption(name: str, text: str, records: pd.DataFrame | None = None, *, kind: 
         records: Those that were drawn: how many seeds, tasks and images they have is added. Of none
             there is no figure, which is said in place of the caption.
         kind: `"live"` or `"recorded"`, said before that.
+        counts: Whether these numbers are added.
     """
     if records is not None and records.empty and kind == "recorded":
         return say(f"<!-- awaited {name} -->\n\n{_NOT_YET}")
     origin = [kind.capitalize()] if kind else []
-    origin += [sample(records)] if records is not None else []
+    origin += [sample(records)] if records is not None and counts else []
     suffix = f" *{': '.join(origin)}.*" if origin else ""
     return say(f"<!-- caption {name} -->\n\n{FIGURE} {text.strip()}{suffix}")
 

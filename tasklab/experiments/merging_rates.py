@@ -1,8 +1,8 @@
 """Merges of vectors that learnt less, so that ways of tuning can be compared at equal accuracy.
 
 Of one way of fine-tuning all merges have the same vectors, and so the same accuracy alone. Between
-ways it differs, and who learns less merges better for that alone. Lower learning rates make any way
-learn less: here its merges are measured over rates up to its own, as `budgets` does for sums.
+ways it differs, and who learns less may merge better for that alone. Lower learning rates make any
+way learn less: here its merges are measured over rates up to its own, as `budgets` does for sums.
 """
 
 from __future__ import annotations

@@ -43,9 +43,9 @@ def stitched_addition(
     Args:
         lab: What to study.
         methods: Those that train a vector.
-        block: The last block of the front; by default three quarters of the way, as in the paper,
-            whose ViT-B/32 is cut after block 9 of 12. -1 takes every block in turn, at the largest
-            coefficient alone.
+        block: The last block of the front, counted from 0; by default that after three quarters of
+            them, rounded, as in the paper, whose ViT-B/32 is cut after block 9 of 12. -1 takes
+            every block in turn, at the largest coefficient alone.
         coefficients: Values of lambda; by default the preset's grid without 0.
         n_pairs: How many pairs of tasks; by default the preset's.
 

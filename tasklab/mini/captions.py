@@ -1,8 +1,8 @@
 """Pictures with captions, for pre-training.
 
 Captions are mostly true and incomplete, as on the web: some name the colour and not the thing, 7 %
-say nothing (`GENERIC`) and 8 % belong to another picture. The styles are tidier than those of the
-downstream tasks; one picture in three went through a worse camera.
+say nothing (`GENERIC`) and 8 % belong to another picture. Most pictures are plain
+and tidy; one in three went through a worse camera.
 
 A picture also says what it shows as numbers: the thing (`noun`) and, where it was drawn apart, its
 colour or outline (`attribute`), from which the classes of supervised pre-training are made.

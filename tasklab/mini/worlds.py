@@ -2,7 +2,8 @@
 
 A task has a look of its own, none of which is that of the pre-training pictures: that gap is what
 fine-tuning closes. It is style, viewpoint and palette, and hardly noise, which nothing closes. A
-style by itself is rare in pre-training; two after each other (`"negative+hue"`) never occur there.
+style by itself is rare in pre-training; of those that a task is seen through after each other only
+`"negative+hue"` occurs there, in one picture of 1,000.
 How hard each task is was set once, on validation images, by the levels of the non-linear model.
 """
 

@@ -1,6 +1,6 @@
 """What the papers claim: statements, and the comparisons that each of them is judged by.
 
-A statement is a sentence of a paper. It may speak of several things at once (seven pre-trained
+A statement is a sentence of a paper. It may speak of several things at once (eight pre-trained
 models, two metrics): then it has one comparison, or cell, for each. `statements.csv` holds the
 statements, `claims.csv` their cells.
 """

@@ -228,6 +228,8 @@ def varied(records: pd.DataFrame, what: str, network: str = "resnet18") -> pd.Da
     rows = rows[(rows["alpha"] - 0.5).abs() < 1e-9]
     if rows.empty:
         return rows
+    if "wider" in rows:
+        rows = rows[rows["wider"].fillna(1) == 1]
     column = "ratio" if what.endswith("samples") else what
     replaced = what.removesuffix(" samples") if column == "ratio" else "other"
     chosen = rows["replaced"] == replaced

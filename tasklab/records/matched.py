@@ -1,11 +1,11 @@
 """Two ways of fine-tuning compared where they learnt as much, or went as far.
 
-A larger learning rate raises the accuracy alone and the length of a task vector, and lowers what is
-left of the accuracy in a sum. So one method may seem to add better because it learnt less. Every
-method is recorded over a grid of rates (experiment `budget`); along it, what is compared becomes a
-function of the accuracy alone, or of the length of the vectors, both as means over tasks. **The
-side that went further is taken back along its rates to where the other one ends**, by linear
-interpolation between two neighbours, for each seed.
+A larger learning rate usually raises the accuracy alone and the length of a task vector, and may
+lower what is left of the accuracy in a sum. So one method may seem to add better because it learnt
+less. The methods that headlines compare are recorded over a grid of rates (experiment `budget`);
+along it, what is compared becomes a function of the accuracy alone, or of the length of the
+vectors, both as means over tasks. **The side that went further is taken back along its rates to
+where the other one ends**, by linear interpolation between two neighbours, for each seed.
 """
 
 from __future__ import annotations

@@ -78,7 +78,7 @@ def _of_merges(records: pd.DataFrame, verdict: Callable[[str], str]) -> tuple[st
     means = rows[rows["n_tasks"] == rows["n_tasks"].max()].groupby("merge")["value"].mean()
     tried = means.drop(["arithmetic", "best_span", "best"], errors="ignore")
     return (
-        f"**Merging.** Of {int(rows['n_tasks'].max())} task vectors, task arithmetic keeps "
+        f"**Merging.** Of {int(rows['n_tasks'].max())} task vectors, task arithmetic reaches "
         f"{means['arithmetic']:.1f} %, {MERGE_LABEL[tried.idxmax()]}, the most accurate of "
         f"{len(tried)} other merges, {tried.max():.1f} %, and the best merge of the tangent model "
         f"on their span {means['best_span']:.1f} %. That TIES beats task arithmetic: "

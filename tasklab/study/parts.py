@@ -94,7 +94,9 @@ PARTS: dict[str, dict[str, tuple[Work, ...]]] = {
             Work(("nonlinear", "linearized"), {"rate_search": {}}, {"model": "mini_t5"}, seeds=1),
         ),
         "budgets": _BUDGETS,
-        "pretraining": (*(Work(_TRAINED, _HEADLINES, {"model": m}) for m in _PRETRAININGS),),
+        "pretraining": (
+            *(Work((*_TRAINED, "posthoc"), _HEADLINES, {"model": m}) for m in _PRETRAININGS),
+        ),
         "family": (
             *(Work(sums, _TABLES, {"model": m}) for m, (sums, _) in FAMILY.items()),
             Work(("nonlinear", "linearized"), _TABLES, _RANDOM),

@@ -13,6 +13,12 @@ from tasklab.records.comparisons import box_means
 from tasklab.study.parts import PARTS, works_of
 
 RECORDED = Path(__file__).parent / "recorded"
+# Parts of other chapters by which a chapter's claims are judged as well.
+_ELSEWHERE = {
+    "tangent": (("linear_layers", "cost"),),
+    "linear_layers": (("tangent", "pretraining"),),
+    "ctl": (("tangent", "pretraining"),),
+}
 
 
 def path_of(chapter: str, part: str) -> Path:
@@ -54,7 +60,7 @@ def evidence(chapter: str) -> pd.DataFrame:
     Claims on what is not recorded are not tested.
     """
     parts = [(chapter, part) for part in PARTS[chapter]]
-    parts += [("linear_layers", "cost")] if chapter == "tangent" else []
+    parts += [part for part in _ELSEWHERE.get(chapter, ()) if part not in parts]
     every = [recorded(*part)[0] for part in parts]
     tables = [part for part in every if not table.is_awaited(part)]
     if not tables:

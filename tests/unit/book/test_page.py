@@ -28,6 +28,8 @@ def test_a_caption_tells_its_sample():
     )
     assert page.caption("fig-a", "A toy.").data.endswith("**Figure.** A toy.")
     assert page.caption("fig-a", "A toy.", kind="recorded").data.endswith("*Recorded.*")
+    without = page.caption("fig-a", "A toy.", table, kind="recorded", counts=False).data
+    assert without.endswith("A toy. *Recorded.*")
 
 
 def test_a_sample_is_a_range_where_methods_differ_and_the_baseline_has_no_seeds():

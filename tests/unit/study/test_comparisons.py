@@ -10,8 +10,8 @@ from tasklab.errors import TasklabError
 from tasklab.experiments.small_networks import setting, task_names
 from tasklab.records import claims, judgement, pairing
 from tasklab.records import table as records_table
-from tasklab.records.comparisons import COMPARISONS
-from tasklab.study import comparisons
+from tasklab.records.comparisons import COMPARISONS, varied
+from tasklab.study import comparisons, results
 from tasklab.study.parts import PARTS
 from tasklab.study.results import evidence, recorded
 
@@ -330,3 +330,26 @@ def test_sums_of_two_and_of_all_tasks():
     rows = closed_records()
     every = COMPARISONS["decay"](claim, rows[rows["model"] == "mini_few"], rows)["all"]
     assert every["value"].tolist() == pytest.approx([70.0])
+
+
+def test_a_condition_is_compared_at_the_usual_width():
+    usual = {"pretraining": 10, "finetuning": 10, "replaced": "other", "ratio": 0.0, "wider": 1.0}
+    rows = linearity("ctl", "resnet18", (0, 1), **usual)
+    rows += linearity("ctl", "resnet18", (0, 1), **usual | {"pretraining": 0})
+    narrow = varied(records_table.tidy(rows), "pretraining")
+    wide = [{**row, "wider": 4.0, "value": 9.0} for row in rows]
+    both = varied(records_table.tidy(rows + wide), "pretraining")
+    assert len(narrow) == len(rows)
+    pd.testing.assert_frame_equal(both.reset_index(drop=True), narrow.reset_index(drop=True))
+
+
+@pytest.mark.parametrize("chapter", ["linear_layers", "ctl"])
+def test_growth_is_judged_by_what_the_first_chapter_recorded(chapter, tmp_path, monkeypatch):
+    growing = [
+        claim for claim in CLAIMS.values() if claim.id.startswith(f"{chapter.split('_')[0]}-growth")
+    ]
+    assert growing
+    monkeypatch.setattr(results, "RECORDED", tmp_path)
+    table = records_table.tidy(linearity("ctl", "mini_3", (0, None)))
+    records_table.write(results.path_of("tangent", "pretraining"), table, {})
+    assert set(results.evidence(chapter)["model"]) == {"mini_3"}
