@@ -113,8 +113,9 @@ TABLE: Mapping[str, Method] = MappingProxyType(
             colour="#000000", marker=">", parts=_WEIGHTS + _BIASES + _MLP_WEIGHTS + _MLP_BIASES,
             rates="attention_mlp",
         ),
-        # weights: of the order of the loss, by what mini's vectors have without the penalty
-        # (E|J tau|^2 of 160 to 600 on other tasks; squares of 0.3 to 1.1 off the diagonal)
+        # weights: of the order of the loss, by what vectors without it had in the benchmark
+        # before this one (E|J tau|^2 of 160 to 600 on other tasks; squares of 0.3 to 1.1 off the
+        # diagonal); not searched since
         "tau_jp": Method(
             title="tau Jp, linearized",
             text="all weights in the tangent model, with other tasks' images left as they are",
