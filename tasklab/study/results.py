@@ -13,11 +13,11 @@ from tasklab.records.comparisons import box_means
 from tasklab.study.parts import PARTS, works_of
 
 RECORDED = Path(__file__).parent / "recorded"
-# Parts of other chapters by which a chapter's claims are judged as well.
+# By which a chapter's claims are judged as well: a part of another chapter, and experiments of it.
 _ELSEWHERE = {
-    "tangent": (("linear_layers", "cost"),),
-    "linear_layers": (("tangent", "pretraining"),),
-    "ctl": (("tangent", "pretraining"),),
+    "tangent": ("linear_layers", "cost", ("cost",)),
+    "linear_layers": ("tangent", "pretraining", ("single", "addition")),
+    "ctl": ("tangent", "pretraining", ("ctl",)),
 }
 
 
@@ -59,9 +59,11 @@ def evidence(chapter: str) -> pd.DataFrame:
 
     Claims on what is not recorded are not tested.
     """
-    parts = [(chapter, part) for part in PARTS[chapter]]
-    parts += [part for part in _ELSEWHERE.get(chapter, ()) if part not in parts]
-    every = [recorded(*part)[0] for part in parts]
+    every = [recorded(chapter, part)[0] for part in PARTS[chapter]]
+    if chapter in _ELSEWHERE:
+        other, part, experiments = _ELSEWHERE[chapter]
+        there = recorded(other, part)[0]
+        every.append(there[there["experiment"].isin(experiments)])
     tables = [part for part in every if not table.is_awaited(part)]
     if not tables:
         return table.nothing()

@@ -350,6 +350,12 @@ def test_growth_is_judged_by_what_the_first_chapter_recorded(chapter, tmp_path, 
     ]
     assert growing
     monkeypatch.setattr(results, "RECORDED", tmp_path)
-    table = records_table.tidy(linearity("ctl", "mini_3", (0, None)))
-    records_table.write(results.path_of("tangent", "pretraining"), table, {})
-    assert set(results.evidence(chapter)["model"]) == {"mini_3"}
+    experiment = "ctl" if chapter == "ctl" else "addition"
+    rows = linearity("ctl", "mini_3", (0, None))
+    rows.append(
+        {"experiment": "addition", "model": "mini_3", "method": "nonlinear", "seed": 0, "task": "a",
+         "metric": "absolute", "value": 50.0, "split": "test", "n": 9, "n_tasks": 8}
+    )  # fmt: skip
+    records_table.write(results.path_of("tangent", "pretraining"), records_table.tidy(rows), {})
+    found = results.evidence(chapter)
+    assert set(found["model"]) == {"mini_3"} and set(found["experiment"]) == {experiment}
