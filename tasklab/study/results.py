@@ -68,5 +68,6 @@ def evidence(chapter: str) -> pd.DataFrame:
     if not tables:
         return table.nothing()
     box = (-1.0, 1.0) if chapter == "closed_vocab" else (0.0, 1.0)  # as each paper draws it
-    boxes = [box_means(t, *box) for t in tables if "alpha1" in t]
-    return table.combine(*(t for t in tables if "alpha1" not in t), *boxes)
+    maps = [t[t["alpha1"].notna()] for t in tables if "alpha1" in t]
+    others = [t[t["alpha1"].isna()] if "alpha1" in t else t for t in tables]
+    return table.combine(*others, *(box_means(t, *box) for t in maps if len(t)))

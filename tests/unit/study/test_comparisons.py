@@ -359,3 +359,18 @@ def test_growth_is_judged_by_what_the_first_chapter_recorded(chapter, tmp_path, 
     records_table.write(results.path_of("tangent", "pretraining"), records_table.tidy(rows), {})
     found = results.evidence(chapter)
     assert set(found["model"]) == {"mini_3"} and set(found["experiment"]) == {experiment}
+
+
+def test_a_part_that_has_maps_and_tables_is_evidence_with_both(tmp_path, monkeypatch):
+    monkeypatch.setattr(results, "RECORDED", tmp_path)
+    common = {"model": "mini_3", "method": "nonlinear", "seed": 0, "split": "test", "n": 9}
+    rows = [
+        {**common, "experiment": "disentanglement", "metric": "xi_classifier", "task": "a+b",
+         "alpha1": alpha, "alpha2": alpha, "value": 10.0 + 10 * alpha}
+        for alpha in (0.0, 1.0, 2.0)
+    ]  # fmt: skip
+    single = {**common, "experiment": "single", "metric": "single", "task": "a", "value": 50.0}
+    table = records_table.tidy([*rows, single])
+    records_table.write(results.path_of("tangent", "pretraining"), table, {})
+    found = results.evidence("tangent").set_index("metric")["value"]
+    assert found.to_dict() == {"xi_classifier_box": 15.0, "single": 50.0}
