@@ -107,7 +107,7 @@ def test_merges_have_a_sentence_once_they_are_recorded():
         for n in (2, 8)
     ]
     (told,) = _of_merges(tidy(rows), lambda name: f"[{name}]")
-    assert "keeps 68.0 %, WUDI, the most accurate of 2 other merges, 73.0 %" in told
+    assert "reaches 68.0 %, WUDI, the most accurate of 2 other merges, 73.0 %" in told
     assert told.endswith("on their span 69.0 %. That TIES beats task arithmetic: [merging-ties].")
     assert _of_merges(nothing(), str) == ()
 
