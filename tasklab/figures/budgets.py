@@ -73,10 +73,15 @@ def _at_usual_rate(rows: pd.DataFrame) -> pd.DataFrame:
 def rate_search(df: pd.DataFrame) -> Figure:
     """Draw accuracy alone on validation images by learning rate, the best rate of a method larger.
 
+    A rate at which a run diverged is left out, as it is not chosen.
+
     Args:
         df: Records of the experiment `rate_search` of one model, or of several.
     """
-    rows = select(df, "rate_search", "single", split="validation")
+    rows, by = select(df, "rate_search", split="validation"), ["model", "method", "lr"]
+    lost = rows.loc[rows["metric"] == "diverged_at", by].drop_duplicates()
+    rows = rows[rows["metric"] == "single"]
+    rows = rows[~rows.set_index(by).index.isin(lost.set_index(by).index)]
     means = rows.groupby(["model", "method", "lr"], as_index=False)["value"].mean()
     looks, models = method_looks(methods_in(means)), list(dict.fromkeys(rows["model"]))
     grid = curves(

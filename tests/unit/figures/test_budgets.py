@@ -66,6 +66,9 @@ def test_the_chosen_rate_is_the_best_mean_over_tasks():
     curve, best = axes.lines
     assert curve.get_xydata().tolist() == [[1e-4, 55.0], [2e-4, 60.0]]
     assert best.get_xydata().tolist() == [[2e-4, 60.0]] and axes.get_xscale() == "log"
+    lost = {**rows[-1], "metric": "diverged_at", "value": 7.0}
+    (axes,) = figures.rate_search(tidy([*rows, lost])).axes
+    assert axes.lines[-1].get_xydata().tolist() == [[1e-4, 55.0]]
     several = tidy([{**row, "model": model} for row in rows for model in ("mini_mae", "mini_few")])
     assert len(figures.rate_search(several).axes) == 2
 
