@@ -49,7 +49,7 @@ CHAPTERS = {
     "tangent": Chapter(
         title="Fine-tuning in the tangent space",
         methods=("nonlinear", "posthoc", "linearized"),
-        parts=("editing", "rates", "budgets", "pretraining", "family", "maps", "kernels"),
+        parts=("editing", "rates", "budgets", "pretraining", "family", "maps", "text", "kernels"),
         relatives=("small", "medium", "large", "convnext", "closed", "text"),
     ),
     "linear_layers": Chapter(

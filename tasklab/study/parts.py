@@ -40,15 +40,15 @@ _TANGENT = CHAPTERS["tangent"].methods
 _TRAINED = ("nonlinear", "linearized", "attention")
 _TABLES = {"single": {}, "addition": {}}
 _ONE_PAIR = {"disentanglement": {"n_pairs": 1}}
-# The paper's further models: sizes, a convolutional network, a closed vocabulary, text. Of each:
-# what is compared in sums, and what in maps.
+# The paper's further models: sizes, a convolutional network, a closed vocabulary. Of each: what is
+# compared in sums, and what in maps.
 FAMILY = {
     "mini_s": (_TANGENT, ("nonlinear", "posthoc")),
     "mini_xs": (_TANGENT, ("nonlinear", "posthoc")),
     "mini_convnext": (("nonlinear", "linearized"), ("nonlinear", "linearized")),
     "mini_sup_few": (("nonlinear", "linearized"), ("nonlinear", "posthoc")),
-    "mini_t5": (("nonlinear",), ("nonlinear", "linearized")),
 }
+_TEXT = {"model": "mini_t5"}
 _XI = ("xi_classifier",)
 # Cross-task linearity in the middle of all pairs, and what it may foretell.
 _PAIRS = {"cross_task": {"alphas": (0.5,)}, "pair_errors": {"coefficients": (0.5,)}}
@@ -91,7 +91,7 @@ PARTS: dict[str, dict[str, tuple[Work, ...]]] = {
         ),
         "rates": (
             Work((*_TRAINED, "attention_mlp"), {"rate_search": {}}, seeds=1),
-            Work(("nonlinear", "linearized"), {"rate_search": {}}, {"model": "mini_t5"}, seeds=1),
+            Work(("nonlinear", "linearized"), {"rate_search": {}}, _TEXT, seeds=1),
         ),
         "budgets": _BUDGETS,
         "pretraining": (
@@ -105,6 +105,10 @@ PARTS: dict[str, dict[str, tuple[Work, ...]]] = {
             Work(_TANGENT, {"disentanglement": {}}, metrics=_XI),
             *(Work(maps, _ONE_PAIR, {"model": m}, metrics=_XI) for m, (_, maps) in FAMILY.items()),
             Work(("nonlinear",), _ONE_PAIR, _RANDOM, metrics=_XI),
+        ),
+        "text": (
+            Work(("nonlinear",), _TABLES, _TEXT),
+            Work(("nonlinear", "linearized"), _ONE_PAIR, _TEXT, metrics=_XI),
         ),
         "kernels": (Work((), {"localization": {}}),),
     },
@@ -152,7 +156,7 @@ PARTS: dict[str, dict[str, tuple[Work, ...]]] = {
             Work(
                 ("nonlinear",),
                 {"cross_task_addition": {}, "cross_task_negation": {}},
-                {"model": "mini_t5"},
+                _TEXT,
             ),
         ),
         "stitching": (
