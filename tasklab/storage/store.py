@@ -52,6 +52,7 @@ T = TypeVar("T")
 _log = logging.getLogger(__name__)
 RESERVED = {"partial", "damaged", "locks", "tmp"}
 _ASKED: ContextVar[dict[tuple[str, str], Artifact] | None] = ContextVar("asked", default=None)
+_WITHIN: ContextVar[list[float] | None] = ContextVar("within", default=None)  # seconds, each
 _TENSORS, _CONFIG, _RECORD = "tensors.safetensors", "config.json", "record.json"
 
 
@@ -70,6 +71,8 @@ class Artifact:
         config: What was asked for.
         record: What its maker wrote down beside the tensors.
         sha256: Checksum of the file of tensors.
+        seconds: That making it took, without other artifacts made meanwhile; `None` where the
+            store did not write them down yet.
     """
 
     path: Path
@@ -78,6 +81,7 @@ class Artifact:
     config: dict[str, Any]
     record: dict[str, Any]
     sha256: str
+    seconds: float | None = None
 
     def tensors(self) -> dict[str, Tensor]:
         """Return the tensors, on the CPU, after comparing the checksum.
@@ -159,7 +163,10 @@ class Store:
         Raises:
             TasklabError: If the store cannot be written. The checkpoints stay.
         """
+        start = time.perf_counter()
         artifact = self.find(kind, config) or self._made(kind, config, make)
+        if (others := _WITHIN.get()) is not None:
+            others.append(time.perf_counter() - start)
         if (asked := _ASKED.get()) is not None:
             asked[kind, artifact.key] = artifact
         return artifact
@@ -174,8 +181,8 @@ class Store:
                     shutil.rmtree(stale, ignore_errors=True)  # its writer was killed
                 work = self.root / "partial" / kind / key
                 work.mkdir(parents=True, exist_ok=True)
-            tensors, record = make(work)
-            self._publish(kind, key, config, tensors, record)
+            seconds, tensors, record = _timed(make, work)
+            self._publish(kind, key, config, tensors, record, seconds)
             shutil.rmtree(work, ignore_errors=True)
             if made := self._find_locked(kind, key, config):
                 return made
@@ -244,7 +251,7 @@ class Store:
                     raise _DamagedError(f"{name} (missing)")
             stored = json.loads((path / _CONFIG).read_text())
             note = json.loads((path / _RECORD).read_text())
-            sha256, record = note["tensors_sha256"], note["record"]
+            sha256, record, seconds = note["tensors_sha256"], note["record"], note.get("seconds")
             if canonical(stored) != canonical(config):
                 raise _DamagedError(_CONFIG)
             if note["record_sha256"] != text_sha256(record):
@@ -257,7 +264,7 @@ class Store:
             raise _DamagedError(f"{_CONFIG} or {_RECORD}") from None
         except OSError as error:
             raise TasklabError(f"cannot read {path}: {error.strerror}.") from error
-        return Artifact(path, kind, key, stored, record, sha256)
+        return Artifact(path, kind, key, stored, record, sha256, seconds)
 
     def _find_locked(self, kind: str, key: str, config: Mapping[str, Any]) -> Artifact | None:
         try:
@@ -271,7 +278,15 @@ class Store:
             _log.warning("%s was damaged (%s): moved to %s", path, damage, aside)
             return None
 
-    def _publish(self, kind: str, key: str, config: Mapping, tensors: Mapping, record: Mapping):
+    def _publish(
+        self,
+        kind: str,
+        key: str,
+        config: Mapping[str, Any],
+        tensors: Mapping[str, Tensor],
+        record: Mapping[str, Any],
+        seconds: float,
+    ) -> None:
         final = self._folder(kind, key)
         draft = self.root / "tmp" / f"{kind}-{key}-{uuid.uuid4().hex[:8]}"
         record = json.loads(canonical(record, "record"))
@@ -283,6 +298,7 @@ class Store:
                     "record": record,
                     "record_sha256": text_sha256(record),
                     "tensors_sha256": file_sha256(draft / _TENSORS),
+                    "seconds": round(seconds, 3),
                     "written": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
                 }
                 (draft / _CONFIG).write_text(canonical(config, indent=1))
@@ -311,6 +327,17 @@ class Store:
             yield
         finally:
             lock.release()
+
+
+def _timed(make: Make, work: Path) -> tuple[float, Mapping[str, Tensor], Mapping[str, Any]]:
+    """Return the seconds that a maker takes, less those of artifacts that it asks for, and both."""
+    others: list[float] = []
+    token, start = _WITHIN.set(others), time.perf_counter()
+    try:
+        tensors, record = make(work)
+    finally:
+        _WITHIN.reset(token)
+    return time.perf_counter() - start - sum(others), tensors, record
 
 
 def free_first(items: Iterable[T], busy: Callable[[T], bool]) -> Iterator[T]:

@@ -1,4 +1,4 @@
-"""The fine-tuning runs that recorded results rest on: how they were run, and how long."""
+"""What recorded results rest on: how its models were fine-tuned, and how long all of it took."""
 
 from __future__ import annotations
 
@@ -15,17 +15,21 @@ _NAMES = ("model", "init", "head", "method")
 
 
 def behind(asked: Mapping[tuple[str, str], Artifact], store: Store) -> dict[str, Any]:
-    """Return how the fine-tuning runs were run that records rest on, as entries of a provenance.
+    """Return what records rest on, as entries of a provenance.
 
     Args:
         asked: Artifacts that the store was asked for while the records were collected.
         store: The one that has them.
 
     Returns:
-        recipe: the choices that all runs share, if there are runs; recipes: those in which they
-        differ, by model and method, as lists where they were varied; fine_tuning: how many runs
-        there are, and the seconds of training in all of them, whenever that was.
+        recipe: the choices that all fine-tuning runs share, if there are runs; recipes: those in
+        which they differ, by model and method, as lists where they were varied; fine_tuning: how
+        many runs there are, and the seconds of training in all of them, whenever that was;
+        measuring: the same of measurements with them, `timed` those whose seconds are known.
     """
+    measured = [artifact for (kind, _), artifact in asked.items() if kind == KIND]
+    times = [artifact.seconds for artifact in measured if artifact.seconds is not None]
+    measuring = {"runs": len(measured), "timed": len(times), "seconds": round(sum(times), 1)}
     runs = {
         store.key(identity): identity
         for (kind, _), artifact in asked.items()
@@ -34,12 +38,14 @@ def behind(asked: Mapping[tuple[str, str], Artifact], store: Store) -> dict[str,
     }
     runs |= {key: artifact.config for (kind, key), artifact in asked.items() if kind == _RUN}
     if not runs:
-        return {"recipe": None, "fine_tuning": {"runs": 0, "seconds": 0.0}}
+        tuned = {"runs": 0, "seconds": 0.0}
+        return {"recipe": None, "fine_tuning": tuned, "measuring": measuring}
     found = [artifact for one in runs.values() if (artifact := store.find(_RUN, one))]
     seconds = round(sum(artifact.record["seconds"] for artifact in found), 1)
     return {
         **_recipes(runs.values()),
         "fine_tuning": {"runs": len(found), "seconds": seconds},
+        "measuring": measuring,
     }
 
 

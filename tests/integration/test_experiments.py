@@ -134,6 +134,8 @@ def test_a_study_writes_records_with_their_origin(lab, tables, tmp_path):
     assert set(table["experiment"]) == {"localization"}
     assert origin["weights"] == lab.clip.encoder.weights_hash
     assert origin["recipe"] is None and origin["fine_tuning"] == {"runs": 0, "seconds": 0.0}
+    measuring = origin["measuring"]
+    assert measuring["timed"] == measuring["runs"] > 0 and measuring["seconds"] > 0
     assert origin["machine"]["cores"] >= 1
 
 

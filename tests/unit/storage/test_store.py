@@ -10,6 +10,7 @@ import pickle
 import shutil
 import tempfile
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -357,3 +358,27 @@ def test_what_another_makes_is_left_for_later(store):
 def test_whoever_cannot_lock_is_not_told_to_wait(store):
     (store.root / "locks" / f"thing-{store.key({'n': 1})}.lock").mkdir(parents=True)
     assert not store.making("thing", {"n": 1})
+
+
+def test_an_artifact_tells_the_seconds_that_it_took_itself(store):
+    def inner(_):
+        time.sleep(0.3)
+        return {}, {}
+
+    def outer(_):
+        store.get("part", {"n": 1}, inner)
+        time.sleep(0.1)
+        return {}, {}
+
+    made = store.get("whole", {"n": 1}, outer)
+    assert 0.1 <= made.seconds < 0.3 <= store.find("part", {"n": 1}).seconds
+    assert store.get("whole", {"n": 1}, outer).seconds == made.seconds
+
+
+def test_an_artifact_of_an_older_store_has_no_seconds(store):
+    made = store.get("whole", {"n": 1}, lambda _: ({}, {}))
+    file = made.path / "record.json"
+    note = json.loads(file.read_text())
+    del note["seconds"]
+    file.write_text(json.dumps(note))
+    assert store.find("whole", {"n": 1}).seconds is None
