@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 
 import pandas as pd
 import torch
+from torch import Tensor
 
 from tasklab.analyses import kernels as spectral
+from tasklab.errors import TasklabError
 from tasklab.experiments.disentanglement import pairs
 from tasklab.experiments.lab import Lab
 from tasklab.experiments.runner import Trial, kept
+from tasklab.models import loading
+from tasklab.models.encoder import Encoder
 from tasklab.records.table import tidy
 
-CACHE_VERSION = 1  # part of every key: raise it when the same configuration gives other records
+CACHE_VERSION = 2  # part of every key: raise it when the same configuration gives other records
 
 
 def localization(
@@ -26,7 +31,8 @@ def localization(
 
     The kernel is of the head of the pair's first task, a matrix for each class; its rows are
     training images of that task. Energy is reported on these, on as many unseen images of the task,
-    and on as many images of the pair's second task, the control.
+    and on as many images of the pair's second task, the control. Nothing is fine-tuned: a seed
+    takes other images and, of an encoder that was not pre-trained, other random weights.
 
     Args:
         lab: What to study.
@@ -37,20 +43,20 @@ def localization(
         Records of the experiment `localization`, for the task `"T|control"` and, as subset, each
         class of T: the metrics `energy` with the columns side (`task`, `unseen` or `control`) and x
         (number of the image), and `share` (of the task's energy) and
-        `unseen_share` (of the unseen images').
+        `unseen_share` (of the unseen images'). Energies are those of the first seed.
+
+    Raises:
+        TasklabError: If there are too few images for that many seeds.
     """
     n, most = lab.scale.kernel_images, lab.scale.kernel_classes
 
     def measure(trial: Trial) -> list[dict]:
-        (task, control), evaluator, encoder = (
-            trial.tasks,
-            trial.lab.evaluator,
-            trial.lab.clip.encoder,
-        )
+        (task, control), evaluator = trial.tasks, trial.lab.evaluator
+        encoder = _encoder(trial.lab, trial.seed)
         names = trial.lab.suite[task].classes
         classes = range(len(names))[:most]
         own, unseen, others = (
-            encoder.preprocess(evaluator.images(name, split).x[:n])
+            encoder.preprocess(_drawn(evaluator.images(name, split).x, n, trial.seed, name))
             for name, split in ((task, "train"), (task, "test"), (control, "test"))
         )
         columns = torch.cat([unseen, others])
@@ -70,6 +76,7 @@ def localization(
                 {**common, "metric": "energy", "side": side, "x": x, "value": value}
                 for side, energy in sides.items()
                 for x, value in enumerate(energy.tolist())
+                if trial.seed == lab.parameters.seeds[0]
             ]
             for metric, share in (("share", seen.share[i]), ("unseen_share", fresh.share[i])):
                 rows.append({**common, "metric": metric, "side": "", "x": 0, "value": float(share)})
@@ -78,9 +85,29 @@ def localization(
     rows = []
     for init in inits or dict.fromkeys((lab.parameters.init, "random")):
         other = lab if init == lab.parameters.init else lab.sibling(init=init)
-        for pair in pairs(lab, n_pairs):
+        for pair, seed in itertools.product(pairs(lab, n_pairs), lab.parameters.seeds):
             trial = Trial(
-                lab=other, experiment="localization", method="pretrained", seed=0, tasks=pair
+                lab=other, experiment="localization", method="pretrained", seed=seed, tasks=pair
             )
-            rows += kept(trial, measure, images=n, classes=most, kernel=CACHE_VERSION)
+            key = {"images": n, "classes": most, "seeds": [lab.parameters.seeds[0], seed]}
+            rows += kept(trial, measure, kernel=CACHE_VERSION, **key)
     return tidy(rows)
+
+
+def _encoder(lab: Lab, seed: int) -> Encoder:
+    """Return the lab's encoder or, where its weights are random, one drawn from a seed."""
+    at = lab.parameters
+    if at.init != "random" or seed == 0:
+        return lab.clip.encoder
+    return loading.load(at.model, init="random", seed=seed, device=at.device).encoder
+
+
+def _drawn(x: Tensor, n: int, seed: int, task: str) -> Tensor:
+    """Return a seed's own `n` of a task's inputs: none is in two seeds' draws."""
+    first = seed * n
+    if first + n > len(x):
+        raise TasklabError(
+            f"{len(x)} images of {task} are too few for kernels of {n} with seed {seed}: "
+            "choose lower seeds."
+        )
+    return x[first : first + n]

@@ -84,6 +84,24 @@ def test_localization_compares_initialisations(lab):
     assert len(count) == 2 * lab.scale.kernel_classes * 3
 
 
+def test_another_seed_of_localization_takes_other_images_and_random_weights(lab):
+    both = experiments.localization(lab.sibling(seeds="0,1"))
+    shares = both[both["metric"] == "unseen_share"]
+    wide = shares.pivot(index=["init", "subset"], columns="seed", values="value")
+    assert (wide[0] != wide[1]).all()
+    first = experiments.localization(lab)
+    assert (
+        shares[shares["seed"] == 0]["value"].tolist()
+        == first[first["metric"] == "unseen_share"]["value"].tolist()
+    )
+    assert set(both.loc[both["metric"] == "energy", "seed"]) == {0}
+
+
+def test_localization_needs_images_for_every_seed(lab):
+    with pytest.raises(TasklabError, match=r"too few for kernels of \d+ with seed 5000"):
+        experiments.localization(lab.sibling(seeds=[5000]), ["pretrained"])
+
+
 def test_layerwise_tables(lab):
     cosines = experiments.cosines(lab, ["nonlinear", "attention"])
     whole = cosines[cosines["metric"] == "cosine"].set_index("method")["value"]
