@@ -14,7 +14,7 @@ from typing import Any, Literal, get_args
 
 from tasklab.errors import TasklabError, choose, real, texts, whole
 from tasklab.machine import BFLOAT16
-from tasklab.models.zoo import INITS, REGISTRY, choose_model, closed, shipped
+from tasklab.models.zoo import INITS, REGISTRY, Spec, choose_model, closed, shipped
 from tasklab.tasks.suites import OWN, SUITES
 from tasklab.tasks.suites import suite as suite_of
 from tasklab.tuning.methods import JOINT, METHODS, POSTHOC, TABLE
@@ -268,19 +268,16 @@ def recipe(
         batch_size = REHEARSAL_BATCH
         probe = Probe(steps=2, batch_size=REHEARSAL_BATCH, images=8)
     steps = whole("steps", usual * (entry.longer if entry else 1) if steps is None else steps, 1)
-    rates = dict(entry.rates) if entry else {}
-    rates.setdefault(JOINT, rates.get("nonlinear", 0.0))
-    if entry and (head == "probe" or method == JOINT):
-        rates |= entry.closed_rates
-    special = {"lr": rates[rate], "beta2": 0.98} if mini and rate in rates else {}
+    usual_head = "trained" if closed(model) else "zero_shot"
+    head = usual_head if head is None else head
+    rates = _rates(entry, head, method) if mini else {}
+    special = {"lr": rates[rate], "beta2": 0.98} if rate in rates else {}
     if TABLE[method].others and others is None:
         others = suite_of(suite).names if suite in SUITES else ()
     if TABLE[method].others:
         special["others"] = tuple(name for name in others if name != task)
     if lr is not None:
         special["lr"] = lr
-    usual_head = "trained" if closed(model) else "zero_shot"
-    head = usual_head if head is None else head
     if method == JOINT:
         method, head = "nonlinear", "zero_shot_trained" if head == "zero_shot" else "trained"
     return FineTune(
@@ -298,6 +295,21 @@ def recipe(
         precision=_precision(device) if precision is None and not mini else precision or "float32",
         **special,
     )
+
+
+def _rates(entry: Spec, head: str, method: str) -> dict[str, float]:
+    """Return a shipped model's learning rate of every method, with this head.
+
+    A random head that trains along takes every method as much further as it takes the non-linear.
+    """
+    rates = dict(entry.rates) | {JOINT: entry.rates["nonlinear"]}
+    if head == "probe" or method == JOINT:
+        return rates | entry.closed_rates
+    if head == "trained":
+        rates |= entry.closed_rates
+        further = rates[JOINT] / rates["nonlinear"]
+        return {name: rate if name == JOINT else rate * further for name, rate in rates.items()}
+    return rates
 
 
 def _precision(device: str) -> str:

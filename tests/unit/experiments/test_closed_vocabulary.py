@@ -106,13 +106,33 @@ def test_regimes_are_methods_with_heads():
 
 
 def test_rates_of_the_closed_vocabulary_are_its_own(monkeypatch):
-    rates = {"nonlinear": 0.1, "full": 0.2}
+    rates = {"nonlinear": 0.1, "linearized": 0.3, "full": 0.2}
     entry = dataclasses.replace(zoo.REGISTRY["mini"], closed_rates=rates)
     monkeypatch.setitem(zoo.REGISTRY, "mini", entry)
     assert recipe("mini", TASK, "nonlinear").lr == zoo.MINI_LR["nonlinear"]
     assert recipe("mini", TASK, "nonlinear", head="probe").lr == 0.1
     assert recipe("mini", TASK, "full", head="probe").lr == 0.2
-    assert recipe("mini", TASK, "linearized", head="probe").lr == zoo.MINI_LR["linearized"]
+    assert recipe("mini", TASK, "linearized", head="probe").lr == 0.3
+    assert recipe("mini", TASK, "attention", head="probe").lr == zoo.MINI_LR["attention"]
+
+
+@pytest.mark.parametrize("kind", ["few", "many", "mae", "dino", "clip_more"])
+def test_methods_keep_their_distance_from_the_rate_that_was_searched(kind):
+    searched = recipe(f"mini_{kind}", TASK, "nonlinear", head="probe").lr
+    for method, rate in zoo.MINI_LR.items():
+        scaled = rate * searched / zoo.MINI_LR["nonlinear"]
+        assert recipe(f"mini_{kind}", TASK, method, head="probe").lr == pytest.approx(scaled)
+
+
+def test_a_random_head_that_trains_along_takes_the_rate_of_such_heads():
+    joint = recipe("mini_sup_few", TASK, "full", head="probe").lr
+    probed = recipe("mini_sup_few", TASK, "nonlinear", head="probe").lr
+    assert joint != probed
+    assert recipe("mini_sup_few", TASK, "nonlinear").lr == joint
+    assert recipe("mini_sup_few", TASK, "full").lr == joint
+    linearized = recipe("mini_sup_few", TASK, "linearized").lr
+    far = zoo.MINI_LR["linearized"] / zoo.MINI_LR["nonlinear"]
+    assert linearized == pytest.approx(far * joint)
 
 
 def test_vocabulary_of_parameters():
