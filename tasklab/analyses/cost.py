@@ -25,7 +25,7 @@ derivatives of every non-linear function and keeps every tangent in memory. `our
 
 Training some weights saves the gradients of the others' W, but not of x: those pass through every
 layer above the first trained one. In a transformer block of width D, attention has 4 D² weights and
-the MLP 8 D². Training attention alone (linear layers paper, section 3.3) so takes about
+the MLP 8 D². Training attention alone (linear layers paper, section 3) so takes about
 (12 + 12 + 4) / 36 = 7/9 of the products of a standard step; the optimiser's state and the task
 vector shrink to a third. Inference is that of `standard`.
 """

@@ -141,9 +141,11 @@ def findings(verdicts: Iterable[Verdict], heading: str) -> Any:
 def _numbers(row: Mapping[str, Any]) -> str:
     if not row["n_seeds"]:
         return " (no recorded runs of both sides)"
-    ends = "" if pd.isna(row["low"]) else f" [{row['low']:.3g}, {row['high']:.3g}]"
-    parts = [f"{row['effect']:+.3g}{ends} {row['unit']}".rstrip()]
-    parts.append(counted(row["n_seeds"], row["n_seeds"], "seed"))
+    from tasklab.records.statements import effect_of
+
+    parts = [effect_of(row), counted(row["n_seeds"], row["n_seeds"], "seed")]
+    if row["n_pretrainings"] > 1:
+        parts.append(f"{row['n_pretrainings']} pre-trainings beside")
     if row["n_tasks"] > 1:
         parts.append(f"{row['tasks_as_claimed']} of {row['n_tasks']} tasks as claimed")
     if row["n_cells"] > 1:

@@ -170,7 +170,7 @@
   }
 
   var key = "Line: the " + data.method + " model. " +
-    data.curves.map(function (c) { return "Squares: the " + c.label + " model, recorded. "; }).join("") +
+    data.curves.map(function (c) { return "Squares: the " + c.label + " model, measured there. "; }).join("") +
     "Disc: the sliders now, at their mean.";
   var first = make("div", {}, [presets, make("div", { class: "tl-all" }, [all.name, all.input, all.value]), status]);
   live.append(make("div", { class: "tl-top" }, [first, make("div", {}, [plot.svg, make("p", { class: "tl-key" }, [key])])]));

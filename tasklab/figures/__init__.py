@@ -77,8 +77,6 @@ from tasklab.figures.tables import (
     origin_table,
     pretraining_table,
     table,
-    verdict_counts,
-    verdict_table,
 )
 from tasklab.figures.training import contact_sheet, loss_curve
 from tasklab.figures.verdict_list import verdict_list
@@ -98,5 +96,5 @@ __all__ = [
     "pretraining_table", "price", "printed_merges", "published_merges", "rate_search", "regimes",
     "ring", "scheme", "scheme_maps", "segments", "single_task", "stitched_addition",
     "stitched_depth", "stitched_negation", "subset_cost", "subset_curves", "sum_form", "table",
-    "transitivity", "verdict_counts", "verdict_list", "verdict_table", "ways_after_probing",
+    "transitivity", "verdict_list", "ways_after_probing",
 ]  # fmt: skip

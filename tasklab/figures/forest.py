@@ -13,7 +13,7 @@ from matplotlib.lines import Line2D
 
 from tasklab.figures.style import WIDTH, NothingToDrawError, book_figure
 from tasklab.records.judgement import Verdict
-from tasklab.records.statements import verdict_rows
+from tasklab.records.statements import effect_of, verdict_rows
 
 # Outcome: colour, marker. Colours are those of the palette that are told apart in grey as well.
 LOOKS = {
@@ -37,7 +37,8 @@ def forest(verdicts: Iterable[Verdict], *, headlines: bool = False) -> Figure:
     """Draw how far every statement is on the claimed side, in half-widths of its 95 % interval.
 
     An interval is so one unit long on either side: what lies beyond 1 holds, what lies below -1
-    does not. Of a statement with several cells the weakest is drawn. Statements that were not
+    does not. Of a statement with several cells the weakest is drawn; as it was picked from several,
+    it may lie below -1 where the statement is undecided. Statements that were not
     tested are left out, and those with one seed have no interval: an open mark at zero.
 
     Args:
@@ -65,7 +66,7 @@ def forest(verdicts: Iterable[Verdict], *, headlines: bool = False) -> Figure:
         axes.set_title(PAPERS.get(title, title), loc="left", fontweight="bold")
     panels[-1, 0].set_xlim(-_FARTHEST - 0.5, _FARTHEST + 0.5)
     label = "effect in half-widths of its interval\n← against the claim        as claimed →"
-    figure.supxlabel(label, fontsize=9)
+    panels[-1, 0].set_xlabel(label, fontsize=9)
     present = [name for name in LOOKS if name in set(rows["outcome"])]
     handles = [Line2D([], [], color=c, marker=m, linewidth=1.2) for c, m in map(LOOKS.get, present)]
     figure.legend(handles, present, loc="outside upper center", ncols=len(present), fontsize=9)
@@ -102,14 +103,4 @@ def _panel(axes: Axes, rows: pd.DataFrame, *, numbers: bool) -> None:
     if numbers:
         for y, row in enumerate(rows.to_dict("records")):
             at = {"transform": axes.get_yaxis_transform(), "va": "center", "fontsize": 7.5}
-            axes.text(1.01, y, _effect(row), color="#404040", **at)
-
-
-def _effect(row: dict) -> str:
-    """Return a statement's effect with its interval, or why there is none."""
-    text = f"{row['effect']:+.3g}"
-    if pd.isna(row["low"]):
-        text += ", one seed" if row["n_seeds"] == 1 else ", does not vary"
-    else:
-        text += f" [{row['low']:.3g}, {row['high']:.3g}] {row['unit']}".rstrip()
-    return text.replace("-", "−")
+            axes.text(1.01, y, effect_of(row), color="#404040", **at)

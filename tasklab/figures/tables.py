@@ -8,70 +8,10 @@ from typing import Any
 import pandas as pd
 
 from tasklab.figures.style import METHOD_LABEL, methods_in
-from tasklab.records.judgement import ABOUT_VERDICTS, OUTCOMES, Verdict
-from tasklab.records.statements import verdict_rows
+from tasklab.records.judgement import Verdict
 from tasklab.records.table import summarise
 
 AIRY = [{"selector": "th, td", "props": [("padding", "0.2em 0.7em")]}]
-
-
-_TINTS = {"holds": "#CDE7DD", "does not hold": "#F6D5C0", "undecided": "#FBEBC8"}
-
-
-def verdict_table(verdicts: Iterable[Verdict]) -> Any:
-    """Return the verdicts as a table whose colours only repeat what the words say.
-
-    Returns:
-        A pandas Styler (its `.data` is the DataFrame), a row a statement and below it one for each
-        of its cells: where it is said, the statement, the outcome, and the effect with its 95 %
-        interval, positive in the claimed direction, seeds, and tasks as claimed.
-    """
-    judged = verdict_rows(verdicts)
-    several = judged["paper"].nunique() > 1
-    rows = [
-        ({"paper": row["paper"].replace("_", " ")} if several else {})
-        | {
-            "statement": _statement(row),
-            "here": row["outcome"] + _share(row),
-            "effect": _effect(row),
-            "seeds": row["n_seeds"] or "–",
-            "tasks as claimed": _tasks(row),
-            "corrected": row["corrected"] if row["corrected"] != row["outcome"] else "",
-        }
-        for row in judged.to_dict("records")
-    ]
-    styler = pd.DataFrame(rows).style.hide(axis="index").set_caption(ABOUT_VERDICTS)
-    styler = styler.set_properties(**{"text-align": "left", "vertical-align": "top"})
-    styler = styler.set_table_styles(AIRY)
-    if not rows:
-        return styler
-    tints = [f"background-color: {_TINTS.get(o, 'white')}; color: black" for o in judged["outcome"]]
-    return styler.apply(lambda _: tints, subset=["here"])
-
-
-def _statement(row: Mapping[str, Any]) -> str:
-    if row["cell"]:
-        return f"– {row['cell']}"
-    at = "" if row["setting"] == "chosen" else f" (at {row['setting']})"
-    return row["statement"] + at
-
-
-def _share(row: Mapping[str, Any]) -> str:
-    """Return how many cells hold, where that is more than the outcome says."""
-    if row["n_cells"] < 2 or row["outcome"] == "holds":
-        return ""
-    return f" ({row['cells_holding']} of {row['n_cells']} hold)"
-
-
-def _effect(row: Mapping[str, Any]) -> str:
-    if not row["n_seeds"]:
-        return "–"
-    ends = "" if pd.isna(row["low"]) else f" [{row['low']:.3g}, {row['high']:.3g}]"
-    return f"{row['effect']:+.3g}{ends} {row['unit']}".rstrip()
-
-
-def _tasks(row: Mapping[str, Any]) -> str:
-    return f"{row['tasks_as_claimed']} of {row['n_tasks']}" if row["n_tasks"] > 1 else "–"
 
 
 def table(df: pd.DataFrame, digits: int = 1) -> Any:
@@ -92,19 +32,6 @@ def table(df: pd.DataFrame, digits: int = 1) -> Any:
     styler = df.style.format(precision=digits, na_rep="–").format("{:d}", subset=whole)
     styler = styler.set_table_styles(AIRY)
     return styler.hide(axis="index") if isinstance(df.index, pd.RangeIndex) else styler
-
-
-def verdict_counts(verdicts: Iterable[Verdict]) -> Any:
-    """Return how many statements of each paper hold, do not hold or are undecided, as a table."""
-    judged = verdict_rows(verdicts, cells=False)
-    judged = judged[judged["setting"] == "chosen"]
-    verbs = {"holds": "hold", "does not hold": "do not hold"}
-    paper, here = judged["paper"].str.replace("_", " "), judged["outcome"].replace(verbs)
-    counts = pd.crosstab(paper, here).reindex(index=paper.unique())
-    names = [verbs.get(name, name) for name in OUTCOMES]
-    counts = counts[[name for name in names if name in counts]]
-    counts["statements"] = counts.sum(axis=1)
-    return counts.rename_axis(index=None, columns=None).style.set_table_styles(AIRY)
 
 
 def pretraining_table(verdicts: Iterable[Verdict]) -> pd.DataFrame:

@@ -14,8 +14,8 @@ from typing import Any
 import pandas as pd
 
 from tasklab.figures.forest import PAPERS
-from tasklab.records.judgement import Verdict
-from tasklab.records.statements import verdict_rows
+from tasklab.records.judgement import ABOUT_VERDICTS, Verdict
+from tasklab.records.statements import effect_of, verdict_rows
 
 _HEADS = ("outcome", "statement", "effect [95 % interval]", "seeds", "tasks as claimed")
 
@@ -27,18 +27,23 @@ class VerdictList:
         rows: The table behind it, of `records.verdict_rows`.
     """
 
-    def __init__(self, rows: pd.DataFrame) -> None:
-        self.rows = rows
+    def __init__(self, rows: pd.DataFrame, here: str = "") -> None:
+        self.rows, self._here = rows, here
 
     def _repr_html_(self) -> str:
         style, script = (files(__package__).joinpath(f"verdict_list.{k}") for k in ("css", "js"))
         name = f"verdicts-{uuid.uuid4().hex}"
         heads = "".join(f'<th scope="col">{head}</th>' for head in _HEADS)
-        body = "\n".join(_row(row) for row in self.rows.to_dict("records"))
+        several = self.rows["paper"].nunique() > 1  # for one paper a correction says little
+        tested = self.rows[self.rows["outcome"] != "not tested"].to_dict("records")
+        body = "\n".join(_row(row, self._here, corrected=several) for row in tested)
+        waiting = (self.rows["outcome"].eq("not tested") & self.rows["cell"].eq("")).sum()
+        note = f" {waiting} more are not tested: their runs are not recorded." if waiting else ""
         return "\n".join(
             [
                 f'<div class="tasklab-verdicts" id="{name}">',
                 f"<style>{style.read_text('utf-8')}</style>",
+                f"<p>{ABOUT_VERDICTS}{note}</p>",
                 f"<table><thead><tr>{heads}</tr></thead><tbody>{body}</tbody></table>",
                 f"<script>{script.read_text('utf-8').replace('@ID@', name)}</script>",
                 "</div>",
@@ -46,34 +51,38 @@ class VerdictList:
         )
 
 
-def verdict_list(verdicts: Iterable[Verdict]) -> VerdictList:
-    """Return all verdicts as a list with filters; what was not tested is left out.
+def verdict_list(verdicts: Iterable[Verdict], here: str = "") -> VerdictList:
+    """Return all verdicts as a list with filters; what was not tested is counted below it.
 
     Args:
         verdicts: On the claims of one or several papers.
+        here: The chapter that shows it; by default a page beside the folder of chapters.
     """
-    rows = verdict_rows(verdicts)
-    return VerdictList(rows[rows["outcome"] != "not tested"])
+    return VerdictList(verdict_rows(verdicts), here)
 
 
-def _row(row: Mapping[str, Any]) -> str:
+def _row(row: Mapping[str, Any], here: str, *, corrected: bool) -> str:
     page, _, heading = row["evidence"].partition("#")
+    folder = "" if here else "notebooks/"
+    link = f"#{heading}" if page == here else f"{folder}{page}.html#{heading}"
     statement = f"{row['statement']}: {row['cell']}" if row["cell"] else row["statement"]
     statement += "" if row["setting"] == "chosen" else f" (at {row['setting']})"
     paper = PAPERS.get(row["paper"], row["paper"])
     held = row["n_cells"] > 1 and row["outcome"] != "holds"
     share = f"<small>{row['cells_holding']} of {row['n_cells']} parts hold</small>" if held else ""
+    if corrected and row["corrected"] and row["corrected"] != row["outcome"]:
+        share += f"<small>{row['corrected']} if all share 5 %</small>"
     kind = "part" if row["cell"] else "whole"
-    ends = "" if pd.isna(row["low"]) else f" [{row['low']:.3g}, {row['high']:.3g}]"
-    effect = f"{row['effect']:+.3g}{ends} {row['unit']}".rstrip().replace("-", "−")
+    beside = row["n_pretrainings"] > 1
+    others = f"<small>and {row['n_pretrainings']} pre-trainings</small>" if beside else ""
     tasks = f"{row['tasks_as_claimed']} of {row['n_tasks']}" if row["n_tasks"] > 1 else "–"
     word = row["outcome"].replace(" ", "-")
     cells = (
         f'<td class="tv-outcome tv-{word}"><b>{row["outcome"]}</b>{share}</td>',
-        f'<td><a href="notebooks/{page}.html#{heading}">{html.escape(statement)}</a>'
+        f'<td><a href="{link}">{html.escape(statement)}</a>'
         f"<small>{html.escape(paper)}</small></td>",
-        f'<td data-head="effect">{effect}</td>',
-        f'<td data-head="seeds">{row["n_seeds"]}</td>',
+        f'<td data-head="effect">{effect_of(row)}</td>',
+        f'<td data-head="seeds">{row["n_seeds"]}{others}</td>',
         f'<td data-head="tasks as claimed">{tasks}</td>',
     )
     return (

@@ -11,6 +11,9 @@ from .papers import (
     beside as beside,
 )
 from .statements import (
+    correction as correction,
+)
+from .statements import (
     verdict_rows as verdict_rows,
 )
 from .table import (

@@ -12,8 +12,9 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import pandas as pd
 
@@ -129,6 +130,43 @@ def verdict_rows(verdicts: Iterable[Verdict], *, cells: bool = True) -> pd.DataF
             numbers = {"n_cells": 0, "cells_holding": 0}
             rows.append(common | _numbers(cell, cell.outcome) | numbers | labels)
     return pd.DataFrame(rows, columns=list(COLUMNS))
+
+
+def effect_of(row: Mapping[str, Any]) -> str:
+    """Return the effect of a row of `verdict_rows` in words: with its interval, or why it has none.
+
+    >>> row = {"effect": -3.72, "low": -5.5, "high": -2, "unit": "points", "n_seeds": 5}
+    >>> effect_of(row)
+    '−3.72 [−5.5, −2] points'
+    """
+    if not row["n_seeds"]:
+        return "–"
+    known = pd.notna(row["low"])
+    numbers = f"{row['effect']:+.3g}" + (f" [{row['low']:.3g}, {row['high']:.3g}]" if known else "")
+    why = "" if known else ", one seed" if row["n_seeds"] == 1 else ", does not vary"
+    return f"{numbers.replace('-', '−')} {row['unit']}".rstrip() + why
+
+
+def correction(verdicts: Iterable[Verdict]) -> str:
+    """Return what a correction for the number of statements changes, as a sentence.
+
+    Args:
+        verdicts: Of all papers whose statements are to share 5 %.
+    """
+    rows = verdict_rows(verdicts, cells=False)
+    rows = rows[rows["outcome"] != "not tested"]
+    decided = rows[rows["outcome"].isin(("holds", "does not hold"))]
+    lost = decided[decided["corrected"] != decided["outcome"]]
+    named = "; ".join(lost["short"] + lost["setting"].map(_at))
+    kept = f"{len(decided) - len(lost)} of the {len(decided)} decided ones stay decided"
+    return (
+        f"If all {len(rows)} statements that were judged share 5 % (Holm's correction), {kept}"
+        + (f"; undecided become: {named}." if named else ".")
+    )
+
+
+def _at(setting: str) -> str:
+    return "" if setting == "chosen" else f" (at {setting})"
 
 
 def _numbers(cell: Verdict, outcome: str) -> dict[str, object]:

@@ -14,7 +14,7 @@ import pandas as pd
 
 from tasklab.figures.merging import MERGE_LABEL
 from tasklab.records.judgement import Verdict
-from tasklab.records.statements import verdict_rows
+from tasklab.records.statements import effect_of, verdict_rows
 from tasklab.study.results import evidence, recorded
 
 
@@ -111,9 +111,7 @@ def _verdict(rows: pd.DataFrame, name: str) -> str:
     text = f'<a href="notebooks/{page}.html#{heading}"><strong>{row["outcome"]}</strong></a>'
     if pd.isna(row["effect"]):
         return text
-    numbers = f"{row['effect']:+.3g} {row['unit']}".rstrip()
-    ends = f" [{row['low']:.3g}, {row['high']:.3g}]"
-    numbers += ends if pd.notna(row["low"]) else f", {row['n_seeds']} seed and no interval"
+    numbers = effect_of(row)
     if row["n_tasks"] > 1:
         numbers += f", {row['tasks_as_claimed']} of {row['n_tasks']} as claimed"
-    return f"{text} ({numbers.replace('-', '−')})"
+    return f"{text} ({numbers})"

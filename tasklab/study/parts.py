@@ -100,11 +100,11 @@ PARTS: dict[str, dict[str, tuple[Work, ...]]] = {
         "family": (
             *(Work(sums, _TABLES, {"model": m}) for m, (sums, _) in FAMILY.items()),
             Work(("nonlinear", "linearized"), _TABLES, _RANDOM),
+            *(Work(maps, _ONE_PAIR, {"model": m}, metrics=_XI) for m, (_, maps) in FAMILY.items()),
+            Work(("nonlinear",), _ONE_PAIR, _RANDOM, metrics=_XI),
         ),
         "maps": (
             Work(_TANGENT, {"disentanglement": {}}, metrics=_XI),
-            *(Work(maps, _ONE_PAIR, {"model": m}, metrics=_XI) for m, (_, maps) in FAMILY.items()),
-            Work(("nonlinear",), _ONE_PAIR, _RANDOM, metrics=_XI),
         ),
         "text": (
             Work(("nonlinear",), _TABLES, _TEXT),

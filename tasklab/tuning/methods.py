@@ -31,7 +31,7 @@ PARTS = {
     "MLP input biases": r"mlp\.(?:c_fc|fc1)\.bias$",
     "MLP output biases": r"mlp\.(?:c_proj|fc2)\.bias$",
 }
-# The four paradigms of linear layers, section 3.3: (1) q, k, v and output weights; (2) and their
+# The four paradigms of linear layers, table 2: (1) q, k, v and output weights; (2) and their
 # biases; (3) the weights of all linear layers of a block; (4) and all their biases.
 _WEIGHTS = ("q, k, v weights", "attention output weights")
 _BIASES = ("q, k, v biases", "attention output biases")

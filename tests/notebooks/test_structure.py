@@ -20,7 +20,7 @@ from tasklab.experiments.parameters import Parameters
 
 NOTEBOOKS = sorted((Path(__file__).parents[2] / "notebooks").glob("*.ipynb"))
 PUBLIC = {"tasklab", "torch", "pandas", "tempfile", "pathlib", "PIL", "sklearn"}
-TABLES = ("table", "price", "subset_cost")
+TABLES = ("table", "verdict_list", "price", "subset_cost")
 BAD = {"model": "vitb23", "init": "pretraind", "preset": "quik", "suite": "minni", "steps": -1}
 
 pytestmark = pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)

@@ -18,8 +18,6 @@ from matplotlib.text import Text
 
 from tasklab import figures
 from tasklab.errors import TasklabError
-from tasklab.records import verdict_rows
-from tasklab.records.judgement import verdicts
 from tasklab.records.schema import METHODS
 from tasklab.records.table import tidy, wilson
 
@@ -201,31 +199,11 @@ def test_every_method_has_its_own_colour_marker_and_label() -> None:
         assert len(set(table.values())) == len(table)
 
 
-def test_verdict_table() -> None:
-    found = verdicts(synthetic(2), "tangent")
-    styler = figures.verdict_table(found)
-    rows = verdict_rows(found)
-    assert len(styler.data) == len(rows)
-    told = zip(styler.data["here"], rows["outcome"], strict=True)
-    assert all(here.startswith(outcome) for here, outcome in told)
-    assert "not about absolute values" in styler.to_html()
-    assert figures.verdict_table([]).data.empty
-
-
 def test_a_table_has_dashes_for_what_was_not_measured() -> None:
     df = pd.DataFrame({"row": ["a", "b"], "mean": [1.25, np.nan], "seeds": [3, 1]})
     shown = figures.table(df).to_html()
     assert "1.2" in shown and ">–<" in shown and ">3<" in shown
     assert "nan" not in shown.lower() and "row0" not in shown.split("<tbody>")[1].split("<td")[0]
-
-
-def test_verdicts_are_counted_by_paper() -> None:
-    found = [v for paper in ("tangent", "linear_layers") for v in verdicts(synthetic(2), paper)]
-    counts = figures.verdict_counts(found).data
-    assert list(counts.index) == ["tangent", "linear layers"]
-    entries = {v.claim.entry for v in found}
-    assert 0 < counts["statements"].sum() <= len(entries)
-    assert (counts.drop(columns="statements").sum(axis=1) == counts["statements"]).all()
 
 
 def test_sums_stand_against_accuracy_alone_task_by_task():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import re
 
-from tasklab import figures
+from tasklab import figures, records
 from tasklab.records.claims import CLAIMS
 from tasklab.records.intervals import Interval
 from tasklab.records.judgement import Verdict
@@ -25,12 +25,36 @@ def test_every_row_has_its_outcome_its_numbers_and_its_evidence():
         Verdict(claim=dataclasses.replace(claim, id="x", entry="x", statement="a < b")),
     ]
     shown = figures.verdict_list(found)
-    assert list(shown.rows["outcome"]) == ["does not hold"]  # what was not tested is left out
     text = shown._repr_html_()
+    assert "not about absolute values" in text and "1 more are not tested" in text
     (row,) = re.findall(r"<tr class=.*?</tr>", text, re.S)
     assert "<b>does not hold</b>" in row and "−2.5 [−4, −1]" in row and "1 of 2" in row
     page, _, heading = claim.evidence.partition("#")
     assert f'href="notebooks/{page}.html#{heading}"' in row
+    at_home = figures.verdict_list(found, page)._repr_html_()
+    assert f'href="#{heading}"' in at_home
+    away = figures.verdict_list(found, "ctl")._repr_html_()
+    assert f'href="{page}.html#{heading}"' in away
+
+
+def test_what_a_correction_changes_is_told_beside_verdicts_of_several_papers():
+    def judged(paper, p):
+        claim = next(c for c in CLAIMS if c.paper == paper and not c.grows)
+        interval, seen = Interval(2.0, 1.0, 3.0), {0: 2.0}
+        return Verdict(claim=claim, outcome="holds", interval=interval, p=p, by_seed=seen,
+                       n_pretrainings=3)  # fmt: skip
+
+    several = [judged("tangent", 0.04), judged("ctl", 0.001)]
+    text = figures.verdict_list(several)._repr_html_()
+    assert text.count("undecided if all share 5 %") == 0  # Holm: 0.04 is the larger of two
+    several[1] = judged("ctl", 0.03)
+    text = figures.verdict_list(several)._repr_html_()
+    assert text.count("undecided if all share 5 %") == 2 and "and 3 pre-trainings" in text
+    assert "if all share" not in figures.verdict_list(several[:1])._repr_html_()
+    told = records.correction(several)
+    assert told.startswith("If all 2 statements") and "0 of the 2 decided ones stay decided" in told
+    assert several[0].claim.short in told
+    assert records.correction(several[:1]).endswith("1 of the 1 decided ones stay decided.")
 
 
 def test_two_lists_have_names_of_their_own():
