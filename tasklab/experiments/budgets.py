@@ -13,10 +13,12 @@ import pandas as pd
 
 from tasklab.analyses.editing import single_task
 from tasklab.errors import TasklabError, real, whole
+from tasklab.experiments.disentanglement import disentanglement
 from tasklab.experiments.editing import addition, negation, single
 from tasklab.experiments.lab import LINEAR, Lab
 from tasklab.experiments.learning_rates import validated
 from tasklab.experiments.runner import Trial, grid, kept, known_methods
+from tasklab.records.comparisons import box_means
 from tasklab.records.table import combine, tidy
 from tasklab.taskvector import TaskVector
 from tasklab.tuning.finetune import DivergedError
@@ -25,6 +27,8 @@ from tasklab.tuning.methods import POSTHOC
 CACHE_VERSION = 1  # part of every key: raise it when the same configuration gives other records
 RATES = (1e-4, 2e-4, 4e-4, 8e-4, 1.6e-3)
 LENGTHS = (60, 120, 240, 480)  # steps
+BOX = (0.0, 0.25, 0.5, 0.75, 1.0)  # coefficients of the disentanglement error's search box
+_EDITED = ("single", "absolute", "target", "control", "xi_classifier_box")
 _FACTOR, _FARTHEST = 2.0, 4  # the grid is prolonged by it, so many times at most
 
 
@@ -97,7 +101,8 @@ def budgets(
     Returns:
         Records of the experiment `budget` with the columns lr and steps: a vector's accuracy alone
         (`single`; on validation images as well), of the sum of all vectors (`absolute`), of its
-        negation (`target`, `control`) on test images, and its length |tau| / |theta_0| (`norm`).
+        negation (`target`, `control`) on test images, its length |tau| / |theta_0| (`norm`), and
+        the first pair's mean disentanglement error in the search box (`xi_classifier_box`).
     """
     rates = _ascending(rates)
     lengths = tuple(sorted({whole("lengths", steps, 1) for steps in lengths}))
@@ -153,9 +158,10 @@ def _budget(lab: Lab, method: str) -> pd.DataFrame:
         single(lab, [method]),
         addition(lab, [method], n_tasks=(len(lab.suite.names),)),
         negation(lab, [method]),
+        box_means(disentanglement(lab, [method], n_pairs=1, alphas=BOX)),
     ]
     edited = pd.concat([t[(t["method"] == method) & (t["experiment"] != "sweep")] for t in tables])
-    edited = edited[edited["metric"].isin(("single", "absolute", "target", "control"))]
+    edited = edited[edited["metric"].isin(_EDITED)]
     both = pd.concat([edited.assign(experiment="budget"), tidy(rows)], ignore_index=True)
     return tidy(both.assign(lr=lr, steps=steps))
 

@@ -38,6 +38,7 @@ def disentanglement(
     points: int | None = None,
     n_pairs: int | None = None,
     of: Sequence[tuple[str, str]] | None = None,
+    alphas: Sequence[float] | None = None,
 ) -> pd.DataFrame:
     """Return the disentanglement errors of pairs of tasks on a grid (tangent, figures 3 and 10).
 
@@ -48,12 +49,14 @@ def disentanglement(
         points: Of each axis; by default the preset's.
         n_pairs: How many pairs; by default the preset's.
         of: These pairs of tasks, in place of those that stand in for the papers'.
+        alphas: These coefficients on both axes, in place of `reach` and `points`.
 
     Returns:
         Records of the experiment `disentanglement`, one for each metric and cell, with the columns
         alpha1 and alpha2, of the method's name for the task `"T1+T2"`.
     """
-    alphas = disentangle.grid(reach, points or lab.scale.points)
+    if alphas is None:
+        alphas = disentangle.grid(reach, points or lab.scale.points)
 
     def measure(trial: Trial) -> list[dict]:
         errors = disentangle.error_map(

@@ -74,6 +74,7 @@ from tasklab.figures.style import (
 )
 from tasklab.figures.tables import (
     editing_table,
+    matched_table,
     origin_table,
     pretraining_table,
     table,
@@ -93,7 +94,8 @@ __all__ = [
     "merge_models", "merge_rates", "merge_rates_table", "merge_table", "merge_ways",
     "merging_foretold", "negation", "negation_per_task", "nonlinear_advantage", "once_recorded",
     "open_table", "origin_table", "paradigm_cost", "per_task", "per_task_coefficients",
-    "pretraining_table", "price", "printed_merges", "published_merges", "rate_search", "regimes",
+    "matched_table", "pretraining_table", "price", "printed_merges", "published_merges",
+    "rate_search", "regimes",
     "ring", "scheme", "scheme_maps", "segments", "single_task", "stitched_addition",
     "stitched_depth", "stitched_negation", "subset_cost", "subset_curves", "sum_form", "table",
     "transitivity", "verdict_list", "ways_after_probing",

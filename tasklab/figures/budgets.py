@@ -24,6 +24,7 @@ from tasklab.records.pairing import SHARE
 _BUDGET = {
     "absolute": "in the sum of all (%)",
     "target": "on its task, negated (%)",
+    "xi_classifier_box": "changed predictions ξ (%)",
     "norm": "length |τ| / |θ₀|",
 }
 _GROWTH = {
@@ -50,14 +51,15 @@ def budget_curves(df: pd.DataFrame, over: str = "lr") -> Figure:
     rows = rows[rows["split"] == "test"]
     rows = matched.usual(rows) if over == "lr" else _at_usual_rate(rows)
     means = rows.groupby(["method", over, "metric"])["value"].mean().unstack("metric")
-    means = means.reset_index().melt(["method", over, "single"], list(_BUDGET), var_name="metric")
+    measured = [metric for metric in _BUDGET if metric in means]
+    means = means.reset_index().melt(["method", over, "single"], measured, var_name="metric")
     means = means.dropna(subset=["single", "value"])
     if means.empty:
         raise NothingToDrawError("nothing to draw: no method was measured over rates.")
     looks = method_looks(methods_in(means))
     grid = curves(
         means.sort_values(over), "single", hue="method", looks=looks, col="metric",
-        col_order=list(_BUDGET), errorbar=None, sort=False, share=(True, False),
+        col_order=measured, errorbar=None, sort=False, share=(True, False),
     )  # fmt: skip
     return finish(grid, looks, x="accuracy alone (%)", y=_BUDGET)
 

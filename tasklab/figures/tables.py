@@ -8,7 +8,9 @@ from typing import Any
 import pandas as pd
 
 from tasklab.figures.style import METHOD_LABEL, methods_in
+from tasklab.records.claims import SETTINGS
 from tasklab.records.judgement import Verdict
+from tasklab.records.statements import effect_of, verdict_rows
 from tasklab.records.table import summarise
 
 AIRY = [{"selector": "th, td", "props": [("padding", "0.2em 0.7em")]}]
@@ -53,6 +55,24 @@ def pretraining_table(verdicts: Iterable[Verdict]) -> pd.DataFrame:
                 row |= {f"{name}{part}": value for part, value in ends}
             rows.append(row | {"pre-trainings": verdict.n_pretrainings})
     return pd.DataFrame(rows)
+
+
+def matched_table(verdicts: Iterable[Verdict]) -> pd.DataFrame:
+    """Return what is said of two methods at the rates chosen, and where they are made equal.
+
+    Args:
+        verdicts: On claims; those that are judged at the rates chosen alone are left out.
+
+    Returns:
+        A row a statement; for each setting the outcome, and the effect with its 95 % interval.
+    """
+    rows = verdict_rows(verdicts, cells=False)
+    rows = rows[rows["id"].isin(rows.loc[rows["setting"] != SETTINGS[0], "id"])]
+    told = [f"{row['outcome']}: {effect_of(row)}" for row in rows.to_dict("records")]
+    rows = rows.assign(told=[text.removesuffix(": –") for text in told])
+    wide = rows.pivot(index="short", columns="setting", values="told")
+    wide = wide.reindex(index=dict.fromkeys(rows["short"]), columns=list(SETTINGS))
+    return wide.rename_axis(index="statement", columns=None).reset_index()
 
 
 def origin_table(provenance: Mapping[str, Any]) -> pd.DataFrame:

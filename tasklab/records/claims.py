@@ -103,9 +103,11 @@ class Claim:
 
 
 def _matchable(claim: Claim) -> bool:
-    """Return whether a claim says of one way of fine-tuning that it edits better than another."""
+    """Return whether a claim says that one way of fine-tuning edits or disentangles better."""
     both = {claim.left, claim.right}
     plain = not any("@" in side or side in ("probe", "pretrained", "posthoc") for side in both)
+    if claim.metric == "xi_classifier_box":
+        return plain and not claim.comparison and both <= {"nonlinear", "linearized", "attention"}
     edits = claim.experiment in ("addition", "negation")
     return plain and edits and (claim.headline > 0 or claim.metric == "normalised")
 

@@ -16,7 +16,7 @@ import numpy as np
 import pandas as pd
 
 MEASURES = {"equal accuracy": "single", "equal length": "norm"}
-METRICS = ("absolute", "normalised", "target")
+METRICS = ("absolute", "normalised", "target", "xi_classifier_box")
 _KEYS = ["seed", "task", "subset"]
 
 

@@ -135,8 +135,9 @@ EXPERIMENTS = {
         ("lr",),
     ),
     "budget": Experiment(
-        "vectors trained for `steps` at the rate `lr`: alone, summed, subtracted, their length",
-        {**_in("%", "single", "absolute", "target", "control"), "norm": ""},
+        "vectors trained for `steps` at the rate `lr`: alone, summed, subtracted, their length, "
+        "and one pair's error in the search box",
+        {**_in("%", "single", "absolute", "target", "control", "xi_classifier_box"), "norm": ""},
         ("lr", "steps", "hits"),
     ),
     "disentanglement": Experiment(

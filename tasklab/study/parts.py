@@ -103,9 +103,7 @@ PARTS: dict[str, dict[str, tuple[Work, ...]]] = {
             *(Work(maps, _ONE_PAIR, {"model": m}, metrics=_XI) for m, (_, maps) in FAMILY.items()),
             Work(("nonlinear",), _ONE_PAIR, _RANDOM, metrics=_XI),
         ),
-        "maps": (
-            Work(_TANGENT, {"disentanglement": {}}, metrics=_XI),
-        ),
+        "maps": (Work(_TANGENT, {"disentanglement": {}}, metrics=_XI),),
         "text": (
             Work(("nonlinear",), _TABLES, _TEXT),
             Work(("nonlinear", "linearized"), _ONE_PAIR, _TEXT, metrics=_XI),

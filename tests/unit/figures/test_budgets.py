@@ -25,6 +25,8 @@ def budget(rates=(1e-4, 2e-4), lengths=(60, 240)):
                         "seed": 0, "metric": metric, "value": value + shift, "n": 100, "lr": lr,
                         "steps": steps,
                     })  # fmt: skip
+            rows.append({**rows[-1], "task": "Signs+Places", "metric": "xi_classifier_box",
+                         "value": alone / 10})  # fmt: skip
     return tidy(rows)
 
 
@@ -34,10 +36,11 @@ def drawn(axes):
 
 @pytest.mark.parametrize(("over", "first"), [("lr", 84.0), ("steps", 76.0)])
 def test_methods_are_curves_over_their_accuracy_alone(over, first):
-    sums, negated, lengths = figures.budget_curves(budget(), over).axes
+    sums, negated, errors, lengths = figures.budget_curves(budget(), over).axes
     nonlinear = drawn(sums)[figures.COLOURS["nonlinear"]]
     assert sum(nonlinear, []) == pytest.approx([first, first - 9, 94.0, 85.0])
     assert drawn(negated)[figures.COLOURS["nonlinear"]][1] == pytest.approx([94.0, 26.0])
+    assert drawn(errors)[figures.COLOURS["nonlinear"]][1] == pytest.approx([94.0, 9.4])
     assert len(drawn(lengths)) == 2 and "length" in lengths.get_ylabel()
 
 

@@ -60,3 +60,19 @@ def test_what_a_correction_changes_is_told_beside_verdicts_of_several_papers():
 def test_two_lists_have_names_of_their_own():
     names = {re.search('id="(.*?)"', figures.verdict_list([])._repr_html_())[1] for _ in range(2)}
     assert len(names) == 2
+
+
+def test_settings_of_a_comparison_stand_side_by_side():
+    chosen = {c.id: c for c in CLAIMS}
+    names = ("tangent-2-target", "tangent-2-target@accuracy", "tangent-2-target@length")
+    found = [
+        Verdict(claim=chosen[name], outcome="holds", interval=Interval(x, x - 1, x + 1), p=0.01,
+                by_seed={0: x})
+        for name, x in zip(names[:2], (5.0, 2.0), strict=True)
+    ]  # fmt: skip
+    found += [Verdict(claim=chosen[names[2]]), Verdict(claim=chosen["tangent-2-posthoc-target"])]
+    (row,) = figures.matched_table(found).to_dict("records")
+    assert row["statement"] == chosen[names[0]].short
+    assert row["chosen"] == "holds: +5 [4, 6] points"
+    assert row["equal accuracy"] == "holds: +2 [1, 3] points"
+    assert row["equal length"] == "not tested"

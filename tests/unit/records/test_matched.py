@@ -62,6 +62,19 @@ def test_at_equal_length_the_longer_one_is_taken_back() -> None:
     assert value("nonlinear", "equal length", "target").tolist() == pytest.approx([45] * 3)
 
 
+def test_a_pairs_disentanglement_error_is_taken_back_as_well() -> None:
+    table = grid(ALONE, NORM, lambda method, a: 100 - a)
+    lengths = table[(table["metric"] == "norm") & (table["task"] == "Signs")]
+    pair = {"task": "Signs+Places", "metric": "xi_classifier_box"}
+    table = tidy(pd.concat([table, lengths.assign(**pair)], ignore_index=True))
+    # Alone 75 lies halfway between 70 and 80, where the non-linear vectors are 2 and 4 long.
+    found = value("nonlinear", "equal accuracy", "xi_classifier_box", table)
+    assert found.to_dict() == pytest.approx({"Signs+Places": 3.0})
+    claims = {c.id: c for c in CLAIMS}
+    judged = verdict(claims["tangent-fig10-linearized@accuracy"], table)
+    assert judged.interval.effect == pytest.approx(3.0 - 5.0)  # linearized has the larger error
+
+
 def test_normalised_accuracies_are_made_of_both_parts() -> None:
     found = value("linearized", "equal accuracy", "normalised")
     assert found.tolist() == pytest.approx([100 * 25 / 74, 100 * 26 / 75, 100 * 27 / 76])
