@@ -235,6 +235,13 @@ def devices() -> list[Device]:
     return devices
 
 
+def has_bfloat16() -> bool:
+    """Return whether the processor multiplies matrices of bfloat16."""
+    import torch
+
+    return torch.ops.mkldnn._is_mkldnn_bf16_supported()
+
+
 def gpu_name(device: str) -> str | None:
     """Return what a CUDA device of torch's is called; `None` for the CPU."""
     if device == "cpu":

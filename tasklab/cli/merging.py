@@ -51,9 +51,9 @@ def merge(
         out: File to write.
         json: Print JSON.
     """
-    if not vector:
+    if len(vector) < 2:
         raise TasklabError(
-            "merge takes a VECTOR or more: tasklab merge A.safetensors B.safetensors --model M."
+            "merge takes two VECTORs or more: tasklab merge A.safetensors B.safetensors --model M."
         )
     target = path("--out", out)
     from tasklab.analyses import merging

@@ -47,6 +47,12 @@ def complete(
     with ThreadPoolExecutor(len(names)) as pool:  # each may wait for the hub
         missing = list(pool.map(problem, dict.fromkeys(names)))
     problems = [message for messages in missing for message in messages] + pictures.missing()
+    slow = parameters.device == "cpu" and parameters.precision == "bfloat16"
+    if trains and slow and not machine.has_bfloat16():
+        problems.append(
+            "this processor has no instructions for bfloat16, which would be slower than float32: "
+            "leave out precision."
+        )
     if trains:
         problems += _too_small(parameters, dict.fromkeys(names))
     if problems:

@@ -109,8 +109,8 @@ def test_vectors_come_from_runs_exports_and_imports(files, encoder, capsys):
     torch.save(one.apply(encoder.params), "finetuned.pt")
     checkpoints.add(Store(), "finetuned.pt", MODEL, "Scenes", name="mine")
     for name in ("Signs@nonlinear", "Signs@nonlinear@0", "exported", "finetuned.pt", "mine"):
-        words = ["merge", name, "--model", MODEL, *FEW, "--out", "m.safetensors"]
-        told(words, capsys)
+        twice = ["merge", name, name, "--method", "average"]  # the vector itself
+        told([*twice, "--model", MODEL, *FEW, "--out", "m.safetensors"], capsys)
         found = checkpoints.load("m.safetensors", encoder)
         assert found.keys() == one.keys()
         for parameter, x in one.items():
@@ -169,17 +169,26 @@ def test_tangent_vectors_stay_in_the_linearized_model(files, encoder, capsys):
         (AB[:3], "a.safetensors does not tell of which model it is"),
         (["merge", "a.safetensors", "c.safetensors", "--model", MODEL], "does not fit model"),
         (["merge", "a.safetensors", "nothing", "--model", MODEL], "'nothing' is no file"),
-        (["merge", "text.txt", "--model", MODEL], "is not a file of torch.save"),
-        (["merge", "broken.safetensors", "--model", MODEL], "broken.safetensors"),
-        (["merge", "nan.safetensors", "--model", MODEL], "values that are not finite"),
-        (["merge", "a.safetensors", "--model", MODEL, "--method", "average"], "at least 2"),
-        (["merge", "Signs@nonlinear@7", "--model", MODEL, *FEW], "is not in"),
-        (["merge", "Sings@nonlinear", "--model", MODEL, *FEW], "did you mean 'Signs'"),
-        (["merge", "Signs@nonlinaer", "--model", MODEL], "did you mean 'nonlinear'"),
+        (["merge", "text.txt", "a.safetensors", "--model", MODEL], "is not a file of torch.save"),
+        (["merge", "broken.safetensors", "a.safetensors", "--model", MODEL], "broken.safetensors"),
+        (
+            ["merge", "nan.safetensors", "a.safetensors", "--model", MODEL],
+            "values that are not finite",
+        ),
+        (["merge", "a.safetensors", "--model", MODEL], "merge takes two VECTORs"),
+        (["merge", "Signs@nonlinear@7", "a.safetensors", "--model", MODEL, *FEW], "is not in"),
+        (
+            ["merge", "Sings@nonlinear", "a.safetensors", "--model", MODEL, *FEW],
+            "did you mean 'Signs'",
+        ),
+        (
+            ["merge", "Signs@nonlinaer", "a.safetensors", "--model", MODEL],
+            "did you mean 'nonlinear'",
+        ),
         ([*AB, "--out", "text.txt"], "holds something else"),
         ([*AB, "--out", "folder/m.safetensors"], "is no folder"),
         ([*AB, "--out", "."], "is a folder"),
-        (["merge"], "merge takes a VECTOR"),
+        (["merge"], "merge takes two VECTORs"),
         (["evaluate", "mimi"], "did you mean 'mini'"),
         (["evaluate", MODEL, "--add", "a.safetensors:1e9"], "at most 1e+06"),
         (["evaluate", MODEL, "--add", "c.safetensors"], "does not fit model"),

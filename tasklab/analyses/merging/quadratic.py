@@ -236,6 +236,8 @@ def _matched(vectors: Vectors, given: PerTask | None, asked: str, many: int) -> 
         if missing := [name for name in vectors if name not in given]:
             raise TasklabError(f"{asked}: that of {shown(missing[0])} is missing.")
         return [given[name] for name in vectors]
+    if not isinstance(given, Mapping | Sequence):
+        raise TasklabError(f"{asked}, not {type(given).__name__}.")
     listed_ = list(given.values() if isinstance(given, Mapping) else given)
     if len(listed_) != many:
         raise TasklabError(f"{asked} for each of {many} vectors, not {len(listed_)}.")

@@ -31,7 +31,7 @@ _TURNED = re.compile(r"(?:^|\.)(?:text_)?proj(?:ection)?$")
 
 
 def listed(vectors: Vectors, least: int = 1) -> list[TaskVector]:
-    """Return vectors of one model as a list, or raise.
+    """Return vectors of one model as a list, of single precision at least, or raise.
 
     Args:
         vectors: In a row, or by their tasks' names.
@@ -39,7 +39,7 @@ def listed(vectors: Vectors, least: int = 1) -> list[TaskVector]:
 
     Raises:
         TasklabError: If there are too few, one is no task vector, or they are not of one model:
-            parameters that one has and another lacks, or other shapes.
+            parameters that one has and another lacks, other shapes, or whole numbers.
     """
     if isinstance(vectors, TaskVector) or not isinstance(vectors, Mapping | Sequence):
         raise TasklabError(f"a merge takes a list of task vectors, not {type(vectors).__name__}.")
@@ -55,6 +55,13 @@ def listed(vectors: Vectors, least: int = 1) -> list[TaskVector]:
     (one, first), *rest = named.items()
     if not first:
         raise TasklabError("the task vectors have no parameters.")
+    for name, vector in named.items():
+        for parameter, tensor in vector.items():
+            if not tensor.is_floating_point():
+                raise TasklabError(
+                    f"{abridged([parameter])} of task vector {shown(name)} is of {tensor.dtype}: "
+                    "changes of weights are floating-point numbers."
+                )
     for name, vector in rest:
         if odd := sorted(first.keys() ^ vector.keys()):
             has, lacks = (one, name) if odd[0] in first else (name, one)
@@ -69,7 +76,14 @@ def listed(vectors: Vectors, least: int = 1) -> list[TaskVector]:
                     f"{shown(one)} and {tuple(vector[parameter].shape)} in {shown(name)}: they "
                     "are of different models."
                 )
-    return list(named.values())
+    return [_single(vector) for vector in named.values()]
+
+
+def _single(vector: TaskVector) -> TaskVector:
+    """Return a vector in single precision at least: halves underflow in merges."""
+    if all(tensor.element_size() >= 4 for tensor in vector.values()):
+        return vector
+    return TaskVector({name: tensor.float() for name, tensor in vector.items()})
 
 
 def by_tensor(vectors: Sequence[TaskVector], rule: Rule, alpha: float = 1.0) -> TaskVector:

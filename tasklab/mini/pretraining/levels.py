@@ -25,9 +25,9 @@ from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from tasklab import machine
 from tasklab.mini import clip
 from tasklab.mini.catalog import TASKS, prompts
-from tasklab.mini.pretraining.loop import has_bfloat16
 from tasklab.mini.sampling import sample
 
 KEPT = 0.95  # of the control's accuracy
@@ -72,7 +72,7 @@ class Levels:
             images: Images, uint8 (n, 3, S, S).
             task: Name of a task.
         """
-        with torch.autocast("cpu", torch.bfloat16, enabled=has_bfloat16()):
+        with torch.autocast("cpu", torch.bfloat16, enabled=machine.has_bfloat16()):
             features = functional_call(self.tower, params, (clip.normalise(images),))
         return F.normalize(features.float(), dim=-1) @ self.heads[task].T
 

@@ -28,6 +28,7 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from tasklab import machine
 from tasklab.errors import TasklabError
 from tasklab.mini.pretraining import pool as files
 from tasklab.storage import atomic
@@ -78,7 +79,7 @@ class Recipe:
     def autocast(self) -> torch.autocast:
         """Return the context in which the model is applied."""
         wanted = self.precision == "bfloat16"
-        return torch.autocast("cpu", torch.bfloat16, enabled=wanted and has_bfloat16())
+        return torch.autocast("cpu", torch.bfloat16, enabled=wanted and machine.has_bfloat16())
 
     def difference(self, other: dict, step: int) -> str:
         """Return in what another recipe (its fields) differs up to a step, "" for in nothing."""
@@ -87,11 +88,6 @@ class Recipe:
         if not any(r.decaying(step) for r in (self, Recipe(**named))) and step <= self.steps:
             mine["steps"] = named["steps"]
         return ", ".join(f"{k} {named[k]} and not {v}" for k, v in mine.items() if named[k] != v)
-
-
-def has_bfloat16() -> bool:
-    """Return whether the processor multiplies matrices of bfloat16."""
-    return torch.ops.mkldnn._is_mkldnn_bf16_supported()
 
 
 class Objective(Protocol):

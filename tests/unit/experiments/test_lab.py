@@ -8,7 +8,7 @@ import inspect
 import pytest
 from papermill.translators import translate_parameters
 
-from tasklab import Lab, Parameters, TasklabError
+from tasklab import Lab, Parameters, TasklabError, machine
 from tasklab.experiments.lab import pairs_of
 from tasklab.models import loading
 from tasklab.tasks.suites import suite
@@ -117,3 +117,13 @@ def test_a_full_size_model_is_rehearsed_on_few_tasks_beside_shipped_models(tmp_p
     whole = lab.sibling(steps=20)  # no rehearsal
     assert len(whole.suite.names) == 8 and whole.family["large"] == "vitl14"
     assert len(lab.sibling(model="mini").suite.names) == 8
+
+
+def test_a_processor_without_bfloat16_is_not_given_it(monkeypatch, tmp_path):
+    monkeypatch.setattr(machine, "has_bfloat16", lambda: False)
+    slow = Parameters(model="mini_xs", precision="bfloat16", device="cpu", store_root=tmp_path)
+    with pytest.raises(TasklabError, match="no instructions for bfloat16"):
+        Lab(slow, progress=False)
+    assert Lab(slow, progress=False, trains=False).parameters.precision == "bfloat16"
+    monkeypatch.setattr(machine, "has_bfloat16", lambda: True)
+    assert Lab(slow, progress=False)
