@@ -20,6 +20,7 @@ from tasklab.experiments.editing import shares
 from tasklab.experiments.lab import Lab
 from tasklab.experiments.merging import (
     EVERYWHERE,
+    LOSS,
     SPAN,
     Bench,
     benches,
@@ -229,7 +230,7 @@ def passed(bench: Bench, name: str) -> int:
         name: One of `MERGES`.
     """
     tasks, sizes = len(bench.tasks), bench.sizes
-    if name == SPAN:  # every vector's J tau on validation images
+    if name in (SPAN, LOSS):  # every vector's J tau on validation images
         return tasks * sum(map(len, bench.own))
     if name == EVERYWHERE:  # before the first step and in each
         return 2 * tasks * sizes["best"] * (sizes["steps"] + 1)

@@ -4,8 +4,8 @@ All methods have the same rule and the same budget (`analyses.merging.search`): 
 one coefficient are chosen on validation images, in as many looks (`FULL`, `QUICK`). Test images
 only report.
 
-Beside the methods stand two minima of what they approximate: on the span of the vectors, and over
-all weights after some steps of conjugate gradients.
+Beside the methods stand two minima of what they approximate, on the span of the vectors, and over
+all weights after some steps of conjugate gradients; and the least loss on the span.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from torch import Tensor
 
 from tasklab.analyses import editing
 from tasklab.analyses.merging import METHODS, best, fisher_diagonals, grams, merge, search
+from tasklab.analyses.merging.loss import span_of_loss
 from tasklab.errors import texts
 from tasklab.experiments.editing import shares
 from tasklab.experiments.lab import Lab
@@ -30,8 +31,8 @@ from tasklab.tasks import drawn
 from tasklab.taskvector import TaskVector
 
 CACHE_VERSION = 3  # part of every key: raise it when the same configuration gives other records
-SPAN, EVERYWHERE = "best_span", "best"
-MERGES = (*(name for name in METHODS if name != "wudi_descent"), SPAN, EVERYWHERE)
+SPAN, EVERYWHERE, LOSS = "best_span", "best", "best_loss"
+MERGES = (*(name for name in METHODS if name != "wudi_descent"), SPAN, EVERYWHERE, LOSS)
 # One of each sort and the best of both, for where there is no time for all.
 LEADING = ("arithmetic", "ties", "tsv_m", "regmean", "wudi", SPAN)
 # Option of a method -> what images tell of each task.
@@ -142,6 +143,8 @@ class Bench:
         if name == SPAN:
             basis = [self.tangents(vector) for vector in vectors.values()]
             return merge("arithmetic", vectors, alpha=best.span(basis, self.own).tolist())
+        if name == LOSS:
+            return merge("arithmetic", vectors, alpha=self._least_loss())
         if name == EVERYWHERE:
             images = {task: self._images(task, self.sizes["best"]) for task in vectors}
             encoder = self.trial.lab.clip.encoder
@@ -153,6 +156,16 @@ class Bench:
         if statistics is None:
             statistics = self.statistics(name)
         return merge(name, vectors, **statistics, **chosen)
+
+    def _least_loss(self) -> list[float]:
+        """Return a coefficient for each vector: least loss in the tangent model, on validation."""
+        evaluator, vectors = self.trial.evaluator, self.trial.vectors
+        first, basis = next(iter(vectors.values())), [self.tangents(v) for v in vectors.values()]
+        at_start = [evaluator.tangent_features(first, task, "val").f0 for task in self.tasks]
+        heads = [evaluator.head(task) for task in self.tasks]
+        labels = [evaluator.images(task, "val").y for task in self.tasks]
+        start = best.span(basis, self.own).tolist()
+        return span_of_loss(at_start, basis, heads, labels, start=start).tolist()
 
     def _of_images(self, needs: str, task: str) -> dict[str, Tensor]:
         trial, x = self.trial, self._images(task, self.sizes[needs])

@@ -48,6 +48,7 @@ MERGE_LABEL = {
     "wudi_descent": "WUDI, by Adam",
     "best_span": "best on the span",
     "best": "best over all weights",
+    "best_loss": "least loss on the span",
 }
 _ACROSS = 60  # characters that columns' names may have side by side
 BASE = "arithmetic"  # what gains are counted from
@@ -64,7 +65,7 @@ _OF_SORT = (
     ("ties", "dare", "breadcrumbs", "consensus", "pcb"),
     ("tsv_m", "iso_c", "iso_cts"),
     ("fisher", "regmean", "wudi", "wudi_descent"),
-    ("best_span", "best"),
+    ("best_span", "best", "best_loss"),
 )
 _NUMBERS = (("#56B4E9", "o"), ("#0072B2", "s"), ("#D55E00", "D"), ("#000000", "P"))
 

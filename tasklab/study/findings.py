@@ -76,7 +76,7 @@ def _of_merges(records: pd.DataFrame, verdict: Callable[[str], str]) -> tuple[st
     if rows.empty:
         return ()
     means = rows[rows["n_tasks"] == rows["n_tasks"].max()].groupby("merge")["value"].mean()
-    tried = means.drop(["arithmetic", "best_span", "best"], errors="ignore")
+    tried = means.drop(["arithmetic", "best_span", "best", "best_loss"], errors="ignore")
     return (
         f"**Merging.** Of {int(rows['n_tasks'].max())} task vectors, task arithmetic reaches "
         f"{means['arithmetic']:.1f} %, {MERGE_LABEL[tried.idxmax()]}, the most accurate of "

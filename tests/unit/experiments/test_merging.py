@@ -5,12 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 import pytest
+import torch.nn.functional as F
 
 from tasklab.analyses import editing, merging
 from tasklab.errors import TasklabError
-from tasklab.experiments import Lab
+from tasklab.experiments import Lab, runner
 from tasklab.experiments import merging as experiment
-from tasklab.experiments.merging import MERGES, REHEARSAL, options
+from tasklab.experiments.merging import MERGES, REHEARSAL, Bench, options
 from tasklab.tasks.suites import suite
 
 TASKS = ("Signs", "Places")
@@ -57,6 +58,23 @@ def test_no_merge_on_the_span_is_better_than_the_best_one_there(table, tangent):
     assert (told["average"] - told["arithmetic"]).abs().max() < 1e-5  # one direction
     assert (told["best_span"] <= told["average"] + 1e-6).all()
     assert ((told > 0) & (told <= 1 + 1e-6)).all(axis=None)  # at 0 it is 1
+
+
+def test_the_least_loss_on_the_span_is_no_larger_than_that_of_the_best_merge_there(lab):
+    trial = next(runner.grid(lab, "merging", ["linearized"], over=[list(TASKS)]))
+    bench = Bench(trial)
+
+    def loss(name):
+        made, total = bench.merged(name), 0.0
+        for task in TASKS:
+            features = lab.evaluator.tangent_features(made, task, "val")
+            scores = lab.evaluator.head(task)(features.f0 + features.jtau)
+            total += float(F.cross_entropy(scores, lab.evaluator.images(task, "val").y))
+        return total
+
+    assert loss("best_loss") <= loss("best_span") + 1e-5
+    coefficients = bench._least_loss()
+    assert len(coefficients) == len(TASKS)
 
 
 def test_the_coefficient_is_the_one_that_validation_chooses(lab, table):
