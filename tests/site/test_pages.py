@@ -148,6 +148,9 @@ def test_the_landing_page_has_findings_and_leads_to_every_page(site):
     assert soup.select("article figure img") or not findings
     assert soup.select("article .tasklab-editor")
     assert "@software{tasklab" in soup.get_text()
+    assert "(Ilharco et al., 2023)" in soup.get_text() and "and others" not in soup.get_text()
+    listed = _soup(site / "bibliography.html").select("article .citation .label")
+    assert "Ilharco et al., 2023" in " ".join(label.get_text() for label in listed)
     links = {link.get("href", "").split("#")[0] for link in soup.select("article a")}
     assert {f"{page}.html" for page in PAGES[1:]} <= links
 
