@@ -147,7 +147,7 @@ def _numbers(row: Mapping[str, Any]) -> str:
     if row["n_pretrainings"] > 1:
         parts.append(f"{row['n_pretrainings']} pre-trainings beside")
     if row["n_tasks"] > 1:
-        parts.append(f"{row['tasks_as_claimed']} of {row['n_tasks']} tasks as claimed")
+        parts.append(f"{row['tasks_as_claimed']} of {row['n_tasks']} {row['counted']} as claimed")
     if row["n_cells"] > 1:
         parts.append(f"{row['cells_holding']} of {row['n_cells']} parts hold, this is the weakest")
     return f", {', '.join(parts)}"

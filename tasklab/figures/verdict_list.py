@@ -17,7 +17,7 @@ from tasklab.figures.forest import PAPERS
 from tasklab.records.judgement import ABOUT_VERDICTS, Verdict
 from tasklab.records.statements import effect_of, verdict_rows
 
-_HEADS = ("outcome", "statement", "effect [95 % interval]", "seeds", "tasks as claimed")
+_HEADS = ("outcome", "statement", "effect [95 % interval]", "seeds", "as claimed")
 
 
 class VerdictList:
@@ -75,7 +75,11 @@ def _row(row: Mapping[str, Any], here: str, *, corrected: bool) -> str:
     kind = "part" if row["cell"] else "whole"
     beside = row["n_pretrainings"] > 1
     others = f"<small>and {row['n_pretrainings']} pre-trainings</small>" if beside else ""
-    tasks = f"{row['tasks_as_claimed']} of {row['n_tasks']}" if row["n_tasks"] > 1 else "–"
+    tasks = (
+        f"{row['tasks_as_claimed']} of {row['n_tasks']} {row['counted']}"
+        if row["n_tasks"] > 1
+        else "–"
+    )
     word = row["outcome"].replace(" ", "-")
     cells = (
         f'<td class="tv-outcome tv-{word}"><b>{row["outcome"]}</b>{share}</td>',
@@ -83,7 +87,7 @@ def _row(row: Mapping[str, Any], here: str, *, corrected: bool) -> str:
         f"<small>{html.escape(paper)}</small></td>",
         f'<td data-head="effect">{effect_of(row)}</td>',
         f'<td data-head="seeds">{row["n_seeds"]}{others}</td>',
-        f'<td data-head="tasks as claimed">{tasks}</td>',
+        f'<td data-head="as claimed">{tasks}</td>',
     )
     return (
         f'<tr class="tv-{kind}" data-outcome="{row["outcome"]}" data-paper="{html.escape(paper)}">'

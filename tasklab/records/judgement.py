@@ -71,6 +71,13 @@ class Verdict:
         return len(self.by_task)
 
     @property
+    def counted(self) -> str:
+        """What its effects are counted by: `tasks`, `pairs` of them, or other `cases`."""
+        if all(re.search(r"[+|]", name) for name in self.by_task):
+            return "pairs"
+        return "cases" if any(re.match(r"[\d.]", name) for name in self.by_task) else "tasks"
+
+    @property
     def tasks_as_claimed(self) -> int:
         """In how many of them the difference is as claimed."""
         if self.claim.relation == "=":
@@ -95,7 +102,7 @@ class Verdict:
         if math.isfinite(self.interval.low):
             effect += f" [{self.interval.low:.3g}, {self.interval.high:.3g}]"
         seeds = f"{self.n_seeds} seed" + "s" * (self.n_seeds != 1)
-        counted = f", {self.tasks_as_claimed} of {self.n_tasks} tasks as claimed"
+        counted = f", {self.tasks_as_claimed} of {self.n_tasks} {self.counted} as claimed"
         return f"{self.outcome}: {effect}, {seeds}{counted if self.n_tasks > 1 else ''}."
 
 

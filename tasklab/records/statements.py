@@ -23,7 +23,7 @@ from tasklab.records.judgement import Verdict
 
 COLUMNS = (
     "paper", "headline", "id", "short", "statement", "cell", "setting", "outcome", "effect", "unit",
-    "low", "high", "n_seeds", "n_pretrainings", "tasks_as_claimed", "n_tasks", "n_cells",
+    "low", "high", "n_seeds", "n_pretrainings", "tasks_as_claimed", "n_tasks", "counted", "n_cells",
     "cells_holding", "strength", "corrected", "evidence",
 )  # fmt: skip
 
@@ -111,8 +111,9 @@ def verdict_rows(verdicts: Iterable[Verdict], *, cells: bool = True) -> pd.DataF
         Columns paper, headline (its number in the protocol, or 0), id, short (a few words),
         statement, cell (empty in the statement's own row), setting (`chosen`, or what both sides
         were made equal in), outcome; effect, unit, low, high, n_seeds, n_pretrainings,
-        tasks_as_claimed, n_tasks and strength (how far the effect is on the claimed side, in
-        half-widths of its interval), these of the weakest cell; n_cells (tested ones),
+        tasks_as_claimed, n_tasks, counted (what these are: tasks, pairs, cases) and strength (how
+        far the effect is on the claimed side, in half-widths of its interval), these of the weakest
+        cell; n_cells (tested ones),
         cells_holding, corrected (the outcome after a correction for the number of statements) and
         evidence (notebook#heading).
     """
@@ -175,5 +176,6 @@ def _numbers(cell: Verdict, outcome: str) -> dict[str, object]:
         "outcome": outcome, "effect": effect, "unit": cell.claim.unit, "low": low, "high": high,
         "n_seeds": cell.n_seeds, "n_pretrainings": cell.n_pretrainings,
         "tasks_as_claimed": cell.tasks_as_claimed, "n_tasks": cell.n_tasks,
+        "counted": cell.counted,
         "strength": cell.strength,
     }  # fmt: skip

@@ -113,5 +113,5 @@ def _verdict(rows: pd.DataFrame, name: str) -> str:
         return text
     numbers = effect_of(row)
     if row["n_tasks"] > 1:
-        numbers += f", {row['tasks_as_claimed']} of {row['n_tasks']} as claimed"
+        numbers += f", {row['tasks_as_claimed']} of {row['n_tasks']} {row['counted']} as claimed"
     return f"{text} ({numbers})"

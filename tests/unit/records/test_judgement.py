@@ -181,6 +181,9 @@ def test_a_claim_about_tasks_in_general_draws_tasks() -> None:
     assert found.sources == ("seeds", "tasks") and found.outcome == "undecided"
     assert (found.tasks_as_claimed, found.n_tasks) == (3, 4)
     assert "3 of 4 tasks as claimed" in found.text
+    names = {"pairs": ("A+B", "A+C"), "cases": ("0.05", "0.1")}
+    for noun, (one, two) in names.items():
+        assert dataclasses.replace(found, by_task={one: 1.0, two: 2.0}).counted == noun
     control = changed(experiment="negation", metric="control")
     negated = tidy(r | {"experiment": "negation", "metric": "control"} for r in rows)
     here = verdict(control, negated)
