@@ -28,7 +28,7 @@ def accuracies(lab: Lab, method: str, split: str = "val") -> At:
     """Return a function from {task: coefficient} to each task's name and accuracy in %, in turn.
 
     Each task's vector gets its own coefficient: theta_0 + sum_t alpha_t tau_t, or the same of the
-    linearized model.
+    linearized model. The control task, which has no vector, comes last where prompts classify it.
 
     Args:
         lab: The notebook's model and tasks.
@@ -43,27 +43,35 @@ def accuracies(lab: Lab, method: str, split: str = "val") -> At:
     seed = lab.parameters.seeds[0]
     vectors: dict[str, TaskVector] = lab.vectors(method, seed)
     evaluator = lab.evaluator_of(method, seed)
+    shown = (*vectors, *_control(lab))
     if method in LINEAR:
         every = list(vectors.values())
-        scores = {task: affine_scores(evaluator, every, task, split) for task in vectors}
+        scores = {task: affine_scores(evaluator, every, task, split) for task in shown}
 
     def at(alphas: Mapping[str, float]) -> Iterator[tuple[str, float]]:
         each = [alphas.get(task, 0.0) for task in vectors]
         if method in LINEAR:
-            yield from ((task, scores[task].accuracy(each)) for task in vectors)
+            yield from ((task, scores[task].accuracy(each)) for task in shown)
             return
         scaled = [v * a for v, a in zip(vectors.values(), each, strict=True) if a]
         total = TaskVector.sum(scaled) if scaled else TaskVector({})
         params = total.apply(evaluator.clip.encoder.params)
-        for task in vectors:
+        for task in shown:
             features = evaluator.features(params, task, split)
             yield task, evaluator.accuracy(features, task, split)
 
     return at
 
 
+def _control(lab: Lab) -> tuple[str, ...]:
+    """Return the control task's name, if there are prompts to classify it by."""
+    return () if lab.clip.text is None else (lab.suite.control.name,)
+
+
 class Coefficients:
     """Sliders for a method's coefficients, one for all tasks and one each, and a bar for each task.
+
+    The control task has a bar and no slider; the mean is without it.
 
     Args:
         at: From coefficients to accuracies, of `accuracies`.
@@ -77,6 +85,7 @@ class Coefficients:
     ) -> None:
         self.at, self.tasks, self.method, self.chosen = at, tasks, method, chosen
         self.before = dict(at({}))
+        self.controls = [name for name in self.before if name not in tasks]
 
     def _repr_mimebundle_(self, **options: Any) -> dict[str, Any]:
         bundle = {"text/plain": repr(self), "text/html": self._table()}
@@ -93,7 +102,9 @@ class Coefficients:
             shared = dict.fromkeys(self.tasks, self.chosen)
             columns[f"all at {self.chosen:g}"] = dict(self.at(shared))
         table = pd.DataFrame(columns).rename_axis("task")
-        table.loc["mean"] = table.mean()
+        mean = table.loc[list(self.tasks)].mean()
+        table = table.rename({name: f"{name} (control)" for name in self.controls})
+        table.loc["mean of the tasks"] = mean
         text = f"{METHOD_LABEL[self.method]} model, accuracy in %; in a running notebook: sliders."
         return f"<p>{html.escape(text)}</p>{table.to_html(float_format='{:.1f}'.format)}"
 
@@ -106,7 +117,7 @@ class Coefficients:
         look = {"min": -1, "max": 1, "step": 0.05, "continuous_update": linear}
         sliders = {task: widgets.FloatSlider(0.0, **look) for task in self.tasks}
         every, mean, progress = widgets.FloatSlider(0.0, **look), widgets.HTML(), widgets.HTML()
-        bars = {task: widgets.HTML() for task in self.tasks}
+        bars = {task: widgets.HTML() for task in self.before}
         moving = False  # several sliders at once
 
         def show(_: object = None) -> None:
@@ -117,8 +128,11 @@ class Coefficients:
             for task, value in self.at(alphas):
                 accuracies[task] = value
                 bars[task].value = _bar(value, self.before[task], COLOURS[self.method])
-                progress.value = "" if linear else f"{len(accuracies)} of {len(self.tasks)} tasks"
-            now, before = (sum(x.values()) / len(x) for x in (accuracies, self.before))
+                progress.value = "" if linear else f"{len(accuracies)} of {len(bars)} tasks"
+            now, before = (
+                sum(x[task] for task in self.tasks) / len(self.tasks)
+                for x in (accuracies, self.before)
+            )
             progress.value = ""
             mean.value = f"<b>Mean accuracy {now:.1f} %</b> (pre-trained {before:.1f} %)"
 
@@ -144,6 +158,12 @@ class Coefficients:
             widgets.HBox([widgets.Label(task, layout=wide), sliders[task], bars[task]])
             for task in self.tasks
         ]
+        blank = widgets.Layout(width="300px")  # as wide as a slider
+        rows += [
+            widgets.HBox([widgets.Label(f"{name} (control)", layout=wide),
+                          widgets.Box(layout=blank), bars[name]])
+            for name in self.controls
+        ]  # fmt: skip
         common = widgets.HBox([widgets.Label("all tasks", layout=wide), every, progress])
         progress.layout = narrow
         return widgets.VBox([widgets.HBox([*buttons, mean]), common, *rows])

@@ -255,7 +255,8 @@ def by_method(means: pd.DataFrame, **facets: str) -> tuple[sns.FacetGrid, dict[s
     Returns:
         The grid, and what its legend has to say of seeds.
     """
-    seeds = means.groupby("method")["seed"].nunique().max()
+    counts = means.groupby("method")["seed"].nunique()
+    fewest, seeds = counts[counts > 1].min(), counts.max()  # the pre-trained model has one
     methods = methods_in(means)
     lines = means[facets["row"]].nunique() if "row" in facets else 1
     grid = points(
@@ -270,8 +271,9 @@ def by_method(means: pd.DataFrame, **facets: str) -> tuple[sns.FacetGrid, dict[s
         write(axes, [mine[mine["method"] == m]["value"] for m in methods])
     if seeds < 2:
         return grid, {}
+    several = f"{seeds}" if fewest == seeds else f"{fewest} to {seeds}"
     spread = Line2D(
-        [], [], color=INK, lw=1.5, label=f"± standard deviation of {seeds} seeds (dots)"
+        [], [], color=INK, lw=1.5, label=f"± standard deviation of {several} seeds (dots)"
     )
     return grid, {"seeds": spread}
 

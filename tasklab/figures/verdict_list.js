@@ -24,7 +24,7 @@
   var words = make("input", { type: "search", placeholder: "words", size: 14 });
   var parts = make("input", { type: "checkbox" }), status = make("p", { role: "status" });
   var form = make("form", { "aria-label": "Filter" }, [
-    make("label", {}, ["Outcome ", outcome]), make("label", {}, ["Paper ", paper]),
+    make("label", {}, ["Outcome ", outcome]), make("label", paper.length > 2 ? {} : { hidden: "" }, ["Paper ", paper]),
     make("label", {}, ["Search ", words]), make("label", {}, [parts, " parts of statements, too"])
   ]);
 

@@ -83,18 +83,21 @@ def test_sliders_show_the_edited_model(lab, addition, method):
     rows[0].children[1].value = 1.0
     vector = lab.vectors(method, 0)[lab.suite.names[0]]
     linear = method == "linearized"
-    for task, row in zip(lab.suite.names, rows, strict=True):
+    control = lab.suite.control.name
+    names = [*lab.suite.names, f"{control} (control)"]
+    for label, row in zip(names, rows, strict=True):
         name, _, bar = row.children
-        assert name.value == task
+        assert name.value == label
+        task = label.removesuffix(" (control)")
         expected = lab.evaluator.evaluate(vector, task, "val", linear=linear)
         assert f"{expected:.1f} %" in bar.value
         assert f"pre-trained {made.before[task]:.1f} %" in bar.value
     common.children[1].value = 0.5
-    assert [row.children[1].value for row in rows] == [0.5] * 8
+    assert [row.children[1].value for row in rows[:-1]] == [0.5] * 8
     reset, chosen, mean = top.children
     assert f"{made.chosen:g} (chosen)" in chosen.description
     reset.click()
-    before = sum(made.before.values()) / 8
+    before = sum(made.before[task] for task in lab.suite.names) / 8
     assert f"Mean accuracy {before:.1f} %" in mean.value
 
 
@@ -102,7 +105,8 @@ def test_without_a_reader_sliders_are_a_table(lab, addition):
     made = explore.coefficients(lab, "nonlinear", records=addition)
     bundle = made._repr_mimebundle_()
     assert set(bundle) == {"text/plain", "text/html"}
-    assert "<th>mean</th>" in bundle["text/html"]
+    assert "<th>mean of the tasks</th>" in bundle["text/html"]
+    assert f"<th>{lab.suite.control.name} (control)</th>" in bundle["text/html"]
     assert f"all at {made.chosen:g}" in bundle["text/html"]
 
 

@@ -54,6 +54,8 @@ def started(tmp_path):
     process = subprocess.Popen(
         [sys.executable, str(tmp_path / "main.py"), str(tmp_path)],
         env=environment, stderr=subprocess.PIPE, text=True,
+        # A shell that runs tests in the background has them ignore Ctrl-C, and hands that on.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )  # fmt: skip
     assert until(lambda: len(list(tmp_path.glob("pid*"))) == 2)
     pids = [int(path.name[3:]) for path in tmp_path.glob("pid*")]
