@@ -67,6 +67,9 @@ from .disentanglement import (
 from .disentanglement import (
     pairs as pairs,
 )
+from .disentanglement import (
+    search_box as search_box,
+)
 from .editing import (
     addition as addition,
 )

@@ -13,12 +13,11 @@ import pandas as pd
 
 from tasklab.analyses.editing import single_task
 from tasklab.errors import TasklabError, real, whole
-from tasklab.experiments.disentanglement import disentanglement
+from tasklab.experiments.disentanglement import search_box
 from tasklab.experiments.editing import addition, negation, single
 from tasklab.experiments.lab import LINEAR, Lab
 from tasklab.experiments.learning_rates import validated
 from tasklab.experiments.runner import Trial, grid, kept, known_methods
-from tasklab.records.comparisons import box_means
 from tasklab.records.table import combine, tidy
 from tasklab.taskvector import TaskVector
 from tasklab.tuning.finetune import DivergedError
@@ -27,7 +26,6 @@ from tasklab.tuning.methods import POSTHOC
 CACHE_VERSION = 1  # part of every key: raise it when the same configuration gives other records
 RATES = (1e-4, 2e-4, 4e-4, 8e-4, 1.6e-3)
 LENGTHS = (60, 120, 240, 480)  # steps
-BOX = (0.0, 0.25, 0.5, 0.75, 1.0)  # coefficients of the disentanglement error's search box
 _EDITED = ("single", "absolute", "target", "control", "xi_classifier_box")
 _FACTOR, _FARTHEST = 2.0, 4  # the grid is prolonged by it, so many times at most
 
@@ -158,7 +156,7 @@ def _budget(lab: Lab, method: str) -> pd.DataFrame:
         single(lab, [method]),
         addition(lab, [method], n_tasks=(len(lab.suite.names),)),
         negation(lab, [method]),
-        box_means(disentanglement(lab, [method], n_pairs=1, alphas=BOX)),
+        search_box(lab, [method], n_pairs=1),
     ]
     edited = pd.concat([t[(t["method"] == method) & (t["experiment"] != "sweep")] for t in tables])
     edited = edited[edited["metric"].isin(_EDITED)]

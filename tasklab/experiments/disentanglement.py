@@ -12,7 +12,9 @@ from tasklab.analyses import disentanglement as disentangle
 from tasklab.errors import TasklabError
 from tasklab.experiments.lab import LINEAR, Lab, pairs_of
 from tasklab.experiments.runner import Trial, run
+from tasklab.records.comparisons import box_means
 
+BOX = (0.0, 0.25, 0.5, 0.75, 1.0)  # coefficients of both vectors in the search box of addition
 CACHE_VERSION = 3  # part of every map's key: raise it when the same configuration gives other ones
 
 
@@ -79,6 +81,24 @@ def disentanglement(
         images=lab.scale.map_images,
         maps=CACHE_VERSION,
     )
+
+
+def search_box(lab: Lab, methods: Sequence[str], *, n_pairs: int | None = None) -> pd.DataFrame:
+    """Return the mean disentanglement error of pairs of tasks in the search box of addition.
+
+    It takes 5 by 5 coefficients in [0, 1]², of which a map on [-3, 3]² has few.
+
+    Args:
+        lab: What to study.
+        methods: Any of `EDITS`.
+        n_pairs: How many pairs; by default the preset's.
+
+    Returns:
+        Records of the experiment `search_box`: `xi_classifier_box` and `xi_representation_box`, of
+        the method's name for the task `"T1+T2"`.
+    """
+    cells = disentanglement(lab, methods, n_pairs=n_pairs, alphas=BOX)
+    return box_means(cells).assign(experiment="search_box")
 
 
 def exact_alpha(lab: Lab, methods: Sequence[str]) -> pd.DataFrame:

@@ -18,7 +18,6 @@ from tasklab.figures.style import (
     select,
 )
 from tasklab.records import matched
-from tasklab.records.comparisons import box_means
 from tasklab.records.pairing import SHARE
 
 _BUDGET = {
@@ -31,7 +30,7 @@ _GROWTH = {
     ("single", "single"): "alone (%)",
     ("addition", "absolute"): "in the sum of all (%)",
     ("negation", "target"): "on its task, negated (%)",
-    ("disentanglement", "xi_classifier_box"): "changed predictions ξ (%)",
+    ("search_box", "xi_classifier_box"): "changed predictions ξ (%)",
     ("ctl", "distance"): "distance from linear",
 }
 
@@ -108,16 +107,14 @@ def growth(df: pd.DataFrame, model: str = "mini") -> Figure:
     Bands are the standard deviation over seeds of fine-tuning.
 
     Args:
-        df: Records of the experiments `single`, `addition`, `negation`, `disentanglement` and
-            `ctl` of the model and of those that have seen a share of its samples.
+        df: Records of the experiments `single`, `addition`, `negation`, `search_box` and `ctl` of
+            the model and of those that have seen a share of its samples.
         model: The model that has seen all of them.
     """
     names = df["model"].unique() if "model" in df else ()
     shares = {name: float(SHARE.search(name)[1]) for name in names if name.startswith(f"{model}_")
               and SHARE.search(name)} | {model: 100.0}  # fmt: skip
-    maps = df["alpha1"].notna() if "alpha1" in df else pd.Series(data=False, index=df.index)
-    rows = pd.concat([df[~maps], box_means(df[maps])]) if maps.any() else df
-    rows = rows[rows["model"].isin(shares) & (rows["split"] == "test")]
+    rows = df[df["model"].isin(shares) & (df["split"] == "test")]
     if "block" in rows:
         rows = rows[rows["block"].isna()]
     parts = []

@@ -148,6 +148,11 @@ EXPERIMENTS = {
         },
         ("alpha1", "alpha2", "hits"),
     ),
+    "search_box": Experiment(
+        "error of a pair of tasks, the mean over 5 by 5 coefficients from 0 to 1",
+        {"xi_classifier_box": "%", "xi_representation_box": "nats"},
+        ("hits",),
+    ),
     "pair_errors": Experiment(
         "what adding two vectors changes on their tasks' images", _in("%", "xi_pair", "lost")
     ),

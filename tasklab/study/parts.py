@@ -65,7 +65,7 @@ _RANDOM = {"init": "random"}
 # What grows with pre-training, and what depends on its seed: the headline quantities.
 _HEADLINES = {
     **{"single": {}, "addition": {"n_tasks": (8,)}, "negation": {}},
-    **{**_ONE_PAIR, "cross_task": {"alphas": (0.5,)}},
+    **{"search_box": {}, "cross_task": {"alphas": (0.5,)}},
 }
 _PRETRAININGS = ("mini_3", "mini_10", "mini_30", "mini", *(f"mini_s_seed{i}" for i in range(3)))
 # In both chapters: a chapter's claims are judged by its own parts.

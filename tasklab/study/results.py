@@ -10,6 +10,7 @@ import pandas as pd
 import tasklab.study.comparisons  # noqa: F401 - registers what claims compare
 from tasklab.records import table
 from tasklab.records.comparisons import box_means
+from tasklab.records.judgement import REPLICA
 from tasklab.study.parts import PARTS, works_of
 
 RECORDED = Path(__file__).parent / "recorded"
@@ -57,7 +58,8 @@ def recorded(chapter: str, part: str = "editing") -> tuple[pd.DataFrame, dict[st
 def evidence(chapter: str) -> pd.DataFrame:
     """Return all recorded results by which a chapter's claims are judged, maps as their box means.
 
-    Claims on what is not recorded are not tested.
+    Claims on what is not recorded are not tested. Those on maps are also given for pre-trainings of
+    other seeds, of which the search box is recorded without a map around it.
     """
     every = [recorded(chapter, part)[0] for part in PARTS[chapter]]
     if chapter in _ELSEWHERE:
@@ -67,7 +69,11 @@ def evidence(chapter: str) -> pd.DataFrame:
     tables = [part for part in every if not table.is_awaited(part)]
     if not tables:
         return table.nothing()
+    boxes = [
+        t[(t["experiment"] == "search_box") & t["model"].str.contains(REPLICA)] for t in tables
+    ]
+    boxes = [t.assign(experiment="disentanglement") for t in boxes if len(t)]
     box = (-1.0, 1.0) if chapter == "closed_vocab" else (0.0, 1.0)  # as each paper draws it
     maps = [t[t["alpha1"].notna()] for t in tables if "alpha1" in t]
     others = [t[t["alpha1"].isna()] if "alpha1" in t else t for t in tables]
-    return table.combine(*others, *(box_means(t, *box) for t in maps if len(t)))
+    return table.combine(*others, *boxes, *(box_means(t, *box) for t in maps if len(t)))

@@ -57,6 +57,17 @@ def test_growth_is_over_the_samples_seen():
     assert axes.get_xscale() == "log" and axes.get_ylabel() == "alone (%)"
 
 
+def test_growth_draws_the_error_of_the_search_box():
+    common = {"experiment": "search_box", "metric": "xi_classifier_box", "method": "nonlinear"}
+    rows = [
+        {**common, "model": model, "task": task, "seed": 0, "value": value, "n": 100}
+        for model, values in (("mini_3", (40.0, 60.0)), ("mini", (10.0, 20.0)))
+        for task, value in zip(("a+b", "c+d"), values, strict=True)
+    ]
+    (axes,) = figures.growth(tidy(rows)).axes
+    assert axes.lines[0].get_xydata().tolist() == [[3.0, 50.0], [100.0, 15.0]]
+
+
 def test_the_chosen_rate_is_the_best_mean_over_tasks():
     values = {(1e-4, "a"): 50.0, (1e-4, "b"): 60.0, (2e-4, "a"): 70.0, (2e-4, "b"): 50.0}
     common = {"experiment": "rate_search", "split": "validation", "metric": "single"}

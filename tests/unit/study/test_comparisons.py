@@ -361,6 +361,20 @@ def test_growth_is_judged_by_what_the_first_chapter_recorded(chapter, tmp_path, 
     assert set(found["model"]) == {"mini_3"} and set(found["experiment"]) == {experiment}
 
 
+def test_other_pretrainings_stand_beside_a_claim_on_maps_by_their_search_box(tmp_path, monkeypatch):
+    monkeypatch.setattr(results, "RECORDED", tmp_path)
+    common = {"seed": 0, "split": "test", "n": 9, "task": "a+b", "method": "nonlinear"}
+    cell = {**common, "experiment": "disentanglement", "metric": "xi_classifier", "model": "mini",
+            "alpha1": 0.5, "alpha2": 0.5, "value": 8.0}  # fmt: skip
+    box = {**common, "experiment": "search_box", "metric": "xi_classifier_box", "value": 6.0}
+    boxes = [{**box, "model": name} for name in ("mini", "mini_s_seed1")]
+    for part, rows in (("maps", [cell]), ("pretraining", boxes)):
+        records_table.write(results.path_of("tangent", part), records_table.tidy(rows), {})
+    found = results.evidence("tangent")
+    values = found[found["experiment"] == "disentanglement"].set_index("model")["value"]
+    assert values.to_dict() == {"mini": 8.0, "mini_s_seed1": 6.0}
+
+
 def test_a_part_that_has_maps_and_tables_is_evidence_with_both(tmp_path, monkeypatch):
     monkeypatch.setattr(results, "RECORDED", tmp_path)
     common = {"model": "mini_3", "method": "nonlinear", "seed": 0, "split": "test", "n": 9}
