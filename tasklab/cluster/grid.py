@@ -19,9 +19,8 @@ import socket
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import pandas as pd
 import torch
 
 from tasklab.cluster import names, ray_cluster
@@ -34,6 +33,9 @@ from tasklab.storage.store import Store
 from tasklab.tasks.suites import suite
 from tasklab.tuning import finetune, probes
 from tasklab.tuning.methods import EDITS, POSTHOC, TABLE
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 COLUMNS = ("model", "method", "task", "seed", "state", "seconds", "node", "attempts", "error")
 KEPT, DONE, FAILED = "kept", "done", "failed"
@@ -174,7 +176,8 @@ def _plan(grid: Grid, cluster: ray_cluster.Cluster | None) -> list[Job]:
         needed = tuple(name for name in there.names if name in needed) if tasks else ()
         try:
             alone = cluster is None  # only then is it this machine that fine-tunes
-            lab = Lab(parameters, progress=False, tasks=needed, trains=alone) if needed else None
+            told = {"progress": False, "tasks": needed, "trains": alone, "computes": False}
+            lab = Lab(parameters, **told) if needed else None
         except TasklabError as error:
             problems += str(error).splitlines()
             continue
@@ -260,6 +263,8 @@ def _table(
     jobs: list[Job], waiting: list[Job], outcomes: Iterator[ray_cluster.Outcome], progress: bool
 ) -> pd.DataFrame:
     """Return what becomes of every run, as it comes."""
+    import pandas as pd  # here, for it takes half a second, and a plan needs no table
+
     rows = {job.key: _row(job, state=KEPT) for job in jobs if job.kept}
     failed = 0
     shown = bar(len(jobs), "grid", done=len(rows), unit="run", on=progress)

@@ -61,6 +61,8 @@ class Lab:
         needs: Roles (`zoo.family`) of further models that will be compared with this one.
         trains: Whether there will be fine-tuning here: memory and disk must suffice for it, and a
             rehearsal is pointed out.
+        computes: Whether the model will be called; without, a shipped one is not built, and the lab
+            only tells which runs there are and whether they are in the store.
         **given: Single parameters in place of `parameters`, as in `Lab(model="mini", steps=60)`.
 
     Raises:
@@ -78,6 +80,7 @@ class Lab:
         own: Sequence[Task] | Task = (),
         needs: Sequence[str] | str = (),
         trains: bool = True,
+        computes: bool = True,
         **given: Any,
     ) -> None:
         parameters = Parameters.read(parameters, given)
@@ -107,7 +110,8 @@ class Lab:
         self.store = Store(parameters.store_root)
         pictures = DecodedImages(suite=self.suite, root=parameters.data_root, progress=progress)
         complete(parameters, pictures, needs, trains=trains)
-        self.clip = loading.shared(parameters.model, init=parameters.init, device=parameters.device)
+        model = loading.shared if computes else loading.outline
+        self.clip = model(parameters.model, init=parameters.init, device=parameters.device)
         if pictures.sources:
             pictures = pictures.at(self.clip.encoder.image_size)
             self.suite = dataclasses.replace(self.suite, data=pictures)

@@ -48,3 +48,10 @@ def test_a_lab_waits_for_what_it_computes_with_alone():
     there = imported("import tasklab; tasklab.Lab, tasklab.Parameters")
     assert {"torch", "tasklab.experiments.lab"} <= there
     assert not there & {*TABLES, "open_clip", "timm", "transformers"}
+
+
+def test_a_dry_run_builds_no_model(tmp_path):
+    grid = ["grid", "--task", "Signs", "--dry-run", "--store-root", str(tmp_path)]
+    there = imported(f"from tasklab.__main__ import main\nassert main({grid}) == 0")
+    assert "tasklab.models.loading" in there
+    assert not there & {*TABLES, "torchvision", "open_clip", "timm", "transformers"}

@@ -276,3 +276,17 @@ def test_a_model_is_loaded_once_while_somebody_has_it(monkeypatch):
     gc.collect()
     loading.shared("mini_few", init="random")
     assert len(made) == 3
+
+
+@pytest.mark.parametrize("name", ["mini", "mini_convnext", "mini_sup_few", "mini_clip_large"])
+def test_an_outline_has_the_identity_of_the_model(name):
+    known, whole = loading.outline(name).encoder, loading.load(name).encoder
+    assert known.params.keys() == whole.params.keys()
+    assert (known.name, known.init, known.device) == (whole.name, whole.init, whole.device)
+    assert known.weights_hash == whole.weights_hash
+
+
+def test_what_no_file_tells_is_built():
+    random = loading.outline("mini_xs", init="random").encoder
+    assert random.weights_hash == loading.load("mini_xs", init="random").encoder.weights_hash
+    assert random.weights_hash != loading.outline("mini_xs").encoder.weights_hash
