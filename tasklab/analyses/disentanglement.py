@@ -196,13 +196,7 @@ def error_cells(
         TasklabError: If coefficients or features are not finite.
     """
     as_coefficients(alphas)
-    alone = []
-    for t, (single, predict) in enumerate(zip(singles, classify, strict=True), 1):
-        features = [
-            finite_rows(single(alpha), f"features (task {t} of 2, its vector times {alpha:g})")
-            for alpha in alphas
-        ]
-        alone.append([(f, predict(f)) for f in features])
+    alone = [_alone(t, singles[t], classify[t], alphas) for t in (0, 1)]
     size, count = len(alphas), len(alone[0][0][0])
     changed, representation = np.zeros((size, size, 2, count), bool), np.zeros((size, size))
     cells = track(itertools.product(range(size), repeat=2), size**2, "xi", unit="cell", on=progress)
@@ -214,6 +208,15 @@ def error_cells(
             changed[cell][t] = (classify[t](features) != classes).cpu().numpy()
             representation[cell] += symmetric_kl(own, features).double().mean().item()
     return 100 * changed.mean(-1).sum(-1), representation, changed
+
+
+def _alone(
+    t: int, single: Single, classify: Classify, alphas: Sequence[float]
+) -> list[tuple[Tensor, Tensor]]:
+    """Return features and predicted classes of task t's own model at every coefficient."""
+    place = f"features (task {t + 1} of 2, its vector times {{:g}})"
+    features = (finite_rows(single(alpha), place.format(alpha)) for alpha in alphas)
+    return [(one, classify(one)) for one in features]
 
 
 def error_map(
