@@ -6,7 +6,7 @@ metrics foretell merging is looked at in `tasklab.records.foretelling`.
 
 | of | metrics |
 |---|---|
-| a task | `single`; `absolute`, `normalised` and `lost_sum` in the sum of all; `target` and `control` of its negation; `norm`; `gap` from linear; `share` of the kernel's energy; cost of its run |
+| a task | `single`; `absolute`, `normalised` and `lost_sum` in the sum of all; `lost_ties`, ... in merges of all; `target` and `control` of its negation; `norm`; `gap` from linear; `share` of the kernel's energy; cost of its run |
 | a pair | `lost`, `xi_pair`, `xi_classifier`, `xi_representation` at one coefficient; `distance`, `coef` and `base` of cross-task linearity; `cosine` |
 """  # noqa: E501
 
@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 
 import pandas as pd
 
-from tasklab.errors import TasklabError
+from tasklab.errors import TasklabError, texts
 from tasklab.experiments.cross_task import cross_task
 from tasklab.experiments.curvature import pair_errors
 from tasklab.experiments.disentanglement import disentanglement
@@ -25,7 +25,9 @@ from tasklab.experiments.editing import addition, negation, single
 from tasklab.experiments.kernels import localization
 from tasklab.experiments.lab import LINEAR, Lab
 from tasklab.experiments.layers import cosines, linear_gaps
+from tasklab.experiments.merging import merging
 from tasklab.experiments.runner import known_methods
+from tasklab.records.schema import LEADING_MERGES
 from tasklab.records.table import filled, tidy
 from tasklab.tuning.methods import POSTHOC
 
@@ -38,6 +40,7 @@ def crossing(
     *,
     coefficient: float = COEFFICIENT,
     kernels: bool = True,
+    merges: Sequence[str] = LEADING_MERGES,
 ) -> pd.DataFrame:
     """Return every metric of the book for some methods, by task and by pair of tasks.
 
@@ -51,6 +54,7 @@ def crossing(
         coefficient: Of both vectors of a pair.
         kernels: Whether to add the localization of the tangent kernel, which belongs to the
             encoder alone (method `pretrained`).
+        merges: Any of `LEADING_MERGES`: what each task loses in them.
 
     Returns:
         Records of the experiment `crossing`: on test images, `n_tasks` 1 for a task, 2 for a pair
@@ -58,11 +62,12 @@ def crossing(
         `seconds_finetune` is of the machine that trained.
 
     Raises:
-        TasklabError: If a method is unknown, or there are fewer than three tasks.
+        TasklabError: If a method or merge is unknown, or there are fewer than three tasks.
     """
     methods, names = list(known_methods(methods)), lab.suite.names
     if len(names) < 3:
         raise TasklabError(f"metrics are crossed over at least three tasks, not {len(names)}.")
+    merges = texts("merges", merges, LEADING_MERGES) if merges else ()
     trained = list(dict.fromkeys(POSTHOC.get(method, method) for method in methods))
     pairs = list(itertools.combinations(names, 2))
     linear = [method for method in methods if method in LINEAR]
@@ -80,7 +85,10 @@ def crossing(
     of_vectors = [cross_task(lab, trained), linear_gaps(lab, trained), cosines(lab, trained)]
     rows = [row for table in of_edits for row in _kept(table, coefficient)]
     rows += _shared([row for table in of_vectors for row in _kept(table, 0.5)], methods)
-    rows += _lost(rows)
+    reached = [{**row, "metric": "lost_sum"} for row in rows if row["metric"] == "absolute"]
+    if merges:
+        reached += _kept(merging(lab, methods, merges, [len(names)]), coefficient)
+    rows += _lost(rows, reached)
     rows += _shared(_costs(lab, trained), methods)
     return tidy(rows)
 
@@ -110,6 +118,9 @@ def _kept(table: pd.DataFrame, alpha: float) -> list[dict]:
         together = table["metric"] == "cosine"
         both = table["task"].where(~together, table["task"] + "+" + table["subset"])
         table = table.assign(task=both, subset="")
+    elif experiment == "merging":
+        table = table[table["metric"] == "absolute"]
+        table = table.assign(metric="lost_" + table["merge"])  # what `_lost` makes of it
     elif experiment == "localization":
         table = table[table["metric"] == "share"]
         task = table["task"].str.partition("|")[0]
@@ -133,18 +144,19 @@ def _shared(rows: list[dict], methods: Sequence[str]) -> list[dict]:
     ]
 
 
-def _lost(rows: list[dict]) -> list[dict]:
-    """Return what each task loses in the sum of all vectors, in points."""
+def _lost(rows: list[dict], reached: list[dict]) -> list[dict]:
+    """Return accuracies of sums and merges as what each task loses there, in points.
+
+    Args:
+        rows: With the accuracies alone.
+        reached: Accuracies under the names of the losses.
+    """
 
     def run(row: Mapping) -> tuple:
         return tuple(row.get(name) for name in ("method", "seed", "task"))
 
     alone = {run(row): row["value"] for row in rows if row["metric"] == "single"}
-    return [
-        {**row, "metric": "lost_sum", "value": alone[run(row)] - row["value"]}
-        for row in rows
-        if row["metric"] == "absolute"
-    ]
+    return [{**row, "value": alone[run(row)] - row["value"]} for row in reached]
 
 
 def _costs(lab: Lab, methods: Sequence[str]) -> list[dict]:

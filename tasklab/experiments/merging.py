@@ -26,6 +26,7 @@ from tasklab.errors import texts
 from tasklab.experiments.editing import shares
 from tasklab.experiments.lab import Lab
 from tasklab.experiments.runner import Trial, grid, kept
+from tasklab.records.schema import LEADING_MERGES
 from tasklab.records.table import tidy
 from tasklab.tasks import drawn
 from tasklab.taskvector import TaskVector
@@ -34,7 +35,7 @@ CACHE_VERSION = 3  # part of every key: raise it when the same configuration giv
 SPAN, EVERYWHERE, LOSS = "best_span", "best", "best_loss"
 MERGES = (*(name for name in METHODS if name != "wudi_descent"), SPAN, EVERYWHERE, LOSS)
 # One of each sort and the best of both, for where there is no time for all.
-LEADING = ("arithmetic", "ties", "tsv_m", "regmean", "wudi", SPAN)
+LEADING = ("arithmetic", *LEADING_MERGES)
 # Option of a method -> what images tell of each task.
 Statistics = dict[str, list[dict[str, Tensor]]]
 # Looks at validation images, training images of each task, and steps of conjugate gradients.

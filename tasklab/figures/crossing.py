@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pandas as pd
 from matplotlib.figure import Figure
 
 from tasklab.figures.marks import GIVEN, ends, level, panels, points
+from tasklab.figures.merging import MERGE_LABEL
 from tasklab.figures.schemes import scheme
 from tasklab.figures.style import (
     METHOD_LABEL,
@@ -16,13 +19,14 @@ from tasklab.figures.style import (
     select,
 )
 from tasklab.records.foretelling import foretelling
-from tasklab.records.schema import UNITS
+from tasklab.records.schema import LEADING_MERGES, UNITS
 
 METRIC_LABEL = {
     "single": "accuracy alone",
     "absolute": "accuracy in the sum of all",
     "normalised": "the same, relative to alone",
     "lost_sum": "lost in the sum of all",
+    **{f"lost_{name}": f"lost in the merge: {MERGE_LABEL[name]}" for name in LEADING_MERGES},
     "target": "target of the negation",
     "control": "control of the negation",
     "lost": "lost in a pair",
@@ -44,7 +48,9 @@ _TOLD = {
     "lost_sum": "what a task loses\nin the sum of all",
     "xi_pair": "ξ of the sum of a pair",
     "normalised": "normalised accuracy",
+    **{f"lost_{name}": f"what a task\nloses: {MERGE_LABEL[name]}" for name in LEADING_MERGES},
 }
+_ACROSS = 3  # panels side by side
 _LOOKS = {
     True: ("after a correction for their number: related", "#D55E00", "o"),
     False: ("not decided", "#8C8C8C", "D"),
@@ -83,22 +89,25 @@ def crossing_table(df: pd.DataFrame) -> pd.DataFrame:
 
 
 @book_figure
-def merging_foretold(df: pd.DataFrame, outcomes: tuple[str, ...] = ("lost", "lost_sum")) -> Figure:
+def merging_foretold(df: pd.DataFrame, outcomes: Sequence[str] = ("lost", "lost_sum")) -> Figure:
     """Draw how strongly each metric of the book goes along with what merging costs.
 
     Points are rank correlations within each method, encoder and seed, averaged; bars 95 % intervals
     that draw tasks, which pairs share. Colour tells which are related to it by a permutation test
-    of tasks, after Holm's correction for the number of metrics.
+    of tasks, after Holm's correction for the number of metrics of a panel.
 
     Args:
         df: Records of the experiment `crossing`.
-        outcomes: Any of `records.foretelling.OUTCOMES`, a panel each.
+        outcomes: Any of `records.foretelling.OUTCOMES`, a panel each; those that are recorded are
+            drawn.
     """
-    select(df, "crossing")
+    rows = select(df, "crossing")
     parts = []
-    for outcome in outcomes:
+    for outcome in (name for name in outcomes if rows["metric"].eq(name).any()):
         part = foretelling(df, outcome, by=()).dropna(subset=["value", "low", "high"])
         parts.append(part.assign(outcome=outcome, decided=part["p_holm"] < 0.05))
+    if not parts:
+        raise NothingToDrawError(f"nothing to draw: no records of {', '.join(outcomes)}.")
     ranks = pd.concat(parts, ignore_index=True)
     if ranks.empty:
         raise NothingToDrawError("nothing to draw: no metric varies over tasks.")
@@ -106,13 +115,15 @@ def merging_foretold(df: pd.DataFrame, outcomes: tuple[str, ...] = ("lost", "los
     titles = [METRIC_LABEL.get(name, name) for name in order]
     drawn = ends(ranks, ["outcome", "metric", "decided"])
     drawn["metric"] = drawn["metric"].map(lambda name: METRIC_LABEL.get(name, name))
+    lines = -(-len(parts) // _ACROSS)
     grid = points(
-        drawn, "metric", hue="decided", looks=_LOOKS, order=titles, facets={"col": "outcome"},
-        height=1.5 + 0.27 * len(order), apart=False, **GIVEN,
+        drawn, "metric", hue="decided", looks=_LOOKS, order=titles, apart=False, **GIVEN,
+        facets={"col": "outcome", "col_wrap": min(_ACROSS, len(parts))},
+        height=0.5 + lines * (1 + 0.27 * len(order)),
     )  # fmt: skip
     for axes, _, outcome in panels(grid):
         level(axes, 0, along="y", ls="-", lw=0.8)
         axes.set_xlim(-1.05, 1.05)
-        axes.set_xlabel(f"rank correlation with\n{_TOLD[outcome]}")
+        axes.set_xlabel(f"rank correlation\nwith {_TOLD[outcome]}")
     key(grid.figure, _LOOKS, line="")
     return grid.figure

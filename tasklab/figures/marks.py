@@ -143,7 +143,7 @@ def means_in(
 
 
 def points(
-    df: pd.DataFrame, y: str, *, height: float, facets: Mapping[str, str], **more: Any
+    df: pd.DataFrame, y: str, *, height: float, facets: Mapping[str, Any], **more: Any
 ) -> sns.FacetGrid:
     """Draw `means_in` panels, each on a horizontal axis of its own.
 
@@ -151,7 +151,7 @@ def points(
         df: Records, a row a measurement.
         y: Column of the categories.
         height: Of the whole figure, in inches.
-        facets: Columns of the `row` and `col` of panels; may be empty.
+        facets: Columns of the `row` and `col` of panels, and `col_wrap`; may be empty.
         more: Keywords of `means_in`.
     """
     grid = sns.FacetGrid(df, **facets, sharex=False)

@@ -35,12 +35,18 @@ import scipy  # its parts load where they are used, for that takes a second
 
 from tasklab.errors import TasklabError, choose
 from tasklab.records.intervals import holm
+from tasklab.records.schema import LEADING_MERGES
 from tasklab.records.statistics import REPEATS, Correlation, pearson, times
 
-OUTCOMES = {"lost": 2, "xi_pair": 2, "lost_sum": 1, "normalised": 1}  # n_tasks of a unit
+IN_MERGES = tuple(f"lost_{merge}" for merge in LEADING_MERGES)
+# n_tasks of a unit
+OUTCOMES = {"lost": 2, "xi_pair": 2, "lost_sum": 1, "normalised": 1, **dict.fromkeys(IN_MERGES, 1)}
 _GROUP = ["model", "init", "method", "seed"]
-# What the outcome of a sum is made of, and what is no property of the vectors.
-_NOT_OF_IT = ("absolute", "normalised", "lost_sum", "seconds_finetune", "trainable", "share")
+# What outcomes of sums and merges are made of (all share the accuracies alone), and what is no
+# property of the vectors.
+_NOT_OF_IT = (
+    "absolute", "normalised", "lost_sum", *IN_MERGES, "seconds_finetune", "trainable", "share"
+)  # fmt: skip
 
 
 def units(df: pd.DataFrame, n_tasks: int) -> pd.DataFrame:
@@ -89,7 +95,7 @@ def foretelling(
     Args:
         df: Records of the experiment `crossing`.
         outcome: One of `OUTCOMES`: `lost` and `xi_pair` of a pair, `lost_sum` and `normalised` of a
-            task in the sum of all.
+            task in the sum of all, `lost_ties`, ... (`IN_MERGES`) in a merge of all.
         by: Columns that a row of the result is for; `()` for one over all methods and encoders.
 
     Returns:

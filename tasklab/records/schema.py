@@ -21,6 +21,9 @@ COLUMNS = (
     "metric", "alpha", "value", "n",
 )  # fmt: skip
 METHODS = ("pretrained", *EDITS, "probe")
+# Merges beside the sum whose losses are crossed with all metrics: masks, singular directions, two
+# quadratic distances (with images and without), and the best on the span.
+LEADING_MERGES = ("ties", "tsv_m", "regmean", "wudi", "best_span")
 ACCURACIES = ("single", "absolute", "target", "control")  # proportions of n images, in percent
 
 
@@ -158,10 +161,11 @@ EXPERIMENTS = {
     ),
     "crossing": Experiment(
         "a metric of the book for one task, a pair (`T1+T2`) or `all`: `n_tasks` says which; of "
-        "`pair_errors` at the same `alpha`; `lost_sum` is `single` less `absolute`",
+        "`pair_errors` at the same `alpha`; `lost_sum` is `single` less `absolute`, "
+        "`lost_ties`, ... the same of a merge of all",
         {
             **_in("%", "single", *_SHARES, "lost_sum", "target", "control", "xi_pair", "lost"),
-            **_in("%", "xi_classifier"),
+            **_in("%", "xi_classifier", *(f"lost_{merge}" for merge in LEADING_MERGES)),
             "xi_representation": "nats",
             **_in("", "distance", "coef", "base", "cosine", "norm", "gap", "share"),
             "seconds_finetune": "s",

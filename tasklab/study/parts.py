@@ -38,6 +38,7 @@ class Work:
 HEADLINE = 5  # seeds of the tables of addition and negation; three for all else
 _TANGENT = CHAPTERS["tangent"].methods
 _TRAINED = ("nonlinear", "linearized", "attention")
+_PENALISED = ("tau_jp", "ortho_reg")
 _TABLES = {"single": {}, "addition": {}}
 _ONE_PAIR = {"disentanglement": {"n_pairs": 1}}
 # The paper's further models: sizes, a convolutional network, a closed vocabulary. Of each: what is
@@ -222,7 +223,7 @@ PARTS: dict[str, dict[str, tuple[Work, ...]]] = {
     "merging": {
         "editing": (Work(("nonlinear",), {"single": {}, "merging": {}}, seeds=5),),
         "ways": (
-            Work(("linearized", "attention", "tau_jp", "ortho_reg"), _MERGED, seeds=3),
+            Work(("linearized", "attention", *_PENALISED), _MERGED, seeds=3),
             *(Work(("nonlinear",), _MERGED, model, 3) for model in (*_SORTS.values(), *_REPLICAS)),
         ),
         "models": (
@@ -231,7 +232,7 @@ PARTS: dict[str, dict[str, tuple[Work, ...]]] = {
         ),
         "rates": (Work(("nonlinear", "linearized", "attention"), {"merging_rates": {}}, seeds=3),),
         "matrix": (
-            Work(("nonlinear", "posthoc", "linearized", "attention"), {"crossing": {}}, seeds=3),
+            Work((*_TANGENT, "attention", *_PENALISED), {"crossing": {}}, seeds=3),
             *(Work(("nonlinear",), {"crossing": {}}, {"model": m}, 3) for m in _ENCODERS),
         ),
     },

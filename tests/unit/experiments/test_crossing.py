@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
+import re
+
 import pytest
 
 from tasklab import experiments
@@ -9,13 +12,14 @@ from tasklab.analyses import disentanglement
 from tasklab.errors import TasklabError
 from tasklab.experiments import Lab, crossing
 from tasklab.records import foretelling
+from tasklab.records.schema import LEADING_MERGES
 from tasklab.tasks.suites import suite
 
 TASKS = suite("mini").names[:4]
 METHODS = ["nonlinear", "posthoc"]
 OF_TASKS = {
     "single", "absolute", "normalised", "lost_sum", "target", "control", "norm", "gap",
-    "seconds_finetune", "trainable",
+    "seconds_finetune", "trainable", *(f"lost_{merge}" for merge in LEADING_MERGES),
 }  # fmt: skip
 OF_PAIRS = {
     "lost", "xi_pair", "xi_classifier", "xi_representation", "distance", "coef", "base", "cosine",
@@ -76,6 +80,24 @@ def test_numbers_are_those_of_the_chapters(lab, table):
         assert value(table, metric="lost_sum", **same) == pytest.approx(lost)
 
 
+def test_what_a_merge_loses_is_taken_from_its_records(lab, table):
+    alone = experiments.single(lab, METHODS)
+    merged = experiments.merging(lab, METHODS, ["ties", "best_span"], n_tasks=[4])
+    for method, task, merge in itertools.product(METHODS, TASKS, ("ties", "best_span")):
+        same = {"method": method, "task": task}
+        reached = value(merged, metric="absolute", merge=merge, **same)
+        lost = value(table, metric=f"lost_{merge}", **same)
+        assert lost == pytest.approx(value(alone, **same) - reached)
+
+
+def test_without_merges_or_with_penalties(lab):
+    few = crossing(lab, ["tau_jp", "ortho_reg"], kernels=False, merges=())
+    assert not few["metric"].str.match("lost_(?!sum)").any() and "share" not in set(few["metric"])
+    for method in ("tau_jp", "ortho_reg"):
+        metrics = set(few[few["method"] == method]["metric"])
+        assert metrics == {m for m in OF_TASKS | OF_PAIRS if not re.match("lost_(?!sum)", m)}
+
+
 def test_a_pair_in_the_linearized_model(lab, table):
     one, other = TASKS[:2]
     vectors, evaluator, n = lab.vectors("nonlinear", 0), lab.evaluator, 4 * lab.scale.images
@@ -101,3 +123,5 @@ def test_too_few_tasks(lab):
         crossing(Lab(model="mini_xs", steps=1, tasks=TASKS[:2], progress=False), METHODS)
     with pytest.raises(TasklabError, match="did you mean 'posthoc'"):
         crossing(lab, ["posthok"])
+    with pytest.raises(TasklabError, match="one of merges.*did you mean 'ties'"):
+        crossing(lab, METHODS, merges=["tie"])

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import itertools
 
+import numpy as np
 import pytest
 
 from tasklab import figures
 from tasklab.figures.crossing import METRIC_LABEL
-from tasklab.records.schema import EXPERIMENTS
+from tasklab.records.foretelling import IN_MERGES
+from tasklab.records.schema import EXPERIMENTS, LEADING_MERGES
 from tasklab.records.table import nothing, tidy
 
 TASKS = [f"task {i}" for i in range(6)]
@@ -28,6 +30,9 @@ def records():
             add(task, "norm", float((7 * i) % 5))
             add(task, "single", 90.0 + i)
             add(task, "lost_sum", 10.0 + i)
+            if model == "mini":
+                for merge in LEADING_MERGES:
+                    add(task, f"lost_{merge}", float((7 * i) % 5) + i / 10)
         for (i, one), (j, other) in itertools.combinations(enumerate(TASKS), 2):
             add(f"{one}+{other}", "distance", float(i * 3 + j))
             add(f"{one}+{other}", "lost", float(2 * (i * 3 + j)))
@@ -44,6 +49,9 @@ def test_the_table_has_a_column_a_way_or_an_encoder():
         "metric", "unit", "non-linear", "linearized", "supervised, fewer classes"]  # fmt: skip
     by = table.set_index("metric")["non-linear"]
     assert by["accuracy alone"] == 92.5 and by["lost in the sum of all"] == 12.5
+    merged = table.set_index("metric").loc["lost in the merge: TIES"]
+    assert merged["unit"] == "%" and merged["non-linear"] == pytest.approx(10 / 6 + 0.25)
+    assert np.isnan(merged["supervised, fewer classes"])
     assert figures.crossing_table(nothing()).empty
 
 
@@ -62,3 +70,12 @@ def test_correlations_are_drawn_with_their_intervals():
     assert points == [pytest.approx(1.0)]
     assert whole.get_xlim() == (-1.05, 1.05)
     assert figures.once_recorded(figures.merging_foretold, nothing()) is None
+
+
+def test_merges_are_panels_of_their_own_where_they_are_recorded():
+    panels = figures.merging_foretold(records(), IN_MERGES).axes
+    assert [axes.get_xlabel().split(": ")[-1] for axes in panels] == [
+        "TIES", "TSV-M", "RegMean", "WUDI", "best on the span"]  # fmt: skip
+    few = records()
+    few = few[~few["metric"].isin(IN_MERGES)]
+    assert figures.once_recorded(figures.merging_foretold, few, IN_MERGES) is None

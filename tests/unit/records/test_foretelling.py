@@ -124,6 +124,26 @@ def test_metrics_of_tasks_and_pairs_side_by_side():
     assert by_task.loc["single", "value"] == pytest.approx(1) and "model" not in by_task
 
 
+def test_what_a_merge_loses_is_an_outcome_that_foretells_no_other():
+    values = {
+        f"task {i}": {"norm": 1.0 * i, "lost_sum": i + 1.0, "lost_ties": 8.0 - i, "lost_wudi": 2.0}
+        for i in range(6)
+    }
+    values["task 5"]["lost_ties"] = 3.5  # between those of the tasks 4 and 5 before it
+    found = foretelling(tidy(rows(values)), "lost_ties", by=()).set_index("metric")
+    assert list(found.index) == ["norm"]
+    assert found.loc["norm", "value"] == pytest.approx(-1)
+    constant = foretelling(tidy(rows(values)), "lost_wudi", by=())
+    assert constant["value"].isna().all()
+
+
+def test_a_method_without_an_outcome_does_not_count():
+    whole = rows({f"task {i}": {"norm": 1.0 * i, "lost_ties": 1.0 * i} for i in range(6)})
+    without = rows({f"task {i}": {"norm": -1.0 * i} for i in range(6)}, method="posthoc")
+    found = foretelling(tidy(whole + without), "lost_ties", by=())
+    assert found["groups"].item() == 1 and found["value"].item() == pytest.approx(1)
+
+
 def test_odd_input():
     table = pairs(np.random.default_rng(4))
     with pytest.raises(TasklabError, match="27 of 28 pairs have 'x' and 'y': all are needed"):
