@@ -158,7 +158,7 @@ class Coefficients:
             widgets.HBox([widgets.Label(task, layout=wide), sliders[task], bars[task]])
             for task in self.tasks
         ]
-        blank = widgets.Layout(width="300px")  # as wide as a slider
+        blank = widgets.Layout(width="300px", margin="2px")  # as a slider has
         rows += [
             widgets.HBox([widgets.Label(f"{name} (control)", layout=wide),
                           widgets.Box(layout=blank), bars[name]])
