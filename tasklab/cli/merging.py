@@ -14,7 +14,7 @@ from tasklab.errors import TasklabError, choose, path, real, shown, whole
 from tasklab.experiments.parameters import Parameters
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from tasklab.exchange.merged import Source
     from tasklab.experiments import Lab
@@ -248,8 +248,8 @@ def _run(name: str, given: Any) -> Source:
 
 def _of_images(
     needs: str, sources: Sequence[Source], weights: str, given: Any, count: int
-) -> list[dict[str, Any]]:
-    """Return what training images of each task tell, at the task's own model."""
+) -> Iterator[dict[str, Any]]:
+    """Yield what training images of each task tell, at the task's own model."""
     from tasklab.analyses.merging import fisher_diagonals, grams
     from tasklab.experiments.lab import Lab
     from tasklab.tasks import drawn
@@ -266,17 +266,15 @@ def _of_images(
             f"the task vectors start from other weights than {sources[0].model} here."
         )
     data = drawn.images_of(lab.suite)
-    per_task = []
     for one in sources:
         many = min(count, data.size(one.task, "train"))
         x = data.load(one.task, "train", n=many, device=encoder.device).x
         params = None if one.linear else one.vector.apply(encoder.params)
         if needs == "grams":
-            per_task.append(grams(encoder, x, params=params))
+            yield grams(encoder, x, params=params)
         else:
             head = lab.evaluator.head(one.task)
-            per_task.append(fisher_diagonals(encoder, head, x, params=params, names=one.vector))
-    return per_task
+            yield fisher_diagonals(encoder, head, x, params=params, names=one.vector)
 
 
 def _options(words: Sequence[str]) -> dict[str, Any]:

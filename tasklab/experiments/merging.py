@@ -20,8 +20,18 @@ import pandas as pd
 from torch import Tensor
 
 from tasklab.analyses import editing
-from tasklab.analyses.merging import METHODS, best, fisher_diagonals, grams, merge, search
+from tasklab.analyses.merging import (
+    METHODS,
+    best,
+    fisher_diagonals,
+    grams,
+    merge,
+    pooled_diagonals,
+    pooled_grams,
+    search,
+)
 from tasklab.analyses.merging.loss import span_of_loss
+from tasklab.analyses.merging.pooled import Diagonals, Grams
 from tasklab.errors import texts
 from tasklab.experiments.editing import shares
 from tasklab.experiments.lab import Lab
@@ -36,8 +46,7 @@ SPAN, EVERYWHERE, LOSS = "best_span", "best", "best_loss"
 MERGES = (*(name for name in METHODS if name != "wudi_descent"), SPAN, EVERYWHERE, LOSS)
 # One of each sort and the best of both, for where there is no time for all.
 LEADING = ("arithmetic", *LEADING_MERGES)
-# Option of a method -> what images tell of each task.
-Statistics = dict[str, list[dict[str, Tensor]]]
+Statistics = dict[str, Grams | Diagonals]  # by the option of a method that takes them
 # Looks at validation images, training images of each task, and steps of conjugate gradients.
 FULL = {"looks": search.BUDGET, "grams": 256, "diagonals": 64, "best": 64, "steps": 20}
 QUICK = {"looks": 8, "grams": 128, "diagonals": 24, "best": 24, "steps": 6}
@@ -122,13 +131,17 @@ class Bench:
         }
 
     def statistics(self, name: str) -> Statistics:
-        """Return what training images tell of the tasks, if a method needs it.
+        """Return what training images tell of all tasks, if a method needs it.
 
         Args:
             name: One of `MERGES`.
         """
         needs = METHODS[name].needs if name in METHODS else ""
-        return {needs: [self._of_images(needs, task) for task in self.tasks]} if needs else {}
+        if not needs:
+            return {}
+        pooled = pooled_grams if needs == "grams" else pooled_diagonals
+        each = (self._of_images(needs, task) for task in self.tasks)  # one task's at a time
+        return {needs: pooled(self.trial.vectors, each)}
 
     def merged(
         self, name: str, option: float | None = None, statistics: Statistics | None = None

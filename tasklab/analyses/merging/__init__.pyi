@@ -3,6 +3,7 @@ from . import factors as factors
 from . import images as images
 from . import loss as loss
 from . import masks as masks
+from . import pooled as pooled
 from . import quadratic as quadratic
 from . import ranks as ranks
 from . import registry as registry
@@ -17,6 +18,8 @@ from .masks import consensus as consensus
 from .masks import dare as dare
 from .masks import pcb as pcb
 from .masks import ties as ties
+from .pooled import pooled_diagonals as pooled_diagonals
+from .pooled import pooled_grams as pooled_grams
 from .quadratic import fisher as fisher
 from .quadratic import regmean as regmean
 from .quadratic import wudi as wudi

@@ -18,6 +18,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from tasklab.analyses.finite import finite
+from tasklab.analyses.merging.pooled import packed, unpacked
 from tasklab.analyses.merging.vectors import is_matrix
 from tasklab.analyses.projections import Inputs
 from tasklab.errors import TasklabError, whole
@@ -27,13 +28,15 @@ from tasklab.models.heads import Head
 from tasklab.progress import bar
 from tasklab.tuning import memory
 
+_ROWS = 4096  # of inputs that are in float64 at a time
+
 
 def grams(
     encoder: Encoder,
     images: Tensor,
     *,
     params: Mapping[str, Tensor] | None = None,
-    batch_size: int = 250,
+    batch_size: int = 256,
 ) -> dict[str, Float[Tensor, "I I"]]:
     """Return G = X' X / n of what each matrix reads, X the rows of all images and tokens.
 
@@ -62,9 +65,10 @@ def grams(
         products: dict[str, tuple[Tensor, int]] = {}
 
         def add(name: str, x: Tensor) -> None:
-            rows = x.reshape(-1, x.shape[-1]).double()
+            rows = x.reshape(-1, x.shape[-1])
+            parts = (part.double() for part in rows.split(_ROWS))
             product, count = products.get(name, (0, 0))
-            products[name] = (product + rows.T @ rows, count + len(rows))
+            products[name] = (product + packed(sum(x.T @ x for x in parts)), count + len(rows))
 
         with math_attention(), Inputs(weights, add):
             encoder(theta, encoder.preprocess(batch))
@@ -74,15 +78,17 @@ def grams(
     counts: dict[str, int] = {}
     with torch.no_grad():
         for products in memory.Parts(batch_size)(of_batch, images, "Gram matrices"):
-            for name, (product, count) in products.items():
+            for name in list(products):
+                product, count = products.pop(name)
                 sums[name] = sums[name].add_(product) if name in sums else product
                 counts[name] = counts.get(name, 0) + count
     if not sums:
         raise TasklabError(f"{encoder.name} has no linear layer whose inputs could be read.")
-    return {
-        name: finite((total / counts[name]).to(theta[name].dtype), f"the Gram matrix of {name}")
-        for name, total in sums.items()
-    }
+    made = {}
+    for name, count in counts.items():  # a sum goes when its matrix comes
+        G = (sums.pop(name) / count).to(theta[name].dtype)
+        made[name] = unpacked(finite(G, f"the Gram matrix of {name}"))
+    return made
 
 
 def fisher_diagonals(

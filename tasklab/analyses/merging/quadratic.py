@@ -17,31 +17,31 @@ Letters: T tasks, O outputs, I inputs.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from tasklab.analyses.finite import as_coefficient, finite
-from tasklab.analyses.merging.vectors import (
-    Vectors,
-    by_matrix,
-    by_tensor,
-    is_matrix,
-    listed,
-    mean,
-    total,
+from tasklab.analyses.merging.pooled import (
+    Diagonals,
+    Grams,
+    PerTask,
+    pooled_diagonals,
+    pooled_grams,
+    unpacked,
 )
-from tasklab.errors import TasklabError, abridged, real, shown, whole
+from tasklab.analyses.merging.vectors import Vectors, by_matrix, by_tensor, listed, mean, total
+from tasklab.errors import TasklabError, real, whole
 from tasklab.taskvector import TaskVector
 
-Tensors = Mapping[str, Tensor]
-PerTask = Sequence[Tensors] | Mapping[str, Tensors]
 _SINGULAR = 1e-10  # smallest pivot, relative to the largest, that is no rounding error
 
 
-def fisher(vectors: Vectors, diagonals: PerTask | None = None, *, alpha: float = 1.0) -> TaskVector:
+def fisher(
+    vectors: Vectors, diagonals: PerTask | Diagonals | None = None, *, alpha: float = 1.0
+) -> TaskVector:
     """Weigh every number by the task's Fisher information.
 
     *Merging Models with Fisher-Weighted Averaging*, arXiv:2111.09832:
@@ -52,34 +52,26 @@ def fisher(vectors: Vectors, diagonals: PerTask | None = None, *, alpha: float =
 
     Args:
         vectors: tau_t, at least two.
-        diagonals: F_t of each, as `images.fisher_diagonals` gives it, in the vectors' order or by
-            the same names.
+        diagonals: F_t of each, as `images.fisher_diagonals` gives it, in the vectors' order, where
+            an iterator may make them one by one, or by the same names; or their sums
+            (`pooled.pooled_diagonals`).
         alpha: Coefficient of the result.
 
     Raises:
         TasklabError: If Fisher information is missing, negative or of another shape.
     """
-    each = listed(vectors, 2)
-    asked = "fisher needs the Fisher information of images: give diagonals=[fisher_diagonals(...)]"
-    F = _matched(vectors, diagonals, asked, len(each))
-    for one in F:
-        if missing := [name for name in each[0] if name not in one]:
-            raise TasklabError(f"the Fisher information lacks {abridged(missing)}.")
+    sums = pooled_diagonals(vectors, diagonals)
 
     def rule(name: str, tensors: list[Tensor]) -> Tensor:
-        weights = [one[name].to(tensors[0]) for one in F]
-        if any(w.shape != x.shape or (w < 0).any() for w, x in zip(weights, tensors, strict=True)):
-            raise TasklabError(f"the Fisher information of {name} is negative, or of other shape.")
-        norm = finite(sum(weights), f"the Fisher information of {name}")
-        weighed = sum(w * x for w, x in zip(weights, tensors, strict=True))
-        return torch.where(norm > 0, weighed / norm, mean(tensors))
+        norm = finite(sums.total[name], f"the Fisher information of {name}")
+        return torch.where(norm > 0, sums.products[name] / norm, mean(tensors))
 
-    return by_tensor(each, rule, alpha)
+    return by_tensor(listed(vectors, 2), rule, alpha)
 
 
 def regmean(
     vectors: Vectors,
-    grams: PerTask | None = None,
+    grams: PerTask | Grams | None = None,
     *,
     ratio: float = 0.9,
     ridge: float = 0.0,
@@ -97,7 +89,8 @@ def regmean(
     Args:
         vectors: tau_t, at least two.
         grams: G_t (I, I) of each, by the parameter's name, as `images.grams` gives it, in the
-            vectors' order or by the same names.
+            vectors' order, where an iterator may make them one by one, or by the same names; or
+            their sums (`pooled.pooled_grams`).
         ratio: What numbers off the diagonal of G_t are multiplied by; 0.9 is the paper's.
         ridge: Times the mean of the diagonal of sum_t G_t / T, is added to the diagonal of each
             G_t: the larger, the nearer is the result to the average.
@@ -106,27 +99,21 @@ def regmean(
     Raises:
         TasklabError: If Gram matrices are missing or of other shapes, or their sum is singular.
     """
-    each = listed(vectors, 2)
     ratio, ridge = real("ratio", ratio, 0, 1), real("ridge", ridge, 0)
-    asked = "regmean needs the Gram matrices of images: give grams=[images.grams(...)]"
-    G = _matched(vectors, grams, asked, len(each))
-    if not any(is_matrix(name, x) and all(name in one for one in G) for name, x in each[0].items()):
-        raise TasklabError("the Gram matrices are of none of the vectors' parameters.")
+    sums = pooled_grams(vectors, grams)
 
     def rule(name: str, tensors: list[Tensor]) -> Tensor:
-        if not all(name in one for one in G):
+        if name not in sums.total:
             return mean(tensors)
-        moments = [_shrunk(one[name].to(tensors[0].device), ratio) for one in G]
-        side = tensors[0].shape[1]
-        if any(moment.shape != (side, side) for moment in moments):
-            raise TasklabError(f"the Gram matrices of {name} must have {side} rows and columns.")
-        size = finite(sum(moment.diagonal().mean() for moment in moments), f"Grams of {name}")
-        unread = sum(moments).diagonal() == 0
-        for moment in moments:
-            moment.diagonal()[unread] = 1
-            moment.diagonal().add_(ridge * size / len(moments))
-        top = sum(x.double() @ moment for x, moment in zip(tensors, moments, strict=True))
-        solved = _solved(top, sum(moments))
+        own = sums.diagonals[name]
+        size = finite(own.mean(1).sum(), f"Grams of {name}")
+        added = (own.sum(0) == 0) + ridge * size / len(own)  # an input that is never read: the mean
+        top = ratio * sums.products[name]
+        for x, diagonal in zip(tensors, own, strict=True):
+            top += x.double() * ((1 - ratio) * diagonal + added)
+        G = ratio * unpacked(sums.total[name])
+        G.diagonal().copy_(own.sum(0) + len(own) * added)
+        solved = _solved(top, G)
         if solved is None:
             raise TasklabError(
                 f"the Gram matrices of {name} sum up to a singular one: give more images, or a "
@@ -134,7 +121,7 @@ def regmean(
             )
         return solved
 
-    return by_matrix(each, rule, alpha)
+    return by_matrix(listed(vectors, 2), rule, alpha)
 
 
 def wudi(vectors: Vectors, *, alpha: float = 1.0) -> TaskVector:
@@ -226,32 +213,6 @@ def _interference(matrices: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
             A += G
             B += x @ G
     return A, B
-
-
-def _matched(vectors: Vectors, given: PerTask | None, asked: str, many: int) -> list[Tensors]:
-    """Return what images told of each task, in the order of the vectors."""
-    if given is None:
-        raise TasklabError(f"{asked}.")
-    if isinstance(vectors, Mapping) and isinstance(given, Mapping):
-        if missing := [name for name in vectors if name not in given]:
-            raise TasklabError(f"{asked}: that of {shown(missing[0])} is missing.")
-        return [given[name] for name in vectors]
-    if not isinstance(given, Mapping | Sequence):
-        raise TasklabError(f"{asked}, not {type(given).__name__}.")
-    listed_ = list(given.values() if isinstance(given, Mapping) else given)
-    if len(listed_) != many:
-        raise TasklabError(f"{asked} for each of {many} vectors, not {len(listed_)}.")
-    if not all(isinstance(one, Mapping) for one in listed_):
-        raise TasklabError(f"{asked}, each by the names of parameters.")
-    return listed_
-
-
-def _shrunk(G: Tensor, ratio: float) -> Tensor:
-    """Return a Gram matrix in float64 with what is off its diagonal multiplied by a ratio."""
-    diagonal = G.double().diagonal().clone()
-    G = G.double() * ratio
-    G.diagonal().copy_(diagonal)
-    return G
 
 
 def _solved(top: Float[Tensor, "O I"], G: Float[Tensor, "I I"]) -> Tensor | None:

@@ -1,0 +1,196 @@
+"""What images tell of all tasks together, summed up a task at a time.
+
+Fisher's and RegMean's merges need no task's statistics by themselves, only sums over tasks, so that
+however many tasks there are, those of one are held beside the sums:
+
+    pooled = pooled_grams(vectors, (grams(encoder, x, params=theta(t)) for t, x in images))
+    merged = regmean(vectors, pooled, ratio=0.3)
+
+The sums serve every ratio r and ridge c, with d_t the diagonal of G_t:
+
+    sum_t tau_t (r G_t + (1 - r) diag(d_t) + c) = r sum_t tau_t G_t + sum_t tau_t ((1 - r) d_t + c)
+
+Letters: T tasks, O outputs, I inputs, P = I (I + 1) / 2.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sized
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from tasklab.analyses.merging.vectors import Vectors, is_matrix, listed, turned
+from tasklab.errors import TasklabError, abridged, shown
+
+Tensors = Mapping[str, Tensor]
+PerTask = Iterable[Tensors] | Mapping[str, Tensors]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class Grams:
+    """Sums over tasks of Gram matrices, in float64.
+
+    Attributes:
+        total: sum_t G_t by parameter, its upper triangle (P,).
+        products: sum_t tau_t G_t (O, I).
+        diagonals: That of each G_t (T, I).
+    """
+
+    total: Tensors
+    products: Tensors
+    diagonals: Tensors
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class Diagonals:
+    """Sums over tasks of Fisher information, of the vectors' type.
+
+    Attributes:
+        total: sum_t F_t by parameter.
+        products: sum_t F_t tau_t.
+    """
+
+    total: Tensors
+    products: Tensors
+
+
+def pooled_grams(vectors: Vectors, grams: PerTask | Grams | None) -> Grams:
+    """Sum up what `regmean` needs of Gram matrices; those that not all tasks have are left out.
+
+    Args:
+        vectors: tau_t, at least two.
+        grams: G_t (I, I), symmetric, by the parameter's name: in the vectors' order, where an
+            iterator may make them one by one, or by the same names. Sums are returned as they are.
+
+    Raises:
+        TasklabError: If Gram matrices are missing, or of other shapes.
+    """
+    if isinstance(grams, Grams):
+        return grams
+    asked = "regmean needs the Gram matrices of images: give grams=[images.grams(...)]"
+    each = listed(vectors, 2)
+    total: dict[str, Tensor] = {}
+    products: dict[str, Tensor] = {}
+    diagonals: dict[str, list[Tensor]] = {}
+    told = _matched(vectors, grams, asked, len(each))
+    for seen, vector in enumerate(each):
+        one = next(told)
+        known = list(total if seen else vector)
+        shared = [name for name in known if name in one and is_matrix(name, vector[name])]
+        for name in total.keys() - set(shared):
+            del total[name], products[name], diagonals[name]
+        for name in shared:
+            tau = turned(name, vector[name]).double()
+            side, G = tau.shape[1], one[name].to(tau)
+            if G.shape != (side, side):
+                raise TasklabError(
+                    f"the Gram matrices of {name} must have {side} rows and columns."
+                )
+            _add(total, name, packed(G))
+            _add(products, name, tau @ G)
+            diagonals.setdefault(name, []).append(G.diagonal().clone())
+        del one  # before the next task's are made
+    next(told, None)  # which refuses further ones
+    if not total:
+        raise TasklabError("the Gram matrices are of none of the vectors' parameters.")
+    stacked = {name: torch.stack(rows) for name, rows in diagonals.items()}
+    return Grams(total=total, products=products, diagonals=stacked)
+
+
+def pooled_diagonals(vectors: Vectors, diagonals: PerTask | Diagonals | None) -> Diagonals:
+    """Sum up what `fisher` needs of Fisher information.
+
+    Args:
+        vectors: tau_t, at least two.
+        diagonals: F_t in the parameters' shapes, by their names: in the vectors' order, where an
+            iterator may make them one by one, or by the same names. Sums are returned as they are.
+
+    Raises:
+        TasklabError: If Fisher information is missing, negative or of another shape.
+    """
+    if isinstance(diagonals, Diagonals):
+        return diagonals
+    asked = "fisher needs the Fisher information of images: give diagonals=[fisher_diagonals(...)]"
+    each = listed(vectors, 2)
+    total: dict[str, Tensor] = {}
+    products: dict[str, Tensor] = {}
+    told = _matched(vectors, diagonals, asked, len(each))
+    for vector in each:
+        one = next(told)
+        if missing := [name for name in vector if name not in one]:
+            raise TasklabError(f"the Fisher information lacks {abridged(missing)}.")
+        for name, tau in vector.items():
+            F = one[name].to(tau)
+            if F.shape != tau.shape or (F < 0).any():
+                raise TasklabError(
+                    f"the Fisher information of {name} is negative, or of other shape."
+                )
+            _add(total, name, F.clone())
+            _add(products, name, F * tau)
+        del one  # before the next task's are made
+    next(told, None)  # which refuses further ones
+    return Diagonals(total=total, products=products)
+
+
+def packed(G: Float[Tensor, "I I"]) -> Float[Tensor, " P"]:
+    """Return the upper triangle of a symmetric matrix, which is half of it.
+
+    >>> packed(torch.tensor([[1, 2], [2, 3]]))
+    tensor([1, 2, 3])
+    """
+    i, j = torch.triu_indices(*G.shape, device=G.device)
+    return G[i, j]
+
+
+def unpacked(triangle: Float[Tensor, " P"]) -> Float[Tensor, "I I"]:
+    """Return the symmetric matrix of an upper triangle.
+
+    >>> unpacked(torch.tensor([1, 2, 3]))
+    tensor([[1, 2],
+            [2, 3]])
+    """
+    side = (math.isqrt(8 * len(triangle) + 1) - 1) // 2
+    i, j = torch.triu_indices(side, side, device=triangle.device)
+    G = triangle.new_empty(side, side)
+    G[i, j] = triangle
+    G[j, i] = triangle
+    return G
+
+
+def _add(sums: dict[str, Tensor], name: str, x: Tensor) -> None:
+    """Add a tensor in place; the first one is kept."""
+    if name in sums:
+        sums[name].add_(x)
+    else:
+        sums[name] = x
+
+
+def _matched(vectors: Vectors, given: PerTask | None, asked: str, many: int) -> Iterator[Tensors]:
+    """Yield what images told of each task, in the order of the vectors."""
+    if given is None:
+        raise TasklabError(f"{asked}.")
+    if isinstance(vectors, Mapping) and isinstance(given, Mapping):
+        if missing := [name for name in vectors if name not in given]:
+            raise TasklabError(f"{asked}: that of {shown(missing[0])} is missing.")
+        given = [given[name] for name in vectors]
+    if not isinstance(given, Iterable) or isinstance(given, str):
+        raise TasklabError(f"{asked}, not {type(given).__name__}.")
+    if isinstance(given, Mapping):
+        given = given.values()
+    have = len(given) if isinstance(given, Sized) else many
+    if have == many:
+        have = 0
+        for one in given:
+            have += 1
+            if have > many:
+                break
+            if not isinstance(one, Mapping):
+                raise TasklabError(f"{asked}, each by the names of parameters.")
+            yield one
+            del one
+    if have != many:
+        raise TasklabError(f"{asked} for each of {many} vectors, not {have}.")

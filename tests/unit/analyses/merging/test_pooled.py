@@ -1,0 +1,91 @@
+"""Sums over tasks in the place of every task's statistics: the same merges, one task at a time."""
+
+from __future__ import annotations
+
+import weakref
+
+import pytest
+import torch
+
+from tasklab.analyses.merging import fisher, pooled_diagonals, pooled_grams, regmean
+from tasklab.errors import TasklabError
+from tasklab.taskvector import TaskVector
+
+
+class Told(dict):
+    """What images told of a task, that can be waited for until it is forgotten."""
+
+
+def grams_of(cases, seed):
+    draw = torch.Generator().manual_seed(seed)
+    found = Told()
+    for name in cases.MATRICES[:4]:
+        X = torch.randn(50, cases.SHAPES[name][1], generator=draw, dtype=torch.float64)
+        found[name] = X.T @ X / 50
+    return found
+
+
+def dense(vectors, grams, name, ratio, ridge):
+    """Return RegMean of a parameter as it is defined, with every task's matrix at once."""
+    moments = []
+    for one in grams:
+        diagonal = torch.diag(one[name].diagonal())
+        moments.append(ratio * one[name] + (1 - ratio) * diagonal)
+    size = sum(G.diagonal().mean() for G in moments) / len(moments)
+    moments = [G + ridge * size * torch.eye(len(G), dtype=G.dtype) for G in moments]
+    top = sum(v[name] @ G for v, G in zip(vectors, moments, strict=True))
+    return top @ torch.linalg.inv(sum(moments))
+
+
+@pytest.mark.parametrize(("ratio", "ridge"), [(1, 0), (0.9, 0), (0.3, 0.5), (0, 2)])
+def test_the_sums_serve_every_ratio_and_ridge(cases, ratio, ridge):
+    vectors, grams = cases.vectors(3), [grams_of(cases, seed) for seed in range(3)]
+    sums = pooled_grams(vectors, grams)
+    found = regmean(vectors, sums, ratio=ratio, ridge=ridge)
+    for name in grams[0]:
+        expected = dense(vectors, grams, name, ratio, ridge)
+        torch.testing.assert_close(found[name], expected, rtol=1e-10, atol=1e-10)
+    again = regmean(vectors, grams, ratio=ratio, ridge=ridge)
+    assert all(torch.equal(found[name], again[name]) for name in found)
+
+
+def test_fisher_takes_sums_too(cases):
+    vectors = cases.vectors(3)
+    F = [TaskVector({n: x.square() for n, x in v.items()}) for v in cases.vectors(3)]
+    found, again = fisher(vectors, pooled_diagonals(vectors, iter(F))), fisher(vectors, F)
+    assert all(torch.equal(found[name], again[name]) for name in found)
+    cases.assert_close(F[0], {n: x.square() for n, x in cases.vector(0).items()})  # as it was
+
+
+@pytest.mark.parametrize("rule", [regmean, fisher])
+def test_no_two_tasks_are_held_at_once(cases, rule):
+    vectors, alive = cases.vectors(4), []
+
+    def of(seed):
+        assert not any(there() is not None for there in alive)
+        one = grams_of(cases, seed) if rule is regmean else Told(cases.vector(seed) * 0)
+        alive.append(weakref.ref(one))
+        return one
+
+    rule(vectors, (of(seed) for seed in range(4)))
+    assert len(alive) == 4 and not any(there() is not None for there in alive)
+
+
+def test_what_not_all_tasks_have_is_averaged(cases):
+    vectors, grams = cases.vectors(3), [grams_of(cases, seed) for seed in range(3)]
+    name, kept = cases.MATRICES[:2]
+    del grams[1][name]
+    found = regmean(vectors, grams)
+    torch.testing.assert_close(found[name], sum(v[name] for v in vectors) / 3)
+    torch.testing.assert_close(found[kept], dense(vectors, grams, kept, 0.9, 0))
+    with pytest.raises(TasklabError, match="of none of the vectors' parameters"):
+        pooled_grams(vectors, [grams[0], {}, grams[2]])
+
+
+def test_too_few_and_too_many(cases):
+    vectors, one = cases.vectors(2), grams_of(cases, 0)
+    for many in (1, 3):
+        with pytest.raises(TasklabError, match=f"for each of 2 vectors, not {many}"):
+            regmean(vectors, iter([one] * many))
+    with pytest.raises(TasklabError, match="grams.*, not int"):
+        regmean(vectors, 3)
