@@ -42,7 +42,7 @@ def beside_recorded(
         method, encoder, ... that ran here.
     """
     from tasklab.figures.merging import merges_in
-    from tasklab.figures.style import methods_in
+    from tasklab.figures.rows import methods_in
     from tasklab.records.table import summarise
 
     def chosen(table: pd.DataFrame) -> pd.DataFrame:

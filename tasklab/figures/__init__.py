@@ -6,13 +6,13 @@ draws it (`marks`); intervals are standard deviations over seeds, 95 % intervals
 measured quartiles, and a figure or its caption says which.
 """
 
-from tasklab.figures.budgets import budget_curves, growth, rate_search
-from tasklab.figures.closed_maps import learning_rate, scheme_maps, subset_curves
+from tasklab.figures.budgets import budget_curves, growth, learning_rate, rate_search
 from tasklab.figures.closed_vocabulary import (
     closed_cost,
     lambda_curves,
     linearity_against_addition,
     regimes,
+    subset_curves,
     ways_after_probing,
 )
 from tasklab.figures.cost import linearization_cost, paradigm_cost
@@ -25,7 +25,12 @@ from tasklab.figures.cross_task import (
 )
 from tasklab.figures.crossing import crossing_table, merging_foretold
 from tasklab.figures.curvature import foretelling, gap_against_bound, sum_form, transitivity
-from tasklab.figures.disentanglement import exact_curve, heatmaps, per_task_coefficients
+from tasklab.figures.disentanglement import (
+    exact_curve,
+    heatmaps,
+    per_task_coefficients,
+    scheme_maps,
+)
 from tasklab.figures.editing import (
     addition_bars,
     addition_curves,
@@ -64,14 +69,7 @@ from tasklab.figures.stitching import (
     stitched_depth,
     stitched_negation,
 )
-from tasklab.figures.style import (
-    COLOURS,
-    MARKERS,
-    METHOD_LABEL,
-    WIDTH,
-    book_figure,
-    once_recorded,
-)
+from tasklab.figures.style import COLOURS, MARKERS, METHOD_LABEL, WIDTH, book_figure, once_recorded
 from tasklab.figures.tables import (
     editing_table,
     matched_table,

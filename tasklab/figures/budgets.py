@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
+from typing import Any
 
 import pandas as pd
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 
-from tasklab.figures.marks import curves, finish, panels
-from tasklab.figures.schemes import scheme
-from tasklab.figures.style import (
-    INK,
-    NothingToDrawError,
-    book_figure,
-    method_looks,
-    methods_in,
-    select,
-)
+from tasklab.figures import schemes
+from tasklab.figures.marks import Panels, curves, level
+from tasklab.figures.rows import averaged, methods_in, most_tasks, require_rows, select, where
+from tasklab.figures.style import INK, METHOD_LABEL, NothingToDrawError, book_figure, method_looks
 from tasklab.records import matched
 from tasklab.records.pairing import SHARE
 
@@ -47,20 +44,33 @@ def budget_curves(df: pd.DataFrame, over: str = "lr") -> Figure:
         over: `"lr"`: rates at the usual length; or `"steps"`: lengths at each method's rate.
     """
     rows = select(df, "budget")
-    rows = rows[rows["split"] == "test"]
     rows = matched.usual(rows) if over == "lr" else _at_usual_rate(rows)
-    means = rows.groupby(["method", over, "metric"])["value"].mean().unstack("metric")
-    measured = [metric for metric in _BUDGET if metric in means]
-    means = means.reset_index().melt(["method", over, "single"], measured, var_name="metric")
-    means = means.dropna(subset=["single", "value"])
+    return against_alone(rows, over, "metric", _BUDGET).finish(x="accuracy alone (%)", y=_BUDGET)
+
+
+def against_alone(rows: pd.DataFrame, over: str, panel: str, named: Mapping[str, str]) -> Panels:
+    """Draw means over tasks and seeds against those of accuracy alone, a marker a run of the grid.
+
+    Args:
+        rows: Records of several methods, with the metric `single`.
+        over: Column of the grid, in whose order a line joins the markers.
+        panel: Column of the panels.
+        named: Values of that column that have a panel, in their order.
+
+    Raises:
+        NothingToDrawError: If none of them was measured where accuracy alone was.
+    """
+    at = ["method", over]
+    alone = averaged(where(rows, metric="single"), *at).set_index(at)["value"].rename("alone")
+    means = averaged(rows[rows[panel].isin(named)], *at, panel).join(alone, on=at)
+    means = means.dropna(subset=["alone", "value"]).sort_values(over)
     if means.empty:
-        raise NothingToDrawError("nothing to draw: no method was measured over rates.")
-    looks = method_looks(methods_in(means))
-    grid = curves(
-        means.sort_values(over), "single", hue="method", looks=looks, col="metric",
-        col_order=measured, errorbar=None, sort=False, share=(True, False),
+        raise NothingToDrawError("nothing to draw: nothing was measured over rates.")
+    order = [name for name in named if name in set(means[panel])]
+    return curves(
+        means, "alone", col=panel, col_order=order, errorbar=None, sort=False, share=(True, False),
+        height=1.4 + 2.2 * -(-len(order) // 3),
     )  # fmt: skip
-    return finish(grid, looks, x="accuracy alone (%)", y=_BUDGET)
 
 
 def _at_usual_rate(rows: pd.DataFrame) -> pd.DataFrame:
@@ -80,24 +90,65 @@ def rate_search(df: pd.DataFrame) -> Figure:
         df: Records of the experiment `rate_search` of one model, or of several.
     """
     rows, by = select(df, "rate_search", split="validation"), ["model", "method", "lr"]
-    lost = rows.loc[rows["metric"] == "diverged_at", by].drop_duplicates()
-    rows = rows[rows["metric"] == "single"]
-    rows = rows[~rows.set_index(by).index.isin(lost.set_index(by).index)]
-    means = rows.groupby(["model", "method", "lr"], as_index=False)["value"].mean()
-    looks, models = method_looks(methods_in(means)), list(dict.fromkeys(rows["model"]))
-    grid = curves(
-        means, "lr", hue="method", looks=looks, col="model", col_order=models, columns=2,
-        errorbar=None, share=(False, False), height=3.4 * math.ceil(len(models) / 2),
+    lost = where(rows, metric="diverged_at").set_index(by).index
+    means = averaged(where(rows[~rows.set_index(by).index.isin(lost)], metric="single"), *by)
+    models = list(dict.fromkeys(rows["model"]))
+    plot = over_rates(
+        means, "method", "model", col_order=models, columns=2, errorbar=None,
+        share=(False, False), height=3.4 * math.ceil(len(models) / 2),
     )  # fmt: skip
-    for axes, _, model in panels(grid):
-        for method, of_method in means[means["model"] == model].groupby("method"):
-            _, colour, marker = looks[method]
-            best = of_method.loc[of_method["value"].idxmax()]
-            axes.plot(best["lr"], best["value"], marker, ms=10, color=colour, mec=INK, zorder=5)
-        axes.set(xscale="log")
-    titles = {name: scheme(name) for name in models} if len(models) > 1 else ""
-    words = {"x": "learning rate", "y": "alone, on validation images (%)"}
-    return finish(grid, looks, title=titles, **words)
+    titles = {name: schemes.scheme(name) for name in models} if len(models) > 1 else ""
+    return plot.finish(x="learning rate", y="alone, on validation images (%)", title=titles)
+
+
+def over_rates(single: pd.DataFrame, group: str, panel: str, **more: Any) -> Panels:
+    """Draw accuracies alone over learning rates, the best rate of each line larger.
+
+    Args:
+        single: Accuracies, with the column lr.
+        group: Column of the lines.
+        panel: Column of the panels.
+        more: Keywords of `marks.curves`.
+    """
+    plot = curves(single, "lr", hue=group, col=panel, **more)
+    means = averaged(single, group, panel, "lr")
+    plot.mark(means.loc[means.groupby([group, panel])["value"].idxmax()], "lr")
+    plot.grid.set(xscale="log")
+    return plot
+
+
+@book_figure
+def learning_rate(df: pd.DataFrame) -> Figure:
+    """Draw validation accuracy by learning rate (appendix C), the best rate of each line larger.
+
+    Crosses at the bottom are runs that diverged. The dotted line is the minimum of the probe's
+    convex problem, which has no rate.
+
+    Args:
+        df: Records of `experiments.learning_rates`.
+    """
+    rows = df[df["experiment"] == "learning_rate"]
+    require_rows(rows)
+    methods = [m for m in ("probe", "nonlinear", "full") if m in set(rows["method"])]
+    methods += [m for m in dict.fromkeys(rows["method"]) if m not in methods]
+    titles = {"probe": "linear probe (AdamW)", "nonlinear": "encoder, after probing"}
+    single, named = where(rows, metric="single"), schemes.looks(rows)
+    plot = over_rates(
+        averaged(single, "method", "model", "lr", "seed"), "model", "method", looks=named,
+        height=3.4, col_order=methods, share=(False, True),
+    )  # fmt: skip
+    exact = averaged(where(rows, metric="exact"), "method", "model")
+    for axes, _, method in plot:
+        for row in where(exact, method=method).itertuples():
+            level(axes, row.value, ls=":", lw=1.4, color=named[row.model][1])
+    gone = where(rows, metric="diverged_at").assign(value=0)
+    plot.mark(gone, "lr", marker="x", ms=7, mec="auto", mew=1.8, clip_on=False)
+    plot.grid.set(ylim=(0, None))
+    extra = {"the probe's minimum": (exact, ":", ""), "diverged": (gone, "", "x")}
+    handles = [Line2D([], [], color=INK, label=label, ls=line, marker=marker)
+               for label, (told, line, marker) in extra.items() if len(told)]  # fmt: skip
+    words = {"x": "learning rate", "y": "validation accuracy (%)"}
+    return plot.finish(handles, title=METHOD_LABEL | titles, **words)
 
 
 @book_figure
@@ -119,13 +170,11 @@ def growth(df: pd.DataFrame, model: str = "mini") -> Figure:
         rows = rows[rows["block"].isna()]
     parts = []
     for (experiment, metric), words in _GROWTH.items():
-        part = rows[(rows["experiment"] == experiment) & (rows["metric"] == metric)]
+        part = where(rows, experiment=experiment, metric=metric)
         if experiment != "single":  # where the model itself is one of the curves
             part = part[part["method"] != "pretrained"]
-        if experiment == "addition":
-            part = part[part["n_tasks"] == part["n_tasks"].max()]
-        keys = ["model", "method", "seed"]
-        parts.append(part.groupby(keys, as_index=False)["value"].mean().assign(quantity=words))
+        part = most_tasks(part) if experiment == "addition" else part
+        parts.append(averaged(part, "model", "method", "seed").assign(quantity=words))
     means = pd.concat(parts)
     if means["model"].nunique() < 2:
         raise NothingToDrawError("nothing to draw: there is one length of pre-training.")
@@ -134,11 +183,10 @@ def growth(df: pd.DataFrame, model: str = "mini") -> Figure:
     if "pretrained" in looks:
         looks["pretrained"] = (*looks["pretrained"][:2], "v")  # a filled marker, as the others'
     order = [words for words in _GROWTH.values() if words in set(means["quantity"])]
-    grid = curves(
-        means, "samples", hue="method", looks=looks, col="quantity", col_order=order,
-        share=(True, False), height=5.2,
+    plot = curves(
+        means, "samples", looks=looks, col="quantity", col_order=order, share=(True, False),
+        height=5.2,
     )  # fmt: skip
-    grid.set(xscale="log", xticks=sorted(shares.values()), xticklabels=[
-        f"{share:g}" for share in sorted(shares.values())
-    ])  # fmt: skip
-    return finish(grid, looks, x="samples seen (%)", y={words: words for words in order})
+    seen = sorted(shares.values())
+    plot.grid.set(xscale="log", xticks=seen, xticklabels=[f"{share:g}" for share in seen])
+    return plot.finish(x="samples seen (%)", y={words: words for words in order})

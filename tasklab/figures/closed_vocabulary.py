@@ -1,4 +1,4 @@
-"""Figures of sums in a closed vocabulary: along the coefficient, by regime, cost, linearity."""
+"""Figures of sums in a closed vocabulary: by coefficient, number of tasks, regime, cost."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from collections.abc import Sequence
 
 import pandas as pd
 import seaborn as sns
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
 from tasklab.errors import TasklabError
-from tasklab.figures.marks import curves, finish, level, panels, points, scatter
-from tasklab.figures.schemes import looks, of_vocabulary
-from tasklab.figures.style import WIDTH, Looks, book_figure, method_looks, require_rows, select
+from tasklab.figures.marks import Panels, curves, level, points, scatter
+from tasklab.figures.rows import averaged, require_rows, select, where
+from tasklab.figures.schemes import broken, looks, of_vocabulary
+from tasklab.figures.style import book_figure, method_looks
 
 GAIN = "gain over probing (points)"
 
@@ -34,30 +34,62 @@ def lambda_curves(
         vocabulary: `"closed"` or `"open"`.
     """
     rows = select(of_vocabulary(df, vocabulary), "sweep", "normalised", split="validation")
-    rows = rows[rows["method"] == method]
+    rows, by = where(rows, method=method), ["model", "seed", "alpha"]
     require_rows(rows)
-    named, by = looks(rows), ["model", "seed", "alpha"]
-    whole = rows.groupby(by, as_index=False)["value"].mean().assign(panel="whole")
-    start = whole[whole["alpha"] == 0].set_index(by[:2])["value"].rename("start")
+    whole = averaged(rows, *by).assign(panel="whole")
+    start = where(whole, alpha=0).set_index(by[:2])["value"].rename("start")
     near = whole[whole["alpha"] <= zoom + 1e-9].join(start, on=by[:2]).assign(panel="near")
     near["value"] -= near["start"]
     table = pd.concat([whole, near], ignore_index=True)
-    grid = curves(
-        table, "alpha", hue="model", looks=named, col="panel", share=(False, False), dots=False,
-        height=4.2, lw=1.6,
+    plot = curves(
+        table, "alpha", hue="model", looks=looks(rows), col="panel", share=(False, False),
+        dots=False, height=4.2, lw=1.6,
     )  # fmt: skip
+    means = averaged(table, "panel", "model", "alpha")
+    plot.mark(where(means, alpha=0), "alpha", ms=7, mfc="white", mec="auto", mew=1.5)
+    # A dense grid has a marker at every 0.05, so that lines stay lines.
+    steps = means["alpha"] / 0.05
+    marked = means[(steps > 0) & ((steps - steps.round()).abs() < 1e-6)]
+    plot.mark(marked, "alpha", ms=4.5, mec="auto")
+    right = plot.grid.axes_dict["near"]
+    level(right, 0, ls="-", lw=0.8)
+    right.set_ylim(max(right.get_ylim()[0], -20), None)  # the rest is on the left
     labels = {"whole": "normalised validation accuracy (%)", "near": GAIN}
-    for axes, _, panel in panels(grid):
-        for model, (_, colour, marker) in named.items():
-            mine = table[(table["model"] == model) & (table["panel"] == panel)]
-            mean = mine.groupby("alpha")["value"].mean()
-            axes.plot(0, mean[0.0], marker, ms=7, mfc="white", mec=colour, mew=1.5, zorder=5)
-            # A dense grid has a marker at every 0.05, so that lines stay lines.
-            marked = mean[[a > 0 and abs(a / 0.05 - round(a / 0.05)) < 1e-6 for a in mean.index]]
-            axes.plot(marked.index, marked, marker, ls="", ms=4.5, color=colour)
-    level(axes, 0, ls="-", lw=0.8)
-    axes.set_ylim(max(axes.get_ylim()[0], -20), None)  # the rest is on the left
-    return finish(grid, named, x="coefficient λ", y=labels)
+    return plot.finish(x="coefficient λ", y=labels)
+
+
+@book_figure
+def subset_curves(df: pd.DataFrame, *, method: str = "nonlinear") -> Figure:
+    """Draw the accuracy of sums by the number of added tasks (figures 6 to 9).
+
+    Left: normalised accuracy. Right: the sum's gain over probing on the same subsets, absolute; it
+    is left out where probing was not measured on the same images. Lines are means over subsets,
+    bands their standard deviation, where at most four schemes are drawn.
+
+    Args:
+        df: Records of `experiments.subsets`.
+        method: Whose vectors are added.
+    """
+    rows = select(df, "subsets")
+    mine, probes = where(rows, method=method), where(rows, method="probe", metric="absolute")
+    require_rows(mine)
+    same = ["model", "seed", "subset", "n_tasks", "n"]  # the same images
+    gains = where(mine, metric="absolute")
+    gains = gains.merge(probes[[*same, "value"]], on=same, suffixes=("", "_probe"))
+    gains = gains.assign(metric="gain", value=gains["value"] - gains["value_probe"])
+    shown = pd.concat([where(mine, metric="normalised"), gains], ignore_index=True)
+    shown, named = averaged(shown, "metric", "model", "n_tasks", "subset"), looks(mine)
+    labels = {"normalised": "normalised test accuracy (%)", "gain": GAIN}
+    plot = curves(
+        shown, "n_tasks", hue="model", looks=named, height=4.0, col="metric",
+        col_order=[metric for metric in labels if metric in set(shown["metric"])],
+        share=(True, False), errorbar="sd" if len(named) <= 4 else None,
+    )  # fmt: skip
+    for axes, _, metric in plot:
+        axes.set_xticks(sorted(mine["n_tasks"].astype(int).unique()))
+        if metric == "gain":
+            level(axes, 0, ls="-", lw=0.8)
+    return plot.finish(x="number of added tasks", y=labels)
 
 
 _REGIMES = {  # what is drawn of a method -> label, colour, marker; a figure's order
@@ -67,7 +99,7 @@ _REGIMES = {  # what is drawn of a method -> label, colour, marker; a figure's o
     "full single": ("single task, together", "#E69F00", "D"),
     "full sum": ("sum, encoder and head together", "#D55E00", "^"),
 }
-_RECORDS = {"single": ("single", "single"), "addition": ("addition", "absolute")}
+_PARTS = (("single", "single", "single"), ("addition", "absolute", "sum"))
 
 
 @book_figure
@@ -81,37 +113,27 @@ def regimes(df: pd.DataFrame) -> Figure:
         df: Records of `experiments.probing` and `experiments.closed_addition`.
     """
     df = of_vocabulary(df, "closed")
-    named = looks(df[df["method"] == "full"])
+    named = looks(where(df, method="full"))
     if not named:
         raise TasklabError("nothing to draw: there are no records of 'full'.")
-    rows = df[df["split"].eq("test") & df["model"].isin(named)]
-    kept = [(rows["experiment"] == e) & (rows["metric"] == m) for e, m in _RECORDS.values()]
-    rows = rows[kept[0] | kept[1]]
-    what = rows["experiment"].replace("addition", "sum")
-    rows = rows.assign(what=rows["method"] + " " + what)
-    rows = rows[rows["what"].isin(_REGIMES)]
-    means = rows.groupby(["model", "what", "seed"], as_index=False)["value"].mean()
-    grid = points(
-        means, "model", hue="what", looks=_REGIMES, order=list(named),
-        height=1.6 + 0.62 * len(named), markersize=6.5, facets={},
+    rows = where(df[df["model"].isin(named)], split="test")
+    parts = [where(rows, experiment=of, metric=metric).assign(what=rows["method"] + f" {what}")
+             for of, metric, what in _PARTS]  # fmt: skip
+    rows = pd.concat(parts)
+    means = averaged(rows[rows["what"].isin(_REGIMES)], "model", "what", "seed")
+    plot = points(
+        means, "model", hue="what", looks=_REGIMES, order=broken(named), markersize=6.5,
+        height=1.6 + 0.62 * len(named),
     )  # fmt: skip
-    axes, middle = grid.ax, means.groupby(["model", "what"])["value"].mean()
-    step = 0.64 / (len(_REGIMES) - 1)
+    middle, step = means.groupby(["model", "what"])["value"].mean(), 0.64 / (len(_REGIMES) - 1)
     for place, model in enumerate(named):
         for method, at in (("nonlinear", 1.5), ("full", 3.5)):
             ends = [(model, f"{method} {part}") for part in ("sum", "single")]
             if all(end in middle.index for end in ends):
                 y = place + (at - 2) * step
                 colour = _REGIMES[f"{method} sum"][1]
-                axes.plot(middle[ends], [y + step / 2, y - step / 2], color=colour, lw=1.2)
-    _name(axes, named)
-    return finish(grid, _REGIMES, x="mean test accuracy of the tasks (%)", line="")
-
-
-def _name(axes: Axes, named: Looks, places: Sequence[float] | None = None) -> None:
-    """Name the lines of the page by the labels of schemes, broken at their commas."""
-    labels = [label.replace(", ", ",\n") for label, _, _ in named.values()]
-    axes.set_yticks(places or range(len(named)), labels)
+                plot.first.plot(middle[ends], [y + step / 2, y - step / 2], color=colour, lw=1.2)
+    return plot.finish(x="mean test accuracy of the tasks (%)")
 
 
 _COSTS = {
@@ -130,7 +152,7 @@ def closed_cost(df: pd.DataFrame, *, method: str = "nonlinear") -> Figure:
         df: Records of `experiments.closed_cost`.
         method: Whose vectors are added.
     """
-    rows = df[(df["experiment"] == "closed_cost") & df["metric"].isin(_COSTS)]
+    rows = where(df[df["metric"].isin(_COSTS)], experiment="closed_cost")
     rows = rows[rows["method"].isin(["probe", method])]
     require_rows(rows)
     totals = rows.groupby(["model", "metric"], as_index=False)["value"].sum()
@@ -143,16 +165,16 @@ def closed_cost(df: pd.DataFrame, *, method: str = "nonlinear") -> Figure:
         palette={part: colour for part, (_, colour) in _COSTS.items()}, multiple="stack",
         discrete=True, shrink=0.8, alpha=1, linewidth=0, legend=False,
     )  # fmt: skip
-    axes, sums = grid.ax, bars.groupby("line")["value"].sum()
+    plot = Panels(grid, "metric", {}, {}, height=1.6 + 0.6 * len(named))
+    axes, sums = plot.first, bars.groupby("line")["value"].sum()
     for line, seconds in sums.items():
         axes.annotate(f"{lines[line][1]} {seconds:.1f} s", (seconds, line), (4, 0), fontsize=9,
                       textcoords="offset points", va="center")  # fmt: skip
-    _name(axes, named, [2 * i + 0.5 for i in range(len(named))])
+    axes.set_yticks([2 * i + 0.5 for i in range(len(named))], broken(named).values())
     axes.set(ylim=(len(lines) - 0.4, -0.6), xlim=(0, 1.35 * sums.max()))
     axes.grid(visible=False, axis="y")
-    grid.figure.set_size_inches(WIDTH, 1.6 + 0.6 * len(named))
     parts = [Patch(color=colour, label=label) for label, colour in _COSTS.values()]
-    return finish(grid, {}, parts, x="seconds for all tasks together")
+    return plot.finish(parts, x="seconds for all tasks together")
 
 
 @book_figure
@@ -166,22 +188,20 @@ def linearity_against_addition(
         sums: Records of `experiments.closed_addition`.
         metric: Of linearity: `distance` (1 - cosine, lower is more linear) or `coef`.
     """
-    df = linearity[(linearity["experiment"] == "ctl") & (linearity["metric"] == metric)]
-    df = df[(df["alpha"] == 0.5) & (df["method"] == "nonlinear")]
+    df = where(linearity, experiment="ctl", metric=metric, alpha=0.5, method="nonlinear")
     require_rows(df)
     sums, across = of_vocabulary(sums, "closed"), df.groupby("model")["value"].mean().rename("x")
     labels = {"normalised": "normalised accuracy\nof the sum (%)", "gain": GAIN}
     kept = pd.concat([_kept(sums, what).assign(what=what) for what in labels])
     table = kept.join(across, on="model").dropna()
-    named = looks(df[df["model"].isin(table["model"])])
-    grid = scatter(
-        table, "x", "value", hue="model", looks=named, col="what", col_order=list(labels), s=80,
-        alpha=1.0, height=3.9, share=(True, False),
+    plot = scatter(
+        table, "x", hue="model", looks=looks(df[df["model"].isin(table["model"])]), col="what",
+        col_order=list(labels), s=80, alpha=1.0, height=3.9, share=(True, False),
     )  # fmt: skip
-    for axes, _, _ in panels(grid):
+    for axes, _, _ in plot:
         axes.margins(0.12)
     x = "1 − cosine, mean over\npairs and blocks" if metric == "distance" else "coefficient"
-    return finish(grid, named, x=x, y=labels, line="")
+    return plot.finish(x=x, y=labels)
 
 
 @book_figure
@@ -195,34 +215,30 @@ def ways_after_probing(df: pd.DataFrame, methods: Sequence[str]) -> Figure:
         methods: Whose vectors are added, in the order of the legend.
     """
     df = of_vocabulary(df, "closed")
-    rows = df[(df["experiment"] == "addition") & df["method"].isin(methods)]
+    rows = where(df[df["method"].isin(methods)], experiment="addition")
     require_rows(rows)
-    by = ["model", "method", "seed", "metric"]
-    means = rows[rows["metric"].isin(["absolute", "lambda"])].groupby(by)["value"].mean()
-    means = means.reset_index().join(_probed(df).rename("base"), on="model")
-    means["base"] = means["base"].where(means["metric"] == "absolute", 0.0)
-    means["value"] -= means["base"]
+    means = averaged(rows, "model", "method", "seed", "metric").join(_probed(df), on="model")
+    means.loc[means["metric"] == "absolute", "value"] -= means["probed"]
+    means = means[means["metric"].isin(["absolute", "lambda"])].dropna().sort_values("metric")
     named = looks(rows)
-    grid = points(
-        means.dropna().sort_values("metric"), "model", hue="method", looks=method_looks(methods),
-        order=list(named), facets={"col": "metric"}, height=1.4 + 0.55 * len(named),
+    plot = points(
+        means, "model", looks=method_looks(methods), order=broken(named), facets={"col": "metric"},
+        height=1.4 + 0.55 * len(named),
     )  # fmt: skip
-    left = grid.axes.flat[0]
-    level(left, 0, along="y", ls="-", lw=0.8)
-    _name(left, named)
-    x = {"absolute": GAIN, "lambda": "chosen coefficient λ"}
-    return finish(grid, method_looks(methods), x=x, line="")
+    level(plot.first, 0, along="y", ls="-", lw=0.8)
+    return plot.finish(x={"absolute": GAIN, "lambda": "chosen coefficient λ"})
 
 
 def _probed(df: pd.DataFrame) -> pd.Series:
     """Return each model's mean accuracy of the probes on test images."""
-    probes = df[(df["experiment"] == "single") & (df["method"] == "probe")]
-    return probes[probes["split"] == "test"].groupby("model")["value"].mean()
+    probes = where(df, experiment="single", method="probe", split="test")
+    return probes.groupby("model")["value"].mean().rename("probed")
 
 
 def _kept(sums: pd.DataFrame, what: str) -> pd.DataFrame:
     """Return the normalised accuracy of each model's sum, or its absolute gain over probing."""
     metric = "normalised" if what == "normalised" else "absolute"
-    rows = sums[(sums["experiment"] == "addition") & (sums["metric"] == metric)]
-    means = rows[rows["method"] == "nonlinear"].groupby("model")["value"].mean()
-    return (means if what == "normalised" else means - _probed(sums)).dropna().reset_index()
+    rows = where(sums, experiment="addition", metric=metric, method="nonlinear")
+    means = rows.groupby("model")["value"].mean()
+    kept = means if what == "normalised" else means - _probed(sums)
+    return kept.rename("value").dropna().reset_index()

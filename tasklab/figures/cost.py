@@ -14,8 +14,9 @@ from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator, NullLocator
 
 from tasklab.errors import TasklabError
-from tasklab.figures.marks import GIVEN, curves, ends, finish, level, panels
-from tasklab.figures.style import COLOURS, METHOD_LABEL, WIDTH, book_figure
+from tasklab.figures.marks import GIVEN, Panels, curves, ends, level
+from tasklab.figures.rows import where
+from tasklab.figures.style import COLOURS, METHOD_LABEL, book_figure
 
 _GREY, _ORANGE = "#595959", "#E69F00"
 _VARIANTS = {  # of the linearized model: a method's colour, grey for the paper's listing
@@ -48,22 +49,20 @@ def linearization_cost(df: pd.DataFrame) -> Figure:
         raise TasklabError("nothing to draw: measure 'standard' and a linearized variant.")
     ratios = _over_standard(df)
     shown = ratios[ratios["variant"].isin(looks) & ratios["metric"].isin(_TITLES)]
-    grid = curves(
+    plot = curves(
         ends(shown, ["what", "metric", "variant", "batch_size"]), "batch_size", hue="variant",
         looks=looks, row="what", row_order=runs, col="metric", col_order=list(_TITLES),
         height=0.9 + 2.3 * len(runs), share=(True, False), err_style="bars",
         err_kws={"elinewidth": 1.2}, **GIVEN,
     )  # fmt: skip
+    counted = where(ratios, metric="flops", variant="ours").assign(metric="time_ratio")
+    plot.trace(counted.sort_values("batch_size"), "batch_size", ls="--", lw=1.2, color="#000000")
+    drawn = pd.concat([shown, counted.assign(high=counted["value"])])
     batches = sorted(set(df["batch_size"]))
-    for axes, what, metric in panels(grid):
+    for axes, what, metric in plot:
         level(axes, 1, ls="-", lw=0.8)
-        top = shown[(shown["what"] == what) & (shown["metric"] == metric)]["high"].max()
-        counted = ratios[(ratios["what"] == what) & (ratios["metric"] == "flops")]
-        counted = counted[counted["variant"] == "ours"].sort_values("batch_size")
-        if metric == "time_ratio" and len(counted):
-            axes.plot(counted["batch_size"], counted["value"], "--", color="#000000", lw=1.2)
-            top = max(top, counted["value"].max())
-        top = max(top, _claim(axes, _CLAIMS.get((what, metric))))
+        claimed = _claim(axes, _CLAIMS.get((what, metric)))
+        top = max(where(drawn, what=what, metric=metric)["high"].max(), claimed)
         axes.set(ylim=(0, 1.12 * top), title=f"{what}: {_TITLES[metric]}")
         axes.yaxis.set_major_locator(MaxNLocator(6, steps=[1, 5, 10]))
         axes.set_xscale("log", base=2)
@@ -71,7 +70,7 @@ def linearization_cost(df: pd.DataFrame) -> Figure:
         axes.xaxis.set_minor_locator(NullLocator())
     extra = [Patch(color=_ORANGE, alpha=0.5, label="paper's estimate"),
              Line2D([], [], ls="--", color="#000000", label="matrix products (ours)")]  # fmt: skip
-    return finish(grid, looks, extra, x="batch size (images)", y="× non-linear")
+    return plot.finish(extra, x="batch size (images)", y="× non-linear")
 
 
 def _over_standard(df: pd.DataFrame) -> pd.DataFrame:
@@ -108,9 +107,9 @@ def paradigm_cost(df: pd.DataFrame, batch_size: int | None = None) -> Figure:
     Raises:
         TasklabError: If there are no training steps of that batch size.
     """
-    rows = df[df["what"] == "training"]
+    rows = where(df, what="training")
     batch_size = rows["batch_size"].max() if batch_size is None else batch_size
-    rows = rows[rows["batch_size"] == batch_size]
+    rows = where(rows, batch_size=batch_size)
     if rows.empty:
         raise TasklabError(f"nothing to draw: no training step was measured at batch {batch_size}.")
     values = rows.pivot(index="variant", columns="metric", values="value")
@@ -130,22 +129,18 @@ def paradigm_cost(df: pd.DataFrame, batch_size: int | None = None) -> Figure:
         col="metric", col_wrap=2, kind="bar", hue="variant", order=order, hue_order=order,
         palette=palette, sharex=False, legend=False, saturation=1, width=0.7,
     )  # fmt: skip
-    grid.figure.set_size_inches(WIDTH, 1.6 + 0.52 * len(order))
-    for axes, _, metric in panels(grid):
-        if metric == "peak_memory":
-            held = table[metric] - values["step_memory"]
-            axes.barh(range(len(order)), held, 0.7, color="#FFFFFF", alpha=0.6)
+    plot = Panels(grid, "variant", {}, {"col": "metric"}, height=1.6 + 0.52 * len(order))
+    held = table["peak_memory"] - values["step_memory"]
+    grid.axes_dict["peak_memory"].barh(range(len(order)), held, 0.7, color="#FFFFFF", alpha=0.6)
+    names = {v: METHOD_LABEL[methods[v]] + ", listing 1" * (v == "listing") for v in order}
+    for axes, _, metric in plot:
         bars = zip(table[metric], _ratios(values, metric), strict=True)
         for y, (length, ratio) in enumerate(bars):
             axes.text(length, y, f" {length:.3g}{ratio}", va="center", fontsize=9)
         axes.set_xlim(0, table[metric].max() * 1.75)
         axes.xaxis.set_major_locator(MaxNLocator(4))
-        names = [
-            METHOD_LABEL[methods[v]] + (", listing 1" if v == "listing" else "") for v in order
-        ]
-        axes.set_yticks(range(len(order)), names)
-    grid.set_titles(template="")
-    return finish(grid, {}, x={metric: label for metric, (_, label) in shown.items()})
+        axes.set_yticks(range(len(order)), names.values())
+    return plot.finish(x={metric: label for metric, (_, label) in shown.items()})
 
 
 def _ratios(values: pd.DataFrame, metric: str) -> list[str]:

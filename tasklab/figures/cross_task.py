@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import seaborn as sns
@@ -16,25 +15,22 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from tasklab.figures.marks import GIVEN, curves, ends, finish, level, log, panels
-from tasklab.figures.style import (
-    INK,
-    WIDTH,
-    book_figure,
-    key,
-    method_looks,
-    methods_in,
-    require_rows,
-)
+from tasklab.figures.marks import GIVEN, curves, ends, level, log
+from tasklab.figures.rows import averaged, require_rows
+from tasklab.figures.style import INK, book_figure, key
 
 BASE = "#595959"
 SHADES = ("#56B4E9", "#0072B2", "#E69F00")  # of coefficients
 _MARKS = "o^D"
 _BASE_LABEL = {"base": "between the models", "base_merged": "merged to single models"}
 _KINDS = {  # whose images accuracy is on, along a segment
-    "i": ("task i", "#0072B2", "o"),
-    "j": ("task j", "#D55E00", "s"),
-    "start": ("pre-training task", "#595959", "^"),
+    "i": ("task i", "#0072B2", ""),
+    "j": ("task j", "#D55E00", ""),
+    "start": ("pre-training task", "#595959", ""),
+}
+_FEATURES = {  # of a segment's features: label and colour
+    "base": ("features: between the models, early layers faint", BASE),
+    "distance": ("features: merged", "#009E73"),
 }
 
 
@@ -101,20 +97,19 @@ def _layers(
     shown = ends(rows.assign(group=group), ["task", "group", "depth"])
     shown["depth"] += shown["group"].map(shift)
     columns = 2 if len(groups) in (2, 4) else 3
-    grid = curves(
+    plot = curves(
         shown, "depth", hue="group", looks=looks, col="task", col_order=groups, columns=columns,
         height=0.9 + (2.1 if len(groups) > 1 else 2.5) * -(-len(groups) // columns),
         err_style="bars", err_kws={"elinewidth": 1.0}, **GIVEN,
     )  # fmt: skip
-    for axes, _, name in panels(grid):
+    for axes, _, name in plot:
         if metrics == ("coef",):
             level(axes, 1)
         else:
             axes.set_yscale("log")
         axes.set_title(name.replace("+", "\nand ") if name != "all" else "", fontsize=9)
         _ticks(axes, df)
-    y = label if len(groups) <= columns else label.replace(" (", "\n(")
-    return finish(grid, looks, x="block", y=y)
+    return plot.finish(x="block", y=label if len(groups) <= columns else label.replace(" (", "\n("))
 
 
 @book_figure
@@ -128,25 +123,23 @@ def cross_task_methods(df: pd.DataFrame) -> Figure:
     require_rows(df)
     half = df[np.isclose(df["alpha"], 0.5)]
     half = half.assign(depth=_depth(half))
-    looks = method_looks(methods_in(half))
     titles = {
         "base": "between the models: 1 − cosine",
         "distance": "merged: 1 − cosine",
         "coef": "merged: coefficient",
     }
     rows = half[half["metric"].isin(titles)]
-    means = rows.groupby(["metric", "method", "depth", "task"], as_index=False)["value"].mean()
-    grid = curves(
-        means, "depth", hue="method", looks=looks, col="metric", col_order=list(titles), columns=2,
-        height=5.2, share=(True, False), errorbar=("pi", 100),
+    plot = curves(
+        averaged(rows, "metric", "method", "depth", "task"), "depth", col="metric",
+        col_order=list(titles), columns=2, height=5.2, share=(True, False), errorbar=("pi", 100),
     )  # fmt: skip
-    for axes, _, metric in panels(grid):
+    for axes, _, metric in plot:
         _ticks(axes, half)
         if metric == "coef":
             level(axes, 1)
         else:
             log(axes, "y")
-    return finish(grid, looks, x="block", title=titles)
+    return plot.finish(x="block", title=titles)
 
 
 @book_figure
@@ -156,48 +149,42 @@ def segments(df: pd.DataFrame, features: pd.DataFrame | None = None) -> Figure:
     Args:
         df: Records of `experiments.segments` of one network: means over pairs, thin lines are
             pairs.
-        features: Records of `experiments.scratch_linearity` of the same network.
+        features: Records of `experiments.scratch_linearity` of the same network; a line is a layer,
+            early ones faint.
     """
     require_rows(df)
-    names = df["subset"].str.split("+", expand=True)
-    kinds = np.select([df["task"] == names[0], df["task"] == names[1]], ["i", "j"], "start")
-    lines = 1 if features is None else 2
-    figure, drawn = plt.subplots(lines, 2, figsize=(WIDTH, 0.6 + 2.6 * lines), squeeze=False)
-    palette = {kind: look[1] for kind, look in _KINDS.items()}
-    line = df["subset"] + df["seed"].astype(str)
-    rows = df.assign(kind=kinds, line=line).astype({"alpha": float})
-    for axes, metric in zip(drawn[0], ("loss", "accuracy"), strict=False):
-        same = {"data": rows[rows["metric"] == metric], "x": "alpha", "y": "value", "hue": "kind"}
-        same |= {"palette": palette, "legend": False, "ax": axes, "errorbar": None}
-        sns.lineplot(**same, units="line", estimator=None, lw=0.5, alpha=0.4)
-        sns.lineplot(**same, lw=2)
-        axes.set_xlabel("α (0: j, 1: i)")
-        axes.set_ylabel({"loss": "loss (nats)", "accuracy": "accuracy (%)"}[metric])
-        axes.set_ylim(bottom=0)
-    key(figure, {kind: (label, colour, "") for kind, (label, colour, _) in _KINDS.items()})
+    pair = df["subset"].str.split("+", expand=True)
+    kind = np.select([df["task"] == pair[0], df["task"] == pair[1]], ["i", "j"], "start")
+    pairs = df.assign(group=kind, panel=df["metric"], line=df["subset"] + df["seed"].astype(str))
+    panels = {"loss": "loss (nats)", "accuracy": "accuracy (%)"}
+    told, looks, layers = dict(_KINDS), dict(_KINDS), pairs[:0]
     if features is not None:
-        axes, part = drawn[1, 0], features.assign(depth=_depth(features))
-        drawn[1, 1].set_axis_off()  # room for the legend
-        looks = {"base": (_BASE_LABEL["base"], BASE), "distance": ("merged", "#009E73")}
-        for metric, (_, colour) in looks.items():
-            mean = part[part["metric"] == metric].groupby(["depth", "alpha"], as_index=False)
-            shades = sns.light_palette(colour, part["depth"].nunique() + 2)[2:]
-            look = {"marker": "o", "ms": 3.5, "mew": 0, "errorbar": None, "legend": False}
-            sns.lineplot(
-                mean["value"].mean(),
-                x="alpha",
-                y="value",
-                hue="depth",
-                palette=shades,
-                ax=axes,
-                **look,
-            )
-        log(axes, "y")
-        axes.set(xlabel="α", ylabel="1 − cosine")
-        handles = [Line2D([], [], color=colour, label=label) for label, colour in looks.values()]
-        drawn[1, 1].legend(handles=handles, loc="center left", title="faint: early layers")
-    sns.despine(figure)
-    return figure
+        panels["features"] = "1 − cosine"
+        layers = features.assign(depth=_depth(features), panel="features")
+        layers = averaged(
+            layers[layers["metric"].isin(_FEATURES)], "metric", "panel", "depth", "alpha"
+        )
+        layers["group"] = layers["metric"] + layers["depth"].astype(str)
+        depths = sorted(set(layers["depth"]))
+        for metric, (label, colour) in _FEATURES.items():
+            told[metric] = (label, colour, "")
+            shades = sns.light_palette(colour, len(depths) + 2)[2:]
+            looks |= {f"{metric}{d}": ("", c, "o") for d, c in zip(depths, shades, strict=True)}
+    plot = curves(
+        pd.concat([pairs, layers]), "alpha", hue="group", looks=looks, dots=False, errorbar=None,
+        col="panel", col_order=list(panels), columns=2, share=(False, False), lw=2,
+        height=0.6 + 2.6 * -(-len(panels) // 2),
+    )  # fmt: skip
+    for _, line in pairs.groupby("line"):
+        plot.trace(line.sort_values("alpha"), "alpha", lw=0.5, alpha=0.4)
+    plot.mark(layers, "alpha", ms=3.5, mew=0)
+    for axes, _, panel in plot:
+        if panel == "features":
+            log(axes, "y")
+        else:
+            axes.set_ylim(bottom=0)
+    x = {panel: "α (0: j, 1: i)" if panel != "features" else "α" for panel in panels}
+    return plot.finish(looks=told, x=x, y=panels)
 
 
 @book_figure
@@ -223,26 +210,23 @@ def emergence(tables: Sequence[tuple[str, pd.DataFrame]], column: Sequence[str])
     table, base = pd.concat(parts, ignore_index=True), pd.concat(bases, ignore_index=True)
     blocks = sorted(set(table["block"]))
     looks = {b: (f"block {b + 1}", SHADES[i % 3], _MARKS[i % 3]) for i, b in enumerate(blocks)}
-    grid = curves(
+    plot = curves(
         table, "x", hue="block", looks=looks, row="metric", row_order=["distance", "coef"],
         col="title", height=4.8, share=("col", "row"), **GIVEN,
     )  # fmt: skip
-    for axes, metric, title in panels(grid):
-        if metric == "coef":
-            level(axes, 1)
-            continue
-        for block, (_, colour, _) in looks.items():
-            mine = base[(base["title"] == title) & (base["block"] == block)]
-            mean = mine.groupby("x")["value"].mean()
-            axes.plot(mean.index, mean, color=colour, ls=":", lw=1.3)
+    base = averaged(base.assign(metric="distance"), "metric", "title", "block", "x")
+    plot.trace(base.sort_values("x"), "x", ls=":")
+    upper, lower = plot.grid.axes
+    for axes, (title, _) in zip(upper, tables, strict=True):
         axes.set(yscale="log", title=title)
-    grid.axes[0, 0].set_ylabel("1 − cosine")
-    grid.axes[1, 0].set_ylabel("coefficient")
-    for axes, name in zip(grid.axes[1], column, strict=True):
+    for axes, name in zip(lower, column, strict=True):
+        level(axes, 1)
         axes.set_xlabel("share of samples" if name == "ratio" else "epochs")
         axes.xaxis.set_major_formatter("{x:g}")
         if name == "ratio":
             axes.set_xticks([0, 0.5, 1])
-    dotted = Line2D([], [], color=INK, ls=":", lw=1.3, label="between the models")
-    key(grid.figure, looks, [dotted])
-    return grid.figure
+    upper[0].set_ylabel("1 − cosine")
+    lower[0].set_ylabel("coefficient")
+    dotted = Line2D([], [], color=INK, ls=":", lw=1.3, label=_BASE_LABEL["base"])
+    key(plot.figure, looks, [dotted])
+    return plot.figure

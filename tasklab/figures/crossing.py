@@ -7,17 +7,11 @@ from collections.abc import Sequence
 import pandas as pd
 from matplotlib.figure import Figure
 
-from tasklab.figures.marks import GIVEN, ends, level, panels, points
+from tasklab.figures.marks import GIVEN, ends, level, points
 from tasklab.figures.merging import MERGE_LABEL
+from tasklab.figures.rows import methods_in, select, where
 from tasklab.figures.schemes import scheme
-from tasklab.figures.style import (
-    METHOD_LABEL,
-    NothingToDrawError,
-    book_figure,
-    key,
-    methods_in,
-    select,
-)
+from tasklab.figures.style import METHOD_LABEL, NothingToDrawError, book_figure
 from tasklab.records.foretelling import foretelling
 from tasklab.records.schema import LEADING_MERGES, UNITS
 
@@ -67,18 +61,18 @@ def crossing_table(df: pd.DataFrame) -> pd.DataFrame:
         A row a metric with its unit, a column a way of fine-tuning or an encoder: means over tasks,
         or pairs, and seeds; NaN where it was not measured.
     """
-    rows = df[df["experiment"] == "crossing"]
+    rows = where(df, experiment="crossing")
     if rows.empty:
         return pd.DataFrame(columns=["metric", "unit"])
     main = rows["model"].iloc[0]
     order = [m for m in METRIC_LABEL if m in set(rows["metric"])]
     columns = {}
     for model, part in rows.groupby("model", sort=False):
-        of_encoder = part[part["method"] == "pretrained"].groupby("metric")["value"].mean()
+        means = part.pivot_table(index="metric", columns="method", values="value")
+        of_encoder = means.get("pretrained", pd.Series(dtype=float))
         for method in methods_in(part):
-            mine = part[part["method"] == method].groupby("metric")["value"].mean()
             name = METHOD_LABEL[method] if model == main else scheme(model)
-            columns[name] = mine.combine_first(of_encoder).reindex(order)
+            columns[name] = means[method].combine_first(of_encoder).reindex(order)
     table = pd.DataFrame(columns, index=order)
     if "trainable" in table.index:
         table.loc["trainable"] /= 1e6
@@ -112,18 +106,13 @@ def merging_foretold(df: pd.DataFrame, outcomes: Sequence[str] = ("lost", "lost_
     if ranks.empty:
         raise NothingToDrawError("nothing to draw: no metric varies over tasks.")
     order = ranks.groupby("metric")["value"].mean().sort_values(ascending=False).index
-    titles = [METRIC_LABEL.get(name, name) for name in order]
-    drawn = ends(ranks, ["outcome", "metric", "decided"])
-    drawn["metric"] = drawn["metric"].map(lambda name: METRIC_LABEL.get(name, name))
-    lines = -(-len(parts) // _ACROSS)
-    grid = points(
-        drawn, "metric", hue="decided", looks=_LOOKS, order=titles, apart=False, **GIVEN,
+    plot = points(
+        ends(ranks, ["outcome", "metric", "decided"]), "metric", hue="decided", looks=_LOOKS,
+        order={name: METRIC_LABEL.get(name, name) for name in order}, apart=False, **GIVEN,
         facets={"col": "outcome", "col_wrap": min(_ACROSS, len(parts))},
-        height=0.5 + lines * (1 + 0.27 * len(order)),
+        height=0.5 + -(-len(parts) // _ACROSS) * (1 + 0.27 * len(order)),
     )  # fmt: skip
-    for axes, _, outcome in panels(grid):
+    for axes, _, _ in plot:
         level(axes, 0, along="y", ls="-", lw=0.8)
         axes.set_xlim(-1.05, 1.05)
-        axes.set_xlabel(f"rank correlation\nwith {_TOLD[outcome]}")
-    key(grid.figure, _LOOKS, line="")
-    return grid.figure
+    return plot.finish(x={name: f"rank correlation\nwith {told}" for name, told in _TOLD.items()})

@@ -11,17 +11,18 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
 from tasklab.errors import TasklabError
-from tasklab.figures.marks import GIVEN, curves, diagonal, ends, finish, level, log, panels, scatter
-from tasklab.figures.style import (
-    COLOURS,
-    INK,
-    METHOD_LABEL,
-    Looks,
-    book_figure,
-    method_looks,
-    methods_in,
-    require_rows,
+from tasklab.figures.marks import (
+    GIVEN,
+    correlations,
+    curves,
+    diagonal,
+    ends,
+    level,
+    log,
+    scatter,
 )
+from tasklab.figures.rows import averaged, methods_in, require_rows, where
+from tasklab.figures.style import INK, METHOD_LABEL, Looks, book_figure, method_looks
 from tasklab.records.statistics import over_pairs
 
 # Okabe and Ito's colours for groups that are no methods; further groups repeat them with other
@@ -65,13 +66,12 @@ def gap_against_bound(
     groups = df["group"].astype(str) if "group" in df else pd.Series("", index=df.index)
     looks = group_looks(list(dict.fromkeys(groups)))
     table = df.assign(colour=groups, delta=df["value"])[["colour", "delta", *predictors]]
-    table = table.melt(["colour", "delta"], var_name="predictor", value_name="x")
-    grid = scatter(
-        table, "x", "delta", hue="colour", looks=looks, col="predictor", columns=2,
-        share=(False, True),
+    plot = scatter(
+        table.melt(["colour", "delta"], var_name="predictor", value_name="x"), "x", "delta",
+        hue="colour", looks=looks, col="predictor", columns=2, share=(False, True),
         height=2.5 * -(-len(predictors) // 2) + 0.35 + 0.2 * -(-len(looks) // 4),
     )  # fmt: skip
-    for axes, _, name in panels(grid):
+    for axes, _, name in plot:
         log(axes)
         title = _r_squared(fits.loc[name])
         if name in REACHABLE:
@@ -80,7 +80,7 @@ def gap_against_bound(
             title += f"\nmedian δ / {REACHABLE[name]}: {share:.2g}"
         axes.set_title(title, fontsize=9)
     y = "δ: distance of the\nloss from linear (nats)"
-    return finish(grid, looks if len(looks) > 1 else {}, x=PREDICTOR_LABEL, y=y, line="")
+    return plot.finish(looks=looks if len(looks) > 1 else {}, x=PREDICTOR_LABEL, y=y)
 
 
 @book_figure
@@ -97,26 +97,24 @@ def sum_form(df: pd.DataFrame) -> Figure:
     df = df[df["block"].isna()]
     require_rows(df)
     df = df[df["alpha"] == df["alpha"].max()]
-    looks = method_looks(methods_in(df))
-    shown = ends(df[df["metric"].isin(["distance", "coef"])], ["metric", "method", "n_tasks"])
-    grid = curves(
-        shown, "n_tasks", hue="method", looks=looks, col="metric", col_order=["distance", "coef"],
-        share=(True, False), height=3.5, **GIVEN,
+    y = {"distance": "1 − cosine of the two sides", "coef": "coefficient: left / right side"}
+    plot = curves(
+        ends(df[df["metric"].isin(y)], ["metric", "method", "n_tasks"]), "n_tasks", col="metric",
+        col_order=list(y), looks=method_looks(methods_in(df)), share=(True, False), height=3.5,
+        **GIVEN,
     )  # fmt: skip
-    left, right = grid.axes.flat
-    for method, metric in [(m, b) for m in looks for b in BASELINES]:
-        base = df[(df["method"] == method) & (df["metric"] == metric)]
-        base = base.groupby("n_tasks")["value"].mean()
-        look = {"color": COLOURS[method], "ls": BASELINES[metric][0], "lw": 1.2}
-        left.plot(base.index.astype(float), base, **look)
+    lines = []
+    for name, (dashes, label) in BASELINES.items():
+        base = averaged(
+            where(df, metric=name).assign(metric="distance"), "metric", "method", "n_tasks"
+        )
+        plot.trace(base, "n_tasks", ls=dashes, lw=1.2)
+        lines.append(Line2D([], [], color=INK, lw=1.2, ls=dashes, label=label))
+    left, right = plot.grid.axes.flat
     log(left, "y")
     level(right, 1)
     right.xaxis.set_major_locator(MaxNLocator(8, integer=True))
-    y = {"distance": "1 − cosine of the two sides", "coef": "coefficient: left / right side"}
-    lines = [
-        Line2D([], [], color=INK, lw=1.2, ls=ls, label=label) for ls, label in BASELINES.values()
-    ]
-    return finish(grid, looks, lines, x="number k of task vectors", y=y)
+    return plot.finish(lines, x="number k of task vectors", y=y)
 
 
 @book_figure
@@ -148,11 +146,10 @@ def transitivity(
         for (x, y), unit in parts.items()
     )  # fmt: skip
     titles = _ranks(summary, methods), _violations(summary, methods, threshold)
-    grid = scatter(
-        table, "x", "y", hue="method", looks=looks, col="unit", s=18, alpha=0.55,
-        height=4.2 if methods else 3.7,
-    )  # fmt: skip
-    for (axes, _, unit), title in zip(panels(grid), titles, strict=False):
+    plot = scatter(
+        table, "x", "y", looks=looks, col="unit", s=18, alpha=0.55, height=4.2 if methods else 3.7
+    )
+    for (axes, _, unit), title in zip(plot, titles, strict=False):
         log(axes)
         diagonal(axes)
         axes.set_title(title, fontsize=9)
@@ -160,7 +157,7 @@ def transitivity(
             _corner(axes, threshold)
     x = {unit: f"worse of (i, j) and (j, k):\n{unit}" for unit in parts.values()}
     y = {unit: f"(i, k): {unit}" for unit in parts.values()}
-    return finish(grid, looks if methods else {}, x=x, y=y, line="")
+    return plot.finish(looks=looks if methods else {}, x=x, y=y)
 
 
 @book_figure
@@ -173,16 +170,16 @@ def foretelling(df: pd.DataFrame) -> Figure:
         df: What `experiments.foretold` returns.
     """
     require_rows(df)
-    labels = {"xi_pair": "changed predictions ξ (%)", "lost": "lost in addition (points)"}
-    looks = method_looks(methods_in(df))
-    table = df[["method", "distance", *labels]].melt(["method", "distance"], var_name="what")
-    grid = scatter(table, "distance", "value", hue="method", looks=looks, col="what", height=3.7)
-    for axes, _, column in panels(grid):
+    labels = {
+        "distance": "1 − cosine of merged features",
+        "xi_pair": "changed predictions ξ (%)",
+        "lost": "lost in addition (points)",
+    }
+    pairs = [("distance", "xi_pair"), ("distance", "lost")]
+    figure = correlations(df, pairs, over_pairs, labels)
+    for axes in figure.axes:
         log(axes, "x")
-        rank = over_pairs(df, "distance", column)
-        title = f"rank correlation {rank.value:.2f}\n[{rank.low:.2f}, {rank.high:.2f}]"
-        axes.set_title(title.replace("-", "−"))
-    return finish(grid, looks, x="1 − cosine of merged features", y=labels, line="")
+    return figure
 
 
 def group_looks(groups: list[str]) -> Looks:

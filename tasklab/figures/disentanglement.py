@@ -2,31 +2,31 @@
 
 from __future__ import annotations
 
+import itertools
+
 import matplotlib.pyplot as plt
-import numpy as np
 import pandas as pd
 import seaborn as sns
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from tasklab.errors import TasklabError
-from tasklab.figures.marks import level, maps, means_in, scale
-from tasklab.figures.style import (
-    COLOURS,
-    INK,
-    METHOD_LABEL,
-    WIDTH,
-    book_figure,
-    key,
-    method_looks,
-    methods_in,
-    tasks_in,
-)
+from tasklab.figures import schemes
+from tasklab.figures.heat import maps, scale
+from tasklab.figures.marks import curves, level, means_in
+from tasklab.figures.rows import averaged, methods_in, require_rows, tasks_in, where
+from tasklab.figures.style import COLOURS, INK, METHOD_LABEL, WIDTH, book_figure, key, method_looks
 
 _NAMES = {"pretrained": "pre-trained", "random": "random weights"}
 SCALES = {  # label of the colour bar, unit, and its upper end where it has one by definition
     "xi_classifier": ("prediction error ξ (%)", " %", 1, 200.0),
     "xi_representation": ("divergence ξ of features (nats)", " nats", 2, None),
+}
+
+_CHOSEN = {  # metric -> marker, size and words
+    "chosen_grid": ("s", 8, "on the grid"),
+    "chosen_exact": ("*", 12, "exactly"),
 }
 
 
@@ -57,20 +57,16 @@ def heatmaps(
     """
     if metric not in SCALES:
         raise TasklabError(f"a heatmap shows one of {', '.join(SCALES)}, not {metric!r}.")
-    rows = df[df["metric"] == metric]
+    rows = where(df, metric=metric)
     if rows.empty:
         raise TasklabError(f"nothing to draw: there are no records of {metric!r}.")
     if across != "task" and rows["task"].nunique() > 1:
         raise TasklabError(f"columns by {across} need records of one pair of tasks, not several.")
-    methods = methods_in(rows)
-    others = tasks_in(rows) if across == "task" else list(dict.fromkeys(rows[across]))
-    names = {
-        (method, other): "\n".join(
-            [METHOD_LABEL[method]] + ([_NAMES.get(other, other)] if across != "task" else [])
-        )
-        for method in methods
-        for other in others
-    }
+    methods, others = methods_in(rows), list(dict.fromkeys(rows[across]))
+    names = {}
+    for method, other in itertools.product(methods, others):
+        second = "" if across == "task" else f"\n{_NAMES.get(other, other)}"
+        names[method, other] = METHOD_LABEL[method] + second
     keys = pd.Series(list(zip(rows["method"], rows[across], strict=True)), index=rows.index)
     columns = len(methods) if len(others) == 1 else len(others)
     return error_maps(rows.assign(panel=keys), names, metric, columns=columns, box=box, top=top)
@@ -96,14 +92,14 @@ def error_maps(
         top: Upper end of the colour scale; by default the metric's, or the largest value.
     """
     label, unit, digits, usual = SCALES[metric]
-    cells = ["alpha1", "alpha2"]
-    means = rows.groupby(["panel", *cells, "task"], as_index=False, sort=False)["value"].mean()
+    means = averaged(rows, "panel", "alpha1", "alpha2", "task")
     highest = float(means["value"].max())
     top = top or usual or highest
     names = {panel: name for panel, name in names.items() if panel in set(means["panel"])}
     grid, inside = maps(
-        means, cells, panel="panel", order=list(names), columns=columns, top=top, box=box
-    )
+        means, ("alpha1", "alpha2"), panel="panel", order=list(names), columns=columns, top=top,
+        box=box,
+    )  # fmt: skip
     pairs = means.drop_duplicates("panel").set_index("panel")["task"]
     numbers = {values.size for values in inside.values()}
     for axes, (panel, name) in zip(grid.axes.flat, names.items(), strict=True):
@@ -117,13 +113,34 @@ def error_maps(
     tall = 0.62 + 0.17 * max(name.count("\n") + 1 for name in names.values())
     grid.figure.set_size_inches(WIDTH, (side + tall) * lines + 0.8)
     size = f"; mean over the box: {numbers.pop()} cells" if len(numbers) == 1 else ""
-    scale(
-        grid.figure,
-        grid.axes.flat,
-        label + size,
-        "max" if highest > top * (1 + 1e-9) else "neither",
-    )
+    beyond = "max" if highest > top * (1 + 1e-9) else "neither"
+    scale(grid.figure, grid.axes.flat, label + size, beyond)
     return grid.figure
+
+
+@book_figure
+def scheme_maps(
+    df: pd.DataFrame,
+    *,
+    method: str = "nonlinear",
+    metric: str = "xi_classifier",
+    box: tuple[float, float] = (-1.0, 1.0),
+    columns: int = 3,
+) -> Figure:
+    """Draw the disentanglement errors of one pair of tasks, a panel a scheme (figures 1, 3, 4, 5).
+
+    Args:
+        df: Records of `experiments.disentanglement` of several models.
+        method: Of the vectors; `full` is figure 5.
+        metric: `xi_classifier` or `xi_representation`.
+        box: The search box (figure 1), whose mean the titles tell.
+        columns: Panels side by side at most.
+    """
+    rows = where(df, metric=metric, method=method)
+    require_rows(rows)
+    rows = rows[rows["task"] == rows["task"].iloc[0]]
+    rows, names = rows.assign(panel=rows["model"]), schemes.broken(schemes.looks(rows))
+    return error_maps(rows, names, metric, columns=columns, box=box)
 
 
 @book_figure
@@ -139,45 +156,51 @@ def exact_curve(df: pd.DataFrame, split: str = "validation") -> Figure:
             `chosen_exact` and `chosen_grid`.
         split: Images of the curve: `validation`, on which both are chosen, or `test`.
     """
-    rows = df[(df["split"] == split) & (df["metric"] == "normalised_exact")]
-    if rows.empty:
+    if where(df, split=split, metric="normalised_exact").empty:
         raise TasklabError(f"nothing to draw: there are no records of 'normalised_exact {split}'.")
     if "seed" in df and df["seed"].nunique() > 1:
         raise TasklabError("exact curves of several seeds have no common steps: choose one seed.")
-    methods, marks = methods_in(rows), {"chosen_grid": ("s", 8), "chosen_exact": ("*", 12)}
-    size = (WIDTH, 2.3 * len(methods) + 0.6)
-    figure, drawn = plt.subplots(len(methods), 2, figsize=size, squeeze=False)
-    for (whole, near), method in zip(drawn, methods, strict=True):
-        mine = df[(df["method"] == method) & (df["split"] == split)]
-        means = {m: _mean_over_tasks(mine[mine["metric"] == m]) for m in set(mine["metric"])}
-        exact, grid = means["normalised_exact"], means["normalised_grid"]
-        end = max(float(exact.index[-1]), float(grid.index[-1]))
-        x, y = np.append(exact.index, end), np.append(exact, exact.iloc[-1])
-        for axes in (whole, near):
-            sns.lineplot(x=x, y=y, drawstyle="steps-post", color=COLOURS[method], lw=1.3,
-                         errorbar=None, estimator=None, sort=False, label="exact", legend=False,
-                         ax=axes)  # fmt: skip
-            axes.plot(grid.index, grid, "o", ms=4, mfc="white", mec=INK, label="grid")
-            for name, (marker, big) in marks.items():
-                words = "chosen " + ("on the grid" if name == "chosen_grid" else "exactly")
-                look = {"ms": big, "color": COLOURS["nonlinear"], "mec": INK, "mew": 0.7}
-                axes.plot(means[name].index[:1], means[name].iloc[:1], marker, ls="", zorder=5,
-                          label=words, **look)  # fmt: skip
-            axes.set(xlabel="shared coefficient α" if method == methods[-1] else "", ylabel="")
-        chosen = [means[name].index[0] for name in marks]
-        low, high = max(min(chosen) - 0.08, x[0]), min(max(chosen) + 0.08, end)
-        # From the value that holds where the window begins.
-        shown = exact.loc[exact.index[exact.index <= low][-1] : high]
-        spread = max(float(shown.max() - shown.min()), 0.5)
-        near.set_xlim(low, high)
-        near.set_ylim(shown.min() - 0.1 * spread, shown.max() + 0.15 * spread)
-        whole.axvspan(low, high, color="#E5E5E5", zorder=0, lw=0)
+    groups = where(df, split=split).groupby(["metric", "method"], sort=False)
+    means = pd.concat({name: _mean_over_tasks(part) for name, part in groups},
+                      names=["metric", "method"])  # fmt: skip
+    means = means.rename("value").reset_index()
+    exact, methods = where(means, metric="normalised_exact"), methods_in(means)
+    end = exact.drop_duplicates("method", keep="last")  # whose value holds up to there
+    end = end.assign(alpha=end["method"].map(means.groupby("method")["alpha"].max()))
+    table = pd.concat([means, end]).merge(pd.DataFrame({"panel": ["whole", "near"]}), how="cross")
+    plot = curves(
+        where(table, metric="normalised_exact"), "alpha", row="method", row_order=methods,
+        col="panel", height=2.3 * len(methods) + 0.6, share=(False, False), dots=False, lw=1.3,
+        drawstyle="steps-post", errorbar=None, estimator=None, sort=False,
+    )  # fmt: skip
+    plot.first.lines[0].set_label("exact")
+    plot.mark(where(table, metric="normalised_grid"), "alpha", marker="o", ms=4, mfc="white",
+              color=INK, label="grid")  # fmt: skip
+    look = {"color": COLOURS["nonlinear"], "mew": 0.7}
+    for name, (marker, size, words) in _CHOSEN.items():
+        first = where(table, metric=name).drop_duplicates(["method", "panel"])
+        plot.mark(first, "alpha", marker=marker, ms=size, label=f"chosen {words}", **look)
+    for (whole, near), method in zip(plot.grid.axes, methods, strict=True):
+        _enlarge(whole, near, where(means, method=method))
         whole.set_ylabel(f"normalised {split}\naccuracy (%)")
         whole.set_title(METHOD_LABEL[method], loc="left")
         near.set_title("grey part, enlarged", loc="left")
-    sns.despine(figure)
-    key(figure, {}, drawn[0, 0].get_legend_handles_labels()[0])
-    return figure
+    plot.grid.set_xlabels("shared coefficient α")
+    key(plot.figure, {}, plot.first.get_legend_handles_labels()[0])
+    return plot.figure
+
+
+def _enlarge(whole: Axes, near: Axes, means: pd.DataFrame) -> None:
+    """Show the neighbourhood of the chosen coefficients in a panel, grey in the one beside it."""
+    chosen = means[means["metric"].isin(_CHOSEN)]["alpha"]
+    exact = where(means, metric="normalised_exact").set_index("alpha")["value"]
+    low = max(chosen.min() - 0.08, exact.index[0])
+    high = min(chosen.max() + 0.08, means["alpha"].max())
+    # From the value that holds where the window begins.
+    shown = exact.loc[exact.index[exact.index <= low][-1] : high]
+    spread = max(float(shown.max() - shown.min()), 0.5)
+    near.set(xlim=(low, high), ylim=(shown.min() - 0.1 * spread, shown.max() + 0.15 * spread))
+    whole.axvspan(low, high, color="#E5E5E5", zorder=0, lw=0)
 
 
 def _mean_over_tasks(rows: pd.DataFrame) -> pd.Series:
@@ -207,19 +230,20 @@ def per_task_coefficients(df: pd.DataFrame) -> Figure:
         1, 2, figsize=(WIDTH, 1.6 + len(tasks) * max(0.28, 0.13 * len(methods))),
         width_ratios=[3, 2],
     )  # fmt: skip
-    test = rows[rows["split"] == "test"]
-    own = test[test["metric"] == "normalised_own"]
-    means_in(left, own, "task", "alpha", hue="method", looks=looks, order=tasks)
+    test = where(rows, split="test")
+    own = where(test, metric="normalised_own")
+    order = {task: task for task in tasks}
+    means_in(left, own, "task", "alpha", hue="method", looks=looks, order=order)
     for method, (_, colour, _) in looks.items():
-        shared = test[(test["method"] == method) & (test["metric"] == "normalised_shared")]
+        shared = where(test, method=method, metric="normalised_shared")
         level(left, shared["alpha"].mean(), along="y", color=colour, lw=1.4)
     table = rows.pivot_table(
         index=["method", "seed", "split"], columns="metric", values="value", sort=False
     )
     gains = (table["normalised_own"] - table["normalised_shared"]).rename("gain").reset_index()
     splits = {"validation": ("validation", "#FFFFFF", "o"), "test": ("test", INK, "s")}
-    means_in(right, gains, "method", "gain", hue="split", looks=splits, order=methods)
-    right.set_yticks(range(len(methods)), [METHOD_LABEL[m].replace(" ", "\n") for m in methods])
+    order = {method: METHOD_LABEL[method].replace(" ", "\n") for method in methods}
+    means_in(right, gains, "method", "gain", hue="split", looks=splits, order=order)
     left.set(xlabel="coefficient (dashed: shared)", xlim=(-0.03, 1.03), ylabel="")
     right.set(xlabel="gain in normalised\naccuracy (points)", ylabel="")
     right.margins(x=0.15)

@@ -9,7 +9,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from tasklab.errors import TasklabError
-from tasklab.figures.marks import curves, panels
+from tasklab.figures.marks import curves
+from tasklab.figures.rows import averaged, where
 from tasklab.figures.style import INK, WIDTH, book_figure, key
 
 _SIDES = {"task": ("task", "#0072B2", ""), "control": ("control", "#D55E00", "")}
@@ -48,27 +49,23 @@ def localization(df: pd.DataFrame) -> Figure:
     order["at"] = order.groupby(panel).cumcount()
     rows = rows.join(order.set_index(place)["at"], on=place)
     inits = [init for init in _INITS if init in set(rows["init"])]
-    colours = {side: colour for side, (_, colour, _) in _SIDES.items()}
-    grid = curves(
+    plot = curves(
         rows, "at", hue="side", looks=_SIDES, row="init", row_order=inits, col="task",
         height=0.7 + 2.2 * len(inits), share=("col", True), dots=False, units="subset",
         estimator=None, errorbar=None, lw=0.6, alpha=0.5,
     )  # fmt: skip
-    for axes, init, pair in panels(grid):
-        mine = rows[(rows["init"] == init) & (rows["task"] == pair)]
-        sns.lineplot(
-            mine, x="at", y="value", hue="side", palette=colours, errorbar=None, lw=2.2,
-            legend=False, ax=axes,
-        )  # fmt: skip
+    plot.trace(averaged(rows, *panel, "side", "at").sort_values("at"), "at", lw=2.2)
+    for axes, init, pair in plot:
+        mine = where(rows, init=init, task=pair)
         _sides(axes, mine, pair)
-        fresh = df[(df["init"] == init) & (df["task"] == pair) & (df["metric"] == "unseen_share")]
+        fresh = where(df, init=init, task=pair, metric="unseen_share")
         note = f"\nunseen {fresh['value'].mean():.2f}" if len(fresh) else ""
-        axes.set_title(_share(mine) + note)
-        axes.set_xlabel(f"{mine['at'].nunique()} images")
-        axes.set_ylabel(f"{_INITS[init]}\nlocal energy" if pair == grid.col_names[0] else "")
+        axes.set(title=_share(mine) + note, xlabel=f"{mine['at'].nunique()} images", ylabel="")
+    for axes, init in zip(plot.grid.axes[:, 0], inits, strict=True):
+        axes.set_ylabel(f"{_INITS[init]}\nlocal energy")
     top = max(rows.groupby(["task", "init", "subset"])["value"].quantile(0.995).max(), 1e-12)
-    grid.axes[0, 0].set_ylim(0, 1.35 * top)  # room for the names
-    return grid.figure
+    plot.first.set_ylim(0, 1.35 * top)  # room for the names
+    return plot.figure
 
 
 def _sides(axes: Axes, rows: pd.DataFrame, pair: str) -> None:
@@ -116,8 +113,8 @@ def ring(df: pd.DataFrame) -> Figure:
         sharey="row",
     )  # fmt: skip
     for (functions, fits, errors), kernel in zip(drawn.T, kernels, strict=True):
-        rows = df[df["kernel"] == kernel]
-        own = rows[rows["metric"] == "eigenfunction"]
+        rows = where(df, kernel=kernel)
+        own = where(rows, metric="eigenfunction")
         sns.lineplot(own, x="x", y="value", hue="subset", palette=_LINES[: own["subset"].nunique()],
                      errorbar=None, legend=False, ax=functions)  # fmt: skip
         functions.set(title=f"kernel: {_KERNELS[kernel]}", xlabel="", ylabel="eigenfunction")
@@ -139,14 +136,14 @@ def ring(df: pd.DataFrame) -> Figure:
 
 
 def _fits(axes: Axes, rows: pd.DataFrame) -> None:
-    target = rows[rows["metric"] == "target"]
+    target = where(rows, metric="target")
     for inside, label in ((target["x"] < 180, "task's function"), (target["x"] >= 180, "_")):
         half = target[inside]
         axes.plot(half["x"], half["value"], lw=6, color="#BBBBBB", label=label)
     for (task, name), (_, colour, _) in zip(_TASKS.items(), _SIDES.values(), strict=True):
-        one = rows[(rows["metric"] == "fit") & (rows["subset"] == task)]
+        one = where(rows, metric="fit", subset=task)
         axes.plot(one["x"], one["value"], lw=1.6, color=colour, label=f"learnt on {name}")
-    both = rows[rows["metric"] == "sum"]
+    both = where(rows, metric="sum")
     axes.plot(both["x"], both["value"], "--", lw=1.6, color="#000000", label="sum of both")
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import seaborn as sns
@@ -18,17 +17,10 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
 from tasklab.errors import TasklabError
-from tasklab.figures.marks import curves, finish, level, log, panels, scale, scatter
-from tasklab.figures.style import (
-    INK,
-    METHOD_LABEL,
-    WIDTH,
-    book_figure,
-    key,
-    method_looks,
-    methods_in,
-    require_rows,
-)
+from tasklab.figures.heat import numbers_in, scale
+from tasklab.figures.marks import Panels, correlations, curves, level, log
+from tasklab.figures.rows import methods_in, require_rows, where
+from tasklab.figures.style import INK, METHOD_LABEL, WIDTH, book_figure
 from tasklab.records.statistics import over_tasks
 from tasklab.tuning.methods import POSTHOC
 
@@ -52,6 +44,12 @@ AXIS_LABEL = {
 _PARTS = {"own": ("own vector", ""), "others": ("sum of the others", (1, 1.2))}  # and dashes
 
 
+def _whole_numbers(plot: Panels) -> None:
+    """Have whole numbers on the horizontal axes."""
+    for axes, _, _ in plot:
+        axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
+
+
 def _vectors_of(df: pd.DataFrame) -> list[str]:
     """Return the methods, without post-hoc where its vectors are already shown."""
     require_rows(df)
@@ -71,29 +69,17 @@ def cosine_matrices(df: pd.DataFrame, projection: str = ALL) -> Figure:
     methods = _vectors_of(rows)
     tasks = list(dict.fromkeys([*rows["task"], *rows["other"]]))
     means = 100 * rows.groupby(["method", "task", "other"])["value"].mean()
-    limit = max(float(means.abs().max()), 1e-4)
-    columns = min(3, len(methods))
-    lines = -(-len(methods) // columns)
-    size = (WIDTH, lines * (0.2 + min(3.4, 4.8 / columns)) + 1.6)
-    figure, drawn = plt.subplots(lines, columns, figsize=size, squeeze=False)
-    for axes in drawn.flat[len(methods) :]:
-        axes.set_visible(False)
-    for i, (axes, method) in enumerate(zip(drawn.flat, methods, strict=False)):
+    limit, columns = max(float(means.abs().max()), 1e-4), min(3, len(methods))
+    grid = sns.FacetGrid(rows, col="method", col_order=methods, col_wrap=columns)
+    for axes, method in zip(grid.axes.flat, methods, strict=True):
         mean = means[method].unstack().reindex(index=tasks, columns=tasks)
-        mean = mean.fillna(mean.T)
-        words = mean.map(lambda x: "" if pd.isna(x) else f"{round(x) + 0:d}".replace("-", "−"))
-        sns.heatmap(
-            mean, ax=axes, cmap="PuOr_r", vmin=-limit, vmax=limit, square=True, cbar=False,
-            annot=words, fmt="", annot_kws={"fontsize": 9}, linewidths=0.5,
-            yticklabels=tasks if i % columns == 0 else False,
-            xticklabels=tasks if i + columns >= len(methods) else False,
-        )  # fmt: skip
-        axes.set(title=METHOD_LABEL[method], xlabel="", ylabel="")
-        axes.grid(visible=False)
+        numbers_in(axes, mean.fillna(mean.T), limit, "z.0f", square=True)
+        axes.set_title(METHOD_LABEL[method])
         axes.tick_params(axis="x", rotation=90)
-        axes.tick_params(axis="y", rotation=0)
-    scale(figure, drawn.flat, "cosine × 100")
-    return figure
+    lines = -(-len(methods) // columns)
+    grid.figure.set_size_inches(WIDTH, lines * (0.2 + min(3.4, 4.8 / columns)) + 1.6)
+    scale(grid.figure, grid.axes.flat, "cosine × 100")
+    return grid.figure
 
 
 @book_figure
@@ -109,15 +95,13 @@ def cosine_by_block(df: pd.DataFrame) -> Figure:
     looks = {name: look for name, look in PROJECTIONS.items() if name in present}
     looks |= {ALL: ("all parameters", "#000000", "P")} if ALL in present else {}
     rows = rows.assign(value=rows["value"].abs(), block=rows["block"].astype(int) + 1)
-    grid = curves(
+    plot = curves(
         rows[rows["method"].isin(methods)], "block", hue="projection", looks=looks, col="method",
-        col_order=methods, columns=3, errorbar=None, height=3.4,
+        col_order=methods, errorbar=None, height=3.4,
     )  # fmt: skip
-    for axes, _, _ in panels(grid):
-        axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
-    axes.set_ylim(bottom=0)
-    y = "mean |cosine| of two tasks"
-    return finish(grid, looks, x="block", y=y, title=METHOD_LABEL)
+    plot.grid.set(ylim=(0, None))
+    _whole_numbers(plot)
+    return plot.finish(x="block", y="mean |cosine| of two tasks", title=METHOD_LABEL)
 
 
 @book_figure
@@ -129,28 +113,25 @@ def layer_alignment(df: pd.DataFrame, metric: str = "relative") -> Figure:
         metric: `"relative"` to what the pre-trained projection does, or `"random"`: relative to
             random matrices of the vectors' norm.
     """
-    rows = df[(df["metric"] == metric) & df["part"].isin(_PARTS)]
+    rows = where(df[df["part"].isin(_PARTS)], metric=metric)
     methods = _vectors_of(rows)
+    rows = rows[rows["method"].isin(methods)].assign(block=rows["block"].astype(int) + 1)
     shown = [name for name in PROJECTIONS if name in set(rows["projection"])]
-    lines, looks = -(-len(shown) // 3), method_looks(methods)
-    grid = curves(
-        rows[rows["method"].isin(methods)].assign(block=lambda t: t["block"].astype(int) + 1),
-        "block", hue="method", looks=looks, col="projection", col_order=shown, columns=3,
-        height=1.0 + 2.0 * lines, dots=False, errorbar=None, lw=1.8, style="part",
-        dashes={part: dashes for part, (_, dashes) in _PARTS.items()}, style_order=list(_PARTS),
+    plot = curves(
+        rows, "block", col="projection", col_order=shown, height=1.0 + 2.0 * -(-len(shown) // 3),
+        dots=False, errorbar=None, lw=1.8, style="part", style_order=list(_PARTS),
+        dashes={part: dashes for part, (_, dashes) in _PARTS.items()},
     )  # fmt: skip
-    for axes, _, _ in panels(grid):
-        axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
-        if metric == "random":
-            random = level(axes, 1, label="random matrices")
-    words = {"relative": "size of τ·x / size of W·x", "random": "size of τ·x / random matrix's"}
-    axes.set_ylim(bottom=0)
     handles = [Line2D([], [], color=INK, lw=1.8, ls=(0, dashes) if dashes else "-", label=name)
                for name, dashes in _PARTS.values()]  # fmt: skip
-    plain = {m: (label, colour, "") for m, (label, colour, _) in looks.items()}
-    extra = [*handles, *([random] if metric == "random" else [])]
+    if metric == "random":
+        handles.append([level(axes, 1, label="random matrices") for axes, _, _ in plot][0])
+    plot.grid.set(ylim=(0, None))
+    _whole_numbers(plot)
+    words = {"relative": "size of τ·x / size of W·x", "random": "size of τ·x / random matrix's"}
+    plain = {method: (*look[:2], "") for method, look in plot.looks.items()}
     title = {name: name for name in shown}
-    return finish(grid, plain, extra, x="block", y=words[metric], title=title)
+    return plot.finish(handles, looks=plain, x="block", y=words[metric], title=title)
 
 
 @book_figure
@@ -180,17 +161,7 @@ def alignment_against_interference(
     if alpha is None and rows.groupby("method")["alpha"].nunique().max() > 1:
         raise TasklabError(f"choose alpha, one of {sorted(set(rows['alpha']))}.")
     table = rows.pivot_table(index=["method", "task"], columns="metric", values="value")
-    table, pairs = table.reset_index(), tuple(pairs)
-    looks = method_looks(methods_in(table))
-    parts = [table[["method"]].assign(x=table[x], y=table[y], pair=i)
-             for i, (x, y) in enumerate(pairs)]  # fmt: skip
-    grid = scatter(pd.concat(parts), "x", "y", hue="method", looks=looks, col="pair", height=3.7)
-    for axes, _, i in panels(grid):
-        rank = over_tasks(table, *pairs[i])
-        title = f"rank correlation {rank.value:.2f}\n[{rank.low:.2f}, {rank.high:.2f}]"
-        axes.set_title(title.replace("-", "−"))
-    x, y = ({i: AXIS_LABEL[pair[end]] for i, pair in enumerate(pairs)} for end in (0, 1))
-    return finish(grid, looks, x=x, y=y, line="")
+    return correlations(table.reset_index(), tuple(pairs), over_tasks, AXIS_LABEL)
 
 
 @book_figure
@@ -204,33 +175,21 @@ def linearity(df: pd.DataFrame) -> Figure:
         df: Records of the experiment `linearity`.
     """
     require_rows(df)
-    along, blocks = (df[df["metric"] == metric] for metric in ("gap_along", "gap_block"))
-    blocks = blocks[np.isclose(blocks["alpha"], 1)]
-    blocks = blocks.assign(block=blocks["block"].astype(int) + 1)
-    looks = method_looks(methods_in(df))
-    figure, (left, right) = plt.subplots(1, 2, figsize=(WIDTH, 3.6))
-    same = {"hue": "method", "hue_order": list(looks), "legend": False}
-    same |= {"palette": {method: look[1] for method, look in looks.items()}}
-    line = along["method"] + along["task"] + along["seed"].astype(str)
-    sns.lineplot(along.assign(line=line), x="size", y="value", units="line", estimator=None,
-                 lw=0.6, alpha=0.35, sort=False, ax=left, **same)  # fmt: skip
-    shape = {"style": "method", "style_order": list(looks), "dashes": False, "lw": 2, "mew": 0}
-    shape["markers"] = {method: look[2] for method, look in looks.items()}
-    means = along.groupby(["method", "alpha"], as_index=False)[["size", "value"]].mean()
-    sns.lineplot(means, x="size", y="value", estimator=None, ax=left, **same, **shape)
-    sns.lineplot(blocks, x="block", y="value", errorbar="sd", err_kws={"alpha": 0.12, "lw": 0},
-                 ax=right, **same, **shape)  # fmt: skip
-    for row in means[np.isclose(means["alpha"], 1)].itertuples():
-        _, colour, marker = looks[row.method]
-        left.plot(row.size, row.value, marker, ms=10, color=colour, mec="black", mew=1.2, zorder=5)
+    along, blocks = (where(df, metric=metric) for metric in ("gap_along", "gap_block"))
+    along = along.assign(x=along["size"], panel="features")
+    blocks = blocks[np.isclose(blocks["alpha"], 1)].assign(panel="outputs of blocks at c = 1")
+    means = along.groupby(["panel", "method", "alpha"], as_index=False)[["x", "value"]].mean()
+    both = pd.concat([means, blocks.assign(x=blocks["block"].astype(int) + 1)])
+    plot = curves(both, "x", col="panel", share=(False, False), lw=2)
+    for _, line in along.groupby(["method", "task", "seed"]):
+        plot.trace(line, "x", lw=0.6, alpha=0.35)
+    plot.mark(means[np.isclose(means["alpha"], 1)], "x", mec="black", mew=1.2)
+    _whole_numbers(plot)
+    left, right = plot.grid.axes.flat
     for axes in (left, right):
         level(axes, 1)
     log(left)
     right.set_ylim(bottom=0)
-    left.set(xlabel="|c τ| / |θ₀| (large marker: c = 1)", ylabel="gap: |remainder| / |linear part|",
-             title="features")  # fmt: skip
-    right.set(title="outputs of blocks at c = 1", ylabel="", xlabel="block")
-    right.xaxis.set_major_locator(MaxNLocator(6, integer=True))
-    sns.despine(figure)
-    key(figure, looks)
-    return figure
+    x = {"features": "|c τ| / |θ₀| (large marker: c = 1)", "outputs of blocks at c = 1": "block"}
+    y = {"features": "gap: |remainder| / |linear part|"}
+    return plot.finish(x=x, y=y, title={name: name for name in x})

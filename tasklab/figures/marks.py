@@ -1,12 +1,12 @@
-"""What figures are made of: curves, points and dots with intervals, and maps, in facets.
+"""What figures are made of: curves, points and dots with intervals, in facets.
 
 seaborn averages, draws the intervals and arranges the panels; a figure says what is on which axis,
-and `finish` names the panels and puts the legend above them.
+adds to `Panels` what seaborn does not draw, and `finish` names them and puts the legend above.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,10 +15,11 @@ import seaborn as sns
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.patches import Rectangle
 from matplotlib.ticker import LogLocator, NullFormatter
 
-from tasklab.figures.style import INK, WIDTH, Looks, key
+from tasklab.figures.rows import methods_in, where
+from tasklab.figures.style import INK, WIDTH, Looks, key, method_looks
+from tasklab.records.statistics import Correlation
 
 SEEDS = ("sd", 1)  # two or three seeds: their spread, not a limit of confidence
 GIVEN: dict[str, Any] = {"estimator": "median", "errorbar": ("pi", 100)}  # of what `ends` returns
@@ -42,20 +43,93 @@ def ends(df: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
     return pd.concat([means.assign(value=means[end]) for end in means]).reset_index()
 
 
+class Panels:
+    """The panels of a figure, each with the names of its row and column, `None` where it has none.
+
+    Args:
+        grid: seaborn's; the first of its panels is the attribute `first`.
+        hue: Column of the groups.
+        looks: Label, colour and marker of each group.
+        facets: Columns of the `row` and `col` of panels.
+        height: Of the whole figure, in inches.
+        line: Style of the groups' lines in the legend; empty for markers alone.
+    """
+
+    def __init__(self, grid: sns.FacetGrid, hue: str, looks: Looks, facets: Mapping[str, Any],
+                 *, height: float, line: str = "") -> None:  # fmt: skip
+        grid.figure.set_size_inches(WIDTH, height)
+        self.grid = grid.set_titles("", row_template="", col_template="")
+        self.figure, self.first, self.looks = grid.figure, grid.axes.flat[0], looks
+        self._hue, self._line = hue, line
+        self._facets = facets.get("row"), facets.get("col")
+
+    def __iter__(self) -> Iterator[tuple[Axes, Any, Any]]:
+        for name, axes in (self.grid.axes_dict or {None: self.first}).items():
+            yield axes, *(name if all(self._facets) else (None, name))
+
+    def mark(self, rows: pd.DataFrame, x: str, y: str = "value", **look: Any) -> None:
+        """Draw a larger marker at each row, in its panel and with the look of its group.
+
+        Args:
+            rows: With the columns of groups and panels.
+            x: Column on the horizontal axis.
+            y: Column on the vertical one.
+            look: Keywords of `Axes.plot`.
+        """
+        self._add(rows, x, y, {"ls": "", "ms": 10, "mec": INK, "zorder": 5} | look)
+
+    def trace(self, rows: pd.DataFrame, x: str, y: str = "value", **look: Any) -> None:
+        """Draw a further line of each group in its colour, in each panel; see `mark`."""
+        self._add(rows, x, y, {"marker": "", "lw": 1.3} | look)
+
+    def _add(self, rows: pd.DataFrame, x: str, y: str, look: dict[str, Any]) -> None:
+        for axes, *names in self:
+            here = dict(zip(self._facets, names, strict=True))
+            mine = where(rows, **{facet: name for facet, name in here.items() if facet})
+            for group, part in mine.groupby(self._hue, sort=False, observed=True):
+                _, colour, marker = self.looks[group]
+                at = part[x].astype(float), part[y].astype(float)
+                axes.plot(*at, **({"color": colour, "marker": marker} | look))
+
+    def finish(
+        self,
+        extra: Iterable[Artist] = (),
+        *,
+        looks: Looks | None = None,
+        **words: Mapping[Any, str] | str,
+    ) -> Figure:
+        """Put a legend above the panels and words on their axes, and return the figure.
+
+        Args:
+            extra: Further artists of the legend that have a label.
+            looks: Groups of the legend, where they are not those that are drawn.
+            words: The `x` and `y` of the axes: the same of all, or by the name of the panel's
+                column; and the `title` of each column.
+        """
+        named = {name: text for name, text in words.items() if isinstance(text, Mapping)}
+        self.grid.set_axis_labels(*("" if name in named else words.get(name, "") for name in "xy"))
+        setters = {"x": Axes.set_xlabel, "y": Axes.set_ylabel, "title": Axes.set_title}
+        for axes, _, column in self:
+            for name, text in named.items():
+                setters[name](axes, text.get(column, ""))
+        key(self.figure, self.looks if looks is None else looks, extra, line=self._line)
+        return self.figure
+
+
 def curves(
     df: pd.DataFrame,
     x: str,
     y: str = "value",
     *,
-    hue: str,
-    looks: Looks,
+    hue: str = "method",
+    looks: Looks | None = None,
     kind: str = "line",
     height: float = 3.6,
     columns: int = 3,
     share: tuple[Any, Any] = (True, True),
     dots: bool = True,
     **more: Any,
-) -> sns.FacetGrid:
+) -> Panels:
     """Draw curves of `y` over `x` with their intervals, a colour and marker a group.
 
     Args:
@@ -63,7 +137,7 @@ def curves(
         x: Column on the horizontal axis.
         y: Column on the vertical one, whose mean is drawn.
         hue: Column of the groups.
-        looks: Label, colour and marker of each group.
+        looks: Label, colour and marker of each group; by default those of methods.
         kind: `line`, or `scatter` for a dot a row.
         height: Of the whole figure, in inches.
         columns: Panels side by side at most, where there are no rows of them.
@@ -72,6 +146,7 @@ def curves(
         more: Keywords of `seaborn.relplot`: `row`, `col`, `errorbar` (the spread over what is
             averaged; by default the standard deviation), `units`.
     """
+    looks = method_looks(methods_in(df)) if looks is None else looks
     settings: dict[str, Any] = {"errorbar": SEEDS, "err_kws": {"alpha": 0.15, "lw": 0}}
     settings |= {"dashes": False, "ms": 5, "mew": 0} if dots else {}
     if kind == "scatter":
@@ -86,10 +161,10 @@ def curves(
         _plain(df, x, y), x=x, y=y, hue=hue, kind=kind, legend=False, **_hues(looks),
         facet_kws={"sharex": share[0], "sharey": share[1]}, **(settings | more),
     )  # fmt: skip
-    return _sized(grid, height)
+    return Panels(grid, hue, looks, more, height=height, line="" if kind == "scatter" else "-")
 
 
-def scatter(df: pd.DataFrame, x: str, y: str, **more: Any) -> sns.FacetGrid:
+def scatter(df: pd.DataFrame, x: str, y: str = "value", **more: Any) -> Panels:
     """Draw a dot a row, a colour and marker a group.
 
     Args:
@@ -101,6 +176,30 @@ def scatter(df: pd.DataFrame, x: str, y: str, **more: Any) -> sns.FacetGrid:
     return curves(df, x, y, kind="scatter", **({"share": (False, False)} | more))
 
 
+def correlations(
+    table: pd.DataFrame,
+    pairs: Sequence[tuple[str, str]],
+    rank: Callable[[pd.DataFrame, str, str], Correlation],
+    labels: Mapping[str, str],
+) -> Figure:
+    """Draw columns of a table against one another, with rank correlation and its 95 % interval.
+
+    Args:
+        table: A row a dot, with its method.
+        pairs: Columns on the two axes of each panel.
+        rank: What correlates two columns of the table.
+        labels: What columns are.
+    """
+    parts = [table.assign(x=table[x], y=table[y], pair=f"{x} {y}") for x, y in pairs]
+    plot = scatter(pd.concat(parts), "x", "y", col="pair", height=3.7)
+    for (axes, _, _), (x, y) in zip(plot, pairs, strict=True):
+        told = rank(table, x, y)
+        words = f"rank correlation {told.value:.2f}\n[{told.low:.2f}, {told.high:.2f}]"
+        axes.set(xlabel=labels[x], ylabel=labels[y], title=words.replace("-", "−"))
+    key(plot.figure, plot.looks, line="")
+    return plot.figure
+
+
 def means_in(
     axes: Axes,
     df: pd.DataFrame,
@@ -109,7 +208,7 @@ def means_in(
     *,
     hue: str,
     looks: Looks,
-    order: Sequence[Any],
+    order: Mapping[Any, str],
     dots: bool = False,
     apart: bool = True,
     **more: Any,
@@ -123,7 +222,7 @@ def means_in(
         x: Column whose mean is drawn.
         hue: Column of the groups; may be the categories themselves.
         looks: Label, colour and marker of each group.
-        order: The categories from the top.
+        order: The categories from the top, with the name of each.
         dots: Whether each measurement is a small dot, too.
         apart: Whether groups are below one another, where there are several on a line.
         more: Keywords of `seaborn.pointplot`, e.g. `errorbar`.
@@ -138,132 +237,39 @@ def means_in(
     if dots:
         small = {"size": 3.5, "alpha": 0.55, "jitter": False, "linewidth": 0, "zorder": 1}
         sns.stripplot(**same, dodge=bool(shift), **small)
+    axes.set_yticks(range(len(order)), order.values())
     axes.grid(visible=True, axis="x")
     axes.set(xlabel="", ylabel="")
 
 
 def points(
-    df: pd.DataFrame, y: str, *, height: float, facets: Mapping[str, Any], **more: Any
-) -> sns.FacetGrid:
+    df: pd.DataFrame,
+    y: str,
+    *,
+    order: Mapping[Any, str],
+    height: float,
+    hue: str = "method",
+    looks: Looks | None = None,
+    facets: Mapping[str, Any] | None = None,
+    **more: Any,
+) -> Panels:
     """Draw `means_in` panels, each on a horizontal axis of its own.
 
     Args:
         df: Records, a row a measurement.
         y: Column of the categories.
+        order: The categories from the top, with the name of each.
         height: Of the whole figure, in inches.
-        facets: Columns of the `row` and `col` of panels, and `col_wrap`; may be empty.
+        hue: Column of the groups.
+        looks: Label, colour and marker of each group; by default those of methods.
+        facets: Columns of the `row` and `col` of panels, and `col_wrap`.
         more: Keywords of `means_in`.
     """
-    grid = sns.FacetGrid(df, **facets, sharex=False)
+    looks = method_looks(methods_in(df)) if looks is None else looks
+    grid = sns.FacetGrid(df, **(facets or {}), sharex=False)
     for (i, j, _), part in grid.facet_data():
-        means_in(grid.facet_axis(i, j), part, y, **more)
-    return _sized(grid, height)
-
-
-def maps(
-    df: pd.DataFrame,
-    axes_of: tuple[str, str],
-    *,
-    panel: str,
-    order: Sequence[Any],
-    columns: int,
-    top: float,
-    box: tuple[float, float],
-) -> tuple[sns.FacetGrid, dict[Any, np.ndarray]]:
-    """Draw a grid of heat maps with one scale from 0, and a frame around the search box.
-
-    The scale has one hue whose low end is light, so that no colour needs telling apart.
-
-    Args:
-        df: Records; those of a panel and cell are averaged.
-        axes_of: Columns on the horizontal and the vertical axis.
-        panel: Column of the panels.
-        order: Its values in their order.
-        columns: Panels side by side.
-        top: Upper end of the scale.
-        box: Lowest and highest coefficient of the frame, on both axes.
-
-    Returns:
-        The grid, and of each panel the values of the cells whose centres lie in the box.
-    """
-    across, along = axes_of
-    wrap = min(columns, len(order))
-    grid = sns.FacetGrid(df, col=panel, col_order=list(order), col_wrap=wrap,
-                         sharex=False, sharey=False)  # fmt: skip
-    inside = {}
-    for axes, name in zip(grid.axes.flat, order, strict=True):
-        cells = df[df[panel] == name].pivot_table(index=along, columns=across, values="value")
-        sns.heatmap(cells, ax=axes, cmap="Blues", vmin=0, vmax=top, square=True, cbar=False,
-                    xticklabels=False, yticklabels=False, rasterized=True)  # fmt: skip
-        axes.invert_yaxis()
-        axes.set(xlabel="", ylabel="")
-        centres = (cells.columns.to_numpy(float), cells.index.to_numpy(float))
-        for axis, values in zip((axes.xaxis, axes.yaxis), centres, strict=True):
-            whole = _whole(values)
-            axis.set_ticks(_place(values, whole), [f"{a}".replace("-", "−") for a in whole])
-        (left, right), (low, high) = (_place(values, np.array(box)) for values in centres)
-        frame = {"fill": False, "ec": "#D55E00", "lw": 1.8}
-        axes.add_patch(Rectangle((left, low), right - left, high - low, **frame))
-        rows, cols = ((v >= box[0] - 1e-9) & (v <= box[1] + 1e-9) for v in centres[::-1])
-        inside[name] = cells.to_numpy()[np.ix_(rows, cols)]
-    return grid, inside
-
-
-def scale(figure: Figure, axes: Iterable[Axes], label: str, extend: str = "neither") -> None:
-    """Put the scale of maps below them, which is that of the first.
-
-    Args:
-        figure: The figure.
-        axes: Its maps.
-        label: What the colours are.
-        extend: Where values are beyond the scale: `max` or `neither`.
-    """
-    figure.set_layout_engine("constrained")  # which has to know of the bar
-    axes = list(axes)
-    bar = figure.colorbar(axes[0].collections[0], ax=axes, label=label, extend=extend,
-                          location="bottom", aspect=45)  # fmt: skip
-    bar.outline.set_visible(False)
-
-
-def panels(grid: sns.FacetGrid) -> Iterator[tuple[Axes, Any, Any]]:
-    """Yield each panel with the names of its row and column, `None` where there are none."""
-    for name, axes in (grid.axes_dict or {None: grid.axes.flat[0]}).items():
-        row, column = name if len(grid.row_names) and len(grid.col_names) else (None, name)
-        yield axes, row, column
-
-
-def finish(
-    grid: sns.FacetGrid,
-    looks: Looks,
-    extra: Iterable[Artist] = (),
-    *,
-    x: Mapping[Any, str] | str = "",
-    y: Mapping[Any, str] | str = "",
-    title: Mapping[Any, str] | str = "",
-    line: str = "-",
-) -> Figure:
-    """Name what is on the axes, put a legend above the panels, and return the figure.
-
-    Args:
-        grid: The panels.
-        looks: Groups of the legend; none where they are named otherwise.
-        extra: Further artists of the legend that have a label.
-        x: Of the horizontal axes: the same of all, or by the name of the panel's column.
-        y: Of the vertical axes.
-        title: Of the panels.
-        line: Style of the groups' lines in the legend; empty for markers alone.
-    """
-    grid.set_axis_labels(*(words if isinstance(words, str) else "" for words in (x, y)))
-    for axes, _, column in panels(grid):
-        for set_words, words in (
-            (axes.set_xlabel, x),
-            (axes.set_ylabel, y),
-            (axes.set_title, title),
-        ):
-            if isinstance(words, Mapping):
-                set_words(words.get(column, ""))
-    key(grid.figure, looks, extra, line=line)
-    return grid.figure
+        means_in(grid.facet_axis(i, j), part, y, hue=hue, looks=looks, order=order, **more)
+    return Panels(grid, hue, looks, facets or {}, height=height)
 
 
 def level(axes: Axes, value: float, *, along: str = "x", **look: Any) -> Any:
@@ -309,21 +315,3 @@ def _hues(looks: Looks) -> dict[str, Any]:
 def _plain(df: pd.DataFrame, *columns: str) -> pd.DataFrame:
     """Return floats where pandas has whole numbers with gaps, which seaborn does not average."""
     return df.assign(**{name: df[name].astype(float) for name in columns})
-
-
-def _sized(grid: sns.FacetGrid, height: float) -> sns.FacetGrid:
-    grid.figure.set_size_inches(WIDTH, height)
-    return grid.set_titles("", row_template="", col_template="")
-
-
-def _whole(values: np.ndarray) -> np.ndarray:
-    """Return the whole coefficients within a grid's reach; of many only the ends and 0."""
-    reach = int(np.floor(np.abs(values).max() + 1e-9))
-    whole = np.arange(-reach, reach + 1, 1 if reach <= 2 else reach)
-    return whole[(whole >= values.min() - 1e-9) & (whole <= values.max() + 1e-9)]
-
-
-def _place(values: np.ndarray, at: np.ndarray) -> np.ndarray:
-    """Return where coefficients lie on a heat map, whose cells are one wide from 0."""
-    step = (values[-1] - values[0]) / (len(values) - 1) if len(values) > 1 else 1.0
-    return (at - values[0]) / step + 0.5

@@ -8,8 +8,9 @@ from __future__ import annotations
 import pandas as pd
 from matplotlib.figure import Figure
 
-from tasklab.figures.marks import finish, level, panels
+from tasklab.figures.marks import level
 from tasklab.figures.merging import BASE, MERGE_LABEL, by_merge
+from tasklab.figures.rows import averaged, most_tasks, where
 from tasklab.figures.style import book_figure
 from tasklab.records.papers import papers
 
@@ -58,14 +59,12 @@ def merge_table(df: pd.DataFrame) -> pd.DataFrame:
 
 def _own(df: pd.DataFrame) -> pd.DataFrame:
     """Return our accuracies with all tasks, merge by merge and of each task's own model."""
-    tuned = df[(df["method"] == "nonlinear") & (df["split"] == "test")]
+    tuned = where(df, method="nonlinear", split="test")
     if "merge" not in tuned:
         return pd.DataFrame(columns=["merge", "seed", "value"])
-    mine = tuned[(tuned["experiment"] == "merging") & (tuned["metric"] == "absolute")]
-    mine = mine[mine["n_tasks"] == mine["n_tasks"].max()]
-    alone = tuned[tuned["experiment"] == "single"].assign(merge="single")
-    both = pd.concat([mine, alone])
-    return both.groupby(["merge", "seed"], as_index=False)["value"].mean()
+    mine = most_tasks(where(tuned, experiment="merging", metric="absolute"))
+    alone = where(tuned, experiment="single").assign(merge="single")
+    return averaged(pd.concat([mine, alone]), "merge", "seed")
 
 
 @book_figure
@@ -76,22 +75,17 @@ def published_merges(*, here: pd.DataFrame | None = None) -> Figure:
         here: Records of the experiment `merging` of one model; without, the published ones alone.
     """
     rows = printed_merges()
-    rows = rows[rows["merge"] != "single"].assign(seed=0)
-    sides = [rows.assign(panel=rows["model"].map(SIZES))]
+    sides = [rows.assign(panel=rows["model"].map(SIZES), seed=0)]
     mine = pd.DataFrame() if here is None else _own(here)
     if len(mine):
-        mine = mine[mine["merge"] != "single"]
         sides.insert(0, mine.assign(panel="here", protocol="here"))
-    both = pd.concat(sides, ignore_index=True)
-    keys = ["panel", "protocol", "seed"]
-    base = both[both["merge"] == BASE].set_index(keys)["value"]
-    both = both.join(base.rename("base"), on=keys).dropna(subset="base")
+    both, keys = pd.concat(sides, ignore_index=True), ["panel", "protocol", "seed"]
+    base = where(both, merge=BASE).set_index(keys)["value"].rename("base")
+    both = both[~both["merge"].isin([BASE, "single"])].join(base, on=keys).dropna(subset="base")
     both["value"] -= both["base"]
-    both = both[both["merge"] != BASE]
     looks = {name: look for name, look in PROTOCOLS.items() if name in set(both["protocol"])}
-    grid = by_merge(both, "protocol", looks, "panel", apart=False)
-    for axes, _, _ in panels(grid):
+    plot = by_merge(both, "protocol", looks, "panel", apart=False)
+    for axes, _, _ in plot:
         level(axes, 0, along="y", ls="-", lw=0.8)
     titles = {name: name for name in both["panel"].unique()}
-    x = dict.fromkeys(titles, "points above\ntask arithmetic")
-    return finish(grid, looks, x=x, title=titles, line="")
+    return plot.finish(x=dict.fromkeys(titles, "points above\ntask arithmetic"), title=titles)

@@ -5,16 +5,10 @@ from __future__ import annotations
 import pandas as pd
 from matplotlib.figure import Figure
 
-from tasklab.figures.marks import curves, finish, panels, points
-from tasklab.figures.merging import MERGE_LABEL, merges_in
-from tasklab.figures.style import (
-    NothingToDrawError,
-    book_figure,
-    key,
-    method_looks,
-    methods_in,
-    select,
-)
+from tasklab.figures.budgets import against_alone
+from tasklab.figures.merging import MERGE_LABEL, by_merge, merges_in
+from tasklab.figures.rows import averaged, methods_in, most_tasks, select, where
+from tasklab.figures.style import book_figure, method_looks
 from tasklab.records.matched import merges_at_equal_accuracy
 
 MODELS = {
@@ -22,9 +16,9 @@ MODELS = {
     "tangent": ("in its linearization f_lin", "#0072B2", "D"),
 }
 _TOLD = {
-    "absolute": "test accuracy (%)",
-    "xi_classifier": "changed predictions ξ (%)",
-    "distance": "distance from linear",
+    "absolute": "test accuracy\n(%)",
+    "xi_classifier": "changed predictions ξ\n(%)",
+    "distance": "distance\nfrom linear",
 }
 
 
@@ -39,23 +33,12 @@ def merge_models(df: pd.DataFrame) -> Figure:
     Args:
         df: Records of the experiment `merged` of one model and method.
     """
-    rows = select(df, "merged")
-    rows = rows[rows["metric"].isin(_TOLD) & (rows["n_tasks"] == rows["n_tasks"].max())]
-    means = rows.groupby(["metric", "merge", "edited", "seed"], as_index=False)["value"].mean()
-    order = merges_in(means)
-    means["metric"] = pd.Categorical(
-        means["metric"], [m for m in _TOLD if m in set(rows["metric"])]
+    rows = most_tasks(select(df, "merged"))
+    means = averaged(rows, "metric", "merge", "edited", "seed")
+    means = means[means["metric"].isin(_TOLD)].sort_values(
+        "metric", key=lambda names: names.map(list(_TOLD).index)
     )
-    means = means.sort_values("metric").assign(merge=means["merge"].map(MERGE_LABEL))
-    grid = points(
-        means.astype({"metric": str}), "merge", hue="edited", looks=MODELS,
-        order=[MERGE_LABEL[name] for name in order], facets={"col": "metric"},
-        height=1.4 + 0.3 * len(order),
-    )  # fmt: skip
-    for axes, _, metric in panels(grid):
-        axes.set_xlabel(_TOLD[metric].replace(" (%)", "\n(%)").replace(" from", "\nfrom"))
-    key(grid.figure, MODELS, line="")
-    return grid.figure
+    return by_merge(means, "edited", MODELS, "metric").finish(x=_TOLD)
 
 
 @book_figure
@@ -69,20 +52,8 @@ def merge_rates(df: pd.DataFrame) -> Figure:
         df: Records of the experiment `merging_rates` of one model.
     """
     rows = select(df, "merging_rates")
-    means = rows.groupby(["method", "lr", "metric", "merge"], dropna=False)["value"].mean()
-    means = means.reset_index()
-    alone = means[means["metric"] == "single"].set_index(["method", "lr"])["value"]
-    shown = means[means["metric"] == "absolute"].join(alone.rename("alone"), on=["method", "lr"])
-    if shown.empty:
-        raise NothingToDrawError("nothing to draw: no merge was measured over rates.")
-    order = merges_in(shown)
-    looks = method_looks(methods_in(shown))
-    grid = curves(
-        shown, "alone", hue="method", looks=looks, col="merge", col_order=order, errorbar=None,
-        height=1.2 + 2.0 * -(-len(order) // 3), sort=True,
-    )  # fmt: skip
-    words = {"x": "accuracy alone (%)", "y": "merged (%)"}
-    return finish(grid, looks, title=MERGE_LABEL, **words)
+    plot = against_alone(rows, "lr", "merge", MERGE_LABEL)
+    return plot.finish(x="accuracy alone (%)", y="merged (%)", title=MERGE_LABEL)
 
 
 def merge_rates_table(df: pd.DataFrame) -> pd.DataFrame:
@@ -114,8 +85,7 @@ def merge_cost_table(df: pd.DataFrame) -> pd.DataFrame:
         A row a merge: seconds, peak memory as a multiple of the vectors' own, training images
         passed through a model, and validation images looked at in the search.
     """
-    rows = df[df["experiment"] == "merging_cost"]
-    rows = rows[rows["n_tasks"] == rows["n_tasks"].max()]
+    rows = most_tasks(where(df, experiment="merging_cost"))
     names = {"seconds": "seconds", "memory_ratio": "memory / the vectors'",
              "passed": "images passed", "searched": "images searched"}  # fmt: skip
     if rows.empty:

@@ -6,15 +6,17 @@ directions, quadratic distances, and the best merges there could be.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import itertools
 
 import matplotlib.pyplot as plt
 import pandas as pd
-import seaborn as sns
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from tasklab.figures.marks import level, panels, points, scale
+from tasklab.figures.heat import numbers_in, scale
+from tasklab.figures.marks import Panels, level, points
+from tasklab.figures.rows import averaged, methods_in, most_tasks, require_rows, select, where
 from tasklab.figures.schemes import scheme
 from tasklab.figures.style import (
     COLOURS,
@@ -23,10 +25,6 @@ from tasklab.figures.style import (
     Looks,
     NothingToDrawError,
     book_figure,
-    key,
-    methods_in,
-    require_rows,
-    select,
 )
 
 # As `analyses.merging.METHODS` and the experiment have them.
@@ -90,8 +88,7 @@ def merged_accuracy(df: pd.DataFrame, metric: str = "absolute") -> pd.DataFrame:
         NothingToDrawError: If there are none.
     """
     rows = select(df, "merging", metric)
-    keys = ["model", "method", "merge", "n_tasks", "seed"]
-    return rows.groupby(keys, as_index=False, sort=False)["value"].mean()
+    return averaged(rows, "model", "method", "merge", "n_tasks", "seed")
 
 
 @book_figure
@@ -107,38 +104,28 @@ def merge_accuracy(df: pd.DataFrame) -> Figure:
     means = pd.concat([merged_accuracy(df, m).assign(metric=m) for m in ("absolute", "normalised")])
     numbers = sorted(means["n_tasks"].dropna().unique())
     looks = {n: (f"{n} tasks", *_NUMBERS[i % 4]) for i, n in enumerate(numbers)}
-    grid = by_merge(means, "n_tasks", looks, "metric")
-    extra = {}
-    for axes, _, metric in panels(grid):
-        axes.set_xlabel(f"{metric} test accuracy (%)")
-        if metric == "absolute":
-            extra = _levels(axes, df)
-    key(grid.figure, looks, extra.values(), line="")
-    return grid.figure
+    plot = by_merge(means, "n_tasks", looks, "metric")
+    x = {metric: f"{metric} test accuracy (%)" for metric in ("absolute", "normalised")}
+    return plot.finish(_levels(plot.first, df), x=x)
 
 
-def _levels(axes, df: pd.DataFrame) -> dict[str, Line2D]:
+def _levels(axes: Axes, df: pd.DataFrame) -> list[Line2D]:
     """Draw what the unedited model and each task's own reach."""
-    alone = df[(df["experiment"] == "single") & (df["split"] == "test")]
+    alone = where(df, experiment="single", split="test")
     tuned = alone[alone["method"] != "pretrained"]
-    alone = alone[alone["task"].isin(tuned["task"])]
-    levels = {
-        "pretrained": (METHOD_LABEL["pretrained"], "--"),
-        "own": ("each task's own model", ":"),
-    }
-    drawn = {}
-    for name, (label, dashes) in levels.items():
-        rows = tuned if name == "own" else alone[alone["method"] == "pretrained"]
-        if len(rows):
-            value = float(rows["value"].mean())
-            look = {"ls": dashes, "color": COLOURS["pretrained"], "label": label}
-            drawn[name] = level(axes, value, along="y", **look)
-    return drawn
+    base = where(alone[alone["task"].isin(tuned["task"])], method="pretrained")
+    levels = {METHOD_LABEL["pretrained"]: ("--", base), "each task's own model": (":", tuned)}
+    look = {"along": "y", "color": COLOURS["pretrained"]}
+    return [
+        level(axes, float(rows["value"].mean()), ls=dashes, label=label, **look)
+        for label, (dashes, rows) in levels.items()
+        if len(rows)
+    ]
 
 
 def by_merge(
     means: pd.DataFrame, hue: str, looks: Looks, col: str, *, apart: bool = True
-) -> sns.FacetGrid:
+) -> Panels:
     """Draw a line of the page for each merge.
 
     Args:
@@ -148,14 +135,11 @@ def by_merge(
         col: Column of the panels side by side.
         apart: Whether the groups are below one another.
     """
-    order = merges_in(means)
-    titles = [MERGE_LABEL[name] for name in order]
-    named = means.assign(merge=means["merge"].map(MERGE_LABEL))
-    grid = points(
-        named, "merge", hue=hue, looks=looks, order=titles, facets={"col": col}, apart=apart,
-        height=1.5 + len(order) * max(0.26, 0.1 * len(looks) * apart),
-    )  # fmt: skip
-    return grid
+    order = {name: MERGE_LABEL[name] for name in merges_in(means)}
+    height = 1.5 + len(order) * max(0.26, 0.1 * len(looks) * apart)
+    facets = {"col": col}
+    return points(means, "merge", order=order, height=height, hue=hue, looks=looks, facets=facets,
+                  apart=apart)  # fmt: skip
 
 
 @book_figure
@@ -169,36 +153,28 @@ def merge_distance(df: pd.DataFrame) -> Figure:
     Args:
         df: Records of the experiment `merging` of one model and method.
     """
-    rows = select(df, "merging", "objective", split="validation")
-    most = rows["n_tasks"].max()
-    accuracy = merged_accuracy(df)
-    accuracy = accuracy[accuracy["n_tasks"] == most]
-    best = accuracy[accuracy["merge"] == "best_span"].set_index("seed")["value"]
+    rows = most_tasks(select(df, "merging", "objective", split="validation"))
+    accuracy = where(merged_accuracy(df), n_tasks=rows["n_tasks"].max())
+    best = where(accuracy, merge="best_span").set_index("seed")["value"]
     if best.empty:
         raise NothingToDrawError("nothing to draw: the best merge on the span was not computed.")
     gained = accuracy.assign(value=accuracy["value"] - accuracy["seed"].map(best), metric="gap")
-    rows = rows[rows["n_tasks"] == most]
-    keys = ["merge", "seed", "metric"]
-    near = rows.groupby(keys, as_index=False)["value"].mean()
-    means = pd.concat([near, gained[[*keys, "value"]]], ignore_index=True)
+    near = averaged(rows, "merge", "seed", "metric")
+    means = pd.concat([near, gained[near.columns]], ignore_index=True)
     order = near.groupby("merge")["value"].mean().sort_values().index
-    means["merge"] = pd.Categorical(means["merge"], order).map(MERGE_LABEL)
-    titles = [MERGE_LABEL[name] for name in order]
-    grid = points(
-        means, "merge", hue="merge", order=titles, facets={"col": "metric"},
-        looks={MERGE_LABEL[name]: (MERGE_LABEL[name], *_sort(name)) for name in order},
-        height=1.1 + 0.26 * len(order),
+    plot = points(
+        means, "merge", order={name: MERGE_LABEL[name] for name in order},
+        height=1.1 + 0.26 * len(order), hue="merge", facets={"col": "metric"},
+        looks={name: (MERGE_LABEL[name], *_sort(name)) for name in order},
     )  # fmt: skip
-    for axes, _, metric in panels(grid):
-        if metric == "gap":
-            level(axes, 0, along="y", ls="-", lw=0.8)
-            axes.set_xlabel("points above the\nbest merge on the span")
-        else:
-            axes.set_xlim(0, 1.05 * float(near["value"].max()))
-            axes.set_xlabel("E(τ) / E(0) in the tangent model")
-    present = dict.fromkeys(_sort(name) for name in order)
-    key(grid.figure, {sort: (SORTS[sort], *sort) for sort in SORTS if sort in present}, line="")
-    return grid.figure
+    left, right = plot.grid.axes.flat
+    left.set_xlim(0, 1.05 * float(near["value"].max()))
+    level(right, 0, along="y", ls="-", lw=0.8)
+    present = set(map(_sort, order))
+    sorts = {sort: (label, *sort) for sort, label in SORTS.items() if sort in present}
+    x = {"objective": "E(τ) / E(0) in the tangent model",
+         "gap": "points above the\nbest merge on the span"}  # fmt: skip
+    return plot.finish(looks=sorts, x=x)
 
 
 def _sort(name: str) -> tuple[str, str]:
@@ -216,45 +192,27 @@ def merge_ways(df: pd.DataFrame) -> Figure:
     Args:
         df: Records of the experiment `merging`, of one or several models, the main one first.
     """
-    means = merged_accuracy(df)
-    means = means[means["n_tasks"] == means["n_tasks"].max()]
+    means = most_tasks(merged_accuracy(df))
     table = means.groupby(["model", "method", "merge"])["value"].mean().unstack("merge")
     if BASE not in table:
         raise NothingToDrawError("nothing to draw: task arithmetic was not computed.")
-    ways = [
-        (model, method)
-        for model in dict.fromkeys(means["model"])
-        for method in methods_in(means)
-        if (model, method) in table.index
-    ]
-    main = ways[0][0]
-    gains = table.sub(table[BASE], axis=0).loc[ways, merges_in(means)]
+    models = list(dict.fromkeys(means["model"]))
+    ways = [way for way in itertools.product(models, methods_in(means)) if way in table.index]
+    gains = table.sub(table[BASE], axis=0).loc[ways, merges_in(means)].drop(columns=BASE).T
+    require_rows(gains)
     titles = [
-        f"{METHOD_LABEL[method] if model == main else scheme(model)}\n"
+        f"{METHOD_LABEL[method] if model == models[0] else scheme(model)}\n"
         f"{table.loc[(model, method), BASE]:.1f} %"
         for model, method in ways
     ]
-    return _heat(gains.drop(columns=BASE).T, titles, "points above task arithmetic")
-
-
-def _heat(table: pd.DataFrame, titles: Sequence[str], label: str) -> Figure:
-    """Draw numbers around 0 with their colours, a line of the page for each merge."""
-    require_rows(table)
-    limit = max(float(table.abs().max().max()), 0.1)
-    figure, axes = plt.subplots(figsize=(WIDTH, 1.9 + 0.27 * len(table)))
-    words = table.map(lambda x: "" if pd.isna(x) else f"{x:+.1f}".replace("-", "−"))
-    sns.heatmap(
-        table, ax=axes, cmap="PuOr_r", vmin=-limit, vmax=limit, cbar=False, annot=words, fmt="",
-        annot_kws={"fontsize": 9}, linewidths=0.5, xticklabels=list(titles),
-        yticklabels=[MERGE_LABEL[name] for name in table.index],
-    )  # fmt: skip
-    axes.set(xlabel="", ylabel="")
+    figure, axes = plt.subplots(figsize=(WIDTH, 1.9 + 0.27 * len(gains)))
+    numbers_in(axes, gains, max(float(gains.abs().max().max()), 0.1), "+z.1f", xticklabels=titles,
+               yticklabels=[MERGE_LABEL[name] for name in gains.index])  # fmt: skip
     longest = max(len(line) for title in titles for line in title.split("\n"))
     turned = longest * len(titles) > _ACROSS
     axes.tick_params(axis="x", rotation=40 if turned else 0, top=True, labeltop=True, bottom=False,
                      labelbottom=False)  # fmt: skip
     for tick in axes.get_xticklabels() if turned else ():
         tick.set(ha="left", rotation_mode="anchor")
-    axes.tick_params(axis="y", rotation=0)
-    scale(figure, [axes], label)
+    scale(figure, [axes], "points above task arithmetic")
     return figure

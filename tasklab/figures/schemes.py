@@ -9,7 +9,8 @@ import pandas as pd
 
 from tasklab.errors import TasklabError
 from tasklab.figures import tables
-from tasklab.figures.style import METHOD_LABEL
+from tasklab.figures.rows import most_tasks, where
+from tasklab.figures.style import METHOD_LABEL, Looks
 from tasklab.models.zoo import FAMILIES, family
 from tasklab.records.papers import papers
 from tasklab.records.table import is_awaited, summarise
@@ -49,6 +50,11 @@ def looks(df: pd.DataFrame) -> dict[str, tuple[str, str, str]]:
     return {m: SCHEMES.get(role(m)) or spare[m] for m in models}
 
 
+def broken(named: Looks) -> dict[str, str]:
+    """Return the labels of models, broken at their commas where there is little room."""
+    return {model: label.replace(", ", ",\n") for model, (label, _, _) in named.items()}
+
+
 def scheme(model: str) -> str:
     """Return the label of a model's pre-training, or its name if it is none that is compared."""
     return SCHEMES[role(model)][0] if role(model) in SCHEMES else model
@@ -58,7 +64,7 @@ def of_vocabulary(df: pd.DataFrame, vocabulary: str | None) -> pd.DataFrame:
     """Return the records of one vocabulary, or all where that is not told."""
     if vocabulary is None or "vocabulary" not in df:
         return df
-    return df[df["vocabulary"] == vocabulary]
+    return where(df, vocabulary=vocabulary)
 
 
 def closed_table(df: pd.DataFrame, table: str = "1", *, method: str = "nonlinear") -> Any:
@@ -79,11 +85,11 @@ def closed_table(df: pd.DataFrame, table: str = "1", *, method: str = "nonlinear
     if set(df["suite"]) == {OWN}:  # there is nothing to compare them with
         printed = printed.iloc[:0]
     of_paper = next((dict(r) for r in FAMILIES if "mini" not in r.values()), {})
-    rows = []
-    for model, (label, _, _) in looks(df[df["method"] == method]).items():
-        mine = df[df["model"] == model]
-        theirs = printed[printed["model"] == of_paper.get(role(model))]
-        rows.append(_line(label, mine, theirs, method, "probe", "probing"))
+    rows = [
+        _line(label, where(df, model=model), where(printed, model=of_paper.get(role(model))),
+              method, "probe", "probing")
+        for model, (label, _, _) in looks(where(df, method=method)).items()
+    ]  # fmt: skip
     return _styled(rows, "pre-training")
 
 
@@ -118,27 +124,16 @@ def price(costs: pd.DataFrame, sums: pd.DataFrame, *, method: str = "nonlinear")
         Columns pre-training, probing (s), addition (s) with probing in it, times, and gain
         (points): mean test accuracy of the sum less that of the probes.
     """
-    sums = sums[(sums["split"] == "test") & sums["metric"].isin(["single", "absolute"])]
-    rows = []
-    for model in looks(costs):
-        mine = costs[(costs["model"] == model) & (costs["metric"] != "seconds_subsets")]
-        probing = mine[mine["method"] == "probe"]["value"].sum()
-        total = probing + mine[mine["method"] == method]["value"].sum()
-        ours = sums[sums["model"] == model]
-        ends = [
-            ours[(ours["experiment"] == experiment) & (ours["method"] == of)]["value"].mean()
-            for experiment, of in (("addition", method), ("single", "probe"))
-        ]
-        rows.append(
-            {
-                "pre-training": scheme(model),
-                "probing (s)": probing,
-                "addition (s)": total,
-                "times": total / probing,
-                "gain (points)": ends[0] - ends[1],
-            }
-        )
-    return pd.DataFrame(rows)
+    costs = costs[costs["metric"] != "seconds_subsets"]
+    seconds = costs.pivot_table(index="model", columns="method", values="value", aggfunc="sum")
+    probing, total = seconds["probe"], seconds["probe"] + seconds[method]
+    added = where(sums, split="test", experiment="addition", metric="absolute", method=method)
+    probed = where(sums, split="test", experiment="single", method="probe")
+    before, after = (rows.groupby("model")["value"].mean() for rows in (probed, added))
+    table = pd.DataFrame({"probing (s)": probing, "addition (s)": total, "times": total / probing})
+    table["gain (points)"] = after - before
+    table.insert(0, "pre-training", table.index.map(scheme))
+    return table.loc[list(looks(costs))].reset_index(drop=True)
 
 
 def subset_cost(df: pd.DataFrame) -> pd.DataFrame:
@@ -147,20 +142,18 @@ def subset_cost(df: pd.DataFrame) -> pd.DataFrame:
     Args:
         df: Records of `experiments.subsets`.
     """
-    rows, costs = [], df[df["experiment"] == "closed_cost"]
+    rows, costs = [], where(df, experiment="closed_cost")
     for method in dict.fromkeys(costs["method"]):
-        for model in looks(costs[costs["method"] == method]):
-            mine = df[(df["model"] == model) & (df["method"] == method)]
+        for model in looks(where(costs, method=method)):
+            mine = where(df, model=model, method=method)
             value = mine.groupby("metric")["value"].mean()
-            rows.append(
-                {
-                    "fine-tuned": METHOD_LABEL[method],
-                    "pre-training": scheme(model),
-                    "groups": mine["subset"].replace("", np.nan).nunique(),
-                    "coefficients tried": value["tried"],
-                    "seconds": value["seconds_subsets"],
-                }
-            )
+            rows.append({
+                "fine-tuned": METHOD_LABEL[method],
+                "pre-training": scheme(model),
+                "groups": mine["subset"].replace("", np.nan).nunique(),
+                "coefficients tried": value["tried"],
+                "seconds": value["seconds_subsets"],
+            })  # fmt: skip
     return pd.DataFrame(rows)
 
 
@@ -168,10 +161,9 @@ def _line(
     label: str, ours: pd.DataFrame, theirs: pd.DataFrame, method: str, start: str, named: str
 ) -> dict[tuple[str, str], Any]:
     """Return a row of a table; numbers are (mean, spread, digits)."""
-    row: dict[tuple[str, str], Any] = {("", ""): label}
-    ours = ours[ours["split"] == "test"]
-    sums = ours[ours["experiment"] == "addition"]
-    ours = ours[(ours["experiment"] == "single") | (ours["n_tasks"] == sums["n_tasks"].max())]
+    ours = where(ours, split="test")
+    sums = most_tasks(where(ours, experiment="addition"))
+    ours = pd.concat([where(ours, experiment="single"), sums])
     columns = {
         named: ("single", "single", start),
         "single": ("single", "single", method),
@@ -179,24 +171,17 @@ def _line(
         "normalised": ("addition", "normalised", method),
         "λ": ("addition", "lambda", method),
     }
-    seeds = 1
+    row: dict[tuple[str, str], Any] = {("", ""): label}
     for name, (experiment, metric, of) in columns.items():
-        digits = 2 if name == "λ" else 1
-        for frame, where in ((ours, "here"), (theirs, "paper")):
-            chosen = (frame["experiment"] == experiment) & (frame["metric"] == metric)
-            runs = frame[chosen & (frame["method"] == of)]
+        for frame, side in ((ours, "here"), (theirs, "paper")):
+            runs = where(frame, experiment=experiment, metric=metric, method=of)
             runs = runs.assign(seed=runs.get("seed", 0)).dropna(subset=["value"])
-            mean = summarise(runs, ["method"])
-            row[name, where] = None
-            if len(mean):
-                plain = (
-                    of == start or name == "λ"
-                )  # one probe for all seeds; a coefficient of a grid
-                spread = np.nan if plain else float(mean.loc[0, "std"])
-                row[name, where] = (float(mean.loc[0, "mean"]), spread, digits)
-                if of != start and where == "here":  # probes are the same for all seeds
-                    seeds = max(seeds, int(mean.loc[0, "n_seeds"]))
-    return {**row, ("seeds", ""): seeds}
+            # There is one probe for all seeds, and a coefficient is one of a grid.
+            varied = of != start and name != "λ"
+            told = [(one["mean"], one["std"] if varied else np.nan, 2 if name == "λ" else 1)
+                    for one in summarise(runs, ["method"]).to_dict("records")]  # fmt: skip
+            row[name, side] = next(iter(told), None)
+    return row | {("seeds", ""): max(1, where(ours, method=method)["seed"].nunique())}
 
 
 def _styled(rows: list[dict], title: str) -> Any:

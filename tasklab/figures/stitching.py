@@ -10,8 +10,9 @@ import pandas as pd
 from matplotlib.figure import Figure
 from scipy.stats import pearsonr
 
-from tasklab.figures.marks import curves, diagonal, finish, panels, scatter
-from tasklab.figures.style import book_figure, require_rows
+from tasklab.figures.marks import curves, diagonal, scatter
+from tasklab.figures.rows import averaged, require_rows, where
+from tasklab.figures.style import book_figure
 
 FRONTS = {  # label, colour, marker
     "own": ("features of the task's own model", "#0072B2", "s"),
@@ -34,29 +35,25 @@ def averaging(df: pd.DataFrame) -> Figure:
     Args:
         df: Records of `experiments.averaging`.
     """
-    df = df[df["experiment"] == "averaging"]
+    df = where(df, experiment="averaging")
     require_rows(df)
+    alone = where(df, metric="alone")["value"]
     groups = df[df["metric"] != "alone"]
     table = groups.pivot(index=["seed", "subset"], columns="metric", values="value").reset_index()
     looks = {"": ("a group of models", "#0072B2", "o")}
-    grid = scatter(table.assign(all=""), "averaged", "ensemble", hue="all", looks=looks, height=4.6)
-    alone = df[df["metric"] == "alone"]["value"]
-    ends = np.array([table["averaged"].min(), table["averaged"].max(), alone.min(), alone.max(),
-                     table["ensemble"].min(), table["ensemble"].max()])  # fmt: skip
-    ends = np.array([ends.min() - 0.5, ends.max() + 0.5])
-    axes = grid.ax
-    axes.set(xlim=ends, ylim=ends, aspect="equal")
-    equal = diagonal(axes, label="equal")
+    plot = scatter(table.assign(all=""), "averaged", "ensemble", hue="all", looks=looks, height=4.6)
+    ends = (df["value"].min() - 0.5, df["value"].max() + 0.5)
+    plot.grid.set(xlim=ends, ylim=ends, aspect="equal")
+    equal = diagonal(plot.first, label="equal")
     look = {"color": "#D55E00", "ms": 8, "ls": "", "marker": "_", "mew": 1.8, "clip_on": False}
-    (own,) = axes.plot(np.full(len(alone), ends[0]), alone, label="one model alone", **look)
+    own = plot.first.plot(np.full(len(alone), ends[0]), alone, label="one model alone", **look)
     if len(table) > 2 and table["averaged"].nunique() > 1 < table["ensemble"].nunique():
         correlation = pearsonr(table["averaged"], table["ensemble"])
         low, high = correlation.confidence_interval()
-        axes.set_title(
-            f"correlation {correlation.statistic:.2f} [{low:.2f}, {high:.2f}], {len(table)} groups"
-        )
+        told = f"{correlation.statistic:.2f} [{low:.2f}, {high:.2f}]"
+        plot.first.set_title(f"correlation {told}, {len(table)} groups")
     x, y = "accuracy of averaged weights (%)", "accuracy of averaged logits (%)"
-    return finish(grid, looks, [*equal, own], x=x, y=y, line="")
+    return plot.finish([*equal, *own], x=x, y=y)
 
 
 @book_figure
@@ -81,14 +78,13 @@ def stitched_addition(df: pd.DataFrame) -> Figure:
         **{name: FRONTS[name] for name in ("both", "edited")},
     }
     names = list(dict.fromkeys(df["subset"]))
-    lines = -(-len(names) // 2)
-    grid = curves(
+    plot = curves(
         table.reset_index().sort_values("alpha"), "x", "y", hue="source", looks=looks, col="subset",
-        col_order=names, columns=2, height=0.9 + 2.5 * lines, share=(False, False), sort=False,
-        estimator=None, errorbar=None, lw=0.9,
+        col_order=names, columns=2, height=0.9 + 2.5 * -(-len(names) // 2), share=(False, False),
+        sort=False, estimator=None, errorbar=None, lw=0.9,
     )  # fmt: skip
     x, y = ({name: f"{name.split('+')[i]} (%)" for name in names} for i in (0, 1))
-    return finish(grid, looks, x=x, y=y)
+    return plot.finish(x=x, y=y)
 
 
 @book_figure
@@ -100,18 +96,12 @@ def stitched_depth(df: pd.DataFrame) -> Figure:
             the standard deviation over seeds.
     """
     require_rows(df)
-    means = df.groupby(
-        ["subset", "front", "block", *({"seed"} & set(df))], as_index=False, sort=False
-    )
-    grid = curves(
-        means["value"].mean().assign(block=lambda t: t["block"] + 1), "block", hue="front",
-        looks=FRONTS, col="subset", columns=3, height=3.4,
-    )  # fmt: skip
-    for axes, _, _ in panels(grid):
-        axes.set_xticks(sorted(set(df["block"].astype(int) + 1)))
+    means = averaged(df, "subset", "front", "block", *({"seed"} & set(df)))
+    means["block"] += 1
+    plot = curves(means, "block", hue="front", looks=FRONTS, col="subset", height=3.4)
+    plot.grid.set(xticks=sorted(set(means["block"].astype(int))))
     title = {name: name.replace("+", "\nand ") for name in set(df["subset"])}
-    y = "mean accuracy of both tasks (%)"
-    return finish(grid, FRONTS, x="cut after block", y=y, title=title)
+    return plot.finish(x="cut after block", y="mean accuracy of both tasks (%)", title=title)
 
 
 @book_figure
@@ -123,9 +113,9 @@ def stitched_negation(df: pd.DataFrame) -> Figure:
     """
     require_rows(df)
     side = list(zip(df["front"], df["task"] == df["subset"], strict=True))
-    grid = curves(
+    plot = curves(
         df.assign(side=pd.Series(side, index=df.index)), "alpha", hue="side", looks=_SIDES,
-        col="subset", columns=3, height=0.9 + 2.4 * -(-df["subset"].nunique() // 3),
+        col="subset", height=0.9 + 2.4 * -(-df["subset"].nunique() // 3),
     )  # fmt: skip
     title = {name: name for name in set(df["subset"])}
-    return finish(grid, _SIDES, x="coefficient λ", y="accuracy (%)", title=title)
+    return plot.finish(x="coefficient λ", y="accuracy (%)", title=title)

@@ -1,4 +1,4 @@
-"""What all figures share: a colour, marker and label for each method, sizes, and selections."""
+"""What all figures share: a colour, marker and label for each method, and sizes."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import matplotlib.pyplot as plt
-import pandas as pd
 import seaborn as sns
 from matplotlib.artist import Artist
 from matplotlib.figure import Figure
@@ -106,53 +105,9 @@ def once_recorded(figure: Callable[..., Figure], *given: Any, **more: Any) -> Fi
         return None
 
 
-def require_rows(df: pd.DataFrame) -> None:
-    """Raise `NothingToDrawError` if there is no row to draw."""
-    if df.empty:
-        raise NothingToDrawError("nothing to draw: the table has no rows of this kind.")
-
-
-def select(
-    df: pd.DataFrame,
-    experiment: str,
-    metric: str | None = None,
-    n_tasks: int | None = None,
-    split: str = "test",
-) -> pd.DataFrame:
-    """Return the records of an experiment; raise `NothingToDrawError` if there are none.
-
-    Args:
-        df: Records.
-        experiment: Its name.
-        metric: Its name; `None` takes all.
-        n_tasks: Number of added tasks; `None` takes all.
-        split: Images the accuracy is of.
-    """
-    chosen = (df["experiment"] == experiment) & (df["split"] == split)
-    if metric is not None:
-        chosen &= df["metric"] == metric
-    if n_tasks is not None:
-        chosen &= (df["n_tasks"] == n_tasks).fillna(False).astype(bool)
-    if not chosen.any():
-        wanted = " ".join(str(word) for word in (experiment, metric, split) if word)
-        raise NothingToDrawError(f"nothing to draw: there are no records of {wanted!r}.")
-    return df[chosen]
-
-
-def methods_in(df: pd.DataFrame, *, baseline: bool = False) -> list[str]:
-    """Return the methods in `df` in the book's order, without the pre-trained one by default."""
-    present = set(df["method"])
-    return [m for m in COLOURS if m in present and (baseline or m != "pretrained")]
-
-
 def method_looks(methods: Iterable[str]) -> dict[str, tuple[str, str, str]]:
     """Return label, colour and marker of each method."""
     return {m: (METHOD_LABEL[m], COLOURS[m], MARKERS[m]) for m in methods}
-
-
-def tasks_in(df: pd.DataFrame) -> list[str]:
-    """Return the tasks in `df` in order of appearance."""
-    return list(dict.fromkeys(df["task"]))
 
 
 def key(

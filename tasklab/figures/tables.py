@@ -7,7 +7,8 @@ from typing import Any
 
 import pandas as pd
 
-from tasklab.figures.style import METHOD_LABEL, methods_in
+from tasklab.figures.rows import methods_in
+from tasklab.figures.style import METHOD_LABEL
 from tasklab.records.claims import SETTINGS
 from tasklab.records.judgement import Verdict
 from tasklab.records.statements import effect_of, verdict_rows

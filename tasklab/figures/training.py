@@ -10,8 +10,8 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from tasklab.figures.marks import curves, finish, log
-from tasklab.figures.style import WIDTH, book_figure, method_looks, methods_in
+from tasklab.figures.marks import curves, log
+from tasklab.figures.style import WIDTH, book_figure
 
 
 @book_figure
@@ -24,13 +24,9 @@ def loss_curve(df: pd.DataFrame, smooth: int = 10) -> Figure:
     """
     means = df.groupby(["method", "step"])["loss"].mean().groupby(level="method")
     smoothed = means.transform(lambda x: x.rolling(smooth, min_periods=1, center=True).mean())
-    looks = method_looks(methods_in(df))
-    grid = curves(
-        smoothed.reset_index(), "step", "loss", hue="method", looks=looks, dots=False, lw=1.8,
-        errorbar=None,
-    )  # fmt: skip
-    log(grid.ax, "y")
-    return finish(grid, looks, x="training step", y="training loss (nats)")
+    plot = curves(smoothed.reset_index(), "step", "loss", dots=False, lw=1.8, errorbar=None)
+    log(plot.first, "y")
+    return plot.finish(x="training step", y="training loss (nats)")
 
 
 @book_figure

@@ -165,8 +165,10 @@ def scratch():
 
 def test_segments_tell_the_own_task_from_the_other_and_from_pretraining(scratch):
     along, features = scratch
-    loss, accuracy, distance, key = shown(figures.segments(along, features))
-    assert key.get_legend() and not key.axison
+    figure = figures.segments(along, features)
+    loss, accuracy, distance = shown(figure)
+    told = [text.get_text() for text in figure.legends[0].get_texts()]
+    assert told[3:] == ["features: between the models, early layers faint", "features: merged"]
     for axes in (loss, accuracy):
         ends = sorted(line.get_ydata()[-1] for line in axes.lines)
         np.testing.assert_allclose(sorted(set(np.round(ends, 6))), [2.0, 3.0, 4.0])
