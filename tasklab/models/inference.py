@@ -75,7 +75,7 @@ def from_patches(encoder: Encoder) -> tuple[Encoder, str, Embed] | None:
     def embed(weight: Tensor, x: Tensor) -> Tensor:
         return F.conv2d(x, weight, stride=conv.stride, padding=conv.padding)
 
-    return _with(encoder, _like(encoder.module, conv1=nn.Identity())), "conv1.weight", embed
+    return _with(encoder, like(encoder.module, conv1=nn.Identity())), "conv1.weight", embed
 
 
 def passes(encoder: Encoder, *, tokens: bool = False) -> Encoder:
@@ -124,7 +124,7 @@ def _open_clip(tower: nn.Module, tokens: bool) -> nn.Module | None:
         return None
     alone = not tokens and tower.pool_type == "tok" and tower.attn_pool is None
     blocks = nn.ModuleList(_quick(tower.transformer.resblocks, _OpenClip, alone))
-    return _like(tower, transformer=_like(tower.transformer, resblocks=blocks))
+    return like(tower, transformer=like(tower.transformer, resblocks=blocks))
 
 
 def _timm(tower: nn.Module, tokens: bool) -> nn.Module | None:
@@ -152,15 +152,15 @@ def _timm(tower: nn.Module, tokens: bool) -> nn.Module | None:
     if type(tower) is not VisionTransformer or not all(map(plain, tower.blocks)):
         return None
     alone = not tokens and tower.global_pool == "token" and tower.attn_pool is None
-    return _like(tower, blocks=nn.Sequential(*_quick(tower.blocks, _TimmBlock, alone)))
+    return like(tower, blocks=nn.Sequential(*_quick(tower.blocks, _TimmBlock, alone)))
 
 
 def _quick(blocks: Iterable[nn.Module], kind: type[_Block], alone: bool) -> list[nn.Module]:
     *others, last = blocks
-    return [*(_like(one, kind, alone=False) for one in others), _like(last, kind, alone=alone)]
+    return [*(like(one, kind, alone=False) for one in others), like(last, kind, alone=alone)]
 
 
-def _like(module: nn.Module, kind: type[nn.Module] | None = None, **changed: Any) -> Any:
+def like(module: nn.Module, kind: type[nn.Module] | None = None, **changed: Any) -> Any:
     """Return a module with the same parameters and parts, but for its class and some attributes."""
     other = copy.copy(module)
     other._modules = dict(module._modules)  # a copy of a module shares the table of its parts

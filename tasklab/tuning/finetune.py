@@ -34,7 +34,7 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from tasklab.errors import TasklabError
-from tasklab.models import heads
+from tasklab.models import heads, training
 from tasklab.models.loading import Clip, Encoder
 from tasklab.progress import bar
 from tasklab.storage import termination
@@ -250,9 +250,9 @@ def _train(
     gradient = _tangent_gradient if config.method in LINEAR else _gradient
     saver = Saver(checkpoint, moving, optimiser, config.checkpoint_every)
     losses, before, threads = saver.resume()
-    first, began = len(losses), time.perf_counter()
-    plans = footprint.plans(config, encoder)
-    twice = memory.Recomputed(encoder)
+    first, began, plans = len(losses), time.perf_counter(), footprint.plans(config, encoder)
+    once = encoder if config.method in LINEAR else training.passes(encoder)
+    twice = memory.Recomputed(once)
 
     def part(model: Model, images: Tensor, y: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
         """Return mean loss and gradients of some of a step's images."""
@@ -272,7 +272,7 @@ def _train(
     def attempt(
         images: drawn.Images, others: Tensor | None, plan: Plan
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        model = twice if plan.recompute else encoder
+        model = twice if plan.recompute else once
         compute = functools.partial(part, model)
         value, gradients = memory.accumulated(compute, images.x, images.y, plan.size)
         if config.penalty:

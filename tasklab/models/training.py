@@ -1,0 +1,111 @@
+"""Forward passes for a backward pass, in fewer operations, where an image has few tokens.
+
+An encoder computes what its library wrote. With a dozen tokens and narrow heads the products of
+attention are small, and most of its time goes to copies, above all in bfloat16: queries, keys and
+values are put in order in memory one after another, the math kernel of attention widens them to
+float32, and each of their gradients is added into zeros of the size of all three. The same
+features and gradients come from fewer:
+
+- queries, keys and values are one product, of which all three are views, and attention is written
+  out, softmax(scale q k^T) v, in the precision of the pass;
+- patches that do not overlap are embedded by a product instead of a convolution.
+
+Weights, images and equations are those of the encoder; sums are taken in another order. Encoders of
+many tokens, whose attention takes a fused kernel, and other networks run as they were written, and
+so do linearized models: `tasklab.tuning.forward_mode` has rules of its own.
+
+Letters: B images, L tokens, D width, H heads, d width of a head, p side of a patch.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from tasklab.models.encoder import Encoder
+from tasklab.models.inference import like
+
+
+def passes(encoder: Encoder) -> Encoder:
+    """Return an encoder for passes with a derivative: the same function of the same parameters.
+
+    Args:
+        encoder: The encoder, which stays as it is; returned where nothing is to be gained.
+    """
+    tower = _rewritten(encoder.module) if encoder.math else encoder.module
+    return encoder if tower is encoder.module else dataclasses.replace(encoder, module=tower)
+
+
+def _rewritten(tower: nn.Module) -> nn.Module:
+    """Return a network whose attention is written out, or the same one if it has none."""
+    changed = _with_attention(tower)
+    return tower if changed is tower else _with_patches(changed)
+
+
+def _with_attention(module: nn.Module) -> nn.Module:
+    if type(module) is nn.MultiheadAttention and _usual(module):
+        return like(module, _Attention)
+    if getattr(module, "fused_attn", False):  # timm's switch
+        return like(module, fused_attn=False)
+    return _with_parts(module, _with_attention)
+
+
+def _with_patches(module: nn.Module) -> nn.Module:
+    if type(module) is nn.Conv2d and _tiles(module):
+        return like(module, _Patches)
+    return _with_parts(module, _with_patches)
+
+
+def _with_parts(module: nn.Module, change: Any) -> nn.Module:
+    """Return a module with changed parts, or the same one if none changed."""
+    parts = {name: (part, change(part)) for name, part in module.named_children()}
+    changed = {name: new for name, (old, new) in parts.items() if new is not old}
+    return like(module, **changed) if changed else module
+
+
+def _usual(attention: nn.MultiheadAttention) -> bool:
+    return (
+        attention.in_proj_weight is not None
+        and attention.bias_k is None
+        and attention.batch_first
+        and not attention.add_zero_attn
+        and not attention.dropout
+    )
+
+
+def _tiles(conv: nn.Conv2d) -> bool:
+    alone = conv.groups == 1 and conv.padding in ((0, 0), "valid") and conv.dilation == (1, 1)
+    return alone and conv.stride == conv.kernel_size
+
+
+class _Attention(nn.MultiheadAttention):
+    """Self-attention, written out. It is PyTorch's by another class: parameters are its own."""
+
+    def forward(
+        self, query: Float[Tensor, "B L D"], key: Tensor, value: Tensor, **options: Any
+    ) -> tuple[Tensor, Tensor | None]:
+        """Return the mixed values (B, L, D), and no weights."""
+        masked = any(options.get(mask) is not None for mask in ("attn_mask", "key_padding_mask"))
+        if masked or options.get("need_weights", True) or not query is key is value:
+            return super().forward(query, key, value, **options)
+        qkv = F.linear(query, self.in_proj_weight, self.in_proj_bias)
+        qkv = qkv.view(*query.shape[:2], 3, self.num_heads, -1)
+        q, k, v = qkv.permute(2, 0, 3, 1, 4).unbind(0)  # (B, H, L, d)
+        mixed = torch.softmax((q * q.shape[-1] ** -0.5) @ k.mT, -1) @ v
+        return self.out_proj(mixed.transpose(1, 2).flatten(2)), None
+
+
+class _Patches(nn.Conv2d):
+    """A convolution whose steps are as long as its kernel: one product of all patches."""
+
+    def forward(self, x: Float[Tensor, "B C H W"]) -> Float[Tensor, "B D h w"]:
+        """Return the embedded patches; pixels beyond the last whole patch are left out."""
+        (p, q), (height, width) = self.kernel_size, x.shape[2:]
+        x = x[..., : height - height % p, : width - width % q]
+        tiles = x.unflatten(3, (-1, q)).unflatten(2, (-1, p)).permute(0, 2, 4, 1, 3, 5).flatten(3)
+        return F.linear(tiles, self.weight.flatten(1), self.bias).permute(0, 3, 1, 2)
