@@ -13,7 +13,9 @@ evaluations: `whole` says how many times. Figures:
 - sweep: a linearized model at 21 coefficients, from the images on;
 - linearized map: the disentanglement error on 20 x 20 coefficients, from the images on;
 - map: the same of the model itself;
-- linearity: cross-task linearity of all pairs of tasks at three places between them, all blocks.
+- linearity: cross-task linearity of all pairs of tasks at three places between them, all blocks;
+- merges by singular vectors (`--models vitl14` alone): TSV-M and Iso-C of eight vectors
+  (`benchmarks/merges.py`).
 """
 
 from __future__ import annotations
@@ -30,6 +32,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import merges
 import numpy as np
 import papers
 import torch
@@ -38,6 +41,7 @@ import torch.nn.functional as F
 from tasklab import machine
 from tasklab.analyses import cost, cross_task, evaluation
 from tasklab.analyses.disentanglement import ErrorMap, error_map, grid
+from tasklab.analyses.merging import METHODS
 from tasklab.mini import sample
 from tasklab.models import loading
 from tasklab.models.heads import Head
@@ -247,6 +251,23 @@ class Bench:
         }
 
 
+def merging(shape: merges.Shape) -> Iterator[Figure]:
+    """Yield the figures of merges by singular vectors.
+
+    Args:
+        shape: Of the model.
+    """
+    for name in merges.PUBLISHED:
+        ours, theirs = merges.ways(name, shape)
+        yield Figure(
+            name=f"{METHODS[name].title} of {shape.tasks} vectors",
+            ours=ours,
+            theirs=theirs,
+            whole=(1.0, float(shape.blocks)),
+            check=merges.same,
+        )
+
+
 def measured(figure: Figure, rounds: int, clock: Callable[[], float]) -> dict[str, Any]:
     """Return the row of a figure.
 
@@ -281,7 +302,8 @@ def measured(figure: Figure, rounds: int, clock: Callable[[], float]) -> dict[st
 def main() -> None:
     """Measure, print a table, and write the numbers with the machine they were taken on."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--models", nargs="+", default=list(SIZES), choices=list(SIZES))
+    known = {**SIZES, **merges.SHAPES}
+    parser.add_argument("--models", nargs="+", default=list(SIZES), choices=list(known))
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--only", default="", help="figures whose name has this pattern")
     parser.add_argument("--device", default="cpu")
@@ -294,11 +316,13 @@ def main() -> None:
     began, rows = time.perf_counter(), []
     print(f"{'model':8} {'figure':42} {'tasklab':>10} {'papers':>10}  times")
     for name in args.models:
-        bench = Bench(name, SIZES[name], args.device)
+        bench = Bench(name, SIZES[name], args.device) if name in SIZES else None
         with tempfile.TemporaryDirectory() as folder:
-            asked = (f for f in bench.figures(folder) if re.search(args.only, f.name))
+            figures = bench.figures(folder) if bench else merging(merges.SHAPES[name])
+            asked = (f for f in figures if re.search(args.only, f.name))
             made = (measured(figure, args.rounds, clock) for figure in asked)
-            first = [bench.step(2 * args.rounds)] if re.search(args.only, "step") else []
+            stepped = bench and re.search(args.only, "step")
+            first = [bench.step(2 * args.rounds)] if stepped else []
             for row in itertools.chain(first, made):
                 rows.append({"model": name, **row})
                 told = (f"{row[key]:9.2f} s" for key in ("ours_s", "papers_s"))
@@ -306,7 +330,7 @@ def main() -> None:
         del bench
     seconds = round(time.perf_counter() - began, 1)
     settings = {"rounds": args.rounds, "threads": 1, "clock": TOLD[clock]}
-    sizes = {name: dataclasses.asdict(SIZES[name]) for name in args.models}
+    sizes = {name: dataclasses.asdict(known[name]) for name in args.models}
     notes = provenance({**settings, "sizes": sizes}, gpu=gpu, seconds=seconds)
     rows = [{**row, **{name: notes[name] for name in ("commit", "utc", "rounds")}} for row in rows]
     new = {(row["model"], row["figure"]) for row in rows}

@@ -1,0 +1,66 @@
+"""The rows of the benchmark on merges by singular vectors: small ones, and what the large are."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import sys
+from pathlib import Path
+
+import open_clip
+import pytest
+import torch
+
+from tasklab.analyses.merging.vectors import is_matrix
+
+FOLDER = Path(__file__).parents[4] / "benchmarks"
+pytestmark = pytest.mark.skipif(
+    not FOLDER.exists(), reason="an installed package has no benchmarks"
+)
+
+
+@pytest.fixture
+def bench(monkeypatch):
+    monkeypatch.syspath_prepend(str(FOLDER))
+    yield importlib.import_module("bench")
+    for name in ("bench", "merges", "papers"):
+        sys.modules.pop(name, None)
+
+
+def test_both_ways_merge_the_same_on_small_shapes(bench, tmp_path, monkeypatch, capsys):
+    small = bench.merges.Shape(width=16, blocks=3, output=8, tasks=4)
+    monkeypatch.setitem(bench.merges.SHAPES, "vitl14", small)
+    out = tmp_path / "bench.json"
+    words = ["bench.py", "--models", "vitl14", "--rounds", "2", "--out", str(out)]
+    monkeypatch.setattr(sys, "argv", words)
+    threads = torch.get_num_threads()
+    try:
+        bench.main()
+    finally:
+        torch.set_num_threads(threads)
+    written = json.loads(out.read_text())
+    rows = {row["figure"]: row for row in written["rows"]}
+    assert set(rows) == {"TSV-M of 4 vectors", "Iso-C of 4 vectors"}
+    for row in rows.values():
+        assert row["model"] == "vitl14" and row["whole"] == [1.0, 3.0] and row["rounds"] == 2
+        assert row["ours_s"] >= 0 and row["papers_s"] >= 0
+    assert written["provenance"]["sizes"]["vitl14"]["blocks"] == 3
+    assert capsys.readouterr().out.count("vitl14") == 2
+
+
+def test_a_merge_that_differs_is_told(bench, monkeypatch):
+    shape = bench.merges.Shape(width=16, blocks=1, output=8, tasks=2)
+    monkeypatch.setitem(bench.merges.PUBLISHED, "iso_c", sum)
+    (_, figure) = bench.merging(shape)
+    with pytest.raises(SystemExit, match="Iso-C of 2 vectors: the two ways disagree"):
+        bench.measured(figure, 1, lambda: 0.0)
+
+
+def test_the_shapes_are_those_of_the_model(bench):
+    with torch.device("meta"):
+        tower = open_clip.create_model("ViT-L-14", device="meta").visual
+    shape = bench.merges.SHAPES["vitl14"]
+    matrices = {n: tuple(p.shape) for n, p in tower.named_parameters() if is_matrix(n, p)}
+    assert len(matrices) == shape.blocks * len(shape.block()) + len(shape.rest())
+    wanted = {**shape.block(), **shape.rest()}
+    assert wanted == {name: matrices[name] for name in wanted}
