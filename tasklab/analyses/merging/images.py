@@ -11,6 +11,7 @@ Letters: N images, I inputs of a layer.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Mapping
 
 import torch
@@ -18,7 +19,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from tasklab.analyses.finite import finite
-from tasklab.analyses.merging.pooled import packed, unpacked
+from tasklab.analyses.merging.pooled import add_to, packed, unpacked
 from tasklab.analyses.merging.vectors import is_matrix
 from tasklab.analyses.projections import Inputs
 from tasklab.errors import TasklabError, whole
@@ -28,7 +29,7 @@ from tasklab.models.heads import Head
 from tasklab.progress import bar
 from tasklab.tuning import memory
 
-_ROWS = 4096  # of inputs that are in float64 at a time
+_IMAGES, _ROWS = 64, 4096  # in one pass, and of inputs that are in float64 at a time
 
 
 def grams(
@@ -47,7 +48,7 @@ def grams(
         encoder: The image encoder.
         images: (N, 3, H, W), as the encoder's `preprocess` takes them.
         params: theta of the task's model; by default the pre-trained one.
-        batch_size: Images in one pass; fewer where memory does not suffice.
+        batch_size: Images whose sums are made apart; fewer where memory does not suffice.
 
     Returns:
         A matrix for each weight of a linear layer or of `nn.MultiheadAttention`, by its name.
@@ -62,26 +63,28 @@ def grams(
     weights = {name: x for name, x in theta.items() if is_matrix(name, x)}
 
     def of_batch(batch: Tensor) -> dict[str, tuple[Tensor, int]]:
-        products: dict[str, tuple[Tensor, int]] = {}
+        products: dict[str, Tensor] = {}
+        rows: Counter[str] = Counter()
 
         def add(name: str, x: Tensor) -> None:
-            rows = x.reshape(-1, x.shape[-1])
-            parts = (part.double() for part in rows.split(_ROWS))
-            product, count = products.get(name, (0, 0))
-            products[name] = (product + packed(sum(x.T @ x for x in parts)), count + len(rows))
+            x = x.reshape(-1, x.shape[-1])
+            parts = (part.double() for part in x.split(_ROWS))
+            add_to(products, name, packed(sum(part.T @ part for part in parts)))
+            rows[name] += len(x)
 
         with math_attention(), Inputs(weights, add):
-            encoder(theta, encoder.preprocess(batch))
-        return products
+            for few in batch.split(_IMAGES):  # what is between the layers stays small beside sums
+                encoder(theta, encoder.preprocess(few))
+        return {name: (product, rows[name]) for name, product in products.items()}
 
     sums: dict[str, Tensor] = {}
-    counts: dict[str, int] = {}
+    counts: Counter[str] = Counter()
     with torch.no_grad():
         for products in memory.Parts(batch_size)(of_batch, images, "Gram matrices"):
             for name in list(products):
                 product, count = products.pop(name)
-                sums[name] = sums[name].add_(product) if name in sums else product
-                counts[name] = counts.get(name, 0) + count
+                add_to(sums, name, product)
+                counts[name] += count
     if not sums:
         raise TasklabError(f"{encoder.name} has no linear layer whose inputs could be read.")
     made = {}

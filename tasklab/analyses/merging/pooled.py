@@ -90,8 +90,8 @@ def pooled_grams(vectors: Vectors, grams: PerTask | Grams | None) -> Grams:
                 raise TasklabError(
                     f"the Gram matrices of {name} must have {side} rows and columns."
                 )
-            _add(total, name, packed(G))
-            _add(products, name, tau @ G)
+            add_to(total, name, packed(G))
+            add_to(products, name, tau @ G)
             diagonals.setdefault(name, []).append(G.diagonal().clone())
         del one  # before the next task's are made
     next(told, None)  # which refuses further ones
@@ -129,8 +129,8 @@ def pooled_diagonals(vectors: Vectors, diagonals: PerTask | Diagonals | None) ->
                 raise TasklabError(
                     f"the Fisher information of {name} is negative, or of other shape."
                 )
-            _add(total, name, F.clone())
-            _add(products, name, F * tau)
+            add_to(total, name, F.clone())
+            add_to(products, name, F * tau)
         del one  # before the next task's are made
     next(told, None)  # which refuses further ones
     return Diagonals(total=total, products=products)
@@ -161,8 +161,14 @@ def unpacked(triangle: Float[Tensor, " P"]) -> Float[Tensor, "I I"]:
     return G
 
 
-def _add(sums: dict[str, Tensor], name: str, x: Tensor) -> None:
-    """Add a tensor in place; the first one is kept."""
+def add_to(sums: dict[str, Tensor], name: str, x: Tensor) -> None:
+    """Add a tensor to what there is by that name, in place; the first one is kept as it is.
+
+    Args:
+        sums: By name.
+        name: Of the sum.
+        x: The tensor.
+    """
     if name in sums:
         sums[name].add_(x)
     else:
