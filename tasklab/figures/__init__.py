@@ -59,6 +59,7 @@ from tasklab.figures.merging import (
     MERGE_LABEL,
     merge_accuracy,
     merge_distance,
+    merge_gains_table,
     merge_ways,
 )
 from tasklab.figures.negation import negation, negation_per_task
@@ -89,7 +90,8 @@ __all__ = [
     "foretelling", "gap_against_bound", "growth", "heatmaps", "lambda_curves", "layer_alignment",
     "learning_rate", "linearity", "linearity_against_addition", "linearization_cost",
     "localization", "loss_curve", "merge_accuracy", "merge_cost_table", "merge_distance",
-    "merge_models", "merge_rates", "merge_rates_table", "merge_table", "merge_ways",
+    "merge_gains_table", "merge_models", "merge_rates", "merge_rates_table", "merge_table",
+    "merge_ways",
     "merging_foretold", "negation", "negation_per_task", "nonlinear_advantage", "once_recorded",
     "open_table", "origin_table", "paradigm_cost", "per_task", "per_task_coefficients",
     "matched_table", "pretraining_table", "price", "printed_merges", "published_merges",

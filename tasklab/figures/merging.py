@@ -26,6 +26,7 @@ from tasklab.figures.style import (
     NothingToDrawError,
     book_figure,
 )
+from tasklab.records.gains import gains
 
 # As `analyses.merging.METHODS` and the experiment have them.
 MERGE_LABEL = {
@@ -140,6 +141,38 @@ def by_merge(
     facets = {"col": col}
     return points(means, "merge", order=order, height=height, hue=hue, looks=looks, facets=facets,
                   apart=apart)  # fmt: skip
+
+
+def merge_gains_table(df: pd.DataFrame, *, model: str = "mini") -> pd.DataFrame:
+    """Return what merges gain over task arithmetic, in words with 95 % intervals.
+
+    Args:
+        df: Records of the experiment `merging`, of the model and of other pre-trainings.
+        model: The model.
+
+    Returns:
+        A row a merge; a column for each number of merged tasks, and one for each over several
+        pre-trainings, where they are recorded: points of absolute test accuracy.
+    """
+    found = gains(df, over=BASE, model=model)
+    if found.empty:
+        return pd.DataFrame(columns=["merge"])
+    parts = []
+    for which, suffix in (("", ""), ("others_", ", other pre-trainings")):
+        ends = found[[which + end for end in ("effect", "low", "high")]]
+        columns = found["n_tasks"].astype(str) + " tasks" + suffix
+        part = found.assign(words=[_ranged(*row) for row in ends.to_numpy()], column=columns)
+        parts.append(part[ends.iloc[:, 0].notna()])
+    told = pd.concat(parts)
+    table = told.pivot(index="merge", columns="column", values="words")
+    table = table.reindex(index=merges_in(found), columns=told["column"].unique()).fillna("–")
+    return table.rename(MERGE_LABEL).rename_axis(columns=None).reset_index()
+
+
+def _ranged(effect: float, low: float, high: float) -> str:
+    """Return an effect in words, with its interval if it has one."""
+    ends = "" if pd.isna(low) else f" [{low:.1f}, {high:.1f}]"
+    return f"{effect:+.1f}{ends}".replace("-", "−")
 
 
 @book_figure

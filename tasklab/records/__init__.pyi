@@ -4,6 +4,9 @@ from .comparisons import (
 from .foretelling import (
     foretelling as foretelling,
 )
+from .gains import (
+    gains as gains,
+)
 from .judgement import (
     verdicts as verdicts,
 )

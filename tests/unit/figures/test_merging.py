@@ -11,6 +11,7 @@ from tasklab.experiments.merging import MERGES
 from tasklab.figures import merging, style
 from tasklab.figures.style import NothingToDrawError
 from tasklab.records.claims import CLAIMS
+from tasklab.records.gains import gains
 from tasklab.records.intervals import Interval
 from tasklab.records.judgement import Verdict
 from tasklab.records.table import nothing, tidy
@@ -80,6 +81,24 @@ def test_accuracy_has_a_line_a_merge_and_a_colour_a_number_of_tasks():
     assert {40.0, 95.0} <= set(upright)
     labels = [text.get_text() for text in absolute.get_yticklabels()]
     assert labels == [merging.MERGE_LABEL[name] for name in MERGES]
+
+
+def test_gains_are_told_with_their_intervals_for_every_number_of_tasks():
+    df = synthetic(seeds=(0, 1))
+    table = figures.merge_gains_table(df)
+    assert table.columns.tolist() == ["merge", "2 tasks", "8 tasks"]
+    labels = [merging.MERGE_LABEL[name] for name in merging.merges_in(df) if name != "arithmetic"]
+    assert table["merge"].tolist() == labels
+    row = gains(df).set_index(["n_tasks", "merge"]).loc[(8, "ties")]
+    assert row["effect"] == VALUES["ties"] - VALUES["arithmetic"] and row["low"] < 0
+    expected = f"{row['effect']:+.1f} [{row['low']:.1f}, {row['high']:.1f}]".replace("-", "−")
+    assert table.set_index("merge").loc["TIES", "8 tasks"] == expected
+    others = [synthetic(numbers=(8,), model=f"mini_s_seed{i}") for i in range(2)]
+    others = [one[one["experiment"] == "merging"] for one in others]
+    table = figures.merge_gains_table(tidy(pd.concat([df, *others])))
+    assert table.columns[-1] == "8 tasks, other pre-trainings"
+    assert set(table.loc[table["merge"] == "Average", "8 tasks, other pre-trainings"]) == {"−2.0"}
+    assert figures.merge_gains_table(nothing()).empty
 
 
 def test_distance_is_in_the_order_of_what_is_minimised():
