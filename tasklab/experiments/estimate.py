@@ -1,9 +1,9 @@
-"""What a chapter will take with its parameters, told before it starts.
+"""What a chapter will take with its own model, and how fast this machine is.
 
-Counted are fine-tuning runs of the chapter's own model that are not in the store yet, and the
-images that its main experiments (`PASSES`) pass through it, as if none of their records were in the
-store. Time is that of a measured step and pass of few images, in float32. Models that a chapter
-compares with its own come on top: of two tasks each, unless the preset is `full`.
+Counted are fine-tuning runs that are not in the store yet, and the images that the chapter's main
+experiments (`PASSES`) pass through the model, as if none of their records were in the store. Time
+is that of a measured step, in the precision of the runs, and of a pass in float32, both of few
+images. Models that a chapter compares with its own are `relatives`.
 """
 
 from __future__ import annotations
@@ -18,9 +18,8 @@ import torch
 from torch import Tensor
 
 from tasklab import chapters
-from tasklab.models import inference
+from tasklab.models import inference, training
 from tasklab.models.encoder import TextEncoder
-from tasklab.progress import duration
 from tasklab.tasks import drawn
 from tasklab.tuning.methods import LINEAR, POSTHOC, TABLE
 
@@ -54,6 +53,12 @@ class Plan:
     equivalent: float = 0.0
     passed: int = 0
 
+    def __add__(self, other: Plan) -> Plan:
+        """Return the work of both."""
+        pairs = zip(dataclasses.astuple(self), dataclasses.astuple(other), strict=True)
+        names = (field.name for field in dataclasses.fields(Plan))
+        return Plan(**dict(zip(names, map(sum, pairs), strict=True)))
+
     def __str__(self) -> str:
         """Return it as a sentence tells it."""
         runs = f"{self.runs} fine-tuning run{'' if self.runs == 1 else 's'}"
@@ -74,6 +79,9 @@ def _splits(lab: Lab) -> tuple[int, int, int]:
     return val, test, held
 
 
+Count = Callable[["Lab"], int]
+
+
 # Images that an experiment passes through a model with one method and seed: A coefficients, T tasks
 # and the numbers of `Scale`.
 def _single(lab: Lab) -> int:
@@ -91,18 +99,21 @@ def _negation(lab: Lab) -> int:
     return len(lab.suite.names) * (len(lab.scale.alphas) * (val + control) + test + control)
 
 
-def _maps(lab: Lab) -> int:
+def maps(lab: Lab) -> int:
+    """Return the images of maps of disentanglement: passes with one method's vectors and seed."""
     scale, odd = lab.scale, lab.scale.points % 2  # then 0 is among them, whose cells are known
     return scale.pairs * 2 * (scale.points**2 + scale.points * (1 - odd)) * scale.map_images
 
 
-def _linearity(lab: Lab) -> int:
+def linearity(lab: Lab) -> int:
+    """Return the images of cross-task linearity of all pairs, likewise."""
     tasks, count = len(lab.suite.names), lab.scale.feature_images[0]
     pairs = len(list(itertools.combinations(range(tasks), 2)))
     return count * (tasks**2 + 2 * pairs * 3)
 
 
-def _merging(lab: Lab) -> int:
+def merging(lab: Lab) -> int:
+    """Return the images of the preset's merges, likewise."""
     from tasklab.experiments.merging import FULL, LEADING, MERGES, QUICK  # it imports `Lab`
 
     tasks, (val, test, _) = len(lab.suite.names), _splits(lab)
@@ -112,12 +123,18 @@ def _merging(lab: Lab) -> int:
     return len(lab.sizes()) * len(merges) * round(each)
 
 
-PASSES: dict[str, tuple[Callable[[Lab], int], ...]] = {
-    "tangent": (_single, _addition, _negation, _maps),
-    "linear_layers": (_single, _addition, _maps),
-    "ctl": (_linearity, _linearity),
-    "closed_vocab": (_single, _addition, _maps),
-    "merging": (_single, _merging),
+def tangent_images(lab: Lab) -> float:
+    """Return the images of the tangent features of one method's vectors, counted as passes."""
+    val, test, control = _splits(lab)
+    return TANGENT * len(lab.suite.names) * (val + test + 2 * control)
+
+
+PASSES: dict[str, tuple[Count, ...]] = {
+    "tangent": (_single, _addition, _negation, maps),
+    "linear_layers": (_single, _addition, maps),
+    "ctl": (linearity, linearity),
+    "closed_vocab": (_single, _addition, maps),
+    "merging": (_single, merging),
 }
 
 
@@ -188,8 +205,7 @@ def plan(lab: Lab, chapter: str) -> Plan:
     waiting = [run for run in runs if not run.kept]
     linear = [method for method in methods if method in LINEAR]
     once = sum(count(lab) for count in PASSES[chapter]) * (len(methods) - len(linear))
-    val, test, control = _splits(lab)
-    tangents = TANGENT * len(linear) * len(lab.suite.names) * (val + test + 2 * control)
+    tangents = len(linear) * tangent_images(lab)
     return Plan(
         runs=len(waiting),
         kept=len(runs) - len(waiting),
@@ -217,13 +233,14 @@ class Pace(NamedTuple):
 
 
 def pace(lab: Lab) -> Pace:
-    """Return how fast this machine is, from a step and a pass of few images, in float32.
+    """Return how fast this machine is, from a step and a pass of few images.
 
     Args:
         lab: Whose model is measured.
     """
     encoder = lab.clip.encoder
-    quick = inference.passes(encoder)
+    quick, trained = inference.passes(encoder), training.passes(encoder)
+    low = lab.parameters.precision == "bfloat16"
     leaves = {name: value.detach().requires_grad_() for name, value in encoder.params.items()}
 
     def inputs(count: int) -> Tensor:
@@ -233,7 +250,8 @@ def pace(lab: Lab) -> Pace:
         return torch.randn(count, 3, *[encoder.image_size] * 2, device=encoder.device)
 
     def step(x: Tensor) -> None:
-        total = encoder(leaves, x).float().square().mean()
+        with torch.autocast(encoder.device.type, torch.bfloat16, enabled=low):
+            total = trained(leaves, x).float().square().mean()
         float(torch.autograd.grad(total, list(leaves.values()), allow_unused=True)[-1].sum())
 
     def passing(x: Tensor) -> None:
@@ -255,15 +273,3 @@ def pace(lab: Lab) -> Pace:
         return time.perf_counter() - began
 
     return Pace(taken(step), taken(passing))
-
-
-def describe(lab: Lab, chapter: str) -> str:
-    """Return the sentence with which a chapter begins.
-
-    Args:
-        lab: Its model, tasks, parameters and store.
-        chapter: One of `chapters.CHAPTERS`.
-    """
-    work = plan(lab, chapter)
-    about = duration(pace(lab).seconds(work))
-    return f"{lab.parameters.model}: {work}. On this machine about {about}, at this moment's speed."

@@ -13,7 +13,7 @@ from typing import Any
 from tasklab import chapters, machine
 from tasklab.analyses import evaluation
 from tasklab.errors import TasklabError, choose, shown, texts, unknown
-from tasklab.experiments import estimate
+from tasklab.experiments import relatives
 from tasklab.experiments.parameters import Parameters, with_parameters
 from tasklab.experiments.preflight import complete
 from tasklab.experiments.scale import FULL, PAPER, QUICK, REHEARSAL, REHEARSED_TASKS
@@ -127,7 +127,7 @@ class Lab:
                 "no number means anything."
             )
         if chapter is not None and trains and progress:
-            print(estimate.describe(self, chapter), file=sys.stderr, flush=True)
+            print(relatives.describe(self, chapter), file=sys.stderr, flush=True)
 
     @property
     def light(self) -> bool:
@@ -199,11 +199,11 @@ class Lab:
         """
         for name in changes:
             choose("parameter", name, Parameters.names())
-        parameters, own = self._changed(changes)
+        parameters, own = self.changed(changes)
         return Lab(parameters, progress=self.progress, tasks=tasks, own=own)
 
-    def _changed(self, changes: Mapping[str, Any]) -> tuple[Parameters, tuple[Task, ...]]:
-        """Return the parameters and own tasks of a sibling."""
+    def changed(self, changes: Mapping[str, Any]) -> tuple[Parameters, tuple[Task, ...]]:
+        """Return the parameters and own tasks of a sibling, without loading it."""
         own = self.own
         if changes.get("model") in TEXT_MODELS:
             changes, own = {"suite": None, **changes}, ()
@@ -219,15 +219,25 @@ class Lab:
         Args:
             role: One of `choices.family`, or `"random"` for this model with random weights.
         """
+        parameters, there = self.relative_terms(role)
+        own = self.own if parameters.suite == OWN else ()
+        return Lab(parameters, progress=self.progress, tasks=there.names, own=own)
+
+    def relative_terms(self, role: str) -> tuple[Parameters, Suite]:
+        """Return the parameters and the tasks of a relative, without loading it.
+
+        Args:
+            role: As of `relative`.
+        """
         roles = self.family
         if role not in ("random", *roles):
             raise unknown("role", role, ("random", *roles))
         changes = {"init": "random"} if role == "random" else {"model": roles[role]}
-        if self.parameters.preset == "full" and not self.rehearsal:
-            return self.sibling(**changes)
-        parameters, own = self._changed(changes)
+        parameters, own = self.changed(changes)
         there = Suite.from_tasks(*own) if own else suite(parameters.suite)
-        return self.sibling(tasks=pairs_of(there)[0], **changes)
+        if self.parameters.preset != "full" or self.rehearsal:
+            there = dataclasses.replace(there, tasks=tuple(there[n] for n in pairs_of(there)[0]))
+        return parameters, there
 
     def evaluator_of(self, method: str, seed: int) -> evaluation.Evaluator:
         """Return the evaluator with the heads that belong to a method's vectors.

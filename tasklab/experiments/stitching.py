@@ -156,7 +156,7 @@ def averaging(lab: Lab, *, task: str | None = None, count: int = 3) -> pd.DataFr
     task = task or lab.suite.names[0]
     rows = []
     for trial in grid(lab, "averaging", ["nonlinear"], over=[[task]]):
-        runs = _variants(lab, task, trial.seed)
+        runs = variants(lab, task, trial.seed)
         rows += kept(
             trial,
             lambda trial, runs=runs: _averaged(trial, runs, count),
@@ -169,8 +169,14 @@ def averaging(lab: Lab, *, task: str | None = None, count: int = 3) -> pd.DataFr
     return tidy(rows)
 
 
-def _variants(lab: Lab, task: str, seed: int) -> dict[str, finetune.FineTune]:
-    """Return runs of one task by what distinguishes them; no two seeds share one."""
+def variants(lab: Lab, task: str, seed: int) -> dict[str, finetune.FineTune]:
+    """Return the runs that `averaging` averages, by what distinguishes them.
+
+    Args:
+        lab: What is studied.
+        task: That all of them are of.
+        seed: Its number; no two share a run.
+    """
     first = lab.run(task, "nonlinear", seed)
     runs = {}
     for rate, length in itertools.product(RATES, STEPS):

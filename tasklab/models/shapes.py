@@ -1,25 +1,28 @@
-"""The shapes of encoders, as far as memory goes; no model is built for it."""
+"""The shapes of encoders, as far as memory and time go; no model is built for it."""
 
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 
 
 @dataclasses.dataclass(frozen=True)
 class Tower:
-    """The shape of an encoder, as far as its memory goes.
+    """The shape of an encoder, as far as its memory and time go.
 
     Attributes:
         parameters: Of the encoder.
         text: Parameters of the text tower, which is not trained.
         activations: Values that a training step keeps of one image until its backward pass.
         blocks: In which they are.
+        products: Multiplications of matrix products in a pass of one image.
     """
 
     parameters: int
     text: int
     activations: int
     blocks: int
+    products: int
 
 
 def transformer(width: int, depth: int) -> int:
@@ -43,6 +46,56 @@ def activations(width: int, depth: int, tokens: int, heads: int) -> int:
     return depth * tokens * (20 * width + 2 * heads * tokens)
 
 
+def vit_products(width: int, depth: int, patch: int, side: int = 224) -> int:
+    """Return the multiplications of a pass: 12 w^2 + 2 L w for each of L tokens in each block.
+
+    Args:
+        width: Of the residual stream.
+        depth: Blocks.
+        patch: Height and width of a patch.
+        side: Height and width of the image.
+    """
+    patches = (side // patch) ** 2
+    tokens = patches + 1
+    return depth * tokens * (12 * width**2 + 2 * tokens * width) + patches * 3 * patch**2 * width
+
+
+def convnext_products(
+    widths: Sequence[int], depths: Sequence[int], kernels: Sequence[int], patch: int, side: int
+) -> int:
+    """Return the multiplications of a pass: 8 w^2 + k^2 w for each position in each block.
+
+    Args:
+        widths: Of the stages; between them is a convolution of 2 x 2.
+        depths: Blocks of each.
+        kernels: Heights and widths of their depthwise convolutions.
+        patch: Height and width of a patch.
+        side: Height and width of the image.
+    """
+    places = (side // patch) ** 2
+    total = places * 3 * patch**2 * widths[0]
+    stages = zip(widths, (*widths[1:], 0), depths, kernels, strict=True)
+    for width, following, depth, kernel in stages:
+        total += depth * places * (8 * width**2 + kernel**2 * width) + places * width * following
+        places //= 4
+    return total
+
+
+def t5_products(width: int, inner: int, depths: tuple[int, int], tokens: int = 48) -> int:
+    """Return the multiplications of a pass up to the first token that is generated.
+
+    Args:
+        width: Of the residual stream, and of all heads together.
+        inner: Of the MLPs.
+        depths: Blocks of the encoder and of the decoder.
+        tokens: Of a text, at most (`mini.lexicon.LENGTH`).
+    """
+    mlp, attention = 2 * width * inner, 4 * width**2
+    encoder = tokens * (attention + 2 * tokens * width + mlp)
+    decoder = 2 * attention + (tokens - 1) * 2 * width**2 + mlp  # keys and values of all tokens
+    return depths[0] * encoder + depths[1] * decoder
+
+
 def vit(width: int, depth: int, patch: int, *, side: int = 224, embed: int = 0) -> Tower:
     """Return an image tower, and the text tower that goes with it in CLIP.
 
@@ -59,19 +112,21 @@ def vit(width: int, depth: int, patch: int, *, side: int = 224, embed: int = 0) 
     own = stem + more + transformer(width, depth) + 2 * width
     words = (49408 + 77) * embed + transformer(embed, 12) + 2 * embed + embed**2 + 1
     kept = activations(width, depth, tokens, width // 64)
-    return Tower(own, words if embed else 0, kept, depth)
+    products = vit_products(width, depth, patch, side)
+    return Tower(own, words if embed else 0, kept, depth, products)
 
 
 def convnext() -> Tower:
     """Return ConvNeXt-B with the projection and text tower of open_clip's `convnext_base_w`."""
     own, kept, embed = 3 * 16 * 128 + 3 * 128, 0, 640
-    for stage, depth in enumerate((3, 3, 27, 3)):
-        width, side = 128 * 2**stage, 64 // 2**stage
+    widths, depths = (128, 256, 512, 1024), (3, 3, 27, 3)
+    for stage, (width, depth) in enumerate(zip(widths, depths, strict=True)):
+        side = 64 // 2**stage
         own += depth * (8 * width**2 + 58 * width)
         own += 8 * width**2 + 4 * width if stage < 3 else 2 * width + width * embed
         kept += depth * 12 * width * side**2
     words = (49408 + 77) * embed + transformer(embed, 12) + 2 * embed + embed**2 + 1
-    return Tower(own, words, kept, 36)
+    return Tower(own, words, kept, 36, convnext_products(widths, depths, (7,) * 4, 4, 256))
 
 
 def t5() -> Tower:
@@ -80,4 +135,5 @@ def t5() -> Tower:
     layer = 4 * width**2 + width  # attention and its norm
     mlp = 2 * width * inner + width
     own = 32128 * width + depth * (3 * layer + 2 * mlp) + 2 * (32 * 12 + width)
-    return Tower(own, 0, activations(width, 2 * depth, 48, 12), 2 * depth)
+    products = t5_products(width, inner, (depth, depth))
+    return Tower(own, 0, activations(width, 2 * depth, 48, 12), 2 * depth, products)

@@ -85,7 +85,7 @@ class Spec:
         closed_rates: Those where a probe comes first or the head trains along (`full`).
         extra: Whether its weights, of the embedded family, are too many to ship.
         longer: Times the usual steps of shipped models.
-        tower: Its shape, from which its memory follows; `None` where it is not known.
+        tower: Its shape, from which its memory and time follow; `None` where it is not known.
         math: Whether attention takes the math kernel in every pass: with few tokens it is the
             faster one (1.3 to 2.5 times at 17 tokens on a CPU).
     """
@@ -149,20 +149,34 @@ _VIT_B16 = {
 # CLIPs of the closed-vocabulary paper, whose text tower it discards: table 2, and ViT-L of table 1.
 _DISCARDED = {"text": False, "block": _OPENAI["block"]}
 _SCALING = "Model-B-16_Data-{}_Samples-34B_lr-1e-3_bs-88k"
-# What ships with the package. The largest stands for the memory of all of them; its text tower is
-# too small to count.
+
+
+def _tower(products: int) -> shapes.Tower:
+    """Return the shape of a shipped model: the largest stands for the memory of all of them.
+
+    Its text tower is too small to count.
+    """
+    largest = shapes.vit(192, 6, 8, side=32, embed=128)
+    return dataclasses.replace(largest, text=0, products=products)
+
+
+_MINI_TOWER = _tower(shapes.vit_products(192, 6, 8, 32))
+_MINI_S_TOWER = _tower(shapes.vit_products(128, 4, 8, 32))
+# What ships with the package.
 _MINI = {
     "pretrained": "shipped",
     "block": _OPENAI["block"],
     "rates": MINI_LR,
     "math": True,
-    "tower": dataclasses.replace(shapes.vit(192, 6, 8, side=32, embed=128), text=0),
+    "tower": _MINI_TOWER,
 }
 _T5_LR = {"nonlinear": 2e-3, "linearized": 5e-4}
 _WORLD = "shipped with tasklab: drawn images (tasklab.mini)"
 _MINI_VIT = {**_MINI, "kind": "vit", "block": _BLOCK}
-_MINI_S_VIT = {**_MINI_VIT, "arch": "tasklab-mini-s-vit", "blocks": 4}
-_MINI_CLIP = {**_MINI, "text": False, "closed_rates": _CLIP_LR}
+_MINI_S = {**_MINI, "arch": "tasklab-mini-s", "blocks": 4, "tower": _MINI_S_TOWER}
+_MINI_S_VIT = {**_MINI_VIT, "arch": "tasklab-mini-s-vit", "blocks": 4, "tower": _MINI_S_TOWER}
+_CLIP = {"text": False, "closed_rates": _CLIP_LR}
+_CONVNEXT = shapes.convnext_products((32, 64, 128, 256), (1, 2, 4, 2), (5, 5, 3, 3), 4, 32)
 _WITHOUT_TEXT = f"{_WORLD}, CLIP without its text tower"
 
 _TABLE = (
@@ -207,14 +221,15 @@ _TABLE = (
         },
     ),
     Spec(
-        name="mini_s", arch="tasklab-mini-s", blocks=4, roles=("medium",), source=_WORLD, **_MINI
+        name="mini_s", roles=("medium",), source=_WORLD, **_MINI_S
     ),
     Spec(
-        name="mini_xs", arch="tasklab-mini-xs", blocks=3, roles=("small",), source=_WORLD, **_MINI
+        name="mini_xs", arch="tasklab-mini-xs", blocks=3, roles=("small",), source=_WORLD,
+        **{**_MINI, "tower": _tower(shapes.vit_products(64, 3, 8, 32))},
     ),
     Spec(
         name="mini_convnext", arch="tasklab-mini-convnext", blocks=9, roles=("convnext",),
-        source=_WORLD, **{**_MINI, "block": _STAGE},
+        source=_WORLD, **{**_MINI, "block": _STAGE, "tower": _tower(_CONVNEXT)},
     ),
     Spec(  # on few classes; the paper's larger one, `vitl16_in21k`, is on many
         name="mini_sup_few", arch="tasklab-mini-vit", blocks=6, roles=("closed", "sup_large"),
@@ -223,7 +238,10 @@ _TABLE = (
     Spec(  # starts further from its tasks; linearized, its scores, not normalised, soon diverge
         name="mini_t5", kind="t5", arch="tasklab-mini-t5", blocks=5, roles=("text",), longer=2,
         source="shipped with tasklab: generated text (tasklab.mini.text)",
-        **{**_MINI, "block": _T5_BLOCK, "rates": {**MINI_LR, **_T5_LR}},
+        **{
+            **_MINI, "block": _T5_BLOCK, "rates": {**MINI_LR, **_T5_LR},
+            "tower": _tower(shapes.t5_products(128, 256, (3, 2))),
+        },
     ),
     Spec(
         name="vitb16_in21k", roles=("sup_many",),
@@ -275,21 +293,20 @@ _TABLE = (
         )
     ),
     Spec(
-        name="mini_clip_less", arch="tasklab-mini-s", blocks=4, roles=("clip_less",),
-        source=f"{_WITHOUT_TEXT}, on few pairs", **_MINI_CLIP,
+        name="mini_clip_less", roles=("clip_less",),
+        source=f"{_WITHOUT_TEXT}, on few pairs", **{**_MINI_S, **_CLIP},
     ),
     Spec(
-        name="mini_clip_more", arch="tasklab-mini-s", blocks=4, roles=("clip_more",),
-        source=f"{_WITHOUT_TEXT}, on many pairs", **_MINI_CLIP,
+        name="mini_clip_more", roles=("clip_more",),
+        source=f"{_WITHOUT_TEXT}, on many pairs", **{**_MINI_S, **_CLIP},
     ),
     Spec(
         name="mini_clip_large", arch="tasklab-mini", blocks=6, roles=("clip_large",),
-        source=f"{_WITHOUT_TEXT}, that of mini", shares="mini", **_MINI_CLIP,
+        source=f"{_WITHOUT_TEXT}, that of mini", shares="mini", **_MINI, **_CLIP,
     ),
     *(
         Spec(
-            name=f"mini_s_seed{seed}", arch="tasklab-mini-s", blocks=4,
-            source=f"{_WORLD}, pre-training seed {seed}", **_MINI,
+            name=f"mini_s_seed{seed}", source=f"{_WORLD}, pre-training seed {seed}", **_MINI_S,
         )
         for seed in range(3)
     ),

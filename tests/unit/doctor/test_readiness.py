@@ -353,6 +353,39 @@ def test_the_bound_holds_for_what_was_measured_and_is_near_it() -> None:
     assert rows and most < footprint.span(spec("mini"))[1] < 1.3 * most
 
 
+def products(network, x) -> int:
+    """Return the multiplications of a pass, counted."""
+    import torch
+    from torch.utils.flop_counter import FlopCounterMode
+
+    from tasklab.models.encoder import math_attention
+
+    with FlopCounterMode(display=False) as counted, math_attention(), torch.no_grad():
+        network.eval()(x)
+    return counted.get_total_flops() // 2
+
+
+@pytest.mark.parametrize("name", ["mini", "mini_s", "mini_xs", "mini_convnext", "mini_few"])
+def test_products_are_those_of_shipped_models(name: str) -> None:
+    import torch
+
+    from tasklab.models import loading
+
+    encoder = loading.load(name, init="random").encoder
+    found = products(encoder.module, torch.zeros(1, 3, 32, 32))
+    assert spec(name).tower.products == pytest.approx(found, rel=0.06)
+
+
+def test_products_are_those_of_the_text_model() -> None:
+    import torch
+
+    from tasklab.models import loading
+
+    encoder = loading.load("mini_t5", init="random").encoder
+    found = products(encoder.module, torch.ones(1, 48, dtype=torch.long))
+    assert spec("mini_t5").tower.products == pytest.approx(found, rel=0.01)
+
+
 @pytest.mark.parametrize("name", FULL_SIZE)
 def test_parameters_are_those_of_the_models(name: str) -> None:
     import torch
@@ -366,6 +399,12 @@ def test_parameters_are_those_of_the_models(name: str) -> None:
     count = sum(p.numel() for p in own.parameters())
     tower = entry.tower
     assert tower.parameters == count
+    if entry.kind != "t5":  # which asks for values
+        side = 256 if name == "convnext" else 224
+        with torch.device("meta"):
+            assert products(own, torch.zeros(1, 3, side, side)) == pytest.approx(
+                tower.products, rel=0.01
+            )
     if own is not model:
         assert tower.text == sum(p.numel() for p in model.parameters()) - count
 

@@ -35,9 +35,9 @@ def test_maps_count_two_passes_a_cell_and_two_a_coefficient(lab):
     scale = dataclasses.replace(lab.scale, pairs=1, points=4, map_images=5)
     other = lab.sibling()
     other.scale = scale
-    assert estimate._maps(other) == 2 * (16 + 4) * 5
+    assert estimate.maps(other) == 2 * (16 + 4) * 5
     other.scale = dataclasses.replace(scale, points=5)  # with 0, where one vector is known
-    assert estimate._maps(other) == 2 * 25 * 5
+    assert estimate.maps(other) == 2 * 25 * 5
 
 
 @pytest.mark.parametrize("chapter", estimate.PASSES)

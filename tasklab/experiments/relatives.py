@@ -1,0 +1,209 @@
+"""What a chapter takes with the models that it compares with its own, told before it starts.
+
+Nothing of a relative is loaded for it: its runs follow from the parameters, those that the store
+has are recognised by their recipe, and its time is the chapter's own model's by the ratio of their
+matrix products (`zoo`). What a reader's own tasks take is not counted.
+"""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import itertools
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from tasklab import chapters
+from tasklab.experiments import estimate
+from tasklab.experiments.estimate import Plan
+from tasklab.models.zoo import REGISTRY
+from tasklab.progress import duration
+from tasklab.storage.tensors import canonical
+from tasklab.tasks.suites import Suite
+from tasklab.tuning.methods import JOINT, LINEAR, TABLE
+from tasklab.tuning.probes import searched_task
+from tasklab.tuning.recipe import FineTune
+
+if TYPE_CHECKING:
+    from tasklab.experiments.lab import Lab
+    from tasklab.experiments.parameters import Parameters
+
+_FIELDS = {field.name for field in dataclasses.fields(FineTune)} - {"others", "probe"}
+_RANDOM = " (random)"  # after the name of a model
+_SCHEMES = "closed_vocab"  # it compares relatives with each other, and not with its own model
+
+
+class _Asked(NamedTuple):
+    """What a chapter asks of a relative: methods, what passes images, and further runs."""
+
+    role: str
+    methods: tuple[str, ...]
+    passes: tuple[estimate.Count, ...]
+    averaged: bool = False
+
+
+_MAPS, _MERGES, _PAIRS = (estimate.maps,), (estimate.merging,), (estimate.linearity,)
+_TRAINED = ("nonlinear", "linearized", "attention")
+_ASKED = {
+    "tangent": (
+        *(_Asked(size, ("nonlinear", "posthoc"), _MAPS) for size in ("small", "medium", "large")),
+        _Asked("random", ("nonlinear",), _MAPS),
+        _Asked("convnext", ("nonlinear", "linearized"), _MAPS),
+        _Asked("closed", ("nonlinear", "posthoc"), _MAPS),
+        _Asked("text", ("nonlinear",), _MAPS),
+    ),
+    "ctl": (
+        _Asked("small", _TRAINED, _PAIRS, averaged=True),
+        _Asked("text", ("nonlinear",), _PAIRS * 2),
+        _Asked("sup_few", ("nonlinear",), _PAIRS),
+    ),
+    "merging": (
+        _Asked("small", _TRAINED, _MERGES),
+        _Asked("closed", ("nonlinear",), _MERGES),
+    ),
+}
+
+
+class Outlook(NamedTuple):
+    """What a chapter takes.
+
+    Attributes:
+        own: With its own model.
+        others: With each of its relatives, by name.
+    """
+
+    own: Plan
+    others: dict[str, Plan]
+
+    def seconds(self, pace: estimate.Pace, model: str) -> float:
+        """Return how long all of it takes.
+
+        Args:
+            pace: Of the chapter's own model.
+            model: Its name.
+        """
+        other = (_ratio(name, model) * pace.seconds(work) for name, work in self.others.items())
+        return pace.seconds(self.own) + sum(other)
+
+
+def describe(lab: Lab, chapter: str) -> str:
+    """Return the sentence with which a chapter begins.
+
+    Args:
+        lab: Its model, tasks, parameters and store.
+        chapter: One of `chapters.CHAPTERS`.
+    """
+    model, work = lab.parameters.model, outlook(lab, chapter)
+    about = duration(work.seconds(estimate.pace(lab), model))
+    own = f" {work.own}." if work.own != Plan() else ""
+    if not work.others:
+        return f"{model}:{own} On this machine about {about}, at this moment's speed."
+    every = sum(work.others.values(), Plan())
+    return (
+        f"{model}:{own} In comparisons ({', '.join(work.others)}): {every}. On this machine about "
+        f"{about}, at this moment's speed; of other models, by the size of their matrix products."
+    )
+
+
+def outlook(lab: Lab, chapter: str) -> Outlook:
+    """Return what a chapter asks of a lab and of its relatives; no run is counted twice.
+
+    Args:
+        lab: Its model, tasks, parameters and store.
+        chapter: One of `chapters.CHAPTERS`.
+    """
+    alone = chapter != _SCHEMES or not lab.family
+    own = estimate.plan(lab, chapter) if alone else Plan()
+    methods = chapters.chapter(chapter).methods if alone else ()
+    seen = {_recipe(run.recipe) for run in estimate.planned(lab, methods)}
+    known = {canonical(_told(config)) for config in lab.store.configs("finetune")}
+    others: dict[str, Plan] = {}
+    for other, runs, passed in _compared(lab, chapter):
+        fresh = {_recipe(run): run for run in runs if _recipe(run) not in seen}
+        if not fresh:  # the chapter's own model is one of its family
+            continue
+        seen |= fresh.keys()
+        waiting = [run for key, run in fresh.items() if key not in known]
+        images = [run.steps * run.batch_size for run in waiting]
+        weighed = zip(waiting, images, strict=True)
+        work = Plan(
+            runs=len(waiting),
+            kept=len(fresh) - len(waiting),
+            steps=sum(run.steps for run in waiting),
+            trained=sum(images),
+            equivalent=sum(n * TABLE[run.method].products for run, n in weighed),
+            passed=passed,
+        )
+        name = other.parameters.model
+        name += _RANDOM if other.parameters.init == "random" else ""
+        others[name] = others.get(name, Plan()) + work
+    return Outlook(own, others)
+
+
+def _compared(lab: Lab, chapter: str) -> Iterator[tuple[Lab, list[FineTune], int]]:
+    """Yield each relative, its runs, and how many images pass through it."""
+    if chapter == _SCHEMES:
+        yield from _schemes(lab)
+    for asked in _ASKED.get(chapter, ()):
+        if asked.role in ("random", *lab.family):
+            other = _like(lab, *lab.relative_terms(asked.role))
+            runs = [*_runs(other, asked.methods)]
+            if asked.averaged:
+                from tasklab.experiments.stitching import variants  # it imports `Lab`
+
+                for seed in other.parameters.seeds:
+                    runs += variants(other, other.suite.names[0], seed).values()
+            yield other, runs, _passed(other, asked.methods, asked.passes)
+
+
+def _schemes(lab: Lab) -> Iterator[tuple[Lab, list[FineTune], int]]:
+    """Yield what `experiments.schemes` compares; the first also trains heads, at several rates."""
+    from tasklab.experiments.learning_rates import LIVE  # it imports `Lab`
+
+    roles = chapters.chapter(_SCHEMES).needs(lab.parameters.preset)
+    models = [lab.family[role] for role in roles if role in lab.family]
+    for number, model in enumerate(models):
+        parameters, _ = lab.changed({"model": model, "head": "probe"})
+        other = _like(lab, parameters, lab.suite)
+        methods = ("nonlinear",) if number else ("nonlinear", JOINT)
+        runs = [*_runs(other, methods)]
+        if not number:
+            task = searched_task(other.suite)
+            for seed, lr in itertools.product(parameters.seeds, LIVE):
+                runs.append(dataclasses.replace(other.run(task, "nonlinear", seed), lr=lr))
+        passes = (*estimate.PASSES[_SCHEMES], estimate.linearity)
+        yield other, runs, _passed(other, methods, passes)
+
+
+def _like(lab: Lab, parameters: Parameters, suite: Suite) -> Lab:
+    """Return a lab that knows what there is to do, and has another one's model."""
+    other = copy.copy(lab)
+    data = lab.suite.data if suite.name == lab.suite.name else suite.data
+    other.parameters, other.suite = parameters, dataclasses.replace(suite, data=data)
+    return other
+
+
+def _runs(lab: Lab, methods: Iterable[str]) -> Iterator[FineTune]:
+    return (run.recipe for run in estimate.planned(lab, methods))
+
+
+def _passed(lab: Lab, methods: Sequence[str], passes: Iterable[estimate.Count]) -> int:
+    """Return how many images pass; those of a linearized model once for every vector."""
+    images = estimate.tangent_images(lab) * sum(method in LINEAR for method in methods)
+    images += sum(count(lab) for count in passes) * sum(m not in LINEAR for m in methods)
+    return round(images * len(lab.parameters.seeds))
+
+
+def _told(config: dict) -> dict:
+    return {name: value for name, value in config.items() if name in _FIELDS}
+
+
+def _recipe(run: FineTune) -> str:
+    return canonical(_told(run.identity()))
+
+
+def _ratio(model: str, own: str) -> float:
+    """Return how many times the matrix products of another model a model's pass has."""
+    names = model.removesuffix(_RANDOM), own
+    towers = [REGISTRY[name].tower if name in REGISTRY else None for name in names]
+    return 1.0 if None in towers else towers[0].products / towers[1].products

@@ -1,0 +1,132 @@
+"""What a chapter takes with other models is what its notebook then fine-tunes."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from tasklab import Lab, chapters, experiments
+from tasklab.experiments import estimate, relatives
+from tasklab.experiments.learning_rates import LIVE
+from tasklab.models.zoo import spec
+
+NOTEBOOKS = Path(__file__).parents[3] / "notebooks"
+
+
+def code(chapter):
+    book = json.loads((NOTEBOOKS / f"{chapter}.ipynb").read_text("utf-8"))
+    return "\n".join("".join(c["source"]) for c in book["cells"] if c["cell_type"] == "code")
+
+
+@pytest.fixture
+def lab(tmp_path):
+    return Lab("mini_xs", steps=1, store_root=tmp_path, progress=False, device="cpu")
+
+
+def runs(lab):
+    return len([*lab.store.configs("finetune")])
+
+
+def foretold(lab, chapter):
+    work = relatives.outlook(lab, chapter)
+    return work.own.runs + sum(one.runs for one in work.others.values())
+
+
+@pytest.mark.parametrize("chapter", chapters.CHAPTERS)
+def test_relatives_are_those_of_the_notebook(chapter):
+    source = code(chapter)
+    used = set(re.findall(r'lab\.relative\("(\w+)"\)', source))
+    for listed in re.findall(r"lab\.relative\(role\) for role in \(([^)]*)\)", source):
+        used |= set(re.findall(r"\w+", listed))
+    asked = {one.role for one in relatives._ASKED.get(chapter, ())}
+    assert asked == used
+    assert asked - {"random"} <= set(chapters.chapter(chapter).needs("full"))
+
+
+def test_rates_are_those_of_the_notebook():
+    (told,) = re.findall(r'\["probe", "nonlinear"\], rates=\(([^)]*)\)', code("closed_vocab"))
+    assert tuple(map(float, told.split(","))) == LIVE
+
+
+def test_what_cross_task_linearity_takes_is_what_is_then_run(lab):
+    expected = foretold(lab, "ctl")
+    for method in chapters.chapter("ctl").methods:
+        lab.vectors(method, 0)
+    small, text = lab.relative("small"), lab.relative("text")
+    experiments.averaging(small)
+    experiments.cross_task_addition(text, ["nonlinear"])
+    experiments.cross_task(small, ["nonlinear", "linearized", "attention"])
+    experiments.cross_task(lab.relative("sup_few"), ["nonlinear"])
+    assert runs(lab) == expected
+    assert foretold(lab, "ctl") == 0
+    kept = relatives.outlook(lab, "ctl")
+    assert kept.own.kept + sum(one.kept for one in kept.others.values()) == expected
+
+
+@pytest.mark.parametrize(
+    ("chapter", "asked"),
+    [
+        (
+            "merging",
+            {"small": ("nonlinear", "linearized", "attention"), "closed": ("nonlinear",)},
+        ),
+        (
+            "tangent",
+            {
+                "small": ("nonlinear",),
+                "medium": ("nonlinear",),
+                "large": ("nonlinear",),
+                "random": ("nonlinear",),
+                "convnext": ("nonlinear", "linearized"),
+                "closed": ("nonlinear",),
+                "text": ("nonlinear",),
+            },
+        ),
+    ],
+)
+def test_runs_of_relatives_are_recognised_in_the_store(lab, chapter, asked):
+    expected = relatives.outlook(lab, chapter)
+    for role, methods in asked.items():
+        for method in methods:
+            lab.relative(role).vectors(method, 0)
+    after = relatives.outlook(lab, chapter)  # mini_xs is the small one of its family
+    assert after.own.kept == len(lab.relative("small").suite.names)
+    assert runs(lab) == sum(one.runs for one in expected.others.values()) + after.own.kept
+    assert {name: one.kept for name, one in after.others.items()} == {
+        name: one.runs for name, one in expected.others.items()
+    }
+    assert not any(one.runs for one in after.others.values())
+
+
+def test_schemes_train_and_the_chapters_own_model_does_not(lab):
+    work = relatives.outlook(lab, "closed_vocab")
+    assert work.own == estimate.Plan()
+    tasks = len(lab.suite.names)
+    first, *others = experiments.schemes(lab)
+    assert [*work.others] == [one.parameters.model for one in (first, *others)]
+    assert [one.runs for one in work.others.values()] == [2 * tasks + len(LIVE)] + 3 * [tasks]
+    first.tune("Signs", "nonlinear", 0)
+    known = relatives.outlook(lab, "closed_vocab").others[first.parameters.model]
+    assert (known.runs, known.kept) == (2 * tasks + len(LIVE) - 1, 1)
+
+
+def test_time_goes_with_the_matrix_products():
+    pace = estimate.Pace(step=1.0, passed=0.5)
+    work = relatives.Outlook(
+        estimate.Plan(equivalent=2.0), {"mini": estimate.Plan(equivalent=3.0, passed=4)}
+    )
+    ratio = spec("mini").tower.products / spec("mini_s").tower.products
+    assert work.seconds(pace, "mini_s") == pytest.approx(2 + ratio * (3 + 2))
+    same = relatives.Outlook(work.own, {"mini_s (random)": work.others["mini"]})
+    assert same.seconds(pace, "mini_s") == 2 + 3 + 2
+
+
+def test_the_sentence_tells_both(lab):
+    told = relatives.describe(lab, "merging")
+    assert "mini_xs: 8 fine-tuning runs, 8 steps" in told
+    assert "In comparisons (mini_xs, mini_sup_few): 6 fine-tuning runs, 6 steps" in told
+    assert "by the size of their matrix products" in told
+    assert "comparisons" not in relatives.describe(lab, "linear_layers")
