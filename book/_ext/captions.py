@@ -18,14 +18,32 @@ from tasklab.book.page import FIGURE
 
 LOGGER = logging.getLogger(__name__)
 MARK = re.compile(r"<!-- (caption|awaited) ([\w-]+) -->")
+PICTURE = re.compile(r'<img alt="[^"]*" src="data:image/png;base64,[^"]*">')
 ANCHOR = re.compile(r'<a id="(eq-[\w-]+)"></a>')
 
 
 def setup(app: Sphinx) -> dict[str, object]:
     """Add the transforms, and let Markdown in outputs be MyST: it has formulas and links."""
+    app.add_transform(Pictures)
     app.add_transform(Captions)
     app.add_transform(Equations)
     return {"version": "1", "parallel_read_safe": True}
+
+
+class Pictures(SphinxTransform):
+    """Take the picture of a figure with links from its file, as that of any other figure."""
+
+    default_priority = 290
+
+    def apply(self, **kwargs: object) -> None:
+        """Go through the page's outputs in HTML."""
+        for note in list(self.document.findall(nodes.raw)):
+            bundle = _above(note, lambda node: node.get("nb_element") == "mime_bundle")
+            parts = PICTURE.split(note.astext())
+            image = next(bundle.findall(nodes.image), None) if bundle else None
+            if image and len(parts) == 2:
+                before, after = (nodes.raw("", part, format="html") for part in parts)
+                note.replace_self(nodes.container("", before, image.deepcopy(), after))
 
 
 class Captions(SphinxTransform):

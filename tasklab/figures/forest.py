@@ -1,8 +1,12 @@
-"""A forest plot: every statement's effect in units of its interval."""
+"""A forest plot: every statement's effect in units of its interval, each a link to its evidence."""
 
 from __future__ import annotations
 
+import base64
+import html
+import io
 from collections.abc import Iterable
+from importlib.resources import files
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -32,17 +36,63 @@ NARROW = 4.0  # inches; read at 390 pixels
 _FARTHEST = 6.0  # half-widths; what lies beyond is drawn there, as an arrow
 
 
+def evidence_link(evidence: str, here: str) -> str:
+    """Return where a page finds the section that a verdict is from.
+
+    Args:
+        evidence: The chapter and its heading, `ctl#heading`.
+        here: The chapter that has the link; empty for a page beside the folder of chapters.
+    """
+    page, _, heading = evidence.partition("#")
+    if page == here:
+        return f"#{heading}"
+    return f"{'' if here else 'notebooks/'}{page}.html#{heading}"
+
+
+class Forest(Figure):
+    """A figure whose lines of the page are links, where a notebook or a page shows it."""
+
+    def __init__(self, *args, **more) -> None:
+        super().__init__(*args, **more)
+        self.links: list[tuple[Axes, int, str, str]] = []  # panel, line, link and what is said
+
+    def _repr_mimebundle_(self, **_) -> dict[str, str]:
+        drawn = io.BytesIO()
+        self.savefig(drawn, format="png")
+        picture = base64.b64encode(drawn.getvalue()).decode("ascii")
+        style = files(__package__).joinpath("forest.css").read_text("utf-8")
+        rows = "\n".join(self._row(*link) for link in self.links)
+        kind = "tasklab-forest" if self.get_figwidth() < WIDTH else "tasklab-forest wide"
+        text = (
+            f'<div class="{kind}"><style>{style}</style>\n'
+            f'<div style="--width: {self.get_figwidth()}">\n'
+            f'<img alt="Every effect and its interval" src="data:image/png;base64,{picture}">\n'
+            f"{rows}\n</div></div>"
+        )
+        return {"text/plain": repr(self), "image/png": picture, "text/html": text}
+
+    def _row(self, axes: Axes, line: int, link: str, said: str) -> str:
+        """Return a link that lies over a line of the picture, from edge to edge."""
+        ends = axes.transData.transform([(0, line - 0.5), (0, line + 0.5)])[:, 1]
+        top, bottom = 100 * (1 - ends / self.bbox.height)
+        place = f"top: {top:.3f}%; height: {bottom - top:.3f}%"
+        said = html.escape(said)
+        return f'<a href="{link}" style="{place}" title="{said}" aria-label="{said}"></a>'
+
+
 @book_figure
-def forest(verdicts: Iterable[Verdict], *, headlines: bool = False) -> Figure:
+def forest(verdicts: Iterable[Verdict], here: str = "", *, headlines: bool = False) -> Forest:
     """Draw how far every statement is on the claimed side, in half-widths of its 95 % interval.
 
     An interval is so one unit long on either side: what lies beyond 1 holds, what lies below -1
     does not. Of a statement with several cells the weakest is drawn; as it was picked from several,
     it may lie below -1 where the statement is undecided. Statements that were not
     tested are left out, and those with one seed have no interval: an open mark at zero.
+    Each line of the page leads to its evidence.
 
     Args:
         verdicts: On claims of one or several papers.
+        here: The chapter that shows it; by default a page beside the folder of chapters.
         headlines: Only those that the protocol names, narrow enough for a phone.
 
     Raises:
@@ -59,10 +109,15 @@ def forest(verdicts: Iterable[Verdict], *, headlines: bool = False) -> Figure:
     width, line = (NARROW, 0.3) if headlines else (WIDTH, 0.19)
     figure, panels = plt.subplots(
         len(groups), 1, figsize=(width, line * sum(heights) + 0.9), sharex=True, squeeze=False,
-        height_ratios=heights,
+        height_ratios=heights, FigureClass=Forest,
     )  # fmt: skip
     for (title, part), axes in zip(groups, panels[:, 0], strict=True):
         _panel(axes, part, numbers=not headlines)
+        figure.links += [
+            (axes, line, evidence_link(row["evidence"], here),
+             f"{row['short']}: {row['outcome']}, {effect_of(row)}")
+            for line, row in enumerate(part.to_dict("records"))
+        ]  # fmt: skip
         axes.set_title(PAPERS.get(title, title), loc="left", fontweight="bold")
     panels[-1, 0].set_xlim(-_FARTHEST - 0.5, _FARTHEST + 0.5)
     label = "effect in half-widths of its interval\n← against the claim        as claimed →"
@@ -93,9 +148,6 @@ def _panel(axes: Axes, rows: pd.DataFrame, *, numbers: bool) -> None:
             axes.plot([place - 1, place + 1], [y, y], color=colour, linewidth=1.2, zorder=2)
             axes.plot(place, y, marker, markersize=5, color=colour, zorder=3)
     axes.set_yticks(range(len(rows)), rows["short"], fontsize=8.5)
-    for label, evidence in zip(axes.get_yticklabels(), rows["evidence"], strict=True):
-        page, _, heading = evidence.partition("#")
-        label.set_url(f"notebooks/{page}.html#{heading}")  # where the figure is drawn as SVG
     axes.set_ylim(len(rows) - 0.4, -0.6)
     axes.tick_params(axis="y", length=0)
     axes.grid(axis="y", visible=False)

@@ -182,7 +182,7 @@ def linearity(df: pd.DataFrame) -> Figure:
     both = pd.concat([means, blocks.assign(x=blocks["block"].astype(int) + 1)])
     plot = curves(both, "x", col="panel", share=(False, False), lw=2)
     for _, line in along.groupby(["method", "task", "seed"]):
-        plot.trace(line, "x", lw=0.6, alpha=0.35)
+        plot.trace(line, "x", lw=0.6, alpha=0.35, zorder=1)
     plot.mark(means[np.isclose(means["alpha"], 1)], "x", mec="black", mew=1.2)
     _whole_numbers(plot)
     left, right = plot.grid.axes.flat

@@ -13,7 +13,7 @@ from typing import Any
 
 import pandas as pd
 
-from tasklab.figures.forest import PAPERS
+from tasklab.figures.forest import PAPERS, evidence_link
 from tasklab.records.judgement import ABOUT_VERDICTS, Verdict
 from tasklab.records.statements import effect_of, verdict_rows
 
@@ -62,9 +62,7 @@ def verdict_list(verdicts: Iterable[Verdict], here: str = "") -> VerdictList:
 
 
 def _row(row: Mapping[str, Any], here: str, *, corrected: bool) -> str:
-    page, _, heading = row["evidence"].partition("#")
-    folder = "" if here else "notebooks/"
-    link = f"#{heading}" if page == here else f"{folder}{page}.html#{heading}"
+    link = evidence_link(row["evidence"], here)
     statement = f"{row['statement']}: {row['cell']}" if row["cell"] else row["statement"]
     statement += "" if row["setting"] == "chosen" else f" (at {row['setting']})"
     paper = PAPERS.get(row["paper"], row["paper"])

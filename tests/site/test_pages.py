@@ -168,6 +168,26 @@ def test_every_chapter_has_a_row_among_the_executions(site):
     assert all("UTC" in row.get_text() and "PyTorch" in row.get_text() for row in rows)
 
 
+@pytest.mark.parametrize("size", [DESKTOP, PHONE], ids=["desktop", "phone"])
+def test_rows_of_the_forest_lead_where_the_list_does(browser, site, size):
+    page = _opened(browser, site, "verdicts", size)
+    rows = page.locator(".tasklab-forest a[aria-label]")
+    if not rows.count():
+        pytest.skip("nothing is recorded yet")
+    links = [row.get_attribute("href") for row in rows.all()]
+    listed = page.locator(".tasklab-verdicts tbody a").all()
+    assert set(links) <= {link.get_attribute("href") for link in listed}
+    picture = page.locator(".tasklab-forest img").bounding_box()
+    boxes = [row.bounding_box() for row in rows.all()]
+    assert all(box["height"] > 10 and box["width"] == picture["width"] for box in boxes)
+    rows.first.focus()
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.getAttribute('href')") == links[1]
+    rows.last.click()
+    assert page.url.endswith(links[-1])
+    page.close()
+
+
 def _outputs(notebook: nbformat.NotebookNode) -> list[nbformat.NotebookNode]:
     return [output for cell in notebook.cells for output in cell.get("outputs", ())]
 

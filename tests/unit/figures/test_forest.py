@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import base64
 import dataclasses
 import io
 import math
+import re
 
+import matplotlib.image
 import pytest
 
 from tasklab import figures
@@ -59,10 +62,35 @@ def test_the_narrow_one_has_headlines_alone(verdicts) -> None:
     assert figure.get_figwidth() < 4.1
 
 
-def test_a_row_leads_to_its_evidence(verdicts) -> None:
-    drawn = io.StringIO()
-    figures.forest(verdicts).savefig(drawn, format="svg")
-    assert 'href="notebooks/tangent.html#does-subtracting' in drawn.getvalue()
+@pytest.mark.parametrize("here", ["", "tangent", "ctl"])
+def test_a_row_leads_where_the_row_of_the_list_does(verdicts, here) -> None:
+    shown = figures.forest(verdicts, here)._repr_mimebundle_()["text/html"]
+    rows = re.findall(r'<a href="([^"]*)".*? aria-label="([^"]*)">', shown)
+    told = zip([said for _, said in rows], verdicts, strict=True)
+    assert all(said.startswith(f"{v.claim.short}: {v.outcome}, ") for said, v in told)
+    listed = figures.verdict_list(verdicts, here)._repr_html_()
+    assert [link for link, _ in rows] == re.findall(r'<a href="([^"]*)">', listed)
+    assert "Linearized vectors forget better: holds, +2 [1, 3] points" in [said for _, said in rows]
+
+
+def test_a_link_lies_over_its_row(verdicts) -> None:
+    figure = figures.forest(verdicts)
+    shown = figure._repr_mimebundle_()
+    picture = matplotlib.image.imread(io.BytesIO(base64.b64decode(shown["image/png"])))
+    assert picture.shape[:2] == tuple(figure.bbox.size[::-1].astype(int))  # nothing is cut off
+    places = re.findall(r"top: (.*?)%; height: (.*?)%", shown["text/html"])
+    labels = [label for axes in figure.axes for label in axes.get_yticklabels()]
+    for (top, height), label in zip(places, labels, strict=True):
+        box = label.get_window_extent()
+        middle = 100 * (1 - (box.y0 + box.y1) / 2 / figure.bbox.height)
+        assert float(top) + float(height) / 2 == pytest.approx(middle, abs=float(height) / 8)
+
+
+def test_the_site_takes_the_picture_from_its_file(verdicts, extension) -> None:
+    shown = figures.forest(verdicts)._repr_mimebundle_()["text/html"]
+    before, after = extension("captions").PICTURE.split(shown)
+    assert before.startswith("<div") and after.count("<a ") == len(verdicts)
+    assert "base64" not in before + after
 
 
 def test_nothing_tested_is_said(verdicts) -> None:
