@@ -68,7 +68,8 @@ def merge(
     merged.check_free(target)
     sources = _sources(vector, given, base)
     weights = merged.together(sources)
-    vectors = [one.vector for one in sources]
+    named = {one.name: one.vector for one in sources}  # for messages
+    vectors = named if len(named) == len(sources) else [one.vector for one in sources]
     if chosen.needs:
         count = whole("--images", images, 1)
         options[chosen.needs] = _of_images(chosen.needs, sources, weights, given, count)

@@ -135,6 +135,18 @@ def test_methods_that_look_at_images_do(files, encoder, capsys):
         assert ((value >= low - 1e-6) & (value <= high + 1e-6)).all()
 
 
+def test_a_singular_gram_matrix_is_one_line_and_a_ridge_mends_it(files, encoder, capsys):
+    for task in ("Signs", "Places"):
+        run_of(encoder, task, "nonlinear")
+    words = ["merge", "Signs@nonlinear", "Places@nonlinear", "--model", MODEL, *FEW]
+    words += ["--method", "regmean", "--images", "1", "--option", "ratio=1"]
+    assert main([*words, "--out", "m.safetensors"]) == 2
+    out, err = capsys.readouterr()
+    assert "sum up to a singular one: give more images, or a ridge" in err
+    assert err.count("\n") == 1 and out == "" and not (files / "m.safetensors").exists()
+    told([*words, "--option", "ridge=1e-3", "--out", "m.safetensors"], capsys)
+
+
 def test_tangent_vectors_stay_in_the_linearized_model(files, encoder, capsys):
     run_of(encoder, "Signs", "linearized")
     _, tau = run_of(encoder, "Places", "linearized")
@@ -169,6 +181,12 @@ def test_tangent_vectors_stay_in_the_linearized_model(files, encoder, capsys):
         (AB[:3], "a.safetensors does not tell of which model it is"),
         (["merge", "a.safetensors", "c.safetensors", "--model", MODEL], "does not fit model"),
         (["merge", "a.safetensors", "nothing", "--model", MODEL], "'nothing' is no file"),
+        (
+            ["merge", "a.safetensors", "less.safetensors", "--model", MODEL],
+            "'a.safetensors' has proj, which 'less.safetensors' lacks",
+        ),
+        ([*AB, "--method", "fisher"], "looks at images of each task, and suite mini has none"),
+        ([*AB, "--method", "regmean", "--images", "0"], "--images must be at least 1"),
         (["merge", "text.txt", "a.safetensors", "--model", MODEL], "is not a file of torch.save"),
         (["merge", "broken.safetensors", "a.safetensors", "--model", MODEL], "broken.safetensors"),
         (
@@ -202,6 +220,8 @@ def test_a_mistake_is_one_line_and_nothing_is_written(files, encoder, words, exp
     (files / "broken.safetensors").write_bytes((files / "a.safetensors").read_bytes()[:5000])
     broken = {name: x / 0 for name, x in encoder.params.items()}
     save_file(broken, files / "nan.safetensors")
+    less = {name: x for name, x in vector(encoder, 1).items() if name != "proj"}
+    TaskVector(less).save("less.safetensors")
     before = {file.name: file.read_bytes() for file in files.iterdir()}
     assert main(words) == 2
     out, err = capsys.readouterr()

@@ -106,12 +106,13 @@ def regmean(
         if name not in sums.total:
             return mean(tensors)
         own = sums.diagonals[name]
-        size = finite(own.mean(1).sum(), f"Grams of {name}")
+        triangle = finite(sums.total[name], f"Grams of {name}")
+        size = own.mean(1).sum()
         added = (own.sum(0) == 0) + ridge * size / len(own)  # an input that is never read: the mean
         top = ratio * sums.products[name]
         for x, diagonal in zip(tensors, own, strict=True):
             top += x.double() * ((1 - ratio) * diagonal + added)
-        G = ratio * unpacked(sums.total[name])
+        G = ratio * unpacked(triangle)
         G.diagonal().copy_(own.sum(0) + len(own) * added)
         solved = _solved(top, G)
         if solved is None:

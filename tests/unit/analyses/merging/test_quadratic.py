@@ -176,6 +176,12 @@ def test_what_images_told_of_another_model_is_refused(cases):
     broken = {name: x * float("nan") for name, x in grams_of(cases, seed=0).items()}
     with pytest.raises(TasklabError, match="not all finite"):
         regmean(vectors, [broken] * 2)
+    one = grams_of(cases, seed=0)
+    name = cases.MATRICES[1]
+    one[name] = one[name].index_put((torch.tensor([0, 1]), torch.tensor([1, 0])), torch.tensor(
+        float("nan"), dtype=torch.float64))  # fmt: skip
+    with pytest.raises(TasklabError, match=f"Grams of {name} are not all finite"):
+        regmean(vectors, [one, grams_of(cases, seed=1)])
     with pytest.raises(TasklabError, match="the Fisher information lacks"):
         fisher(vectors, [{}, {}])
     with pytest.raises(TasklabError, match="negative, or of other shape"):
