@@ -335,8 +335,9 @@ def main() -> None:
     rows = [{**row, **{name: notes[name] for name in ("commit", "utc", "rounds")}} for row in rows]
     new = {(row["model"], row["figure"]) for row in rows}
     if args.out.is_file():  # what was not measured now stays, with its own commit
-        before = json.loads(args.out.read_text())["rows"]
-        rows = [row for row in before if (row["model"], row["figure"]) not in new] + rows
+        before = json.loads(args.out.read_text())
+        rows = [row for row in before["rows"] if (row["model"], row["figure"]) not in new] + rows
+        notes["sizes"] = before["provenance"].get("sizes", {}) | notes["sizes"]
     args.out.write_text(json.dumps({"rows": rows, "provenance": notes}, indent=1) + "\n")
 
 

@@ -31,6 +31,8 @@ def test_both_ways_merge_the_same_on_small_shapes(bench, tmp_path, monkeypatch, 
     small = bench.merges.Shape(width=16, blocks=3, output=8, tasks=4)
     monkeypatch.setitem(bench.merges.SHAPES, "vitl14", small)
     out = tmp_path / "bench.json"
+    earlier = {"model": "mini", "figure": "step", "commit": "x"}
+    out.write_text(json.dumps({"rows": [earlier], "provenance": {"sizes": {"mini": {"step": 4}}}}))
     words = ["bench.py", "--models", "vitl14", "--rounds", "2", "--out", str(out)]
     monkeypatch.setattr(sys, "argv", words)
     threads = torch.get_num_threads()
@@ -39,12 +41,14 @@ def test_both_ways_merge_the_same_on_small_shapes(bench, tmp_path, monkeypatch, 
     finally:
         torch.set_num_threads(threads)
     written = json.loads(out.read_text())
-    rows = {row["figure"]: row for row in written["rows"]}
+    assert written["rows"][0] == earlier  # what was not measured now stays
+    rows = {row["figure"]: row for row in written["rows"][1:]}
     assert set(rows) == {"TSV-M of 4 vectors", "Iso-C of 4 vectors"}
     for row in rows.values():
         assert row["model"] == "vitl14" and row["whole"] == [1.0, 3.0] and row["rounds"] == 2
         assert row["ours_s"] >= 0 and row["papers_s"] >= 0
-    assert written["provenance"]["sizes"]["vitl14"]["blocks"] == 3
+    sizes = written["provenance"]["sizes"]
+    assert sizes["vitl14"]["blocks"] == 3 and sizes["mini"] == {"step": 4}
     assert capsys.readouterr().out.count("vitl14") == 2
 
 
