@@ -35,6 +35,8 @@ from tasklab.figures.editing import (
     addition_bars,
     addition_curves,
     alone_against_sum,
+    negation,
+    negation_per_task,
     nonlinear_advantage,
     per_task,
     single_task,
@@ -62,7 +64,6 @@ from tasklab.figures.merging import (
     merge_gains_table,
     merge_ways,
 )
-from tasklab.figures.negation import negation, negation_per_task
 from tasklab.figures.schemes import closed_table, open_table, price, scheme, subset_cost
 from tasklab.figures.stitching import (
     averaging,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable
 
 import pandas as pd
 from matplotlib.axes import Axes
@@ -13,13 +13,12 @@ from matplotlib.ticker import MaxNLocator
 from tasklab.errors import TasklabError
 from tasklab.figures.marks import (
     GIVEN,
-    correlations,
+    against,
     curves,
     diagonal,
     ends,
     level,
     log,
-    scatter,
 )
 from tasklab.figures.rows import averaged, methods_in, require_rows, where
 from tasklab.figures.style import INK, METHOD_LABEL, Looks, book_figure, method_looks
@@ -65,13 +64,12 @@ def gap_against_bound(
         raise TasklabError(f"there is no {', '.join(absent)}: one of {', '.join(fits.index)}.")
     groups = df["group"].astype(str) if "group" in df else pd.Series("", index=df.index)
     looks = group_looks(list(dict.fromkeys(groups)))
-    table = df.assign(colour=groups, delta=df["value"])[["colour", "delta", *predictors]]
-    plot = scatter(
-        table.melt(["colour", "delta"], var_name="predictor", value_name="x"), "x", "delta",
-        hue="colour", looks=looks, col="predictor", columns=2, share=(False, True),
+    plot = against(
+        df.assign(colour=groups), [(name, "value") for name in predictors],
+        PREDICTOR_LABEL | {"value": ""}, hue="colour", looks=looks, columns=2, share=(False, True),
         height=2.5 * -(-len(predictors) // 2) + 0.35 + 0.2 * -(-len(looks) // 4),
     )  # fmt: skip
-    for axes, _, name in plot:
+    for (axes, _, _), name in zip(plot, predictors, strict=True):
         log(axes)
         title = _r_squared(fits.loc[name])
         if name in REACHABLE:
@@ -80,7 +78,7 @@ def gap_against_bound(
             title += f"\nmedian δ / {REACHABLE[name]}: {share:.2g}"
         axes.set_title(title, fontsize=9)
     y = "δ: distance of the\nloss from linear (nats)"
-    return plot.finish(looks=looks if len(looks) > 1 else {}, x=PREDICTOR_LABEL, y=y)
+    return plot.finish(looks=looks if len(looks) > 1 else {}, y=y)
 
 
 @book_figure
@@ -133,31 +131,26 @@ def transitivity(
         threshold: The one that `summary` was made with.
     """
     require_rows(triples)
-    parts = {("predicted", "value"): "1 − cosine"}
-    if "relative" in triples:
-        parts["relative_predicted", "relative"] = "share of baseline"
+    units = {"predicted": "1 − cosine", "relative_predicted": "share of baseline"}
+    pairs = [("predicted", "value"), ("relative_predicted", "relative")][
+        : 1 + ("relative" in triples)
+    ]
+    labels = {x: f"worse of (i, j) and (j, k):\n{unit}" for x, unit in units.items()}
+    labels |= {y: f"(i, k): {units[x]}" for x, y in pairs}
     methods = methods_in(triples) if "method" in triples else []
     looks = method_looks(methods) if methods else {"": ("", GROUP_COLOURS[0], "o")}
-    table = pd.concat(
-        pd.DataFrame({
-            "x": triples[x], "y": triples[y], "unit": unit,
-            "method": triples["method"] if methods else "",
-        })
-        for (x, y), unit in parts.items()
+    plot = against(
+        triples if methods else triples.assign(method=""), pairs, labels, looks=looks, s=18,
+        alpha=0.55, height=4.2 if methods else 3.7,
     )  # fmt: skip
     titles = _ranks(summary, methods), _violations(summary, methods, threshold)
-    plot = scatter(
-        table, "x", "y", looks=looks, col="unit", s=18, alpha=0.55, height=4.2 if methods else 3.7
-    )
-    for (axes, _, unit), title in zip(plot, titles, strict=False):
+    for (axes, _, _), (x, _), title in zip(plot, pairs, titles, strict=False):
         log(axes)
         diagonal(axes)
         axes.set_title(title, fontsize=9)
-        if threshold is not None and unit != "1 − cosine":
+        if threshold is not None and x == "relative_predicted":
             _corner(axes, threshold)
-    x = {unit: f"worse of (i, j) and (j, k):\n{unit}" for unit in parts.values()}
-    y = {unit: f"(i, k): {unit}" for unit in parts.values()}
-    return plot.finish(looks=looks if methods else {}, x=x, y=y)
+    return plot.finish(looks=looks if methods else {})
 
 
 @book_figure
@@ -175,11 +168,10 @@ def foretelling(df: pd.DataFrame) -> Figure:
         "xi_pair": "changed predictions ξ (%)",
         "lost": "lost in addition (points)",
     }
-    pairs = [("distance", "xi_pair"), ("distance", "lost")]
-    figure = correlations(df, pairs, over_pairs, labels)
-    for axes in figure.axes:
+    plot = against(df, [("distance", "xi_pair"), ("distance", "lost")], labels, over_pairs)
+    for axes, _, _ in plot:
         log(axes, "x")
-    return figure
+    return plot.finish()
 
 
 def group_looks(groups: list[str]) -> Looks:
@@ -192,34 +184,31 @@ def group_looks(groups: list[str]) -> Looks:
 
 
 def _ranks(summary: pd.DataFrame, methods: list[str]) -> str:
-    lines = ["rank correlation [95 %], unlinked"]
-    for who, row in _rows(summary, methods):
-        interval = f"{row['rank']:.2f} [{row['low']:.2f}, {row['high']:.2f}]"
-        lines.append(who + f"{interval}, {row['rank_unlinked']:.2f}".replace("-", "−"))
-    return "\n".join(lines)
+    told = "{rank:.2f} [{low:.2f}, {high:.2f}], {rank_unlinked:.2f}".format_map
+    head = "rank correlation [95 %], unlinked"
+    return _title(summary, methods, head, lambda one: told(one).replace("-", "−"))
 
 
 def _violations(summary: pd.DataFrame, methods: list[str], threshold: float | None) -> str:
     if threshold is None or "violations" not in summary:
         return ""
-    lines = [f"violations at {threshold:g} [unlinked]"]
-    for who, row in _rows(summary, methods):
-        if not row["held"]:
-            lines.append(f"{who}no premises hold")
-            continue
-        share = f"{row['violations']:.0%}"
-        lines.append(f"{who}{share} of {row['held']:.0f} [{row['violations_unlinked']:.0%}]")
-    return "\n".join(lines)
+    share = "{violations:.0%} of {held:.0f} [{violations_unlinked:.0%}]".format_map
+    head, none = f"violations at {threshold:g} [unlinked]", "no premises hold"
+    return _title(summary, methods, head, lambda one: share(one) if one["held"] else none)
 
 
-def _rows(summary: pd.DataFrame, methods: list[str]) -> Iterator[tuple[str, pd.Series]]:
-    """Yield whom a line of a title is about, and the numbers."""
+def _title(
+    summary: pd.DataFrame, methods: list[str], head: str, told: Callable[[pd.Series], str]
+) -> str:
+    """Return a title with a line a method."""
+    lines = [head]
     for method in methods or [None]:
-        rows = summary if method is None else summary[summary["method"] == method]
+        rows = summary if method is None else where(summary, method=method)
         if len(rows) != 1:
             raise TasklabError("the figure shows one group of pairs a method: choose a layer.")
         who = f"{METHOD_LABEL[method]}: " if len(methods) > 1 else ""
-        yield who, rows.iloc[0]
+        lines.append(who + told(rows.iloc[0]))
+    return "\n".join(lines)
 
 
 def _r_squared(fit: pd.Series) -> str:

@@ -1,4 +1,4 @@
-"""Figures of edited models: accuracy alone and after addition; what those of negation share."""
+"""Figures of edited models: accuracy alone, after addition and after negation."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 import pandas as pd
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
@@ -28,18 +27,13 @@ from tasklab.records.table import summarise, wilson
 MEAN = "mean"  # the last line of a figure of tasks
 BASE = {"color": COLOURS["pretrained"], "label": METHOD_LABEL["pretrained"]}
 UPRIGHT = BASE | {"along": "y"}
+_SIDES = ["target", "control"]
+_TOLD = {"target": "target accuracy (%): lower is better", "control": "control accuracy (%)"}
+_KEPT = {"ls": ":", "lw": 2, "label": "95 % of pre-trained"}
 
 
-def with_intervals(df: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
-    """Return means over seeds with the 95 % interval of the test images, by task and over tasks.
-
-    Args:
-        df: Records with the columns task, seed, value and n.
-        by: Further columns of a group.
-
-    Returns:
-        Columns `by`, task (with `MEAN` for all tasks together), value, low and high.
-    """
+def _with_intervals(df: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
+    """Return means with the 95 % interval of the test images, by task and of all tasks together."""
     groups = [*by, "task"]
     images = df.groupby(groups, sort=False)["n"].max().astype(float).rename("n")
     tasks = summarise(df, groups).rename(columns={"mean": "value"}).merge(images, on=groups)
@@ -49,20 +43,12 @@ def with_intervals(df: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
     return table
 
 
-def by_task(
+def _by_task(
     rows: pd.DataFrame, tasks: Sequence[str], x: Mapping[str, str] | str, col: str | None = None
 ) -> Panels:
-    """Draw a line of the page for each task and their mean, methods below one another.
-
-    Args:
-        rows: Records with the columns method, task, seed, value and n; those of the pre-trained
-            model become strokes.
-        tasks: In their order from the top.
-        x: What the horizontal axes are, by the name of the panel where there are several.
-        col: Column of the panels side by side.
-    """
+    """Draw a line of the page for each task and their mean; the pre-trained model is a stroke."""
     by = ["method", *([col] if col else [])]
-    table, order = with_intervals(rows, by), {name: name for name in (*tasks, MEAN)}
+    table, order = _with_intervals(rows, by), {name: name for name in (*tasks, MEAN)}
     tuned = table[table["method"] != "pretrained"]
     plot = points(
         ends(tuned, [*by, "task"]), "task", order=order, facets={"col": col} if col else {},
@@ -82,7 +68,7 @@ def by_task(
 def single_task(df: pd.DataFrame) -> Figure:
     """Draw each method's accuracy alone, per task, over the pre-trained one (tangent, figure 7)."""
     rows = select(df, "single", "single")
-    return by_task(rows, tasks_in(rows), "test accuracy (%), bars: 95 % interval").figure
+    return _by_task(rows, tasks_in(rows), "test accuracy (%), bars: 95 % interval").figure
 
 
 @book_figure
@@ -92,12 +78,12 @@ def per_task(df: pd.DataFrame, n_tasks: int | None = None) -> Figure:
     rows = select(df, "addition", "absolute", n_tasks)
     tasks = tasks_in(rows[rows["method"] != "pretrained"])
     if "pretrained" not in set(rows["method"]):
-        rows = pd.concat([rows, zero_shot(df, tasks)])
+        rows = pd.concat([rows, _zero_shot(df, tasks)])
     label = f"test accuracy (%) of the sum of {n_tasks} tasks, bars: 95 % interval"
-    return by_task(rows, tasks, label).figure
+    return _by_task(rows, tasks, label).figure
 
 
-def zero_shot(df: pd.DataFrame, tasks: Iterable[str]) -> pd.DataFrame:
+def _zero_shot(df: pd.DataFrame, tasks: Iterable[str]) -> pd.DataFrame:
     """Return the records of the unedited model on some tasks."""
     alone = where(df, experiment="single", method="pretrained", split="test")
     return alone[alone["task"].isin(list(tasks))]
@@ -194,7 +180,7 @@ def addition_curves(df: pd.DataFrame, n_tasks: int | None = None, split: str = "
         at, curve = best.get(method, math.nan), seeds.groupby("alpha")["value"].mean()
         value = np.interp(at, curve.index, curve)
         plot.mark(seeds[:1].assign(alpha=at, value=value).dropna(), "alpha", ms=8)
-    base, extra = zero_shot(df, tasks_in(rows)), []
+    base, extra = _zero_shot(df, tasks_in(rows)), []
     if len(base) and "absolute" in metrics:
         extra = [level(plot.first, float(base["value"].mean()), **BASE)]
     y = {metric: f"{metric} {split} accuracy (%)" for metric in metrics}
@@ -212,12 +198,12 @@ def addition_bars(df: pd.DataFrame) -> Figure:
     tuned = rows[(rows["method"] != "pretrained") & rows["metric"].isin(["absolute", "normalised"])]
     require_rows(tuned)
     means = averaged(tuned, "n_tasks", "metric", "method", "seed")
-    plot, extra = by_method(means.sort_values(["n_tasks", "metric"]), row="n_tasks", col="metric")
+    plot, extra = _by_method(means.sort_values(["n_tasks", "metric"]), row="n_tasks", col="metric")
     for axes, n_tasks, metric in plot:
         if metric == "absolute":
             axes.set_ylabel(f"sum of {n_tasks} tasks")
             tasks = where(tuned, n_tasks=n_tasks, metric=metric)["task"]
-            base = tasks.map(zero_shot(df, tasks).groupby("task")["value"].mean()).mean()
+            base = tasks.map(_zero_shot(df, tasks).groupby("task")["value"].mean()).mean()
             if not math.isnan(base):
                 extra[BASE["label"]] = level(axes, base, **UPRIGHT)
     for axes, metric in zip(plot.grid.axes[-1], plot.grid.col_names, strict=True):
@@ -226,12 +212,8 @@ def addition_bars(df: pd.DataFrame) -> Figure:
     return plot.figure
 
 
-def by_method(means: pd.DataFrame, **facets: str) -> tuple[Panels, dict[str, Line2D]]:
+def _by_method(means: pd.DataFrame, **facets: str) -> tuple[Panels, dict[str, Line2D]]:
     """Draw a line of the page for each method: mean, spread over seeds, seeds, and the number.
-
-    Args:
-        means: Columns method, seed, value, and those of the facets, one row a seed.
-        facets: Columns of the `row` and `col` of panels.
 
     Returns:
         The panels, and what their legend has to say of seeds.
@@ -245,7 +227,13 @@ def by_method(means: pd.DataFrame, **facets: str) -> tuple[Panels, dict[str, Lin
         dots=seeds > 1, facets=facets,
     )  # fmt: skip
     for (i, j, _), part in plot.grid.facet_data():
-        write(plot.grid.facet_axis(i, j), [where(part, method=m)["value"] for m in order])
+        axes = plot.grid.facet_axis(i, j)
+        for place, value in enumerate(part.groupby("method")["value"].mean().reindex(order)):
+            if not math.isnan(value):
+                axes.annotate(
+                    f"{value:.1f}", (1.0, place), (3, 0), fontsize=9, va="center",
+                    xycoords=axes.get_yaxis_transform(), textcoords="offset points",
+                )  # fmt: skip
     if seeds < 2:
         return plot, {}
     several = f"{seeds}" if fewest == seeds else f"{fewest} to {seeds}"
@@ -253,17 +241,46 @@ def by_method(means: pd.DataFrame, **facets: str) -> tuple[Panels, dict[str, Lin
     return plot, {"seeds": Line2D([], [], color=INK, lw=1.5, label=label)}
 
 
-def write(axes: Axes, values: Iterable[pd.Series], digits: int = 1) -> None:
-    """Write the mean of each line of the page at the panel's right edge.
+@book_figure
+def negation(df: pd.DataFrame) -> Figure:
+    """Draw target and control accuracy after negation (tangent, table 2).
 
-    Args:
-        axes: The panel; its lines are at 0, 1, ... of the vertical axis.
-        values: Of each line, the values of its seeds.
-        digits: After the point.
+    Points are means over tasks and seeds, bars the standard deviation over seeds, small dots the
+    seeds.
     """
-    for place, seeds in enumerate(values):
-        if len(seeds):
-            axes.annotate(
-                f"{seeds.mean():.{digits}f}", (1.0, place), (3, 0), fontsize=9, va="center",
-                xycoords=axes.get_yaxis_transform(), textcoords="offset points",
-            )  # fmt: skip
+    rows = select(df, "negation")
+    tuned = rows[(rows["method"] != "pretrained") & rows["metric"].isin(_SIDES)]
+    means = averaged(tuned, "metric", "method", "seed")
+    plot, extra = _by_method(means.sort_values("metric", ascending=False), col="metric")
+    for axes, _, side in plot:
+        before = where(rows, metric=side, method="pretrained")
+        if before.empty and side == "target":
+            before = _zero_shot(df, tasks_in(rows))
+        base = float(before["value"].mean()) if len(before) else math.nan
+        extra["base"] = level(axes, base, **UPRIGHT)
+        if side == "control":
+            extra["kept"] = level(axes, 0.95 * base, along="y", **_KEPT)
+    return plot.finish(extra.values(), looks={}, x=_TOLD)
+
+
+@book_figure
+def negation_per_task(df: pd.DataFrame) -> Figure:
+    """Draw target and control accuracy after the negation of each task; bars are 95 % intervals."""
+    rows = select(df, "negation")
+    tasks, parts, kept = tasks_in(rows[rows["method"] != "pretrained"]), [], math.nan
+    for side in _SIDES:
+        part = where(rows, metric=side)
+        base = where(part, method="pretrained")
+        if side == "target" and base.empty:
+            part = pd.concat([part, _zero_shot(df, tasks).assign(metric=side)])
+        elif len(base) and set(base["task"]) != set(tasks):  # one control for all targets
+            every = [base.iloc[:1].assign(task=task) for task in tasks]
+            part = pd.concat([part[part["method"] != "pretrained"], *every])
+        kept = 0.95 * float(base["value"].mean())
+        parts.append(part)
+    plot = _by_task(pd.concat(parts, ignore_index=True), tasks, _TOLD, "metric")
+    if not math.isnan(kept):
+        axes = plot.grid.axes_dict["control"]
+        line = level(axes, kept, along="y", **_KEPT)
+        axes.legend(handles=[line], loc="lower right", bbox_to_anchor=(1, 1), borderpad=0)
+    return plot.figure

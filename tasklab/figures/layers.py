@@ -18,7 +18,7 @@ from matplotlib.ticker import MaxNLocator
 
 from tasklab.errors import TasklabError
 from tasklab.figures.heat import numbers_in, scale
-from tasklab.figures.marks import Panels, correlations, curves, level, log
+from tasklab.figures.marks import Panels, against, curves, level, log
 from tasklab.figures.rows import methods_in, require_rows, where
 from tasklab.figures.style import INK, METHOD_LABEL, WIDTH, book_figure
 from tasklab.records.statistics import over_tasks
@@ -161,7 +161,7 @@ def alignment_against_interference(
     if alpha is None and rows.groupby("method")["alpha"].nunique().max() > 1:
         raise TasklabError(f"choose alpha, one of {sorted(set(rows['alpha']))}.")
     table = rows.pivot_table(index=["method", "task"], columns="metric", values="value")
-    return correlations(table.reset_index(), tuple(pairs), over_tasks, AXIS_LABEL)
+    return against(table.reset_index(), tuple(pairs), AXIS_LABEL, over_tasks).finish()
 
 
 @book_figure

@@ -58,6 +58,7 @@ class Panels:
     def __init__(self, grid: sns.FacetGrid, hue: str, looks: Looks, facets: Mapping[str, Any],
                  *, height: float, line: str = "") -> None:  # fmt: skip
         grid.figure.set_size_inches(WIDTH, height)
+        grid.set_axis_labels("", "")
         self.grid = grid.set_titles("", row_template="", col_template="")
         self.figure, self.first, self.looks = grid.figure, grid.axes.flat[0], looks
         self._hue, self._line = hue, line
@@ -104,14 +105,16 @@ class Panels:
             extra: Further artists of the legend that have a label.
             looks: Groups of the legend, where they are not those that are drawn.
             words: The `x` and `y` of the axes: the same of all, or by the name of the panel's
-                column; and the `title` of each column.
+                column; and the `title` by it.
         """
-        named = {name: text for name, text in words.items() if isinstance(text, Mapping)}
-        self.grid.set_axis_labels(*("" if name in named else words.get(name, "") for name in "xy"))
-        setters = {"x": Axes.set_xlabel, "y": Axes.set_ylabel, "title": Axes.set_title}
-        for axes, _, column in self:
-            for name, text in named.items():
-                setters[name](axes, text.get(column, ""))
+        of_all = {"x": self.grid.set_xlabels, "y": self.grid.set_ylabels}
+        of_one = {"x": Axes.set_xlabel, "y": Axes.set_ylabel, "title": Axes.set_title}
+        for name, text in words.items():
+            if isinstance(text, Mapping):
+                for axes, _, column in self:
+                    of_one[name](axes, text.get(column, ""))
+            else:
+                of_all[name](text)
         key(self.figure, self.looks if looks is None else looks, extra, line=self._line)
         return self.figure
 
@@ -176,28 +179,31 @@ def scatter(df: pd.DataFrame, x: str, y: str = "value", **more: Any) -> Panels:
     return curves(df, x, y, kind="scatter", **({"share": (False, False)} | more))
 
 
-def correlations(
+def against(
     table: pd.DataFrame,
     pairs: Sequence[tuple[str, str]],
-    rank: Callable[[pd.DataFrame, str, str], Correlation],
     labels: Mapping[str, str],
-) -> Figure:
-    """Draw columns of a table against one another, with rank correlation and its 95 % interval.
+    rank: Callable[[pd.DataFrame, str, str], Correlation] | None = None,
+    **more: Any,
+) -> Panels:
+    """Draw columns of a table against one another, a panel a pair, a dot a row.
 
     Args:
-        table: A row a dot, with its method.
+        table: With the columns of the pairs and of the groups.
         pairs: Columns on the two axes of each panel.
-        rank: What correlates two columns of the table.
         labels: What columns are.
+        rank: What correlates two columns, where titles say how and the 95 % interval.
+        more: Keywords of `scatter`.
     """
     parts = [table.assign(x=table[x], y=table[y], pair=f"{x} {y}") for x, y in pairs]
-    plot = scatter(pd.concat(parts), "x", "y", col="pair", height=3.7)
+    plot = scatter(pd.concat(parts), "x", "y", col="pair", **({"height": 3.7} | more))
     for (axes, _, _), (x, y) in zip(plot, pairs, strict=True):
-        told = rank(table, x, y)
-        words = f"rank correlation {told.value:.2f}\n[{told.low:.2f}, {told.high:.2f}]"
-        axes.set(xlabel=labels[x], ylabel=labels[y], title=words.replace("-", "−"))
-    key(plot.figure, plot.looks, line="")
-    return plot.figure
+        axes.set(xlabel=labels[x], ylabel=labels[y])
+        if rank is not None:
+            told = rank(table, x, y)
+            words = f"rank correlation {told.value:.2f}\n[{told.low:.2f}, {told.high:.2f}]"
+            axes.set_title(words.replace("-", "−"))
+    return plot
 
 
 def means_in(
