@@ -97,7 +97,7 @@ def rate_search(df: pd.DataFrame) -> Figure:
         means, "method", "model", col_order=models, columns=2, errorbar=None,
         share=(False, False), height=3.4 * math.ceil(len(models) / 2),
     )  # fmt: skip
-    titles = {name: schemes.scheme(name) for name in models} if len(models) > 1 else ""
+    titles = {name: schemes.scheme(name) for name in models} if len(models) > 1 else {}
     return plot.finish(x="learning rate", y="alone, on validation images (%)", title=titles)
 
 

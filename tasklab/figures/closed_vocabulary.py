@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
 from tasklab.errors import TasklabError
-from tasklab.figures.marks import Panels, curves, level, points, scatter
+from tasklab.figures.marks import Panels, against, curves, level, points
 from tasklab.figures.rows import averaged, require_rows, select, where
 from tasklab.figures.schemes import broken, looks, of_vocabulary
 from tasklab.figures.style import book_figure, method_looks
@@ -190,18 +190,21 @@ def linearity_against_addition(
     """
     df = where(linearity, experiment="ctl", metric=metric, alpha=0.5, method="nonlinear")
     require_rows(df)
-    sums, across = of_vocabulary(sums, "closed"), df.groupby("model")["value"].mean().rename("x")
-    labels = {"normalised": "normalised accuracy\nof the sum (%)", "gain": GAIN}
-    kept = pd.concat([_kept(sums, what).assign(what=what) for what in labels])
-    table = kept.join(across, on="model").dropna()
-    plot = scatter(
-        table, "x", hue="model", looks=looks(df[df["model"].isin(table["model"])]), col="what",
-        col_order=list(labels), s=80, alpha=1.0, height=3.9, share=(True, False),
+    sums = of_vocabulary(sums, "closed")
+    kept = where(sums, experiment="addition", method="nonlinear")
+    kept = kept.pivot_table(index="model", columns="metric", values="value")
+    kept["gain"] = kept["absolute"] - _probed(sums)
+    table = kept.join(df.groupby("model")["value"].mean().rename("linearity"), how="inner")
+    x = "1 − cosine, mean over\npairs and blocks" if metric == "distance" else "coefficient"
+    labels = {"linearity": x, "normalised": "normalised accuracy\nof the sum (%)", "gain": GAIN}
+    plot = against(
+        table.reset_index(), [("linearity", "normalised"), ("linearity", "gain")], labels,
+        hue="model", looks=looks(table.reset_index()), s=80, alpha=1.0, height=3.9,
+        share=(True, False),
     )  # fmt: skip
     for axes, _, _ in plot:
         axes.margins(0.12)
-    x = "1 − cosine, mean over\npairs and blocks" if metric == "distance" else "coefficient"
-    return plot.finish(x=x, y=labels)
+    return plot.finish()
 
 
 @book_figure
@@ -233,12 +236,3 @@ def _probed(df: pd.DataFrame) -> pd.Series:
     """Return each model's mean accuracy of the probes on test images."""
     probes = where(df, experiment="single", method="probe", split="test")
     return probes.groupby("model")["value"].mean().rename("probed")
-
-
-def _kept(sums: pd.DataFrame, what: str) -> pd.DataFrame:
-    """Return the normalised accuracy of each model's sum, or its absolute gain over probing."""
-    metric = "normalised" if what == "normalised" else "absolute"
-    rows = where(sums, experiment="addition", metric=metric, method="nonlinear")
-    means = rows.groupby("model")["value"].mean()
-    kept = means if what == "normalised" else means - _probed(sums)
-    return kept.rename("value").dropna().reset_index()

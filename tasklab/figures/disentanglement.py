@@ -13,17 +13,12 @@ from matplotlib.lines import Line2D
 
 from tasklab.errors import TasklabError
 from tasklab.figures import schemes
-from tasklab.figures.heat import maps, scale
+from tasklab.figures.heat import SCALES, error_maps
 from tasklab.figures.marks import curves, level, means_in
-from tasklab.figures.rows import averaged, methods_in, require_rows, tasks_in, where
+from tasklab.figures.rows import methods_in, require_rows, tasks_in, where
 from tasklab.figures.style import COLOURS, INK, METHOD_LABEL, WIDTH, book_figure, key, method_looks
 
 _NAMES = {"pretrained": "pre-trained", "random": "random weights"}
-SCALES = {  # label of the colour bar, unit, and its upper end where it has one by definition
-    "xi_classifier": ("prediction error ξ (%)", " %", 1, 200.0),
-    "xi_representation": ("divergence ξ of features (nats)", " nats", 2, None),
-}
-
 _CHOSEN = {  # metric -> marker, size and words
     "chosen_grid": ("s", 8, "on the grid"),
     "chosen_exact": ("*", 12, "exactly"),
@@ -70,52 +65,6 @@ def heatmaps(
     keys = pd.Series(list(zip(rows["method"], rows[across], strict=True)), index=rows.index)
     columns = len(methods) if len(others) == 1 else len(others)
     return error_maps(rows.assign(panel=keys), names, metric, columns=columns, box=box, top=top)
-
-
-def error_maps(
-    rows: pd.DataFrame,
-    names: dict[tuple, str],
-    metric: str,
-    *,
-    columns: int,
-    box: tuple[float, float],
-    top: float | None = None,
-) -> Figure:
-    """Draw maps of errors by two coefficients, with the mean over a box in their titles.
-
-    Args:
-        rows: Records of one metric; the column panel has the keys of `names`.
-        names: Title of each panel, in their order.
-        metric: A key of `SCALES`.
-        columns: Panels side by side.
-        box: Lowest and highest coefficient of the search box.
-        top: Upper end of the colour scale; by default the metric's, or the largest value.
-    """
-    label, unit, digits, usual = SCALES[metric]
-    means = averaged(rows, "panel", "alpha1", "alpha2", "task")
-    highest = float(means["value"].max())
-    top = top or usual or highest
-    names = {panel: name for panel, name in names.items() if panel in set(means["panel"])}
-    grid, inside = maps(
-        means, ("alpha1", "alpha2"), panel="panel", order=list(names), columns=columns, top=top,
-        box=box,
-    )  # fmt: skip
-    pairs = means.drop_duplicates("panel").set_index("panel")["task"]
-    numbers = {values.size for values in inside.values()}
-    for axes, (panel, name) in zip(grid.axes.flat, names.items(), strict=True):
-        mean = f"\nbox: {inside[panel].mean():.{digits}f}{unit}" if inside[panel].size else ""
-        axes.set_title(name + mean, fontsize=9)
-        one, _, two = pairs[panel].partition("+")
-        axes.set_xlabel(f"$\\alpha_1$ ({one})", fontsize=9, labelpad=2)
-        axes.set_ylabel(f"$\\alpha_2$ ({two})", fontsize=9, labelpad=1)
-    lines, columns = -(-len(names) // columns), min(columns, len(names))
-    side = min(2.9, WIDTH / columns - 0.6)
-    tall = 0.62 + 0.17 * max(name.count("\n") + 1 for name in names.values())
-    grid.figure.set_size_inches(WIDTH, (side + tall) * lines + 0.8)
-    size = f"; mean over the box: {numbers.pop()} cells" if len(numbers) == 1 else ""
-    beyond = "max" if highest > top * (1 + 1e-9) else "neither"
-    scale(grid.figure, grid.axes.flat, label + size, beyond)
-    return grid.figure
 
 
 @book_figure

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -12,44 +12,51 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
+from tasklab.figures.rows import averaged, where
+from tasklab.figures.style import WIDTH
 
-def maps(
-    df: pd.DataFrame,
-    axes_of: tuple[str, str],
+SCALES = {  # label of the colour bar, unit, and its upper end where it has one by definition
+    "xi_classifier": ("prediction error ξ (%)", " %", 1, 200.0),
+    "xi_representation": ("divergence ξ of features (nats)", " nats", 2, None),
+}
+
+
+def error_maps(
+    rows: pd.DataFrame,
+    names: dict[tuple, str],
+    metric: str,
     *,
-    panel: str,
-    order: Sequence[Any],
     columns: int,
-    top: float,
     box: tuple[float, float],
-) -> tuple[sns.FacetGrid, dict[Any, np.ndarray]]:
-    """Draw a grid of heat maps with one scale from 0, and a frame around the search box.
+    top: float | None = None,
+) -> Figure:
+    """Draw maps of errors by two coefficients, with the mean over a box in their titles.
 
-    The scale has one hue whose low end is light, so that no colour needs telling apart.
+    All have one scale from 0, of one hue whose low end is light: no colour needs telling apart.
 
     Args:
-        df: Records; those of a panel and cell are averaged.
-        axes_of: Columns on the horizontal and the vertical axis.
-        panel: Column of the panels.
-        order: Its values in their order.
+        rows: Records of one metric; the column panel has the keys of `names`.
+        names: Title of each panel, in their order.
+        metric: A key of `SCALES`.
         columns: Panels side by side.
-        top: Upper end of the scale.
-        box: Lowest and highest coefficient of the frame, on both axes.
-
-    Returns:
-        The grid, and of each panel the values of the cells whose centres lie in the box.
+        box: Lowest and highest coefficient of the search box.
+        top: Upper end of the colour scale; by default the metric's, or the largest value.
     """
-    across, along = axes_of
-    wrap = min(columns, len(order))
-    grid = sns.FacetGrid(df, col=panel, col_order=list(order), col_wrap=wrap,
+    label, unit, digits, usual = SCALES[metric]
+    means = averaged(rows, "panel", "alpha1", "alpha2", "task")
+    highest = float(means["value"].max())
+    top = top or usual or highest
+    names = {panel: name for panel, name in names.items() if panel in set(means["panel"])}
+    half = (box[1] - box[0]) / 2
+    wrap, numbers = min(columns, len(names)), set()
+    grid = sns.FacetGrid(means, col="panel", col_order=list(names), col_wrap=wrap,
                          sharex=False, sharey=False)  # fmt: skip
-    inside = {}
-    for axes, name in zip(grid.axes.flat, order, strict=True):
-        cells = df[df[panel] == name].pivot_table(index=along, columns=across, values="value")
+    for axes, (panel, name) in zip(grid.axes.flat, names.items(), strict=True):
+        mine = where(means, panel=panel)
+        cells = mine.pivot_table(index="alpha2", columns="alpha1", values="value")
         sns.heatmap(cells, ax=axes, cmap="Blues", vmin=0, vmax=top, square=True, cbar=False,
                     xticklabels=False, yticklabels=False, rasterized=True)  # fmt: skip
         axes.invert_yaxis()
-        axes.set(xlabel="", ylabel="")
         centres = (cells.columns.to_numpy(float), cells.index.to_numpy(float))
         for axis, values in zip((axes.xaxis, axes.yaxis), centres, strict=True):
             whole = _whole(values)
@@ -57,9 +64,21 @@ def maps(
         (left, right), (low, high) = (_place(values, np.array(box)) for values in centres)
         frame = {"fill": False, "ec": "#D55E00", "lw": 1.8}
         axes.add_patch(Rectangle((left, low), right - left, high - low, **frame))
-        rows, cols = ((v >= box[0] - 1e-9) & (v <= box[1] + 1e-9) for v in centres[::-1])
-        inside[name] = cells.to_numpy()[np.ix_(rows, cols)]
-    return grid, inside
+        centres_inside = mine[["alpha1", "alpha2"]].sub(sum(box) / 2).abs() <= half + 1e-9
+        inside = mine[centres_inside.all(axis=1)]["value"]
+        numbers.add(len(inside))
+        mean = f"\nbox: {inside.mean():.{digits}f}{unit}" if len(inside) else ""
+        axes.set_title(name + mean, fontsize=9)
+        one, _, two = mine["task"].iloc[0].partition("+")
+        axes.set_xlabel(f"$\\alpha_1$ ({one})", fontsize=9, labelpad=2)
+        axes.set_ylabel(f"$\\alpha_2$ ({two})", fontsize=9, labelpad=1)
+    side = min(2.9, WIDTH / wrap - 0.6)
+    tall = 0.62 + 0.17 * max(name.count("\n") + 1 for name in names.values())
+    grid.figure.set_size_inches(WIDTH, (side + tall) * -(-len(names) // wrap) + 0.8)
+    size = f"; mean over the box: {numbers.pop()} cells" if len(numbers) == 1 else ""
+    beyond = "max" if highest > top * (1 + 1e-9) else "neither"
+    scale(grid.figure, grid.axes.flat, label + size, beyond)
+    return grid.figure
 
 
 def scale(figure: Figure, axes: Iterable[Axes], label: str, extend: str = "neither") -> None:

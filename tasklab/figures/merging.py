@@ -28,44 +28,34 @@ from tasklab.figures.style import (
 )
 from tasklab.records.gains import gains
 
-# As `analyses.merging.METHODS` and the experiment have them.
-MERGE_LABEL = {
-    "average": "Average",
-    "arithmetic": "Task arithmetic",
-    "lines": "LiNeS",
-    "ties": "TIES",
-    "dare": "DARE",
-    "breadcrumbs": "Breadcrumbs",
-    "consensus": "Consensus",
-    "pcb": "PCB",
-    "tsv_m": "TSV-M",
-    "iso_c": "Iso-C",
-    "iso_cts": "Iso-CTS",
-    "fisher": "Fisher",
-    "regmean": "RegMean",
-    "wudi": "WUDI",
-    "wudi_descent": "WUDI, by Adam",
-    "best_span": "best on the span",
-    "best": "best over all weights",
-    "best_loss": "least loss on the span",
+SORTS = {  # of merges: colour, marker, and which they are; in the order of the lines
+    "weighted sums": ("#8C8C8C", "o", {
+        "average": "Average", "arithmetic": "Task arithmetic", "lines": "LiNeS",
+    }),
+    "masks": ("#E69F00", "s", {
+        "ties": "TIES", "dare": "DARE", "breadcrumbs": "Breadcrumbs", "consensus": "Consensus",
+        "pcb": "PCB",
+    }),
+    "singular directions": ("#009E73", "D", {
+        "tsv_m": "TSV-M", "iso_c": "Iso-C", "iso_cts": "Iso-CTS",
+    }),
+    "quadratic distances": ("#0072B2", "^", {
+        "fisher": "Fisher", "regmean": "RegMean", "wudi": "WUDI", "wudi_descent": "WUDI, by Adam",
+    }),
+    "best in the tangent model": ("#D55E00", "P", {
+        "best_span": "best on the span", "best": "best over all weights",
+        "best_loss": "least loss on the span",
+    }),
+}  # fmt: skip
+# Names as `analyses.merging.METHODS` and the experiment have them.
+MERGE_LABEL = {name: label for *_, named in SORTS.values() for name, label in named.items()}
+_SORT = {
+    name: (sort, colour, marker)
+    for sort, (colour, marker, named) in SORTS.items()
+    for name in named
 }
 _ACROSS = 60  # characters that columns' names may have side by side
 BASE = "arithmetic"  # what gains are counted from
-# Colour and marker of the sorts of merges, and which are of them; in the order of the lines.
-SORTS = {
-    ("#8C8C8C", "o"): "weighted sums",
-    ("#E69F00", "s"): "masks",
-    ("#009E73", "D"): "singular directions",
-    ("#0072B2", "^"): "quadratic distances",
-    ("#D55E00", "P"): "best in the tangent model",
-}
-_OF_SORT = (
-    ("average", "arithmetic", "lines"),
-    ("ties", "dare", "breadcrumbs", "consensus", "pcb"),
-    ("tsv_m", "iso_c", "iso_cts"),
-    ("fisher", "regmean", "wudi", "wudi_descent"),
-    ("best_span", "best", "best_loss"),
-)
 _NUMBERS = (("#56B4E9", "o"), ("#0072B2", "s"), ("#D55E00", "D"), ("#000000", "P"))
 
 
@@ -198,21 +188,15 @@ def merge_distance(df: pd.DataFrame) -> Figure:
     plot = points(
         means, "merge", order={name: MERGE_LABEL[name] for name in order},
         height=1.1 + 0.26 * len(order), hue="merge", facets={"col": "metric"},
-        looks={name: (MERGE_LABEL[name], *_sort(name)) for name in order},
+        looks={name: _SORT[name] for name in order},
     )  # fmt: skip
     left, right = plot.grid.axes.flat
     left.set_xlim(0, 1.05 * float(near["value"].max()))
     level(right, 0, along="y", ls="-", lw=0.8)
-    present = set(map(_sort, order))
-    sorts = {sort: (label, *sort) for sort, label in SORTS.items() if sort in present}
+    sorts = {look[0]: look for name, look in _SORT.items() if name in order}
     x = {"objective": "E(τ) / E(0) in the tangent model",
          "gap": "points above the\nbest merge on the span"}  # fmt: skip
     return plot.finish(looks=sorts, x=x)
-
-
-def _sort(name: str) -> tuple[str, str]:
-    """Return colour and marker of a merge's sort."""
-    return list(SORTS)[next(i for i, names in enumerate(_OF_SORT) if name in names)]
 
 
 @book_figure

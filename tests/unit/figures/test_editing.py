@@ -2,6 +2,7 @@
 
 import itertools
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import matplotlib
@@ -228,3 +229,8 @@ def test_the_most_tasks_that_there_are_may_be_fewer_than_eight(figure):
     drawn, wanted = figure(few).axes[0], figure(few, n_tasks=4).axes[0]
     assert drawn.get_xlabel() == wanted.get_xlabel()
     assert len(drawn.lines) == len(wanted.lines)
+
+
+def test_no_module_has_the_name_of_a_figure() -> None:
+    modules = {path.stem for path in Path(figures.__file__).parent.glob("*.py")}
+    assert not modules & set(figures.__all__)  # it would hide it once it is imported

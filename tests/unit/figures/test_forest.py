@@ -13,7 +13,7 @@ import pytest
 
 from tasklab import figures
 from tasklab.errors import TasklabError
-from tasklab.figures.forest import LOOKS
+from tasklab.figures.forest_plot import LOOKS
 from tasklab.records.claims import CLAIMS
 from tasklab.records.intervals import Interval
 from tasklab.records.judgement import Verdict

@@ -13,7 +13,7 @@ from typing import Any
 
 import pandas as pd
 
-from tasklab.figures.forest import PAPERS, evidence_link
+from tasklab.figures.forest_plot import PAPERS, evidence_link
 from tasklab.records.judgement import ABOUT_VERDICTS, Verdict
 from tasklab.records.statements import effect_of, verdict_rows
 
