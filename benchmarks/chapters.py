@@ -1,10 +1,14 @@
-"""Where the time of the chapters goes: processor seconds of every cell, and the most memory.
+"""Where the time of the chapters goes: processor seconds of cells and kinds of work, and memory.
 
     python benchmarks/chapters.py                      all chapters, one after another, from nothing
     python benchmarks/chapters.py tangent --set model=vitb32 init=random steps=2    a rehearsal
 
 Processor seconds of the kernel are what a cell needs whoever else computes on the machine; each
-chapter runs in one thread. Rows of other chapters, parameters, commits and stores stay in the file.
+chapter runs in one thread. A cell's seconds are shared out by what it adds to the store, each thing
+with the seconds that making it took: fine-tuning (runs, and networks from scratch), probes, and
+measuring (records, features and costs). Up to the lab, imports and loading, is `start`; all else,
+drawing figures above all, `the rest`. Rows of other chapters, parameters, commits and stores stay
+in the file.
 """
 
 from __future__ import annotations
@@ -12,6 +16,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import tempfile
 import time
 from pathlib import Path
@@ -24,9 +29,17 @@ from papermill.parameterize import parameterize_notebook
 
 from tasklab.book import execution, sources
 from tasklab.records.table import provenance
+from tasklab.storage.store import Store
 
 TOLD = 3.0  # seconds of a cell that are printed
 KEY = ("chapter", "parameters", "commit", "store")
+START, REST = "start", "the rest"
+WORK = {  # kinds of artifacts
+    "finetune": "fine-tuning",
+    "scratch": "fine-tuning",
+    "probe": "probes",
+    **dict.fromkeys(("records", "features", "tangent_features", "cost"), "measuring"),
+}
 
 
 def profiled(source: Path, parameters: dict[str, Any]) -> dict[str, Any]:
@@ -41,6 +54,8 @@ def profiled(source: Path, parameters: dict[str, Any]) -> dict[str, Any]:
         notebook, timeout=None, resources={"metadata": {"path": str(source.parent)}}
     )
     cells: list[dict[str, Any]] = []
+    store, seen, section, opened = Store(), set[tuple[str, str]](), "", False
+    added(store, seen)
 
     def used() -> float:
         return sum(psutil.Process(client.km.provisioner.pid).cpu_times()[:4])  # with its children's
@@ -50,6 +65,7 @@ def profiled(source: Path, parameters: dict[str, Any]) -> dict[str, Any]:
         before = used()
         for number, cell in enumerate(notebook.cells):
             if cell.cell_type != "code":
+                section = headed(cell.source) or section
                 continue
             began = time.perf_counter()
             client.execute_cell(cell, number)
@@ -57,13 +73,41 @@ def profiled(source: Path, parameters: dict[str, Any]) -> dict[str, Any]:
             ends, seconds = cell.source.strip().splitlines()[-1], after - before
             if seconds > TOLD:
                 print(f"  {seconds:8.1f} {ends[:90]}", flush=True)
-            cells.append(
-                {"cell": number, "ends": ends, "cpu_s": round(seconds, 2), "wall_s": round(wall, 2)}
-            )
+            parts = {kind: seconds * min(1.0, s / wall) for kind, s in added(store, seen).items()}
+            parts[REST if opened else START] = max(0.0, seconds - sum(parts.values()))
+            opened = opened or "Lab(" in cell.source
+            cells.append({
+                "cell": number, "section": section, "ends": ends, "cpu_s": round(seconds, 2),
+                "wall_s": round(wall, 2), "work": {k: round(s, 2) for k, s in parts.items()},
+            })  # fmt: skip
             before = after
         status = Path(f"/proc/{client.km.provisioner.pid}/status").read_text()  # Linux alone
     most = next(line.split()[1] for line in status.splitlines() if line.startswith("VmHWM"))
     return {"cpu_s": round(before, 1), "most_gib": round(int(most) / 2**20, 2), "cells": cells}
+
+
+def headed(text: str) -> str:
+    """Return the last heading of a text of the second or third level, if there is one."""
+    found = re.findall(r"^##{1,2} (.+)$", text, re.MULTILINE)
+    return found[-1].strip() if found else ""
+
+
+def added(store: Store, seen: set[tuple[str, str]]) -> dict[str, float]:
+    """Return the seconds of what is new in a store, by kind of work.
+
+    Args:
+        store: The store.
+        seen: Kinds and keys of what is not new; the new ones are added.
+    """
+    total: dict[str, float] = {}
+    for kind, work in WORK.items():
+        for config in store.configs(kind):
+            place = kind, store.key(config)
+            made = None if place in seen else store.find(kind, config)
+            seen.add(place)
+            if made is not None:
+                total[work] = total.get(work, 0.0) + (made.seconds or 0.0)
+    return total
 
 
 def main() -> None:

@@ -2,7 +2,8 @@
 
 Every evaluation loads a model's weights into a copy of the network and goes through a `DataLoader`,
 whose images pass the library's transform one by one. Nothing is kept from one evaluation to the
-next. What is left out is reading and decoding of image files: images lie in memory.
+next. What is left out is reading and decoding of image files, but where the loader itself is
+measured: images lie in memory.
 """
 
 from __future__ import annotations
@@ -10,39 +11,84 @@ from __future__ import annotations
 import copy
 import itertools
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 import open_clip
 import torch
+from PIL import Image
 from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
 from torch.utils.data import DataLoader
 from torchvision.transforms.functional import to_pil_image
 
 from tasklab.analyses.disentanglement import symmetric_kl
 from tasklab.models.encoder import Encoder, math_attention
+from tasklab.tuning.finetune import learning_rate
+from tasklab.tuning.recipe import FineTune
 
 Vector = Mapping[str, Tensor]
 
 
-def batches(encoder: Encoder, images: Tensor, size: int) -> DataLoader:
-    """Return a loader of images (N, 3, h, w) from 0 to 255, in order.
+def batches(
+    encoder: Encoder,
+    images: Tensor | Sequence[Path],
+    size: int,
+    labels: Tensor | None = None,
+    *,
+    crops: bool = False,
+) -> DataLoader:
+    """Return a loader of images, in order, and of their labels if there are any.
 
     Args:
         encoder: Whose transform they pass.
-        images: Of one size.
+        images: (N, 3, h, w) from 0 to 255, or files.
         size: Images in a batch.
+        labels: (N,).
+        crops: Whether it is the transform of training, with random crops.
     """
     side, mean, std = encoder.image_size, encoder.mean, encoder.std
-    transform = open_clip.image_transform(side, is_train=False, mean=mean, std=std)
-    pictures = [to_pil_image(image) for image in images]
+    held = isinstance(images, Tensor)
+    transform = open_clip.image_transform(side, is_train=crops, mean=mean, std=std)
+    pictures = [to_pil_image(image) for image in images] if held else list(images)
 
     class Pictures(torch.utils.data.Dataset):
         def __len__(self) -> int:
             return len(pictures)
 
-        def __getitem__(self, number: int) -> Tensor:
-            return transform(pictures[number])
+        def __getitem__(self, number: int) -> Tensor | tuple[Tensor, Tensor]:
+            picture = pictures[number] if held else Image.open(pictures[number]).convert("RGB")
+            return transform(picture) if labels is None else (transform(picture), labels[number])
 
     return DataLoader(Pictures(), batch_size=size, num_workers=0)
+
+
+def train(encoder: Encoder, head, loader: DataLoader, names, config: FineTune) -> list[float]:
+    """Return the losses of fine-tuning, a step for each batch of a loader.
+
+    Args:
+        encoder: The pre-trained model.
+        head: Features -> logits, frozen.
+        loader: Images and labels.
+        names: Of the parameters that train.
+        config: Its rates, decay and clipping.
+    """
+    model, losses = copy.deepcopy(encoder.module), []
+    for name, value in model.named_parameters():
+        value.requires_grad_(name in names)
+    moving = [value for value in model.parameters() if value.requires_grad]
+    betas = config.beta1, config.beta2
+    optimiser = torch.optim.AdamW(
+        moving, lr=config.lr, betas=betas, weight_decay=config.weight_decay
+    )
+    for step, (x, y) in enumerate(loader):
+        optimiser.param_groups[0]["lr"] = learning_rate(config, step)
+        loss = cross_entropy(head(model(x.to(encoder.device))), y.to(encoder.device))
+        optimiser.zero_grad()
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(moving, config.clip)
+        optimiser.step()
+        losses.append(loss.item())
+    return losses
 
 
 def apply(encoder: Encoder, vectors: Sequence[Vector], alphas: Sequence[float]) -> nn.Module:

@@ -23,7 +23,7 @@ pytestmark = pytest.mark.skipif(
 def bench(monkeypatch):
     monkeypatch.syspath_prepend(str(FOLDER))
     yield importlib.import_module("bench")
-    for name in ("bench", "merges", "papers"):
+    for name in ("bench", "compared", "merges", "papers", "pictures"):
         sys.modules.pop(name, None)
 
 
