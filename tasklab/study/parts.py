@@ -11,6 +11,7 @@ from tasklab.chapters import chapter as chapter_of
 from tasklab.errors import choose
 from tasklab.models.zoo import FAMILIES, MODELS
 from tasklab.records.judgement import REPLICA
+from tasklab.records.schema import LEADING_MERGES
 from tasklab.tuning.methods import JOINT
 
 PARADIGMS = ("attention", "attention_bias", "attention_mlp", "attention_mlp_bias")
@@ -79,6 +80,8 @@ _SHARES = ("single", "absolute", "normalised", "lambda")  # without the seconds 
 _SUMS = {"closed_addition": {}}
 # Merges of all tasks; of several pre-trainings that differ in their seed alone, too.
 _MERGED = {"single": {}, "merging": {"n_tasks": (8,)}}
+_LEADING = ("arithmetic", *LEADING_MERGES)
+_FEWER_MERGED = {"merging": {"merges": _LEADING, "n_tasks": (2, 4)}}
 _ENCODERS = tuple(FAMILIES[0][role] for role in ("small", "convnext", "closed"))
 _REPLICAS = tuple({"model": name} for name in MODELS if REPLICA.search(name))
 _SUBSETS = {"subsets": {"most": 10}}  # of each size, where every sum takes passes of its own
@@ -225,6 +228,7 @@ PARTS: dict[str, dict[str, tuple[Work, ...]]] = {
         "ways": (
             Work(("linearized", "attention", *_PENALISED), _MERGED, seeds=3),
             *(Work(("nonlinear",), _MERGED, model, 3) for model in (*_SORTS.values(), *_REPLICAS)),
+            *(Work(("nonlinear",), _FEWER_MERGED, model, 3) for model in _REPLICAS),
         ),
         "models": (
             Work(("nonlinear", "linearized"), {"merged": {"n_tasks": (8,)}}, seeds=3),
