@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -66,10 +65,9 @@ def against_alone(rows: pd.DataFrame, over: str, panel: str, named: Mapping[str,
     means = means.dropna(subset=["alone", "value"]).sort_values(over)
     if means.empty:
         raise NothingToDrawError("nothing to draw: nothing was measured over rates.")
-    order = [name for name in named if name in set(means[panel])]
     return curves(
-        means, "alone", col=panel, col_order=order, errorbar=None, sort=False, share=(True, False),
-        height=1.4 + 2.2 * -(-len(order) // 3),
+        means, "alone", col=panel, col_order=named, errorbar=None, sort=False, share=(True, False),
+        height=(1.4, 2.2),
     )  # fmt: skip
 
 
@@ -92,12 +90,10 @@ def rate_search(df: pd.DataFrame) -> Figure:
     rows, by = select(df, "rate_search", split="validation"), ["model", "method", "lr"]
     lost = where(rows, metric="diverged_at").set_index(by).index
     means = averaged(where(rows[~rows.set_index(by).index.isin(lost)], metric="single"), *by)
-    models = list(dict.fromkeys(rows["model"]))
     plot = over_rates(
-        means, "method", "model", col_order=models, columns=2, errorbar=None,
-        share=(False, False), height=3.4 * math.ceil(len(models) / 2),
-    )  # fmt: skip
-    titles = {name: schemes.scheme(name) for name in models} if len(models) > 1 else {}
+        means, "method", "model", columns=2, errorbar=None, share=(False, False), height=(0, 3.4)
+    )
+    titles = schemes.scheme if means["model"].nunique() > 1 else {}
     return plot.finish(x="learning rate", y="alone, on validation images (%)", title=titles)
 
 
@@ -129,8 +125,7 @@ def learning_rate(df: pd.DataFrame) -> Figure:
     """
     rows = df[df["experiment"] == "learning_rate"]
     require_rows(rows)
-    methods = [m for m in ("probe", "nonlinear", "full") if m in set(rows["method"])]
-    methods += [m for m in dict.fromkeys(rows["method"]) if m not in methods]
+    methods = dict.fromkeys(["probe", "nonlinear", "full", *rows["method"]])
     titles = {"probe": "linear probe (AdamW)", "nonlinear": "encoder, after probing"}
     single, named = where(rows, metric="single"), schemes.looks(rows)
     plot = over_rates(
@@ -182,11 +177,10 @@ def growth(df: pd.DataFrame, model: str = "mini") -> Figure:
     looks = method_looks(methods_in(means, baseline=True))
     if "pretrained" in looks:
         looks["pretrained"] = (*looks["pretrained"][:2], "v")  # a filled marker, as the others'
-    order = [words for words in _GROWTH.values() if words in set(means["quantity"])]
     plot = curves(
-        means, "samples", looks=looks, col="quantity", col_order=order, share=(True, False),
-        height=5.2,
+        means, "samples", looks=looks, col="quantity", col_order=list(_GROWTH.values()),
+        share=(True, False), height=5.2,
     )  # fmt: skip
     seen = sorted(shares.values())
     plot.grid.set(xscale="log", xticks=seen, xticklabels=[f"{share:g}" for share in seen])
-    return plot.finish(x="samples seen (%)", y={words: words for words in order})
+    return plot.finish(x="samples seen (%)", y=str)

@@ -82,8 +82,7 @@ def subset_curves(df: pd.DataFrame, *, method: str = "nonlinear") -> Figure:
     labels = {"normalised": "normalised test accuracy (%)", "gain": GAIN}
     plot = curves(
         shown, "n_tasks", hue="model", looks=named, height=4.0, col="metric",
-        col_order=[metric for metric in labels if metric in set(shown["metric"])],
-        share=(True, False), errorbar="sd" if len(named) <= 4 else None,
+        col_order=list(labels), share=(True, False), errorbar="sd" if len(named) <= 4 else None,
     )  # fmt: skip
     for axes, _, metric in plot:
         axes.set_xticks(sorted(mine["n_tasks"].astype(int).unique()))

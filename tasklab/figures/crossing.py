@@ -115,4 +115,4 @@ def merging_foretold(df: pd.DataFrame, outcomes: Sequence[str] = ("lost", "lost_
     for axes, _, _ in plot:
         level(axes, 0, along="y", ls="-", lw=0.8)
         axes.set_xlim(-1.05, 1.05)
-    return plot.finish(x={name: f"rank correlation\nwith {told}" for name, told in _TOLD.items()})
+    return plot.finish(x=lambda outcome: f"rank correlation\nwith {_TOLD[outcome]}")

@@ -67,7 +67,7 @@ def gap_against_bound(
     plot = against(
         df.assign(colour=groups), [(name, "value") for name in predictors],
         PREDICTOR_LABEL | {"value": ""}, hue="colour", looks=looks, columns=2, share=(False, True),
-        height=2.5 * -(-len(predictors) // 2) + 0.35 + 0.2 * -(-len(looks) // 4),
+        height=(0.35 + 0.2 * -(-len(looks) // 4), 2.5),
     )  # fmt: skip
     for (axes, _, _), name in zip(plot, predictors, strict=True):
         log(axes)

@@ -172,18 +172,18 @@ def addition_curves(df: pd.DataFrame, n_tasks: int | None = None, split: str = "
     chosen = where(df, experiment="addition", n_tasks=n_tasks)
     best = chosen[chosen["method"] != "pretrained"].groupby("method")["alpha"].median()
     means = averaged(rows, "metric", "method", "seed", "alpha")
-    metrics = [m for m in ("absolute", "normalised") if m in set(rows["metric"])]
     plot = curves(
-        means, "alpha", col="metric", col_order=metrics, share=(True, False), dots=False, lw=1.8
-    )
+        means, "alpha", col="metric", col_order=["absolute", "normalised"], share=(True, False),
+        dots=False, lw=1.8,
+    )  # fmt: skip
     for (_, method), seeds in means.groupby(["metric", "method"]):
         at, curve = best.get(method, math.nan), seeds.groupby("alpha")["value"].mean()
         value = np.interp(at, curve.index, curve)
         plot.mark(seeds[:1].assign(alpha=at, value=value).dropna(), "alpha", ms=8)
     base, extra = _zero_shot(df, tasks_in(rows)), []
-    if len(base) and "absolute" in metrics:
+    if len(base) and "absolute" in set(rows["metric"]):
         extra = [level(plot.first, float(base["value"].mean()), **BASE)]
-    y = {metric: f"{metric} {split} accuracy (%)" for metric in metrics}
+    y = f"{{}} {split} accuracy (%)".format
     return plot.finish(extra, x="coefficient α\n(marker: chosen on validation)", y=y)
 
 

@@ -77,7 +77,7 @@ def cosine_matrices(df: pd.DataFrame, projection: str = ALL) -> Figure:
         axes.set_title(METHOD_LABEL[method])
         axes.tick_params(axis="x", rotation=90)
     lines = -(-len(methods) // columns)
-    grid.figure.set_size_inches(WIDTH, lines * (0.2 + min(3.4, 4.8 / columns)) + 1.6)
+    grid.figure.set_size_inches(WIDTH, lines * (0.2 + min(3.4, 4.8 / columns)) + 1.9)
     scale(grid.figure, grid.axes.flat, "cosine × 100")
     return grid.figure
 
@@ -116,9 +116,8 @@ def layer_alignment(df: pd.DataFrame, metric: str = "relative") -> Figure:
     rows = where(df[df["part"].isin(_PARTS)], metric=metric)
     methods = _vectors_of(rows)
     rows = rows[rows["method"].isin(methods)].assign(block=rows["block"].astype(int) + 1)
-    shown = [name for name in PROJECTIONS if name in set(rows["projection"])]
     plot = curves(
-        rows, "block", col="projection", col_order=shown, height=1.0 + 2.0 * -(-len(shown) // 3),
+        rows, "block", col="projection", col_order=list(PROJECTIONS), height=(1.0, 2.0),
         dots=False, errorbar=None, lw=1.8, style="part", style_order=list(_PARTS),
         dashes={part: dashes for part, (_, dashes) in _PARTS.items()},
     )  # fmt: skip
@@ -130,8 +129,7 @@ def layer_alignment(df: pd.DataFrame, metric: str = "relative") -> Figure:
     _whole_numbers(plot)
     words = {"relative": "size of τ·x / size of W·x", "random": "size of τ·x / random matrix's"}
     plain = {method: (*look[:2], "") for method, look in plot.looks.items()}
-    title = {name: name for name in shown}
-    return plot.finish(handles, looks=plain, x="block", y=words[metric], title=title)
+    return plot.finish(handles, looks=plain, x="block", y=words[metric], title=str)
 
 
 @book_figure
@@ -192,4 +190,4 @@ def linearity(df: pd.DataFrame) -> Figure:
     right.set_ylim(bottom=0)
     x = {"features": "|c τ| / |θ₀| (large marker: c = 1)", "outputs of blocks at c = 1": "block"}
     y = {"features": "gap: |remainder| / |linear part|"}
-    return plot.finish(x=x, y=y, title={name: name for name in x})
+    return plot.finish(x=x, y=y, title=str)

@@ -6,6 +6,7 @@ adds to `Panels` what seaborn does not draw, and `finish` names them and puts th
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -97,24 +98,25 @@ class Panels:
         extra: Iterable[Artist] = (),
         *,
         looks: Looks | None = None,
-        **words: Mapping[Any, str] | str,
+        **words: str | Mapping[Any, str] | Callable[[Any], str],
     ) -> Figure:
         """Put a legend above the panels and words on their axes, and return the figure.
 
         Args:
             extra: Further artists of the legend that have a label.
             looks: Groups of the legend, where they are not those that are drawn.
-            words: The `x` and `y` of the axes: the same of all, or by the name of the panel's
-                column; and the `title` by it.
+            words: The `x` and `y` of the axes: the same of all, or made of the name of the panel's
+                column; and the `title`, which is.
         """
         of_all = {"x": self.grid.set_xlabels, "y": self.grid.set_ylabels}
         of_one = {"x": Axes.set_xlabel, "y": Axes.set_ylabel, "title": Axes.set_title}
         for name, text in words.items():
-            if isinstance(text, Mapping):
-                for axes, _, column in self:
-                    of_one[name](axes, text.get(column, ""))
-            else:
+            if isinstance(text, str):
                 of_all[name](text)
+                continue
+            told = text if callable(text) else lambda column, text=text: text.get(column, "")
+            for axes, _, column in self:
+                of_one[name](axes, told(column))
         key(self.figure, self.looks if looks is None else looks, extra, line=self._line)
         return self.figure
 
@@ -127,7 +129,7 @@ def curves(
     hue: str = "method",
     looks: Looks | None = None,
     kind: str = "line",
-    height: float = 3.6,
+    height: float | tuple[float, float] = 3.6,
     columns: int = 3,
     share: tuple[Any, Any] = (True, True),
     dots: bool = True,
@@ -142,12 +144,13 @@ def curves(
         hue: Column of the groups.
         looks: Label, colour and marker of each group; by default those of methods.
         kind: `line`, or `scatter` for a dot a row.
-        height: Of the whole figure, in inches.
+        height: In inches, of the whole figure, or around the panels and of each line of them.
         columns: Panels side by side at most, where there are no rows of them.
         share: Whether panels share their horizontal and vertical axis, as `sharex`, `sharey`.
         dots: Whether measured places have a marker.
-        more: Keywords of `seaborn.relplot`: `row`, `col`, `errorbar` (the spread over what is
-            averaged; by default the standard deviation), `units`.
+        more: Keywords of `seaborn.relplot`: `row`, `col`, `col_order` (panels without a row are
+            left out), `errorbar` (the spread over what is averaged; by default the standard
+            deviation), `units`.
     """
     looks = method_looks(methods_in(df)) if looks is None else looks
     settings: dict[str, Any] = {"errorbar": SEEDS, "err_kws": {"alpha": 0.15, "lw": 0}}
@@ -157,9 +160,14 @@ def curves(
     if dots:
         markers = {key: marker for key, (_, _, marker) in looks.items()}
         settings |= {"style": hue, "style_order": list(looks), "markers": markers}
+    lines = 1
     if "col" in more and "row" not in more:
-        panels = len(more.get("col_order", df[more["col"]].unique()))
-        settings["col_wrap"] = min(columns, panels)
+        present = list(dict.fromkeys(df[more["col"]]))
+        order = [name for name in more.get("col_order", present) if name in present]
+        more |= {"col_order": order, "col_wrap": min(columns, len(order))}
+        lines = math.ceil(len(order) / columns)
+    if isinstance(height, tuple):
+        height = height[0] + height[1] * lines
     grid = sns.relplot(
         _plain(df, x, y), x=x, y=y, hue=hue, kind=kind, legend=False, **_hues(looks),
         facet_kws={"sharex": share[0], "sharey": share[1]}, **(settings | more),

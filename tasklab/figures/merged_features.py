@@ -99,7 +99,7 @@ def _layers(
     columns = 2 if len(groups) in (2, 4) else 3
     plot = curves(
         shown, "depth", hue="group", looks=looks, col="task", col_order=groups, columns=columns,
-        height=0.9 + (2.1 if len(groups) > 1 else 2.5) * -(-len(groups) // columns),
+        height=(0.9, 2.1 if len(groups) > 1 else 2.5),
         err_style="bars", err_kws={"elinewidth": 1.0}, **GIVEN,
     )  # fmt: skip
     for axes, _, name in plot:
@@ -107,7 +107,7 @@ def _layers(
             level(axes, 1)
         else:
             axes.set_yscale("log")
-        axes.set_title(name.replace("+", "\nand ") if name != "all" else "", fontsize=9)
+        axes.set_title("" if name == "all" else name.replace("+", "\nand "), fontsize=9)
         _ticks(axes, df)
     return plot.finish(x="block", y=label if len(groups) <= columns else label.replace(" (", "\n("))
 
@@ -173,7 +173,7 @@ def segments(df: pd.DataFrame, features: pd.DataFrame | None = None) -> Figure:
     plot = curves(
         pd.concat([pairs, layers]), "alpha", hue="group", looks=looks, dots=False, errorbar=None,
         col="panel", col_order=list(panels), columns=2, share=(False, False), lw=2,
-        height=0.6 + 2.6 * -(-len(panels) // 2),
+        height=(0.6, 2.6),
     )  # fmt: skip
     for _, line in pairs.groupby("line"):
         plot.trace(line.sort_values("alpha"), "alpha", lw=0.5, alpha=0.4)

@@ -96,8 +96,7 @@ def merge_accuracy(df: pd.DataFrame) -> Figure:
     numbers = sorted(means["n_tasks"].dropna().unique())
     looks = {n: (f"{n} tasks", *_NUMBERS[i % 4]) for i, n in enumerate(numbers)}
     plot = by_merge(means, "n_tasks", looks, "metric")
-    x = {metric: f"{metric} test accuracy (%)" for metric in ("absolute", "normalised")}
-    return plot.finish(_levels(plot.first, df), x=x)
+    return plot.finish(_levels(plot.first, df), x="{} test accuracy (%)".format)
 
 
 def _levels(axes: Axes, df: pd.DataFrame) -> list[Line2D]:

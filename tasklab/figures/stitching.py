@@ -77,13 +77,12 @@ def stitched_addition(df: pd.DataFrame) -> Figure:
         "j": ("of the second task's", *FRONTS["other"][1:]),
         **{name: FRONTS[name] for name in ("both", "edited")},
     }
-    names = list(dict.fromkeys(df["subset"]))
     plot = curves(
         table.reset_index().sort_values("alpha"), "x", "y", hue="source", looks=looks, col="subset",
-        col_order=names, columns=2, height=0.9 + 2.5 * -(-len(names) // 2), share=(False, False),
+        col_order=dict.fromkeys(df["subset"]), columns=2, height=(0.9, 2.5), share=(False, False),
         sort=False, estimator=None, errorbar=None, lw=0.9,
     )  # fmt: skip
-    x, y = ({name: f"{name.split('+')[i]} (%)" for name in names} for i in (0, 1))
+    x, y = (lambda pair, i=i: f"{pair.split('+')[i]} (%)" for i in (0, 1))
     return plot.finish(x=x, y=y)
 
 
@@ -100,8 +99,8 @@ def stitched_depth(df: pd.DataFrame) -> Figure:
     means["block"] += 1
     plot = curves(means, "block", hue="front", looks=FRONTS, col="subset", height=3.4)
     plot.grid.set(xticks=sorted(set(means["block"].astype(int))))
-    title = {name: name.replace("+", "\nand ") for name in set(df["subset"])}
-    return plot.finish(x="cut after block", y="mean accuracy of both tasks (%)", title=title)
+    words = {"x": "cut after block", "y": "mean accuracy of both tasks (%)"}
+    return plot.finish(title=lambda pair: pair.replace("+", "\nand "), **words)
 
 
 @book_figure
@@ -115,7 +114,6 @@ def stitched_negation(df: pd.DataFrame) -> Figure:
     side = list(zip(df["front"], df["task"] == df["subset"], strict=True))
     plot = curves(
         df.assign(side=pd.Series(side, index=df.index)), "alpha", hue="side", looks=_SIDES,
-        col="subset", height=0.9 + 2.4 * -(-df["subset"].nunique() // 3),
+        col="subset", height=(0.9, 2.4),
     )  # fmt: skip
-    title = {name: name for name in set(df["subset"])}
-    return plot.finish(x="coefficient λ", y="accuracy (%)", title=title)
+    return plot.finish(x="coefficient λ", y="accuracy (%)", title=str)
