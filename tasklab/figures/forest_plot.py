@@ -49,7 +49,7 @@ def evidence_link(evidence: str, here: str) -> str:
     return f"{'' if here else 'notebooks/'}{page}.html#{heading}"
 
 
-class Forest(Figure):
+class _Forest(Figure):
     """A figure whose lines of the page are links, where a notebook or a page shows it."""
 
     def __init__(self, *args, **more) -> None:
@@ -81,7 +81,7 @@ class Forest(Figure):
 
 
 @book_figure
-def forest(verdicts: Iterable[Verdict], here: str = "", *, headlines: bool = False) -> Forest:
+def forest(verdicts: Iterable[Verdict], here: str = "", *, headlines: bool = False) -> Figure:
     """Draw how far every statement is on the claimed side, in half-widths of its 95 % interval.
 
     An interval is so one unit long on either side: what lies beyond 1 holds, what lies below -1
@@ -109,7 +109,7 @@ def forest(verdicts: Iterable[Verdict], here: str = "", *, headlines: bool = Fal
     width, line = (NARROW, 0.3) if headlines else (WIDTH, 0.19)
     figure, panels = plt.subplots(
         len(groups), 1, figsize=(width, line * sum(heights) + 0.9), sharex=True, squeeze=False,
-        height_ratios=heights, FigureClass=Forest,
+        height_ratios=heights, FigureClass=_Forest,
     )  # fmt: skip
     for (title, part), axes in zip(groups, panels[:, 0], strict=True):
         _panel(axes, part, numbers=not headlines)

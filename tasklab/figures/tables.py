@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 import pandas as pd
 
-from tasklab.figures.rows import methods_in
+from tasklab.figures.rows import methods_in, where
 from tasklab.figures.style import METHOD_LABEL
 from tasklab.records.claims import SETTINGS
 from tasklab.records.judgement import Verdict
@@ -103,12 +104,12 @@ def editing_table(df: pd.DataFrame) -> pd.DataFrame:
         One row a model and method, in %: alone, sum (absolute), normalised, each with its standard
         deviation over seeds where there are several; and the number of seeds.
     """
-    sums = df[(df["experiment"] == "addition") & (df["split"] == "test")]
-    largest = sums.groupby("model")["n_tasks"].transform("max")
+    sums = where(df, experiment="addition", split="test")
+    sums = sums[sums["n_tasks"] == sums.groupby("model")["n_tasks"].transform("max")]
     parts = {
-        "alone": df[(df["experiment"] == "single") & (df["split"] == "test")],
-        "sum": sums[(sums["metric"] == "absolute") & (sums["n_tasks"] == largest)],
-        "normalised": sums[(sums["metric"] == "normalised") & (sums["n_tasks"] == largest)],
+        "alone": where(df, experiment="single", split="test"),
+        "sum": where(sums, metric="absolute"),
+        "normalised": where(sums, metric="normalised"),
     }
     columns = {}
     for name, rows in parts.items():
@@ -117,11 +118,7 @@ def editing_table(df: pd.DataFrame) -> pd.DataFrame:
         columns.setdefault("seeds", summary["n_seeds"])
     table = pd.DataFrame(columns)
     table["seeds"] = table.pop("seeds")  # last
-    order = [
-        (model, method)
-        for model in dict.fromkeys(df["model"])
-        for method in methods_in(df, baseline=True)
-        if (model, method) in table.index
-    ]
+    models, methods = dict.fromkeys(df["model"]), methods_in(df, baseline=True)
+    order = [way for way in itertools.product(models, methods) if way in table.index]
     table = table.loc[order].rename(index=METHOD_LABEL, level="method")
     return table.rename_axis(["model", "method"])
