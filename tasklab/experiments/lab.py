@@ -16,7 +16,7 @@ from tasklab.errors import TasklabError, choose, shown, texts, unknown
 from tasklab.experiments import relatives
 from tasklab.experiments.parameters import Parameters, with_parameters
 from tasklab.experiments.preflight import complete
-from tasklab.experiments.scale import FULL, PAPER, QUICK, REHEARSAL, REHEARSED_TASKS
+from tasklab.experiments.scale import FULL, LIGHT, PAPER, QUICK, REHEARSAL, REHEARSED_TASKS
 from tasklab.models import loading
 from tasklab.models.zoo import FAMILIES, TEXT_MODELS, family, shipped
 from tasklab.progress import track
@@ -98,7 +98,8 @@ class Lab:
         self.rehearsal = parameters.rehearsal
         full = PAPER if parameters.suite == "paper" else FULL
         usual = QUICK if parameters.preset == "quick" else full
-        self.scale = REHEARSAL if self.rehearsal else usual
+        rehearsal = LIGHT if self.light else REHEARSAL
+        self.scale = rehearsal if self.rehearsal else usual
         self.suite = Suite.from_tasks(*own) if own else suite(parameters.suite)
         if tasks is not None:
             chosen = tuple(self.suite[name] for name in dict.fromkeys(texts("tasks", tasks)))

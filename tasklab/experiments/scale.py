@@ -86,4 +86,9 @@ REHEARSAL = Scale(
     kernel_classes=2,
     cost_batches=(2,),
 )
+LIGHT = dataclasses.replace(  # of a full-size model, whose every pass takes long
+    REHEARSAL,
+    counts={"val": 2, "test": 4, "control": 4},
+    stitched_images=(2, 2),
+)
 REHEARSED_TASKS = 4  # of a full-size model: every experiment has pairs, groups and others in them

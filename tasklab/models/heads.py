@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import weakref
 
 import torch
 import torch.nn.functional as F
@@ -16,6 +17,8 @@ from torch import Tensor
 from tasklab.errors import TasklabError
 from tasklab.models.loading import Clip, Encoder
 from tasklab.tasks.suites import Task
+
+_MADE = weakref.WeakKeyDictionary[Clip, dict[tuple[tuple[str, ...], int], "Head"]]()
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -112,6 +115,8 @@ def zero_shot(clip: Clip, task: Task) -> Head:
 def start(kind: str, clip: Clip, task: Task, seed: int = 0) -> Head:
     """Return the head that fine-tuning starts from, on the encoder's device.
 
+    A frozen one is made once for each model and task; it is not to be written to.
+
     Args:
         kind: `"trained"` for a linear layer with PyTorch's usual random weights; `"zero_shot"` or
             `"zero_shot_trained"` for one made of prompts. A `"probe"` is fitted by `probes.fit`.
@@ -128,7 +133,14 @@ def start(kind: str, clip: Clip, task: Task, seed: int = 0) -> Head:
             f"a head of kind {kind!r} is not made of nothing: see tasklab.tuning.probes."
         )
     if kind != "trained":
-        return zero_shot(clip, task).to(device)
+        known, key = _MADE.setdefault(clip, {}), (tuple(task.prompts()), len(task.classes))
+        if key not in known:
+            with torch.inference_mode(False):  # it serves training, whoever asks first
+                known[key] = zero_shot(clip, task).to(device)
+        head = known[key]
+        return (
+            head if kind == "zero_shot" else dataclasses.replace(head, weight=head.weight.clone())
+        )
     with torch.random.fork_rng(devices=[]), torch.no_grad():
         torch.manual_seed(seed)
         layer = torch.nn.Linear(_width(clip.encoder), len(task.classes))

@@ -10,6 +10,7 @@ from papermill.translators import translate_parameters
 
 from tasklab import Lab, Parameters, TasklabError, machine
 from tasklab.experiments.lab import pairs_of
+from tasklab.experiments.scale import LIGHT, REHEARSAL
 from tasklab.models import loading
 from tasklab.tasks.suites import suite
 
@@ -112,6 +113,7 @@ def test_a_full_size_model_is_rehearsed_on_few_tasks_beside_shipped_models(tmp_p
     lab = Lab("vitb32", init="random", steps=2, store_root=tmp_path, progress=False)
     assert set(pairs_of(suite("mini"))[0]) < set(lab.suite.names)
     assert len(lab.suite.names) == 4
+    assert lab.scale == LIGHT and lab.relative("large").scale == REHEARSAL
     assert (lab.family["small"], lab.family["large"]) == ("vitb32", "mini")
     assert lab.relative("large").parameters.model == "mini"
     whole = lab.sibling(steps=20)  # no rehearsal

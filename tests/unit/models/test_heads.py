@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from types import SimpleNamespace
 
@@ -10,6 +11,7 @@ import torch
 import torch.nn.functional as F
 
 from tasklab.errors import TasklabError
+from tasklab.models import heads, loading
 from tasklab.models.heads import Head, accuracy, linear_probe, zero_shot
 from tasklab.tasks.suites import Task
 from tasklab.tuning import probes
@@ -120,3 +122,23 @@ def test_numbers_that_are_not_finite_are_refused(value):
     for fit in (linear_probe, functools.partial(probes.adamw, lr=0.1, steps=1)):
         with pytest.raises(TasklabError, match="what a probe is fitted to is not finite"):
             fit(broken, torch.tensor([0, 1]), classes=2)
+
+
+def test_prompts_are_read_once_and_a_head_that_trains_is_a_copy():
+    clip, read = loading.load("mini_xs", init="random"), []
+
+    def text(prompts):
+        read.append(len(prompts))
+        return clip.text(prompts)
+
+    counted = dataclasses.replace(clip, text=text)
+    with torch.inference_mode():
+        frozen = heads.start("zero_shot", counted, TASK)
+    trained = heads.start("zero_shot_trained", counted, TASK)
+    assert read == [6] and not frozen.weight.is_inference()
+    assert torch.equal(trained.weight, frozen.weight)
+    trained.weight.zero_()
+    again = heads.start("zero_shot", counted, TASK)
+    assert torch.equal(again.weight, zero_shot(clip, TASK).weight) and read == [6]
+    heads.start("zero_shot", counted, dataclasses.replace(TASK, classes=("cat", "dog", "bird")))
+    assert read == [6, 6]
