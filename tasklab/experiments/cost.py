@@ -11,6 +11,7 @@ from tasklab.analyses import cost as costs
 from tasklab.experiments.lab import Lab
 from tasklab.experiments.runner import Trial
 from tasklab.records.table import provenance, tidy
+from tasklab.tuning import memory
 
 CACHE_VERSION = 1  # part of the key: raise it when the code that is timed changes
 _TRAINING = ("standard", "ours", "listing", *(v for v in costs.VARIANTS if "attention" in v))
@@ -27,7 +28,9 @@ def cost(
 ) -> pd.DataFrame:
     """Return time, memory, matrix products and sizes, as `analyses.cost.measure` describes them.
 
-    Kept in the store for one machine, number of threads, device and version of torch.
+    Kept in the store for one machine, number of threads, device and version of torch. In the
+    rehearsal of a full-size model it is one round, without the optimiser's two copies of the model
+    for every variant.
 
     Args:
         lab: What to study; the images are those of its first task.
@@ -37,6 +40,8 @@ def cost(
     """
     sizes = list(batch_sizes or lab.scale.cost_batches)
     task = lab.suite.names[0]
+    light = {"optimiser": False} if lab.light else {}
+    rounds = 1 if lab.light else rounds
     key = {
         "variants": list(variants),
         "batch_sizes": sizes,
@@ -48,19 +53,22 @@ def cost(
         "algorithm": CACHE_VERSION,
         "device": lab.parameters.device,
         "threads": torch.get_num_threads(),
+        **light,
     }
 
     def make(_: object) -> tuple[dict, dict]:
         images = lab.evaluator.images(task, "train")
-        table = costs.measure(
-            lab.clip,
-            lab.evaluator.head(task),
-            images.x,
-            images.y,
-            variants=variants,
-            batch_sizes=sizes,
-            rounds=rounds,
-        )
+        with memory.given_back(lab.clip.encoder):
+            table = costs.measure(
+                lab.clip,
+                lab.evaluator.head(task),
+                images.x,
+                images.y,
+                variants=variants,
+                batch_sizes=sizes,
+                rounds=rounds,
+                **light,
+            )
         return {}, {"rows": table.to_dict("records")}
 
     return pd.DataFrame(lab.store.get("cost", key, make).record["rows"])
