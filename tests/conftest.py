@@ -70,3 +70,19 @@ def typed_results() -> Callable[[str], list[str]]:
         return [number for number in found if number not in settings]
 
     return find
+
+
+@pytest.fixture
+def script(monkeypatch):
+    """Return a function that imports a script of `benchmarks/`; after the test they are unknown."""
+    import torch  # here: most tests of records need none
+
+    folder = ROOT / "benchmarks"
+    if not folder.exists():
+        pytest.skip("an installed package has no benchmarks")
+    monkeypatch.syspath_prepend(str(folder))
+    threads = torch.get_num_threads()
+    yield importlib.import_module
+    torch.set_num_threads(threads)
+    for file in folder.glob("*.py"):
+        sys.modules.pop(file.stem, None)

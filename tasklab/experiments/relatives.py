@@ -116,7 +116,7 @@ def outlook(lab: Lab, chapter: str) -> Outlook:
     own = estimate.plan(lab, chapter) if alone else Plan()
     methods = chapters.chapter(chapter).methods if alone else ()
     seen = {_recipe(run.recipe) for run in estimate.planned(lab, methods)}
-    known = {canonical(_told(config)) for config in lab.store.configs("finetune")}
+    known = {canonical(_fields_of(config)) for config in lab.store.configs("finetune")}
     others: dict[str, Plan] = {}
     for other, runs, passed in _compared(lab, chapter):
         fresh = {_recipe(run): run for run in runs if _recipe(run) not in seen}
@@ -194,12 +194,12 @@ def _passed(lab: Lab, methods: Sequence[str], passes: Iterable[estimate.Count]) 
     return round(images * len(lab.parameters.seeds))
 
 
-def _told(config: dict) -> dict:
+def _fields_of(config: dict) -> dict:
     return {name: value for name, value in config.items() if name in _FIELDS}
 
 
 def _recipe(run: FineTune) -> str:
-    return canonical(_told(run.identity()))
+    return canonical(_fields_of(run.identity()))
 
 
 def _ratio(model: str, own: str) -> float:

@@ -116,6 +116,18 @@ def vit(width: int, depth: int, patch: int, *, side: int = 224, embed: int = 0) 
     return Tower(own, words if embed else 0, kept, depth, products)
 
 
+def small(products: int) -> Tower:
+    """Return a shipped model's tower: `mini`'s, whose text tower is too small to count.
+
+    The largest stands for the memory of all of them.
+
+    Args:
+        products: Multiplications in a pass, the model's own.
+    """
+    largest = vit(192, 6, 8, side=32, embed=128)
+    return dataclasses.replace(largest, text=0, products=products)
+
+
 def convnext() -> Tower:
     """Return ConvNeXt-B with the projection and text tower of open_clip's `convnext_base_w`."""
     own, kept, embed = 3 * 16 * 128 + 3 * 128, 0, 640

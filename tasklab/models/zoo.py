@@ -149,19 +149,8 @@ _VIT_B16 = {
 # CLIPs of the closed-vocabulary paper, whose text tower it discards: table 2, and ViT-L of table 1.
 _DISCARDED = {"text": False, "block": _OPENAI["block"]}
 _SCALING = "Model-B-16_Data-{}_Samples-34B_lr-1e-3_bs-88k"
-
-
-def _tower(products: int) -> shapes.Tower:
-    """Return the shape of a shipped model: the largest stands for the memory of all of them.
-
-    Its text tower is too small to count.
-    """
-    largest = shapes.vit(192, 6, 8, side=32, embed=128)
-    return dataclasses.replace(largest, text=0, products=products)
-
-
-_MINI_TOWER = _tower(shapes.vit_products(192, 6, 8, 32))
-_MINI_S_TOWER = _tower(shapes.vit_products(128, 4, 8, 32))
+_MINI_TOWER = shapes.small(shapes.vit_products(192, 6, 8, 32))
+_MINI_S_TOWER = shapes.small(shapes.vit_products(128, 4, 8, 32))
 # What ships with the package.
 _MINI = {
     "pretrained": "shipped",
@@ -220,16 +209,14 @@ _TABLE = (
             "vocab_size": 32128, "decoder_start_token_id": 0,
         },
     ),
-    Spec(
-        name="mini_s", roles=("medium",), source=_WORLD, **_MINI_S
-    ),
+    Spec(name="mini_s", roles=("medium",), source=_WORLD, **_MINI_S),
     Spec(
         name="mini_xs", arch="tasklab-mini-xs", blocks=3, roles=("small",), source=_WORLD,
-        **{**_MINI, "tower": _tower(shapes.vit_products(64, 3, 8, 32))},
+        **{**_MINI, "tower": shapes.small(shapes.vit_products(64, 3, 8, 32))},
     ),
     Spec(
         name="mini_convnext", arch="tasklab-mini-convnext", blocks=9, roles=("convnext",),
-        source=_WORLD, **{**_MINI, "block": _STAGE, "tower": _tower(_CONVNEXT)},
+        source=_WORLD, **{**_MINI, "block": _STAGE, "tower": shapes.small(_CONVNEXT)},
     ),
     Spec(  # on few classes; the paper's larger one, `vitl16_in21k`, is on many
         name="mini_sup_few", arch="tasklab-mini-vit", blocks=6, roles=("closed", "sup_large"),
@@ -240,7 +227,7 @@ _TABLE = (
         source="shipped with tasklab: generated text (tasklab.mini.text)",
         **{
             **_MINI, "block": _T5_BLOCK, "rates": {**MINI_LR, **_T5_LR},
-            "tower": _tower(shapes.t5_products(128, 256, (3, 2))),
+            "tower": shapes.small(shapes.t5_products(128, 256, (3, 2))),
         },
     ),
     Spec(

@@ -2,28 +2,15 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 import sys
-from pathlib import Path
 
 import pytest
-import torch
-
-FOLDER = Path(__file__).parents[2] / "benchmarks"
-pytestmark = pytest.mark.skipif(
-    not FOLDER.exists(), reason="an installed package has no benchmarks"
-)
 
 
 @pytest.fixture
-def scripts(monkeypatch):
-    monkeypatch.syspath_prepend(str(FOLDER))
-    threads = torch.get_num_threads()
-    yield tuple(map(importlib.import_module, ("bench", "compared", "chapters")))
-    torch.set_num_threads(threads)
-    for name in ("bench", "compared", "chapters", "papers", "pictures", "merges"):
-        sys.modules.pop(name, None)
+def scripts(script):
+    return tuple(map(script, ("bench", "compared", "chapters")))
 
 
 def test_every_figure_agrees_and_is_a_row(scripts, tmp_path):

@@ -76,9 +76,9 @@ def pooled_grams(vectors: Vectors, grams: PerTask | Grams | None) -> Grams:
     total: dict[str, Tensor] = {}
     products: dict[str, Tensor] = {}
     diagonals: dict[str, list[Tensor]] = {}
-    told = _matched(vectors, grams, asked, len(each))
+    statistics = _matched(vectors, grams, asked, len(each))
     for seen, vector in enumerate(each):
-        one = next(told)
+        one = next(statistics)
         known = list(total if seen else vector)
         shared = [name for name in known if name in one and is_matrix(name, vector[name])]
         for name in total.keys() - set(shared):
@@ -94,7 +94,7 @@ def pooled_grams(vectors: Vectors, grams: PerTask | Grams | None) -> Grams:
             add_to(products, name, tau @ G)
             diagonals.setdefault(name, []).append(G.diagonal().clone())
         del one  # before the next task's are made
-    next(told, None)  # which refuses further ones
+    next(statistics, None)  # which refuses further ones
     if not total:
         raise TasklabError("the Gram matrices are of none of the vectors' parameters.")
     stacked = {name: torch.stack(rows) for name, rows in diagonals.items()}
@@ -118,9 +118,9 @@ def pooled_diagonals(vectors: Vectors, diagonals: PerTask | Diagonals | None) ->
     each = listed(vectors, 2)
     total: dict[str, Tensor] = {}
     products: dict[str, Tensor] = {}
-    told = _matched(vectors, diagonals, asked, len(each))
+    statistics = _matched(vectors, diagonals, asked, len(each))
     for vector in each:
-        one = next(told)
+        one = next(statistics)
         if missing := [name for name in vector if name not in one]:
             raise TasklabError(f"the Fisher information lacks {abridged(missing)}.")
         for name, tau in vector.items():
@@ -132,7 +132,7 @@ def pooled_diagonals(vectors: Vectors, diagonals: PerTask | Diagonals | None) ->
             add_to(total, name, F.clone())
             add_to(products, name, F * tau)
         del one  # before the next task's are made
-    next(told, None)  # which refuses further ones
+    next(statistics, None)  # which refuses further ones
     return Diagonals(total=total, products=products)
 
 

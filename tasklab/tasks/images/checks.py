@@ -132,7 +132,8 @@ def class_names(file: Path, label: str) -> tuple[str, ...] | None:
 def _names_of_card(card: Path, label: str) -> tuple[str, ...] | None:
     import yaml
 
-    try:
+    # A card is for people: what it does not say, or not so, it does not say.
+    with contextlib.suppress(LookupError, OSError, TypeError, ValueError, yaml.YAMLError):
         info = yaml.safe_load(card.read_text("utf-8").split("---")[1])["dataset_info"]
         for one in info if isinstance(info, list) else [info]:
             for feature in one["features"]:
@@ -141,8 +142,6 @@ def _names_of_card(card: Path, label: str) -> tuple[str, ...] | None:
                     if isinstance(names, dict):
                         names = [names[key] for key in sorted(names, key=int)]
                     return tuple(str(name) for name in names)
-    except (LookupError, OSError, TypeError, ValueError, yaml.YAMLError):
-        pass  # a card is for people: what it does not say, or not so, it does not say
     return None
 
 

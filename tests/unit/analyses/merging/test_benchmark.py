@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 import sys
-from pathlib import Path
 
 import open_clip
 import pytest
@@ -13,18 +11,10 @@ import torch
 
 from tasklab.analyses.merging.vectors import is_matrix
 
-FOLDER = Path(__file__).parents[4] / "benchmarks"
-pytestmark = pytest.mark.skipif(
-    not FOLDER.exists(), reason="an installed package has no benchmarks"
-)
-
 
 @pytest.fixture
-def bench(monkeypatch):
-    monkeypatch.syspath_prepend(str(FOLDER))
-    yield importlib.import_module("bench")
-    for name in ("bench", "compared", "merges", "papers", "pictures"):
-        sys.modules.pop(name, None)
+def bench(script):
+    return script("bench")
 
 
 def test_both_ways_merge_the_same_on_small_shapes(bench, tmp_path, monkeypatch, capsys):
