@@ -67,7 +67,7 @@ CHAPTERS = {
     "closed_vocab": Chapter(
         title="Models without a text tower",
         methods=("nonlinear", JOINT),
-        parts=("editing", "rates", "maps", "open", "subsets", "search", "beyond"),
+        parts=("editing", "together", "rates", "maps", "open", "subsets", "search", "beyond"),
         relatives=SORTS,
         all_relatives=SCHEMES,
     ),

@@ -177,9 +177,9 @@ PARTS: dict[str, dict[str, tuple[Work, ...]]] = {
         "editing": (
             *(Work((), {"probing": {}}, model) for model in (*_PROBED.values(), _UNTRAINED)),
             *(Work(("nonlinear",), _SUMS, m, metrics=_SHARES) for m in _PROBED.values()),
-            *(Work((JOINT,), _SUMS, m, metrics=_SHARES) for m in _PROBED.values()),
             Work(("nonlinear",), _SUMS, _UNTRAINED, metrics=_SHARES),
         ),
+        "together": (*(Work((JOINT,), _SUMS, m, metrics=_SHARES) for m in _PROBED.values()),),
         "rates": (
             *(
                 Work(("nonlinear", JOINT), {"rate_search": {}}, model, seeds=1)
