@@ -49,7 +49,10 @@ CHAPTERS = {
     "tangent": Chapter(
         title="Fine-tuning in the tangent space",
         methods=("nonlinear", "posthoc", "linearized"),
-        parts=("editing", "rates", "budgets", "pretraining", "family", "maps", "text", "kernels"),
+        parts=(
+            *("editing", "rates", "budgets", "pretraining", "replicas", "family", "maps", "text"),
+            "kernels",
+        ),
         relatives=("small", "medium", "large", "convnext", "closed", "text"),
     ),
     "linear_layers": Chapter(

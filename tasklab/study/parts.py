@@ -69,7 +69,7 @@ _HEADLINES = {
     **{"single": {}, "addition": {"n_tasks": (8,)}, "negation": {}},
     **{"search_box": {}, "cross_task": {"alphas": (0.5,)}},
 }
-_PRETRAININGS = ("mini_3", "mini_10", "mini_30", "mini", *(f"mini_s_seed{i}" for i in range(3)))
+_LENGTHS = ("mini_3", "mini_10", "mini_30", "mini")
 # In both chapters: a chapter's claims are judged by its own parts.
 _BUDGETS = (Work(("nonlinear", "posthoc", "linearized", "attention"), {"budgets": {}}),)
 # Pre-training schemes with probed heads: all of them, and one of each sort.
@@ -99,8 +99,9 @@ PARTS: dict[str, dict[str, tuple[Work, ...]]] = {
         ),
         "budgets": _BUDGETS,
         "pretraining": (
-            *(Work((*_TRAINED, "posthoc"), _HEADLINES, {"model": m}) for m in _PRETRAININGS),
+            *(Work((*_TRAINED, "posthoc"), _HEADLINES, {"model": m}) for m in _LENGTHS),
         ),
+        "replicas": (*(Work((*_TRAINED, "posthoc"), _HEADLINES, model) for model in _REPLICAS),),
         "family": (
             *(Work(sums, _TABLES, {"model": m}) for m, (sums, _) in FAMILY.items()),
             Work(("nonlinear", "linearized"), _TABLES, _RANDOM),

@@ -14,11 +14,12 @@ from tasklab.records.judgement import REPLICA
 from tasklab.study.parts import PARTS, works_of
 
 RECORDED = Path(__file__).parent / "recorded"
-# By which a chapter's claims are judged as well: a part of another chapter, and experiments of it.
+_PRETRAININGS = ("tangent", ("pretraining", "replicas"))
+# By which a chapter's claims are judged as well: parts of another chapter, and experiments of them.
 _ELSEWHERE = {
-    "tangent": ("linear_layers", "cost", ("cost",)),
-    "linear_layers": ("tangent", "pretraining", ("single", "addition")),
-    "ctl": ("tangent", "pretraining", ("ctl",)),
+    "tangent": ("linear_layers", ("cost",), ("cost",)),
+    "linear_layers": (*_PRETRAININGS, ("single", "addition")),
+    "ctl": (*_PRETRAININGS, ("ctl",)),
 }
 
 
@@ -63,9 +64,9 @@ def evidence(chapter: str) -> pd.DataFrame:
     """
     every = [recorded(chapter, part)[0] for part in PARTS[chapter]]
     if chapter in _ELSEWHERE:
-        other, part, experiments = _ELSEWHERE[chapter]
-        there = recorded(other, part)[0]
-        every.append(there[there["experiment"].isin(experiments)])
+        other, parts, experiments = _ELSEWHERE[chapter]
+        for there, _ in (recorded(other, part) for part in parts):
+            every.append(there[there["experiment"].isin(experiments)])
     tables = [part for part in every if not table.is_awaited(part)]
     if not tables:
         return table.nothing()
