@@ -21,7 +21,9 @@ listing multiplies a tangent of zeros).
 Both linearized steps have 5/3 of the products of a standard one; with theta_0 frozen, the listing
 (tangent paper, appendix B) differentiates only the tangents, and those once. They differ in all
 else: the listing records the arithmetic of the tangents and differentiates it, so it needs second
-derivatives of every non-linear function and keeps every tangent in memory. `ours` does neither.
+derivatives of every non-linear function and keeps every tangent in memory. `ours` does neither. The
+standard step and those of attention are the ones that fine-tuning takes: of an image of few tokens
+with its attention written out (`tasklab.models.training`), which is faster than the library's.
 
 Training some weights saves the gradients of the others' W, but not of x: those pass through every
 layer above the first trained one. In a transformer block of width D, attention has 4 D² weights and
@@ -49,6 +51,7 @@ from tasklab.analyses.meters import Step, flops, peak_bytes, turns
 from tasklab.errors import TasklabError, unknown, whole
 from tasklab.models.heads import Head
 from tasklab.models.loading import Clip, Encoder, math_attention
+from tasklab.models.training import passes
 from tasklab.storage.tensors import write_tensors
 from tasklab.tuning import tangent
 from tasklab.tuning.methods import trainable
@@ -149,7 +152,9 @@ class _Batch:
 
     def training(self, variant: str, vector: dict[str, Tensor]) -> tuple[Step, int]:
         held, size = self._held(variant, vector)
-        call = functools.partial(gradients, variant, self.encoder, self.params, held, self.x)
+        linear = VARIANTS[variant] == "linearized"
+        encoder = self.encoder if linear else passes(self.encoder)  # as `finetune` takes it
+        call = functools.partial(gradients, variant, encoder, self.params, held, self.x)
         if not self.optimiser:
             return self._complete(lambda: call(self._loss)), size
         # The papers' optimiser (tangent paper, appendix A), at a rate of zero: nothing changes
