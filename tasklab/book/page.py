@@ -124,10 +124,10 @@ def findings(verdicts: Iterable[Verdict], heading: str) -> Any:
     Raises:
         TasklabError: If no claim is judged under that heading.
     """
-    from tasklab.records.statements import verdict_rows
+    from tasklab.records.statements import anchor, verdict_rows
 
     rows = verdict_rows(verdicts, cells=False)
-    places = rows["evidence"].str.partition("#")[2]
+    places = rows["evidence"].str.partition("#")[2].map(anchor)
     choose("heading", heading, {*places})
     lines = ["**What the recorded runs say of the claims here**, with 95 % intervals:", ""]
     here = rows[places == heading]

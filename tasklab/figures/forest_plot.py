@@ -17,7 +17,7 @@ from matplotlib.lines import Line2D
 
 from tasklab.figures.style import WIDTH, NothingToDrawError, book_figure
 from tasklab.records.judgement import Verdict
-from tasklab.records.statements import effect_of, verdict_rows
+from tasklab.records.statements import effect_of, evidence_link, verdict_rows
 
 # Outcome: colour, marker. Colours are those of the palette that are told apart in grey as well.
 LOOKS = {
@@ -34,19 +34,6 @@ PAPERS = {
 }
 NARROW = 4.0  # inches; read at 390 pixels
 _FARTHEST = 6.0  # half-widths; what lies beyond is drawn there, as an arrow
-
-
-def evidence_link(evidence: str, here: str) -> str:
-    """Return where a page finds the section that a verdict is from.
-
-    Args:
-        evidence: The chapter and its heading, `ctl#heading`.
-        here: The chapter that has the link; empty for a page beside the folder of chapters.
-    """
-    page, _, heading = evidence.partition("#")
-    if page == here:
-        return f"#{heading}"
-    return f"{'' if here else 'notebooks/'}{page}.html#{heading}"
 
 
 class _Forest(Figure):

@@ -13,9 +13,9 @@ from typing import Any
 
 import pandas as pd
 
-from tasklab.figures.forest_plot import PAPERS, evidence_link
+from tasklab.figures.forest_plot import PAPERS
 from tasklab.records.judgement import ABOUT_VERDICTS, Verdict
-from tasklab.records.statements import effect_of, verdict_rows
+from tasklab.records.statements import effect_of, evidence_link, verdict_rows
 
 _HEADS = ("outcome", "statement", "effect [95 % interval]", "seeds", "as claimed")
 

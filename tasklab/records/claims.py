@@ -38,7 +38,7 @@ class Claim:
         entry: Name of the statement that it is a cell of.
         paper: The paper's name.
         headline: Number of the headline in the protocol; 0 for none.
-        evidence: Notebook and heading under which the numbers are shown.
+        evidence: Notebook and heading under which the numbers are shown, `ctl#Do they add?`.
         short: The statement in a few words.
         statement: The statement.
         cell: Which of its cells this is; empty if it has only one.

@@ -12,6 +12,8 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import os
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -26,6 +28,8 @@ COLUMNS = (
     "low", "high", "n_seeds", "n_pretrainings", "tasks_as_claimed", "n_tasks", "counted", "n_cells",
     "cells_holding", "strength", "corrected", "evidence",
 )  # fmt: skip
+
+_JUPYTERLAB = "JPY_SESSION_NAME"  # its server sets it for the kernel of an open notebook
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -179,3 +183,27 @@ def _numbers(cell: Verdict, outcome: str) -> dict[str, object]:
         "counted": cell.counted,
         "strength": cell.strength,
     }  # fmt: skip
+
+
+def anchor(heading: str) -> str:
+    """Return the anchor of a heading as the site makes it: `Do they add?` is `do-they-add`."""
+    return re.sub(r"[^a-z0-9]+", "-", heading.lower()).strip("-")
+
+
+def evidence_link(evidence: str, here: str = "") -> str:
+    """Return where a page finds the section that a verdict is from.
+
+    JupyterLab keeps the chapters as notebooks, and a heading's text with hyphens as its anchor.
+
+    Args:
+        evidence: The chapter and its heading, `ctl#Do they add?`.
+        here: The chapter that has the link; by default a page beside the folder of chapters.
+    """
+    page, _, heading = evidence.partition("#")
+    if _JUPYTERLAB in os.environ:
+        place, ending = heading.replace(" ", "-"), "ipynb"
+    else:
+        place, ending = anchor(heading), "html"
+    if page == here:
+        return f"#{place}"
+    return f"{'' if here else 'notebooks/'}{page}.{ending}#{place}"

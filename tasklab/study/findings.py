@@ -14,7 +14,7 @@ import pandas as pd
 
 from tasklab.figures.merging import MERGE_LABEL
 from tasklab.records.judgement import Verdict
-from tasklab.records.statements import effect_of, verdict_rows
+from tasklab.records.statements import effect_of, evidence_link, verdict_rows
 from tasklab.study.results import evidence, recorded
 
 
@@ -107,8 +107,7 @@ def _verdict(rows: pd.DataFrame, name: str) -> str:
     if name not in rows.index:
         return "not tested"
     row = rows.loc[name]
-    page, _, heading = row["evidence"].partition("#")
-    text = f'<a href="notebooks/{page}.html#{heading}"><strong>{row["outcome"]}</strong></a>'
+    text = f'<a href="{evidence_link(row["evidence"])}"><strong>{row["outcome"]}</strong></a>'
     if pd.isna(row["effect"]):
         return text
     numbers = effect_of(row)

@@ -9,6 +9,7 @@ from tasklab import figures, records
 from tasklab.records.claims import CLAIMS
 from tasklab.records.intervals import Interval
 from tasklab.records.judgement import Verdict
+from tasklab.records.statements import anchor, evidence_link
 
 
 def test_every_row_has_its_outcome_its_numbers_and_its_evidence():
@@ -30,11 +31,20 @@ def test_every_row_has_its_outcome_its_numbers_and_its_evidence():
     (row,) = re.findall(r"<tr class=.*?</tr>", text, re.S)
     assert "<b>does not hold</b>" in row and "−2.5 [−4, −1]" in row and "1 of 2" in row
     page, _, heading = claim.evidence.partition("#")
+    heading = anchor(heading)
     assert f'href="notebooks/{page}.html#{heading}"' in row
     at_home = figures.verdict_list(found, page)._repr_html_()
     assert f'href="#{heading}"' in at_home
     away = figures.verdict_list(found, "ctl")._repr_html_()
     assert f'href="{page}.html#{heading}"' in away
+
+
+def test_in_jupyterlab_links_lead_to_notebooks_and_their_headings(monkeypatch):
+    evidence = "ctl#Do they add, too?"
+    assert evidence_link(evidence, "ctl") == "#do-they-add-too"
+    monkeypatch.setenv("JPY_SESSION_NAME", "notebooks/ctl.ipynb")
+    assert evidence_link(evidence, "ctl") == "#Do-they-add,-too?"
+    assert evidence_link(evidence, "tangent") == "ctl.ipynb#Do-they-add,-too?"
 
 
 def test_what_a_correction_changes_is_told_beside_verdicts_of_several_papers():

@@ -12,6 +12,7 @@ from tasklab.chapters import CHAPTERS
 from tasklab.models import zoo
 from tasklab.records import comparisons, papers, schema
 from tasklab.records.claims import CLAIMS, SETTINGS
+from tasklab.records.statements import anchor
 
 NOTEBOOKS = Path(__file__).parents[3] / "notebooks"
 
@@ -57,22 +58,20 @@ def test_cells_of_a_statement_are_told_apart() -> None:
 
 
 def headings(name: str) -> set[str]:
-    """Return the anchors of a notebook's headings, as the site makes them."""
+    """Return a notebook's headings."""
     book = json.loads((NOTEBOOKS / f"{name}.ipynb").read_text(encoding="utf-8"))
     texts = ["".join(c["source"]) for c in book["cells"] if c["cell_type"] == "markdown"]
     found = re.findall(r"^#+ +(.*)$", "\n".join(texts), flags=re.MULTILINE)
-    return {re.sub(r"[^a-z0-9]+", "-", title.lower()).strip("-") for title in found}
+    return set(found)
 
 
 @pytest.mark.skipif(not NOTEBOOKS.is_dir(), reason="an installed package has no notebooks")
 def test_every_statement_leads_to_a_heading_where_it_is_judged() -> None:
     for name in CHAPTERS:
-        anchors = {
-            c.evidence.partition("#")[2] for c in CLAIMS if c.evidence.startswith(f"{name}#")
-        }
-        assert anchors and anchors <= headings(name)
+        titles = {c.evidence.partition("#")[2] for c in CLAIMS if c.evidence.startswith(f"{name}#")}
+        assert titles and titles <= headings(name)
         told = (NOTEBOOKS / f"{name}.ipynb").read_text(encoding="utf-8")
-        assert all(f'\\"{anchor}\\")' in told for anchor in anchors)  # page.findings(..., "anchor")
+        assert all(f'\\"{anchor(t)}\\")' in told for t in titles)  # page.findings(..., "anchor")
     for claim in CLAIMS:
         here = claim.evidence.partition("#")[0]
         assert here == ("tangent" if claim.grows else claim.paper)
