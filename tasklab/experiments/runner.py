@@ -24,6 +24,7 @@ from tasklab.records.table import filled, tidy
 from tasklab.storage.store import free_first
 from tasklab.tasks import drawn
 from tasklab.taskvector import TaskVector
+from tasklab.tuning import memory
 from tasklab.tuning.methods import EDITS
 
 KIND = "records"  # of artifact
@@ -224,7 +225,8 @@ def records(
         title=title,
         making=lambda trial: lab.store.making(KIND, _config(trial, **key)),
     )
-    measured = {trial.place: kept(trial, measure, **key) for trial in trials}
+    with memory.given_back(lab.clip.encoder):  # a large model's vectors, and passes with them
+        measured = {trial.place: kept(trial, measure, **key) for trial in trials}
     return [row for place in sorted(measured) for row in measured[place]]
 
 

@@ -41,20 +41,20 @@ def accuracies(lab: Lab, method: str, split: str = "val") -> At:
     choose("method", method, EDITS)
     choose("split", split, ("val", "test"))
     seed = lab.parameters.seeds[0]
-    vectors: dict[str, TaskVector] = lab.vectors(method, seed)
+    every = list(lab.vectors(method, seed).values())
     evaluator = lab.evaluator_of(method, seed)
-    shown = (*vectors, *_control(lab))
+    shown = (*lab.suite.names, *_control(lab))
     if method in LINEAR:
-        every = list(vectors.values())
         scores = {task: affine_scores(evaluator, every, task, split) for task in shown}
+    del every  # as long as sliders are on a page, no vector of a large model is kept for them
 
     def at(alphas: Mapping[str, float]) -> Iterator[tuple[str, float]]:
-        each = [alphas.get(task, 0.0) for task in vectors]
         if method in LINEAR:
+            each = [alphas.get(task, 0.0) for task in lab.suite.names]
             yield from ((task, scores[task].accuracy(each)) for task in shown)
             return
-        scaled = [v * a for v, a in zip(vectors.values(), each, strict=True) if a]
-        total = TaskVector.sum(scaled) if scaled else TaskVector({})
+        moved = [(task, alphas[task]) for task in lab.suite.names if alphas.get(task)]
+        total = TaskVector.sum(lab.tune(task, method, seed).vector * a for task, a in moved)
         params = total.apply(evaluator.clip.encoder.params)
         for task in shown:
             features = evaluator.features(params, task, split)

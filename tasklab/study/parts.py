@@ -93,10 +93,8 @@ PARTS: dict[str, dict[str, tuple[Work, ...]]] = {
             Work(("posthoc", "linearized"), {"exact_negation": {}}, seeds=HEADLINE),
             Work(("posthoc", "linearized"), {"exact_alpha": {}}),
         ),
-        "rates": (
-            Work((*_TRAINED, "attention_mlp"), {"rate_search": {}}, seeds=1),
-            Work(("nonlinear", "linearized"), {"rate_search": {}}, _TEXT, seeds=1),
-        ),
+        "rates": (Work((*_TRAINED, "attention_mlp"), {"rate_search": {}}, seeds=1),),
+        "text_rates": (Work(("nonlinear", "linearized"), {"rate_search": {}}, _TEXT, seeds=1),),
         "budgets": _BUDGETS,
         "pretraining": (
             *(Work((*_TRAINED, "posthoc"), _HEADLINES, {"model": m}) for m in _LENGTHS),

@@ -187,8 +187,10 @@ def require_recorded(chapter, parts):
 @pytest.mark.parametrize("chapter", CHAPTERS)
 def test_recorded_results_cover_the_chapter(chapter):
     methods = CHAPTERS[chapter].methods
-    require_recorded(chapter, ["editing"])
-    table, origin = results.recorded(chapter)
+    tables = ["editing", "together"] if chapter == "closed_vocab" else ["editing"]
+    require_recorded(chapter, tables)
+    origin = results.recorded(chapter)[1]
+    table = records.combine(*(results.recorded(chapter, part)[0] for part in tables))
     assert origin["preset"] == "full"
     if chapter == "ctl":  # its verdicts: tests/unit/study/test_comparisons.py
         require_recorded(chapter, ["methods"])
@@ -219,13 +221,20 @@ def test_recorded_results_belong_to_the_shipped_weights():
                 assert results.recorded(chapter, part)[1]["weights"] == current
 
 
-@pytest.mark.parametrize(("chapter", "head"), [("tangent", None), ("closed_vocab", "probe")])
-def test_the_rates_are_those_that_the_recorded_search_chose(chapter, head):
-    require_recorded(chapter, ["rates"])
-    table, _ = results.recorded(chapter, "rates")
+@pytest.mark.parametrize(
+    ("chapter", "part", "head"),
+    [
+        ("tangent", "rates", None),
+        ("tangent", "text_rates", None),
+        ("closed_vocab", "rates", "probe"),
+    ],
+)
+def test_the_rates_are_those_that_the_recorded_search_chose(chapter, part, head):
+    require_recorded(chapter, [part])
+    table, _ = results.recorded(chapter, part)
     assert set(table["split"]) == {"validation"}
-    if chapter == "tangent":
-        assert set(table.loc[table["model"] == "mini", "method"]) == {*MINI_LR}
+    if (chapter, part) == ("tangent", "rates"):
+        assert set(table["model"]) == {"mini"} and set(table["method"]) == {*MINI_LR}
     for (model, method), rows in table.groupby(["model", "method"]):
         task = rows["task"].iloc[0]
         assert recipe(model, task, method, head=head).lr == experiments.chosen_rate(rows, method)
