@@ -19,7 +19,7 @@ SEED = replace(BASE, steps=8000, pool=125)  # 2 million samples, a pool for each
 FAMILY = replace(BASE, steps=8000)  # the same images for all of the closed vocabulary
 
 TEXTS = Recipe(
-    batch_size=64, lr=2e-3, weight_decay=0.01, warmup=300, patch_dropout=0.0, shard=4096, pool=0,
+    batch_size=64, lr=5e-4, weight_decay=0.01, warmup=300, patch_dropout=0.0, shard=4096, pool=0,
     precision="float32",
 )  # fmt: skip
 
