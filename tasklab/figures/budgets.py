@@ -93,8 +93,11 @@ def rate_search(df: pd.DataFrame) -> Figure:
     plot = over_rates(
         means, "method", "model", columns=2, errorbar=None, share=(False, False), height=(0, 3.4)
     )
-    titles = schemes.scheme if means["model"].nunique() > 1 else {}
-    return plot.finish(x="learning rate", y="alone, on validation images (%)", title=titles)
+    names = list(means["model"].unique())
+    titles = {name: name for name in names if len(names) > 1}
+    if all(schemes.role(name) in schemes.SCHEMES for name in names):
+        titles = {name: schemes.scheme(name) for name in titles}
+    return plot.finish(x="learning rate", y="alone, on validation data (%)", title=titles)
 
 
 def over_rates(single: pd.DataFrame, group: str, panel: str, **more: Any) -> Panels:

@@ -84,7 +84,11 @@ def test_the_chosen_rate_is_the_best_mean_over_tasks():
     (axes,) = figures.rate_search(tidy([*rows, lost])).axes
     assert axes.lines[-1].get_xydata().tolist() == [[1e-4, 55.0]]
     several = tidy([{**row, "model": model} for row in rows for model in ("mini_mae", "mini_few")])
-    assert len(figures.rate_search(several).axes) == 2
+    titles = [axes.get_title() for axes in figures.rate_search(several).axes]
+    assert titles == ["masked autoencoder", "supervised, fewer classes"]
+    others = tidy([{**row, "model": model} for row in rows for model in ("mini", "mini_t5")])
+    titles = [axes.get_title() for axes in figures.rate_search(others).axes]
+    assert titles == ["mini", "mini_t5"]  # no schemes that are compared
 
 
 def test_nothing_is_drawn_of_nothing():

@@ -53,6 +53,8 @@ def test_the_table_has_a_column_a_way_or_an_encoder():
     assert merged["unit"] == "%" and merged["non-linear"] == pytest.approx(10 / 6 + 0.25)
     assert np.isnan(merged["supervised, fewer classes"])
     assert figures.crossing_table(nothing()).empty
+    other = records().replace({"model": {"mini_few": "mini_convnext"}})
+    assert figures.crossing_table(other).columns[-1] == "a ConvNeXt"
 
 
 def test_correlations_are_drawn_with_their_intervals():
