@@ -223,7 +223,8 @@ PARTS: dict[str, dict[str, tuple[Work, ...]]] = {
         ),
     },
     "merging": {
-        "editing": (Work(("nonlinear",), {"single": {}, "merging": {}}, seeds=5),),
+        "editing": (Work(("nonlinear",), _MERGED, seeds=HEADLINE),),
+        "fewer": (Work(("nonlinear",), {"single": {}, "merging": {"n_tasks": (2, 4)}}),),
         "ways": (
             Work(("linearized", "attention", *_PENALISED), _MERGED, seeds=3),
             *(Work(("nonlinear",), _MERGED, model, 3) for model in (*_SORTS.values(), *_REPLICAS)),

@@ -187,7 +187,8 @@ def require_recorded(chapter, parts):
 @pytest.mark.parametrize("chapter", CHAPTERS)
 def test_recorded_results_cover_the_chapter(chapter):
     methods = CHAPTERS[chapter].methods
-    tables = ["editing", "together"] if chapter == "closed_vocab" else ["editing"]
+    others = {"closed_vocab": ["together"], "merging": ["fewer"]}
+    tables = ["editing", *others.get(chapter, [])]
     require_recorded(chapter, tables)
     origin = results.recorded(chapter)[1]
     table = records.combine(*(results.recorded(chapter, part)[0] for part in tables))
