@@ -17,7 +17,9 @@ def lab():
         making=lambda kind, config: (config["method"], config["seed"]) in store.made,
         get=lambda kind, config, make: SimpleNamespace(record=make(None)[1]),
     )
-    return SimpleNamespace(parameters=SimpleNamespace(seeds=(0, 1)), store=store, progress=False)
+    clip = SimpleNamespace(encoder=SimpleNamespace(params={}))
+    parameters = SimpleNamespace(seeds=(0, 1))
+    return SimpleNamespace(parameters=parameters, store=store, progress=False, clip=clip)
 
 
 def test_what_another_process_measures_comes_last_and_records_stay_in_order(lab, monkeypatch):

@@ -42,7 +42,8 @@ def test_features_and_gradients_are_those_of_the_encoder(name, recomputed):
     for key, gradient in gradients.items():
         largest = expected[key].abs().max()
         assert (gradient - expected[key]).abs().max() <= 1e-5 * largest + 1e-6, key
-    assert torch.equal(encoder(params, x), usual)  # the encoder is what it was
+    again = encoder(params, x)  # the encoder is what it was; some processors round by alignment
+    assert torch.allclose(again, usual, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("name", NAMES)
