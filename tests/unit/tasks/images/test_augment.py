@@ -1,7 +1,8 @@
-"""The training transform on the device is the papers' transform for each image."""
+"""The training transform, by Pillow and by products, is the papers' for each image."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from types import SimpleNamespace
 
 import numpy as np
@@ -80,20 +81,34 @@ def test_crops_depend_on_seed_and_step_alone() -> None:
 
 
 @pytest.mark.parametrize("side", [28, 64, 96])
-def test_a_crop_of_an_image_kept_at_its_own_size_is_pillows(side: int) -> None:
+def test_a_crop_of_an_image_kept_at_its_own_size_is_the_papers(side: int) -> None:
     x, target = noise(12, 3, side, side), 48
     edges = random_boxes((side, side), 12)
-    ours = augment.crop(x, edges / side, target).int()
-    theirs = torch.stack([reference(pil(x[i]), edges[i].tolist(), target) for i in range(12)]).int()
-    assert (ours - theirs).abs().max() <= 1
-    assert ((ours - theirs) != 0).float().mean() < 0.02
+    theirs = torch.stack([reference(pil(x[i]), edges[i].tolist(), target) for i in range(12)])
+    assert torch.equal(augment.crop(x, edges / side, target), theirs)
+    products = augment.by_products(x, edges / side, target).int()
+    assert (products - theirs.int()).abs().max() <= 1
+    assert ((products - theirs) != 0).float().mean() < 0.02
 
 
+@pytest.mark.parametrize("size", [(640, 480), (333, 500)])
+def test_products_are_pillows_where_edges_are_within_pixels(size: tuple[int, int]) -> None:
+    """Pillow may take columns before rows or rows before columns: whole levels lie in between."""
+    x = torch.from_numpy(load_sample_images().images[0][:256, :256].copy()).permute(2, 0, 1)
+    edges = random_boxes(size, 8).double() / torch.tensor([*size, *size])
+    x = x.expand(8, -1, -1, -1)
+    difference = augment.by_products(x, edges, 224).int() - augment.by_pillow(x, edges, 224).int()
+    assert difference.abs().max() <= 8
+    assert (difference != 0).float().mean() < 0.2
+    assert difference.float().abs().mean() < 0.2
+
+
+@pytest.mark.parametrize("way", [augment.by_pillow, augment.by_products])
 @pytest.mark.parametrize(("side", "target"), [(28, 224), (28, 32)])
-def test_halves_are_rounded_as_pillow_rounds_them(side: int, target: int) -> None:
+def test_halves_are_rounded_as_pillow_rounds_them(side: int, target: int, way: Callable) -> None:
     """MNIST for full-size models: the factor 8 has weights of few digits, sums end in halves."""
     x = noise(6, 3, side, side) // 64 * 64
-    ours = augment.crop(x, torch.tensor([[0.0, 0, 1, 1]] * 6), target)
+    ours = way(x, torch.tensor([[0.0, 0, 1, 1]] * 6), target)
     resized = [pil(one).resize((target, target), Image.Resampling.BICUBIC) for one in x]
     theirs = torch.stack([torch.from_numpy(np.array(one)).permute(2, 0, 1) for one in resized])
     assert torch.equal(ours, theirs)
@@ -108,9 +123,10 @@ def test_images_of_the_models_size_pass_an_encoder_unchanged() -> None:
     assert torch.equal(Encoder.preprocess(encoder, x), x.float() / 255)
 
 
-def test_the_whole_of_an_image_is_itself() -> None:
+@pytest.mark.parametrize("way", [augment.by_pillow, augment.by_products])
+def test_the_whole_of_an_image_is_itself(way: Callable) -> None:
     x = noise(2, 3, 32, 32)
-    assert torch.equal(augment.crop(x, torch.tensor([[0.0, 0, 1, 1]] * 2), 32), x)
+    assert torch.equal(way(x, torch.tensor([[0.0, 0, 1, 1]] * 2), 32), x)
 
 
 def test_interpolating_twice_changes_photographs_little() -> None:
