@@ -19,6 +19,8 @@ from tasklab.models.encoder import Encoder
 from tasklab.records.table import tidy
 
 CACHE_VERSION = 2  # part of every key: raise it when the same configuration gives other records
+_CHUNK = 16  # images in one pass
+_AT_ONCE = 3 * 2**30  # bytes of all gradients at most; groups of parameters take more passes
 
 
 def localization(
@@ -61,7 +63,10 @@ def localization(
         )
         columns = torch.cat([unseen, others])
         head = evaluator.head(task)
-        kernels = spectral.gram(encoder, encoder.params, head, own, columns, classes=classes)
+        room = {"chunk": _CHUNK, "memory": _memory(encoder, n)}
+        kernels = spectral.gram(
+            encoder, encoder.params, head, own, columns, classes=classes, **room
+        )
         seen = spectral.localization(torch.cat([kernels[:, :, :n], kernels[:, :, 2 * n :]], -1), n)
         fresh = spectral.localization(kernels[:, :, n:], n)
         rows = []
@@ -100,6 +105,13 @@ def _encoder(lab: Lab, seed: int) -> Encoder:
     if at.init != "random" or seed == 0:
         return lab.clip.encoder
     return loading.load(at.model, init="random", seed=seed, device=at.device).encoder
+
+
+def _memory(encoder: Encoder, rows: int) -> int:
+    """Return the bytes for gradients: those of all parameters, where they are not too many."""
+    each = sum(tensor.numel() * tensor.element_size() for tensor in encoder.params.values())
+    needed = each * (rows + _CHUNK)
+    return needed if needed <= _AT_ONCE else 2**30
 
 
 def _drawn(x: Tensor, n: int, seed: int, task: str) -> Tensor:
