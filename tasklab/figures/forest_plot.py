@@ -33,6 +33,7 @@ PAPERS = {
     "merging": "Merging",
 }
 NARROW = 4.0  # inches; read at 390 pixels
+_PICTURE = '<img alt="Every effect and its interval" src="data:image/png;base64,{}">'
 _FARTHEST = 6.0  # half-widths; what lies beyond is drawn there, as an arrow
 
 
@@ -42,21 +43,26 @@ class _Forest(Figure):
     def __init__(self, *args, **more) -> None:
         super().__init__(*args, **more)
         self.links: list[tuple[Axes, int, str, str]] = []  # panel, line, link and what is said
+        self.narrow: _Forest | None = None  # the same for a phone, where this one is too wide
 
     def _repr_mimebundle_(self, **_) -> dict[str, str]:
+        picture, text = self._shown("wide" if self.narrow else "")
+        if self.narrow:  # the site has files of the first picture alone
+            text += self.narrow._shown("narrow")[1].replace("<img ", '<img class="narrow" ')
+        return {"text/plain": repr(self), "image/png": picture, "text/html": text}
+
+    def _shown(self, kind: str) -> tuple[str, str]:
+        """Return the picture in base64, and the HTML of it and its links."""
         drawn = io.BytesIO()
         self.savefig(drawn, format="png")
         picture = base64.b64encode(drawn.getvalue()).decode("ascii")
         style = files(__package__).joinpath("forest.css").read_text("utf-8")
         rows = "\n".join(self._row(*link) for link in self.links)
-        kind = "tasklab-forest" if self.get_figwidth() < WIDTH else "tasklab-forest wide"
-        text = (
-            f'<div class="{kind}"><style>{style}</style>\n'
-            f'<div style="--width: {self.get_figwidth()}">\n'
-            f'<img alt="Every effect and its interval" src="data:image/png;base64,{picture}">\n'
+        return picture, (
+            f'<div class="tasklab-forest {kind}"><style>{style}</style>\n'
+            f'<div style="--width: {self.get_figwidth()}">\n{_PICTURE.format(picture)}\n'
             f"{rows}\n</div></div>"
         )
-        return {"text/plain": repr(self), "image/png": picture, "text/html": text}
 
     def _row(self, axes: Axes, line: int, link: str, said: str) -> str:
         """Return a link that lies over a line of the picture, from edge to edge."""
@@ -91,25 +97,34 @@ def forest(verdicts: Iterable[Verdict], here: str = "", *, headlines: bool = Fal
         rows = rows[rows["headline"] > 0].sort_values("headline", kind="stable")
     if rows.empty:
         raise NothingToDrawError("nothing to draw: no statement was tested.")
-    groups = [("", rows)] if headlines else list(rows.groupby("paper", sort=False))
+    if headlines:
+        return _drawn([("", rows)], here, NARROW, 0.3)
+    groups = [(PAPERS.get(name, name), part) for name, part in rows.groupby("paper", sort=False)]
+    figure = _drawn(groups, here, WIDTH, 0.19)
+    figure.narrow = _drawn(groups, here, NARROW, 0.3)
+    return figure
+
+
+def _drawn(groups: list[tuple[str, pd.DataFrame]], here: str, width: float, line: float) -> _Forest:
+    """Draw a panel for each group: its title and rows; `line` is the height of a row in inches."""
     heights = [len(part) + (1.2 if title else 0.4) for title, part in groups]
-    width, line = (NARROW, 0.3) if headlines else (WIDTH, 0.19)
     figure, panels = plt.subplots(
         len(groups), 1, figsize=(width, line * sum(heights) + 0.9), sharex=True, squeeze=False,
-        height_ratios=heights, FigureClass=_Forest,
+        height_ratios=heights, FigureClass=_Forest, layout="constrained",
     )  # fmt: skip
     for (title, part), axes in zip(groups, panels[:, 0], strict=True):
-        _panel(axes, part, numbers=not headlines)
+        _panel(axes, part, numbers=width == WIDTH)
         figure.links += [
             (axes, line, evidence_link(row["evidence"], here),
              f"{row['short']}: {row['outcome']}, {effect_of(row)}")
             for line, row in enumerate(part.to_dict("records"))
         ]  # fmt: skip
-        axes.set_title(PAPERS.get(title, title), loc="left", fontweight="bold")
+        axes.set_title(title, loc="left", fontweight="bold")
     panels[-1, 0].set_xlim(-_FARTHEST - 0.5, _FARTHEST + 0.5)
     label = "effect in half-widths of its interval\n← against the claim        as claimed →"
     panels[-1, 0].set_xlabel(label, fontsize=9)
-    present = [name for name in LOOKS if name in set(rows["outcome"])]
+    outcomes = pd.concat([part["outcome"] for _, part in groups])
+    present = [name for name in LOOKS if name in set(outcomes)]
     handles = [Line2D([], [], color=c, marker=m, linewidth=1.2) for c, m in map(LOOKS.get, present)]
     figure.legend(handles, present, loc="outside upper center", ncols=len(present), fontsize=9)
     return figure

@@ -65,16 +65,34 @@ def test_the_narrow_one_has_headlines_alone(verdicts) -> None:
 @pytest.mark.parametrize("here", ["", "tangent", "ctl"])
 def test_a_row_leads_where_the_row_of_the_list_does(verdicts, here) -> None:
     shown = figures.forest(verdicts, here)._repr_mimebundle_()["text/html"]
-    rows = re.findall(r'<a href="([^"]*)".*? aria-label="([^"]*)">', shown)
-    told = zip([said for _, said in rows], verdicts, strict=True)
-    assert all(said.startswith(f"{v.claim.short}: {v.outcome}, ") for said, v in told)
     listed = figures.verdict_list(verdicts, here)._repr_html_()
-    assert [link for link, _ in rows] == re.findall(r'<a href="([^"]*)">', listed)
-    assert "Linearized vectors forget better: holds, +2 [1, 3] points" in [said for _, said in rows]
+    for part in shown.split('<div class="tasklab-forest')[1:]:  # on a page, on a phone
+        rows = re.findall(r'<a href="([^"]*)".*? aria-label="([^"]*)">', part)
+        told = zip([said for _, said in rows], verdicts, strict=True)
+        assert all(said.startswith(f"{v.claim.short}: {v.outcome}, ") for said, v in told)
+        assert [link for link, _ in rows] == re.findall(r'<a href="([^"]*)">', listed)
+        first = "Linearized vectors forget better: holds, +2 [1, 3] points"
+        assert first in [said for _, said in rows]
 
 
-def test_a_link_lies_over_its_row(verdicts) -> None:
+def test_a_phone_gets_a_narrow_picture_of_the_same_rows(verdicts) -> None:
     figure = figures.forest(verdicts)
+    assert figure.narrow.get_figwidth() < 4.1 < figure.get_figwidth()
+    names = [
+        [label.get_text() for axes in one.axes for label in axes.get_yticklabels()]
+        for one in (figure, figure.narrow)
+    ]
+    assert names[0] == names[1]
+    shown = figure._repr_mimebundle_()["text/html"]
+    assert re.findall('class="tasklab-forest (.*?)"', shown) == ["wide", "narrow"]
+
+
+@pytest.mark.parametrize("narrow", [False, True])
+def test_a_link_lies_over_its_row(verdicts, narrow) -> None:
+    figure = figures.forest(verdicts)
+    if narrow:
+        figure = figure.narrow
+    figure.narrow = None
     shown = figure._repr_mimebundle_()
     picture = matplotlib.image.imread(io.BytesIO(base64.b64decode(shown["image/png"])))
     assert picture.shape[:2] == tuple(figure.bbox.size[::-1].astype(int))  # nothing is cut off
@@ -89,8 +107,9 @@ def test_a_link_lies_over_its_row(verdicts) -> None:
 def test_the_site_takes_the_picture_from_its_file(verdicts, extension) -> None:
     shown = figures.forest(verdicts)._repr_mimebundle_()["text/html"]
     before, after = extension("captions").PICTURE.split(shown)
-    assert before.startswith("<div") and after.count("<a ") == len(verdicts)
-    assert "base64" not in before + after
+    assert before.startswith("<div") and after.count("<a ") == 2 * len(verdicts)
+    assert "base64" not in before
+    assert after.count("base64") == 1  # the phone's
 
 
 def test_nothing_tested_is_said(verdicts) -> None:
