@@ -14,6 +14,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
+from PIL import Image
 
 from tasklab.figures.style import WIDTH, NothingToDrawError, book_figure
 from tasklab.records.judgement import Verdict
@@ -34,6 +35,7 @@ PAPERS = {
 }
 NARROW = 4.0  # inches; read at 390 pixels
 _PICTURE = '<img alt="Every effect and its interval" src="data:image/png;base64,{}">'
+_SHADES = 64  # of a picture: a third of the bytes
 _FARTHEST = 6.0  # half-widths; what lies beyond is drawn there, as an arrow
 
 
@@ -53,9 +55,10 @@ class _Forest(Figure):
 
     def _shown(self, kind: str) -> tuple[str, str]:
         """Return the picture in base64, and the HTML of it and its links."""
-        drawn = io.BytesIO()
+        drawn, small = io.BytesIO(), io.BytesIO()
         self.savefig(drawn, format="png")
-        picture = base64.b64encode(drawn.getvalue()).decode("ascii")
+        Image.open(drawn).convert("RGB").quantize(_SHADES).save(small, "png", optimize=True)
+        picture = base64.b64encode(small.getvalue()).decode("ascii")
         style = files(__package__).joinpath("forest.css").read_text("utf-8")
         rows = "\n".join(self._row(*link) for link in self.links)
         return picture, (
@@ -119,10 +122,10 @@ def _drawn(groups: list[tuple[str, pd.DataFrame]], here: str, width: float, line
              f"{row['short']}: {row['outcome']}, {effect_of(row)}")
             for line, row in enumerate(part.to_dict("records"))
         ]  # fmt: skip
-        axes.set_title(title, loc="left", fontweight="bold")
+        axes.set_title(title, loc="left", fontweight="bold", fontsize=10)
     panels[-1, 0].set_xlim(-_FARTHEST - 0.5, _FARTHEST + 0.5)
     label = "effect in half-widths of its interval\n← against the claim        as claimed →"
-    panels[-1, 0].set_xlabel(label, fontsize=9)
+    figure.supxlabel(label, fontsize=9)
     outcomes = pd.concat([part["outcome"] for _, part in groups])
     present = [name for name in LOOKS if name in set(outcomes)]
     handles = [Line2D([], [], color=c, marker=m, linewidth=1.2) for c, m in map(LOOKS.get, present)]
