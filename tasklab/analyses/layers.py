@@ -33,7 +33,14 @@ from torch import Tensor
 
 from tasklab.analyses.evaluation import Evaluator
 from tasklab.analyses.finite import as_coefficient, check_vectors, finite
-from tasklab.analyses.projections import PROJECTIONS, Moments, Piece, all_pieces, pieces
+from tasklab.analyses.projections import (
+    PROJECTIONS,
+    Moments,
+    Piece,
+    all_pieces,
+    is_root,
+    pieces,
+)
 from tasklab.errors import TasklabError
 from tasklab.taskvector import TaskVector
 
@@ -160,8 +167,9 @@ def alignment(
     for piece in all_pieces(theta0):
         if piece.projection and piece.name in read:
             W = theta0[piece.name][piece.rows]
-            C = torch.stack([moments[task][piece.name] for task in tasks]).to(W)
-            finite(C, f"second moments at {piece.name}")
+            C = [moments[task][piece.name].to(W) for task in tasks]
+            for moment in C:
+                finite(moment, f"second moments at {piece.name}")
             taus = [_part(vector, piece, theta0).to(W) for vector in vectors.values()]
             for (part, metric), values in _aligned(C, taus, W).items():
                 place = (part, piece.block, piece.projection, metric)
@@ -172,14 +180,14 @@ def alignment(
 
 
 def _aligned(
-    C: Float[Tensor, "T I I"], taus: Sequence[Float[Tensor, "O I"]], W: Float[Tensor, "O I"]
+    C: Sequence[Tensor], taus: Sequence[Float[Tensor, "O I"]], W: Float[Tensor, "O I"]
 ) -> dict[tuple[str, str], Float[Tensor, " T"]]:
     """Return the numbers of `alignment` at one projection: (part, metric) -> value of each task."""
     total, count = torch.stack(list(taus)).sum(0), len(taus)
     each = torch.stack([_size(C, tau) for tau in taus], 1)  # rows: data, columns: vectors
     others = torch.cat([_size(C[i : i + 1], total - tau) for i, tau in enumerate(taus)])
     base = _size(C, W)
-    x = (C.diagonal(dim1=-2, dim2=-1).mean(-1)).sqrt()  # |x| / sqrt(I)
+    x = torch.stack([_trace(moment) / W.shape[1] for moment in C]).sqrt()  # |x| / sqrt(I)
     norm = torch.stack([tau.norm() for tau in taus])
     scales = {
         "relative": (base[:, None].expand(count, count), base),
@@ -189,7 +197,7 @@ def _aligned(
     for metric, (scale, scale_of_others) in scales.items():
         pairs = _ratio(each, scale)
         shares["own", metric] = pairs.diagonal()
-        rest = pairs.masked_fill(torch.eye(count, dtype=torch.bool, device=C.device), 0)
+        rest = pairs.masked_fill(torch.eye(count, dtype=torch.bool, device=W.device), 0)
         shares["each", metric] = rest.sum(1) / (count - 1)
         shares["others", metric] = _ratio(others, scale_of_others)
     return shares
@@ -284,10 +292,18 @@ def _mean_norm(features: Float[Tensor, "N D"]) -> float:
     return float(features.double().norm(dim=-1).mean())
 
 
-def _size(C: Float[Tensor, "T I I"], A: Float[Tensor, "O I"]) -> Float[Tensor, " T"]:
-    """Return the root mean square of |A x| over the data behind each second moment."""
-    squares = (C * (A.T @ A)).sum((-2, -1), dtype=torch.float64)
-    return squares.clamp_min(0).sqrt()  # rounding may give less than 0
+def _size(C: Sequence[Tensor], A: Float[Tensor, "O I"]) -> Float[Tensor, " T"]:
+    """Return the root mean square of |A x| over the data behind each second moment or root."""
+    product = None if all(map(is_root, C)) else A.T @ A
+    squares = [
+        ((moment @ A.T).square() if is_root(moment) else moment * product).sum(dtype=torch.float64)
+        for moment in C
+    ]
+    return torch.stack(squares).clamp_min(0).sqrt()  # rounding may give less than 0
+
+
+def _trace(moment: Tensor) -> Tensor:
+    return moment.square().sum() if is_root(moment) else moment.trace()
 
 
 def _part(params: Mapping[str, Tensor], piece: Piece, named: Mapping[str, Tensor]) -> Tensor:

@@ -8,12 +8,16 @@ size of any matrix's product with the data:
 
     E|A x|^2 = tr(A C A') = <C, A' A>.
 
-Letters: I inputs of a projection.
+Of fewer inputs than they have entries, as in a rehearsal of a large model, a root says the same in
+less: F'F = C, whose rows are the inputs over the square root of their number.
+
+Letters: I inputs of a projection, R rows of a root, R < I.
 """
 
 from __future__ import annotations
 
 import inspect
+import math
 import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -39,7 +43,7 @@ _KINDS = {
     "MLP input weights": ("MLP input",),
     "MLP output weights": ("MLP output",),
 }
-Moments = Mapping[str, Tensor]  # name of a weight -> second moment (I, I) of its input
+Moments = Mapping[str, Tensor]  # name of a weight -> second moment (I, I) of its input, or a root
 
 
 class Piece(NamedTuple):
@@ -129,7 +133,8 @@ def second_moments(
     params: Mapping[str, Tensor] | None = None,
     projections: Sequence[str] = PROJECTIONS,
     batch_size: int = 250,
-) -> dict[str, Float[Tensor, "I I"]]:
+    roots: bool = False,
+) -> dict[str, Float[Tensor, "I I"] | Float[Tensor, "R I"]]:
     """Return E[x x'] of the input x of every projection, over images and tokens, in float64.
 
     Args:
@@ -139,6 +144,7 @@ def second_moments(
         params: Parameters to run it with, by default the pre-trained ones.
         projections: Whose inputs: that of the MLP output is the largest.
         batch_size: Images in one pass; fewer where memory does not suffice.
+        roots: Whether a projection that reads fewer inputs than they have entries gets a root.
 
     Returns:
         One matrix a weight, by its name; q, k and v share theirs where they are one weight.
@@ -159,7 +165,7 @@ def second_moments(
 
         def add(name: str, x: Tensor) -> None:
             x = x.reshape(-1, x.shape[-1]).double()
-            sums[name] = sums.get(name, 0) + x.T @ x
+            sums[name] = _joined(sums.get(name), x if roots and len(x) < x.shape[1] else x.T @ x)
             counts[name] += len(x)
 
         with math_attention(), Inputs(weights, add):
@@ -170,16 +176,34 @@ def second_moments(
     counts: Counter[str] = Counter()
     with torch.no_grad():
         for parts, many in memory.Parts(batch_size)(of_batch, images, "second moments"):
-            for name, moment in parts.items():
-                sums[name] = sums[name].add_(moment) if name in sums else moment
+            for name, part in parts.items():
+                sums[name] = _joined(sums.get(name), part)
             counts.update(many)
     if unseen := sorted(names - sums.keys(), key=_natural):
         raise TasklabError(
             f"{unseen[0]} is not used as a linear layer's weight: the inputs of {encoder.name}'s "
             "projections cannot be read."
         )
-    moments = {name: sums[name] / counts[name] for name in sorted(sums, key=_natural)}
+    moments = {
+        name: sums[name] / (math.sqrt(counts[name]) if is_root(sums[name]) else counts[name])
+        for name in sorted(sums, key=_natural)
+    }
     return {name: finite(C, f"second moments at {name}") for name, C in moments.items()}
+
+
+def is_root(moment: Tensor) -> bool:
+    """Return whether a matrix is a root (R, I) of a second moment, and not one itself (I, I)."""
+    return len(moment) < moment.shape[1]
+
+
+def _joined(first: Tensor | None, second: Tensor) -> Tensor:
+    """Return what two groups of inputs are together: their rows, or the sum of their products."""
+    if first is None:
+        return second
+    if is_root(first) and is_root(second) and len(first) + len(second) < first.shape[1]:
+        return torch.cat([first, second])
+    first, second = (part.T @ part if is_root(part) else part for part in (first, second))
+    return first.add_(second)
 
 
 class Inputs(TorchFunctionMode):

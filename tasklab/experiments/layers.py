@@ -63,10 +63,8 @@ def alignment(lab: Lab, methods: Sequence[str], *, alpha: float = 0.3) -> pd.Dat
     @functools.cache  # the same for all methods
     def second_moments_by_task() -> dict[str, dict[str, Tensor]]:
         images = {task: lab.evaluator.images(task, "test").x[:count] for task in tasks}
-        return {
-            task: {name: C.float() for name, C in second_moments(lab.clip.encoder, x).items()}
-            for task, x in images.items()
-        }
+        read = functools.partial(second_moments, lab.clip.encoder, roots=True)
+        return {task: {n: C.float() for n, C in read(x).items()} for task, x in images.items()}
 
     def measure(trial: Trial) -> list[dict]:
         vectors = trial.vectors_on_device

@@ -9,7 +9,14 @@ import pytest
 import torch
 
 from tasklab.analyses import layers
-from tasklab.analyses.projections import ATTENTION, PROJECTIONS, Inputs, pieces, second_moments
+from tasklab.analyses.projections import (
+    ATTENTION,
+    PROJECTIONS,
+    Inputs,
+    is_root,
+    pieces,
+    second_moments,
+)
 from tasklab.errors import TasklabError
 from tasklab.models.loading import Encoder
 from tasklab.taskvector import TaskVector
@@ -204,6 +211,20 @@ def test_a_random_matrix_has_alignment_one():
     vectors = {t: TaskVector({name: tau}) for t, tau in zip(TASKS, taus, strict=True)}
     df = layers.alignment(vectors, dict.fromkeys(TASKS, {name: x.T @ x / 50}), {name: taus[0] + 1})
     assert df[df["metric"] == "random"]["value"].to_numpy() == pytest.approx(1, abs=0.03)
+
+
+def test_roots_of_second_moments_align_as_they_do(encoder, vectors) -> None:
+    few = {task: images(seed)[:1] for seed, task in enumerate(TASKS)}
+    read = [
+        {task: second_moments(encoder, x, roots=roots) for task, x in few.items()}
+        for roots in (False, True)
+    ]
+    assert any(map(is_root, read[1][TASKS[0]].values()))
+    whole, short = (layers.alignment(vectors, moments, encoder.params) for moments in read)
+    pd.testing.assert_frame_equal(whole, short, rtol=1e-4)
+    mixed = {task: read[i % 2][task] for i, task in enumerate(TASKS)}
+    some = layers.alignment(vectors, mixed, encoder.params)
+    pd.testing.assert_frame_equal(whole, some, rtol=1e-4)
 
 
 def test_what_cannot_be_aligned_is_refused(encoder, vectors, moments):

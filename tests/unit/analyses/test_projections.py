@@ -10,7 +10,14 @@ import torch.nn.functional as F
 from torch import nn
 
 from tasklab import mini
-from tasklab.analyses.projections import ATTENTION, PROJECTIONS, Inputs, pieces, second_moments
+from tasklab.analyses.projections import (
+    ATTENTION,
+    PROJECTIONS,
+    Inputs,
+    is_root,
+    pieces,
+    second_moments,
+)
 from tasklab.errors import TasklabError
 from tasklab.models.loading import Encoder
 
@@ -73,6 +80,19 @@ def test_second_moments_are_those_of_the_inputs(encoder):
     for name, read in inputs.items():
         rows = read.reshape(-1, read.shape[-1])
         torch.testing.assert_close(found[name], rows.T @ rows / len(rows))
+
+
+@pytest.mark.parametrize("batch_size", [1, 2, 250])
+@pytest.mark.parametrize("count", [1, 4])
+def test_roots_are_of_few_inputs_and_say_the_same(encoder, count, batch_size):
+    x = images(1)[:count]
+    found = second_moments(encoder, x, roots=True, batch_size=batch_size)
+    whole, kinds = second_moments(encoder, x), set()
+    for name, moment in found.items():
+        kinds.add(is_root(moment))
+        square = moment.T @ moment if is_root(moment) else moment
+        torch.testing.assert_close(square, whole[name])
+    assert True in kinds if count == 1 else False in kinds  # one image has fewer tokens than width
 
 
 def test_second_moments_where_memory_runs_out(encoder, monkeypatch):
