@@ -115,7 +115,7 @@ def measure(
 
     Args:
         encoder: The architecture; its own parameters are not used.
-        models: Parameters by the model's name.
+        models: Parameters by the model's name; it is asked for them each time they are needed.
         merges: What to measure.
         data: Images (N, 3, H, W) by the data set's name, as the encoder's `preprocess` takes them.
         batch_size: Images of a data set in one pass; features of that many are held, of all models,
@@ -191,10 +191,11 @@ def _of_batch(
     single: dict[tuple[str, str], dict[str, Tensor]] = {}  # by model and data set
 
     @functools.cache
-    def product(one: str, two: str, on: str) -> Tensor:
-        if one > two:
-            return product(two, one, on)
+    def ordered(one: str, two: str, on: str) -> Tensor:
         return _dot(features(one, on), features(two, on))
+
+    def product(one: str, two: str, on: str) -> Tensor:
+        return ordered(*sorted((one, two)), on)
 
     def features(model: str, on: str) -> dict[str, Tensor]:
         if (model, on) not in single:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import pandas as pd
 from torch import Tensor
@@ -13,10 +13,38 @@ from tasklab.analyses.cross_task import Merge
 from tasklab.experiments.lab import Lab
 from tasklab.experiments.runner import Trial, run
 from tasklab.records.table import filled, tidy
+from tasklab.taskvector import TaskVector
 
 CACHE_VERSION = 2  # part of every key: raise it when the same configuration gives other records
 LAMBDA = 0.4  # the paper's coefficient of addition and negation (its figures 7 and 8)
-Plan = tuple[dict[str, Mapping[str, Tensor]], list[Merge]]
+
+Edits = dict[str, tuple[TaskVector, float]]
+Plan = tuple[Edits, list[Merge]]
+
+
+class Edited(Mapping):
+    """Models along task vectors, made when they are asked for: copies of a large one would not fit.
+
+    Args:
+        theta0: What is edited.
+        edits: Task vector and coefficient by the model's name.
+    """
+
+    def __init__(self, theta0: Mapping[str, Tensor], edits: Edits) -> None:
+        self._theta0, self._edits = theta0, edits
+
+    def __getitem__(self, name: str) -> Mapping[str, Tensor]:
+        vector, coefficient = self._edits[name]
+        return vector.apply(self._theta0, coefficient)
+
+    def __contains__(self, name: object) -> bool:  # without making it
+        return name in self._edits
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._edits)
+
+    def __len__(self) -> int:
+        return len(self._edits)
 
 
 def cross_task(
@@ -41,7 +69,7 @@ def cross_task(
     chosen = list(pairs or itertools.combinations(lab.suite.names, 2))
 
     def plan(vectors: Mapping) -> Plan:
-        models = {task: vector.apply(_theta(lab)) for task, vector in vectors.items()}
+        models = {task: (vector, 1.0) for task, vector in vectors.items()}
         merges = [
             Merge(f"{i}+{j}|{alpha:g}", {i: alpha, j: 1 - alpha}, (i, j))
             for i, j in chosen
@@ -71,7 +99,7 @@ def cross_task_addition(
     pairs = list(itertools.combinations(lab.suite.names, 2))
 
     def plan(vectors: Mapping) -> Plan:
-        models = {t: vector.apply(_theta(lab), 2 * coefficient) for t, vector in vectors.items()}
+        models = {task: (vector, 2 * coefficient) for task, vector in vectors.items()}
         merges = [Merge(f"{i}+{j}|{coefficient:g}", {i: 0.5, j: 0.5}, (i, j)) for i, j in pairs]
         return models, merges
 
@@ -98,8 +126,7 @@ def cross_task_negation(
         models, merges = {}, []
         for task, vector in vectors.items():
             more, less = f"+{task}", f"-{task}"
-            models[more] = vector.apply(_theta(lab), coefficient)
-            models[less] = vector.apply(_theta(lab), -coefficient)
+            models[more], models[less] = (vector, coefficient), (vector, -coefficient)
             merges.append(Merge(f"{task}|{coefficient:g}", {more: 0.5, less: 0.5}, (task,)))
         return models, merges
 
@@ -132,22 +159,17 @@ def cross_task_sum(
     sizes = list(sizes or range(2, len(names) + 1))
 
     def plan(vectors: Mapping) -> Plan:
-        models: dict[str, Mapping[str, Tensor]] = {"start": _theta(lab)}
+        models: Edits = {"start": (TaskVector({}), 0.0)}
         merges = []
         for k in sizes:
             for task in names[:k]:
-                scaled = vectors[task].apply(_theta(lab), (k + 1) * coefficient)
-                models[f"{task}, {k}"] = scaled
+                models[f"{task}, {k}"] = vectors[task], (k + 1) * coefficient
             weights = dict.fromkeys(("start", *(f"{task}, {k}" for task in names[:k])), 1 / (k + 1))
             merges.append(Merge(f"{k}|{coefficient:g}", weights, tuple(names[:k])))
         return models, merges
 
     table = _measured(lab, "ctl_sum", methods, plan, sizes=sizes, at=[coefficient])
     return tidy(table.assign(n_tasks=table["task"].astype(int), task="all"))
-
-
-def _theta(lab: Lab) -> Mapping[str, Tensor]:
-    return lab.clip.encoder.params
 
 
 def _measured(
@@ -163,9 +185,10 @@ def _measured(
     count = lab.scale.feature_images[alone]
 
     def measure(trial: Trial) -> list[dict]:
-        models, merges = plan(trial.vectors_on_device)
+        encoder, (edits, merges) = lab.clip.encoder, plan(trial.vectors_on_device)
         data = {t: lab.evaluator.images(t, "test").x[:count] for t in lab.suite.names}
-        table = ctl.measure(lab.clip.encoder, models, merges, data, progress=lab.progress)
+        models = Edited(encoder.params, edits)
+        table = ctl.measure(encoder, models, merges, data, progress=lab.progress)
         return rows_of(trial.row(), table)
 
     return run(lab, experiment, methods, measure, images=count, ctl=CACHE_VERSION, **key)

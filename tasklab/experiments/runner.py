@@ -192,8 +192,12 @@ def stored(lab: Lab, config: Mapping[str, Any], make: Callable[[], list[dict]]) 
         config: All that determines the records.
         make: Measures them.
     """
-    made = lab.store.get(KIND, dict(config), lambda _: ({}, {"rows": make()}))
-    return list(made.record["rows"])
+
+    def measured(_: object) -> tuple[dict, dict]:
+        with memory.given_back(lab.clip.encoder):  # a large model's vectors, and passes with them
+            return {}, {"rows": make()}
+
+    return list(lab.store.get(KIND, dict(config), measured).record["rows"])
 
 
 def records(
@@ -225,8 +229,7 @@ def records(
         title=title,
         making=lambda trial: lab.store.making(KIND, _config(trial, **key)),
     )
-    with memory.given_back(lab.clip.encoder):  # a large model's vectors, and passes with them
-        measured = {trial.place: kept(trial, measure, **key) for trial in trials}
+    measured = {trial.place: kept(trial, measure, **key) for trial in trials}
     return [row for place in sorted(measured) for row in measured[place]]
 
 

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import gc
 import itertools
+import weakref
+from collections.abc import Iterator, Mapping
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from torch import nn
@@ -103,6 +107,53 @@ def outputs(encoder, params, x):
 
 def cosine(a, b):
     return (a * b).sum(1) / (a.norm(dim=1) * b.norm(dim=1))
+
+
+class MadeWhenAsked(Mapping):
+    """Models that nobody else holds; `most` is how many of them were alive at once."""
+
+    def __init__(self, params: Mapping, names: str) -> None:
+        self.params, self.names, self.alive, self.most = params, names, weakref.WeakSet(), 0
+
+    def __getitem__(self, name: str) -> dict:
+        model = {n: Weak(p) for n, p in near(self.params, self.names.index(name)).items()}
+        self.alive.add(next(iter(model.values())))
+        self.most = max(self.most, len(self.alive))
+        return model
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.names
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.names)
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+
+class Weak(torch.Tensor):
+    """A tensor that is hashed by identity, as sets of weak references need it."""
+
+    __hash__ = object.__hash__
+
+
+def test_models_are_held_while_they_are_needed_and_no_longer():
+    encoder, data = case("mlp")
+    models = MadeWhenAsked(encoder.params, "abcd")
+    pairs = itertools.combinations("abcd", 2)
+    merges = [Merge(i + j, {i: 0.5, j: 0.5}, tuple(data)) for i, j in pairs]
+    gc.disable()
+    try:
+        df = measure(encoder, models, merges, data)
+        assert models.most <= 3  # two that are merged and the one before
+        assert not models.alive
+        known = weakref.ref(models)
+        del models
+        assert known() is None  # no cycle keeps it
+    finally:
+        gc.enable()
+    whole = {name: near(encoder.params, seed) for seed, name in enumerate("abcd")}
+    pd.testing.assert_frame_equal(df, measure(encoder, whole, merges, data))
 
 
 CASES = ["mlp", "resnet", "batch first", "sequence first", "mini_xs", "mini_convnext", "mini_t5"]
