@@ -8,6 +8,7 @@ from __future__ import annotations
 import ctypes
 import dataclasses
 import functools
+import gc
 import glob
 import importlib.metadata
 import os
@@ -330,8 +331,10 @@ def keep_freed_memory() -> bool:
 def return_freed_memory() -> bool:
     """Give memory that was kept for the next tensor back to the system; say whether glibc did.
 
-    Between two runs of a large model it is gigabytes, which files in memory maps can then have.
+    What only cycles of references hold is freed first. Between two runs of a large model it is
+    gigabytes, which files in memory maps can then have.
     """
+    gc.collect()
     if platform.libc_ver()[0] != "glibc":
         return False
     return bool(ctypes.CDLL(None).malloc_trim(0))

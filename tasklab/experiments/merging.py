@@ -63,12 +63,11 @@ class Bench:
         tasks: Their tasks.
         group: How records name the group of tasks.
         sizes: Looks at validation images, training images of each task, and steps.
-        alone: Split -> accuracies (T,) in % of each vector alone, in the model that is edited.
     """
 
     def __init__(self, trial: Trial) -> None:
         self.trial, self.tasks, lab = trial, tuple(trial.tasks), trial.lab
-        self.alone = functools.cache(self._alone)
+        self._known: dict[str, np.ndarray] = {}
         quick = lab.parameters.preset == "quick"
         self.sizes = REHEARSAL if lab.rehearsal else QUICK if quick else FULL
         whole = len(self.tasks) == len(lab.suite.names)
@@ -88,9 +87,14 @@ class Bench:
         """Return J(x) tau of a vector on the validation images of each task."""
         return best.tangents(self.trial.evaluator, vector, self.tasks, "val")
 
-    def _alone(self, split: str) -> np.ndarray:
-        trial = self.trial
-        return editing.single_task(trial.evaluator, trial.vectors, split, linear=trial.linear)
+    def alone(self, split: str) -> np.ndarray:
+        """Return accuracies (T,) in % of each vector alone, in the model that is edited."""
+        if split not in self._known:
+            trial = self.trial
+            self._known[split] = editing.single_task(
+                trial.evaluator, trial.vectors, split, linear=trial.linear
+            )
+        return self._known[split]
 
     def place(self, vector: TaskVector) -> tuple[float, float]:
         """Return the best coefficient in the tangent model, and E / E(0) there."""

@@ -88,7 +88,9 @@ def choose(
             "values of an option and one coefficient more."
         )
     best, chosen = -math.inf, None
+    vector = None
     for option in options:
+        del vector  # unless it is the best so far: a third would be one too many in memory
         vector = make(option)
         scale, objective = place(vector)
         scale = scale if scale > 0 else 1.0
