@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -48,6 +51,23 @@ def test_every_merge_is_measured_on_every_task(table):
     assert (told["task"] == "all").all() and (told["split"] == "validation").all()
     rest = table[table["metric"] != "objective"]
     assert set(rest["task"]) == set(TASKS) and (rest["split"] == "test").all()
+
+
+def test_a_bench_lets_its_vectors_go(lab):
+    """Those of large models are gigabytes: no cycle of references may hold them."""
+    trial = runner.Trial(lab=lab, experiment="merging", method="nonlinear", seed=0, tasks=TASKS)
+    bench = Bench(trial)
+    assert bench.alone("val").shape == (2,)
+    assert bench.alone("val") is bench.alone("val")  # measured once
+    bench.choose("ties")
+    known = [weakref.ref(trial), weakref.ref(bench)]
+    gc.collect()
+    gc.disable()
+    try:
+        del trial, bench
+        assert [ref() for ref in known] == [None, None]
+    finally:
+        gc.enable()
 
 
 def test_no_merge_on_the_span_is_better_than_the_best_one_there(table, tangent):
