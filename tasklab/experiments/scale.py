@@ -91,4 +91,4 @@ LIGHT = dataclasses.replace(  # of a full-size model, whose every pass takes lon
     counts={"val": 2, "test": 4, "control": 4},
     stitched_images=(2, 2),
 )
-REHEARSED_TASKS = 3  # of a full-size model: every experiment has pairs, groups and others in them
+REHEARSED_TASKS = 4  # of a full-size model: every experiment has pairs, groups and others in them
