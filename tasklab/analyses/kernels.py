@@ -91,8 +91,8 @@ def gram(
     room = memory // ((len(x) + chunk) * next(iter(params.values())).element_size())
     for group in _groups({name: params[name].numel() for name in names}, room):
         theta = {name: params[name].detach() for name in group}
+        rows = [p.new_empty(len(x), p.numel()) for p in theta.values()]  # each class fills them
         for kernel, weight in zip(kernels, weights, strict=True):
-            rows = [p.new_empty(len(x), p.numel()) for p in theta.values()]
             for at, images in _chunks(x, chunk):
                 parts = _gradients(encoder, params, theta, images, weight, vectorised)
                 for row, part in zip(rows, parts, strict=True):
