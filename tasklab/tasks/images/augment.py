@@ -105,7 +105,13 @@ def crop(
 def by_pillow(
     x: UInt8[Tensor, "B 3 H W"], edges: Float[Tensor, "B 4"], side: int
 ) -> UInt8[Tensor, "B 3 S S"]:
-    """Do as `crop` does, one channel of an image after another."""
+    """Do as `crop` does, one channel of an image after another.
+
+    Args:
+        x: Images.
+        edges: Left, top, right and bottom, as shares of width and height.
+        side: Of the squares.
+    """
     height, width = x.shape[-2:]
     pixels = edges * torch.tensor([width, height, width, height], dtype=edges.dtype)
     out = np.empty((len(x), 3, side, side), np.uint8)
@@ -124,7 +130,13 @@ def by_pillow(
 def by_products(
     x: UInt8[Tensor, "B 3 H W"], edges: Float[Tensor, "B 4"], side: int
 ) -> UInt8[Tensor, "B 3 S S"]:
-    """Do as `crop` does, for all images at once."""
+    """Do as `crop` does, for all images at once.
+
+    Args:
+        x: Images.
+        edges: Left, top, right and bottom, as shares of width and height.
+        side: Of the squares.
+    """
     height, width = x.shape[-2:]
     edges = edges.to(x.device)
     across = resampling(edges[:, 0] * width, edges[:, 2] * width, width, side)
