@@ -122,7 +122,8 @@ def _drawn(groups: list[tuple[str, pd.DataFrame]], here: str, width: float, line
              f"{row['short']}: {row['outcome']}, {effect_of(row)}")
             for line, row in enumerate(part.to_dict("records"))
         ]  # fmt: skip
-        axes.set_title(title, loc="left", fontweight="bold", fontsize=10)
+        side = "left" if width == WIDTH else "right"  # over the labels, where panels are narrow
+        axes.set_title(title, loc=side, fontweight="bold", fontsize=10)
     panels[-1, 0].set_xlim(-_FARTHEST - 0.5, _FARTHEST + 0.5)
     label = "effect in half-widths of its interval\n← against the claim        as claimed →"
     figure.supxlabel(label, fontsize=9)

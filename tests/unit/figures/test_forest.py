@@ -85,6 +85,11 @@ def test_a_phone_gets_a_narrow_picture_of_the_same_rows(verdicts) -> None:
     assert names[0] == names[1]
     shown = figure._repr_mimebundle_()["text/html"]
     assert re.findall('class="tasklab-forest (.*?)"', shown) == ["wide", "narrow"]
+    for axes in figure.narrow.axes:
+        title = next(t for t in (axes.title, axes._left_title, axes._right_title) if t.get_text())
+        box = title.get_window_extent()
+        assert box.x0 >= 0
+        assert box.x1 <= figure.narrow.bbox.width + 1  # nothing is cut off
 
 
 @pytest.mark.parametrize("narrow", [False, True])
