@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Sequence
+from typing import Any
 
 import pandas as pd
 import torch
@@ -13,7 +13,7 @@ from tasklab.analyses import kernels as spectral
 from tasklab.errors import TasklabError
 from tasklab.experiments.disentanglement import pairs
 from tasklab.experiments.lab import Lab
-from tasklab.experiments.runner import Trial, kept
+from tasklab.experiments.runner import Trial, in_any_order
 from tasklab.models import loading
 from tasklab.models.encoder import Encoder
 from tasklab.records.table import tidy
@@ -87,16 +87,19 @@ def localization(
                 rows.append({**common, "metric": metric, "side": "", "x": 0, "value": float(share)})
         return rows
 
-    rows = []
-    for init in inits or dict.fromkeys((lab.parameters.init, "random")):
-        other = lab if init == lab.parameters.init else lab.sibling(init=init)
-        for pair, seed in itertools.product(pairs(lab, n_pairs), lab.parameters.seeds):
-            trial = Trial(
-                lab=other, experiment="localization", method="pretrained", seed=seed, tasks=pair
-            )
-            key = {"images": n, "classes": most, "seeds": [lab.parameters.seeds[0], seed]}
-            rows += kept(trial, measure, kernel=CACHE_VERSION, **key)
-    return tidy(rows)
+    def key(trial: Trial) -> dict[str, Any]:
+        first = lab.parameters.seeds[0]
+        return {"images": n, "classes": most, "seeds": [first, trial.seed], "kernel": CACHE_VERSION}
+
+    asked = inits or dict.fromkeys((lab.parameters.init, "random"))
+    labs = [lab if init == lab.parameters.init else lab.sibling(init=init) for init in asked]
+    trials = [
+        Trial(lab=one, experiment="localization", method="pretrained", seed=seed, tasks=pair)
+        for one in labs
+        for pair in pairs(lab, n_pairs)
+        for seed in lab.parameters.seeds
+    ]
+    return tidy(in_any_order(trials, measure, key))
 
 
 def _encoder(lab: Lab, seed: int) -> Encoder:

@@ -6,10 +6,9 @@ and seeds (and groups of tasks), looks each trial up in the store, and makes one
 
 from __future__ import annotations
 
+import dataclasses
 import functools
-import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -31,7 +30,7 @@ KIND = "records"  # of artifact
 CACHE_VERSION = 1  # part of every key: raise it when the same configuration gives other records
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class Trial:
     """One method with one seed, on some of a lab's tasks.
 
@@ -41,7 +40,6 @@ class Trial:
         method: One of `EDITS`, or `"pretrained"`.
         seed: Of fine-tuning.
         tasks: Whose vectors are used; `None` is all of the lab's.
-        place: Where it stands in its grid.
     """
 
     lab: Lab
@@ -49,7 +47,6 @@ class Trial:
     method: str
     seed: int
     tasks: Sequence[str] | None = None
-    place: int = 0
 
     @property
     def linear(self) -> bool:
@@ -121,7 +118,6 @@ def grid(
     *,
     over: Iterable[Sequence[str]] | None = None,
     title: str | None = None,
-    making: Callable[[Trial], bool] = lambda _: False,
 ) -> Iterator[Trial]:
     """Yield a trial for every method, seed and group of tasks, showing progress.
 
@@ -131,23 +127,28 @@ def grid(
         methods: Any of `EDITS`.
         over: Groups of tasks; by default all tasks at once.
         title: Of the progress bar; by default the experiment's name.
-        making: Whether another process measures a trial now: such trials come last.
 
     Raises:
         TasklabError: If a method is unknown.
     """
+    trials, title = _trials(lab, experiment, methods, over), title or experiment.replace("_", " ")
+    for trial in track(trials, len(trials), title, unit="run", on=lab.progress):
+        yield dataclasses.replace(trial)  # its vectors go when it does
+
+
+def _trials(
+    lab: Lab,
+    experiment: str,
+    methods: Sequence[str] | str,
+    over: Iterable[Sequence[str]] | None,
+) -> list[Trial]:
     groups = [None] if over is None else list(over)
-    places = [*itertools.product(known_methods(methods), lab.parameters.seeds, groups)]
-
-    def trial(place: int) -> Trial:  # made when its turn comes: it holds its vectors
-        method, seed, tasks = places[place]
-        return Trial(
-            lab=lab, experiment=experiment, method=method, seed=seed, tasks=tasks, place=place
-        )
-
-    order = free_first(range(len(places)), lambda place: making(trial(place)))
-    title = title or experiment.replace("_", " ")
-    yield from map(trial, track(order, len(places), title, unit="run", on=lab.progress))
+    return [
+        Trial(lab=lab, experiment=experiment, method=method, seed=seed, tasks=tasks)
+        for method in known_methods(methods)
+        for seed in lab.parameters.seeds
+        for tasks in groups
+    ]
 
 
 def kept(trial: Trial, measure: Measure, **key: Any) -> list[dict]:
@@ -221,16 +222,39 @@ def records(
         title: Of the progress bar; by default the experiment's name.
         **key: What determines the records, besides what a trial is (`kept`).
     """
-    trials = grid(
-        lab,
-        experiment,
-        methods,
-        over=over,
-        title=title,
-        making=lambda trial: lab.store.making(KIND, _config(trial, **key)),
-    )
-    measured = {trial.place: kept(trial, measure, **key) for trial in trials}
-    return [row for place in sorted(measured) for row in measured[place]]
+    trials = _trials(lab, experiment, methods, over)
+    return in_any_order(trials, measure, lambda _: key, title=title)
+
+
+def in_any_order(
+    trials: Sequence[Trial],
+    measure: Measure,
+    key: Callable[[Trial], Mapping[str, Any]],
+    *,
+    title: str | None = None,
+) -> list[dict]:
+    """Return the records of trials in their order; what another process measures now comes last.
+
+    Args:
+        trials: Of one experiment.
+        measure: Trial -> records.
+        key: What determines a trial's records, besides what a trial is (`kept`).
+        title: Of the progress bar; by default the experiment's name.
+    """
+    if not trials:
+        return []
+    lab, title = trials[0].lab, title or trials[0].experiment.replace("_", " ")
+
+    def busy(place: int) -> bool:
+        trial = trials[place]
+        return trial.lab.store.making(KIND, _config(trial, **key(trial)))
+
+    order = free_first(range(len(trials)), busy)
+    measured = {}
+    for place in track(order, len(trials), title, unit="run", on=lab.progress):
+        trial = dataclasses.replace(trials[place])  # its vectors go when it does
+        measured[place] = kept(trial, measure, **key(trial))
+    return [row for place in range(len(trials)) for row in measured[place]]
 
 
 def run(
