@@ -18,9 +18,18 @@ HEAVY = {"ray", "playwright", "pytest", "nbval", "mypy", "lightly", "ruff"}
 
 
 def _blocks(path):
-    """Return the lines of each package in a pinned file."""
+    """Return the lines of each package in a pinned file, by name: those of every version."""
     text = "\n".join(line for line in path.read_text().splitlines() if line[:1] != "#")
-    return {block.split("==")[0]: block for block in re.split(r"\n(?=\S)", text.strip())}
+    blocks = {}
+    for block in re.split(r"\n(?=\S)", text.strip()):
+        blocks.setdefault(block.split("==")[0], []).append(block)
+    return blocks
+
+
+def _pins(path):
+    """Return the requirements of a pinned file, with their markers."""
+    for blocks in _blocks(path).values():
+        yield from (Requirement(block.split(" \\\n")[0]) for block in blocks)
 
 
 def _needs(root, *extras):
@@ -35,15 +44,33 @@ def _needs(root, *extras):
     }
 
 
-def test_every_need_is_pinned_once_with_checksums(root):
+def test_every_need_is_pinned_with_checksums(root):
     reader, more = (_blocks(root / name) for name in ("requirements.txt", "requirements-dev.txt"))
     assert not reader.keys() & more.keys()
     assert _needs(root, "book").keys() <= reader.keys()
     needs = _needs(root, "book", "dev", "cluster", "pretrain")
     assert needs.keys() <= reader.keys() | more.keys()
-    for name, block in (reader | more).items():
-        version = re.match(r"[\w.-]+==([^ ]+)", block)[1]
-        assert "--hash=sha256:" in block and (name not in needs or version in needs[name].specifier)
+    for name, blocks in (reader | more).items():
+        for block in blocks:
+            version = re.match(r"[\w.-]+==([^ ]+)", block)[1]
+            assert "--hash=sha256:" in block
+            assert name not in needs or version in needs[name].specifier
+
+
+@pytest.mark.parametrize("python", ["3.11.0", "3.11.4", "3.11.5", "3.12.0", "3.13.1", "3.14.0"])
+def test_every_python_has_one_pin_of_every_need(root, python):
+    """Of packages with several versions, one for each Python: also of what needs ask for."""
+    there = {"python_full_version": python, "python_version": python.rpartition(".")[0]}
+    files = [root / name for name in ("requirements.txt", "requirements-dev.txt")]
+    pins = [pin for file in files for pin in _pins(file)]
+    able = [pin.name for pin in pins if pin.marker is None or pin.marker.evaluate(there)]
+    assert len(able) == len({*able})
+    marked = {pin.name: str(pin.marker) for pin in pins if pin.marker}
+    newer = {name for name, at in marked.items() if "n >=" in at and "platform" not in at}
+    assert newer and newer <= {
+        *able
+    }  # what newer Pythons have in one version, older have in another
+    assert _needs(root, "book", "dev").keys() <= {*able}
 
 
 def test_reading_needs_neither_tests_nor_clusters(root):
