@@ -288,7 +288,9 @@ def _files(head: bool, base: bool) -> str:
 
 
 def _training(run: Artifact) -> str:
-    config, record = run.config, run.record
+    config, record = dict(run.config), run.record
+    if "lr" in record:  # what was taken where the configuration asks for a search
+        config["lr"] = record["lr"]
     rows = [("method", config["method"])]
     for name, words in _TRAINING:
         rows += [(words, config[name])] if name in config else []

@@ -124,11 +124,12 @@ def around(
         lengths: Numbers of steps, at the usual rate.
     """
     usual = lab.run(lab.suite.names[0], method, lab.parameters.seeds[0])
-    for lr in sorted({*rates, usual.lr}):
+    own = lab.trainer.rate(usual)
+    for lr in sorted({*rates, own}):
         yield lr, usual.steps
     for steps in lengths:
         if steps != usual.steps:
-            yield usual.lr, steps
+            yield own, steps
 
 
 def _budget(lab: Lab, method: str) -> pd.DataFrame:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
@@ -21,6 +21,7 @@ from tasklab import chapters
 from tasklab.models import inference, training
 from tasklab.models.encoder import TextEncoder
 from tasklab.tasks import drawn
+from tasklab.tuning import rates
 from tasklab.tuning.methods import LINEAR, POSTHOC, TABLE
 
 if TYPE_CHECKING:
@@ -169,16 +170,6 @@ class Planned:
         """What it is."""
         return self.lab.run(self.task, self.method, self.seed)
 
-    @property
-    def images(self) -> int:
-        """Training images that its steps take, counted once for each step."""
-        return self.recipe.steps * self.recipe.batch_size
-
-    @property
-    def equivalent(self) -> float:
-        """The same, counted as images of standard steps."""
-        return self.images * TABLE[self.method].products
-
 
 def planned(lab: Lab, methods: Iterable[str]) -> Iterator[Planned]:
     """Yield the runs behind the vectors of some methods, each once.
@@ -193,6 +184,19 @@ def planned(lab: Lab, methods: Iterable[str]) -> Iterator[Planned]:
         yield Planned(lab=lab, task=task, method=method, seed=seed)
 
 
+def searched(lab: Lab, methods: Iterable[str]) -> Iterator[FineTune]:
+    """Yield the runs of the searches for learning rates that some methods ask for (`rates`).
+
+    Args:
+        lab: Its tasks and parameters.
+        methods: Any.
+    """
+    for method in dict.fromkeys(POSTHOC.get(method, method) for method in methods):
+        if method != "probe":
+            run = lab.run(lab.suite.names[0], method, lab.parameters.seeds[0])
+            yield from rates.runs(run, lab.suite)
+
+
 def plan(lab: Lab, chapter: str) -> Plan:
     """Return what a chapter asks of a lab.
 
@@ -201,18 +205,32 @@ def plan(lab: Lab, chapter: str) -> Plan:
         chapter: One of `chapters.CHAPTERS`.
     """
     methods = chapters.chapter(chapter).methods
-    runs = [*planned(lab, methods)]
-    waiting = [run for run in runs if not run.kept]
+    runs = [(run.recipe, run.kept) for run in planned(lab, methods)]
+    for run in searched(lab, methods):
+        runs.append((run, lab.store.has("finetune", lab.trainer.identity(run))))
     linear = [method for method in methods if method in LINEAR]
     once = sum(count(lab) for count in PASSES[chapter]) * (len(methods) - len(linear))
     tangents = len(linear) * tangent_images(lab)
+    return work(runs, round((once + tangents) * len(lab.parameters.seeds)))
+
+
+def work(runs: Collection[tuple[FineTune, bool]], passed: int) -> Plan:
+    """Return what some runs take.
+
+    Args:
+        runs: Each with whether it is in the store.
+        passed: Images that pass through a model without training.
+    """
+    waiting = [run for run, kept in runs if not kept]
+    images = [run.steps * run.batch_size for run in waiting]
+    weights = (TABLE[run.method].products for run in waiting)
     return Plan(
         runs=len(waiting),
         kept=len(runs) - len(waiting),
-        steps=sum(run.recipe.steps for run in waiting),
-        trained=sum(run.images for run in waiting),
-        equivalent=sum(run.equivalent for run in waiting),
-        passed=round((once + tangents) * len(lab.parameters.seeds)),
+        steps=sum(run.steps for run in waiting),
+        trained=sum(images),
+        equivalent=sum(n * weight for n, weight in zip(images, weights, strict=True)),
+        passed=passed,
     )
 
 

@@ -17,9 +17,9 @@ from tasklab.taskvector import TaskVector
 from tasklab.tuning import probes
 from tasklab.tuning.finetune import DivergedError
 from tasklab.tuning.probes import searched_task
+from tasklab.tuning.rates import RATES
 
 CACHE_VERSION = 1  # part of every key: raise it when the same configuration gives other records
-RATES = (1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1)  # of fine-tuning: appendix C
 LIVE = RATES[1:5]  # that the chapter tries
 FINER = (*RATES[:3], 3e-4, *RATES[3:4], 3e-3, *RATES[4:])  # half decades where a small model learns
 

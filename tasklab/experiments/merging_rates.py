@@ -63,5 +63,6 @@ def below(lab: Lab, method: str, rates: Sequence[float] = RATES) -> Iterator[tup
         rates: Learning rates.
     """
     usual = lab.run(lab.suite.names[0], method, lab.parameters.seeds[0])
-    for lr in sorted({usual.lr, *(rate for rate in rates if rate < usual.lr)}):
+    own = lab.trainer.rate(usual)
+    for lr in sorted({own, *(rate for rate in rates if rate < own)}):
         yield lr, usual.steps

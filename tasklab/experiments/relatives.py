@@ -20,7 +20,7 @@ from tasklab.models.zoo import REGISTRY
 from tasklab.progress import duration
 from tasklab.storage.tensors import canonical
 from tasklab.tasks.suites import Suite
-from tasklab.tuning.methods import JOINT, LINEAR, TABLE
+from tasklab.tuning.methods import JOINT, LINEAR
 from tasklab.tuning.probes import searched_task
 from tasklab.tuning.recipe import FineTune
 
@@ -115,7 +115,7 @@ def outlook(lab: Lab, chapter: str) -> Outlook:
     alone = chapter != _SCHEMES or not lab.family
     own = estimate.plan(lab, chapter) if alone else Plan()
     methods = chapters.chapter(chapter).methods if alone else ()
-    seen = {_recipe(run.recipe) for run in estimate.planned(lab, methods)}
+    seen = {_recipe(run) for run in _runs(lab, methods)}
     known = {canonical(_fields_of(config)) for config in lab.store.configs("finetune")}
     others: dict[str, Plan] = {}
     for other, runs, passed in _compared(lab, chapter):
@@ -123,17 +123,7 @@ def outlook(lab: Lab, chapter: str) -> Outlook:
         if not fresh:  # the chapter's own model is one of its family
             continue
         seen |= fresh.keys()
-        waiting = [run for key, run in fresh.items() if key not in known]
-        images = [run.steps * run.batch_size for run in waiting]
-        weighed = zip(waiting, images, strict=True)
-        work = Plan(
-            runs=len(waiting),
-            kept=len(fresh) - len(waiting),
-            steps=sum(run.steps for run in waiting),
-            trained=sum(images),
-            equivalent=sum(n * TABLE[run.method].products for run, n in weighed),
-            passed=passed,
-        )
+        work = estimate.work([(run, key in known) for key, run in fresh.items()], passed)
         name = other.parameters.model
         name += _RANDOM if other.parameters.init == "random" else ""
         others[name] = others.get(name, Plan()) + work
@@ -183,8 +173,9 @@ def _like(lab: Lab, parameters: Parameters, suite: Suite) -> Lab:
     return other
 
 
-def _runs(lab: Lab, methods: Iterable[str]) -> Iterator[FineTune]:
-    return (run.recipe for run in estimate.planned(lab, methods))
+def _runs(lab: Lab, methods: Sequence[str]) -> Iterator[FineTune]:
+    yield from (run.recipe for run in estimate.planned(lab, methods))
+    yield from estimate.searched(lab, methods)
 
 
 def _passed(lab: Lab, methods: Sequence[str], passes: Iterable[estimate.Count]) -> int:

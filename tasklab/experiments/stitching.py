@@ -177,13 +177,13 @@ def variants(lab: Lab, task: str, seed: int) -> dict[str, finetune.FineTune]:
         task: That all of them are of.
         seed: Its number; no two share a run.
     """
-    first = lab.run(task, "nonlinear", seed)
-    runs = {}
+    first, runs = lab.run(task, "nonlinear", seed), {}
+    own = lab.trainer.rate(first)
     for rate, length in itertools.product(RATES, STEPS):
         steps = max(1, round(length * first.steps))
         run = dataclasses.replace(
             first,
-            lr=rate * first.lr,
+            lr=rate * own,
             steps=steps,
             warmup=min(first.warmup, steps),
             seed=100 * seed + len(runs),

@@ -45,7 +45,7 @@ def outlook(parameters: Parameters, parts: Iterable[tuple[str, str]]) -> pd.Data
             model = run.lab.parameters.model
             if model not in steps:
                 steps[model] = estimate.pace(run.lab).step
-            seconds += steps[model] * run.equivalent
+            seconds += steps[model] * estimate.work([(run.recipe, False)], 0).equivalent
         rows.append(
             {
                 "chapter": chapter,

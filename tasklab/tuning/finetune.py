@@ -42,10 +42,11 @@ from tasklab.storage.store import Store
 from tasklab.tasks import drawn
 from tasklab.tasks.suites import Suite, suite
 from tasklab.taskvector import TaskVector
-from tasklab.tuning import footprint, memory, penalties, probes, tangent
+from tasklab.tuning import footprint, memory, penalties, probes, rates, tangent
 from tasklab.tuning.memory import Plan
 from tasklab.tuning.methods import LINEAR, trainable
 from tasklab.tuning.recipe import FineTune
+from tasklab.tuning.runs import DivergedError, Run
 from tasklab.tuning.saver import Saver, with_threads
 
 CACHE_VERSION = 1  # part of every key: raise it when the same configuration gives other numbers
@@ -61,34 +62,6 @@ _LESS = (
     "'attention', or device='cpu'; or end other programs on this device. The run then goes on from "
     "its last checkpoint, or begins anew where these change it."
 )
-
-
-class DivergedError(TasklabError):
-    """The loss of a run stopped being a finite number, or grew far beyond guessing.
-
-    Attributes:
-        step: At which step.
-    """
-
-    def __init__(self, message: str, step: int) -> None:
-        super().__init__(message)
-        self.step = step
-
-
-@dataclasses.dataclass(frozen=True)
-class Run:
-    """A finished run.
-
-    Attributes:
-        vector: Its task vector, on the CPU.
-        head: The head that was trained with the encoder, or the probe that came before, if any.
-        record: `losses` of all steps, `seconds` of training, `parameters` trained, where, how many
-            images at a time (`micro_batch`) and whether blocks were computed twice (`recomputed`).
-    """
-
-    vector: TaskVector
-    record: dict[str, Any]
-    head: heads.Head | None = None
 
 
 def identity(config: FineTune, clip: Clip, tasks: Suite | None = None) -> dict[str, Any]:
@@ -107,6 +80,8 @@ def identity(config: FineTune, clip: Clip, tasks: Suite | None = None) -> dict[s
         fields["penalty_images"] = penalties.IMAGES
     if config.head == "probe":
         fields["probe"] = probes.identity(config.probe, clip, tasks, config.task)
+    if config.lr is None:
+        fields["search"] = rates.identity(tasks)
     return {
         **fields,
         "classes": list(task.classes),
@@ -130,7 +105,7 @@ def finetune(
     """Return a run from the store, or train it, from its last checkpoint if there is one.
 
     Args:
-        config: The run.
+        config: The run. A rate that is not given is searched first (`rates`).
         clip: The model it starts from, as `models.load` gives it for `config`. A zero-shot head
             stays frozen (tangent, appendix A).
         store: Where the run is kept. On a CPU, a run that was interrupted and resumed ends bit for
@@ -158,8 +133,11 @@ def finetune(
 
     def make(workdir: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
         start = head or heads.start(config.head, clip, tasks[config.task], config.seed)
+        lr = rate(config, clip, store, tasks=tasks, progress=progress)
+        chosen, checkpoint = dataclasses.replace(config, lr=lr), workdir / "checkpoint.safetensors"
         with memory.given_back(encoder):
-            return _train(config, clip, tasks, start, workdir / "checkpoint.safetensors", progress)
+            tensors, record = _train(chosen, clip, tasks, start, checkpoint, progress)
+        return tensors, {**record, "lr": lr}
 
     artifact = store.get("finetune", key or identity(config, clip, tasks), make)
     tensors = artifact.tensors()
@@ -167,6 +145,30 @@ def finetune(
     if parts[0] is not None:
         head = heads.Head(*parts, normalise=config.head != "trained" and clip.cosine)
     return Run(TaskVector(tensors), artifact.record, head)
+
+
+def rate(config: FineTune, clip: Clip, store: Store, *, tasks: Suite, progress: bool) -> float:
+    """Return a run's learning rate: its own, or what the search for it chose (`rates`).
+
+    Args:
+        config: The run.
+        clip: The model that it starts from.
+        store: Where the search and its runs are kept.
+        tasks: The suite with its images.
+        progress: Whether to show progress bars.
+    """
+
+    def accuracy(run: FineTune) -> float | None:
+        try:
+            done = finetune(run, clip, store, tasks=tasks, progress=progress)
+        except DivergedError:
+            return None
+        return rates.validation(run, done, clip, tasks)
+
+    if config.lr is not None:
+        return config.lr
+    key, asked = identity(rates.on(config, tasks), clip, tasks), rates.on(config, tasks)
+    return store.get("rate", key, lambda _: ({}, rates.search(asked, accuracy))).record["lr"]
 
 
 class Trainer:
@@ -185,6 +187,10 @@ class Trainer:
     def __init__(self, clip: Clip, store: Store, tasks: Suite, *, progress: bool = True) -> None:
         self.clip, self.store, self.tasks, self.progress = clip, store, tasks, progress
         self.identity = functools.cache(lambda config: identity(config, clip, tasks))
+
+    def rate(self, config: FineTune) -> float:
+        """Return a run's learning rate; one that is not given is searched now (`rates`)."""
+        return rate(config, self.clip, self.store, tasks=self.tasks, progress=self.progress)
 
     def __call__(self, config: FineTune, store: Store | None = None) -> Run:
         """Return a run from the store, its own or another one, or train it (`finetune`)."""

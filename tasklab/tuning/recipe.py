@@ -101,7 +101,8 @@ class FineTune:
         seed: Order of the images, and the random head.
         steps: 2,000 (tangent; linear layers).
         batch_size: 128 (tangent; linear layers).
-        lr: Highest learning rate, 1e-5 (tangent; linear layers).
+        lr: Highest learning rate, 1e-5 (tangent; linear layers). `None`: searched on the stand-in
+            for Cars (closed vocabulary, appendix C; `rates`).
         weight_decay: 0.1 (protocol). It decays theta, not theta - theta_0, in every method.
         warmup: Steps of linear warm-up before the cosine, 200 (tangent; linear layers).
         clip: Largest gradient norm, 1.0 (protocol).
@@ -128,7 +129,7 @@ class FineTune:
     seed: int = 0
     steps: int = PAPER_STEPS
     batch_size: int = 128
-    lr: float = 1e-5
+    lr: float | None = 1e-5
     weight_decay: float = 0.1
     warmup: int = 200
     clip: float = 1.0
@@ -162,7 +163,9 @@ class FineTune:
         least = {"seed": 0, "steps": 1, "batch_size": 1, "warmup": 0, "checkpoint_every": 1}
         for name, low in least.items():
             object.__setattr__(self, name, whole(name, getattr(self, name), low))
-        for name in ("lr", "weight_decay", "clip", "beta1", "beta2"):
+        if self.lr is not None:
+            object.__setattr__(self, "lr", real("lr", self.lr))
+        for name in ("weight_decay", "clip", "beta1", "beta2"):
             value = real(name, getattr(self, name))
             if name.startswith("beta") and value >= 1:
                 raise TasklabError(f"{name} must be below 1, not {value}.")
@@ -240,7 +243,8 @@ def recipe(
         head: `"zero_shot"`, `"trained"` or `"probe"`; `None` is what fits the model.
         seed: Order of the images.
         steps: Instead of the recipe's. A tenth of the steps is warm-up, as in the papers.
-        lr: Instead of the recipe's, for every method.
+        lr: Instead of the recipe's, for every method. The recipe's own is searched (`rates`) for a
+            published model in the preset `full`, after a probe or with a head that trains along.
         precision: One of `PRECISIONS`. `None` is bfloat16 on a CUDA device that is fast at it, and
             float32 elsewhere and for shipped models, whose numbers do not depend on the device.
         preset: `"quick"`: fewer steps, on a shipped model of fewer images, and fewer images for its
@@ -272,6 +276,8 @@ def recipe(
     head = usual_head if head is None else head
     rates = _rates(entry, head, method) if mini else {}
     special = {"lr": rates[rate], "beta2": 0.98} if rate in rates else {}
+    if not mini and preset == "full" and (head == "probe" or method == JOINT):
+        special["lr"] = None  # searched: closed vocabulary, appendix C
     if TABLE[method].others and others is None:
         others = suite_of(suite).names if suite in SUITES else ()
     if TABLE[method].others:
