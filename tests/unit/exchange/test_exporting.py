@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import errno
 import json
 import os
@@ -184,6 +185,13 @@ def closed() -> Iterator[Path]:
     top.chmod(0o755)
     (top / "run").chmod(0o755)
     shutil.rmtree(top)
+
+
+def test_the_card_tells_the_rate_that_a_search_chose(store: Store, tmp_path: Path) -> None:
+    run, encoder = run_of(store, lr=None)
+    run = dataclasses.replace(run, record={**run.record, "lr": 3e-4})
+    card = (exporting.write(run, encoder, tmp_path / "out") / exporting.CARD_FILE).read_text()
+    assert re.search(r"highest learning rate \| 0\.0003 \|", card)
 
 
 @pytest.mark.parametrize("name", ["run", "run/below", "other"])
