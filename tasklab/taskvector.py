@@ -254,7 +254,45 @@ def merged(
             else:
                 total[name] = torch.add(theta0[name], tensor.to(theta0[name]), alpha=weight)
     _finite(total, f"the model merged with {_listed([f'{weight:g}' for weight in weights])}")
-    return {**start, **total}
+    return {name: total[name] if name in total else start[name] for name in start}
+
+
+class Edited(Mapping):
+    """theta + alpha tau, each tensor made when it is asked for: nothing of it is held.
+
+    Args:
+        theta: Parameters, where tau begins.
+        vector: tau.
+        alpha: Its coefficient.
+
+    Raises:
+        TasklabError: If tau names a parameter that theta lacks, or one of another shape.
+
+    >>> Edited({"w": torch.ones(1), "b": torch.zeros(1)}, {"w": torch.ones(1)}, 2.0)["w"]
+    tensor([3.])
+    """
+
+    def __init__(
+        self, theta: Mapping[str, Tensor], vector: Mapping[str, Tensor], alpha: float = 1.0
+    ) -> None:
+        _present(vector, theta, "the parameters to edit")
+        _same_shapes(vector, theta, vector)
+        self._theta, self._vector, self._alpha = theta, vector, _coefficient(alpha)
+
+    def __getitem__(self, name: str) -> Tensor:
+        start = self._theta[name]
+        if name not in self._vector:
+            return start
+        return torch.add(start, self._vector[name].to(start), alpha=self._alpha)
+
+    def __contains__(self, name: object) -> bool:  # without making it
+        return name in self._theta
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._theta)
+
+    def __len__(self) -> int:
+        return len(self._theta)
 
 
 class Line:

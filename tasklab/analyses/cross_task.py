@@ -192,21 +192,20 @@ def _of_batch(
 
     @functools.cache
     def ordered(one: str, two: str, on: str) -> Tensor:
-        return _dot(features(one, on), features(two, on))
+        return _dot(single[one, on], single[two, on])
 
     def product(one: str, two: str, on: str) -> Tensor:
         return ordered(*sorted((one, two)), on)
 
-    def features(model: str, on: str) -> dict[str, Tensor]:
-        if (model, on) not in single:
-            single[model, on] = layers.parts(models[model], x[on])
-        return single[model, on]
-
     for merge in merges:
         on = [name for name in merge.on if name in x]
+        for model in merge.weights:  # before their merge is made: one model in memory at a time
+            if lacking := [name for name in on if (model, name) not in single]:
+                features = _each(layers, dict(models[model]), x, lacking)
+                single |= {(model, name): of for name, of in zip(lacking, features, strict=True)}
         columns = [torch.empty(len(METRICS), len(layers.sizes), 0, dtype=torch.float64)]
         for name, u in zip(on, _each(layers, merged(models, merge.weights), x, on), strict=True):
-            uf = {model: _dot(u, features(model, name)) for model in merge.weights}
+            uf = {model: _dot(u, single[model, name]) for model in merge.weights}
             products = functools.partial(product, on=name)
             columns.append(_metrics(merge.weights, _dot(u, u), uf, products).cpu())
             shown.update(len(x[name]))

@@ -13,7 +13,7 @@ from tasklab.analyses.evaluation import Evaluator
 from tasklab.analyses.finite import as_coefficients, check_vectors
 from tasklab.errors import TasklabError
 from tasklab.models import inference
-from tasklab.taskvector import TaskVector, merged
+from tasklab.taskvector import Edited, TaskVector, merged
 
 
 def pair_errors(
@@ -61,11 +61,12 @@ def pair_errors(
         return torch.cat([logits.argmax(-1) for logits in parts])
 
     for c in coefficients:
-        models = {t: v.apply(theta, c) for t, v in vectors.items()}
-        alone = {t: guess(params, t) for t, params in models.items()}
+        models = {t: Edited(theta, v, c) for t, v in vectors.items()}  # made when asked for
+        alone = {t: guess(dict(params), t) for t, params in models.items()}
         for pair in itertools.combinations(vectors, 2):
             both = merged([*(models[task] for task in pair), theta], (1, 1, -1))
             sides = [(guess(both, task), alone[task], data[task][1]) for task in pair]
+            del both  # before the next one is made
             yield from _rows(pair, c, sides)
 
 

@@ -3,48 +3,22 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import pandas as pd
-from torch import Tensor
 
 from tasklab.analyses import cross_task as ctl
 from tasklab.analyses.cross_task import Merge
 from tasklab.experiments.lab import Lab
 from tasklab.experiments.runner import Trial, run
 from tasklab.records.table import filled, tidy
-from tasklab.taskvector import TaskVector
+from tasklab.taskvector import Edited, TaskVector
 
 CACHE_VERSION = 2  # part of every key: raise it when the same configuration gives other records
 LAMBDA = 0.4  # the paper's coefficient of addition and negation (its figures 7 and 8)
 
 Edits = dict[str, tuple[TaskVector, float]]
 Plan = tuple[Edits, list[Merge]]
-
-
-class Edited(Mapping):
-    """Models along task vectors, made when they are asked for: copies of a large one would not fit.
-
-    Args:
-        theta0: What is edited.
-        edits: Task vector and coefficient by the model's name.
-    """
-
-    def __init__(self, theta0: Mapping[str, Tensor], edits: Edits) -> None:
-        self._theta0, self._edits = theta0, edits
-
-    def __getitem__(self, name: str) -> Mapping[str, Tensor]:
-        vector, coefficient = self._edits[name]
-        return vector.apply(self._theta0, coefficient)
-
-    def __contains__(self, name: object) -> bool:  # without making it
-        return name in self._edits
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._edits)
-
-    def __len__(self) -> int:
-        return len(self._edits)
 
 
 def cross_task(
@@ -187,7 +161,8 @@ def _measured(
     def measure(trial: Trial) -> list[dict]:
         encoder, (edits, merges) = lab.clip.encoder, plan(trial.vectors_on_device)
         data = {t: lab.evaluator.images(t, "test").x[:count] for t in lab.suite.names}
-        models = Edited(encoder.params, edits)
+        # Made when they are asked for: copies of a large model would not fit.
+        models = {name: Edited(encoder.params, *edit) for name, edit in edits.items()}
         table = ctl.measure(encoder, models, merges, data, progress=lab.progress)
         return rows_of(trial.row(), table)
 

@@ -173,13 +173,13 @@ def variants(lab: Lab, task: str, seed: int) -> dict[str, finetune.FineTune]:
     """Return the runs that `averaging` averages, by what distinguishes them.
 
     Args:
-        lab: What is studied.
+        lab: What is studied; in a rehearsal at full size all runs have one length.
         task: That all of them are of.
         seed: Its number; no two share a run.
     """
     first, runs = lab.run(task, "nonlinear", seed), {}
     own = lab.trainer.rate(first)
-    for rate, length in itertools.product(RATES, STEPS):
+    for rate, length in itertools.product(RATES, STEPS[-1:] if lab.light else STEPS):
         steps = max(1, round(length * first.steps))
         run = dataclasses.replace(
             first,
