@@ -134,6 +134,9 @@ from .scale import (
     Scale as Scale,
 )
 from .scratch import (
+    conditions as conditions,
+)
+from .scratch import (
     emergence as emergence,
 )
 from .scratch import (

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import pandas as pd
 import torch
@@ -52,9 +53,8 @@ def theorem(
         Records of the experiment `theorem`, a pair each: the metric `delta` (nats), with the
         columns that `curvature.pairs` returns, and group, the checkpoint.
     """
-    stages, epochs = stages or STAGES[network], epochs or EPOCHS[network]
-    if lab.rehearsal:
-        stages, epochs = (0, 1), (1,)
+    usual_stages, usual_epochs = _extent(lab, network)
+    stages, epochs = stages or usual_stages, epochs or usual_epochs
     checkpoints = list(itertools.product(lab.parameters.seeds, stages))
     rows = []
     for seed, stage in track(
@@ -72,17 +72,43 @@ def theorem(
     return tidy(rows)
 
 
+def _extent(lab: Lab, network: str) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Return the epochs of pre-training and of fine-tuning."""
+    return ((0, 1), (1,)) if lab.rehearsal else (STAGES[network], EPOCHS[network])
+
+
+def settings(lab: Lab, network: str = "mlp") -> Iterator[tuple[small_networks.Setting, int]]:
+    """Yield what the theorem's checkpoints and models are trained by: settings, and one task each.
+
+    Args:
+        lab: Its seeds.
+        network: `"mlp"` or `"resnet18"`.
+    """
+    stages, epochs = _extent(lab, network)
+    for seed, stage in itertools.product(lab.parameters.seeds, stages):
+        usual = small_networks.setting(network, seed=seed, pretraining=stage)
+        yield from ((changed, 1) for changed in _tuned(usual, epochs, RATES).values())
+
+
+def _tuned(
+    usual: small_networks.Setting, epochs: Sequence[int], rates: Sequence[float]
+) -> dict[str, small_networks.Setting]:
+    """Return how a checkpoint is fine-tuned, by what distinguishes it."""
+    return {
+        f"rate {rate:g}, {length} epochs": dataclasses.replace(
+            usual, finetuning=length, finetuning_lr=rate * usual.lr
+        )
+        for rate, length in itertools.product(rates, epochs)
+    }
+
+
 def _pairs(
     lab: Lab, usual: small_networks.Setting, epochs: Sequence[int], rates: Sequence[float]
 ) -> list[dict]:
     name, vectors = usual.network, {}
-    for rate, length in itertools.product(rates, epochs):
-        how = {"finetuning": length, "finetuning_lr": rate * usual.lr}
-        changed = small_networks.setting(
-            name, seed=usual.seed, pretraining=usual.pretraining, **how
-        )
+    for label, changed in _tuned(usual, epochs, rates).items():
         network, (start, tuned) = small_networks.trained(lab, changed, 1)
-        vectors[f"rate {rate:g}, {length} epochs"] = TaskVector.between(start, tuned)
+        vectors[label] = TaskVector.between(start, tuned)
     images = small_networks.data_of(name, 1, "test")
     x, classes = network.preprocess(images.x), small_networks.classes_of(name, 1)
     columns = torch.arange(10) if classes is None else torch.tensor(classes)

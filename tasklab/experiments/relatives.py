@@ -2,11 +2,13 @@
 
 Nothing of a relative is loaded for it: its runs follow from the parameters, those that the store
 has are recognised by their recipe, and its time is the chapter's own model's by the ratio of their
-matrix products (`zoo`). What a reader's own tasks take is not counted.
+matrix products (`zoo`). Networks that are trained from scratch are timed by a few steps of each. What
+a reader's own tasks take is not counted.
 """
 
 from __future__ import annotations
 
+import collections
 import copy
 import dataclasses
 import itertools
@@ -64,16 +66,39 @@ _ASKED = {
 }
 
 
+class Networks(NamedTuple):
+    """Small networks that are trained from scratch.
+
+    Attributes:
+        trainings: To do.
+        kept: Those that are in the store.
+        steps: Of the trainings to do, all together.
+        seconds: That these take on this machine.
+    """
+
+    trainings: int = 0
+    kept: int = 0
+    steps: int = 0
+    seconds: float = 0.0
+
+    def __str__(self) -> str:
+        """Return it as a sentence tells it."""
+        more = f" ({self.kept} more are in the store)" if self.kept else ""
+        return f"{self.trainings} trainings of small networks{more}, {self.steps:,} steps"
+
+
 class Outlook(NamedTuple):
     """What a chapter takes.
 
     Attributes:
         own: With its own model.
         others: With each of its relatives, by name.
+        networks: That it trains from scratch.
     """
 
     own: Plan
     others: dict[str, Plan]
+    networks: Networks = Networks()
 
     def seconds(self, pace: estimate.Pace, model: str) -> float:
         """Return how long all of it takes.
@@ -83,7 +108,7 @@ class Outlook(NamedTuple):
             model: Its name.
         """
         other = (_ratio(name, model) * pace.seconds(work) for name, work in self.others.items())
-        return pace.seconds(self.own) + sum(other)
+        return pace.seconds(self.own) + sum(other) + self.networks.seconds
 
 
 def describe(lab: Lab, chapter: str) -> str:
@@ -96,6 +121,7 @@ def describe(lab: Lab, chapter: str) -> str:
     model, work = lab.parameters.model, outlook(lab, chapter)
     about = duration(work.seconds(estimate.pace(lab), model))
     own = f" {work.own}." if work.own != Plan() else ""
+    own += f" {work.networks}." if work.networks != Networks() else ""
     if not work.others:
         return f"{model}:{own} On this machine about {about}, at this moment's speed."
     every = sum(work.others.values(), Plan())
@@ -127,7 +153,31 @@ def outlook(lab: Lab, chapter: str) -> Outlook:
         name = other.parameters.model
         name += _RANDOM if other.parameters.init == "random" else ""
         others[name] = others.get(name, Plan()) + work
-    return Outlook(own, others)
+    return Outlook(own, others, networks(lab) if chapter == "ctl" else Networks())
+
+
+def networks(lab: Lab) -> Networks:
+    """Return what networks the chapter on cross-task linearity trains from scratch.
+
+    Args:
+        lab: Its preset, seeds and store.
+    """
+    from tasklab.experiments import curvature, scratch  # they import `Lab`
+    from tasklab.experiments.small_networks import key_of, seconds_a_step, steps_of
+
+    every = {
+        canonical(key_of(chosen, index)): (chosen, index)
+        for chosen, n_tasks in itertools.chain(scratch.settings(lab), curvature.settings(lab))
+        for index in range(n_tasks + 1)
+    }
+    kept = {canonical(config) for config in lab.store.configs("scratch")}
+    waiting = [one for key, one in every.items() if key not in kept]
+    steps = collections.Counter()
+    for chosen, index in waiting:
+        steps[chosen.network] += steps_of(chosen, index)
+    first = {chosen.network: chosen for chosen, _ in waiting}
+    taken = sum(count * seconds_a_step(first[name]) for name, count in steps.items())
+    return Networks(len(waiting), len(every) - len(waiting), steps.total(), taken)
 
 
 def _compared(lab: Lab, chapter: str) -> Iterator[tuple[Lab, list[FineTune], int]]:

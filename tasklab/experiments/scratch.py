@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import pandas as pd
 import torch
@@ -23,6 +23,7 @@ from tasklab.experiments.lab import Lab
 from tasklab.experiments.runner import stored
 from tasklab.experiments.small_networks import (
     CACHE_VERSION,
+    SETTINGS,
     Setting,
     chosen_setting,
     classes_of,
@@ -33,16 +34,23 @@ from tasklab.experiments.small_networks import (
 )
 from tasklab.progress import track
 from tasklab.records.comparisons import CONDITIONS
+from tasklab.records.comparisons import conditions as conditions
 from tasklab.records.comparisons import varied as varied
 from tasklab.records.table import tidy
 from tasklab.tasks.drawn import Images
 from tasklab.tuning import scratch
 
 ALPHAS = (0.25, 0.5, 0.75)
+N_TASKS = 4  # that a network is fine-tuned on
 
 
 def scratch_linearity(
-    lab: Lab, network: str, *, n_tasks: int = 4, alphas: Sequence[float] = ALPHAS, **changes: object
+    lab: Lab,
+    network: str,
+    *,
+    n_tasks: int = N_TASKS,
+    alphas: Sequence[float] = ALPHAS,
+    **changes: object,
 ) -> pd.DataFrame:
     """Return cross-task linearity between all pairs of a network's fine-tuned models.
 
@@ -63,7 +71,7 @@ def scratch_linearity(
 
 
 def segments(
-    lab: Lab, network: str, *, n_tasks: int = 4, points: int = 11, **changes: object
+    lab: Lab, network: str, *, n_tasks: int = N_TASKS, points: int = 11, **changes: object
 ) -> pd.DataFrame:
     """Return loss and accuracy along the segment between two models (linear mode connectivity).
 
@@ -104,11 +112,30 @@ def emergence(
     choose("condition", what, CONDITIONS)
     tables, values = [], list(values)
     for value in track(values, len(values), what, unit="setting", on=lab.progress):
-        changes = {what: value}
-        if what.endswith("samples"):
-            changes = {"replaced": what.removesuffix(" samples"), "ratio": float(value)}
+        changes = _changes(what, value)
         tables.append(scratch_linearity(lab, network, n_tasks=2, alphas=(0.5,), **changes))
     return tidy(pd.concat(tables, ignore_index=True).drop_duplicates())
+
+
+def _changes(what: str, value: float) -> dict[str, object]:
+    """Return what a condition's value changes of a setting."""
+    if what.endswith("samples"):
+        return {"replaced": what.removesuffix(" samples"), "ratio": float(value)}
+    return {what: value}
+
+
+def settings(lab: Lab) -> Iterator[tuple[Setting, int]]:
+    """Yield what a chapter trains beside the theorem's models: settings, and how many tasks.
+
+    Args:
+        lab: Its preset and seeds.
+    """
+    for seed in lab.parameters.seeds:
+        for network in SETTINGS:
+            yield chosen_setting(lab, network, seed, {}), N_TASKS
+        for what, values in conditions(lab.parameters.preset).items():
+            for value in values:
+                yield chosen_setting(lab, "resnet18", seed, _changes(what, value)), 2
 
 
 def _records(

@@ -7,7 +7,9 @@ and then five others at a time.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+import math
+import time
+from collections.abc import Callable, Mapping
 
 from torch import Tensor
 
@@ -117,6 +119,55 @@ def network_of(chosen: Setting) -> scratch.Network:
     return scratch.resnet18(chosen.seed, width=chosen.wider * 8, stride=2)
 
 
+def key_of(chosen: Setting, index: int) -> dict[str, object]:
+    """Return what determines a model: its configuration in the store.
+
+    Args:
+        chosen: How to train.
+        index: Number of the task; 0 is that of pre-training.
+    """
+    shared = {"network": chosen.network, "wider": chosen.wider, "lr": chosen.lr}
+    before = {"seed": chosen.seed, "algorithm": CACHE_VERSION, "pretraining": chosen.pretraining}
+    if not index:
+        return shared | before
+    return {
+        **shared,
+        **before,
+        "task": index,
+        "finetuning": chosen.finetuning,
+        "replaced": [chosen.replaced, chosen.ratio] if chosen.ratio else None,
+        "finetuning_lr": chosen.finetuning_lr or chosen.lr,
+    }
+
+
+def steps_of(chosen: Setting, index: int) -> int:
+    """Return how many steps a training has.
+
+    Args:
+        chosen: How to train.
+        index: Number of the task; 0 is that of pre-training.
+    """
+    images = small.TRAIN_DIGITS
+    if chosen.network != "mlp":
+        images = small.GROUP * small.PER_CLASS["train"]
+    epochs = chosen.finetuning if index else chosen.pretraining
+    return epochs * math.ceil(images / scratch.BATCH)
+
+
+def seconds_a_step(chosen: Setting) -> float:
+    """Return how long a step of a network takes on this machine, from a few of them."""
+    network, data = network_of(chosen), data_of(chosen.network, 0, "train")
+
+    def taken(steps: int) -> float:
+        began = time.perf_counter()
+        classes = classes_of(chosen.network, 0)
+        scratch.train(network, network.params, data, lr=chosen.lr, steps=steps, classes=classes)
+        return time.perf_counter() - began
+
+    first = taken(1)  # and what is made only once
+    return max(taken(4) - min(first, taken(1)), 0.0) / 3
+
+
 def trained(
     lab: Lab, chosen: Setting, n_tasks: int
 ) -> tuple[scratch.Network, list[dict[str, Tensor]]]:
@@ -129,20 +180,18 @@ def trained(
     """
     network, name = network_of(chosen), chosen.network
 
+    def kept(index: int, make: Callable[[], dict[str, Tensor]]) -> dict[str, Tensor]:
+        key = key_of(chosen, index)
+        return lab.store.get("scratch", key, lambda _: (make(), {})).tensors()
+
     def run(start: Mapping[str, Tensor], data: Images, **how: object) -> dict[str, Tensor]:
         return scratch.train(network, start, data, **how)
 
-    def kept(key: dict, make) -> dict[str, Tensor]:
-        shared = {"network": name, "wider": chosen.wider, "lr": chosen.lr, "seed": chosen.seed}
-        common = {**shared, "algorithm": CACHE_VERSION}
-        return lab.store.get("scratch", {**common, **key}, lambda _: (make(), {})).tensors()
-
-    before = {"pretraining": chosen.pretraining}
     first = data_of(name, 0, "train")
     # Each training has an order of its own, or two models of the same samples would be one.
     how = {"lr": chosen.lr, "epochs": chosen.pretraining, "seed": 10 * chosen.seed}
     how["classes"] = classes_of(name, 0)
-    start = kept(before, lambda: run(network.params, first, **how))
+    start = kept(0, lambda: run(network.params, first, **how))
     models = [start]
     for index in range(1, n_tasks + 1):
         data, classes = data_of(name, index, "train"), classes_of(name, index)
@@ -150,16 +199,10 @@ def trained(
             other = 0 if chosen.replaced == "pretraining" else 3 - index
             data = small.replaced(data, data_of(name, other, "train"), _share(chosen, index))
             classes = classes and tuple(sorted(set(data.y.tolist())))
-        after = {
-            **before,
-            "task": index,
-            "finetuning": chosen.finetuning,
-            "replaced": [chosen.replaced, chosen.ratio] if chosen.ratio else None,
-        }
         lr = chosen.finetuning_lr or chosen.lr
         how = {"lr": lr, "epochs": chosen.finetuning, "seed": 10 * chosen.seed + index}
         how["classes"] = classes
-        models.append(kept(after | {"finetuning_lr": lr}, lambda d=data, h=how: run(start, d, **h)))
+        models.append(kept(index, lambda d=data, h=how: run(start, d, **h)))
     return network, models
 
 

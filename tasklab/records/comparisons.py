@@ -23,6 +23,7 @@ from tasklab.tuning.methods import JOINT
 
 NETWORKS = ("mlp", "resnet18")  # trained from scratch, and studied beside any model
 CONDITIONS = ("pretraining", "finetuning", "pretraining samples", "other samples")
+EPOCHS, RATIOS = (0, 1, 2, 5, 10, 20), (0.0, 0.25, 0.5, 0.75, 1.0)  # that they take
 Sides = Mapping[str, pd.DataFrame]  # by name, each with columns seed, task, subset and value
 # (the claim, its experiment's records of the side's model, all records) -> its sides
 Comparison = Callable[[Any, pd.DataFrame, pd.DataFrame], Sides]
@@ -206,6 +207,22 @@ def stitched_negations(claim: Any, rows: pd.DataFrame, _: pd.DataFrame) -> Sides
         "start": rows[chosen & by_features & low],
         "features": rows[chosen & by_features & high],
         "weights": rows[chosen & ~by_features & high],
+    }
+
+
+def conditions(preset: str = "full") -> dict[str, tuple[float, ...]]:
+    """Return the values of each condition that `emergence` varies: figures 11 and 12.
+
+    Args:
+        preset: In `"quick"` only the ends of each range.
+    """
+    few = preset == "quick"
+    ratios = (RATIOS[0], RATIOS[-1]) if few else RATIOS
+    return {
+        "pretraining": (0, 10) if few else EPOCHS,
+        "finetuning": (2, 10) if few else EPOCHS[1:],
+        "pretraining samples": ratios,
+        "other samples": ratios,
     }
 
 

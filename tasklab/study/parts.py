@@ -10,6 +10,7 @@ from tasklab.chapters import CHAPTERS, SCHEMES, SORTS
 from tasklab.chapters import chapter as chapter_of
 from tasklab.errors import choose
 from tasklab.models.zoo import FAMILIES, MODELS
+from tasklab.records.comparisons import conditions
 from tasklab.records.judgement import REPLICA
 from tasklab.records.schema import LEADING_MERGES
 from tasklab.tuning.methods import JOINT
@@ -54,14 +55,6 @@ _TEXT = {"model": "mini_t5"}
 _XI = ("xi_classifier",)
 # Cross-task linearity in the middle of all pairs, and what it may foretell.
 _PAIRS = {"cross_task": {"alphas": (0.5,)}, "pair_errors": {"coefficients": (0.5,)}}
-_EPOCHS = (0, 1, 2, 5, 10, 20)
-_RATIOS = (0.0, 0.25, 0.5, 0.75, 1.0)
-_EMERGENCE = {
-    "pretraining": _EPOCHS,
-    "finetuning": _EPOCHS[1:],
-    "pretraining samples": _RATIOS,
-    "other samples": _RATIOS,
-}
 _NETWORKS = tuple({"network": name, "wider": n} for name in ("mlp", "resnet18") for n in (1, 4))
 _RANDOM = {"init": "random"}
 # What grows with pre-training, and what depends on its seed: the headline quantities.
@@ -168,7 +161,7 @@ PARTS: dict[str, dict[str, tuple[Work, ...]]] = {
         ),
         "scratch": (
             *(Work((), {"scratch_linearity": net, "segments": net}) for net in _NETWORKS),
-            *(Work((), {"emergence": {"what": k, "values": v}}) for k, v in _EMERGENCE.items()),
+            *(Work((), {"emergence": {"what": k, "values": v}}) for k, v in conditions().items()),
         ),
         "theorem": (*(Work((), {"theorem": {"network": name}}) for name in ("mlp", "resnet18")),),
     },

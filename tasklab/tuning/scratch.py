@@ -31,6 +31,7 @@ from tasklab.errors import TasklabError
 from tasklab.models.encoder import Encoder
 from tasklab.tasks.drawn import Images
 
+BATCH = 64  # images in a step: C.1.1
 HIDDEN = 100  # units of the MLP's hidden layers: C.1.1
 _TEST_BATCH = 250
 
@@ -150,7 +151,7 @@ def train(
     lr: float,
     epochs: int | None = None,
     steps: int | None = None,
-    batch_size: int = 64,
+    batch_size: int = BATCH,
     seed: int = 0,
     momentum: float = 0.0,
     classes: Iterable[int] | None = None,
@@ -169,7 +170,7 @@ def train(
         lr: Learning rate. C.1.1: 0.1 for the MLP, 0.05 for the ResNet.
         epochs: Passes over the data, the last batch of each being what is left.
         steps: Batches, in epochs that follow one another.
-        batch_size: Images in a step. 64: C.1.1.
+        batch_size: Images in a step.
         seed: Of the order of the images.
         momentum: 0 is plain SGD.
         classes: Labels of the task; `None` is all.

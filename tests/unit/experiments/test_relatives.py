@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 
 from tasklab import Lab, chapters, experiments
-from tasklab.experiments import estimate, relatives
+from tasklab.experiments import estimate, relatives, small_networks
 from tasklab.experiments.learning_rates import LIVE
 from tasklab.models.zoo import spec
+from tasklab.tuning import scratch
 
 NOTEBOOKS = Path(__file__).parents[3] / "notebooks"
 
@@ -111,6 +112,40 @@ def test_schemes_train_and_the_chapters_own_model_does_not(lab):
     first.tune("Signs", "nonlinear", 0)
     known = relatives.outlook(lab, "closed_vocab").others[first.parameters.model]
     assert (known.runs, known.kept) == (2 * tasks + len(LIVE) - 1, 1)
+
+
+def test_networks_from_scratch_are_those_that_the_chapter_trains(lab):
+    expected = relatives.networks(lab)
+    assert expected.kept == 0 and expected.seconds > 0
+    for network in ("mlp", "resnet18"):
+        experiments.scratch_linearity(lab, network)
+        experiments.segments(lab, network)
+    for what, values in experiments.conditions("quick").items():
+        experiments.emergence(lab, what, values)
+    experiments.theorem(lab, "mlp")
+    assert len([*lab.store.configs("scratch")]) == expected.trainings
+    after = relatives.networks(lab)
+    assert after == relatives.Networks(kept=expected.trainings)
+    assert f"{expected.trainings} trainings of small networks, " in str(expected)
+    source = code("ctl")
+    for call in ('scratch_linearity(lab, "mlp")', 'theorem(lab, "mlp")', "conditions(preset)"):
+        assert f"experiments.{call}" in source
+
+
+def test_steps_of_a_network_are_those_that_are_taken(lab, monkeypatch):
+    taken, train = [], scratch.train
+
+    def counted(*args, **more):
+        steps = []
+        result = train(*args, **more, log=lambda step, _: steps.append(step))
+        taken.append(len(steps))
+        return result
+
+    monkeypatch.setattr(scratch, "train", counted)
+    for network in ("mlp", "resnet18"):
+        chosen = small_networks.chosen_setting(lab, network, 0, {})
+        small_networks.trained(lab, chosen, 1)
+        assert taken[-2:] == [small_networks.steps_of(chosen, index) for index in (0, 1)]
 
 
 def test_time_goes_with_the_matrix_products():
