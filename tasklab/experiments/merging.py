@@ -119,7 +119,15 @@ class Bench:
             return self.merged(name, option, statistics)
 
         looks = self.sizes["looks"]
-        return search.choose(make, options(name), self.place, look, budget=looks)
+        return search.choose(make, self.options(name), self.place, look, budget=looks)
+
+    def options(self, name: str) -> tuple[float | None, ...]:
+        """Return the values of a merge's option that are tried: one in a rehearsal at full size.
+
+        Args:
+            name: One of `MERGES`.
+        """
+        return options(name)[:1] if self.trial.lab.light else options(name)
 
     def key(self, name: str) -> dict[str, Any]:
         """Return what determines a merge and its coefficient beside the trial.
@@ -129,7 +137,7 @@ class Bench:
         """
         return {
             "merge": name,
-            "options": list(options(name)),
+            "options": list(self.options(name)),
             "sizes": self.sizes,
             "rule": [CACHE_VERSION, search.LOW, search.HIGH],
         }

@@ -53,6 +53,15 @@ def test_every_merge_is_measured_on_every_task(table):
     assert set(rest["task"]) == set(TASKS) and (rest["split"] == "test").all()
 
 
+def test_a_rehearsal_at_full_size_tries_one_option(lab, monkeypatch):
+    trial = runner.Trial(lab=lab, experiment="merging", method="nonlinear", seed=0, tasks=TASKS)
+    assert Bench(trial).options("ties") == options("ties") == (0.1, 0.2, 0.3)
+    monkeypatch.setattr(Lab, "light", True)
+    assert Bench(trial).options("ties") == (0.1,)
+    assert Bench(trial).options("average") == (None,)
+    assert Bench(trial).key("ties")["options"] == [0.1]
+
+
 def test_a_bench_lets_its_vectors_go(lab):
     """Those of large models are gigabytes: no cycle of references may hold them."""
     trial = runner.Trial(lab=lab, experiment="merging", method="nonlinear", seed=0, tasks=TASKS)
