@@ -2,8 +2,8 @@
 
 Nothing of a relative is loaded for it: its runs follow from the parameters, those that the store
 has are recognised by their recipe, and its time is the chapter's own model's by the ratio of their
-matrix products (`zoo`). Networks that are trained from scratch are timed by a few steps of each. What
-a reader's own tasks take is not counted.
+matrix products (`zoo`). Networks that are trained from scratch are timed by a few steps of each.
+What a reader's own tasks take is not counted.
 """
 
 from __future__ import annotations

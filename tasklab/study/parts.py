@@ -74,7 +74,8 @@ _SUMS = {"closed_addition": {}}
 # Merges of all tasks; of several pre-trainings that differ in their seed alone, too.
 _MERGED = {"single": {}, "merging": {"n_tasks": (8,)}}
 _LEADING = ("arithmetic", *LEADING_MERGES)
-_FEWER_MERGED = {"merging": {"merges": _LEADING, "n_tasks": (2, 4)}}
+_LEADING_MERGED = {"single": {}, "merging": {"merges": _LEADING, "n_tasks": (8,)}}
+_REPLICATED = {"single": {}, "merging": {"merges": _LEADING, "n_tasks": (2, 4, 8)}}
 _ENCODERS = tuple(FAMILIES[0][role] for role in ("small", "convnext", "closed"))
 _REPLICAS = tuple({"model": name} for name in MODELS if REPLICA.search(name))
 _SUBSETS = {"subsets": {"most": 10}}  # of each size, where every sum takes passes of its own
@@ -219,9 +220,10 @@ PARTS: dict[str, dict[str, tuple[Work, ...]]] = {
         "editing": (Work(("nonlinear",), _MERGED, seeds=HEADLINE),),
         "fewer": (Work(("nonlinear",), {"single": {}, "merging": {"n_tasks": (2, 4)}}),),
         "ways": (
-            Work(("linearized", "attention", *_PENALISED), _MERGED, seeds=3),
-            *(Work(("nonlinear",), _MERGED, model, 3) for model in (*_SORTS.values(), *_REPLICAS)),
-            *(Work(("nonlinear",), _FEWER_MERGED, model, 3) for model in _REPLICAS),
+            Work(("linearized", "attention"), _MERGED, seeds=3),
+            Work(_PENALISED, _LEADING_MERGED, seeds=3),
+            *(Work(("nonlinear",), _LEADING_MERGED, model, 3) for model in _SORTS.values()),
+            *(Work(("nonlinear",), _REPLICATED, model, 3) for model in _REPLICAS),
         ),
         "models": (
             Work(("nonlinear", "linearized"), {"merged": {"n_tasks": (8,)}}, seeds=3),
