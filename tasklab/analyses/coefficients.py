@@ -383,7 +383,8 @@ def _accuracies(
     linear: bool,
 ) -> np.ndarray:
     """Return accuracies (T,) in % of the model edited by each vector times its coefficient."""
-    scaled = [vector * float(a) for vector, a in zip(vectors.values(), alphas, strict=True)]
+    # One at a time: all of a large model would be as much memory again as the vectors.
+    scaled = (vector * float(a) for vector, a in zip(vectors.values(), alphas, strict=True))
     total = TaskVector.sum(scaled)
     if linear:
         return np.array([evaluator.evaluate(total, t, split, linear=True) for t in vectors])
