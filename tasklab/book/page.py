@@ -64,7 +64,7 @@ def caption(
 
 
 def sample(records: pd.DataFrame) -> str:
-    """Return of how many seeds, tasks and images records are, e.g. `three seeds, eight tasks`.
+    """Return of how many seeds, tasks and images or texts they are: `three seeds, eight tasks`.
 
     Where the methods differ it is a range. The pre-trained model has no seeds.
 
@@ -89,7 +89,9 @@ def sample(records: pd.DataFrame) -> str:
         parts.append(counted(names.nunique(), names.nunique(), "task"))
     if {"n", "split"} <= {*records}:
         n = records.loc[records["split"] == "test", "n"].dropna()
-        parts += [counted(int(n.min()), int(n.max()), "test image") + " of each"] if len(n) else []
+        suites = {*records["suite"]} if "suite" in records else set()
+        noun = "test text" if suites == {"mini_text"} else "test image"
+        parts += [f"{counted(int(n.min()), int(n.max()), noun)} of each"] if len(n) else []
     return ", ".join(parts)
 
 

@@ -73,6 +73,15 @@ def test_a_sample_of_what_has_few_columns():
     assert page.sample(pd.DataFrame({"task": ["a", "b", "all"]})) == "two tasks"
 
 
+@pytest.mark.parametrize(
+    ("suites", "noun"),
+    [(["mini_text"] * 2, "texts"), (["mini"] * 2, "images"), (["mini", "mini_text"], "images")],
+)
+def test_a_sample_of_texts_says_so(suites, noun):
+    rows = pd.DataFrame({"suite": suites, "split": "test", "n": [30, 40]})
+    assert page.sample(rows) == f"30 to 40 test {noun} of each"
+
+
 def several(values, seeds=(0,), n=100):
     rows = []
     for method, value in values.items():
