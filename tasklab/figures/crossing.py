@@ -7,11 +7,11 @@ from collections.abc import Sequence
 import pandas as pd
 from matplotlib.figure import Figure
 
-from tasklab.figures.marks import GIVEN, ends, level, points
+from tasklab.figures.marks import GIVEN, level, points
 from tasklab.figures.merging import MERGE_LABEL
-from tasklab.figures.rows import methods_in, select, where
+from tasklab.figures.rows import ends, methods_in, require_rows, select, where
 from tasklab.figures.schemes import scheme
-from tasklab.figures.style import METHOD_LABEL, NothingToDrawError, book_figure
+from tasklab.figures.style import METHOD_LABEL, book_figure
 from tasklab.models.zoo import FAMILIES
 from tasklab.records.foretelling import foretelling
 from tasklab.records.schema import LEADING_MERGES, UNITS
@@ -98,18 +98,16 @@ def merging_foretold(df: pd.DataFrame, outcomes: Sequence[str] = ("lost", "lost_
             drawn.
     """
     rows = select(df, "crossing")
+    require_rows(where(rows, metric=list(outcomes)), f"no records of {', '.join(outcomes)}")
     parts = []
     for outcome in (name for name in outcomes if rows["metric"].eq(name).any()):
         part = foretelling(df, outcome, by=()).dropna(subset=["value", "low", "high"])
         parts.append(part.assign(outcome=outcome, decided=part["p_holm"] < 0.05))
-    if not parts:
-        raise NothingToDrawError(f"nothing to draw: no records of {', '.join(outcomes)}.")
     ranks = pd.concat(parts, ignore_index=True)
-    if ranks.empty:
-        raise NothingToDrawError("nothing to draw: no metric varies over tasks.")
+    require_rows(ranks, "no metric varies over tasks")
     order = ranks.groupby("metric")["value"].mean().sort_values(ascending=False).index
     plot = points(
-        ends(ranks, ["outcome", "metric", "decided"]), "metric", hue="decided", looks=_LOOKS,
+        ends(ranks, "outcome", "metric", "decided"), "metric", hue="decided", looks=_LOOKS,
         order={name: METRIC_LABEL.get(name, name) for name in order}, apart=False, **GIVEN,
         facets={"col": "outcome", "col_wrap": min(_ACROSS, len(parts))},
         height=0.5 + -(-len(parts) // _ACROSS) * (1 + 0.27 * len(order)),

@@ -1,23 +1,28 @@
-"""Figures of weight disentanglement and of chosen coefficients."""
+"""Figures of weight disentanglement, as maps of errors, and of chosen coefficients."""
 
 from __future__ import annotations
 
-import itertools
+from collections.abc import Mapping
 
 import matplotlib.pyplot as plt
+import numpy as np
 import pandas as pd
 import seaborn as sns
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
+from matplotlib.patches import Rectangle
 
 from tasklab.errors import TasklabError
 from tasklab.figures import schemes
-from tasklab.figures.heat import SCALES, error_maps
-from tasklab.figures.marks import curves, level, means_in
-from tasklab.figures.rows import methods_in, require_rows, tasks_in, where
+from tasklab.figures.marks import ZERO, curves, level, means_in, scale
+from tasklab.figures.rows import averaged, methods_in, require_rows, tasks_in, where
 from tasklab.figures.style import COLOURS, INK, METHOD_LABEL, WIDTH, book_figure, key, method_looks
 
+_SCALES = {  # label of the colour bar, unit, and its upper end where it has one by definition
+    "xi_classifier": ("prediction error ξ (%)", " %", 1, 200.0),
+    "xi_representation": ("divergence ξ of features (nats)", " nats", 2, None),
+}
 _NAMES = {"pretrained": "pre-trained", "random": "random weights"}
 _CHOSEN = {  # metric -> marker, size and words
     "chosen_grid": ("s", 8, "on the grid"),
@@ -32,13 +37,13 @@ def heatmaps(
     *,
     across: str = "task",
     box: tuple[float, float] = (0.0, 1.0),
-    top: float | None = None,
 ) -> Figure:
     """Draw disentanglement errors: a row for each method, a column for each pair of tasks.
 
-    With one column, the methods stand side by side. All panels share one colour scale from 0. Each
-    title has the mean over the cells whose centres lie in the search box. Several seeds are
-    averaged.
+    With one column, the methods stand side by side. All panels share one colour scale from 0, to
+    200 % for the classifier, where each of two tasks can be wrong on all images, and to the largest
+    value for the representation. Each title has the mean over the cells whose centres lie in the
+    search box. Several seeds are averaged.
 
     Args:
         df: Columns method, task (`"T1+T2"`), metric, alpha1, alpha2, value; seed may be there.
@@ -47,49 +52,94 @@ def heatmaps(
             e.g. `model` or `init`, whose values then stand in the titles.
         box: Lowest and highest coefficient of the search box (tangent, figure 3; the closed-
             vocabulary paper's is (-1, 1)).
-        top: Upper end of the colour scale. By default 200 % for the classifier, where each of two
-            tasks can be wrong on all images, and the largest value for the representation.
     """
-    if metric not in SCALES:
-        raise TasklabError(f"a heatmap shows one of {', '.join(SCALES)}, not {metric!r}.")
+    if metric not in _SCALES:
+        raise TasklabError(f"a heatmap shows one of {', '.join(_SCALES)}, not {metric!r}.")
     rows = where(df, metric=metric)
-    if rows.empty:
-        raise TasklabError(f"nothing to draw: there are no records of {metric!r}.")
+    require_rows(rows, f"there are no records of {metric!r}")
     if across != "task" and rows["task"].nunique() > 1:
         raise TasklabError(f"columns by {across} need records of one pair of tasks, not several.")
     methods, others = methods_in(rows), list(dict.fromkeys(rows[across]))
-    names = {}
-    for method, other in itertools.product(methods, others):
-        second = "" if across == "task" else f"\n{_NAMES.get(other, other)}"
-        names[method, other] = METHOD_LABEL[method] + second
-    keys = pd.Series(list(zip(rows["method"], rows[across], strict=True)), index=rows.index)
+    second = {name: "" if across == "task" else f"\n{_NAMES.get(name, name)}" for name in others}
+    names = {(m, name): METHOD_LABEL[m] + second[name] for m in methods for name in others}
+    rows = rows.assign(panel=list(zip(rows["method"], rows[across], strict=True)))
     columns = len(methods) if len(others) == 1 else len(others)
-    return error_maps(rows.assign(panel=keys), names, metric, columns=columns, box=box, top=top)
+    return _maps(rows, names, metric, columns, box)
 
 
 @book_figure
 def scheme_maps(
-    df: pd.DataFrame,
-    *,
-    method: str = "nonlinear",
-    metric: str = "xi_classifier",
-    box: tuple[float, float] = (-1.0, 1.0),
-    columns: int = 3,
+    df: pd.DataFrame, *, method: str = "nonlinear", box: tuple[float, float] = (-1.0, 1.0)
 ) -> Figure:
     """Draw the disentanglement errors of one pair of tasks, a panel a scheme (figures 1, 3, 4, 5).
 
     Args:
         df: Records of `experiments.disentanglement` of several models.
         method: Of the vectors; `full` is figure 5.
-        metric: `xi_classifier` or `xi_representation`.
         box: The search box (figure 1), whose mean the titles tell.
-        columns: Panels side by side at most.
     """
-    rows = where(df, metric=metric, method=method)
+    rows = where(df, metric="xi_classifier", method=method)
     require_rows(rows)
     rows = rows[rows["task"] == rows["task"].iloc[0]]
     rows, names = rows.assign(panel=rows["model"]), schemes.broken(schemes.looks(rows))
-    return error_maps(rows, names, metric, columns=columns, box=box)
+    return _maps(rows, names, "xi_classifier", 3, box)
+
+
+def _maps(
+    rows: pd.DataFrame, names: Mapping, metric: str, columns: int, box: tuple[float, float]
+) -> Figure:
+    """Draw errors by two coefficients, a map a title of `names`, with their mean over the box.
+
+    All have one scale from 0, of one hue whose low end is light: no colour needs telling apart.
+    """
+    label, unit, digits, usual = _SCALES[metric]
+    means = averaged(rows, "panel", "alpha1", "alpha2", "task")
+    highest = float(means["value"].max())
+    top = usual or highest
+    names = {panel: name for panel, name in names.items() if panel in set(means["panel"])}
+    wrap, numbers = min(columns, len(names)), set()
+    apart = {"sharex": False, "sharey": False}
+    grid = sns.FacetGrid(means, col="panel", col_order=list(names), col_wrap=wrap, **apart)
+    for axes, (panel, name) in zip(grid.axes.flat, names.items(), strict=True):
+        mine = where(means, panel=panel)
+        cells = mine.pivot_table(index="alpha2", columns="alpha1", values="value")
+        sns.heatmap(cells, ax=axes, cmap="Blues", vmin=0, vmax=top, square=True, cbar=False,
+                    xticklabels=False, yticklabels=False, rasterized=True)  # fmt: skip
+        axes.invert_yaxis()
+        centres = (cells.columns.to_numpy(float), cells.index.to_numpy(float))
+        for axis, values in zip((axes.xaxis, axes.yaxis), centres, strict=True):
+            whole = _whole(values)
+            axis.set_ticks(_place(values, whole), [f"{a}".replace("-", "−") for a in whole])
+        (left, right), (low, high) = (_place(values, np.array(box)) for values in centres)
+        frame = {"fill": False, "ec": "#D55E00", "lw": 1.8}
+        axes.add_patch(Rectangle((left, low), right - left, high - low, **frame))
+        from_middle = (mine[["alpha1", "alpha2"]] - sum(box) / 2).abs().max(axis=1)
+        inside = mine[from_middle <= (box[1] - box[0]) / 2 + 1e-9]["value"]
+        numbers.add(len(inside))
+        mean = f"\nbox: {inside.mean():.{digits}f}{unit}" if len(inside) else ""
+        axes.set_title(name + mean, fontsize=9)
+        one, _, two = mine["task"].iloc[0].partition("+")
+        axes.set_xlabel(f"$\\alpha_1$ ({one})", fontsize=9, labelpad=2)
+        axes.set_ylabel(f"$\\alpha_2$ ({two})", fontsize=9, labelpad=1)
+    side = min(2.9, WIDTH / wrap - 0.6)
+    tall = 0.62 + 0.17 * max(name.count("\n") + 1 for name in names.values())
+    grid.figure.set_size_inches(WIDTH, (side + tall) * -(-len(names) // wrap) + 0.8)
+    size = f"; mean over the box: {numbers.pop()} cells" if len(numbers) == 1 else ""
+    beyond = "max" if highest > top * (1 + 1e-9) else "neither"
+    return scale(grid.figure, grid.axes.flat, label + size, beyond)
+
+
+def _whole(values: np.ndarray) -> np.ndarray:
+    """Return the whole coefficients within a grid's reach; of many only the ends and 0."""
+    reach = int(np.floor(np.abs(values).max() + 1e-9))
+    whole = np.arange(-reach, reach + 1, 1 if reach <= 2 else reach)
+    return whole[(whole >= values.min() - 1e-9) & (whole <= values.max() + 1e-9)]
+
+
+def _place(values: np.ndarray, at: np.ndarray) -> np.ndarray:
+    """Return where coefficients lie on a heat map, whose cells are one wide from 0."""
+    step = (values[-1] - values[0]) / (len(values) - 1) if len(values) > 1 else 1.0
+    return (at - values[0]) / step + 0.5
 
 
 @book_figure
@@ -105,14 +155,15 @@ def exact_curve(df: pd.DataFrame, split: str = "validation") -> Figure:
             `chosen_exact` and `chosen_grid`.
         split: Images of the curve: `validation`, on which both are chosen, or `test`.
     """
-    if where(df, split=split, metric="normalised_exact").empty:
-        raise TasklabError(f"nothing to draw: there are no records of 'normalised_exact {split}'.")
+    rows = where(df, split=split)
+    exact = where(rows, metric="normalised_exact")
+    require_rows(exact, f"there are no records of 'normalised_exact {split}'")
     if "seed" in df and df["seed"].nunique() > 1:
         raise TasklabError("exact curves of several seeds have no common steps: choose one seed.")
-    groups = where(df, split=split).groupby(["metric", "method"], sort=False)
-    means = pd.concat({name: _mean_over_tasks(part) for name, part in groups},
-                      names=["metric", "method"])  # fmt: skip
-    means = means.rename("value").reset_index()
+    # Each task's value holds until its next coefficient.
+    steps = rows.pivot(index=["metric", "method", "alpha"], columns="task", values="value")
+    steps = steps.sort_index().groupby(level=["metric", "method"]).ffill()
+    means = steps.mean(axis=1).rename("value").reset_index()
     exact, methods = where(means, metric="normalised_exact"), methods_in(means)
     end = exact.drop_duplicates("method", keep="last")  # whose value holds up to there
     end = end.assign(alpha=end["method"].map(means.groupby("method")["alpha"].max()))
@@ -141,7 +192,7 @@ def exact_curve(df: pd.DataFrame, split: str = "validation") -> Figure:
 
 def _enlarge(whole: Axes, near: Axes, means: pd.DataFrame) -> None:
     """Show the neighbourhood of the chosen coefficients in a panel, grey in the one beside it."""
-    chosen = means[means["metric"].isin(_CHOSEN)]["alpha"]
+    chosen = where(means, metric=_CHOSEN)["alpha"]
     exact = where(means, metric="normalised_exact").set_index("alpha")["value"]
     low = max(chosen.min() - 0.08, exact.index[0])
     high = min(chosen.max() + 0.08, means["alpha"].max())
@@ -150,12 +201,6 @@ def _enlarge(whole: Axes, near: Axes, means: pd.DataFrame) -> None:
     spread = max(float(shown.max() - shown.min()), 0.5)
     near.set(xlim=(low, high), ylim=(shown.min() - 0.1 * spread, shown.max() + 0.15 * spread))
     whole.axvspan(low, high, color="#E5E5E5", zorder=0, lw=0)
-
-
-def _mean_over_tasks(rows: pd.DataFrame) -> pd.Series:
-    """Average step functions: each task's value holds until its next coefficient."""
-    table = rows.pivot(index="alpha", columns="task", values="value").sort_index()
-    return table.ffill().mean(axis=1)
 
 
 @book_figure
@@ -170,18 +215,14 @@ def per_task_coefficients(df: pd.DataFrame) -> Figure:
         df: Columns method, task, split, metric, alpha, value, seed, with the metrics
             `normalised_shared` and `normalised_own`.
     """
-    rows = df[df["metric"].isin(["normalised_shared", "normalised_own"])]
-    if rows.empty:
-        raise TasklabError("nothing to draw: there are no records of 'normalised_own'.")
-    methods, tasks = methods_in(rows), tasks_in(rows)
+    rows = where(df, metric=["normalised_shared", "normalised_own"])
+    require_rows(rows, "there are no records of 'normalised_own'")
+    methods, order = methods_in(rows), {task: task for task in tasks_in(rows)}
     looks = method_looks(methods)
-    figure, (left, right) = plt.subplots(
-        1, 2, figsize=(WIDTH, 1.6 + len(tasks) * max(0.28, 0.13 * len(methods))),
-        width_ratios=[3, 2],
-    )  # fmt: skip
+    size = WIDTH, 1.6 + len(order) * max(0.28, 0.13 * len(methods))
+    figure, (left, right) = plt.subplots(1, 2, figsize=size, width_ratios=[3, 2])
     test = where(rows, split="test")
     own = where(test, metric="normalised_own")
-    order = {task: task for task in tasks}
     means_in(left, own, "task", "alpha", hue="method", looks=looks, order=order)
     for method, (_, colour, _) in looks.items():
         shared = where(test, method=method, metric="normalised_shared")
@@ -196,7 +237,7 @@ def per_task_coefficients(df: pd.DataFrame) -> Figure:
     left.set(xlabel="coefficient (dashed: shared)", xlim=(-0.03, 1.03), ylabel="")
     right.set(xlabel="gain in normalised\naccuracy (points)", ylabel="")
     right.margins(x=0.15)
-    level(right, 0, along="y", ls="-", lw=0.8)
+    level(right, 0, along="y", **ZERO)
     sns.despine(figure)
     dots = [Line2D([], [], ls="", marker=marker, mfc=colour, mec=INK, label=f"gain: {label}")
             for label, colour, marker in splits.values()]  # fmt: skip

@@ -107,12 +107,10 @@ def once_recorded(figure: Callable[..., Figure], *given: Any, **more: Any) -> Fi
 
 def method_looks(methods: Iterable[str]) -> dict[str, tuple[str, str, str]]:
     """Return label, colour and marker of each method."""
-    return {m: (METHOD_LABEL[m], COLOURS[m], MARKERS[m]) for m in methods}
+    return {method: _LOOKS[method] for method in methods}
 
 
-def key(
-    figure: Figure, looks: Looks, extra: Iterable[Artist] = (), *, line: str = "-", **more: Any
-) -> None:
+def key(figure: Figure, looks: Looks, extra: Iterable[Artist] = (), *, line: str = "-") -> None:
     """Put a legend above the whole figure, in as many lines as its labels need.
 
     Args:
@@ -120,7 +118,6 @@ def key(
         looks: Its groups; none where they are named otherwise.
         extra: Further artists that have a label, e.g. lines of reference.
         line: Style of the groups' lines; empty for markers alone.
-        more: Keywords of `Figure.legend`.
     """
     handles: list[Artist] = [
         Line2D([], [], color=colour, marker=marker, ls=line, label=label)
@@ -128,12 +125,10 @@ def key(
         else Line2D([], [], color=colour, marker="|", ls="", ms=11, mew=2, label=label)
         for label, colour, marker in looks.values()
     ]
-    handles += list(extra)
-    if handles:
-        size = {"columnspacing": 1.2, "handlelength": 1.5, "handletextpad": 0.5}
+    if handles := [*handles, *extra]:
         columns = _columns([len(str(handle.get_label())) + 6 for handle in handles])
-        place = {"loc": "outside upper center", "ncols": columns}
-        figure.legend(handles=handles, **(place | size | more))
+        size = {"columnspacing": 1.2, "handlelength": 1.5, "handletextpad": 0.5}
+        figure.legend(handles=handles, loc="outside upper center", ncols=columns, **size)
 
 
 def _columns(widths: list[int], most: int = 78) -> int:
