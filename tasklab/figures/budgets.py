@@ -63,7 +63,7 @@ def against_alone(rows: pd.DataFrame, over: str, panel: str, named: Mapping[str,
     alone = averaged(where(rows, metric="single"), *at).set_index(at)["value"].rename("alone")
     means = averaged(where(rows, **{panel: named}), *at, panel).join(alone, on=at)
     means = means.dropna(subset=["alone", "value"]).sort_values(over)
-    require_rows(means, "nothing was measured over rates")
+    means = require_rows(means, "nothing was measured over rates")
     return curves(
         means, "alone", col=panel, col_order=named, errorbar=None, sort=False, share=(True, False),
         height=(1.4, 2.2),
@@ -117,8 +117,7 @@ def learning_rate(df: pd.DataFrame) -> Figure:
     Args:
         df: Records of `experiments.learning_rates`.
     """
-    rows = where(df, experiment="learning_rate")
-    require_rows(rows)
+    rows = require_rows(where(df, experiment="learning_rate"))
     methods = dict.fromkeys(["probe", "nonlinear", "full", *rows["method"]])
     titles = {"probe": "linear probe (AdamW)", "nonlinear": "encoder, after probing"}
     single, named = where(rows, metric="single"), schemes.looks(rows)
@@ -143,8 +142,6 @@ def learning_rate(df: pd.DataFrame) -> Figure:
 @book_figure
 def growth(df: pd.DataFrame) -> Figure:
     """Draw the headline quantities against how much of its pre-training a model has seen.
-
-    Bands are the standard deviation over seeds of fine-tuning.
 
     Args:
         df: Records of the experiments `single`, `addition`, `negation`, `search_box` and `ctl` of

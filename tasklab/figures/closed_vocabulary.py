@@ -22,15 +22,14 @@ def lambda_curves(df: pd.DataFrame, *, method: str = "nonlinear") -> Figure:
     """Draw the accuracy of the sum of all vectors along the coefficient (figure 2).
 
     Left: mean normalised validation accuracy; the hollow marker at 0 is probing alone. Right: the
-    difference to probing near 0, in points of the same. Bands are standard deviations over seeds.
+    difference to probing near 0, in points of the same.
 
     Args:
         df: Records of `experiments.closed_addition`.
         method: Whose vectors are added.
     """
     rows = select(of_vocabulary(df, "closed"), "sweep", "normalised", split="validation")
-    rows, by = where(rows, method=method), ["model", "seed", "alpha"]
-    require_rows(rows)
+    rows, by = require_rows(where(rows, method=method)), ["model", "seed", "alpha"]
     whole = averaged(rows, *by).assign(panel="whole")
     start = where(whole, alpha=0).set_index(by[:2])["value"].rename("start")
     near = whole[whole["alpha"] <= 0.3 + 1e-9].join(start, on=by[:2]).assign(panel="near")
@@ -66,8 +65,8 @@ def subset_curves(df: pd.DataFrame, *, method: str = "nonlinear") -> Figure:
         method: Whose vectors are added.
     """
     rows = select(df, "subsets")
-    mine, probes = where(rows, method=method), where(rows, method="probe", metric="absolute")
-    require_rows(mine)
+    mine = require_rows(where(rows, method=method))
+    probes = where(rows, method="probe", metric="absolute")
     same = ["model", "seed", "subset", "n_tasks", "n"]  # the same images
     gains = where(mine, metric="absolute")
     gains = gains.merge(probes[[*same, "value"]], on=same, suffixes=("", "_probe"))
@@ -100,15 +99,13 @@ _KINDS = {"single single": "single", "addition absolute": "sum"}  # experiment a
 def regimes(df: pd.DataFrame) -> Figure:
     """Draw single-task accuracy and the sum's, fine-tuned after probing or with the head (table 3).
 
-    A line joins the two of each regime: what adding the vectors loses. Bars are standard deviations
-    over seeds.
+    A line joins the two of each regime: what adding the vectors loses.
 
     Args:
         df: Records of `experiments.probing` and `experiments.closed_addition`.
     """
     df = of_vocabulary(df, "closed")
-    require_rows(where(df, method="full"), "there are no records of 'full'")
-    named = looks(where(df, method="full"))
+    named = looks(require_rows(where(df, method="full"), "there are no records of 'full'"))
     rows = where(df, model=named, split="test")
     kind = (rows["experiment"] + " " + rows["metric"]).map(_KINDS)
     rows = where(rows.assign(what=rows["method"] + " " + kind), what=_REGIMES)
@@ -144,8 +141,7 @@ def closed_cost(df: pd.DataFrame) -> Figure:
         df: Records of `experiments.closed_cost`.
     """
     rows = where(df, experiment="closed_cost", metric=_COSTS, method=["probe", "nonlinear"])
-    require_rows(rows)
-    totals = rows.groupby(["model", "metric"], as_index=False)["value"].sum()
+    totals = require_rows(rows).groupby(["model", "metric"], as_index=False)["value"].sum()
     named, probing = looks(rows), totals["metric"].isin(["seconds_features", "seconds_probe"])
     bars = pd.concat([totals[probing].assign(what="probing"), totals.assign(what="addition")])
     lines = [(model, what) for model in named for what in ("probing", "addition")]
@@ -176,13 +172,13 @@ def linearity_against_addition(linearity: pd.DataFrame, sums: pd.DataFrame) -> F
         sums: Records of `experiments.closed_addition`.
     """
     df = where(linearity, experiment="ctl", metric="distance", alpha=0.5, method="nonlinear")
-    require_rows(df)
+    distance = require_rows(df).groupby("model")["value"].mean().rename("distance")
     sums = of_vocabulary(sums, "closed")
     kept = where(sums, experiment="addition", method="nonlinear")
     kept = kept.pivot_table(index="model", columns="metric", values="value")
     kept["gain"] = kept["absolute"] - probed(sums)
-    kept = kept.join(df.groupby("model")["value"].mean().rename("distance"), how="inner")
-    table, pairs = kept.reset_index(), [("distance", "normalised"), ("distance", "gain")]
+    table = kept.join(distance, how="inner").reset_index()
+    pairs = [("distance", "normalised"), ("distance", "gain")]
     labels = {"distance": "1 − cosine, mean over\npairs and blocks", "gain": GAIN,
               "normalised": "normalised accuracy\nof the sum (%)"}  # fmt: skip
     plot = against(
@@ -198,15 +194,12 @@ def linearity_against_addition(linearity: pd.DataFrame, sums: pd.DataFrame) -> F
 def ways_after_probing(df: pd.DataFrame, methods: Sequence[str]) -> Figure:
     """Draw what the sum gains over probing and its coefficient, by way of fine-tuning.
 
-    Points are means over seeds, bars their standard deviation.
-
     Args:
         df: Records of `experiments.probing` and `experiments.closed_addition`.
         methods: Whose vectors are added, in the order of the legend.
     """
     df = of_vocabulary(df, "closed")
-    rows = where(df, method=list(methods), experiment="addition")
-    require_rows(rows)
+    rows = require_rows(where(df, method=list(methods), experiment="addition"))
     means = averaged(rows, "model", "method", "seed", "metric").join(probed(df), on="model")
     means.loc[means["metric"] == "absolute", "value"] -= means["probed"]
     means = where(means, metric=["absolute", "lambda"]).dropna().sort_values("metric")

@@ -146,7 +146,7 @@ def paradigm_cost(df: pd.DataFrame, batch_size: int | None = None) -> Figure:
     rows = where(df, what="training")
     batch_size = rows["batch_size"].max() if batch_size is None else batch_size
     rows = where(rows, batch_size=batch_size)
-    require_rows(rows, f"no training step was measured at batch {batch_size}")
+    rows = require_rows(rows, f"no training step was measured at batch {batch_size}")
     values = rows.pivot(index="variant", columns="metric", values="value")
     methods = rows.drop_duplicates("variant").set_index("variant")["method"]
     order = sorted(methods.index, key=lambda v: list(COLOURS).index(methods[v]))

@@ -29,10 +29,9 @@ BASELINES = {"base_merged": ("--", "one of the k + 1 models"), "first": (":", "�
 
 @book_figure
 def gap_against_bound(
-    df: pd.DataFrame,
-    fits: pd.DataFrame,
+    df: pd.DataFrame, fits: pd.DataFrame,
     predictors: tuple[str, ...] = ("bound", "curvature", "distance"),
-) -> Figure:
+) -> Figure:  # fmt: skip
     """Draw delta against the bound of theorem 5.1, and against each of its factors alone.
 
     The dashed line is delta = bound, and lies above all that is shown where the bound is loose.
@@ -46,8 +45,7 @@ def gap_against_bound(
     Raises:
         TasklabError: If there is no pair, or `fits` lack a predictor.
     """
-    require_rows(df)
-    fits = fits.set_index("predictor")
+    df, fits = require_rows(df), fits.set_index("predictor")
     absent = [name for name in predictors if name not in fits.index or name not in df]
     if absent:
         raise TasklabError(f"there is no {', '.join(absent)}: one of {', '.join(fits.index)}.")
@@ -81,8 +79,7 @@ def sum_form(df: pd.DataFrame) -> Figure:
     Args:
         df: Records of `experiments.cross_task_sum`; of several coefficients the largest is drawn.
     """
-    df = df[df["block"].isna()]
-    require_rows(df)
+    df = require_rows(df[df["block"].isna()])
     df = df[df["alpha"] == df["alpha"].max()]
     y = {"distance": "1 − cosine of the two sides", "coef": "coefficient: left / right side"}
     plot = curves(
@@ -116,7 +113,7 @@ def transitivity(
         summary: Its `summary`; titles have the rank correlation and its 95 % interval.
         threshold: The one that `summary` was made with.
     """
-    require_rows(triples)
+    triples = require_rows(triples)
     units = {"predicted": "1 − cosine", "relative_predicted": "share of baseline"}
     pairs = [("predicted", "value"), ("relative_predicted", "relative")]
     pairs = pairs if "relative" in triples else pairs[:1]
@@ -147,10 +144,10 @@ def foretelling(df: pd.DataFrame) -> Figure:
     Args:
         df: What `experiments.foretold` returns.
     """
-    require_rows(df)
     labels = {"distance": "1 − cosine of merged features", "lost": "lost in addition (points)",
               "xi_pair": "changed predictions ξ (%)"}  # fmt: skip
-    plot = against(df, [("distance", "xi_pair"), ("distance", "lost")], labels, over_pairs)
+    pairs = [("distance", "xi_pair"), ("distance", "lost")]
+    plot = against(require_rows(df), pairs, labels, over_pairs)
     for axes, _, _ in plot:
         log(axes, "x")
     return plot.finish()

@@ -32,12 +32,9 @@ _CHOSEN = {  # metric -> marker, size and words
 
 @book_figure
 def heatmaps(
-    df: pd.DataFrame,
-    metric: str = "xi_classifier",
-    *,
-    across: str = "task",
+    df: pd.DataFrame, metric: str = "xi_classifier", *, across: str = "task",
     box: tuple[float, float] = (0.0, 1.0),
-) -> Figure:
+) -> Figure:  # fmt: skip
     """Draw disentanglement errors: a row for each method, a column for each pair of tasks.
 
     With one column, the methods stand side by side. All panels share one colour scale from 0, to
@@ -55,8 +52,7 @@ def heatmaps(
     """
     if metric not in _SCALES:
         raise TasklabError(f"a heatmap shows one of {', '.join(_SCALES)}, not {metric!r}.")
-    rows = where(df, metric=metric)
-    require_rows(rows, f"there are no records of {metric!r}")
+    rows = require_rows(where(df, metric=metric), f"there are no records of {metric!r}")
     if across != "task" and rows["task"].nunique() > 1:
         raise TasklabError(f"columns by {across} need records of one pair of tasks, not several.")
     methods, others = methods_in(rows), list(dict.fromkeys(rows[across]))
@@ -78,8 +74,7 @@ def scheme_maps(
         method: Of the vectors; `full` is figure 5.
         box: The search box (figure 1), whose mean the titles tell.
     """
-    rows = where(df, metric="xi_classifier", method=method)
-    require_rows(rows)
+    rows = require_rows(where(df, metric="xi_classifier", method=method))
     rows = rows[rows["task"] == rows["task"].iloc[0]]
     rows, names = rows.assign(panel=rows["model"]), schemes.broken(schemes.looks(rows))
     return _maps(rows, names, "xi_classifier", 3, box)
@@ -156,8 +151,8 @@ def exact_curve(df: pd.DataFrame, split: str = "validation") -> Figure:
         split: Images of the curve: `validation`, on which both are chosen, or `test`.
     """
     rows = where(df, split=split)
-    exact = where(rows, metric="normalised_exact")
-    require_rows(exact, f"there are no records of 'normalised_exact {split}'")
+    found = where(rows, metric="normalised_exact")
+    require_rows(found, f"there are no records of 'normalised_exact {split}'")
     if "seed" in df and df["seed"].nunique() > 1:
         raise TasklabError("exact curves of several seeds have no common steps: choose one seed.")
     # Each task's value holds until its next coefficient.
@@ -209,14 +204,14 @@ def per_task_coefficients(df: pd.DataFrame) -> Figure:
 
     Left: the tasks' own coefficients, and the shared one as a vertical line. Right: the change of
     mean normalised accuracy by own coefficients, on validation images, where they were chosen
-    (hollow), and on test images (filled). Bars are standard deviations over seeds.
+    (hollow), and on test images (filled).
 
     Args:
         df: Columns method, task, split, metric, alpha, value, seed, with the metrics
             `normalised_shared` and `normalised_own`.
     """
     rows = where(df, metric=["normalised_shared", "normalised_own"])
-    require_rows(rows, "there are no records of 'normalised_own'")
+    rows = require_rows(rows, "there are no records of 'normalised_own'")
     methods, order = methods_in(rows), {task: task for task in tasks_in(rows)}
     looks = method_looks(methods)
     size = WIDTH, 1.6 + len(order) * max(0.28, 0.13 * len(methods))

@@ -93,7 +93,6 @@ def nonlinear_advantage(df: pd.DataFrame) -> Figure:
         raise TasklabError("nothing to draw: there are no records of 'nonlinear' to compare with.")
     others = [m for m in COLOURS if m in table and m not in ("nonlinear", "pretrained")]
     rows = table[["nonlinear", *others]].melt("nonlinear", var_name="method").dropna()
-    require_rows(rows)
     words = {"x": "non-linear: accuracy alone (%)", "y": "other way: accuracy alone (%)"}
     return _against(rows, "nonlinear", "value", words)
 
@@ -113,14 +112,13 @@ def alone_against_sum(df: pd.DataFrame) -> Figure:
     by = ["method", "task"]
     means = {name: part.groupby(by, sort=False)["value"].mean() for name, part in parts.items()}
     rows = pd.concat(means, axis=1).dropna().drop("pretrained", errors="ignore").reset_index()
-    require_rows(rows)
     words = {"x": "accuracy alone (%)", "y": f"in the sum of {sums['n_tasks'].max()} (%)"}
     return _against(rows, "alone", "sum", words)
 
 
 def _against(rows: pd.DataFrame, x: str, y: str, words: Mapping[str, str]) -> Figure:
     """Draw two accuracies of tasks against each other, their means by method, and the diagonal."""
-    plot = scatter(rows, x, y, height=4.6)
+    plot = scatter(require_rows(rows), x, y, height=4.6)
     plot.mark(rows.groupby("method", as_index=False)[[x, y]].mean(), x, y, ms=12)
     shown = rows[[x, y]]
     low, high = math.floor(shown.min().min()) - 2, min(101, math.ceil(shown.max().max()) + 2)
@@ -134,8 +132,7 @@ def _against(rows: pd.DataFrame, x: str, y: str, words: Mapping[str, str]) -> Fi
 def addition_curves(df: pd.DataFrame, n_tasks: int | None = None, split: str = "test") -> Figure:
     """Draw accuracy of the sum against its coefficient; the marker is the chosen one.
 
-    Lines are means over tasks and seeds, bands the standard deviation over seeds. The coefficient
-    is chosen on validation images, so on the test images the marker need not sit on the line's top.
+    It is chosen on validation images, so on test images it need not sit on the line's top.
 
     Args:
         df: Records of the experiments `sweep` and, for the markers, `addition`.
@@ -165,13 +162,11 @@ def addition_curves(df: pd.DataFrame, n_tasks: int | None = None, split: str = "
 def addition_bars(df: pd.DataFrame) -> Figure:
     """Draw absolute and normalised accuracy of sums of 2, 4 and 8 tasks, on axes of their own.
 
-    Points are means over tasks and seeds, bars the standard deviation over seeds, small dots the
-    seeds; dashed is the pre-trained model on the same tasks.
+    Dashed is the pre-trained model on the same tasks.
     """
     rows = select(df, "addition")
     tuned = where(rows[rows["method"] != "pretrained"], metric=["absolute", "normalised"])
-    require_rows(tuned)
-    means = averaged(tuned, "n_tasks", "metric", "method", "seed")
+    means = averaged(require_rows(tuned), "n_tasks", "metric", "method", "seed")
     plot, extra = _by_method(means.sort_values(["n_tasks", "metric"]), row="n_tasks", col="metric")
     for axes, n_tasks, metric in plot:
         if metric == "absolute":
@@ -217,11 +212,7 @@ def _by_method(means: pd.DataFrame, **facets: str) -> tuple[Panels, dict[str, Li
 
 @book_figure
 def negation(df: pd.DataFrame) -> Figure:
-    """Draw target and control accuracy after negation (tangent, table 2).
-
-    Points are means over tasks and seeds, bars the standard deviation over seeds, small dots the
-    seeds.
-    """
+    """Draw target and control accuracy after negation (tangent, table 2)."""
     tuned, before = _negated(df)
     plot, extra = _by_method(averaged(tuned, "metric", "method", "seed"), col="metric")
     for axes, _, side in plot:

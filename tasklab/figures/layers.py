@@ -46,8 +46,7 @@ def _whole_numbers(plot: Panels) -> None:
 
 def _vectors_of(df: pd.DataFrame) -> list[str]:
     """Return the methods, without post-hoc where its vectors are already shown."""
-    require_rows(df)
-    return [m for m in methods_in(df) if POSTHOC.get(m) not in set(df["method"])]
+    return [m for m in methods_in(require_rows(df)) if POSTHOC.get(m) not in set(df["method"])]
 
 
 @book_figure
@@ -104,8 +103,7 @@ def layer_alignment(df: pd.DataFrame, metric: str = "relative") -> Figure:
             random matrices of the vectors' norm.
     """
     rows = where(df, part=_PARTS, metric=metric)
-    rows = where(rows, method=_vectors_of(rows))
-    rows = rows.assign(block=rows["block"].astype(int) + 1)
+    rows = where(rows, method=_vectors_of(rows)).assign(block=rows["block"].astype(int) + 1)
     plot = curves(
         rows, "block", col="projection", col_order=PROJECTIONS, height=(1.0, 2.0),
         dots=False, errorbar=None, lw=1.8, style="part", style_order=list(_PARTS),
@@ -136,8 +134,7 @@ def alignment_against_interference(df: pd.DataFrame, alpha: float | None = None)
     Raises:
         TasklabError: If there are several coefficients and none is chosen.
     """
-    rows = df if alpha is None else df[np.isclose(df["alpha"], alpha)]
-    require_rows(rows)
+    rows = require_rows(df if alpha is None else df[np.isclose(df["alpha"], alpha)])
     if alpha is None and rows.groupby("method")["alpha"].nunique().max() > 1:
         raise TasklabError(f"choose alpha, one of {sorted(set(rows['alpha']))}.")
     table = rows.pivot_table("value", index=["method", "task"], columns="metric").reset_index()
@@ -155,8 +152,9 @@ def linearity(df: pd.DataFrame) -> Figure:
     Args:
         df: Records of the experiment `linearity`.
     """
-    require_rows(df)
-    along, blocks = (where(df, metric=metric) for metric in ("gap_along", "gap_block"))
+    along, blocks = (
+        where(require_rows(df), metric=metric) for metric in ("gap_along", "gap_block")
+    )
     along = along.assign(x=along["size"], panel="features")
     blocks = blocks[np.isclose(blocks["alpha"], 1)].assign(panel="outputs of blocks at c = 1")
     means = along.groupby(["panel", "method", "alpha"], as_index=False)[["x", "value"]].mean()

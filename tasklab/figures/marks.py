@@ -78,13 +78,8 @@ class Panels:
                 at = part[x].astype(float), part[y].astype(float)
                 axes.plot(*at, **({"color": colour, "marker": marker} | look))
 
-    def finish(
-        self,
-        extra: Iterable[Artist] = (),
-        *,
-        looks: Looks | None = None,
-        **words: str | Mapping[Any, str] | Callable[[Any], str],
-    ) -> Figure:
+    def finish(self, extra: Iterable[Artist] = (), *, looks: Looks | None = None,
+               **words: str | Mapping[Any, str] | Callable[[Any], str]) -> Figure:  # fmt: skip
         """Put a legend above the panels and words on their axes, and return the figure.
 
         Args:
@@ -105,19 +100,10 @@ class Panels:
 
 
 def curves(
-    df: pd.DataFrame,
-    x: str,
-    y: str = "value",
-    *,
-    hue: str = "method",
-    looks: Looks | None = None,
-    kind: str = "line",
-    height: float | tuple[float, float] = 3.6,
-    columns: int = 3,
-    share: tuple[Any, Any] = (True, True),
-    dots: bool = True,
-    **more: Any,
-) -> Panels:
+    df: pd.DataFrame, x: str, y: str = "value", *, hue: str = "method", looks: Looks | None = None,
+    kind: str = "line", height: float | tuple[float, float] = 3.6, columns: int = 3,
+    share: tuple[Any, Any] = (True, True), dots: bool = True, **more: Any,
+) -> Panels:  # fmt: skip
     """Draw curves of `y` over `x` with their intervals, a colour and marker a group.
 
     Args:
@@ -191,18 +177,9 @@ def against(
 
 
 def means_in(
-    axes: Axes,
-    df: pd.DataFrame,
-    y: str,
-    x: str = "value",
-    *,
-    hue: str,
-    looks: Looks,
-    order: Mapping[Any, str],
-    dots: bool = False,
-    apart: bool = True,
-    **more: Any,
-) -> None:
+    axes: Axes, df: pd.DataFrame, y: str, x: str = "value", *, hue: str, looks: Looks,
+    order: Mapping[Any, str], dots: bool = False, apart: bool = True, **more: Any,
+) -> None:  # fmt: skip
     """Draw means with intervals, a line of the page a category, groups below one another.
 
     Args:

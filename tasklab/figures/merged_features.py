@@ -79,10 +79,8 @@ def _layers(
     df: pd.DataFrame, tasks: Sequence[str] | None, metrics: Sequence[str], label: str
 ) -> Figure:
     groups = ["all"] if tasks is None else list(tasks)
-    require_rows(df)
-    rows = where(df.assign(depth=_depth(df)), metric=list(metrics))
-    rows = rows.assign(task="all") if tasks is None else where(rows, task=groups)
-    require_rows(rows)
+    rows = where(require_rows(df).assign(depth=_depth(df)), metric=list(metrics))
+    rows = require_rows(rows.assign(task="all") if tasks is None else where(rows, task=groups))
     base = rows["metric"].isin(_BASE_LABEL)
     alphas = sorted(set(rows[~base]["alpha"].dropna())) or [np.nan]  # a mean of models has none
     looks = {name: (_BASE_LABEL[name], BASE, "s") for name in metrics if name in _BASE_LABEL}
@@ -119,8 +117,7 @@ def cross_task_methods(df: pd.DataFrame) -> Figure:
         df: Records of `experiments.cross_task` of several methods; means over pairs, bands from the
             closest pair to the farthest.
     """
-    require_rows(df)
-    half = df[np.isclose(df["alpha"], 0.5)]
+    half = require_rows(df)[np.isclose(df["alpha"], 0.5)]
     titles = {"base": "between the models: 1 − cosine", "distance": "merged: 1 − cosine",
               "coef": "merged: coefficient"}  # fmt: skip
     rows = where(half.assign(depth=_depth(half)), metric=titles)
@@ -147,8 +144,7 @@ def segments(df: pd.DataFrame, features: pd.DataFrame | None = None) -> Figure:
         features: Records of `experiments.scratch_linearity` of the same network; a line is a layer,
             early ones faint.
     """
-    require_rows(df)
-    pair = df["subset"].str.split("+", expand=True)
+    pair = require_rows(df)["subset"].str.split("+", expand=True)
     kind = np.select([df["task"] == pair[0], df["task"] == pair[1]], ["i", "j"], "start")
     pairs = df.assign(group=kind, panel=df["metric"], line=df["subset"] + df["seed"].astype(str))
     panels = {"loss": "loss (nats)", "accuracy": "accuracy (%)"}
@@ -192,8 +188,7 @@ def emergence(tables: Sequence[tuple[str, pd.DataFrame]], column: Sequence[str])
     """
     parts = []
     for (title, df), name in zip(tables, column, strict=True):
-        require_rows(df)
-        deepest = df["block"].max()
+        deepest = require_rows(df)["block"].max()
         chosen = where(df, block=[0, deepest // 2, deepest])
         parts.append(chosen.assign(title=title, x=chosen[name].astype(float)))
     rows = pd.concat(parts, ignore_index=True).astype({"block": int})
@@ -206,17 +201,15 @@ def emergence(tables: Sequence[tuple[str, pd.DataFrame]], column: Sequence[str])
     )  # fmt: skip
     base = averaged(base, "metric", "title", "block", "x")
     plot.trace(base.sort_values("x"), "x", ls=":")
-    upper, lower = plot.grid.axes
-    for axes, (title, _) in zip(upper, tables, strict=True):
-        axes.set(yscale="log", title=title)
-    for axes, name in zip(lower, column, strict=True):
-        level(axes, 1)
-        axes.set_xlabel("share of samples" if name == "ratio" else "epochs")
-        axes.xaxis.set_major_formatter("{x:g}")
+    for (above, below), (title, _), name in zip(plot.grid.axes.T, tables, column, strict=True):
+        above.set(yscale="log", title=title)
+        level(below, 1)
+        below.set_xlabel("share of samples" if name == "ratio" else "epochs")
+        below.xaxis.set_major_formatter("{x:g}")
         if name == "ratio":
-            axes.set_xticks([0, 0.5, 1])
-    upper[0].set_ylabel("1 − cosine")
-    lower[0].set_ylabel("coefficient")
+            below.set_xticks([0, 0.5, 1])
+    for axes, label in zip(plot.grid.axes[:, 0], ("1 − cosine", "coefficient"), strict=True):
+        axes.set_ylabel(label)
     dotted = Line2D([], [], color=INK, ls=":", lw=1.3, label=_BASE_LABEL["base"])
     key(plot.figure, looks, [dotted])
     return plot.figure
@@ -243,8 +236,7 @@ def averaging(df: pd.DataFrame) -> Figure:
     Args:
         df: Records of `experiments.averaging`.
     """
-    df = where(df, experiment="averaging")
-    require_rows(df)
+    df = require_rows(where(df, experiment="averaging"))
     alone, groups = where(df, metric="alone")["value"], df[df["metric"] != "alone"]
     table = groups.pivot(index=["seed", "subset"], columns="metric", values="value")
     table, looks = table.assign(all=""), {"": ("a group of models", "#0072B2", "o")}
@@ -270,7 +262,7 @@ def stitched_addition(df: pd.DataFrame) -> Figure:
     Args:
         df: Records of `experiments.stitched_addition` at one block: lines join coefficients.
     """
-    require_rows(df)
+    df = require_rows(df)
     # On the axis of its own task a model is "own", on that of the other one "other".
     first, own = df["task"] == df["subset"].str.partition("+")[0], df["front"] == "own"
     source = df["front"].mask(df["front"].isin(["own", "other"]), np.where(first == own, "i", "j"))
@@ -296,11 +288,9 @@ def stitched_depth(df: pd.DataFrame) -> Figure:
     """Draw accuracies of stitched models against the block that they are cut after.
 
     Args:
-        df: Records of `experiments.stitched_addition` with `block=-1`: means over both tasks, bands
-            the standard deviation over seeds.
+        df: Records of `experiments.stitched_addition` with `block=-1`.
     """
-    require_rows(df)
-    means = averaged(df, "subset", "front", "block", *({"seed"} & set(df)))
+    means = averaged(require_rows(df), "subset", "front", "block", *({"seed"} & set(df)))
     means["block"] += 1
     plot = curves(means, "block", hue="front", looks=FRONTS, col="subset", height=3.4)
     plot.grid.set(xticks=sorted(set(means["block"].astype(int))))
@@ -313,9 +303,9 @@ def stitched_negation(df: pd.DataFrame) -> Figure:
     """Draw accuracies of stitched negation on the task and the control (the paper's figure 10).
 
     Args:
-        df: Records of `experiments.stitched_negation`; bands are standard deviations over seeds.
+        df: Records of `experiments.stitched_negation`.
     """
-    require_rows(df)
-    df = df.assign(side=list(zip(df["front"], df["task"] == df["subset"], strict=True)))
+    side = list(zip(df["front"], df["task"] == df["subset"], strict=True))
+    df = require_rows(df).assign(side=side)
     plot = curves(df, "alpha", hue="side", looks=_OF_NEGATION, col="subset", height=(0.9, 2.4))
     return plot.finish(x="coefficient λ", y="accuracy (%)", title=str)

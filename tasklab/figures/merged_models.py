@@ -42,7 +42,7 @@ def merge_models(df: pd.DataFrame) -> Figure:
 
     From the left: accuracy; predictions that differ from those of each task's own model of the same
     kind; and the distance, 1 - cos, of the merged model's features from the mean of the features of
-    all tasks' own. Points are means over tasks and seeds, bars the standard deviation over seeds.
+    all tasks' own.
 
     Args:
         df: Records of the experiment `merged` of one model and method.

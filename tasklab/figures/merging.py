@@ -62,8 +62,7 @@ def merged_accuracy(df: pd.DataFrame, metric: str = "absolute") -> pd.DataFrame:
 def merge_accuracy(df: pd.DataFrame) -> Figure:
     """Draw the accuracy of every merge, absolute and normalised, by the number of merged tasks.
 
-    Points are means over tasks and seeds, bars the standard deviation over seeds. In absolute
-    accuracy the dashed line is the pre-trained model, the dotted one each task's own.
+    In absolute accuracy the dashed line is the pre-trained model, the dotted one each task's own.
 
     Args:
         df: Records of the experiment `merging` of one model and method, and for the lines `single`.
@@ -135,7 +134,7 @@ def merge_distance(df: pd.DataFrame) -> Figure:
     rows = most_tasks(select(df, "merging", "objective", split="validation"))
     accuracy = where(merged_accuracy(df), n_tasks=rows["n_tasks"].max())
     best = where(accuracy, merge="best_span").set_index("seed")["value"]
-    require_rows(best, "the best merge on the span was not computed")
+    best = require_rows(best, "the best merge on the span was not computed")
     gained = accuracy.assign(value=accuracy["value"] - accuracy["seed"].map(best), metric="gap")
     near = averaged(rows, "merge", "seed", "metric")
     means = pd.concat([near, gained[near.columns]], ignore_index=True)
@@ -170,17 +169,14 @@ def merge_ways(df: pd.DataFrame) -> Figure:
     models = list(dict.fromkeys(means["model"]))
     ways = [way for way in itertools.product(models, methods_in(means)) if way in table.index]
     gains = table.sub(table[BASE], axis=0).loc[ways, merges_in(means)].drop(columns=BASE).T
-    require_rows(gains)
-    titles = [
-        f"{METHOD_LABEL[method] if model == models[0] else scheme(model)}\n"
-        f"{table.loc[(model, method), BASE]:.1f} %"
-        for model, method in ways
-    ]
+    gains = require_rows(gains)
+    names = [METHOD_LABEL[way] if model == models[0] else scheme(model) for model, way in ways]
+    reached = [f"{value:.1f} %" for value in table.loc[ways, BASE]]
+    titles = ["\n".join(words) for words in zip(names, reached, strict=True)]
     figure, axes = plt.subplots(figsize=(WIDTH, 1.9 + 0.27 * len(gains)))
     numbers_in(axes, gains, max(float(gains.abs().max().max()), 0.1), "+z.1f", xticklabels=titles,
-               yticklabels=[MERGE_LABEL[name] for name in gains.index])  # fmt: skip
-    longest = max(len(line) for title in titles for line in title.split("\n"))
-    turned = longest * len(titles) > _ACROSS
+               yticklabels=gains.index.map(MERGE_LABEL))  # fmt: skip
+    turned = max(map(len, names)) * len(names) > _ACROSS
     axes.tick_params(axis="x", rotation=40 if turned else 0, top=True, labeltop=True, bottom=False,
                      labelbottom=False)  # fmt: skip
     if turned:

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, TypeVar
 
 import pandas as pd
 
 from tasklab.figures.style import COLOURS, NothingToDrawError
 
+Rows = TypeVar("Rows", pd.DataFrame, pd.Series)
 
-def require_rows(df: pd.DataFrame, absent: str = "the table has no rows of this kind") -> None:
-    """Raise `NothingToDrawError` if there is no row to draw; `absent` says what is missing."""
+
+def require_rows(df: Rows, absent: str = "the table has no rows of this kind") -> Rows:
+    """Return the rows; raise `NothingToDrawError` if there are none: `absent` says of what."""
     if df.empty:
         raise NothingToDrawError(f"nothing to draw: {absent}.")
+    return df
 
 
 def select(
@@ -31,8 +34,7 @@ def select(
     wanted = {"experiment": experiment, "metric": metric, "split": split} | more
     rows = where(df, **{name: value for name, value in wanted.items() if value is not None})
     words = " ".join(word for word in (experiment, metric, split) if word)
-    require_rows(rows, f"there are no records of {words!r}")
-    return rows
+    return require_rows(rows, f"there are no records of {words!r}")
 
 
 def where(df: pd.DataFrame, **wanted: Any) -> pd.DataFrame:

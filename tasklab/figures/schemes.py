@@ -158,17 +158,13 @@ def _line(
     ours = where(ours, split="test")
     sums = most_tasks(where(ours, experiment="addition"))
     ours = pd.concat([where(ours, experiment="single"), sums])
-    columns = {
-        named: ("single", "single", start),
-        "single": ("single", "single", method),
-        "sum": ("addition", "absolute", method),
-        "normalised": ("addition", "normalised", method),
-        "λ": ("addition", "lambda", method),
-    }
+    columns = {named: "single", "single": "single", "sum": "absolute", "normalised": "normalised",
+               "λ": "lambda"}  # fmt: skip
     row: dict[tuple[str, str], Any] = {("", ""): label}
-    for name, (experiment, metric, of) in columns.items():
+    for name, metric in columns.items():
+        of = start if name == named else method
         for frame, side in ((ours, "here"), (theirs, "paper")):
-            runs = where(frame, experiment=experiment, metric=metric, method=of)
+            runs = where(frame, experiment=["single", "addition"], metric=metric, method=of)
             runs = runs.assign(seed=runs.get("seed", 0)).dropna(subset=["value"])
             # There is one probe for all seeds, and a coefficient is one of a grid.
             varied = of != start and name != "λ"
@@ -183,12 +179,9 @@ def _styled(rows: list[dict], title: str) -> Any:
         raise TasklabError("nothing to show: there are no records of this kind.")
     table = pd.DataFrame(rows).dropna(axis=1, how="all")
     table.columns = pd.MultiIndex.from_tuples([(c[0] or title, c[1]) for c in table.columns])
-    narrow = [("font-size", "0.82em"), ("padding", "0.2em 0.35em"), ("white-space", "nowrap")]
-    look = [
-        *tables.AIRY,
-        {"selector": "th", "props": [*narrow, ("text-align", "center")]},
-        {"selector": "td", "props": narrow},
-    ]
+    narrow = "font-size: 0.82em; padding: 0.2em 0.35em; white-space: nowrap"
+    look = [{"selector": "th, td", "props": narrow}]
+    look.append({"selector": "th", "props": "text-align: center"})
     return table.style.format(_cell, na_rep="–").hide(axis="index").set_table_styles(look)
 
 

@@ -92,13 +92,7 @@ class NothingToDrawError(TasklabError):
 
 
 def once_recorded(figure: Callable[..., Figure], *given: Any, **more: Any) -> Figure | None:
-    """Return a figure, or nothing while there are no records of what it shows.
-
-    Args:
-        figure: One of the book's figures.
-        *given: What it takes.
-        **more: What it takes by name.
-    """
+    """Return what a figure draws of what is given, or nothing while there are no records of it."""
     try:
         return figure(*given, **more)
     except NothingToDrawError:
@@ -119,16 +113,14 @@ def key(figure: Figure, looks: Looks, extra: Iterable[Artist] = (), *, line: str
         extra: Further artists that have a label, e.g. lines of reference.
         line: Style of the groups' lines; empty for markers alone.
     """
-    handles: list[Artist] = [
-        Line2D([], [], color=colour, marker=marker, ls=line, label=label)
-        if marker != "|"
-        else Line2D([], [], color=colour, marker="|", ls="", ms=11, mew=2, label=label)
-        for label, colour, marker in looks.values()
-    ]
+    handles: list[Artist] = []
+    for label, colour, marker in looks.values():
+        size = {"ls": "", "ms": 11, "mew": 2} if marker == "|" else {"ls": line}
+        handles.append(Line2D([], [], color=colour, marker=marker, label=label, **size))
     if handles := [*handles, *extra]:
         columns = _columns([len(str(handle.get_label())) + 6 for handle in handles])
-        size = {"columnspacing": 1.2, "handlelength": 1.5, "handletextpad": 0.5}
-        figure.legend(handles=handles, loc="outside upper center", ncols=columns, **size)
+        room = {"columnspacing": 1.2, "handlelength": 1.5, "handletextpad": 0.5}
+        figure.legend(handles=handles, loc="outside upper center", ncols=columns, **room)
 
 
 def _columns(widths: list[int], most: int = 78) -> int:
