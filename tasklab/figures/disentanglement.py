@@ -16,7 +16,7 @@ from matplotlib.patches import Rectangle
 from tasklab.errors import TasklabError
 from tasklab.figures import schemes
 from tasklab.figures.marks import ZERO, curves, level, means_in, scale
-from tasklab.figures.rows import averaged, methods_in, require_rows, tasks_in, where
+from tasklab.figures.rows import averaged, methods_in, require_rows, where
 from tasklab.figures.style import COLOURS, INK, METHOD_LABEL, WIDTH, book_figure, key, method_looks
 
 _SCALES = {  # label of the colour bar, unit, and its upper end where it has one by definition
@@ -98,43 +98,34 @@ def _maps(
     for axes, (panel, name) in zip(grid.axes.flat, names.items(), strict=True):
         mine = where(means, panel=panel)
         cells = mine.pivot_table(index="alpha2", columns="alpha1", values="value")
-        sns.heatmap(cells, ax=axes, cmap="Blues", vmin=0, vmax=top, square=True, cbar=False,
-                    xticklabels=False, yticklabels=False, rasterized=True)  # fmt: skip
-        axes.invert_yaxis()
-        centres = (cells.columns.to_numpy(float), cells.index.to_numpy(float))
-        for axis, values in zip((axes.xaxis, axes.yaxis), centres, strict=True):
-            whole = _whole(values)
-            axis.set_ticks(_place(values, whole), [f"{a}".replace("-", "−") for a in whole])
-        (left, right), (low, high) = (_place(values, np.array(box)) for values in centres)
-        frame = {"fill": False, "ec": "#D55E00", "lw": 1.8}
-        axes.add_patch(Rectangle((left, low), right - left, high - low, **frame))
+        axes.pcolormesh(cells.columns.astype(float), cells.index.astype(float), cells, vmin=0,
+                        vmax=top, cmap="Blues", shading="nearest", rasterized=True)  # fmt: skip
+        axes.set(aspect="equal", xticks=_whole(mine["alpha1"]), yticks=_whole(mine["alpha2"]))
+        axes.grid(visible=False)
+        side, frame = box[1] - box[0], {"fill": False, "ec": "#D55E00", "lw": 1.8}
+        axes.add_patch(Rectangle((box[0], box[0]), side, side, **frame))
         from_middle = (mine[["alpha1", "alpha2"]] - sum(box) / 2).abs().max(axis=1)
-        inside = mine[from_middle <= (box[1] - box[0]) / 2 + 1e-9]["value"]
+        inside = mine[from_middle <= side / 2 + 1e-9]["value"]
         numbers.add(len(inside))
         mean = f"\nbox: {inside.mean():.{digits}f}{unit}" if len(inside) else ""
         axes.set_title(name + mean, fontsize=9)
         one, _, two = mine["task"].iloc[0].partition("+")
         axes.set_xlabel(f"$\\alpha_1$ ({one})", fontsize=9, labelpad=2)
         axes.set_ylabel(f"$\\alpha_2$ ({two})", fontsize=9, labelpad=1)
-    side = min(2.9, WIDTH / wrap - 0.6)
-    tall = 0.62 + 0.17 * max(name.count("\n") + 1 for name in names.values())
-    grid.figure.set_size_inches(WIDTH, (side + tall) * -(-len(names) // wrap) + 0.8)
+    sns.despine(grid.figure, left=True, bottom=True)
+    words = 0.62 + 0.17 * max(name.count("\n") + 1 for name in names.values())
+    height = (min(2.9, WIDTH / wrap - 0.6) + words) * -(-len(names) // wrap) + 0.8
+    grid.figure.set_size_inches(WIDTH, height)
     size = f"; mean over the box: {numbers.pop()} cells" if len(numbers) == 1 else ""
     beyond = "max" if highest > top * (1 + 1e-9) else "neither"
     return scale(grid.figure, grid.axes.flat, label + size, beyond)
 
 
-def _whole(values: np.ndarray) -> np.ndarray:
+def _whole(values: pd.Series) -> np.ndarray:
     """Return the whole coefficients within a grid's reach; of many only the ends and 0."""
     reach = int(np.floor(np.abs(values).max() + 1e-9))
     whole = np.arange(-reach, reach + 1, 1 if reach <= 2 else reach)
     return whole[(whole >= values.min() - 1e-9) & (whole <= values.max() + 1e-9)]
-
-
-def _place(values: np.ndarray, at: np.ndarray) -> np.ndarray:
-    """Return where coefficients lie on a heat map, whose cells are one wide from 0."""
-    step = (values[-1] - values[0]) / (len(values) - 1) if len(values) > 1 else 1.0
-    return (at - values[0]) / step + 0.5
 
 
 @book_figure
@@ -180,9 +171,8 @@ def exact_curve(df: pd.DataFrame, split: str = "validation") -> Figure:
         whole.set_ylabel(f"normalised {split}\naccuracy (%)")
         whole.set_title(METHOD_LABEL[method], loc="left")
         near.set_title("grey part, enlarged", loc="left")
-    plot.grid.set_xlabels("shared coefficient α")
-    key(plot.figure, {}, plot.first.get_legend_handles_labels()[0])
-    return plot.figure
+    drawn, _ = plot.first.get_legend_handles_labels()
+    return plot.finish(drawn, looks={}, x="shared coefficient α")
 
 
 def _enlarge(whole: Axes, near: Axes, means: pd.DataFrame) -> None:
@@ -212,19 +202,17 @@ def per_task_coefficients(df: pd.DataFrame) -> Figure:
     """
     rows = where(df, metric=["normalised_shared", "normalised_own"])
     rows = require_rows(rows, "there are no records of 'normalised_own'")
-    methods, order = methods_in(rows), {task: task for task in tasks_in(rows)}
+    methods, order = methods_in(rows), {task: task for task in rows["task"].unique()}
     looks = method_looks(methods)
     size = WIDTH, 1.6 + len(order) * max(0.28, 0.13 * len(methods))
     figure, (left, right) = plt.subplots(1, 2, figsize=size, width_ratios=[3, 2])
-    test = where(rows, split="test")
-    own = where(test, metric="normalised_own")
+    own = where(rows, split="test", metric="normalised_own")
     means_in(left, own, "task", "alpha", hue="method", looks=looks, order=order)
     for method, (_, colour, _) in looks.items():
-        shared = where(test, method=method, metric="normalised_shared")
+        shared = where(rows, split="test", method=method, metric="normalised_shared")
         level(left, shared["alpha"].mean(), along="y", color=colour, lw=1.4)
-    table = rows.pivot_table(
-        index=["method", "seed", "split"], columns="metric", values="value", sort=False
-    )
+    by = ["method", "seed", "split"]
+    table = rows.pivot_table("value", index=by, columns="metric", sort=False)
     gains = (table["normalised_own"] - table["normalised_shared"]).rename("gain").reset_index()
     splits = {"validation": ("validation", "#FFFFFF", "o"), "test": ("test", INK, "s")}
     order = {method: METHOD_LABEL[method].replace(" ", "\n") for method in methods}
