@@ -7,6 +7,7 @@ without scripts; on a phone, a card a row.
 from __future__ import annotations
 
 import base64
+import dataclasses
 import html
 import io
 import uuid
@@ -169,15 +170,12 @@ def _panel(axes: Axes, rows: pd.DataFrame, *, numbers: bool) -> None:
 _HEADS = ("outcome", "statement", "effect [95 % interval]", "seeds", "as claimed")
 
 
+@dataclasses.dataclass(eq=False, repr=False)  # the notebook's text would be the whole table
 class VerdictList:
-    """What a notebook or a page shows.
+    """What a notebook or a page shows: `rows` are those of `records.verdict_rows`."""
 
-    Attributes:
-        rows: The table behind it, of `records.verdict_rows`.
-    """
-
-    def __init__(self, rows: pd.DataFrame, here: str = "") -> None:
-        self.rows, self._here = rows, here
+    rows: pd.DataFrame
+    here: str = ""
 
     def _repr_html_(self) -> str:
         style, script = (files(__package__).joinpath(f"verdict_list.{k}") for k in ("css", "js"))
@@ -185,7 +183,7 @@ class VerdictList:
         heads = "".join(f'<th scope="col">{head}</th>' for head in _HEADS)
         several = self.rows["paper"].nunique() > 1  # for one paper a correction says little
         tested = self.rows[self.rows["outcome"] != "not tested"].to_dict("records")
-        body = "\n".join(_row(row, self._here, corrected=several) for row in tested)
+        body = "\n".join(_row(row, self.here, corrected=several) for row in tested)
         waiting = (self.rows["outcome"].eq("not tested") & self.rows["cell"].eq("")).sum()
         note = f" {waiting} more are not tested: their runs are not recorded." if waiting else ""
         return (
