@@ -66,10 +66,9 @@ def subset_curves(df: pd.DataFrame, *, method: str = "nonlinear") -> Figure:
     """
     rows = select(df, "subsets")
     mine = require_rows(where(rows, method=method))
-    probes = where(rows, method="probe", metric="absolute")
     same = ["model", "seed", "subset", "n_tasks", "n"]  # the same images
-    gains = where(mine, metric="absolute")
-    gains = gains.merge(probes[[*same, "value"]], on=same, suffixes=("", "_probe"))
+    probes = where(rows, method="probe", metric="absolute")[[*same, "value"]]
+    gains = where(mine, metric="absolute").merge(probes, on=same, suffixes=("", "_probe"))
     gains = gains.assign(metric="gain", value=gains["value"] - gains["value_probe"])
     shown = pd.concat([where(mine, metric="normalised"), gains], ignore_index=True)
     shown, named = averaged(shown, "metric", "model", "n_tasks", "subset"), looks(mine)
@@ -117,11 +116,9 @@ def regimes(df: pd.DataFrame) -> Figure:
     middle, step = means.groupby(["model", "what"])["value"].mean(), 0.64 / (len(_REGIMES) - 1)
     for place, model in enumerate(named):
         for method, at in (("nonlinear", 1.5), ("full", 3.5)):
-            ends = [(model, f"{method} {part}") for part in ("sum", "single")]
-            if all(end in middle.index for end in ends):
-                y = place + (at - 2) * step
-                colour = _REGIMES[f"{method} sum"][1]
-                plot.first.plot(middle[ends], [y + step / 2, y - step / 2], color=colour, lw=1.2)
+            ends = middle.reindex([(model, f"{method} {part}") for part in ("sum", "single")])
+            y, colour = place + (at - 2) * step, _REGIMES[f"{method} sum"][1]
+            plot.first.plot(ends, [y + step / 2, y - step / 2], color=colour, lw=1.2)
     return plot.finish(x="mean test accuracy of the tasks (%)")
 
 
@@ -185,8 +182,7 @@ def linearity_against_addition(linearity: pd.DataFrame, sums: pd.DataFrame) -> F
         table, pairs, labels, hue="model", looks=looks(table), s=80, alpha=1.0, height=3.9,
         share=(True, False),
     )  # fmt: skip
-    for axes, _, _ in plot:
-        axes.margins(0.12)
+    plot.grid.set(xmargin=0.12, ymargin=0.12)
     return plot.finish()
 
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pandas as pd
 from matplotlib.figure import Figure
 
-from tasklab.figures.marks import GIVEN, level, points
+from tasklab.figures.marks import GIVEN, ZERO, level, points
 from tasklab.figures.merging import MERGE_LABEL
 from tasklab.figures.rows import ends, methods_in, require_rows, select, where
 from tasklab.figures.schemes import scheme
@@ -109,6 +109,6 @@ def merging_foretold(df: pd.DataFrame, outcomes: Sequence[str] = ("lost", "lost_
         height=0.5 + -(-len(parts) // 3) * (1 + 0.27 * len(order)),
     )  # fmt: skip
     for axes, _, _ in plot:
-        level(axes, 0, along="y", ls="-", lw=0.8)
-        axes.set_xlim(-1.05, 1.05)
+        level(axes, 0, along="y", **ZERO)
+    plot.grid.set(xlim=(-1.05, 1.05))
     return plot.finish(x=lambda outcome: f"rank correlation\nwith {_TOLD[outcome]}")

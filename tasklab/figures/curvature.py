@@ -131,7 +131,7 @@ def transitivity(
         diagonal(axes)
         axes.set_title(title, fontsize=9)
     if threshold is not None and "relative" in triples:
-        _corner(axes, threshold)
+        _corner(plot.grid.axes.flat[1], threshold)
     return plot.finish(looks=looks if methods else {})
 
 

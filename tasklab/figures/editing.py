@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 
 import numpy as np
 import pandas as pd
@@ -12,17 +12,8 @@ from matplotlib.lines import Line2D
 
 from tasklab.errors import TasklabError
 from tasklab.figures.marks import GIVEN, ZERO, Panels, curves, diagonal, level, points, scatter
-from tasklab.figures.rows import (
-    averaged,
-    ends,
-    methods_in,
-    most_tasks,
-    require_rows,
-    select,
-    tasks_in,
-    where,
-)
-from tasklab.figures.style import COLOURS, INK, METHOD_LABEL, book_figure, key, method_looks
+from tasklab.figures.rows import averaged, ends, methods_in, most_tasks, require_rows, select, where
+from tasklab.figures.style import COLOURS, INK, METHOD_LABEL, book_figure, method_looks
 from tasklab.records.table import wilson
 
 MEAN = "mean"  # the last line of a figure of tasks
@@ -32,7 +23,7 @@ _TOLD = {"target": "target accuracy (%): lower is better", "control": "control a
 _KEPT = {"ls": ":", "lw": 2, "label": "95 % of pre-trained"}
 
 
-def _by_task(rows: pd.DataFrame, tasks: Sequence[str], x: Mapping[str, str] | str) -> Panels:
+def _by_task(rows: pd.DataFrame, tasks: Collection[str], x: Mapping[str, str] | str) -> Panels:
     """Draw each task, and their mean below: a panel a metric, the pre-trained model as a stroke.
 
     Bars are 95 % intervals of the test images, below of those of all tasks together.
@@ -61,14 +52,14 @@ def _by_task(rows: pd.DataFrame, tasks: Sequence[str], x: Mapping[str, str] | st
 def single_task(df: pd.DataFrame) -> Figure:
     """Draw each method's accuracy alone, per task, over the pre-trained one (tangent, figure 7)."""
     rows = select(df, "single", "single")
-    return _by_task(rows, tasks_in(rows), "test accuracy (%), bars: 95 % interval").figure
+    return _by_task(rows, rows["task"].unique(), "test accuracy (%), bars: 95 % interval").figure
 
 
 @book_figure
 def per_task(df: pd.DataFrame, n_tasks: int | None = None) -> Figure:
     """Draw each task's accuracy after adding all task vectors (tangent, figure 8)."""
     rows = most_tasks(select(df, "addition", "absolute", n_tasks=n_tasks))
-    tasks = tasks_in(rows[rows["method"] != "pretrained"])
+    tasks = rows[rows["method"] != "pretrained"]["task"].unique()
     if "pretrained" not in set(rows["method"]):
         rows = pd.concat([rows, _zero_shot(df, tasks).assign(metric="absolute")])
     label = f"test accuracy (%) of the sum of {rows['n_tasks'].max()} tasks, bars: 95 % interval"
@@ -151,7 +142,7 @@ def addition_curves(df: pd.DataFrame, n_tasks: int | None = None, split: str = "
         at, curve = best.get(method, math.nan), seeds.groupby("alpha")["value"].mean()
         value = np.interp(at, curve.index, curve)
         plot.mark(seeds[:1].assign(alpha=at, value=value).dropna(), "alpha", ms=8)
-    base, extra = _zero_shot(df, tasks_in(rows)), []
+    base, extra = _zero_shot(df, rows["task"]), []
     if len(base) and "absolute" in set(rows["metric"]):
         extra = [level(plot.first, float(base["value"].mean()), **BASE)]
     y = f"{{}} {split} accuracy (%)".format
@@ -177,12 +168,11 @@ def addition_bars(df: pd.DataFrame) -> Figure:
                 extra[BASE["label"]] = level(axes, base, **UPRIGHT)
     for axes, metric in zip(plot.grid.axes[-1], plot.grid.col_names, strict=True):
         axes.set_xlabel(f"{metric} test accuracy (%)")
-    key(plot.figure, {}, extra.values())
-    return plot.figure
+    return plot.finish(extra.values(), looks={})
 
 
 def _by_method(means: pd.DataFrame, **facets: str) -> tuple[Panels, dict[str, Line2D]]:
-    """Draw a line of the page for each method: mean, spread over seeds, seeds, and the number.
+    """Draw each method's mean, spread over seeds, seeds, and the number.
 
     Returns:
         The panels, and what their legend has to say of seeds.
@@ -197,12 +187,10 @@ def _by_method(means: pd.DataFrame, **facets: str) -> tuple[Panels, dict[str, Li
     )  # fmt: skip
     for (i, j, _), part in plot.grid.facet_data():
         axes = plot.grid.facet_axis(i, j)
-        for place, value in enumerate(part.groupby("method")["value"].mean().reindex(order)):
-            if not math.isnan(value):
-                axes.annotate(
-                    f"{value:.1f}", (1.0, place), (3, 0), fontsize=9, va="center",
-                    xycoords=axes.get_yaxis_transform(), textcoords="offset points",
-                )  # fmt: skip
+        at = {"xycoords": axes.get_yaxis_transform(), "textcoords": "offset points"}
+        for line, value in enumerate(part.groupby("method")["value"].mean().reindex(order)):
+            told = "" if math.isnan(value) else f"{value:.1f}"
+            axes.annotate(told, (1.0, line), (3, 0), fontsize=9, va="center", **at)
     if seeds < 2:
         return plot, {}
     several = f"{seeds}" if fewest == seeds else f"{fewest} to {seeds}"
@@ -229,7 +217,7 @@ def _negated(df: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
     rows = pd.concat([where(rows, metric=side) for side in _TOLD])
     tuned, before = rows[rows["method"] != "pretrained"], where(rows, method="pretrained")
     if "target" not in set(before["metric"]):
-        alone = _zero_shot(df, tasks_in(tuned)).assign(metric="target")
+        alone = _zero_shot(df, tuned["task"]).assign(metric="target")
         before = pd.concat([alone, before])
     return tuned, before
 
@@ -238,7 +226,7 @@ def _negated(df: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
 def negation_per_task(df: pd.DataFrame) -> Figure:
     """Draw target and control accuracy after the negation of each task; bars are 95 % intervals."""
     tuned, before = _negated(df)
-    tasks, control = tasks_in(tuned), where(before, metric="control")
+    tasks, control = tuned["task"].unique(), where(before, metric="control")
     if len(control) and set(control["task"]) != set(tasks):  # one control for all targets
         every = [control[:1].assign(task=task) for task in tasks]
         before = pd.concat([where(before, metric="target"), *every])

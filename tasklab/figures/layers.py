@@ -152,9 +152,7 @@ def linearity(df: pd.DataFrame) -> Figure:
     Args:
         df: Records of the experiment `linearity`.
     """
-    along, blocks = (
-        where(require_rows(df), metric=metric) for metric in ("gap_along", "gap_block")
-    )
+    along, blocks = where(require_rows(df), metric="gap_along"), where(df, metric="gap_block")
     along = along.assign(x=along["size"], panel="features")
     blocks = blocks[np.isclose(blocks["alpha"], 1)].assign(panel="outputs of blocks at c = 1")
     means = along.groupby(["panel", "method", "alpha"], as_index=False)[["x", "value"]].mean()

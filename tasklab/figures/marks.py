@@ -150,12 +150,9 @@ def scatter(df: pd.DataFrame, x: str, y: str = "value", **more: Any) -> Panels:
 
 
 def against(
-    table: pd.DataFrame,
-    pairs: Sequence[tuple[str, str]],
-    labels: Mapping[str, str],
-    rank: Callable[[pd.DataFrame, str, str], Correlation] | None = None,
-    **more: Any,
-) -> Panels:
+    table: pd.DataFrame, pairs: Sequence[tuple[str, str]], labels: Mapping[str, str],
+    rank: Callable[[pd.DataFrame, str, str], Correlation] | None = None, **more: Any,
+) -> Panels:  # fmt: skip
     """Draw columns of a table against one another, a panel a pair, a dot a row.
 
     Args:

@@ -17,12 +17,10 @@ from scipy.stats import pearsonr
 
 from tasklab.figures.marks import GIVEN, curves, diagonal, level, log, scatter
 from tasklab.figures.rows import averaged, ends, require_rows, where
-from tasklab.figures.style import INK, book_figure, key
+from tasklab.figures.style import INK, book_figure
 
 BASE = "#595959"
-SHADES = ("#56B4E9", "#0072B2", "#E69F00")  # of coefficients
-_MARKS = "o^D"
-_SHADED = tuple(zip(SHADES, _MARKS, strict=True))
+_SHADED = (("#56B4E9", "o"), ("#0072B2", "^"), ("#E69F00", "D"))  # coefficients, or blocks
 _BASE_LABEL = {"base": "between the models", "base_merged": "merged to single models"}
 _KINDS = {  # whose images accuracy is on, along a segment
     "i": ("task i", "#0072B2", ""),
@@ -85,7 +83,7 @@ def _layers(
     alphas = sorted(set(rows[~base]["alpha"].dropna())) or [np.nan]  # a mean of models has none
     looks = {name: (_BASE_LABEL[name], BASE, "s") for name in metrics if name in _BASE_LABEL}
     if len(alphas) == 1:
-        looks[f"{alphas[0]:g}"] = ("merged", SHADES[1], _MARKS[0])
+        looks[f"{alphas[0]:g}"] = ("merged", "#0072B2", "o")
     else:
         looks |= {f"{a:g}": (f"merged, {a:g}", *_SHADED[i % 3]) for i, a in enumerate(alphas)}
     group = rows["metric"].where(base, rows["alpha"].map("{:g}".format))
@@ -211,8 +209,7 @@ def emergence(tables: Sequence[tuple[str, pd.DataFrame]], column: Sequence[str])
     for axes, label in zip(plot.grid.axes[:, 0], ("1 − cosine", "coefficient"), strict=True):
         axes.set_ylabel(label)
     dotted = Line2D([], [], color=INK, ls=":", lw=1.3, label=_BASE_LABEL["base"])
-    key(plot.figure, looks, [dotted])
-    return plot.figure
+    return plot.finish([dotted])
 
 
 FRONTS = {  # label, colour, marker
@@ -266,15 +263,14 @@ def stitched_addition(df: pd.DataFrame) -> Figure:
     # On the axis of its own task a model is "own", on that of the other one "other".
     first, own = df["task"] == df["subset"].str.partition("+")[0], df["front"] == "own"
     source = df["front"].mask(df["front"].isin(["own", "other"]), np.where(first == own, "i", "j"))
-    table = df.assign(source=source, axis=np.where(first, "x", "y")).pivot_table(
-        index=["subset", "source", "alpha"], columns="axis", values="value", sort=False
-    )
+    df, by = df.assign(source=source, axis=np.where(first, "x", "y")), ["subset", "source", "alpha"]
+    table = df.pivot_table("value", index=by, columns="axis", sort=False).reset_index()
     looks = {
         "i": ("features of the first task's model", *FRONTS["own"][1:]),
         "j": ("of the second task's", *FRONTS["other"][1:]),
     }
     plot = curves(
-        table.reset_index().sort_values("alpha"), "x", "y", hue="source", col="subset",
+        table.sort_values("alpha"), "x", "y", hue="source", col="subset",
         looks=looks | {name: FRONTS[name] for name in ("both", "edited")}, lw=0.9,
         col_order=dict.fromkeys(df["subset"]), columns=2, height=(0.9, 2.5), share=(False, False),
         sort=False, estimator=None, errorbar=None,

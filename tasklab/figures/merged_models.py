@@ -47,24 +47,19 @@ def merge_models(df: pd.DataFrame) -> Figure:
     Args:
         df: Records of the experiment `merged` of one model and method.
     """
-    rows = most_tasks(select(df, "merged"))
-    means = averaged(rows, "metric", "merge", "edited", "seed")
+    means = averaged(most_tasks(select(df, "merged")), "metric", "merge", "edited", "seed")
     shown = pd.concat([where(means, metric=metric) for metric in _TOLD])
     return by_merge(shown, "metric", hue="edited", looks=MODELS).finish(x=_TOLD)
 
 
 @book_figure
 def merge_rates(df: pd.DataFrame) -> Figure:
-    """Draw merged accuracy against accuracy alone, along the learning rates of each method.
-
-    A marker is a rate, as means over tasks and seeds. Methods are compared above one another: at
-    equal accuracy alone.
+    """Draw merged accuracy against accuracy alone along learning rates, as `budget_curves` does.
 
     Args:
         df: Records of the experiment `merging_rates` of one model.
     """
-    rows = select(df, "merging_rates")
-    plot = against_alone(rows, "lr", "merge", MERGE_LABEL)
+    plot = against_alone(select(df, "merging_rates"), "lr", "merge", MERGE_LABEL)
     return plot.finish(x="accuracy alone (%)", y="merged (%)", title=MERGE_LABEL)
 
 

@@ -75,21 +75,20 @@ def merge_accuracy(df: pd.DataFrame) -> Figure:
     tuned = alone[alone["method"] != "pretrained"]
     base = where(alone, method="pretrained", task=tuned["task"])
     levels = {METHOD_LABEL["pretrained"]: ("--", base), "each task's own model": (":", tuned)}
-    look = {"along": "y", "color": COLOURS["pretrained"]}
-    lines = [
-        level(plot.first, float(rows["value"].mean()), ls=dashes, label=label, **look)
-        for label, (dashes, rows) in levels.items()
-        if len(rows)
-    ]
+    look, lines = {"along": "y", "color": COLOURS["pretrained"]}, []
+    for label, (dashes, rows) in levels.items():
+        if len(rows):
+            mean = float(rows["value"].mean())
+            lines.append(level(plot.first, mean, ls=dashes, label=label, **look))
     return plot.finish(lines, x="{} test accuracy (%)".format)
 
 
-def by_merge(means: pd.DataFrame, col: str, *, looks: Looks, apart=True, **more: Any) -> Panels:
+def by_merge(means: pd.DataFrame, col: str, *, looks: Looks, **more: Any) -> Panels:
     """Draw a line of the page for each merge, in a panel for each value of `col`; see `points`."""
     order = {name: MERGE_LABEL[name] for name in merges_in(means)}
-    height = 1.5 + len(order) * max(0.26, 0.1 * len(looks) * apart)
+    height = 1.5 + len(order) * max(0.26, 0.1 * len(looks) * more.get("apart", True))
     more |= {"order": order, "facets": {"col": col}}
-    return points(means, "merge", height=height, looks=looks, apart=apart, **more)
+    return points(means, "merge", height=height, looks=looks, **more)
 
 
 def merge_gains_table(df: pd.DataFrame) -> pd.DataFrame:

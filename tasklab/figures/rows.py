@@ -74,8 +74,3 @@ def methods_in(df: pd.DataFrame, *, baseline: bool = False) -> list[str]:
     """Return the methods in `df` in the book's order, without the pre-trained one by default."""
     present = set(df["method"])
     return [m for m in COLOURS if m in present and (baseline or m != "pretrained")]
-
-
-def tasks_in(df: pd.DataFrame) -> list[str]:
-    """Return the tasks in `df` in order of appearance."""
-    return list(dict.fromkeys(df["task"]))

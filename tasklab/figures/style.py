@@ -37,13 +37,9 @@ THEME: dict[str, Any] = {
     "palette": list(COLOURS.values()),
     "font": "DejaVu Sans",  # comes with matplotlib: the same letters on every machine
     "rc": {
-        "font.size": 10,
-        "axes.titlesize": 10,
-        "axes.labelsize": 10,
-        "xtick.labelsize": 9,
-        "ytick.labelsize": 9,
-        "legend.fontsize": 9,
-        "legend.title_fontsize": 9,
+        **dict.fromkeys(("font.size", "axes.titlesize", "axes.labelsize"), 10),
+        **dict.fromkeys(("xtick.labelsize", "ytick.labelsize"), 9),
+        **dict.fromkeys(("legend.fontsize", "legend.title_fontsize"), 9),
         "legend.frameon": False,
         "axes.edgecolor": "#8C8C8C",
         "axes.linewidth": 0.8,
