@@ -116,9 +116,10 @@ def regimes(df: pd.DataFrame) -> Figure:
     middle, step = means.groupby(["model", "what"])["value"].mean(), 0.64 / (len(_REGIMES) - 1)
     for place, model in enumerate(named):
         for method, at in (("nonlinear", 1.5), ("full", 3.5)):
-            ends = middle.reindex([(model, f"{method} {part}") for part in ("sum", "single")])
-            y, colour = place + (at - 2) * step, _REGIMES[f"{method} sum"][1]
-            plot.first.plot(ends, [y + step / 2, y - step / 2], color=colour, lw=1.2)
+            ends = [(model, f"{method} {part}") for part in ("sum", "single")]
+            if all(end in middle.index for end in ends):
+                y, colour = place + (at - 2) * step, _REGIMES[f"{method} sum"][1]
+                plot.first.plot(middle[ends], [y + step / 2, y - step / 2], color=colour, lw=1.2)
     return plot.finish(x="mean test accuracy of the tasks (%)")
 
 
