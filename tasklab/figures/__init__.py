@@ -2,8 +2,8 @@
 
 Every function takes tidy records (`tasklab.records.table`) of one model, selects the rows it needs
 and returns a matplotlib figure six inches wide, readable at a page width of 390 pixels. seaborn
-draws it (`marks`); intervals are standard deviations over seeds, 95 % intervals of test images or
-measured quartiles, and a figure or its caption says which.
+draws it (`marks`): means over tasks and seeds, with bars or bands of the standard deviation over
+seeds (and small dots for the seeds) where a figure does not say 95 % interval or quartiles.
 
 The names are listed in `__init__.pyi`; each is loaded when it is first used.
 """

@@ -61,10 +61,9 @@ def against_alone(rows: pd.DataFrame, over: str, panel: str, named: Mapping[str,
     """
     at = ["method", over]
     alone = averaged(where(rows, metric="single"), *at).set_index(at)["value"].rename("alone")
-    means = averaged(rows[rows[panel].isin(named)], *at, panel).join(alone, on=at)
+    means = averaged(where(rows, **{panel: named}), *at, panel).join(alone, on=at)
     means = means.dropna(subset=["alone", "value"]).sort_values(over)
-    if means.empty:
-        raise NothingToDrawError("nothing to draw: nothing was measured over rates.")
+    means = require_rows(means, "nothing was measured over rates")
     return curves(
         means, "alone", col=panel, col_order=named, errorbar=None, sort=False, share=(True, False),
         height=(1.4, 2.2),
@@ -90,25 +89,17 @@ def rate_search(df: pd.DataFrame) -> Figure:
     rows, by = select(df, "rate_search", split="validation"), ["model", "method", "lr"]
     lost = where(rows, metric="diverged_at").set_index(by).index
     means = averaged(where(rows[~rows.set_index(by).index.isin(lost)], metric="single"), *by)
-    plot = over_rates(
+    plot = _over_rates(
         means, "method", "model", columns=2, errorbar=None, share=(False, False), height=(0, 3.4)
     )
-    names = list(means["model"].unique())
-    titles = {name: name for name in names if len(names) > 1}
-    if all(schemes.role(name) in schemes.SCHEMES for name in names):
-        titles = {name: schemes.scheme(name) for name in titles}
-    return plot.finish(x="learning rate", y="alone, on validation data (%)", title=titles)
+    names = means["model"].unique()
+    title = schemes.scheme if all(schemes.role(name) in schemes.SCHEMES for name in names) else str
+    words = {"x": "learning rate", "y": "alone, on validation data (%)"}
+    return plot.finish(title=title if len(names) > 1 else {}, **words)
 
 
-def over_rates(single: pd.DataFrame, group: str, panel: str, **more: Any) -> Panels:
-    """Draw accuracies alone over learning rates, the best rate of each line larger.
-
-    Args:
-        single: Accuracies, with the column lr.
-        group: Column of the lines.
-        panel: Column of the panels.
-        more: Keywords of `marks.curves`.
-    """
+def _over_rates(single: pd.DataFrame, group: str, panel: str, **more: Any) -> Panels:
+    """Draw accuracies alone over learning rates, the best rate of each line larger."""
     plot = curves(single, "lr", hue=group, col=panel, **more)
     means = averaged(single, group, panel, "lr")
     plot.mark(means.loc[means.groupby([group, panel])["value"].idxmax()], "lr")
@@ -126,12 +117,11 @@ def learning_rate(df: pd.DataFrame) -> Figure:
     Args:
         df: Records of `experiments.learning_rates`.
     """
-    rows = df[df["experiment"] == "learning_rate"]
-    require_rows(rows)
+    rows = require_rows(where(df, experiment="learning_rate"))
     methods = dict.fromkeys(["probe", "nonlinear", "full", *rows["method"]])
     titles = {"probe": "linear probe (AdamW)", "nonlinear": "encoder, after probing"}
     single, named = where(rows, metric="single"), schemes.looks(rows)
-    plot = over_rates(
+    plot = _over_rates(
         averaged(single, "method", "model", "lr", "seed"), "model", "method", looks=named,
         height=3.4, col_order=methods, share=(False, True),
     )  # fmt: skip
@@ -142,28 +132,25 @@ def learning_rate(df: pd.DataFrame) -> Figure:
     gone = where(rows, metric="diverged_at").assign(value=0)
     plot.mark(gone, "lr", marker="x", ms=7, mec="auto", mew=1.8, clip_on=False)
     plot.grid.set(ylim=(0, None))
-    extra = {"the probe's minimum": (exact, ":", ""), "diverged": (gone, "", "x")}
-    handles = [Line2D([], [], color=INK, label=label, ls=line, marker=marker)
-               for label, (told, line, marker) in extra.items() if len(told)]  # fmt: skip
+    extra = [Line2D([], [], color=INK, ls=":", label="the probe's minimum")] if len(exact) else []
+    if len(gone):
+        extra.append(Line2D([], [], color=INK, ls="", marker="x", label="diverged"))
     words = {"x": "learning rate", "y": "validation accuracy (%)"}
-    return plot.finish(handles, title=METHOD_LABEL | titles, **words)
+    return plot.finish(extra, title=METHOD_LABEL | titles, **words)
 
 
 @book_figure
-def growth(df: pd.DataFrame, model: str = "mini") -> Figure:
+def growth(df: pd.DataFrame) -> Figure:
     """Draw the headline quantities against how much of its pre-training a model has seen.
-
-    Bands are the standard deviation over seeds of fine-tuning.
 
     Args:
         df: Records of the experiments `single`, `addition`, `negation`, `search_box` and `ctl` of
-            the model and of those that have seen a share of its samples.
-        model: The model that has seen all of them.
+            the model `mini` and of those that have seen a share of its samples.
     """
-    names = df["model"].unique() if "model" in df else ()
-    shares = {name: float(SHARE.search(name)[1]) for name in names if name.startswith(f"{model}_")
-              and SHARE.search(name)} | {model: 100.0}  # fmt: skip
-    rows = df[df["model"].isin(shares) & (df["split"] == "test")]
+    names = df["model"].unique()
+    found = {name: SHARE.search(name) for name in names if name.startswith("mini_")}
+    shares = {name: float(share[1]) for name, share in found.items() if share} | {"mini": 100.0}
+    rows = where(df, model=shares, split="test")
     if "block" in rows:
         rows = rows[rows["block"].isna()]
     parts = []
@@ -176,7 +163,7 @@ def growth(df: pd.DataFrame, model: str = "mini") -> Figure:
     means = pd.concat(parts)
     if means["model"].nunique() < 2:
         raise NothingToDrawError("nothing to draw: there is one length of pre-training.")
-    means = means.assign(samples=means["model"].map(shares))
+    means["samples"] = means["model"].map(shares)
     looks = method_looks(methods_in(means, baseline=True))
     if "pretrained" in looks:
         looks["pretrained"] = (*looks["pretrained"][:2], "v")  # a filled marker, as the others'

@@ -9,36 +9,30 @@ import seaborn as sns
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
-from tasklab.errors import TasklabError
-from tasklab.figures.marks import Panels, against, curves, level, points
+from tasklab.figures.marks import ZERO, Panels, against, curves, level, points
 from tasklab.figures.rows import averaged, require_rows, select, where
-from tasklab.figures.schemes import broken, looks, of_vocabulary
+from tasklab.figures.schemes import broken, looks, of_vocabulary, probed
 from tasklab.figures.style import book_figure, method_looks
 
 GAIN = "gain over probing (points)"
 
 
 @book_figure
-def lambda_curves(
-    df: pd.DataFrame, *, method: str = "nonlinear", zoom: float = 0.3, vocabulary: str = "closed"
-) -> Figure:
+def lambda_curves(df: pd.DataFrame, *, method: str = "nonlinear") -> Figure:
     """Draw the accuracy of the sum of all vectors along the coefficient (figure 2).
 
     Left: mean normalised validation accuracy; the hollow marker at 0 is probing alone. Right: the
-    difference to probing near 0, in points of the same. Bands are standard deviations over seeds.
+    difference to probing near 0, in points of the same.
 
     Args:
         df: Records of `experiments.closed_addition`.
         method: Whose vectors are added.
-        zoom: Largest coefficient on the right.
-        vocabulary: `"closed"` or `"open"`.
     """
-    rows = select(of_vocabulary(df, vocabulary), "sweep", "normalised", split="validation")
-    rows, by = where(rows, method=method), ["model", "seed", "alpha"]
-    require_rows(rows)
+    rows = select(of_vocabulary(df, "closed"), "sweep", "normalised", split="validation")
+    rows, by = require_rows(where(rows, method=method)), ["model", "seed", "alpha"]
     whole = averaged(rows, *by).assign(panel="whole")
     start = where(whole, alpha=0).set_index(by[:2])["value"].rename("start")
-    near = whole[whole["alpha"] <= zoom + 1e-9].join(start, on=by[:2]).assign(panel="near")
+    near = whole[whole["alpha"] <= 0.3 + 1e-9].join(start, on=by[:2]).assign(panel="near")
     near["value"] -= near["start"]
     table = pd.concat([whole, near], ignore_index=True)
     plot = curves(
@@ -52,7 +46,7 @@ def lambda_curves(
     marked = means[(steps > 0) & ((steps - steps.round()).abs() < 1e-6)]
     plot.mark(marked, "alpha", ms=4.5, mec="auto")
     right = plot.grid.axes_dict["near"]
-    level(right, 0, ls="-", lw=0.8)
+    level(right, 0, **ZERO)
     right.set_ylim(max(right.get_ylim()[0], -20), None)  # the rest is on the left
     labels = {"whole": "normalised validation accuracy (%)", "near": GAIN}
     return plot.finish(x="coefficient λ", y=labels)
@@ -71,11 +65,10 @@ def subset_curves(df: pd.DataFrame, *, method: str = "nonlinear") -> Figure:
         method: Whose vectors are added.
     """
     rows = select(df, "subsets")
-    mine, probes = where(rows, method=method), where(rows, method="probe", metric="absolute")
-    require_rows(mine)
+    mine = require_rows(where(rows, method=method))
     same = ["model", "seed", "subset", "n_tasks", "n"]  # the same images
-    gains = where(mine, metric="absolute")
-    gains = gains.merge(probes[[*same, "value"]], on=same, suffixes=("", "_probe"))
+    probes = where(rows, method="probe", metric="absolute")[[*same, "value"]]
+    gains = where(mine, metric="absolute").merge(probes, on=same, suffixes=("", "_probe"))
     gains = gains.assign(metric="gain", value=gains["value"] - gains["value_probe"])
     shown = pd.concat([where(mine, metric="normalised"), gains], ignore_index=True)
     shown, named = averaged(shown, "metric", "model", "n_tasks", "subset"), looks(mine)
@@ -87,7 +80,7 @@ def subset_curves(df: pd.DataFrame, *, method: str = "nonlinear") -> Figure:
     for axes, _, metric in plot:
         axes.set_xticks(sorted(mine["n_tasks"].astype(int).unique()))
         if metric == "gain":
-            level(axes, 0, ls="-", lw=0.8)
+            level(axes, 0, **ZERO)
     return plot.finish(x="number of added tasks", y=labels)
 
 
@@ -98,28 +91,24 @@ _REGIMES = {  # what is drawn of a method -> label, colour, marker; a figure's o
     "full single": ("single task, together", "#E69F00", "D"),
     "full sum": ("sum, encoder and head together", "#D55E00", "^"),
 }
-_PARTS = (("single", "single", "single"), ("addition", "absolute", "sum"))
+_KINDS = {"single single": "single", "addition absolute": "sum"}  # experiment and metric
 
 
 @book_figure
 def regimes(df: pd.DataFrame) -> Figure:
     """Draw single-task accuracy and the sum's, fine-tuned after probing or with the head (table 3).
 
-    A line joins the two of each regime: what adding the vectors loses. Bars are standard deviations
-    over seeds.
+    A line joins the two of each regime: what adding the vectors loses.
 
     Args:
         df: Records of `experiments.probing` and `experiments.closed_addition`.
     """
     df = of_vocabulary(df, "closed")
-    named = looks(where(df, method="full"))
-    if not named:
-        raise TasklabError("nothing to draw: there are no records of 'full'.")
-    rows = where(df[df["model"].isin(named)], split="test")
-    parts = [where(rows, experiment=of, metric=metric).assign(what=rows["method"] + f" {what}")
-             for of, metric, what in _PARTS]  # fmt: skip
-    rows = pd.concat(parts)
-    means = averaged(rows[rows["what"].isin(_REGIMES)], "model", "what", "seed")
+    named = looks(require_rows(where(df, method="full"), "there are no records of 'full'"))
+    rows = where(df, model=named, split="test")
+    kind = (rows["experiment"] + " " + rows["metric"]).map(_KINDS)
+    rows = where(rows.assign(what=rows["method"] + " " + kind), what=_REGIMES)
+    means = averaged(rows, "model", "what", "seed")
     plot = points(
         means, "model", hue="what", looks=_REGIMES, order=broken(named), markersize=6.5,
         height=1.6 + 0.62 * len(named),
@@ -129,8 +118,7 @@ def regimes(df: pd.DataFrame) -> Figure:
         for method, at in (("nonlinear", 1.5), ("full", 3.5)):
             ends = [(model, f"{method} {part}") for part in ("sum", "single")]
             if all(end in middle.index for end in ends):
-                y = place + (at - 2) * step
-                colour = _REGIMES[f"{method} sum"][1]
+                y, colour = place + (at - 2) * step, _REGIMES[f"{method} sum"][1]
                 plot.first.plot(middle[ends], [y + step / 2, y - step / 2], color=colour, lw=1.2)
     return plot.finish(x="mean test accuracy of the tasks (%)")
 
@@ -144,17 +132,14 @@ _COSTS = {
 
 
 @book_figure
-def closed_cost(df: pd.DataFrame, *, method: str = "nonlinear") -> Figure:
+def closed_cost(df: pd.DataFrame) -> Figure:
     """Draw the seconds that probing and addition take for all tasks, a pair of bars a scheme.
 
     Args:
         df: Records of `experiments.closed_cost`.
-        method: Whose vectors are added.
     """
-    rows = where(df[df["metric"].isin(_COSTS)], experiment="closed_cost")
-    rows = rows[rows["method"].isin(["probe", method])]
-    require_rows(rows)
-    totals = rows.groupby(["model", "metric"], as_index=False)["value"].sum()
+    rows = where(df, experiment="closed_cost", metric=_COSTS, method=["probe", "nonlinear"])
+    totals = require_rows(rows).groupby(["model", "metric"], as_index=False)["value"].sum()
     named, probing = looks(rows), totals["metric"].isin(["seconds_features", "seconds_probe"])
     bars = pd.concat([totals[probing].assign(what="probing"), totals.assign(what="addition")])
     lines = [(model, what) for model in named for what in ("probing", "addition")]
@@ -177,32 +162,28 @@ def closed_cost(df: pd.DataFrame, *, method: str = "nonlinear") -> Figure:
 
 
 @book_figure
-def linearity_against_addition(
-    linearity: pd.DataFrame, sums: pd.DataFrame, *, metric: str = "distance"
-) -> Figure:
+def linearity_against_addition(linearity: pd.DataFrame, sums: pd.DataFrame) -> Figure:
     """Draw the cross-task linearity of each scheme against what its vectors' sum keeps.
 
     Args:
         linearity: Records of `experiments.cross_task` at alpha 0.5, of several models.
         sums: Records of `experiments.closed_addition`.
-        metric: Of linearity: `distance` (1 - cosine, lower is more linear) or `coef`.
     """
-    df = where(linearity, experiment="ctl", metric=metric, alpha=0.5, method="nonlinear")
-    require_rows(df)
+    df = where(linearity, experiment="ctl", metric="distance", alpha=0.5, method="nonlinear")
+    distance = require_rows(df).groupby("model")["value"].mean().rename("distance")
     sums = of_vocabulary(sums, "closed")
     kept = where(sums, experiment="addition", method="nonlinear")
     kept = kept.pivot_table(index="model", columns="metric", values="value")
-    kept["gain"] = kept["absolute"] - _probed(sums)
-    table = kept.join(df.groupby("model")["value"].mean().rename("linearity"), how="inner")
-    x = "1 − cosine, mean over\npairs and blocks" if metric == "distance" else "coefficient"
-    labels = {"linearity": x, "normalised": "normalised accuracy\nof the sum (%)", "gain": GAIN}
+    kept["gain"] = kept["absolute"] - probed(sums)
+    table = kept.join(distance, how="inner").reset_index()
+    pairs = [("distance", "normalised"), ("distance", "gain")]
+    labels = {"distance": "1 − cosine, mean over\npairs and blocks", "gain": GAIN,
+              "normalised": "normalised accuracy\nof the sum (%)"}  # fmt: skip
     plot = against(
-        table.reset_index(), [("linearity", "normalised"), ("linearity", "gain")], labels,
-        hue="model", looks=looks(table.reset_index()), s=80, alpha=1.0, height=3.9,
+        table, pairs, labels, hue="model", looks=looks(table), s=80, alpha=1.0, height=3.9,
         share=(True, False),
     )  # fmt: skip
-    for axes, _, _ in plot:
-        axes.margins(0.12)
+    plot.grid.set(xmargin=0.12, ymargin=0.12)
     return plot.finish()
 
 
@@ -210,28 +191,19 @@ def linearity_against_addition(
 def ways_after_probing(df: pd.DataFrame, methods: Sequence[str]) -> Figure:
     """Draw what the sum gains over probing and its coefficient, by way of fine-tuning.
 
-    Points are means over seeds, bars their standard deviation.
-
     Args:
         df: Records of `experiments.probing` and `experiments.closed_addition`.
         methods: Whose vectors are added, in the order of the legend.
     """
     df = of_vocabulary(df, "closed")
-    rows = where(df[df["method"].isin(methods)], experiment="addition")
-    require_rows(rows)
-    means = averaged(rows, "model", "method", "seed", "metric").join(_probed(df), on="model")
+    rows = require_rows(where(df, method=list(methods), experiment="addition"))
+    means = averaged(rows, "model", "method", "seed", "metric").join(probed(df), on="model")
     means.loc[means["metric"] == "absolute", "value"] -= means["probed"]
-    means = means[means["metric"].isin(["absolute", "lambda"])].dropna().sort_values("metric")
+    means = where(means, metric=["absolute", "lambda"]).dropna().sort_values("metric")
     named = looks(rows)
     plot = points(
         means, "model", looks=method_looks(methods), order=broken(named), facets={"col": "metric"},
         height=1.4 + 0.55 * len(named),
     )  # fmt: skip
-    level(plot.first, 0, along="y", ls="-", lw=0.8)
+    level(plot.first, 0, along="y", **ZERO)
     return plot.finish(x={"absolute": GAIN, "lambda": "chosen coefficient λ"})
-
-
-def _probed(df: pd.DataFrame) -> pd.Series:
-    """Return each model's mean accuracy of the probes on test images."""
-    probes = where(df, experiment="single", method="probe", split="test")
-    return probes.groupby("model")["value"].mean().rename("probed")

@@ -1,22 +1,26 @@
-"""Figures of what a step costs: of linearization, and of training a part of the weights.
+"""Figures of training: its data, the loss, and what a step costs (`tasklab.analyses.cost.measure`).
 
-Both take the table of `tasklab.analyses.cost.measure`.
+The cost is that of linearization, and of training a part of the weights.
 """
 
 from __future__ import annotations
 
+import textwrap
+from collections.abc import Mapping, Sequence
+
+import matplotlib.pyplot as plt
+import numpy as np
 import pandas as pd
 import seaborn as sns
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator, NullLocator
 
 from tasklab.errors import TasklabError
-from tasklab.figures.marks import GIVEN, Panels, curves, ends, level
-from tasklab.figures.rows import where
-from tasklab.figures.style import COLOURS, METHOD_LABEL, book_figure
+from tasklab.figures.marks import GIVEN, ZERO, Panels, curves, level, log
+from tasklab.figures.rows import ends, require_rows, where
+from tasklab.figures.style import COLOURS, METHOD_LABEL, WIDTH, book_figure
 
 _GREY, _ORANGE = "#595959", "#E69F00"
 _VARIANTS = {  # of the linearized model: a method's colour, grey for the paper's listing
@@ -30,6 +34,47 @@ _CLAIMS = {  # tangent paper, appendix B: from, to
     ("inference", "time_ratio"): (2, 3),
 }
 _TITLES = {"time_ratio": "time", "peak_memory": "peak memory"}
+
+
+@book_figure
+def loss_curve(df: pd.DataFrame) -> Figure:
+    """Draw the training loss against the step, one line for each method, averaged over tasks.
+
+    Args:
+        df: Columns method, task, step, loss; seed may be there. This is not a table of records.
+    """
+    means = df.groupby(["method", "step"])["loss"].mean().groupby(level="method")
+    smoothed = means.transform(lambda x: x.rolling(10, min_periods=1, center=True).mean())
+    plot = curves(smoothed.reset_index(), "step", "loss", dots=False, lw=1.8, errorbar=None)
+    log(plot.first, "y")
+    return plot.finish(x="training step", y="training loss (nats)")
+
+
+@book_figure
+def contact_sheet(
+    images: Mapping[str, np.ndarray], classes: Mapping[str, Sequence[str]], columns: int = 8
+) -> Figure:
+    """Show images with their class names, one row (or more) for each task.
+
+    Args:
+        images: For each task an array (n, h, w, 3), `uint8` or floats in 0 to 1.
+        classes: For each task the class name of each of its images.
+        columns: Images in a row.
+    """
+    rows = [(task, i) for task, x in images.items() for i in range(0, len(x), columns)]
+    size = (WIDTH, (WIDTH / columns + 0.4) * len(rows) + 0.1)
+    figure, grid = plt.subplots(len(rows), columns, figsize=size, squeeze=False)
+    for line, (task, start) in zip(grid, rows, strict=True):
+        for j, axes in enumerate(line):
+            axes.axis("off")
+            if start + j < len(images[task]):
+                axes.imshow(images[task][start + j], interpolation="nearest")
+                name = textwrap.fill(str(classes[task][start + j]), 80 // columns)
+                look = {"ha": "center", "va": "top", "fontsize": 9, "linespacing": 0.95}
+                axes.text(0.5, -0.06, name, transform=axes.transAxes, **look)
+        if start == 0:
+            line[0].set_title(task, loc="left", fontweight="bold")
+    return figure
 
 
 @book_figure
@@ -48,9 +93,9 @@ def linearization_cost(df: pd.DataFrame) -> Figure:
     if not looks or "standard" not in set(df["variant"]):
         raise TasklabError("nothing to draw: measure 'standard' and a linearized variant.")
     ratios = _over_standard(df)
-    shown = ratios[ratios["variant"].isin(looks) & ratios["metric"].isin(_TITLES)]
+    shown = where(ratios, variant=looks, metric=_TITLES)
     plot = curves(
-        ends(shown, ["what", "metric", "variant", "batch_size"]), "batch_size", hue="variant",
+        ends(shown, "what", "metric", "variant", "batch_size"), "batch_size", hue="variant",
         looks=looks, row="what", row_order=runs, col="metric", col_order=list(_TITLES),
         height=0.9 + 2.3 * len(runs), share=(True, False), err_style="bars",
         err_kws={"elinewidth": 1.2}, **GIVEN,
@@ -60,9 +105,11 @@ def linearization_cost(df: pd.DataFrame) -> Figure:
     drawn = pd.concat([shown, counted.assign(high=counted["value"])])
     batches = sorted(set(df["batch_size"]))
     for axes, what, metric in plot:
-        level(axes, 1, ls="-", lw=0.8)
-        claimed = _claim(axes, _CLAIMS.get((what, metric)))
-        top = max(where(drawn, what=what, metric=metric)["high"].max(), claimed)
+        level(axes, 1, **ZERO)
+        low, high = _CLAIMS.get((what, metric), (0, 0))
+        if high:
+            axes.axhspan(low - 0.02, high + 0.02, color=_ORANGE, alpha=0.5, lw=0, zorder=1)
+        top = max(where(drawn, what=what, metric=metric)["high"].max(), high)
         axes.set(ylim=(0, 1.12 * top), title=f"{what}: {_TITLES[metric]}")
         axes.yaxis.set_major_locator(MaxNLocator(6, steps=[1, 5, 10]))
         axes.set_xscale("log", base=2)
@@ -76,21 +123,10 @@ def linearization_cost(df: pd.DataFrame) -> Figure:
 def _over_standard(df: pd.DataFrame) -> pd.DataFrame:
     """Return costs as multiples of `standard`'s; times are so already, within each round."""
     by = ["what", "batch_size", "metric"]
-    base = df[df["variant"] == "standard"].set_index(by)["value"].rename("base")
-    table = df.join(base, on=by)
+    table = df.join(where(df, variant="standard").set_index(by)["value"].rename("base"), on=by)
     table.loc[table["metric"] == "time_ratio", "base"] = 1.0
-    for name in ("value", "low", "high"):
-        table[name] = table[name] / table["base"]
-    return table
-
-
-def _claim(axes: Axes, claim: tuple[float, float] | None) -> float:
-    """Draw what the paper expects; return its top."""
-    if claim is None:
-        return 0.0
-    low, high = claim
-    axes.axhspan(low - 0.02, high + 0.02, color=_ORANGE, alpha=0.5, lw=0, zorder=1)
-    return high
+    scaled = table[["value", "low", "high"]].div(table["base"], axis=0)
+    return table.assign(**scaled)
 
 
 @book_figure
@@ -110,12 +146,13 @@ def paradigm_cost(df: pd.DataFrame, batch_size: int | None = None) -> Figure:
     rows = where(df, what="training")
     batch_size = rows["batch_size"].max() if batch_size is None else batch_size
     rows = where(rows, batch_size=batch_size)
-    if rows.empty:
-        raise TasklabError(f"nothing to draw: no training step was measured at batch {batch_size}.")
+    rows = require_rows(rows, f"no training step was measured at batch {batch_size}")
     values = rows.pivot(index="variant", columns="metric", values="value")
     methods = rows.drop_duplicates("variant").set_index("variant")["method"]
     order = sorted(methods.index, key=lambda v: list(COLOURS).index(methods[v]))
     values = values.loc[order]
+    ratios = values / values.reindex(["standard"]).iloc[0]
+    ratios["seconds"] = values.get("time_ratio")  # medians of those within a round
     palette = {v: _GREY if v == "listing" else COLOURS[methods[v]] for v in order}
     shown = {
         "seconds": (1e3, f"time of a step, batch {batch_size} (ms)"),
@@ -134,20 +171,10 @@ def paradigm_cost(df: pd.DataFrame, batch_size: int | None = None) -> Figure:
     grid.axes_dict["peak_memory"].barh(range(len(order)), held, 0.7, color="#FFFFFF", alpha=0.6)
     names = {v: METHOD_LABEL[methods[v]] + ", listing 1" * (v == "listing") for v in order}
     for axes, _, metric in plot:
-        bars = zip(table[metric], _ratios(values, metric), strict=True)
-        for y, (length, ratio) in enumerate(bars):
-            axes.text(length, y, f" {length:.3g}{ratio}", va="center", fontsize=9)
+        for y, (length, ratio) in enumerate(zip(table[metric], ratios[metric], strict=True)):
+            told = f" ({ratio:.2f}×)" if "standard" in order else ""
+            axes.text(length, y, f" {length:.3g}{told}", va="center", fontsize=9)
         axes.set_xlim(0, table[metric].max() * 1.75)
         axes.xaxis.set_major_locator(MaxNLocator(4))
         axes.set_yticks(range(len(order)), names.values())
     return plot.finish(x={metric: label for metric, (_, label) in shown.items()})
-
-
-def _ratios(values: pd.DataFrame, metric: str) -> list[str]:
-    """Return the ratios to `standard` as text; for time the median of those within a round."""
-    if "standard" not in values.index:
-        return [""] * len(values)
-    ratios = values[metric] / values.loc["standard", metric]
-    if metric == "seconds":
-        ratios = values["time_ratio"]
-    return [f" ({ratio:.2f}×)" for ratio in ratios]

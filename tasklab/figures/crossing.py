@@ -7,11 +7,11 @@ from collections.abc import Sequence
 import pandas as pd
 from matplotlib.figure import Figure
 
-from tasklab.figures.marks import GIVEN, ends, level, points
+from tasklab.figures.marks import GIVEN, ZERO, level, points
 from tasklab.figures.merging import MERGE_LABEL
-from tasklab.figures.rows import methods_in, select, where
+from tasklab.figures.rows import ends, methods_in, require_rows, select, where
 from tasklab.figures.schemes import scheme
-from tasklab.figures.style import METHOD_LABEL, NothingToDrawError, book_figure
+from tasklab.figures.style import METHOD_LABEL, book_figure
 from tasklab.models.zoo import FAMILIES
 from tasklab.records.foretelling import foretelling
 from tasklab.records.schema import LEADING_MERGES, UNITS
@@ -46,7 +46,6 @@ _TOLD = {
     **{f"lost_{name}": f"what a task\nloses: {MERGE_LABEL[name]}" for name in LEADING_MERGES},
 }
 _ENCODER = {FAMILIES[0]["small"]: "a smaller CLIP", FAMILIES[0]["convnext"]: "a ConvNeXt"}
-_ACROSS = 3  # panels side by side
 _LOOKS = {
     True: ("after a correction for their number: related", "#D55E00", "o"),
     False: ("not decided", "#8C8C8C", "D"),
@@ -75,12 +74,10 @@ def crossing_table(df: pd.DataFrame) -> pd.DataFrame:
         for method in methods_in(part):
             name = METHOD_LABEL[method] if model == main else _ENCODER.get(model, scheme(model))
             columns[name] = means[method].combine_first(of_encoder).reindex(order)
-    table = pd.DataFrame(columns, index=order)
-    if "trainable" in table.index:
-        table.loc["trainable"] /= 1e6
-    table.insert(0, "metric", [METRIC_LABEL[m] for m in order])
-    units = UNITS | {"trainable": "millions"}
-    table.insert(1, "unit", [units.get(m, "") for m in order])
+    table, units = pd.DataFrame(columns, index=order), UNITS | {"trainable": "millions"}
+    table.loc[table.index == "trainable"] /= 1e6
+    table.insert(0, "metric", table.index.map(METRIC_LABEL))
+    table.insert(1, "unit", [units.get(metric, "") for metric in order])
     return table.reset_index(drop=True)
 
 
@@ -98,23 +95,20 @@ def merging_foretold(df: pd.DataFrame, outcomes: Sequence[str] = ("lost", "lost_
             drawn.
     """
     rows = select(df, "crossing")
+    require_rows(where(rows, metric=list(outcomes)), f"no records of {', '.join(outcomes)}")
     parts = []
     for outcome in (name for name in outcomes if rows["metric"].eq(name).any()):
         part = foretelling(df, outcome, by=()).dropna(subset=["value", "low", "high"])
         parts.append(part.assign(outcome=outcome, decided=part["p_holm"] < 0.05))
-    if not parts:
-        raise NothingToDrawError(f"nothing to draw: no records of {', '.join(outcomes)}.")
-    ranks = pd.concat(parts, ignore_index=True)
-    if ranks.empty:
-        raise NothingToDrawError("nothing to draw: no metric varies over tasks.")
+    ranks = require_rows(pd.concat(parts, ignore_index=True), "no metric varies over tasks")
     order = ranks.groupby("metric")["value"].mean().sort_values(ascending=False).index
     plot = points(
-        ends(ranks, ["outcome", "metric", "decided"]), "metric", hue="decided", looks=_LOOKS,
+        ends(ranks, "outcome", "metric", "decided"), "metric", hue="decided", looks=_LOOKS,
         order={name: METRIC_LABEL.get(name, name) for name in order}, apart=False, **GIVEN,
-        facets={"col": "outcome", "col_wrap": min(_ACROSS, len(parts))},
-        height=0.5 + -(-len(parts) // _ACROSS) * (1 + 0.27 * len(order)),
+        facets={"col": "outcome", "col_wrap": min(3, len(parts))},
+        height=0.5 + -(-len(parts) // 3) * (1 + 0.27 * len(order)),
     )  # fmt: skip
     for axes, _, _ in plot:
-        level(axes, 0, along="y", ls="-", lw=0.8)
-        axes.set_xlim(-1.05, 1.05)
+        level(axes, 0, along="y", **ZERO)
+    plot.grid.set(xlim=(-1.05, 1.05))
     return plot.finish(x=lambda outcome: f"rank correlation\nwith {_TOLD[outcome]}")

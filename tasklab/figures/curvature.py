@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -11,21 +9,12 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
 from tasklab.errors import TasklabError
-from tasklab.figures.marks import (
-    GIVEN,
-    against,
-    curves,
-    diagonal,
-    ends,
-    level,
-    log,
-)
-from tasklab.figures.rows import averaged, methods_in, require_rows, where
+from tasklab.figures.marks import GIVEN, against, curves, diagonal, level, log
+from tasklab.figures.rows import averaged, ends, methods_in, require_rows, where
 from tasklab.figures.style import INK, METHOD_LABEL, Looks, book_figure, method_looks
 from tasklab.records.statistics import over_pairs
 
-# Okabe and Ito's colours for groups that are no methods; further groups repeat them with other
-# markers.
+# Okabe and Ito's colours for groups that are no methods; with more of them markers change.
 GROUP_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 GROUP_MARKERS = "osD^vPX*<>"
 PREDICTOR_LABEL = {
@@ -40,10 +29,9 @@ BASELINES = {"base_merged": ("--", "one of the k + 1 models"), "first": (":", "�
 
 @book_figure
 def gap_against_bound(
-    df: pd.DataFrame,
-    fits: pd.DataFrame,
+    df: pd.DataFrame, fits: pd.DataFrame,
     predictors: tuple[str, ...] = ("bound", "curvature", "distance"),
-) -> Figure:
+) -> Figure:  # fmt: skip
     """Draw delta against the bound of theorem 5.1, and against each of its factors alone.
 
     The dashed line is delta = bound, and lies above all that is shown where the bound is loose.
@@ -57,21 +45,20 @@ def gap_against_bound(
     Raises:
         TasklabError: If there is no pair, or `fits` lack a predictor.
     """
-    require_rows(df)
-    fits = fits.set_index("predictor")
+    df, fits = require_rows(df), fits.set_index("predictor")
     absent = [name for name in predictors if name not in fits.index or name not in df]
     if absent:
         raise TasklabError(f"there is no {', '.join(absent)}: one of {', '.join(fits.index)}.")
-    groups = df["group"].astype(str) if "group" in df else pd.Series("", index=df.index)
-    looks = group_looks(list(dict.fromkeys(groups)))
+    df = df.assign(group=df["group"].astype(str) if "group" in df else "")
+    looks = group_looks(list(dict.fromkeys(df["group"])))
     plot = against(
-        df.assign(colour=groups), [(name, "value") for name in predictors],
-        PREDICTOR_LABEL | {"value": ""}, hue="colour", looks=looks, columns=2, share=(False, True),
-        height=(0.35 + 0.2 * -(-len(looks) // 4), 2.5),
+        df, [(name, "value") for name in predictors], PREDICTOR_LABEL | {"value": ""}, hue="group",
+        looks=looks, columns=2, share=(False, True), height=(0.35 + 0.2 * -(-len(looks) // 4), 2.5),
     )  # fmt: skip
     for (axes, _, _), name in zip(plot, predictors, strict=True):
         log(axes)
-        title = _r_squared(fits.loc[name])
+        fit = "R² {value:.2f} [{low:.2f}, {high:.2f}]".format_map(fits.loc[name])
+        title = "R² undefined: one value" if pd.isna(fits.loc[name, "value"]) else fit
         if name in REACHABLE:
             diagonal(axes)
             share = (df["value"] / df[name]).median()
@@ -92,20 +79,16 @@ def sum_form(df: pd.DataFrame) -> Figure:
     Args:
         df: Records of `experiments.cross_task_sum`; of several coefficients the largest is drawn.
     """
-    df = df[df["block"].isna()]
-    require_rows(df)
+    df = require_rows(df[df["block"].isna()])
     df = df[df["alpha"] == df["alpha"].max()]
     y = {"distance": "1 − cosine of the two sides", "coef": "coefficient: left / right side"}
     plot = curves(
-        ends(df[df["metric"].isin(y)], ["metric", "method", "n_tasks"]), "n_tasks", col="metric",
-        col_order=list(y), looks=method_looks(methods_in(df)), share=(True, False), height=3.5,
-        **GIVEN,
+        ends(where(df, metric=y), "metric", "method", "n_tasks"), "n_tasks", col="metric",
+        col_order=y, looks=method_looks(methods_in(df)), share=(True, False), height=3.5, **GIVEN,
     )  # fmt: skip
     lines = []
     for name, (dashes, label) in BASELINES.items():
-        base = averaged(
-            where(df, metric=name).assign(metric="distance"), "metric", "method", "n_tasks"
-        )
+        base = averaged(where(df, metric=name), "method", "n_tasks").assign(metric="distance")
         plot.trace(base, "n_tasks", ls=dashes, lw=1.2)
         lines.append(Line2D([], [], color=INK, lw=1.2, ls=dashes, label=label))
     left, right = plot.grid.axes.flat
@@ -130,11 +113,10 @@ def transitivity(
         summary: Its `summary`; titles have the rank correlation and its 95 % interval.
         threshold: The one that `summary` was made with.
     """
-    require_rows(triples)
+    triples = require_rows(triples)
     units = {"predicted": "1 − cosine", "relative_predicted": "share of baseline"}
-    pairs = [("predicted", "value"), ("relative_predicted", "relative")][
-        : 1 + ("relative" in triples)
-    ]
+    pairs = [("predicted", "value"), ("relative_predicted", "relative")]
+    pairs = pairs if "relative" in triples else pairs[:1]
     labels = {x: f"worse of (i, j) and (j, k):\n{unit}" for x, unit in units.items()}
     labels |= {y: f"(i, k): {units[x]}" for x, y in pairs}
     methods = methods_in(triples) if "method" in triples else []
@@ -143,13 +125,13 @@ def transitivity(
         triples if methods else triples.assign(method=""), pairs, labels, looks=looks, s=18,
         alpha=0.55, height=4.2 if methods else 3.7,
     )  # fmt: skip
-    titles = _ranks(summary, methods), _violations(summary, methods, threshold)
-    for (axes, _, _), (x, _), title in zip(plot, pairs, titles, strict=False):
+    titles = _titles(summary, methods, threshold)
+    for (axes, _, _), title in zip(plot, titles, strict=False):
         log(axes)
         diagonal(axes)
         axes.set_title(title, fontsize=9)
-        if threshold is not None and x == "relative_predicted":
-            _corner(axes, threshold)
+    if threshold is not None and "relative" in triples:
+        _corner(plot.grid.axes.flat[1], threshold)
     return plot.finish(looks=looks if methods else {})
 
 
@@ -162,13 +144,10 @@ def foretelling(df: pd.DataFrame) -> Figure:
     Args:
         df: What `experiments.foretold` returns.
     """
-    require_rows(df)
-    labels = {
-        "distance": "1 − cosine of merged features",
-        "xi_pair": "changed predictions ξ (%)",
-        "lost": "lost in addition (points)",
-    }
-    plot = against(df, [("distance", "xi_pair"), ("distance", "lost")], labels, over_pairs)
+    labels = {"distance": "1 − cosine of merged features", "lost": "lost in addition (points)",
+              "xi_pair": "changed predictions ξ (%)"}  # fmt: skip
+    pairs = [("distance", "xi_pair"), ("distance", "lost")]
+    plot = against(require_rows(df), pairs, labels, over_pairs)
     for axes, _, _ in plot:
         log(axes, "x")
     return plot.finish()
@@ -177,44 +156,26 @@ def foretelling(df: pd.DataFrame) -> Figure:
 def group_looks(groups: list[str]) -> Looks:
     """Return looks of groups that are no methods: colours start again with markers shifted."""
     n, m = len(GROUP_COLOURS), len(GROUP_MARKERS)
-    return {
-        group: (group, GROUP_COLOURS[i % n], GROUP_MARKERS[(i + i // n) % m])
-        for i, group in enumerate(groups)
-    }
+    return {group: (group, GROUP_COLOURS[i % n], GROUP_MARKERS[(i + i // n) % m])
+            for i, group in enumerate(groups)}  # fmt: skip
 
 
-def _ranks(summary: pd.DataFrame, methods: list[str]) -> str:
-    told = "{rank:.2f} [{low:.2f}, {high:.2f}], {rank_unlinked:.2f}".format_map
-    head = "rank correlation [95 %], unlinked"
-    return _title(summary, methods, head, lambda one: told(one).replace("-", "−"))
-
-
-def _violations(summary: pd.DataFrame, methods: list[str], threshold: float | None) -> str:
-    if threshold is None or "violations" not in summary:
-        return ""
-    share = "{violations:.0%} of {held:.0f} [{violations_unlinked:.0%}]".format_map
-    head, none = f"violations at {threshold:g} [unlinked]", "no premises hold"
-    return _title(summary, methods, head, lambda one: share(one) if one["held"] else none)
-
-
-def _title(
-    summary: pd.DataFrame, methods: list[str], head: str, told: Callable[[pd.Series], str]
-) -> str:
-    """Return a title with a line a method."""
-    lines = [head]
+def _titles(summary: pd.DataFrame, methods: list[str], threshold: float | None) -> tuple[str, str]:
+    """Return the ranks and, at a threshold, the violations, with a line a method."""
+    ranks, violations = ["rank correlation [95 %], unlinked"], []
+    if threshold is not None and "violations" in summary:
+        violations.append(f"violations at {threshold:g} [unlinked]")
     for method in methods or [None]:
         rows = summary if method is None else where(summary, method=method)
         if len(rows) != 1:
             raise TasklabError("the figure shows one group of pairs a method: choose a layer.")
-        who = f"{METHOD_LABEL[method]}: " if len(methods) > 1 else ""
-        lines.append(who + told(rows.iloc[0]))
-    return "\n".join(lines)
-
-
-def _r_squared(fit: pd.Series) -> str:
-    if pd.isna(fit["value"]):
-        return "R² undefined: one value"
-    return f"R² {fit['value']:.2f} [{fit['low']:.2f}, {fit['high']:.2f}]"
+        one, who = rows.iloc[0], f"{METHOD_LABEL[method]}: " if len(methods) > 1 else ""
+        rank = "{rank:.2f} [{low:.2f}, {high:.2f}], {rank_unlinked:.2f}".format_map(one)
+        ranks.append(who + rank.replace("-", "−"))
+        if violations:
+            share = "{violations:.0%} of {held:.0f} [{violations_unlinked:.0%}]".format_map
+            violations.append(who + (share(one) if one["held"] else "no premises hold"))
+    return "\n".join(ranks), "\n".join(violations)
 
 
 def _corner(axes: Axes, threshold: float) -> None:

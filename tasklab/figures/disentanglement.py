@@ -1,23 +1,28 @@
-"""Figures of weight disentanglement and of chosen coefficients."""
+"""Figures of weight disentanglement, as maps of errors, and of chosen coefficients."""
 
 from __future__ import annotations
 
-import itertools
+from collections.abc import Mapping
 
 import matplotlib.pyplot as plt
+import numpy as np
 import pandas as pd
 import seaborn as sns
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
+from matplotlib.patches import Rectangle
 
 from tasklab.errors import TasklabError
 from tasklab.figures import schemes
-from tasklab.figures.heat import SCALES, error_maps
-from tasklab.figures.marks import curves, level, means_in
-from tasklab.figures.rows import methods_in, require_rows, tasks_in, where
+from tasklab.figures.marks import ZERO, curves, level, means_in, scale
+from tasklab.figures.rows import averaged, methods_in, require_rows, where
 from tasklab.figures.style import COLOURS, INK, METHOD_LABEL, WIDTH, book_figure, key, method_looks
 
+_SCALES = {  # label of the colour bar, unit, and its upper end where it has one by definition
+    "xi_classifier": ("prediction error ξ (%)", " %", 1, 200.0),
+    "xi_representation": ("divergence ξ of features (nats)", " nats", 2, None),
+}
 _NAMES = {"pretrained": "pre-trained", "random": "random weights"}
 _CHOSEN = {  # metric -> marker, size and words
     "chosen_grid": ("s", 8, "on the grid"),
@@ -27,18 +32,15 @@ _CHOSEN = {  # metric -> marker, size and words
 
 @book_figure
 def heatmaps(
-    df: pd.DataFrame,
-    metric: str = "xi_classifier",
-    *,
-    across: str = "task",
+    df: pd.DataFrame, metric: str = "xi_classifier", *, across: str = "task",
     box: tuple[float, float] = (0.0, 1.0),
-    top: float | None = None,
-) -> Figure:
+) -> Figure:  # fmt: skip
     """Draw disentanglement errors: a row for each method, a column for each pair of tasks.
 
-    With one column, the methods stand side by side. All panels share one colour scale from 0. Each
-    title has the mean over the cells whose centres lie in the search box. Several seeds are
-    averaged.
+    With one column, the methods stand side by side. All panels share one colour scale from 0, to
+    200 % for the classifier, where each of two tasks can be wrong on all images, and to the largest
+    value for the representation. Each title has the mean over the cells whose centres lie in the
+    search box. Several seeds are averaged.
 
     Args:
         df: Columns method, task (`"T1+T2"`), metric, alpha1, alpha2, value; seed may be there.
@@ -47,49 +49,83 @@ def heatmaps(
             e.g. `model` or `init`, whose values then stand in the titles.
         box: Lowest and highest coefficient of the search box (tangent, figure 3; the closed-
             vocabulary paper's is (-1, 1)).
-        top: Upper end of the colour scale. By default 200 % for the classifier, where each of two
-            tasks can be wrong on all images, and the largest value for the representation.
     """
-    if metric not in SCALES:
-        raise TasklabError(f"a heatmap shows one of {', '.join(SCALES)}, not {metric!r}.")
-    rows = where(df, metric=metric)
-    if rows.empty:
-        raise TasklabError(f"nothing to draw: there are no records of {metric!r}.")
+    if metric not in _SCALES:
+        raise TasklabError(f"a heatmap shows one of {', '.join(_SCALES)}, not {metric!r}.")
+    rows = require_rows(where(df, metric=metric), f"there are no records of {metric!r}")
     if across != "task" and rows["task"].nunique() > 1:
         raise TasklabError(f"columns by {across} need records of one pair of tasks, not several.")
     methods, others = methods_in(rows), list(dict.fromkeys(rows[across]))
-    names = {}
-    for method, other in itertools.product(methods, others):
-        second = "" if across == "task" else f"\n{_NAMES.get(other, other)}"
-        names[method, other] = METHOD_LABEL[method] + second
-    keys = pd.Series(list(zip(rows["method"], rows[across], strict=True)), index=rows.index)
+    second = {name: "" if across == "task" else f"\n{_NAMES.get(name, name)}" for name in others}
+    names = {(m, name): METHOD_LABEL[m] + second[name] for m in methods for name in others}
+    rows = rows.assign(panel=list(zip(rows["method"], rows[across], strict=True)))
     columns = len(methods) if len(others) == 1 else len(others)
-    return error_maps(rows.assign(panel=keys), names, metric, columns=columns, box=box, top=top)
+    return _maps(rows, names, metric, columns, box)
 
 
 @book_figure
 def scheme_maps(
-    df: pd.DataFrame,
-    *,
-    method: str = "nonlinear",
-    metric: str = "xi_classifier",
-    box: tuple[float, float] = (-1.0, 1.0),
-    columns: int = 3,
+    df: pd.DataFrame, *, method: str = "nonlinear", box: tuple[float, float] = (-1.0, 1.0)
 ) -> Figure:
     """Draw the disentanglement errors of one pair of tasks, a panel a scheme (figures 1, 3, 4, 5).
 
     Args:
         df: Records of `experiments.disentanglement` of several models.
         method: Of the vectors; `full` is figure 5.
-        metric: `xi_classifier` or `xi_representation`.
         box: The search box (figure 1), whose mean the titles tell.
-        columns: Panels side by side at most.
     """
-    rows = where(df, metric=metric, method=method)
-    require_rows(rows)
+    rows = require_rows(where(df, metric="xi_classifier", method=method))
     rows = rows[rows["task"] == rows["task"].iloc[0]]
     rows, names = rows.assign(panel=rows["model"]), schemes.broken(schemes.looks(rows))
-    return error_maps(rows, names, metric, columns=columns, box=box)
+    return _maps(rows, names, "xi_classifier", 3, box)
+
+
+def _maps(
+    rows: pd.DataFrame, names: Mapping, metric: str, columns: int, box: tuple[float, float]
+) -> Figure:
+    """Draw errors by two coefficients, a map a title of `names`, with their mean over the box.
+
+    All have one scale from 0, of one hue whose low end is light: no colour needs telling apart.
+    """
+    label, unit, digits, usual = _SCALES[metric]
+    means = averaged(rows, "panel", "alpha1", "alpha2", "task")
+    highest = float(means["value"].max())
+    top = usual or highest
+    names = {panel: name for panel, name in names.items() if panel in set(means["panel"])}
+    wrap, numbers = min(columns, len(names)), set()
+    apart = {"sharex": False, "sharey": False}
+    grid = sns.FacetGrid(means, col="panel", col_order=list(names), col_wrap=wrap, **apart)
+    for axes, (panel, name) in zip(grid.axes.flat, names.items(), strict=True):
+        mine = where(means, panel=panel)
+        cells = mine.pivot_table(index="alpha2", columns="alpha1", values="value")
+        axes.pcolormesh(cells.columns.astype(float), cells.index.astype(float), cells, vmin=0,
+                        vmax=top, cmap="Blues", shading="nearest", rasterized=True)  # fmt: skip
+        axes.set(aspect="equal", xticks=_whole(mine["alpha1"]), yticks=_whole(mine["alpha2"]))
+        axes.grid(visible=False)
+        side, frame = box[1] - box[0], {"fill": False, "ec": "#D55E00", "lw": 1.8}
+        axes.add_patch(Rectangle((box[0], box[0]), side, side, **frame))
+        from_middle = (mine[["alpha1", "alpha2"]] - sum(box) / 2).abs().max(axis=1)
+        inside = mine[from_middle <= side / 2 + 1e-9]["value"]
+        numbers.add(len(inside))
+        mean = f"\nbox: {inside.mean():.{digits}f}{unit}" if len(inside) else ""
+        axes.set_title(name + mean, fontsize=9)
+        one, _, two = mine["task"].iloc[0].partition("+")
+        axes.set_xlabel(f"$\\alpha_1$ ({one})", fontsize=9, labelpad=2)
+        axes.set_ylabel(f"$\\alpha_2$ ({two})", fontsize=9, labelpad=1)
+    sns.despine(grid.figure, left=True, bottom=True)
+    words = 0.62 + 0.17 * max(name.count("\n") + 1 for name in names.values())
+    height = (min(2.9, WIDTH / wrap - 0.6) + words) * -(-len(names) // wrap) + 0.8
+    grid.figure.set_size_inches(WIDTH, height)
+    size = f"; mean over the box: {numbers.pop()} cells" if len(numbers) == 1 else ""
+    beyond = "max" if highest > top * (1 + 1e-9) else "neither"
+    return scale(grid.figure, grid.axes.flat, label + size, beyond)
+
+
+def _whole(values: pd.Series) -> np.ndarray:
+    """Return the whole coefficients within a grid's reach; of many only the ends and 0."""
+    reach = int(np.floor(np.abs(values).max() + 1e-9))
+    whole = np.arange(-reach, reach + 1, 1 if reach <= 2 else reach)
+    return whole[(whole >= values.min() - 1e-9) & (whole <= values.max() + 1e-9)]
 
 
 @book_figure
@@ -105,14 +141,15 @@ def exact_curve(df: pd.DataFrame, split: str = "validation") -> Figure:
             `chosen_exact` and `chosen_grid`.
         split: Images of the curve: `validation`, on which both are chosen, or `test`.
     """
-    if where(df, split=split, metric="normalised_exact").empty:
-        raise TasklabError(f"nothing to draw: there are no records of 'normalised_exact {split}'.")
+    rows = where(df, split=split)
+    found = where(rows, metric="normalised_exact")
+    require_rows(found, f"there are no records of 'normalised_exact {split}'")
     if "seed" in df and df["seed"].nunique() > 1:
         raise TasklabError("exact curves of several seeds have no common steps: choose one seed.")
-    groups = where(df, split=split).groupby(["metric", "method"], sort=False)
-    means = pd.concat({name: _mean_over_tasks(part) for name, part in groups},
-                      names=["metric", "method"])  # fmt: skip
-    means = means.rename("value").reset_index()
+    # Each task's value holds until its next coefficient.
+    steps = rows.pivot(index=["metric", "method", "alpha"], columns="task", values="value")
+    steps = steps.sort_index().groupby(level=["metric", "method"]).ffill()
+    means = steps.mean(axis=1).rename("value").reset_index()
     exact, methods = where(means, metric="normalised_exact"), methods_in(means)
     end = exact.drop_duplicates("method", keep="last")  # whose value holds up to there
     end = end.assign(alpha=end["method"].map(means.groupby("method")["alpha"].max()))
@@ -134,14 +171,13 @@ def exact_curve(df: pd.DataFrame, split: str = "validation") -> Figure:
         whole.set_ylabel(f"normalised {split}\naccuracy (%)")
         whole.set_title(METHOD_LABEL[method], loc="left")
         near.set_title("grey part, enlarged", loc="left")
-    plot.grid.set_xlabels("shared coefficient α")
-    key(plot.figure, {}, plot.first.get_legend_handles_labels()[0])
-    return plot.figure
+    drawn, _ = plot.first.get_legend_handles_labels()
+    return plot.finish(drawn, looks={}, x="shared coefficient α")
 
 
 def _enlarge(whole: Axes, near: Axes, means: pd.DataFrame) -> None:
     """Show the neighbourhood of the chosen coefficients in a panel, grey in the one beside it."""
-    chosen = means[means["metric"].isin(_CHOSEN)]["alpha"]
+    chosen = where(means, metric=_CHOSEN)["alpha"]
     exact = where(means, metric="normalised_exact").set_index("alpha")["value"]
     low = max(chosen.min() - 0.08, exact.index[0])
     high = min(chosen.max() + 0.08, means["alpha"].max())
@@ -152,43 +188,31 @@ def _enlarge(whole: Axes, near: Axes, means: pd.DataFrame) -> None:
     whole.axvspan(low, high, color="#E5E5E5", zorder=0, lw=0)
 
 
-def _mean_over_tasks(rows: pd.DataFrame) -> pd.Series:
-    """Average step functions: each task's value holds until its next coefficient."""
-    table = rows.pivot(index="alpha", columns="task", values="value").sort_index()
-    return table.ffill().mean(axis=1)
-
-
 @book_figure
 def per_task_coefficients(df: pd.DataFrame) -> Figure:
     """Draw one coefficient for each task against a shared one, and what that gains.
 
     Left: the tasks' own coefficients, and the shared one as a vertical line. Right: the change of
     mean normalised accuracy by own coefficients, on validation images, where they were chosen
-    (hollow), and on test images (filled). Bars are standard deviations over seeds.
+    (hollow), and on test images (filled).
 
     Args:
         df: Columns method, task, split, metric, alpha, value, seed, with the metrics
             `normalised_shared` and `normalised_own`.
     """
-    rows = df[df["metric"].isin(["normalised_shared", "normalised_own"])]
-    if rows.empty:
-        raise TasklabError("nothing to draw: there are no records of 'normalised_own'.")
-    methods, tasks = methods_in(rows), tasks_in(rows)
+    rows = where(df, metric=["normalised_shared", "normalised_own"])
+    rows = require_rows(rows, "there are no records of 'normalised_own'")
+    methods, order = methods_in(rows), {task: task for task in rows["task"].unique()}
     looks = method_looks(methods)
-    figure, (left, right) = plt.subplots(
-        1, 2, figsize=(WIDTH, 1.6 + len(tasks) * max(0.28, 0.13 * len(methods))),
-        width_ratios=[3, 2],
-    )  # fmt: skip
-    test = where(rows, split="test")
-    own = where(test, metric="normalised_own")
-    order = {task: task for task in tasks}
+    size = WIDTH, 1.6 + len(order) * max(0.28, 0.13 * len(methods))
+    figure, (left, right) = plt.subplots(1, 2, figsize=size, width_ratios=[3, 2])
+    own = where(rows, split="test", metric="normalised_own")
     means_in(left, own, "task", "alpha", hue="method", looks=looks, order=order)
     for method, (_, colour, _) in looks.items():
-        shared = where(test, method=method, metric="normalised_shared")
+        shared = where(rows, split="test", method=method, metric="normalised_shared")
         level(left, shared["alpha"].mean(), along="y", color=colour, lw=1.4)
-    table = rows.pivot_table(
-        index=["method", "seed", "split"], columns="metric", values="value", sort=False
-    )
+    by = ["method", "seed", "split"]
+    table = rows.pivot_table("value", index=by, columns="metric", sort=False)
     gains = (table["normalised_own"] - table["normalised_shared"]).rename("gain").reset_index()
     splits = {"validation": ("validation", "#FFFFFF", "o"), "test": ("test", INK, "s")}
     order = {method: METHOD_LABEL[method].replace(" ", "\n") for method in methods}
@@ -196,7 +220,7 @@ def per_task_coefficients(df: pd.DataFrame) -> Figure:
     left.set(xlabel="coefficient (dashed: shared)", xlim=(-0.03, 1.03), ylabel="")
     right.set(xlabel="gain in normalised\naccuracy (points)", ylabel="")
     right.margins(x=0.15)
-    level(right, 0, along="y", ls="-", lw=0.8)
+    level(right, 0, along="y", **ZERO)
     sns.despine(figure)
     dots = [Line2D([], [], ls="", marker=marker, mfc=colour, mec=INK, label=f"gain: {label}")
             for label, colour, marker in splits.values()]  # fmt: skip

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 
 import numpy as np
 import pandas as pd
@@ -11,55 +11,39 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from tasklab.errors import TasklabError
-from tasklab.figures.marks import GIVEN, Panels, curves, diagonal, ends, level, points, scatter
-from tasklab.figures.rows import (
-    averaged,
-    methods_in,
-    most_tasks,
-    require_rows,
-    select,
-    tasks_in,
-    where,
-)
-from tasklab.figures.style import COLOURS, INK, METHOD_LABEL, book_figure, key, method_looks
-from tasklab.records.table import summarise, wilson
+from tasklab.figures.marks import GIVEN, ZERO, Panels, curves, diagonal, level, points, scatter
+from tasklab.figures.rows import averaged, ends, methods_in, most_tasks, require_rows, select, where
+from tasklab.figures.style import COLOURS, INK, METHOD_LABEL, book_figure, method_looks
+from tasklab.records.table import wilson
 
 MEAN = "mean"  # the last line of a figure of tasks
 BASE = {"color": COLOURS["pretrained"], "label": METHOD_LABEL["pretrained"]}
 UPRIGHT = BASE | {"along": "y"}
-_SIDES = ["target", "control"]
 _TOLD = {"target": "target accuracy (%): lower is better", "control": "control accuracy (%)"}
 _KEPT = {"ls": ":", "lw": 2, "label": "95 % of pre-trained"}
 
 
-def _with_intervals(df: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
-    """Return means with the 95 % interval of the test images, by task and of all tasks together."""
-    groups = [*by, "task"]
-    images = df.groupby(groups, sort=False)["n"].max().astype(float).rename("n")
-    tasks = summarise(df, groups).rename(columns={"mean": "value"}).merge(images, on=groups)
-    every = tasks.groupby(list(by), sort=False).agg(value=("value", "mean"), n=("n", "sum"))
-    table = pd.concat([tasks, every.reset_index().assign(task=MEAN)], ignore_index=True)
+def _by_task(rows: pd.DataFrame, tasks: Collection[str], x: Mapping[str, str] | str) -> Panels:
+    """Draw each task, and their mean below: a panel a metric, the pre-trained model as a stroke.
+
+    Bars are 95 % intervals of the test images, below of those of all tasks together.
+    """
+    by, order = ["metric", "method"], {name: name for name in (*tasks, MEAN)}
+    groups = rows.astype({"n": float}).groupby([*by, "task"], sort=False, as_index=False)
+    single = groups.agg(value=("value", "mean"), n=("n", "max"))
+    every = single.groupby(by, sort=False, as_index=False).agg({"value": "mean", "n": "sum"})
+    table = pd.concat([single, every.assign(task=MEAN)], ignore_index=True)
     table["low"], table["high"] = wilson(table["value"] / 100 * table["n"], table["n"])
-    return table
-
-
-def _by_task(
-    rows: pd.DataFrame, tasks: Sequence[str], x: Mapping[str, str] | str, col: str | None = None
-) -> Panels:
-    """Draw a line of the page for each task and their mean; the pre-trained model is a stroke."""
-    by = ["method", *([col] if col else [])]
-    table, order = _with_intervals(rows, by), {name: name for name in (*tasks, MEAN)}
-    tuned = table[table["method"] != "pretrained"]
+    tuned, base = table[table["method"] != "pretrained"], where(table, method="pretrained")
     plot = points(
-        ends(tuned, [*by, "task"]), "task", order=order, facets={"col": col} if col else {},
+        ends(tuned, *by, "task"), "task", order=order, facets={"col": "metric"},
         height=1.2 + len(order) * max(0.3, 0.14 * tuned["method"].nunique()), **GIVEN,
     )  # fmt: skip
-    base = where(table, method="pretrained")
-    for axes, _, column in plot:
-        shown = where(base, **({col: column} if col else {}))
+    for axes, _, metric in plot:
+        shown = where(base, metric=metric)
         y = shown["task"].map(list(order).index).to_numpy(float)
         axes.vlines(shown["value"], y - 0.42, y + 0.42, lw=2, zorder=1, color=BASE["color"])
-        level(axes, len(tasks) - 0.5, ls="-", lw=0.8)
+        level(axes, len(tasks) - 0.5, **ZERO)
     plot.finish(looks=method_looks(methods_in(table, baseline=True)), x=x)
     return plot
 
@@ -68,25 +52,23 @@ def _by_task(
 def single_task(df: pd.DataFrame) -> Figure:
     """Draw each method's accuracy alone, per task, over the pre-trained one (tangent, figure 7)."""
     rows = select(df, "single", "single")
-    return _by_task(rows, tasks_in(rows), "test accuracy (%), bars: 95 % interval").figure
+    return _by_task(rows, rows["task"].unique(), "test accuracy (%), bars: 95 % interval").figure
 
 
 @book_figure
 def per_task(df: pd.DataFrame, n_tasks: int | None = None) -> Figure:
     """Draw each task's accuracy after adding all task vectors (tangent, figure 8)."""
-    n_tasks = _most(df, "addition") if n_tasks is None else n_tasks
-    rows = select(df, "addition", "absolute", n_tasks)
-    tasks = tasks_in(rows[rows["method"] != "pretrained"])
+    rows = most_tasks(select(df, "addition", "absolute", n_tasks=n_tasks))
+    tasks = rows[rows["method"] != "pretrained"]["task"].unique()
     if "pretrained" not in set(rows["method"]):
-        rows = pd.concat([rows, _zero_shot(df, tasks)])
-    label = f"test accuracy (%) of the sum of {n_tasks} tasks, bars: 95 % interval"
+        rows = pd.concat([rows, _zero_shot(df, tasks).assign(metric="absolute")])
+    label = f"test accuracy (%) of the sum of {rows['n_tasks'].max()} tasks, bars: 95 % interval"
     return _by_task(rows, tasks, label).figure
 
 
 def _zero_shot(df: pd.DataFrame, tasks: Iterable[str]) -> pd.DataFrame:
     """Return the records of the unedited model on some tasks."""
-    alone = where(df, experiment="single", method="pretrained", split="test")
-    return alone[alone["task"].isin(list(tasks))]
+    return where(df, experiment="single", method="pretrained", split="test", task=tasks)
 
 
 @book_figure
@@ -96,15 +78,14 @@ def nonlinear_advantage(df: pd.DataFrame) -> Figure:
     A dot is a task (mean over seeds), the large marker the mean over tasks; below the diagonal
     non-linear fine-tuning is better.
     """
-    means = summarise(select(df, "single", "single"), ["method", "task"])
-    table = means.pivot(index="task", columns="method", values="mean")
+    rows = select(df, "single", "single")
+    table = rows.pivot_table(index="task", columns="method", values="value")
     if "nonlinear" not in table:
         raise TasklabError("nothing to draw: there are no records of 'nonlinear' to compare with.")
     others = [m for m in COLOURS if m in table and m not in ("nonlinear", "pretrained")]
     rows = table[["nonlinear", *others]].melt("nonlinear", var_name="method").dropna()
-    require_rows(rows)
-    x, y = "non-linear: accuracy alone (%)", "other way: accuracy alone (%)"
-    return _against(rows, "nonlinear", "value", (x, y))
+    words = {"x": "non-linear: accuracy alone (%)", "y": "other way: accuracy alone (%)"}
+    return _against(rows, "nonlinear", "value", words)
 
 
 @book_figure
@@ -119,57 +100,38 @@ def alone_against_sum(df: pd.DataFrame) -> Figure:
     """
     sums = most_tasks(select(df, "addition", "absolute"))
     parts = {"alone": select(df, "single", "single"), "sum": sums}
-    means = [
-        summarise(rows, ["method", "task"]).set_index(["method", "task"])["mean"].rename(name)
-        for name, rows in parts.items()
-    ]
-    rows = pd.concat(means, axis=1).dropna().reset_index()
-    rows = rows[rows["method"] != "pretrained"]
-    require_rows(rows)
-    x, y = "accuracy alone (%)", f"in the sum of {sums['n_tasks'].max()} (%)"
-    return _against(rows, "alone", "sum", (x, y))
+    by = ["method", "task"]
+    means = {name: part.groupby(by, sort=False)["value"].mean() for name, part in parts.items()}
+    rows = pd.concat(means, axis=1).dropna().drop("pretrained", errors="ignore").reset_index()
+    words = {"x": "accuracy alone (%)", "y": f"in the sum of {sums['n_tasks'].max()} (%)"}
+    return _against(rows, "alone", "sum", words)
 
 
-def _against(rows: pd.DataFrame, x: str, y: str, words: tuple[str, str]) -> Figure:
-    """Draw dots of one accuracy against another, their means by method, and the diagonal.
-
-    Args:
-        rows: A row a task and method, with both accuracies.
-        x: Column on the horizontal axis.
-        y: Column on the vertical one.
-        words: What the axes show.
-    """
-    plot = scatter(rows, x, y, height=4.6)
+def _against(rows: pd.DataFrame, x: str, y: str, words: Mapping[str, str]) -> Figure:
+    """Draw two accuracies of tasks against each other, their means by method, and the diagonal."""
+    plot = scatter(require_rows(rows), x, y, height=4.6)
     plot.mark(rows.groupby("method", as_index=False)[[x, y]].mean(), x, y, ms=12)
     shown = rows[[x, y]]
     low, high = math.floor(shown.min().min()) - 2, min(101, math.ceil(shown.max().max()) + 2)
     plot.grid.set(xlim=(low, high), ylim=(low, high), aspect="equal")
     equal = diagonal(plot.first, lw=1, label="equal")
     large = Line2D([], [], ls="", marker="o", ms=10, mfc="none", mec=INK, label="mean of tasks")
-    return plot.finish([*equal, large], x=words[0], y=words[1])
-
-
-def _most(df: pd.DataFrame, experiment: str) -> int | None:
-    """Return the largest number of added tasks in an experiment's records."""
-    sizes = where(df, experiment=experiment).get("n_tasks", pd.Series(dtype=float)).dropna()
-    return int(sizes.max()) if len(sizes) else None
+    return plot.finish([*equal, large], **words)
 
 
 @book_figure
 def addition_curves(df: pd.DataFrame, n_tasks: int | None = None, split: str = "test") -> Figure:
     """Draw accuracy of the sum against its coefficient; the marker is the chosen one.
 
-    Lines are means over tasks and seeds, bands the standard deviation over seeds. The coefficient
-    is chosen on validation images, so on the test images the marker need not sit on the line's top.
+    It is chosen on validation images, so on test images it need not sit on the line's top.
 
     Args:
         df: Records of the experiments `sweep` and, for the markers, `addition`.
         n_tasks: Number of added tasks; by default the most that there are.
         split: Images of the curve: `test` or `validation`.
     """
-    n_tasks = _most(df, "sweep") if n_tasks is None else n_tasks
-    rows = select(df, "sweep", n_tasks=n_tasks, split=split)
-    chosen = where(df, experiment="addition", n_tasks=n_tasks)
+    rows = most_tasks(select(df, "sweep", split=split, n_tasks=n_tasks))
+    chosen = where(df, experiment="addition", n_tasks=rows["n_tasks"].max())
     best = chosen[chosen["method"] != "pretrained"].groupby("method")["alpha"].median()
     means = averaged(rows, "metric", "method", "seed", "alpha")
     plot = curves(
@@ -180,7 +142,7 @@ def addition_curves(df: pd.DataFrame, n_tasks: int | None = None, split: str = "
         at, curve = best.get(method, math.nan), seeds.groupby("alpha")["value"].mean()
         value = np.interp(at, curve.index, curve)
         plot.mark(seeds[:1].assign(alpha=at, value=value).dropna(), "alpha", ms=8)
-    base, extra = _zero_shot(df, tasks_in(rows)), []
+    base, extra = _zero_shot(df, rows["task"]), []
     if len(base) and "absolute" in set(rows["metric"]):
         extra = [level(plot.first, float(base["value"].mean()), **BASE)]
     y = f"{{}} {split} accuracy (%)".format
@@ -191,13 +153,11 @@ def addition_curves(df: pd.DataFrame, n_tasks: int | None = None, split: str = "
 def addition_bars(df: pd.DataFrame) -> Figure:
     """Draw absolute and normalised accuracy of sums of 2, 4 and 8 tasks, on axes of their own.
 
-    Points are means over tasks and seeds, bars the standard deviation over seeds, small dots the
-    seeds; dashed is the pre-trained model on the same tasks.
+    Dashed is the pre-trained model on the same tasks.
     """
     rows = select(df, "addition")
-    tuned = rows[(rows["method"] != "pretrained") & rows["metric"].isin(["absolute", "normalised"])]
-    require_rows(tuned)
-    means = averaged(tuned, "n_tasks", "metric", "method", "seed")
+    tuned = where(rows[rows["method"] != "pretrained"], metric=["absolute", "normalised"])
+    means = averaged(require_rows(tuned), "n_tasks", "metric", "method", "seed")
     plot, extra = _by_method(means.sort_values(["n_tasks", "metric"]), row="n_tasks", col="metric")
     for axes, n_tasks, metric in plot:
         if metric == "absolute":
@@ -208,12 +168,11 @@ def addition_bars(df: pd.DataFrame) -> Figure:
                 extra[BASE["label"]] = level(axes, base, **UPRIGHT)
     for axes, metric in zip(plot.grid.axes[-1], plot.grid.col_names, strict=True):
         axes.set_xlabel(f"{metric} test accuracy (%)")
-    key(plot.figure, {}, extra.values())
-    return plot.figure
+    return plot.finish(extra.values(), looks={})
 
 
 def _by_method(means: pd.DataFrame, **facets: str) -> tuple[Panels, dict[str, Line2D]]:
-    """Draw a line of the page for each method: mean, spread over seeds, seeds, and the number.
+    """Draw each method's mean, spread over seeds, seeds, and the number.
 
     Returns:
         The panels, and what their legend has to say of seeds.
@@ -228,12 +187,10 @@ def _by_method(means: pd.DataFrame, **facets: str) -> tuple[Panels, dict[str, Li
     )  # fmt: skip
     for (i, j, _), part in plot.grid.facet_data():
         axes = plot.grid.facet_axis(i, j)
-        for place, value in enumerate(part.groupby("method")["value"].mean().reindex(order)):
-            if not math.isnan(value):
-                axes.annotate(
-                    f"{value:.1f}", (1.0, place), (3, 0), fontsize=9, va="center",
-                    xycoords=axes.get_yaxis_transform(), textcoords="offset points",
-                )  # fmt: skip
+        at = {"xycoords": axes.get_yaxis_transform(), "textcoords": "offset points"}
+        for line, value in enumerate(part.groupby("method")["value"].mean().reindex(order)):
+            told = "" if math.isnan(value) else f"{value:.1f}"
+            axes.annotate(told, (1.0, line), (3, 0), fontsize=9, va="center", **at)
     if seeds < 2:
         return plot, {}
     several = f"{seeds}" if fewest == seeds else f"{fewest} to {seeds}"
@@ -243,44 +200,39 @@ def _by_method(means: pd.DataFrame, **facets: str) -> tuple[Panels, dict[str, Li
 
 @book_figure
 def negation(df: pd.DataFrame) -> Figure:
-    """Draw target and control accuracy after negation (tangent, table 2).
-
-    Points are means over tasks and seeds, bars the standard deviation over seeds, small dots the
-    seeds.
-    """
-    rows = select(df, "negation")
-    tuned = rows[(rows["method"] != "pretrained") & rows["metric"].isin(_SIDES)]
-    means = averaged(tuned, "metric", "method", "seed")
-    plot, extra = _by_method(means.sort_values("metric", ascending=False), col="metric")
+    """Draw target and control accuracy after negation (tangent, table 2)."""
+    tuned, before = _negated(df)
+    plot, extra = _by_method(averaged(tuned, "metric", "method", "seed"), col="metric")
     for axes, _, side in plot:
-        before = where(rows, metric=side, method="pretrained")
-        if before.empty and side == "target":
-            before = _zero_shot(df, tasks_in(rows))
-        base = float(before["value"].mean()) if len(before) else math.nan
+        base = float(where(before, metric=side)["value"].mean())
         extra["base"] = level(axes, base, **UPRIGHT)
         if side == "control":
             extra["kept"] = level(axes, 0.95 * base, along="y", **_KEPT)
     return plot.finish(extra.values(), looks={}, x=_TOLD)
 
 
+def _negated(df: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Return records of target and control after negation, and those of the unedited model."""
+    rows = select(df, "negation")
+    rows = pd.concat([where(rows, metric=side) for side in _TOLD])
+    tuned, before = rows[rows["method"] != "pretrained"], where(rows, method="pretrained")
+    if "target" not in set(before["metric"]):
+        alone = _zero_shot(df, tuned["task"]).assign(metric="target")
+        before = pd.concat([alone, before])
+    return tuned, before
+
+
 @book_figure
 def negation_per_task(df: pd.DataFrame) -> Figure:
     """Draw target and control accuracy after the negation of each task; bars are 95 % intervals."""
-    rows = select(df, "negation")
-    tasks, parts, kept = tasks_in(rows[rows["method"] != "pretrained"]), [], math.nan
-    for side in _SIDES:
-        part = where(rows, metric=side)
-        base = where(part, method="pretrained")
-        if side == "target" and base.empty:
-            part = pd.concat([part, _zero_shot(df, tasks).assign(metric=side)])
-        elif len(base) and set(base["task"]) != set(tasks):  # one control for all targets
-            every = [base.iloc[:1].assign(task=task) for task in tasks]
-            part = pd.concat([part[part["method"] != "pretrained"], *every])
-        kept = 0.95 * float(base["value"].mean())
-        parts.append(part)
-    plot = _by_task(pd.concat(parts, ignore_index=True), tasks, _TOLD, "metric")
-    if not math.isnan(kept):
+    tuned, before = _negated(df)
+    tasks, control = tuned["task"].unique(), where(before, metric="control")
+    if len(control) and set(control["task"]) != set(tasks):  # one control for all targets
+        every = [control[:1].assign(task=task) for task in tasks]
+        before = pd.concat([where(before, metric="target"), *every])
+    plot = _by_task(pd.concat([tuned, before]), tasks, _TOLD)
+    if len(control):
         axes = plot.grid.axes_dict["control"]
-        line = level(axes, kept, along="y", **_KEPT)
+        line = level(axes, 0.95 * float(control["value"].mean()), along="y", **_KEPT)
         axes.legend(handles=[line], loc="lower right", bbox_to_anchor=(1, 1), borderpad=0)
     return plot.figure

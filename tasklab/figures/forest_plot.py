@@ -1,12 +1,19 @@
-"""A forest plot: every statement's effect in units of its interval, each a link to its evidence."""
+"""All verdicts, each a link to its evidence: a forest plot of their effects, and a list.
+
+The list can be searched and filtered. It is one piece of HTML, as the editor is: a plain table
+without scripts; on a phone, a card a row.
+"""
 
 from __future__ import annotations
 
 import base64
+import dataclasses
 import html
 import io
-from collections.abc import Iterable
+import uuid
+from collections.abc import Iterable, Mapping
 from importlib.resources import files
+from typing import Any
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -16,8 +23,9 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from PIL import Image
 
-from tasklab.figures.style import WIDTH, NothingToDrawError, book_figure
-from tasklab.records.judgement import Verdict
+from tasklab.figures.rows import require_rows
+from tasklab.figures.style import WIDTH, book_figure
+from tasklab.records.judgement import ABOUT_VERDICTS, Verdict
 from tasklab.records.statements import effect_of, evidence_link, verdict_rows
 
 # Outcome: colour, marker. Colours are those of the palette that are told apart in grey as well.
@@ -82,9 +90,8 @@ def forest(verdicts: Iterable[Verdict], here: str = "", *, headlines: bool = Fal
 
     An interval is so one unit long on either side: what lies beyond 1 holds, what lies below -1
     does not. Of a statement with several cells the weakest is drawn; as it was picked from several,
-    it may lie below -1 where the statement is undecided. Statements that were not
-    tested are left out, and those with one seed have no interval: an open mark at zero.
-    Each line of the page leads to its evidence.
+    it may lie below -1 where the statement is undecided. Statements that were not tested are left
+    out, and those with one seed have no interval: an open mark at zero.
 
     Args:
         verdicts: On claims of one or several papers.
@@ -98,8 +105,7 @@ def forest(verdicts: Iterable[Verdict], here: str = "", *, headlines: bool = Fal
     rows = rows[(rows["setting"] == "chosen") & (rows["outcome"] != "not tested")]
     if headlines:
         rows = rows[rows["headline"] > 0].sort_values("headline", kind="stable")
-    if rows.empty:
-        raise NothingToDrawError("nothing to draw: no statement was tested.")
+    require_rows(rows, "no statement was tested")
     if headlines:
         return _drawn([("", rows)], here, NARROW, 0.3)
     groups = [(PAPERS.get(name, name), part) for name, part in rows.groupby("paper", sort=False)]
@@ -117,11 +123,9 @@ def _drawn(groups: list[tuple[str, pd.DataFrame]], here: str, width: float, line
     )  # fmt: skip
     for (title, part), axes in zip(groups, panels[:, 0], strict=True):
         _panel(axes, part, numbers=width == WIDTH)
-        figure.links += [
-            (axes, line, evidence_link(row["evidence"], here),
-             f"{row['short']}: {row['outcome']}, {effect_of(row)}")
-            for line, row in enumerate(part.to_dict("records"))
-        ]  # fmt: skip
+        for place, row in enumerate(part.to_dict("records")):
+            said = f"{row['short']}: {row['outcome']}, {effect_of(row)}"
+            figure.links.append((axes, place, evidence_link(row["evidence"], here), said))
         side = "left" if width == WIDTH else "right"  # over the labels, where panels are narrow
         axes.set_title(title, loc=side, fontweight="bold", fontsize=10)
     panels[-1, 0].set_xlim(-_FARTHEST - 0.5, _FARTHEST + 0.5)
@@ -142,8 +146,8 @@ def _panel(axes: Axes, rows: pd.DataFrame, *, numbers: bool) -> None:
         x = np.where(known, rows["strength"].to_numpy(float), 0.0)
     axes.axvspan(-1, 1, color="#F0F0F0", zorder=0)
     axes.axvline(0, color="#404040", linewidth=0.8, zorder=1)
-    for y, (place, sure, outcome) in enumerate(zip(x, known, rows["outcome"], strict=True)):
-        colour, marker = LOOKS[outcome]
+    for y, (place, sure, row) in enumerate(zip(x, known, rows.to_dict("records"), strict=True)):
+        colour, marker = LOOKS[row["outcome"]]
         if not sure:
             axes.plot(place, y, "o", markersize=5, markerfacecolor="white", color=colour, zorder=3)
         elif abs(place) > _FARTHEST:
@@ -153,12 +157,73 @@ def _panel(axes: Axes, rows: pd.DataFrame, *, numbers: bool) -> None:
         else:
             axes.plot([place - 1, place + 1], [y, y], color=colour, linewidth=1.2, zorder=2)
             axes.plot(place, y, marker, markersize=5, color=colour, zorder=3)
+        if numbers:
+            at = {"transform": axes.get_yaxis_transform(), "va": "center", "fontsize": 7.5}
+            axes.text(1.01, y, effect_of(row), color="#404040", **at)
     axes.set_yticks(range(len(rows)), rows["short"], fontsize=8.5)
     axes.set_ylim(len(rows) - 0.4, -0.6)
     axes.tick_params(axis="y", length=0)
     axes.grid(axis="y", visible=False)
     axes.spines["left"].set_visible(False)
-    if numbers:
-        for y, row in enumerate(rows.to_dict("records")):
-            at = {"transform": axes.get_yaxis_transform(), "va": "center", "fontsize": 7.5}
-            axes.text(1.01, y, effect_of(row), color="#404040", **at)
+
+
+_HEADS = ("outcome", "statement", "effect [95 % interval]", "seeds", "as claimed")
+
+
+@dataclasses.dataclass(eq=False, repr=False)  # the notebook's text would be the whole table
+class VerdictList:
+    """What a notebook or a page shows: `rows` are those of `records.verdict_rows`."""
+
+    rows: pd.DataFrame
+    here: str = ""
+
+    def _repr_html_(self) -> str:
+        style, script = (files(__package__).joinpath(f"verdict_list.{k}") for k in ("css", "js"))
+        name = f"verdicts-{uuid.uuid4().hex}"
+        heads = "".join(f'<th scope="col">{head}</th>' for head in _HEADS)
+        several = self.rows["paper"].nunique() > 1  # for one paper a correction says little
+        tested = self.rows[self.rows["outcome"] != "not tested"].to_dict("records")
+        body = "\n".join(_row(row, self.here, corrected=several) for row in tested)
+        waiting = (self.rows["outcome"].eq("not tested") & self.rows["cell"].eq("")).sum()
+        note = f" {waiting} more are not tested: their runs are not recorded." if waiting else ""
+        return (
+            f'<div class="tasklab-verdicts" id="{name}">\n'
+            f"<style>{style.read_text('utf-8')}</style>\n<p>{ABOUT_VERDICTS}{note}</p>\n"
+            f"<table><thead><tr>{heads}</tr></thead><tbody>{body}</tbody></table>\n"
+            f"<script>{script.read_text('utf-8').replace('@ID@', name)}</script>\n</div>"
+        )
+
+
+def verdict_list(verdicts: Iterable[Verdict], here: str = "") -> VerdictList:
+    """Return all verdicts as a list with filters; what was not tested is counted below it.
+
+    Args:
+        verdicts: On the claims of one or several papers.
+        here: The chapter that shows it; by default a page beside the folder of chapters.
+    """
+    return VerdictList(verdict_rows(verdicts), here)
+
+
+def _row(row: Mapping[str, Any], here: str, *, corrected: bool) -> str:
+    link = evidence_link(row["evidence"], here)
+    statement = f"{row['statement']}: {row['cell']}" if row["cell"] else row["statement"]
+    statement += "" if row["setting"] == "chosen" else f" (at {row['setting']})"
+    paper = PAPERS.get(row["paper"], row["paper"])
+    share = others = ""
+    if row["n_cells"] > 1 and row["outcome"] != "holds":
+        share = f"<small>{row['cells_holding']} of {row['n_cells']} parts hold</small>"
+    if corrected and row["corrected"] and row["corrected"] != row["outcome"]:
+        share += f"<small>{row['corrected']} if all share 5 %</small>"
+    if row["n_pretrainings"] > 1:
+        others = f"<small>and {row['n_pretrainings']} pre-trainings</small>"
+    tasks = f"{row['tasks_as_claimed']} of {row['n_tasks']} {row['counted']}"
+    kind, word = "part" if row["cell"] else "whole", row["outcome"].replace(" ", "-")
+    return (
+        f'<tr class="tv-{kind}" data-outcome="{row["outcome"]}" data-paper="{html.escape(paper)}">'
+        f'<td class="tv-outcome tv-{word}"><b>{row["outcome"]}</b>{share}</td>'
+        f'<td><a href="{link}">{html.escape(statement)}</a>'
+        f"<small>{html.escape(paper)}</small></td>"
+        f'<td data-head="effect">{effect_of(row)}</td>'
+        f'<td data-head="seeds">{row["n_seeds"]}{others}</td>'
+        f'<td data-head="as claimed">{tasks if row["n_tasks"] > 1 else "–"}</td></tr>'
+    )

@@ -8,12 +8,12 @@ import seaborn as sns
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from tasklab.errors import TasklabError
 from tasklab.figures.marks import curves
-from tasklab.figures.rows import averaged, where
+from tasklab.figures.rows import averaged, require_rows, where
 from tasklab.figures.style import INK, WIDTH, book_figure, key
 
 _SIDES = {"task": ("task", "#0072B2", ""), "control": ("control", "#D55E00", "")}
+_COLOURS = [colour for _, colour, _ in _SIDES.values()]
 _INITS = {"pretrained": "pre-trained", "random": "random weights"}
 _KERNELS = {"ring": "network on the ring", "block": "cut between the halves"}
 _TASKS = {"1": "D₁", "2": "D₂"}
@@ -24,28 +24,24 @@ _LINES = ("#000000", "#009E73", "#CC79A7", "#E69F00", "#7A4B00", "#56B4E9")
 def localization(df: pd.DataFrame) -> Figure:
     """Draw the local energy of the eigenfunctions on task and control (tangent, 6, 14 and 15).
 
-    One panel for each pair of tasks (columns) and initialisation (rows). A thin line is a class,
-    the thick one their mean; on either side the images are in order of that mean. The number is the
-    task's share of the energy: mean on the task over the sum of both sides' means. Beside it, where
-    it was measured, the share of unseen images of the task, which are no rows of the kernel.
+    A panel is a pair of tasks by an initialisation. A thin line is a class, the thick one their
+    mean; on either side the images are in order of that mean. The number is the task's share of the
+    energy: mean on the task over the sum of both sides' means. Beside it, where it was measured,
+    the share of unseen images of the task, which are no rows of the kernel.
 
     Args:
         df: One row for each image and class: `task` (as `"Places|Vehicles"`: the task and its
             control), `init`, `subset` (the class), `side` (`"task"` or `"control"`), `x` (number of
-            the image on that side), `metric` `"energy"`, `value`; other sides are not drawn. Rows
-            of the metric `unseen_share` are optional.
+            the image on that side), `metric` (`"energy"`, or `"unseen_share"`) and `value`.
 
     Raises:
         TasklabError: If there is nothing to draw.
     """
-    rows = df[(df["metric"] == "energy") & df["side"].isin(_SIDES)]
-    if rows.empty:
-        raise TasklabError("nothing to draw: there are no records of the metric 'energy'.")
+    rows = where(df, metric="energy", side=_SIDES)
+    require_rows(rows, "there are no records of the metric 'energy'")
     panel, place = ["init", "task"], ["init", "task", "side", "x"]
-    mean = rows.groupby(place)["value"].mean().rename("mean")
     # Images of the task come first, those with much energy before those with little.
-    order = mean.reset_index().sort_values([*panel, "side", "mean"],
-                                           ascending=[True, True, False, False])  # fmt: skip
+    order = averaged(rows, *place).sort_values(["side", "value"], ascending=False)
     order["at"] = order.groupby(panel).cumcount()
     rows = rows.join(order.set_index(place)["at"], on=place)
     inits = [init for init in _INITS if init in set(rows["init"])]
@@ -75,9 +71,8 @@ def _sides(axes: Axes, rows: pd.DataFrame, pair: str) -> None:
         if len(at):
             axes.axvspan(at.min() - 0.5, at.max() + 0.5, color=colour, alpha=0.08, lw=0)
             look = {"ha": "center", "va": "top", "fontsize": 9, "color": colour}
-            middle = (at.min() + at.max()) / 2
-            height = 0.98 if side == "task" else 0.88  # long names stand below one another
-            axes.text(middle, height, name, transform=axes.get_xaxis_transform(), **look)
+            at = (at.min() + at.max()) / 2, 0.98 if side == "task" else 0.88  # names may be long
+            axes.text(*at, name, transform=axes.get_xaxis_transform(), **look)
     axes.set_xlim(-0.5, rows["at"].max() + 0.5)
     axes.set_xticks([])
 
@@ -106,28 +101,24 @@ def ring(df: pd.DataFrame) -> Figure:
         TasklabError: If there is nothing to draw.
     """
     kernels = [kernel for kernel in _KERNELS if kernel in set(df["kernel"])]
-    if not kernels:
-        raise TasklabError(f"nothing to draw: there are no rows of {' or '.join(_KERNELS)}.")
-    figure, drawn = plt.subplots(
-        3, len(kernels), figsize=(WIDTH, 6.4), height_ratios=[1, 1, 0.5], squeeze=False,
-        sharey="row",
-    )  # fmt: skip
+    require_rows(where(df, kernel=kernels), f"there are no rows of {' or '.join(_KERNELS)}")
+    shape = {"squeeze": False, "sharey": "row", "height_ratios": [1, 1, 0.5]}
+    figure, drawn = plt.subplots(3, len(kernels), figsize=(WIDTH, 6.4), **shape)
     for (functions, fits, errors), kernel in zip(drawn.T, kernels, strict=True):
         rows = where(df, kernel=kernel)
         own = where(rows, metric="eigenfunction")
         sns.lineplot(own, x="x", y="value", hue="subset", palette=_LINES[: own["subset"].nunique()],
                      errorbar=None, legend=False, ax=functions)  # fmt: skip
-        functions.set(title=f"kernel: {_KERNELS[kernel]}", xlabel="", ylabel="eigenfunction")
-        functions.set_ylim(-2.7, 2.7)
+        functions.set(title=f"kernel: {_KERNELS[kernel]}", xlabel="", ylabel="eigenfunction",
+                      ylim=(-2.7, 2.7))  # fmt: skip
         _fits(fits, rows)
         fits.set(xlabel="angle (degrees)", ylabel="fitted function", ylim=(-2.4, 2.7))
         for axes in (functions, fits):
             axes.set_xlim(0, 360)
             axes.set_xticks(range(0, 361, 90))
-            for i, (name, (_, colour, _)) in enumerate(zip(_TASKS.values(), _SIDES.values(),
-                                                           strict=True)):  # fmt: skip
-                axes.axvspan(180 * i, 180 * (i + 1), color=colour, alpha=0.08, lw=0)
-                axes.text(180 * i + 90, 0.97, name, transform=axes.get_xaxis_transform(),
+            for start, name, colour in zip((0, 180), _TASKS.values(), _COLOURS, strict=True):
+                axes.axvspan(start, start + 180, color=colour, alpha=0.08, lw=0)
+                axes.text(start + 90, 0.97, name, transform=axes.get_xaxis_transform(),
                           ha="center", va="top")  # fmt: skip
         _errors(errors, rows)
     sns.despine(figure)
@@ -137,10 +128,10 @@ def ring(df: pd.DataFrame) -> Figure:
 
 def _fits(axes: Axes, rows: pd.DataFrame) -> None:
     target = where(rows, metric="target")
-    for inside, label in ((target["x"] < 180, "task's function"), (target["x"] >= 180, "_")):
-        half = target[inside]
+    for i, half in target.groupby(target["x"] >= 180):
+        label = "_" if i else "task's function"
         axes.plot(half["x"], half["value"], lw=6, color="#BBBBBB", label=label)
-    for (task, name), (_, colour, _) in zip(_TASKS.items(), _SIDES.values(), strict=True):
+    for (task, name), colour in zip(_TASKS.items(), _COLOURS, strict=True):
         one = where(rows, metric="fit", subset=task)
         axes.plot(one["x"], one["value"], lw=1.6, color=colour, label=f"learnt on {name}")
     both = where(rows, metric="sum")
@@ -149,7 +140,7 @@ def _fits(axes: Axes, rows: pd.DataFrame) -> None:
 
 def _errors(axes: Axes, rows: pd.DataFrame) -> None:
     labels = {"alone": "one fit alone", "added": "sum of both"}
-    table = rows[rows["metric"].isin(labels) & rows["subset"].isin(_TASKS)]
+    table = where(rows, metric=labels, subset=_TASKS)
     table = table.assign(subset=table["subset"].map(_TASKS), metric=table["metric"].map(labels))
     sns.barplot(
         table, x="value", y="subset", hue="metric", order=list(_TASKS.values()),

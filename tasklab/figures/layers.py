@@ -1,13 +1,10 @@
 """Figures of task vectors by layer: angles, and what they do to the data (`analyses.layers`).
 
-Every function takes a table of `tasklab.analyses.layers` with the columns method and, if there are
-several, seed; seeds are averaged. Post-hoc linearization has the vectors of non-linear fine-tuning:
-where only vectors are shown, it is left out beside them.
+Seeds are averaged. Post-hoc linearization has the vectors of non-linear fine-tuning: where only
+vectors are shown, it is left out beside them.
 """
 
 from __future__ import annotations
-
-from collections.abc import Iterable
 
 import numpy as np
 import pandas as pd
@@ -17,8 +14,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
 from tasklab.errors import TasklabError
-from tasklab.figures.heat import numbers_in, scale
-from tasklab.figures.marks import Panels, against, curves, level, log
+from tasklab.figures.marks import Panels, against, curves, level, log, numbers_in, scale
 from tasklab.figures.rows import methods_in, require_rows, where
 from tasklab.figures.style import INK, METHOD_LABEL, WIDTH, book_figure
 from tasklab.records.statistics import over_tasks
@@ -35,9 +31,7 @@ PROJECTIONS = {
     "MLP output": ("MLP output", "#CC79A7", "X"),
 }
 AXIS_LABEL = {
-    "predicted": "predicted: |Σ others·x| / |W x|",
     "predicted_ratio": "predicted: |Σ others·x| / |own·x|",
-    "change": "measured: change / |features|",
     "change_ratio": "measured: change / own change",
     "lost": "measured: lost accuracy (points)",
 }
@@ -52,9 +46,7 @@ def _whole_numbers(plot: Panels) -> None:
 
 def _vectors_of(df: pd.DataFrame) -> list[str]:
     """Return the methods, without post-hoc where its vectors are already shown."""
-    require_rows(df)
-    methods = methods_in(df)
-    return [m for m in methods if POSTHOC.get(m) not in methods]
+    return [m for m in methods_in(require_rows(df)) if POSTHOC.get(m) not in set(df["method"])]
 
 
 @book_figure
@@ -66,8 +58,7 @@ def cosine_matrices(df: pd.DataFrame, projection: str = ALL) -> Figure:
         projection: The projection to show, in all blocks; by default all parameters.
     """
     rows = df[df["block"].isna() & (df["projection"] == projection)]
-    methods = _vectors_of(rows)
-    tasks = list(dict.fromkeys([*rows["task"], *rows["other"]]))
+    methods, tasks = _vectors_of(rows), list(dict.fromkeys([*rows["task"], *rows["other"]]))
     means = 100 * rows.groupby(["method", "task", "other"])["value"].mean()
     limit, columns = max(float(means.abs().max()), 1e-4), min(3, len(methods))
     grid = sns.FacetGrid(rows, col="method", col_order=methods, col_wrap=columns)
@@ -78,8 +69,7 @@ def cosine_matrices(df: pd.DataFrame, projection: str = ALL) -> Figure:
         axes.tick_params(axis="x", rotation=90)
     lines = -(-len(methods) // columns)
     grid.figure.set_size_inches(WIDTH, lines * (0.2 + min(3.4, 4.8 / columns)) + 1.9)
-    scale(grid.figure, grid.axes.flat, "cosine × 100")
-    return grid.figure
+    return scale(grid.figure, grid.axes.flat, "cosine × 100")
 
 
 @book_figure
@@ -91,12 +81,11 @@ def cosine_by_block(df: pd.DataFrame) -> Figure:
     """
     rows = df[df["block"].notna()]
     methods = _vectors_of(rows)
-    present = set(rows["projection"])
-    looks = {name: look for name, look in PROJECTIONS.items() if name in present}
-    looks |= {ALL: ("all parameters", "#000000", "P")} if ALL in present else {}
+    looks = PROJECTIONS | {ALL: ("all parameters", "#000000", "P")}
+    looks = {name: look for name, look in looks.items() if name in set(rows["projection"])}
     rows = rows.assign(value=rows["value"].abs(), block=rows["block"].astype(int) + 1)
     plot = curves(
-        rows[rows["method"].isin(methods)], "block", hue="projection", looks=looks, col="method",
+        where(rows, method=methods), "block", hue="projection", looks=looks, col="method",
         col_order=methods, errorbar=None, height=3.4,
     )  # fmt: skip
     plot.grid.set(ylim=(0, None))
@@ -113,11 +102,10 @@ def layer_alignment(df: pd.DataFrame, metric: str = "relative") -> Figure:
         metric: `"relative"` to what the pre-trained projection does, or `"random"`: relative to
             random matrices of the vectors' norm.
     """
-    rows = where(df[df["part"].isin(_PARTS)], metric=metric)
-    methods = _vectors_of(rows)
-    rows = rows[rows["method"].isin(methods)].assign(block=rows["block"].astype(int) + 1)
+    rows = where(df, part=_PARTS, metric=metric)
+    rows = where(rows, method=_vectors_of(rows)).assign(block=rows["block"].astype(int) + 1)
     plot = curves(
-        rows, "block", col="projection", col_order=list(PROJECTIONS), height=(1.0, 2.0),
+        rows, "block", col="projection", col_order=PROJECTIONS, height=(1.0, 2.0),
         dots=False, errorbar=None, lw=1.8, style="part", style_order=list(_PARTS),
         dashes={part: dashes for part, (_, dashes) in _PARTS.items()},
     )  # fmt: skip
@@ -133,14 +121,7 @@ def layer_alignment(df: pd.DataFrame, metric: str = "relative") -> Figure:
 
 
 @book_figure
-def alignment_against_interference(
-    df: pd.DataFrame,
-    pairs: Iterable[tuple[str, str]] = (
-        ("predicted_ratio", "change_ratio"),
-        ("predicted_ratio", "lost"),
-    ),
-    alpha: float | None = None,
-) -> Figure:
+def alignment_against_interference(df: pd.DataFrame, alpha: float | None = None) -> Figure:
     """Draw measured interference against what alignment predicts; a dot is a task by a method.
 
     A panel's title has Spearman's rank correlation over all dots and its 95 % interval
@@ -148,18 +129,17 @@ def alignment_against_interference(
 
     Args:
         df: What `layers.interference` returned.
-        pairs: Metrics on the two axes of each panel.
         alpha: The coefficient, needed where the table has several.
 
     Raises:
         TasklabError: If there are several coefficients and none is chosen.
     """
-    rows = df if alpha is None else df[np.isclose(df["alpha"], alpha)]
-    require_rows(rows)
+    rows = require_rows(df if alpha is None else df[np.isclose(df["alpha"], alpha)])
     if alpha is None and rows.groupby("method")["alpha"].nunique().max() > 1:
         raise TasklabError(f"choose alpha, one of {sorted(set(rows['alpha']))}.")
-    table = rows.pivot_table(index=["method", "task"], columns="metric", values="value")
-    return against(table.reset_index(), tuple(pairs), AXIS_LABEL, over_tasks).finish()
+    table = rows.pivot_table("value", index=["method", "task"], columns="metric").reset_index()
+    pairs = [("predicted_ratio", "change_ratio"), ("predicted_ratio", "lost")]
+    return against(table, pairs, AXIS_LABEL, over_tasks).finish()
 
 
 @book_figure
@@ -172,8 +152,7 @@ def linearity(df: pd.DataFrame) -> Figure:
     Args:
         df: Records of the experiment `linearity`.
     """
-    require_rows(df)
-    along, blocks = (where(df, metric=metric) for metric in ("gap_along", "gap_block"))
+    along, blocks = where(require_rows(df), metric="gap_along"), where(df, metric="gap_block")
     along = along.assign(x=along["size"], panel="features")
     blocks = blocks[np.isclose(blocks["alpha"], 1)].assign(panel="outputs of blocks at c = 1")
     means = along.groupby(["panel", "method", "alpha"], as_index=False)[["x", "value"]].mean()
@@ -184,8 +163,8 @@ def linearity(df: pd.DataFrame) -> Figure:
     plot.mark(means[np.isclose(means["alpha"], 1)], "x", mec="black", mew=1.2)
     _whole_numbers(plot)
     left, right = plot.grid.axes.flat
-    for axes in (left, right):
-        level(axes, 1)
+    level(left, 1)
+    level(right, 1)
     log(left)
     right.set_ylim(bottom=0)
     x = {"features": "|c τ| / |θ₀| (large marker: c = 1)", "outputs of blocks at c = 1": "block"}

@@ -1,4 +1,4 @@
-"""What figures are made of: curves, points and dots with intervals, in facets.
+"""What figures are made of: curves, points and dots with intervals, in facets; maps of numbers.
 
 seaborn averages, draws the intervals and arranges the panels; a figure says what is on which axis,
 adds to `Panels` what seaborn does not draw, and `finish` names them and puts the legend above.
@@ -16,6 +16,7 @@ import seaborn as sns
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 from matplotlib.ticker import LogLocator, NullFormatter
 
 from tasklab.figures.rows import methods_in, where
@@ -23,25 +24,9 @@ from tasklab.figures.style import INK, WIDTH, Looks, key, method_looks
 from tasklab.records.statistics import Correlation
 
 SEEDS = ("sd", 1)  # two or three seeds: their spread, not a limit of confidence
-GIVEN: dict[str, Any] = {"estimator": "median", "errorbar": ("pi", 100)}  # of what `ends` returns
-
-
-def ends(df: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
-    """Return measured intervals in a form that seaborn draws as they are.
-
-    The columns value, low and high are averaged in each group and become three rows, of which
-    `GIVEN` draws the median and the range. A mean may lie outside the quartiles of a skewed
-    distribution; it then is its own end.
-
-    Args:
-        df: Records with the columns value, low and high.
-        by: Columns of a group.
-    """
-    groups = df.groupby(list(by), dropna=False, sort=False, observed=True)
-    means = groups[["value", "low", "high"]].mean()
-    means["low"] = means[["low", "value"]].min(axis=1)
-    means["high"] = means[["high", "value"]].max(axis=1)
-    return pd.concat([means.assign(value=means[end]) for end in means]).reset_index()
+GIVEN: dict[str, Any] = {"estimator": "median", "errorbar": ("pi", 100)}  # of `rows.ends`
+DASHED = {"color": INK, "lw": 1.1, "ls": "--", "zorder": 1}  # a line of reference
+ZERO = {"ls": "-", "lw": 0.8}  # where nothing changes, in place of the former
 
 
 class Panels:
@@ -93,13 +78,8 @@ class Panels:
                 at = part[x].astype(float), part[y].astype(float)
                 axes.plot(*at, **({"color": colour, "marker": marker} | look))
 
-    def finish(
-        self,
-        extra: Iterable[Artist] = (),
-        *,
-        looks: Looks | None = None,
-        **words: str | Mapping[Any, str] | Callable[[Any], str],
-    ) -> Figure:
+    def finish(self, extra: Iterable[Artist] = (), *, looks: Looks | None = None,
+               **words: str | Mapping[Any, str] | Callable[[Any], str]) -> Figure:  # fmt: skip
         """Put a legend above the panels and words on their axes, and return the figure.
 
         Args:
@@ -108,33 +88,22 @@ class Panels:
             words: The `x` and `y` of the axes: the same of all, or made of the name of the panel's
                 column; and the `title`, which is.
         """
-        of_all = {"x": self.grid.set_xlabels, "y": self.grid.set_ylabels}
-        of_one = {"x": Axes.set_xlabel, "y": Axes.set_ylabel, "title": Axes.set_title}
+        setters = {"x": Axes.set_xlabel, "y": Axes.set_ylabel, "title": Axes.set_title}
         for name, text in words.items():
-            if isinstance(text, str):
-                of_all[name](text)
+            if isinstance(text, str):  # on the outer axes alone
+                getattr(self.grid, f"set_{name}labels")(text)
                 continue
-            told = text if callable(text) else lambda column, text=text: text.get(column, "")
             for axes, _, column in self:
-                of_one[name](axes, told(column))
+                setters[name](axes, text(column) if callable(text) else text.get(column, ""))
         key(self.figure, self.looks if looks is None else looks, extra, line=self._line)
         return self.figure
 
 
 def curves(
-    df: pd.DataFrame,
-    x: str,
-    y: str = "value",
-    *,
-    hue: str = "method",
-    looks: Looks | None = None,
-    kind: str = "line",
-    height: float | tuple[float, float] = 3.6,
-    columns: int = 3,
-    share: tuple[Any, Any] = (True, True),
-    dots: bool = True,
-    **more: Any,
-) -> Panels:
+    df: pd.DataFrame, x: str, y: str = "value", *, hue: str = "method", looks: Looks | None = None,
+    kind: str = "line", height: float | tuple[float, float] = 3.6, columns: int = 3,
+    share: tuple[Any, Any] = (True, True), dots: bool = True, **more: Any,
+) -> Panels:  # fmt: skip
     """Draw curves of `y` over `x` with their intervals, a colour and marker a group.
 
     Args:
@@ -176,24 +145,14 @@ def curves(
 
 
 def scatter(df: pd.DataFrame, x: str, y: str = "value", **more: Any) -> Panels:
-    """Draw a dot a row, a colour and marker a group.
-
-    Args:
-        df: Records.
-        x: Column on the horizontal axis.
-        y: Column on the vertical one.
-        more: Keywords of `curves`, and of dots: `s`, `alpha`.
-    """
+    """Draw a dot a row, a colour and marker a group; see `curves`."""
     return curves(df, x, y, kind="scatter", **({"share": (False, False)} | more))
 
 
 def against(
-    table: pd.DataFrame,
-    pairs: Sequence[tuple[str, str]],
-    labels: Mapping[str, str],
-    rank: Callable[[pd.DataFrame, str, str], Correlation] | None = None,
-    **more: Any,
-) -> Panels:
+    table: pd.DataFrame, pairs: Sequence[tuple[str, str]], labels: Mapping[str, str],
+    rank: Callable[[pd.DataFrame, str, str], Correlation] | None = None, **more: Any,
+) -> Panels:  # fmt: skip
     """Draw columns of a table against one another, a panel a pair, a dot a row.
 
     Args:
@@ -215,18 +174,9 @@ def against(
 
 
 def means_in(
-    axes: Axes,
-    df: pd.DataFrame,
-    y: str,
-    x: str = "value",
-    *,
-    hue: str,
-    looks: Looks,
-    order: Mapping[Any, str],
-    dots: bool = False,
-    apart: bool = True,
-    **more: Any,
-) -> None:
+    axes: Axes, df: pd.DataFrame, y: str, x: str = "value", *, hue: str, looks: Looks,
+    order: Mapping[Any, str], dots: bool = False, apart: bool = True, **more: Any,
+) -> None:  # fmt: skip
     """Draw means with intervals, a line of the page a category, groups below one another.
 
     Args:
@@ -257,36 +207,57 @@ def means_in(
 
 
 def points(
-    df: pd.DataFrame,
-    y: str,
-    *,
-    order: Mapping[Any, str],
-    height: float,
-    hue: str = "method",
-    looks: Looks | None = None,
-    facets: Mapping[str, Any] | None = None,
-    **more: Any,
-) -> Panels:
-    """Draw `means_in` panels, each on a horizontal axis of its own.
+    df: pd.DataFrame, y: str, *, height: float, hue: str = "method", looks: Looks | None = None,
+    facets: Mapping[str, Any] | None = None, **more: Any,
+) -> Panels:  # fmt: skip
+    """Draw panels, each on a horizontal axis of its own; see `means_in`.
 
-    Args:
-        df: Records, a row a measurement.
-        y: Column of the categories.
-        order: The categories from the top, with the name of each.
-        height: Of the whole figure, in inches.
-        hue: Column of the groups.
-        looks: Label, colour and marker of each group; by default those of methods.
-        facets: Columns of the `row` and `col` of panels, and `col_wrap`.
-        more: Keywords of `means_in`.
+    The `height` is that of the whole figure, in inches; `facets` are the columns of the `row` and
+    `col` of panels, and `col_wrap`.
     """
     looks = method_looks(methods_in(df)) if looks is None else looks
     grid = sns.FacetGrid(df, **(facets or {}), sharex=False)
     for (i, j, _), part in grid.facet_data():
-        means_in(grid.facet_axis(i, j), part, y, hue=hue, looks=looks, order=order, **more)
+        means_in(grid.facet_axis(i, j), part, y, hue=hue, looks=looks, **more)
     return Panels(grid, hue, looks, facets or {}, height=height)
 
 
-def level(axes: Axes, value: float, *, along: str = "x", **look: Any) -> Any:
+def numbers_in(axes: Axes, table: pd.DataFrame, limit: float, form: str, **more: Any) -> None:
+    """Draw numbers around 0 with their colours, no number where there is none.
+
+    Args:
+        axes: Where to draw.
+        table: The numbers, as they stand on the page.
+        limit: Largest size of a number on the scale.
+        form: How a number is written, e.g. `+z.1f`.
+        more: Keywords of `seaborn.heatmap`.
+    """
+    words = table.map(lambda x: "" if pd.isna(x) else f"{x:{form}}".replace("-", "−"))
+    look = {"annot_kws": {"fontsize": 9}, "linewidths": 0.5, "cmap": "PuOr_r", "cbar": False}
+    sns.heatmap(table, ax=axes, vmin=-limit, vmax=limit, annot=words, fmt="", **look, **more)
+    axes.grid(visible=False)
+    axes.set(xlabel="", ylabel="")
+    axes.tick_params(axis="y", rotation=0)
+
+
+def scale(figure: Figure, axes: Iterable[Axes], label: str, extend: str = "neither") -> Figure:
+    """Put the scale of maps below them, which is that of the first, and return the figure.
+
+    Args:
+        figure: The figure.
+        axes: Its maps.
+        label: What the colours are.
+        extend: Where values are beyond the scale: `max` or `neither`.
+    """
+    figure.set_layout_engine("constrained")  # which has to know of the bar
+    axes = list(axes)
+    place = {"location": "bottom", "aspect": 45}
+    bar = figure.colorbar(axes[0].collections[0], ax=axes, label=label, extend=extend, **place)
+    bar.outline.set_visible(False)
+    return figure
+
+
+def level(axes: Axes, value: float, *, along: str = "x", **look: Any) -> Line2D:
     """Draw a line of reference across the panel and return it.
 
     Args:
@@ -295,16 +266,14 @@ def level(axes: Axes, value: float, *, along: str = "x", **look: Any) -> Any:
         along: The axis that it is parallel to: at `x` it is level, at `y` upright.
         look: Keywords of the line.
     """
-    draw = axes.axhline if along == "x" else axes.axvline
-    return draw(value, **({"color": INK, "lw": 1.1, "ls": "--", "zorder": 1} | look))
+    return (axes.axhline if along == "x" else axes.axvline)(value, **(DASHED | look))
 
 
-def diagonal(axes: Axes, **look: Any) -> list[Artist]:
+def diagonal(axes: Axes, **look: Any) -> list[Line2D]:
     """Draw y = x over what is shown, without changing it."""
     limits = np.array([axes.get_xlim(), axes.get_ylim()])
     first, last = limits[:, 0].max(), limits[:, 1].min()
-    look = {"color": INK, "lw": 1.1, "ls": "--", "zorder": 1} | look
-    line = axes.plot([first, last], [first, last], **look) if first < last else []
+    line = axes.plot([first, last], [first, last], **(DASHED | look)) if first < last else []
     axes.set(xlim=limits[0], ylim=limits[1])
     return line
 

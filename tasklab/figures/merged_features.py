@@ -1,7 +1,6 @@
 """Figures of cross-task linearity: features layer by layer, segments, what makes it emerge.
 
-Tables are records of `tasklab.experiments`: `cross_task` and its kin, `scratch_linearity`,
-`segments`, `emergence`.
+Then edits taken apart: averages of weights and of logits, stitched models.
 """
 
 from __future__ import annotations
@@ -14,14 +13,14 @@ import seaborn as sns
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
+from scipy.stats import pearsonr
 
-from tasklab.figures.marks import GIVEN, curves, ends, level, log
-from tasklab.figures.rows import averaged, require_rows
-from tasklab.figures.style import INK, book_figure, key
+from tasklab.figures.marks import GIVEN, curves, diagonal, level, log, scatter
+from tasklab.figures.rows import averaged, ends, require_rows, where
+from tasklab.figures.style import INK, book_figure
 
 BASE = "#595959"
-SHADES = ("#56B4E9", "#0072B2", "#E69F00")  # of coefficients
-_MARKS = "o^D"
+_SHADED = (("#56B4E9", "o"), ("#0072B2", "^"), ("#E69F00", "D"))  # coefficients, or blocks
 _BASE_LABEL = {"base": "between the models", "base_merged": "merged to single models"}
 _KINDS = {  # whose images accuracy is on, along a segment
     "i": ("task i", "#0072B2", ""),
@@ -41,11 +40,10 @@ def _depth(df: pd.DataFrame) -> pd.Series:
 
 
 def _ticks(axes: Axes, df: pd.DataFrame) -> None:
-    places = sorted(set(_depth(df)))
-    whole = df["block"].isna().any()
-    names = [str(place) for place in places[:-1]] + ["out" if whole else str(places[-1])]
+    places = sorted(set(_depth(df)), reverse=True)
+    names = ["out" if df["block"].isna().any() else places[0], *places[1:]]
     step = -(-len(places) // 7)
-    axes.set_xticks(places[::-1][::step], names[::-1][::step])
+    axes.set_xticks(places[::step], names[::step])
 
 
 @book_figure
@@ -61,7 +59,6 @@ def cross_task(df: pd.DataFrame, tasks: Sequence[str] | None = None, base: str =
         base: `"base_merged"` compares with the distance of merged from single features instead, as
             the paper does for averages (section 4.2).
     """
-    require_rows(df)
     return _layers(df, tasks, (base, "distance"), "1 − cosine (bars: quartiles)")
 
 
@@ -73,7 +70,6 @@ def cross_task_coefficients(df: pd.DataFrame, tasks: Sequence[str] | None = None
         df: Records with the metric `coef` of one method and seed.
         tasks: The pairs to show; by default one panel with all of them.
     """
-    require_rows(df)
     return _layers(df, tasks, ("coef",), "coefficient (bars: quartiles)")
 
 
@@ -81,20 +77,19 @@ def _layers(
     df: pd.DataFrame, tasks: Sequence[str] | None, metrics: Sequence[str], label: str
 ) -> Figure:
     groups = ["all"] if tasks is None else list(tasks)
-    rows = df[df["metric"].isin(metrics)].assign(depth=_depth(df))
-    rows = rows.assign(task="all") if tasks is None else rows[rows["task"].isin(groups)]
-    require_rows(rows)
+    rows = where(require_rows(df).assign(depth=_depth(df)), metric=list(metrics))
+    rows = require_rows(rows.assign(task="all") if tasks is None else where(rows, task=groups))
     base = rows["metric"].isin(_BASE_LABEL)
     alphas = sorted(set(rows[~base]["alpha"].dropna())) or [np.nan]  # a mean of models has none
     looks = {name: (_BASE_LABEL[name], BASE, "s") for name in metrics if name in _BASE_LABEL}
-    for i, alpha in enumerate(alphas):
-        words = f"merged, {alpha:g}" if len(alphas) > 1 else "merged"
-        shade = SHADES[i % 3] if len(alphas) > 1 else SHADES[1]
-        looks[f"{alpha:g}"] = (words, shade, _MARKS[i % 3])
+    if len(alphas) == 1:
+        looks[f"{alphas[0]:g}"] = ("merged", "#0072B2", "o")
+    else:
+        looks |= {f"{a:g}": (f"merged, {a:g}", *_SHADED[i % 3]) for i, a in enumerate(alphas)}
     group = rows["metric"].where(base, rows["alpha"].map("{:g}".format))
     # Bars of several coefficients stand beside one another.
     shift = {name: 0.1 * (i - (len(looks) - 1) / 2) for i, name in enumerate(looks)}
-    shown = ends(rows.assign(group=group), ["task", "group", "depth"])
+    shown = ends(rows.assign(group=group), "task", "group", "depth")
     shown["depth"] += shown["group"].map(shift)
     columns = 2 if len(groups) in (2, 4) else 3
     plot = curves(
@@ -120,18 +115,13 @@ def cross_task_methods(df: pd.DataFrame) -> Figure:
         df: Records of `experiments.cross_task` of several methods; means over pairs, bands from the
             closest pair to the farthest.
     """
-    require_rows(df)
-    half = df[np.isclose(df["alpha"], 0.5)]
-    half = half.assign(depth=_depth(half))
-    titles = {
-        "base": "between the models: 1 − cosine",
-        "distance": "merged: 1 − cosine",
-        "coef": "merged: coefficient",
-    }
-    rows = half[half["metric"].isin(titles)]
+    half = require_rows(df)[np.isclose(df["alpha"], 0.5)]
+    titles = {"base": "between the models: 1 − cosine", "distance": "merged: 1 − cosine",
+              "coef": "merged: coefficient"}  # fmt: skip
+    rows = where(half.assign(depth=_depth(half)), metric=titles)
     plot = curves(
         averaged(rows, "metric", "method", "depth", "task"), "depth", col="metric",
-        col_order=list(titles), columns=2, height=5.2, share=(True, False), errorbar=("pi", 100),
+        col_order=titles, columns=2, height=5.2, share=(True, False), errorbar=("pi", 100),
     )  # fmt: skip
     for axes, _, metric in plot:
         _ticks(axes, half)
@@ -152,22 +142,19 @@ def segments(df: pd.DataFrame, features: pd.DataFrame | None = None) -> Figure:
         features: Records of `experiments.scratch_linearity` of the same network; a line is a layer,
             early ones faint.
     """
-    require_rows(df)
-    pair = df["subset"].str.split("+", expand=True)
+    pair = require_rows(df)["subset"].str.split("+", expand=True)
     kind = np.select([df["task"] == pair[0], df["task"] == pair[1]], ["i", "j"], "start")
     pairs = df.assign(group=kind, panel=df["metric"], line=df["subset"] + df["seed"].astype(str))
     panels = {"loss": "loss (nats)", "accuracy": "accuracy (%)"}
-    told, looks, layers = dict(_KINDS), dict(_KINDS), pairs[:0]
+    told, looks, layers = _KINDS, dict(_KINDS), pairs[:0]
     if features is not None:
         panels["features"] = "1 − cosine"
-        layers = features.assign(depth=_depth(features), panel="features")
-        layers = averaged(
-            layers[layers["metric"].isin(_FEATURES)], "metric", "panel", "depth", "alpha"
-        )
+        layers = where(features.assign(depth=_depth(features)), metric=_FEATURES)
+        layers = averaged(layers, "metric", "depth", "alpha").assign(panel="features")
         layers["group"] = layers["metric"] + layers["depth"].astype(str)
         depths = sorted(set(layers["depth"]))
-        for metric, (label, colour) in _FEATURES.items():
-            told[metric] = (label, colour, "")
+        told = _KINDS | {metric: (*look, "") for metric, look in _FEATURES.items()}
+        for metric, (_, colour) in _FEATURES.items():
             shades = sns.light_palette(colour, len(depths) + 2)[2:]
             looks |= {f"{metric}{d}": ("", c, "o") for d, c in zip(depths, shades, strict=True)}
     plot = curves(
@@ -197,36 +184,124 @@ def emergence(tables: Sequence[tuple[str, pd.DataFrame]], column: Sequence[str])
         tables: Title and records of `experiments.emergence`, a column of panels each.
         column: Which column of each table is the condition: `pretraining`, `finetuning`, `ratio`.
     """
-    parts, bases = [], []
+    parts = []
     for (title, df), name in zip(tables, column, strict=True):
-        require_rows(df)
-        deepest = df["block"].max()
-        chosen = df[df["block"].isin([0, deepest // 2, deepest])]
-        chosen = chosen.assign(title=title, x=chosen[name].astype(float))
-        chosen = chosen.assign(block=chosen["block"].astype(int))
-        bases.append(chosen[chosen["metric"] == "base"])
-        parts.append(ends(chosen[chosen["metric"].isin(["distance", "coef"])],
-                          ["title", "metric", "block", "x"]))  # fmt: skip
-    table, base = pd.concat(parts, ignore_index=True), pd.concat(bases, ignore_index=True)
-    blocks = sorted(set(table["block"]))
-    looks = {b: (f"block {b + 1}", SHADES[i % 3], _MARKS[i % 3]) for i, b in enumerate(blocks)}
+        deepest = require_rows(df)["block"].max()
+        chosen = where(df, block=[0, deepest // 2, deepest])
+        parts.append(chosen.assign(title=title, x=chosen[name].astype(float)))
+    rows = pd.concat(parts, ignore_index=True).astype({"block": int})
+    table = where(rows, metric=["distance", "coef"])
+    base, blocks = where(rows, metric="base").assign(metric="distance"), sorted(set(table["block"]))
+    looks = {block: (f"block {block + 1}", *_SHADED[i % 3]) for i, block in enumerate(blocks)}
     plot = curves(
-        table, "x", hue="block", looks=looks, row="metric", row_order=["distance", "coef"],
-        col="title", height=4.8, share=("col", "row"), **GIVEN,
+        ends(table, "title", "metric", "block", "x"), "x", hue="block", looks=looks, row="metric",
+        row_order=["distance", "coef"], col="title", height=4.8, share=("col", "row"), **GIVEN,
     )  # fmt: skip
-    base = averaged(base.assign(metric="distance"), "metric", "title", "block", "x")
+    base = averaged(base, "metric", "title", "block", "x")
     plot.trace(base.sort_values("x"), "x", ls=":")
-    upper, lower = plot.grid.axes
-    for axes, (title, _) in zip(upper, tables, strict=True):
-        axes.set(yscale="log", title=title)
-    for axes, name in zip(lower, column, strict=True):
-        level(axes, 1)
-        axes.set_xlabel("share of samples" if name == "ratio" else "epochs")
-        axes.xaxis.set_major_formatter("{x:g}")
+    for (above, below), (title, _), name in zip(plot.grid.axes.T, tables, column, strict=True):
+        above.set(yscale="log", title=title)
+        level(below, 1)
+        below.set_xlabel("share of samples" if name == "ratio" else "epochs")
+        below.xaxis.set_major_formatter("{x:g}")
         if name == "ratio":
-            axes.set_xticks([0, 0.5, 1])
-    upper[0].set_ylabel("1 − cosine")
-    lower[0].set_ylabel("coefficient")
+            below.set_xticks([0, 0.5, 1])
+    for axes, label in zip(plot.grid.axes[:, 0], ("1 − cosine", "coefficient"), strict=True):
+        axes.set_ylabel(label)
     dotted = Line2D([], [], color=INK, ls=":", lw=1.3, label=_BASE_LABEL["base"])
-    key(plot.figure, looks, [dotted])
-    return plot.figure
+    return plot.finish([dotted])
+
+
+FRONTS = {  # label, colour, marker
+    "own": ("features of the task's own model", "#0072B2", "s"),
+    "other": ("of the other task's", "#D55E00", "v"),
+    "both": ("mean of both's features", "#009E73", "o"),
+    "edited": ("features of mean weights", "#000000", "X"),
+}
+_OF_NEGATION = {  # of negation: what is subtracted, and on which images
+    ("features", True): ("features subtracted: the task", "#009E73", "o"),
+    ("features", False): ("control", "#009E73", "^"),
+    ("weights", True): ("weights subtracted: the task", "#000000", "X"),
+    ("weights", False): ("control", "#000000", "P"),
+}
+
+
+@book_figure
+def averaging(df: pd.DataFrame) -> Figure:
+    """Draw accuracies of averaged weights against those of ensembles (the paper's figure 4).
+
+    Args:
+        df: Records of `experiments.averaging`.
+    """
+    df = require_rows(where(df, experiment="averaging"))
+    alone, groups = where(df, metric="alone")["value"], df[df["metric"] != "alone"]
+    table = groups.pivot(index=["seed", "subset"], columns="metric", values="value")
+    table, looks = table.assign(all=""), {"": ("a group of models", "#0072B2", "o")}
+    plot = scatter(table, "averaged", "ensemble", hue="all", looks=looks, height=4.6)
+    ends = (df["value"].min() - 0.5, df["value"].max() + 0.5)
+    plot.grid.set(xlim=ends, ylim=ends, aspect="equal")
+    equal = diagonal(plot.first, label="equal")
+    look = {"color": "#D55E00", "ms": 8, "ls": "", "marker": "_", "mew": 1.8, "clip_on": False}
+    own = plot.first.plot(np.full(len(alone), ends[0]), alone, label="one model alone", **look)
+    if len(table) > 2 and table["averaged"].nunique() > 1 < table["ensemble"].nunique():
+        correlation = pearsonr(table["averaged"], table["ensemble"])
+        low, high = correlation.confidence_interval()
+        told = f"{correlation.statistic:.2f} [{low:.2f}, {high:.2f}]"
+        plot.first.set_title(f"correlation {told}, {len(table)} groups")
+    x, y = "accuracy of averaged weights (%)", "accuracy of averaged logits (%)"
+    return plot.finish([*equal, *own], x=x, y=y)
+
+
+@book_figure
+def stitched_addition(df: pd.DataFrame) -> Figure:
+    """Draw accuracies of stitched models on both tasks of each pair (the paper's figure 9).
+
+    Args:
+        df: Records of `experiments.stitched_addition` at one block: lines join coefficients.
+    """
+    df = require_rows(df)
+    # On the axis of its own task a model is "own", on that of the other one "other".
+    first, own = df["task"] == df["subset"].str.partition("+")[0], df["front"] == "own"
+    source = df["front"].mask(df["front"].isin(["own", "other"]), np.where(first == own, "i", "j"))
+    df, by = df.assign(source=source, axis=np.where(first, "x", "y")), ["subset", "source", "alpha"]
+    table = df.pivot_table("value", index=by, columns="axis", sort=False).reset_index()
+    looks = {
+        "i": ("features of the first task's model", *FRONTS["own"][1:]),
+        "j": ("of the second task's", *FRONTS["other"][1:]),
+    }
+    plot = curves(
+        table.sort_values("alpha"), "x", "y", hue="source", col="subset",
+        looks=looks | {name: FRONTS[name] for name in ("both", "edited")}, lw=0.9,
+        col_order=dict.fromkeys(df["subset"]), columns=2, height=(0.9, 2.5), share=(False, False),
+        sort=False, estimator=None, errorbar=None,
+    )  # fmt: skip
+    x, y = (lambda pair, i=i: f"{pair.split('+')[i]} (%)" for i in (0, 1))
+    return plot.finish(x=x, y=y)
+
+
+@book_figure
+def stitched_depth(df: pd.DataFrame) -> Figure:
+    """Draw accuracies of stitched models against the block that they are cut after.
+
+    Args:
+        df: Records of `experiments.stitched_addition` with `block=-1`.
+    """
+    means = averaged(require_rows(df), "subset", "front", "block", *({"seed"} & set(df)))
+    means["block"] += 1
+    plot = curves(means, "block", hue="front", looks=FRONTS, col="subset", height=3.4)
+    plot.grid.set(xticks=sorted(set(means["block"].astype(int))))
+    words = {"x": "cut after block", "y": "mean accuracy of both tasks (%)"}
+    return plot.finish(title=lambda pair: pair.replace("+", "\nand "), **words)
+
+
+@book_figure
+def stitched_negation(df: pd.DataFrame) -> Figure:
+    """Draw accuracies of stitched negation on the task and the control (the paper's figure 10).
+
+    Args:
+        df: Records of `experiments.stitched_negation`.
+    """
+    side = list(zip(df["front"], df["task"] == df["subset"], strict=True))
+    df = require_rows(df).assign(side=side)
+    plot = curves(df, "alpha", hue="side", looks=_OF_NEGATION, col="subset", height=(0.9, 2.4))
+    return plot.finish(x="coefficient λ", y="accuracy (%)", title=str)

@@ -1,4 +1,8 @@
-"""Figures of merged models: in the network and its linearization, at equal accuracy; cost."""
+"""Figures of merged models: in the network and its linearization, at equal accuracy; cost.
+
+Last, published accuracies in three protocols beside ours. They are of different checkpoints, splits
+and searches, so that only orders within one are compared.
+"""
 
 from __future__ import annotations
 
@@ -6,10 +10,12 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from tasklab.figures.budgets import against_alone
-from tasklab.figures.merging import MERGE_LABEL, by_merge, merges_in
+from tasklab.figures.marks import ZERO, level
+from tasklab.figures.merging import BASE, MERGE_LABEL, by_merge, merges_in
 from tasklab.figures.rows import averaged, methods_in, most_tasks, select, where
-from tasklab.figures.style import book_figure, method_looks
+from tasklab.figures.style import METHOD_LABEL, book_figure
 from tasklab.records.matched import merges_at_equal_accuracy
+from tasklab.records.papers import papers
 
 MODELS = {
     "network": ("in the network f", "#D55E00", "o"),
@@ -20,6 +26,14 @@ _TOLD = {
     "xi_classifier": "changed predictions ξ\n(%)",
     "distance": "distance\nfrom linear",
 }
+PROTOCOLS = {
+    "task_vectors": ("checkpoints of task_vectors", "#0072B2", "o"),
+    "tall_masks": ("of TALL masks and TSV", "#009E73", "s"),
+    "fusionbench": ("of FusionBench", "#CC79A7", "D"),
+    "here": ("here", "#D55E00", "P"),
+}
+_SHORT = {"task_vectors": "task_vectors", "tall_masks": "TALL, TSV", "fusionbench": "FusionBench"}
+SIZES = {"vitb32": "ViT-B/32", "vitl14": "ViT-L/14"}
 
 
 @book_figure
@@ -28,31 +42,24 @@ def merge_models(df: pd.DataFrame) -> Figure:
 
     From the left: accuracy; predictions that differ from those of each task's own model of the same
     kind; and the distance, 1 - cos, of the merged model's features from the mean of the features of
-    all tasks' own. Points are means over tasks and seeds, bars the standard deviation over seeds.
+    all tasks' own.
 
     Args:
         df: Records of the experiment `merged` of one model and method.
     """
-    rows = most_tasks(select(df, "merged"))
-    means = averaged(rows, "metric", "merge", "edited", "seed")
-    means = means[means["metric"].isin(_TOLD)].sort_values(
-        "metric", key=lambda names: names.map(list(_TOLD).index)
-    )
-    return by_merge(means, "edited", MODELS, "metric").finish(x=_TOLD)
+    means = averaged(most_tasks(select(df, "merged")), "metric", "merge", "edited", "seed")
+    shown = pd.concat([where(means, metric=metric) for metric in _TOLD])
+    return by_merge(shown, "metric", hue="edited", looks=MODELS).finish(x=_TOLD)
 
 
 @book_figure
 def merge_rates(df: pd.DataFrame) -> Figure:
-    """Draw merged accuracy against accuracy alone, along the learning rates of each method.
-
-    A marker is a rate, as means over tasks and seeds. Methods are compared above one another: at
-    equal accuracy alone.
+    """Draw merged accuracy against accuracy alone along learning rates, as `budget_curves` does.
 
     Args:
         df: Records of the experiment `merging_rates` of one model.
     """
-    rows = select(df, "merging_rates")
-    plot = against_alone(rows, "lr", "merge", MERGE_LABEL)
+    plot = against_alone(select(df, "merging_rates"), "lr", "merge", MERGE_LABEL)
     return plot.finish(x="accuracy alone (%)", y="merged (%)", title=MERGE_LABEL)
 
 
@@ -69,9 +76,8 @@ def merge_rates_table(df: pd.DataFrame) -> pd.DataFrame:
     merged = merges_at_equal_accuracy(df)
     table = merged.pivot_table(index="merge", columns="method", values="value")
     table.insert(0, "alone", merged.groupby("merge")["alone"].mean())
-    ways = [method for method in methods_in(merged) if method in table]
-    labels = {method: look[0] for method, look in method_looks(ways).items()}
-    table = table.loc[merges_in(merged), ["alone", *ways]].rename(columns=labels, index=MERGE_LABEL)
+    table = table.loc[merges_in(merged), ["alone", *methods_in(merged)]]
+    table = table.rename(columns=METHOD_LABEL, index=MERGE_LABEL)
     return table.rename_axis(columns=None).reset_index()
 
 
@@ -94,3 +100,67 @@ def merge_cost_table(df: pd.DataFrame) -> pd.DataFrame:
     table = table.loc[merges_in(rows)].rename(columns=names, index=MERGE_LABEL)
     counts = {name: int for name in list(names.values())[2:]}
     return table.astype(counts).rename_axis(columns=None).reset_index()
+
+
+def printed_merges() -> pd.DataFrame:
+    """Return the published averages over eight tasks, by protocol.
+
+    Returns:
+        Columns protocol, model, merge (our name; `single` for each task's own model) and value.
+    """
+    names = {title: name for name, title in MERGE_LABEL.items()} | {"Single": "single"}
+    rows = papers("merging").rename(columns={"table": "protocol"})
+    return rows.assign(merge=rows["row"].map(names))[["protocol", "model", "merge", "value"]]
+
+
+def merge_table(df: pd.DataFrame) -> pd.DataFrame:
+    """Put the recorded accuracies of all tasks merged beside the published ones.
+
+    Args:
+        df: Records of the experiments `single` and `merging`, of one model.
+
+    Returns:
+        A row a merge, and one for each task's own model: our mean, standard deviation over seeds
+        and seeds, and the published numbers by protocol and model; NaN where there is none.
+    """
+    wide = printed_merges().pivot_table("value", index="merge", columns=["protocol", "model"])
+    wide = wide[[(p, m) for p in PROTOCOLS for m in SIZES if (p, m) in wide]]
+    wide.columns = [f"{_SHORT[p]} {SIZES[m].removeprefix('ViT-')}" for p, m in wide]
+    wide.insert(0, "here", _own(df).groupby("merge")["value"].mean())
+    wide.insert(1, "± seeds", _own(df).groupby("merge")["value"].std())
+    labels = {"single": "each task's own"} | MERGE_LABEL
+    wide = wide.loc[[name for name in labels if name in wide.index]].rename(labels)
+    return wide.rename_axis("merge").reset_index()
+
+
+def _own(df: pd.DataFrame) -> pd.DataFrame:
+    """Return our accuracies with all tasks, merge by merge and of each task's own model."""
+    tuned = where(df, method="nonlinear", split="test")
+    if "merge" not in tuned:
+        return pd.DataFrame(columns=["merge", "seed", "value"])
+    mine = most_tasks(where(tuned, experiment="merging", metric="absolute"))
+    alone = where(tuned, experiment="single").assign(merge="single")
+    return averaged(pd.concat([mine, alone]), "merge", "seed")
+
+
+@book_figure
+def published_merges(*, here: pd.DataFrame | None = None) -> Figure:
+    """Draw by how many points merges are above task arithmetic, here and in three protocols.
+
+    Args:
+        here: Records of the experiment `merging` of one model; without, the published ones alone.
+    """
+    rows = printed_merges()
+    sides = [rows.assign(panel=rows["model"].map(SIZES), seed=0)]
+    mine = pd.DataFrame() if here is None else _own(here)
+    if len(mine):
+        sides.insert(0, mine.assign(panel="here", protocol="here"))
+    both, keys = pd.concat(sides, ignore_index=True), ["panel", "protocol", "seed"]
+    base = where(both, merge=BASE).set_index(keys)["value"].rename("base")
+    both = both[~both["merge"].isin([BASE, "single"])].join(base, on=keys).dropna(subset="base")
+    both["value"] -= both["base"]
+    looks = {name: look for name, look in PROTOCOLS.items() if name in set(both["protocol"])}
+    plot = by_merge(both, "panel", hue="protocol", looks=looks, apart=False)
+    for axes, _, _ in plot:
+        level(axes, 0, along="y", **ZERO)
+    return plot.finish(x=lambda _: "points above\ntask arithmetic", title=str)

@@ -7,25 +7,16 @@ directions, quadratic distances, and the best merges there could be.
 from __future__ import annotations
 
 import itertools
+from typing import Any
 
 import matplotlib.pyplot as plt
 import pandas as pd
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
 
-from tasklab.figures.heat import numbers_in, scale
-from tasklab.figures.marks import Panels, level, points
+from tasklab.figures.marks import ZERO, Panels, level, numbers_in, points, scale
 from tasklab.figures.rows import averaged, methods_in, most_tasks, require_rows, select, where
 from tasklab.figures.schemes import scheme
-from tasklab.figures.style import (
-    COLOURS,
-    METHOD_LABEL,
-    WIDTH,
-    Looks,
-    NothingToDrawError,
-    book_figure,
-)
+from tasklab.figures.style import COLOURS, METHOD_LABEL, WIDTH, Looks, book_figure
 from tasklab.records.gains import gains
 
 SORTS = {  # of merges: colour, marker, and which they are; in the order of the lines
@@ -49,11 +40,7 @@ SORTS = {  # of merges: colour, marker, and which they are; in the order of the 
 }  # fmt: skip
 # Names as `analyses.merging.METHODS` and the experiment have them.
 MERGE_LABEL = {name: label for *_, named in SORTS.values() for name, label in named.items()}
-_SORT = {
-    name: (sort, colour, marker)
-    for sort, (colour, marker, named) in SORTS.items()
-    for name in named
-}
+_SORT = {name: (sort, *look) for sort, (*look, named) in SORTS.items() for name in named}
 _ACROSS = 60  # characters that columns' names may have side by side
 BASE = "arithmetic"  # what gains are counted from
 _NUMBERS = (("#56B4E9", "o"), ("#0072B2", "s"), ("#D55E00", "D"), ("#000000", "P"))
@@ -66,96 +53,64 @@ def merges_in(df: pd.DataFrame) -> list[str]:
 
 
 def merged_accuracy(df: pd.DataFrame, metric: str = "absolute") -> pd.DataFrame:
-    """Return the accuracy of every merge as a mean over tasks and groups of them.
-
-    Args:
-        df: Records of the experiment `merging`.
-        metric: `absolute` or `normalised`.
-
-    Returns:
-        Columns model, method, merge, n_tasks, seed and value, a row a seed.
-
-    Raises:
-        NothingToDrawError: If there are none.
-    """
+    """Return accuracies of merges as means over tasks and groups of them, a row a seed."""
     rows = select(df, "merging", metric)
-    return averaged(rows, "model", "method", "merge", "n_tasks", "seed")
+    return averaged(rows, "model", "method", "merge", "n_tasks", "seed", "metric")
 
 
 @book_figure
 def merge_accuracy(df: pd.DataFrame) -> Figure:
     """Draw the accuracy of every merge, absolute and normalised, by the number of merged tasks.
 
-    Points are means over tasks and seeds, bars the standard deviation over seeds. In absolute
-    accuracy the dashed line is the pre-trained model, the dotted one each task's own.
+    In absolute accuracy the dashed line is the pre-trained model, the dotted one each task's own.
 
     Args:
         df: Records of the experiment `merging` of one model and method, and for the lines `single`.
     """
-    means = pd.concat([merged_accuracy(df, m).assign(metric=m) for m in ("absolute", "normalised")])
+    means = pd.concat([merged_accuracy(df, metric) for metric in ("absolute", "normalised")])
     numbers = sorted(means["n_tasks"].dropna().unique())
     looks = {n: (f"{n} tasks", *_NUMBERS[i % 4]) for i, n in enumerate(numbers)}
-    plot = by_merge(means, "n_tasks", looks, "metric")
-    return plot.finish(_levels(plot.first, df), x="{} test accuracy (%)".format)
-
-
-def _levels(axes: Axes, df: pd.DataFrame) -> list[Line2D]:
-    """Draw what the unedited model and each task's own reach."""
+    plot = by_merge(means, "metric", hue="n_tasks", looks=looks)
     alone = where(df, experiment="single", split="test")
     tuned = alone[alone["method"] != "pretrained"]
-    base = where(alone[alone["task"].isin(tuned["task"])], method="pretrained")
+    base = where(alone, method="pretrained", task=tuned["task"])
     levels = {METHOD_LABEL["pretrained"]: ("--", base), "each task's own model": (":", tuned)}
-    look = {"along": "y", "color": COLOURS["pretrained"]}
-    return [
-        level(axes, float(rows["value"].mean()), ls=dashes, label=label, **look)
-        for label, (dashes, rows) in levels.items()
-        if len(rows)
-    ]
+    look, lines = {"along": "y", "color": COLOURS["pretrained"]}, []
+    for label, (dashes, rows) in levels.items():
+        if len(rows):
+            mean = float(rows["value"].mean())
+            lines.append(level(plot.first, mean, ls=dashes, label=label, **look))
+    return plot.finish(lines, x="{} test accuracy (%)".format)
 
 
-def by_merge(
-    means: pd.DataFrame, hue: str, looks: Looks, col: str, *, apart: bool = True
-) -> Panels:
-    """Draw a line of the page for each merge.
-
-    Args:
-        means: Columns merge, value, and the two following.
-        hue: Column of the groups below one another.
-        looks: Label, colour and marker of each group.
-        col: Column of the panels side by side.
-        apart: Whether the groups are below one another.
-    """
+def by_merge(means: pd.DataFrame, col: str, *, looks: Looks, **more: Any) -> Panels:
+    """Draw a line of the page for each merge, in a panel for each value of `col`; see `points`."""
     order = {name: MERGE_LABEL[name] for name in merges_in(means)}
-    height = 1.5 + len(order) * max(0.26, 0.1 * len(looks) * apart)
-    facets = {"col": col}
-    return points(means, "merge", order=order, height=height, hue=hue, looks=looks, facets=facets,
-                  apart=apart)  # fmt: skip
+    height = 1.5 + len(order) * max(0.26, 0.1 * len(looks) * more.get("apart", True))
+    more |= {"order": order, "facets": {"col": col}}
+    return points(means, "merge", height=height, looks=looks, **more)
 
 
-def merge_gains_table(df: pd.DataFrame, *, model: str = "mini") -> pd.DataFrame:
+def merge_gains_table(df: pd.DataFrame) -> pd.DataFrame:
     """Return what merges gain over task arithmetic, in words with 95 % intervals.
 
     Args:
-        df: Records of the experiment `merging`, of the model and of other pre-trainings.
-        model: The model.
+        df: Records of the experiment `merging`, of the model `mini` and of other pre-trainings.
 
     Returns:
         A row a merge; a column for each number of merged tasks, and one for each over several
         pre-trainings, where they are recorded: points of absolute test accuracy.
     """
-    found = gains(df, over=BASE, model=model)
+    found = gains(df, over=BASE, model="mini")
     if found.empty:
         return pd.DataFrame(columns=["merge"])
-    parts = []
+    columns = {}
     for which, suffix in (("", ""), ("others_", ", other pre-trainings")):
-        ends = found[[which + end for end in ("effect", "low", "high")]]
-        columns = found["n_tasks"].astype(str) + " tasks" + suffix
-        part = found.assign(words=[_ranged(*row) for row in ends.to_numpy()], column=columns)
-        parts.append(part[ends.iloc[:, 0].notna()])
-    told = pd.concat(parts)
-    table = told.pivot(index="merge", columns="column", values="words")
-    table = table.reindex(index=merges_in(found), columns=told["column"].unique()).fillna("–")
-    return table.rename(MERGE_LABEL).rename_axis(columns=None).reset_index()
+        for n_tasks, part in found.dropna(subset=which + "effect").groupby("n_tasks", sort=False):
+            ends = part.set_index("merge")[[which + end for end in ("effect", "low", "high")]]
+            columns[f"{n_tasks} tasks{suffix}"] = ends.apply(lambda row: _ranged(*row), axis=1)
+    table = pd.DataFrame(columns).reindex(merges_in(found)).fillna("–")
+    return table.rename(MERGE_LABEL).rename_axis("merge").reset_index()
 
 
 def _ranged(effect: float, low: float, high: float) -> str:
@@ -178,8 +133,7 @@ def merge_distance(df: pd.DataFrame) -> Figure:
     rows = most_tasks(select(df, "merging", "objective", split="validation"))
     accuracy = where(merged_accuracy(df), n_tasks=rows["n_tasks"].max())
     best = where(accuracy, merge="best_span").set_index("seed")["value"]
-    if best.empty:
-        raise NothingToDrawError("nothing to draw: the best merge on the span was not computed.")
+    best = require_rows(best, "the best merge on the span was not computed")
     gained = accuracy.assign(value=accuracy["value"] - accuracy["seed"].map(best), metric="gap")
     near = averaged(rows, "merge", "seed", "metric")
     means = pd.concat([near, gained[near.columns]], ignore_index=True)
@@ -191,7 +145,7 @@ def merge_distance(df: pd.DataFrame) -> Figure:
     )  # fmt: skip
     left, right = plot.grid.axes.flat
     left.set_xlim(0, 1.05 * float(near["value"].max()))
-    level(right, 0, along="y", ls="-", lw=0.8)
+    level(right, 0, along="y", **ZERO)
     sorts = {look[0]: look for name, look in _SORT.items() if name in order}
     x = {"objective": "E(τ) / E(0) in the tangent model",
          "gap": "points above the\nbest merge on the span"}  # fmt: skip
@@ -210,25 +164,20 @@ def merge_ways(df: pd.DataFrame) -> Figure:
     """
     means = most_tasks(merged_accuracy(df))
     table = means.groupby(["model", "method", "merge"])["value"].mean().unstack("merge")
-    if BASE not in table:
-        raise NothingToDrawError("nothing to draw: task arithmetic was not computed.")
+    require_rows(where(means, merge=BASE), "task arithmetic was not computed")
     models = list(dict.fromkeys(means["model"]))
     ways = [way for way in itertools.product(models, methods_in(means)) if way in table.index]
     gains = table.sub(table[BASE], axis=0).loc[ways, merges_in(means)].drop(columns=BASE).T
-    require_rows(gains)
-    titles = [
-        f"{METHOD_LABEL[method] if model == models[0] else scheme(model)}\n"
-        f"{table.loc[(model, method), BASE]:.1f} %"
-        for model, method in ways
-    ]
+    gains = require_rows(gains)
+    names = [METHOD_LABEL[way] if model == models[0] else scheme(model) for model, way in ways]
+    reached = [f"{value:.1f} %" for value in table.loc[ways, BASE]]
+    titles = ["\n".join(words) for words in zip(names, reached, strict=True)]
     figure, axes = plt.subplots(figsize=(WIDTH, 1.9 + 0.27 * len(gains)))
     numbers_in(axes, gains, max(float(gains.abs().max().max()), 0.1), "+z.1f", xticklabels=titles,
-               yticklabels=[MERGE_LABEL[name] for name in gains.index])  # fmt: skip
-    longest = max(len(line) for title in titles for line in title.split("\n"))
-    turned = longest * len(titles) > _ACROSS
+               yticklabels=gains.index.map(MERGE_LABEL))  # fmt: skip
+    turned = max(map(len, names)) * len(names) > _ACROSS
     axes.tick_params(axis="x", rotation=40 if turned else 0, top=True, labeltop=True, bottom=False,
                      labelbottom=False)  # fmt: skip
-    for tick in axes.get_xticklabels() if turned else ():
-        tick.set(ha="left", rotation_mode="anchor")
-    scale(figure, [axes], "points above task arithmetic")
-    return figure
+    if turned:
+        plt.setp(axes.get_xticklabels(), ha="left", rotation_mode="anchor")
+    return scale(figure, [axes], "points above task arithmetic")

@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterable
+from typing import Any, TypeVar
 
 import pandas as pd
 
 from tasklab.figures.style import COLOURS, NothingToDrawError
 
+Rows = TypeVar("Rows", pd.DataFrame, pd.Series)
 
-def require_rows(df: pd.DataFrame) -> None:
-    """Raise `NothingToDrawError` if there is no row to draw."""
+
+def require_rows(df: Rows, absent: str = "the table has no rows of this kind") -> Rows:
+    """Return the rows; raise `NothingToDrawError` if there are none: `absent` says of what."""
     if df.empty:
-        raise NothingToDrawError("nothing to draw: the table has no rows of this kind.")
+        raise NothingToDrawError(f"nothing to draw: {absent}.")
+    return df
 
 
 def select(
-    df: pd.DataFrame,
-    experiment: str,
-    metric: str | None = None,
-    n_tasks: int | None = None,
-    split: str = "test",
+    df: pd.DataFrame, experiment: str, metric: str | None = None, split: str = "test", **more: Any
 ) -> pd.DataFrame:
     """Return the records of an experiment; raise `NothingToDrawError` if there are none.
 
@@ -28,27 +28,41 @@ def select(
         df: Records.
         experiment: Its name.
         metric: Its name; `None` takes all.
-        n_tasks: Number of added tasks; `None` takes all.
         split: Images the accuracy is of.
+        more: Further columns and their values; `None` takes all.
     """
-    wanted = {"experiment": experiment, "metric": metric, "split": split, "n_tasks": n_tasks}
+    wanted = {"experiment": experiment, "metric": metric, "split": split} | more
     rows = where(df, **{name: value for name, value in wanted.items() if value is not None})
-    if rows.empty:
-        words = " ".join(word for word in (experiment, metric, split) if word)
-        raise NothingToDrawError(f"nothing to draw: there are no records of {words!r}.")
-    return rows
+    words = " ".join(word for word in (experiment, metric, split) if word)
+    return require_rows(rows, f"there are no records of {words!r}")
 
 
 def where(df: pd.DataFrame, **wanted: Any) -> pd.DataFrame:
-    """Return the records whose columns have the wanted values."""
+    """Return the records whose columns have the wanted values, or one of several (no tuple)."""
     for name, value in wanted.items():
-        df = df[(df[name] == value).fillna(False).astype(bool)]
+        several = isinstance(value, Iterable) and not isinstance(value, str | tuple)
+        found = df[name].isin(list(value)) if several else df[name] == value
+        df = df[found.fillna(False).astype(bool)]
     return df
 
 
 def averaged(df: pd.DataFrame, *by: str) -> pd.DataFrame:
     """Return the mean value of each group, a row a group in order of appearance."""
     return df.groupby(list(by), as_index=False, sort=False)["value"].mean()
+
+
+def ends(df: pd.DataFrame, *by: str) -> pd.DataFrame:
+    """Return measured intervals in a form that seaborn draws as they are.
+
+    The columns value, low and high are averaged in each group and become three rows, of which
+    `marks.GIVEN` draws the median and the range. A mean may lie outside the quartiles of a skewed
+    distribution; it then is its own end.
+    """
+    groups = df.groupby(list(by), dropna=False, sort=False, observed=True)
+    means = groups[["value", "low", "high"]].mean()
+    means["low"] = means[["low", "value"]].min(axis=1)
+    means["high"] = means[["high", "value"]].max(axis=1)
+    return pd.concat([means.assign(value=means[end]) for end in means]).reset_index()
 
 
 def most_tasks(df: pd.DataFrame) -> pd.DataFrame:
@@ -60,8 +74,3 @@ def methods_in(df: pd.DataFrame, *, baseline: bool = False) -> list[str]:
     """Return the methods in `df` in the book's order, without the pre-trained one by default."""
     present = set(df["method"])
     return [m for m in COLOURS if m in present and (baseline or m != "pretrained")]
-
-
-def tasks_in(df: pd.DataFrame) -> list[str]:
-    """Return the tasks in `df` in order of appearance."""
-    return list(dict.fromkeys(df["task"]))

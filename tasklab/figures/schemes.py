@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import numpy as np
@@ -27,8 +28,7 @@ SCHEMES = {  # role -> label, colour, marker
     "sup_large": ("supervised, larger model", "#7A4B00", "D"),
     "clip_large": ("CLIP, larger model", "#000000", "P"),
 }
-_OTHERS = ("#595959", "#999999", "#7FC9AF", "#B2DF8A")
-_OTHER_MARKERS = "*Xhd"
+_OTHERS = (("#595959", "*"), ("#999999", "X"), ("#7FC9AF", "h"), ("#B2DF8A", "d"))
 
 
 def role(model: str) -> str:
@@ -39,15 +39,11 @@ def role(model: str) -> str:
 
 def looks(df: pd.DataFrame) -> dict[str, tuple[str, str, str]]:
     """Return label, colour and marker of each model in a table, in the paper's order."""
-    models = list(dict.fromkeys(df["model"]))
-    order = list(SCHEMES)
-    models.sort(key=lambda m: order.index(role(m)) if role(m) in order else len(order))
-    others = [m for m in models if role(m) not in SCHEMES]
-    spare = {
-        m: (m, _OTHERS[i % len(_OTHERS)], _OTHER_MARKERS[i % len(_OTHER_MARKERS)])
-        for i, m in enumerate(others)
-    }
-    return {m: SCHEMES.get(role(m)) or spare[m] for m in models}
+    roles = {model: role(model) for model in dict.fromkeys(df["model"])}
+    compared = [model for name in SCHEMES for model in roles if roles[model] == name]
+    others = [model for model in roles if roles[model] not in SCHEMES]
+    spare = {model: (model, *look) for model, look in zip(others, itertools.cycle(_OTHERS))}
+    return {model: SCHEMES[roles[model]] for model in compared} | spare
 
 
 def broken(named: Looks) -> dict[str, str]:
@@ -60,11 +56,9 @@ def scheme(model: str) -> str:
     return SCHEMES[role(model)][0] if role(model) in SCHEMES else model
 
 
-def of_vocabulary(df: pd.DataFrame, vocabulary: str | None) -> pd.DataFrame:
+def of_vocabulary(df: pd.DataFrame, vocabulary: str) -> pd.DataFrame:
     """Return the records of one vocabulary, or all where that is not told."""
-    if vocabulary is None or "vocabulary" not in df:
-        return df
-    return where(df, vocabulary=vocabulary)
+    return where(df, vocabulary=vocabulary) if "vocabulary" in df else df
 
 
 def closed_table(df: pd.DataFrame, table: str = "1", *, method: str = "nonlinear") -> Any:
@@ -104,21 +98,17 @@ def open_table(df: pd.DataFrame) -> Any:
         return tables.table(df)
     df, printed = of_vocabulary(df, "open"), papers("closed_vocab", "4")
     names = {"nonlinear": "encoder", "full": METHOD_LABEL["full"]}
-    rows = [
-        _line(label, df, printed, method, "pretrained", "zero-shot")
-        for method, label in names.items()
-        if (df["method"] == method).any()
-    ]
+    rows = [_line(names[method], df, printed, method, "pretrained", "zero-shot")
+            for method in names if (df["method"] == method).any()]  # fmt: skip
     return _styled(rows, "fine-tuned")
 
 
-def price(costs: pd.DataFrame, sums: pd.DataFrame, *, method: str = "nonlinear") -> pd.DataFrame:
+def price(costs: pd.DataFrame, sums: pd.DataFrame) -> pd.DataFrame:
     """Return what probing and addition cost, and what addition gains for it, a row a scheme.
 
     Args:
         costs: Records of `experiments.closed_cost`.
         sums: Records of `experiments.probing` and `experiments.closed_addition`.
-        method: Whose vectors are added.
 
     Returns:
         Columns pre-training, probing (s), addition (s) with probing in it, times, and gain
@@ -126,14 +116,18 @@ def price(costs: pd.DataFrame, sums: pd.DataFrame, *, method: str = "nonlinear")
     """
     costs = costs[costs["metric"] != "seconds_subsets"]
     seconds = costs.pivot_table(index="model", columns="method", values="value", aggfunc="sum")
-    probing, total = seconds["probe"], seconds["probe"] + seconds[method]
-    added = where(sums, split="test", experiment="addition", metric="absolute", method=method)
-    probed = where(sums, split="test", experiment="single", method="probe")
-    before, after = (rows.groupby("model")["value"].mean() for rows in (probed, added))
+    probing, total = seconds["probe"], seconds["probe"] + seconds["nonlinear"]
+    added = where(sums, experiment="addition", metric="absolute", method="nonlinear", split="test")
     table = pd.DataFrame({"probing (s)": probing, "addition (s)": total, "times": total / probing})
-    table["gain (points)"] = after - before
+    table["gain (points)"] = added.groupby("model")["value"].mean() - probed(sums)
     table.insert(0, "pre-training", table.index.map(scheme))
     return table.loc[list(looks(costs))].reset_index(drop=True)
+
+
+def probed(df: pd.DataFrame) -> pd.Series:
+    """Return each model's mean accuracy of the probes on test images."""
+    probes = where(df, experiment="single", method="probe", split="test")
+    return probes.groupby("model")["value"].mean().rename("probed")
 
 
 def subset_cost(df: pd.DataFrame) -> pd.DataFrame:
@@ -164,17 +158,13 @@ def _line(
     ours = where(ours, split="test")
     sums = most_tasks(where(ours, experiment="addition"))
     ours = pd.concat([where(ours, experiment="single"), sums])
-    columns = {
-        named: ("single", "single", start),
-        "single": ("single", "single", method),
-        "sum": ("addition", "absolute", method),
-        "normalised": ("addition", "normalised", method),
-        "λ": ("addition", "lambda", method),
-    }
+    columns = {named: "single", "single": "single", "sum": "absolute", "normalised": "normalised",
+               "λ": "lambda"}  # fmt: skip
     row: dict[tuple[str, str], Any] = {("", ""): label}
-    for name, (experiment, metric, of) in columns.items():
+    for name, metric in columns.items():
+        of = start if name == named else method
         for frame, side in ((ours, "here"), (theirs, "paper")):
-            runs = where(frame, experiment=experiment, metric=metric, method=of)
+            runs = where(frame, experiment=["single", "addition"], metric=metric, method=of)
             runs = runs.assign(seed=runs.get("seed", 0)).dropna(subset=["value"])
             # There is one probe for all seeds, and a coefficient is one of a grid.
             varied = of != start and name != "λ"
@@ -189,12 +179,9 @@ def _styled(rows: list[dict], title: str) -> Any:
         raise TasklabError("nothing to show: there are no records of this kind.")
     table = pd.DataFrame(rows).dropna(axis=1, how="all")
     table.columns = pd.MultiIndex.from_tuples([(c[0] or title, c[1]) for c in table.columns])
-    narrow = [("font-size", "0.82em"), ("padding", "0.2em 0.35em"), ("white-space", "nowrap")]
-    look = [
-        *tables.AIRY,
-        {"selector": "th", "props": [*narrow, ("text-align", "center")]},
-        {"selector": "td", "props": narrow},
-    ]
+    narrow = "font-size: 0.82em; padding: 0.2em 0.35em; white-space: nowrap"
+    look = [{"selector": "th, td", "props": narrow}]
+    look.append({"selector": "th", "props": "text-align: center"})
     return table.style.format(_cell, na_rep="–").hide(axis="index").set_table_styles(look)
 
 

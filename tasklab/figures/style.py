@@ -37,13 +37,9 @@ THEME: dict[str, Any] = {
     "palette": list(COLOURS.values()),
     "font": "DejaVu Sans",  # comes with matplotlib: the same letters on every machine
     "rc": {
-        "font.size": 10,
-        "axes.titlesize": 10,
-        "axes.labelsize": 10,
-        "xtick.labelsize": 9,
-        "ytick.labelsize": 9,
-        "legend.fontsize": 9,
-        "legend.title_fontsize": 9,
+        **dict.fromkeys(("font.size", "axes.titlesize", "axes.labelsize"), 10),
+        **dict.fromkeys(("xtick.labelsize", "ytick.labelsize"), 9),
+        **dict.fromkeys(("legend.fontsize", "legend.title_fontsize"), 9),
         "legend.frameon": False,
         "axes.edgecolor": "#8C8C8C",
         "axes.linewidth": 0.8,
@@ -92,13 +88,7 @@ class NothingToDrawError(TasklabError):
 
 
 def once_recorded(figure: Callable[..., Figure], *given: Any, **more: Any) -> Figure | None:
-    """Return a figure, or nothing while there are no records of what it shows.
-
-    Args:
-        figure: One of the book's figures.
-        *given: What it takes.
-        **more: What it takes by name.
-    """
+    """Return what a figure draws of what is given, or nothing while there are no records of it."""
     try:
         return figure(*given, **more)
     except NothingToDrawError:
@@ -107,12 +97,10 @@ def once_recorded(figure: Callable[..., Figure], *given: Any, **more: Any) -> Fi
 
 def method_looks(methods: Iterable[str]) -> dict[str, tuple[str, str, str]]:
     """Return label, colour and marker of each method."""
-    return {m: (METHOD_LABEL[m], COLOURS[m], MARKERS[m]) for m in methods}
+    return {method: _LOOKS[method] for method in methods}
 
 
-def key(
-    figure: Figure, looks: Looks, extra: Iterable[Artist] = (), *, line: str = "-", **more: Any
-) -> None:
+def key(figure: Figure, looks: Looks, extra: Iterable[Artist] = (), *, line: str = "-") -> None:
     """Put a legend above the whole figure, in as many lines as its labels need.
 
     Args:
@@ -120,20 +108,15 @@ def key(
         looks: Its groups; none where they are named otherwise.
         extra: Further artists that have a label, e.g. lines of reference.
         line: Style of the groups' lines; empty for markers alone.
-        more: Keywords of `Figure.legend`.
     """
-    handles: list[Artist] = [
-        Line2D([], [], color=colour, marker=marker, ls=line, label=label)
-        if marker != "|"
-        else Line2D([], [], color=colour, marker="|", ls="", ms=11, mew=2, label=label)
-        for label, colour, marker in looks.values()
-    ]
-    handles += list(extra)
-    if handles:
-        size = {"columnspacing": 1.2, "handlelength": 1.5, "handletextpad": 0.5}
+    handles: list[Artist] = []
+    for label, colour, marker in looks.values():
+        size = {"ls": "", "ms": 11, "mew": 2} if marker == "|" else {"ls": line}
+        handles.append(Line2D([], [], color=colour, marker=marker, label=label, **size))
+    if handles := [*handles, *extra]:
         columns = _columns([len(str(handle.get_label())) + 6 for handle in handles])
-        place = {"loc": "outside upper center", "ncols": columns}
-        figure.legend(handles=handles, **(place | size | more))
+        room = {"columnspacing": 1.2, "handlelength": 1.5, "handletextpad": 0.5}
+        figure.legend(handles=handles, loc="outside upper center", ncols=columns, **room)
 
 
 def _columns(widths: list[int], most: int = 78) -> int:

@@ -47,15 +47,13 @@ def pretraining_table(verdicts: Iterable[Verdict]) -> pd.DataFrame:
     Returns:
         A row a claim: effect and 95 % interval of the main model, and those over the pre-trainings.
     """
-    rows = []
-    for verdict in verdicts:
-        if verdict.n_pretrainings > 1:
-            claim = verdict.claim
-            row = {"claim": f"{claim.short}: {claim.cell}" if claim.cell else claim.short}
-            for name, interval in (("", verdict.interval), ("others: ", verdict.pretrainings)):
-                ends = zip(("effect", "low", "high"), interval, strict=True)
-                row |= {f"{name}{part}": value for part, value in ends}
-            rows.append(row | {"pre-trainings": verdict.n_pretrainings})
+    ends, rows = ("effect", "low", "high"), []
+    for one in verdicts:
+        if one.n_pretrainings > 1:
+            row = {"claim": f"{one.claim.short}: {one.claim.cell}".removesuffix(": ")}
+            row |= dict(zip(ends, one.interval, strict=True))
+            row |= zip([f"others: {end}" for end in ends], one.pretrainings, strict=True)
+            rows.append(row | {"pre-trainings": one.n_pretrainings})
     return pd.DataFrame(rows)
 
 
@@ -79,11 +77,10 @@ def matched_table(verdicts: Iterable[Verdict]) -> pd.DataFrame:
 
 def origin_table(provenance: Mapping[str, Any]) -> pd.DataFrame:
     """Return where recorded results come from: versions, machine, configuration, time."""
-    flat: dict[str, Any] = {}
+    facts: dict[str, str] = {}
     for name, value in provenance.items():
         nested = value if isinstance(value, Mapping) else {"": value}
-        flat |= {f"{name} {inner}".strip(): v for inner, v in nested.items()}
-    facts = {name: _fact(value) for name, value in flat.items() if value is not None}
+        facts |= {f"{name} {k}".strip(): _fact(v) for k, v in nested.items() if v is not None}
     return pd.DataFrame({"": facts.values()}, index=list(facts))
 
 
@@ -104,16 +101,13 @@ def editing_table(df: pd.DataFrame) -> pd.DataFrame:
         One row a model and method, in %: alone, sum (absolute), normalised, each with its standard
         deviation over seeds where there are several; and the number of seeds.
     """
-    sums = where(df, experiment="addition", split="test")
+    tested, by, columns = where(df, split="test"), ["model", "method"], {}
+    sums = where(tested, experiment="addition")
     sums = sums[sums["n_tasks"] == sums.groupby("model")["n_tasks"].transform("max")]
-    parts = {
-        "alone": where(df, experiment="single", split="test"),
-        "sum": where(sums, metric="absolute"),
-        "normalised": where(sums, metric="normalised"),
-    }
-    columns = {}
+    parts = {"alone": where(tested, experiment="single"), "sum": where(sums, metric="absolute"),
+             "normalised": where(sums, metric="normalised")}  # fmt: skip
     for name, rows in parts.items():
-        summary = summarise(rows, ["model", "method"]).set_index(["model", "method"])
+        summary = summarise(rows, by).set_index(by)
         columns |= {name: summary["mean"], f"± {name}": summary["std"]}
         columns.setdefault("seeds", summary["n_seeds"])
     table = pd.DataFrame(columns)

@@ -118,11 +118,10 @@ def test_heatmaps_put_alpha_1_across_and_average_seeds():
     assert table[0, 3] == pytest.approx(30 + 0.5) and table[3, 0] == pytest.approx(3 + 0.5)
     assert (mesh.norm.vmin, mesh.norm.vmax) == (0, 200)
     assert panel.get_xlabel().endswith("(Textures)") and panel.get_ylabel().endswith("(Scenes)")
-    # Cells are one wide and their centres at -3 to 3: 0 is in the middle of the fourth.
-    assert panel.get_xticks().tolist() == panel.get_yticks().tolist() == [0.5, 3.5, 6.5]
+    assert panel.get_xticks().tolist() == panel.get_yticks().tolist() == [-3, 0, 3]
     assert [t.get_text() for t in panel.get_xticklabels()] == ["−3", "0", "3"]
     box = next(p for p in panel.patches if isinstance(p, Rectangle))
-    assert (box.get_xy(), box.get_width(), box.get_height()) == ((3.5, 3.5), 1, 1)
+    assert (box.get_xy(), box.get_width(), box.get_height()) == ((0, 0), 1, 1)
     # cells (0, 0), (0, 1), (1, 0), (1, 1): 0, 10, 1, 11, and half a seed
     assert panel.get_title() == "non-linear\nbox: 6.0 %"
     assert scale_of(figure).get_xlabel().endswith("4 cells")
