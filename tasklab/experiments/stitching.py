@@ -196,6 +196,8 @@ def _averaged(trial: Trial, runs: Mapping[str, finetune.FineTune], count: int) -
     lab, (task,) = trial.lab, trial.tasks
     encoder, evaluator = lab.clip.encoder, lab.evaluator
     models, logits = {}, {}
+    for config in runs.values():  # before models are held: training takes the memory of five
+        lab.trainer(config)
     for name, config in runs.items():
         models[name] = lab.trainer(config).vector.to(encoder.device).apply(encoder.params)
         logits[name] = evaluator.head(task)(evaluator.features(models[name], task, "test"))
