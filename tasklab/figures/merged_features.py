@@ -1,7 +1,4 @@
-"""Figures of cross-task linearity: features layer by layer, segments, what makes it emerge.
-
-Then edits taken apart: averages of weights and of logits, stitched models.
-"""
+"""Figures of cross-task linearity: features layer by layer, segments, what makes it emerge."""
 
 from __future__ import annotations
 
@@ -13,9 +10,8 @@ import seaborn as sns
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from scipy.stats import pearsonr
 
-from tasklab.figures.marks import GIVEN, curves, diagonal, level, log, scatter
+from tasklab.figures.marks import GIVEN, curves, level, log
 from tasklab.figures.rows import averaged, ends, require_rows, where
 from tasklab.figures.style import INK, book_figure
 
@@ -210,98 +206,3 @@ def emergence(tables: Sequence[tuple[str, pd.DataFrame]], column: Sequence[str])
         axes.set_ylabel(label)
     dotted = Line2D([], [], color=INK, ls=":", lw=1.3, label=_BASE_LABEL["base"])
     return plot.finish([dotted])
-
-
-FRONTS = {  # label, colour, marker
-    "own": ("features of the task's own model", "#0072B2", "s"),
-    "other": ("of the other task's", "#D55E00", "v"),
-    "both": ("mean of both's features", "#009E73", "o"),
-    "edited": ("features of mean weights", "#000000", "X"),
-}
-_OF_NEGATION = {  # of negation: what is subtracted, and on which images
-    ("features", True): ("features subtracted: the task", "#009E73", "o"),
-    ("features", False): ("control", "#009E73", "^"),
-    ("weights", True): ("weights subtracted: the task", "#000000", "X"),
-    ("weights", False): ("control", "#000000", "P"),
-}
-
-
-@book_figure
-def averaging(df: pd.DataFrame) -> Figure:
-    """Draw accuracies of averaged weights against those of ensembles (the paper's figure 4).
-
-    Args:
-        df: Records of `experiments.averaging`.
-    """
-    df = require_rows(where(df, experiment="averaging"))
-    alone, groups = where(df, metric="alone")["value"], df[df["metric"] != "alone"]
-    table = groups.pivot(index=["seed", "subset"], columns="metric", values="value")
-    table, looks = table.assign(all=""), {"": ("a group of models", "#0072B2", "o")}
-    plot = scatter(table, "averaged", "ensemble", hue="all", looks=looks, height=4.6)
-    ends = (df["value"].min() - 0.5, df["value"].max() + 0.5)
-    plot.grid.set(xlim=ends, ylim=ends, aspect="equal")
-    equal = diagonal(plot.first, label="equal")
-    look = {"color": "#D55E00", "ms": 8, "ls": "", "marker": "_", "mew": 1.8, "clip_on": False}
-    own = plot.first.plot(np.full(len(alone), ends[0]), alone, label="one model alone", **look)
-    if len(table) > 2 and table["averaged"].nunique() > 1 < table["ensemble"].nunique():
-        correlation = pearsonr(table["averaged"], table["ensemble"])
-        low, high = correlation.confidence_interval()
-        told = f"{correlation.statistic:.2f} [{low:.2f}, {high:.2f}]"
-        plot.first.set_title(f"correlation {told}, {len(table)} groups")
-    x, y = "accuracy of averaged weights (%)", "accuracy of averaged logits (%)"
-    return plot.finish([*equal, *own], x=x, y=y)
-
-
-@book_figure
-def stitched_addition(df: pd.DataFrame) -> Figure:
-    """Draw accuracies of stitched models on both tasks of each pair (the paper's figure 9).
-
-    Args:
-        df: Records of `experiments.stitched_addition` at one block: lines join coefficients.
-    """
-    df = require_rows(df)
-    # On the axis of its own task a model is "own", on that of the other one "other".
-    first, own = df["task"] == df["subset"].str.partition("+")[0], df["front"] == "own"
-    source = df["front"].mask(df["front"].isin(["own", "other"]), np.where(first == own, "i", "j"))
-    df, by = df.assign(source=source, axis=np.where(first, "x", "y")), ["subset", "source", "alpha"]
-    table = df.pivot_table("value", index=by, columns="axis", sort=False).reset_index()
-    looks = {
-        "i": ("features of the first task's model", *FRONTS["own"][1:]),
-        "j": ("of the second task's", *FRONTS["other"][1:]),
-    }
-    plot = curves(
-        table.sort_values("alpha"), "x", "y", hue="source", col="subset",
-        looks=looks | {name: FRONTS[name] for name in ("both", "edited")}, lw=0.9,
-        col_order=dict.fromkeys(df["subset"]), columns=2, height=(0.9, 2.5), share=(False, False),
-        sort=False, estimator=None, errorbar=None,
-    )  # fmt: skip
-    x, y = (lambda pair, i=i: f"{pair.split('+')[i]} (%)" for i in (0, 1))
-    return plot.finish(x=x, y=y)
-
-
-@book_figure
-def stitched_depth(df: pd.DataFrame) -> Figure:
-    """Draw accuracies of stitched models against the block that they are cut after.
-
-    Args:
-        df: Records of `experiments.stitched_addition` with `block=-1`.
-    """
-    means = averaged(require_rows(df), "subset", "front", "block", *({"seed"} & set(df)))
-    means["block"] += 1
-    plot = curves(means, "block", hue="front", looks=FRONTS, col="subset", height=3.4)
-    plot.grid.set(xticks=sorted(set(means["block"].astype(int))))
-    words = {"x": "cut after block", "y": "mean accuracy of both tasks (%)"}
-    return plot.finish(title=lambda pair: pair.replace("+", "\nand "), **words)
-
-
-@book_figure
-def stitched_negation(df: pd.DataFrame) -> Figure:
-    """Draw accuracies of stitched negation on the task and the control (the paper's figure 10).
-
-    Args:
-        df: Records of `experiments.stitched_negation`.
-    """
-    side = list(zip(df["front"], df["task"] == df["subset"], strict=True))
-    df = require_rows(df).assign(side=side)
-    plot = curves(df, "alpha", hue="side", looks=_OF_NEGATION, col="subset", height=(0.9, 2.4))
-    return plot.finish(x="coefficient λ", y="accuracy (%)", title=str)
