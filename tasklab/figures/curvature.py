@@ -29,9 +29,10 @@ BASELINES = {"base_merged": ("--", "one of the k + 1 models"), "first": (":", "Î
 
 @book_figure
 def gap_against_bound(
-    df: pd.DataFrame, fits: pd.DataFrame,
+    df: pd.DataFrame,
+    fits: pd.DataFrame,
     predictors: tuple[str, ...] = ("bound", "curvature", "distance"),
-) -> Figure:  # fmt: skip
+) -> Figure:
     """Draw delta against the bound of theorem 5.1, and against each of its factors alone.
 
     The dashed line is delta = bound, and lies above all that is shown where the bound is loose.

@@ -32,9 +32,12 @@ _CHOSEN = {  # metric -> marker, size and words
 
 @book_figure
 def heatmaps(
-    df: pd.DataFrame, metric: str = "xi_classifier", *, across: str = "task",
+    df: pd.DataFrame,
+    metric: str = "xi_classifier",
+    *,
+    across: str = "task",
     box: tuple[float, float] = (0.0, 1.0),
-) -> Figure:  # fmt: skip
+) -> Figure:
     """Draw disentanglement errors: a row for each method, a column for each pair of tasks.
 
     With one column, the methods stand side by side. All panels share one colour scale from 0, to

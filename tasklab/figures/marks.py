@@ -41,8 +41,16 @@ class Panels:
         line: Style of the groups' lines in the legend; empty for markers alone.
     """
 
-    def __init__(self, grid: sns.FacetGrid, hue: str, looks: Looks, facets: Mapping[str, Any],
-                 *, height: float, line: str = "") -> None:  # fmt: skip
+    def __init__(
+        self,
+        grid: sns.FacetGrid,
+        hue: str,
+        looks: Looks,
+        facets: Mapping[str, Any],
+        *,
+        height: float,
+        line: str = "",
+    ) -> None:
         grid.figure.set_size_inches(WIDTH, height)
         grid.set_axis_labels("", "")
         self.grid = grid.set_titles("", row_template="", col_template="")
@@ -78,8 +86,13 @@ class Panels:
                 at = part[x].astype(float), part[y].astype(float)
                 axes.plot(*at, **({"color": colour, "marker": marker} | look))
 
-    def finish(self, extra: Iterable[Artist] = (), *, looks: Looks | None = None,
-               **words: str | Mapping[Any, str] | Callable[[Any], str]) -> Figure:  # fmt: skip
+    def finish(
+        self,
+        extra: Iterable[Artist] = (),
+        *,
+        looks: Looks | None = None,
+        **words: str | Mapping[Any, str] | Callable[[Any], str],
+    ) -> Figure:
         """Put a legend above the panels and words on their axes, and return the figure.
 
         Args:
@@ -100,10 +113,19 @@ class Panels:
 
 
 def curves(
-    df: pd.DataFrame, x: str, y: str = "value", *, hue: str = "method", looks: Looks | None = None,
-    kind: str = "line", height: float | tuple[float, float] = 3.6, columns: int = 3,
-    share: tuple[Any, Any] = (True, True), dots: bool = True, **more: Any,
-) -> Panels:  # fmt: skip
+    df: pd.DataFrame,
+    x: str,
+    y: str = "value",
+    *,
+    hue: str = "method",
+    looks: Looks | None = None,
+    kind: str = "line",
+    height: float | tuple[float, float] = 3.6,
+    columns: int = 3,
+    share: tuple[Any, Any] = (True, True),
+    dots: bool = True,
+    **more: Any,
+) -> Panels:
     """Draw curves of `y` over `x` with their intervals, a colour and marker a group.
 
     Args:
@@ -150,9 +172,12 @@ def scatter(df: pd.DataFrame, x: str, y: str = "value", **more: Any) -> Panels:
 
 
 def against(
-    table: pd.DataFrame, pairs: Sequence[tuple[str, str]], labels: Mapping[str, str],
-    rank: Callable[[pd.DataFrame, str, str], Correlation] | None = None, **more: Any,
-) -> Panels:  # fmt: skip
+    table: pd.DataFrame,
+    pairs: Sequence[tuple[str, str]],
+    labels: Mapping[str, str],
+    rank: Callable[[pd.DataFrame, str, str], Correlation] | None = None,
+    **more: Any,
+) -> Panels:
     """Draw columns of a table against one another, a panel a pair, a dot a row.
 
     Args:
@@ -174,9 +199,18 @@ def against(
 
 
 def means_in(
-    axes: Axes, df: pd.DataFrame, y: str, x: str = "value", *, hue: str, looks: Looks,
-    order: Mapping[Any, str], dots: bool = False, apart: bool = True, **more: Any,
-) -> None:  # fmt: skip
+    axes: Axes,
+    df: pd.DataFrame,
+    y: str,
+    x: str = "value",
+    *,
+    hue: str,
+    looks: Looks,
+    order: Mapping[Any, str],
+    dots: bool = False,
+    apart: bool = True,
+    **more: Any,
+) -> None:
     """Draw means with intervals, a line of the page a category, groups below one another.
 
     Args:
@@ -207,9 +241,15 @@ def means_in(
 
 
 def points(
-    df: pd.DataFrame, y: str, *, height: float, hue: str = "method", looks: Looks | None = None,
-    facets: Mapping[str, Any] | None = None, **more: Any,
-) -> Panels:  # fmt: skip
+    df: pd.DataFrame,
+    y: str,
+    *,
+    height: float,
+    hue: str = "method",
+    looks: Looks | None = None,
+    facets: Mapping[str, Any] | None = None,
+    **more: Any,
+) -> Panels:
     """Draw panels, each on a horizontal axis of its own; see `means_in`.
 
     The `height` is that of the whole figure, in inches; `facets` are the columns of the `row` and
