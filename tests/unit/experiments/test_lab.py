@@ -12,6 +12,7 @@ from tasklab import Lab, Parameters, TasklabError, machine
 from tasklab.experiments.lab import pairs_of
 from tasklab.experiments.scale import LIGHT, REHEARSAL
 from tasklab.models import loading
+from tasklab.models.zoo import FAMILIES
 from tasklab.tasks.suites import suite
 
 
@@ -116,6 +117,7 @@ def test_a_full_size_model_is_rehearsed_on_few_tasks_beside_shipped_models(tmp_p
     assert lab.scale == LIGHT and lab.relative("large").scale == REHEARSAL
     assert (lab.family["small"], lab.family["large"]) == ("vitb32", "mini")
     assert lab.relative("large").parameters.model == "mini"
+    assert lab.relative("small").parameters.model == FAMILIES[0]["small"]
     whole = lab.sibling(steps=20)  # no rehearsal
     assert len(whole.suite.names) == 8 and whole.family["large"] == "vitl14"
     assert len(lab.sibling(model="mini").suite.names) == 8
