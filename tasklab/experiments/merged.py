@@ -209,7 +209,7 @@ def _cost(bench: Bench, name: str) -> list[dict]:
     step()
     seconds = time.perf_counter() - began
     peak = meters.peak_bytes(step, trial.lab.clip.encoder.device)
-    vectors = sum(x.numel() * x.element_size() for v in trial.vectors.values() for x in v.values())
+    vectors = sum(x.numel() * x.element_size() for v in bench.vectors.values() for x in v.values())
     values = {
         "seconds": seconds,
         "peak_memory": peak / 2**20,

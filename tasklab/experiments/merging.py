@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import itertools
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -51,6 +52,7 @@ Statistics = dict[str, Grams | Diagonals]  # by the option of a method that take
 FULL = {"looks": search.BUDGET, "grams": 256, "diagonals": 64, "best": 64, "steps": 20}
 QUICK = {"looks": 8, "grams": 128, "diagonals": 24, "best": 24, "steps": 6}
 REHEARSAL = {"looks": 4, "grams": 2, "diagonals": 1, "best": 1, "steps": 1}
+REHEARSAL |= {"numbers": 2**24}  # of each vector that a rehearsal at full size merges, at most
 
 
 class Bench:
@@ -75,6 +77,20 @@ class Bench:
             "n_tasks": len(self.tasks),
             "subset": "" if whole else "+".join(self.tasks),
         }
+
+    @functools.cached_property
+    def vectors(self) -> dict[str, TaskVector]:
+        """The vectors that are merged: in a rehearsal at full size their first parameters alone.
+
+        Merges by decompositions take minutes for all matrices of a large model.
+        """
+        if not self.trial.lab.light:
+            return self.trial.vectors
+        sizes = {name: x.numel() for name, x in next(iter(self.trial.vectors.values())).items()}
+        ends = itertools.accumulate(sizes.values())
+        few = [name for name, end in zip(sizes, ends, strict=True) if end <= self.sizes["numbers"]]
+        vectors = self.trial.vectors.items()
+        return {t: TaskVector({name: v[name] for name in few}) for t, v in vectors}
 
     @functools.cached_property
     def own(self) -> list[Tensor]:
@@ -153,7 +169,7 @@ class Bench:
             return {}
         pooled = pooled_grams if needs == "grams" else pooled_diagonals
         each = (self._of_images(needs, task) for task in self.tasks)  # one task's at a time
-        return {needs: pooled(self.trial.vectors, each)}
+        return {needs: pooled(self.vectors, each)}
 
     def merged(
         self, name: str, option: float | None = None, statistics: Statistics | None = None
@@ -165,7 +181,7 @@ class Bench:
             option: Value of the option that is searched for; `None` for the method's own.
             statistics: What images tell of the tasks, where it is known already.
         """
-        vectors = self.trial.vectors
+        vectors = self.vectors
         if name == SPAN:
             basis = [self.tangents(vector) for vector in vectors.values()]
             return merge("arithmetic", vectors, alpha=best.span(basis, self.own).tolist())
@@ -195,7 +211,7 @@ class Bench:
 
     def _of_images(self, needs: str, task: str) -> dict[str, Tensor]:
         trial, x = self.trial, self._images(task, self.sizes[needs])
-        encoder, vector = trial.lab.clip.encoder, trial.vectors[task]
+        encoder, vector = trial.lab.clip.encoder, self.vectors[task]
         # Of a tangent vector the model itself makes another function: images are read at theta_0.
         params = None if trial.linear else vector.apply(encoder.params)
         if needs == "grams":

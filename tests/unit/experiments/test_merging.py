@@ -62,6 +62,20 @@ def test_a_rehearsal_at_full_size_tries_one_option(lab, monkeypatch):
     assert Bench(trial).key("ties")["options"] == [0.1]
 
 
+def test_a_rehearsal_at_full_size_merges_a_part_of_the_vectors(lab, monkeypatch):
+    trial = runner.Trial(lab=lab, experiment="merging", method="nonlinear", seed=0, tasks=TASKS)
+    assert Bench(trial).vectors is trial.vectors
+    monkeypatch.setattr(Lab, "light", True)
+    monkeypatch.setitem(REHEARSAL, "numbers", 30_000)
+    bench, whole = Bench(trial), trial.vectors[TASKS[0]]
+    part = bench.vectors[TASKS[0]]
+    assert 0 < sum(x.numel() for x in part.values()) <= 30_000
+    assert len(part) < len(whole)
+    assert all(part[name].data_ptr() == whole[name].data_ptr() for name in part)
+    for name in ("ties", "regmean", "best_span", "best"):
+        assert bench.merged(name).keys() == part.keys()
+
+
 def test_a_bench_lets_its_vectors_go(lab):
     """Those of large models are gigabytes: no cycle of references may hold them."""
     trial = runner.Trial(lab=lab, experiment="merging", method="nonlinear", seed=0, tasks=TASKS)
