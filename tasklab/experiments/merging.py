@@ -52,7 +52,7 @@ Statistics = dict[str, Grams | Diagonals]  # by the option of a method that take
 FULL = {"looks": search.BUDGET, "grams": 256, "diagonals": 64, "best": 64, "steps": 20}
 QUICK = {"looks": 8, "grams": 128, "diagonals": 24, "best": 24, "steps": 6}
 REHEARSAL = {"looks": 4, "grams": 2, "diagonals": 1, "best": 1, "steps": 1}
-REHEARSAL |= {"numbers": 2**24}  # of each vector that a rehearsal at full size merges, at most
+REHEARSED = 2**24  # numbers of each vector that a rehearsal at full size merges, at most
 
 
 class Bench:
@@ -88,7 +88,7 @@ class Bench:
             return self.trial.vectors
         sizes = {name: x.numel() for name, x in next(iter(self.trial.vectors.values())).items()}
         ends = itertools.accumulate(sizes.values())
-        few = [name for name, end in zip(sizes, ends, strict=True) if end <= self.sizes["numbers"]]
+        few = [name for name, end in zip(sizes, ends, strict=True) if end <= REHEARSED]
         vectors = self.trial.vectors.items()
         return {t: TaskVector({name: v[name] for name in few}) for t, v in vectors}
 
@@ -156,6 +156,7 @@ class Bench:
             "options": list(self.options(name)),
             "sizes": self.sizes,
             "rule": [CACHE_VERSION, search.LOW, search.HIGH],
+            **({"numbers": REHEARSED} if self.trial.lab.light else {}),
         }
 
     def statistics(self, name: str) -> Statistics:
