@@ -45,6 +45,7 @@ from tasklab.taskvector import TaskVector
 from tasklab.tuning import footprint, memory, penalties, probes, rates, tangent
 from tasklab.tuning.memory import Plan
 from tasklab.tuning.methods import LINEAR, trainable
+from tasklab.tuning.order import batch
 from tasklab.tuning.recipe import FineTune
 from tasklab.tuning.runs import DivergedError, Run
 from tasklab.tuning.saver import Saver, with_threads
@@ -210,28 +211,6 @@ def learning_rate(config: FineTune, step: int) -> float:
         return config.lr * (step + 1) / config.warmup
     done = (step - config.warmup) / max(1, config.steps - config.warmup)
     return config.lr * 0.5 * (1 + math.cos(math.pi * done))
-
-
-def batch(config: FineTune, step: int, count: int) -> Tensor:
-    """Return the indices (B,) of a step's images: shuffled epochs, one after another.
-
-    Args:
-        config: The run: its seed and batch size.
-        step: From 0.
-        count: Training images of the task.
-    """
-    position, parts, missing = step * config.batch_size, [], config.batch_size
-    while missing:
-        epoch, start = divmod(position, count)
-        parts.append(_order(config.seed, epoch, count)[start : start + missing])
-        position, missing = position + len(parts[-1]), missing - len(parts[-1])
-    return torch.cat(parts)
-
-
-@functools.lru_cache(maxsize=2)
-def _order(seed: int, epoch: int, count: int) -> Tensor:
-    generator = torch.Generator().manual_seed(seed * 1_000_003 + epoch)
-    return torch.randperm(count, generator=generator)
 
 
 def _train(
