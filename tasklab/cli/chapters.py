@@ -40,6 +40,7 @@ def study(
     dry_run: bool = False,
     out: Path | str | None = None,
     jobs: int | str = 1,
+    add: bool = False,
 ) -> None:
     """Compute a part of a chapter's records, or all, and write them as data files.
 
@@ -53,6 +54,8 @@ def study(
         dry_run: Only say what there is to fine-tune, and how long that takes.
         out: Where to write. By default the package's data.
         jobs: Processes that share the cores.
+        add: Keep the records that are there and compute only the seeds that they lack, on another
+            machine too: a part of many hours in several sittings.
     """
     from tasklab import chapters
     from tasklab.errors import choose
@@ -63,6 +66,8 @@ def study(
         raise TasklabError(
             "--all records every part in the package's data: leave out --part, --out."
         )
+    if every and add:
+        raise TasklabError("--add takes one part: name it by --part.")
     names = (chapter,) if chapter else tuple(chapters.CHAPTERS)
     part = part or "editing"
     for name in names:
@@ -76,4 +81,5 @@ def study(
     if every or dry_run:
         print(outlook.describe(outlook.outlook(parameters, parts), number), flush=True)
     for name, one in () if dry_run else parts:
-        print(recording.study(name, parameters, part=one, out=file, jobs=number), flush=True)
+        made = recording.study(name, parameters, part=one, out=file, jobs=number, add=add)
+        print(made, flush=True)

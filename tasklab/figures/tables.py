@@ -88,7 +88,10 @@ def _fact(value: Any) -> str:
     """Return what a cell of a provenance says: choices by name, values one after another."""
     if isinstance(value, Mapping):
         return ", ".join(f"{name} {_fact(one)}" for name, one in value.items())
-    return " ".join(map(str, value)) if isinstance(value, list) else str(value)
+    if isinstance(value, list):
+        between = "; " if any(isinstance(one, Mapping) for one in value) else " "
+        return between.join(map(_fact, value))
+    return str(value)
 
 
 def editing_table(df: pd.DataFrame) -> pd.DataFrame:

@@ -63,8 +63,6 @@ _HEADLINES = {
     **{"search_box": {}, "cross_task": {"alphas": (0.5,)}},
 }
 _LENGTHS = ("mini_3", "mini_10", "mini_30", "mini")
-# In both chapters: a chapter's claims are judged by its own parts.
-_BUDGETS = (Work(("nonlinear", "posthoc", "linearized", "attention"), {"budgets": {}}),)
 # Pre-training schemes with probed heads: all of them, and one of each sort.
 _PROBED = {role: {"model": FAMILIES[0][role], "head": "probe"} for role in SCHEMES}
 _SORTS = {role: _PROBED[role] for role in SORTS}
@@ -89,7 +87,7 @@ PARTS: dict[str, dict[str, tuple[Work, ...]]] = {
         ),
         "rates": (Work((*_TRAINED, "attention_mlp"), {"rate_search": {}}, seeds=1),),
         "text_rates": (Work(("nonlinear", "linearized"), {"rate_search": {}}, _TEXT, seeds=1),),
-        "budgets": _BUDGETS,
+        "budgets": (Work((*_TANGENT, "attention"), {"budgets": {}}),),  # chapter 2's as well
         "pretraining": (
             *(Work((*_TRAINED, "posthoc"), _HEADLINES, {"model": m}) for m in _LENGTHS),
         ),
@@ -114,7 +112,6 @@ PARTS: dict[str, dict[str, tuple[Work, ...]]] = {
             ),
             Work(PARADIGMS[1:], {"single": {}, "addition": {"n_tasks": (8,)}}),
         ),
-        "budgets": _BUDGETS,
         "maps": (
             Work(
                 CHAPTERS["linear_layers"].methods, {"disentanglement": {"reach": 2.0, "points": 15}}

@@ -21,7 +21,7 @@ from tasklab.experiments import Lab
 from tasklab.experiments.parameters import Parameters
 from tasklab.records import table as records
 from tasklab.storage.store import noting
-from tasklab.study import workers
+from tasklab.study import sittings, workers
 from tasklab.study.behind import behind
 from tasklab.study.parts import Work, works_of
 from tasklab.study.results import path_of
@@ -35,6 +35,7 @@ def study(
     part: str = "editing",
     out: Path | None = None,
     jobs: int = 1,
+    add: bool = False,
 ) -> Path:
     """Compute a part of a chapter's records (preset `full`) and write them as a data file.
 
@@ -45,13 +46,16 @@ def study(
         out: The CSV file; by default the recorded results that ship with the package.
         jobs: Processes that share the work and the processor's cores: with small models two with
             one core each are faster than one with two.
+        add: Whether to keep the file that is there and compute the seeds that it lacks, here
+            perhaps on another machine: then the provenance has an entry for each sitting.
 
     Returns:
         The path of the CSV file; its provenance lies beside it as JSON.
 
     Raises:
         TasklabError: If the file cannot be written (nothing is computed then), or a worker process
-            was ended from outside.
+            was ended from outside; with `add` also if there is nothing to add to, or the file is of
+            other choices.
     """
     works = works_of(chapter, part)
     if parameters.rehearsal and out is None:
@@ -59,10 +63,12 @@ def study(
     path = out or path_of(chapter, part)
     _writable(path, installed=out is None)
     jobs, lab = whole("jobs", jobs, 1), Lab(parameters)
+    earlier = sittings.Earlier.read(path, lab) if add else None
+    items = [(work, seeds) for work in works if (seeds := _seeds_of(work, parameters, earlier))]
     if jobs > 1:
-        _share(parameters, works, jobs)
+        _share(parameters, items, jobs)
     with noting() as asked:
-        tables = [table for work in works for table in _records(parameters, work)]
+        tables = [table for item in items for table in _records(parameters, *item)]
     table = pd.concat(tables, ignore_index=True).drop_duplicates()
     if part == "subsets":  # every method brings the probes along: the first one's stand for all
         keys = ["model", "method", "subset", "metric", "seed"]
@@ -74,8 +80,19 @@ def study(
         table = table[(table["experiment"] != "sweep") | (table["metric"] == "normalised")]
     origin = {**lab.provenance(), "jobs": jobs, **behind(asked, lab.store)}
     del origin["seconds"]  # tells nothing: what was in the store took no time
+    if earlier is not None:
+        table, origin = earlier.joined(table, origin)
     records.write(path, table, origin)
     return path
+
+
+def _seeds_of(
+    work: Work, parameters: Parameters, earlier: sittings.Earlier | None
+) -> tuple[int, ...]:
+    """Return the first so many of the study's seeds, without those that are recorded."""
+    there = () if earlier is None else earlier.seeds
+    every = [*there, *(seed for seed in parameters.seeds if seed not in there)]
+    return tuple(seed for seed in every[: work.seeds] if seed not in there)
 
 
 def _writable(path: Path, *, installed: bool) -> None:
@@ -94,9 +111,11 @@ def _writable(path: Path, *, installed: bool) -> None:
         raise TasklabError(f"cannot write records to {path}: {error.strerror}.") from error
 
 
-def _records(parameters: Parameters, work: Work, progress: bool = True) -> list[pd.DataFrame]:
+def _records(
+    parameters: Parameters, work: Work, seeds: Sequence[int], progress: bool = True
+) -> list[pd.DataFrame]:
     """Return the tables of some work, from the store where they are there."""
-    seeds = parameters.seeds[: work.seeds]
+    seeds = tuple(seeds)
     changes = {"suite": None, **work.changes} if "model" in work.changes else dict(work.changes)
     lab = Lab(dataclasses.replace(parameters, seeds=seeds, **changes), progress=progress)
     methods = [work.methods] if work.methods else []
@@ -106,20 +125,20 @@ def _records(parameters: Parameters, work: Work, progress: bool = True) -> list[
     return [table[table["metric"].isin(work.metrics)] for table in tables]
 
 
-def _share(parameters: Parameters, works: Sequence[Work], jobs: int) -> None:
+def _share(parameters: Parameters, items: Sequence[tuple[Work, Sequence[int]]], jobs: int) -> None:
     """Fill the store by several processes, one method and seed at a time in each."""
-    items = [
+    shares = [
         (dataclasses.replace(work, methods=methods), seed)
-        for work in works
+        for work, seeds in items
         # a post-hoc vector is a non-linear one: last, it needs no training
         for methods in ([(m,) for m in sorted(work.methods, key=POSTHOC.__contains__)] or [()])
-        for seed in parameters.seeds[: work.seeds]
+        for seed in seeds
     ]
     threads = max(1, torch.get_num_threads() // jobs)
-    tasks = [(parameters, *item, threads) for item in items]
+    tasks = [(parameters, *share, threads) for share in shares]
     workers.share(_one_share, tasks, jobs, title="methods and seeds", unit="run")
 
 
 def _one_share(parameters: Parameters, work: Work, seed: int, threads: int) -> None:
     torch.set_num_threads(threads)
-    _records(dataclasses.replace(parameters, seeds=(seed,)), work, progress=False)
+    _records(parameters, work, [seed], progress=False)

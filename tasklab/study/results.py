@@ -17,9 +17,12 @@ RECORDED = Path(__file__).parent / "recorded"
 _PRETRAININGS = ("tangent", ("pretraining", "replicas"))
 # By which a chapter's claims are judged as well: parts of another chapter, and experiments of them.
 _ELSEWHERE = {
-    "tangent": ("linear_layers", ("cost",), ("cost",)),
-    "linear_layers": (*_PRETRAININGS, ("single", "addition")),
-    "ctl": (*_PRETRAININGS, ("ctl",)),
+    "tangent": (("linear_layers", ("cost",), ("cost",)),),
+    "linear_layers": (
+        (*_PRETRAININGS, ("single", "addition")),
+        ("tangent", ("budgets",), ("budget",)),
+    ),
+    "ctl": ((*_PRETRAININGS, ("ctl",)),),
 }
 
 
@@ -63,8 +66,7 @@ def evidence(chapter: str) -> pd.DataFrame:
     other seeds, of which the search box is recorded without a map around it.
     """
     every = [recorded(chapter, part)[0] for part in PARTS[chapter]]
-    if chapter in _ELSEWHERE:
-        other, parts, experiments = _ELSEWHERE[chapter]
+    for other, parts, experiments in _ELSEWHERE.get(chapter, ()):
         for there, _ in (recorded(other, part) for part in parts):
             every.append(there[there["experiment"].isin(experiments)])
     tables = [part for part in every if not table.is_awaited(part)]

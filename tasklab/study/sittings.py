@@ -1,0 +1,128 @@
+"""A part that is recorded in several sittings, some seeds in each, perhaps on several machines."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pandas as pd
+
+from tasklab.errors import TasklabError
+from tasklab.records import table as records
+
+if TYPE_CHECKING:
+    from tasklab.experiments import Lab
+
+_RECIPES = ("recipe", "recipes")
+_SPENT = ("fine_tuning", "measuring")
+# What all sittings of a part have in common, and what is told of each.
+_SAME = ("preset", "model", "init", "suite", "weights", "images")
+_OWN = (
+    *("seeds", "commit", "utc", "python", "torch", "machine", "data", "precision"),
+    *_SPENT,
+)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Earlier:
+    """The records of earlier sittings.
+
+    Attributes:
+        table: Tidy records.
+        origin: Their provenance.
+    """
+
+    table: pd.DataFrame
+    origin: Mapping[str, Any]
+
+    @classmethod
+    def read(cls, path: Path, lab: Lab) -> Earlier:
+        """Read a file of records to which `lab` may add seeds.
+
+        Args:
+            path: Of the records.
+            lab: What is to be studied; its seeds may contain those that are there.
+
+        Raises:
+            TasklabError: If there is no such file, it has all of these seeds already, or it was
+                made of another model, suite, preset or other images.
+        """
+        table, origin = records.read(path)
+        here = lab.provenance()
+        other = [name for name in _SAME if origin.get(name) != here[name]]
+        if other:
+            raise TasklabError(
+                f"{path.name} was recorded with another choice of {', '.join(other)}: nothing can "
+                "be added to it; record it anew."
+            )
+        if set(lab.parameters.seeds) <= set(origin["seeds"]):
+            raise TasklabError(
+                f"{path.name} has the seeds {_listed(origin['seeds'])} already: "
+                "give more of them by --seeds."
+            )
+        return cls(table=table, origin=origin)
+
+    @property
+    def seeds(self) -> tuple[int, ...]:
+        """Seeds that are recorded, in the order in which they were."""
+        return tuple(self.origin["seeds"])
+
+    def joined(
+        self, table: pd.DataFrame, origin: Mapping[str, Any]
+    ) -> tuple[pd.DataFrame, dict[str, Any]]:
+        """Return these records with those of a further sitting, and the provenance of both.
+
+        Args:
+            table: Tidy records of further seeds.
+            origin: Their provenance.
+
+        Returns:
+            The records, what does not depend on a seed as it was recorded first; and the latest
+            provenance with all seeds, seconds of all sittings, and an entry for each of these.
+
+        Raises:
+            TasklabError: If the recipes differ in more than the precision.
+        """
+        _agree(self.origin, origin)
+        both = pd.concat([self.table, table], ignore_index=True)
+        again = both.duplicated([name for name in both if name not in ("value", "n")])
+        fresh = [seed for seed in origin["seeds"] if seed not in self.seeds]
+        each = [
+            *self.origin.get("sittings", [_sitting(self.origin)]),
+            _sitting({**origin, "seeds": fresh}),
+        ]
+        whole = {**origin, "seeds": [*self.seeds, *fresh], "sittings": each}
+        # the first sitting has what is done with its seeds alone, and so the recipes of all
+        whole |= {name: self.origin[name] for name in _RECIPES if name in self.origin}
+        for name in _SPENT:
+            told = [one[name] for one in each if name in one]
+            if len(told) == len(each):
+                whole[name] = {k: round(sum(one[k] for one in told), 1) for k in told[0]}
+            else:
+                whole.pop(name, None)
+        return records.tidy(both[~again]), whole
+
+
+def _sitting(origin: Mapping[str, Any]) -> dict[str, Any]:
+    told = {**origin, "precision": (origin.get("recipe") or {}).get("precision")}
+    return {name: told[name] for name in _OWN if told.get(name) is not None}
+
+
+def _agree(before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
+    """Raise a `TasklabError` if two provenances differ in a choice that both of them tell."""
+    pairs = [(one.get("recipe") or {}, one.get("recipes") or {}) for one in (before, now)]
+    (shared, varied), (shared_now, varied_now) = pairs
+    others = [(varied[name], varied_now[name]) for name in varied.keys() & varied_now.keys()]
+    for one, other in [(shared, shared_now), *others]:
+        for name in sorted(one.keys() & other.keys() - {"precision"}):
+            if one[name] != other[name]:
+                raise TasklabError(
+                    f"the records that are there were made with {name} = {one[name]}, not "
+                    f"{other[name]}: record all seeds anew."
+                )
+
+
+def _listed(seeds: Sequence[int]) -> str:
+    return ", ".join(map(str, seeds))

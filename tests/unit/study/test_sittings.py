@@ -1,0 +1,106 @@
+"""A part in several sittings: the seeds that a file lacks, added to those that it has."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+
+import pandas as pd
+import pytest
+
+from tasklab import TasklabError
+from tasklab.__main__ import main
+from tasklab.experiments.parameters import Parameters
+from tasklab.records import table as records
+from tasklab.study import parts, recording
+from tasklab.study.parts import Work
+
+SINGLE = {"single": {}}
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory):
+    return Parameters(
+        model="mini_xs",
+        preset="full",
+        seeds=[0],
+        steps=2,
+        store_root=tmp_path_factory.mktemp("sittings"),
+        device="cpu",
+    )
+
+
+@pytest.fixture
+def works(monkeypatch):
+    works = (Work(("nonlinear",), SINGLE), Work(("linearized",), SINGLE, seeds=1))
+    monkeypatch.setitem(parts.PARTS["tangent"], "editing", works)
+
+
+def sorted_rows(table):
+    return table.sort_values([*table.columns]).reset_index(drop=True)
+
+
+def record(parameters, path, **more):
+    recording.study("tangent", parameters, out=path, **more)
+    return records.read(path)
+
+
+def test_two_sittings_record_what_one_does(small, works, tmp_path):
+    both = dataclasses.replace(small, seeds=[0, 1])
+    first, origin = record(small, tmp_path / "a.csv.gz")
+    assert "sittings" not in origin
+    joined, origin = record(both, tmp_path / "a.csv.gz", add=True)
+    whole, at_once = record(both, tmp_path / "b.csv.gz")
+    pd.testing.assert_frame_equal(sorted_rows(joined), sorted_rows(whole))
+    assert origin["seeds"] == [0, 1]
+    assert [sitting["seeds"] for sitting in origin["sittings"]] == [[0], [1]]
+    assert all(sitting["machine"] and sitting["utc"] for sitting in origin["sittings"])
+    # eight tasks: both methods of the first seed, one of the second
+    assert [s["fine_tuning"]["runs"] for s in origin["sittings"]] == [16, 8]
+    assert origin["fine_tuning"]["runs"] == at_once["fine_tuning"]["runs"] == 24
+    assert origin["recipes"] == at_once["recipes"]
+    third, origin = record(dataclasses.replace(small, seeds=3), tmp_path / "a.csv.gz", add=True)
+    assert [sitting["seeds"] for sitting in origin["sittings"]] == [[0], [1], [2]]
+    alone = third[third["method"] == "linearized"]
+    assert set(alone["seed"]) == {0} and set(third["seed"]) == {0, 1, 2}
+
+
+def test_the_further_seeds_may_be_given_alone(small, works, tmp_path):
+    record(small, tmp_path / "a.csv.gz")
+    joined, origin = record(dataclasses.replace(small, seeds=[2]), tmp_path / "a.csv.gz", add=True)
+    assert origin["seeds"] == [0, 2] and set(joined["seed"]) == {0, 2}
+
+
+def test_nothing_is_added_to_records_of_other_choices(small, works, tmp_path):
+    path = tmp_path / "a.csv.gz"
+    with pytest.raises(TasklabError, match=r"no records: .* is missing"):
+        record(small, path, add=True)
+    _, origin = record(small, path)
+    kept = path.read_bytes()
+    with pytest.raises(TasklabError, match="has the seeds 0 already: give more"):
+        record(small, path, add=True)
+    more = dataclasses.replace(small, seeds=2)
+    for change, named in (({"model": "mini_s"}, "model, weights"), ({"preset": "quick"}, "preset")):
+        with pytest.raises(TasklabError, match=f"another choice of {named}"):
+            record(dataclasses.replace(more, **change), path, add=True)
+    with pytest.raises(TasklabError, match="made with steps = 2, not 3"):
+        record(dataclasses.replace(more, steps=3), path, add=True)
+    assert path.read_bytes() == kept and records.read(path)[1] == origin
+
+
+def test_another_precision_is_told_of_each_sitting(small, works, tmp_path):
+    path = tmp_path / "a.csv.gz"
+    record(small, path)
+    beside = records.provenance_path(path)
+    note = json.loads(beside.read_text())
+    note["recipe"]["precision"] = "bfloat16"
+    note["machine"]["cpu"] = "another"
+    beside.write_text(json.dumps(note))
+    _, origin = record(dataclasses.replace(small, seeds=2), path, add=True)
+    assert [sitting["precision"] for sitting in origin["sittings"]] == ["bfloat16", "float32"]
+    assert origin["sittings"][0]["machine"]["cpu"] == "another" != origin["machine"]["cpu"]
+
+
+def test_one_part_at_a_time(capsys):
+    assert main(["study", "--all", "--add"]) != 0
+    assert "--add takes one part" in capsys.readouterr().err
