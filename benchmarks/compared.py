@@ -145,7 +145,7 @@ class Bench:
     def trained(self) -> Iterator[Figure]:
         """Yield the figures of fine-tuning: ours as it is in a run, without its store."""
         size, task, data = self.size, self.pair[0], drawn.images_of(suite("mini"))
-        head, low = self.head(), machine.has_bfloat16()
+        head, low = self.head(), machine.fast_in_bfloat16()
         for method, precision in (
             ("nonlinear", "float32"),
             ("attention", "float32"),

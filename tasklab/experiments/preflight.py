@@ -48,10 +48,9 @@ def complete(
         missing = list(pool.map(problem, dict.fromkeys(names)))
     problems = [message for messages in missing for message in messages] + pictures.missing()
     slow = parameters.device == "cpu" and parameters.precision == "bfloat16"
-    if trains and slow and not machine.has_bfloat16():
+    if trains and slow and not machine.fast_in_bfloat16():
         problems.append(
-            "this processor has no instructions for bfloat16, which would be slower than float32: "
-            "leave out precision."
+            "this processor is slower in bfloat16 than in float32: leave out precision."
         )
     if trains:
         problems += _too_small(parameters, dict.fromkeys(names))

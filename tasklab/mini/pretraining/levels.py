@@ -72,7 +72,7 @@ class Levels:
             images: Images, uint8 (n, 3, S, S).
             task: Name of a task.
         """
-        with torch.autocast("cpu", torch.bfloat16, enabled=machine.has_bfloat16()):
+        with torch.autocast("cpu", torch.bfloat16, enabled=machine.fast_in_bfloat16()):
             features = functional_call(self.tower, params, (clip.normalise(images),))
         return F.normalize(features.float(), dim=-1) @ self.heads[task].T
 

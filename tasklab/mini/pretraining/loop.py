@@ -50,8 +50,8 @@ class Recipe:
         seed: Of the pictures, the weights and what is dropped.
         shard: Pictures that are drawn at once.
         pool: How many shards there are, to be seen again and again; of texts ever new ones.
-        precision: Of matrix products, `"float32"` or `"bfloat16"`; a processor without bfloat16
-            computes in float32.
+        precision: Of matrix products, `"float32"` or `"bfloat16"`; a processor that is slower in
+            bfloat16 computes in float32.
     """
 
     steps: int = 24_000
@@ -79,7 +79,7 @@ class Recipe:
     def autocast(self) -> torch.autocast:
         """Return the context in which the model is applied."""
         wanted = self.precision == "bfloat16"
-        return torch.autocast("cpu", torch.bfloat16, enabled=wanted and machine.has_bfloat16())
+        return torch.autocast("cpu", torch.bfloat16, enabled=wanted and machine.fast_in_bfloat16())
 
     def difference(self, other: dict, step: int) -> str:
         """Return in what another recipe (its fields) differs up to a step, "" for in nothing."""

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+import time
 
 import pytest
+import torch
 from papermill.translators import translate_parameters
 
 from tasklab import Lab, Parameters, TasklabError, machine
@@ -123,11 +125,23 @@ def test_a_full_size_model_is_rehearsed_on_few_tasks_beside_shipped_models(tmp_p
     assert len(lab.sibling(model="mini").suite.names) == 8
 
 
-def test_a_processor_without_bfloat16_is_not_given_it(monkeypatch, tmp_path):
-    monkeypatch.setattr(machine, "has_bfloat16", lambda: False)
+@pytest.mark.parametrize("slow", [torch.bfloat16, torch.float32])
+def test_what_is_fast_in_bfloat16_is_measured(monkeypatch, slow):
+    def product(inputs, weights):
+        assert inputs.dtype == weights.dtype
+        time.sleep(0.003 if inputs.dtype == slow else 0.0)
+
+    monkeypatch.setattr(torch.nn.functional, "linear", product)
+    machine.fast_in_bfloat16.cache_clear()
+    assert machine.fast_in_bfloat16() is (slow == torch.float32)
+    machine.fast_in_bfloat16.cache_clear()  # the next one asks this processor
+
+
+def test_a_processor_that_is_slower_in_bfloat16_is_not_given_it(monkeypatch, tmp_path):
+    monkeypatch.setattr(machine, "fast_in_bfloat16", lambda: False)
     slow = Parameters(model="mini_xs", precision="bfloat16", device="cpu", store_root=tmp_path)
-    with pytest.raises(TasklabError, match="no instructions for bfloat16"):
+    with pytest.raises(TasklabError, match="slower in bfloat16 than in float32"):
         Lab(slow, progress=False)
     assert Lab(slow, progress=False, trains=False).parameters.precision == "bfloat16"
-    monkeypatch.setattr(machine, "has_bfloat16", lambda: True)
+    monkeypatch.setattr(machine, "fast_in_bfloat16", lambda: True)
     assert Lab(slow, progress=False)

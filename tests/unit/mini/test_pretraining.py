@@ -148,7 +148,7 @@ def test_a_damaged_checkpoint_is_refused(tmp_path, at):
 def test_without_bfloat16_a_run_computes_in_float32(monkeypatch):
     x = torch.randn(4, 4)
     for able, dtype in ((True, torch.bfloat16), (False, torch.float32)):
-        monkeypatch.setattr(machine, "has_bfloat16", lambda able=able: able)
+        monkeypatch.setattr(machine, "fast_in_bfloat16", lambda able=able: able)
         with recipes.BASE.autocast():
             assert (x @ x).dtype == dtype
     with dataclasses.replace(recipes.BASE, precision="float32").autocast():
