@@ -36,9 +36,10 @@ from tasklab.analyses.merging.pooled import Diagonals, Grams
 from tasklab.errors import texts
 from tasklab.experiments.editing import shares
 from tasklab.experiments.lab import Lab
-from tasklab.experiments.runner import Trial, grid, kept
+from tasklab.experiments.runner import Trial, busy, grid, kept
 from tasklab.records.schema import LEADING_MERGES
 from tasklab.records.table import tidy
+from tasklab.storage.store import free_first
 from tasklab.tasks import drawn
 from tasklab.taskvector import TaskVector
 
@@ -286,15 +287,12 @@ def merging(
     Raises:
         TasklabError: If a method or merge is unknown.
     """
-    chosen = known_merges(merges)
-    return tidy(
-        [
-            row
-            for bench in benches(lab, methods, n_tasks, "merging")
-            for name in chosen
-            for row in merging_of(bench, name)
-        ]
-    )
+    chosen, rows = known_merges(merges), []
+    for bench in benches(lab, methods, n_tasks, "merging"):
+        order = free_first(chosen, functools.partial(_busy, bench))
+        found = {name: merging_of(bench, name) for name in order}
+        rows += [row for name in chosen for row in found[name]]
+    return tidy(rows)
 
 
 def merging_of(bench: Bench, name: str) -> list[dict]:
@@ -319,5 +317,13 @@ def merging_of(bench: Bench, name: str) -> list[dict]:
         objective = {"metric": "objective", "alpha": choice.scale, "value": choice.objective}
         return [*rows, trial.row(**whole, **objective)]
 
-    trial = dataclasses.replace(bench.trial, experiment="merging")
-    return kept(trial, measure, **bench.key(name))
+    return kept(_trial(bench), measure, **bench.key(name))
+
+
+def _busy(bench: Bench, name: str) -> bool:
+    """Return whether another process measures a merge now: this one then takes others first."""
+    return busy(_trial(bench), **bench.key(name))
+
+
+def _trial(bench: Bench) -> Trial:
+    return dataclasses.replace(bench.trial, experiment="merging")

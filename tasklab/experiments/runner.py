@@ -185,6 +185,11 @@ def _config(trial: Trial, **key: Any) -> dict[str, Any]:
     }
 
 
+def busy(trial: Trial, **key: Any) -> bool:
+    """Return whether another process measures now what `kept` would."""
+    return trial.lab.store.making(KIND, _config(trial, **key))
+
+
 def stored(lab: Lab, config: Mapping[str, Any], make: Callable[[], list[dict]]) -> list[dict]:
     """Return the records of a configuration from the store, or make and keep them.
 
@@ -244,12 +249,7 @@ def in_any_order(
     if not trials:
         return []
     lab, title = trials[0].lab, title or trials[0].experiment.replace("_", " ")
-
-    def busy(place: int) -> bool:
-        trial = trials[place]
-        return trial.lab.store.making(KIND, _config(trial, **key(trial)))
-
-    order = free_first(range(len(trials)), busy)
+    order = free_first(range(len(trials)), lambda at: busy(trials[at], **key(trials[at])))
     measured = {}
     for place in track(order, len(trials), title, unit="run", on=lab.progress):
         trial = dataclasses.replace(trials[place])  # its vectors go when it does

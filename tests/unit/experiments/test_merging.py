@@ -168,3 +168,26 @@ def test_merges_by_name_and_groups_of_tasks(lab):
         experiment(lab, ["nonlinear"], ["tie"])
     with pytest.raises(TasklabError, match="did you mean 'nonlinear'"):
         experiment(lab, ["nonlinaer"])
+
+
+def test_what_another_process_merges_comes_last_and_stands_in_its_place(lab, table, monkeypatch):
+    taken, module = [], sys.modules[Bench.__module__]
+    one, few = module.merging_of, ["average", "ties", "arithmetic"]
+
+    def told(bench, name):
+        taken.append(name)
+        return one(bench, name)
+
+    def making(self, kind, config):
+        return config.get("merge") == "average"
+
+    monkeypatch.setattr(module, "merging_of", told)
+    monkeypatch.setattr(type(lab.store), "making", making)
+    rows = experiment(lab, ["nonlinear"], few)
+    assert taken == ["ties", "arithmetic", "average"]
+    assert rows["merge"].unique().tolist() == few
+    kept = table[table["merge"].isin(few)].sort_values(["merge", "metric", "task"])
+    again = rows.sort_values(["merge", "metric", "task"])
+    pd.testing.assert_series_equal(
+        again["value"], kept["value"], check_index=False, check_names=False
+    )
