@@ -1,3 +1,4 @@
+from .comparisons import gains as gains
 from .comparisons import r_squared as r_squared
 from .findings import findings as findings
 from .recording import study as study

@@ -5,10 +5,12 @@ from __future__ import annotations
 import ast
 import dataclasses
 import difflib
+import inspect
 import json
 import re
 import subprocess
 import sys
+import types
 from pathlib import Path
 
 import nbformat
@@ -84,6 +86,37 @@ def test_a_chapter_imports_from_tasklab_alone(path):
                 if node.module.startswith("tasklab"):
                     assert node.module == "tasklab"
                     assert {alias.name for alias in node.names} <= set(tasklab.__all__)
+
+
+def test_what_is_called_exists_and_takes_what_it_is_given(path):
+    """Also in cells that wait for results that are not recorded yet."""
+    tree = ast.parse("\n".join(cell.source for cell in _code(path)))
+    own = {n.id for n in ast.walk(tree) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
+    imports = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
+    names = {a.name for node in imports if node.module == "tasklab" for a in node.names} - own
+    found = {ast.unparse(n): _named(n) for n in ast.walk(tree) if _root(n) in names}
+    assert len(found) > 30
+    for call in (n for n in ast.walk(tree) if isinstance(n, ast.Call)):
+        called = found.get(ast.unparse(call.func))
+        if called is not None and not any(isinstance(one, ast.Starred) for one in call.args):
+            words = {one.arg: None for one in call.keywords if one.arg}
+            inspect.signature(called).bind_partial(*call.args, **words)
+
+
+def _root(node: ast.AST) -> str | None:
+    """Return the name that a chain of attributes begins with."""
+    while isinstance(node, ast.Attribute):
+        node = node.value
+    return node.id if isinstance(node, ast.Name) else None
+
+
+def _named(node: ast.Attribute | ast.Name) -> object:
+    """Return what a chain of attributes means; `None` where it is an object's."""
+    if isinstance(node, ast.Name):
+        return getattr(tasklab, node.id)
+    parent = _named(node.value)
+    known = isinstance(parent, types.ModuleType | type)
+    return getattr(parent, node.attr) if known else None
 
 
 def test_it_is_a_row_of_the_table_of_chapters(path):
