@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import matplotlib.pyplot as plt
@@ -63,7 +64,7 @@ def book_figure(function: Callable[..., Figure]) -> Callable[..., Figure | None]
             return None
         open_before = set(plt.get_fignums())
         try:
-            with plt.rc_context():
+            with plt.rc_context(), _laid_out_once():
                 sns.set_theme(**THEME)
                 figure = function(*args, **kwargs)
                 figure.set_layout_engine("constrained")  # seaborn's grids lay themselves out before
@@ -73,6 +74,17 @@ def book_figure(function: Callable[..., Figure]) -> Callable[..., Figure | None]
         return figure
 
     return styled
+
+
+@contextlib.contextmanager
+def _laid_out_once() -> Iterator[None]:
+    """Leave out the layouts that seaborn computes for a grid: a third of the time, and replaced."""
+    theirs = sns.axisgrid.Grid.tight_layout
+    sns.axisgrid.Grid.tight_layout = lambda grid, **_: grid
+    try:
+        yield
+    finally:
+        sns.axisgrid.Grid.tight_layout = theirs
 
 
 def _awaited(drawn: object) -> bool:
