@@ -183,7 +183,7 @@ def test_every_family_is_in_the_registry():
 
 def test_a_part_of_a_study_spans_models(tmp_path, lab):
     work = parts.Work(("nonlinear",), {"disentanglement": {"n_pairs": 1}}, {"model": "mini_xs"}, 1)
-    (table,) = recording._records(lab.parameters, work, progress=False)
+    (table,) = recording._records(lab.parameters, work, lab.parameters.seeds[:1], progress=False)
     assert set(table["model"]) == {"mini_xs"}
     with pytest.raises(TasklabError, match="did you mean 'maps'"):
         results.recorded("tangent", "map")

@@ -174,6 +174,7 @@ def test_a_cluster_has_one_precision_and_not_the_planning_machine(small, monkeyp
     cluster = types.SimpleNamespace(bfloat16=lambda: fast)
     join = contextlib.nullcontext(cluster)
     monkeypatch.setattr(ray_cluster, "join", lambda address, gpus: join)
+    monkeypatch.setattr(machine, "fast_in_bfloat16", lambda: True)
     timm = small.changed(
         models="timm/test_vit.r160_in1k", init="random", device=None, precision=asked
     )

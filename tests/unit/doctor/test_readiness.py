@@ -349,6 +349,7 @@ def test_the_bound_holds_for_what_was_measured_and_is_near_it() -> None:
         pytest.skip("costs are not recorded yet")
     with gzip.open(file, "rt", encoding="utf-8") as stream:
         rows = [row for row in csv.DictReader(stream) if row["metric"] == "peak_memory"]
+    rows = [row for row in rows if row["variant"] != "listing"]  # the paper's, which nobody runs
     most = max(float(row["value"]) for row in rows) * 2**20
     assert rows and most < footprint.span(spec("mini"))[1] < 1.3 * most
 
