@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import importlib
 import os
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
 
@@ -31,6 +32,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def _own_store(tmp_path_factory: pytest.TempPathFactory) -> None:
     """No test reads or writes the user's results, nor does a process that a test starts."""
     os.environ["TASKLAB_STORE"] = str(tmp_path_factory.mktemp("store"))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _frozen() -> Iterator[None]:
+    """Leave modules to themselves when memory is collected: a second each time, and often."""
+    gc.collect()
+    gc.freeze()
+    yield
+    gc.unfreeze()
 
 
 @pytest.fixture(scope="session")
