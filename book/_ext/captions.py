@@ -18,7 +18,7 @@ from tasklab.book.page import FIGURE
 
 LOGGER = logging.getLogger(__name__)
 MARK = re.compile(r"<!-- (caption|awaited) ([\w-]+) -->")
-PICTURE = re.compile(r'<img alt="[^"]*" src="data:image/png;base64,[^"]*">')
+PICTURE = re.compile(r'<img alt="[^"]*" src="data:image/png;base64,[^"]*"[^>]*>')
 ANCHOR = re.compile(r'<a id="(eq-[\w-]+)"></a>')
 
 

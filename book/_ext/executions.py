@@ -160,7 +160,7 @@ def _lead(app: Sphinx, doctree: nodes.document, name: str) -> None:
     notebook, run = found
     file = Path(app.outdir) / FOLDER / f"{Path(name).name}.ipynb"
     file.parent.mkdir(parents=True, exist_ok=True)
-    nbformat.write(notebook, file)
+    nbformat.write(outputs.in_jupyterlab(notebook, Path(name).name), file)
     size = f"{file.stat().st_size / 1e6:.1f} MB"
     line = nodes.paragraph(classes=["tasklab-executed"])
     for text, target in (

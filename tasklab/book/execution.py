@@ -15,6 +15,7 @@ from tasklab import progress
 from tasklab.book.sources import checksum, fingerprint, measured, read
 from tasklab.errors import TasklabError
 from tasklab.experiments.parameters import Parameters
+from tasklab.records.statements import SITE
 from tasklab.records.table import provenance
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
 KIND = "chapters"  # of artifact
 # Of kernels: figures are outputs, also where the user's own matplotlib draws elsewhere.
-INLINE = {"MPLBACKEND": "module://matplotlib_inline.backend_inline"}
+INLINE = {"MPLBACKEND": "module://matplotlib_inline.backend_inline", SITE: "1"}
 
 
 def quiet_kernels() -> None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import hashlib
 import json
+import re
 import shutil
 import sqlite3
 from collections.abc import Iterable
@@ -13,6 +15,8 @@ from typing import TYPE_CHECKING
 
 from tasklab.book.sources import checksum, fingerprint, measured, read
 from tasklab.errors import TasklabError
+from tasklab.records.claims import CLAIMS
+from tasklab.records.statements import evidence_link
 
 if TYPE_CHECKING:
     from nbformat import NotebookNode
@@ -124,3 +128,27 @@ def readable(outputs: Iterable[NotebookNode]) -> list[NotebookNode]:
 def _assignments(source: str) -> str:
     """Return the lines of papermill's injected cell that assign something."""
     return "\n".join(line for line in source.splitlines() if line and not line.startswith("#"))
+
+
+def in_jupyterlab(executed: NotebookNode, chapter: str) -> NotebookNode:
+    """Return an executed chapter whose verdicts lead to headings of notebooks, not of the site.
+
+    Args:
+        executed: As it was executed for the site.
+        chapter: Its name.
+    """
+    places = dict.fromkeys(claim.evidence for claim in CLAIMS)
+    links = {
+        f'href="{evidence_link(place, chapter, site=True)}"': (
+            f'href="{evidence_link(place, chapter, site=False)}"'
+        )
+        for place in places
+    }
+    notebook = copy.deepcopy(executed)
+    for output in (output for cell in notebook.cells for output in cell.get("outputs", [])):
+        text = output.get("data", {}).get("text/html")
+        if text:
+            output["data"]["text/html"] = re.sub(
+                r'href="[^"]*"', lambda found: links.get(found[0], found[0]), text
+            )
+    return notebook

@@ -26,7 +26,7 @@ from PIL import Image
 from tasklab.figures.rows import require_rows
 from tasklab.figures.style import WIDTH, book_figure
 from tasklab.records.judgement import ABOUT_VERDICTS, Verdict
-from tasklab.records.statements import effect_of, evidence_link, verdict_rows
+from tasklab.records.statements import effect_of, evidence_link, on_site, verdict_rows
 
 # Outcome: colour, marker. Colours are those of the palette that are told apart in grey as well.
 LOOKS = {
@@ -42,7 +42,12 @@ PAPERS = {
     "merging": "Merging",
 }
 NARROW = 4.0  # inches; read at 390 pixels
-_PICTURE = '<img alt="Every effect and its interval" src="data:image/png;base64,{}">'
+# Styles stand in the tags: of a notebook that is not trusted JupyterLab shows no others.
+_PICTURE = (
+    '<img alt="Every effect and its interval" src="data:image/png;base64,{}" '
+    'style="display: block; width: 100%; height: auto">'
+)
+_WIDTH = 125  # pixels of an inch on a page
 _SHADES = 64  # of a picture: a third of the bytes
 _FARTHEST = 6.0  # half-widths; what lies beyond is drawn there, as an arrow
 
@@ -56,8 +61,9 @@ class _Forest(Figure):
         self.narrow: _Forest | None = None  # the same for a phone, where this one is too wide
 
     def _repr_mimebundle_(self, **_) -> dict[str, str]:
-        picture, text = self._shown("wide" if self.narrow else "")
-        if self.narrow:  # the site has files of the first picture alone
+        twin = self.narrow is not None and on_site()
+        picture, text = self._shown("wide" if twin else "")
+        if twin:  # the site has files of the first picture alone
             text += self.narrow._shown("narrow")[1].replace("<img ", '<img class="narrow" ')
         return {"text/plain": repr(self), "image/png": picture, "text/html": text}
 
@@ -68,10 +74,12 @@ class _Forest(Figure):
         Image.open(drawn).convert("RGB").quantize(_SHADES).save(small, "png", optimize=True)
         picture = base64.b64encode(small.getvalue()).decode("ascii")
         style = files(__package__).joinpath("forest.css").read_text("utf-8")
+        most, hidden = _WIDTH * self.get_figwidth(), ' style="display: none"' * (kind == "narrow")
         rows = "\n".join(self._row(*link) for link in self.links)
         return picture, (
-            f'<div class="tasklab-forest {kind}"><style>{style}</style>\n'
-            f'<div style="--width: {self.get_figwidth()}">\n{_PICTURE.format(picture)}\n'
+            f'<div class="tasklab-forest {kind}"{hidden}><style>{style}</style>\n'
+            f'<div style="position: relative; max-width: {most:.0f}px">\n'
+            f"{_PICTURE.format(picture)}\n"
             f"{rows}\n</div></div>"
         )
 
@@ -79,7 +87,8 @@ class _Forest(Figure):
         """Return a link that lies over a line of the picture, from edge to edge."""
         ends = axes.transData.transform([(0, line - 0.5), (0, line + 0.5)])[:, 1]
         top, bottom = 100 * (1 - ends / self.bbox.height)
-        place = f"top: {top:.3f}%; height: {bottom - top:.3f}%"
+        place = f"position: absolute; left: 0; width: 100%; border-radius: 0.2rem; top: {top:.3f}%"
+        place += f"; height: {bottom - top:.3f}%"
         said = html.escape(said)
         return f'<a href="{link}" style="{place}" title="{said}" aria-label="{said}"></a>'
 

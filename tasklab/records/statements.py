@@ -29,7 +29,7 @@ COLUMNS = (
     "cells_holding", "strength", "corrected", "evidence",
 )  # fmt: skip
 
-_JUPYTERLAB = "JPY_SESSION_NAME"  # its server sets it for the kernel of an open notebook
+SITE = "TASKLAB_SITE"  # in the environment where the book executes notebooks and pages for the site
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -190,7 +190,7 @@ def anchor(heading: str) -> str:
     return re.sub(r"[^a-z0-9]+", "-", heading.lower()).strip("-")
 
 
-def evidence_link(evidence: str, here: str = "") -> str:
+def evidence_link(evidence: str, here: str = "", *, site: bool | None = None) -> str:
     """Return where a page finds the section that a verdict is from.
 
     JupyterLab keeps the chapters as notebooks, and a heading's text with hyphens as its anchor.
@@ -198,12 +198,19 @@ def evidence_link(evidence: str, here: str = "") -> str:
     Args:
         evidence: The chapter and its heading, `ctl#Do they add?`.
         here: The chapter that has the link; by default a page beside the folder of chapters.
+        site: Whether the link stands on the site, and not in a notebook; by default where the book
+            executes both.
     """
     page, _, heading = evidence.partition("#")
-    if _JUPYTERLAB in os.environ:
-        place, ending = heading.replace(" ", "-"), "ipynb"
-    else:
+    if on_site() if site is None else site:
         place, ending = anchor(heading), "html"
+    else:
+        place, ending = heading.replace(" ", "-"), "ipynb"
     if page == here:
         return f"#{place}"
     return f"{'' if here else 'notebooks/'}{page}.{ending}#{place}"
+
+
+def on_site() -> bool:
+    """Return whether what is shown now is for the site; else it is read in a notebook."""
+    return SITE in os.environ

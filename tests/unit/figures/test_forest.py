@@ -17,12 +17,18 @@ from tasklab.figures.forest_plot import LOOKS
 from tasklab.records.claims import CLAIMS
 from tasklab.records.intervals import Interval
 from tasklab.records.judgement import Verdict
+from tasklab.records.statements import SITE
 
 
 def found(claim, effect: float, half: float = 1.0) -> Verdict:
     outcome = "undecided" if not abs(effect) > half else "holds" if effect > 0 else "does not hold"
     return Verdict(claim=claim, outcome=outcome, interval=Interval(effect, effect - half,
                    effect + half), by_seed={0: effect}, by_task={"x": effect}, p=0.01)  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def on_the_site(monkeypatch) -> None:
+    monkeypatch.setenv(SITE, "1")
 
 
 @pytest.fixture
@@ -90,6 +96,18 @@ def test_a_phone_gets_a_narrow_picture_of_the_same_rows(verdicts) -> None:
         box = title.get_window_extent()
         assert box.x0 >= 0
         assert box.x1 <= figure.narrow.bbox.width + 1  # nothing is cut off
+
+
+def test_a_notebook_gets_one_picture_whose_links_need_no_style_sheet(verdicts, monkeypatch) -> None:
+    monkeypatch.delenv(SITE)
+    shown = figures.forest(verdicts, "tangent")._repr_mimebundle_()["text/html"]
+    assert shown.count("<img ") == 1 and shown.count("<a ") == len(verdicts)
+    without = re.sub(r"<style>.*?</style>", "", shown, flags=re.S)  # where it is not trusted
+    assert without.count("position: absolute; left: 0; width: 100%") == len(verdicts)
+    assert 'style="position: relative; max-width: 750px"' in without
+    links = re.findall(r'<a href="(.*?)"', shown)
+    assert links[0] == "#Does-subtracting-a-vector-forget-its-task?"
+    assert links[-1].startswith("closed_vocab.ipynb#") and not any(".html" in x for x in links)
 
 
 @pytest.mark.parametrize("narrow", [False, True])

@@ -5,11 +5,18 @@ from __future__ import annotations
 import dataclasses
 import re
 
+import pytest
+
 from tasklab import figures, records
 from tasklab.records.claims import CLAIMS
 from tasklab.records.intervals import Interval
 from tasklab.records.judgement import Verdict
-from tasklab.records.statements import anchor, evidence_link
+from tasklab.records.statements import SITE, anchor, evidence_link
+
+
+@pytest.fixture(autouse=True)
+def on_the_site(monkeypatch):
+    monkeypatch.setenv(SITE, "1")
 
 
 def test_every_row_has_its_outcome_its_numbers_and_its_evidence():
@@ -39,10 +46,11 @@ def test_every_row_has_its_outcome_its_numbers_and_its_evidence():
     assert f'href="{page}.html#{heading}"' in away
 
 
-def test_in_jupyterlab_links_lead_to_notebooks_and_their_headings(monkeypatch):
+def test_outside_the_site_links_lead_to_notebooks_and_their_headings(monkeypatch):
     evidence = "ctl#Do they add, too?"
     assert evidence_link(evidence, "ctl") == "#do-they-add-too"
-    monkeypatch.setenv("JPY_SESSION_NAME", "notebooks/ctl.ipynb")
+    monkeypatch.delenv(SITE)
+    assert evidence_link(evidence, "ctl", site=True) == "#do-they-add-too"
     assert evidence_link(evidence, "ctl") == "#Do-they-add,-too?"
     assert evidence_link(evidence, "tangent") == "ctl.ipynb#Do-they-add,-too?"
 

@@ -9,6 +9,7 @@ import pytest
 
 from tasklab import evidence, records, study
 from tasklab.chapters import CHAPTERS
+from tasklab.records.statements import SITE
 from tasklab.records.table import nothing, tidy
 from tasklab.study.findings import _of_merges
 
@@ -87,7 +88,8 @@ def test_what_is_not_recorded_has_no_sentence(written):
     assert sentence.startswith("**Features.**")
 
 
-def test_those_of_the_shipped_records_lead_to_their_evidence():
+def test_those_of_the_shipped_records_lead_to_their_evidence(monkeypatch):
+    monkeypatch.setenv(SITE, "1")
     verdicts = [
         verdict
         for chapter in CHAPTERS
