@@ -45,7 +45,7 @@ from tasklab.taskvector import TaskVector
 
 CACHE_VERSION = 3  # part of every key: raise it when the same configuration gives other records
 SPAN, EVERYWHERE, LOSS = "best_span", "best", "best_loss"
-MERGES = (*(name for name in METHODS if name != "wudi_descent"), SPAN, EVERYWHERE, LOSS)
+MERGES = (*METHODS, SPAN, EVERYWHERE, LOSS)
 # One of each sort and the best of both, for where there is no time for all.
 LEADING = ("arithmetic", *LEADING_MERGES)
 Statistics = dict[str, Grams | Diagonals]  # by the option of a method that takes them
