@@ -134,7 +134,9 @@ def wudi(vectors: Vectors, *, alpha: float = 1.0) -> TaskVector:
 
     Its minimum is RegMean's formula with G_t = tau_t' tau_t / |tau_t|^2, no images needed. Where
     that leaves directions free that no task reads, nothing is read there: it is the minimum that
-    gradient descent from the sum of the vectors goes to. What is no matrix is averaged.
+    gradient descent from the sum of the vectors goes to. What is no matrix is averaged. Where the
+    vectors together have about as many rows as there are inputs, the minimum fits nearly all of
+    these rows, the noise in them too, and is far longer than their sum: `wudi_descent` ends before.
 
     Args:
         vectors: tau_t, at least two.
