@@ -23,6 +23,7 @@ from tasklab.experiments.parameters import Parameters
 NOTEBOOKS = sorted((Path(__file__).parents[2] / "notebooks").glob("*.ipynb"))
 PUBLIC = {"tasklab", "torch", "pandas", "tempfile", "pathlib", "PIL", "sklearn"}
 TABLES = ("table", "verdict_list", "price", "subset_cost")
+SHOWS = {"page", "figures", "explore"}
 BAD = {"model": "vitb23", "init": "pretraind", "preset": "quik", "suite": "minni", "steps": -1}
 
 pytestmark = pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
@@ -101,6 +102,15 @@ def test_what_is_called_exists_and_takes_what_it_is_given(path):
         if called is not None and not any(isinstance(one, ast.Starred) for one in call.args):
             words = {one.arg: None for one in call.keywords if one.arg}
             inspect.signature(called).bind_partial(*call.args, **words)
+
+
+def test_what_a_cell_shows_is_its_last_line(path):
+    """A figure or sentence elsewhere in the cell would be made and not shown."""
+    for cell in _code(path):
+        body = ast.parse(cell.source).body
+        shown = [node for part in body for node in ast.walk(part) if isinstance(node, ast.Expr)]
+        shown = [node for node in shown if _root(getattr(node.value, "func", node.value)) in SHOWS]
+        assert [node for node in shown if node is not body[-1]] == []
 
 
 def _root(node: ast.AST) -> str | None:
