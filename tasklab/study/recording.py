@@ -65,6 +65,8 @@ def study(
     jobs, lab = whole("jobs", jobs, 1), Lab(parameters)
     earlier = sittings.Earlier.read(path, lab) if add else None
     items = [(work, seeds) for work in works if (seeds := _seeds_of(work, parameters, earlier))]
+    if not items:
+        raise TasklabError(f"{path.name} has all the seeds that this part is recorded with.")
     if jobs > 1:
         _share(parameters, items, jobs)
     with noting() as asked:

@@ -88,6 +88,14 @@ def test_nothing_is_added_to_records_of_other_choices(small, works, tmp_path):
     assert path.read_bytes() == kept and records.read(path)[1] == origin
 
 
+def test_a_part_that_has_all_its_seeds_is_left_alone(small, monkeypatch, tmp_path):
+    works = (Work(("nonlinear",), SINGLE, seeds=1),)
+    monkeypatch.setitem(parts.PARTS["tangent"], "editing", works)
+    record(small, tmp_path / "a.csv.gz")
+    with pytest.raises(TasklabError, match="has all the seeds that this part is recorded with"):
+        record(dataclasses.replace(small, seeds=2), tmp_path / "a.csv.gz", add=True)
+
+
 def test_another_precision_is_told_of_each_sitting(small, works, tmp_path):
     path = tmp_path / "a.csv.gz"
     record(small, path)
