@@ -5,6 +5,7 @@ With tau = theta - theta_0, a model is edited by theta_0 + sum_i alpha_i tau_i (
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -39,11 +40,23 @@ class TaskVector(Mapping[str, Tensor]):
     ([0.5, 0.5], [-1.0])
     """
 
-    __slots__ = ("_tensors",)
+    __slots__ = ("_digest", "_tensors")
 
     def __init__(self, tensors: Mapping[str, Tensor]) -> None:
         self._tensors = MappingProxyType({name: t.detach() for name, t in tensors.items()})
         _finite(self._tensors, "the task vector")
+        self._digest = ""  # made when it is asked for; a vector does not change
+
+    def fingerprint(self) -> str:
+        """Return the SHA-256 of its names, shapes and numbers."""
+        if not self._digest:
+            digest = hashlib.sha256()
+            for name in sorted(self):
+                tensor = self[name].float().cpu().contiguous()
+                digest.update(f"{name} {tuple(tensor.shape)}\n".encode())
+                digest.update(tensor.view(-1).view(torch.uint8).numpy())
+            self._digest = digest.hexdigest()
+        return self._digest
 
     @classmethod
     def between(
@@ -326,12 +339,7 @@ class Line:
         self._total = torch.empty_like(self._start)
 
     def begin(self, theta: Mapping[str, Tensor]) -> Line:
-        """Let the line start at other parameters, in the same memory, and return it.
-
-        >>> line = Line({"w": torch.ones(2)}, {"w": torch.ones(2)})
-        >>> line.begin({"w": torch.zeros(2)}).at(0.5)
-        {'w': tensor([0.5000, 0.5000])}
-        """
+        """Let the line start at other parameters, in the same memory, and return it."""
         self._fixed = {name: tensor for name, tensor in theta.items() if name not in self._shapes}
         parts = self._start.split([shape.numel() for shape in self._shapes.values()])
         for (name, shape), part in zip(self._shapes.items(), parts, strict=True):

@@ -125,18 +125,18 @@ def singles(
     parts = memory.Parts(evaluator.parts.size)
     average = TaskVector.sum(vectors.values()) / len(vectors)
     mean = {}
-    for task in vectors:
+    for task in vectors if linear else ():
         x = evaluator.images(task, split).x[:count]
-        if linear:
-            made = tangent.features(encoder, encoder.params, average, x, parts.size)
-            mean[task] = made.at(1.0)
-            continue
-        total = own[task][:count].clone()
-        for other in vectors.keys() - {task}:
-            theta = vectors[other].apply(encoder.params)
-            total += _passed(evaluator, theta, x, parts)
-        mean[task] = total / len(vectors)
-    return Singles(linear, split, own, mean)
+        mean[task] = tangent.features(encoder, encoder.params, average, x, parts.size).at(1.0)
+    if linear:
+        return Singles(linear, split, own, mean)
+    totals = {task: own[task][:count].clone() for task in vectors}
+    for other, vector in vectors.items():
+        theta = vector.apply(encoder.params)
+        for task in vectors.keys() - {other}:  # each has a total of its own
+            x = evaluator.images(task, split).x[:count]
+            totals[task] += _passed(evaluator, theta, x, parts)
+    return Singles(linear, split, own, {t: total / len(vectors) for t, total in totals.items()})
 
 
 @torch.inference_mode()

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import copy
 import functools
-import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import overload
 
@@ -197,7 +196,7 @@ class Evaluator:
 
         config = {
             "weights": encoder.weights_hash,
-            "vector": fingerprint(vector),
+            "vector": vector.fingerprint(),
             "data": drawn.images_of(self.suite).version(task, split),
             "images": len(images.y),
             "algorithm": CACHE_VERSION,
@@ -349,16 +348,6 @@ def settled(answers: Iterable[Bool[np.ndarray, " n"]], count: int, accuracy: flo
         if right >= least or right + left < least:
             break
     return right >= least
-
-
-def fingerprint(vector: TaskVector) -> str:
-    """Return the SHA-256 of a vector's names, shapes and numbers."""
-    digest = hashlib.sha256()
-    for name in sorted(vector):
-        tensor = vector[name].detach().float().cpu().contiguous()
-        digest.update(f"{name} {tuple(tensor.shape)}\n".encode())
-        digest.update(tensor.view(-1).view(torch.uint8).numpy())
-    return digest.hexdigest()
 
 
 def check_grid(alphas: Sequence[float]) -> None:

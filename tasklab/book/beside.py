@@ -86,15 +86,16 @@ def _label(by: str, key: Any) -> str:
 
 def _half(rows: pd.DataFrame) -> float:
     """Return half of the 95 % interval of a mean of shares in %, for the images drawn."""
+    from tasklab.records import images
     from tasklab.records.schema import ACCURACIES
 
     rows = rows[rows["seed"].isna() | (rows["seed"] == rows["seed"].min())]
-    share = rows["value"] / 100
-    if not rows["metric"].isin((*ACCURACIES, "xi_classifier_box")).all():
+    metric = rows["metric"].iloc[0]
+    if (rows["metric"] != metric).any() or metric not in (*ACCURACIES, "xi_classifier_box"):
         return math.nan  # no share of images
-    if rows["n"].isna().any() or not share.between(0, 1).all():
-        return math.nan
-    return 196 * math.sqrt((share * (1 - share) / rows["n"].astype(float)).sum()) / len(rows)
+    errors = images.standard_errors(rows, metric, None)
+    sets = errors.groupby(images.sets_of(rows, metric)).sum(min_count=1)  # of the same images
+    return 1.96 * math.hypot(*sets) / len(rows)
 
 
 def agreement(beside: pd.DataFrame, form: str = "{:.1f}") -> Any:

@@ -75,8 +75,8 @@ def sample(records: pd.DataFrame) -> str:
         records = records[records["method"] != "pretrained"]
     parts = []
     if "seed" in records:
-        columns = [name for name in ("model", "method") if name in records]
-        seeds = (records.groupby(columns) if columns else records)["seed"].nunique()
+        columns = [name for name in ("model", "method", "n_tasks") if name in records]
+        seeds = (records.groupby(columns, dropna=False) if columns else records)["seed"].nunique()
         parts.append(counted(max(1, np.min(seeds)), max(1, np.max(seeds)), "seed"))
     named = [records[name].dropna().astype(str) for name in ("task", "other") if name in records]
     names = pd.concat(named) if named else pd.Series(dtype=str)

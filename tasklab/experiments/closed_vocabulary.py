@@ -116,7 +116,7 @@ def _probing(lab: Lab) -> list[dict]:
             rows.append(trial.accuracy(task, "single", value, "validation", **named))
         return _with_vocabulary(lab, rows)
 
-    key = {task: _identity(lab, task) for task in lab.suite.names} if probed else {}
+    key = {task: probe_identity(lab, task) for task in lab.suite.names} if probed else {}
     trial = Trial(lab=lab, experiment="probing", method="pretrained", seed=0)
     return kept(trial, measure, probes=key, closed=CACHE_VERSION)
 
@@ -234,6 +234,7 @@ def _probe(lab: Lab, task: str) -> probes.Fitted:
     return probes.fit(probe, lab.clip, lab.suite, task, lab.store)
 
 
-def _identity(lab: Lab, task: str) -> dict[str, Any]:
+def probe_identity(lab: Lab, task: str) -> dict[str, Any]:
+    """Return all that determines a task's probe."""
     probe = lab.run(task, "nonlinear", lab.parameters.seeds[0]).probe
     return probes.identity(probe, lab.clip, lab.suite, task)

@@ -76,7 +76,7 @@ def crossing(
     of_edits = [
         single(lab, methods),
         addition(lab, methods, [len(names)]),
-        negation(lab, methods),
+        *([negation(lab, methods)] if lab.clip.text is not None else []),  # no control's head
         disentanglement(lab, methods, reach=coefficient, points=3, of=pairs),
         *([pair_errors(lab, network, **at)] if network else []),
         *([pair_errors(lab, linear, linear=True, **at)] if linear else []),

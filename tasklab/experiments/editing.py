@@ -159,7 +159,13 @@ def shares(
 
 
 def negation(lab: Lab, methods: Sequence[str]) -> pd.DataFrame:
-    """Subtract each task's vector by the 95 % rule; return target and control accuracies."""
+    """Subtract each task's vector by the 95 % rule; return target and control accuracies.
+
+    Raises:
+        TasklabError: If the model has no text tower, and so no head for the control task.
+    """
+    if lab.clip.text is None:
+        raise TasklabError("the control task needs a head made of prompts: take a model with text.")
     control, alphas = lab.suite.control.name, lab.scale.alphas
 
     def measure(trial: Trial) -> list[dict]:

@@ -181,8 +181,25 @@ def _config(trial: Trial, **key: Any) -> dict[str, Any]:
         },
         "counts": dict(lab.scale.counts),
         "algorithms": [CACHE_VERSION, evaluation.CACHE_VERSION],
+        **_told_apart(trial, tasks),
         **key,
     }
+
+
+def _told_apart(trial: Trial, tasks: Sequence[str]) -> dict[str, Any]:
+    """Return what else tells trials apart; nothing where an embedded model has its usual tasks.
+
+    Without runs it is the heads: of prompts and class names that a user may change, or of a model
+    that shares its encoder's weights with another. Merges and sums depend on the order of tasks.
+    """
+    lab, told = trial.lab, {}
+    if trial.method == "pretrained" and (lab.suite.name == "own" or lab.clip.text is None):
+        p = lab.parameters
+        names = [*tasks, lab.suite.control.name]
+        told |= {"model": p.model, "init": p.init, "head": p.vocabulary}
+        told |= {"prompts": {name: lab.suite[name].prompts() for name in names}}
+    usual = [name for name in lab.suite.names if name in tasks]
+    return told | ({"order": list(tasks)} if list(tasks) != usual else {})
 
 
 def busy(trial: Trial, **key: Any) -> bool:

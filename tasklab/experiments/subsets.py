@@ -12,6 +12,7 @@ import torch
 from tasklab.analyses.editing import normalised
 from tasklab.analyses.subsets import Subset, affine, passes, search, subsets_of
 from tasklab.errors import TasklabError
+from tasklab.experiments.closed_vocabulary import probe_identity
 from tasklab.experiments.lab import Lab
 from tasklab.experiments.runner import Trial, grid, kept
 from tasklab.records.table import tidy
@@ -67,12 +68,16 @@ def subsets(
         if trial.method == JOINT:  # its heads at lambda = 0 are no probes
             mine = [row for row in mine if row["method"] != "probe"]
             if probed:
-                alone = Trial(
-                    lab=lab, experiment="subset_probes", method="pretrained", seed=trial.seed
+                alone = Trial(lab=lab, experiment="subset_probes", method="pretrained", seed=0)
+                known = {task: probe_identity(lab, task) for task in lab.suite.names}
+                measured = kept(
+                    alone,
+                    lambda trial: _probes(trial, most, images["test"]),
+                    probes=known,
+                    **bounded,
+                    **key,
                 )
-                mine += kept(
-                    alone, lambda trial: _probes(trial, most, images["test"]), **bounded, **key
-                )
+                mine += [{**row, "seed": trial.seed} for row in measured]  # the same for all
         rows += mine
     return tidy(rows)
 
@@ -82,7 +87,7 @@ def _probes(trial: Trial, most: int | None, images: int) -> list[dict]:
     lab, tasks, encoder = trial.lab, trial.lab.suite.names, trial.lab.clip.encoder
     count, percent = min(images, *(lab.evaluator.count(t, "test") for t in tasks)), []
     for task in tasks:
-        probe = lab.run(task, "nonlinear", trial.seed).probe
+        probe = lab.run(task, "nonlinear", lab.parameters.seeds[0]).probe
         head = probes.fit(probe, lab.clip, lab.suite, task, lab.store).head
         data = lab.evaluator.images(task, "test")
         with torch.inference_mode():

@@ -197,7 +197,7 @@ def per_task_coefficients(df: pd.DataFrame) -> Figure:
 
     Left: the tasks' own coefficients, and the shared one as a vertical line. Right: the change of
     mean normalised accuracy by own coefficients, on validation images, where they were chosen
-    (hollow), and on test images (filled).
+    (grey), and on test images (black).
 
     Args:
         df: Columns method, task, split, metric, alpha, value, seed, with the metrics
@@ -217,7 +217,7 @@ def per_task_coefficients(df: pd.DataFrame) -> Figure:
     by = ["method", "seed", "split"]
     table = rows.pivot_table("value", index=by, columns="metric", sort=False)
     gains = (table["normalised_own"] - table["normalised_shared"]).rename("gain").reset_index()
-    splits = {"validation": ("validation", "#FFFFFF", "o"), "test": ("test", INK, "s")}
+    splits = {"validation": ("validation", "#9A9A9A", "o"), "test": ("test", INK, "s")}
     order = {method: METHOD_LABEL[method].replace(" ", "\n") for method in methods}
     means_in(right, gains, "method", "gain", hue="split", looks=splits, order=order)
     left.set(xlabel="coefficient (dashed: shared)", xlim=(-0.03, 1.03), ylabel="")

@@ -31,7 +31,12 @@ def _by_task(rows: pd.DataFrame, tasks: Collection[str], x: Mapping[str, str] | 
     by, order = ["metric", "method"], {name: name for name in (*tasks, MEAN)}
     groups = rows.astype({"n": float}).groupby([*by, "task"], sort=False, as_index=False)
     single = groups.agg(value=("value", "mean"), n=("n", "max"))
-    every = single.groupby(by, sort=False, as_index=False).agg({"value": "mean", "n": "sum"})
+    every = single.groupby(by, sort=False).agg(
+        value=("value", "mean"), n=("n", "sum"), same=("n", "max")
+    )
+    control = every.index.get_level_values("metric") == "control"  # of all targets the same images
+    every["n"] = every["n"].mask(control, every.pop("same"))
+    every = every.reset_index()
     table = pd.concat([single, every.assign(task=MEAN)], ignore_index=True)
     table["low"], table["high"] = wilson(table["value"] / 100 * table["n"], table["n"])
     tuned, base = table[table["method"] != "pretrained"], where(table, method="pretrained")

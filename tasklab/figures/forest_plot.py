@@ -100,7 +100,7 @@ def forest(verdicts: Iterable[Verdict], here: str = "", *, headlines: bool = Fal
     An interval is so one unit long on either side: what lies beyond 1 holds, what lies below -1
     does not. Of a statement with several cells the weakest is drawn; as it was picked from several,
     it may lie below -1 where the statement is undecided. Statements that were not tested are left
-    out, and those with one seed have no interval: an open mark at zero.
+    out; those with one seed have no interval, nor has what does not vary: an open mark at zero.
 
     Args:
         verdicts: On claims of one or several papers.
@@ -150,7 +150,7 @@ def _drawn(groups: list[tuple[str, pd.DataFrame]], here: str, width: float, line
 def _panel(axes: Axes, rows: pd.DataFrame, *, numbers: bool) -> None:
     """Draw the statements of one paper, the first one on top."""
     half = (rows["high"] - rows["low"]).to_numpy(float) / 2
-    known = np.isfinite(half)
+    known = np.isfinite(half) & (half > 0)  # what does not vary has no interval to measure by
     with np.errstate(invalid="ignore", divide="ignore"):
         x = np.where(known, rows["strength"].to_numpy(float), 0.0)
     axes.axvspan(-1, 1, color="#F0F0F0", zorder=0)

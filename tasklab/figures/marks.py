@@ -225,7 +225,8 @@ def means_in(
         apart: Whether groups are below one another, where there are several on a line.
         more: Keywords of `seaborn.pointplot`, e.g. `errorbar`.
     """
-    shift = 0.64 if apart and hue != y and len(looks) > 1 else False
+    several = apart and hue != y and len(looks) > 1
+    shift = min(0.64, 0.2 * (len(looks) - 1)) if several else False  # nearer to its own line
     same = {"x": x, "y": y, "hue": hue, "order": list(order), "orient": "h", "legend": False}
     same |= {"data": _plain(df, x), "ax": axes, **_hues(looks)}
     look = {"errorbar": SEEDS, "err_kws": {"linewidth": 1.5}, "markersize": 6, "linestyles": "none"}

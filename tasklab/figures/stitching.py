@@ -43,10 +43,10 @@ def averaging(df: pd.DataFrame) -> Figure:
     look = {"color": "#D55E00", "ms": 8, "ls": "", "marker": "_", "mew": 1.8, "clip_on": False}
     own = plot.first.plot(np.full(len(alone), ends[0]), alone, label="one model alone", **look)
     if len(table) > 2 and table["averaged"].nunique() > 1 < table["ensemble"].nunique():
-        correlation = pearsonr(table["averaged"], table["ensemble"])
-        low, high = correlation.confidence_interval()
-        told = f"{correlation.statistic:.2f} [{low:.2f}, {high:.2f}]"
-        plot.first.set_title(f"correlation {told}, {len(table)} groups")
+        correlation = pearsonr(table["averaged"], table["ensemble"]).statistic
+        plot.first.set_title(
+            f"correlation {correlation:.2f}, {len(table)} groups that share models"
+        )
     x, y = "accuracy of averaged weights (%)", "accuracy of averaged logits (%)"
     return plot.finish([*equal, *own], x=x, y=y)
 

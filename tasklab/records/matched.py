@@ -72,7 +72,7 @@ def merges_at_equal_accuracy(df: pd.DataFrame) -> pd.DataFrame:
     both = merged.reset_index().join(alone, on=keys).sort_values("lr")
     levelled = []
     for seed, part in both.groupby("seed"):
-        level = part.groupby("method")["alone"].max().min()
+        level = part.groupby("method")["alone"].last().min()  # sorted by rate: where each ends
         for (method, merge), way in part.groupby(["method", "merge"], sort=False):
             x, y = way["alone"].to_numpy(float), way["value"].to_numpy(float)
             upper = _crossing(x, level)

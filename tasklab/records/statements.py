@@ -142,12 +142,15 @@ def effect_of(row: Mapping[str, Any]) -> str:
 
     >>> row = {"effect": -3.72, "low": -5.5, "high": -2, "unit": "points", "n_seeds": 5}
     >>> effect_of(row)
-    '−3.72 [−5.5, −2] points'
+    '−3.7 [−5.5, −2.0] points'
     """
     if not row["n_seeds"]:
         return "–"
-    known = pd.notna(row["low"])
-    numbers = f"{row['effect']:+.3g}" + (f" [{row['low']:.3g}, {row['high']:.3g}]" if known else "")
+    known, of = pd.notna(row["low"]), ".3g"
+    if known and (half := (row["high"] - row["low"]) / 2) > 0:  # two digits of the half-width
+        of = f".{min(max(1 - math.floor(math.log10(half)), 0), 6)}f"
+    parts = [f"{row[name]:{of}}" for name in ("low", "high")] if known else []
+    numbers = f"{row['effect']:+{of}}" + (f" [{', '.join(parts)}]" if known else "")
     why = "" if known else ", one seed" if row["n_seeds"] == 1 else ", does not vary"
     return f"{numbers.replace('-', '−')} {row['unit']}".rstrip() + why
 

@@ -34,7 +34,7 @@ def findings(verdicts: Iterable[Verdict], model: str = "mini") -> tuple[str, ...
     random = _of(tangent, model=model, init="random")
     eight = {"experiment": "addition", "metric": "absolute", "n_tasks": 8}
     merged = _of(ctl, model=model, experiment="ctl", method="nonlinear")
-    merged = merged[merged["block"] == merged["block"].max()]
+    merged = merged[merged["block"].isna()]  # at the encoder's output, where it is judged
     near, far = (_mean(merged, metric=name) for name in ("distance", "base"))
     clip = _of(closed, model=f"{model}_clip_more")
     mae = _of(closed, model=f"{model}_mae")

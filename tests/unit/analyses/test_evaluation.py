@@ -13,9 +13,9 @@ from tasklab.taskvector import TaskVector
 
 def test_fingerprint_sees_names_and_numbers():
     one = TaskVector({"w": torch.ones(2)})
-    assert evaluation.fingerprint(one) == evaluation.fingerprint(TaskVector({"w": torch.ones(2)}))
-    assert evaluation.fingerprint(one) != evaluation.fingerprint(TaskVector({"v": torch.ones(2)}))
-    assert evaluation.fingerprint(one) != evaluation.fingerprint(one * 1.5)
+    assert one.fingerprint() == TaskVector({"w": torch.ones(2)}).fingerprint()
+    assert one.fingerprint() != TaskVector({"v": torch.ones(2)}).fingerprint()
+    assert one.fingerprint() != (one * 1.5).fingerprint()
 
 
 def test_what_is_kept_serves_training_too():

@@ -96,7 +96,8 @@ def test_what_ran_here_stands_beside_what_is_recorded():
     assert beside["method"].tolist() == ["non-linear", "linearized"]
     assert beside["live"].tolist() == [70, 68] and beside["recorded"].tolist() == [71, 75]
     assert beside["seeds"].tolist() == [1, 1] and beside["recorded seeds"].tolist() == [3, 3]
-    expected = 196 * (2 * 0.7 * 0.3 / 100) ** 0.5 / 2  # two tasks of 100 images
+    middle = 72 / 104  # two images more of either sort
+    expected = 196 * (2 * middle * (1 - middle) / 100) ** 0.5 / 2  # two tasks of 100 images
     assert beside["± images"].iloc[0] == pytest.approx(expected)
     told = page.agreement(beside).data
     assert "turns the recorded order over" in told
@@ -188,7 +189,7 @@ def test_encoders_and_tasks_are_compared_row_by_row_within_one_method():
     by_number = page.beside_recorded(live, full, "addition", "absolute", by="n_tasks")
     assert by_number["tasks"].tolist() == ["two tasks"] and by_number["live"].tolist() == [35]
     told = page.agreement(by_number).data
-    assert told == "Live, two tasks: 35.0; recorded: 27.5, beyond the 2.1 of so few images."
+    assert told == "Live, two tasks: 35.0; recorded: 27.5, beyond the 2.9 of so few images."
 
 
 def test_many_turned_pairs_are_counted():

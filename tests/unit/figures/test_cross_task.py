@@ -104,7 +104,7 @@ def test_averages_beside_ensembles():
     x, y = np.asarray(dots.get_offsets()).T
     np.testing.assert_allclose(y - x, 1)
     assert len(x) == len(groups)
-    assert axes.get_title() == "correlation 1.00 [1.00, 1.00], 10 groups"
+    assert axes.get_title() == "correlation 1.00, 10 groups that share models"
     assert axes.get_xlim() == axes.get_ylim()
 
 

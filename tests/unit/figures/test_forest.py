@@ -58,7 +58,7 @@ def test_rows_are_grouped_by_paper_and_marked_by_outcome(verdicts) -> None:
     open_mark = next(line for line in closed.lines if line.get_markerfacecolor() == "white")
     assert open_mark.get_xdata()[0] == 0
     assert "one seed" in closed.texts[-1].get_text()
-    assert "2 [1, 3] points" in tangent.texts[0].get_text()
+    assert "+2.0 [1.0, 3.0] points" in tangent.texts[0].get_text()
 
 
 def test_the_narrow_one_has_headlines_alone(verdicts) -> None:
@@ -77,7 +77,7 @@ def test_a_row_leads_where_the_row_of_the_list_does(verdicts, here) -> None:
         told = zip([said for _, said in rows], verdicts, strict=True)
         assert all(said.startswith(f"{v.claim.short}: {v.outcome}, ") for said, v in told)
         assert [link for link, _ in rows] == re.findall(r'<a href="([^"]*)">', listed)
-        first = "Linearized vectors forget better: holds, +2 [1, 3] points"
+        first = "Linearized vectors forget better: holds, +2.0 [1.0, 3.0] points"
         assert first in [said for _, said in rows]
 
 

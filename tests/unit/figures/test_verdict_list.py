@@ -36,7 +36,7 @@ def test_every_row_has_its_outcome_its_numbers_and_its_evidence():
     text = shown._repr_html_()
     assert "not about absolute values" in text and "1 more are not tested" in text
     (row,) = re.findall(r"<tr class=.*?</tr>", text, re.S)
-    assert "<b>does not hold</b>" in row and "−2.5 [−4, −1]" in row and "1 of 2" in row
+    assert "<b>does not hold</b>" in row and "−2.5 [−4.0, −1.0]" in row and "1 of 2" in row
     page, _, heading = claim.evidence.partition("#")
     heading = anchor(heading)
     assert f'href="notebooks/{page}.html#{heading}"' in row
@@ -91,6 +91,6 @@ def test_settings_of_a_comparison_stand_side_by_side():
     found += [Verdict(claim=chosen[names[2]]), Verdict(claim=chosen["tangent-2-posthoc-target"])]
     (row,) = figures.matched_table(found).to_dict("records")
     assert row["statement"] == chosen[names[0]].short
-    assert row["chosen"] == "holds: +5 [4, 6] points"
-    assert row["equal accuracy"] == "holds: +2 [1, 3] points"
+    assert row["chosen"] == "holds: +5.0 [4.0, 6.0] points"
+    assert row["equal accuracy"] == "holds: +2.0 [1.0, 3.0] points"
     assert row["equal length"] == "not tested"
