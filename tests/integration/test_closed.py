@@ -168,6 +168,19 @@ def test_every_subset(labs, method):
     assert set(probed["alpha"]) == {0.0} and len(probed) == 7
 
 
+def test_probes_of_subsets_are_those_of_every_seed(labs):
+    lab = labs[1].sibling(tasks=TASKS[:2], seeds=(0, 1))
+    table = experiments.subsets(lab, ["full"], most=99)
+    probed = rows(table, method="probe", metric="absolute")
+    assert sorted(probed["seed"]) == [0, 0, 0, 1, 1, 1]  # two tasks and their sum
+    assert (probed.groupby("subset")["value"].nunique() == 1).all()
+
+
+def test_without_a_text_tower_the_control_task_is_not_judged(labs):
+    with pytest.raises(TasklabError, match="take a model with text"):
+        experiments.negation(labs[0], ["nonlinear"])
+
+
 def test_open_vocabulary(main):
     (lab,) = experiments.schemes(main, ["small"], head="zero_shot")
     table = records.combine(

@@ -67,6 +67,20 @@ def test_rates_are_read_where_the_way_that_learns_least_ends():
     assert merges_at_equal_accuracy(nothing()).empty
 
 
+def test_a_way_that_falls_at_its_highest_rate_ends_there():
+    alone = {"nonlinear": (60.0, 72.0, 66.0), "linearized": (55.0, 65.0, 70.0)}
+    rows = []
+    for method, values in alone.items():
+        for lr, value in zip((1e-4, 1e-3, 1e-2), values, strict=True):
+            common = {"method": method, "lr": lr, "seed": 0}
+            rows.append(row("merging_rates", "single", value, **common))
+            rows.append(row("merging_rates", "absolute", value - 20, merge="ties", **common))
+    found = merges_at_equal_accuracy(tidy(rows)).set_index("method")
+    assert found["alone"].tolist() == [66.0, 66.0]  # not the 70 below the best of both
+    assert found.loc["nonlinear", "value"] == 46.0
+    assert found.loc["linearized", "value"] == pytest.approx(46.0)
+
+
 def test_a_panel_a_merge_has_a_marker_a_rate():
     figure = figures.merge_rates(rates())
     assert [axes.get_title() for axes in figure.axes] == ["Task arithmetic", "WUDI"]
