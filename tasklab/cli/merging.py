@@ -210,7 +210,7 @@ def _sources(names: Sequence[str], given: Any, base: str | None) -> list[Source]
         if "@" in name and not path("VECTOR", name).exists():
             sources.append(_run(name, given))
         else:
-            sources.append(merged.find(name, store, model, base=base))
+            sources.append(merged.find(name, store, model, base=base, init=given.get("init")))
     return sources
 
 

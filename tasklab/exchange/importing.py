@@ -27,7 +27,7 @@ from tasklab.exchange.reading import Checkpoint
 from tasklab.models import loading
 from tasklab.models.encoder import Encoder
 from tasklab.models.zoo import spec
-from tasklab.storage.store import Store
+from tasklab.storage.store import Artifact, Store
 from tasklab.taskvector import TaskVector
 from tasklab.tuning import finetune
 from tasklab.tuning.methods import METHODS
@@ -211,6 +211,7 @@ def add(
     record = {
         "task": task,
         "method": method,
+        "init": checkpoint.init,
         "source": str(path),
         "sha256": checkpoint.sha256,
         "layout": checkpoint.layout,
@@ -247,13 +248,27 @@ def imported(store: Store, model: str, name: str) -> TaskVector:
     Raises:
         TasklabError: If there is none of that name.
     """
-    artifact = store.find(KIND, {"model": model, "name": name})
-    if artifact is None:
-        names = [one["name"] for one in listed(store) if one["model"] == model]
+    return TaskVector(artifact(store, model, name).tensors())
+
+
+def artifact(store: Store, model: str, name: str) -> Artifact:
+    """Return an imported task vector with what is recorded of it.
+
+    Args:
+        store: Where it was imported to.
+        model: Short name of the model.
+        name: As `tasklab import --list` shows it.
+
+    Raises:
+        TasklabError: If there is none of that name.
+    """
+    found = store.find(KIND, {"model": model, "name": name})
+    if found is None:
+        names = sorted(one["name"] for one in store.configs(KIND) if one["model"] == model)
         if not names:
             raise TasklabError(f"nothing is imported for model {model!r} in {store.root}.")
         raise unknown("imported vector", name, names)
-    return TaskVector(artifact.tensors())
+    return found
 
 
 def listed(store: Store, model: str | None = None) -> list[dict[str, Any]]:
@@ -268,9 +283,9 @@ def listed(store: Store, model: str | None = None) -> list[dict[str, Any]]:
     """
     records = []
     for config in store.configs(KIND):
-        artifact = store.find(KIND, config)
-        if artifact is not None:
-            records.append({**config, **artifact.record})
+        found = store.find(KIND, config)
+        if found is not None:
+            records.append({**config, **found.record})
     if model is not None:
         records = [one for one in records if one["model"] == model]
         if not records:
@@ -317,7 +332,7 @@ def _start(
     try:
         return _pretrained(model, checkpoint.init), source
     except TasklabError:
-        if checkpoint.vector is not None:
+        if checkpoint.weights is not None:
             return None, source
         if checkpoint.theta0 is not None:
             return None, f"the theta_0 in {checkpoint.path.name}"

@@ -9,7 +9,6 @@ and beside that of what it was made, and how.
 from __future__ import annotations
 
 import dataclasses
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -24,7 +23,6 @@ from tasklab.storage.tensors import canonical, explained, write_tensors
 from tasklab.taskvector import TaskVector
 from tasklab.tuning.methods import LINEAR
 
-_SAVED = "tasklab task vector"  # what a file of `TaskVector.save` calls itself
 _LONGEST = 160  # characters of all tasks' names
 
 
@@ -56,7 +54,14 @@ class Source:
         return self.method in LINEAR
 
 
-def find(text: str, store: Store, model: str | None = None, *, base: str | None = None) -> Source:
+def find(
+    text: str,
+    store: Store,
+    model: str | None = None,
+    *,
+    base: str | None = None,
+    init: str | None = None,
+) -> Source:
     """Return the task vector that a text names.
 
     Args:
@@ -64,6 +69,7 @@ def find(text: str, store: Store, model: str | None = None, *, base: str | None 
         store: Where imported ones are.
         model: Short name; needed unless an exported or imported vector tells it.
         base: The checkpoint that a published one starts from; by default the pre-trained one.
+        init: From which encoder a vector starts that does not tell: a file of `TaskVector.save`.
 
     Raises:
         TasklabError: If there is none, or it is not of the model.
@@ -72,16 +78,15 @@ def find(text: str, store: Store, model: str | None = None, *, base: str | None 
     if "/" not in text and not there:
         return _imported(text, store, model)
     file, _ = sources.locate(text)
-    about = sources.header(file)
     facts = reading.export_facts(file)
     if model is None and "model" in facts:
         model = facts["model"]
     if model is None:
         raise TasklabError(f"{text} does not tell of which model it is: give --model.")
-    if _is_saved(about):
-        return _checked(
-            Source(name=text, vector=TaskVector.load(file), model=model, task=file.stem)
-        )
+    if sources.is_saved(sources.header(file)):
+        vector = reading.contents(file, model).vector
+        start = init or "pretrained"
+        return Source(name=text, vector=vector, model=model, task=file.stem, init=start)
     made = importing.compare(text, model, base=base)
     one = made.checkpoint
     return Source(
@@ -151,7 +156,7 @@ def write(
     }
     with explained(path.parent, "write to", "--out"):
         check_free(path)
-        with atomic.replacing(path, alone=True) as draft:
+        with atomic.replacing(path) as draft:
             write_tensors(vector, draft, {"format": "pt", "tasklab": canonical(about)})
 
 
@@ -163,15 +168,15 @@ def check_free(path: Path) -> None:
         raise TasklabError(f"{path.parent} is no folder: make it, or choose another --out.")
     if path.exists():
         about = sources.header(path)
-        if "tasklab" not in about and not _is_saved(about):
+        if "tasklab" not in about and not sources.is_saved(about):
             raise TasklabError(f"{path} holds something else: choose another file with --out.")
 
 
 def _imported(name: str, store: Store, model: str | None) -> Source:
-    there = [one for one in importing.listed(store) if one["name"] == name]
-    chosen = [one for one in there if model in (None, one["model"])]
+    there = list(store.configs(importing.KIND))
+    chosen = [one for one in there if one["name"] == name and model in (None, one["model"])]
     if not chosen:
-        names = sorted(one["name"] for one in importing.listed(store))
+        names = sorted(one["name"] for one in there)
         hint = f" Imported are {abridged(names)}." if names else ""
         raise TasklabError(
             f"{shown(name)} is no file, no TASK@METHOD and no imported vector"
@@ -181,27 +186,13 @@ def _imported(name: str, store: Store, model: str | None) -> Source:
         raise TasklabError(
             f"{name} is imported for {abridged(one['model'] for one in chosen)}: give --model."
         )
-    (one,) = chosen
+    kept = importing.artifact(store, **chosen[0])
     return Source(
         name=name,
-        vector=importing.imported(store, one["model"], name),
-        model=one["model"],
-        task=one["task"],
-        method=one["method"],
-        weights=one["weights"],
+        vector=TaskVector(kept.tensors()),
+        model=kept.config["model"],
+        task=kept.record["task"],
+        method=kept.record["method"],
+        init=kept.record.get("init", "pretrained"),  # older ones do not tell
+        weights=kept.record["weights"],
     )
-
-
-def _is_saved(header: Mapping[str, str]) -> bool:
-    """Return whether a file is one of `TaskVector.save`, from the texts beside its tensors."""
-    try:
-        return json.loads(header["meta"])["format"] == _SAVED
-    except (KeyError, ValueError, TypeError):
-        return False
-
-
-def _checked(source: Source) -> Source:
-    own = reading.shapes(source.model)
-    if wrong := [name for name, x in source.vector.items() if own.get(name) != x.shape]:
-        raise TasklabError(f"{source.name} does not fit model {source.model!r}: {abridged(wrong)}.")
-    return source

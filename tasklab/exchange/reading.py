@@ -2,10 +2,10 @@
 
 A checkpoint is a safetensors file, a file of `torch.save` (a state dict, or a whole pickled module
 of which nothing is executed), a folder of transformers' `save_pretrained` (in one file or in
-several) or of open_clip's, a repository on the Hugging Face hub, or what `tasklab export` writes. A
-parameter that is missing, unexpected or of another shape is an error, and so is a network that
-makes something else of the same weights (GELU for QuickGELU, another number of heads), as far as
-the checkpoint tells.
+several) or of open_clip's, a repository on the Hugging Face hub, or what `tasklab export` or
+`TaskVector.save` writes. A parameter that is missing, unexpected or of another shape is an error,
+and so is a network that makes something else of the same weights (GELU for QuickGELU, another
+number of heads), as far as the checkpoint tells.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Checkpoint:
         theta: Parameters by our names; `None` in an exported task vector.
         theta0: Those it was linearized around, if it is a linearized encoder.
         lacking: Parameters that theta has not because its layout has none: the projection.
-        vector: An exported task vector.
+        vector: A task vector, exported or saved.
         weights: Hash of theta_0, which an exported task vector tells.
     """
 
@@ -115,6 +115,8 @@ def contents(
         about = export_facts(file)
         if about:
             return _exported(file, settings, about, model)
+        if sources.is_saved(sources.header(file)):
+            return _saved(file, model)
         if entry.kind == "t5":
             raise TasklabError(f"checkpoints are read for image encoders, and not for {model}.")
         tower = _tower(model)
@@ -202,18 +204,14 @@ def _exported(
     owner = about["model"]
     if owner != model:
         raise TasklabError(f"{file} is a task vector of model {owner!r}, not of {model!r}.")
-    tensors, own = read_tensors(file), shapes(model)
-    wrong = [name for name, x in tensors.items() if own.get(name) != x.shape]
-    if wrong:
-        raise TasklabError(f"{file} does not fit model {model!r}: {abridged(wrong)}.")
-    _check_kind(tensors, file)
+    tensors = read_tensors(file)
+    _check_vector(tensors, file, model)
     digest = file_sha256(file)
     if settings is not None and _recorded(settings, file.name) not in (None, digest):
         raise TasklabError(
             f"{file} is damaged: its checksum is not the one in {settings.name}. Export it again, "
             "or fetch it again."
         )
-    _check_finite(tensors, file)
     vector = TaskVector({name: x.float() for name, x in tensors.items()})
     return Checkpoint(
         path=file,
@@ -225,6 +223,28 @@ def _exported(
         vector=vector,
         weights=about["weights"],
     )
+
+
+def _saved(file: Path, model: str) -> Checkpoint:
+    """Return a task vector that `TaskVector.save` wrote, of which nothing else is told."""
+    vector = TaskVector.load(file)
+    _check_vector(vector, file, model)
+    return Checkpoint(
+        path=file,
+        sha256=file_sha256(file),
+        layout="task vector of TaskVector.save",
+        notes=("it does not tell from which weights it starts: the model's own are taken",),
+        vector=TaskVector({name: x.float() for name, x in vector.items()}),
+    )
+
+
+def _check_vector(tensors: Mapping[str, Tensor], file: Path, model: str) -> None:
+    """Raise a `TasklabError` for what is no change of this model's parameters."""
+    own = shapes(model)
+    if wrong := [name for name, x in tensors.items() if own.get(name) != x.shape]:
+        raise TasklabError(f"{file} does not fit model {model!r}: {abridged(wrong)}.")
+    _check_kind(tensors, file)
+    _check_finite(tensors, file)
 
 
 def _recorded(settings: Path, name: str) -> str | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from tasklab.errors import LONG_PATH, TasklabError, abridged, shown
 from tasklab.models import weights
 
 VECTOR_FILE = "task_vector.safetensors"  # as `tasklab export` writes it
+_SAVED = "tasklab task vector"  # what a file of `TaskVector.save` calls itself
 _INDEX = ".index.json"  # names the files that a large checkpoint is split over
 _TRANSFORMERS = (
     "model.safetensors",
@@ -102,6 +104,14 @@ def header(file: Path) -> dict[str, str]:
             return opened.metadata() or {}
     except safetensors.SafetensorError:
         return {}  # `read_tensors` says what is wrong
+
+
+def is_saved(header: Mapping[str, str]) -> bool:
+    """Return whether a file is one of `TaskVector.save`, from the texts beside its tensors."""
+    try:
+        return json.loads(header["meta"])["format"] == _SAVED
+    except (KeyError, ValueError, TypeError):
+        return False
 
 
 def _locate(text: str) -> tuple[Path, Path | None]:

@@ -193,7 +193,7 @@ class DrawnImages:
         try:
             with explained(file.parent, "keep drawn images in", instead=folders.DATA):
                 file.parent.mkdir(parents=True, exist_ok=True)
-                with atomic.replacing(file, alone=True) as draft:
+                with atomic.replacing(file) as draft:
                     write_tensors(images._asdict(), draft, header)
         except TasklabError as error:
             _log.warning("%s", error)

@@ -118,6 +118,41 @@ def test_vectors_come_from_runs_exports_and_imports(files, encoder, capsys):
     told(["merge", "mine", "exported", "--out", "two.safetensors"], capsys)  # both tell the model
 
 
+def test_a_saved_vector_is_imported_as_it_is(files, encoder, capsys):
+    text = told(["import", "a.safetensors", "--model", MODEL, "--task", "Signs"], capsys)
+    assert "a.safetensors: task vector of TaskVector.save\n" in text
+    assert checkpoints.imported(Store(), MODEL, "Signs_nonlinear") == vector(encoder, 0)
+    assert checkpoints.vector_of("a.safetensors", MODEL) == vector(encoder, 0)
+    assert main(["import", "c.safetensors", "--model", MODEL, "--task", "Signs"]) == 2
+    assert f"c.safetensors does not fit model '{MODEL}'" in capsys.readouterr().err
+
+
+def test_vectors_of_another_start_keep_it(files, capsys):
+    random = loading.load(MODEL, init="random").encoder
+    vector(random, 5).save("r.safetensors")
+    words = ["merge", "r.safetensors", "r.safetensors", "--method", "average"]
+    told([*words, "--model", MODEL, "--init", "random", "--out", "m.safetensors"], capsys)
+    told(["import", "m.safetensors", "--model", MODEL, "--task", "T"], capsys)
+    told(["merge", "T_nonlinear", "m.safetensors", "--out", "again.safetensors"], capsys)
+    torch.testing.assert_close(
+        dict(checkpoints.load("again.safetensors", random)), dict(2 * vector(random, 5))
+    )
+    words = ["evaluate", MODEL, "--add", "again.safetensors", "--task", "Signs", *FEW]
+    told([*words, "--init", "random"], capsys)
+
+
+def test_a_name_is_found_without_reading_the_other_imports(files, encoder, capsys, monkeypatch):
+    for name in "ab":
+        told(["import", f"{name}.safetensors", "--model", MODEL, "--task", name], capsys)
+    opened = []
+    find = Store.find
+    monkeypatch.setattr(
+        Store, "find", lambda self, kind, config: opened.append(config) or find(self, kind, config)
+    )
+    told(["merge", "a_nonlinear", "a_nonlinear", "--out", "m.safetensors"], capsys)
+    assert {one["name"] for one in opened} == {"a_nonlinear"}
+
+
 def test_methods_that_look_at_images_do(files, encoder, capsys):
     taus = [run_of(encoder, task, "nonlinear")[1] for task in ("Signs", "Places")]
     names = ["Signs@nonlinear", "Places@nonlinear"]
