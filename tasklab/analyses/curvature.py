@@ -208,12 +208,6 @@ def _gap(f: Scalar, d: TaskVector, two: Params, at_one: float, at_two: float, al
     return finite(gap, f"losses between two models, at {alpha:g},")
 
 
-def distance_squared(one: Params, two: Params) -> float:
-    """Return |theta_i - theta_j|^2 over all parameters, summed in float64."""
-    difference = TaskVector.between(two, one)
-    return difference.dot(difference)
-
-
 def bound(curvature: float, distance: float, alpha: float = 0.5) -> float:
     """Return alpha (1 - alpha) / 2 lambda_max |theta_i - theta_j|^2 (theorem 5.1).
 

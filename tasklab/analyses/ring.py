@@ -208,8 +208,3 @@ def network(width: int, seed: int = 0) -> Network:
     v = torch.randn(width, generator=draw, dtype=torch.float64)
     head = Head(torch.ones(1, 1, dtype=torch.float64), normalise=False)
     return Network({"w": w, "v": v}, head)
-
-
-def points_on(a: Float[ndarray, " N"]) -> Float[Tensor, "N 2"]:
-    """Return the points (cos a, sin a) as the network's inputs."""
-    return torch.from_numpy(np.stack([np.cos(a), np.sin(a)], 1))

@@ -125,10 +125,9 @@ def accuracies_of(store: Store, runs: Iterable[Artifact]) -> dict[str, list[dict
     """
     runs = list(runs)
     rows: dict[str, list[dict[str, Any]]] = {run.key: [] for run in runs}
-    for config in store.configs("records"):
-        if config.get("experiment") != "single":
-            continue
-        concerned = [run for run in runs if _is_of(config, run)]
+    configs = [one for one in store.configs("records") if one.get("experiment") == "single"]
+    for config in configs:
+        concerned = [run for run in runs if _is_of(config, run, configs)]
         artifact = store.find("records", config) if concerned else None
         for run in concerned if artifact is not None else ():
             for row in artifact.record["rows"]:
@@ -138,13 +137,17 @@ def accuracies_of(store: Store, runs: Iterable[Artifact]) -> dict[str, list[dict
     return rows
 
 
-def _is_of(config: Mapping[str, Any], run: Artifact) -> bool:
-    """Whether records are of a run, or of the pre-trained model with the same head."""
+def _is_of(config: Mapping[str, Any], run: Artifact, configs: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether records are of a run, or of the pre-trained model with the same head and images."""
     own = run.config
+    task = own["task"]
     if config["method"] == "pretrained":
         same = (config["weights"], config["suite"]) == (own["weights"], own["suite"])
+        if own["suite"] == "own":  # the name stands for any folder: the run's records tell which
+            mine = [one["data"][task] for one in configs if one["runs"].get(task) == own]
+            same = same and config["data"].get(task) in mine
         return same and "head" not in own  # a head of its own has no accuracy before training
-    return config["runs"].get(own["task"]) == own
+    return config["runs"].get(task) == own
 
 
 def _about(run: Artifact) -> dict[str, Any]:

@@ -67,6 +67,7 @@ def theorem(
             "epochs": list(epochs),
             "rates": list(rates),
             "algorithms": [CACHE_VERSION, small_networks.CACHE_VERSION],
+            **small_networks.data_version(network),
         }
         rows += stored(lab, config, lambda u=usual: _pairs(lab, u, epochs, rates))
     return tidy(rows)

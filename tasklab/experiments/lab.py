@@ -218,7 +218,7 @@ class Lab:
         Except in the preset `full`, it has only the first pair of tasks that maps are drawn of.
 
         Args:
-            role: One of `choices.family`, or `"random"` for this model with random weights.
+            role: One of `zoo.family`, or `"random"` for this model with random weights.
         """
         parameters, there = self.relative_terms(role)
         own = self.own if parameters.suite == OWN else ()

@@ -28,6 +28,7 @@ from tasklab.experiments.small_networks import (
     chosen_setting,
     classes_of,
     data_of,
+    data_version,
     record,
     task_names,
     trained,
@@ -152,6 +153,7 @@ def _records(
             "alphas": list(alphas),
             "images": count,
             "algorithm": CACHE_VERSION,
+            **data_version(network),
         }
         config |= {"ctl": MERGING_VERSION} if experiment == "ctl" else {}
         rows += stored(lab, config, lambda c=chosen: measure(lab, c, n_tasks, alphas, count))

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 
 from torch import Tensor
 
+from tasklab import mini
 from tasklab.errors import unknown
 from tasklab.experiments.lab import Lab
 from tasklab.tasks import small
@@ -119,6 +120,11 @@ def network_of(chosen: Setting) -> scratch.Network:
     return scratch.resnet18(chosen.seed, width=chosen.wider * 8, stride=2)
 
 
+def data_version(network: str) -> dict[str, object]:
+    """Return what tells a network's images from those of another edition, for keys."""
+    return {} if network == "mlp" else {"data": mini.VERSION}  # scikit-learn's digits stay
+
+
 def key_of(chosen: Setting, index: int) -> dict[str, object]:
     """Return what determines a model: its configuration in the store.
 
@@ -127,6 +133,7 @@ def key_of(chosen: Setting, index: int) -> dict[str, object]:
         index: Number of the task; 0 is that of pre-training.
     """
     shared = {"network": chosen.network, "wider": chosen.wider, "lr": chosen.lr}
+    shared |= data_version(chosen.network)
     before = {"seed": chosen.seed, "algorithm": CACHE_VERSION, "pretraining": chosen.pretraining}
     if not index:
         return shared | before

@@ -39,7 +39,7 @@ def gap_against_bound(
     Titles have R^2 of a linear regression with its 95 % interval; the axes are logarithmic.
 
     Args:
-        df: What `sharpness.pairs` returned; a column group colours the points.
+        df: What `analyses.curvature.pairs` returned; a column group colours the points.
         fits: What `curvature.explained_variance` returned.
         predictors: The panels.
 

@@ -23,7 +23,7 @@ def table(df: pd.DataFrame, digits: int = 1) -> Any:
     """Return a table of numbers for readers: rounded, a dash where there is none.
 
     Args:
-        df: E.g. what `results.beside` or `editing_table` returned.
+        df: E.g. what `records.beside` or `editing_table` returned.
         digits: After the decimal point.
 
     Returns:

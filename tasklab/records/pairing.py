@@ -42,10 +42,28 @@ def sides_of(claim: Claim, df: pd.DataFrame, model: str | None, n_tasks: int) ->
         model: Which model it is about, if there are records of several.
         n_tasks: Number of added tasks for claims on addition.
     """
-    return [_side(claim, side, df, model, n_tasks) for side in (claim.left, claim.right)]
+    compared: dict[str, dict[str, pd.DataFrame]] = {}
+    return [_side(claim, side, df, model, n_tasks, compared) for side in (claim.left, claim.right)]
 
 
-def _side(claim: Claim, side: str, df: pd.DataFrame, model: str | None, n_tasks: int) -> Side:
+def _side(
+    claim: Claim,
+    side: str,
+    df: pd.DataFrame,
+    model: str | None,
+    n_tasks: int,
+    compared: dict[str, dict[str, pd.DataFrame]],
+) -> Side:
+    """Return one side of a claim.
+
+    Args:
+        claim: What to judge.
+        side: Its left or right one.
+        df: Tidy records.
+        model: As for `sides_of`.
+        n_tasks: As for `sides_of`.
+        compared: What the claim's comparison made, by role: both sides at once.
+    """
     method, _, role = side.partition("@")
     init = "random" if role == "random" else "pretrained"
     if role in NETWORKS:
@@ -69,8 +87,9 @@ def _side(claim: Claim, side: str, df: pd.DataFrame, model: str | None, n_tasks:
         raise TasklabError(
             f"comparison {claim.comparison!r} is not registered: import tasklab.study."
         )
-    sides = COMPARISONS[claim.comparison](claim, rows, df)
-    return Side(method, sides.get(method, rows.iloc[:0]), mine)
+    if role not in compared:
+        compared[role] = COMPARISONS[claim.comparison](claim, rows, df)
+    return Side(method, compared[role].get(method, rows.iloc[:0]), mine)
 
 
 def pairs(claim: Claim, df: pd.DataFrame, model: str | None, n_tasks: int) -> pd.DataFrame:

@@ -24,6 +24,10 @@ METHODS = ("pretrained", *EDITS, "probe")
 # Merges beside the sum whose losses are crossed with all metrics: masks, singular directions, two
 # quadratic distances (with images and without), and the best on the span.
 LEADING_MERGES = ("ties", "tsv_m", "regmean", "wudi", "best_span")
+MEASURED = (  # columns that do not say which run a row is of
+    "value", "n", "hits", "low", "middle", "high", "trials", "option", "size", "curvature",
+    "distance", "bound", "second_order",
+)  # fmt: skip
 ACCURACIES = ("single", "absolute", "target", "control")  # proportions of n images, in percent
 
 

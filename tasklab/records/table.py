@@ -23,7 +23,7 @@ import numpy as np
 import pandas as pd
 
 from tasklab.errors import TasklabError, unknown
-from tasklab.records.schema import ACCURACIES, COLUMNS, EXPERIMENTS, METHODS
+from tasklab.records.schema import ACCURACIES, COLUMNS, EXPERIMENTS, MEASURED, METHODS
 from tasklab.storage import atomic
 
 _REQUIRED = ("experiment", "model", "method", "task", "metric", "value")
@@ -143,7 +143,7 @@ def _check(df: pd.DataFrame) -> None:
         raise TasklabError(f"record {bad[0]} has no value: leave out what was not measured.")
     if (df["task"] == "mean").any():
         raise TasklabError("records are per task: leave out rows with the task 'mean'.")
-    twice = df.duplicated([name for name in df if name not in ("value", "n")])
+    twice = df.duplicated([name for name in df if name not in MEASURED])
     if twice.any():
         row = df[twice].iloc[0]
         names = ("experiment", "method", "task", "metric", "seed", "alpha")

@@ -11,6 +11,7 @@ import pandas as pd
 
 from tasklab.errors import TasklabError
 from tasklab.records import table as records
+from tasklab.records.schema import MEASURED
 
 if TYPE_CHECKING:
     from tasklab.experiments import Lab
@@ -87,7 +88,7 @@ class Earlier:
         """
         _agree(self.origin, origin)
         both = pd.concat([self.table, table], ignore_index=True)
-        again = both.duplicated([name for name in both if name not in ("value", "n")])
+        again = both.duplicated([name for name in both if name not in MEASURED])
         fresh = [seed for seed in origin["seeds"] if seed not in self.seeds]
         each = [
             *self.origin.get("sittings", [_sitting(self.origin)]),

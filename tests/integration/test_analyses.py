@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from tasklab import experiments, machine
-from tasklab.analyses import disentanglement, evaluation, tangent_gap
+from tasklab.analyses import disentanglement, evaluation, kernels, tangent_gap
 from tasklab.errors import TasklabError
 from tasklab.experiments.parameters import Parameters
 from tasklab.models import loading
@@ -95,6 +95,16 @@ def test_another_seed_of_localization_takes_other_images_and_random_weights(lab)
         == first[first["metric"] == "unseen_share"]["value"].tolist()
     )
     assert set(both.loc[both["metric"] == "energy", "seed"]) == {0}
+
+
+def test_kernels_of_one_seed_serve_among_others(lab, monkeypatch):
+    """So that `study --jobs` shares the seeds out, and each is measured once."""
+    own = lab.sibling(store_root=lab.store.root.with_name("kernels"))
+    for seed in (0, 1):
+        experiments.localization(own.sibling(seeds=[seed]), ["pretrained"])
+    monkeypatch.setattr(kernels, "gram", None)
+    both = experiments.localization(own.sibling(seeds=[0, 1]), ["pretrained"])
+    assert set(both.loc[both["metric"] == "share", "seed"]) == {0, 1}
 
 
 def test_localization_needs_images_for_every_seed(lab):

@@ -6,7 +6,7 @@ import pandas as pd
 import pytest
 import torch
 
-from tasklab import experiments
+from tasklab import experiments, mini
 from tasklab.analyses import cross_task
 from tasklab.errors import TasklabError
 from tasklab.experiments import small_networks
@@ -77,6 +77,21 @@ def test_epochs_are_a_column(lab):
     assert set(rehearsed["pretraining"]) == {1}  # a rehearsal takes one epoch, whatever is asked
     with pytest.raises(TasklabError, match="network"):
         experiments.scratch_linearity(lab, "mlpp")
+
+
+def test_networks_of_another_world_have_other_keys(monkeypatch):
+    def keys():
+        every = (small_networks.setting(name) for name in ("mlp", "resnet18"))
+        return [small_networks.key_of(chosen, index) for chosen in every for index in (0, 1)]
+
+    before = keys()
+    monkeypatch.setattr(mini, "VERSION", "another world")
+    assert [one == two for one, two in zip(before, keys(), strict=True)] == [
+        True,
+        True,
+        False,
+        False,
+    ]
 
 
 def test_theorem_has_both_sides_for_every_pair(lab):

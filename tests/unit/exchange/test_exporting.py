@@ -244,6 +244,22 @@ def test_the_card_says_what_a_rehearsal_is_worth(store: Store, steps: int) -> No
     assert Parameters(steps=steps).rehearsal == (steps < exporting.REHEARSAL_STEPS)
 
 
+def test_the_card_has_the_pretrained_accuracy_on_the_same_images(store: Store) -> None:
+    run, encoder = run_of(store, suite="own")
+    common = {"experiment": "single", "suite": "own", "weights": encoder.weights_hash}
+    row = {"task": "Signs", "split": "test", "n": 10}
+    for method, images, value in (
+        ("nonlinear", "mine", 80.0), ("pretrained", "mine", 30.0), ("pretrained", "others", 40.0)
+    ):  # fmt: skip
+        tuned = {"Signs": run.config} if method == "nonlinear" else {}
+        config = {**common, "method": method, "runs": tuned, "data": {"Signs": [images, images]}}
+        rows = [{**row, "method": method, "value": value}]
+        store.get("records", config, lambda _, rows=rows: ({}, {"rows": rows}))
+    found = exporting.accuracies_of(store, [run])[run.key]
+    assert {row["method"]: row["value"] for row in found} == {"nonlinear": 80, "pretrained": 30}
+    assert len(found) == 2
+
+
 # The command line.
 
 

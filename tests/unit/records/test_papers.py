@@ -63,6 +63,10 @@ def test_tidy_fills_defaults_and_orders_columns() -> None:
         ([row("nonlinear", math.nan)], "no value"),
         ([row("nonlinear", 60.0, task="mean")], "per task"),
         ([row("nonlinear", 60.0), row("nonlinear", 61.0)], "recorded twice"),
+        (  # with other answers it is still the same run
+            [row("nonlinear", 60.0, hits="40:////"), row("nonlinear", 61.0, hits="40:///+")],
+            "recorded twice",
+        ),
         ([row("nonlinear", 0.5 + i / 100, seed=i) for i in range(8)], "look like fractions"),
         ([row("nonlinear", 100.5)], "outside 0 to 100"),
     ],

@@ -231,6 +231,14 @@ def test_transitivity_is_counted_at_every_threshold(monkeypatch):
     assert linked["0.06"] == 0 and linked["0.2"] == 0
 
 
+def test_a_comparison_makes_both_sides_at_once(records, monkeypatch):
+    claim, made = CLAIMS["ctl-4.1-vit"], []
+    own = COMPARISONS[claim.comparison]
+    monkeypatch.setitem(COMPARISONS, claim.comparison, lambda *a: made.append(a) or own(*a))
+    pairing.sides_of(claim, records, "mini", 8)
+    assert len(made) == 1
+
+
 def test_a_comparison_that_is_not_registered_is_named(records, monkeypatch):
     monkeypatch.delitem(COMPARISONS, "features")
     with pytest.raises(TasklabError, match="'features' is not registered"):
