@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from tasklab.analyses import coefficients, editing
-from tasklab.errors import TasklabError
+from tasklab.errors import TasklabError, shown, whole
 from tasklab.experiments.lab import LINEAR, Lab
 from tasklab.experiments.runner import Trial, kept, known_methods, records, run
 from tasklab.progress import track
@@ -75,17 +75,13 @@ def addition(
         Records of the experiments `addition` (test) and `sweep` (validation; test as well for
         linear models, where it costs nothing).
     """
-    names, alphas = lab.suite.names, lab.scale.alphas
+    alphas = lab.scale.alphas
 
     def measure(trial: Trial) -> list[dict]:
         group, evaluator, linear = trial.tasks, trial.evaluator, trial.linear
         chosen = editing.addition(evaluator, trial.vectors, linear=linear, alphas=alphas)
-        whole = {
-            "n_tasks": len(group),
-            "subset": "" if len(group) == len(names) else "+".join(group),
-        }
         at = {"alpha": chosen.alpha, "answers": chosen.answers}
-        rows = shares(trial, group, chosen.absolute, chosen.single, **at, **whole)
+        rows = shares(trial, group, chosen.absolute, chosen.single, **at)
         on_validation = editing.single_task(evaluator, trial.vectors, "val", linear=linear)
         curves = {"validation": (chosen.validation, on_validation)}
         if linear:
@@ -95,19 +91,40 @@ def addition(
         for split, (curve, single) in curves.items():
             for alpha, absolute in zip(alphas, curve, strict=True):
                 at = {"experiment": "sweep", "alpha": alpha, "split": split}
-                rows += shares(trial, group, absolute, single, **at, **whole)
+                rows += shares(trial, group, absolute, single, **at)
         return rows
 
-    groups = [g for n in n_tasks or lab.sizes() for g in map(list, editing.groups(names, n))]
     return run(
         lab,
         "addition",
         methods,
         measure,
-        over=groups,
+        over=groups_of(lab, n_tasks),
         title="task addition",
+        grouped=True,
         alphas=list(alphas),
     )
+
+
+def groups_of(lab: Lab, n_tasks: Sequence[int] | None = None) -> list[list[str]]:
+    """Return the groups of tasks whose vectors are added or merged.
+
+    Args:
+        lab: What is studied.
+        n_tasks: Sizes of the groups; by default the preset's.
+
+    Raises:
+        TasklabError: If they are no list of numbers of tasks that the suite can be cut into.
+    """
+    names = lab.suite.names
+    if n_tasks is None:
+        n_tasks = lab.sizes()
+    if isinstance(n_tasks, str) or not isinstance(n_tasks, Iterable):
+        raise TasklabError(f"n_tasks must be a list of numbers, e.g. [2, 4], not {shown(n_tasks)}.")
+    sizes = [whole("each of n_tasks", n, 1, len(names)) for n in n_tasks]
+    if not sizes:
+        raise TasklabError("n_tasks is empty: give at least one number of tasks.")
+    return [list(group) for n in sizes for group in editing.groups(names, n)]
 
 
 def alone(trial: Trial, **more: Any) -> list[dict]:
