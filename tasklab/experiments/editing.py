@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from tasklab.analyses import coefficients, editing
-from tasklab.errors import TasklabError, shown, whole
+from tasklab.errors import TasklabError, wholes
 from tasklab.experiments.lab import LINEAR, Lab
 from tasklab.experiments.runner import Trial, kept, known_methods, records, run
 from tasklab.progress import track
@@ -36,14 +36,20 @@ def train(lab: Lab, methods: Sequence[str]) -> pd.DataFrame:
 
 
 def single(lab: Lab, methods: Sequence[str]) -> pd.DataFrame:
-    """Return test accuracies of the pre-trained model and of each vector on its own task."""
+    """Return test accuracies of the pre-trained model and of each vector on its own task.
+
+    Args:
+        lab: What to study.
+        methods: Any of `EDITS`; none for the pre-trained model alone.
+    """
 
     def measure(trial: Trial) -> list[dict]:
         return alone(trial)
 
     start = [row for row in _pretrained(lab) if row["task"] != lab.suite.control.name]
     title = "single-task accuracy"
-    return tidy([*start, *records(lab, "single", methods, measure, title=title)])
+    tuned = records(lab, "single", methods, measure, title=title) if len(methods) else []
+    return tidy([*start, *tuned])
 
 
 def _pretrained(lab: Lab) -> list[dict]:
@@ -106,24 +112,19 @@ def addition(
     )
 
 
-def groups_of(lab: Lab, n_tasks: Sequence[int] | None = None) -> list[list[str]]:
+def groups_of(lab: Lab, n_tasks: Sequence[int] | None, least: int = 1) -> list[list[str]]:
     """Return the groups of tasks whose vectors are added or merged.
 
     Args:
         lab: What is studied.
-        n_tasks: Sizes of the groups; by default the preset's.
+        n_tasks: Sizes of the groups; `None` for the preset's.
+        least: The smallest group.
 
     Raises:
-        TasklabError: If they are no list of numbers of tasks that the suite can be cut into.
+        TasklabError: If the suite cannot be cut into groups of these sizes.
     """
     names = lab.suite.names
-    if n_tasks is None:
-        n_tasks = lab.sizes()
-    if isinstance(n_tasks, str) or not isinstance(n_tasks, Iterable):
-        raise TasklabError(f"n_tasks must be a list of numbers, e.g. [2, 4], not {shown(n_tasks)}.")
-    sizes = [whole("each of n_tasks", n, 1, len(names)) for n in n_tasks]
-    if not sizes:
-        raise TasklabError("n_tasks is empty: give at least one number of tasks.")
+    sizes = wholes("n_tasks", lab.sizes() if n_tasks is None else n_tasks, least, len(names))
     return [list(group) for n in sizes for group in editing.groups(names, n)]
 
 
@@ -222,6 +223,7 @@ def exact_negation(lab: Lab, methods: Sequence[str]) -> pd.DataFrame:
     Raises:
         TasklabError: If a method's edited model is not linear.
     """
+    methods = known_methods(methods)
     if wrong := [method for method in methods if method not in LINEAR]:
         raise TasklabError(f"{wrong[0]!r} is not affine in alpha: its curve has no closed form.")
 

@@ -102,7 +102,8 @@ class Lab:
         self.scale = rehearsal if self.rehearsal else usual
         self.suite = Suite.from_tasks(*own) if own else suite(parameters.suite)
         if tasks is not None:
-            chosen = tuple(self.suite[name] for name in dict.fromkeys(texts("tasks", tasks)))
+            names = texts("tasks", tasks, self.suite.names)  # without the control task
+            chosen = tuple(self.suite[name] for name in dict.fromkeys(names))
             self.suite = dataclasses.replace(self.suite, tasks=chosen)
         elif self.light and not own:
             chosen = dict.fromkeys((*pairs_of(self.suite)[0], *self.suite.names))
@@ -347,6 +348,13 @@ def pairs_of(suite: Suite) -> list[tuple[str, str]]:
     names = {task.stand_in_for: task.name for task in suite.tasks}
     there = [tuple(names[one] for one in pair) for pair in PAIRS if set(pair) <= names.keys()]
     return there or [suite.names[:2]]
+
+
+def several(suite: Suite) -> tuple[str, ...]:
+    """Return the names of a suite's tasks, or raise if there are no two to compare or merge."""
+    if len(suite.names) < 2:
+        raise TasklabError(f"this takes at least two tasks, not {', '.join(suite.names)} alone.")
+    return suite.names
 
 
 Lab.__init__.__signature__ = with_parameters(Lab.__init__)

@@ -35,7 +35,7 @@ from tasklab.analyses.merging.loss import span_of_loss
 from tasklab.analyses.merging.pooled import Diagonals, Grams
 from tasklab.errors import texts
 from tasklab.experiments.editing import groups_of, shares
-from tasklab.experiments.lab import Lab
+from tasklab.experiments.lab import Lab, several
 from tasklab.experiments.runner import Trial, busy, grid, kept
 from tasklab.records.schema import LEADING_MERGES
 from tasklab.records.table import tidy
@@ -252,7 +252,8 @@ def benches(
         n_tasks: Sizes of the groups of merged tasks; by default the preset's.
         experiment: Its name in the records.
     """
-    for trial in grid(lab, experiment, methods, over=groups_of(lab, n_tasks)):
+    several(lab.suite)
+    for trial in grid(lab, experiment, methods, over=groups_of(lab, n_tasks, least=2)):
         yield Bench(trial)
 
 

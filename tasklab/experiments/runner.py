@@ -307,8 +307,8 @@ def run(
 
 
 def known_methods(methods: Sequence[str] | str) -> Sequence[str]:
-    """Return the methods as a list, or raise a `TasklabError` with the nearest name."""
-    names = texts("methods", methods) if methods else ()
+    """Return the methods as a list, or raise a `TasklabError`: with none, or the nearest name."""
+    names = texts("methods", methods)
     for name in names:
         choose("method", name, EDITS)
     return names
