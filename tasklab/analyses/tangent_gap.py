@@ -69,7 +69,7 @@ def gaps(
     """
     check_scales(scales)
     if len(images) == 0:
-        raise TasklabError("a gap needs at least one image.")
+        raise TasklabError("a gap needs images: give at least one.")
     theta = encoder.params
     layers = Layers(encoder, encoder.preprocess(images[:1]))
 

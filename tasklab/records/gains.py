@@ -7,6 +7,7 @@ import pandas as pd
 from tasklab.errors import choose
 from tasklab.records.claims import Claim
 from tasklab.records.judgement import verdict
+from tasklab.records.schema import LEADING_MERGES
 
 
 def gains(
@@ -29,14 +30,13 @@ def gains(
         (`others_effect`, ...) with their number `pretrainings`; NaN where there is no interval.
 
     Raises:
-        TasklabError: If there is no such metric, or the merge is not among the records.
+        TasklabError: If there is no such metric, or no such merge.
     """
     choose("metric", metric, ("absolute", "normalised"))
     df = df[df["experiment"].isin(("merging", "single"))]
     merged, rows = df["experiment"] == "merging", []
     known = list(df["merge"].dropna().unique()) if merged.any() else []
-    if known:
-        choose("merge", over, known)
+    choose("merge", over, dict.fromkeys(("arithmetic", *LEADING_MERGES, *known)))
     names = [name for name in known if name != over]
     for n in sorted(df.loc[merged, "n_tasks"].dropna().unique()):
         part = df[(merged & (df["n_tasks"] == n).fillna(False)) | ~merged]
