@@ -127,6 +127,41 @@ def real(name: str, value: object, least: float = 0.0, most: float = math.inf) -
     return number
 
 
+def wholes(name: str, value: object, least: int, most: int = MOST_WHOLE) -> tuple[int, ...]:
+    """Return a list of integers between `least` and `most`, at least one.
+
+    Args:
+        name: Of the option, for the message.
+        value: A list of what `whole` takes.
+        least: Smallest possible value.
+        most: Largest possible value.
+
+    Raises:
+        TasklabError: If it is no list, or one of them is none.
+
+    >>> wholes("sizes", [2, "4"], 1)
+    (2, 4)
+    """
+    if isinstance(value, str | bytes) or not isinstance(value, Iterable):
+        raise TasklabError(f"{name} must be a list of whole numbers, not {shown(value)}.")
+    numbers = tuple(whole(f"each of {name}", one, least, most) for one in value)
+    if not numbers:
+        raise TasklabError(f"{name} is empty: give at least one whole number.")
+    return numbers
+
+
+def positive(name: str, value: object) -> float:
+    """Return `value` as a finite number above 0, or raise a `TasklabError`.
+
+    >>> positive("lr", "1e-5")
+    1e-05
+    """
+    number = real(name, value)
+    if number == 0:
+        raise TasklabError(f"{name} must be above 0.")
+    return number
+
+
 def seed(name: str, value: object) -> int:
     """Return `value` as the seed of a random generator, 0 <= seed < 2^63."""
     return whole(name, value, 0)

@@ -105,6 +105,8 @@ class TaskVector(Mapping[str, Tensor]):
                 f"{str(path)!r} is damaged, or no file that TaskVector.save wrote; `tasklab import`"
                 " reads checkpoints."
             )
+        if wrong := [name for name, x in tensors.items() if not x.is_floating_point()]:
+            raise TasklabError(f"{_listed(wrong)} in {str(path)!r} are no floating-point numbers.")
         return cls(tensors)
 
     def save(self, path: Path | str) -> Path:
@@ -378,20 +380,18 @@ def _finite(tensors: Mapping[str, Tensor], subject: str) -> None:
 
 
 def _present(names: Iterable[str], params: Mapping[str, Tensor], side: str) -> None:
-    missing = [name for name in names if name not in params]
-    if missing:
+    if missing := [name for name in names if name not in params]:
         raise TasklabError(f"{side} lack {_listed(missing)}: is it a vector of another model?")
 
 
 def _same_shapes(
     names: Iterable[str], one: Mapping[str, Tensor], two: Mapping[str, Tensor]
 ) -> None:
-    wrong = [
+    if wrong := [
         f"{name} {tuple(one[name].shape)} and {tuple(two[name].shape)}"
         for name in sorted(names)
         if one[name].shape != two[name].shape
-    ]
-    if wrong:
+    ]:
         raise TasklabError(f"shapes differ: {_listed(wrong)}.")
 
 

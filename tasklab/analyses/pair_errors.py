@@ -44,16 +44,15 @@ def pair_errors(
     if len(vectors) < 2:
         raise TasklabError("pairs of tasks need at least two task vectors.")
     as_coefficients(coefficients, "coefficients")
+    if linear:
+        yield from _linear(evaluator, vectors, coefficients, count)
+        return
     encoder = evaluator.clip.encoder
     passes, theta = inference.passes(encoder), encoder.params
     data = {
         t: (evaluator.preprocessed(t, "test", count), evaluator.images(t, "test").y[:count])
         for t in vectors
     }
-
-    if linear:
-        yield from _linear(evaluator, vectors, coefficients, count)
-        return
 
     @torch.inference_mode()
     def guess(params: Mapping[str, Tensor], task: str) -> Tensor:

@@ -32,6 +32,12 @@ SCALES = (0.125, 0.25, 0.5, 1.0, 2.0)
 Sizes = tuple[dict[str, float], dict[tuple[float, str], float]]
 
 
+def check_scales(scales: Sequence[float]) -> None:
+    """Raise a `TasklabError` unless these are distances that a gap has: numbers other than 0."""
+    if 0 in as_coefficients(scales, "scales"):
+        raise TasklabError("scales must be distances other than 0, where a gap is 0 / 0.")
+
+
 def gaps(
     encoder: Encoder,
     vector: TaskVector,
@@ -61,8 +67,9 @@ def gaps(
         TasklabError: If there is no image or no distance, one is 0, the vector does not change the
             features, or outputs are not finite.
     """
-    if len(images) == 0 or 0 in as_coefficients(scales, "the distances"):
-        raise TasklabError("a gap needs images, and distances other than 0.")
+    check_scales(scales)
+    if len(images) == 0:
+        raise TasklabError("a gap needs images: give at least one.")
     theta = encoder.params
     layers = Layers(encoder, encoder.preprocess(images[:1]))
 

@@ -151,7 +151,8 @@ def evaluate(
         raise TasklabError(f"the task vectors start from other weights than {model} here.")
     linear = linear or any(one.linear for one in sources)
     scaled = [one.vector * (c * sign) for one, (_, c, sign) in zip(sources, terms, strict=True)]
-    rows = _accuracies(lab, TaskVector.sum(scaled), task or tasks, split, linear)
+    chosen = tuple(dict.fromkeys(task)) or tasks  # each counts once in the mean
+    rows = _accuracies(lab, TaskVector.sum(scaled), chosen, split, linear)
     edits = [{"vector": name, "coefficient": c * sign} for name, c, sign in terms]
     own = [row for row in rows if not row["control"]]
     means = {

@@ -124,7 +124,8 @@ def _sentence(event: events.ParseErrorEvent, command: str, function: Callable) -
     options = _options(function)
     more = f"`tasklab {command} --help` tells what it takes."
     if isinstance(event, events.InvalidChoice):
-        return unknown(_name(event.argument), event.value, event.choices)
+        choices = [one for one in event.choices if one != "None"]  # to leave the option out
+        return unknown(_name(event.argument), event.value, choices)
     if isinstance(event, events.UnrecognizedArgs):
         word = event.tokens[0]
         if word.startswith("-"):
@@ -136,7 +137,7 @@ def _sentence(event: events.ParseErrorEvent, command: str, function: Callable) -
     if isinstance(event, events.BadValue):
         return TasklabError(f"--{_name(event.argument)} needs a value: {more}")
     if isinstance(event, events.InstantiationFailure):
-        return TasklabError(f"{event.message.rstrip('.')}: {more}")
+        return TasklabError(f"{event.message.splitlines()[0].rstrip('.')}: {more}")
     return TasklabError(f"{command} does not take these words together: {more}")
 
 

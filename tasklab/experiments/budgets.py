@@ -12,11 +12,11 @@ from collections.abc import Iterator, Sequence
 import pandas as pd
 
 from tasklab.analyses.editing import single_task
-from tasklab.errors import TasklabError, real, whole
+from tasklab.errors import TasklabError, wholes
 from tasklab.experiments.disentanglement import search_box
 from tasklab.experiments.editing import addition, negation, single
 from tasklab.experiments.lab import LINEAR, Lab
-from tasklab.experiments.learning_rates import validated
+from tasklab.experiments.learning_rates import ascending, validated
 from tasklab.experiments.runner import Trial, grid, kept, known_methods
 from tasklab.records.table import combine, tidy
 from tasklab.taskvector import TaskVector
@@ -47,7 +47,7 @@ def rate_search(
         Records of the experiment `rate_search` with the column lr: `single`, or `diverged_at`, the
         step (from 0) at which a run was stopped. `chosen_rate` reads them.
     """
-    tables, rates = [], _ascending(rates)
+    tables, rates = [], ascending(rates)
     for method in known_methods(methods):
         if method in POSTHOC:
             raise TasklabError(f"{method!r} trains no vector: search the rate of another method.")
@@ -102,8 +102,8 @@ def budgets(
         negation (`target`, `control`) on test images, its length |tau| / |theta_0| (`norm`), and
         the first pair's mean disentanglement error in the search box (`xi_classifier_box`).
     """
-    rates = _ascending(rates)
-    lengths = tuple(sorted({whole("lengths", steps, 1) for steps in lengths}))
+    rates = ascending(rates)
+    lengths = tuple(sorted(set(wholes("lengths", lengths, 1))))
     tables = [
         _budget(lab.sibling(tasks=lab.suite.names, lr=lr, steps=steps), method)
         for method in known_methods(methods)
@@ -187,10 +187,3 @@ def _searched(lab: Lab, method: str, rates: Sequence[float]) -> pd.DataFrame:
             rows = kept(trial, measure, search=CACHE_VERSION)
             tables.append(tidy(rows).assign(lr=lr))
     return combine(*tables)
-
-
-def _ascending(rates: Sequence[float]) -> tuple[float, ...]:
-    settled = sorted({real("rates", lr) for lr in rates})
-    if not settled or settled[0] <= 0:
-        raise TasklabError("rates must be one positive number or more.")
-    return tuple(settled)

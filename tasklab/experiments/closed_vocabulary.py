@@ -18,8 +18,9 @@ import numpy as np
 import pandas as pd
 
 from tasklab.analyses import editing, evaluation
+from tasklab.analyses.finite import as_coefficients
 from tasklab.chapters import SCHEMES, SORTS
-from tasklab.errors import texts, unknown
+from tasklab.errors import TasklabError, texts, unknown
 from tasklab.experiments.editing import alone as of_each_alone
 from tasklab.experiments.editing import shares
 from tasklab.experiments.lab import Lab
@@ -140,9 +141,13 @@ def closed_addition(
         has probing alone, of the method `probe` (of `pretrained` in an open vocabulary), at
         lambda = 0, normalised by the accuracies of these vectors.
     """
-    grid = lambdas or (LAMBDAS if lab.parameters.preset == "full" else QUICK_LAMBDAS)
-    grid = [float(x) for x in (lab.scale.alphas if lab.rehearsal and lambdas is None else grid)]
+    if lambdas is None:
+        usual = LAMBDAS if lab.parameters.preset == "full" else QUICK_LAMBDAS
+        lambdas = lab.scale.alphas if lab.rehearsal else usual
+    grid = list(as_coefficients(lambdas, "lambdas"))
     evaluation.check_grid(grid)
+    if grid[0] != 0:
+        raise TasklabError(f"lambdas must begin at 0, the model without vectors, not {grid[0]:g}.")
     return run(
         lab,
         "closed_addition",

@@ -9,7 +9,10 @@ import pandas as pd
 
 from tasklab.analyses import cross_task as ctl
 from tasklab.analyses.cross_task import Merge
-from tasklab.experiments.lab import Lab
+from tasklab.analyses.finite import as_coefficient, as_coefficients
+from tasklab.errors import wholes
+from tasklab.experiments.disentanglement import checked_pairs
+from tasklab.experiments.lab import Lab, several
 from tasklab.experiments.runner import Trial, run
 from tasklab.records.table import filled, tidy
 from tasklab.taskvector import Edited, TaskVector
@@ -40,7 +43,9 @@ def cross_task(
         Records of the experiment `ctl`, each pair on the images of both its tasks: the metrics of
         `ctl.METRICS` at every `alpha`, with the columns block, low, middle and high.
     """
-    chosen = list(pairs or itertools.combinations(lab.suite.names, 2))
+    every = itertools.combinations(several(lab.suite), 2)
+    chosen = checked_pairs(lab, every if pairs is None else pairs)
+    as_coefficients(alphas)
 
     def plan(vectors: Mapping) -> Plan:
         models = {task: (vector, 1.0) for task, vector in vectors.items()}
@@ -70,7 +75,8 @@ def cross_task_addition(
     Returns:
         Records of the experiment `ctl_addition`, as `cross_task` returns them; `alpha` is lambda.
     """
-    pairs = list(itertools.combinations(lab.suite.names, 2))
+    pairs = list(itertools.combinations(several(lab.suite), 2))
+    as_coefficient(coefficient)
 
     def plan(vectors: Mapping) -> Plan:
         models = {task: (vector, 2 * coefficient) for task, vector in vectors.items()}
@@ -95,6 +101,7 @@ def cross_task_negation(
     Returns:
         Records of the experiment `ctl_negation`, as `cross_task` returns them; `alpha` is lambda.
     """
+    as_coefficient(coefficient)
 
     def plan(vectors: Mapping) -> Plan:
         models, merges = {}, []
@@ -130,7 +137,9 @@ def cross_task_sum(
         Records of the experiment `ctl_sum`, as `cross_task` returns them, with n_tasks.
     """
     names = lab.suite.names
-    sizes = list(sizes or range(2, len(names) + 1))
+    usual = range(2, len(several(lab.suite)) + 1)
+    sizes = list(wholes("sizes", usual if sizes is None else sizes, 1, len(names)))
+    as_coefficient(coefficient)
 
     def plan(vectors: Mapping) -> Plan:
         models: Edits = {"start": (TaskVector({}), 0.0)}

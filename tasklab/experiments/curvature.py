@@ -13,9 +13,10 @@ from torch import Tensor
 
 from tasklab.analyses import curvature
 from tasklab.analyses import pair_errors as errors
+from tasklab.analyses.finite import as_coefficients
 from tasklab.analyses.pair_errors import foretold as foretold
 from tasklab.experiments import small_networks
-from tasklab.experiments.lab import Lab
+from tasklab.experiments.lab import Lab, several
 from tasklab.experiments.runner import Trial, run, stored
 from tasklab.progress import track
 from tasklab.records.table import tidy
@@ -75,6 +76,7 @@ def theorem(
 
 def _extent(lab: Lab, network: str) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Return the epochs of pre-training and of fine-tuning."""
+    network = small_networks.setting(network).network  # there is one of that name
     return ((0, 1), (1,)) if lab.rehearsal else (STAGES[network], EPOCHS[network])
 
 
@@ -155,6 +157,8 @@ def pair_errors(
     Returns:
         Records of the experiment `pair_errors`, as `analyses.pair_errors` describes them.
     """
+    as_coefficients(coefficients, "coefficients")
+    several(lab.suite)
     count = 4 * lab.scale.images
 
     def measure(trial: Trial) -> list[dict]:

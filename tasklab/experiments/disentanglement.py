@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import pandas as pd
 
 from tasklab.analyses import coefficients
 from tasklab.analyses import disentanglement as disentangle
-from tasklab.errors import TasklabError
-from tasklab.experiments.lab import LINEAR, Lab, pairs_of
-from tasklab.experiments.runner import Trial, run
+from tasklab.analyses.evaluation import check_grid
+from tasklab.errors import TasklabError, texts, whole
+from tasklab.experiments.lab import LINEAR, Lab, pairs_of, several
+from tasklab.experiments.runner import Trial, known_methods, run
 from tasklab.records.comparisons import box_means
 
 BOX = (0.0, 0.25, 0.5, 0.75, 1.0)  # coefficients of both vectors in the search box of addition
@@ -25,11 +26,29 @@ def pairs(lab: Lab, count: int | None = None) -> list[tuple[str, str]]:
         lab: What is studied.
         count: How many; by default as many of the papers' as the preset has.
     """
+    every = list(itertools.combinations(several(lab.suite), 2))
     named = pairs_of(lab.suite)
     if count is None:
         return named[: lab.scale.pairs]
-    others = [pair for pair in itertools.combinations(lab.suite.names, 2) if pair not in named]
-    return [*named, *others][:count]
+    others = [pair for pair in every if pair not in named]
+    return [*named, *others][: whole("n_pairs", count, 1)]
+
+
+def checked_pairs(lab: Lab, given: Iterable[Sequence[str]]) -> list[Sequence[str]]:
+    """Return pairs of the suite's tasks as a list, or raise unless they are.
+
+    Args:
+        lab: What is studied.
+        given: Two different tasks each.
+    """
+    chosen = list(given)
+    for pair in chosen:
+        tasks = texts("a pair of tasks", pair, several(lab.suite))
+        if len(tasks) != 2 or tasks[0] == tasks[1]:
+            raise TasklabError(f"a pair is two different tasks, not {' and '.join(tasks)}.")
+    if not chosen:
+        raise TasklabError("there is no pair of tasks: give at least one.")
+    return chosen
 
 
 def disentanglement(
@@ -59,6 +78,8 @@ def disentanglement(
     """
     if alphas is None:
         alphas = disentangle.grid(reach, points or lab.scale.points)
+    check_grid(alphas)
+    over = pairs(lab, n_pairs) if of is None else checked_pairs(lab, of)
 
     def measure(trial: Trial) -> list[dict]:
         errors = disentangle.error_map(
@@ -76,7 +97,7 @@ def disentanglement(
         "disentanglement",
         methods,
         measure,
-        over=pairs(lab, n_pairs) if of is None else of,
+        over=over,
         alphas=list(alphas),
         images=lab.scale.map_images,
         maps=CACHE_VERSION,
@@ -111,8 +132,8 @@ def exact_alpha(lab: Lab, methods: Sequence[str]) -> pd.DataFrame:
     Raises:
         TasklabError: If a method's edited model is not linear.
     """
-    wrong = [method for method in methods if method not in LINEAR]
-    if wrong:
+    methods = known_methods(methods)
+    if wrong := [method for method in methods if method not in LINEAR]:
         raise TasklabError(f"{wrong[0]!r} is not affine in alpha: its curve has no closed form.")
     grid = lab.scale.alphas
 

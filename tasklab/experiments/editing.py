@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from tasklab.analyses import coefficients, editing
-from tasklab.errors import TasklabError
+from tasklab.errors import TasklabError, wholes
 from tasklab.experiments.lab import LINEAR, Lab
 from tasklab.experiments.runner import Trial, kept, known_methods, records, run
 from tasklab.progress import track
@@ -36,14 +36,20 @@ def train(lab: Lab, methods: Sequence[str]) -> pd.DataFrame:
 
 
 def single(lab: Lab, methods: Sequence[str]) -> pd.DataFrame:
-    """Return test accuracies of the pre-trained model and of each vector on its own task."""
+    """Return test accuracies of the pre-trained model and of each vector on its own task.
+
+    Args:
+        lab: What to study.
+        methods: Any of `EDITS`; none for the pre-trained model alone.
+    """
 
     def measure(trial: Trial) -> list[dict]:
         return alone(trial)
 
     start = [row for row in _pretrained(lab) if row["task"] != lab.suite.control.name]
     title = "single-task accuracy"
-    return tidy([*start, *records(lab, "single", methods, measure, title=title)])
+    tuned = records(lab, "single", methods, measure, title=title) if len(methods) else []
+    return tidy([*start, *tuned])
 
 
 def _pretrained(lab: Lab) -> list[dict]:
@@ -75,17 +81,13 @@ def addition(
         Records of the experiments `addition` (test) and `sweep` (validation; test as well for
         linear models, where it costs nothing).
     """
-    names, alphas = lab.suite.names, lab.scale.alphas
+    alphas = lab.scale.alphas
 
     def measure(trial: Trial) -> list[dict]:
         group, evaluator, linear = trial.tasks, trial.evaluator, trial.linear
         chosen = editing.addition(evaluator, trial.vectors, linear=linear, alphas=alphas)
-        whole = {
-            "n_tasks": len(group),
-            "subset": "" if len(group) == len(names) else "+".join(group),
-        }
         at = {"alpha": chosen.alpha, "answers": chosen.answers}
-        rows = shares(trial, group, chosen.absolute, chosen.single, **at, **whole)
+        rows = shares(trial, group, chosen.absolute, chosen.single, **at)
         on_validation = editing.single_task(evaluator, trial.vectors, "val", linear=linear)
         curves = {"validation": (chosen.validation, on_validation)}
         if linear:
@@ -95,19 +97,35 @@ def addition(
         for split, (curve, single) in curves.items():
             for alpha, absolute in zip(alphas, curve, strict=True):
                 at = {"experiment": "sweep", "alpha": alpha, "split": split}
-                rows += shares(trial, group, absolute, single, **at, **whole)
+                rows += shares(trial, group, absolute, single, **at)
         return rows
 
-    groups = [g for n in n_tasks or lab.sizes() for g in map(list, editing.groups(names, n))]
     return run(
         lab,
         "addition",
         methods,
         measure,
-        over=groups,
+        over=groups_of(lab, n_tasks),
         title="task addition",
+        grouped=True,
         alphas=list(alphas),
     )
+
+
+def groups_of(lab: Lab, n_tasks: Sequence[int] | None, least: int = 1) -> list[list[str]]:
+    """Return the groups of tasks whose vectors are added or merged.
+
+    Args:
+        lab: What is studied.
+        n_tasks: Sizes of the groups; `None` for the preset's.
+        least: The smallest group.
+
+    Raises:
+        TasklabError: If the suite cannot be cut into groups of these sizes.
+    """
+    names = lab.suite.names
+    sizes = wholes("n_tasks", lab.sizes() if n_tasks is None else n_tasks, least, len(names))
+    return [list(group) for n in sizes for group in editing.groups(names, n)]
 
 
 def alone(trial: Trial, **more: Any) -> list[dict]:
@@ -205,6 +223,7 @@ def exact_negation(lab: Lab, methods: Sequence[str]) -> pd.DataFrame:
     Raises:
         TasklabError: If a method's edited model is not linear.
     """
+    methods = known_methods(methods)
     if wrong := [method for method in methods if method not in LINEAR]:
         raise TasklabError(f"{wrong[0]!r} is not affine in alpha: its curve has no closed form.")
 

@@ -25,7 +25,7 @@ from tasklab.tasks import drawn
 from tasklab.tasks.images.loader import DecodedImages
 from tasklab.tasks.suites import OWN, Suite, Task, suite
 from tasklab.taskvector import TaskVector
-from tasklab.tuning import finetune
+from tasklab.tuning import finetune, probes
 from tasklab.tuning.methods import LINEAR as LINEAR
 from tasklab.tuning.methods import POSTHOC
 from tasklab.tuning.methods import method as method_of
@@ -102,7 +102,8 @@ class Lab:
         self.scale = rehearsal if self.rehearsal else usual
         self.suite = Suite.from_tasks(*own) if own else suite(parameters.suite)
         if tasks is not None:
-            chosen = tuple(self.suite[name] for name in dict.fromkeys(texts("tasks", tasks)))
+            names = texts("tasks", tasks, self.suite.names)  # without the control task
+            chosen = tuple(self.suite[name] for name in dict.fromkeys(names))
             self.suite = dataclasses.replace(self.suite, tasks=chosen)
         elif self.light and not own:
             chosen = dict.fromkeys((*pairs_of(self.suite)[0], *self.suite.names))
@@ -242,17 +243,27 @@ class Lab:
             there = dataclasses.replace(there, tasks=tuple(there[n] for n in pairs_of(there)[0]))
         return parameters, there
 
-    def evaluator_of(self, method: str, seed: int) -> evaluation.Evaluator:
+    def evaluator_of(
+        self, method: str, seed: int, tasks: Iterable[str] | None = None
+    ) -> evaluation.Evaluator:
         """Return the evaluator with the heads that belong to a method's vectors.
 
         They are its own where heads were trained with the encoder or probed, and else the same
-        for all.
+        for all. A probe is fitted before its vector, which is not asked for.
+
+        Args:
+            method: One of the methods.
+            seed: Of fine-tuning.
+            tasks: Only their heads; `None` is the whole suite.
         """
-        runs = [self.run(task, method, seed) for task in self.suite.names]
-        if all(run.head == "zero_shot" for run in runs):
-            return self.evaluator
-        own = {run.task: self.tune(run.task, method, seed).head for run in runs}
-        return self.evaluator.with_heads(own)
+        own = {}
+        for task in tasks or self.suite.names:
+            run = self.run(task, method, seed)
+            if run.head == "probe":
+                own[task] = probes.fit(run.probe, self.clip, self.suite, task, self.store).head
+            elif run.head != "zero_shot":
+                own[task] = self.tune(task, method, seed).head
+        return self.evaluator.with_heads(own) if own else self.evaluator
 
     def vectors(
         self, method: str, seed: int, tasks: Iterable[str] | str | None = None
@@ -337,6 +348,13 @@ def pairs_of(suite: Suite) -> list[tuple[str, str]]:
     names = {task.stand_in_for: task.name for task in suite.tasks}
     there = [tuple(names[one] for one in pair) for pair in PAIRS if set(pair) <= names.keys()]
     return there or [suite.names[:2]]
+
+
+def several(suite: Suite) -> tuple[str, ...]:
+    """Return the names of a suite's tasks, or raise if there are no two to compare or merge."""
+    if len(suite.names) < 2:
+        raise TasklabError(f"this takes at least two tasks, not {', '.join(suite.names)} alone.")
+    return suite.names
 
 
 Lab.__init__.__signature__ = with_parameters(Lab.__init__)

@@ -101,6 +101,7 @@ def linear_gaps(
         `gap_along` of the features and `gap_block`, with the columns size and block, at every
         distance `alpha`; and `gap`, that of the features at 1.
     """
+    tangent_gap.check_scales(scales)
     encoder, count = lab.clip.encoder, lab.scale.images
 
     def measure(trial: Trial) -> list[dict]:

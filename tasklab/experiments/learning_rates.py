@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import pandas as pd
 
 from tasklab.analyses import evaluation
+from tasklab.errors import TasklabError, choose, positive, shown, texts
 from tasklab.experiments.lab import Lab
 from tasklab.experiments.runner import Trial, grid, kept
 from tasklab.models import heads
@@ -16,6 +17,7 @@ from tasklab.tasks import drawn
 from tasklab.taskvector import TaskVector
 from tasklab.tuning import probes
 from tasklab.tuning.finetune import DivergedError
+from tasklab.tuning.methods import EDITS
 from tasklab.tuning.probes import searched_task
 from tasklab.tuning.rates import RATES
 
@@ -49,7 +51,11 @@ def learning_rates(
         problem, by L-BFGS with a penalty of 1e-5.
     """
     task = task or searched_task(lab.suite)
-    rates = rates or (FINER if lab.parameters.preset == "full" else RATES)
+    choose("task", task, lab.suite.names)
+    if rates is None:
+        rates = FINER if lab.parameters.preset == "full" else RATES
+    ascending(rates)
+    methods = texts("methods", methods, ("probe", *EDITS))
     common = {"tasks": [task], "lab": lab, "experiment": "learning_rate"}
     rows = []
     if "probe" in methods:  # kept under the non-linear run, whose probe it is
@@ -61,10 +67,21 @@ def learning_rates(
         return _tuned(trial, rates)
 
     trained = [method for method in methods if method != "probe"]
-    for trial in grid(lab, "learning_rate", trained, over=[[task]], title="learning rates"):
+    title = "learning rates"
+    for trial in grid(lab, "learning_rate", trained, over=[[task]], title=title) if trained else ():
         key = {"what": trial.method, "rates": list(rates)}
         rows += kept(trial, measure, **key, search=CACHE_VERSION)
     return tidy(rows)
+
+
+def ascending(rates: Sequence[float]) -> tuple[float, ...]:
+    """Return different learning rates in their order, or raise unless each is a positive number."""
+    if isinstance(rates, str) or not isinstance(rates, Iterable):
+        raise TasklabError(f"rates must be a list of numbers, not {shown(rates)}.")
+    settled = sorted({positive("each of rates", lr) for lr in rates})
+    if not settled:
+        raise TasklabError("rates is empty: give at least one learning rate.")
+    return tuple(settled)
 
 
 def _row(trial: Trial, **more: object) -> dict:

@@ -93,7 +93,7 @@ def _of_bench(bench: Bench, merges: Sequence[str]) -> Iterator[dict]:
 
         def measure(trial: Trial, name=name, alpha=alpha, option=option) -> list[dict]:
             vector = bench.merged(name, option) * alpha
-            labels = {"merge": name, "alpha": alpha, **bench.group}
+            labels = {"merge": name, "alpha": alpha}
             labels |= {} if option is None else {"option": option}
             rows = _of_vector(bench, vector, labels)
             for edited, singles in both().items():
@@ -101,7 +101,7 @@ def _of_bench(bench: Bench, merges: Sequence[str]) -> Iterator[dict]:
             return rows
 
         key = {"images": count, "merged": CACHE_VERSION, **bench.key(name)}
-        yield from kept(bench.trial, measure, **key)
+        yield from kept(bench.trial, measure, grouped=True, **key)
 
 
 def chosen(bench: Bench, name: str) -> tuple[float, float | None]:
@@ -120,11 +120,10 @@ def _of_vector(bench: Bench, vector: TaskVector, labels: dict) -> list[dict]:
     trial, own = bench.trial, bench.own
     lengths = [single.norm() for single in trial.vectors.values()]
     objective = best.relative(bench.tangents(vector), own)
-    span = best.relative(bench.tangents(bench.merged(SPAN)), own)
     values = {
         "norm": vector.norm() / (sum(lengths) / len(lengths)),
         "objective": objective,
-        "excess": objective - span,
+        "excess": objective - bench.least,
     }
     n = sum(map(len, own))
     of_images = {"split": "validation", "n": n}
@@ -194,7 +193,8 @@ def merging_cost(
                 "costs": CACHE_VERSION,
                 **bench.key(name),
             }
-            rows += stored(lab, config, lambda b=bench, n=name: _cost(b, n))
+            measured = stored(lab, config, lambda b=bench, n=name: _cost(b, n))
+            rows += [{**row, **trial.group} for row in measured]
     return tidy(rows)
 
 
@@ -217,7 +217,7 @@ def _cost(bench: Bench, name: str) -> list[dict]:
         "passed": float(passed(bench, name)),
         "searched": float(bench.sizes["looks"] * sum(map(len, bench.own))),
     }
-    labels = {"merge": name, "task": "all", **bench.group}
+    labels = {"merge": name, "task": "all"}
     labels |= {} if option is None else {"option": option}
     return [trial.row(metric=metric, value=value, **labels) for metric, value in values.items()]
 

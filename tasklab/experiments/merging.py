@@ -34,8 +34,8 @@ from tasklab.analyses.merging import (
 from tasklab.analyses.merging.loss import span_of_loss
 from tasklab.analyses.merging.pooled import Diagonals, Grams
 from tasklab.errors import texts
-from tasklab.experiments.editing import shares
-from tasklab.experiments.lab import Lab
+from tasklab.experiments.editing import groups_of, shares
+from tasklab.experiments.lab import Lab, several
 from tasklab.experiments.runner import Trial, busy, grid, kept
 from tasklab.records.schema import LEADING_MERGES
 from tasklab.records.table import tidy
@@ -64,7 +64,6 @@ class Bench:
 
     Attributes:
         tasks: Their tasks.
-        group: How records name the group of tasks.
         sizes: Looks at validation images, training images of each task, and steps.
     """
 
@@ -73,11 +72,6 @@ class Bench:
         self._known: dict[str, np.ndarray] = {}
         quick = lab.parameters.preset == "quick"
         self.sizes = REHEARSAL if lab.rehearsal else QUICK if quick else FULL
-        whole = len(self.tasks) == len(lab.suite.names)
-        self.group = {
-            "n_tasks": len(self.tasks),
-            "subset": "" if whole else "+".join(self.tasks),
-        }
 
     @functools.cached_property
     def vectors(self) -> dict[str, TaskVector]:
@@ -99,6 +93,11 @@ class Bench:
         evaluator = self.trial.evaluator
         vectors = self.trial.vectors.items()
         return [evaluator.tangent_features(v, task, "val").jtau for task, v in vectors]
+
+    @functools.cached_property
+    def least(self) -> float:
+        """E(tau) / E(0) of the best merge on the span of the vectors."""
+        return best.relative(self.tangents(self.merged(SPAN)), self.own)
 
     def tangents(self, vector: TaskVector) -> list[Tensor]:
         """Return J(x) tau of a vector on the validation images of each task."""
@@ -253,9 +252,8 @@ def benches(
         n_tasks: Sizes of the groups of merged tasks; by default the preset's.
         experiment: Its name in the records.
     """
-    names = lab.suite.names
-    groups = [g for n in n_tasks or lab.sizes() for g in map(list, editing.groups(names, n))]
-    for trial in grid(lab, experiment, methods, over=groups):
+    several(lab.suite)
+    for trial in grid(lab, experiment, methods, over=groups_of(lab, n_tasks, least=2)):
         yield Bench(trial)
 
 
@@ -305,7 +303,7 @@ def merging_of(bench: Bench, name: str) -> list[dict]:
 
     def measure(trial: Trial) -> list[dict]:
         choice = bench.choose(name)
-        labels = {"merge": name, "trials": choice.trials, **bench.group}
+        labels = {"merge": name, "trials": choice.trials}
         if choice.option is not None:
             labels["option"] = choice.option
         at = {"linear": trial.linear, "alphas": [choice.alpha]}
@@ -317,7 +315,7 @@ def merging_of(bench: Bench, name: str) -> list[dict]:
         objective = {"metric": "objective", "alpha": choice.scale, "value": choice.objective}
         return [*rows, trial.row(**whole, **objective)]
 
-    return kept(_trial(bench), measure, **bench.key(name))
+    return kept(_trial(bench), measure, grouped=True, **bench.key(name))
 
 
 def _busy(bench: Bench, name: str) -> bool:

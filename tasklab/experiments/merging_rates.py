@@ -13,8 +13,9 @@ import pandas as pd
 
 from tasklab.experiments.budgets import RATES
 from tasklab.experiments.editing import single
-from tasklab.experiments.lab import Lab
-from tasklab.experiments.merging import LEADING, merging
+from tasklab.experiments.lab import Lab, several
+from tasklab.experiments.learning_rates import ascending
+from tasklab.experiments.merging import LEADING, known_merges, merging
 from tasklab.experiments.runner import known_methods
 from tasklab.records.table import combine
 
@@ -40,12 +41,12 @@ def merging_rates(
     Raises:
         TasklabError: If a method or merge is unknown.
     """
-    names, tables = lab.suite.names, []
+    names, tables = several(lab.suite), []
+    chosen, rates = known_merges(LEADING if merges is None else merges), ascending(rates)
     for method in known_methods(methods):
         for lr, steps in below(lab, method, rates):
             other = lab.sibling(tasks=names, lr=lr, steps=steps)
             alone = single(other, [method])
-            chosen = LEADING if merges is None else merges
             edited = merging(other, [method], chosen, n_tasks=(len(names),))
             rows = pd.concat([alone[alone["method"] == method], edited], ignore_index=True)
             rows = rows[rows["metric"].isin(("single", "absolute"))]

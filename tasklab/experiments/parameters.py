@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from tasklab.errors import TasklabError, choose, path, real, seeds, shown, unknown, whole
+from tasklab.errors import TasklabError, choose, path, positive, seeds, shown, unknown, whole
 from tasklab.models.zoo import INITS, TEXT_MODELS, Init, choose_model, closed
 from tasklab.tasks.suites import OWN, SUITES, SuiteName
 from tasklab.tuning.recipe import (
@@ -160,7 +160,7 @@ class Parameters:
             "suite": suite,
             "seeds": _seeds(self.seeds, self.preset),
             "steps": None if self.steps is None else whole("steps", self.steps, 1),
-            "lr": None if self.lr is None else real("lr", self.lr),
+            "lr": None if self.lr is None else positive("lr", self.lr),
             "data_root": folder("data_root", self.data_root),
             "store_root": folder("store_root", self.store_root),
             "device": _device(self.device),

@@ -66,7 +66,18 @@ class Trial:
     @functools.cached_property
     def evaluator(self) -> evaluation.Evaluator:
         """The model with the heads that belong to the method's vectors."""
-        return self.lab.evaluator_of(self.method, self.seed)
+        return self.lab.evaluator_of(self.method, self.seed, self.tasks)
+
+    @property
+    def group(self) -> dict[str, Any]:
+        """How records name the group of tasks: all of the lab's have no `subset`.
+
+        Labs of other tasks share what is kept, so that it is set on records from the store too.
+        """
+        names = self.lab.suite.names
+        tasks = self.tasks or names
+        whole = len(tasks) == len(names)
+        return {"n_tasks": len(tasks), "subset": "" if whole else "+".join(tasks)}
 
     def row(self, **more: Any) -> dict[str, Any]:
         """Return a record that says what was studied."""
@@ -151,16 +162,18 @@ def _trials(
     ]
 
 
-def kept(trial: Trial, measure: Measure, **key: Any) -> list[dict]:
+def kept(trial: Trial, measure: Measure, *, grouped: bool = False, **key: Any) -> list[dict]:
     """Return a trial's records from the store, or measure and keep them.
 
     Args:
         trial: What to measure. The runs behind its vectors, their data, the model and the number of
             images are part of the key.
         measure: Trial -> records.
+        grouped: Whether the records name the group of tasks (`Trial.group`).
         **key: What else determines the records.
     """
-    return stored(trial.lab, _config(trial, **key), lambda: measure(trial))
+    rows = stored(trial.lab, _config(trial, **key), lambda: measure(trial))
+    return [{**row, **trial.group} for row in rows] if grouped else rows
 
 
 def _config(trial: Trial, **key: Any) -> dict[str, Any]:
@@ -231,6 +244,7 @@ def records(
     *,
     over: Iterable[Sequence[str]] | None = None,
     title: str | None = None,
+    grouped: bool = False,
     **key: Any,
 ) -> list[dict]:
     """Return the records of all trials of an experiment.
@@ -242,10 +256,11 @@ def records(
         measure: Trial -> records.
         over: Groups of tasks, a trial each; by default all tasks at once.
         title: Of the progress bar; by default the experiment's name.
+        grouped: Whether the records name the group of tasks (`Trial.group`).
         **key: What determines the records, besides what a trial is (`kept`).
     """
     trials = _trials(lab, experiment, methods, over)
-    return in_any_order(trials, measure, lambda _: key, title=title)
+    return in_any_order(trials, measure, lambda _: key, title=title, grouped=grouped)
 
 
 def in_any_order(
@@ -254,6 +269,7 @@ def in_any_order(
     key: Callable[[Trial], Mapping[str, Any]],
     *,
     title: str | None = None,
+    grouped: bool = False,
 ) -> list[dict]:
     """Return the records of trials in their order; what another process measures now comes last.
 
@@ -262,6 +278,7 @@ def in_any_order(
         measure: Trial -> records.
         key: What determines a trial's records, besides what a trial is (`kept`).
         title: Of the progress bar; by default the experiment's name.
+        grouped: Whether the records name the group of tasks (`Trial.group`).
     """
     if not trials:
         return []
@@ -270,7 +287,7 @@ def in_any_order(
     measured = {}
     for place in track(order, len(trials), title, unit="run", on=lab.progress):
         trial = dataclasses.replace(trials[place])  # its vectors go when it does
-        measured[place] = kept(trial, measure, **key(trial))
+        measured[place] = kept(trial, measure, grouped=grouped, **key(trial))
     return [row for place in range(len(trials)) for row in measured[place]]
 
 
@@ -290,8 +307,8 @@ def run(
 
 
 def known_methods(methods: Sequence[str] | str) -> Sequence[str]:
-    """Return the methods as a list, or raise a `TasklabError` with the nearest name."""
-    names = texts("methods", methods) if methods else ()
+    """Return the methods as a list, or raise a `TasklabError`: with none, or the nearest name."""
+    names = texts("methods", methods)
     for name in names:
         choose("method", name, EDITS)
     return names

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from torch import Tensor
 
 from tasklab import mini
-from tasklab.errors import unknown
+from tasklab.errors import choose
 from tasklab.experiments.lab import Lab
 from tasklab.tasks import small
 from tasklab.tasks.drawn import Images
@@ -54,6 +54,7 @@ class Setting:
 
 # The paper takes one epoch of MNIST, 938 steps; 1,300 digits make 525 steps of 25 epochs.
 SETTINGS = {"mlp": Setting("mlp", 0.1, 25, 15), "resnet18": Setting("resnet18", 0.05, 10, 10)}
+_CHANGES = [field.name for field in dataclasses.fields(Setting) if field.name != "network"]
 SUITES = {"mlp": "rotated_digits", "resnet18": "class_splits"}
 
 
@@ -61,10 +62,11 @@ def setting(network: str, **changes: object) -> Setting:
     """Return how a network is trained by default, with changes.
 
     Raises:
-        TasklabError: If there is no such network.
+        TasklabError: If there is no such network, or nothing of that name to change.
     """
-    if network not in SETTINGS:
-        raise unknown("network", network, SETTINGS)
+    choose("network", network, SETTINGS)
+    for name in changes:
+        choose("change of a network's setting,", name, _CHANGES)
     return dataclasses.replace(SETTINGS[network], **changes)
 
 

@@ -13,6 +13,8 @@ from torch import Tensor
 
 from tasklab.analyses import cross_task, stitching
 from tasklab.analyses.cross_task import Merge
+from tasklab.analyses.finite import as_coefficients
+from tasklab.errors import TasklabError, choose, whole
 from tasklab.experiments.cross_task import CACHE_VERSION as CTL_VERSION
 from tasklab.experiments.disentanglement import pairs
 from tasklab.experiments.lab import Lab
@@ -54,8 +56,11 @@ def stitched_addition(
         pair `subset` at each `alpha`, with the columns block and front (`both`, `own`, `other`; and
         `edited`, the features of theta_0 + lambda (tau_i + tau_j) / 2 in the same place).
     """
-    alphas = [a for a in coefficients or lab.scale.alphas if a]
-    blocks, n = _cuts(lab, block), lab.scale.stitched_images[0]
+    alphas = [a for a in _alphas(lab, coefficients) if a]
+    if not alphas:
+        raise TasklabError("coefficients must be a list of at least one number other than 0.")
+    block, n = _cut(lab, block, 0.75, least=-1), lab.scale.stitched_images[0]
+    blocks = list(range(len(lab.clip.encoder.blocks))) if block == -1 else [block]
     alphas = alphas[-1:] if block == -1 else alphas
 
     def measure(trial: Trial) -> list[dict]:
@@ -109,8 +114,8 @@ def stitched_negation(
         control with the task as `subset`, at each `alpha`, with the columns block and front
         (`features`, `weights`).
     """
-    alphas, (cut,) = list(coefficients or lab.scale.alphas), _cuts(lab, block, 0.8)
-    n = lab.scale.stitched_images[1]
+    alphas, cut = _alphas(lab, coefficients), _cut(lab, block, 0.8)
+    n_tasks, n = whole("n_tasks", n_tasks, 1), lab.scale.stitched_images[1]
 
     def measure(trial: Trial) -> list[dict]:
         ((task, vector),), rows = trial.vectors_on_device.items(), []
@@ -152,8 +157,21 @@ def averaging(lab: Lab, *, task: str | None = None, count: int = 3) -> pd.DataFr
         Records of the experiment `averaging` (the metrics `averaged`, `ensemble`, and `alone` of
         single models, with the group as subset), and of `ctl_average`, as
         `experiments.cross_task` returns them.
+
+    Raises:
+        TasklabError: If there is no such task or no group of `count`, or each model has a head of
+            its own, trained along.
     """
     task = task or lab.suite.names[0]
+    choose("task", task, lab.suite.names)
+    count = whole("count", count, 1, len(_searched(lab)))
+    head = lab.run(task, "nonlinear", lab.parameters.seeds[0]).head
+    if head not in ("zero_shot", "probe"):
+        raise TasklabError(
+            "models are averaged under one head, and here each trains its own: take a lab with "
+            "head='probe'."
+        )
+    probed = {"heads": head} if head == "probe" else {}  # once they were the untrained model's
     rows = []
     for trial in grid(lab, "averaging", ["nonlinear"], over=[[task]]):
         runs = variants(lab, task, trial.seed)
@@ -165,6 +183,7 @@ def averaging(lab: Lab, *, task: str | None = None, count: int = 3) -> pd.DataFr
             images=lab.scale.feature_images[1],
             stitching=CACHE_VERSION,
             ctl=CTL_VERSION,
+            **probed,
         )
     return tidy(rows)
 
@@ -179,7 +198,7 @@ def variants(lab: Lab, task: str, seed: int) -> dict[str, finetune.FineTune]:
     """
     first, runs = lab.run(task, "nonlinear", seed), {}
     own = lab.trainer.rate(first)
-    for rate, length in itertools.product(RATES, STEPS[-1:] if lab.light else STEPS):
+    for rate, length in _searched(lab):
         steps = max(1, round(length * first.steps))
         run = dataclasses.replace(
             first,
@@ -192,9 +211,14 @@ def variants(lab: Lab, task: str, seed: int) -> dict[str, finetune.FineTune]:
     return runs
 
 
+def _searched(lab: Lab) -> list[tuple[float, float]]:
+    """Return the rates and lengths of the models that are averaged, times the recipe's."""
+    return list(itertools.product(RATES, STEPS[-1:] if lab.light else STEPS))
+
+
 def _averaged(trial: Trial, runs: Mapping[str, finetune.FineTune], count: int) -> list[dict]:
     lab, (task,) = trial.lab, trial.tasks
-    encoder, evaluator = lab.clip.encoder, lab.evaluator
+    encoder, evaluator = lab.clip.encoder, trial.evaluator
     models, logits = {}, {}
     for config in runs.values():  # before models are held: training takes the memory of five
         lab.trainer(config)
@@ -220,12 +244,17 @@ def _averaged(trial: Trial, runs: Mapping[str, finetune.FineTune], count: int) -
     return rows + trial.rows(table, experiment="ctl_average", task=task)
 
 
-def _cuts(lab: Lab, block: int | None, share: float = 0.75) -> list[int]:
-    """Return the last block of the front, or all blocks for -1."""
+def _alphas(lab: Lab, coefficients: Sequence[float] | None) -> list[float]:
+    """Return the coefficients that are asked for, or the preset's."""
+    chosen = list(lab.scale.alphas) if coefficients is None else coefficients
+    as_coefficients(chosen, "coefficients")
+    return list(chosen)
+
+
+def _cut(lab: Lab, block: int | None, share: float, least: int = 0) -> int:
+    """Return the last block of the front; by default that after a share of all."""
     count = len(lab.clip.encoder.blocks)
-    if block == -1:
-        return list(range(count))
-    return [round(share * count) - 1 if block is None else block]
+    return round(share * count) - 1 if block is None else whole("block", block, least, count - 1)
 
 
 def _means(

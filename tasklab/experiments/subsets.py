@@ -14,7 +14,7 @@ from tasklab.analyses.subsets import Subset, affine, passes, search, subsets_of
 from tasklab.errors import TasklabError
 from tasklab.experiments.closed_vocabulary import probe_identity
 from tasklab.experiments.lab import Lab
-from tasklab.experiments.runner import Trial, grid, kept
+from tasklab.experiments.runner import Trial, grid, kept, known_methods
 from tasklab.records.table import tidy
 from tasklab.tuning import probes
 from tasklab.tuning.methods import JOINT
@@ -49,6 +49,7 @@ def subsets(
     """
     if lab.parameters.vocabulary != "closed":
         raise TasklabError("subsets are compared with probing: take a lab with head='probe'.")
+    methods = known_methods(methods)
     quick = lab.parameters.preset == "quick" or lab.rehearsal
     most = QUICK_SUBSETS if quick and most is None else most
     images = dict(lab.scale.counts) if lab.rehearsal else QUICK_IMAGES if quick else IMAGES

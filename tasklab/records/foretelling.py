@@ -64,6 +64,8 @@ def units(df: pd.DataFrame, n_tasks: int) -> pd.DataFrame:
         task), and a column a metric.
     """
     df = df[(df["experiment"] == "crossing") & (df["method"] != "pretrained")]
+    if df.empty:
+        raise TasklabError("there are no records of the experiment 'crossing' to foretell from.")
     ends = df["task"].str.partition("+")
     df = df.assign(one=ends[0], other=ends[2].where(ends[2] != "", ends[0]))
     index = [*_GROUP, "one", "other"]

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import pandas as pd
 
+from tasklab.errors import choose
 from tasklab.records.claims import Claim
 from tasklab.records.judgement import verdict
+from tasklab.records.schema import LEADING_MERGES
 
 
 def gains(
@@ -26,10 +28,16 @@ def gains(
     Returns:
         Columns n_tasks, merge, effect, low, high, seeds, and effect, low, high of the others
         (`others_effect`, ...) with their number `pretrainings`; NaN where there is no interval.
+
+    Raises:
+        TasklabError: If there is no such metric, or no such merge.
     """
+    choose("metric", metric, ("absolute", "normalised"))
     df = df[df["experiment"].isin(("merging", "single"))]
     merged, rows = df["experiment"] == "merging", []
-    names = [name for name in df["merge"].dropna().unique() if name != over] if len(df) else []
+    known = list(df["merge"].dropna().unique()) if merged.any() else []
+    choose("merge", over, dict.fromkeys(("arithmetic", *LEADING_MERGES, *known)))
+    names = [name for name in known if name != over]
     for n in sorted(df.loc[merged, "n_tasks"].dropna().unique()):
         part = df[(merged & (df["n_tasks"] == n).fillna(False)) | ~merged]
         for name in names:

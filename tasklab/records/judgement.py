@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from tasklab.errors import choose
 from tasklab.records import images, intervals
 from tasklab.records.claims import CLAIMS, Claim
 from tasklab.records.intervals import Interval, Source
@@ -222,7 +223,12 @@ def verdicts(
         table: Only those of this table, as printed.
         n_tasks: Number of added tasks for claims on addition.
         model: Which model the claims are about, if there are records of several.
+
+    Raises:
+        TasklabError: If there are no claims of the paper.
     """
+    if paper is not None:
+        choose("paper", paper, dict.fromkeys(claim.paper for claim in CLAIMS))
     chosen = [c for c in CLAIMS if paper in (None, c.paper) and table in (None, c.table)]
     parts = dict(iter(df.groupby("experiment", sort=False)))  # a claim looks at few of the rows
     needed = functools.cache(

@@ -69,7 +69,8 @@ def _side(
     if role in NETWORKS:
         records = df[df["model"] == role]
     elif model is not None:
-        records = df[df["model"] == (model if role in ("", "random") else family(model)[role])]
+        # Of a model of timm's nothing is related.
+        records = df[df["model"] == (model if role in ("", "random") else family(model).get(role))]
     else:
         records = df.iloc[:0] if role not in ("", "random") else df[~df["model"].isin(NETWORKS)]
     mine = one_model(records, init)

@@ -12,7 +12,7 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any, Literal, get_args
 
-from tasklab.errors import TasklabError, choose, real, texts, whole
+from tasklab.errors import TasklabError, choose, positive, real, texts, whole
 from tasklab.machine import BFLOAT16
 from tasklab.models.zoo import INITS, REGISTRY, Spec, choose_model, closed, shipped
 from tasklab.tasks.suites import OWN, SUITES
@@ -72,10 +72,9 @@ class Probe:
             value = getattr(self, name)
             if value is not None:
                 object.__setattr__(self, name, whole(name, value, 1))
-        for name in ("lr", "weight_decay"):
-            value = getattr(self, name)
-            if value is not None:
-                object.__setattr__(self, name, real(name, value))
+        if self.lr is not None:
+            object.__setattr__(self, "lr", positive("lr", self.lr))
+        object.__setattr__(self, "weight_decay", real("weight_decay", self.weight_decay))
 
     def identity(self) -> dict[str, str | int | float | None]:
         """Return the fields that determine the result, for the key of the store."""
@@ -164,7 +163,7 @@ class FineTune:
         for name, low in least.items():
             object.__setattr__(self, name, whole(name, getattr(self, name), low))
         if self.lr is not None:
-            object.__setattr__(self, "lr", real("lr", self.lr))
+            object.__setattr__(self, "lr", positive("lr", self.lr))
         for name in ("weight_decay", "clip", "beta1", "beta2"):
             value = real(name, getattr(self, name))
             if name.startswith("beta") and value >= 1:

@@ -94,6 +94,10 @@ def test_evaluate_adds_and_subtracts(files, encoder, capsys):
     own = [row for row in about["tasks"] if not row["control"]]
     assert about["mean"]["after"] == pytest.approx(sum(row["after"] for row in own) / len(own))
 
+    few = ["--task", "Signs", "--task", "Places", "--task", "Signs"]
+    once = json.loads(told([*words, *FEW, *few, "--json"], capsys))
+    assert [row["task"] for row in once["tasks"]] == ["Signs", "Places"]
+
     text = told([*words, *FEW, "--task", "Signs", "--split", "val", "--linear"], capsys)
     assert text.startswith(
         "mini_xs (linearized, val images, accuracy in %)\n  +0.5 a.safetensors\n"
@@ -248,6 +252,9 @@ def test_tangent_vectors_stay_in_the_linearized_model(files, encoder, capsys):
         (["evaluate", MODEL, "--task", "Sings", *FEW], "did you mean 'Signs'"),
         (["evaluate", MODEL, "--split", "tset"], "did you mean 'test'"),
         (["evaluate", "mini_few", "--add", "a.safetensors"], "text tower"),
+        (["evaluate", MODEL, "--suite", "own"], "unknown suite 'own': Choices: mini"),
+        (["evaluate", MODEL, "--suite", "None"], "no type matching"),
+        (["evaluate", MODEL, "--add", "int.safetensors"], "are no floating-point numbers"),
     ],
 )
 def test_a_mistake_is_one_line_and_nothing_is_written(files, encoder, words, expected, capsys):
@@ -255,6 +262,8 @@ def test_a_mistake_is_one_line_and_nothing_is_written(files, encoder, words, exp
     (files / "broken.safetensors").write_bytes((files / "a.safetensors").read_bytes()[:5000])
     broken = {name: x / 0 for name, x in encoder.params.items()}
     save_file(broken, files / "nan.safetensors")
+    whole = {name: x.int() for name, x in encoder.params.items()}
+    TaskVector(whole).save("int.safetensors")
     less = {name: x for name, x in vector(encoder, 1).items() if name != "proj"}
     TaskVector(less).save("less.safetensors")
     before = {file.name: file.read_bytes() for file in files.iterdir()}

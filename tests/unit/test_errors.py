@@ -46,6 +46,16 @@ def test_no_whole_number(value) -> None:
     refused(errors.whole, value, 1)
 
 
+@pytest.mark.parametrize("value", [8, "12", b"1", None, [], [0], ["x"], [1, [2]]], ids=short)
+def test_no_list_of_whole_numbers(value) -> None:
+    refused(errors.wholes, value, 1)
+
+
+@pytest.mark.parametrize("value", [0, "0", -1, "x", None, math.inf], ids=short)
+def test_no_positive_number(value) -> None:
+    refused(errors.positive, value)
+
+
 def test_whole_numbers() -> None:
     for value in (3, 3.0, " 3 ", "+3", np.int64(3)):
         assert errors.whole("n", value, 1, 3) == 3

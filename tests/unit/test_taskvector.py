@@ -188,6 +188,9 @@ def test_loading_refuses_what_was_not_saved(tmp_path):
     save_checkpoint(path, A, {"step": 3})
     with pytest.raises(TasklabError, match="no file that TaskVector.save wrote"):
         TaskVector.load(path)
+    save_checkpoint(path, {"w": torch.tensor([2])}, {"format": "tasklab task vector", "version": 1})
+    with pytest.raises(TasklabError, match="w in .* are no floating-point numbers"):
+        TaskVector.load(path)
     with pytest.raises(TasklabError, match="there is no file"):
         TaskVector.load(tmp_path / "other")
     save_checkpoint(

@@ -69,8 +69,14 @@ def relative(merged: PerTask, own: PerTask) -> float:
     Args:
         merged: J(x) tau on the images of each task.
         own: J(x) tau_t there.
+
+    Raises:
+        TasklabError: If the vectors change no feature.
     """
-    return objective(merged, own) / sum(_mean_product(b, b) for b in own)
+    start = sum(_mean_product(b, b) for b in own)
+    if start == 0:
+        raise TasklabError("the task vectors change no feature of these images.")
+    return objective(merged, own) / start
 
 
 def pairs(one: PerTask, two: PerTask) -> list[tuple[Tensor, Tensor]]:

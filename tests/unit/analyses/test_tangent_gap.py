@@ -153,7 +153,7 @@ def test_a_block_that_the_vector_does_not_reach_is_left_out(encoder):
     ("change", "told"),
     [
         ({"scales": (0.0, 1.0)}, "other than 0"),
-        ({"scales": ()}, "distances"),
+        ({"scales": ()}, "scales must be a list of at least one number"),
         ({"images": images(0)}, "needs images"),
         ({"vector": "none"}, "does not change"),
     ],

@@ -47,6 +47,8 @@ def test_its_signature_has_every_parameter():
         (("mini",), {"own": "folder"}, "own must be tasks"),
         (("mini",), {"tasks": 3}, "tasks must be a list of names, not 3"),
         (("mini",), {"tasks": "Textuers"}, "did you mean 'Textures'"),
+        (("mini",), {"tasks": ["Objects"]}, "unknown one of tasks 'Objects'"),  # the control
+        (("mini",), {"lr": 0}, "lr must be above 0"),
     ],
 )
 def test_what_it_cannot_take_is_one_sentence(args, given, expected):

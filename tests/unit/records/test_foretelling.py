@@ -11,7 +11,7 @@ import scipy.stats
 
 from tasklab.errors import TasklabError
 from tasklab.records.foretelling import correlated, foretelling, units
-from tasklab.records.table import tidy
+from tasklab.records.table import nothing, tidy
 
 NAMES = [f"task {i}" for i in range(8)]
 
@@ -156,3 +156,10 @@ def test_odd_input():
         foretelling(records)
     with pytest.raises(TasklabError, match="did you mean 'lost'"):
         foretelling(records, "last")
+
+
+def test_records_of_other_experiments_foretell_nothing():
+    single = {"experiment": "single", "model": "mini", "method": "nonlinear", "task": "Signs"}
+    for df in (nothing(), tidy([single | {"seed": 0, "metric": "single", "value": 1.0, "n": 9}])):
+        with pytest.raises(TasklabError, match="no records of the experiment 'crossing'"):
+            foretelling(df)

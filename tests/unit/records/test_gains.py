@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from tasklab.errors import TasklabError
 from tasklab.records.claims import CLAIMS
 from tasklab.records.gains import gains
 from tasklab.records.judgement import verdict
@@ -81,3 +82,14 @@ def test_one_seed_has_no_interval_and_nothing_has_no_rows():
     assert found["effect"].notna().all() and found["low"].isna().all()
     assert gains(nothing()).empty
     assert gains(tidy(records(merges=("ties", "wudi")))).empty  # nothing to compare with
+    alone = {"experiment": "single", "model": "mini", "method": "nonlinear", "task": "task 1"}
+    assert gains(tidy([alone | {"seed": 0, "metric": "single", "value": 1.0, "n": 9}])).empty
+
+
+@pytest.mark.parametrize(
+    ("asked", "told"),
+    [({"metric": "absolut"}, "did you mean 'absolute'"), ({"over": "tiers"}, "mean 'ties'")],
+)
+def test_a_metric_or_merge_that_is_none(asked, told):
+    with pytest.raises(TasklabError, match=told):
+        gains(tidy(records()), **asked)

@@ -299,3 +299,15 @@ def test_claims_of_the_files_can_be_told() -> None:
     assert CLAIMS[0].test == "absolute: linearized > nonlinear"
     assert CLAIMS[1].test.endswith("at equal accuracy")
     assert CLAIMS[0].unit == "points"
+
+
+def test_a_paper_that_is_none_is_refused():
+    with pytest.raises(TasklabError, match="unknown paper 'tangents': did you mean 'tangent'"):
+        judgement.verdicts(two_methods({0: 1.0}), "tangents")
+
+
+def test_a_model_without_relatives_has_no_verdict_on_them():
+    judged = judgement.verdicts(
+        two_methods({0: 1.0, 1: 2.0}), "closed_vocab", model="timm/resnet50.a1_in1k"
+    )
+    assert judged and {one.outcome for one in judged} == {"not tested"}

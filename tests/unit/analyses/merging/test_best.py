@@ -153,6 +153,8 @@ def test_the_best_coefficient_of_one_vector_and_how_near_it_comes():
     assert errors[0] < min(errors[1:])
     assert best.relative([0 * one for one in merged], own) == pytest.approx(1)
     assert best.relative(own, own) == 0
+    with pytest.raises(TasklabError, match="change no feature"):
+        best.relative(merged, [0 * one for one in own])
 
 
 @pytest.mark.parametrize("normalise", [True, False])
