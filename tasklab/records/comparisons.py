@@ -107,11 +107,14 @@ def steps(claim: Any, rows: pd.DataFrame, _: pd.DataFrame) -> Sides:
     """What a training step takes, by variant: `standard`, the papers' `listing`, `ours`, ...
 
     The standard error of a median over rounds is that of a normal distribution's, from the
-    quartiles; memory is counted, and has none.
+    quartiles; memory is counted, and has none. `memory_ratio` is the peak over a standard step's.
     """
     if "variant" not in rows:
         return {}
-    rows = rows[rows["metric"] == claim.metric]
+    rows = rows[rows["metric"] == claim.metric.replace("memory_ratio", "peak_memory")]
+    if claim.metric == "memory_ratio":
+        standard = rows.loc[rows["variant"] == "standard", "value"].mean()
+        rows = rows.assign(**{name: rows[name] / standard for name in ("value", "low", "high")})
     spread = (rows["high"] - rows["low"]) / 1.349
     rows = rows.assign(error=1.253 * spread / np.sqrt(rows["n"].astype(float)))
     return dict(iter(rows.groupby("variant")))

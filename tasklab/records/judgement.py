@@ -28,7 +28,7 @@ ABOUT_VERDICTS = (
 )
 OUTCOMES = ("holds", "does not hold", "undecided", "not tested")
 REPLICA = re.compile(r"_seed\d+$")  # names of models that differ in their seed of pre-training
-COUNTED = ("peak_memory", "trainable")  # come out the same each time
+COUNTED = ("peak_memory", "memory_ratio", "trainable")  # come out the same each time
 NOTHING = Interval(math.nan, math.nan, math.nan)
 
 

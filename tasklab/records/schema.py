@@ -118,7 +118,7 @@ EXPERIMENTS = {
         {
             "seconds": "s",
             "peak_memory": "MiB",
-            "memory_ratio": "",
+            "memory_ratio": "times",
             **_in("images", "passed", "searched"),
         },
         ("merge", "option"),
@@ -230,7 +230,7 @@ EXPERIMENTS = {
         "of the same round; quartiles over rounds",
         {
             "seconds_per_step": "s",
-            "time_ratio": "",
+            "time_ratio": "times",
             "peak_memory": "MiB",
             "trainable": "parameters",
         },

@@ -146,12 +146,13 @@ def effect_of(row: Mapping[str, Any]) -> str:
     """
     if not row["n_seeds"]:
         return "–"
-    known, of = pd.notna(row["low"]), ".3g"
-    if known and (half := (row["high"] - row["low"]) / 2) > 0:  # two digits of the half-width
+    half, of = (row["high"] - row["low"]) / 2, ".3g"
+    if known := half > 0:  # two digits of the half-width
         of = f".{min(max(1 - math.floor(math.log10(half)), 0), 6)}f"
     parts = [f"{row[name]:{of}}" for name in ("low", "high")] if known else []
     numbers = f"{row['effect']:+{of}}" + (f" [{', '.join(parts)}]" if known else "")
-    why = "" if known else ", one seed" if row["n_seeds"] == 1 else ", does not vary"
+    alone = pd.isna(row["low"]) and row["n_seeds"] == 1
+    why = "" if known else ", one seed" if alone else ", does not vary"
     return f"{numbers.replace('-', '−')} {row['unit']}".rstrip() + why
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from tasklab.errors import TasklabError
 from tasklab.experiments.small_networks import setting, task_names
-from tasklab.records import claims, judgement, pairing
+from tasklab.records import claims, judgement, pairing, statements
 from tasklab.records import table as records_table
 from tasklab.records.comparisons import COMPARISONS, varied
 from tasklab.study import comparisons, results
@@ -185,11 +185,13 @@ def test_costs_are_compared_by_variant_and_over_rounds():
     assert time.sources == ("rounds",) and time.interval.effect == pytest.approx(1.1)
     # 2.14 of 1.253 x 0.4 / 1.349 / sqrt(15)
     assert time.interval.high - 1.1 == pytest.approx(0.2058, abs=1e-3)
-    assert memory.interval.low == memory.interval.high == pytest.approx(-10)
+    assert memory.interval.low == memory.interval.high == pytest.approx(-0.1)
+    (row,) = statements.verdict_rows([memory]).to_dict("records")
+    assert statements.effect_of(row) == "−0.1 times, does not vary"
     gains = comparisons.gains(table)
-    assert gains.set_index("metric")["gain"].to_dict() == pytest.approx(
-        {"time_ratio": 3 / 1.6, "peak_memory": 180 / 110}
-    )
+    gains = gains.set_index("over a standard step")
+    assert gains["listing"].to_dict() == {"time of a step": 3.0, "peak memory": 1.8}
+    assert gains["gain"].tolist() == pytest.approx([3 / 1.6, 180 / 110])
     older = table.drop(columns=["variant", "low", "high"]).drop_duplicates(["method", "metric"])
     assert judgement.verdict(CLAIMS["tangent-B-time"], older, model="mini").outcome == "not tested"
 
