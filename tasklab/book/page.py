@@ -227,5 +227,7 @@ class Origin:
     here: Mapping[str, Any]
 
     def _repr_mimebundle_(self, **_: Any) -> tuple[dict[str, str], dict[str, Any]]:
-        data = {"text/plain": repr(self.table), "text/html": self.table.to_html()}
+        from tasklab.figures.tables import table
+
+        data = {"text/plain": repr(self.table), "text/html": table(self.table).to_html()}
         return data, {ORIGIN: dict(self.here)}

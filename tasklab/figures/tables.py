@@ -81,7 +81,11 @@ def origin_table(provenance: Mapping[str, Any]) -> pd.DataFrame:
     facts: dict[str, str] = {}
     for name, value in provenance.items():
         nested = value if isinstance(value, Mapping) else {"": value}
-        facts |= {f"{name} {k}".strip(): _fact(v) for k, v in nested.items() if v is not None}
+        facts |= {
+            f"{name}: {k}".removesuffix(": ").replace("_", " "): _fact(v)
+            for k, v in nested.items()
+            if v is not None
+        }
     return pd.DataFrame({"": facts.values()}, index=list(facts))
 
 

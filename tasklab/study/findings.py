@@ -19,7 +19,7 @@ from tasklab.study.results import evidence, recorded
 
 
 def findings(verdicts: Iterable[Verdict], model: str = "mini") -> tuple[str, ...]:
-    """Return the findings as Markdown with links to the chapters: six, less those not recorded yet.
+    """Return the findings, Markdown with links to the chapters: seven, less those not recorded.
 
     Args:
         verdicts: On the claims of all papers.
@@ -29,7 +29,7 @@ def findings(verdicts: Iterable[Verdict], model: str = "mini") -> tuple[str, ...
     rows = rows[rows["setting"] == "chosen"].set_index("id")
     verdict = functools.partial(_verdict, rows)
     tangent, ctl = evidence("tangent"), evidence("ctl")
-    closed = recorded("closed_vocab")[0]
+    closed, layers = recorded("closed_vocab")[0], _of(evidence("linear_layers"), model=model)
     usual = _of(tangent, model=model, init="pretrained")
     random = _of(tangent, model=model, init="random")
     eight = {"experiment": "addition", "metric": "absolute", "n_tasks": 8}
@@ -51,6 +51,11 @@ def findings(verdicts: Iterable[Verdict], model: str = "mini") -> tuple[str, ...
         f"and the control task from {_negated(usual, 'pretrained', 'control')} to "
         f"{_negated(usual, 'nonlinear', 'control')} %. That linearized vectors forget better: "
         f"{verdict('tangent-forgets')}.",
+        "**Attention alone.** Where only the attention's linear layers are fine-tuned, the sum of "
+        f"eight vectors reaches {_mean(layers, method='attention', **eight):.1f} %; where all "
+        f"weights are, {_mean(layers, method='nonlinear', **eight):.1f} %, linearized "
+        f"{_mean(layers, method='linearized', **eight):.1f} %. That attention alone adds best: "
+        f"{verdict('linear-adds')}.",
         "**Pre-training.** From random weights a task alone is learnt to "
         f"{_mean(random, method='nonlinear', **alone):.1f} %, and the sum of eight vectors is at "
         f"{_mean(random, method='nonlinear', **eight):.1f} %. That random networks do not add: "
@@ -113,4 +118,6 @@ def _verdict(rows: pd.DataFrame, name: str) -> str:
     numbers = effect_of(row)
     if row["n_tasks"] > 1:
         numbers += f", {row['tasks_as_claimed']} of {row['n_tasks']} {row['counted']} as claimed"
+    if row["corrected"] != row["outcome"]:
+        numbers += f"; {row['corrected']} if all statements share 5 %"
     return f"{text} ({numbers})"

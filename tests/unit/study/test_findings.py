@@ -6,13 +6,14 @@ import math
 import re
 import sys
 
+import pandas as pd
 import pytest
 
 from tasklab import evidence, records, study
 from tasklab.chapters import CHAPTERS
 from tasklab.records.statements import SITE
 from tasklab.records.table import nothing, tidy
-from tasklab.study.findings import _of_merges
+from tasklab.study.findings import _of_merges, _verdict
 
 MODULE = sys.modules["tasklab.study.findings"]  # its function has the same name
 
@@ -53,7 +54,10 @@ def everything():
         for row in accuracies(*eight, dict(zip(("probe", "nonlinear"), values, strict=True)),
                               **of_eight, model=model)
     ]  # fmt: skip
-    return {"tangent": tidy(tangent), "ctl": tidy(ctl), "closed_vocab": tidy(closed)}
+    layers = accuracies(*eight, {"attention": 66.0, "nonlinear": 69.0}, **of_eight)
+    layers += accuracies(*eight, {"linearized": 71.0}, **of_eight)
+    tables = {"tangent": tangent, "linear_layers": layers, "ctl": ctl, "closed_vocab": closed}
+    return {chapter: tidy(rows) for chapter, rows in tables.items()}
 
 
 @pytest.fixture
@@ -74,14 +78,16 @@ def written(monkeypatch):
 def test_sentences_take_their_numbers_from_the_records(written):
     sentences = written(everything())
     assert [s.split("**")[1] for s in sentences] == [
-        "Addition.", "Subtraction.", "Pre-training.", "Features.", "Without text.",
+        "Addition.", "Subtraction.", "Attention alone.", "Pre-training.", "Features.",
+        "Without text.",
     ]  # fmt: skip
     assert "from 50.0 to 70.0 %; each alone reaches 95.0 %" in sentences[0]
     assert "Linearized fine-tuning: 72.5 %" in sentences[0]
     assert "from 50.0 to 20.0 %, and the control task from 80.0 to 77.0 %" in sentences[1]
-    assert "to 60.0 %, and the sum of eight vectors is at 12.0 %" in sentences[2]
-    assert "0.020 from the average" in sentences[3] and "at 0.300" in sentences[3]
-    assert "from 41.0 to 52.0 %, a masked autoencoder from 31.0 to 33.0 %" in sentences[4]
+    assert "reaches 66.0 %; where all weights are, 69.0 %, linearized 71.0 %" in sentences[2]
+    assert "to 60.0 %, and the sum of eight vectors is at 12.0 %" in sentences[3]
+    assert "0.020 from the average" in sentences[4] and "at 0.300" in sentences[4]
+    assert "from 41.0 to 52.0 %, a masked autoencoder from 31.0 to 33.0 %" in sentences[5]
 
 
 def test_what_is_not_recorded_has_no_sentence(written):
@@ -114,6 +120,15 @@ def test_merges_have_a_sentence_once_they_are_recorded():
     assert "reaches 68.0 %, WUDI, the most accurate of 2 other merges, 73.0 %" in told
     assert told.endswith("on their span 69.0 %. That TIES beats task arithmetic: [merging-ties].")
     assert _of_merges(nothing(), str) == ()
+
+
+def test_a_verdict_says_what_the_correction_makes_of_it():
+    row = {"evidence": "tangent#Do they add?", "outcome": "holds", "corrected": "undecided"}
+    row |= {"effect": 3.0, "low": 1.0, "high": 5.0, "unit": "points", "n_seeds": 5, "n_tasks": 1}
+    told = _verdict(pd.DataFrame([row], index=["one"]), "one")
+    assert told.endswith("(+3.0 [1.0, 5.0] points; undecided if all statements share 5 %)")
+    told = _verdict(pd.DataFrame([{**row, "corrected": "holds"}], index=["one"]), "one")
+    assert told.endswith("(+3.0 [1.0, 5.0] points)")
 
 
 def test_without_verdicts_they_say_so():
