@@ -30,15 +30,16 @@
 
   function show() {
     var asked = words.value.toLowerCase().split(/\s+/).filter(Boolean), shown = 0;
+    var listed = rows.filter(function (row) { return parts.checked || row.className !== "tv-part"; });
     rows.forEach(function (row) {
       var text = row.textContent.toLowerCase();
-      row.hidden = !((parts.checked || row.className !== "tv-part") &&
+      row.hidden = !(listed.indexOf(row) >= 0 &&
         (!outcome.value || row.dataset.outcome === outcome.value) &&
         (!paper.value || row.dataset.paper === paper.value) &&
         asked.every(function (word) { return text.indexOf(word) >= 0; }));
       shown += !row.hidden;
     });
-    status.textContent = shown + " of " + rows.length + " rows";
+    status.textContent = shown ? shown + " of " + listed.length + " rows" : "Nothing matches: fewer words?";
   }
 
   form.addEventListener("input", show);
