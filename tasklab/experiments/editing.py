@@ -48,7 +48,7 @@ def single(lab: Lab, methods: Sequence[str]) -> pd.DataFrame:
 
     start = [row for row in _pretrained(lab) if row["task"] != lab.suite.control.name]
     title = "single-task accuracy"
-    tuned = records(lab, "single", methods, measure, title=title) if len(methods) else []
+    tuned = records(lab, "single", methods, measure, title=title) if methods else []
     return tidy([*start, *tuned])
 
 

@@ -88,7 +88,7 @@ def test_a_rate_that_diverged_on_one_task_is_not_chosen():
 @pytest.mark.parametrize(
     ("call", "expected"),
     [
-        (lambda lab: experiments.budgets(lab, ["nonlinear"], rates=()), "rates must be"),
+        (lambda lab: experiments.budgets(lab, ["nonlinear"], rates=()), "rates is empty"),
         (lambda lab: experiments.budgets(lab, ["nonlinear"], rates=(0.0,)), "rates must be"),
         (lambda lab: experiments.budgets(lab, ["nonlinear"], lengths=(0,)), "lengths must be"),
         (lambda lab: experiments.rate_search(lab, ["posthoc"]), "trains no vector"),

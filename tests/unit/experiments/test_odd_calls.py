@@ -6,9 +6,9 @@ import pytest
 
 from tasklab import experiments
 from tasklab.errors import TasklabError
-from tasklab.experiments import Lab, small_networks
+from tasklab.experiments import Lab
 from tasklab.experiments.merging import merging
-from tasklab.tuning import finetune, probes
+from tasklab.tuning import finetune, probes, scratch
 
 TASKS = ("Signs", "Places", "Vehicles", "Textures")
 NONLINEAR = ["nonlinear"]
@@ -33,7 +33,7 @@ def _nothing_is_trained(monkeypatch):
 
     monkeypatch.setattr(finetune.Trainer, "__call__", never)
     monkeypatch.setattr(probes, "fit", never)
-    monkeypatch.setattr(small_networks, "trained", never)
+    monkeypatch.setattr(scratch, "train", never)
 
 
 OF = experiments
