@@ -152,6 +152,19 @@ def test_low_errors_are_light_and_the_scale_is_shared():
     assert light > 2.5 > dark
 
 
+def test_the_scale_tells_boxes_apart_and_says_what_is_beyond_it():
+    tops = {}
+    for factor in (1, 5, 20):  # of a mean of 6 % in the box, and of 33.5 % at the corner
+        df = maps().assign(value=lambda t, f=factor: t["value"] * f)
+        bar, norm = (
+            scale_of(figure := disentanglement.heatmaps(df)),
+            figure.axes[0].collections[0].norm,
+        )
+        tops[factor] = norm.vmax, bar._colorbar.extend
+        assert norm(norm.vmax / 4) == pytest.approx(0.5)  # of square roots
+    assert tops == {1: (100, "neither"), 5: (100, "max"), 20: (200, "max")}
+
+
 def test_another_box_has_another_mean():
     figure = disentanglement.heatmaps(maps(points=7), box=(-1, 1))
     assert scale_of(figure).get_xlabel().endswith("9 cells")
