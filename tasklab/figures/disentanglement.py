@@ -105,8 +105,9 @@ def _maps(
     for axes, (panel, name) in zip(grid.axes.flat, names.items(), strict=True):
         mine = where(means, panel=panel)
         cells = mine.pivot_table(index="alpha2", columns="alpha1", values="value")
-        axes.pcolormesh(cells.columns.astype(float), cells.index.astype(float), cells, cmap="Blues",
-                        norm=PowerNorm(0.5, 0, top), shading="nearest", rasterized=True)  # fmt: skip
+        look = {"norm": PowerNorm(0.5, 0, top), "cmap": "Blues", "shading": "nearest"}
+        places = cells.columns.astype(float), cells.index.astype(float)
+        axes.pcolormesh(*places, cells, rasterized=True, **look)
         axes.set(aspect="equal", xticks=_whole(mine["alpha1"]), yticks=_whole(mine["alpha2"]))
         axes.grid(visible=False)
         frame = {"fill": False, "ec": "#D55E00", "lw": 1.8}

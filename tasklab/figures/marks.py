@@ -276,7 +276,8 @@ def numbers_in(axes: Axes, table: pd.DataFrame, limit: float, form: str, **more:
     """
     words = table.map(lambda x: "" if pd.isna(x) else f"{x:{form}}".replace("-", "−"))
     look = {"annot_kws": {"fontsize": 9}, "linewidths": 0.5, "cmap": "PuOr_r", "cbar": False}
-    sns.heatmap(table, ax=axes, vmin=-limit, vmax=limit, annot=words, fmt="", **look, **more)
+    look |= {"vmin": -limit, "vmax": limit, "fmt": ""} | more
+    sns.heatmap(table, ax=axes, annot=words, **look)
     axes.grid(visible=False)
     axes.set(xlabel="", ylabel="")
     axes.tick_params(axis="y", rotation=0)

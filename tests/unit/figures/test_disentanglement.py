@@ -116,7 +116,7 @@ def test_heatmaps_put_alpha_1_across_and_average_seeds():
     mesh = panel.collections[0]
     table = mesh.get_array().reshape(7, 7)  # rows are alpha_2
     assert table[0, 3] == pytest.approx(30 + 0.5) and table[3, 0] == pytest.approx(3 + 0.5)
-    assert (mesh.norm.vmin, mesh.norm.vmax) == (0, 200)
+    assert (mesh.norm.vmin, mesh.norm.vmax) == (0, 100)
     assert panel.get_xlabel().endswith("(Textures)") and panel.get_ylabel().endswith("(Scenes)")
     assert panel.get_xticks().tolist() == panel.get_yticks().tolist() == [-3, 0, 3]
     assert [t.get_text() for t in panel.get_xticklabels()] == ["−3", "0", "3"]
