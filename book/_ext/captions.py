@@ -7,7 +7,9 @@ above it, `<a id="eq-edit"></a>`, which JupyterLab does not show; links lead to 
 
 from __future__ import annotations
 
+import base64
 import re
+from pathlib import Path
 
 from docutils import nodes
 from sphinx.application import Sphinx
@@ -19,6 +21,7 @@ from tasklab.book.page import FIGURE
 LOGGER = logging.getLogger(__name__)
 MARK = re.compile(r"<!-- (caption|awaited) ([\w-]+) -->")
 PICTURE = re.compile(r'<img alt="[^"]*" src="data:image/png;base64,[^"]*"[^>]*>')
+NARROW = re.compile(r"<!-- narrow (\S+) -->")
 ANCHOR = re.compile(r'<a id="(eq-[\w-]+)"></a>')
 
 
@@ -31,7 +34,10 @@ def setup(app: Sphinx) -> dict[str, object]:
 
 
 class Pictures(SphinxTransform):
-    """Take the picture of a figure with links from its file, as that of any other figure."""
+    """Take the picture of a figure with links from its file, as that of any other figure.
+
+    The picture for a phone, which is in a comment (`tasklab.figures.pictures`), becomes a file.
+    """
 
     default_priority = 290
 
@@ -41,9 +47,22 @@ class Pictures(SphinxTransform):
             bundle = _above(note, lambda node: node.get("nb_element") == "mime_bundle")
             parts = PICTURE.split(note.astext())
             image = next(bundle.findall(nodes.image), None) if bundle else None
-            if image and len(parts) == 2:
+            twin = NARROW.search(note.astext())
+            if image and twin:
+                note.replace_self(nodes.container("", *self._pair(image, twin[1])))
+            elif image and len(parts) == 2:
                 before, after = (nodes.raw("", part, format="html") for part in parts)
                 note.replace_self(nodes.container("", before, image.deepcopy(), after))
+
+    def _pair(self, image: nodes.image, picture: str) -> tuple[nodes.image, nodes.image]:
+        """Return the image for a page and, of a picture in base64, the one for a phone."""
+        pair = image.deepcopy(), image.deepcopy()
+        pair[1]["uri"] = image["uri"].removesuffix(".png") + ".narrow.png"
+        file = Path(self.env.relfn2path(pair[1]["uri"], self.env.docname)[1])
+        file.write_bytes(base64.b64decode(picture))
+        for one, name in zip(pair, ("wide", "narrow"), strict=True):
+            one["classes"] = [*one["classes"], name]
+        return pair
 
 
 class Captions(SphinxTransform):

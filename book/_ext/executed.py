@@ -70,8 +70,7 @@ def _pages_with_code(
 def _captions_as_text(app: Sphinx, doctree: nodes.document, name: str) -> None:
     """Give a figure its caption as text alternative, and a link to the whole picture."""
     for figure in doctree.findall(nodes.figure):
-        for image, caption in zip(
-            figure.findall(nodes.image), figure.findall(nodes.caption), strict=False
-        ):
-            image.setdefault("alt", caption.astext())
-            image.setdefault("width", "100%")  # of the column; Sphinx links what is resized
+        for caption in figure.findall(nodes.caption):
+            for image in figure.findall(nodes.image):
+                image.setdefault("alt", caption.astext())
+                image.setdefault("width", "100%")  # of the column; Sphinx links what is resized

@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 import seaborn as sns
 from matplotlib.axes import Axes
+from matplotlib.colors import PowerNorm
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Rectangle
@@ -19,9 +20,9 @@ from tasklab.figures.marks import ZERO, curves, level, means_in, scale
 from tasklab.figures.rows import averaged, methods_in, require_rows, where
 from tasklab.figures.style import COLOURS, INK, METHOD_LABEL, WIDTH, book_figure, key, method_looks
 
-_SCALES = {  # label of the colour bar, unit, and its upper end where it has one by definition
-    "xi_classifier": ("prediction error ξ (%)", " %", 1, 200.0),
-    "xi_representation": ("divergence ξ of features (nats)", " nats", 2, None),
+_SCALES = {  # label of the colour bar, unit, digits, and upper ends of it, or the largest value
+    "xi_classifier": ("prediction error ξ (%)", " %", 1, (100.0, 200.0)),
+    "xi_representation": ("divergence ξ of features (nats)", " nats", 2, ()),
 }
 _NAMES = {"pretrained": "pre-trained", "random": "random weights"}
 _CHOSEN = {  # metric -> marker, size and words
@@ -40,8 +41,9 @@ def heatmaps(
 ) -> Figure:
     """Draw disentanglement errors: a row for each method, a column for each pair of tasks.
 
-    With one column, the methods stand side by side. All panels share one colour scale from 0, to
-    200 % for the classifier, where each of two tasks can be wrong on all images, and to the largest
+    With one column, the methods stand side by side. All panels share one colour scale of square
+    roots, in which small errors differ. It ends at 100 % for the classifier, or at 200 %, where
+    each of two tasks is wrong on all images, if some box has a mean above 50 %; and at the largest
     value for the representation. Each title has the mean over the cells whose centres lie in the
     search box. Several seeds are averaged.
 
@@ -90,27 +92,27 @@ def _maps(
 
     All have one scale from 0, of one hue whose low end is light: no colour needs telling apart.
     """
-    label, unit, digits, usual = _SCALES[metric]
-    means = averaged(rows, "panel", "alpha1", "alpha2", "task")
-    highest = float(means["value"].max())
-    top = usual or highest
+    label, unit, digits, tops = _SCALES[metric]
+    means, side = averaged(rows, "panel", "alpha1", "alpha2", "task"), box[1] - box[0]
+    from_middle = (means[["alpha1", "alpha2"]] - sum(box) / 2).abs().max(axis=1)
+    inside = means[from_middle <= side / 2 + 1e-9].groupby("panel")["value"]
+    boxed, highest = inside.mean(), float(means["value"].max())
+    top = next((top for top in tops if top >= 2 * boxed.max()), tops[-1]) if tops else highest
     names = {panel: name for panel, name in names.items() if panel in set(means["panel"])}
-    wrap, numbers = min(columns, len(names)), set()
+    wrap = min(columns, len(names))
     apart = {"sharex": False, "sharey": False}
     grid = sns.FacetGrid(means, col="panel", col_order=list(names), col_wrap=wrap, **apart)
     for axes, (panel, name) in zip(grid.axes.flat, names.items(), strict=True):
         mine = where(means, panel=panel)
         cells = mine.pivot_table(index="alpha2", columns="alpha1", values="value")
-        axes.pcolormesh(cells.columns.astype(float), cells.index.astype(float), cells, vmin=0,
-                        vmax=top, cmap="Blues", shading="nearest", rasterized=True)  # fmt: skip
+        look = {"norm": PowerNorm(0.5, 0, top), "cmap": "Blues", "shading": "nearest"}
+        places = cells.columns.astype(float), cells.index.astype(float)
+        axes.pcolormesh(*places, cells, rasterized=True, **look)
         axes.set(aspect="equal", xticks=_whole(mine["alpha1"]), yticks=_whole(mine["alpha2"]))
         axes.grid(visible=False)
-        side, frame = box[1] - box[0], {"fill": False, "ec": "#D55E00", "lw": 1.8}
+        frame = {"fill": False, "ec": "#D55E00", "lw": 1.8}
         axes.add_patch(Rectangle((box[0], box[0]), side, side, **frame))
-        from_middle = (mine[["alpha1", "alpha2"]] - sum(box) / 2).abs().max(axis=1)
-        inside = mine[from_middle <= side / 2 + 1e-9]["value"]
-        numbers.add(len(inside))
-        mean = f"\nbox: {inside.mean():.{digits}f}{unit}" if len(inside) else ""
+        mean = f"\nbox: {boxed[panel]:.{digits}f}{unit}" if panel in boxed else ""
         axes.set_title(name + mean, fontsize=9)
         one, _, two = mine["task"].iloc[0].partition("+")
         axes.set_xlabel(f"$\\alpha_1$ ({one})", fontsize=9, labelpad=2)
@@ -119,7 +121,8 @@ def _maps(
     words = 0.62 + 0.17 * max(name.count("\n") + 1 for name in names.values())
     height = (min(2.9, WIDTH / wrap - 0.6) + words) * -(-len(names) // wrap) + 0.8
     grid.figure.set_size_inches(WIDTH, height)
-    size = f"; mean over the box: {numbers.pop()} cells" if len(numbers) == 1 else ""
+    numbers = set(inside.size().reindex(names))
+    size = f"; mean over the box: {numbers.pop():g} cells" if len(numbers) == 1 else ""
     beyond = "max" if highest > top * (1 + 1e-9) else "neither"
     return scale(grid.figure, grid.axes.flat, label + size, beyond)
 

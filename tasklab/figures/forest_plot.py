@@ -6,10 +6,8 @@ without scripts; on a phone, a card a row.
 
 from __future__ import annotations
 
-import base64
 import dataclasses
 import html
-import io
 import uuid
 from collections.abc import Iterable, Mapping
 from importlib.resources import files
@@ -21,10 +19,10 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from PIL import Image
 
+from tasklab.figures.pictures import NARROW, SHADES, WIDTH, encoded
 from tasklab.figures.rows import require_rows
-from tasklab.figures.style import WIDTH, book_figure
+from tasklab.figures.style import book_figure
 from tasklab.records.judgement import ABOUT_VERDICTS, Verdict
 from tasklab.records.statements import effect_of, evidence_link, on_site, verdict_rows
 
@@ -41,14 +39,12 @@ PAPERS = {
     "closed_vocab": "Closed vocabulary",
     "merging": "Merging",
 }
-NARROW = 4.0  # inches; read at 390 pixels
 # Styles stand in the tags: of a notebook that is not trusted JupyterLab shows no others.
 _PICTURE = (
     '<img alt="Every effect and its interval" src="data:image/png;base64,{}" '
     'style="display: block; width: 100%; height: auto">'
 )
 _WIDTH = 125  # pixels of an inch on a page
-_SHADES = 64  # of a picture: a third of the bytes
 _FARTHEST = 6.0  # half-widths; what lies beyond is drawn there, as an arrow
 
 
@@ -69,10 +65,7 @@ class _Forest(Figure):
 
     def _shown(self, kind: str) -> tuple[str, str]:
         """Return the picture in base64, and the HTML of it and its links."""
-        drawn, small = io.BytesIO(), io.BytesIO()
-        self.savefig(drawn, format="png")
-        Image.open(drawn).convert("RGB").quantize(_SHADES).save(small, "png", optimize=True)
-        picture = base64.b64encode(small.getvalue()).decode("ascii")
+        picture = encoded(self, SHADES)
         style = files(__package__).joinpath("forest.css").read_text("utf-8")
         most, hidden = _WIDTH * self.get_figwidth(), ' style="display: none"' * (kind == "narrow")
         rows = "\n".join(self._row(*link) for link in self.links)

@@ -53,6 +53,8 @@ def _vectors_of(df: pd.DataFrame) -> list[str]:
 def cosine_matrices(df: pd.DataFrame, projection: str = ALL) -> Figure:
     """Draw the cosines of all pairs of task vectors, a matrix a method (linear layers, figure 5).
 
+    Titles have the mean size of a cosine. Where none is negative, the colours begin at 0.
+
     Args:
         df: What `layers.cosines` returned.
         projection: The projection to show, in all blocks; by default all parameters.
@@ -60,12 +62,16 @@ def cosine_matrices(df: pd.DataFrame, projection: str = ALL) -> Figure:
     rows = df[df["block"].isna() & (df["projection"] == projection)]
     methods, tasks = _vectors_of(rows), list(dict.fromkeys([*rows["task"], *rows["other"]]))
     means = 100 * rows.groupby(["method", "task", "other"])["value"].mean()
-    limit, columns = max(float(means.abs().max()), 1e-4), min(3, len(methods))
+    columns, form = min(3, len(methods)), "z.0f" if means.abs().max() > 9.5 else "z.1f"
+    limit = max(float(means.abs().max()), 1e-4)
+    look = {"cmap": "Blues", "vmin": 0} if means.min() >= 0 else {}
+    look["annot_kws"] = {"fontsize": min(9, 168 / len(tasks) / columns)}
     grid = sns.FacetGrid(rows, col="method", col_order=methods, col_wrap=columns)
     for axes, method in zip(grid.axes.flat, methods, strict=True):
         mean = means[method].unstack().reindex(index=tasks, columns=tasks)
-        numbers_in(axes, mean.fillna(mean.T), limit, "z.0f", square=True)
-        axes.set_title(METHOD_LABEL[method])
+        numbers_in(axes, mean.fillna(mean.T), limit, form, square=True, **look)
+        size = means[method].abs().mean()
+        axes.set_title(f"{METHOD_LABEL[method]}\nmean size {size:.2f}", fontsize=9)
         axes.tick_params(axis="x", rotation=90)
     lines = -(-len(methods) // columns)
     grid.figure.set_size_inches(WIDTH, lines * (0.2 + min(3.4, 4.8 / columns)) + 1.9)

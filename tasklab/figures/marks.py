@@ -26,6 +26,7 @@ from tasklab.records.statistics import Correlation
 SEEDS = ("sd", 1)  # two or three seeds: their spread, not a limit of confidence
 GIVEN: dict[str, Any] = {"estimator": "median", "errorbar": ("pi", 100)}  # of `rows.ends`
 DASHED = {"color": INK, "lw": 1.1, "ls": "--", "zorder": 1}  # a line of reference
+_LEVEL = ("--", ":")
 ZERO = {"ls": "-", "lw": 0.8}  # where nothing changes, in place of the former
 
 
@@ -275,7 +276,8 @@ def numbers_in(axes: Axes, table: pd.DataFrame, limit: float, form: str, **more:
     """
     words = table.map(lambda x: "" if pd.isna(x) else f"{x:{form}}".replace("-", "−"))
     look = {"annot_kws": {"fontsize": 9}, "linewidths": 0.5, "cmap": "PuOr_r", "cbar": False}
-    sns.heatmap(table, ax=axes, vmin=-limit, vmax=limit, annot=words, fmt="", **look, **more)
+    look |= {"vmin": -limit, "vmax": limit, "fmt": ""} | more
+    sns.heatmap(table, ax=axes, annot=words, **look)
     axes.grid(visible=False)
     axes.set(xlabel="", ylabel="")
     axes.tick_params(axis="y", rotation=0)
@@ -308,6 +310,23 @@ def level(axes: Axes, value: float, *, along: str = "x", **look: Any) -> Line2D:
         look: Keywords of the line.
     """
     return (axes.axhline if along == "x" else axes.axvline)(value, **(DASHED | look))
+
+
+def cut_below(axes: Axes, low: float) -> None:
+    """Begin a panel at `low` or a line of reference; a point below is an arrow with its number."""
+    points = [(line, *at) for line in axes.lines if line.get_marker() not in ("", "None")
+              for at in line.get_xydata()]  # fmt: skip
+    low = min(
+        [low, *(line.get_xdata()[0] for line in axes.lines if line.get_linestyle() in _LEVEL)]
+    )
+    if any(x < low for _, x, _ in points):
+        low -= 0.06 * (axes.get_xlim()[1] - low)
+        axes.set_xlim(left=low)
+    for line, x, y in points:
+        if x < low:
+            look = {"va": "center", "fontsize": 9, "textcoords": "offset points"}
+            arrow = {"arrowstyle": "->", "color": line.get_color(), "lw": 1.5}
+            axes.annotate(f"{x:.1f}", (low, y), (22, 0), arrowprops=arrow, **look)
 
 
 def diagonal(axes: Axes, **look: Any) -> list[Line2D]:

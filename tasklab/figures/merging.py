@@ -1,19 +1,20 @@
 """Figures of merges: how accurate each is, how near to the best one, of which vectors.
 
-A line of the page is a way of merging, in one order in all figures: weighted sums, masks, singular
-directions, quadratic distances, and the best merges there could be.
+A line of the page is a way of merging, in the order of what is drawn or of their sorts: weighted
+sums, masks, singular directions, quadratic distances, and the best merges there could be.
 """
 
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
 from typing import Any
 
 import matplotlib.pyplot as plt
 import pandas as pd
 from matplotlib.figure import Figure
 
-from tasklab.figures.marks import ZERO, Panels, level, numbers_in, points, scale
+from tasklab.figures.marks import ZERO, Panels, cut_below, level, numbers_in, points, scale
 from tasklab.figures.rows import averaged, methods_in, most_tasks, require_rows, select, where
 from tasklab.figures.schemes import scheme
 from tasklab.figures.style import COLOURS, METHOD_LABEL, WIDTH, Looks, book_figure
@@ -63,14 +64,19 @@ def merge_accuracy(df: pd.DataFrame) -> Figure:
     """Draw the accuracy of every merge, absolute and normalised, by the number of merged tasks.
 
     In absolute accuracy the dashed line is the pre-trained model, the dotted one each task's own.
+    Merges are in the order of what they reach with most tasks; one that is far below the others is
+    an arrow at the edge with its number.
 
     Args:
         df: Records of the experiment `merging` of one model and method, and for the lines `single`.
     """
-    means = pd.concat([merged_accuracy(df, metric) for metric in ("absolute", "normalised")])
+    absolute, normalised = (merged_accuracy(df, name) for name in ("absolute", "normalised"))
+    reached = most_tasks(absolute).groupby("merge")["value"].mean()
+    order = sorted(merges_in(absolute), key=lambda name: -reached.get(name, -1))
+    means = pd.concat([absolute, normalised])
     numbers = sorted(means["n_tasks"].dropna().unique())
     looks = {n: (f"{n} tasks", *_NUMBERS[i % 4]) for i, n in enumerate(numbers)}
-    plot = by_merge(means, "metric", hue="n_tasks", looks=looks)
+    plot = by_merge(means, "metric", order, hue="n_tasks", looks=looks)
     alone = where(df, experiment="single", split="test")
     tuned = alone[alone["method"] != "pretrained"]
     base = where(alone, method="pretrained", task=tuned["task"])
@@ -80,12 +86,26 @@ def merge_accuracy(df: pd.DataFrame) -> Figure:
         if len(rows):
             mean = float(rows["value"].mean())
             lines.append(level(plot.first, mean, ls=dashes, label=label, **look))
+    for axes, _, metric in plot:
+        values = where(means, metric=metric).groupby(["merge", "n_tasks"])["value"].mean()
+        few, many = values.quantile([0.25, 0.75])
+        cut_below(axes, values[values >= few - 1.5 * (many - few)].min())
     return plot.finish(lines, x="{} test accuracy (%)".format)
 
 
-def by_merge(means: pd.DataFrame, col: str, *, looks: Looks, **more: Any) -> Panels:
-    """Draw a line of the page for each merge, in a panel for each value of `col`; see `points`."""
-    order = {name: MERGE_LABEL[name] for name in merges_in(means)}
+def by_merge(
+    means: pd.DataFrame, col: str, order: Sequence[str] = (), *, looks: Looks, **more: Any
+) -> Panels:
+    """Draw a line of the page for each merge, in a panel for each value of `col`.
+
+    Args:
+        means: What is drawn, with a column merge.
+        col: Column of the panels.
+        order: The merges from the top; by default the book's.
+        looks: Of the groups.
+        more: Keywords of `points`.
+    """
+    order = {name: MERGE_LABEL[name] for name in order or merges_in(means)}
     height = 1.5 + len(order) * max(0.26, 0.1 * len(looks) * more.get("apart", True))
     more |= {"order": order, "facets": {"col": col}}
     return points(means, "merge", height=height, looks=looks, **more)

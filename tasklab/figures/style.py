@@ -14,6 +14,9 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from tasklab.errors import TasklabError
+from tasklab.figures.pictures import WIDTH as WIDTH
+from tasklab.figures.pictures import for_site, put_legend
+from tasklab.records.statements import on_site
 from tasklab.records.table import is_awaited
 from tasklab.tuning.methods import JOINT, TABLE
 
@@ -29,8 +32,6 @@ METHOD_LABEL = {name: label for name, (label, _, _) in _LOOKS.items()}
 COLOURS = {name: colour for name, (_, colour, _) in _LOOKS.items()}
 MARKERS = {name: marker for name, (_, _, marker) in _LOOKS.items()}
 INK = "#333333"  # reference lines and edges
-# Inches. A page's column is 750 pixels wide, a phone's 360: 10 points are 17 and 8 pixels there.
-WIDTH = 6.0
 # The dark page inverts lightness and keeps hues (`tasklab.css`), so that one picture serves both.
 THEME: dict[str, Any] = {
     "context": "paper",
@@ -71,6 +72,8 @@ def book_figure(function: Callable[..., Figure]) -> Callable[..., Figure | None]
         finally:  # else a notebook shows it twice: as open figure and as result
             for number in set(plt.get_fignums()) - open_before:
                 plt.close(number)
+        if on_site() and not hasattr(figure, "_repr_mimebundle_"):
+            figure._repr_mimebundle_ = functools.partial(for_site, figure)
         return figure
 
     return styled
@@ -126,15 +129,4 @@ def key(figure: Figure, looks: Looks, extra: Iterable[Artist] = (), *, line: str
         size = {"ls": "", "ms": 11, "mew": 2} if marker == "|" else {"ls": line}
         handles.append(Line2D([], [], color=colour, marker=marker, label=label, **size))
     if handles := [*handles, *extra]:
-        columns = _columns([len(str(handle.get_label())) + 6 for handle in handles])
-        room = {"columnspacing": 1.2, "handlelength": 1.5, "handletextpad": 0.5}
-        figure.legend(handles=handles, loc="outside upper center", ncols=columns, **room)
-
-
-def _columns(widths: list[int], most: int = 78) -> int:
-    """Return how many columns fit; widths are in characters, and columns are filled first."""
-    for rows in range(1, len(widths)):
-        parts = [widths[i : i + rows] for i in range(0, len(widths), rows)]
-        if sum(map(max, parts)) <= most:
-            return len(parts)
-    return 1
+        put_legend(figure, handles, [str(handle.get_label()) for handle in handles])

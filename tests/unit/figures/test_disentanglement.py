@@ -116,7 +116,7 @@ def test_heatmaps_put_alpha_1_across_and_average_seeds():
     mesh = panel.collections[0]
     table = mesh.get_array().reshape(7, 7)  # rows are alpha_2
     assert table[0, 3] == pytest.approx(30 + 0.5) and table[3, 0] == pytest.approx(3 + 0.5)
-    assert (mesh.norm.vmin, mesh.norm.vmax) == (0, 200)
+    assert (mesh.norm.vmin, mesh.norm.vmax) == (0, 100)
     assert panel.get_xlabel().endswith("(Textures)") and panel.get_ylabel().endswith("(Scenes)")
     assert panel.get_xticks().tolist() == panel.get_yticks().tolist() == [-3, 0, 3]
     assert [t.get_text() for t in panel.get_xticklabels()] == ["−3", "0", "3"]
@@ -150,6 +150,19 @@ def test_low_errors_are_light_and_the_scale_is_shared():
     assert {mesh.norm.vmax for mesh in meshes} == {33.5}  # |-3| + 10 |-3| + 1/2
     light, dark = (sum(meshes[0].cmap(x)[:3]) for x in (0.0, 1.0))
     assert light > 2.5 > dark
+
+
+def test_the_scale_tells_boxes_apart_and_says_what_is_beyond_it():
+    tops = {}
+    for factor in (1, 5, 20):  # of a mean of 6 % in the box, and of 33.5 % at the corner
+        df = maps().assign(value=lambda t, f=factor: t["value"] * f)
+        bar, norm = (
+            scale_of(figure := disentanglement.heatmaps(df)),
+            figure.axes[0].collections[0].norm,
+        )
+        tops[factor] = norm.vmax, bar._colorbar.extend
+        assert norm(norm.vmax / 4) == pytest.approx(0.5)  # of square roots
+    assert tops == {1: (100, "neither"), 5: (100, "max"), 20: (200, "max")}
 
 
 def test_another_box_has_another_mean():

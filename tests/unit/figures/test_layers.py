@@ -95,7 +95,8 @@ def test_matrices_are_symmetric_and_average_seeds(cosines):
     figure = figures.cosine_matrices(cosines)
     *panels, bar = shown(figure)
     assert bar.get_xlabel() == "cosine × 100"
-    assert [axes.get_title() for axes in panels] == ["non-linear", "attention weights"]
+    titles = [f"{name}\nmean size 1.67" for name in ("non-linear", "attention weights")]
+    assert [axes.get_title() for axes in panels] == titles  # -1.5, -0.5, ... 3.5
     for axes in panels:
         matrix = matrix_of(axes)
         np.testing.assert_allclose(matrix, matrix.T)
@@ -104,7 +105,15 @@ def test_matrices_are_symmetric_and_average_seeds(cosines):
         low, high = axes.collections[0].get_clim()
         assert low == -high and high == pytest.approx(np.nanmax(matrix))
         words = [text.get_text() for text in axes.texts if text.get_text()]
-        assert len(words) == len(TASKS) * (len(TASKS) - 1) and words[0] == "−2"
+        assert len(words) == len(TASKS) * (len(TASKS) - 1) and words[0] == "−1.5"
+
+
+def test_where_no_cosine_is_negative_colours_begin_at_0(cosines):
+    axes = figures.cosine_matrices(cosines.assign(value=cosines["value"].abs())).axes[0]
+    low, high = axes.collections[0].get_clim()
+    assert low == 0 and high == pytest.approx(np.nanmax(matrix_of(axes)))
+    light, dark = (sum(axes.collections[0].cmap(x)[:3]) for x in (0.0, 1.0))
+    assert light > dark
 
 
 def test_matrices_of_one_projection(cosines):

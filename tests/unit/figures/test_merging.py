@@ -74,13 +74,28 @@ def test_accuracy_has_a_line_a_merge_and_a_colour_a_number_of_tasks():
     df = synthetic(seeds=(0, 1))
     absolute, normalised = figures.merge_accuracy(df).axes
     two, eight = drawn(absolute)
-    assert two == pytest.approx([VALUES[name] + 0.5 for name in MERGES])
+    best_first = list(reversed(MERGES))  # with eight tasks
+    assert two == pytest.approx([VALUES[name] + 0.5 for name in best_first])
     assert eight == pytest.approx([value - 1 for value in two])
     assert drawn(normalised)[0] == pytest.approx([value + 3 for value in two])
     upright = [line.get_xdata()[0] for line in absolute.lines if len(set(line.get_xdata())) == 1]
     assert {40.0, 95.0} <= set(upright)
     labels = [text.get_text() for text in absolute.get_yticklabels()]
-    assert labels == [merging.MERGE_LABEL[name] for name in MERGES]
+    assert labels == [merging.MERGE_LABEL[name] for name in best_first]
+    assert not absolute.texts and absolute.get_xlim()[0] < 40
+
+
+def test_a_merge_far_below_the_others_is_an_arrow_with_its_number():
+    df = synthetic()
+    collapsed = df["merge"].eq("wudi") & df["n_tasks"].eq(2) & df["metric"].eq("absolute")
+    absolute, normalised = figures.merge_accuracy(df.assign(
+        value=df["value"].mask(collapsed, 7.0))).axes  # fmt: skip
+    (arrow,) = absolute.texts
+    labels = [text.get_text() for text in absolute.get_yticklabels()]
+    assert arrow.get_text() == "7.0" and round(arrow.xy[1]) == labels.index("WUDI")
+    low, _ = absolute.get_xlim()
+    assert 7 < low == arrow.xy[0] < 40  # the pre-trained model is in sight
+    assert not normalised.texts
 
 
 def test_gains_are_told_with_their_intervals_for_every_number_of_tasks():

@@ -1,0 +1,156 @@
+"""A phone has a picture of its own: nothing of the figure is lost, cut off or hidden in it."""
+
+from __future__ import annotations
+
+import base64
+import io
+import re
+from types import SimpleNamespace
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pandas as pd
+import pytest
+from docutils import nodes
+from docutils.frontend import get_default_settings
+from docutils.utils import new_document
+from PIL import Image
+
+from tasklab.figures import pictures
+from tasklab.figures.marks import curves, scale
+from tasklab.figures.style import book_figure
+from tasklab.records.statements import SITE
+
+LOOKS = {"a": ("the first of two groups", "#000000", "o"), "b": ("the second", "#D55E00", "s")}
+
+
+@book_figure
+def drawn(rows: int = 1, columns: int = 3):
+    """Draw panels whose axes are named at the edge of the grid alone."""
+    cells = [
+        (f"row {i}", f"column {j}", hue, x, x + i)
+        for i in range(rows)
+        for j in range(columns)
+        for hue in LOOKS
+        for x in range(3)
+    ]
+    df = pd.DataFrame(cells, columns=["row", "col", "hue", "x", "y"])  # fmt: skip
+    facets = {"row": "row", "col": "col"} if rows > 1 else {"col": "col"}
+    plot = curves(df, "x", "y", hue="hue", looks=LOOKS, height=2.5 * rows, **facets)
+    for axes, _, column in plot:
+        axes.set_title(column)
+    long = "words that are as long as the page is wide and longer than a phone's"
+    return plot.finish(x=long, y="value")
+
+
+@book_figure
+def maps(count: int):
+    figure, grid = plt.subplots(1, count, figsize=(pictures.WIDTH, 2.5), squeeze=False)
+    for axes in grid.flat:
+        axes.pcolormesh(np.eye(3))
+        axes.set_aspect("equal")
+    return scale(figure, grid.flat, "a number")
+
+
+@pytest.fixture
+def shown(monkeypatch):
+    """Return what shows a figure on the site."""
+    monkeypatch.setenv(SITE, "1")
+    return lambda figure: figure._repr_mimebundle_()
+
+
+def narrow(figure):
+    figure.draw_without_rendering()
+    return pictures.stacked(figure)
+
+
+def test_a_notebook_has_one_picture_and_the_site_two(monkeypatch, shown):
+    figure = drawn()
+    bundle = shown(figure)
+    html, (picture,) = (
+        bundle["text/html"],
+        re.findall(r"<!-- narrow (\S+) -->", bundle["text/html"]),
+    )
+    assert html.count("<img ") == 1 and bundle["image/png"] in html
+    sizes = [Image.open(io.BytesIO(base64.b64decode(one))).width
+             for one in (bundle["image/png"], picture)]  # fmt: skip
+    assert sizes == [pictures.WIDTH * figure.dpi, pictures.NARROW * figure.dpi]
+    assert figure.get_figwidth() == pictures.WIDTH  # as it was
+    monkeypatch.delenv(SITE)
+    assert not hasattr(drawn(), "_repr_mimebundle_")
+
+
+@pytest.mark.parametrize(
+    ("rows", "columns", "abreast"), [(1, 1, 1), (1, 3, 1), (2, 2, 1), (3, 4, 2)]
+)
+def test_panels_are_below_one_another_and_nothing_is_cut_off(rows, columns, abreast):
+    figure = drawn(rows, columns)
+    twin = narrow(figure)
+    twin.draw_without_rendering()
+    assert twin.get_figwidth() == pictures.NARROW
+    boxes = [axes.get_tightbbox() for axes in [*twin.axes, *twin.legends]]
+    assert len(boxes) == rows * columns + 1
+    assert len({round(axes.get_position().x0, 6) for axes in twin.axes}) == abreast
+    for i, box in enumerate(boxes):
+        assert box.x0 >= 0 and box.y0 >= 0
+        assert box.x1 <= twin.bbox.width and box.y1 <= twin.bbox.height
+        assert not any(box.overlaps(other) for other in boxes[:i])
+    was, now = (one.axes[0].get_window_extent().height for one in (figure, twin))
+    assert now == pytest.approx(was, rel=0.01)
+
+
+def test_every_panel_has_the_words_of_the_edge():
+    figure = drawn(2, 2)
+    assert [axes.get_xlabel()[:5] for axes in figure.axes] == ["", "", "words", "words"]
+    twin = narrow(figure)
+    assert {axes.get_xlabel()[:5] for axes in twin.axes} == {"words"}
+    assert [axes.get_ylabel() for axes in twin.axes] == ["value"] * 4
+    for axes in twin.axes:
+        assert axes.yaxis.label.get_visible()
+        assert any(label.get_visible() and label.get_text() for label in axes.get_xticklabels())
+    assert [axes.get_title() for axes in twin.axes] == ["column 0", "column 1"] * 2
+
+
+def test_an_empty_label_takes_the_nearest_and_not_that_of_another_kind():
+    figure, grid = plt.subplots(3, 1)
+    for axes, x in zip(grid, ("", "angle", "error"), strict=True):
+        axes.set_xlabel(x)
+    grid[0].set_title("above", fontsize=7)
+    twin = narrow(figure)
+    assert [axes.get_xlabel() for axes in twin.axes] == ["angle", "angle", "error"]
+    assert {axes.title.get_fontsize() for axes in twin.axes} == {7}
+    plt.close(figure)
+
+
+def test_maps_keep_their_shape_and_their_scale_is_below_them():
+    twin = narrow(maps(3))
+    twin.draw_without_rendering()
+    *panels, bar = [axes.get_window_extent() for axes in twin.axes]
+    for box in panels:
+        assert box.width == pytest.approx(box.height, rel=0.02)
+        assert box.width > 0.7 * twin.bbox.width and box.y0 > bar.y1
+
+
+def test_columns_of_a_legend_fit_as_matplotlib_divides_them():
+    assert pictures._columns([35, 13, 34, 13], 52) == 1  # not 35 and 13, but 35 and 34
+    assert pictures._columns([20, 20, 20], 52) == 2
+    assert pictures._columns([10, 10, 10], 52) == 3
+
+
+def test_the_site_makes_files_of_both(extension, shown, tmp_path):
+    bundle = shown(drawn(1, 1))
+    document = new_document("page", get_default_settings())
+    box = nodes.container(nb_element="mime_bundle")
+    raw = nodes.raw("", bundle["text/html"], format="html")
+    box += [raw, nodes.image(uri="/wide.png")]
+    document += box
+    document.settings.env = SimpleNamespace(
+        docname="page", relfn2path=lambda uri, _: (uri, str(tmp_path / uri.strip("/")))
+    )
+    extension("captions").Pictures(document).apply()
+    wide, twin, _ = document.findall(nodes.image)
+    assert (wide["uri"], wide["classes"]) == ("/wide.png", ["wide"])
+    assert (twin["uri"], twin["classes"]) == ("/wide.narrow.png", ["narrow"])
+    picture = (tmp_path / "wide.narrow.png").read_bytes()
+    assert Image.open(io.BytesIO(picture)).width == 4 * 180
+    assert "base64" not in document.astext()
