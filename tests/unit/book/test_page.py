@@ -234,7 +234,8 @@ def test_origin_is_a_table_that_programs_can_read_too():
     data, told = page.origin({"utc": "2026-11-01 00:00:00"}, Here())._repr_mimebundle_()
     assert told == {page.ORIGIN: Here().provenance()}
     row = data["text/html"].split(">utc</th>")[1].split("</tr>")[0]
-    assert row.index("2026-11-01") < row.index("2026-11-22") and "machine: cpu" in data["text/plain"]
+    assert row.index("2026-11-01") < row.index("2026-11-22")
+    assert "machine: cpu" in data["text/plain"]
 
 
 def test_pairs_within_the_images_are_counted_where_there_are_many():
