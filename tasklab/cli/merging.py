@@ -252,7 +252,7 @@ def _of_images(
     needs: str, sources: Sequence[Source], weights: str, given: Any, count: int
 ) -> Iterator[dict[str, Any]]:
     """Yield what training images of each task tell, at the task's own model."""
-    from tasklab.analyses.merging import fisher_diagonals, grams
+    from tasklab.analyses.merging import of_images
     from tasklab.experiments.lab import Lab
     from tasklab.tasks import drawn
 
@@ -271,12 +271,8 @@ def _of_images(
     for one in sources:
         many = min(count, data.size(one.task, "train"))
         x = data.load(one.task, "train", n=many, device=encoder.device).x
-        params = None if one.linear else one.vector.apply(encoder.params)
-        if needs == "grams":
-            yield grams(encoder, x, params=params)
-        else:
-            head = lab.evaluator.head(one.task)
-            yield fisher_diagonals(encoder, head, x, params=params, names=one.vector)
+        head = lab.evaluator.head(one.task)
+        yield of_images(needs, encoder, head, x, one.vector, linear=one.linear)
 
 
 def _options(words: Sequence[str]) -> dict[str, Any]:

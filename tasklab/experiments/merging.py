@@ -24,9 +24,8 @@ from tasklab.analyses import editing
 from tasklab.analyses.merging import (
     METHODS,
     best,
-    fisher_diagonals,
-    grams,
     merge,
+    of_images,
     pooled_diagonals,
     pooled_grams,
     search,
@@ -212,14 +211,8 @@ class Bench:
 
     def _of_images(self, needs: str, task: str) -> dict[str, Tensor]:
         trial, x = self.trial, self._images(task, self.sizes[needs])
-        encoder, vector = trial.lab.clip.encoder, self.vectors[task]
-        # Of a tangent vector the model itself makes another function: images are read at theta_0.
-        params = None if trial.linear else vector.apply(encoder.params)
-        if needs == "grams":
-            moments = grams(encoder, x, params=params)
-        else:
-            head = trial.evaluator.head(task)
-            moments = fisher_diagonals(encoder, head, x, params=params, names=vector)
+        encoder, head = trial.lab.clip.encoder, trial.evaluator.head(task)
+        moments = of_images(needs, encoder, head, x, self.vectors[task], linear=trial.linear)
         return {name: value.cpu() for name, value in moments.items()}
 
     def _images(self, task: str, count: int) -> Tensor:

@@ -13,6 +13,7 @@ from . import sums as sums
 from . import vectors as vectors
 from .images import fisher_diagonals as fisher_diagonals
 from .images import grams as grams
+from .images import of_images as of_images
 from .masks import breadcrumbs as breadcrumbs
 from .masks import consensus as consensus
 from .masks import dare as dare

@@ -120,12 +120,10 @@ class Solution:
     Attributes:
         vector: tau after the last step.
         objective: E(tau) before the first step and after each, on the images it is solved for.
-        held_out: The same on other images; empty if none were given.
     """
 
     vector: TaskVector
     objective: tuple[float, ...]
-    held_out: tuple[float, ...] = ()
 
 
 def everywhere(
@@ -135,7 +133,6 @@ def everywhere(
     *,
     start: TaskVector | None = None,
     steps: int = 20,
-    held_out: Mapping[str, Tensor] | None = None,
     batch_size: int = 32,
     progress: bool = False,
 ) -> Solution:
@@ -151,8 +148,6 @@ def everywhere(
         images: (N, 3, H, W) of each task, as the encoder's `preprocess` takes them.
         start: Where to begin, e.g. the minimum on the span; by default at 0.
         steps: The most steps; fewer where nothing is left to gain.
-        held_out: Other images of each task, on which E is told as well; one more forward-mode pass
-            over them a step.
         batch_size: Images in one pass, fewer where memory does not suffice.
         progress: Whether to show progress.
 
@@ -164,9 +159,8 @@ def everywhere(
     each, steps = listed(vectors, 2), whole("steps", steps, 0)
     listed([each[0], *([] if start is None else [start])])
     for task in vectors:
-        for given in (images, *([] if held_out is None else [held_out])):
-            if task not in given or not len(given[task]):
-                raise TasklabError(f"the best merge needs images of task {shown(task)}.")
+        if task not in images or not len(images[task]):
+            raise TasklabError(f"the best merge needs images of task {shown(task)}.")
     system = _System(encoder, batch_size)
     tau = dict(TaskVector.zeros_like(each[0]) if start is None else start)
     r = {name: torch.zeros_like(x) for name, x in tau.items()}
@@ -176,13 +170,8 @@ def everywhere(
         residual, product = system.product(left, images[task])
         errors[task] = -residual
         _add(r, product)
-    others: dict[str, Tensor] = {}
-    for task in held_out or ():
-        if task in vectors:
-            left = {name: x - vectors[task][name] for name, x in tau.items()}
-            others[task] = system.tangents(left, held_out[task])
     p, size = dict(r), _dot(r, r)
-    first, traces = size, ([_total(errors)], [_total(others)])
+    first, objective = size, [_total(errors)]
     with bar(steps, "conjugate gradients", on=progress) as counter:
         for _ in range(steps):
             if not size > 1e-24 * first:
@@ -200,16 +189,11 @@ def everywhere(
             _add(r, Hp, -a)
             for task, x in moved.items():
                 errors[task] = errors[task] + a * x
-            for task in others:
-                others[task] = others[task] + a * system.tangents(p, held_out[task])
             size, before = _dot(r, r), size
             p = {name: x + size / before * p[name] for name, x in r.items()}
-            for trace, now in zip(traces, (errors, others), strict=True):
-                trace.append(_total(now))
+            objective.append(_total(errors))
             counter.update(1)
-    return Solution(
-        TaskVector(tau), tuple(traces[0]), tuple(traces[1]) if held_out is not None else ()
-    )
+    return Solution(TaskVector(tau), tuple(objective))
 
 
 class _System:

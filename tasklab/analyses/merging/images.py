@@ -27,9 +27,34 @@ from tasklab.errors import seed as checked_seed
 from tasklab.models.encoder import Encoder, math_attention
 from tasklab.models.heads import Head
 from tasklab.progress import bar
+from tasklab.taskvector import TaskVector
 from tasklab.tuning import memory
 
 _IMAGES, _ROWS = 64, 4096  # in one pass, and of inputs that are in float64 at a time
+
+
+def of_images(
+    needs: str, encoder: Encoder, head: Head, images: Tensor, vector: TaskVector, *, linear: bool
+) -> dict[str, Tensor]:
+    """Return what a merge needs of a task's images, at the task's own model.
+
+    Of a tangent vector the model itself makes another function: images are read at theta_0.
+
+    Args:
+        needs: `"grams"`, or `"diagonals"` of Fisher information.
+        encoder: The image encoder.
+        head: The task's.
+        images: (N, 3, H, W), as the encoder's `preprocess` takes them.
+        vector: tau_t.
+        linear: Whether it belongs in the linearized model.
+
+    Raises:
+        TasklabError: As `grams` and `fisher_diagonals` do.
+    """
+    params = None if linear else vector.apply(encoder.params)
+    if needs == "grams":
+        return grams(encoder, images, params=params)
+    return fisher_diagonals(encoder, head, images, params=params, names=vector)
 
 
 def grams(
