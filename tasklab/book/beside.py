@@ -72,13 +72,14 @@ def _label(by: str, key: Any) -> str:
     """Return what a row is called, in a table and in a sentence."""
     from tasklab.figures.merging import MERGE_LABEL
     from tasklab.figures.schemes import scheme
-    from tasklab.figures.style import METHOD_LABEL
-    from tasklab.models.zoo import REGISTRY
+    from tasklab.figures.style import INIT_LABEL, METHOD_LABEL
 
     if by in ("method", "merge"):
         return (METHOD_LABEL if by == "method" else MERGE_LABEL)[key]
     if by == "model":
-        return scheme(key) if key in REGISTRY else key
+        return scheme(key)
+    if by == "init":
+        return INIT_LABEL[key]
     if by == "n_tasks":
         return counted(key, key, "task")
     return f"rate {key:g}" if by == "lr" else str(key)

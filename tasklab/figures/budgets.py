@@ -92,10 +92,8 @@ def rate_search(df: pd.DataFrame) -> Figure:
     plot = _over_rates(
         means, "method", "model", columns=2, errorbar=None, share=(False, False), height=(0, 3.4)
     )
-    names = means["model"].unique()
-    title = schemes.scheme if all(schemes.role(name) in schemes.SCHEMES for name in names) else str
     words = {"x": "learning rate", "y": "alone, on validation data (%)"}
-    return plot.finish(title=title if len(names) > 1 else {}, **words)
+    return plot.finish(title=schemes.scheme if means["model"].nunique() > 1 else {}, **words)
 
 
 def _over_rates(single: pd.DataFrame, group: str, panel: str, **more: Any) -> Panels:

@@ -24,7 +24,7 @@ from tasklab.figures.style import COLOURS, METHOD_LABEL, WIDTH, book_figure
 
 _GREY, _ORANGE = "#595959", "#E69F00"
 _VARIANTS = {  # of the linearized model: a method's colour, grey for the paper's listing
-    "ours": ("ours", COLOURS["linearized"], "s"),
+    "ours": ("here", COLOURS["linearized"], "s"),
     "listing": ("paper's listing", _GREY, "^"),
     "cached": ("cached features", "#56B4E9", "o"),
 }
@@ -116,7 +116,7 @@ def linearization_cost(df: pd.DataFrame) -> Figure:
         axes.set_xticks(batches, [str(size) for size in batches])
         axes.xaxis.set_minor_locator(NullLocator())
     extra = [Patch(color=_ORANGE, alpha=0.5, label="paper's estimate"),
-             Line2D([], [], ls="--", color="#000000", label="matrix products (ours)")]  # fmt: skip
+             Line2D([], [], ls="--", color="#000000", label="matrix products (here)")]  # fmt: skip
     return plot.finish(extra, x="batch size (images)", y="× non-linear")
 
 
@@ -127,6 +127,31 @@ def _over_standard(df: pd.DataFrame) -> pd.DataFrame:
     table.loc[table["metric"] == "time_ratio", "base"] = 1.0
     scaled = table[["value", "low", "high"]].div(table["base"], axis=0)
     return table.assign(**scaled)
+
+
+def cost_table(df: pd.DataFrame) -> pd.DataFrame:
+    """Return what a training step by each method takes, a row a method.
+
+    Args:
+        df: Records of the experiment `cost`.
+    """
+    columns = {
+        "seconds_per_step": (1, "time of a step (s)"),
+        "time_ratio": (1, "× non-linear"),
+        "peak_memory": (1, "peak memory (MiB)"),
+        "trainable": (1e-6, "trained parameters (million)"),
+    }
+    table = df.pivot_table(index="variant", columns="metric", values="value", sort=False)
+    table = pd.DataFrame({name: scale * table[of] for of, (scale, name) in columns.items()})
+    methods = df.drop_duplicates("variant").set_index("variant")["method"]
+    table.insert(0, "fine-tuning", table.index.map(_named(methods)))
+    return table.reset_index(drop=True)
+
+
+def _named(methods: pd.Series) -> dict[str, str]:
+    """Return the label of each variant, by the method that it belongs to."""
+    listing = {"listing": ", listing 1"}
+    return {v: METHOD_LABEL[method] + listing.get(v, "") for v, method in methods.items()}
 
 
 @book_figure
@@ -169,7 +194,7 @@ def paradigm_cost(df: pd.DataFrame, batch_size: int | None = None) -> Figure:
     plot = Panels(grid, "variant", {}, {"col": "metric"}, height=1.6 + 0.52 * len(order))
     held = table["peak_memory"] - values["step_memory"]
     grid.axes_dict["peak_memory"].barh(range(len(order)), held, 0.7, color="#FFFFFF", alpha=0.6)
-    names = {v: METHOD_LABEL[methods[v]] + ", listing 1" * (v == "listing") for v in order}
+    names = _named(methods[order])
     for axes, _, metric in plot:
         for y, (length, ratio) in enumerate(zip(table[metric], ratios[metric], strict=True)):
             told = f" ({ratio:.2f}×)" if "standard" in order else ""

@@ -12,7 +12,6 @@ from tasklab.figures.merging import MERGE_LABEL
 from tasklab.figures.rows import ends, methods_in, require_rows, select, where
 from tasklab.figures.schemes import scheme
 from tasklab.figures.style import METHOD_LABEL, book_figure
-from tasklab.models.zoo import FAMILIES
 from tasklab.records.foretelling import foretelling
 from tasklab.records.schema import LEADING_MERGES, UNITS
 
@@ -45,7 +44,6 @@ _TOLD = {
     "normalised": "normalised accuracy",
     **{f"lost_{name}": f"what a task\nloses: {MERGE_LABEL[name]}" for name in LEADING_MERGES},
 }
-_ENCODER = {FAMILIES[0]["small"]: "a smaller CLIP", FAMILIES[0]["convnext"]: "a ConvNeXt"}
 _LOOKS = {
     True: ("after a correction for their number: related", "#D55E00", "o"),
     False: ("not decided", "#8C8C8C", "D"),
@@ -72,7 +70,7 @@ def crossing_table(df: pd.DataFrame) -> pd.DataFrame:
         means = part.pivot_table(index="metric", columns="method", values="value")
         of_encoder = means.get("pretrained", pd.Series(dtype=float))
         for method in methods_in(part):
-            name = METHOD_LABEL[method] if model == main else _ENCODER.get(model, scheme(model))
+            name = METHOD_LABEL[method] if model == main else scheme(model)
             columns[name] = means[method].combine_first(of_encoder).reindex(order)
     table, units = pd.DataFrame(columns, index=order), UNITS | {"trainable": "millions"}
     table.loc[table.index == "trainable"] /= 1e6

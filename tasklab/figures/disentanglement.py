@@ -18,13 +18,21 @@ from tasklab.errors import TasklabError
 from tasklab.figures import schemes
 from tasklab.figures.marks import ZERO, curves, level, means_in, scale
 from tasklab.figures.rows import averaged, methods_in, require_rows, where
-from tasklab.figures.style import COLOURS, INK, METHOD_LABEL, WIDTH, book_figure, key, method_looks
+from tasklab.figures.style import (
+    COLOURS,
+    INIT_LABEL,
+    INK,
+    METHOD_LABEL,
+    WIDTH,
+    book_figure,
+    key,
+    method_looks,
+)
 
 _SCALES = {  # label of the colour bar, unit, digits, and upper ends of it, or the largest value
     "xi_classifier": ("prediction error ξ (%)", " %", 1, (100.0, 200.0)),
     "xi_representation": ("divergence ξ of features (nats)", " nats", 2, ()),
 }
-_NAMES = {"pretrained": "pre-trained", "random": "random weights"}
 _CHOSEN = {  # metric -> marker, size and words
     "chosen_grid": ("s", 8, "on the grid"),
     "chosen_exact": ("*", 12, "exactly"),
@@ -61,8 +69,12 @@ def heatmaps(
     if across != "task" and rows["task"].nunique() > 1:
         raise TasklabError(f"columns by {across} need records of one pair of tasks, not several.")
     methods, others = methods_in(rows), list(dict.fromkeys(rows[across]))
-    second = {name: "" if across == "task" else f"\n{_NAMES.get(name, name)}" for name in others}
-    names = {(m, name): METHOD_LABEL[m] + second[name] for m in methods for name in others}
+    names = {
+        (m, name): METHOD_LABEL[m]
+        + ("" if across == "task" else f"\n{INIT_LABEL.get(name) or schemes.scheme(name)}")
+        for m in methods
+        for name in others
+    }
     rows = rows.assign(panel=list(zip(rows["method"], rows[across], strict=True)))
     columns = len(methods) if len(others) == 1 else len(others)
     return _maps(rows, names, metric, columns, box)

@@ -10,11 +10,10 @@ from matplotlib.figure import Figure
 
 from tasklab.figures.marks import curves
 from tasklab.figures.rows import averaged, require_rows, where
-from tasklab.figures.style import INK, WIDTH, book_figure, key
+from tasklab.figures.style import INIT_LABEL, INK, WIDTH, book_figure, key
 
 _SIDES = {"task": ("task", "#0072B2", ""), "control": ("control", "#D55E00", "")}
 _COLOURS = [colour for _, colour, _ in _SIDES.values()]
-_INITS = {"pretrained": "pre-trained", "random": "random weights"}
 _KERNELS = {"ring": "network on the ring", "block": "cut between the halves"}
 _TASKS = {"1": "D₁", "2": "D₂"}
 _LINES = ("#000000", "#009E73", "#CC79A7", "#E69F00", "#7A4B00", "#56B4E9")
@@ -44,7 +43,7 @@ def localization(df: pd.DataFrame) -> Figure:
     order = averaged(rows, *place).sort_values(["side", "value"], ascending=False)
     order["at"] = order.groupby(panel).cumcount()
     rows = rows.join(order.set_index(place)["at"], on=place)
-    inits = [init for init in _INITS if init in set(rows["init"])]
+    inits = [init for init in INIT_LABEL if init in set(rows["init"])]
     plot = curves(
         rows, "at", hue="side", looks=_SIDES, row="init", row_order=inits, col="task",
         height=0.7 + 2.2 * len(inits), share=("col", True), dots=False, units="subset",
@@ -58,7 +57,7 @@ def localization(df: pd.DataFrame) -> Figure:
         note = f"\nunseen {fresh['value'].mean():.2f}" if len(fresh) else ""
         axes.set(title=_share(mine) + note, xlabel=f"{mine['at'].nunique()} images", ylabel="")
     for axes, init in zip(plot.grid.axes[:, 0], inits, strict=True):
-        axes.set_ylabel(f"{_INITS[init]}\nlocal energy")
+        axes.set_ylabel(f"{INIT_LABEL[init]}\nlocal energy")
     top = max(rows.groupby(["task", "init", "subset"])["value"].quantile(0.995).max(), 1e-12)
     plot.first.set_ylim(0, 1.35 * top)  # room for the names
     return plot.figure

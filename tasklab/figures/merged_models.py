@@ -18,8 +18,8 @@ from tasklab.records.matched import merges_at_equal_accuracy
 from tasklab.records.papers import papers
 
 MODELS = {
-    "network": ("in the network f", "#D55E00", "o"),
-    "tangent": ("in its linearization f_lin", "#0072B2", "D"),
+    "network": ("in the network", "#D55E00", "o"),
+    "tangent": ("in its linearization", "#0072B2", "D"),
 }
 _TOLD = {
     "absolute": "test accuracy\n(%)",

@@ -12,7 +12,7 @@ from tasklab.errors import TasklabError
 from tasklab.figures import tables
 from tasklab.figures.rows import most_tasks, where
 from tasklab.figures.style import METHOD_LABEL, Looks
-from tasklab.models.zoo import FAMILIES, family
+from tasklab.models.zoo import FAMILIES, REGISTRY, family
 from tasklab.records.papers import papers
 from tasklab.records.table import is_awaited, summarise
 from tasklab.tasks.suites import OWN
@@ -28,12 +28,19 @@ SCHEMES = {  # role -> label, colour, marker
     "sup_large": ("supervised, larger model", "#7A4B00", "D"),
     "clip_large": ("CLIP, larger model", "#000000", "P"),
 }
+_MODELS = {  # the other embedded ones
+    "mini": "CLIP",
+    "mini_s": "smaller CLIP",
+    "mini_xs": "smallest CLIP",
+    "mini_convnext": "ConvNeXt",
+    "mini_t5": "T5",
+}
 _OTHERS = (("#595959", "*"), ("#999999", "X"), ("#7FC9AF", "h"), ("#B2DF8A", "d"))
 
 
 def role(model: str) -> str:
     """Return the role of a model among the schemes that are compared, or its own name."""
-    roles = family(model)
+    roles = family(model) if model in REGISTRY else {}
     return next((name for name in SCHEMES if roles.get(name) == model), model)
 
 
@@ -42,7 +49,7 @@ def looks(df: pd.DataFrame) -> dict[str, tuple[str, str, str]]:
     roles = {model: role(model) for model in dict.fromkeys(df["model"])}
     compared = [model for name in SCHEMES for model in roles if roles[model] == name]
     others = [model for model in roles if roles[model] not in SCHEMES]
-    spare = {model: (model, *look) for model, look in zip(others, itertools.cycle(_OTHERS))}
+    spare = {model: (scheme(model), *look) for model, look in zip(others, itertools.cycle(_OTHERS))}
     return {model: SCHEMES[roles[model]] for model in compared} | spare
 
 
@@ -52,8 +59,8 @@ def broken(named: Looks) -> dict[str, str]:
 
 
 def scheme(model: str) -> str:
-    """Return the label of a model's pre-training, or its name if it is none that is compared."""
-    return SCHEMES[role(model)][0] if role(model) in SCHEMES else model
+    """Return what a model is called: by its pre-training if that is compared, or by its sort."""
+    return SCHEMES[role(model)][0] if role(model) in SCHEMES else _MODELS.get(model, model)
 
 
 def of_vocabulary(df: pd.DataFrame, vocabulary: str) -> pd.DataFrame:

@@ -29,6 +29,7 @@ _LOOKS = {
     JOINT: (TABLE[JOINT].title, TABLE[JOINT].colour, TABLE[JOINT].marker),
 }
 METHOD_LABEL = {name: label for name, (label, _, _) in _LOOKS.items()}
+INIT_LABEL = {"pretrained": METHOD_LABEL["pretrained"], "random": "random weights"}
 COLOURS = {name: colour for name, (_, colour, _) in _LOOKS.items()}
 MARKERS = {name: marker for name, (_, _, marker) in _LOOKS.items()}
 INK = "#333333"  # reference lines and edges

@@ -110,6 +110,8 @@ def editing_table(df: pd.DataFrame) -> pd.DataFrame:
         One row a model and method, in %: alone, sum (absolute), normalised, each with its standard
         deviation over seeds where there are several; and the number of seeds.
     """
+    from tasklab.figures.schemes import scheme  # whose tables are made of those here
+
     tested, by, columns = where(df, split="test"), ["model", "method"], {}
     sums = where(tested, experiment="addition")
     sums = sums[sums["n_tasks"] == sums.groupby("model")["n_tasks"].transform("max")]
@@ -124,4 +126,5 @@ def editing_table(df: pd.DataFrame) -> pd.DataFrame:
     models, methods = dict.fromkeys(df["model"]), methods_in(df, baseline=True)
     order = [way for way in itertools.product(models, methods) if way in table.index]
     table = table.loc[order].rename(index=METHOD_LABEL, level="method")
+    table = table.rename(index=scheme, level="model")
     return table.rename_axis(["model", "method"])

@@ -9,6 +9,11 @@ import pandas as pd
 
 from tasklab.errors import unknown
 from tasklab.records.table import one_model, select, summarise
+from tasklab.tuning.methods import TABLE
+
+_TITLES = {"pretrained": "pre-trained", "probe": "linear probe"} | {
+    name: method.title for name, method in TABLE.items()
+}
 
 
 def papers(paper: str | None = None, table: str | None = None) -> pd.DataFrame:
@@ -55,8 +60,9 @@ def beside(
         n_tasks: Number of added tasks; the papers' tables add eight.
 
     Returns:
-        One row for each printed number: row, metric, paper, ours mean, ours std, n seeds,
-        difference (ours − paper). NaN where we have no measurement.
+        One row for each printed number: the method by this book's name, with the paper's word for
+        it where that is another; metric, paper, here, std over seeds, seeds, difference (here −
+        paper). NaN where we have no measurement.
 
     Raises:
         TasklabError: Unknown paper, table or model, or `ours` mixes several models.
@@ -73,16 +79,23 @@ def beside(
         )
         rows.append(
             {
-                "row": cell["row"],
+                "method (the paper's)": _named(cell),
                 "metric": cell["metric"],
                 "paper": cell["value"],
-                "ours mean": mean,
-                "ours std": std,
-                "n seeds": int(seeds),
+                "here": mean,
+                "std over seeds": std,
+                "seeds": int(seeds),
                 "difference": mean - cell["value"],
             }
         )
     return pd.DataFrame(rows)
+
+
+def _named(cell: dict) -> str:
+    """Return what this book calls a printed row, and the paper's word where it is another."""
+    untrained = cell["experiment"] == "random_init" and cell["method"] == "pretrained"
+    title = "random weights" if untrained else _TITLES.get(cell["method"], cell["row"])
+    return title if title.lower() == cell["row"].lower() else f"{title} ({cell['row'].strip('()')})"
 
 
 def _cell(df: pd.DataFrame, cell: dict, n_tasks: int) -> pd.DataFrame:

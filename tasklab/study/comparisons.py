@@ -40,14 +40,15 @@ def gains(df: pd.DataFrame) -> pd.DataFrame:
         df: Records of `experiments.step_cost`.
 
     Returns:
-        A row for time and one for memory: the listing's cost and ours as multiples of a standard
-        step's, and the gain, their ratio.
+        A row for time and one for memory: the listing's cost and the one here as multiples of a
+        standard step's, and the gain, their ratio.
     """
     rows = df[(df["experiment"] == "cost") & df["metric"].isin(["time_ratio", "peak_memory"])]
     table = rows.pivot_table(index="metric", columns="variant", values="value", sort=False)
     table = table[["listing", "ours"]].div(table["standard"], axis=0)
     table = table.assign(gain=table["listing"] / table["ours"])
     table = table.rename({"time_ratio": "time of a step", "peak_memory": "peak memory"})
+    table = table.rename(columns={"listing": "the paper's listing", "ours": "here"})
     return table.rename_axis("over a standard step").reset_index().rename_axis(columns=None)
 
 
@@ -58,7 +59,7 @@ def r_squared(fits: pd.DataFrame) -> pd.DataFrame:
         fits: What `curvature.explained_variance` returns.
 
     Returns:
-        A row a predictor: the paper's R^2 and ours with its 95 % interval and n (pairs).
+        A row a predictor: the paper's R^2 and the one here with its 95 % interval and n (pairs).
     """
     printed = papers("ctl", "C.2")["value"].tolist()
     order = dict(zip(("bound", "curvature", "distance"), printed, strict=True))
@@ -67,7 +68,7 @@ def r_squared(fits: pd.DataFrame) -> pd.DataFrame:
         {
             "predictor": list(order),
             "paper R²": printed,
-            "our R²": fits["value"].tolist(),
+            "R² here": fits["value"].tolist(),
             "low": fits["low"].tolist(),
             "high": fits["high"].tolist(),
             "n pairs": fits["n_pairs"].tolist(),

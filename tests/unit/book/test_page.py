@@ -185,7 +185,7 @@ def test_encoders_and_tasks_are_compared_row_by_row_within_one_method():
     by_rate = page.beside_recorded(*tried, "addition", "absolute", by="lr")
     assert by_rate["learning rate"].tolist() == ["rate 0.0001"]
     by_init = page.beside_recorded(live, full, "addition", "absolute", by="init")
-    assert by_init["init"].tolist() == ["pretrained"]
+    assert by_init["init"].tolist() == ["pre-trained"]
     by_number = page.beside_recorded(live, full, "addition", "absolute", by="n_tasks")
     assert by_number["tasks"].tolist() == ["two tasks"] and by_number["live"].tolist() == [35]
     told = page.agreement(by_number).data

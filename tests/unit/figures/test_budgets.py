@@ -88,7 +88,7 @@ def test_the_chosen_rate_is_the_best_mean_over_tasks():
     assert titles == ["masked autoencoder", "supervised, fewer classes"]
     others = tidy([{**row, "model": model} for row in rows for model in ("mini", "mini_t5")])
     titles = [axes.get_title() for axes in figures.rate_search(others).axes]
-    assert titles == ["mini", "mini_t5"]  # no schemes that are compared
+    assert titles == ["CLIP", "T5"]
 
 
 def test_nothing_is_drawn_of_nothing():

@@ -60,7 +60,7 @@ def test_every_role_has_a_look_of_its_own():
     df = records()
     assert list(looks(df)) == [MODELS[1], MODELS[0]]  # in the paper's order
     other = looks(df.assign(model="mini_t5"))
-    assert other["mini_t5"][0] == "mini_t5"
+    assert other["mini_t5"][0] == "T5"
 
 
 def test_curves_start_at_probing():

@@ -93,7 +93,7 @@ def test_lines_are_ratios():
     sizes = [16, 64, 256]
     ours, listing, cached = (to_hex(cost._VARIANTS[v][1]) for v in ("ours", "listing", "cached"))
     labels = [text.get_text() for text in figure.legends[0].get_texts()]
-    assert labels[:3] == ["ours", "paper's listing", "cached features"]
+    assert labels[:3] == ["here", "paper's listing", "cached features"]
     assert lines(training)[ours] == [sizes, pytest.approx([1.65] * 3)]  # as measured in rounds
     assert lines(training)[listing] == [sizes, pytest.approx([2.25] * 3)]
     assert cached not in lines(training)
@@ -140,6 +140,20 @@ def test_bars_are_the_values(batch, drawn):
     notes = [t.get_text().strip() for t in time.texts]
     assert notes[at].endswith("(1.65×)") and notes[0].endswith("(1.05×)")
     assert memory.texts[at].get_text().endswith("(1.10×)")
+
+
+def test_the_table_names_methods_and_quantities():
+    df = table()
+    df = df[(df["what"] == "training") & (df["batch_size"] == 64)]
+    df = df.replace({"metric": {"seconds": "seconds_per_step"}})
+    found = cost.cost_table(df)
+    assert found.columns.tolist() == [
+        "fine-tuning", "time of a step (s)", "× non-linear", "peak memory (MiB)",
+        "trained parameters (million)"]  # fmt: skip
+    named = found.set_index("fine-tuning")
+    assert named.loc["non-linear"].tolist() == pytest.approx([0.064, 1.05, 64, 1])
+    assert {"linearized", "linearized, listing 1", "all linear + biases"} <= set(named.index)
+    assert len(named) == len(TIMES) - 1 + len(PARADIGMS)
 
 
 def test_bars_without_a_reference_have_no_ratio():

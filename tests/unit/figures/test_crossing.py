@@ -54,7 +54,7 @@ def test_the_table_has_a_column_a_way_or_an_encoder():
     assert np.isnan(merged["supervised, fewer classes"])
     assert figures.crossing_table(nothing()).empty
     other = records().replace({"model": {"mini_few": "mini_convnext"}})
-    assert figures.crossing_table(other).columns[-1] == "a ConvNeXt"
+    assert figures.crossing_table(other).columns[-1] == "ConvNeXt"
 
 
 def test_correlations_are_drawn_with_their_intervals():

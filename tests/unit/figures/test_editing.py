@@ -234,3 +234,11 @@ def test_the_most_tasks_that_there_are_may_be_fewer_than_eight(figure):
 def test_no_module_has_the_name_of_a_figure() -> None:
     modules = {path.stem for path in Path(figures.__file__).parent.glob("*.py")}
     assert not modules & set(figures.__all__)  # it would hide it once it is imported
+
+
+def test_the_table_calls_models_and_methods_as_figures_do():
+    both = pd.concat([synthetic(1).assign(model=m) for m in ("mini_t5", "mini_few")])
+    table = figures.editing_table(both)
+    assert list(dict.fromkeys(table.index.get_level_values("model"))) == [
+        "T5", "supervised, fewer classes"]  # fmt: skip
+    assert set(table.index.get_level_values("method")) <= set(figures.METHOD_LABEL.values())

@@ -12,6 +12,7 @@ import pandas as pd
 import pytest
 
 from tasklab.errors import TasklabError
+from tasklab.figures.style import METHOD_LABEL
 from tasklab.records import comparisons, images, schema
 from tasklab.records import table as records
 from tasklab.records.papers import beside
@@ -20,6 +21,7 @@ from tasklab.study import results
 from tasklab.study.parts import PARTS
 
 TASKS = ("Signs", "Places")
+NAMED = "method (the paper's)"
 
 
 def row(method: str, value: float, **other: Any) -> dict[str, Any]:
@@ -228,23 +230,38 @@ def test_beside_joins_by_method_and_metric() -> None:
     df = pd.concat([two_methods({0: 4.0, 1: 6.0}), two_methods({0: 9.0}, n_tasks=2)])
     zero_shot = [row("pretrained", 52.0, experiment="single", metric="single", n_tasks=None)]
     table = beside(pd.concat([df, tidy(zero_shot)]), "tangent", "1", "vitb32")
-    assert list(table.columns) == ["row", "metric", "paper", "ours mean", "ours std", "n seeds",
+    assert list(table.columns) == [NAMED, "metric", "paper", "here", "std over seeds", "seeds",
                                    "difference"]  # fmt: skip
-    ours = table.set_index(["row", "metric"])
-    linearized = ours.loc[("Linear. FT", "absolute")]
-    assert (linearized["paper"], linearized["ours mean"]) == (76.5, 65.5)
-    assert linearized["difference"] == -11.0 and linearized["n seeds"] == 2
-    assert ours.loc[("Pre-trained", "absolute"), "ours mean"] == 52.0  # from the zero-shot rows
-    missing = ours.loc[("Post-hoc lin.", "normalised")]
-    assert math.isnan(missing["ours mean"]) and missing["n seeds"] == 0
+    by = table.set_index([NAMED, "metric"])
+    linearized = by.loc[("linearized (Linear. FT)", "absolute")]
+    assert (linearized["paper"], linearized["here"]) == (76.5, 65.5)
+    assert linearized["difference"] == -11.0 and linearized["seeds"] == 2
+    assert by.loc[("pre-trained", "absolute"), "here"] == 52.0  # from the zero-shot rows
+    missing = by.loc[("post-hoc linearized (Post-hoc lin.)", "normalised")]
+    assert math.isnan(missing["here"]) and missing["seeds"] == 0
 
 
 def test_beside_random_initialisation() -> None:
     rows = [row("nonlinear", 20.0, init="random"), row("nonlinear", 70.0)]
     rows.append(row("nonlinear", 61.0, init="random", experiment="single", metric="single"))
-    table = beside(tidy(rows), "tangent", "3", "vitb32").set_index(["row", "metric"])["ours mean"]
-    assert table[("Non-lin. FT", "single")] == 61.0
-    assert table[("Non-lin. FT", "multi")] == 20.0
+    table = beside(tidy(rows), "tangent", "3", "vitb32").set_index([NAMED, "metric"])["here"]
+    assert table[("non-linear (Non-lin. FT)", "single")] == 61.0
+    assert table[("non-linear (Non-lin. FT)", "multi")] == 20.0
+    assert table.index[0][0] == "random weights (Random init)"
+
+
+@pytest.mark.parametrize(
+    ("paper", "table", "last"),
+    [
+        ("tangent", "1", "linearized (Linear. FT)"),
+        ("linear_layers", "1", "attention weights (Ours)"),
+        ("linear_layers", "2", "all linear + biases (4)"),
+    ],
+)
+def test_beside_names_methods_as_figures_do(paper: str, table: str, last: str) -> None:
+    named = beside(two_methods({0: 1.0}), paper, table, "vitb32")[NAMED]
+    assert {name.partition(" (")[0] for name in named} <= set(METHOD_LABEL.values())
+    assert named.iloc[-1] == last
 
 
 def test_beside_refuses() -> None:
