@@ -51,7 +51,14 @@
     return kept.reduce(function (a, b) { return a + b; }, 0) / kept.length;
   }
 
-  function signed(value) { return (value < 0 ? "\u2212" : "") + Math.abs(value).toFixed(2); }
+  // As Python writes numbers: a half goes to the even digit, where toFixed takes the larger number.
+  function fixed(value, digits) {
+    var kept = Math.round(value * 1e4) / 1e4, scale = Math.pow(10, digits), below = Math.floor(kept * scale);
+    var half = Math.abs(kept * Math.pow(2, digits + 1)) % 2 === 1; // others are no halves in binary
+    return (half ? (below + Math.abs(below % 2)) / scale : kept).toFixed(digits);
+  }
+
+  function signed(value) { return (value < 0 ? "\u2212" : "") + fixed(Math.abs(value), 2); }
 
   function slider(label, act) {
     var id = root.id + "-" + label.replace(/\W/g, "_");
@@ -153,7 +160,7 @@
         p.image.setAttribute("aria-label", p.node.title);
       });
       view.fill.style.width = value + "%";
-      view.number.textContent = value.toFixed(1) + " %";
+      view.number.textContent = fixed(value, 1) + " %";
       if (view.own) view.own.set(alphas[view.t]);
       return value;
     });
@@ -161,7 +168,7 @@
     var middle = alphas.reduce(function (a, b) { return a + b; }, 0) / alphas.length;
     all.set(middle, shared ? "" : "each own");
     plot.move(middle, total);
-    status.textContent = "Mean accuracy " + total.toFixed(1) + " % (pre-trained " + mean(start).toFixed(1) + " %): " +
+    status.textContent = "Mean accuracy " + fixed(total, 1) + " % (pre-trained " + fixed(mean(start), 1) + " %): " +
       better + " images turned right, " + worse + " turned wrong.";
     Array.prototype.forEach.call(presets.children, function (button) {
       var own = data.presets[button.textContent];
@@ -176,11 +183,11 @@
   live.append(make("div", { class: "tl-top" }, [first, make("div", {}, [plot.svg, make("p", { class: "tl-key" }, [key])])]));
   rows.forEach(function (row) { live.append(row.node); });
   live.append(make("p", { class: "tl-key" }, ["Bars: accuracy in %, with the pre-trained model (line) and each vector alone at 1 (dots); " +
-    data.images + ". Under a picture is what the model takes it for: \u2713 and a full frame if right, \u2717 and a dotted one if not; " +
+    data.counted + ". Under a picture is what the model takes it for: \u2713 and a full frame if right, \u2717 and a dotted one if not; " +
     "\u201cnow\u201d and a second line where the edit changed it."]));
   root.querySelector(".tl-table").hidden = true;
   root.style.setProperty("--tl-sprite", "url(data:image/png;base64," + data.sprite.png + ")");
   root.append(live);
-  root.tasklab = { accuracies: accuracies }; // for tests: coefficients -> accuracies
+  root.tasklab = { accuracies: accuracies, fixed: fixed }; // for tests
   show();
 })();

@@ -51,7 +51,7 @@ class Editor:
     def __repr__(self) -> str:
         """Return what it shows, for front ends without HTML."""
         p = self.payload
-        return f"editor of {len(p.vectors)} task vectors, {p.method} model, {p.images}"
+        return f"editor of {len(p.vectors)} task vectors, {p.method} model, {p.counted}"
 
 
 def editor(
@@ -95,11 +95,12 @@ def editor(
         scores = affine_scores(evaluator, every, name, split)
         fitting = _BYTES // (len(names) * 2 * scores.base.shape[1] * (len(every) + 1))
         shown.append(_shown(evaluator, name, split, scores, max(1, min(images, fitting)), pictures))
-    most = max(len(task.labels) for task in shown if task.name in vectors)
+    counts = {len(task.labels) for task in shown if task.name in vectors}
+    many = " to ".join(map(str, sorted({min(counts), max(counts)})))
     return Editor(
         Payload(
             method=METHOD_LABEL[method],
-            images=f"{most} {_SPLITS[split]} images of each task",
+            images=f"{many} {_SPLITS[split]} images of each task",
             vectors=tuple(vectors),
             tasks=tuple(shown),
             presets=presets(

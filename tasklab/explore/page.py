@@ -47,12 +47,12 @@ def _table(content: Payload) -> str:
     head = "".join(f'<th scope="col">{html.escape(label)}</th>' for label in accuracies)
     rows = "".join(
         f'<tr><th scope="row">{html.escape(task.name)}</th>'
-        + "".join(f"<td>{values[task.name]:.1f}</td>" for values in accuracies.values())
+        + "".join(f"<td>{payload.percent(at[task.name])}</td>" for at in accuracies.values())
         + "</tr>"
         for task in content.tasks
     )
     caption = html.escape(
-        f"Accuracy in % of the {content.method} model; {content.images}. Sliders need scripts: in "
+        f"Accuracy in % of the {content.method} model; {content.counted}. Sliders need scripts: in "
         "JupyterLab, trust the notebook or run the cell."
     )
     return (

@@ -71,7 +71,7 @@ class Payload:
 
     Attributes:
         method: Whose vectors, in words.
-        images: Which images, in words.
+        images: Which images of the tasks that have a vector, in words.
         vectors: Names of the tasks that have a vector (T), in the order of the coefficients.
         tasks: The tasks' images; a task without a vector is the control.
         presets: Label -> coefficients (T,).
@@ -84,6 +84,12 @@ class Payload:
     tasks: tuple[ShownTask, ...]
     presets: Mapping[str, tuple[float, ...]]
     curves: tuple[Curve, ...] = ()
+
+    @property
+    def counted(self) -> str:
+        """Which images are counted, in words, those of the control with them."""
+        controls = [len(task.labels) for task in self.tasks if task.name not in self.vectors]
+        return self.images + "".join(f", {count} of the control" for count in controls)
 
     def accuracies(self, alphas: Sequence[float] | Mapping[str, float]) -> dict[str, float]:
         """Return the accuracy in % on each task's images.
@@ -124,6 +130,7 @@ class Payload:
             }
             for task in self.tasks
         ]
+        document["counted"] = self.counted
         document["sprite"] = _sprite([task.pictures for task in self.tasks])
         return json.dumps(document, separators=(",", ":")).replace("<", "\\u003c")
 
@@ -161,6 +168,17 @@ def read(text: str) -> Payload:
             for c in document["curves"]
         ),
     )
+
+
+def percent(accuracy: float) -> str:
+    """Return an accuracy with one digit; a half goes to the even one, as in the page's script.
+
+    Before that four digits are kept: 100 * (51 / 80) is a little less than the half of 63.75.
+
+    >>> percent(100 * (51 / 80)), percent(100 * 41 / 80)
+    ('63.8', '51.2')
+    """
+    return f"{round(accuracy, 4):.1f}"
 
 
 def quantised(

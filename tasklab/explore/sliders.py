@@ -16,6 +16,7 @@ import pandas as pd
 from tasklab.analyses.coefficients import affine_scores
 from tasklab.errors import choose
 from tasklab.experiments import LINEAR, Lab
+from tasklab.explore.payload import percent
 from tasklab.figures.style import COLOURS, METHOD_LABEL
 from tasklab.progress import output
 from tasklab.taskvector import TaskVector
@@ -106,7 +107,7 @@ class Coefficients:
         table = table.rename({name: f"{name} (control)" for name in self.controls})
         table.loc["mean of the tasks"] = mean
         text = f"{METHOD_LABEL[self.method]} model, accuracy in %; in a running notebook: sliders."
-        return f"<p>{html.escape(text)}</p>{table.to_html(float_format='{:.1f}'.format)}"
+        return f"<p>{html.escape(text)}</p>{table.to_html(float_format=percent)}"
 
     def widget(self) -> Any:
         """Return the widgets, at coefficients of 0."""
@@ -134,7 +135,7 @@ class Coefficients:
                 for x in (accuracies, self.before)
             )
             progress.value = ""
-            mean.value = f"<b>Mean accuracy {now:.1f} %</b> (pre-trained {before:.1f} %)"
+            mean.value = f"<b>Mean accuracy {percent(now)} %</b> (pre-trained {percent(before)} %)"
 
         def share(alpha: float) -> None:
             nonlocal moving
@@ -206,6 +207,6 @@ def _bar(value: float, before: float, colour: str) -> str:
         '<div style="display:flex;gap:.6em;align-items:center">'
         '<div style="position:relative;width:14em;height:.9em;border:1px solid gray">'
         f'<div style="position:absolute;top:0;bottom:0;width:{value}%;background:{colour}"></div>'
-        f'<div title="pre-trained {before:.1f} %" style="position:absolute;top:-3px;bottom:-3px;'
-        f'left:{before}%;width:2px;background:currentcolor"></div></div>{value:.1f} %</div>'
+        f'<div title="pre-trained {percent(before)} %" style="position:absolute;top:-3px;'
+        f'bottom:-3px;left:{before}%;width:2px;background:currentcolor"></div></div>{percent(value)} %</div>'
     )

@@ -10,6 +10,7 @@ from tasklab.analyses.coefficients import affine_scores
 from tasklab.errors import TasklabError
 from tasklab.experiments.parameters import Parameters
 from tasklab.explore import page, sliders
+from tasklab.explore.payload import percent
 from tasklab.taskvector import TaskVector
 
 METHODS = ["nonlinear", "linearized"]
@@ -51,6 +52,9 @@ def test_the_editor_shows_tasks_control_presets_and_the_recorded_curve(lab, edit
     content = editor.payload
     assert [task.name for task in content.tasks] == [*lab.suite.names, lab.suite.control.name]
     assert [task.pictures.shape for task in content.tasks] == [(3, 32, 32, 3)] * 9
+    *tasks, control = [len(task.labels) for task in content.tasks]
+    assert content.images == f"{tasks[0]} validation images of each task" and len({*tasks}) == 1
+    assert content.counted == f"{content.images}, {control} of the control"
     chosen = addition[(addition["method"] == "linearized") & (addition["experiment"] == "addition")]
     assert content.presets[f"all at {chosen['alpha'].iloc[0]:.2f} (chosen)"] == (
         (chosen["alpha"].iloc[0],) * 8
@@ -90,15 +94,15 @@ def test_sliders_show_the_edited_model(lab, addition, method):
         assert name.value == label
         task = label.removesuffix(" (control)")
         expected = lab.evaluator.evaluate(vector, task, "val", linear=linear)
-        assert f"{expected:.1f} %" in bar.value
-        assert f"pre-trained {made.before[task]:.1f} %" in bar.value
+        assert f"{percent(expected)} %" in bar.value
+        assert f"pre-trained {percent(made.before[task])} %" in bar.value
     common.children[1].value = 0.5
     assert [row.children[1].value for row in rows[:-1]] == [0.5] * 8
     reset, chosen, mean = top.children
     assert f"{made.chosen:g} (chosen)" in chosen.description
     reset.click()
     before = sum(made.before[task] for task in lab.suite.names) / 8
-    assert f"Mean accuracy {before:.1f} %" in mean.value
+    assert f"Mean accuracy {percent(before)} %" in mean.value
 
 
 def test_without_a_reader_sliders_are_a_table(lab, addition):

@@ -83,9 +83,21 @@ def test_the_script_computes_what_python_does(page, contents):
             assert np.allclose(found, [*content.accuracies(alphas).values()], rtol=0, atol=1e-9)
 
 
+def test_the_script_rounds_as_python_does(page):
+    values = [100 * (k / n) for n in (16, 80, 246, 250) for k in range(n + 1)]
+    ask = "all => all.map(v => document.querySelector('.tasklab-editor').tasklab.fixed(v, 1))"
+    assert page.evaluate(ask, values) == [payload.percent(value) for value in values]
+
+
+def test_it_says_which_images_are_counted(page, contents):
+    told = f"{contents[0].images}, 100 of the control."
+    assert told in page.locator(".tl-key").nth(1).inner_text()
+
+
 def test_what_is_shown_follows_a_preset(page, contents):
     page.locator("button", has_text="all at 0.40").first.click()
-    assert numbers(page, 0) == [round(v, 1) for v in contents[0].accuracies([0.4] * 8).values()]
+    expected = contents[0].accuracies([0.4] * 8).values()
+    assert numbers(page, 0) == [float(payload.percent(value)) for value in expected]
     assert page.locator("button[aria-pressed=true]").first.inner_text() == "all at 0.40"
     assert page.locator("output").nth(3).inner_text() == "0.40"
     page.locator("button", has_text="negate all").first.click()
@@ -100,7 +112,7 @@ def test_an_arrow_key_moves_a_coefficient_and_says_so(page, contents):
     assert page.locator("output").nth(3).inner_text() == "0.20"
     assert status(page, 0) != before
     expected = [*contents[0].accuracies({"Task 2": 0.2}).values()]
-    assert numbers(page, 0) == [round(value, 1) for value in expected]
+    assert numbers(page, 0) == [float(payload.percent(value)) for value in expected]
 
 
 def test_two_editors_do_not_disturb_each_other(page, contents):

@@ -89,6 +89,18 @@ def test_a_smaller_one_lacks_the_control_and_pictures_but_no_image():
     assert small.accuracies([0.2, -0.4, 1]) == {name: expected[name] for name in content.vectors}
 
 
+def test_it_tells_how_many_images_are_the_control_s():
+    content, _ = made(images=60)
+    assert content.counted == "60 validation images of each task, 60 of the control"
+    assert f"{content.counted}. Sliders" in page.document(content)
+    assert content.smaller(1).counted == content.images
+
+
+def test_halves_are_rounded_to_the_even_digit():
+    told = [payload.percent(100 * (k / 80)) for k in (23, 41, 49, 51)]
+    assert told == ["28.8", "51.2", "61.2", "63.8"]  # 28.75, 51.25, 61.25, 63.75
+
+
 def test_coefficients_are_given_by_name_or_all():
     content, _ = made()
     name = content.vectors[1]
