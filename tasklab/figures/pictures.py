@@ -142,7 +142,8 @@ def put_legend(
         labels: And said.
         width: Of the figure, in inches.
     """
-    columns = _columns([len(label) + 6 for label in labels], int(_LETTERS * width))
+    longest = [max(map(len, label.split("\n"))) + 6 for label in labels]
+    columns = _columns(longest, int(_LETTERS * width))
     room = {"columnspacing": 1.2, "handlelength": 1.5, "handletextpad": 0.5}
     room |= {"frameon": False, "fontsize": 9}
     place = {"loc": "outside upper center", "ncols": columns}

@@ -116,10 +116,10 @@ def test_an_empty_label_takes_the_nearest_and_not_that_of_another_kind():
     for axes, x in zip(grid, ("", "angle", "error"), strict=True):
         axes.set_xlabel(x)
     grid[0].set_title("above", fontsize=7)
+    plt.close(figure)
     twin = narrow(figure)
     assert [axes.get_xlabel() for axes in twin.axes] == ["angle", "angle", "error"]
     assert {axes.title.get_fontsize() for axes in twin.axes} == {7}
-    plt.close(figure)
 
 
 def test_maps_keep_their_shape_and_their_scale_is_below_them():
