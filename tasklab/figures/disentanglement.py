@@ -122,7 +122,7 @@ def _maps(
     height = (min(2.9, WIDTH / wrap - 0.6) + words) * -(-len(names) // wrap) + 0.8
     grid.figure.set_size_inches(WIDTH, height)
     numbers = set(inside.size().reindex(names))
-    size = f"; mean over the box: {numbers.pop():g} cells" if len(numbers) == 1 else ""
+    size = f"; box: mean of {numbers.pop():g} cells" if len(numbers) == 1 else ""
     beyond = "max" if highest > top * (1 + 1e-9) else "neither"
     return scale(grid.figure, grid.axes.flat, label + size, beyond)
 
