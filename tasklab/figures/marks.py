@@ -64,7 +64,7 @@ class Panels:
             yield axes, *(name if all(self._facets) else (None, name))
 
     def mark(self, rows: pd.DataFrame, x: str, y: str = "value", **look: Any) -> None:
-        """Draw a larger marker at each row, in its panel and with the look of its group.
+        """Draw a larger hollow marker at each row, in its panel and with the look of its group.
 
         Args:
             rows: With the columns of groups and panels.
@@ -72,7 +72,7 @@ class Panels:
             y: Column on the vertical one.
             look: Keywords of `Axes.plot`.
         """
-        self._add(rows, x, y, {"ls": "", "ms": 10, "mec": INK, "zorder": 5} | look)
+        self._add(rows, x, y, {"ls": "", "ms": 10, "mfc": "none", "mew": 2, "zorder": 5} | look)
 
     def trace(self, rows: pd.DataFrame, x: str, y: str = "value", **look: Any) -> None:
         """Draw a further line of each group in its colour, in each panel; see `mark`."""

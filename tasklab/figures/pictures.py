@@ -75,7 +75,8 @@ def _place(figure: Figure, lines: Sequence[Sequence[Axes]], bars: Sequence[Axes]
     """Give panels their places, below the legend and above the scale; all lengths are in inches."""
     words = {axes: _outside(axes) for line in lines for axes in line}
     left, _, right, _ = np.max(list(words.values()), axis=0)
-    width = NARROW / len(lines[0]) - left - right - 0.1
+    gap = 0.05 * len(lines[0])  # words that are wider than their panel reach into it
+    width = NARROW / len(lines[0]) - left - right - 2 * gap
     sizes, rows, y = {axes: _inches(axes) for axes in [*words, *bars]}, {}, 0.05
     for bar in bars:
         _, below, _, above = _outside(bar)
@@ -86,9 +87,9 @@ def _place(figure: Figure, lines: Sequence[Sequence[Axes]], bars: Sequence[Axes]
         shapes = [1 if axes.get_aspect() == "auto" else width / sizes[axes].width for axes in line]
         height = max(f * sizes[axes].height for f, axes in zip(shapes, line, strict=True))
         for i, axes in enumerate(line):
-            rows[axes] = (i * NARROW / len(lines[0]) + left + 0.05, y + below, width, height)
+            rows[axes] = (i * NARROW / len(lines[0]) + left + gap, y + below, width, height)
         y += below + height + above + 0.1
-    y += sum(_inches(legend).height for legend in figure.legends)
+    y += 0.05 + sum(_inches(legend).height for legend in figure.legends)
     figure.set_size_inches(NARROW, y)
     for axes, place in rows.items():
         axes.set_position(np.divide(place, (NARROW, y, NARROW, y)))
@@ -142,7 +143,8 @@ def put_legend(
         labels: And said.
         width: Of the figure, in inches.
     """
-    columns = _columns([len(label) + 6 for label in labels], int(_LETTERS * width))
+    longest = [max(map(len, label.split("\n"))) + 6 for label in labels]
+    columns = _columns(longest, int(_LETTERS * width))
     room = {"columnspacing": 1.2, "handlelength": 1.5, "handletextpad": 0.5}
     room |= {"frameon": False, "fontsize": 9}
     place = {"loc": "outside upper center", "ncols": columns}

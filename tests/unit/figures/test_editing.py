@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.colors import to_rgb
+from matplotlib.colors import rgb_to_hsv, to_rgb
 from matplotlib.figure import Figure
 from matplotlib.text import Text
 
@@ -198,6 +198,13 @@ def test_every_method_has_its_own_colour_marker_and_label() -> None:
     for table in (figures.COLOURS, figures.MARKERS, figures.METHOD_LABEL):
         assert set(table) == set(METHODS)
         assert len(set(table.values())) == len(table)
+
+
+def test_the_first_chapters_methods_are_told_apart_by_hue() -> None:
+    """Not by shade alone, which the dark theme turns over."""
+    three = [to_rgb(figures.COLOURS[name]) for name in ("nonlinear", "posthoc", "linearized")]
+    hues = sorted(360 * rgb_to_hsv(colour)[0] for colour in three)
+    assert min(b - a for a, b in zip(hues, [*hues[1:], hues[0] + 360], strict=True)) > 50
 
 
 def test_a_table_has_dashes_for_what_was_not_measured() -> None:
