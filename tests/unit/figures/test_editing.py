@@ -211,6 +211,8 @@ def test_a_table_has_dashes_for_what_was_not_measured() -> None:
     df = pd.DataFrame({"row": ["a", "b"], "mean": [1.25, np.nan], "seeds": [3, 1]})
     shown = figures.table(df).to_html()
     assert "1.2" in shown and ">–<" in shown and ">3<" in shown
+    below = figures.table(pd.DataFrame({"gain": [-0.75, -0.01], "name": ["x-y", "a"]})).to_html()
+    assert ">−0.8<" in below and ">0.0<" in below and ">x-y<" in below
     assert "nan" not in shown.lower() and "row0" not in shown.split("<tbody>")[1].split("<td")[0]
 
 
