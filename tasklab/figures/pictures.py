@@ -34,7 +34,8 @@ def for_site(figure: Figure, **_) -> dict[str, str]:
 
     There `_ext/captions.py` makes it a second image. JupyterLab shows no comments.
     """
-    wide, narrow = encoded(figure), encoded(stacked(figure), SHADES)
+    photographs = any(axes.images for axes in figure.axes)
+    wide, narrow = encoded(figure), encoded(stacked(figure), 0 if photographs else SHADES)
     text = f"{_IMAGE.format(wide)}<!-- narrow {narrow} -->"
     return {"text/plain": repr(figure), "image/png": wide, "text/html": text}
 
@@ -103,7 +104,8 @@ def _outside(axes: Axes) -> tuple[float, float, float, float]:
     """Return how far words reach to the left of a panel, below, to the right, and above it."""
     whole, box = axes.get_tightbbox(), axes.get_window_extent()
     reach = (box.x0 - whole.x0, box.y0 - whole.y0, whole.x1 - box.x1, whole.y1 - box.y1)
-    return tuple(length / axes.get_figure().dpi for length in reach)
+    beside = (1, 1, 1, 1) if axes.axison else (0, 1, 0, 1)  # an image's name may be wider than it
+    return tuple(np.multiply(reach, beside) / axes.get_figure().dpi)
 
 
 def _label_all(panels: Sequence[Axes]) -> None:

@@ -16,7 +16,7 @@ from docutils.frontend import get_default_settings
 from docutils.utils import new_document
 from PIL import Image
 
-from tasklab.figures import pictures
+from tasklab.figures import contact_sheet, pictures
 from tasklab.figures.marks import curves, scale
 from tasklab.figures.style import book_figure
 from tasklab.records.statements import SITE
@@ -129,6 +129,18 @@ def test_maps_keep_their_shape_and_their_scale_is_below_them():
     for box in panels:
         assert box.width == pytest.approx(box.height, rel=0.02)
         assert box.width > 0.7 * twin.bbox.width and box.y0 > bar.y1
+
+
+def test_photographs_are_four_abreast_and_keep_their_colours(shown):
+    images = {"Signs": np.random.default_rng(0).random((8, 32, 32, 3))}
+    figure = contact_sheet(images, {"Signs": ["a name that is wide"] * 8})
+    (picture,) = re.findall(r"<!-- narrow (\S+) -->", shown(figure)["text/html"])
+    opened = Image.open(io.BytesIO(base64.b64decode(picture)))
+    assert opened.mode == "RGBA"  # of no palette
+    twin = pictures.stacked(figure)
+    assert len({round(axes.get_position().x0, 6) for axes in twin.axes}) == 4
+    was, now = (one.axes[0].get_window_extent().width for one in (figure, twin))
+    assert now > 0.8 * was
 
 
 def test_columns_of_a_legend_fit_as_matplotlib_divides_them():
