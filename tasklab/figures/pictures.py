@@ -16,6 +16,7 @@ from collections.abc import Sequence
 import numpy as np
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.text import Text
 from matplotlib.transforms import Bbox
@@ -43,7 +44,7 @@ def for_site(figure: Figure, **_) -> dict[str, str]:
 def encoded(figure: Figure, shades: int = 0) -> str:
     """Return a picture in base64, with so many colours or, by default, with all."""
     drawn, small = io.BytesIO(), io.BytesIO()
-    figure.savefig(drawn, format="png")
+    FigureCanvasAgg(figure).print_png(drawn)  # `savefig` goes through it all twice
     if shades:
         Image.open(drawn).convert("RGB").quantize(shades, method=2).save(small, "png")
     return base64.b64encode((small if shades else drawn).getvalue()).decode("ascii")
