@@ -17,7 +17,7 @@ from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.ticker import LogLocator, NullFormatter
+from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter
 
 from tasklab.figures.rows import methods_in, where
 from tasklab.figures.style import INK, WIDTH, Looks, key, method_looks
@@ -294,7 +294,7 @@ def scale(figure: Figure, axes: Iterable[Axes], label: str, extend: str = "neith
     """
     figure.set_layout_engine("constrained")  # which has to know of the bar
     axes = list(axes)
-    place = {"location": "bottom", "aspect": 45}
+    place = {"location": "bottom", "aspect": 45, "ticks": MaxNLocator(5)}
     bar = figure.colorbar(axes[0].collections[0], ax=axes, label=label, extend=extend, **place)
     bar.outline.set_visible(False)
     return figure
