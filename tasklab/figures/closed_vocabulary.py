@@ -155,7 +155,7 @@ def closed_cost(df: pd.DataFrame) -> Figure:
         axes.annotate(f"{lines[line][1]} {seconds:.1f} s", (seconds, line), (4, 0), fontsize=9,
                       textcoords="offset points", va="center")  # fmt: skip
     axes.set_yticks([2 * i + 0.5 for i in range(len(named))], broken(named).values())
-    axes.set(ylim=(len(lines) - 0.4, -0.6), xlim=(0, 1.35 * sums.max()))
+    axes.set(ylim=(len(lines) - 0.4, -0.6), xlim=(0, 1.75 * sums.max()))
     axes.grid(visible=False, axis="y")
     parts = [Patch(color=colour, label=label) for label, colour in _COSTS.values()]
     return plot.finish(parts, x="seconds for all tasks together")
