@@ -41,9 +41,9 @@ def tidy(rows: pd.DataFrame | Iterable[Mapping[str, Any]]) -> pd.DataFrame:
             empty string and `test`, and `n_tasks`, `seed`, `alpha`, `n` may be absent.
 
     Raises:
-        TasklabError: A required column is missing or empty, the schema does not have an experiment,
-            metric, column or method, a run is recorded twice, a row is a mean over tasks, or
-            accuracies look like fractions.
+        TasklabError: A required column is missing or empty, a number is none, the schema does not
+            have an experiment, metric, column or method, a run is recorded twice, a row is a mean
+            over tasks, or accuracies look like fractions.
     """
     df = rows.copy() if isinstance(rows, pd.DataFrame) else pd.DataFrame(list(rows))
     missing = [name for name in _REQUIRED if name not in df]
@@ -51,11 +51,15 @@ def tidy(rows: pd.DataFrame | Iterable[Mapping[str, Any]]) -> pd.DataFrame:
         raise TasklabError(f"records need the columns {', '.join(missing)}.")
     for name, default in _DEFAULTS.items():
         df[name] = df[name].fillna(default) if name in df else default
-    for name in _WHOLE:
-        df[name] = pd.array(df[name] if name in df else [None] * len(df), dtype="Int64")
-    for name in ("alpha", "value"):
-        df[name] = pd.to_numeric(df[name]) if name in df else np.nan
-        df[name] = df[name].astype(float)
+    try:
+        for name in _WHOLE:
+            df[name] = pd.array(df[name] if name in df else [None] * len(df), dtype="Int64")
+        for name in ("alpha", "value"):
+            df[name] = pd.to_numeric(df[name]) if name in df else np.nan
+            df[name] = df[name].astype(float)
+    except (ValueError, TypeError) as error:
+        kind = "whole numbers" if name in _WHOLE else "numbers"
+        raise TasklabError(f"the column {name!r} of records holds {kind}: {error}.") from error
     _check(df)
     return df[[*COLUMNS, *(name for name in df if name not in COLUMNS)]].reset_index(drop=True)
 
@@ -86,7 +90,13 @@ def filled(table: pd.DataFrame) -> list[dict[str, Any]]:
 
 
 def combine(*tables: pd.DataFrame) -> pd.DataFrame:
-    """Return several tables of records as one, checked again; the same record counts once."""
+    """Return several tables of records as one, checked again; the same record counts once.
+
+    Raises:
+        TasklabError: If no table is given, or as of `tidy`.
+    """
+    if not tables:
+        raise TasklabError("give at least one table of records to combine.")
     return tidy(pd.concat(tables, ignore_index=True).drop_duplicates())
 
 
@@ -340,6 +350,10 @@ def read(path: Path | str) -> tuple[pd.DataFrame, dict[str, Any]]:
         raise TasklabError(f"{path} is damaged ({error}): write it again.") from error
     except ValueError as error:
         raise TasklabError(f"{beside} is not readable JSON: {error}.") from error
-    if note.pop("sha256", None) != hashlib.sha256(text).hexdigest():
+    if not isinstance(note, dict) or note.pop("sha256", None) != hashlib.sha256(text).hexdigest():
         raise TasklabError(f"{path} is not the file that its .json describes: write it again.")
-    return tidy(pd.read_csv(io.BytesIO(text), keep_default_na=True, dtype={"subset": str})), note
+    try:
+        table = pd.read_csv(io.BytesIO(text), keep_default_na=True, dtype={"subset": str})
+    except ValueError as error:  # pandas' own errors are of this kind, too
+        raise TasklabError(f"{path} holds no records: {error}.") from error
+    return tidy(table), note

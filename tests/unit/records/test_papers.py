@@ -1,5 +1,6 @@
 """Records, accuracies' intervals, and the join with the papers."""
 
+import hashlib
 import json
 import math
 import subprocess
@@ -61,6 +62,8 @@ def test_tidy_fills_defaults_and_orders_columns() -> None:
         ([row("nonlinear", 60.0, block=3)], "column of the experiment 'addition', 'block'"),
         ([row("merged", 60.0)], "unknown method 'merged'"),
         ([row("nonlinear", math.nan)], "no value"),
+        ([row("nonlinear", "x")], "the column 'value' of records holds numbers: "),
+        ([row("nonlinear", 60.0, n=1.5)], "the column 'n' of records holds whole numbers: "),
         ([row("nonlinear", 60.0, task="mean")], "per task"),
         ([row("nonlinear", 60.0), row("nonlinear", 61.0)], "recorded twice"),
         (  # with other answers it is still the same run
@@ -286,7 +289,25 @@ def test_box_means_know_what_each_image_gives() -> None:
     assert pd.isna(comparisons.box_means(df)["hits"][0])
 
 
+@pytest.mark.parametrize(
+    ("text", "note", "expected"),
+    [
+        (b"", None, "holds no records: "),
+        (b"value\n1\n", [], "is not the file that its .json describes"),
+    ],
+)
+def test_files_that_hold_no_records_are_named(tmp_path, text, note, expected) -> None:
+    path = tmp_path / "a.csv"
+    path.write_bytes(text)
+    note = {"sha256": hashlib.sha256(text).hexdigest()} if note is None else note
+    path.with_suffix(".json").write_text(json.dumps(note))
+    with pytest.raises(TasklabError, match=f"a.csv {expected}"):
+        records.read(path)
+
+
 def test_combining_counts_the_same_record_once_and_refuses_another_value() -> None:
+    with pytest.raises(TasklabError, match="at least one table"):
+        records.combine()
     one = tidy([row("nonlinear", 60.0), row("linearized", 50.0)])
     assert len(records.combine(one, one.iloc[:1])) == 2
     with pytest.raises(TasklabError, match="recorded twice"):
