@@ -9,6 +9,7 @@ import pandas as pd
 
 from tasklab.errors import unknown
 from tasklab.records.table import one_model, select, summarise
+from tasklab.tuning.methods import TABLE
 
 
 def papers(paper: str | None = None, table: str | None = None) -> pd.DataFrame:
@@ -55,8 +56,9 @@ def beside(
         n_tasks: Number of added tasks; the papers' tables add eight.
 
     Returns:
-        One row for each printed number: row, metric, paper, ours mean, ours std, n seeds,
-        difference (ours − paper). NaN where we have no measurement.
+        One row for each printed number: method, called (the row's name in the paper), metric,
+        paper, here, std over seeds, seeds, difference (here − paper). NaN where we have no
+        measurement.
 
     Raises:
         TasklabError: Unknown paper, table or model, or `ours` mixes several models.
@@ -73,12 +75,13 @@ def beside(
         )
         rows.append(
             {
-                "row": cell["row"],
+                "method": TABLE[name].title if (name := cell["method"]) in TABLE else "pre-trained",
+                "called": cell["row"],
                 "metric": cell["metric"],
                 "paper": cell["value"],
-                "ours mean": mean,
-                "ours std": std,
-                "n seeds": int(seeds),
+                "here": mean,
+                "std over seeds": std,
+                "seeds": int(seeds),
                 "difference": mean - cell["value"],
             }
         )

@@ -67,7 +67,7 @@ def r_squared(fits: pd.DataFrame) -> pd.DataFrame:
         {
             "predictor": list(order),
             "paper R²": printed,
-            "our R²": fits["value"].tolist(),
+            "R² here": fits["value"].tolist(),
             "low": fits["low"].tolist(),
             "high": fits["high"].tolist(),
             "n pairs": fits["n_pairs"].tolist(),

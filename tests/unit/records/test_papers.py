@@ -231,21 +231,24 @@ def test_beside_joins_by_method_and_metric() -> None:
     df = pd.concat([two_methods({0: 4.0, 1: 6.0}), two_methods({0: 9.0}, n_tasks=2)])
     zero_shot = [row("pretrained", 52.0, experiment="single", metric="single", n_tasks=None)]
     table = beside(pd.concat([df, tidy(zero_shot)]), "tangent", "1", "vitb32")
-    assert list(table.columns) == ["row", "metric", "paper", "ours mean", "ours std", "n seeds",
-                                   "difference"]  # fmt: skip
-    ours = table.set_index(["row", "metric"])
+    assert list(table.columns) == ["method", "called", "metric", "paper", "here",
+                                   "std over seeds", "seeds", "difference"]  # fmt: skip
+    ours = table.set_index(["called", "metric"])
+    assert ours["method"].unique().tolist() == [
+        "pre-trained", "non-linear", "post-hoc linearized", "linearized"
+    ]  # fmt: skip
     linearized = ours.loc[("Linear. FT", "absolute")]
-    assert (linearized["paper"], linearized["ours mean"]) == (76.5, 65.5)
-    assert linearized["difference"] == -11.0 and linearized["n seeds"] == 2
-    assert ours.loc[("Pre-trained", "absolute"), "ours mean"] == 52.0  # from the zero-shot rows
+    assert (linearized["paper"], linearized["here"]) == (76.5, 65.5)
+    assert linearized["difference"] == -11.0 and linearized["seeds"] == 2
+    assert ours.loc[("Pre-trained", "absolute"), "here"] == 52.0  # from the zero-shot rows
     missing = ours.loc[("Post-hoc lin.", "normalised")]
-    assert math.isnan(missing["ours mean"]) and missing["n seeds"] == 0
+    assert math.isnan(missing["here"]) and missing["seeds"] == 0
 
 
 def test_beside_random_initialisation() -> None:
     rows = [row("nonlinear", 20.0, init="random"), row("nonlinear", 70.0)]
     rows.append(row("nonlinear", 61.0, init="random", experiment="single", metric="single"))
-    table = beside(tidy(rows), "tangent", "3", "vitb32").set_index(["row", "metric"])["ours mean"]
+    table = beside(tidy(rows), "tangent", "3", "vitb32").set_index(["called", "metric"])["here"]
     assert table[("Non-lin. FT", "single")] == 61.0
     assert table[("Non-lin. FT", "multi")] == 20.0
 

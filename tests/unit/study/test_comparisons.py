@@ -284,7 +284,7 @@ def test_r_squared_beside_the_papers():
     )  # fmt: skip
     table = comparisons.r_squared(fits)
     assert table["paper R²"].tolist() == [0.903, 0.782, 0.839]
-    assert table["our R²"].tolist()[::2] == [0.8, 0.9]
+    assert table["R² here"].tolist()[::2] == [0.8, 0.9]
 
 
 def test_every_claim_on_linearity_was_recorded_and_judged():
