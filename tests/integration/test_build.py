@@ -141,6 +141,6 @@ def test_a_failing_chapter_gives_no_site(clone):
     notebook = nbformat.read(path, 4)
     notebook.cells.append(nbformat.v4.new_code_cell("1 / 0"))
     nbformat.write(notebook, path)
-    with pytest.raises(TasklabError, match=r"count\.ipynb stopped in code cell 5 with ZeroDiv"):
+    with pytest.raises(TasklabError, match=r"count\.ipynb stopped in code cell 11 with ZeroDiv"):
         report.report(root=clone)
     assert not report.is_current(clone)
