@@ -81,7 +81,7 @@ def contact_sheet(
 def linearization_cost(df: pd.DataFrame) -> Figure:
     """Draw time and memory of the linearized model as multiples of the non-linear one's.
 
-    In orange what the tangent paper expects (appendix B): training takes about twice the time and
+    The band is what the tangent paper expects (appendix B): training takes about twice the time and
     the memory, inference two to three times the time. Dashed is the number of matrix products that
     `ours` makes, counted; bars are quartiles over rounds.
 
@@ -116,7 +116,7 @@ def linearization_cost(df: pd.DataFrame) -> Figure:
         axes.set_xticks(batches, [str(size) for size in batches])
         axes.xaxis.set_minor_locator(NullLocator())
     extra = [Patch(color=_ORANGE, alpha=0.5, label="paper's estimate"),
-             Line2D([], [], ls="--", color="#000000", label="matrix products (ours)")]  # fmt: skip
+             Line2D([], [], ls="--", color="#000000", label="matrix products (here)")]  # fmt: skip
     return plot.finish(extra, x="batch size (images)", y="× non-linear")
 
 
