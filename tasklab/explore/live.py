@@ -96,10 +96,11 @@ def editor(
         fitting = _BYTES // (len(names) * 2 * scores.base.shape[1] * (len(every) + 1))
         shown.append(_shown(evaluator, name, split, scores, max(1, min(images, fitting)), pictures))
     most = max(len(task.labels) for task in shown if task.name in vectors)
+    control = [f", {len(task.labels)} of {task.name}" for task in shown if task.name not in vectors]
     return Editor(
         Payload(
             method=METHOD_LABEL[method],
-            images=f"{most} {_SPLITS[split]} images of each task",
+            images=f"{most} {_SPLITS[split]} images of each task" + "".join(control),
             vectors=tuple(vectors),
             tasks=tuple(shown),
             presets=presets(

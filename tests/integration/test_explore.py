@@ -51,6 +51,11 @@ def test_the_editor_shows_tasks_control_presets_and_the_recorded_curve(lab, edit
     content = editor.payload
     assert [task.name for task in content.tasks] == [*lab.suite.names, lab.suite.control.name]
     assert [task.pictures.shape for task in content.tasks] == [(3, 32, 32, 3)] * 9
+    *_, control = content.tasks
+    many = len(content.tasks[0].labels)
+    assert content.images == (
+        f"{many} validation images of each task, {len(control.labels)} of {control.name}"
+    )
     chosen = addition[(addition["method"] == "linearized") & (addition["experiment"] == "addition")]
     assert content.presets[f"all at {chosen['alpha'].iloc[0]:.2f} (chosen)"] == (
         (chosen["alpha"].iloc[0],) * 8
