@@ -16,12 +16,13 @@ from sphinx.application import Sphinx
 from sphinx.transforms import SphinxTransform
 from sphinx.util import logging
 
-from tasklab.book.page import FIGURE
+from tasklab.book.page import FIGURE, NOT_YET
 
 LOGGER = logging.getLogger(__name__)
 MARK = re.compile(r"<!-- (caption|awaited) ([\w-]+) -->")
 PICTURE = re.compile(r'<img alt="[^"]*" src="data:image/png;base64,[^"]*"[^>]*>')
 NARROW = re.compile(r"<!-- narrow (\S+) -->")
+TAGS = re.compile(r"<!--.*?-->|<style.*?</style>|<[^>]*>", re.DOTALL)
 ANCHOR = re.compile(r'<a id="(eq-[\w-]+)"></a>')
 
 
@@ -29,6 +30,7 @@ def setup(app: Sphinx) -> dict[str, object]:
     """Add the transforms, and let Markdown in outputs be MyST: it has formulas and links."""
     app.add_transform(Pictures)
     app.add_transform(Captions)
+    app.add_transform(Awaited)
     app.add_transform(Equations)
     return {"version": "1", "parallel_read_safe": True}
 
@@ -44,7 +46,7 @@ class Pictures(SphinxTransform):
     def apply(self, **kwargs: object) -> None:
         """Go through the page's outputs in HTML."""
         for note in list(self.document.findall(nodes.raw)):
-            bundle = _above(note, lambda node: node.get("nb_element") == "mime_bundle")
+            bundle = _above(note, lambda node: _is(node, "mime_bundle"))
             parts = PICTURE.split(note.astext())
             image = next(bundle.findall(nodes.image), None) if bundle else None
             twin = NARROW.search(note.astext())
@@ -80,8 +82,8 @@ class Captions(SphinxTransform):
             if kind == "awaited":  # text refers to a figure that is not recorded yet
                 self._name(next(note.parent.findall(nodes.paragraph)), name)
                 continue
-            printed = _above(note, lambda node: node.get("nb_element") == "mime_bundle")
-            cell = _above(note, lambda node: node.get("nb_element") == "cell_code")
+            printed = _above(note, lambda node: _is(node, "mime_bundle"))
+            cell = _above(note, lambda node: _is(node, "cell_code"))
             outputs = self._figures_before(cell)
             if printed is None or not outputs:
                 LOGGER.warning("caption %s is under no figure", name, location=note)
@@ -105,19 +107,51 @@ class Captions(SphinxTransform):
 
     def _figures_before(self, cell: nodes.Element | None) -> list[nodes.Element]:
         """Return the outputs with an image of the code cell before this one."""
-        cells = [
-            node
-            for node in self.document.findall(nodes.container)
-            if node.get("nb_element") == "cell_code"
-        ]
+        cells = _cells(self.document)
         if cell not in cells[1:]:
             return []
         before = cells[cells.index(cell) - 1]
         return [
             node
             for node in before.findall(nodes.container)
-            if node.get("nb_element") == "mime_bundle" and next(node.findall(nodes.image), None)
+            if _is(node, "mime_bundle") and next(node.findall(nodes.image), None)
         ]
+
+
+class Awaited(SphinxTransform):
+    """Say once a section that results are not recorded yet, and leave out what would show them."""
+
+    default_priority = 310
+
+    def apply(self, **kwargs: object) -> None:
+        """Go through the page's cells, with what each one shows."""
+        said: dict[nodes.Node, nodes.Element] = {}  # by section, the paragraph that says so
+        before: nodes.Element | None = None
+        for cell in _cells(self.document):
+            shown = [node for node in cell.findall() if _is(node, "mime_bundle", "stream")]
+            waits = shown and all(map(_waits, shown))
+            if waits and before is not None:  # made a figure, which is none yet
+                before.parent.remove(before)
+            before = cell if not shown else None
+            if not waits:
+                continue
+            note = next(cell.findall(nodes.paragraph), None)
+            first = said.get(cell.parent)
+            if first is None:
+                note = note or nodes.paragraph("", "", nodes.emphasis("", NOT_YET))
+                said[cell.parent] = note
+                cell.replace_self(note)
+            else:
+                if note is not None and note["ids"]:  # links to its figure stay
+                    note.children.clear()
+                    first.parent.insert(first.parent.index(first), note)
+                cell.parent.remove(cell)
+
+
+def _waits(shown: nodes.Element) -> bool:
+    """Return whether an output says that results are not recorded yet, and nothing else."""
+    kinds = (re.sub(TAGS, "", part.astext()).strip() for part in shown.children)
+    return NOT_YET in kinds
 
 
 class Equations(SphinxTransform):
@@ -142,6 +176,15 @@ class Equations(SphinxTransform):
             equation["ids"].append(nodes.make_id(f"equation-{found[1]}"))
             self.document.note_explicit_target(equation)
             anchor.parent.remove(anchor)
+
+
+def _is(node: nodes.Node, *kinds: str) -> bool:
+    """Return whether a node is one of these parts of a notebook."""
+    return isinstance(node, nodes.Element) and node.get("nb_element") in kinds
+
+
+def _cells(document: nodes.document) -> list[nodes.container]:
+    return [node for node in document.findall(nodes.container) if _is(node, "cell_code")]
 
 
 def _above(node: nodes.Node, wanted) -> nodes.Element | None:

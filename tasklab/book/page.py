@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 _ROOT = Path(__file__).resolve().parents[2]
 FIGURE = "**Figure.**"  # what a caption begins with; the site puts a number in its place
-_NOT_YET = "*Not recorded yet.*"
+NOT_YET = "Not recorded yet."
 ORIGIN = "tasklab"  # under which an output's metadata tell programs where it comes from
 
 
@@ -56,7 +56,7 @@ def caption(
         counts: Whether these numbers are added.
     """
     if records is not None and records.empty and kind == "recorded":
-        return say(f"<!-- awaited {name} -->\n\n{_NOT_YET}")
+        return say(f"<!-- awaited {name} -->\n\n*{NOT_YET}*")
     origin = [kind.capitalize()] if kind else []
     origin += [sample(records)] if records is not None and counts else []
     suffix = f" *{': '.join(origin)}.*" if origin else ""
@@ -181,7 +181,7 @@ def once_recorded(show: Callable[..., Any], *tables: pd.DataFrame) -> Any:
         show: Tables -> a figure, a table or a sentence (`say`).
         *tables: What `tasklab.recorded` returned, or was selected from it.
     """
-    return say(_NOT_YET) if any(map(is_awaited, tables)) else show(*tables)
+    return say(f"*{NOT_YET}*") if any(map(is_awaited, tables)) else show(*tables)
 
 
 def awaited(recorded: pd.DataFrame, chapter: str) -> Any:

@@ -98,8 +98,9 @@ class Coefficients:
 
     def _table(self) -> str:
         """Return the accuracies of the pre-trained model and at the chosen coefficient."""
-        columns = {"pre-trained": self.before}
-        if self.chosen is not None:
+        same = ", all at 0 (chosen)" if self.chosen == 0 else ""
+        columns = {f"pre-trained{same}": self.before}
+        if self.chosen:
             shared = dict.fromkeys(self.tasks, self.chosen)
             columns[f"all at {self.chosen:g}"] = dict(self.at(shared))
         table = pd.DataFrame(columns).rename_axis("task")
@@ -208,5 +209,6 @@ def _bar(value: float, before: float, colour: str) -> str:
         '<div style="position:relative;width:14em;height:.9em;border:1px solid gray">'
         f'<div style="position:absolute;top:0;bottom:0;width:{value}%;background:{colour}"></div>'
         f'<div title="pre-trained {percent(before)} %" style="position:absolute;top:-3px;'
-        f'bottom:-3px;left:{before}%;width:2px;background:currentcolor"></div></div>{percent(value)} %</div>'
+        f'bottom:-3px;left:{before}%;width:2px;background:currentcolor"></div></div>'
+        f"{percent(value)} %</div>"
     )

@@ -9,7 +9,6 @@ from .closed_vocabulary import regimes as regimes
 from .closed_vocabulary import subset_curves as subset_curves
 from .closed_vocabulary import ways_after_probing as ways_after_probing
 from .cost import contact_sheet as contact_sheet
-from .cost import cost_table as cost_table
 from .cost import linearization_cost as linearization_cost
 from .cost import loss_curve as loss_curve
 from .cost import paradigm_cost as paradigm_cost

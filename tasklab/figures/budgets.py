@@ -128,7 +128,7 @@ def learning_rate(df: pd.DataFrame) -> Figure:
         for row in where(exact, method=method).itertuples():
             level(axes, row.value, ls=":", lw=1.4, color=named[row.model][1])
     gone = where(rows, metric="diverged_at").assign(value=0)
-    plot.mark(gone, "lr", marker="x", ms=7, mec="auto", mew=1.8, clip_on=False)
+    plot.mark(gone, "lr", marker="x", ms=7, mew=1.8, clip_on=False)
     plot.grid.set(ylim=(0, None))
     extra = [Line2D([], [], color=INK, ls=":", label="the probe's minimum")] if len(exact) else []
     if len(gone):

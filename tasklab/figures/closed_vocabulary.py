@@ -40,11 +40,11 @@ def lambda_curves(df: pd.DataFrame, *, method: str = "nonlinear") -> Figure:
         dots=False, height=4.2, lw=1.6,
     )  # fmt: skip
     means = averaged(table, "panel", "model", "alpha")
-    plot.mark(where(means, alpha=0), "alpha", ms=7, mfc="white", mec="auto", mew=1.5)
+    plot.mark(where(means, alpha=0), "alpha", ms=7, mfc="white", mew=1.5)
     # A dense grid has a marker at every 0.05, so that lines stay lines.
     steps = means["alpha"] / 0.05
     marked = means[(steps > 0) & ((steps - steps.round()).abs() < 1e-6)]
-    plot.mark(marked, "alpha", ms=4.5, mec="auto")
+    plot.mark(marked, "alpha", ms=4.5, mew=0, mfc="auto")
     right = plot.grid.axes_dict["near"]
     level(right, 0, **ZERO)
     right.set_ylim(max(right.get_ylim()[0], -20), None)  # the rest is on the left
@@ -155,7 +155,7 @@ def closed_cost(df: pd.DataFrame) -> Figure:
         axes.annotate(f"{lines[line][1]} {seconds:.1f} s", (seconds, line), (4, 0), fontsize=9,
                       textcoords="offset points", va="center")  # fmt: skip
     axes.set_yticks([2 * i + 0.5 for i in range(len(named))], broken(named).values())
-    axes.set(ylim=(len(lines) - 0.4, -0.6), xlim=(0, 1.35 * sums.max()))
+    axes.set(ylim=(len(lines) - 0.4, -0.6), xlim=(0, 1.75 * sums.max()))
     axes.grid(visible=False, axis="y")
     parts = [Patch(color=colour, label=label) for label, colour in _COSTS.values()]
     return plot.finish(parts, x="seconds for all tasks together")

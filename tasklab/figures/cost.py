@@ -81,7 +81,7 @@ def contact_sheet(
 def linearization_cost(df: pd.DataFrame) -> Figure:
     """Draw time and memory of the linearized model as multiples of the non-linear one's.
 
-    In orange what the tangent paper expects (appendix B): training takes about twice the time and
+    The band is what the tangent paper expects (appendix B): training takes about twice the time and
     the memory, inference two to three times the time. Dashed is the number of matrix products that
     `ours` makes, counted; bars are quartiles over rounds.
 
@@ -129,31 +129,6 @@ def _over_standard(df: pd.DataFrame) -> pd.DataFrame:
     return table.assign(**scaled)
 
 
-def cost_table(df: pd.DataFrame) -> pd.DataFrame:
-    """Return what a training step by each method takes, a row a method.
-
-    Args:
-        df: Records of the experiment `cost`.
-    """
-    columns = {
-        "seconds_per_step": (1, "time of a step (s)"),
-        "time_ratio": (1, "× non-linear"),
-        "peak_memory": (1, "peak memory (MiB)"),
-        "trainable": (1e-6, "trained parameters (million)"),
-    }
-    table = df.pivot_table(index="variant", columns="metric", values="value", sort=False)
-    table = pd.DataFrame({name: scale * table[of] for of, (scale, name) in columns.items()})
-    methods = df.drop_duplicates("variant").set_index("variant")["method"]
-    table.insert(0, "fine-tuning", table.index.map(_named(methods)))
-    return table.reset_index(drop=True)
-
-
-def _named(methods: pd.Series) -> dict[str, str]:
-    """Return the label of each variant, by the method that it belongs to."""
-    listing = {"listing": ", listing 1"}
-    return {v: METHOD_LABEL[method] + listing.get(v, "") for v, method in methods.items()}
-
-
 @book_figure
 def paradigm_cost(df: pd.DataFrame, batch_size: int | None = None) -> Figure:
     """Draw what training by each method takes, with its ratio to non-linear fine-tuning.
@@ -194,7 +169,7 @@ def paradigm_cost(df: pd.DataFrame, batch_size: int | None = None) -> Figure:
     plot = Panels(grid, "variant", {}, {"col": "metric"}, height=1.6 + 0.52 * len(order))
     held = table["peak_memory"] - values["step_memory"]
     grid.axes_dict["peak_memory"].barh(range(len(order)), held, 0.7, color="#FFFFFF", alpha=0.6)
-    names = _named(methods[order])
+    names = {v: METHOD_LABEL[methods[v]] + ", listing 1" * (v == "listing") for v in order}
     for axes, _, metric in plot:
         for y, (length, ratio) in enumerate(zip(table[metric], ratios[metric], strict=True)):
             told = f" ({ratio:.2f}×)" if "standard" in order else ""

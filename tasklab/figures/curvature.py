@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
+
 import pandas as pd
+import seaborn as sns
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
@@ -18,10 +22,10 @@ from tasklab.records.statistics import over_pairs
 GROUP_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 GROUP_MARKERS = "osD^vPX*<>"
 PREDICTOR_LABEL = {
-    "bound": "bound α(1−α)/2 · λ · |θᵢ−θⱼ|²",
-    "curvature": "λ = ‖Hessian‖ at θ₀",
+    "bound": "bound\nα(1−α)/2 · λ · |θᵢ−θⱼ|²",
+    "curvature": "λ alone,\n‖Hessian‖ at θ₀",
     "distance": "|θᵢ−θⱼ|² alone",
-    "second_order": "second order α(1−α)/2 · |d′Hd|",
+    "second_order": "second order\nα(1−α)/2 · |d′Hd|",
 }
 REACHABLE = {"bound": "bound", "second_order": "second order"}  # in the unit of delta
 BASELINES = {"base_merged": ("--", "one of the k + 1 models"), "first": (":", "θ₀ alone")}
@@ -39,7 +43,8 @@ def gap_against_bound(
     Titles have R^2 of a linear regression with its 95 % interval; the axes are logarithmic.
 
     Args:
-        df: What `analyses.curvature.pairs` returned; a column group colours the points.
+        df: What `analyses.curvature.pairs` returned; a column group colours the
+            points, of seeds alike.
         fits: What `curvature.explained_variance` returned.
         predictors: The panels.
 
@@ -50,14 +55,17 @@ def gap_against_bound(
     absent = [name for name in predictors if name not in fits.index or name not in df]
     if absent:
         raise TasklabError(f"there is no {', '.join(absent)}: one of {', '.join(fits.index)}.")
-    df = df.assign(group=df["group"].astype(str) if "group" in df else "")
+    groups = df["group"].astype(str).str.split(", seed").str[0] if "group" in df else ""
+    df = df.assign(group=groups)
     looks = group_looks(list(dict.fromkeys(df["group"])))
     plot = against(
         df, [(name, "value") for name in predictors], PREDICTOR_LABEL | {"value": ""}, hue="group",
-        looks=looks, columns=2, share=(False, True), height=(0.35 + 0.2 * -(-len(looks) // 4), 2.5),
+        looks=looks, share=(False, True), height=3.4,
     )  # fmt: skip
     for (axes, _, _), name in zip(plot, predictors, strict=True):
         log(axes)
+        axes.tick_params(labelsize=8)
+        axes.xaxis.label.set_size(9)
         fit = "R² {value:.2f} [{low:.2f}, {high:.2f}]".format_map(fits.loc[name])
         title = "R² undefined: one value" if pd.isna(fits.loc[name, "value"]) else fit
         if name in REACHABLE:
@@ -107,11 +115,12 @@ def transitivity(
 
     On the left the values; on the right, where the table has them, values as a share of the
     baseline. With a threshold, the shaded corner holds the violations: both premises are below it
-    and the conclusion is above. The dashed line is value = prediction.
+    and the conclusion is above. The dashed line is value = prediction. The legend has the rank
+    correlations.
 
     Args:
         triples: `transitivity.transitivity(...).triples`, by method or not.
-        summary: Its `summary`; titles have the rank correlation and its 95 % interval.
+        summary: Its `summary`: the rank correlation and its 95 % interval, and the violations.
         threshold: The one that `summary` was made with.
     """
     triples = require_rows(triples)
@@ -124,16 +133,18 @@ def transitivity(
     looks = method_looks(methods) if methods else {"": ("", GROUP_COLOURS[0], "o")}
     plot = against(
         triples if methods else triples.assign(method=""), pairs, labels, looks=looks, s=18,
-        alpha=0.55, height=4.2 if methods else 3.7,
+        alpha=0.55, height=4.6 if methods else 3.7,
     )  # fmt: skip
-    titles = _titles(summary, methods, threshold)
-    for (axes, _, _), title in zip(plot, titles, strict=False):
+    ranks, violations = _told(summary, methods, threshold)
+    left = "rank correlation ρ [95 %]" + ("" if methods else f"\n{ranks[0]}")
+    for (axes, _, _), title in zip(plot, (left, "\n".join(violations)), strict=False):
         log(axes)
         diagonal(axes)
         axes.set_title(title, fontsize=9)
     if threshold is not None and "relative" in triples:
         _corner(plot.grid.axes.flat[1], threshold)
-    return plot.finish(looks=looks if methods else {})
+    told = dict(zip(methods, ranks, strict=False))
+    return plot.finish(looks={m: (f"{looks[m][0]}\n{told[m]}", *looks[m][1:]) for m in methods})
 
 
 @book_figure
@@ -155,28 +166,38 @@ def foretelling(df: pd.DataFrame) -> Figure:
 
 
 def group_looks(groups: list[str]) -> Looks:
-    """Return looks of groups that are no methods: colours start again with markers shifted."""
-    n, m = len(GROUP_COLOURS), len(GROUP_MARKERS)
-    return {group: (group, GROUP_COLOURS[i % n], GROUP_MARKERS[(i + i // n) % m])
+    """Return looks of groups that are no methods: colours start again with markers shifted.
+
+    Lengths, as `5 epochs`, are shades of one ramp, the longest darkest.
+    """
+    colours: Sequence[str] = GROUP_COLOURS
+    if len(groups) > 1 and all(re.fullmatch(r"\d+ epochs?", group) for group in groups):
+        groups = sorted(groups, key=lambda group: int(group.split()[0]))
+        colours = sns.color_palette("flare", len(groups)).as_hex()
+    n, m = len(colours), len(GROUP_MARKERS)
+    return {group: (group, colours[i % n], GROUP_MARKERS[(i + i // n) % m])
             for i, group in enumerate(groups)}  # fmt: skip
 
 
-def _titles(summary: pd.DataFrame, methods: list[str], threshold: float | None) -> tuple[str, str]:
-    """Return the ranks and, at a threshold, the violations, with a line a method."""
-    ranks, violations = ["rank correlation [95 %], unlinked"], []
-    if threshold is not None and "violations" in summary:
-        violations.append(f"violations at {threshold:g} [unlinked]")
+def _told(
+    summary: pd.DataFrame, methods: list[str], threshold: float | None
+) -> tuple[list[str], list[str]]:
+    """Return the ranks of each method and, at a threshold, a title and the violations."""
+    ranks, violations = [], []
     for method in methods or [None]:
         rows = summary if method is None else where(summary, method=method)
         if len(rows) != 1:
             raise TasklabError("the figure shows one group of pairs a method: choose a layer.")
-        one, who = rows.iloc[0], f"{METHOD_LABEL[method]}: " if len(methods) > 1 else ""
-        rank = "{rank:.2f} [{low:.2f}, {high:.2f}], {rank_unlinked:.2f}".format_map(one)
-        ranks.append(who + rank.replace("-", "−"))
-        if violations:
-            share = "{violations:.0%} of {held:.0f} [{violations_unlinked:.0%}]".format_map
-            violations.append(who + (share(one) if one["held"] else "no premises hold"))
-    return "\n".join(ranks), "\n".join(violations)
+        rank = "ρ {rank:.2f} [{low:.2f}, {high:.2f}]\nunlinked ρ {rank_unlinked:.2f}"
+        ranks.append(rank.format_map(one := rows.iloc[0]).replace("-", "−"))
+        if threshold is not None and "violations" in summary and one["held"]:
+            share = "{violations:.0%} of {held:.0f} [{violations_unlinked:.0%}]".format_map(one)
+            violations.append(f"{METHOD_LABEL[method]}: {share}" if len(methods) > 1 else share)
+    if threshold is None or "violations" not in summary:
+        return ranks, []
+    if len(violations) < len(ranks):
+        violations.append("others: no premises hold" if violations else "no premises hold")
+    return ranks, [f"violations at {threshold:g} [unlinked]", *violations]
 
 
 def _corner(axes: Axes, threshold: float) -> None:

@@ -134,7 +134,7 @@ def _maps(
     height = (min(2.9, WIDTH / wrap - 0.6) + words) * -(-len(names) // wrap) + 0.8
     grid.figure.set_size_inches(WIDTH, height)
     numbers = set(inside.size().reindex(names))
-    size = f"; mean over the box: {numbers.pop():g} cells" if len(numbers) == 1 else ""
+    size = f"; box: mean of {numbers.pop():g} cells" if len(numbers) == 1 else ""
     beyond = "max" if highest > top * (1 + 1e-9) else "neither"
     return scale(grid.figure, grid.axes.flat, label + size, beyond)
 
@@ -178,9 +178,9 @@ def exact_curve(df: pd.DataFrame, split: str = "validation") -> Figure:
         drawstyle="steps-post", errorbar=None, estimator=None, sort=False,
     )  # fmt: skip
     plot.first.lines[0].set_label("exact")
-    plot.mark(where(table, metric="normalised_grid"), "alpha", marker="o", ms=4, mfc="white",
+    plot.mark(where(table, metric="normalised_grid"), "alpha", marker="o", ms=4, mew=1, mfc="white",
               color=INK, label="grid")  # fmt: skip
-    look = {"color": COLOURS["nonlinear"], "mew": 0.7}
+    look = {"color": COLOURS["nonlinear"], "mfc": "auto", "mec": INK, "mew": 0.7}
     for name, (marker, size, words) in _CHOSEN.items():
         first = where(table, metric=name).drop_duplicates(["method", "panel"])
         plot.mark(first, "alpha", marker=marker, ms=size, label=f"chosen {words}", **look)

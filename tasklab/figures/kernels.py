@@ -23,10 +23,10 @@ _LINES = ("#000000", "#009E73", "#CC79A7", "#E69F00", "#7A4B00", "#56B4E9")
 def localization(df: pd.DataFrame) -> Figure:
     """Draw the local energy of the eigenfunctions on task and control (tangent, 6, 14 and 15).
 
-    A panel is a pair of tasks by an initialisation. A thin line is a class, the thick one their
-    mean; on either side the images are in order of that mean. The number is the task's share of the
-    energy: mean on the task over the sum of both sides' means. Beside it, where it was measured,
-    the share of unseen images of the task, which are no rows of the kernel.
+    A panel is a pair of tasks by an initialisation, the task left of its control. A thin line is a
+    class, the thick one their mean; on either side the images are in order of that mean. The number
+    is the task's share of the energy: mean on the task over the sum of both sides' means. Below it,
+    where it was measured, the share of unseen images of the task, which are no rows of the kernel.
 
     Args:
         df: One row for each image and class: `task` (as `"Places|Vehicles"`: the task and its
@@ -46,32 +46,34 @@ def localization(df: pd.DataFrame) -> Figure:
     inits = [init for init in INIT_LABEL if init in set(rows["init"])]
     plot = curves(
         rows, "at", hue="side", looks=_SIDES, row="init", row_order=inits, col="task",
-        height=0.7 + 2.2 * len(inits), share=("col", True), dots=False, units="subset",
+        height=0.9 + 2.2 * len(inits), share=("col", True), dots=False, units="subset",
         estimator=None, errorbar=None, lw=0.6, alpha=0.5,
     )  # fmt: skip
     plot.trace(averaged(rows, *panel, "side", "at").sort_values("at"), "at", lw=2.2)
     for axes, init, pair in plot:
         mine = where(rows, init=init, task=pair)
-        _sides(axes, mine, pair)
+        _sides(axes, mine)
         fresh = where(df, init=init, task=pair, metric="unseen_share")
         note = f"\nunseen {fresh['value'].mean():.2f}" if len(fresh) else ""
-        axes.set(title=_share(mine) + note, xlabel=f"{mine['at'].nunique()} images", ylabel="")
+        look = {"ha": "right", "va": "top", "fontsize": 8.5, "transform": axes.transAxes}
+        axes.text(0.98, 0.98, _share(mine) + note, **look)
+        axes.set_title(pair.replace("|", ",\n"), fontsize=9)
+        axes.set(xlabel=f"{mine['at'].nunique()} images", ylabel="")
     for axes, init in zip(plot.grid.axes[:, 0], inits, strict=True):
         axes.set_ylabel(f"{INIT_LABEL[init]}\nlocal energy")
     top = max(rows.groupby(["task", "init", "subset"])["value"].quantile(0.995).max(), 1e-12)
-    plot.first.set_ylim(0, 1.35 * top)  # room for the names
-    return plot.figure
+    plot.first.set(
+        ylim=(0, 1.2 * top), yticks=[x for x in (0, 0.25, 0.5, 0.75, 1) if x <= 1.1 * top]
+    )
+    return plot.finish()
 
 
-def _sides(axes: Axes, rows: pd.DataFrame, pair: str) -> None:
-    """Shade and name the part of the images that is the task's and the control's."""
-    for (side, (_, colour, _)), name in zip(_SIDES.items(), pair.split("|"), strict=True):
+def _sides(axes: Axes, rows: pd.DataFrame) -> None:
+    """Shade the part of the images that is the task's and the control's."""
+    for side, (_, colour, _) in _SIDES.items():
         at = rows[rows["side"] == side]["at"]
         if len(at):
             axes.axvspan(at.min() - 0.5, at.max() + 0.5, color=colour, alpha=0.08, lw=0)
-            look = {"ha": "center", "va": "top", "fontsize": 9, "color": colour}
-            at = (at.min() + at.max()) / 2, 0.98 if side == "task" else 0.88  # names may be long
-            axes.text(*at, name, transform=axes.get_xaxis_transform(), **look)
     axes.set_xlim(-0.5, rows["at"].max() + 0.5)
     axes.set_xticks([])
 

@@ -166,7 +166,7 @@ def linearity(df: pd.DataFrame) -> Figure:
     plot = curves(both, "x", col="panel", share=(False, False), lw=2)
     for _, line in along.groupby(["method", "task", "seed"]):
         plot.trace(line, "x", lw=0.6, alpha=0.35, zorder=1)
-    plot.mark(means[np.isclose(means["alpha"], 1)], "x", mec="black", mew=1.2)
+    plot.mark(means[np.isclose(means["alpha"], 1)], "x")
     _whole_numbers(plot)
     left, right = plot.grid.axes.flat
     level(left, 1)

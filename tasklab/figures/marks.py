@@ -17,7 +17,7 @@ from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.ticker import LogLocator, NullFormatter
+from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter
 
 from tasklab.figures.rows import methods_in, where
 from tasklab.figures.style import INK, WIDTH, Looks, key, method_looks
@@ -64,7 +64,7 @@ class Panels:
             yield axes, *(name if all(self._facets) else (None, name))
 
     def mark(self, rows: pd.DataFrame, x: str, y: str = "value", **look: Any) -> None:
-        """Draw a larger marker at each row, in its panel and with the look of its group.
+        """Draw a larger hollow marker at each row, in its panel and with the look of its group.
 
         Args:
             rows: With the columns of groups and panels.
@@ -72,7 +72,7 @@ class Panels:
             y: Column on the vertical one.
             look: Keywords of `Axes.plot`.
         """
-        self._add(rows, x, y, {"ls": "", "ms": 10, "mec": INK, "zorder": 5} | look)
+        self._add(rows, x, y, {"ls": "", "ms": 10, "mfc": "none", "mew": 2, "zorder": 5} | look)
 
     def trace(self, rows: pd.DataFrame, x: str, y: str = "value", **look: Any) -> None:
         """Draw a further line of each group in its colour, in each panel; see `mark`."""
@@ -294,7 +294,7 @@ def scale(figure: Figure, axes: Iterable[Axes], label: str, extend: str = "neith
     """
     figure.set_layout_engine("constrained")  # which has to know of the bar
     axes = list(axes)
-    place = {"location": "bottom", "aspect": 45}
+    place = {"location": "bottom", "aspect": 45, "ticks": MaxNLocator(5)}
     bar = figure.colorbar(axes[0].collections[0], ax=axes, label=label, extend=extend, **place)
     bar.outline.set_visible(False)
     return figure

@@ -112,12 +112,12 @@ def cross_task_methods(df: pd.DataFrame) -> Figure:
             closest pair to the farthest.
     """
     half = require_rows(df)[np.isclose(df["alpha"], 0.5)]
-    titles = {"base": "between the models: 1 − cosine", "distance": "merged: 1 − cosine",
-              "coef": "merged: coefficient"}  # fmt: skip
+    titles = {"base": "between the models:\n1 − cosine", "distance": "merged:\n1 − cosine",
+              "coef": "merged:\ncoefficient"}  # fmt: skip
     rows = where(half.assign(depth=_depth(half)), metric=titles)
     plot = curves(
         averaged(rows, "metric", "method", "depth", "task"), "depth", col="metric",
-        col_order=titles, columns=2, height=5.2, share=(True, False), errorbar=("pi", 100),
+        col_order=titles, height=3.0, share=(True, False), errorbar=("pi", 100),
     )  # fmt: skip
     for axes, _, metric in plot:
         _ticks(axes, half)
@@ -155,13 +155,14 @@ def segments(df: pd.DataFrame, features: pd.DataFrame | None = None) -> Figure:
             looks |= {f"{metric}{d}": ("", c, "o") for d, c in zip(depths, shades, strict=True)}
     plot = curves(
         pd.concat([pairs, layers]), "alpha", hue="group", looks=looks, dots=False, errorbar=None,
-        col="panel", col_order=list(panels), columns=2, share=(False, False), lw=2,
-        height=(0.6, 2.6),
+        col="panel", col_order=list(panels), share=(False, False), lw=2, height=3.2,
     )  # fmt: skip
     for _, line in pairs.groupby("line"):
         plot.trace(line.sort_values("alpha"), "alpha", lw=0.5, alpha=0.4)
-    plot.mark(layers, "alpha", ms=3.5, mew=0)
+    plot.mark(layers, "alpha", ms=3.5, mew=0, mfc="auto")
     for axes, _, panel in plot:
+        axes.set(xlim=(-0.02, 1.02), xticks=[0, 0.25, 0.5, 0.75, 1])
+        axes.xaxis.set_major_formatter("{x:g}")
         if panel == "features":
             log(axes, "y")
         else:

@@ -16,6 +16,7 @@ from collections.abc import Sequence
 import numpy as np
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.text import Text
 from matplotlib.transforms import Bbox
@@ -34,7 +35,8 @@ def for_site(figure: Figure, **_) -> dict[str, str]:
 
     There `_ext/captions.py` makes it a second image. JupyterLab shows no comments.
     """
-    wide, narrow = encoded(figure), encoded(stacked(figure), SHADES)
+    photographs = any(axes.images for axes in figure.axes)
+    wide, narrow = encoded(figure), encoded(stacked(figure), 0 if photographs else SHADES)
     text = f"{_IMAGE.format(wide)}<!-- narrow {narrow} -->"
     return {"text/plain": repr(figure), "image/png": wide, "text/html": text}
 
@@ -42,7 +44,7 @@ def for_site(figure: Figure, **_) -> dict[str, str]:
 def encoded(figure: Figure, shades: int = 0) -> str:
     """Return a picture in base64, with so many colours or, by default, with all."""
     drawn, small = io.BytesIO(), io.BytesIO()
-    figure.savefig(drawn, format="png")
+    FigureCanvasAgg(figure).print_png(drawn)  # `savefig` goes through it all twice
     if shades:
         Image.open(drawn).convert("RGB").quantize(shades, method=2).save(small, "png")
     return base64.b64encode((small if shades else drawn).getvalue()).decode("ascii")
@@ -75,7 +77,8 @@ def _place(figure: Figure, lines: Sequence[Sequence[Axes]], bars: Sequence[Axes]
     """Give panels their places, below the legend and above the scale; all lengths are in inches."""
     words = {axes: _outside(axes) for line in lines for axes in line}
     left, _, right, _ = np.max(list(words.values()), axis=0)
-    width = NARROW / len(lines[0]) - left - right - 0.1
+    gap = 0.05 * len(lines[0])  # words that are wider than their panel reach into it
+    width = NARROW / len(lines[0]) - left - right - 2 * gap
     sizes, rows, y = {axes: _inches(axes) for axes in [*words, *bars]}, {}, 0.05
     for bar in bars:
         _, below, _, above = _outside(bar)
@@ -86,9 +89,9 @@ def _place(figure: Figure, lines: Sequence[Sequence[Axes]], bars: Sequence[Axes]
         shapes = [1 if axes.get_aspect() == "auto" else width / sizes[axes].width for axes in line]
         height = max(f * sizes[axes].height for f, axes in zip(shapes, line, strict=True))
         for i, axes in enumerate(line):
-            rows[axes] = (i * NARROW / len(lines[0]) + left + 0.05, y + below, width, height)
+            rows[axes] = (i * NARROW / len(lines[0]) + left + gap, y + below, width, height)
         y += below + height + above + 0.1
-    y += sum(_inches(legend).height for legend in figure.legends)
+    y += 0.05 + sum(_inches(legend).height for legend in figure.legends)
     figure.set_size_inches(NARROW, y)
     for axes, place in rows.items():
         axes.set_position(np.divide(place, (NARROW, y, NARROW, y)))
@@ -102,7 +105,8 @@ def _outside(axes: Axes) -> tuple[float, float, float, float]:
     """Return how far words reach to the left of a panel, below, to the right, and above it."""
     whole, box = axes.get_tightbbox(), axes.get_window_extent()
     reach = (box.x0 - whole.x0, box.y0 - whole.y0, whole.x1 - box.x1, whole.y1 - box.y1)
-    return tuple(length / axes.get_figure().dpi for length in reach)
+    beside = (1, 1, 1, 1) if axes.axison else (0, 1, 0, 1)  # an image's name may be wider than it
+    return tuple(np.multiply(reach, beside) / axes.get_figure().dpi)
 
 
 def _label_all(panels: Sequence[Axes]) -> None:
@@ -142,7 +146,8 @@ def put_legend(
         labels: And said.
         width: Of the figure, in inches.
     """
-    columns = _columns([len(label) + 6 for label in labels], int(_LETTERS * width))
+    longest = [max(map(len, label.split("\n"))) + 6 for label in labels]
+    columns = _columns(longest, int(_LETTERS * width))
     room = {"columnspacing": 1.2, "handlelength": 1.5, "handletextpad": 0.5}
     room |= {"frameon": False, "fontsize": 9}
     place = {"loc": "outside upper center", "ncols": columns}

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
+import numbers
 import re
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -33,10 +35,17 @@ def table(df: pd.DataFrame, digits: int = 1) -> Any:
     if df.empty:
         styler = df.iloc[:, :0].style.set_caption("Not recorded yet.").hide(axis="index")
         return styler.set_table_styles([{"selector": "caption", "props": "white-space: nowrap"}])
-    whole = [name for name in df if pd.api.types.is_integer_dtype(df[name])]
-    styler = df.style.format(precision=digits, na_rep="–").format("{:d}", subset=whole)
+    styler = df.style.format(functools.partial(_number, digits=digits), na_rep="–")
     styler = styler.set_table_styles(AIRY)
     return styler.hide(axis="index") if isinstance(df.index, pd.RangeIndex) else styler
+
+
+def _number(value: Any, digits: int) -> Any:
+    """Return a cell's text: of a number rounded, with a minus sign and no hyphen."""
+    if not isinstance(value, numbers.Real) or isinstance(value, bool):
+        return value
+    whole = isinstance(value, numbers.Integral)
+    return (f"{value:d}" if whole else f"{value:z.{digits}f}").replace("-", "−")
 
 
 def pretraining_table(verdicts: Iterable[Verdict]) -> pd.DataFrame:

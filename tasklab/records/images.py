@@ -31,6 +31,7 @@ from tasklab.records.schema import ACCURACIES
 
 PROPORTIONS = (*ACCURACIES, "accuracy")  # in % of n images
 DISAGREEMENTS = ("xi_classifier", "xi_classifier_box", "xi_pair")  # a sum of two such, 0 to 200 %
+_OVERLAPPING = "all"  # a label of `sets_of`
 _MEANS = "="  # how a text of numbers begins: no text of bits does
 _QUARTILES = 1.349  # distance of a normal distribution's quartiles in standard deviations
 
@@ -98,7 +99,7 @@ def sets_of(rows: pd.DataFrame, metric: str) -> np.ndarray:
     """Return a label for each row: rows with the same one were measured on the same images.
 
     Those of the control task are the same for every target. Pairs of tasks that overlap count as
-    one set, which is cautious.
+    one set, which is cautious in `bounded`; `crossed` leaves them to it.
 
     Args:
         rows: Records, with the column task.
@@ -109,7 +110,7 @@ def sets_of(rows: pd.DataFrame, metric: str) -> np.ndarray:
         return np.full(len(rows), "control")
     members = tasks.drop_duplicates().str.split("+")
     if members.explode().duplicated().any():
-        return np.full(len(rows), "all")
+        return np.full(len(rows), _OVERLAPPING)
     return tasks.to_numpy()
 
 
@@ -172,7 +173,12 @@ def crossed(
         pairs: Both sides, with the column seed.
         sets: Label of each row (`sets_of`).
         contributions: Row -> what each of its images adds to its difference (N,), times N.
+
+    Returns:
+        The variance; NaN where seeds have other images, or rows share some of theirs.
     """
+    if _OVERLAPPING in sets:
+        return math.nan
     seeds, total = sorted(pairs["seed"].unique()), 0.0
     sizes = pairs.groupby("seed").size()
     for label in pd.unique(sets):

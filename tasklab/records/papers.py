@@ -11,10 +11,6 @@ from tasklab.errors import unknown
 from tasklab.records.table import one_model, select, summarise
 from tasklab.tuning.methods import TABLE
 
-_TITLES = {"pretrained": "pre-trained", "probe": "linear probe"} | {
-    name: method.title for name, method in TABLE.items()
-}
-
 
 def papers(paper: str | None = None, table: str | None = None) -> pd.DataFrame:
     """Return the numbers printed in the papers' tables, optionally of one paper or one table.
@@ -60,9 +56,9 @@ def beside(
         n_tasks: Number of added tasks; the papers' tables add eight.
 
     Returns:
-        One row for each printed number: the method by this book's name, with the paper's word for
-        it where that is another; metric, paper, here, std over seeds, seeds, difference (here −
-        paper). NaN where we have no measurement.
+        One row for each printed number: method, called (the row's name in the paper), metric,
+        paper, here, std over seeds, seeds, difference (here − paper). NaN where we have no
+        measurement.
 
     Raises:
         TasklabError: Unknown paper, table or model, or `ours` mixes several models.
@@ -70,7 +66,7 @@ def beside(
     printed = papers(paper, table)
     if model not in set(printed["model"]):
         raise unknown("model", model, dict.fromkeys(printed["model"]))
-    rows = []
+    rows, start = [], {"pretrained": "pre-trained", "random": "random weights"}
     for cell in printed[printed["model"] == model].to_dict("records"):
         init = "random" if cell["experiment"] == "random_init" else "pretrained"
         mine = summarise(_cell(one_model(ours, init), cell, n_tasks), ["model"])
@@ -79,7 +75,8 @@ def beside(
         )
         rows.append(
             {
-                "method (the paper's)": _named(cell),
+                "method": TABLE[name].title if (name := cell["method"]) in TABLE else start[init],
+                "called": cell["row"],
                 "metric": cell["metric"],
                 "paper": cell["value"],
                 "here": mean,
@@ -89,13 +86,6 @@ def beside(
             }
         )
     return pd.DataFrame(rows)
-
-
-def _named(cell: dict) -> str:
-    """Return what this book calls a printed row, and the paper's word where it is another."""
-    untrained = cell["experiment"] == "random_init" and cell["method"] == "pretrained"
-    title = "random weights" if untrained else _TITLES.get(cell["method"], cell["row"])
-    return title if title.lower() == cell["row"].lower() else f"{title} ({cell['row'].strip('()')})"
 
 
 def _cell(df: pd.DataFrame, cell: dict, n_tasks: int) -> pd.DataFrame:

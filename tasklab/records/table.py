@@ -51,16 +51,15 @@ def tidy(rows: pd.DataFrame | Iterable[Mapping[str, Any]]) -> pd.DataFrame:
         raise TasklabError(f"records need the columns {', '.join(missing)}.")
     for name, default in _DEFAULTS.items():
         df[name] = df[name].fillna(default) if name in df else default
-    for name in (*_WHOLE, "alpha", "value"):
-        numbers = df[name] if name in df else [np.nan] * len(df)
-        try:
-            if name in _WHOLE:
-                df[name] = pd.array(numbers, dtype="Int64")
-            else:
-                df[name] = pd.to_numeric(numbers).astype(float)
-        except (TypeError, ValueError, OverflowError) as error:
-            kind = "whole numbers" if name in _WHOLE else "numbers"
-            raise TasklabError(f"the column {name!r} holds {kind} only ({error}).") from error
+    try:
+        for name in _WHOLE:
+            df[name] = pd.array(df[name] if name in df else [None] * len(df), dtype="Int64")
+        for name in ("alpha", "value"):
+            df[name] = pd.to_numeric(df[name]) if name in df else np.nan
+            df[name] = df[name].astype(float)
+    except (ValueError, TypeError, OverflowError) as error:
+        kind = "whole numbers" if name in _WHOLE else "numbers"
+        raise TasklabError(f"the column {name!r} of records holds {kind}: {error}.") from error
     _check(df)
     return df[[*COLUMNS, *(name for name in df if name not in COLUMNS)]].reset_index(drop=True)
 
@@ -91,9 +90,13 @@ def filled(table: pd.DataFrame) -> list[dict[str, Any]]:
 
 
 def combine(*tables: pd.DataFrame) -> pd.DataFrame:
-    """Return several tables of records as one, checked again; the same record counts once."""
+    """Return several tables of records as one, checked again; the same record counts once.
+
+    Raises:
+        TasklabError: If no table is given, or as of `tidy`.
+    """
     if not tables:
-        raise TasklabError("no records to combine: ask for at least one measurement.")
+        raise TasklabError("give at least one table of records to combine.")
     return tidy(pd.concat(tables, ignore_index=True).drop_duplicates())
 
 
@@ -347,12 +350,10 @@ def read(path: Path | str) -> tuple[pd.DataFrame, dict[str, Any]]:
         raise TasklabError(f"{path} is damaged ({error}): write it again.") from error
     except ValueError as error:
         raise TasklabError(f"{beside} is not readable JSON: {error}.") from error
-    if not isinstance(note, dict):
-        raise TasklabError(f"{beside} does not describe records: write them again.")
-    if note.pop("sha256", None) != hashlib.sha256(text).hexdigest():
+    if not isinstance(note, dict) or note.pop("sha256", None) != hashlib.sha256(text).hexdigest():
         raise TasklabError(f"{path} is not the file that its .json describes: write it again.")
     try:
-        rows = pd.read_csv(io.BytesIO(text), keep_default_na=True, dtype={"subset": str})
-    except ValueError as error:
-        raise TasklabError(f"{path} holds no table ({error}): write it again.") from error
-    return tidy(rows), note
+        table = pd.read_csv(io.BytesIO(text), keep_default_na=True, dtype={"subset": str})
+    except ValueError as error:  # pandas' own errors are of this kind, too
+        raise TasklabError(f"{path} holds no records: {error}.") from error
+    return tidy(table), note

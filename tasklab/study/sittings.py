@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from tasklab.experiments import Lab
 
 _RECIPES = ("recipe", "recipes")
+_ASKED = ("steps", "lr")  # choices of a recipe that a call may name: compared before all others
 _SPENT = ("fine_tuning", "measuring")
 # What all sittings of a part have in common, and what is told of each.
 _SAME = ("preset", "model", "init", "suite", "weights", "images")
@@ -48,7 +49,7 @@ class Earlier:
 
         Raises:
             TasklabError: If there is no such file, it has all of these seeds already, or it was
-                made of another model, suite, preset or other images.
+                made of another model, suite, preset or other images, or in other steps.
         """
         table, origin = records.read(path)
         here = lab.provenance()
@@ -63,6 +64,8 @@ class Earlier:
                 f"{path.name} has the seeds {_listed(origin['seeds'])} already: "
                 "give more of them by --seeds."
             )
+        asked = {name: getattr(lab.parameters, name) for name in _ASKED}
+        _agree(origin, {"recipe": {k: v for k, v in asked.items() if v is not None}})
         return cls(table=table, origin=origin)
 
     @property

@@ -85,7 +85,8 @@ TABLE: Mapping[str, Method] = MappingProxyType(
         "posthoc": Method(
             title="post-hoc linearized",
             text="not trained: a nonlinear task vector in the tangent model",
-            colour="#56B4E9", marker="s", vectors="nonlinear", tangent=True,
+            # no other shade of linearized's hue: the dark theme turns shades over
+            colour="#CC79A7", marker="s", vectors="nonlinear", tangent=True,
         ),
         "linearized": Method(
             title="linearized", text="the same weights, in the encoder's tangent model",
@@ -106,7 +107,7 @@ TABLE: Mapping[str, Method] = MappingProxyType(
         ),
         "attention_mlp": Method(
             title="all linear weights", text="weights of attention and MLP",
-            colour="#CC79A7", marker="<", parts=_WEIGHTS + _MLP_WEIGHTS,
+            colour="#882255", marker="<", parts=_WEIGHTS + _MLP_WEIGHTS,
         ),
         "attention_mlp_bias": Method(
             title="all linear + biases", text="weights and biases of attention and MLP",
@@ -119,7 +120,7 @@ TABLE: Mapping[str, Method] = MappingProxyType(
         "tau_jp": Method(
             title="tau Jp, linearized",
             text="all weights in the tangent model, with other tasks' images left as they are",
-            colour="#882255", marker="h", tangent=True, rates="linearized",
+            colour="#56B4E9", marker="h", tangent=True, rates="linearized",
             penalty="tangent_change", weight=1e-3, others=True, products=2.2,
         ),
         "ortho_reg": Method(

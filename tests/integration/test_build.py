@@ -15,6 +15,15 @@ from bs4 import BeautifulSoup
 from tasklab.book import report
 from tasklab.errors import TasklabError
 
+AWAITED = [
+    "from tasklab import figures, page\nfrom tasklab.records.table import nothing\nNone  # figure",
+    "page.caption('fig-none', 'None.', nothing(), kind='recorded')",
+    "figures.table(nothing())",
+    "page.once_recorded(print, nothing())",
+    "page.caption('fig-void', 'Void.', nothing(), kind='recorded')",
+    "print('shown all the same')",
+]
+
 
 @pytest.fixture
 def clone(tmp_path, root):
@@ -47,6 +56,10 @@ def clone(tmp_path, root):
     figure = "import PIL.Image as image\nimage.new('RGB', (9, 9))"
     caption = "from tasklab import page\npage.caption('fig-square', 'All of $a$ is black.')"
     cells += [nbformat.v4.new_code_cell(figure), nbformat.v4.new_code_cell(caption)]
+    cells += [
+        nbformat.v4.new_markdown_cell("## Awaited\n\n[A figure](#fig-none), [another](#fig-void)."),
+        *map(nbformat.v4.new_code_cell, AWAITED),
+    ]
     notebook = nbformat.v4.new_notebook(cells=cells)
     notebook.metadata["kernelspec"] = {
         "name": "python3",
@@ -77,6 +90,10 @@ def test_one_execution_whichever_way_it_is_built(clone, capsys):
     assert "ran as a page" in (page.parents[1] / "index.html").read_text()
     soup = BeautifulSoup(page.read_text(), "html.parser")
     assert "ran as full" in soup.text
+    awaited = soup.select_one("section#awaited")
+    assert awaited.text.count("Not recorded yet.") == 1 and len(awaited.select("div.cell")) == 1
+    assert "shown all the same" in awaited.text
+    assert awaited.select_one("p#fig-none") and awaited.select_one("p#fig-void:empty")
     assert soup.select_one("figure#fig-square a > img")  # leads to the whole picture
     told = soup.select_one("figure#fig-square figcaption").text
     assert re.search(r"Fig\. 1\S* All of .* is black\.", told) and "Figure." not in told
@@ -84,8 +101,9 @@ def test_one_execution_whichever_way_it_is_built(clone, capsys):
     assert "(1)" in soup.select_one("div.math#equation-eq-a").text
     lead = soup.select_one("h1 + p.tasklab-executed")
     links = [page.parent / a["href"] for a in lead.select("a[download]")]
-    outputs = [[bool(c.outputs) for c in nbformat.read(link, 4).cells[1:]] for link in links]
-    assert outputs == [[True] * 4, [False] * 4]  # executed, and its source
+    every = [nbformat.read(link, 4).cells for link in links]
+    outputs = [[bool(c.outputs) for c in cells if c.cell_type == "code"] for cells in every]
+    assert outputs == [[True] * 4 + [False] + [True] * 5, [False] * 10]  # executed, and its source
     assert report.is_current(clone)
     log = clone / "book/_build/build.log"
     log.unlink()
@@ -123,6 +141,6 @@ def test_a_failing_chapter_gives_no_site(clone):
     notebook = nbformat.read(path, 4)
     notebook.cells.append(nbformat.v4.new_code_cell("1 / 0"))
     nbformat.write(notebook, path)
-    with pytest.raises(TasklabError, match=r"count\.ipynb stopped in code cell 5 with ZeroDiv"):
+    with pytest.raises(TasklabError, match=r"count\.ipynb stopped in code cell 11 with ZeroDiv"):
         report.report(root=clone)
     assert not report.is_current(clone)

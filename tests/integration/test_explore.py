@@ -114,6 +114,12 @@ def test_without_a_reader_sliders_are_a_table(lab, addition):
     assert f"all at {made.chosen:g}" in bundle["text/html"]
 
 
+def test_a_chosen_coefficient_of_0_is_no_second_end():
+    made = sliders.Coefficients(lambda _: iter([("Signs", 50.0)]), ("Signs",), "nonlinear", 0.0)
+    assert "<th>pre-trained, all at 0 (chosen)</th>" in made._table()
+    assert made._table().count("<td>50.0</td>") == 2  # of the task and of the mean, once
+
+
 def test_a_misspelt_method_is_named(lab):
     with pytest.raises(TasklabError, match="nonlinear"):
         sliders.accuracies(lab, "nonlinaer")

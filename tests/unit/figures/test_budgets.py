@@ -80,6 +80,8 @@ def test_the_chosen_rate_is_the_best_mean_over_tasks():
     curve, best = axes.lines
     assert curve.get_xydata().tolist() == [[1e-4, 55.0], [2e-4, 60.0]]
     assert best.get_xydata().tolist() == [[2e-4, 60.0]] and axes.get_xscale() == "log"
+    assert best.get_markerfacecolor() == "none"  # what lies below it is seen
+    assert best.get_markersize() > curve.get_markersize()
     lost = {**rows[-1], "metric": "diverged_at", "value": 7.0}
     (axes,) = figures.rate_search(tidy([*rows, lost])).axes
     assert axes.lines[-1].get_xydata().tolist() == [[1e-4, 55.0]]

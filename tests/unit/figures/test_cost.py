@@ -142,20 +142,6 @@ def test_bars_are_the_values(batch, drawn):
     assert memory.texts[at].get_text().endswith("(1.10×)")
 
 
-def test_the_table_names_methods_and_quantities():
-    df = table()
-    df = df[(df["what"] == "training") & (df["batch_size"] == 64)]
-    df = df.replace({"metric": {"seconds": "seconds_per_step"}})
-    found = cost.cost_table(df)
-    assert found.columns.tolist() == [
-        "fine-tuning", "time of a step (s)", "× non-linear", "peak memory (MiB)",
-        "trained parameters (million)"]  # fmt: skip
-    named = found.set_index("fine-tuning")
-    assert named.loc["non-linear"].tolist() == pytest.approx([0.064, 1.05, 64, 1])
-    assert {"linearized", "linearized, listing 1", "all linear + biases"} <= set(named.index)
-    assert len(named) == len(TIMES) - 1 + len(PARADIGMS)
-
-
 def test_bars_without_a_reference_have_no_ratio():
     df = table()
     df = df[(df["variant"] != "standard") & (df["metric"] != "time_ratio")]

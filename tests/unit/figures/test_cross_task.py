@@ -79,9 +79,10 @@ def test_coefficients_have_a_line_at_one(layers):
 def test_methods_side_by_side(layers):
     figure = figures.cross_task_methods(layers)
     panels = shown(figure)
-    assert [axes.get_title().split(": ")[1] for axes in panels] == [
+    assert [axes.get_title().split(":\n")[1] for axes in panels] == [
         "1 − cosine", "1 − cosine", "coefficient",
     ]  # fmt: skip
+    assert {axes.get_subplotspec().rowspan.start for axes in panels} == {0}
     labels = [text.get_text() for text in figure.legends[0].get_texts()]
     assert labels == ["non-linear", "attention weights"]
     np.testing.assert_allclose(panels[1].lines[0].get_ydata(), 0.02)
@@ -174,6 +175,10 @@ def test_segments_tell_the_own_task_from_the_other_and_from_pretraining(scratch)
         np.testing.assert_allclose(sorted(set(np.round(ends, 6))), [2.0, 3.0, 4.0])
     assert len(shown(figures.segments(along))) == 2
     assert distance.get_xlabel() == "α"
+    for axes in (loss, accuracy, distance):  # on one axis, in one row
+        assert axes.get_xticks().tolist() == [0, 0.25, 0.5, 0.75, 1]
+        assert axes.get_xlim() == loss.get_xlim()
+        assert axes.get_subplotspec().rowspan.start == 0
 
 
 def test_emergence_has_a_column_a_condition_and_its_epochs_along(scratch):

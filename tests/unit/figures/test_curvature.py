@@ -117,6 +117,18 @@ def test_many_groups_differ_in_colour_or_marker():
     assert len({look[1:] for look in looks.values()}) == 30
 
 
+def test_lengths_are_shades_of_one_ramp_and_seeds_alike(pairs, fits):
+    lengths = {"Textures": "10 epochs", "Scenes": "5 epochs"}
+    seeds = [f"{lengths[group]}, seed {i % 3}" for i, group in enumerate(pairs["group"])]
+    figure = figures.gap_against_bound(pairs.assign(group=seeds), fits)
+    labels = [text.get_text() for text in figure.legends[0].get_texts()]
+    assert labels == ["5 epochs", "10 epochs"]
+    looks = figures.group_looks(["10 epochs", "0 epochs", "5 epochs"])
+    assert [sum(to_rgb(look[1])) for look in looks.values()] == sorted(
+        (sum(to_rgb(look[1])) for look in looks.values()), reverse=True
+    )
+
+
 def test_without_groups_there_is_no_legend(pairs, fits):
     figure = figures.gap_against_bound(pairs.drop(columns="group"), fits)
     assert not figure.legends
@@ -147,14 +159,17 @@ def test_the_form_has_means_quartiles_and_a_baseline(sums):
 
 def test_triples_are_dots_and_numbers_stand_above():
     triples, summary = triples_of(METHODS)
-    left, right = shown(figures.transitivity(triples, summary, 0.05))
+    figure = figures.transitivity(triples, summary, 0.05)
+    left, right = shown(figure)
     for axes, (x, y) in zip(
         (left, right), (("predicted", "value"), ("relative_predicted", "relative")), strict=True
     ):
         np.testing.assert_allclose(dots(axes), triples[[x, y]])
         colours = [to_hex(colour) for colour in axes.collections[0].get_facecolors()]
         assert colours == [COLOURS[method].lower() for method in triples["method"]]
-    assert "non-linear: −0.50 [−0.70, 0.20], 0.10" in left.get_title()
+    labels = [text.get_text() for text in figure.legends[0].get_texts()]
+    assert labels[0] == "non-linear\nρ −0.50 [−0.70, 0.20]\nunlinked ρ 0.10"
+    assert left.get_title() == "rank correlation ρ [95 %]"
     assert "linearized: 25% of 12 [50%]" in right.get_title()
     corner = right.collections[1].get_paths()[0].vertices
     assert corner[:, 0].max() == corner[:, 1].min() == 0.05
@@ -165,11 +180,15 @@ def test_triples_without_method_baseline_or_threshold():
     triples, summary = triples_of(["nonlinear"])
     alone, summary = triples.drop(columns="method"), summary.drop(columns="method")
     left, right = shown(figures.transitivity(alone, summary))
-    assert "\n−0.50 [−0.70" in left.get_title() and not right.get_title()
+    assert "\nρ −0.50 [−0.70" in left.get_title() and not right.get_title()
     assert len(right.collections) == 1
     without = alone.drop(columns=["relative", "relative_predicted"])
     assert len(shown(figures.transitivity(without, summary, 0.5))) == 1
     nothing = summary.assign(held=0, violations=np.nan)
+    some = triples_of(METHODS)
+    held = some[1]["held"].where(some[1]["method"] == "nonlinear", 0)
+    title = figures.transitivity(some[0], some[1].assign(held=held), 0.5).axes[1].get_title()
+    assert title.endswith("non-linear: 25% of 12 [50%]\nothers: no premises hold")
     assert "no premises hold" in figures.transitivity(alone, nothing, 0.5).axes[1].get_title()
 
 

@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.colors import to_rgb
+from matplotlib.colors import rgb_to_hsv, to_rgb
 from matplotlib.figure import Figure
 from matplotlib.text import Text
 
@@ -200,10 +200,19 @@ def test_every_method_has_its_own_colour_marker_and_label() -> None:
         assert len(set(table.values())) == len(table)
 
 
+def test_the_first_chapters_methods_are_told_apart_by_hue() -> None:
+    """Not by shade alone, which the dark theme turns over."""
+    three = [to_rgb(figures.COLOURS[name]) for name in ("nonlinear", "posthoc", "linearized")]
+    hues = sorted(360 * rgb_to_hsv(colour)[0] for colour in three)
+    assert min(b - a for a, b in zip(hues, [*hues[1:], hues[0] + 360], strict=True)) > 50
+
+
 def test_a_table_has_dashes_for_what_was_not_measured() -> None:
     df = pd.DataFrame({"row": ["a", "b"], "mean": [1.25, np.nan], "seeds": [3, 1]})
     shown = figures.table(df).to_html()
     assert "1.2" in shown and ">–<" in shown and ">3<" in shown
+    below = figures.table(pd.DataFrame({"gain": [-0.75, -0.01], "name": ["x-y", "a"]})).to_html()
+    assert ">−0.8<" in below and ">0.0<" in below and ">x-y<" in below
     assert "nan" not in shown.lower() and "row0" not in shown.split("<tbody>")[1].split("<td")[0]
 
 

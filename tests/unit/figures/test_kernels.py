@@ -41,14 +41,18 @@ def test_localization_has_a_panel_for_each_pair_and_initialisation() -> None:
     figure = kernels.localization(energies())
     assert len(figure.axes) == 4 and figure.get_figwidth() == WIDTH
     titles = [axes.get_title() for axes in figure.axes]
+    assert titles == [pair.replace("|", ",\n") for pair in PAIRS] * 2
+    shares = [axes.texts[0].get_text() for axes in figure.axes]
     task, control = (0.82 / (0.82 + 0.22), 0.80 / (0.80 + 0.20))
     mean, spread = np.mean([task, control]), np.std([task, control], ddof=1)
-    assert titles[:2] == [f"share {mean:.2f} ± {spread:.2f}"] * 2
-    assert titles[2:] == ["share 0.50 ± 0.00"] * 2
+    assert shares[:2] == [f"share {mean:.2f} ± {spread:.2f}"] * 2
+    assert shares[2:] == ["share 0.50 ± 0.00"] * 2
     assert "pre-trained" in figure.axes[0].get_ylabel()
     assert "random" in figure.axes[2].get_ylabel()
-    for axes, pair in zip(figure.axes, PAIRS * 2, strict=True):
-        assert [text.get_text() for text in axes.texts] == pair.split("|")
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["task", "control"]
+    for axes in figure.axes:
+        assert axes.get_ylim()[1] < 1.25 * 0.845  # of the highest energy
+        assert axes.get_yticks().tolist() == [0, 0.25, 0.5, 0.75]
         assert axes.get_xlim() == (-0.5, 11.5)
         assert axes.get_xlabel() == "12 images"
     assert not plt.get_fignums()
@@ -70,7 +74,7 @@ def test_lines_are_the_classes_and_their_mean_in_order_of_the_mean() -> None:
 
 def test_one_class_has_no_spread() -> None:
     figure = kernels.localization(energies(classes=["a"], inits=["random"]))
-    assert [axes.get_title() for axes in figure.axes] == ["share 0.50"] * 2
+    assert [axes.texts[0].get_text() for axes in figure.axes] == ["share 0.50"] * 2
 
 
 def test_unseen_share_stands_beside_and_other_sides_are_not_drawn() -> None:
@@ -78,7 +82,7 @@ def test_unseen_share_stands_beside_and_other_sides_are_not_drawn() -> None:
     unseen = df[df["side"] == "task"].assign(side="unseen")
     share = unseen[:2].assign(metric="unseen_share", value=[0.6, 0.7], side="")
     (axes,) = kernels.localization(pd.concat([df, unseen, share])).axes
-    assert axes.get_title() == "share 0.80\nunseen 0.65"
+    assert axes.texts[0].get_text() == "share 0.80\nunseen 0.65"
     assert len(axes.get_lines()) == 4 and axes.get_xlabel() == "12 images"
 
 
@@ -86,7 +90,7 @@ def test_means_count_where_sides_differ_in_number() -> None:
     df = energies(inits=["pretrained"], pairs=PAIRS[:1])
     flat = df.assign(value=0.5)
     flat = flat[(flat["side"] == "task") | (flat["x"] < 2)]
-    assert kernels.localization(flat).axes[0].get_title() == "share 0.50 ± 0.00"
+    assert kernels.localization(flat).axes[0].texts[0].get_text() == "share 0.50 ± 0.00"
 
 
 def test_ring_shows_errors_fits_and_eigenfunctions() -> None:

@@ -16,7 +16,7 @@ from docutils.frontend import get_default_settings
 from docutils.utils import new_document
 from PIL import Image
 
-from tasklab.figures import pictures
+from tasklab.figures import contact_sheet, pictures
 from tasklab.figures.marks import curves, scale
 from tasklab.figures.style import book_figure
 from tasklab.records.statements import SITE
@@ -38,7 +38,7 @@ def drawn(rows: int = 1, columns: int = 3):
     facets = {"row": "row", "col": "col"} if rows > 1 else {"col": "col"}
     plot = curves(df, "x", "y", hue="hue", looks=LOOKS, height=2.5 * rows, **facets)
     for axes, _, column in plot:
-        axes.set_title(column)
+        axes.set_title(f"of {column}\nand HouseNumbers", fontsize=9)
     long = "words that are as long as the page is wide and longer than a phone's"
     return plot.finish(x=long, y="value")
 
@@ -108,7 +108,7 @@ def test_every_panel_has_the_words_of_the_edge():
     for axes in twin.axes:
         assert axes.yaxis.label.get_visible()
         assert any(label.get_visible() and label.get_text() for label in axes.get_xticklabels())
-    assert [axes.get_title() for axes in twin.axes] == ["column 0", "column 1"] * 2
+    assert [axes.get_title()[3:11] for axes in twin.axes] == ["column 0", "column 1"] * 2
 
 
 def test_an_empty_label_takes_the_nearest_and_not_that_of_another_kind():
@@ -116,10 +116,10 @@ def test_an_empty_label_takes_the_nearest_and_not_that_of_another_kind():
     for axes, x in zip(grid, ("", "angle", "error"), strict=True):
         axes.set_xlabel(x)
     grid[0].set_title("above", fontsize=7)
+    plt.close(figure)
     twin = narrow(figure)
     assert [axes.get_xlabel() for axes in twin.axes] == ["angle", "angle", "error"]
     assert {axes.title.get_fontsize() for axes in twin.axes} == {7}
-    plt.close(figure)
 
 
 def test_maps_keep_their_shape_and_their_scale_is_below_them():
@@ -129,6 +129,18 @@ def test_maps_keep_their_shape_and_their_scale_is_below_them():
     for box in panels:
         assert box.width == pytest.approx(box.height, rel=0.02)
         assert box.width > 0.7 * twin.bbox.width and box.y0 > bar.y1
+
+
+def test_photographs_are_four_abreast_and_keep_their_colours(shown):
+    images = {"Signs": np.random.default_rng(0).random((8, 32, 32, 3))}
+    figure = contact_sheet(images, {"Signs": ["a name that is wide"] * 8})
+    (picture,) = re.findall(r"<!-- narrow (\S+) -->", shown(figure)["text/html"])
+    opened = Image.open(io.BytesIO(base64.b64decode(picture)))
+    assert opened.mode == "RGBA"  # of no palette
+    twin = pictures.stacked(figure)
+    assert len({round(axes.get_position().x0, 6) for axes in twin.axes}) == 4
+    was, now = (one.axes[0].get_window_extent().width for one in (figure, twin))
+    assert now > 0.8 * was
 
 
 def test_columns_of_a_legend_fit_as_matplotlib_divides_them():

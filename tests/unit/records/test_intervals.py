@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 import numpy as np
+import pandas as pd
 import pytest
 from scipy import stats
 
@@ -51,3 +52,24 @@ def test_hits_survive_packing(n: int) -> None:
     for text in (images.packed(np.ones(n + 8, bool)), "?"):
         with pytest.raises(TasklabError, match=f"not those of {n} images"):
             images.unpacked(text, n)
+
+
+def test_pairs_that_share_a_task_are_left_to_the_cautious_bound():
+    """B's images are the second half of one row and the first of the other."""
+    rng, n, spread = np.random.default_rng(0), 60, []
+    rows = pd.DataFrame({"task": ["A+B", "B+C"] * 2, "seed": [0, 0, 1, 1], "n": n})
+    sets = images.sets_of(rows, "xi_classifier_box")
+    for _ in range(400):
+        a, b, c = (rng.random(n) < 0.3 for _ in "abc")
+        spread.append(100 * (a.mean() + 2 * b.mean() + c.mean()) / 2)
+        given = {"A+B": np.concatenate([a, b]), "B+C": np.concatenate([b, c])}
+    told = images.crossed(rows, sets, lambda row: 200.0 * given[row["task"]])
+    assert math.isnan(told)
+    table = rows.assign(value=100 * (a.mean() + b.mean()))
+    errors = images.standard_errors(table, "xi_classifier_box", None)
+    bound = images.bounded(table.assign(error=errors, error_right=0.0), sets, 1.0)
+    assert bound > np.var(spread)
+    apart = rows.assign(task=["A+B", "C+D"] * 2)
+    given = {name: rng.random(2 * n) < 0.3 for name in apart["task"]}
+    sets = images.sets_of(apart, "xi_classifier_box")
+    assert images.crossed(apart, sets, lambda row: 200.0 * given[row["task"]]) > 0

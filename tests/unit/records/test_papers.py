@@ -1,5 +1,6 @@
 """Records, accuracies' intervals, and the join with the papers."""
 
+import hashlib
 import json
 import math
 import subprocess
@@ -12,7 +13,6 @@ import pandas as pd
 import pytest
 
 from tasklab.errors import TasklabError
-from tasklab.figures.style import METHOD_LABEL
 from tasklab.records import comparisons, images, schema
 from tasklab.records import table as records
 from tasklab.records.papers import beside
@@ -21,7 +21,6 @@ from tasklab.study import results
 from tasklab.study.parts import PARTS
 
 TASKS = ("Signs", "Places")
-NAMED = "method (the paper's)"
 
 
 def row(method: str, value: float, **other: Any) -> dict[str, Any]:
@@ -63,6 +62,9 @@ def test_tidy_fills_defaults_and_orders_columns() -> None:
         ([row("nonlinear", 60.0, block=3)], "column of the experiment 'addition', 'block'"),
         ([row("merged", 60.0)], "unknown method 'merged'"),
         ([row("nonlinear", math.nan)], "no value"),
+        ([row("nonlinear", "x")], "the column 'value' of records holds numbers: "),
+        ([row("nonlinear", 60.0, n=1.5)], "the column 'n' of records holds whole numbers: "),
+        ([row("nonlinear", 60.0, n=10**30)], "the column 'n' of records holds whole numbers: "),
         ([row("nonlinear", 60.0, task="mean")], "per task"),
         ([row("nonlinear", 60.0), row("nonlinear", 61.0)], "recorded twice"),
         (  # with other answers it is still the same run
@@ -230,38 +232,28 @@ def test_beside_joins_by_method_and_metric() -> None:
     df = pd.concat([two_methods({0: 4.0, 1: 6.0}), two_methods({0: 9.0}, n_tasks=2)])
     zero_shot = [row("pretrained", 52.0, experiment="single", metric="single", n_tasks=None)]
     table = beside(pd.concat([df, tidy(zero_shot)]), "tangent", "1", "vitb32")
-    assert list(table.columns) == [NAMED, "metric", "paper", "here", "std over seeds", "seeds",
-                                   "difference"]  # fmt: skip
-    by = table.set_index([NAMED, "metric"])
-    linearized = by.loc[("linearized (Linear. FT)", "absolute")]
+    assert list(table.columns) == ["method", "called", "metric", "paper", "here",
+                                   "std over seeds", "seeds", "difference"]  # fmt: skip
+    ours = table.set_index(["called", "metric"])
+    assert ours["method"].unique().tolist() == [
+        "pre-trained", "non-linear", "post-hoc linearized", "linearized"
+    ]  # fmt: skip
+    linearized = ours.loc[("Linear. FT", "absolute")]
     assert (linearized["paper"], linearized["here"]) == (76.5, 65.5)
     assert linearized["difference"] == -11.0 and linearized["seeds"] == 2
-    assert by.loc[("pre-trained", "absolute"), "here"] == 52.0  # from the zero-shot rows
-    missing = by.loc[("post-hoc linearized (Post-hoc lin.)", "normalised")]
+    assert ours.loc[("Pre-trained", "absolute"), "here"] == 52.0  # from the zero-shot rows
+    missing = ours.loc[("Post-hoc lin.", "normalised")]
     assert math.isnan(missing["here"]) and missing["seeds"] == 0
 
 
 def test_beside_random_initialisation() -> None:
     rows = [row("nonlinear", 20.0, init="random"), row("nonlinear", 70.0)]
     rows.append(row("nonlinear", 61.0, init="random", experiment="single", metric="single"))
-    table = beside(tidy(rows), "tangent", "3", "vitb32").set_index([NAMED, "metric"])["here"]
-    assert table[("non-linear (Non-lin. FT)", "single")] == 61.0
-    assert table[("non-linear (Non-lin. FT)", "multi")] == 20.0
-    assert table.index[0][0] == "random weights (Random init)"
-
-
-@pytest.mark.parametrize(
-    ("paper", "table", "last"),
-    [
-        ("tangent", "1", "linearized (Linear. FT)"),
-        ("linear_layers", "1", "attention weights (Ours)"),
-        ("linear_layers", "2", "all linear + biases (4)"),
-    ],
-)
-def test_beside_names_methods_as_figures_do(paper: str, table: str, last: str) -> None:
-    named = beside(two_methods({0: 1.0}), paper, table, "vitb32")[NAMED]
-    assert {name.partition(" (")[0] for name in named} <= set(METHOD_LABEL.values())
-    assert named.iloc[-1] == last
+    table = beside(tidy(rows), "tangent", "3", "vitb32").set_index(["called", "metric"])["here"]
+    assert table[("Non-lin. FT", "single")] == 61.0
+    assert table[("Non-lin. FT", "multi")] == 20.0
+    named = beside(tidy(rows), "tangent", "3", "vitb32").set_index("called")["method"]
+    assert named["Random init"] == "random weights"  # no pre-trained ones
 
 
 def test_beside_refuses() -> None:
@@ -303,7 +295,25 @@ def test_box_means_know_what_each_image_gives() -> None:
     assert pd.isna(comparisons.box_means(df)["hits"][0])
 
 
+@pytest.mark.parametrize(
+    ("text", "note", "expected"),
+    [
+        (b"", None, "holds no records: "),
+        (b"value\n1\n", [], "is not the file that its .json describes"),
+    ],
+)
+def test_files_that_hold_no_records_are_named(tmp_path, text, note, expected) -> None:
+    path = tmp_path / "a.csv"
+    path.write_bytes(text)
+    note = {"sha256": hashlib.sha256(text).hexdigest()} if note is None else note
+    path.with_suffix(".json").write_text(json.dumps(note))
+    with pytest.raises(TasklabError, match=f"a.csv {expected}"):
+        records.read(path)
+
+
 def test_combining_counts_the_same_record_once_and_refuses_another_value() -> None:
+    with pytest.raises(TasklabError, match="at least one table"):
+        records.combine()
     one = tidy([row("nonlinear", 60.0), row("linearized", 50.0)])
     assert len(records.combine(one, one.iloc[:1])) == 2
     with pytest.raises(TasklabError, match="recorded twice"):

@@ -71,20 +71,22 @@ def test_the_further_seeds_may_be_given_alone(small, works, tmp_path):
     assert origin["seeds"] == [0, 2] and set(joined["seed"]) == {0, 2}
 
 
-def test_nothing_is_added_to_records_of_other_choices(small, works, tmp_path):
+def test_nothing_is_added_to_records_of_other_choices(small, works, tmp_path, monkeypatch):
     path = tmp_path / "a.csv.gz"
     with pytest.raises(TasklabError, match=r"no records: .* is missing"):
         record(small, path, add=True)
     _, origin = record(small, path)
     kept = path.read_bytes()
+    with monkeypatch.context() as patch:
+        patch.setattr(recording, "_records", None)  # nothing is computed before it is said
+        with pytest.raises(TasklabError, match="made with steps = 2, not 3: record all seeds anew"):
+            record(dataclasses.replace(small, seeds=[1], steps=3), path, add=True)
     with pytest.raises(TasklabError, match="has the seeds 0 already: give more"):
         record(small, path, add=True)
     more = dataclasses.replace(small, seeds=2)
     for change, named in (({"model": "mini_s"}, "model, weights"), ({"preset": "quick"}, "preset")):
         with pytest.raises(TasklabError, match=f"another choice of {named}"):
             record(dataclasses.replace(more, **change), path, add=True)
-    with pytest.raises(TasklabError, match="made with steps = 2, not 3"):
-        record(dataclasses.replace(more, steps=3), path, add=True)
     assert path.read_bytes() == kept and records.read(path)[1] == origin
 
 
