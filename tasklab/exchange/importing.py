@@ -27,7 +27,7 @@ from tasklab.exchange.reading import Checkpoint
 from tasklab.models import loading
 from tasklab.models.encoder import Encoder
 from tasklab.models.zoo import spec
-from tasklab.storage.store import Artifact, Store
+from tasklab.storage.store import Store
 from tasklab.taskvector import TaskVector
 from tasklab.tuning import finetune
 from tasklab.tuning.methods import METHODS
@@ -248,27 +248,13 @@ def imported(store: Store, model: str, name: str) -> TaskVector:
     Raises:
         TasklabError: If there is none of that name.
     """
-    return TaskVector(artifact(store, model, name).tensors())
-
-
-def artifact(store: Store, model: str, name: str) -> Artifact:
-    """Return an imported task vector with what is recorded of it.
-
-    Args:
-        store: Where it was imported to.
-        model: Short name of the model.
-        name: As `tasklab import --list` shows it.
-
-    Raises:
-        TasklabError: If there is none of that name.
-    """
     found = store.find(KIND, {"model": model, "name": name})
     if found is None:
         names = sorted(one["name"] for one in store.configs(KIND) if one["model"] == model)
         if not names:
             raise TasklabError(f"nothing is imported for model {model!r} in {store.root}.")
         raise unknown("imported vector", name, names)
-    return found
+    return TaskVector(found.tensors())
 
 
 def listed(store: Store, model: str | None = None) -> list[dict[str, Any]]:

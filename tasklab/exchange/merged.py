@@ -175,18 +175,18 @@ def check_free(path: Path) -> None:
 def _imported(name: str, store: Store, model: str | None) -> Source:
     there = list(store.configs(importing.KIND))
     chosen = [one for one in there if one["name"] == name and model in (None, one["model"])]
-    if not chosen:
-        names = sorted(one["name"] for one in there)
+    if len(chosen) > 1:
+        raise TasklabError(
+            f"{name} is imported for {abridged(one['model'] for one in chosen)}: give --model."
+        )
+    kept = store.find(importing.KIND, chosen[0]) if chosen else None
+    if kept is None:
+        names = sorted(one["name"] for one in there if one not in chosen)
         hint = f" Imported are {abridged(names)}." if names else ""
         raise TasklabError(
             f"{shown(name)} is no file, no TASK@METHOD and no imported vector"
             f"{'' if model is None else f' of {model}'}.{hint}"
         )
-    if len(chosen) > 1:
-        raise TasklabError(
-            f"{name} is imported for {abridged(one['model'] for one in chosen)}: give --model."
-        )
-    kept = importing.artifact(store, **chosen[0])
     return Source(
         name=name,
         vector=TaskVector(kept.tensors()),

@@ -155,6 +155,11 @@ def test_a_name_is_found_without_reading_the_other_imports(files, encoder, capsy
     )
     told(["merge", "a_nonlinear", "a_nonlinear", "--out", "m.safetensors"], capsys)
     assert {one["name"] for one in opened} == {"a_nonlinear"}
+    damaged = Store().find("imported", {"model": MODEL, "name": "a_nonlinear"}).path
+    (damaged / "tensors.safetensors").write_bytes(b"")
+    assert main(["merge", "a_nonlinear", "a_nonlinear", "--out", "m.safetensors"]) == 2
+    told_of = capsys.readouterr().err
+    assert "no imported vector" in told_of and "Imported are b_nonlinear." in told_of
 
 
 def test_methods_that_look_at_images_do(files, encoder, capsys):
