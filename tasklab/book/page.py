@@ -145,7 +145,8 @@ def _numbers(row: Mapping[str, Any]) -> str:
         return " (no recorded runs of both sides)"
     from tasklab.records.statements import effect_of
 
-    parts = [effect_of(row), counted(row["n_seeds"], row["n_seeds"], "seed")]
+    effect, seeds = effect_of(row), counted(row["n_seeds"], row["n_seeds"], "seed")
+    parts = [effect, *([] if effect.endswith(seeds) else [seeds])]
     if row["n_pretrainings"] > 1:
         parts.append(f"{row['n_pretrainings']} pre-trainings beside")
     if row["n_tasks"] > 1:

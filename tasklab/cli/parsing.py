@@ -124,7 +124,7 @@ def _sentence(event: events.ParseErrorEvent, command: str, function: Callable) -
     options = _options(function)
     more = f"`tasklab {command} --help` tells what it takes."
     if isinstance(event, events.InvalidChoice):
-        choices = [one for one in event.choices if one != "None"]  # to leave the option out
+        choices = sorted({*event.choices} - {"None"})  # None leaves the option out
         return unknown(_name(event.argument), event.value, choices)
     if isinstance(event, events.UnrecognizedArgs):
         word = event.tokens[0]

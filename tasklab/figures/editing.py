@@ -13,7 +13,7 @@ from matplotlib.lines import Line2D
 from tasklab.errors import TasklabError
 from tasklab.figures.marks import GIVEN, ZERO, Panels, curves, diagonal, level, points, scatter
 from tasklab.figures.rows import averaged, ends, methods_in, most_tasks, require_rows, select, where
-from tasklab.figures.style import COLOURS, INK, METHOD_LABEL, book_figure, method_looks
+from tasklab.figures.style import COLOURS, INIT_LABEL, INK, METHOD_LABEL, book_figure, method_looks
 from tasklab.records.table import wilson
 
 MEAN = "mean"  # the last line of a figure of tasks
@@ -24,7 +24,7 @@ _KEPT = {"ls": ":", "lw": 2, "label": "95 % of pre-trained"}
 
 
 def _by_task(rows: pd.DataFrame, tasks: Collection[str], x: Mapping[str, str] | str) -> Panels:
-    """Draw each task, and their mean below: a panel a metric, the pre-trained model as a stroke.
+    """Draw each task, and their mean below: a panel a metric, the unedited model as a stroke.
 
     Bars are 95 % intervals of the test images, below of those of all tasks together.
     """
@@ -49,7 +49,10 @@ def _by_task(rows: pd.DataFrame, tasks: Collection[str], x: Mapping[str, str] | 
         y = shown["task"].map(list(order).index).to_numpy(float)
         axes.vlines(shown["value"], y - 0.42, y + 0.42, lw=2, zorder=1, color=BASE["color"])
         level(axes, len(tasks) - 0.5, **ZERO)
-    plot.finish(looks=method_looks(methods_in(table, baseline=True)), x=x)
+    looks = method_looks(methods_in(table, baseline=True))
+    if "pretrained" in looks and set(rows.get("init", ())) == {"random"}:
+        looks["pretrained"] = (INIT_LABEL["random"], *looks["pretrained"][1:])
+    plot.finish(looks=looks, x=x)
     return plot
 
 

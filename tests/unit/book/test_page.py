@@ -216,6 +216,12 @@ def test_findings_are_those_of_a_section():
         page.findings(judged, "do-vectors-add")
 
 
+def test_a_finding_of_one_seed_says_so_once():
+    alone = full_records().query("seed == 0")
+    told = page.findings(verdicts(alone, "tangent", model="mini"), "do-the-vectors-add").data
+    assert "**undecided**, +10 points, one seed," in told and "one seed, one seed" not in told
+
+
 def full_records():
     rows = []
     for method, value in {"pretrained": 40.0, "nonlinear": 50.0, "linearized": 60.0}.items():

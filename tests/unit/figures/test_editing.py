@@ -148,6 +148,16 @@ def test_intervals_are_those_of_the_test_images() -> None:
     assert strokes == pytest.approx([50, 51, 52, 53, 51.5])  # the pre-trained model
 
 
+@pytest.mark.parametrize(
+    ("init", "label"), [("pretrained", "pre-trained"), ("random", "random weights")]
+)
+def test_a_model_from_random_weights_is_not_called_pretrained(init, label) -> None:
+    figure = figures.single_task(synthetic(1).assign(init=init))
+    told = [text.get_text() for legend in figure.legends for text in legend.get_texts()]
+    assert label in told
+    assert ("pre-trained" in told) == (init == "pretrained")
+
+
 def test_chosen_coefficient_is_marked() -> None:
     lines = figures.addition_curves(synthetic(1), n_tasks=4).axes[0].lines
     marks = [line.get_xdata()[0] for line in lines if len(line.get_xdata()) == 1]
