@@ -9,6 +9,7 @@ are plain text with names in `backticks`; here they become reStructuredText.
 
 from __future__ import annotations
 
+import ast
 import importlib
 import pkgutil
 import re
@@ -74,9 +75,20 @@ def _skip(
 def _short_types(
     app: Sphinx, what: str, name: str, obj: object, options: object, arguments: str, returns: str
 ) -> tuple[str, str]:
-    """Leave the modules out of the names of types."""
-    module = re.compile(r"~?\b(?:[a-z_]\w*\.)+(?=[A-Z])|~")
-    return tuple(module.sub("", text) if text else text for text in (arguments, returns))
+    """Leave the modules out of the names of types; those of this package lead to their own entry.
+
+    `~` before a name hides its modules and keeps them in the link. Where Sphinx cannot read the
+    arguments, as defaults that are objects, it would be shown, and no type is a link.
+    """
+    texts = [text for text in (arguments, returns) if text]
+    try:
+        ast.parse(f"def f{arguments or '()'} -> ({returns or None}): ...")
+        own = r"(?!tasklab\.)"
+    except SyntaxError:
+        own = ""
+    module = re.compile(rf"~{own}|(?<![\w.]){own}(?:[a-z_]\w*\.)+(?=[A-Z])")
+    short = [module.sub("", text) for text in texts]
+    return arguments and short.pop(0), returns and short.pop(0)
 
 
 def _as_rst(app: Sphinx, what: str, name: str, obj: object, options: object, lines: list) -> None:
