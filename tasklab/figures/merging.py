@@ -44,7 +44,7 @@ MERGE_LABEL = {name: label for *_, named in SORTS.values() for name, label in na
 _SORT = {name: (sort, *look) for sort, (*look, named) in SORTS.items() for name in named}
 _ACROSS = 60  # characters that columns' names may have side by side
 BASE = "arithmetic"  # what gains are counted from
-_NUMBERS = (("#56B4E9", "o"), ("#0072B2", "s"), ("#D55E00", "D"), ("#000000", "P"))
+_NUMBERS = (("#B3B3B3", "o"), ("#8C8C8C", "s"), ("#595959", "D"), ("#000000", "P"))
 
 
 def merges_in(df: pd.DataFrame) -> list[str]:
