@@ -56,6 +56,7 @@ from .merging import merge_accuracy as merge_accuracy
 from .merging import merge_distance as merge_distance
 from .merging import merge_gains_table as merge_gains_table
 from .merging import merge_ways as merge_ways
+from .merging import merge_ways_table as merge_ways_table
 from .schemes import closed_table as closed_table
 from .schemes import open_table as open_table
 from .schemes import price as price

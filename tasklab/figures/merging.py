@@ -172,6 +172,24 @@ def merge_distance(df: pd.DataFrame) -> Figure:
     return plot.finish(looks=sorts, x=x)
 
 
+def merge_ways_table(df: pd.DataFrame) -> pd.DataFrame:
+    """Return the accuracy of merges of most tasks, in percent: a row a way to get their vectors.
+
+    A row is a way of fine-tuning the first model, or another model; a column is a merge. Numbers
+    are means over tasks and seeds.
+
+    Args:
+        df: Records of the experiment `merging`, of one or several models, the main one first.
+    """
+    means = most_tasks(merged_accuracy(df))
+    require_rows(where(means, merge=BASE), "task arithmetic was not computed")
+    table = means.groupby(["model", "method", "merge"])["value"].mean().unstack("merge")
+    models = list(dict.fromkeys(means["model"]))
+    ways = [way for way in itertools.product(models, methods_in(means)) if way in table.index]
+    names = [METHOD_LABEL[way] if model == models[0] else scheme(model) for model, way in ways]
+    return table.loc[ways, merges_in(means)].set_axis(names)
+
+
 @book_figure
 def merge_ways(df: pd.DataFrame) -> Figure:
     """Draw what every merge gains over task arithmetic, by how its vectors were fine-tuned.
@@ -182,16 +200,10 @@ def merge_ways(df: pd.DataFrame) -> Figure:
     Args:
         df: Records of the experiment `merging`, of one or several models, the main one first.
     """
-    means = most_tasks(merged_accuracy(df))
-    table = means.groupby(["model", "method", "merge"])["value"].mean().unstack("merge")
-    require_rows(where(means, merge=BASE), "task arithmetic was not computed")
-    models = list(dict.fromkeys(means["model"]))
-    ways = [way for way in itertools.product(models, methods_in(means)) if way in table.index]
-    gains = table.sub(table[BASE], axis=0).loc[ways, merges_in(means)].drop(columns=BASE).T
-    gains = require_rows(gains)
-    names = [METHOD_LABEL[way] if model == models[0] else scheme(model) for model, way in ways]
-    reached = [f"{value:.1f} %" for value in table.loc[ways, BASE]]
-    titles = ["\n".join(words) for words in zip(names, reached, strict=True)]
+    table = merge_ways_table(df)
+    names = list(table.index)
+    gains = require_rows(table.sub(table[BASE], axis=0).drop(columns=BASE).T)
+    titles = [f"{name}\n{reached:.1f} %" for name, reached in table[BASE].items()]
     figure, axes = plt.subplots(figsize=(WIDTH, 1.9 + 0.27 * len(gains)))
     numbers_in(axes, gains, max(float(gains.abs().max().max()), 0.1), "+z.1f", xticklabels=titles,
                yticklabels=gains.index.map(MERGE_LABEL))  # fmt: skip
