@@ -136,7 +136,7 @@ def test_ways_are_columns_of_gains():
     every = tidy(pd.concat([df, linear, other]))
     table = figures.merge_ways_table(every)
     assert list(table.index) == ["non-linear", "linearized", "supervised, fewer classes"]
-    assert table["ties"].tolist() == pytest.approx([VALUES["ties"] + 1] * 3)
+    assert table["ties"].tolist() == pytest.approx([VALUES["ties"] - 1] * 3)
     assert list(table) == merging.merges_in(every)
     axes = figures.merge_ways(every).axes[0]
     words = [text.get_text() for text in axes.texts]
