@@ -118,7 +118,7 @@ TABLE: Mapping[str, Method] = MappingProxyType(
         # before this one (E|J tau|^2 of 160 to 600 on other tasks; squares of 0.3 to 1.1 off the
         # diagonal); not searched since
         "tau_jp": Method(
-            title="tau Jp, linearized",
+            title="τJp, linearized",
             text="all weights in the tangent model, with other tasks' images left as they are",
             colour="#56B4E9", marker="h", tangent=True, rates="linearized",
             penalty="tangent_change", weight=1e-3, others=True, products=2.2,
