@@ -17,6 +17,7 @@ import numpy as np
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.collections import QuadMesh
 from matplotlib.figure import Figure
 from matplotlib.text import Text
 from matplotlib.transforms import Bbox
@@ -70,6 +71,8 @@ def stacked(figure: Figure) -> Figure:
         put_legend(copy, legend.legend_handles, words, NARROW)
     lines = [panels[i : i + abreast] for i in range(0, len(panels), abreast)]
     _place(copy, lines, bars)
+    if any([_fit(axes) for axes in panels]):
+        _place(copy, lines, bars)
     return copy
 
 
@@ -95,6 +98,20 @@ def _place(figure: Figure, lines: Sequence[Sequence[Axes]], bars: Sequence[Axes]
     figure.set_size_inches(NARROW, y)
     for axes, place in rows.items():
         axes.set_position(np.divide(place, (NARROW, y, NARROW, y)))
+
+
+def _fit(axes: Axes) -> bool:
+    """Make numbers in a matrix, and names above it, smaller where its columns are too narrow."""
+    if not axes.texts or not any(isinstance(one, QuadMesh) for one in axes.collections):
+        return False
+    room = 0.97 * axes.get_window_extent().width / np.ptp(axes.get_xlim())
+    factor = room / max(text.get_window_extent().width for text in axes.texts)
+    if factor < 1:
+        for text in axes.texts:
+            text.set_fontsize(factor * text.get_fontsize())
+        names = axes.get_xticklabels()
+        axes.tick_params(axis="x", labelsize=factor * names[0].get_fontsize() if names else None)
+    return factor < 1
 
 
 def _inches(drawn: Artist) -> Bbox:

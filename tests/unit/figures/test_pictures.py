@@ -11,6 +11,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import pytest
+import seaborn as sns
 from docutils import nodes
 from docutils.frontend import get_default_settings
 from docutils.utils import new_document
@@ -129,6 +130,24 @@ def test_maps_keep_their_shape_and_their_scale_is_below_them():
     for box in panels:
         assert box.width == pytest.approx(box.height, rel=0.02)
         assert box.width > 0.7 * twin.bbox.width and box.y0 > bar.y1
+
+
+@pytest.mark.parametrize(("columns", "smaller"), [(4, False), (12, True)])
+def test_numbers_in_a_matrix_fit_its_columns(columns, smaller):
+    @book_figure
+    def matrix():
+        figure, axes = plt.subplots(figsize=(pictures.WIDTH, 3))
+        sns.heatmap(np.full((3, columns), -12.3), annot=True, fmt=".1f", cbar=False, ax=axes)
+        return figure
+
+    figure = matrix()
+    before = figure.axes[0].texts[0].get_fontsize()
+    twin = narrow(figure)
+    twin.draw_without_rendering()
+    cell = twin.axes[0].get_window_extent().width / columns
+    assert all(text.get_window_extent().width <= cell for text in twin.axes[0].texts)
+    assert (twin.axes[0].texts[0].get_fontsize() < before) == smaller
+    assert (twin.axes[0].get_xticklabels()[0].get_fontsize() < 9) == smaller
 
 
 def test_photographs_are_four_abreast_and_keep_their_colours(shown):
