@@ -16,5 +16,5 @@ def setup(app: Sphinx) -> dict[str, object]:
 
 def _share(app: Sphinx) -> None:
     app.parallel = max(2, app.parallel)
-    for name in _SAFE:
+    for name in app.extensions.keys() & {*_SAFE}:
         app.extensions[name].parallel_read_safe = True

@@ -53,7 +53,7 @@ def sees_store(folder: Path) -> tuple[bool, bool]:
             return True, True
     except filelock.Timeout:
         return True, False
-    except (OSError, NotImplementedError):
+    except (OSError, NotImplementedError):  # filelock's, of a disk that has no locks
         return True, True
 
 
