@@ -16,6 +16,7 @@ from matplotlib.lines import Line2D
 from tasklab.errors import TasklabError
 from tasklab.figures.pictures import WIDTH as WIDTH
 from tasklab.figures.pictures import for_site, put_legend
+from tasklab.records.papers import INIT_LABEL as INIT_LABEL
 from tasklab.records.statements import on_site
 from tasklab.records.table import is_awaited
 from tasklab.tuning.methods import JOINT, TABLE
@@ -23,13 +24,12 @@ from tasklab.tuning.methods import JOINT, TABLE
 # Okabe and Ito's palette, distinguishable with the common forms of colour blindness; its yellow is
 # too faint on white, so black, a grey, a brown and others end the list. Markers repeat the colours.
 _LOOKS = {
-    "pretrained": ("pre-trained", "#595959", "|"),
+    "pretrained": (INIT_LABEL["pretrained"], "#595959", "|"),
     **{name: (one.title, one.colour, one.marker) for name, one in TABLE.items() if name != JOINT},
     "probe": ("linear probe", "#A6A6A6", "X"),
     JOINT: (TABLE[JOINT].title, TABLE[JOINT].colour, TABLE[JOINT].marker),
 }
 METHOD_LABEL = {name: label for name, (label, _, _) in _LOOKS.items()}
-INIT_LABEL = {"pretrained": METHOD_LABEL["pretrained"], "random": "random weights"}
 COLOURS = {name: colour for name, (_, colour, _) in _LOOKS.items()}
 MARKERS = {name: marker for name, (_, _, marker) in _LOOKS.items()}
 INK = "#333333"  # reference lines and edges

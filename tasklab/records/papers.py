@@ -11,6 +11,8 @@ from tasklab.errors import unknown
 from tasklab.records.table import one_model, select, summarise
 from tasklab.tuning.methods import TABLE
 
+INIT_LABEL = {"pretrained": "pre-trained", "random": "random weights"}  # what weights start from
+
 
 def papers(paper: str | None = None, table: str | None = None) -> pd.DataFrame:
     """Return the numbers printed in the papers' tables, optionally of one paper or one table.
@@ -66,7 +68,7 @@ def beside(
     printed = papers(paper, table)
     if model not in set(printed["model"]):
         raise unknown("model", model, dict.fromkeys(printed["model"]))
-    rows, start = [], {"pretrained": "pre-trained", "random": "random weights"}
+    rows = []
     for cell in printed[printed["model"] == model].to_dict("records"):
         init = "random" if cell["experiment"] == "random_init" else "pretrained"
         mine = summarise(_cell(one_model(ours, init), cell, n_tasks), ["model"])
@@ -75,7 +77,9 @@ def beside(
         )
         rows.append(
             {
-                "method": TABLE[name].title if (name := cell["method"]) in TABLE else start[init],
+                "method": TABLE[name].title
+                if (name := cell["method"]) in TABLE
+                else INIT_LABEL[init],
                 "called": cell["row"],
                 "metric": cell["metric"],
                 "paper": cell["value"],
