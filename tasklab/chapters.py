@@ -50,8 +50,8 @@ CHAPTERS = {
         title="Fine-tuning in the tangent space",
         methods=("nonlinear", "posthoc", "linearized"),
         parts=(
-            *("editing", "rates", "text_rates", "budgets", "pretraining", "replicas", "family"),
-            *("maps", "text", "kernels"),
+            *("editing", "rates", "text_rates", "budgets", "lengths"),
+            *("pretraining", "replicas", "family", "maps", "text", "kernels"),
         ),
         relatives=("small", "medium", "large", "convnext", "closed", "text"),
     ),

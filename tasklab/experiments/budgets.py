@@ -85,16 +85,16 @@ def budgets(
     lab: Lab,
     methods: Sequence[str],
     *,
-    rates: Sequence[float] = RATES,
-    lengths: Sequence[int] = LENGTHS,
+    rates: Sequence[float] | None = RATES,
+    lengths: Sequence[int] | None = LENGTHS,
 ) -> pd.DataFrame:
     """Return what methods reach at every rate of the usual length, and every length of their rate.
 
     Args:
         lab: What to study. Its own rate and number of steps are part of the grid.
         methods: Any of `EDITS`; a post-hoc one evaluates the vectors that it takes over.
-        rates: Learning rates.
-        lengths: Numbers of steps.
+        rates: Learning rates; `None` for the usual one alone.
+        lengths: Numbers of steps; `None` for the usual one alone.
 
     Returns:
         Records of the experiment `budget` with the columns lr and steps: a vector's accuracy alone
@@ -102,8 +102,8 @@ def budgets(
         negation (`target`, `control`) on test images, its length |tau| / |theta_0| (`norm`), and
         the first pair's mean disentanglement error in the search box (`xi_classifier_box`).
     """
-    rates = ascending(rates)
-    lengths = tuple(sorted(set(wholes("lengths", lengths, 1))))
+    rates = None if rates is None else ascending(rates)
+    lengths = None if lengths is None else sorted(set(wholes("lengths", lengths, 1)))
     tables = [
         _budget(lab.sibling(tasks=lab.suite.names, lr=lr, steps=steps), method)
         for method in known_methods(methods)
@@ -113,21 +113,24 @@ def budgets(
 
 
 def around(
-    lab: Lab, method: str, rates: Sequence[float] = RATES, lengths: Sequence[int] = LENGTHS
+    lab: Lab,
+    method: str,
+    rates: Sequence[float] | None = RATES,
+    lengths: Sequence[int] | None = LENGTHS,
 ) -> Iterator[tuple[float, int]]:
     """Yield a cross of rates and lengths through the method's usual run.
 
     Args:
         lab: Whose run is the usual one.
         method: Of fine-tuning.
-        rates: Learning rates, of the usual length.
-        lengths: Numbers of steps, at the usual rate.
+        rates: Learning rates, of the usual length; `None` for the usual one alone.
+        lengths: Numbers of steps, at the usual rate; `None` for the usual one alone.
     """
     usual = lab.run(lab.suite.names[0], method, lab.parameters.seeds[0])
     own = lab.trainer.rate(usual)
-    for lr in sorted({*rates, own}):
+    for lr in sorted({*(rates or ()), own}):
         yield lr, usual.steps
-    for steps in lengths:
+    for steps in lengths or ():
         if steps != usual.steps:
             yield own, steps
 

@@ -87,7 +87,9 @@ PARTS: dict[str, dict[str, tuple[Work, ...]]] = {
         ),
         "rates": (Work((*_TRAINED, "attention_mlp"), {"rate_search": {}}, seeds=1),),
         "text_rates": (Work(("nonlinear", "linearized"), {"rate_search": {}}, _TEXT, seeds=1),),
-        "budgets": (Work((*_TANGENT, "attention"), {"budgets": {}}),),  # chapter 2's as well
+        # chapter 2's as well; what is compared at equal accuracy is along rates alone
+        "budgets": (Work((*_TANGENT, "attention"), {"budgets": {"lengths": None}}),),
+        "lengths": (Work((*_TANGENT, "attention"), {"budgets": {"rates": None}}),),
         "pretraining": (
             *(Work((*_TRAINED, "posthoc"), _HEADLINES, {"model": m}) for m in _LENGTHS),
         ),
