@@ -27,7 +27,6 @@ from tasklab.cluster import names, ray_cluster
 from tasklab.errors import TasklabError, path, texts, unknown
 from tasklab.experiments import Lab
 from tasklab.experiments.parameters import Parameters, with_parameters
-from tasklab.models.zoo import shipped
 from tasklab.progress import bar
 from tasklab.storage.store import Store
 from tasklab.tasks.suites import suite
@@ -51,7 +50,7 @@ class Grid:
         tasks: Names; `None` for all tasks of each model's suite.
         **given: Further fields of `Parameters`, the same for all models. On a cluster `store_root`
             is a folder that all machines share, `device` is looked for on each machine by itself,
-            and `precision` is bfloat16 by default if all of its GPUs are fast at it.
+            and `precision` is bfloat16 by default if all its GPUs, or processors, are fast at it.
 
     Raises:
         TasklabError: If there is no such parameter.
@@ -154,12 +153,10 @@ def _plan(grid: Grid, cluster: ray_cluster.Cluster | None) -> list[Job]:
     here, precision = {}, grid.given.get("precision")
     if cluster is not None:  # whose devices this machine need not have
         here = {"device": "cpu"}
-        if precision is None and not all(map(shipped, grid.models)):
+        if precision is None:
             precision = "bfloat16" if cluster.bfloat16() else "float32"  # one for all machines
     for model in grid.models:
-        settings = grid.settings(model)
-        if not shipped(model):
-            settings["precision"] = precision
+        settings = grid.settings(model) | {"precision": precision}
         try:
             parameters = Parameters(**settings | here)
         except TasklabError as error:

@@ -98,9 +98,9 @@ class Cluster:
         self.ray, self.gpus = ray, gpus
 
     def bfloat16(self) -> bool:
-        """Return whether every machine that has slots with a GPU is fast at bfloat16."""
+        """Return whether every machine with slots is fast at bfloat16: its GPUs, or processor."""
         if not self.gpus:
-            return False
+            return all(self._ask(_fast_processor).values())
         able = self._ask(machine.capabilities)
         with_gpus = {n["NodeID"] for n in _alive(self.ray) if n["Resources"].get("GPU", 0) >= 1}
         speeds = [able[node] for node in with_gpus & able.keys()]
@@ -237,6 +237,10 @@ def _refuse_strangers(cluster: Cluster) -> None:
             f"with {_MODE}=token (the page on clusters tells how), or, in a network that nobody "
             f"else uses, set {_MODE}=disabled for this command to take the cluster as it is."
         )
+
+
+def _fast_processor() -> bool:
+    return machine.fast_in_bfloat16()
 
 
 def _asks_for_token() -> bool:

@@ -23,6 +23,7 @@ from tasklab.models.encoder import TextEncoder
 from tasklab.tasks import drawn
 from tasklab.tuning import rates
 from tasklab.tuning.methods import LINEAR, POSTHOC, TABLE
+from tasklab.tuning.recipe import usual_precision
 
 if TYPE_CHECKING:
     from tasklab.experiments.lab import Lab
@@ -258,7 +259,7 @@ def pace(lab: Lab) -> Pace:
     """
     encoder = lab.clip.encoder
     quick, trained = inference.passes(encoder), training.passes(encoder)
-    low = lab.parameters.precision == "bfloat16"
+    precision = lab.parameters.precision or usual_precision(encoder.device.type)
     leaves = {name: value.detach().requires_grad_() for name, value in encoder.params.items()}
 
     def inputs(count: int) -> Tensor:
@@ -268,7 +269,7 @@ def pace(lab: Lab) -> Pace:
         return torch.randn(count, 3, *[encoder.image_size] * 2, device=encoder.device)
 
     def step(x: Tensor) -> None:
-        with torch.autocast(encoder.device.type, torch.bfloat16, enabled=low):
+        with torch.autocast(encoder.device.type, torch.bfloat16, enabled=precision == "bfloat16"):
             total = trained(leaves, x).float().square().mean()
         float(torch.autograd.grad(total, list(leaves.values()), allow_unused=True)[-1].sum())
 

@@ -46,9 +46,8 @@ class Parameters:
         seeds: How many, or which, e.g. 0,1,2. By default one (quick) or three (full).
         steps: Of fine-tuning. By default the recipe's; below 10 it is a rehearsal of the code path.
         lr: Learning rate of fine-tuning, for every method. By default the recipe's.
-        precision: Of fine-tuning; evaluation is in float32. By default bfloat16 on a CUDA device
-            that is fast at it, and float32 elsewhere and for shipped models, whose numbers do not
-            depend on the device.
+        precision: Of fine-tuning; evaluation is in float32. By default bfloat16 where the device,
+            GPU or processor, is fast at it, else float32.
         data_root: Folder of data sets that are not embedded.
         store_root: Folder of results. By default $TASKLAB_STORE or the user's cache.
         device: cpu, cuda, cuda:1, ... By default CUDA if there.

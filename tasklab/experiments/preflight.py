@@ -50,7 +50,7 @@ def complete(
     slow = parameters.device == "cpu" and parameters.precision == "bfloat16"
     if trains and slow and not machine.fast_in_bfloat16():
         problems.append(
-            "this processor is slower in bfloat16 than in float32: leave out precision."
+            "this processor is not clearly faster in bfloat16 than in float32: leave out precision."
         )
     if trains:
         problems += _too_small(parameters, dict.fromkeys(names))

@@ -12,8 +12,8 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any, Literal, get_args
 
+from tasklab import machine
 from tasklab.errors import TasklabError, choose, positive, real, texts, whole
-from tasklab.machine import BFLOAT16
 from tasklab.models.zoo import INITS, REGISTRY, Spec, choose_model, closed, shipped
 from tasklab.tasks.suites import OWN, SUITES
 from tasklab.tasks.suites import suite as suite_of
@@ -244,8 +244,8 @@ def recipe(
         steps: Instead of the recipe's. A tenth of the steps is warm-up, as in the papers.
         lr: Instead of the recipe's, for every method. The recipe's own is searched (`rates`) for a
             published model in the preset `full`, after a probe or with a head that trains along.
-        precision: One of `PRECISIONS`. `None` is bfloat16 on a CUDA device that is fast at it, and
-            float32 elsewhere and for shipped models, whose numbers do not depend on the device.
+        precision: One of `PRECISIONS`. `None` is bfloat16 where the device is fast at it
+            (`usual_precision`), else float32.
         preset: `"quick"`: fewer steps, on a shipped model of fewer images, and fewer images for its
             probe; `"rehearsal"`: `steps` tiny steps, to see whether all runs.
         device: Where it will run.
@@ -297,7 +297,7 @@ def recipe(
         batch_size=batch_size,
         warmup=steps // 10,
         probe=probe,
-        precision=_precision(device) if precision is None and not mini else precision or "float32",
+        precision=precision or usual_precision(device),
         **special,
     )
 
@@ -317,10 +317,18 @@ def _rates(entry: Spec, head: str, method: str) -> dict[str, float]:
     return rates
 
 
-def _precision(device: str) -> str:
+def usual_precision(device: str) -> str:
+    """Return in which precision matrix products of fine-tuning are fast on a device.
+
+    bfloat16 on CUDA devices that do not emulate it, and on a processor that is clearly faster in it
+    (`machine.fast_in_bfloat16`); float32 elsewhere.
+
+    Args:
+        device: As PyTorch calls it.
+    """
     if not device.startswith("cuda"):
-        return "float32"
+        return "bfloat16" if machine.fast_in_bfloat16() else "float32"
     import torch  # here, so that reading a configuration does not cost seconds
 
     # Of this device, which need not be the current one, about which PyTorch tells the same.
-    return "bfloat16" if torch.cuda.get_device_capability(device) >= BFLOAT16 else "float32"
+    return "bfloat16" if torch.cuda.get_device_capability(device) >= machine.BFLOAT16 else "float32"

@@ -185,7 +185,7 @@ def test_a_cluster_has_one_precision_and_not_the_planning_machine(small, monkeyp
         assert grid._work(job, None)[1] == ""  # whatever device there is
     shipped = small.changed(device=None, precision=asked)
     for job in grid.plan(shipped, "auto"):
-        assert Parameters(**job.settings).recipe(job.task, job.method, 0).precision == "float32"
+        assert Parameters(**job.settings).recipe(job.task, job.method, 0).precision == expected
 
 
 def test_memory_is_that_of_the_machines_which_fine_tune(small, monkeypatch):

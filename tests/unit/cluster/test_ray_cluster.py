@@ -166,8 +166,11 @@ def test_bfloat16_is_what_all_machines_with_gpus_are_fast_at(ray, monkeypatch, o
     ray.gpus = 2
     with ray_cluster.join("auto") as cluster:
         assert cluster.bfloat16() is fast
-    with ray_cluster.join("auto", gpus=False) as cluster:
-        assert cluster.bfloat16() is False
+    for able in (True, False):
+        slow = "cccccccc" if not able else ""  # one of three
+        monkeypatch.setattr(machine, "fast_in_bfloat16", lambda slow=slow: ray.here != slow)
+        with ray_cluster.join("auto", gpus=False) as cluster:
+            assert cluster.bfloat16() is able
 
 
 def test_an_interrupt_stops_what_is_under_way(ray, tmp_path):

@@ -99,6 +99,7 @@ def test_a_part_that_has_all_its_seeds_is_left_alone(small, monkeypatch, tmp_pat
 
 
 def test_another_precision_is_told_of_each_sitting(small, works, tmp_path):
+    small = dataclasses.replace(small, precision="float32")
     path = tmp_path / "a.csv.gz"
     record(small, path)
     beside = records.provenance_path(path)

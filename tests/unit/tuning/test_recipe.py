@@ -7,6 +7,7 @@ import dataclasses
 import pytest
 import torch
 
+from tasklab import machine
 from tasklab.errors import TasklabError
 from tasklab.experiments.parameters import Parameters
 from tasklab.models import zoo
@@ -14,6 +15,12 @@ from tasklab.tasks import suites
 from tasklab.tuning import methods
 from tasklab.tuning import recipe as config
 from tasklab.tuning.recipe import FineTune, recipe
+
+
+@pytest.fixture(autouse=True)
+def slow_in_bfloat16(monkeypatch):
+    """A processor that takes float32, whichever this one is."""
+    monkeypatch.setattr(machine, "fast_in_bfloat16", lambda: False)
 
 
 def test_defaults_are_the_papers_protocol():
@@ -69,11 +76,11 @@ def test_identity_is_what_it_was():
         ("timm/resnet50.a1_in1k", "cuda:1", (9, 0), "bfloat16"),
         ("vitb32", "cuda:1", (7, 5), "float32"),  # has it, but emulated
         ("vitb32", "cpu", (9, 0), "float32"),
-        ("mini", "cuda:1", (9, 0), "float32"),
-        ("mini_t5", "cuda:1", (9, 0), "float32"),
+        ("mini", "cuda:1", (9, 0), "bfloat16"),
+        ("mini_t5", "cuda:1", (7, 5), "float32"),
     ],
 )
-def test_precision_by_device_and_model(monkeypatch, model, device, capability, expected):
+def test_precision_by_device(monkeypatch, model, device, capability, expected):
     def of(asked):
         assert asked == "cuda:1"
         return capability
@@ -86,6 +93,14 @@ def test_precision_by_device_and_model(monkeypatch, model, device, capability, e
     for precision in config.PRECISIONS:  # what is asked for is what one gets
         asked = dataclasses.replace(chosen, precision=precision)
         assert asked.recipe("Cars", "linearized", 0).precision == precision
+
+
+@pytest.mark.parametrize("model", ["mini", "vitb32"])
+def test_a_processor_that_is_fast_in_bfloat16_takes_it(monkeypatch, model):
+    chosen = Parameters(model=model, device="cpu")
+    assert chosen.recipe("Cars", "nonlinear", 0).precision == "float32"
+    monkeypatch.setattr(machine, "fast_in_bfloat16", lambda: True)
+    assert chosen.recipe("Cars", "nonlinear", 0).precision == "bfloat16"
 
 
 def test_equal_runs_have_equal_identities_whatever_the_types():
