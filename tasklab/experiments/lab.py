@@ -152,10 +152,11 @@ class Lab:
         p = self.parameters
         images = ", ".join(f"{split} {count}" for split, count in self.images().items())
         kind = "rehearsal" if self.rehearsal else p.preset
-        steps = self.run(self.suite.names[0], "nonlinear", p.seeds[0]).steps
+        run = self.run(self.suite.names[0], "nonlinear", p.seeds[0])
         return (
-            f"{p.model} ({p.init}) on suite {p.suite}, {kind}: {steps} steps, seeds "
-            f"{list(p.seeds)}\nimages per task: {images}\ndevice {p.device}; {self.store}"
+            f"{p.model} ({p.init}) on suite {p.suite}, {kind}: {run.steps} steps, seeds "
+            f"{list(p.seeds)}\nimages per task: {images}\n"
+            f"device {p.device}, fine-tuning in {run.precision}"
         )
 
     def images(self) -> dict[str, str]:
