@@ -26,8 +26,9 @@ def findings(verdicts: Iterable[Verdict], model: str = "mini") -> tuple[str, ...
         model: Whose records they are about.
     """
     rows = verdict_rows(verdicts, cells=False)
-    rows = rows[rows["setting"] == "chosen"].set_index("id")
-    verdict = functools.partial(_verdict, rows)
+    at = {setting: part.set_index("id") for setting, part in rows.groupby("setting")}
+    verdict = functools.partial(_verdict, at.get("chosen", rows.set_index("id")[:0]))
+    equally = functools.partial(_equally_accurate, at.get("equal accuracy"))
     tangent, ctl = evidence("tangent"), evidence("ctl")
     closed, layers = recorded("closed_vocab")[0], _of(evidence("linear_layers"), model=model)
     usual = _of(tangent, model=model, init="pretrained")
@@ -45,7 +46,7 @@ def findings(verdicts: Iterable[Verdict], model: str = "mini") -> tuple[str, ...
         f"{_mean(usual, method='nonlinear', **eight):.1f} %; each alone reaches "
         f"{_mean(usual, method='nonlinear', **alone):.1f} % on its own. Linearized fine-tuning: "
         f"{_mean(usual, method='linearized', **eight):.1f} %. That it adds better: "
-        f"{verdict('tangent-adds')}.",
+        f"{verdict('tangent-adds')}{equally('tangent-adds')}.",
         "**Subtraction.** A vector that is subtracted takes its task from "
         f"{_negated(usual, 'pretrained', 'target')} to {_negated(usual, 'nonlinear', 'target')} %, "
         f"and the control task from {_negated(usual, 'pretrained', 'control')} to "
@@ -55,7 +56,7 @@ def findings(verdicts: Iterable[Verdict], model: str = "mini") -> tuple[str, ...
         f"eight vectors reaches {_mean(layers, method='attention', **eight):.1f} %; where all "
         f"weights are, {_mean(layers, method='nonlinear', **eight):.1f} %, linearized "
         f"{_mean(layers, method='linearized', **eight):.1f} %. That attention alone adds best: "
-        f"{verdict('linear-adds')}.",
+        f"{verdict('linear-adds')}{equally('linear-adds')}.",
         "**Pre-training.** From random weights a task alone is learnt to "
         f"{_mean(random, method='nonlinear', **alone):.1f} %, and the sum of eight vectors is at "
         f"{_mean(random, method='nonlinear', **eight):.1f} %. That random networks do not add: "
@@ -105,6 +106,13 @@ def _mean(records: pd.DataFrame, **chosen: object) -> float:
 
 def _negated(records: pd.DataFrame, method: str, metric: str) -> str:
     return f"{_mean(records, experiment='negation', method=method, metric=metric):.1f}"
+
+
+def _equally_accurate(rows: pd.DataFrame | None, name: str) -> str:
+    """Return what is added to a verdict where both ways are equally accurate alone, if recorded."""
+    if rows is None or name not in rows.index or rows.loc[name, "outcome"] == "not tested":
+        return ""
+    return f"; where both are equally accurate alone: {_verdict(rows, name)}"
 
 
 def _verdict(rows: pd.DataFrame, name: str) -> str:

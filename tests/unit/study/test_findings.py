@@ -13,7 +13,7 @@ from tasklab import evidence, records, study
 from tasklab.chapters import CHAPTERS
 from tasklab.records.statements import SITE
 from tasklab.records.table import nothing, tidy
-from tasklab.study.findings import _of_merges, _verdict
+from tasklab.study.findings import _equally_accurate, _of_merges, _verdict
 
 MODULE = sys.modules["tasklab.study.findings"]  # its function has the same name
 
@@ -129,6 +129,16 @@ def test_a_verdict_says_what_the_correction_makes_of_it():
     assert told.endswith("(+3.0 [1.0, 5.0] points; undecided if all statements share 5 %)")
     told = _verdict(pd.DataFrame([{**row, "corrected": "holds"}], index=["one"]), "one")
     assert told.endswith("(+3.0 [1.0, 5.0] points)")
+
+
+def test_the_fair_comparison_is_told_once_it_is_recorded():
+    row = {"evidence": "tangent#Do they add?", "outcome": "holds", "corrected": "holds"}
+    row |= {"effect": 3.0, "low": 1.0, "high": 5.0, "unit": "points", "n_seeds": 2, "n_tasks": 1}
+    rows = pd.DataFrame([row, row | {"outcome": "not tested"}], index=["one", "two"])
+    told = _equally_accurate(rows, "one")
+    assert told.startswith("; where both are equally accurate alone: <a ") and "[1.0, 5.0]" in told
+    assert _equally_accurate(rows, "two") == _equally_accurate(rows, "three") == ""
+    assert _equally_accurate(None, "one") == ""
 
 
 def test_without_verdicts_they_say_so():
