@@ -58,7 +58,7 @@ CHAPTERS = {
     "linear_layers": Chapter(
         title="Fine-tuning the attention projections only",
         methods=("nonlinear", "posthoc", "linearized", "attention"),
-        parts=("editing", "maps", "cost", "layers"),
+        parts=("editing", "maps", "budgets", "lengths", "cost", "layers"),
         attention=True,
     ),
     "ctl": Chapter(

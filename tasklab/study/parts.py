@@ -62,6 +62,7 @@ _HEADLINES = {
     **{"single": {}, "addition": {"n_tasks": (8,)}, "negation": {}},
     **{"search_box": {}, "cross_task": {"alphas": (0.5,)}},
 }
+_OVER_RATES, _OVER_LENGTHS = {"budgets": {"lengths": None}}, {"budgets": {"rates": None}}
 _LENGTHS = ("mini_3", "mini_10", "mini_30", "mini")
 # Pre-training schemes with probed heads: all of them, and one of each sort.
 _PROBED = {role: {"model": FAMILIES[0][role], "head": "probe"} for role in SCHEMES}
@@ -87,9 +88,9 @@ PARTS: dict[str, dict[str, tuple[Work, ...]]] = {
         ),
         "rates": (Work((*_TRAINED, "attention_mlp"), {"rate_search": {}}, seeds=1),),
         "text_rates": (Work(("nonlinear", "linearized"), {"rate_search": {}}, _TEXT, seeds=1),),
-        # chapter 2's as well; what is compared at equal accuracy is along rates alone
-        "budgets": (Work((*_TANGENT, "attention"), {"budgets": {"lengths": None}}),),
-        "lengths": (Work((*_TANGENT, "attention"), {"budgets": {"rates": None}}),),
+        # what is compared at equal accuracy is along rates alone
+        "budgets": (Work(_TANGENT, _OVER_RATES),),
+        "lengths": (Work(_TANGENT, _OVER_LENGTHS),),
         "pretraining": (
             *(Work((*_TRAINED, "posthoc"), _HEADLINES, {"model": m}) for m in _LENGTHS),
         ),
@@ -119,6 +120,8 @@ PARTS: dict[str, dict[str, tuple[Work, ...]]] = {
                 CHAPTERS["linear_layers"].methods, {"disentanglement": {"reach": 2.0, "points": 15}}
             ),
         ),
+        "budgets": (Work(("attention",), _OVER_RATES),),  # beside those of chapter 1
+        "lengths": (Work(("attention",), _OVER_LENGTHS),),
         "cost": (Work((), {"step_cost": {}}),),
         "layers": (
             Work(
