@@ -12,11 +12,11 @@ from __future__ import annotations
 import copy
 import functools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import overload
+from typing import NamedTuple, overload
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from tasklab.analyses.finite import as_coefficient, as_coefficients, finite, finite_rows
@@ -34,6 +34,19 @@ from tasklab.tuning.tangent import TangentFeatures
 
 ALPHAS = tuple(round(0.05 * i, 2) for i in range(21))  # tangent, appendix A
 CACHE_VERSION = 1  # part of every key of cached features: raise it when they change
+
+
+class Start(NamedTuple):
+    """What the unedited model says of the images of a split.
+
+    Attributes:
+        right: Which of them it classifies correctly.
+        order: Their places, first those on which it is least sure of the right class, or wrong: an
+            edit that does harm shows there first.
+    """
+
+    right: Bool[np.ndarray, " N"]
+    order: Int[Tensor, " N"]
 
 
 class Evaluator:
@@ -80,6 +93,7 @@ class Evaluator:
         other, device = copy.copy(self), self.clip.encoder.device
         moved = {task: head.to(device) for task, head in own.items()}
         other.head = lambda task: moved[task] if task in moved else self.head(task)
+        other.__dict__.pop("start", None)  # which has answers of the former heads
         return other
 
     @torch.inference_mode(False)
@@ -90,6 +104,19 @@ class Evaluator:
         if count is not None:
             count = min(count, data.size(task, split))
         return data.load(task, split, n=count, device=device)
+
+    @functools.cached_property
+    def start(self) -> Callable[[str, str], Start]:
+        """Task, split -> what the unedited model says of the images; kept."""
+        return functools.cache(self._start)
+
+    def _start(self, task: str, split: str) -> Start:
+        labels, place = self.images(task, split).y, f"split {split!r}, coefficient 0"
+        logits = self.logits(self.features(self.clip.encoder.params, task, split), task, place)
+        right = (logits.argmax(-1) == labels).cpu().numpy()
+        own = logits.gather(1, labels[:, None])
+        others = logits.scatter(1, labels[:, None], -torch.inf).amax(1, keepdim=True)
+        return Start(right, (own - others)[:, 0].argsort())
 
     @torch.inference_mode()
     def preprocessed(self, task: str, split: str, most: int) -> Tensor:
@@ -233,8 +260,8 @@ class Evaluator:
             raise TasklabError(f"a model is edited by a TaskVector, not {type(vector).__name__}.")
         several = np.ndim(alpha) > 0
         alphas = as_coefficients(alpha, "alpha") if several else [as_coefficient(alpha, "alpha")]
-        at = self._edited(vector, task, split, linear)
-        accuracies = [self.accuracy(at(a), task, split, alpha=a) for a in alphas]
+        at = self._answering(vector, task, split, linear)
+        accuracies = [100 * float(at(a).mean()) for a in alphas]
         return np.array(accuracies) if several else accuracies[0]
 
     def answers(
@@ -249,8 +276,7 @@ class Evaluator:
             alpha: The coefficient.
             linear: Whether to edit the linearized model.
         """
-        features = self._edited(vector, task, split, linear)(alpha)
-        return self.right(features, task, split, alpha)
+        return self._answering(vector, task, split, linear)(alpha)
 
     def reaches(
         self,
@@ -264,7 +290,8 @@ class Evaluator:
     ) -> bool:
         """Return whether `evaluate` is at least some accuracy, from no more images than that takes.
 
-        The answer is exact: images are left out only once they cannot change it.
+        The answer is exact: images are left out only once they cannot change it. Those that the
+        unedited model is least sure of come first, so that it is soon sure where many are lost.
 
         Args:
             accuracy: In %.
@@ -285,13 +312,33 @@ class Evaluator:
         self, vector: TaskVector, task: str, split: str, alpha: float
     ) -> Iterator[Bool[np.ndarray, " n"]]:
         """Yield which images the edited network classifies correctly, part by part."""
-        encoder, images, start = self.passes, self.images(task, split), 0
-        params = vector.apply(encoder.params, alpha)
+        encoder, images, begun = self.passes, self.images(task, split), 0
+        params, order = vector.apply(encoder.params, alpha), self.start(task, split).order
         place = f"split {split!r}, coefficient {alpha:g}"
-        for features in self.parts(lambda x: encoder(params, encoder.preprocess(x)), images.x):
-            labels = images.y[start : start + len(features)]
-            start += len(features)
+
+        def features_of(places: Tensor) -> Tensor:
+            return encoder(params, encoder.preprocess(images.x[places]))
+
+        for features in self.parts(features_of, order):
+            labels = images.y[order[begun : begun + len(features)]]
+            begun += len(features)
             yield (self.logits(features, task, place).argmax(-1) == labels).cpu().numpy()
+
+    def _answering(
+        self, vector: TaskVector, task: str, split: str, linear: bool
+    ) -> Callable[[float], Bool[np.ndarray, " N"]]:
+        """Return which images are classified correctly as a function of the coefficient.
+
+        At 0 a network is the unedited one, whose answers are kept.
+        """
+        features = self._edited(vector, task, split, linear)
+
+        def at(alpha: float) -> Bool[np.ndarray, " N"]:
+            if alpha == 0 and not linear:
+                return self.start(task, split).right
+            return self.right(features(alpha), task, split, alpha)
+
+        return at
 
     def _edited(
         self, vector: TaskVector, task: str, split: str, linear: bool
