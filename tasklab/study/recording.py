@@ -138,7 +138,8 @@ def _share(parameters: Parameters, items: Sequence[tuple[Work, Sequence[int]]], 
     ]
     threads = max(1, torch.get_num_threads() // jobs)
     tasks = [(parameters, *share, threads) for share in shares]
-    workers.share(_one_share, tasks, jobs, title="methods and seeds", unit="run")
+    shown = {"title": "methods and seeds", "unit": "run"}
+    workers.share(_one_share, tasks, jobs, helped=True, **shown)
 
 
 def _one_share(parameters: Parameters, work: Work, seed: int, threads: int) -> None:

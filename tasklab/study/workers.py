@@ -26,6 +26,7 @@ def share(
     title: str,
     unit: str,
     progress: bool = True,
+    helped: bool = False,
 ) -> None:
     """Call a function with each task's arguments, in several processes.
 
@@ -36,6 +37,8 @@ def share(
         title: Of the progress bar.
         unit: Of the progress bar: what one task is.
         progress: Whether to show it; not where the processes write to the terminal themselves.
+        helped: Whether a process that has no task left begins one that another is at, too: for
+            tasks of many parts that processes share out among them through the store.
 
     Raises:
         TasklabError: If a process was ended from outside; or what the function raises.
@@ -44,6 +47,8 @@ def share(
     pool = ProcessPoolExecutor(jobs, mp_context=context, initializer=_end_with_parent)
     try:
         waiting = [pool.submit(function, *task) for task in tasks]
+        for task in reversed(tasks) if helped else ():  # the last begins last
+            pool.submit(function, *task)
         for future in track(as_completed(waiting), len(tasks), title, unit=unit, on=progress):
             future.result()
     except BaseException as error:  # do not wait for what is running, nor begin what waits
@@ -56,7 +61,7 @@ def share(
                 "again with fewer --jobs; what was done is kept."
             ) from None
         raise
-    pool.shutdown()
+    pool.shutdown(cancel_futures=True)  # what helped finds the rest in the store
 
 
 def _end_with_parent() -> None:

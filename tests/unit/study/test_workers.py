@@ -94,6 +94,16 @@ def test_what_a_task_raises_is_raised():
         workers.share(fail, [(0,)], 1, title="tasks", unit="task")
 
 
+def meet(folder: str) -> None:
+    (Path(folder) / str(os.getpid())).touch()
+    assert until(lambda: len(list(Path(folder).iterdir())) == 2)
+
+
+def test_who_has_nothing_left_helps(tmp_path):
+    """One task of two processes ends once both are at it."""
+    workers.share(meet, [(str(tmp_path),)], 2, title="meetings", unit="meeting", helped=True)
+
+
 def test_tasks_are_shared(tmp_path):
     tasks = [(str(tmp_path / f"{i}"),) for i in range(3)]
     workers.share(os.mkdir, tasks, 2, title="folders", unit="folder")
