@@ -259,7 +259,7 @@ def pace(lab: Lab) -> Pace:
     """
     encoder = lab.clip.encoder
     quick, trained = inference.passes(encoder), training.passes(encoder)
-    precision = lab.parameters.precision or usual_precision(encoder.device.type)
+    precision = lab.parameters.precision or usual_precision(lab.parameters.device)
     leaves = {name: value.detach().requires_grad_() for name, value in encoder.params.items()}
 
     def inputs(count: int) -> Tensor:
