@@ -81,7 +81,8 @@ def in_order(tmp_path_factory):
 def small(store):
     tasks = ["Textures", "Scenes"]
     methods = ["nonlinear", "linearized"]
-    return Grid(methods=methods, tasks=tasks, steps=STEPS, store_root=store, device="cpu")
+    settings = {"steps": STEPS, "store_root": store, "device": "cpu", "precision": "float32"}
+    return Grid(methods=methods, tasks=tasks, **settings)
 
 
 def results(store):
