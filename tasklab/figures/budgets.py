@@ -65,8 +65,8 @@ def against_alone(rows: pd.DataFrame, over: str, panel: str, named: Mapping[str,
     means = means.dropna(subset=["alone", "value"]).sort_values(over)
     means = require_rows(means, "nothing was measured over rates")
     return curves(
-        means, "alone", col=panel, col_order=named, errorbar=None, sort=False, share=(True, False),
-        height=(1.4, 2.2),
+        means, "alone", col=panel, col_order=named, estimator=None, errorbar=None, sort=False,
+        share=(True, False), columns=2, height=(1.0, 2.7),
     )  # fmt: skip
 
 

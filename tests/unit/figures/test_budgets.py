@@ -44,6 +44,14 @@ def test_methods_are_curves_over_their_accuracy_alone(over, first):
     assert len(drawn(lengths)) == 2 and "length" in lengths.get_ylabel()
 
 
+def test_two_rates_of_equal_accuracy_stay_two_points():
+    rows = budget(rates=(1e-4, 1.5e-4, 2e-4))
+    same = (rows["metric"] == "single") & (rows["lr"] > 1e-4)
+    rows.loc[same, "value"] = 90.0
+    sums = figures.budget_curves(rows).axes[0]
+    assert len(drawn(sums)[figures.COLOURS["nonlinear"]]) == 3
+
+
 def test_growth_is_over_the_samples_seen():
     common = {"experiment": "single", "metric": "single", "method": "nonlinear", "task": "Signs"}
     rows = [
