@@ -218,7 +218,7 @@ def test_ctrl_c_keeps_what_is_finished(cluster, monkeypatch, tmp_path, in_order)
     store, notes, stopped = tmp_path / "store", tmp_path / "notes", []
     notes.mkdir()
     head = made.head_node.node_id
-    one = Grid(tasks="Scenes", steps=STEPS, store_root=store, device="cpu")
+    one = small(store).changed(methods="nonlinear", tasks="Scenes")
     grid.run(one, progress=False)
     monkeypatch.setattr(grid, "_work", slowed(notes, head))
 
