@@ -71,8 +71,9 @@ def stacked(figure: Figure) -> Figure:
         put_legend(copy, legend.legend_handles, words, NARROW)
     lines = [panels[i : i + abreast] for i in range(0, len(panels), abreast)]
     _place(copy, lines, bars)
-    if any([_fit(axes) for axes in panels]):
-        _place(copy, lines, bars)
+    for axes in panels:
+        _fit(axes)
+    _place(copy, lines, bars)  # a panel of another width may have other ticks
     return copy
 
 
@@ -100,10 +101,10 @@ def _place(figure: Figure, lines: Sequence[Sequence[Axes]], bars: Sequence[Axes]
         axes.set_position(np.divide(place, (NARROW, y, NARROW, y)))
 
 
-def _fit(axes: Axes) -> bool:
+def _fit(axes: Axes) -> None:
     """Make numbers in a matrix, and names above it, smaller where its columns are too narrow."""
     if not axes.texts or not any(isinstance(one, QuadMesh) for one in axes.collections):
-        return False
+        return
     room = 0.97 * axes.get_window_extent().width / np.ptp(axes.get_xlim())
     factor = room / max(text.get_window_extent().width for text in axes.texts)
     if factor < 1:
@@ -111,7 +112,6 @@ def _fit(axes: Axes) -> bool:
             text.set_fontsize(factor * text.get_fontsize())
         names = axes.get_xticklabels()
         axes.tick_params(axis="x", labelsize=factor * names[0].get_fontsize() if names else None)
-    return factor < 1
 
 
 def _inches(drawn: Artist) -> Bbox:

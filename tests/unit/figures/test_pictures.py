@@ -100,6 +100,22 @@ def test_panels_are_below_one_another_and_nothing_is_cut_off(rows, columns, abre
     assert now == pytest.approx(was, rel=0.01)
 
 
+def test_a_number_at_the_edge_of_a_wider_panel_is_not_cut_off():
+    """In the narrow picture there is one at 97.5, where the wide one has none."""
+    df = pd.DataFrame({"x": [81.5, 96.8] * 2, "y": 1.0, "col": ["a", "a", "b", "b"], "hue": "a"})
+
+    @book_figure
+    def narrow_range():
+        plot = curves(df, "x", "y", hue="hue", looks=LOOKS, col="col", height=2.5)
+        return plot.grid.set(xlim=(81, 97.5)) and plot.finish(x="accuracy alone (%)")
+
+    copy = pictures.stacked(narrow_range())
+    copy.draw_without_rendering()
+    for axes in copy.axes:
+        assert max(axes.get_xticks()) == 97.5 and max(axes.get_xticks()) <= axes.get_xlim()[1]
+        assert axes.get_tightbbox().x1 <= copy.bbox.width
+
+
 def test_every_panel_has_the_words_of_the_edge():
     figure = drawn(2, 2)
     assert [axes.get_xlabel()[:5] for axes in figure.axes] == ["", "", "words", "words"]
