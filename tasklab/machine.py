@@ -242,20 +242,24 @@ def fast_in_bfloat16() -> bool:
 
     That is measured, in milliseconds: processors are slower in it also where they have instructions
     for it, if the library of matrix products does not take them. A processor that is about as fast
-    in both takes float32, so that the answer is the same each time.
+    in both takes float32, and the shortest of many products on one thread counts (threads wait for
+    each other where a core is busy), so that the answer is the same each time.
     """
     import torch
 
-    def seconds(dtype: torch.dtype) -> float:
-        inputs, weights = torch.ones(512, 256, dtype=dtype), torch.ones(512, 256, dtype=dtype)
-        times = []
-        for _ in range(8):
-            began = time.perf_counter()
-            torch.nn.functional.linear(inputs, weights)
-            times.append(time.perf_counter() - began)
-        return min(times)
-
-    return 1.5 * seconds(torch.bfloat16) < seconds(torch.float32)
+    pairs = [[torch.ones(512, 256, dtype=dtype)] * 2 for dtype in (torch.bfloat16, torch.float32)]
+    times: tuple[list[float], list[float]] = ([], [])
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        for _ in range(16):
+            for pair, seconds in zip(pairs, times, strict=True):
+                began = time.perf_counter()
+                torch.nn.functional.linear(*pair)
+                seconds.append(time.perf_counter() - began)
+    finally:
+        torch.set_num_threads(threads)
+    return 1.5 * min(times[0]) < min(times[1])
 
 
 def gpu_name(device: str) -> str | None:

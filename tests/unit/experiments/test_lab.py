@@ -131,11 +131,18 @@ def test_a_full_size_model_is_rehearsed_on_few_tasks_beside_shipped_models(tmp_p
 def test_what_is_fast_in_bfloat16_is_measured(monkeypatch, slow):
     def product(inputs, weights):
         assert inputs.dtype == weights.dtype
+        assert torch.get_num_threads() == 1  # two wait for each other where a core is busy
         time.sleep(0.003 if inputs.dtype == slow else 0.0)
 
     monkeypatch.setattr(torch.nn.functional, "linear", product)
     machine.fast_in_bfloat16.cache_clear()
-    assert machine.fast_in_bfloat16() is (slow == torch.float32)
+    threads = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        assert machine.fast_in_bfloat16() is (slow == torch.float32)
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(threads)
     machine.fast_in_bfloat16.cache_clear()  # the next one asks this processor
 
 
