@@ -70,7 +70,7 @@ def executed(
         store: Where it is kept.
         config: Its key: what `asked` returned.
         source: The chapter.
-        target: Where the copy goes that is saved after every cell.
+        target: Where the copy goes at the end, or at the cell that fails.
         parameters: Of the notebook, by name.
         log: A text file to which its messages are added.
 
@@ -118,7 +118,7 @@ def execute(
             stderr_file=_Tee(log, source.stem),
             stdout_file=log,
             start_timeout=600,  # a busy machine may need minutes to start a kernel
-            autosave_cell_every=0,  # the copy is saved after each cell; that is often enough
+            request_save_on_cell_execute=False,  # it writes all pictures again after each cell
             extra_arguments=["--log-level=CRITICAL"],  # the kernel warns of its transport
         )
     except PapermillExecutionError as error:

@@ -15,7 +15,7 @@ from matplotlib.lines import Line2D
 
 from tasklab.errors import TasklabError
 from tasklab.figures.pictures import WIDTH as WIDTH
-from tasklab.figures.pictures import for_site, put_legend
+from tasklab.figures.pictures import for_site, put_legend, show_once
 from tasklab.records.papers import INIT_LABEL as INIT_LABEL
 from tasklab.records.statements import on_site
 from tasklab.records.table import is_awaited
@@ -75,6 +75,7 @@ def book_figure(function: Callable[..., Figure]) -> Callable[..., Figure | None]
                 plt.close(number)
         if on_site() and not hasattr(figure, "_repr_mimebundle_"):
             figure._repr_mimebundle_ = functools.partial(for_site, figure)
+        show_once(figure)
         return figure
 
     return styled

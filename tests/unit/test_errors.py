@@ -164,10 +164,11 @@ def test_what_is_shown_is_short(value) -> None:
     assert len(errors.shown(value)) <= 80
 
 
-def test_a_notebook_shows_the_sentence_without_the_way_to_it(capsys):
+def test_a_notebook_shows_the_sentence_without_the_way_to_it(capsys, monkeypatch):
     from IPython.core.interactiveshell import InteractiveShell
     from traitlets.config import Config
 
+    monkeypatch.delenv("VIRTUAL_ENV", raising=False)  # IPython warns of one that is not its own
     shell = InteractiveShell(config=Config({"HistoryManager": {"enabled": False}}))
     shell.run_cell("from tasklab.errors import choose\nchoose('model', 'vitb23', ['vitb32'])")
     told = capsys.readouterr().out.splitlines()

@@ -7,6 +7,7 @@ import io
 import re
 from types import SimpleNamespace
 
+import IPython
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
@@ -15,6 +16,8 @@ import seaborn as sns
 from docutils import nodes
 from docutils.frontend import get_default_settings
 from docutils.utils import new_document
+from IPython.core.formatters import DisplayFormatter
+from matplotlib.figure import Figure
 from PIL import Image
 
 from tasklab.figures import contact_sheet, pictures
@@ -79,6 +82,25 @@ def test_a_notebook_has_one_picture_and_the_site_two(monkeypatch, shown):
     assert figure.get_figwidth() == pictures.WIDTH  # as it was
     monkeypatch.delenv(SITE)
     assert not hasattr(drawn(), "_repr_mimebundle_")
+
+
+@pytest.mark.parametrize("site", [True, False])
+def test_a_notebook_draws_a_figure_once(monkeypatch, site):
+    """Matplotlib registers a formatter, which IPython prefers to a figure's own bundle."""
+    formatter, times = DisplayFormatter(), []
+    monkeypatch.setattr(
+        IPython, "get_ipython", lambda: SimpleNamespace(display_formatter=formatter)
+    )
+    formatter.formatters["image/png"].enabled = True
+    formatter.formatters["image/png"].for_type(Figure, lambda one: times.append(one) or "theirs")
+    if site:
+        monkeypatch.setenv(SITE, "1")
+    figure, _ = drawn(), drawn()
+    bundle, _ = formatter.format(figure)
+    assert times == ([] if site else [figure])
+    assert ("text/html" in bundle) == site and (bundle["image/png"] != "theirs") == site
+    plain, _ = formatter.format(Figure())  # a reader's own
+    assert plain["image/png"] == "theirs"
 
 
 @pytest.mark.parametrize(
