@@ -242,24 +242,40 @@ def fast_in_bfloat16() -> bool:
 
     That is measured, in milliseconds: processors are slower in it also where they have instructions
     for it, if the library of matrix products does not take them. A processor that is about as fast
-    in both takes float32, and the shortest of many products on one thread counts (threads wait for
-    each other where a core is busy), so that the answer is the same each time.
+    in both takes float32, so that the answer is the same each time.
     """
     import torch
 
-    pairs = [[torch.ones(512, 256, dtype=dtype)] * 2 for dtype in (torch.bfloat16, torch.float32)]
-    times: tuple[list[float], list[float]] = ([], [])
+    def product(dtype: torch.dtype) -> Callable[[], object]:
+        pair = torch.ones(512, 256, dtype=dtype), torch.ones(512, 256, dtype=dtype)
+        return lambda: torch.nn.functional.linear(*pair)
+
+    half, full = shortest(product(torch.bfloat16), product(torch.float32))
+    return 1.5 * half < full
+
+
+def shortest(*ways: Callable[[], object], rounds: int = 16) -> list[float]:
+    """Return the shortest seconds that computing something in some ways takes, on one thread.
+
+    Threads wait for each other where a core is busy with other work.
+
+    Args:
+        ways: Functions, called in turns.
+        rounds: How often each.
+    """
+    import torch
+
+    times: list[list[float]] = [[] for _ in ways]
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
-        for _ in range(16):
-            for pair, seconds in zip(pairs, times, strict=True):
-                began = time.perf_counter()
-                torch.nn.functional.linear(*pair)
-                seconds.append(time.perf_counter() - began)
+        for way, seconds in [*zip(ways, times, strict=True)] * rounds:
+            began = time.perf_counter()
+            way()
+            seconds.append(time.perf_counter() - began)
     finally:
         torch.set_num_threads(threads)
-    return 1.5 * min(times[0]) < min(times[1])
+    return [min(seconds) for seconds in times]
 
 
 def gpu_name(device: str) -> str | None:

@@ -7,9 +7,9 @@ wanted, the same features come from less work:
   axes it is one for each image;
 - the fused attention kernel reads them where they lie (it has no forward-mode derivative, which is
   why encoders of few tokens otherwise take another one);
-- what attention and MLP give is summed up where the products are made, and the activation is
-  computed in place; QuickGELU(x) = x sigmoid(1.702 x) is SiLU(1.702 x) / 1.702, whose factors the
-  products around it carry;
+- products are made by the library that is faster at them (`products`), what attention and MLP give
+  is summed up in place, and so is the activation computed; QuickGELU(x) = x sigmoid(1.702 x) is
+  SiLU(1.702 x) / 1.702, the last factor carried by the product behind it;
 - of the last block only the class token is computed, if nothing else of it is read: a twelfth of a
   ViT-B, a sixth of a `mini`. Its query q meets the tokens x through (W_K^T q) x and W_V sum_l p_l
   x_l, so that no key and no value is made;
@@ -36,6 +36,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from tasklab.models.encoder import Encoder
+from tasklab.models.products import add_product, linear
 
 Embed = Callable[[Tensor, Tensor], Tensor]  # weight, images (B, 3, H, W) -> patches (B, D, h, w)
 
@@ -194,22 +195,18 @@ class _Block(nn.Module):
 
     def forward(self, x: Float[Tensor, "B L D"], **masks: None) -> Tensor:
         """Return the tokens after the block; there are no masks in an image tower."""
-        parts, (size, _, width) = self.parts(), x.shape
+        parts = self.parts()
         mixed = (_first if self.alone else _all)(parts, parts.before(x))
-        if self.alone:
-            x = x[:, :1]
-        total = x.reshape(-1, width) + parts.out.bias
-        total.addmm_(mixed, parts.out.weight.t())
+        total = ((x[:, :1] if self.alone else x) + parts.out.bias).contiguous()
+        add_product(total, mixed, parts.out.weight)
         up, down, normed = parts.up, parts.down, parts.between(total)
+        hidden, scale = linear(normed, up.weight, up.bias), 1.0
         if isinstance(parts.activation, nn.GELU):
-            hidden, scale = up(normed), 1.0
             torch.ops.aten.gelu_(hidden, approximate=parts.activation.approximate)
         else:
             scale = 1.702
-            hidden = torch.addmm(up.bias, normed, up.weight.t(), beta=scale, alpha=scale)
-            F.silu(hidden, inplace=True)
-        total.add_(down.bias).addmm_(hidden, down.weight.t(), alpha=1 / scale)
-        return total.view(size, -1, width)
+            F.silu(hidden.mul_(scale), inplace=True)
+        return add_product(total.add_(down.bias), hidden, down.weight, 1 / scale)
 
 
 class _OpenClip(_Block):
@@ -227,16 +224,14 @@ class _TimmBlock(_Block):
 
 
 def _all(parts: _Parts, x: Float[Tensor, "B L D"]) -> Tensor:
-    """Return what the heads mix of the values, of all tokens (B L, D)."""
-    size, count, width = x.shape
-    rows = F.linear(x.view(-1, width), parts.weight, parts.bias)
-    rows = rows.view(size, count, 3, parts.heads, -1)
+    """Return what the heads mix of the values, of all tokens (B, L, D)."""
+    rows = linear(x, parts.weight, parts.bias).unflatten(-1, (3, parts.heads, -1))
     mixed = F.scaled_dot_product_attention(*rows.permute(2, 0, 3, 1, 4))
-    return mixed.transpose(1, 2).reshape(-1, width)
+    return mixed.transpose(1, 2).flatten(2)
 
 
 def _first(parts: _Parts, x: Float[Tensor, "B L D"]) -> Tensor:
-    """Return what the heads mix of the values for the first token, (B, D).
+    """Return what the heads mix of the values for the first token, (B, 1, D).
 
     Keys and values are linear in the tokens: q (W_K x_l + b_K) is (W_K^T q) x_l and a number that
     all tokens share, which the softmax does not see; sum_l p_l (W_V x_l + b_V) is
@@ -250,4 +245,4 @@ def _first(parts: _Parts, x: Float[Tensor, "B L D"]) -> Tensor:
     asked = torch.bmm(q, weight[1]).transpose(0, 1)
     shares = torch.bmm(asked, x.mT).mul_(q.shape[-1] ** -0.5).softmax(-1)
     mixed = torch.bmm(shares, x).transpose(0, 1)
-    return torch.baddbmm(bias[2], mixed, weight[2].mT).transpose(0, 1).reshape(size, width)
+    return torch.baddbmm(bias[2], mixed, weight[2].mT).transpose(0, 1).reshape(size, 1, width)

@@ -32,6 +32,8 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
+from tasklab.models import products
+
 
 @contextlib.contextmanager
 def dual_numbers() -> Iterator[None]:
@@ -159,7 +161,7 @@ def _product(func: Callable[[Any, Any], Tensor]) -> Callable[..., Any]:
 
 def _linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     (x, dx), (w, dw), (b, db) = split(x), split(weight), split(bias)
-    y = F.linear(x, w, b)
+    y = products.linear(x, w, b)
     return join(y, _linear_tangent(y, x, dx, w, dw, db))
 
 
@@ -173,18 +175,17 @@ def _linear_tangent(
 ) -> Tensor | None:
     """Return dx Wᵀ + x dWᵀ + db in the shape of y, the second product added in place."""
     with torch.no_grad():
-        x = x.reshape(-1, x.shape[-1])
         if dx is not None:
-            dy = F.linear(dx.reshape(x.shape), w, db)
+            dy = products.linear(dx, w, db)
             if dw is not None:
-                dy.addmm_(x.to(dy.dtype), dw.T.to(dy.dtype))
+                dy = products.add_product(dy.contiguous(), x.to(dy.dtype), dw.to(dy.dtype))
         elif dw is not None:
-            dy = F.linear(x, dw, db)
+            dy = products.linear(x, dw, db)
         elif db is not None:
-            dy = db.expand(len(x), -1)
+            dy = db.expand(y.shape)
         else:
             return None
-        return dy.reshape(y.shape)
+        return dy
 
 
 def _conv2d(
@@ -312,14 +313,14 @@ def _multi_head_attention(
             return None, None, None
         return qkv.view(*x.shape[:2], 3, heads, -1).permute(2, 0, 3, 1, 4).unbind(0)
 
-    qkv = F.linear(x, w, b)
+    qkv = products.linear(x, w, b)
     d_qkv = _linear_tangent(qkv, x, dx, w, dw, db)
     pairs = zip(three(qkv), three(d_qkv), strict=True)
     out, d_out = _attend(*pairs, scale=(width // heads) ** -0.5)
     out = out.transpose(1, 2).reshape(x.shape)
     with torch.no_grad():
         d_out = None if d_out is None else d_out.transpose(1, 2).reshape(x.shape)
-    y = F.linear(out, wo, bo)
+    y = products.linear(out, wo, bo)
     dy = _linear_tangent(y, out, d_out, wo, dwo, dbo)
     return join(y.transpose(0, 1), None if dy is None else dy.transpose(0, 1)), None
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 from open_clip.transformer import QuickGELU, VisionTransformer
 
-from tasklab.models import inference, loading
+from tasklab.models import inference, loading, products
 from tasklab.models.blocks import Layers
 from tasklab.models.encoder import Encoder
 from tasklab.models.intercept import back, front
@@ -43,10 +43,12 @@ def near(one, two):
     assert (one - two).abs().max() < 3e-6 * two.abs().max()
 
 
+@pytest.mark.parametrize("convolved", [True, False])
 @pytest.mark.parametrize("make", [openai, shipped, timm])
-def test_features_and_blocks_are_those_of_the_encoder(make):
+def test_features_and_blocks_are_those_of_the_encoder(monkeypatch, make, convolved):
+    monkeypatch.setattr(products, "by_convolution", lambda: convolved)
     encoder = make()
-    x, params = images(encoder, 2), edited(encoder)
+    x, params = images(encoder, 17), edited(encoder)
     alone, whole = inference.passes(encoder), inference.passes(encoder, tokens=True)
     usual = encoder(params, x)
     assert type(alone) is inference.Passes
