@@ -58,7 +58,10 @@ def caption(
     if records is not None and records.empty and kind == "recorded":
         return say(f"<!-- awaited {name} -->\n\n*{NOT_YET}*")
     origin = [kind.capitalize()] if kind else []
-    origin += [sample(records)] if records is not None and counts else []
+    if records is not None and counts:
+        told = sample(records)
+        spread = "standard deviation" in text  # of which one seed alone has none
+        origin.append(told.replace("one seed", "one seed, hence no spread", 1) if spread else told)
     suffix = f" *{': '.join(origin)}.*" if origin else ""
     return say(f"<!-- caption {name} -->\n\n{FIGURE} {text.strip()}{suffix}")
 

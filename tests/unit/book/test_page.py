@@ -32,6 +32,13 @@ def test_a_caption_tells_its_sample():
     assert without.endswith("A toy. *Recorded.*")
 
 
+def test_a_caption_says_where_there_is_no_spread_to_see():
+    told = "Bars are the standard deviation over seeds."
+    for seeds, said in (((0,), "*one seed, hence no spread, two "), ((0, 1), "*two seeds, two ")):
+        text = page.caption("fig-a", told, tidy(records(seeds))).data
+        assert said in text.replace("Recorded: ", "")
+
+
 def test_a_sample_is_a_range_where_methods_differ_and_the_baseline_has_no_seeds():
     table = tidy(
         records(seeds=range(3))
