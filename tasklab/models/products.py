@@ -29,7 +29,13 @@ _LEAST = 16  # images
 def linear(
     x: Float[Tensor, "*B L D"], weight: Float[Tensor, "E D"], bias: Float[Tensor, " E"] | None
 ) -> Float[Tensor, "*B L E"]:
-    """Return x W^T + b."""
+    """Return x W^T + b.
+
+    Args:
+        x: Tokens.
+        weight: W.
+        bias: b, or `None` for none.
+    """
     return _convolved(x, weight, bias) if _quick(x, weight) else F.linear(x, weight, bias)
 
 
