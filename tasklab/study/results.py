@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -62,6 +63,7 @@ def recorded(chapter: str, part: str = "editing") -> tuple[pd.DataFrame, dict[st
 def evidence(chapter: str) -> pd.DataFrame:
     """Return all recorded results by which a chapter's claims are judged, maps as their box means.
 
+    What two parts have is that of the first one: they may be of machines that round otherwise.
     Claims on what is not recorded are not tested. Those on maps are also given for pre-trainings of
     other seeds, of which the search box is recorded without a map around it.
     """
@@ -79,4 +81,14 @@ def evidence(chapter: str) -> pd.DataFrame:
     box = (-1.0, 1.0) if chapter == "closed_vocab" else (0.0, 1.0)  # as each paper draws it
     maps = [t[t["alpha1"].notna()] for t in tables if "alpha1" in t]
     others = [t[t["alpha1"].isna()] if "alpha1" in t else t for t in tables]
-    return table.combine(*others, *boxes, *(box_means(t, *box) for t in maps if len(t)))
+    means = [box_means(t, *box) for t in maps if len(t)]
+    return table.combine(_of_the_first([*others, *boxes, *means]))
+
+
+def _of_the_first(tables: Sequence[pd.DataFrame]) -> pd.DataFrame:
+    """Return tables as one, without what an earlier one has, at whatever chosen coefficient."""
+    whole = pd.concat([each.assign(part=i) for i, each in enumerate(tables)], ignore_index=True)
+    keys = whole.columns.difference([*table.MEASURED, "alpha", "part"])
+    codes = [pd.factorize(whole[name], use_na_sentinel=False)[0] for name in keys]
+    first = whole["part"].groupby(codes, sort=False).transform("min")
+    return whole[whole["part"] == first].drop(columns="part")
