@@ -1,0 +1,39 @@
+"""Recorded parts as one table."""
+
+from __future__ import annotations
+
+import pytest
+
+from tasklab.errors import TasklabError
+from tasklab.records import combine, tidy
+from tasklab.study import results
+
+
+def part(values, model="mini", experiment="addition"):
+    """Return sums by task, each at its own chosen coefficient."""
+    return tidy([
+        {"experiment": experiment, "model": model, "method": "nonlinear", "metric": "absolute",
+         "task": task, "n_tasks": 8, "seed": 0, "alpha": alpha, "value": value, "n": 500}
+        for task, (alpha, value) in values.items()
+    ])  # fmt: skip
+
+
+def test_what_two_parts_share_is_of_the_first_one():
+    """Machines round otherwise: the second one's value and chosen coefficient may differ."""
+    first = part({"Signs": (0.3, 70.0), "Scenes": (0.3, 80.0)})
+    second = part({"Signs": (0.3, 71.0), "Scenes": (0.35, 81.0), "Places": (0.35, 60.0)})
+    third = part({"Signs": (0.4, 50.0)}, model="mini_3")
+    with pytest.raises(TasklabError, match="recorded twice"):
+        combine(first, second)
+    whole = results._of_the_first([first, second, third])
+    found = {(row.model, row.task): row.value for row in whole.itertuples()}
+    assert len(whole) == 4 and list(whole) == list(first)
+    assert found == {
+        **{("mini", "Signs"): 70.0, ("mini", "Scenes"): 80.0, ("mini", "Places"): 60.0},
+        ("mini_3", "Signs"): 50.0,
+    }
+
+
+def test_one_part_may_have_several_coefficients():
+    rows = [part({"Signs": (alpha, 70.0)}) for alpha in (0.3, 0.5)]
+    assert len(results._of_the_first([combine(*rows), part({"Signs": (0.9, 1.0)})])) == 2
