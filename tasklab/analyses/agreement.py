@@ -136,6 +136,7 @@ def singles(
         for task in vectors.keys() - {other}:  # each has a total of its own
             x = evaluator.images(task, split).x[:count]
             totals[task] += _passed(evaluator, theta, x, parts)
+        del theta  # before the next model is made
     return Singles(linear, split, own, {t: total / len(vectors) for t, total in totals.items()})
 
 

@@ -24,6 +24,7 @@ Letters: T tasks, D features, I inputs and O outputs of a projection.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import pandas as pd
@@ -284,8 +285,8 @@ def _edited(
     if linear:
         tangents = [evaluator.tangent_features(vector, task, split) for vector in vectors]
         return [tangents[0].f0, *(features.at(alpha) for features in tangents)]
-    models = [theta0, *(vector.apply(theta0, alpha) for vector in vectors)]
-    return [evaluator.features(params, task, split) for params in models]
+    models = itertools.chain([theta0], (vector.apply(theta0, alpha) for vector in vectors))
+    return [evaluator.features(params, task, split) for params in models]  # one at a time
 
 
 def _mean_norm(features: Float[Tensor, "N D"]) -> float:
@@ -311,7 +312,7 @@ def _part(params: Mapping[str, Tensor], piece: Piece, named: Mapping[str, Tensor
     tensor = params.get(piece.name)
     if tensor is None:
         return torch.zeros_like(named[piece.name], dtype=torch.float64)[piece.rows]
-    return tensor.detach().double()[piece.rows]
+    return tensor.detach()[piece.rows].double()
 
 
 def _named(vectors: Mapping[str, TaskVector]) -> dict[str, Tensor]:

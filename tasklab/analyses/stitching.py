@@ -73,9 +73,11 @@ def sums(
         `both` of their mean, `edited` of those of theta_0 + lambda (tau_i + tau_j) / 2.
     """
     vectors = {"own": own, "other": other, "edited": (own + other) / 2}
-    models = {name: vector.apply(encoder.params, alpha) for name, vector in vectors.items()}
     names = [encoder.blocks[block] for block in blocks]
-    states = {name: _fronts(encoder, params, data, names) for name, params in models.items()}
+    states = {  # one model at a time
+        name: _fronts(encoder, vector.apply(encoder.params, alpha), data, names)
+        for name, vector in vectors.items()
+    }
     for block, place in zip(blocks, names, strict=True):
         h = {name: given[place] for name, given in states.items()}
         h["both"] = (h["own"] + h["other"]) / 2

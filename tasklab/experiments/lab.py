@@ -90,7 +90,7 @@ class Lab:
             if not _light(parameters):  # else the chapter takes shipped ones
                 needs = (*needs, *chapters.chapter(chapter).needs(parameters.preset))
         own = _own_tasks(own)
-        machine.keep_freed_memory()
+        machine.keep_freed_memory(shipped(parameters.model))
         self.began = time.perf_counter()
         if own:
             parameters = dataclasses.replace(parameters, suite=OWN)

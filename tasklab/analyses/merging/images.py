@@ -53,7 +53,7 @@ def of_images(
     """
     params = None if linear else vector.apply(encoder.params)
     if needs == "grams":
-        return grams(encoder, images, params=params)
+        return grams(encoder, images, params=params, names=vector)
     return fisher_diagonals(encoder, head, images, params=params, names=vector)
 
 
@@ -62,6 +62,7 @@ def grams(
     images: Tensor,
     *,
     params: Mapping[str, Tensor] | None = None,
+    names: Collection[str] | None = None,
     batch_size: int = 256,
 ) -> dict[str, Float[Tensor, "I I"]]:
     """Return G = X' X / n of what each matrix reads, X the rows of all images and tokens.
@@ -73,19 +74,21 @@ def grams(
         encoder: The image encoder.
         images: (N, 3, H, W), as the encoder's `preprocess` takes them.
         params: theta of the task's model; by default the pre-trained one.
+        names: Of the parameters; by default all.
         batch_size: Images whose sums are made apart; fewer where memory does not suffice.
 
     Returns:
-        A matrix for each weight of a linear layer or of `nn.MultiheadAttention`, by its name.
+        A matrix for each named weight of a linear layer or of `nn.MultiheadAttention`, by its name.
 
     Raises:
-        TasklabError: If there is no image, the encoder has no such layer, or a number is not
-            finite.
+        TasklabError: If there is no image, a parameter is unknown, none is of such a layer, or a
+            number is not finite.
     """
     if len(images) == 0:
         raise TasklabError("Gram matrices need at least one image.")
     theta = {**encoder.params, **(params or {})}
-    weights = {name: x for name, x in theta.items() if is_matrix(name, x)}
+    names = _known(names, theta)
+    weights = {name: theta[name] for name in names if is_matrix(name, theta[name])}
 
     def of_batch(batch: Tensor) -> dict[str, tuple[Tensor, int]]:
         products: dict[str, Tensor] = {}
@@ -154,9 +157,7 @@ def fisher_diagonals(
     if len(images) == 0:
         raise TasklabError("Fisher information needs at least one image.")
     theta, draws = {**encoder.params, **(params or {})}, whole("draws", draws, 1)
-    if unknown := [name for name in names or () if name not in theta]:
-        raise TasklabError(f"the model has no parameter {unknown[0]!r}.")
-    theta |= {name: theta[name].detach().requires_grad_() for name in names or theta}
+    theta |= {name: theta[name].detach().requires_grad_() for name in _known(names, theta)}
     leaves = {name: x for name, x in theta.items() if x.requires_grad}
     numbers = torch.Generator().manual_seed(checked_seed("seed", seed))
     sums = {name: torch.zeros_like(x, requires_grad=False) for name, x in leaves.items()}
@@ -178,3 +179,10 @@ def fisher_diagonals(
             shown.update(1)
     many = len(images) * draws
     return {name: finite(x / many, f"the Fisher information of {name}") for name, x in sums.items()}
+
+
+def _known(names: Collection[str] | None, theta: Mapping[str, Tensor]) -> Collection[str]:
+    """Return names of parameters, by default all."""
+    if unknown := [name for name in names or () if name not in theta]:
+        raise TasklabError(f"the model has no parameter {unknown[0]!r}.")
+    return names or theta

@@ -38,6 +38,14 @@ def test_grams_are_the_second_moments_of_what_the_blocks_read(encoder):
         encoder, x, params=moved)["transformer.resblocks.0.mlp.c_fc.weight"])  # fmt: skip
 
 
+def test_grams_of_some_parameters_are_those_alone(encoder):
+    x, every = images(3), grams(encoder, images(3))
+    names = [*list(every)[:2], next(name for name in encoder.params if name.endswith("bias"))]
+    some = grams(encoder, x, names=names)  # a bias reads nothing
+    assert list(some) == names[:2]
+    assert all(torch.equal(some[name], every[name]) for name in some)
+
+
 def test_regmean_of_a_linear_model_fits_the_outputs_of_the_tasks_models():
     # argmin_W sum_t |(W - W_t) X_t'|^2 over all images at once, by least squares
     encoder = plain(nn.Sequential(nn.Flatten(), nn.Linear(192, 3, bias=False)).double())
@@ -105,6 +113,8 @@ def test_what_cannot_be_read_is_refused(encoder):
         fisher_diagonals(encoder, head, images(0))
     with pytest.raises(TasklabError, match="no parameter 'x'"):
         fisher_diagonals(encoder, head, images(1), names=["x"])
+    with pytest.raises(TasklabError, match="no parameter 'x'"):
+        grams(encoder, images(1), names=["x"])
     with pytest.raises(TasklabError, match="draws must be at least 1"):
         fisher_diagonals(encoder, head, images(1), draws=0)
     bare = plain(nn.Sequential(nn.Conv2d(3, 2, 8), nn.Flatten()).double())
