@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
 import os
 import signal
@@ -14,7 +15,17 @@ from safetensors.torch import load_file
 from tasklab import machine
 from tasklab.errors import TasklabError
 from tasklab.mini import clip, shipped
-from tasklab.mini.pretraining import install, levels, loop, objectives, pool, queue, recipes, views
+from tasklab.mini.pretraining import (
+    evaluate,
+    install,
+    levels,
+    loop,
+    objectives,
+    pool,
+    queue,
+    recipes,
+    views,
+)
 from tasklab.mini.pretraining.pool import Pool
 from tasklab.models import loading
 from tasklab.storage.tensors import file_sha256
@@ -267,6 +278,11 @@ def test_a_finished_run_is_installed_with_its_card(tmp_path, monkeypatch):
     for module in (queue, install):
         monkeypatch.setattr(module, "JOBS", jobs)
     monkeypatch.setattr(queue, "IMAGES", 18)
+    for measure, few in (
+        (evaluate.zero_shot_accuracy, {}),
+        (evaluate.probe_accuracy, {"fitted_to": 60}),
+    ):
+        monkeypatch.setattr(install, measure.__name__, functools.partial(measure, n=20, **few))
     monkeypatch.setenv("TASKLAB_DATA", str(tmp_path / "data"))
     for name in jobs:
         with pytest.raises(TasklabError, match=f"{name} is not pre-trained yet"):
