@@ -55,7 +55,9 @@ SIZES = {
     "mini": Size(
         step=64, steps=5, photos=256, images=250, features=32, tasks=8, points=4, alphas=3
     ),
-    "vitb32": Size(step=8, steps=2, photos=128, images=16, features=4, tasks=3, points=2, alphas=2),
+    "vitb32": Size(
+        step=8, steps=2, photos=128, images=16, features=16, tasks=3, points=2, alphas=2
+    ),
 }
 QUICK = {  # of `--quick`
     "mini": dataclasses.replace(SIZES["mini"], steps=3, images=64, photos=64, tasks=4, points=2),
