@@ -2,7 +2,7 @@
 # builds the site as `make report` does and copies it to /site; `docker run --rm tasklab make test` runs the tests.
 FROM python:3.11-slim
 RUN apt-get update \
-    && apt-get install -y --no-install-recommends make git chromium \
+    && apt-get install -y --no-install-recommends make git chromium libatomic1 \
     && rm -rf /var/lib/apt/lists/*
 WORKDIR /tasklab
 COPY . .
