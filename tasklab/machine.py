@@ -354,8 +354,8 @@ _M_TRIM_THRESHOLD, _M_TOP_PAD, _M_MMAP_MAX = -1, -2, -4  # from malloc.h
 def keep_freed_memory(keep: bool = True) -> bool:
     """Ask glibc to keep freed memory for the next tensor; return whether it will.
 
-    Does nothing where the C library is another one. Tensors of small models take it
-    again at once; of a large one half a gigabyte more is held at its peak, and no time is gained.
+    Does nothing where the C library is another one. Tensors of small models take it again at once;
+    of a large one half a gigabyte more is held at its peak, and no time is gained.
 
     Args:
         keep: Whether it shall. The first call of a process decides: glibc cannot be told to go back

@@ -14,6 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from tasklab import machine
 from tasklab.analyses.meters import peak_bytes
 from tasklab.errors import TasklabError
 from tasklab.models.encoder import Encoder
@@ -373,3 +374,11 @@ def test_a_large_model_gives_its_freed_memory_back_also_after_an_error(
     with pytest.raises(ZeroDivisionError), memory.given_back(Encoder.of(vit())):
         raise ZeroDivisionError
     assert len(given) == returned
+
+
+def test_a_process_that_begins_with_a_large_model_gives_freed_memory_back(monkeypatch):
+    asked = []
+    monkeypatch.setattr(machine, "_asked", asked)
+    keep = machine.keep_freed_memory.__wrapped__
+    assert not keep(False) and not keep(True)  # a shipped model beside it changes nothing
+    assert asked == [False, True]
