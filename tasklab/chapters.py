@@ -77,7 +77,7 @@ CHAPTERS = {
     "merging": Chapter(
         title="Other ways of merging",
         methods=("nonlinear",),
-        parts=("editing", "fewer", "ways", "models", "rates", "matrix"),
+        parts=("editing", "fewer", "ways", "models", "rates", "strengths", "matrix"),
         relatives=("small", "closed"),
     ),
 }

@@ -7,17 +7,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from tasklab.errors import TasklabError, shown
-from tasklab.taskvector import TaskVector
+
+if TYPE_CHECKING:  # what looks at tables alone needs no torch, which takes seconds to load
+    from torch import Tensor
 
 LARGEST = 1e6  # no coefficient of a task vector is larger: sums in float32 would lose theta_0
-Numbers = TypeVar("Numbers", Tensor, np.ndarray, float)
+Numbers = TypeVar("Numbers", "Tensor", np.ndarray, float)
 
 
 def finite(values: Numbers, subject: str) -> Numbers:
@@ -27,11 +27,8 @@ def finite(values: Numbers, subject: str) -> Numbers:
         values: A number, or a tensor or array of any shape.
         subject: What they are and of what, in the plural: "the features of task 'Textures'".
     """
-    if isinstance(values, Tensor):
-        fine = bool(torch.isfinite(values).all())
-    else:
-        fine = bool(np.isfinite(values).all())
-    if not fine:
+    found = values.isfinite() if hasattr(values, "isfinite") else np.isfinite(values)
+    if not bool(found.all()):
         raise TasklabError(
             f"{subject} are not all finite: look for NaN, infinite or huge numbers in the task "
             "vectors, coefficients and weights behind them."
@@ -60,7 +57,7 @@ def finite_rows(features: Tensor, subject: str) -> Tensor:
 
     A length overflows where no single number does; scaled to unit length, such features would be 0.
     """
-    finite(torch.linalg.vector_norm(features, dim=-1), subject)
+    finite(features.norm(dim=-1), subject)
     return features
 
 
@@ -98,6 +95,8 @@ def as_coefficients(values: object, name: str = "alphas") -> tuple[float, ...]:
 
 def check_vectors(vectors: object) -> None:
     """Raise a `TasklabError` unless these are task vectors by the task's name, at least one."""
+    from tasklab.taskvector import TaskVector  # here: it needs torch
+
     if not isinstance(vectors, Mapping) or isinstance(vectors, TaskVector):
         raise TasklabError(
             f"task vectors are given by their tasks' names, e.g. {{'Textures': vector}}, not as "

@@ -7,6 +7,7 @@ would be seen if the model in the middle were another one.
 
 from __future__ import annotations
 
+import numbers
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -14,7 +15,7 @@ import numpy as np
 import pandas as pd
 import scipy  # its parts load where they are used, for that takes a second
 
-from tasklab.analyses.finite import as_coefficient, finite_array
+from tasklab.analyses.finite import as_coefficients, finite_array
 from tasklab.errors import TasklabError
 from tasklab.records.statistics import rank_correlation
 
@@ -33,7 +34,7 @@ class Transitivity(NamedTuple):
 
 def transitivity(
     table: pd.DataFrame,
-    threshold: float | None = None,
+    threshold: float | Sequence[float] | None = None,
     *,
     by: Sequence[str] = (),
 ) -> Transitivity:
@@ -53,7 +54,8 @@ def transitivity(
     Args:
         table: A row a pair: one, other, value (1 - cos_alpha, its mean over images) and, for the
             threshold, base (1 - cos_ij).
-        threshold: A pair satisfies CTL if value / base is at most this.
+        threshold: A pair satisfies CTL if value / base is at most this. Of several, each has a row
+            of the summary.
         by: Columns that define groups of pairs, e.g. method and layer; each is taken by itself.
 
     Returns:
@@ -70,21 +72,25 @@ def transitivity(
         TasklabError: If a pair is there twice, fewer than three models are, a column is missing, or
             a number is not finite.
     """
-    if threshold is not None:
-        as_coefficient(threshold, "threshold")
-    needed = {"one", "other", "value", *by} | ({"base"} if threshold is not None else set())
+    alone = isinstance(threshold, numbers.Number)
+    several = [threshold] if alone else threshold
+    thresholds = () if threshold is None else as_coefficients(several, "thresholds")
+    needed = {"one", "other", "value", *by} | ({"base"} if thresholds else set())
     if missing := sorted(needed - set(table)):
         raise TasklabError(f"transitivity needs the columns {', '.join(missing)}.")
     triples, summary = [], []
     for key, part in table.groupby(list(by), sort=False) if by else [((), table)]:
         labels = dict(zip(by, key, strict=True))
-        table_of_part, measures = _triples(part, threshold)
+        table_of_part, measures = _triples(part, thresholds)
         triples.append(table_of_part.assign(**labels)[[*by, *table_of_part]])
-        summary.append({**labels, **measures})
+        summary += [{**labels, **row} for row in measures]
     return Transitivity(pd.concat(triples, ignore_index=True), pd.DataFrame(summary))
 
 
-def _triples(part: pd.DataFrame, threshold: float | None) -> tuple[pd.DataFrame, dict[str, float]]:
+def _triples(
+    part: pd.DataFrame, thresholds: Sequence[float]
+) -> tuple[pd.DataFrame, list[dict[str, float]]]:
+    """Return the triples of a group of pairs, and its rows of the summary."""
     names = pd.Index(pd.unique(part[["one", "other"]].to_numpy().ravel()))
     V, n = _matrix(part, "value", names), len(names)
     if n < 3:
@@ -107,13 +113,17 @@ def _triples(part: pd.DataFrame, threshold: float | None) -> tuple[pd.DataFrame,
         R = V / _matrix(part, "base", names)
         triples["relative_predicted"] = np.maximum(R[i, j], R[j, k])
         triples["relative"] = R[i, k]
-    if threshold is not None:
-        linked = (triples["relative_predicted"].to_numpy(), triples["relative"].to_numpy())
+    if not thresholds:
+        return triples, [measures]
+    linked = (triples["relative_predicted"].to_numpy(), triples["relative"].to_numpy())
+    unlinked, rows = _unlinked(R), []
+    for threshold in thresholds:
         held, violations = _violations(*linked, threshold)
-        measures |= {"threshold": threshold, "held": held, "violations": violations}
-        measures["violations_unlinked"] = _violations(*_unlinked(R), threshold)[1]
-        measures["unsatisfied"] = float(np.mean(~(linked[1] <= threshold)))
-    return triples, measures
+        told = {"threshold": threshold, "held": held, "violations": violations}
+        told["violations_unlinked"] = _violations(*unlinked, threshold)[1]
+        told["unsatisfied"] = float(np.mean(~(linked[1] <= threshold)))
+        rows.append(measures | told)
+    return triples, rows
 
 
 def _jackknife(value: float, left_out: Sequence[float]) -> tuple[float, float, float]:

@@ -121,6 +121,9 @@ from .merging import (
 from .merging_rates import (
     merging_rates as merging_rates,
 )
+from .penalty_strengths import (
+    penalty_strengths as penalty_strengths,
+)
 from .scale import (
     FULL as FULL,
 )

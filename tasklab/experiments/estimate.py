@@ -149,17 +149,19 @@ class Planned:
         task: Name of the task.
         method: One that trains a vector.
         seed: Order of the images.
+        penalty: Strength of the method's penalty; `None` is its own.
     """
 
     lab: Lab
     task: str
     method: str
     seed: int
+    penalty: float | None = None
 
     @property
     def identity(self) -> dict[str, Any]:
         """All that determines its result: its key in the store."""
-        return self.lab.identity(self.task, self.method, self.seed)
+        return self.lab.trainer.identity(self.recipe)
 
     @property
     def kept(self) -> bool:
@@ -169,7 +171,8 @@ class Planned:
     @property
     def recipe(self) -> FineTune:
         """What it is."""
-        return self.lab.run(self.task, self.method, self.seed)
+        usual = self.lab.run(self.task, self.method, self.seed)
+        return usual if self.penalty is None else dataclasses.replace(usual, penalty=self.penalty)
 
 
 def planned(lab: Lab, methods: Iterable[str]) -> Iterator[Planned]:

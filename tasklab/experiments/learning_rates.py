@@ -74,13 +74,18 @@ def learning_rates(
     return tidy(rows)
 
 
-def ascending(rates: Sequence[float]) -> tuple[float, ...]:
-    """Return different learning rates in their order, or raise unless each is a positive number."""
-    if isinstance(rates, str) or not isinstance(rates, Iterable):
-        raise TasklabError(f"rates must be a list of numbers, not {shown(rates)}.")
-    settled = sorted({positive("each of rates", lr) for lr in rates})
+def ascending(values: Sequence[float], name: str = "rates") -> tuple[float, ...]:
+    """Return different numbers in their order, or raise unless each is positive.
+
+    Args:
+        values: Learning rates, or others.
+        name: What they are called.
+    """
+    if isinstance(values, str) or not isinstance(values, Iterable):
+        raise TasklabError(f"{name} must be a list of numbers, not {shown(values)}.")
+    settled = sorted({positive(f"each of {name}", value) for value in values})
     if not settled:
-        raise TasklabError("rates is empty: give at least one learning rate.")
+        raise TasklabError(f"{name} is empty: give at least one.")
     return tuple(settled)
 
 

@@ -112,6 +112,11 @@ EXPERIMENTS = {
         _in("%", "single", "absolute"),
         ("merge", "lr"),
     ),
+    "penalty_strength": Experiment(
+        "vectors trained with `penalty` times what keeps them apart: alone, and their sum",
+        _in("%", "single", "absolute"),
+        ("penalty",),
+    ),
     "merging_cost": Experiment(
         "what a merge of `n_tasks` vectors takes, without the search for its coefficient; "
         "`memory_ratio` over the vectors' own; images passed, and looked at in the search",

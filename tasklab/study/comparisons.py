@@ -26,9 +26,10 @@ def transitivity(claim: Any, rows: pd.DataFrame, _: pd.DataFrame) -> Sides:
     pairs = pairs_in(rows[rows["method"] == "nonlinear"])
     if len(pairs) < 6:
         return {}
-    tables = [over_triples(pairs, t, by=["seed"]).summary.assign(task=f"{t:g}") for t in THRESHOLDS]
+    table = over_triples(pairs, THRESHOLDS, by=["seed"]).summary
+    table = table.assign(task=table["threshold"].map("{:g}".format), subset="")
     columns = {"linked": "violations", "unlinked": "violations_unlinked"}
-    table = pd.concat(tables).dropna(subset=list(columns.values())).assign(subset="")
+    table = table.dropna(subset=list(columns.values()))
     table = table[["seed", "task", "subset", *columns.values()]]
     return {side: table.assign(value=100 * table[name]) for side, name in columns.items()}
 

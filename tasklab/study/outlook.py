@@ -16,6 +16,7 @@ from tasklab.experiments.budgets import around
 from tasklab.experiments.estimate import Planned
 from tasklab.experiments.merging_rates import below
 from tasklab.experiments.parameters import Parameters
+from tasklab.experiments.penalty_strengths import planned as strengths
 from tasklab.study.parts import Work, works_of
 
 _GRIDS = {"budgets": around, "merging_rates": below}  # experiments that train at several rates
@@ -84,6 +85,9 @@ def planned(parameters: Parameters, work: Work) -> Iterator[Planned]:
     changes = {"suite": None, **work.changes} if "model" in work.changes else dict(work.changes)
     seeds = parameters.seeds[: work.seeds]
     lab = Lab(dataclasses.replace(parameters, seeds=seeds, **changes), progress=False)
+    if "penalty_strengths" in work.names:
+        yield from strengths(lab, work.methods, **work.names["penalty_strengths"])
+        return
     grid = next((name for name in _GRIDS if name in work.names), None)
     if grid is None:
         yield from estimate.planned(lab, work.methods)

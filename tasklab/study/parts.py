@@ -232,6 +232,7 @@ PARTS: dict[str, dict[str, tuple[Work, ...]]] = {
             Work(("nonlinear",), {"merging_cost": {}}, seeds=1),
         ),
         "rates": (Work(("nonlinear", "linearized", "attention"), {"merging_rates": {}}, seeds=3),),
+        "strengths": (Work(_PENALISED, {"penalty_strengths": {}}, seeds=3),),
         "matrix": (
             Work((*_TANGENT, "attention", *_PENALISED), {"crossing": {}}, seeds=3),
             *(Work(("nonlinear",), {"crossing": {}}, {"model": m}, 3) for m in _ENCODERS),

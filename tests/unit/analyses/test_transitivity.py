@@ -128,6 +128,14 @@ def test_what_is_no_table_of_pairs_is_said(table, threshold, told):
         transitivity.transitivity(table, threshold)
 
 
+def test_several_thresholds_are_the_rows_of_each_alone():
+    pairs = pairs_of(BY_HAND, base=2.0)
+    found = transitivity.transitivity(pairs, (0.1, 0.16)).summary
+    alone = [transitivity.transitivity(pairs, t).summary for t in (0.1, 0.16)]
+    assert found["held"].nunique() == 2
+    pd.testing.assert_frame_equal(found, pd.concat(alone, ignore_index=True))
+
+
 def test_pairs_in_records_of_cross_task_linearity():
     rows = [
         {"method": "nonlinear", "seed": 0, "task": "a+b", "alpha": alpha, "block": block,

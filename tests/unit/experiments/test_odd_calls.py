@@ -68,6 +68,7 @@ CALLS = {
         lambda lab: merging(lab, []),
         lambda lab: OF.rate_search(lab, []),
         lambda lab: OF.merging_rates(lab, []),
+        lambda lab: OF.penalty_strengths(lab, []),
         lambda lab: OF.train(lab, []),
         lambda lab: OF.learning_rates(lab, []),
     ],
@@ -172,6 +173,7 @@ def test_it_is_refused_before_anything_is_trained(labs, told, call):
     [
         lambda lab: merging(lab),
         lambda lab: OF.merging_rates(lab),
+        lambda lab: OF.penalty_strengths(lab, ["tau_jp"]),
         lambda lab: OF.disentanglement(lab, NONLINEAR),
         lambda lab: OF.search_box(lab, NONLINEAR),
         lambda lab: OF.cross_task(lab, NONLINEAR),

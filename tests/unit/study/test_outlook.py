@@ -57,6 +57,14 @@ def test_lower_rates_of_merges_are_counted(small, monkeypatch):
     assert table["runs"].tolist() == [2 * 8]
 
 
+def test_strengths_of_penalties_are_counted(small, monkeypatch):
+    strengths = {"penalty_strengths": {"factors": (1.0, 10.0)}}
+    works = (Work(("ortho_reg",), strengths, seeds=1), Work(("ortho_reg", "nonlinear"), SINGLE))
+    monkeypatch.setitem(parts.PARTS["tangent"], "editing", works)
+    table = outlook.outlook(small, [("tangent", "editing")])
+    assert table["runs"].tolist() == [3 * 8 + 2 * 8]  # none, one and ten; the other seed of two
+
+
 @pytest.mark.parametrize("named", [(), ("ctl",)])
 def test_all_records_every_part_in_order(named, monkeypatch, capsys):
     calls = []

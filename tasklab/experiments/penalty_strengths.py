@@ -1,0 +1,114 @@
+"""How much of a penalty: its strength searched on validation images, by what the sum reaches.
+
+A penalty keeps vectors out of each other's way and costs accuracy alone (`tuning.penalties`). Its
+strength is to a way of merging what the coefficient is: the published codes search it. Here every
+strength is measured, with 0 for the same way of fine-tuning without it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+
+import pandas as pd
+
+from tasklab.analyses import editing
+from tasklab.errors import TasklabError
+from tasklab.experiments import estimate
+from tasklab.experiments.estimate import Planned
+from tasklab.experiments.lab import Lab, several
+from tasklab.experiments.learning_rates import ascending
+from tasklab.experiments.runner import Trial, grid, kept, known_methods
+from tasklab.records.table import tidy
+from tasklab.tuning.methods import TABLE
+
+CACHE_VERSION = 1  # part of every key: raise it when the same configuration gives other records
+FACTORS = (0.1, 1.0, 10.0, 100.0)  # of a method's own strength
+
+
+def penalty_strengths(
+    lab: Lab, methods: Sequence[str], factors: Sequence[float] = FACTORS
+) -> pd.DataFrame:
+    """Measure vectors alone and their sum at every strength of a method's penalty, and without it.
+
+    Args:
+        lab: What to study.
+        methods: Any that have a penalty.
+        factors: Strengths as multiples of a method's own.
+
+    Returns:
+        Records of the experiment `penalty_strength` with the column penalty, the strength: on
+        validation and on test images of each task `single`, the accuracy alone, and `absolute`,
+        that of the sum of all at the coefficient that is best on validation images.
+
+    Raises:
+        TasklabError: If a method is unknown or has no penalty.
+    """
+    several(lab.suite)
+    chosen, factors = known_methods(methods), ascending(factors, "factors")
+    for method in chosen:
+        if not TABLE[method].penalty:
+            able = ", ".join(name for name, one in TABLE.items() if one.penalty)
+            raise TasklabError(f"method {method!r} has no penalty; those that do are {able}.")
+    rows = []
+    for trial in grid(lab, "penalty_strength", chosen, title="strengths of penalties"):
+        for strength in _strengths(trial.method, factors):
+            made = kept(
+                trial, lambda t, s=strength: _measure(t, s), penalty=strength, version=CACHE_VERSION
+            )
+            rows += [row | {"penalty": strength} for row in made]
+    return tidy(rows)
+
+
+def planned(
+    lab: Lab, methods: Sequence[str], factors: Sequence[float] = FACTORS
+) -> Iterator[Planned]:
+    """Yield the runs of `penalty_strengths`.
+
+    Args:
+        lab: What to study.
+        methods: Any that have a penalty.
+        factors: Strengths as multiples of a method's own.
+    """
+    for method in methods:
+        for strength in _strengths(method, factors):
+            for usual in estimate.planned(lab, [method]):
+                yield _with(usual, strength)
+
+
+def _strengths(method: str, factors: Sequence[float]) -> tuple[float, ...]:
+    return 0.0, *(factor * TABLE[method].weight for factor in factors)
+
+
+def _with(usual: Planned, strength: float) -> Planned:
+    """Return a run with so much of its penalty; with none it is of the way that has none."""
+    if strength == 0:
+        return dataclasses.replace(usual, method=TABLE[usual.method].rates)
+    return dataclasses.replace(usual, penalty=strength)
+
+
+def _measure(trial: Trial, strength: float) -> list[dict]:
+    lab, linear, tasks = trial.lab, trial.linear, trial.lab.suite.names
+    common = {"lab": lab, "method": trial.method, "seed": trial.seed}
+    runs = {task: _with(Planned(task=task, **common), strength).recipe for task in tasks}
+    ended = {task: lab.trainer(run) for task, run in runs.items()}
+    vectors = {task: run.vector for task, run in ended.items()}
+    heads = {task: run.head for task, run in ended.items() if run.head is not None}
+    evaluator = lab.evaluator.with_heads(heads) if heads else trial.evaluator
+    found = editing.addition(evaluator, vectors, linear=linear, alphas=lab.scale.alphas)
+    alone = editing.single_task(evaluator, vectors, "val", linear=linear)
+    place, n_tasks = found.alphas.index(found.alpha), len(tasks)
+    values = {
+        ("single", "validation"): alone,
+        ("single", "test"): found.single,
+        ("absolute", "validation"): found.validation[place],
+        ("absolute", "test"): found.absolute,
+    }
+    return [
+        trial.accuracy(
+            task, metric, value, split,
+            **({"alpha": found.alpha, "n_tasks": n_tasks} if metric == "absolute" else {}),
+        )
+        for (metric, split), of_tasks in values.items()
+        for task, value in zip(tasks, of_tasks, strict=True)
+    ]  # fmt: skip

@@ -1,0 +1,50 @@
+"""Strengths of penalties: each is measured, none is the way of fine-tuning without it."""
+
+from __future__ import annotations
+
+import pytest
+
+from tasklab.errors import TasklabError
+from tasklab.experiments import Lab, addition, penalty_strengths
+from tasklab.experiments.penalty_strengths import planned
+from tasklab.tuning.methods import TABLE
+
+WEIGHT = TABLE["ortho_reg"].weight
+
+
+@pytest.fixture(scope="module")
+def lab():
+    return Lab(model="mini_xs", steps=2, tasks=("Signs", "Places"), progress=False)
+
+
+def test_no_strength_is_the_way_without_and_one_is_the_usual_run(lab):
+    runs = list(planned(lab, ["ortho_reg"], (1.0, 50.0)))
+    assert [(run.task, run.method, run.penalty) for run in runs] == [
+        ("Signs", "nonlinear", None), ("Places", "nonlinear", None),
+        ("Signs", "ortho_reg", WEIGHT), ("Places", "ortho_reg", WEIGHT),
+        ("Signs", "ortho_reg", 50 * WEIGHT), ("Places", "ortho_reg", 50 * WEIGHT),
+    ]  # fmt: skip
+    assert runs[0].identity == lab.identity("Signs", "nonlinear", 0)
+    assert runs[2].identity == lab.identity("Signs", "ortho_reg", 0)
+    assert runs[4].recipe.penalty == 50 * WEIGHT and runs[4].identity != runs[2].identity
+
+
+def test_every_strength_has_accuracies_alone_and_of_the_sum_on_both_splits(lab):
+    table = penalty_strengths(lab, ["ortho_reg"], (1.0, 1e9))
+    assert set(table["penalty"]) == {0.0, WEIGHT, 1e9 * WEIGHT}
+    counts = table.groupby(["penalty", "metric", "split"]).size()
+    assert len(counts) == 3 * 2 * 2 and (counts == 2).all()
+    assert all(run.kept for run in planned(lab, ["ortho_reg"], (1.0, 1e9)))
+    sums = addition(lab, ["nonlinear"], n_tasks=(2,))
+    usual = sums[(sums["experiment"] == "addition") & (sums["metric"] == "absolute")]
+    none = table[(table["penalty"] == 0) & (table["split"] == "test")]
+    none = none[none["metric"] == "absolute"]
+    assert none["value"].tolist() == usual["value"].tolist()
+    assert none["alpha"].tolist() == usual["alpha"].tolist()
+
+
+def test_what_has_no_penalty_is_refused(lab):
+    with pytest.raises(TasklabError, match="'nonlinear' has no penalty; those that do are tau_jp"):
+        penalty_strengths(lab, ["nonlinear"])
+    with pytest.raises(TasklabError, match="each of factors must be above 0"):
+        penalty_strengths(lab, ["ortho_reg"], [0])
