@@ -34,6 +34,17 @@ def _own_store(tmp_path_factory: pytest.TempPathFactory) -> None:
     os.environ["TASKLAB_STORE"] = str(tmp_path_factory.mktemp("store"))
 
 
+@pytest.fixture(scope="session")
+def chapters_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the store of all that runs whole chapters, in whichever process of the tests.
+
+    The site is built from a rehearsal, and nbval goes through the same chapters: what one of them
+    has computed, the other finds, as a reader's second run does.
+    """
+    own = tmp_path_factory.getbasetemp()
+    return (own.parent if "PYTEST_XDIST_WORKER" in os.environ else own) / "chapters"
+
+
 @pytest.fixture(scope="session", autouse=True)
 def _frozen() -> Iterator[None]:
     """Leave modules to themselves when memory is collected: a second each time, and often."""

@@ -49,8 +49,10 @@ from .merged_models import merge_models as merge_models
 from .merged_models import merge_rates as merge_rates
 from .merged_models import merge_rates_table as merge_rates_table
 from .merged_models import merge_table as merge_table
+from .merged_models import penalty_strengths as penalty_strengths
 from .merged_models import printed_merges as printed_merges
 from .merged_models import published_merges as published_merges
+from .merged_models import strength_table as strength_table
 from .merging import MERGE_LABEL as MERGE_LABEL
 from .merging import merge_accuracy as merge_accuracy
 from .merging import merge_distance as merge_distance

@@ -1,4 +1,4 @@
-"""Figures of merged models: in the network and its linearization, at equal accuracy; cost.
+"""Figures of merged models: in the network and its linearization, at equal accuracy; costs.
 
 Last, published accuracies in three protocols beside ours. They are of different checkpoints, splits
 and searches, so that only orders within one are compared.
@@ -10,12 +10,13 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from tasklab.figures.budgets import against_alone
-from tasklab.figures.marks import ZERO, level
+from tasklab.figures.marks import ZERO, curves, level
 from tasklab.figures.merging import BASE, MERGE_LABEL, by_merge, merges_in
 from tasklab.figures.rows import averaged, methods_in, most_tasks, select, where
 from tasklab.figures.style import METHOD_LABEL, book_figure
 from tasklab.records.matched import merges_at_equal_accuracy
 from tasklab.records.papers import papers
+from tasklab.tuning.methods import TABLE
 
 MODELS = {
     "network": ("in the network", "#D55E00", "o"),
@@ -33,6 +34,7 @@ PROTOCOLS = {
     "here": ("here", "#D55E00", "P"),
 }
 _SHORT = {"task_vectors": "task_vectors", "tall_masks": "TALL, TSV", "fusionbench": "FusionBench"}
+_STRENGTHS = {"single": "alone (%)", "absolute": "in the sum of all (%)"}
 SIZES = {"vitb32": "ViT-B/32", "vitl14": "ViT-L/14"}
 
 
@@ -79,6 +81,60 @@ def merge_rates_table(df: pd.DataFrame) -> pd.DataFrame:
     table = table.loc[merges_in(merged), ["alone", *methods_in(merged)]]
     table = table.rename(columns=METHOD_LABEL, index=MERGE_LABEL)
     return table.rename_axis(columns=None).reset_index()
+
+
+def strength_table(df: pd.DataFrame) -> pd.DataFrame:
+    """Return what a penalty's strength does, and which one validation images would choose.
+
+    Args:
+        df: Records of the experiment `penalty_strength` of one model.
+
+    Returns:
+        A row a method and strength, in that order: method, strength (lambda), factor (of the
+        method's own), alone and sum (test accuracies in %), validation (that of the sum), all three
+        as means over tasks and seeds, and chosen: whether the method's sum is best on validation
+        images.
+    """
+    rows = _with_factors(df)
+    keys, columns = ["method", "penalty", "factor"], ["alone", "sum", "validation"]
+    if rows.empty:
+        return pd.DataFrame(columns=["method", "strength", "factor", *columns, "chosen"])
+    table = rows.pivot_table("value", index=keys, columns=["metric", "split"])
+    measured = [("single", "test"), ("absolute", "test"), ("absolute", "validation")]
+    table = table[measured].set_axis(columns, axis=1)
+    best = table.groupby("method")["validation"].transform("max")
+    table = table.assign(chosen=table["validation"] == best).loc[methods_in(rows)]
+    return table.reset_index().rename(columns={"penalty": "strength"})
+
+
+@book_figure
+def penalty_strengths(df: pd.DataFrame) -> Figure:
+    """Draw accuracy alone and that of the sum over a penalty's strength, the chosen one larger.
+
+    Args:
+        df: Records of the experiment `penalty_strength` of one model.
+    """
+    rows = select(_with_factors(df), "penalty_strength")
+    places = {factor: place for place, factor in enumerate(sorted(rows["factor"].unique()))}
+    rows = rows.assign(place=rows["factor"].map(places))
+    means = averaged(rows, "metric", "method", "factor", "place", "seed")
+    plot = curves(
+        means, "place", col="metric", col_order=_STRENGTHS, share=(True, False), height=3.4
+    )
+    best = where(strength_table(df), chosen=True).set_index("method")["factor"]
+    chosen = means[means["factor"] == means["method"].map(best)]
+    plot.mark(averaged(chosen, "metric", "method", "place"), "place")
+    plot.grid.set(xticks=list(places.values()), xticklabels=[f"{one:g}" for one in places])
+    return plot.finish(x="strength, of the method's own", y=_STRENGTHS)
+
+
+def _with_factors(df: pd.DataFrame) -> pd.DataFrame:
+    """Return records of strengths with these as multiples of their methods' own."""
+    rows = where(df, experiment="penalty_strength")
+    if rows.empty:
+        return rows
+    own = rows["method"].map(lambda name: TABLE[name].weight)
+    return rows.assign(factor=(rows["penalty"] / own).round(9))
 
 
 def merge_cost_table(df: pd.DataFrame) -> pd.DataFrame:

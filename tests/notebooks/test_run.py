@@ -1,6 +1,7 @@
-"""Every cell of every chapter runs, at two steps from random weights: nbval over such copies.
+"""Every cell of every chapter runs, at two steps: nbval over such copies.
 
-From pre-trained weights they run when the site is built (`tests/site`).
+The site's tests build it from the same rehearsal, and share its store. One chapter starts from
+random weights in place of pre-trained ones.
 """
 
 from __future__ import annotations
@@ -16,16 +17,18 @@ import pytest
 from papermill.iorw import load_notebook_node
 from papermill.parameterize import parameterize_notebook
 
+FROM_RANDOM = "linear_layers"
 CHAPTERS = sorted((Path(__file__).parents[2] / "notebooks").glob("*.ipynb"))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("path", CHAPTERS, ids=lambda path: path.stem)
-def test_every_cell_runs(path, tmp_path):
+def test_every_cell_runs(path, tmp_path, chapters_store):
     # The sources hold no outputs, so what nbval compares is only that no cell fails. It runs in a
     # process of its own: a failing kernel cannot take this one along, nor our settings its cells.
     copy = tmp_path / path.name
-    notebook = parameterize_notebook(load_notebook_node(str(path)), {"steps": 2, "init": "random"})
+    given = {"steps": 2} | ({"init": "random"} if path.stem == FROM_RANDOM else {})
+    notebook = parameterize_notebook(load_notebook_node(str(path)), given)
     nbformat.write(notebook, copy)
     (tmp_path / "pytest.ini").write_text("[pytest]\n")
     result = tmp_path / "result.xml"
@@ -36,7 +39,7 @@ def test_every_cell_runs(path, tmp_path):
             *("-c", str(tmp_path / "pytest.ini"), f"--junitxml={result}", str(copy)),
         ],
         cwd=path.parent,
-        env=os.environ | {"TQDM_DISABLE": "1"},
+        env=os.environ | {"TQDM_DISABLE": "1", "TASKLAB_STORE": str(chapters_store)},
         capture_output=True,
         text=True,
         check=False,

@@ -19,7 +19,7 @@ FLAGS = ("--no-sandbox", "--disable-gpu", "--disable-background-networking", "--
 
 
 @pytest.fixture(scope="session")
-def site(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def site(root: Path, chapters_store: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return the folder of the site: that of `make report` if it is current, else of a rehearsal.
 
     The rehearsal runs every cell at two steps, in a copy of the sources: the site that a reader may
@@ -31,7 +31,8 @@ def site(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     skipped = shutil.ignore_patterns(".*", "_build", "__pycache__", "*.egg-info", "build", "dist")
     shutil.copytree(root, copy, symlinks=True, ignore=skipped)
     command = [sys.executable, "-m", "tasklab", "report", "--steps", "2"]
-    done = subprocess.run(command, cwd=copy, capture_output=True, text=True, check=False)
+    env = os.environ | {"TASKLAB_STORE": str(chapters_store)}
+    done = subprocess.run(command, cwd=copy, env=env, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-4000:]
     return copy / "book" / "_build" / "html"
 

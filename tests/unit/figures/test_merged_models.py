@@ -7,6 +7,7 @@ import pytest
 from tasklab import figures
 from tasklab.records.matched import merges_at_equal_accuracy
 from tasklab.records.table import nothing, tidy
+from tasklab.tuning.methods import TABLE
 
 MERGES = ("arithmetic", "wudi")
 # Rate -> accuracy alone: linearized vectors learn less at any rate.
@@ -88,6 +89,40 @@ def test_a_panel_a_merge_has_a_marker_a_rate():
     assert drawn[60.0, 80.0, 90.0] == (30.0, 40.0, 45.0) and drawn[70.0, 80.0] == (41.0, 46.0)
 
 
+def strengths():
+    """Return records of a penalty that costs accuracy alone; its middle strength adds best."""
+    own = TABLE["ortho_reg"].weight
+    sums = {0.0: 60.0, own: 64.0, 10 * own: 62.0}
+    rows = []
+    for at, (penalty, value) in enumerate(sums.items()):
+        for seed in (0, 1):
+            common = {"method": "ortho_reg", "seed": seed, "penalty": penalty}
+            for split, shift in (("validation", 0.0), ("test", 10.0 * at)):
+                both = common | {"split": split}
+                rows.append(row("penalty_strength", "single", 90.0 - at, **both))
+                rows.append(row("penalty_strength", "absolute", value + shift + seed, **both))
+    return tidy(rows)
+
+
+def test_the_strength_is_chosen_on_validation_images():
+    table = figures.strength_table(strengths())
+    assert table["method"].tolist() == ["ortho_reg"] * 3
+    assert table["chosen"].tolist() == [False, True, False]  # on test images the last is best
+    assert table["sum"].tolist() == [60.5, 74.5, 82.5] and table["alone"].tolist() == [90, 89, 88]
+    assert figures.strength_table(nothing()).columns.tolist() == table.columns.tolist()
+
+
+def test_strengths_are_multiples_of_the_methods_own():
+    figure = figures.penalty_strengths(strengths())
+    left, right = figure.axes
+    assert [text.get_text() for text in right.get_xticklabels()] == ["0", "1", "10"]
+    assert left.get_ylabel() == "alone (%)" and right.get_ylabel() == "in the sum of all (%)"
+    curve = next(line for line in right.lines if len(line.get_xdata()) == 3)
+    assert curve.get_ydata().tolist() == [60.5, 74.5, 82.5]
+    (marked,) = (line for line in right.lines if line.get_markersize() == 10)
+    assert (marked.get_xdata().tolist(), marked.get_ydata().tolist()) == ([1], [74.5])
+
+
 def test_costs_are_a_table():
     values = {"seconds": 1.5, "memory_ratio": 1.2, "peak_memory": 9.0, "passed": 64.0}
     values["searched"] = 7680.0
@@ -104,5 +139,5 @@ def test_costs_are_a_table():
 
 
 def test_nothing_is_drawn_of_what_is_not_recorded_yet():
-    for figure in (figures.merge_models, figures.merge_rates):
+    for figure in (figures.merge_models, figures.merge_rates, figures.penalty_strengths):
         assert figure(nothing()) is None
