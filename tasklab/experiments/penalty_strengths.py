@@ -20,10 +20,11 @@ from tasklab.experiments.lab import Lab, several
 from tasklab.experiments.learning_rates import ascending
 from tasklab.experiments.runner import Trial, grid, kept, known_methods
 from tasklab.records.table import tidy
+from tasklab.tuning.finetune import DivergedError
 from tasklab.tuning.methods import TABLE
 
 CACHE_VERSION = 1  # part of every key: raise it when the same configuration gives other records
-FACTORS = (0.1, 1.0, 10.0, 100.0)  # of a method's own strength
+FACTORS = (0.1, 0.3, 1.0, 3.0, 10.0)  # of a method's own strength
 
 
 def penalty_strengths(
@@ -39,7 +40,8 @@ def penalty_strengths(
     Returns:
         Records of the experiment `penalty_strength` with the column penalty, the strength: on
         validation and on test images of each task `single`, the accuracy alone, and `absolute`,
-        that of the sum of all at the coefficient that is best on validation images.
+        that of the sum of all at the coefficient that is best on validation images; or, where a
+        run diverges, its `diverged_at` alone, the step (from 0) at which it was stopped.
 
     Raises:
         TasklabError: If a method is unknown or has no penalty.
@@ -91,7 +93,13 @@ def _measure(trial: Trial, strength: float) -> list[dict]:
     lab, linear, tasks = trial.lab, trial.linear, trial.lab.suite.names
     common = {"lab": lab, "method": trial.method, "seed": trial.seed}
     runs = {task: _with(Planned(task=task, **common), strength).recipe for task in tasks}
-    ended = {task: lab.trainer(run) for task, run in runs.items()}
+    ended = {}
+    for task, run in runs.items():
+        try:
+            ended[task] = lab.trainer(run)
+        except DivergedError as error:
+            value = float(error.step)
+            return [trial.row(task=task, metric="diverged_at", value=value, split="validation")]
     vectors = {task: run.vector for task, run in ended.items()}
     heads = {task: run.head for task, run in ended.items() if run.head is not None}
     evaluator = lab.evaluator.with_heads(heads) if heads else trial.evaluator

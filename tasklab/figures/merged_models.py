@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from tasklab.figures.budgets import against_alone
 from tasklab.figures.marks import ZERO, curves, level
 from tasklab.figures.merging import BASE, MERGE_LABEL, by_merge, merges_in
-from tasklab.figures.rows import averaged, methods_in, most_tasks, select, where
+from tasklab.figures.rows import averaged, methods_in, most_tasks, require_rows, select, where
 from tasklab.figures.style import METHOD_LABEL, book_figure
 from tasklab.records.matched import merges_at_equal_accuracy
 from tasklab.records.papers import papers
@@ -93,9 +93,9 @@ def strength_table(df: pd.DataFrame) -> pd.DataFrame:
         A row a method and strength, in that order: method, strength (lambda), factor (of the
         method's own), alone and sum (test accuracies in %), validation (that of the sum), all three
         as means over tasks and seeds, and chosen: whether the method's sum is best on validation
-        images.
+        images. A strength at which a run diverged is left out.
     """
-    rows = _with_factors(df)
+    rows = where(_with_factors(df), metric=_STRENGTHS)
     keys, columns = ["method", "penalty", "factor"], ["alone", "sum", "validation"]
     if rows.empty:
         return pd.DataFrame(columns=["method", "strength", "factor", *columns, "chosen"])
@@ -111,13 +111,17 @@ def strength_table(df: pd.DataFrame) -> pd.DataFrame:
 def penalty_strengths(df: pd.DataFrame) -> Figure:
     """Draw accuracy alone and that of the sum over a penalty's strength, the chosen one larger.
 
+    Crosses at the bottom are strengths at which a run diverged.
+
     Args:
         df: Records of the experiment `penalty_strength` of one model.
     """
-    rows = select(_with_factors(df), "penalty_strength")
+    rows = require_rows(_with_factors(df), "strengths of penalties were not recorded")
+    rows = rows[(rows["split"] == "test") | (rows["metric"] == "diverged_at")]
     places = {factor: place for place, factor in enumerate(sorted(rows["factor"].unique()))}
     rows = rows.assign(place=rows["factor"].map(places))
     means = averaged(rows, "metric", "method", "factor", "place", "seed")
+    means, gone = where(means, metric=_STRENGTHS), where(means, metric="diverged_at")
     plot = curves(
         means, "place", col="metric", col_order=_STRENGTHS, share=(True, False), height=3.4
     )
@@ -125,6 +129,11 @@ def penalty_strengths(df: pd.DataFrame) -> Figure:
     chosen = means[means["factor"] == means["method"].map(best)]
     plot.mark(averaged(chosen, "metric", "method", "place"), "place")
     plot.grid.set(xticks=list(places.values()), xticklabels=[f"{one:g}" for one in places])
+    for axes, _, metric in plot:
+        low, high = axes.get_ylim()
+        bottom = gone.assign(metric=metric, value=low)
+        plot.mark(bottom, "place", marker="x", ms=7, mew=1.8, clip_on=False)
+        axes.set_ylim(low, high)
     return plot.finish(x="strength, of the method's own", y=_STRENGTHS)
 
 

@@ -114,7 +114,7 @@ EXPERIMENTS = {
     ),
     "penalty_strength": Experiment(
         "vectors trained with `penalty` times what keeps them apart: alone, and their sum",
-        _in("%", "single", "absolute"),
+        {**_in("%", "single", "absolute"), "diverged_at": "steps"},
         ("penalty",),
     ),
     "merging_cost": Experiment(

@@ -7,6 +7,7 @@ import pytest
 from tasklab.errors import TasklabError
 from tasklab.experiments import Lab, addition, penalty_strengths
 from tasklab.experiments.penalty_strengths import planned
+from tasklab.tuning.finetune import DivergedError
 from tasklab.tuning.methods import TABLE
 
 WEIGHT = TABLE["ortho_reg"].weight
@@ -48,3 +49,20 @@ def test_what_has_no_penalty_is_refused(lab):
         penalty_strengths(lab, ["nonlinear"])
     with pytest.raises(TasklabError, match="each of factors must be above 0"):
         penalty_strengths(lab, ["ortho_reg"], [0])
+
+
+def test_a_strength_at_which_a_run_diverges_is_told_and_the_others_are_measured(monkeypatch):
+    lab = Lab(model="mini_xs", steps=3, tasks=("Signs", "Places"), progress=False)
+    trained = type(lab.trainer).__call__
+
+    def tried(trainer, config, store=None):
+        if config.task == "Places" and (config.penalty or 0) > 5 * WEIGHT:
+            raise DivergedError("fine-tuning on Places diverges at step 1", 1)
+        return trained(trainer, config, store)
+
+    monkeypatch.setattr(type(lab.trainer), "__call__", tried)
+    table = penalty_strengths(lab, ["ortho_reg"], (1.0, 10.0))
+    (gone,) = table[table["metric"] == "diverged_at"].to_dict("records")
+    assert (gone["task"], gone["value"], gone["penalty"]) == ("Places", 1.0, 10 * WEIGHT)
+    rest = table[table["metric"] != "diverged_at"]
+    assert set(rest["penalty"]) == {0.0, WEIGHT} and len(rest) == 2 * 2 * 2 * 2

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pandas as pd
 import pytest
 
 from tasklab import figures
@@ -121,6 +122,15 @@ def test_strengths_are_multiples_of_the_methods_own():
     assert curve.get_ydata().tolist() == [60.5, 74.5, 82.5]
     (marked,) = (line for line in right.lines if line.get_markersize() == 10)
     assert (marked.get_xdata().tolist(), marked.get_ydata().tolist()) == ([1], [74.5])
+
+
+def test_a_strength_at_which_a_run_diverged_is_a_cross_and_never_chosen():
+    gone = row("penalty_strength", "diverged_at", 39.0, method="ortho_reg", split="validation")
+    table = pd.concat([strengths(), tidy([gone | {"penalty": 100 * TABLE["ortho_reg"].weight}])])
+    assert figures.strength_table(table)["factor"].tolist() == [0, 1, 10]
+    for axes in figures.penalty_strengths(table).axes:
+        (cross,) = (line for line in axes.lines if line.get_marker() == "x")
+        assert cross.get_xdata().tolist() == [3] and cross.get_ydata()[0] == axes.get_ylim()[0]
 
 
 def test_costs_are_a_table():
