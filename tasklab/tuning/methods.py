@@ -116,7 +116,7 @@ TABLE: Mapping[str, Method] = MappingProxyType(
         ),
         # weights: of the order of the loss, by what vectors without it had in the benchmark
         # before this one (E|J tau|^2 of 160 to 600 on other tasks; squares of 0.3 to 1.1 off the
-        # diagonal); not searched since
+        # diagonal); `experiments.penalty_strengths` measures others
         "tau_jp": Method(
             title="τJp, linearized",
             text="all weights in the tangent model, with other tasks' images left as they are",
