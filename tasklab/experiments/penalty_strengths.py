@@ -8,6 +8,7 @@ strength is measured, with 0 for the same way of fine-tuning without it.
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Iterator, Sequence
 
 import pandas as pd
@@ -19,6 +20,7 @@ from tasklab.experiments.estimate import Planned
 from tasklab.experiments.lab import Lab, several
 from tasklab.experiments.learning_rates import ascending
 from tasklab.experiments.runner import Trial, grid, kept, known_methods
+from tasklab.progress import track
 from tasklab.records.table import tidy
 from tasklab.tuning.finetune import DivergedError
 from tasklab.tuning.methods import TABLE
@@ -53,11 +55,11 @@ def penalty_strengths(
             able = ", ".join(name for name, one in TABLE.items() if one.penalty)
             raise TasklabError(f"method {method!r} has no penalty; those that do are {able}.")
     rows = []
-    for trial in grid(lab, "penalty_strength", chosen, title="strengths of penalties"):
-        for strength in _strengths(trial.method, factors):
-            made = kept(
-                trial, lambda t, s=strength: _measure(t, s), penalty=strength, version=CACHE_VERSION
-            )
+    for method, strength in ((m, s) for m in chosen for s in _strengths(m, factors)):
+        measure = functools.partial(_measure, strength=strength)
+        title = f"{method}, strength {strength:g}"
+        for trial in grid(lab, "penalty_strength", [method], title=title):
+            made = kept(trial, measure, penalty=strength, version=CACHE_VERSION)
             rows += [row | {"penalty": strength} for row in made]
     return tidy(rows)
 
@@ -94,9 +96,9 @@ def _measure(trial: Trial, strength: float) -> list[dict]:
     common = {"lab": lab, "method": trial.method, "seed": trial.seed}
     runs = {task: _with(Planned(task=task, **common), strength).recipe for task in tasks}
     ended = {}
-    for task, run in runs.items():
+    for task in track(tasks, len(tasks), "fine-tuning", unit="task", on=lab.progress):
         try:
-            ended[task] = lab.trainer(run)
+            ended[task] = lab.trainer(runs[task])
         except DivergedError as error:
             value = float(error.step)
             return [trial.row(task=task, metric="diverged_at", value=value, split="validation")]
