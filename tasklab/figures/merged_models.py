@@ -134,7 +134,7 @@ def penalty_strengths(df: pd.DataFrame) -> Figure:
         bottom = gone.assign(metric=metric, value=low)
         plot.mark(bottom, "place", marker="x", ms=7, mew=1.8, clip_on=False)
         axes.set_ylim(low, high)
-    return plot.finish(x="strength, of the method's own", y=_STRENGTHS)
+    return plot.finish(x="strength (times the method's own)", y=_STRENGTHS)
 
 
 def _with_factors(df: pd.DataFrame) -> pd.DataFrame:
