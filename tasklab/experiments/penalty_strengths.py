@@ -14,7 +14,6 @@ from collections.abc import Iterator, Sequence
 import pandas as pd
 
 from tasklab.analyses import editing
-from tasklab.errors import TasklabError
 from tasklab.experiments import estimate
 from tasklab.experiments.estimate import Planned
 from tasklab.experiments.lab import Lab, several
@@ -23,7 +22,7 @@ from tasklab.experiments.runner import Trial, grid, kept, known_methods
 from tasklab.progress import track
 from tasklab.records.table import tidy
 from tasklab.tuning.finetune import DivergedError
-from tasklab.tuning.methods import TABLE
+from tasklab.tuning.methods import TABLE, penalised
 
 CACHE_VERSION = 1  # part of every key: raise it when the same configuration gives other records
 FACTORS = (0.1, 0.3, 1.0, 3.0, 10.0)  # of a method's own strength
@@ -51,9 +50,7 @@ def penalty_strengths(
     several(lab.suite)
     chosen, factors = known_methods(methods), ascending(factors, "factors")
     for method in chosen:
-        if not TABLE[method].penalty:
-            able = ", ".join(name for name, one in TABLE.items() if one.penalty)
-            raise TasklabError(f"method {method!r} has no penalty; those that do are {able}.")
+        penalised(method)
     rows = []
     for method, strength in ((m, s) for m in chosen for s in _strengths(m, factors)):
         measure = functools.partial(_measure, strength=strength)

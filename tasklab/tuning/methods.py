@@ -146,6 +146,14 @@ def method(name: str) -> Method:
     return TABLE[name]
 
 
+def penalised(name: str) -> Method:
+    """Return a method that has a penalty by its name, or raise a `TasklabError`."""
+    if not method(name).penalty:
+        able = ", ".join(one for one, entry in TABLE.items() if entry.penalty)
+        raise TasklabError(f"method {name!r} has no penalty; those that do are {able}.")
+    return TABLE[name]
+
+
 def matrices(names: Mapping[str, Tensor]) -> tuple[str, ...]:
     """Return the names of the weights of blocks' linear layers, in the order of `names`."""
     weights = [BLOCK + PARTS[part] for part in _WEIGHTS + _MLP_WEIGHTS]

@@ -17,7 +17,7 @@ from tasklab.errors import TasklabError, choose, positive, real, texts, whole
 from tasklab.models.zoo import INITS, REGISTRY, Spec, choose_model, closed, shipped
 from tasklab.tasks.suites import OWN, SUITES
 from tasklab.tasks.suites import suite as suite_of
-from tasklab.tuning.methods import JOINT, METHODS, POSTHOC, TABLE
+from tasklab.tuning.methods import JOINT, METHODS, POSTHOC, TABLE, penalised
 from tasklab.tuning.methods import method as entry_of
 
 UsualHead = Literal["zero_shot", "trained", "probe"]
@@ -177,9 +177,8 @@ class FineTune:
         """Settle how much of which penalty there is, and on whose images."""
         entry = TABLE[self.method]
         others = texts("others", self.others) if self.others else ()
-        if not entry.penalty and (self.penalty or others):
-            able = ", ".join(name for name, one in TABLE.items() if one.penalty)
-            raise TasklabError(f"method {self.method!r} has no penalty; those that do are {able}.")
+        if self.penalty or others:
+            penalised(self.method)
         penalty = None  # so that a changed method gets its own
         if entry.penalty:
             penalty = entry.weight if self.penalty is None else real("penalty", self.penalty)
