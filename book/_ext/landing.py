@@ -101,7 +101,9 @@ def _describe(
     """Give a page its first paragraph as the description that search engines show."""
     if doctree is None or 'name="description"' in context.get("metatags", ""):
         return
-    told = (" ".join(p.astext().split()) for p in doctree.findall(nodes.paragraph))
+    plain = (p for p in doctree.findall(nodes.paragraph) if not any(p.findall(nodes.math)))
+    told = (" ".join(p.astext().split()) for p in plain)
+    told = (text for text in told if not text.startswith("Executed notebook"))
     told = (re.sub(r" \[[^\]]*\d{4}[^\]]*\]", "", text) for text in told)  # without citations
     text = next(
         (text for text in told if len(text) > 40), f"{context['title']}: {app.config.project}"

@@ -8,7 +8,7 @@ from typing import Any
 
 import pandas as pd
 
-from tasklab.book.words import counted, order, say
+from tasklab.book.words import counted, order, say, word
 
 _FEW = 3  # pairs of methods that are named one by one
 _HEADS = {"model": "encoder", "n_tasks": "tasks", "lr": "learning rate"}
@@ -39,7 +39,8 @@ def beside_recorded(
     Returns:
         Columns method (or encoder, ...), live, ± images (half of the 95 % interval for the number
         of images, of the first seed), seeds, recorded, std over seeds, recorded seeds; a row a
-        method, encoder, ... that ran here.
+        method, encoder, ... that ran here. How many recorded tasks, or pairs, did not run here
+        stands in `attrs["left out"]`; the recorded numbers are without them.
     """
     from tasklab.figures.merging import merges_in
     from tasklab.figures.rows import methods_in
@@ -51,6 +52,8 @@ def beside_recorded(
         return rows if n_tasks is None else rows[(rows["n_tasks"] == n_tasks).fillna(False)]
 
     live, recorded = chosen(live), chosen(recorded)
+    mine = recorded[recorded["model"].isin(live["model"]) & recorded["init"].isin(live["init"])]
+    left_out = len({*mine["task"]} - {*live["task"]}) if len(mine) else 0
     for name in ("model", "init", "task", *(("method", "subset") if by != "method" else ())):
         recorded = recorded[recorded[name].isin(live[name])]
     if by not in recorded:  # nothing is recorded yet
@@ -65,7 +68,9 @@ def beside_recorded(
         row |= {"seeds": int(here.loc[key, "n_seeds"]), "recorded": kept.get("mean", math.nan)}
         row |= {"std over seeds": kept.get("std", math.nan)}
         rows.append(row | {"recorded seeds": int(kept.get("n_seeds", 0))})
-    return pd.DataFrame(rows)
+    table = pd.DataFrame(rows)
+    table.attrs["left out"] = left_out
+    return table
 
 
 def _label(by: str, key: Any) -> str:
@@ -106,15 +111,26 @@ def agreement(beside: pd.DataFrame, form: str = "{:.1f}") -> Any:
         beside: What `beside_recorded` returns.
         form: Of a number.
     """
+    left = beside.attrs.get("left out", 0)
+    note = (
+        f" Of what did not run here, {word(left)} more {'is' if left == 1 else 'are'} recorded."
+        if left
+        else ""
+    )
+    return say(_agreement(beside, form) + note)
+
+
+def _agreement(beside: pd.DataFrame, form: str) -> str:
+    """Return that sentence; see `agreement`."""
     comparable = beside.dropna(subset="recorded").set_index(beside.columns[0])
     if not len(comparable):
-        return say("Nothing is recorded of this model with these tasks to be compared with.")
+        return "Nothing is recorded of this model with these tasks to be compared with."
     live, recorded, images = comparable["live"], comparable["recorded"], comparable["± images"]
     if len(comparable) == 1:
         off, half = abs(live.iloc[0] - recorded.iloc[0]), images.iloc[0]
         note = "" if pd.isna(half) else f", {'within' if off < half else 'beyond'} "
         note += f"the {half:.1f} of so few images" if note else ""
-        return say(
+        return (
             f"Live, {live.index[0]}: {form.format(live.iloc[0])}; recorded: "
             f"{form.format(recorded.iloc[0])}{note}."
         )
@@ -124,7 +140,7 @@ def agreement(beside: pd.DataFrame, form: str = "{:.1f}") -> Any:
         if (live[one] - live[two]) * (recorded[one] - recorded[two]) < 0
     ]
     if not turned:
-        return say(f"Live, the order is the recorded one: {order(live, form)}.")
+        return f"Live, the order is the recorded one: {order(live, form)}."
     reversals, within = [], 0
     for one, two in turned:
         far, half = live[one] - live[two], math.hypot(*images[[one, two]])
@@ -140,7 +156,7 @@ def agreement(beside: pd.DataFrame, form: str = "{:.1f}") -> Any:
     reversals += (
         [f"{counted(within, within, 'pair')} within what so few images tell"] if within else []
     )
-    return say(
+    return (
         f"**The live run turns the recorded order over**: it has {'; '.join(reversals)}. It is "
         f"one short fine-tuning of few images; the recorded order is {order(recorded, form)}."
     )

@@ -21,8 +21,10 @@ import pandas as pd
 
 from tasklab.book.beside import agreement as agreement
 from tasklab.book.beside import beside_recorded as beside_recorded
+from tasklab.book.matched import made_equal as made_equal
 from tasklab.book.words import counted, say
 from tasklab.book.words import order as order
+from tasklab.book.words import seeds_recorded as seeds_recorded
 from tasklab.book.words import so_far as so_far
 from tasklab.book.words import word as word
 from tasklab.errors import choose

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import textwrap
+from collections import Counter
+from collections.abc import Mapping
 from typing import Any
 
 import pandas as pd
@@ -14,11 +16,12 @@ def say(text: str) -> Any:
     """Return a sentence as Markdown; an f-string takes its numbers from the records at hand.
 
     Args:
-        text: Markdown. Indented lines are one paragraph.
+        text: Markdown. Indented lines are one paragraph. Of an empty one nothing is shown.
     """
     from IPython.display import Markdown
 
-    return Markdown(textwrap.dedent(text).strip())
+    text = textwrap.dedent(text).strip()
+    return Markdown(text) if text else None
 
 
 def counted(low: int, high: int, noun: str) -> str:
@@ -70,3 +73,21 @@ def so_far(done: int, every: int) -> str:
         return ""
     number = word(done).capitalize() if done else "None"
     return f"*{number} of the {every} parts of the chapters are recorded so far.*"
+
+
+def seeds_recorded(seeds: Mapping[str, int]) -> str:
+    """Return a sentence on how many seeds of fine-tuning recorded parts have.
+
+    Args:
+        seeds: Number of seeds by part.
+
+    >>> seeds_recorded({"a": 5, "b": 1, "c": 5})
+    'Of the three recorded parts, two have five seeds of fine-tuning and one has one.'
+    """
+    counts = sorted(Counter(seeds.values()).items(), reverse=True)
+    told = [f"{word(parts)} {'has' if parts == 1 else 'have'} {word(n)}" for n, parts in counts]
+    if not told:
+        return ""
+    noun = " seeds of fine-tuning" if counts[0][0] != 1 else " seed of fine-tuning"
+    listed = " and ".join(filter(None, [", ".join([told[0] + noun, *told[1:-1]]), *told[1:][-1:]]))
+    return f"Of the {word(len(seeds))} recorded parts, {listed}."

@@ -146,7 +146,7 @@ def _panel(axes: Axes, rows: pd.DataFrame, *, numbers: bool) -> None:
     known = np.isfinite(half) & (half > 0)  # what does not vary has no interval to measure by
     with np.errstate(invalid="ignore", divide="ignore"):
         x = np.where(known, rows["strength"].to_numpy(float), 0.0)
-    axes.axvspan(-1, 1, color="#F0F0F0", zorder=0)
+    axes.axvspan(-1, 1, color="#E6E6E6", zorder=0)
     axes.axvline(0, color="#404040", linewidth=0.8, zorder=1)
     for y, (place, sure, row) in enumerate(zip(x, known, rows.to_dict("records"), strict=True)):
         colour, marker = LOOKS[row["outcome"]]

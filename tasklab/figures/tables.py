@@ -74,15 +74,27 @@ def matched_table(verdicts: Iterable[Verdict]) -> pd.DataFrame:
         verdicts: On claims; those that are judged at the rates chosen alone are left out.
 
     Returns:
-        A row a statement; for each setting the outcome, and the effect with its 95 % interval.
+        A row a comparison; for each setting the outcome, and the effect with its 95 % interval.
     """
-    rows = verdict_rows(verdicts, cells=False)
-    rows = rows[rows["id"].isin(rows.loc[rows["setting"] != SETTINGS[0], "id"])]
-    told = [f"{row['outcome']}: {effect_of(row)}" for row in rows.to_dict("records")]
-    rows = rows.assign(told=[text.removesuffix(": –") for text in told])
-    wide = rows.pivot(index="short", columns="setting", values="told")
-    wide = wide.reindex(index=dict.fromkeys(rows["short"]), columns=list(SETTINGS))
-    return wide.rename_axis(index="statement", columns=None).reset_index()
+    verdicts = [v for v in verdicts if v.outcome != "not tested"]
+    matched = {v.claim.id.partition("@")[0] for v in verdicts if v.claim.setting != SETTINGS[0]}
+    rows = []
+    for one in verdicts:
+        claim, (row,) = one.claim, verdict_rows([one], cells=False).to_dict("records")
+        if (name := claim.id.partition("@")[0]) in matched:
+            sides = [METHOD_LABEL[side] for side in (claim.left, claim.right)]
+            told = {"statement": claim.short, "compared": f"{claim.metric.replace('_', ' ')}: "
+                    f"{sides[0]} {claim.relation} {sides[1]}"}  # fmt: skip
+            told |= {"setting": claim.setting, "told": f"{row['outcome']}: {effect_of(row)}"}
+            rows.append({"id": name, **told})
+    index = ["id", "statement", "compared"]
+    wide = pd.DataFrame(rows, columns=[*index, "setting", "told"]).pivot(
+        index=index, columns="setting", values="told"
+    )
+    order = dict.fromkeys(tuple(row[name] for name in index) for row in rows)
+    wide = wide.reindex(index=list(order), columns=list(SETTINGS))
+    wide = wide.astype(object).where(wide.notna(), "–")
+    return wide.rename_axis(columns=None).reset_index().drop(columns="id")
 
 
 def origin_table(provenance: Mapping[str, Any]) -> pd.DataFrame:

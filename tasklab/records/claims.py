@@ -105,9 +105,13 @@ class Claim:
 def _matchable(claim: Claim) -> bool:
     """Return whether a claim says that one way of fine-tuning edits or disentangles better."""
     both = {claim.left, claim.right}
-    plain = not any("@" in side or side in ("probe", "pretrained", "posthoc") for side in both)
+    plain = not any("@" in side or side in ("probe", "pretrained") for side in both)
     if claim.metric == "xi_classifier_box":
-        return plain and not claim.comparison and both <= {"nonlinear", "linearized", "attention"}
+        return (
+            plain
+            and not claim.comparison
+            and both <= {"nonlinear", "posthoc", "linearized", "attention"}
+        )
     edits = claim.experiment in ("addition", "negation")
     return plain and edits and (claim.headline > 0 or claim.metric == "normalised")
 

@@ -187,13 +187,18 @@ def averages(claim: Any, rows: pd.DataFrame, _: pd.DataFrame) -> Sides:
 
 @comparison
 def stitched_sums(claim: Any, rows: pd.DataFrame, _: pd.DataFrame) -> Sides:
-    """Each front on both of its pair's tasks, over all coefficients: `both`, `one`, `edited`."""
+    """Each front on both of its pair's tasks, over all coefficients: `both`, `one`, `edited`.
+
+    A pair's images are those of its tasks, the same at every coefficient.
+    """
     rows = rows[rows["subset"].str.contains("+", regex=False)]
     fronts = {"both": ("both",), "one": ("own", "other"), "edited": ("edited",)}
     sides = {}
     for side, names in fronts.items():
         part = rows[rows["front"].isin(names)]
-        means = part.groupby(["seed", "subset"], dropna=False, as_index=False)["value"].mean()
+        pairs = part.groupby(["seed", "subset"], dropna=False)
+        tasks = part.drop_duplicates(["seed", "subset", "task"]).groupby(["seed", "subset"])
+        means = pairs["value"].mean().to_frame().assign(n=tasks["n"].sum()).reset_index()
         sides[side] = means.assign(task=means["subset"])
     return sides
 

@@ -5,7 +5,9 @@ lower what is left of the accuracy in a sum. So one method may seem to add bette
 less. The methods that headlines compare are recorded over a grid of rates (experiment `budget`);
 along it, what is compared becomes a function of the accuracy alone, or of the length of the
 vectors, both as means over tasks. **The side that went further is taken back along its rates to
-where the other one ends**, by linear interpolation between two neighbours, for each seed.
+where the other one ends**, by linear interpolation between two neighbours, for each seed. A side
+ends at the rate that was chosen for it, as the protocol has it; how much hangs on that is told by
+taking both to the last rates of their grids (`FURTHER`).
 """
 
 from __future__ import annotations
@@ -15,7 +17,11 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 
-MEASURES = {"equal accuracy": "single", "equal length": "norm"}
+from tasklab.models.zoo import REGISTRY
+from tasklab.tuning.methods import TABLE
+
+FURTHER = "equal length, with all rates"  # no verdict of the protocol's: what hangs on the ends
+MEASURES = {"equal accuracy": "single", "equal length": "norm", FURTHER: "norm"}
 METRICS = ("absolute", "normalised", "target", "xi_classifier_box")
 _KEYS = ["seed", "task", "subset"]
 
@@ -39,7 +45,8 @@ def at_setting(
     if grid.empty or metric not in METRICS:
         return grid.iloc[:0]
     grid = usual(grid)
-    ways = {name: walk(grid, name, MEASURES[setting]) for name in sides}
+    measure, whole = MEASURES[setting], setting == FURTHER
+    ways = {name: walk(grid, name, measure, whole=whole) for name in sides}
     rows = values(grid[grid["method"] == method], metric)
     parts = [rows.iloc[:0]]
     for seed in sorted(set.intersection(*(set(way["seed"]) for way in ways.values()))):
@@ -111,27 +118,44 @@ def values(rows: pd.DataFrame, metric: str) -> pd.DataFrame:
     return both.assign(value=share, error=share * np.sqrt(sum(odds))).drop(columns="base")
 
 
-def walk(grid: pd.DataFrame, method: str, measure: str) -> pd.DataFrame:
+def walk(grid: pd.DataFrame, method: str, measure: str, *, whole: bool = False) -> pd.DataFrame:
     """Return a method's way along its rates, from the least to the chosen one.
 
-    The chosen one has the highest accuracy alone on validation images, as a mean over tasks and
-    seeds.
-
     Args:
-        grid: Records of the experiment `budget`, at one number of steps.
+        grid: Records of the experiment `budget`, of one model and at one number of steps.
         method: Its name.
         measure: `single` or `norm`.
+        whole: To the last rate of the grid instead.
 
     Returns:
         Columns seed, lr and x, the measure on test images as a mean over tasks; ascending in lr.
     """
-    mine = grid[grid["method"] == method]
-    alone = mine[(mine["metric"] == "single") & (mine["split"] == "validation")]
-    if alone.empty:
-        return pd.DataFrame(columns=["seed", "lr", "x"])
-    chosen = alone.groupby("lr")["value"].mean().idxmax()
-    way = mine[(mine["metric"] == measure) & (mine["split"] == "test") & (mine["lr"] <= chosen)]
+    way = grid[(grid["method"] == method) & (grid["metric"] == measure) & (grid["split"] == "test")]
+    if not whole:
+        way = way[way["lr"] <= chosen_rate(grid, method) * (1 + 1e-6)]
     return way.groupby(["seed", "lr"])["value"].mean().rename("x").reset_index()
+
+
+def chosen_rate(grid: pd.DataFrame, method: str) -> float:
+    """Return the rate that was chosen for a method, NaN where none is known.
+
+    It is the recipe's, of the recorded search. Where that lies outside of the grid, or a model has
+    none, it is the rate with the highest accuracy alone on validation images of the first seed, the
+    mean over tasks.
+
+    Args:
+        grid: Records of the experiment `budget`, of one model and at one number of steps.
+        method: Its name.
+    """
+    mine = grid[(grid["method"] == method) & (grid["metric"] == "single")]
+    alone = mine[(mine["split"] == "validation") & (mine["seed"] == mine["seed"].min())]
+    if alone.empty:
+        return float("nan")
+    entry, tried = REGISTRY.get(alone["model"].iloc[0]), alone["lr"].unique()
+    way = TABLE[method]
+    given = entry.rates.get(way.vectors or way.rates or method) if entry else None
+    near = tried[np.isclose(tried, given, rtol=1e-6)] if given else ()
+    return float(near[0] if len(near) else alone.groupby("lr")["value"].mean().idxmax())
 
 
 def interpolated(rows: pd.DataFrame, way: pd.DataFrame, level: float) -> pd.DataFrame:

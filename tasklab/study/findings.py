@@ -51,7 +51,7 @@ def findings(verdicts: Iterable[Verdict], model: str = "mini") -> tuple[str, ...
         f"{_negated(usual, 'pretrained', 'target')} to {_negated(usual, 'nonlinear', 'target')} %, "
         f"and the control task from {_negated(usual, 'pretrained', 'control')} to "
         f"{_negated(usual, 'nonlinear', 'control')} %. That linearized vectors forget better: "
-        f"{verdict('tangent-forgets')}.",
+        f"{verdict('tangent-forgets')}{equally('tangent-forgets')}.",
         "**Attention alone.** Where only the attention's linear layers are fine-tuned, the sum of "
         f"eight vectors reaches {_mean(layers, method='attention', **eight):.1f} %; where all "
         f"weights are, {_mean(layers, method='nonlinear', **eight):.1f} %, linearized "
@@ -124,6 +124,8 @@ def _verdict(rows: pd.DataFrame, name: str) -> str:
     if pd.isna(row["effect"]):
         return text
     numbers = effect_of(row)
+    if row["n_seeds"] > 1:
+        numbers += f", {row['n_seeds']} seeds"
     if row["n_tasks"] > 1:
         numbers += f", {row['tasks_as_claimed']} of {row['n_tasks']} {row['counted']} as claimed"
     if row["corrected"] != row["outcome"]:

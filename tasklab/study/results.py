@@ -45,6 +45,18 @@ def how_many_recorded() -> tuple[int, int]:
     return sum(file.exists() for file in files), len(files)
 
 
+def seeds_of_parts() -> dict[str, int]:
+    """Return how many seeds of fine-tuning each recorded part has; a part without any has 0."""
+    counts = {}
+    for chapter, parts in PARTS.items():
+        for part in parts:
+            rows = recorded(chapter, part)[0]
+            if len(rows):
+                seeds = rows.loc[rows["method"] != "pretrained", "seed"]
+                counts[f"{chapter} {part}"] = int(seeds.nunique())
+    return counts
+
+
 def recorded(chapter: str, part: str = "editing") -> tuple[pd.DataFrame, dict[str, Any]]:
     """Return the recorded results of the full preset that ship with the package.
 

@@ -93,4 +93,5 @@ def test_settings_of_a_comparison_stand_side_by_side():
     assert row["statement"] == chosen[names[0]].short
     assert row["chosen"] == "holds: +5.0 [4.0, 6.0] points"
     assert row["equal accuracy"] == "holds: +2.0 [1.0, 3.0] points"
-    assert row["equal length"] == "not tested"
+    assert row["equal length"] == "–"
+    assert row["compared"] == "target: linearized < non-linear"

@@ -111,3 +111,31 @@ def test_verdicts_at_equal_accuracy_see_through_who_learnt_less() -> None:
     assert longer.outcome == "holds" and longer.interval.effect == pytest.approx(7.5, abs=0.5)
     share = verdict(claims["tangent-1-normalised@accuracy"], table, model="mini")
     assert share.outcome == "undecided" and share.here.low < share.here.high
+
+
+def test_a_way_ends_at_the_rate_of_the_search_and_what_hangs_on_it_is_told() -> None:
+    later = {**ALONE, "nonlinear": (60.0, 70.0, 80.0, 90.0, 91.0), "linearized": (1.0,) * 5}
+    rows = []
+    for method, alone in later.items():
+        for lr, one, length in zip(
+            (*RATES, 1.6e-3), alone, (1.0, 2.0, 4.0, 8.0, 16.0), strict=True
+        ):
+            common = {"experiment": "budget", "model": "mini", "method": method, "seed": 0,
+                      "task": "Signs", "lr": lr, "steps": 240, "n": 1000}  # fmt: skip
+            rows += [
+                common | {"metric": metric, "value": value, "split": split}
+                for metric, value, split in (
+                    ("single", one, "validation"), ("single", one, "test"),
+                    ("norm", length, "test"),
+                    ("absolute", length, "test"),
+                )
+            ]  # fmt: skip
+    table = tidy(rows)
+    grid_ = matched.usual(table)
+    assert matched.chosen_rate(grid_, "nonlinear") == 8e-4  # 1.6e-3 is a little more accurate
+    assert matched.walk(grid_, "nonlinear", "norm")["x"].iloc[-1] == 8
+    assert matched.walk(grid_, "nonlinear", "norm", whole=True)["x"].iloc[-1] == 16
+    sides = ("linearized", "nonlinear")
+    for setting, level in (("equal length", 8.0), (matched.FURTHER, 16.0)):
+        found = matched.at_setting(table, setting, "absolute", sides, "linearized")
+        assert found["value"].tolist() == pytest.approx([level])

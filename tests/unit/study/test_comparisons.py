@@ -64,7 +64,14 @@ def records():
 
 
 def stitched():
-    common = {"model": "mini", "method": "nonlinear", "seed": 0, "metric": "stitched", "block": 4}
+    common = {
+        "model": "mini",
+        "method": "nonlinear",
+        "seed": 0,
+        "metric": "stitched",
+        "block": 4,
+        "n": 500,
+    }
     addition = {"own": 80.0, "other": 40.0, "both": 70.0, "edited": 68.0}
     negation = {("a", 0.0): 60.0, ("a", 1.0): 30.0, ("control", 0.0): 50.0, ("control", 1.0): 49.0}
     rows = [
@@ -138,6 +145,9 @@ def test_segments_and_averages(records):
 def test_stitched_models(records):
     assert sides(records, "ctl-fig9-both") == [[70.5], [60.5]]
     assert sides(records, "ctl-fig9-edited") == [[70.5], [68.5]]
+    rows = records[records["experiment"] == "stitched_addition"]
+    both = COMPARISONS["stitched_sums"](CLAIMS["ctl-fig9-both"], rows, records)
+    assert both["both"]["n"].tolist() == [1000]  # a pair's images, whatever the coefficients
     for claim, start, features, weights in (
         ("ctl-fig10-target", 60, 30, 35), ("ctl-fig10-control", 50, 49, 54),
     ):  # fmt: skip

@@ -126,9 +126,9 @@ def test_a_verdict_says_what_the_correction_makes_of_it():
     row = {"evidence": "tangent#Do they add?", "outcome": "holds", "corrected": "undecided"}
     row |= {"effect": 3.0, "low": 1.0, "high": 5.0, "unit": "points", "n_seeds": 5, "n_tasks": 1}
     told = _verdict(pd.DataFrame([row], index=["one"]), "one")
-    assert told.endswith("(+3.0 [1.0, 5.0] points; undecided if all statements share 5 %)")
+    assert told.endswith("(+3.0 [1.0, 5.0] points, 5 seeds; undecided if all statements share 5 %)")
     told = _verdict(pd.DataFrame([{**row, "corrected": "holds"}], index=["one"]), "one")
-    assert told.endswith("(+3.0 [1.0, 5.0] points)")
+    assert told.endswith("(+3.0 [1.0, 5.0] points, 5 seeds)")
 
 
 def test_the_fair_comparison_is_told_once_it_is_recorded():

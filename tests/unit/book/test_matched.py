@@ -1,0 +1,42 @@
+"""What is said of comparisons at equal accuracy and equal length."""
+
+from __future__ import annotations
+
+import pytest
+
+from tasklab.book import page
+from tasklab.book.words import say, seeds_recorded
+from tasklab.records.claims import CLAIMS
+from tasklab.records.intervals import Interval
+from tasklab.records.judgement import Verdict
+from tasklab.records.table import nothing
+
+
+def made(name: str, effect: float, half: float) -> Verdict:
+    claim = next(c for c in CLAIMS if c.id == name)
+    low, high = effect - half, effect + half
+    outcome = "undecided" if low <= 0 <= high else "holds" if low > 0 else "does not hold"
+    return Verdict(claim=claim, outcome=outcome, interval=Interval(effect, low, high), p=0.01,
+                   by_seed={0: effect, 1: effect})  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("equal", "told"),
+    [(5.0, "one is as before"), (0.5, "one is undecided"), (-5.0, "one is the other way round")],
+)
+def test_it_is_told_what_stays_where_both_are_equal(equal: float, told: str) -> None:
+    found = [made("tangent-2-target", 5.0, 1.0), made("tangent-2-target@accuracy", equal, 1.0)]
+    text = page.made_equal(found, nothing(), "mini").data
+    assert "one of the one comparison, all of them as claimed" in text
+    assert f"equally accurate alone, {told}; where" in text
+    assert "equally long, one is not reached by the grid" in text
+
+
+def test_nothing_decided_is_said() -> None:
+    found = [made("tangent-2-target", 0.0, 1.0), made("tangent-2-target@length", 0.0, 1.0)]
+    assert "Nothing of this is decided" in page.made_equal(found, nothing(), "mini").data
+
+
+def test_an_empty_sentence_shows_nothing() -> None:
+    assert say("  ") is None and say("a").data == "a"
+    assert seeds_recorded({}) == ""
