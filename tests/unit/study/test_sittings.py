@@ -12,7 +12,7 @@ from tasklab import TasklabError
 from tasklab.__main__ import main
 from tasklab.experiments.parameters import Parameters
 from tasklab.records import table as records
-from tasklab.study import parts, recording
+from tasklab.study import parts, recording, sittings
 from tasklab.study.parts import Work
 
 SINGLE = {"single": {}}
@@ -115,3 +115,10 @@ def test_another_precision_is_told_of_each_sitting(small, works, tmp_path):
 def test_one_part_at_a_time(capsys):
     assert main(["study", "--all", "--add"]) != 0
     assert "--add takes one part" in capsys.readouterr().err
+
+
+def test_what_a_part_goes_over_may_differ_between_sittings_and_other_choices_may_not():
+    before = {"recipes": {"tau_jp": {"lr": 0.1, "penalty": [0.1, 0.3]}}}
+    sittings._agree(before, {"recipes": {"tau_jp": {"lr": 0.1, "penalty": 0.3}}})
+    with pytest.raises(TasklabError, match="lr = 0.1, not 0.2"):
+        sittings._agree(before, {"recipes": {"tau_jp": {"lr": 0.2, "penalty": 0.3}}})
