@@ -85,7 +85,10 @@ def seeds_recorded(seeds: Mapping[str, int]) -> str:
     'Of the three recorded parts, two have five seeds of fine-tuning and one has one.'
     """
     counts = sorted(Counter(seeds.values()).items(), reverse=True)
-    told = [f"{word(parts)} {'has' if parts == 1 else 'have'} {word(n)}" for n, parts in counts]
+    told = [
+        f"{word(parts)} {'has' if parts == 1 else 'have'} {word(n) if n else 'none'}"
+        for n, parts in counts
+    ]
     if not told:
         return ""
     noun = " seeds of fine-tuning" if counts[0][0] != 1 else " seed of fine-tuning"
