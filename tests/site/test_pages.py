@@ -102,6 +102,12 @@ def test_no_cell_failed(page):
     assert "Traceback (most recent call last)" not in text
 
 
+@pytest.mark.parametrize("name", PAGES)
+def test_no_output_is_an_objects_own_name(site, name):
+    text = (site / f"{name}.html").read_text(encoding="utf-8")
+    assert "&lt;IPython." not in text and "object at 0x" not in text
+
+
 def test_figures_are_drawn_and_captioned(page):
     for image in page.locator("article img").all():
         width, height = image.evaluate("i => [i.naturalWidth, i.naturalHeight]")

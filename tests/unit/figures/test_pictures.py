@@ -223,3 +223,15 @@ def test_the_site_makes_files_of_both(extension, shown, tmp_path):
     picture = (tmp_path / "wide.narrow.png").read_bytes()
     assert Image.open(io.BytesIO(picture)).width == 4 * 180
     assert "base64" not in document.astext()
+
+
+def test_a_picture_of_few_colours_keeps_light_areas():
+    """As the band of the forest plot, which is nearly white and must not become so."""
+    figure, axes = plt.subplots(figsize=(2, 2))
+    axes.axvspan(0, 1, color="#E6E6E6")
+    axes.plot([0, 1], [0, 1], color="#0072B2")
+    axes.plot([0, 1], [1, 0], color="#D55E00")
+    drawn = Image.open(io.BytesIO(base64.b64decode(pictures.encoded(figure, 64)))).convert("RGB")
+    plt.close(figure)
+    light = np.asarray(drawn).reshape(-1, 3)
+    assert (np.abs(light.astype(int) - 0xE6).max(1) <= 3).mean() > 0.3
