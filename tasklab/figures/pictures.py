@@ -64,8 +64,7 @@ def encoded(figure: Figure, shades: int = 0) -> str:
     drawn, small = io.BytesIO(), io.BytesIO()
     FigureCanvasAgg(figure).print_png(drawn)  # `savefig` goes through it all twice
     if shades:
-        picture = Image.open(drawn).convert("RGB")  # the octree would turn light grey into white
-        picture.quantize(shades, method=Image.Quantize.MAXCOVERAGE).save(small, "png")
+        Image.open(drawn).convert("RGB").quantize(shades, method=2).save(small, "png")
     return base64.b64encode((small if shades else drawn).getvalue()).decode("ascii")
 
 

@@ -117,7 +117,11 @@ def _matchable(claim: Claim) -> bool:
 
 
 def _claims() -> tuple[Claim, ...]:
-    """Return all claims in the papers' order, each headline on methods in every setting."""
+    """Return all claims in the papers' order, each headline on methods in every setting.
+
+    Models that were linearized afterwards are less accurate alone than others at any rate: no rates
+    make them equal.
+    """
     folder = Path(__file__).parent
     statements = pd.read_csv(folder / "statements.csv", dtype={"headline": "Int64"})
     statements["headline"] = statements["headline"].fillna(0).astype(int)
@@ -132,6 +136,7 @@ def _claims() -> tuple[Claim, ...]:
             claims += [
                 dataclasses.replace(claim, id=f"{claim.id}@{setting.split()[-1]}", setting=setting)
                 for setting in SETTINGS[1:]
+                if setting != "equal accuracy" or "posthoc" not in (claim.left, claim.right)
             ]
     return tuple(claims)
 

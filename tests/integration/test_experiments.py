@@ -191,7 +191,7 @@ def test_recorded_results_cover_the_chapter(chapter):
     tables = ["editing", *others.get(chapter, [])]
     require_recorded(chapter, tables)
     origin = results.recorded(chapter)[1]
-    table = records.combine(*(results.recorded(chapter, part)[0] for part in tables))
+    table = results._of_the_first([results.recorded(chapter, part)[0] for part in tables])
     assert origin["preset"] == "full"
     if chapter == "ctl":  # its verdicts: tests/unit/study/test_comparisons.py
         require_recorded(chapter, ["methods"])

@@ -231,7 +231,9 @@ def test_a_picture_of_few_colours_keeps_light_areas():
     axes.axvspan(0, 1, color="#E6E6E6")
     axes.plot([0, 1], [0, 1], color="#0072B2")
     axes.plot([0, 1], [1, 0], color="#D55E00")
-    drawn = Image.open(io.BytesIO(base64.b64decode(pictures.encoded(figure, 64)))).convert("RGB")
+    drawn = Image.open(
+        io.BytesIO(base64.b64decode(pictures.encoded(figure, pictures.SHADES)))
+    ).convert("RGB")
     plt.close(figure)
     light = np.asarray(drawn).reshape(-1, 3)
     assert (np.abs(light.astype(int) - 0xE6).max(1) <= 3).mean() > 0.3
