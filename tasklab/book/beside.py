@@ -113,7 +113,7 @@ def agreement(beside: pd.DataFrame, form: str = "{:.1f}") -> Any:
     """
     left = beside.attrs.get("left out", 0)
     note = (
-        f" Of what did not run here, {word(left)} more {'is' if left == 1 else 'are'} recorded."
+        f" Recorded {'is' if left == 1 else 'are'} {word(left)} more, which did not run here."
         if left
         else ""
     )

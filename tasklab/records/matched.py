@@ -132,12 +132,12 @@ def walk(grid: pd.DataFrame, method: str, measure: str, *, whole: bool = False) 
     """
     way = grid[(grid["method"] == method) & (grid["metric"] == measure) & (grid["split"] == "test")]
     if not whole:
-        way = way[way["lr"] <= chosen_rate(grid, method) * (1 + 1e-6)]
+        way = way[way["lr"] <= end_of(grid, method) * (1 + 1e-6)]
     return way.groupby(["seed", "lr"])["value"].mean().rename("x").reset_index()
 
 
-def chosen_rate(grid: pd.DataFrame, method: str) -> float:
-    """Return the rate that was chosen for a method, NaN where none is known.
+def end_of(grid: pd.DataFrame, method: str) -> float:
+    """Return the rate at which a method's way ends, the chosen one; NaN where none is known.
 
     It is the recipe's, of the recorded search. Where that lies outside of the grid, or a model has
     none, it is the rate with the highest accuracy alone on validation images of the first seed, the

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pandas as pd
 import pytest
 
 from tasklab.book import page
@@ -40,3 +41,11 @@ def test_nothing_decided_is_said() -> None:
 def test_an_empty_sentence_shows_nothing() -> None:
     assert say("  ") is None and say("a").data == "a"
     assert seeds_recorded({}) == ""
+
+
+def test_what_is_recorded_and_did_not_run_is_said() -> None:
+    beside = pd.DataFrame({"method": ["a", "b"], "live": [2.0, 1.0], "recorded": [2.0, 1.0],
+                           "± images": [0.1, 0.1]})  # fmt: skip
+    assert page.agreement(beside).data.endswith("a 2.0, b 1.0.")
+    beside.attrs["left out"] = 2
+    assert page.agreement(beside).data.endswith("Recorded are two more, which did not run here.")

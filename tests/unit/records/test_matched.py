@@ -132,7 +132,7 @@ def test_a_way_ends_at_the_rate_of_the_search_and_what_hangs_on_it_is_told() -> 
             ]  # fmt: skip
     table = tidy(rows)
     grid_ = matched.usual(table)
-    assert matched.chosen_rate(grid_, "nonlinear") == 8e-4  # 1.6e-3 is a little more accurate
+    assert matched.end_of(grid_, "nonlinear") == 8e-4  # 1.6e-3 is a little more accurate
     assert matched.walk(grid_, "nonlinear", "norm")["x"].iloc[-1] == 8
     assert matched.walk(grid_, "nonlinear", "norm", whole=True)["x"].iloc[-1] == 16
     sides = ("linearized", "nonlinear")
