@@ -163,9 +163,9 @@ def _numbers(row: Mapping[str, Any]) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class opened:  # noqa: N801 (called as a function)
-    """What a chapter begins with: what is studied, and how its figures look in the dark.
+    """What a chapter begins with: what is studied, and how JupyterLab shows its figures.
 
-    JupyterLab's dark themes turn the notebook's figures dark, too.
+    They are as wide as a column of the site at most, and dark in dark themes.
 
     Attributes:
         lab: The chapter's.
@@ -174,7 +174,7 @@ class opened:  # noqa: N801 (called as a function)
     lab: Any
 
     def _repr_mimebundle_(self, **_: Any) -> dict[str, str]:
-        style = files("tasklab.figures").joinpath("dark.css").read_text(encoding="utf-8")
+        style = files("tasklab.figures").joinpath("jupyterlab.css").read_text(encoding="utf-8")
         text = repr(self.lab)
         marked = f'<pre class="tasklab-opened">{html.escape(text)}</pre>'
         return {"text/plain": text, "text/html": f"<style>{style}</style>{marked}"}

@@ -42,8 +42,9 @@ _TOLD = {
     "lost_sum": "what a task loses\nin the sum of all",
     "xi_pair": "ξ of the sum of a pair",
     "normalised": "normalised accuracy",
-    **{f"lost_{name}": f"what a task\nloses: {MERGE_LABEL[name]}" for name in LEADING_MERGES},
+    **{f"lost_{name}": "what a task\nloses" for name in LEADING_MERGES},
 }
+_MERGE = {f"lost_{name}": MERGE_LABEL[name] for name in LEADING_MERGES}
 _LOOKS = {
     True: ("after a correction for their number: related", "#D55E00", "o"),
     False: ("not decided", "#8C8C8C", "D"),
@@ -104,9 +105,9 @@ def merging_foretold(df: pd.DataFrame, outcomes: Sequence[str] = ("lost", "lost_
         ends(ranks, "outcome", "metric", "decided"), "metric", hue="decided", looks=_LOOKS,
         order={name: METRIC_LABEL.get(name, name) for name in order}, apart=False, **GIVEN,
         facets={"col": "outcome", "col_wrap": min(3, len(parts))},
-        height=0.5 + -(-len(parts) // 3) * (1 + 0.27 * len(order)),
+        height=0.5 + -(-len(parts) // 3) * (1.1 + 0.27 * len(order)),
     )  # fmt: skip
     for axes, _, _ in plot:
         level(axes, 0, along="y", **ZERO)
     plot.grid.set(xlim=(-1.05, 1.05))
-    return plot.finish(x=lambda outcome: f"rank correlation\nwith {_TOLD[outcome]}")
+    return plot.finish(x=lambda outcome: f"rank correlation\nwith {_TOLD[outcome]}", title=_MERGE)

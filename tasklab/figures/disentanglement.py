@@ -130,7 +130,7 @@ def _maps(
         axes.set_xlabel(f"$\\alpha_1$ ({one})", fontsize=9, labelpad=2)
         axes.set_ylabel(f"$\\alpha_2$ ({two})", fontsize=9, labelpad=1)
     sns.despine(grid.figure, left=True, bottom=True)
-    words = 0.62 + 0.17 * max(name.count("\n") + 1 for name in names.values())
+    words = 0.7 + 0.17 * max(name.count("\n") + 1 for name in names.values())
     height = (min(2.9, WIDTH / wrap - 0.6) + words) * -(-len(names) // wrap) + 0.8
     grid.figure.set_size_inches(WIDTH, height)
     numbers = set(inside.size().reindex(names))

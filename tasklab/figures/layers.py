@@ -62,10 +62,10 @@ def cosine_matrices(df: pd.DataFrame, projection: str = ALL) -> Figure:
     rows = df[df["block"].isna() & (df["projection"] == projection)]
     methods, tasks = _vectors_of(rows), list(dict.fromkeys([*rows["task"], *rows["other"]]))
     means = 100 * rows.groupby(["method", "task", "other"])["value"].mean()
-    columns, form = min(3, len(methods)), "z.0f" if means.abs().max() > 9.5 else "z.1f"
+    columns, form = min(2, len(methods)), "z.0f" if means.abs().max() > 9.5 else "z.1f"
     limit = max(float(means.abs().max()), 1e-4)
     look = {"cmap": "Blues", "vmin": 0} if means.min() >= 0 else {}
-    look["annot_kws"] = {"fontsize": min(9, 168 / len(tasks) / columns)}
+    look["annot_kws"] = {"fontsize": min(9, 130 / len(tasks) / columns)}
     grid = sns.FacetGrid(rows, col="method", col_order=methods, col_wrap=columns)
     for axes, method in zip(grid.axes.flat, methods, strict=True):
         mean = means[method].unstack().reindex(index=tasks, columns=tasks)
@@ -74,7 +74,7 @@ def cosine_matrices(df: pd.DataFrame, projection: str = ALL) -> Figure:
         axes.set_title(f"{METHOD_LABEL[method]}\nmean size {size:.2f}", fontsize=9)
         axes.tick_params(axis="x", rotation=90)
     lines = -(-len(methods) // columns)
-    grid.figure.set_size_inches(WIDTH, lines * (0.2 + min(3.4, 4.8 / columns)) + 1.9)
+    grid.figure.set_size_inches(WIDTH, lines * (1.4 + min(3.4, 4.8 / columns)) + 0.7)
     return scale(grid.figure, grid.axes.flat, "cosine × 100")
 
 

@@ -292,7 +292,8 @@ def scale(figure: Figure, axes: Iterable[Axes], label: str, extend: str = "neith
         label: What the colours are.
         extend: Where values are beyond the scale: `max` or `neither`.
     """
-    figure.set_layout_engine("constrained")  # which has to know of the bar
+    # It has to know of the bar, and keeps names of one line of maps from those of the next.
+    figure.set_layout_engine("constrained", h_pad=0.07)
     axes = list(axes)
     place = {"location": "bottom", "aspect": 45, "ticks": MaxNLocator(5)}
     bar = figure.colorbar(axes[0].collections[0], ax=axes, label=label, extend=extend, **place)

@@ -7,7 +7,9 @@ were, and the words that stood at the edge of the grid at every panel.
 from __future__ import annotations
 
 import base64
+import functools
 import io
+import itertools
 import math
 import pickle
 import sys
@@ -26,7 +28,10 @@ from PIL import Image
 
 # Inches. A page's column is 750 pixels wide, a phone's 360: 10 points are 17 and 12 pixels there.
 WIDTH, NARROW = 6.0, 4.0
+_LEAST = 0.75  # a panel's width
 _LETTERS = 13  # of nine points in an inch
+_NAMES, _SMALL = 8, 6  # points, of a matrix's names and, at least, numbers
+_WHOLE = {"break_long_words": False, "break_on_hyphens": False}
 SHADES = 64  # of a narrow picture: a third of the bytes
 _BAR = "<colorbar>"  # matplotlib's label of the axes of a scale
 _IMAGE = '<img alt="" src="data:image/png;base64,{}" style="max-width: 100%; height: auto">'
@@ -70,27 +75,32 @@ def encoded(figure: Figure, shades: int = 0) -> str:
 
 def stacked(figure: Figure) -> Figure:
     """Return a copy of a drawn figure for a phone; panels keep their height, maps their shape."""
+    panels = [axes for axes in figure.axes if axes.get_label() != _BAR]
+    columns = math.ceil(panels[0].get_gridspec().ncols / 2)
+    abreast = 1 if len(panels) < 4 else max(columns, 1 + (len(panels) > 8))
+    copy = _stacked(figure, abreast)
+    return copy if abreast == 1 or _legible(copy) else _stacked(figure, 1)
+
+
+def _stacked(figure: Figure, abreast: int) -> Figure:
     copy = pickle.loads(pickle.dumps(figure))
     FigureCanvasAgg(copy)  # where words are measured; without it, each time with a new one
     copy.set_layout_engine("none")
     bars = [axes for axes in copy.axes if axes.get_label() == _BAR]
     panels = [axes for axes in copy.axes if axes not in bars]
-    columns = math.ceil(panels[0].get_gridspec().ncols / 2)
-    abreast = 1 if len(panels) < 4 else max(columns, 1 + (len(panels) > 8))
+    lines = [panels[i : i + abreast] for i in range(0, len(panels), abreast)]
     if len(panels) > 1:
         _label_all(panels)
-    for axes in copy.axes:
-        room = NARROW if axes in bars else NARROW / abreast
-        for text in (axes.title, axes.xaxis.label):
-            _break(text, int(0.9 * _LETTERS * room))
+    for line in lines:
+        _label_first(line)
     for legend in copy.legends:
         legend.remove()
         words = [text.get_text() for text in legend.get_texts()]
         put_legend(copy, legend.legend_handles, words, NARROW)
-    lines = [panels[i : i + abreast] for i in range(0, len(panels), abreast)]
-    _place(copy, lines, bars)
-    for axes in panels:
-        _fit(axes)
+    for change in (_turn, _fit, functools.partial(_break_all, beside=0.05 * abreast)):
+        _place(copy, lines, bars)
+        for axes in copy.axes:
+            change(axes)
     _place(copy, lines, bars)  # a panel of another width may have other ticks
     return copy
 
@@ -98,20 +108,25 @@ def stacked(figure: Figure) -> Figure:
 def _place(figure: Figure, lines: Sequence[Sequence[Axes]], bars: Sequence[Axes]) -> None:
     """Give panels their places, below the legend and above the scale; all lengths are in inches."""
     words = {axes: _outside(axes) for line in lines for axes in line}
-    left, _, right, _ = np.max(list(words.values()), axis=0)
-    gap = 0.05 * len(lines[0])  # words that are wider than their panel reach into it
-    width = NARROW / len(lines[0]) - left - right - 2 * gap
+    lefts = [
+        max(words[line[i]][0] for line in lines if i < len(line)) for i in range(len(lines[0]))
+    ]
+    right = max(reach[2] for reach in words.values())
+    gap = 0.05 * len(lefts)  # words that are wider than their panel reach into it
+    width = (NARROW - sum(lefts)) / len(lefts) - right - 2 * gap
+    width = max(width, 0.1)  # where the words leave nothing; `stacked` does not take that
     sizes, rows, y = {axes: _inches(axes) for axes in [*words, *bars]}, {}, 0.05
     for bar in bars:
         _, below, _, above = _outside(bar)
-        rows[bar] = (left, y + below, NARROW - left - right - 0.2, sizes[bar].height)
+        rows[bar] = (lefts[0], y + below, NARROW - lefts[0] - right - 0.2, sizes[bar].height)
         y += below + sizes[bar].height + above + 0.1
     for line in reversed(lines):
         _, below, _, above = np.max([words[axes] for axes in line], axis=0)
         shapes = [1 if axes.get_aspect() == "auto" else width / sizes[axes].width for axes in line]
         height = max(f * sizes[axes].height for f, axes in zip(shapes, line, strict=True))
         for i, axes in enumerate(line):
-            rows[axes] = (i * NARROW / len(lines[0]) + left + gap, y + below, width, height)
+            x = sum(lefts[: i + 1]) + gap + i * (width + right + 2 * gap)
+            rows[axes] = (x, y + below, width, height)
         y += below + height + above + 0.1
     y += 0.05 + sum(_inches(legend).height for legend in figure.legends)
     figure.set_size_inches(NARROW, y)
@@ -119,17 +134,52 @@ def _place(figure: Figure, lines: Sequence[Sequence[Axes]], bars: Sequence[Axes]
         axes.set_position(np.divide(place, (NARROW, y, NARROW, y)))
 
 
-def _fit(axes: Axes) -> None:
-    """Make numbers in a matrix, and names above it, smaller where its columns are too narrow."""
-    if not axes.texts or not any(isinstance(one, QuadMesh) for one in axes.collections):
+def _legible(figure: Figure) -> bool:
+    """Return whether no panel but a photograph is too narrow for what is drawn or said in it."""
+    panels = [axes for axes in figure.axes if axes.axison and axes.get_label() != _BAR]
+    words = [(text, axes) for axes in panels for text in axes.texts if not _is_matrix(axes)]
+    return (
+        all(_inches(axes).width > _LEAST for axes in panels)
+        and all(_inches(text).width < _inches(axes).width for text, axes in words)
+        and all(text.get_fontsize() >= _SMALL for axes in panels for text in axes.texts)
+    )
+
+
+def _is_matrix(axes: Axes) -> bool:
+    return bool(axes.texts) and any(isinstance(one, QuadMesh) for one in axes.collections)
+
+
+def _room(axes: Axes) -> float:
+    """Return by what to multiply the numbers of a matrix that they fit its columns; at most 1."""
+    column = 0.97 * axes.get_window_extent().width / np.ptp(axes.get_xlim())
+    return min(1, column / max(text.get_window_extent().width for text in axes.texts))
+
+
+def _turn(axes: Axes) -> None:
+    """Have upright and smaller names at a matrix that is too narrow, or made so by slanted ones."""
+    if not _is_matrix(axes):
         return
-    room = 0.97 * axes.get_window_extent().width / np.ptp(axes.get_xlim())
-    factor = room / max(text.get_window_extent().width for text in axes.texts)
-    if factor < 1:
+    slanted = any(name.get_rotation() % 90 for name in axes.get_xticklabels())
+    if slanted or _room(axes) < 1:
+        axes.tick_params(axis="both", labelsize=_NAMES)
+        axes.tick_params(axis="x", rotation=90)
+        for name in axes.get_xticklabels():
+            name.set(ha="center", rotation_mode="default")
+
+
+def _fit(axes: Axes) -> None:
+    """Make numbers in a matrix smaller where its columns are still too narrow."""
+    if _is_matrix(axes) and (factor := _room(axes)) < 1:
         for text in axes.texts:
             text.set_fontsize(factor * text.get_fontsize())
-        names = axes.get_xticklabels()
-        axes.tick_params(axis="x", labelsize=factor * names[0].get_fontsize() if names else None)
+
+
+def _break_all(axes: Axes, beside: float) -> None:
+    """Break the words around a panel where they are longer than its sides."""
+    box, right = _inches(axes), _outside(axes)[2]
+    for text in (axes.title, axes.xaxis.label):
+        _break(text, box.width + 2 * (beside + right), "width")
+    _break(axes.yaxis.label, box.height + 0.3, "height")
 
 
 def _inches(drawn: Artist) -> Bbox:
@@ -137,11 +187,13 @@ def _inches(drawn: Artist) -> Bbox:
 
 
 def _outside(axes: Axes) -> tuple[float, float, float, float]:
-    """Return how far words reach to the left of a panel, below, to the right, and above it."""
-    whole, box = axes.get_tightbbox(), axes.get_window_extent()
+    """Return how far words reach to the left of a panel, below, to the right, and above it.
+
+    Words along a side may be longer than it: they are broken.
+    """
+    whole, box = axes.get_tightbbox(for_layout_only=True), axes.get_window_extent()
     reach = (box.x0 - whole.x0, box.y0 - whole.y0, whole.x1 - box.x1, whole.y1 - box.y1)
-    beside = (1, 1, 1, 1) if axes.axison else (0, 1, 0, 1)  # an image's name may be wider than it
-    return tuple(np.multiply(reach, beside) / axes.get_figure().dpi)
+    return tuple(np.divide(reach, axes.get_figure().dpi))
 
 
 def _label_all(panels: Sequence[Axes]) -> None:
@@ -158,16 +210,34 @@ def _label_all(panels: Sequence[Axes]) -> None:
             _say(axes.title, [one.title for one in reversed(above)])
 
 
+def _label_first(line: Sequence[Axes]) -> None:
+    """Leave out at a panel what stands at the one to its left."""
+    for one, axes in itertools.pairwise(line):
+        if one.get_ylabel() == axes.get_ylabel():
+            axes.yaxis.label.set_visible(False)
+        if axes.get_shared_y_axes().joined(one, axes):
+            axes.tick_params(labelleft=False)
+
+
 def _say(text: Text, others: Sequence[Text]) -> None:
     """Show a text or, where it is empty, the nearest one that is not."""
     said = next((one for one in (text, *others) if one.get_text()), text)
     text.set(text=said.get_text(), fontsize=said.get_fontsize(), visible=True)
 
 
-def _break(text: Text, letters: int) -> None:
-    """Break words above or below a panel into lines of so many letters."""
-    lines = text.get_text().split("\n")
-    text.set_text("\n".join(textwrap.fill(line, letters) for line in lines))
+def _break(text: Text, room: float, side: str) -> None:
+    """Break words into as few lines as have that room, in inches, and these of like length."""
+
+    def fits(lines: Sequence[str]) -> bool:
+        text.set_text("\n".join(lines))
+        return getattr(_inches(text), side) <= room
+
+    broken = []
+    for line in text.get_text().split("\n"):
+        ways = [textwrap.wrap(line, n, **_WHOLE) for n in range(len(line), 0, -1)] or [[""]]
+        few = len(next(filter(fits, ways), ways[-1]))
+        broken += next(way for way in reversed(ways) if len(way) == few)
+    text.set_text("\n".join(broken))
 
 
 def put_legend(

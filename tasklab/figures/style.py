@@ -11,6 +11,7 @@ import matplotlib.pyplot as plt
 import seaborn as sns
 from matplotlib.artist import Artist
 from matplotlib.figure import Figure
+from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.lines import Line2D
 
 from tasklab.errors import TasklabError
@@ -69,7 +70,8 @@ def book_figure(function: Callable[..., Figure]) -> Callable[..., Figure | None]
             with plt.rc_context(), _laid_out_once():
                 sns.set_theme(**THEME)
                 figure = function(*args, **kwargs)
-                figure.set_layout_engine("constrained")  # seaborn's grids lay themselves out before
+                if not isinstance(figure.get_layout_engine(), ConstrainedLayoutEngine):
+                    figure.set_layout_engine("constrained")  # in place of seaborn's grids'
         finally:  # else a notebook shows it twice: as open figure and as result
             for number in set(plt.get_fignums()) - open_before:
                 plt.close(number)

@@ -37,20 +37,23 @@ def findings(verdicts: Iterable[Verdict], model: str = "mini") -> tuple[str, ...
     merged = _of(ctl, model=model, experiment="ctl", method="nonlinear")
     merged = merged[merged["block"].isna()]  # at the encoder's output, where it is judged
     near, far = (_mean(merged, metric=name) for name in ("distance", "base"))
-    clip = _of(closed, model=f"{model}_clip_more")
-    mae = _of(closed, model=f"{model}_mae")
     alone = {"experiment": "single", "metric": "single"}
+    before = _mean(usual, method="pretrained", **alone)
+    added = ("the mean accuracy on their tasks", before, _mean(usual, method="nonlinear", **eight))
+    subtracted = (("its task", "target"), ("the control task", "control"))
+    probed = [
+        (name, *(_mean(closed, model=f"{model}_{one}", method=method, **eight)
+                 for method in ("probe", "nonlinear")))
+        for one, name in (("clip_more", "CLIP's image encoder"), ("mae", "a masked autoencoder"))
+    ]  # fmt: skip
     sentences = (
-        "**Addition.** The sum of eight task vectors takes the mean accuracy on their tasks from "
-        f"{_mean(usual, method='pretrained', **alone):.1f} to "
-        f"{_mean(usual, method='nonlinear', **eight):.1f} %; each alone reaches "
+        f"**Addition.** The sum of eight task vectors {_takes(added)}; each alone reaches "
         f"{_mean(usual, method='nonlinear', **alone):.1f} % on its own. Linearized fine-tuning: "
         f"{_mean(usual, method='linearized', **eight):.1f} %. That it adds better: "
         f"{verdict('tangent-adds')}{equally('tangent-adds')}.",
-        "**Subtraction.** A vector that is subtracted takes its task from "
-        f"{_negated(usual, 'pretrained', 'target')} to {_negated(usual, 'nonlinear', 'target')} %, "
-        f"and the control task from {_negated(usual, 'pretrained', 'control')} to "
-        f"{_negated(usual, 'nonlinear', 'control')} %. That linearized vectors forget better: "
+        "**Subtraction.** A vector that is subtracted "
+        f"{_takes(*(_negated(usual, *of) for of in subtracted))}. "
+        "That linearized vectors forget better: "
         f"{verdict('tangent-forgets')}{equally('tangent-forgets')}.",
         "**Attention alone.** Where only the attention's linear layers are fine-tuned, the sum of "
         f"eight vectors reaches {_mean(layers, method='attention', **eight):.1f} %; where all "
@@ -65,11 +68,8 @@ def findings(verdicts: Iterable[Verdict], model: str = "mini") -> tuple[str, ...
         f"{near:.3f} from the average of two models' features, which lie at {far:.3f} from each "
         "other. That one stands for the other with a coefficient near 1: "
         f"{verdict('ctl-linear-coef')}.",
-        "**Without text.** With probed heads in place of prompts, the sum of eight vectors takes "
-        f"CLIP's image encoder from {_mean(clip, method='probe', **eight):.1f} to "
-        f"{_mean(clip, method='nonlinear', **eight):.1f} %, a masked autoencoder from "
-        f"{_mean(mae, method='probe', **eight):.1f} to "
-        f"{_mean(mae, method='nonlinear', **eight):.1f} %. That CLIP's adds best: "
+        "**Without text.** With probed heads in place of prompts, the sum of eight vectors "
+        f"{_takes(*probed)}. That CLIP's adds best: "
         f"{verdict('closed-clip')}.",
         *_of_merges(_of(evidence("merging"), model=model, method="nonlinear"), verdict),
     )
@@ -104,8 +104,21 @@ def _mean(records: pd.DataFrame, **chosen: object) -> float:
     return float(_of(records, **chosen)["value"].mean())
 
 
-def _negated(records: pd.DataFrame, method: str, metric: str) -> str:
-    return f"{_mean(records, experiment='negation', method=method, metric=metric):.1f}"
+def _negated(records: pd.DataFrame, task: str, metric: str) -> tuple[str, float, float]:
+    given = {"experiment": "negation", "metric": metric}
+    return task, *(_mean(records, method=method, **given) for method in ("pretrained", "nonlinear"))
+
+
+def _takes(*moves: tuple[str, float, float]) -> str:
+    """Return what is taken from one accuracy to another or, if they read alike, is left at it."""
+    parts, last = [], ""
+    for what, before, after in moves:
+        one, other = f"{before:.1f}", f"{after:.1f}"
+        verb = "leaves" if one == other else "takes"
+        told = f"{what} at {one} %" if one == other else f"{what} from {one} to {other} %"
+        parts.append(told if verb == last else f"{verb} {told}")
+        last = verb
+    return ", and ".join(parts)
 
 
 def _equally_accurate(rows: pd.DataFrame | None, name: str) -> str:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -86,3 +88,18 @@ def test_what_a_cell_adds_to_the_store_is_told_by_kind_of_work(scripts, tmp_path
     assert set(chapters.added(store, seen)) == {"measuring"}
     assert chapters.added(store, seen) == {}
     assert chapters.headed("## One\ntext\n### Two\n") == "Two" and chapters.headed("# No") == ""
+
+
+def test_the_page_rounds_no_time_to_nothing(monkeypatch):
+    """Its first cell, with the numbers that ship."""
+    text = (Path(__file__).parents[2] / "book" / "speed.md").read_text("utf-8")
+    cell = text.split(":tags: [remove-input]")[1].partition("```")[0]
+    tables = []
+    monkeypatch.setattr("IPython.display.display", lambda table: tables.append(table.to_html()))
+    names = {}
+    exec(cell, names)
+    cells = re.findall(r"<td[^>]*>([\d,.]+)</td>", " ".join(tables))
+    assert len(cells) == 3 * len(names["rows"])
+    assert all(float(one.replace(",", "")) > 0 for one in cells)
+    rounded = {1434.7: "1,430", 21.01: "21.0", 0.001678: "0.00168", 615.0: "615"}
+    assert [names["three_digits"](one) for one in rounded] == list(rounded.values())

@@ -76,7 +76,7 @@ def test_correlations_are_drawn_with_their_intervals():
 
 def test_merges_are_panels_of_their_own_where_they_are_recorded():
     panels = figures.merging_foretold(records(), IN_MERGES).axes
-    assert [axes.get_xlabel().split(": ")[-1] for axes in panels] == [
+    assert [axes.get_title() for axes in panels] == [
         "TIES", "TSV-M", "RegMean", "WUDI", "best on the span"]  # fmt: skip
     few = records()
     few = few[~few["metric"].isin(IN_MERGES)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import io
+import itertools
 import re
 from types import SimpleNamespace
 
@@ -186,6 +187,79 @@ def test_numbers_in_a_matrix_fit_its_columns(columns, smaller):
     assert all(text.get_window_extent().width <= cell for text in twin.axes[0].texts)
     assert (twin.axes[0].texts[0].get_fontsize() < before) == smaller
     assert (twin.axes[0].get_xticklabels()[0].get_fontsize() < 9) == smaller
+
+
+def panels_named(names, count, **more):
+    """Draw lines of panels that share their named vertical axis, as correlations are drawn."""
+    figure, grid = plt.subplots(-(-count // 3), 3, figsize=(pictures.WIDTH, 4), sharey=True)
+    for axes in grid.flat[count:]:
+        axes.remove()
+    for axes in grid.flat[:count]:
+        axes.set_yticks(range(len(names)), names)
+        axes.set(xlim=(-1, 1), **more)
+    plt.close(figure)
+    return figure
+
+
+def test_names_stand_once_a_line_and_never_in_a_panel():
+    """Where two abreast leave no room, there is one."""
+    for names, abreast in ((["a name of a metric"] * 3, 2), (["a name that is " + 30 * "long"], 1)):
+        twin = narrow(panels_named(names, 6))
+        twin.draw_without_rendering()
+        for i, axes in enumerate(twin.axes):
+            named = [label for label in axes.get_yticklabels() if label.get_visible()]
+            assert bool(named) == (i % abreast == 0)
+            box = axes.get_window_extent()
+            assert all(label.get_window_extent().x1 <= box.x0 for label in named)
+            assert abreast == 1 or box.width > 0.75 * twin.dpi
+
+
+def test_words_in_a_panel_do_not_leave_it():
+    figure = panels_named(["x"], 6)
+    for axes in figure.axes:
+        axes.text(0.99, 0.9, "words that are in a panel", ha="right", transform=axes.transAxes)
+    twin = narrow(figure)
+    twin.draw_without_rendering()
+    for axes in twin.axes:
+        assert axes.texts[0].get_window_extent().x0 >= axes.get_window_extent().x0
+
+
+def test_words_along_a_side_are_broken_where_they_are_longer():
+    """And into lines of like length: the last is not a word alone."""
+    figure = panels_named(["a name of a task"], 3)
+    words = "test accuracy (%) of the sum of 8 tasks, bars: 95 % interval"
+    for axes in figure.axes:
+        axes.set(xlabel=words, ylabel=words)
+    twin = narrow(figure)
+    twin.draw_without_rendering()
+    for axes in twin.axes:
+        across, along = axes.xaxis.label, axes.yaxis.label
+        assert across.get_text().replace("\n", " ") == words
+        lines = [len(line) for line in across.get_text().split("\n")]
+        assert len(lines) == 2 and min(lines) > 0.7 * max(lines)
+        assert across.get_window_extent().x1 <= twin.bbox.width
+        assert along.get_window_extent().height < axes.get_window_extent().height + 0.3 * twin.dpi
+
+
+def test_slanted_names_of_a_matrix_stand_upright():
+    @book_figure
+    def matrix():
+        figure, axes = plt.subplots(figsize=(pictures.WIDTH, 3))
+        names = [f"a way with a long name, {i}" for i in range(9)]
+        sns.heatmap(
+            np.full((3, 9), -12.3), annot=True, fmt=".1f", cbar=False, ax=axes, xticklabels=names
+        )
+        axes.tick_params(axis="x", rotation=40)
+        plt.setp(axes.get_xticklabels(), ha="right", rotation_mode="anchor")
+        return figure
+
+    twin = narrow(matrix())
+    twin.draw_without_rendering()
+    (axes,) = twin.axes
+    boxes = [label.get_window_extent() for label in axes.get_xticklabels()]
+    assert all(box.x0 >= 0 and box.x1 <= twin.bbox.width and box.y0 >= 0 for box in boxes)
+    assert not any(a.overlaps(b) for a, b in itertools.pairwise(boxes))
+    assert min(text.get_fontsize() for text in axes.texts) >= 6.5
 
 
 def test_photographs_are_four_abreast_and_keep_their_colours(shown):

@@ -13,7 +13,7 @@ from tasklab import evidence, records, study
 from tasklab.chapters import CHAPTERS
 from tasklab.records.statements import SITE
 from tasklab.records.table import nothing, tidy
-from tasklab.study.findings import _equally_accurate, _of_merges, _verdict
+from tasklab.study.findings import _equally_accurate, _of_merges, _takes, _verdict
 
 MODULE = sys.modules["tasklab.study.findings"]  # its function has the same name
 
@@ -87,7 +87,17 @@ def test_sentences_take_their_numbers_from_the_records(written):
     assert "reaches 66.0 %; where all weights are, 69.0 %, linearized 71.0 %" in sentences[2]
     assert "to 60.0 %, and the sum of eight vectors is at 12.0 %" in sentences[3]
     assert "0.020 from the average" in sentences[4] and "at 0.300" in sentences[4]
-    assert "from 41.0 to 52.0 %, a masked autoencoder from 31.0 to 33.0 %" in sentences[5]
+    assert "from 41.0 to 52.0 %, and a masked autoencoder from 31.0 to 33.0 %." in sentences[5]
+
+
+def test_two_numbers_that_read_alike_are_one():
+    moved, left = ("this", 38.72, 52.0), ("that", 38.68, 38.73)
+    assert _takes(left) == "leaves that at 38.7 %"
+    assert _takes(moved, left) == "takes this from 38.7 to 52.0 %, and leaves that at 38.7 %"
+    assert (
+        _takes(moved, ("that", 1.0, 2.0))
+        == "takes this from 38.7 to 52.0 %, and that from 1.0 to 2.0 %"
+    )
 
 
 def test_what_is_not_recorded_has_no_sentence(written):
