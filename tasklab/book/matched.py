@@ -39,8 +39,9 @@ def made_equal(verdicts: Iterable[Verdict], df: pd.DataFrame, model: str) -> Any
     ]
     seeds = max((one.n_seeds for name, one in told.items() if "@" in name), default=0)
     claimed = {0: "none", len(decided): "all"}.get(holding, word(holding))
+    many = "all" if len(decided) == len(chosen) > 1 else word(len(decided))
     return say(
-        f"Decided at the chosen rates are {word(len(decided))} of the "
+        f"Decided at the chosen rates are {many} of the "
         f"{counted(len(chosen), len(chosen), 'comparison')}, {claimed} of them as claimed. "
         f"Of these, {'; '.join(equal)}. What stays as it was is more than having learnt, or moved, "
         f"less; of what becomes undecided {counted(seeds, seeds, 'seed')} cannot tell. {ends}"

@@ -10,6 +10,7 @@ import ast
 import dataclasses
 import html
 import inspect
+import re
 import textwrap
 from collections.abc import Callable, Iterable, Mapping
 from importlib.resources import files
@@ -20,6 +21,7 @@ import numpy as np
 import pandas as pd
 
 from tasklab.book.beside import agreement as agreement
+from tasklab.book.beside import beside_each_seed as beside_each_seed
 from tasklab.book.beside import beside_recorded as beside_recorded
 from tasklab.book.matched import made_equal as made_equal
 from tasklab.book.words import counted, say
@@ -27,7 +29,7 @@ from tasklab.book.words import order as order
 from tasklab.book.words import seeds_recorded as seeds_recorded
 from tasklab.book.words import so_far as so_far
 from tasklab.book.words import word as word
-from tasklab.errors import choose
+from tasklab.errors import TasklabError, choose
 from tasklab.records.table import is_awaited
 
 if TYPE_CHECKING:
@@ -56,14 +58,18 @@ def caption(
             there is no figure, which is said in place of the caption.
         kind: `"live"` or `"recorded"`, said before that.
         counts: Whether these numbers are added.
+
+    Raises:
+        TasklabError: If a live or recorded figure comes without records.
     """
+    if kind and records is None:
+        raise TasklabError(f"{kind} figure {name}: give its records, whose number is to be told.")
     if records is not None and records.empty and kind == "recorded":
         return say(f"<!-- awaited {name} -->\n\n*{NOT_YET}*")
     origin = [kind.capitalize()] if kind else []
-    if records is not None and counts:
-        told = sample(records)
+    if records is not None and counts and (told := sample(records)):
         spread = "standard deviation" in text  # of which one seed alone has none
-        origin.append(told.replace("one seed", "one seed, hence no spread", 1) if spread else told)
+        origin.append(re.sub(r"^one seed\b", "one seed (no spread)", told) if spread else told)
     suffix = f" *{': '.join(origin)}.*" if origin else ""
     return say(f"<!-- caption {name} -->\n\n{FIGURE} {text.strip()}{suffix}")
 
@@ -71,19 +77,24 @@ def caption(
 def sample(records: pd.DataFrame) -> str:
     """Return of how many seeds, tasks and images or texts they are: `three seeds, eight tasks`.
 
-    Where the methods differ it is a range. The pre-trained model has no seeds.
+    Where the methods differ it is a range. The pre-trained model has no seeds. Images are test
+    images, or those of validation if there are no others; of costs it is rounds that are told.
 
     Args:
         records: Tidy records.
     """
+    experiments = {*records["experiment"]} if "experiment" in records else set()
+    if experiments == {"cost"}:
+        return counted(int(records["n"].min()), int(records["n"].max()), "round") + " of timing"
     if "method" in records and (records["method"] != "pretrained").any():
         records = records[records["method"] != "pretrained"]
     parts = []
     if "seed" in records:
-        columns = [name for name in ("model", "method", "n_tasks") if name in records]
+        columns = [n for n in ("model", "init", "method", "n_tasks") if n in records]
         seeds = (records.groupby(columns, dropna=False) if columns else records)["seed"].nunique()
         parts.append(counted(max(1, np.min(seeds)), max(1, np.max(seeds)), "seed"))
-    named = [records[name].dropna().astype(str) for name in ("task", "other") if name in records]
+    columns = ("task", "other") if "cosines" in experiments else ("task",)
+    named = [records[name].dropna().astype(str) for name in columns if name in records]
     names = pd.concat(named) if named else pd.Series(dtype=str)
     names = names[names != "all"]  # what is of all tasks at once, as a shared coefficient
     together = names.str.contains("+", regex=False) | (names == "all")  # beside tasks: of these
@@ -93,10 +104,12 @@ def sample(records: pd.DataFrame) -> str:
     elif names.nunique() > 1:
         parts.append(counted(names.nunique(), names.nunique(), "task"))
     if {"n", "split"} <= {*records}:
-        n = records.loc[records["split"] == "test", "n"].dropna()
+        counts = records.dropna(subset="n").groupby("split")["n"].agg(["min", "max"])
+        split = next((one for one in ("test", "validation") if one in counts.index), None)
         suites = {*records["suite"]} if "suite" in records else set()
-        noun = "test text" if suites == {"mini_text"} else "test image"
-        parts += [f"{counted(int(n.min()), int(n.max()), noun)} of each"] if len(n) else []
+        noun = f"{split} {'text' if suites == {'mini_text'} else 'image'}"
+        each = " of each" if len(parts) > ("seed" in records) else ""
+        parts += [counted(*map(int, counts.loc[split]), noun) + each] if split else []
     return ", ".join(parts)
 
 
@@ -107,7 +120,9 @@ def source(*functions: Callable[..., Any]) -> Any:
         *functions: Of this package or any other module of Python.
     """
     blocks = [f"```python\n{_stripped(one)}\n```" for one in map(inspect.unwrap, functions)]
-    return say("\n\n".join(blocks))
+    from IPython.display import Markdown
+
+    return Markdown("\n\n".join(blocks))
 
 
 def _stripped(function: Callable[..., Any]) -> str:
@@ -153,7 +168,8 @@ def _numbers(row: Mapping[str, Any]) -> str:
     effect, seeds = effect_of(row), counted(row["n_seeds"], row["n_seeds"], "seed")
     parts = [effect, *([] if effect.endswith(seeds) else [seeds])]
     if row["n_pretrainings"] > 1:
-        parts.append(f"{row['n_pretrainings']} pre-trainings beside")
+        beside = counted(row["n_pretrainings"], row["n_pretrainings"], "other pre-training")
+        parts.append(f"{beside} beside")
     if row["n_tasks"] > 1:
         parts.append(f"{row['tasks_as_claimed']} of {row['n_tasks']} {row['counted']} as claimed")
     if row["n_cells"] > 1:

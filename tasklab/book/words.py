@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import textwrap
 from collections import Counter
 from collections.abc import Mapping
@@ -16,27 +17,29 @@ def say(text: str) -> Any:
     """Return a sentence as Markdown; an f-string takes its numbers from the records at hand.
 
     Args:
-        text: Markdown. Indented lines are one paragraph. Of an empty one nothing is shown.
+        text: Markdown. Indented lines are one paragraph. Of an empty one nothing is shown. Numbers
+            below zero get a minus sign for their hyphen.
     """
     from IPython.display import Markdown
 
-    text = textwrap.dedent(text).strip()
+    text = re.sub(r"(?<![^\s(\[])-(?=\d)", "−", textwrap.dedent(text).strip())
     return Markdown(text) if text else None
 
 
 def counted(low: int, high: int, noun: str) -> str:
-    """Return a number of things, or a range of them, in words up to nine.
+    """Return a number of things, or one of a range of numbers, in words up to nine.
 
     Args:
         low: The least number.
         high: The largest number.
         noun: One of them.
 
-    >>> counted(1, 3, "seed"), counted(1, 1, "task"), counted(500, 500, "image")
-    ('one to three seeds', 'one task', '500 images')
+    >>> counted(1, 3, "seed"), counted(2, 3, "seed"), counted(500, 500, "image")
+    ('one to three seeds', 'two or three seeds', '500 images')
     """
     words = dict.fromkeys(word(number) for number in (low, high))
-    return f"{' to '.join(words)} {noun}{'' if high == 1 else 's'}"
+    between = " or " if high == low + 1 else " to "
+    return f"{between.join(words)} {noun}{'' if high == 1 else 's'}"
 
 
 def word(number: int) -> str:

@@ -31,6 +31,9 @@ from .cost import (
 from .cost import (
     step_cost as step_cost,
 )
+from .cost import (
+    step_records as step_records,
+)
 from .cross_task import (
     cross_task as cross_task,
 )

@@ -86,8 +86,18 @@ def step_cost(lab: Lab, variants: Sequence[str] = _TRAINING, *, rounds: int = 15
         Records of the experiment `cost` with the columns variant, low and high (quartiles over
         rounds), and n (rounds).
     """
-    training = cost(lab, variants, batch_sizes=[max(lab.scale.cost_batches)], rounds=rounds)
-    training = training[training["what"] == "training"]
+    batch = [max(lab.scale.cost_batches)]
+    return step_records(lab, cost(lab, variants, batch_sizes=batch, rounds=rounds))
+
+
+def step_records(lab: Lab, costs: pd.DataFrame) -> pd.DataFrame:
+    """Return what `cost` measured of training steps with the largest batch, as of `step_cost`.
+
+    Args:
+        lab: What was studied.
+        costs: What `cost` returned.
+    """
+    training = costs[costs["what"] == "training"]
     largest = training[training["batch_size"] == training["batch_size"].max()]
     task, seed = lab.suite.names[0], lab.parameters.seeds[0]
     return tidy(

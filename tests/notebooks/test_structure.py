@@ -162,6 +162,8 @@ def test_every_figure_has_a_caption_and_a_name(path):
             assert ast.unparse(call.func) == "page.caption"
             names[-1] = call.args[0].value
             assert not isinstance(call.args[1], ast.Constant) or call.args[1].value.endswith(".")
+            kinds = [one for one in call.keywords if one.arg == "kind"]
+            assert len(call.args) == 2 + bool(kinds)  # what ran, or is recorded, has records
             assert {"remove-input"} <= {*cell.metadata["tags"]} and cell.metadata["jupyter"]
     assert names and None not in names and len({*names}) == len(names)
     assert all(name.startswith("fig-") for name in names)

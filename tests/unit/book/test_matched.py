@@ -45,7 +45,12 @@ def test_an_empty_sentence_shows_nothing() -> None:
 
 def test_what_is_recorded_and_did_not_run_is_said() -> None:
     beside = pd.DataFrame({"method": ["a", "b"], "live": [2.0, 1.0], "recorded": [2.0, 1.0],
-                           "± images": [0.1, 0.1]})  # fmt: skip
-    assert page.agreement(beside).data.endswith("a 2.0, b 1.0.")
-    beside.attrs["left out"] = 2
-    assert page.agreement(beside).data.endswith("Recorded are two more, which did not run here.")
+                           "± images": [0.1, 0.1], "std over seeds": [0.1, 0.1]})  # fmt: skip
+    whole = "No value is further from the recorded one than so few images and the spread over "
+    assert page.agreement(beside).data.endswith(f"a 2.0, b 1.0. {whole}seeds explain.")
+    for left, said in {
+        "one more task": "is one more task",
+        "two more pairs": "are two more pairs",
+    }.items():
+        beside.attrs["left out"] = left
+        assert page.agreement(beside).data.endswith(f" Recorded {said}, which did not run here.")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pandas as pd
 import pytest
 
@@ -27,14 +28,19 @@ def test_a_caption_tells_its_sample():
         "*Live: one seed, two tasks, 500 test images of each.*"
     )
     assert page.caption("fig-a", "A toy.").data.endswith("**Figure.** A toy.")
-    assert page.caption("fig-a", "A toy.", kind="recorded").data.endswith("*Recorded.*")
     without = page.caption("fig-a", "A toy.", table, kind="recorded", counts=False).data
     assert without.endswith("A toy. *Recorded.*")
 
 
+@pytest.mark.parametrize("kind", ["live", "recorded"])
+def test_a_caption_of_results_cannot_keep_its_sample_to_itself(kind):
+    with pytest.raises(TasklabError, match=f"{kind} figure fig-a: give its records"):
+        page.caption("fig-a", "A toy.", kind=kind)
+
+
 def test_a_caption_says_where_there_is_no_spread_to_see():
     told = "Bars are the standard deviation over seeds."
-    for seeds, said in (((0,), "*one seed, hence no spread, two "), ((0, 1), "*two seeds, two ")):
+    for seeds, said in (((0,), "*one seed (no spread), two "), ((0, 1), "*two seeds, two ")):
         text = page.caption("fig-a", told, tidy(records(seeds))).data
         assert said in text.replace("Recorded: ", "")
 
@@ -48,7 +54,24 @@ def test_a_sample_is_a_range_where_methods_differ_and_the_baseline_has_no_seeds(
     assert page.sample(table) == "one to three seeds, two tasks, 500 to 1,200 test images of each"
     pairs = tidy(records(tasks=["Signs+Scenes", "Signs+Digits"]))
     assert page.sample(pairs).startswith("one seed, two pairs of tasks")
-    assert page.sample(tidy(records(tasks=["Signs"]))) == "one seed, 500 test images of each"
+    assert page.sample(tidy(records(tasks=["Signs"]))) == "one seed, 500 test images"
+
+
+def test_a_sample_tells_apart_what_has_a_name_of_its_own():
+    """Inits have seeds of their own; models that are compared are no tasks; costs have rounds."""
+    inits = tidy(records(range(3)) + [{**r, "init": "random"} for r in records(range(2))])
+    assert page.sample(inits).startswith("two or three seeds, two tasks, ")
+    gap = {"experiment": "theorem", "metric": "delta", "one": "short", "other": "long"}
+    pairs = tidy({**row, **gap} for row in records(tasks=["Signs"]))
+    assert page.sample(pairs) == "one seed, 500 test images"
+    cosines = {"experiment": "cosines", "metric": "cosine", "other": "Places", "n": None}
+    assert page.sample(tidy({**row, **cosines} for row in records())) == "one seed, three tasks"
+    timed = {"experiment": "cost", "metric": "time_ratio", "variant": "ours", "n": 3}
+    steps = tidy({**row, **timed} for row in records(tasks=["Signs"]))
+    assert page.sample(steps) == "three rounds of timing"
+    unseen = tidy({**row, "split": "validation", "n": 80} for row in records())
+    assert page.sample(unseen) == "one seed, two tasks, 80 validation images of each"
+    assert page.sample(pd.concat([unseen, tidy(records())])).endswith("500 test images of each")
 
 
 def documented(x: int) -> int:
@@ -86,7 +109,7 @@ def test_a_sample_of_what_has_few_columns():
 )
 def test_a_sample_of_texts_says_so(suites, noun):
     rows = pd.DataFrame({"suite": suites, "split": "test", "n": [30, 40]})
-    assert page.sample(rows) == f"30 to 40 test {noun} of each"
+    assert page.sample(rows) == f"30 to 40 test {noun}"
 
 
 def several(values, seeds=(0,), n=100):
@@ -107,19 +130,24 @@ def test_what_ran_here_stands_beside_what_is_recorded():
     expected = 196 * (2 * middle * (1 - middle) / 100) ** 0.5 / 2  # two tasks of 100 images
     assert beside["± images"].iloc[0] == pytest.approx(expected)
     told = page.agreement(beside).data
-    assert "turns the recorded order over" in told
+    assert told.startswith("Live, the order is another, by less than so few images tell: it has ")
     assert "non-linear above linearized (2.0 points, within the 9.1 of so few images)" in told
-    assert told.endswith("linearized 75.0, non-linear 71.0.")
+    assert "linearized 75.0, non-linear 71.0. One of the two values is further from " in told
+    last = "most of all linearized: 68.0 live, 75.0 recorded. What ran here is "
+    assert told.endswith(f"{last}one short fine-tuning of few images.")
+    told = page.agreement(beside.assign(**{"± images": 99.0}), here="of today").data
+    assert "is another" in told and told.endswith(" explain. What ran here is of today.")
 
 
 def test_agreement_and_its_absence_are_said():
     live = several({"nonlinear": 70.0, "linearized": 72.0})
     full = several({"nonlinear": 60.0, "linearized": 62.0})
     told = page.agreement(page.beside_recorded(live, full, "single", "single")).data
-    assert told == "Live, the order is the recorded one: linearized 72.0, non-linear 70.0."
+    assert told.startswith("Live, the order is the recorded one: linearized 72.0, non-linear 70.0.")
+    assert "Both values are further from what is recorded than so few images explain" in told
     other = full.assign(model="mini_s")
     told = page.agreement(page.beside_recorded(live, other, "single", "single")).data
-    assert told.startswith("Nothing is recorded of this model")
+    assert told.startswith("Nothing is recorded of the same models")
     beside = page.beside_recorded(several({"nonlinear": 70.0}, n=None), full, "single", "single")
     assert beside["± images"].isna().all()
 
@@ -197,7 +225,10 @@ def test_encoders_and_tasks_are_compared_row_by_row_within_one_method():
     by_number = page.beside_recorded(live, full, "addition", "absolute", by="n_tasks")
     assert by_number["tasks"].tolist() == ["two tasks"] and by_number["live"].tolist() == [35]
     told = page.agreement(by_number).data
-    assert told == "Live, two tasks: 35.0; recorded: 27.5, beyond the 2.9 of so few images."
+    assert told == (
+        "Live, two tasks: 35.0; recorded: 27.5, further apart than so few images explain. "
+        "What ran here is one short fine-tuning of few images."
+    )
 
 
 def test_many_turned_pairs_are_counted():
@@ -208,12 +239,96 @@ def test_many_turned_pairs_are_counted():
     assert told.count(" above ") == 3 and "; three more pairs. " in told
 
 
+def test_only_what_has_a_spread_is_said_to_differ():
+    """By twice the spread over recorded seeds: 0.02 here, of one row 0.04."""
+    columns = {"± images": np.nan, "std over seeds": [0.01, 0.02, np.nan]}
+    beside = pd.DataFrame({"model": ["a", "b", "c"], "live": [0.3, 0.2, 0.1], **columns})
+    for off, said in {
+        0.019: "No value is further from the recorded one than the spread over seeds explains.",
+        0.021: "One of the two values is further from what is recorded than the spread over seeds "
+        "explains, most of all a: 0.300 live, 0.321 recorded.",
+        0.041: "Both values are further from what is recorded than the spread over seeds explains, "
+        "most of all a: 0.300 live, 0.341 recorded.",
+    }.items():
+        told = page.agreement(beside.assign(recorded=beside["live"] + off), "{:.3f}").data
+        here = " What ran here is one short fine-tuning of few images."
+        assert told.endswith(f"a 0.300, b 0.200, c 0.100. {said}{'' if off < 0.02 else here}")
+    alone = beside.assign(recorded=beside["live"] + 0.03)
+    told = {len(one): page.agreement(alone.loc[[i]], "{:.2f}").data
+            for i, one in enumerate(("a", "bb", "ccc"))}  # fmt: skip
+    assert "recorded: 0.33, further apart than the spread over seeds explains. What" in told[1]
+    assert told[2].endswith("recorded: 0.23, no further apart than the spread over seeds explains.")
+    assert told[3] == "Live, c: 0.10; recorded: 0.13."
+
+
+def test_what_is_measured_of_each_seed_stands_beside_too():
+    live, full = several({"nonlinear": 3.0}), several({"nonlinear": 1.0}, seeds=range(3))
+    full["value"] += full["seed"].astype(float)
+
+    def measure(rows):
+        return pd.Series({"mean": rows["value"].mean(), "sum": rows["value"].sum()})
+
+    beside = page.beside_each_seed(live, full, measure, "number")
+    assert beside["number"].tolist() == ["mean", "sum"] and beside["live"].tolist() == [3, 6]
+    assert beside["recorded"].tolist() == [2, 4] and beside["std over seeds"].tolist() == [1, 2]
+    assert beside["recorded seeds"].tolist() == [3, 3] and beside["± images"].isna().all()
+    awaited = page.beside_each_seed(live, nothing(), measure, "number")
+    assert awaited["recorded"].isna().all() and awaited["live"].tolist() == [3, 6]
+
+
+def test_several_experiments_and_any_column_can_tell_rows_apart():
+    names = {"ctl_addition": "adding", "ctl_negation": "subtracting"}
+    rows = [{**row, "experiment": name, "metric": "distance", "block": 2.0, "value": 0.1 * i}
+            for i, name in enumerate(names, 1) for row in records()]  # fmt: skip
+    live, full = tidy(rows), tidy(rows + [{**row, "task": "Digits+Places"} for row in rows[:1]])
+    full["value"] += 0.5
+    asked = {"experiment": [*names], "metric": "distance"}
+    beside = page.beside_recorded(live, full, **asked, by="experiment", labels=names)
+    assert beside["experiment"].tolist() == ["adding", "subtracting"]
+    assert beside["recorded"].tolist() == pytest.approx([0.6, 0.7])
+    assert beside.attrs["left out"] == "one more pair"
+    by_block = page.beside_recorded(
+        live, full, **asked, by="block", labels={2.0: "the last"}, what="distance"
+    )
+    assert by_block["distance"].tolist() == ["the last"]
+
+
+@pytest.mark.parametrize(
+    ("experiment", "metric", "task", "of"),
+    [
+        ("stitched_addition", "stitched", "Signs", 100),
+        ("segment", "accuracy", "Signs", 100),
+        ("merged", "xi_classifier", "Signs", 100),
+        ("pair_errors", "xi_pair", "Signs+Scenes", 200),  # a sum of two shares
+    ],
+)
+def test_every_share_of_images_has_an_interval(experiment, metric, task, of):
+    told = {"experiment": experiment, "metric": metric, "value": 0.3 * of}
+    rows = tidy({**row, **told} for row in records(tasks=[task], n=96))
+    half = page.beside_recorded(rows, rows, experiment, metric)["± images"].iloc[0]
+    middle = (0.3 * 96 + 2) / 100
+    assert half == pytest.approx(196 * (of / 100 * middle * (1 - middle) / 96) ** 0.5)
+
+
 def test_distances_have_no_interval_of_a_share():
     live = of_encoders({"mini_dino": 0.2, "mini_mae": 0.3}, experiment="ctl", metric="distance")
     full = live.assign(value=0.5 - live["value"])
     beside = page.beside_recorded(live, full, "ctl", "distance", by="model")
     assert beside["± images"].isna().all()
     assert "masked autoencoder above DINO (0.100)" in page.agreement(beside, "{:.3f}").data
+    same = beside.assign(live=[0.2, 0.2004])  # what is told as one number has no order
+    assert "the order is the recorded one" in page.agreement(same, "{:.3f}").data
+
+
+def test_a_number_below_zero_has_a_minus_sign_and_code_its_hyphen():
+    text = page.say("From -0.5 (-3) to [-1, 2]: 10-20, `-1`, $10^{-5}$, mini-2.").data
+    assert text == "From −0.5 (−3) to [−1, 2]: 10-20, `-1`, $10^{-5}$, mini-2."
+    assert "x = -1" in page.source(with_a_negative_number).data
+
+
+def with_a_negative_number():
+    x = -1
+    return x
 
 
 def test_findings_are_those_of_a_section():
@@ -257,7 +372,10 @@ def test_pairs_within_the_images_are_counted_where_there_are_many():
     full = several({"nonlinear": 60.0, "posthoc": 61.0, "linearized": 62.0, "attention": 63.0})
     told = page.agreement(page.beside_recorded(live, full, "single", "single")).data
     assert "non-linear above attention weights (30.0 points)" in told
-    assert "three pairs within what so few images tell" in told and "within the" not in told
+    assert told.startswith(
+        "**The live run turns the recorded order over**: it has non-linear above"
+    )
+    assert "three pairs turned by less than so few images tell" in told and "within the" not in told
 
 
 def test_a_sample_counts_tasks_and_not_what_is_of_all_of_them():
