@@ -50,7 +50,8 @@ def merge(
         images: Training images of each task, for methods that look at them.
         base: The checkpoint that published ones start from.
         out: File to write.
-        json: Print JSON.
+        json: Print JSON: out, model, weights (the hash of theta_0), method, options, norm and
+            tensors of the result, and of each of vectors its vector, task, method, norm and cosine.
     """
     if len(vector) < 2:
         raise TasklabError(
@@ -128,7 +129,8 @@ def evaluate(
         split: test or val.
         linear: Edit the linearized model. By default where the vectors were made for it.
         base: The checkpoint that published ones start from.
-        json: Print JSON.
+        json: Print JSON: model, suite, split, linear, edits (vector, coefficient), tasks (task,
+            control, images, and accuracy in % before and after) and their mean without the control.
     """
     choose("split", split, SPLITS)
     parameters = Parameters(**{**given, "model": model})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 
 import huggingface_hub.constants
@@ -108,6 +109,33 @@ def test_evaluate_adds_and_subtracts(files, encoder, capsys):
     linear = lab.evaluator.evaluate(edited, "Signs", "val", linear=True)
     (row,) = [line for line in text.splitlines() if line.startswith("Signs")]
     assert float(row.split()[-1]) == pytest.approx(linear, abs=0.06)
+
+
+def test_the_page_and_the_help_tell_every_key_of_the_json(files, capsys, root):
+    page = root / "book" / "checkpoints.md"
+    if not page.exists():
+        pytest.skip("an installed package has no book")
+    section = page.read_text("utf-8").partition("## Merged, and evaluated")[2].partition("\n## ")[0]
+    merged = json.loads(told([*AB, "--json"], capsys))
+    words = ["evaluate", MODEL, "--add", "merged.safetensors", "--task", "Signs", *FEW, "--json"]
+    evaluated = json.loads(told(words, capsys))
+    for command, about in (("merge", merged), ("evaluate", evaluated)):
+        with pytest.raises(SystemExit):
+            main([command, "--help"])
+        option = re.search(r"--json\s(.+?)--", capsys.readouterr().out, re.DOTALL)[1]
+        table = section.partition(f"| `{command}` | |")[2].partition("\n\n")[0]
+        assert keys(about) == set(re.findall(r"`(\w+)`", table)) - {"null"}
+        assert keys(about) <= set(re.findall(r"\w+", option))
+
+
+def keys(about):
+    """Return the keys of JSON, at any depth but of options."""
+    if isinstance(about, list):
+        return set().union(*map(keys, about))
+    if not isinstance(about, dict):
+        return set()
+    inner = [keys(value) for key, value in about.items() if key != "options"]
+    return set(about).union(*inner)
 
 
 def test_vectors_come_from_runs_exports_and_imports(files, encoder, capsys):
