@@ -14,8 +14,8 @@ evaluations: `whole` says how many times. Figures:
 - linearized map: the disentanglement error on 20 x 20 coefficients, from the images on;
 - map: the same of the model itself;
 - linearity: cross-task linearity of all pairs of tasks at three places between them, all blocks;
-- merges by singular vectors (`--models vitl14` alone): TSV-M and Iso-C of eight vectors
-  (`benchmarks/merges.py`).
+- merges by singular vectors (`--models vitl14` alone): TSV-M, Iso-C and Iso-CTS of eight
+  vectors (`benchmarks/merges.py`).
 """
 
 from __future__ import annotations

@@ -109,4 +109,21 @@ def iso_c(matrices: Sequence[Tensor]) -> Tensor:
     return torch.linalg.multi_dot([u, torch.diag(s.mean().expand_as(s)), v])
 
 
-PUBLISHED = {"tsv_m": tsv_m, "iso_c": iso_c}
+def iso_cts(matrices: Sequence[Tensor]) -> Tensor:
+    """Return Iso-CTS of a matrix of each task, all decomposed (arXiv:2502.04959)."""
+    u, s, v = torch.linalg.svd(sum(matrices), full_matrices=False)
+    own = round((len(s) - int(0.8 * len(s))) / len(matrices))
+    k = len(s) - own * len(matrices)
+    rest = [x - u[:, :k] @ u[:, :k].T @ x for x in matrices]
+    parts = [*(torch.linalg.svd(x, full_matrices=False) for x in rest), (u[:, :k], s[:k], v[:k])]
+    many = [own] * len(matrices) + [k]
+    s = torch.cat([s[:n] for (_, s, _), n in zip(parts, many, strict=True)])
+    sides = (
+        torch.cat([u[:, :n] for (u, _, _), n in zip(parts, many, strict=True)], 1),
+        torch.cat([v[:n] for (_, _, v), n in zip(parts, many, strict=True)]),
+    )
+    (u, _, uh), (v, _, vh) = (torch.linalg.svd(x, full_matrices=False) for x in sides)
+    return torch.linalg.multi_dot([u, uh, torch.diag(s.mean().expand_as(s)), v, vh])
+
+
+PUBLISHED = {"tsv_m": tsv_m, "iso_c": iso_c, "iso_cts": iso_cts}

@@ -12,6 +12,7 @@ import tyro
 from tasklab.cli.parsing import settings
 from tasklab.errors import TasklabError, choose, path, real, shown, whole
 from tasklab.experiments.parameters import Parameters
+from tasklab.tasks.suites import suite
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -49,7 +50,8 @@ def merge(
         images: Training images of each task, for methods that look at them.
         base: The checkpoint that published ones start from.
         out: File to write.
-        json: Print JSON.
+        json: Print JSON: out, model, weights (the hash of theta_0), method, options, norm and
+            tensors of the result, and of each of vectors its vector, task, method, norm and cosine.
     """
     if len(vector) < 2:
         raise TasklabError(
@@ -127,7 +129,8 @@ def evaluate(
         split: test or val.
         linear: Edit the linearized model. By default where the vectors were made for it.
         base: The checkpoint that published ones start from.
-        json: Print JSON.
+        json: Print JSON: model, suite, split, linear, edits (vector, coefficient), tasks (task,
+            control, images, and accuracy in % before and after) and their mean without the control.
     """
     choose("split", split, SPLITS)
     parameters = Parameters(**{**given, "model": model})
@@ -137,21 +140,24 @@ def evaluate(
             "choose a model with a text tower."
         )
     terms = [(*_term(word), 1) for word in add] + [(*_term(word), -1) for word in subtract]
+    whole_suite = suite(parameters.suite)
+    control, chosen = whole_suite.control.name, tuple(dict.fromkeys(task))  # each counts once
+    for one in chosen:
+        choose("task", one, (*whole_suite.names, control))
     from tasklab.exchange import merged
     from tasklab.taskvector import TaskVector
 
     sources = _sources([name for name, _, _ in terms], {**given, "model": model}, base)
     from tasklab.experiments.lab import Lab
 
-    lab = Lab(parameters, progress=False, trains=False)
-    tasks = (*lab.suite.names, lab.suite.control.name)
-    for one in task:
-        choose("task", one, tasks)
+    own = [one for one in chosen if one != control] or None
+    seen = chosen or (*whole_suite.names, control)
+    lab = Lab(parameters, progress=False, trains=False, tasks=own, images_of=seen)
+    chosen = chosen or (*lab.suite.names, control)
     if sources and merged.together(sources) != lab.clip.encoder.weights_hash:
         raise TasklabError(f"the task vectors start from other weights than {model} here.")
     linear = linear or any(one.linear for one in sources)
     scaled = [one.vector * (c * sign) for one, (_, c, sign) in zip(sources, terms, strict=True)]
-    chosen = tuple(dict.fromkeys(task)) or tasks  # each counts once in the mean
     rows = _accuracies(lab, TaskVector.sum(scaled), chosen, split, linear)
     edits = [{"vector": name, "coefficient": c * sign} for name, c, sign in terms]
     own = [row for row in rows if not row["control"]]
@@ -202,32 +208,47 @@ def _sources(names: Sequence[str], given: Any, base: str | None) -> list[Source]
     from tasklab.exchange import merged
     from tasklab.storage.store import Store
 
-    model = given.get("model")
-    if base is not None:
-        path("--base", base)
+    if base is not None:  # a path, or owner/name on the hub
+        path("--base", base, None if "/" in base or path("--base", base).is_dir() else "file")
+    runs = {name: _run_of(name, given) for name in names if _names_run(name)}
+    about = {"model": given.get("model"), "base": base, "init": given.get("init")}
     store = Store(given.get("store_root"))
-    sources: list[Source] = []
-    for name in names:
-        if "@" in name and not path("VECTOR", name).exists():
-            sources.append(_run(name, given))
-        else:
-            sources.append(merged.find(name, store, model, base=base, init=given.get("init")))
-    return sources
+    return [
+        _run(name, *runs[name]) if name in runs else merged.find(name, store, **about)
+        for name in names
+    ]
 
 
-def _run(name: str, given: Any) -> Source:
-    """Return the vector of a run that is in the store."""
-    from tasklab.exchange.merged import Source
-    from tasklab.experiments.lab import Lab
+def _names_run(name: str) -> bool:
+    return "@" in name and not path("VECTOR", name).exists()
+
+
+def _run_of(name: str, given: Any) -> tuple[Parameters, str, str, int]:
+    """Return the parameters, task, method and seed that TASK@METHOD or TASK@METHOD@SEED stands for.
+
+    All words of a command are checked so before anything is loaded.
+    """
     from tasklab.tuning.methods import METHODS
 
     task, method, *seed = name.split("@")
     choose("method", method, METHODS)
     if len(seed) > 1:
         raise TasklabError(f"{shown(name)} is not TASK@METHOD or TASK@METHOD@SEED.")
-    lab = Lab(Parameters(**given), progress=False, trains=False)
-    choose("task", task, lab.suite.names)
-    number = whole("SEED", seed[0], 0) if seed else lab.parameters.seeds[0]
+    parameters = Parameters(**given)
+    choose("task", task, suite(parameters.suite).names)
+    number = whole("SEED", seed[0], 0) if seed else parameters.seeds[0]
+    return parameters, task, method, number
+
+
+def _run(name: str, parameters: Parameters, task: str, method: str, number: int) -> Source:
+    """Return the vector of a run that is in the store."""
+    from tasklab.exchange.merged import Source
+    from tasklab.experiments.lab import Lab
+    from tasklab.tuning.methods import TABLE
+
+    # what a run learnt from is part of its identity
+    seen = suite(parameters.suite).names if TABLE[method].others else (task,)
+    lab = Lab(parameters, progress=False, trains=False, images_of=seen)
     run = lab.store.find("finetune", lab.identity(task, method, number))
     if run is None:
         raise TasklabError(
@@ -256,12 +277,18 @@ def _of_images(
     from tasklab.experiments.lab import Lab
     from tasklab.tasks import drawn
 
-    lab = Lab(Parameters(**{**given, "model": sources[0].model}), progress=False, trains=False)
-    if unknown := [one.task for one in sources if one.task not in lab.suite.names]:
+    parameters, tasks = (
+        Parameters(**{**given, "model": sources[0].model}),
+        [s.task for s in sources],
+    )
+    there = suite(parameters.suite).names
+    if unknown := [task for task in tasks if task not in there]:
         raise TasklabError(
-            f"this method looks at images of each task, and suite {lab.parameters.suite} has none "
-            f"of {shown(unknown[0])}: choose a --method that needs none."
+            f"this method looks at images of each task, and suite {parameters.suite} has none of "
+            f"{shown(unknown[0])}: choose a --method that needs none, or vectors of "
+            f"{', '.join(there)}."
         )
+    lab = Lab(parameters, progress=False, trains=False, tasks=tasks, images_of=tasks)
     encoder = lab.clip.encoder
     if weights != encoder.weights_hash:
         raise TasklabError(

@@ -63,6 +63,8 @@ class Lab:
             rehearsal is pointed out.
         computes: Whether the model will be called; without, a shipped one is not built, and the lab
             only tells which runs there are and whether they are in the store.
+        images_of: Only the images of these tasks, or of the control task, will be looked at, and
+            must be there; `None` for all.
         **given: Single parameters in place of `parameters`, as in `Lab(model="mini", steps=60)`.
 
     Raises:
@@ -81,6 +83,7 @@ class Lab:
         needs: Sequence[str] | str = (),
         trains: bool = True,
         computes: bool = True,
+        images_of: Sequence[str] | None = None,
         **given: Any,
     ) -> None:
         parameters = Parameters.read(parameters, given)
@@ -111,7 +114,7 @@ class Lab:
             self.suite = dataclasses.replace(self.suite, tasks=few)
         self.store = Store(parameters.store_root)
         pictures = DecodedImages(suite=self.suite, root=parameters.data_root, progress=progress)
-        complete(parameters, pictures, needs, trains=trains)
+        complete(parameters, pictures, needs, trains=trains, images_of=images_of)
         model = loading.shared if computes else loading.outline
         self.clip = model(parameters.model, init=parameters.init, device=parameters.device)
         if pictures.sources:

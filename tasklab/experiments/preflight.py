@@ -23,6 +23,7 @@ def complete(
     needs: Sequence[str] = (),
     *,
     trains: bool = True,
+    images_of: Sequence[str] | None = None,
 ) -> None:
     """Raise one `TasklabError` that names everything that is missing, within seconds.
 
@@ -33,6 +34,7 @@ def complete(
         pictures: Its images.
         needs: Roles of further models; those that the model's family does not have are left out.
         trains: Whether there must be memory and disk for fine-tuning.
+        images_of: Only images of these tasks must be there; `None` for all.
     """
     roles = family(parameters.model)
     names = [parameters.model, *(roles[role] for role in needs if role in roles)]
@@ -46,7 +48,8 @@ def complete(
 
     with ThreadPoolExecutor(len(names)) as pool:  # each may wait for the hub
         missing = list(pool.map(problem, dict.fromkeys(names)))
-    problems = [message for messages in missing for message in messages] + pictures.missing()
+    problems = [message for messages in missing for message in messages]
+    problems += pictures.missing() if images_of is None else lacking(pictures, images_of)
     slow = parameters.device == "cpu" and parameters.precision == "bfloat16"
     if trains and slow and not machine.fast_in_bfloat16():
         problems.append(
@@ -56,6 +59,23 @@ def complete(
         problems += _too_small(parameters, dict.fromkeys(names))
     if problems:
         raise TasklabError("\n".join(problems))
+
+
+def lacking(pictures: DecodedImages, tasks: Sequence[str]) -> list[str]:
+    """Return what is missing of some tasks' images, in one line for all of them, or nothing.
+
+    Args:
+        pictures: The images of a suite.
+        tasks: Names of tasks, or of the control task.
+    """
+    found = {task: lines for task in dict.fromkeys(tasks) if (lines := pictures.missing(task))}
+    if len(found) < 2:
+        return [line for lines in found.values() for line in lines]
+    return [
+        f"images of {', '.join(found)} are missing or wrong: "
+        f"`python -m tasklab decode {pictures.suite.name}` tells what each of them needs, and with "
+        "--fetch gets what the hub has."
+    ]
 
 
 def _too_small(parameters: Parameters, names: Iterable[str]) -> list[str]:

@@ -99,7 +99,7 @@ class Claim:
     @property
     def general(self) -> bool:
         """Whether it is about tasks in general, not only about those that were tried."""
-        return self.comparison in ("", "merges") and self.metric in PER_TASK
+        return self.comparison in ("", "merges", "strengths") and self.metric in PER_TASK
 
 
 def _matchable(claim: Claim) -> bool:

@@ -19,7 +19,7 @@ from tasklab.errors import unknown
 from tasklab.records import images
 from tasklab.records.schema import COLUMNS
 from tasklab.records.table import tidy
-from tasklab.tuning.methods import JOINT
+from tasklab.tuning.methods import JOINT, TABLE
 
 NETWORKS = ("mlp", "resnet18")  # trained from scratch, and studied beside any model
 CONDITIONS = ("pretraining", "finetuning", "pretraining samples", "other samples")
@@ -128,6 +128,29 @@ def merges(claim: Any, rows: pd.DataFrame, _: pd.DataFrame) -> Sides:
     rows = rows[(rows["metric"] == claim.metric) & (rows["method"] == "nonlinear")]
     rows = rows[(rows["split"] == "test") & (rows["n_tasks"] == rows["n_tasks"].max())]
     return dict(iter(rows.groupby("merge")))
+
+
+@comparison
+def strengths(claim: Any, rows: pd.DataFrame, _: pd.DataFrame) -> Sides:
+    """Sums of vectors with a penalty: `chosen`, at the method's `own` strength, and with `none`.
+
+    A method's strength is chosen by what the sum of all reaches on validation images, as the mean
+    over tasks and seeds, among those that are above 0 and at which no run diverged.
+    """
+    if "penalty" not in rows:
+        return {}
+    gone = rows[rows["metric"] == "diverged_at"].set_index(["method", "penalty"]).index
+    rows = rows[(rows["metric"] == claim.metric) & rows["penalty"].notna()]
+    rows = rows[~rows.set_index(["method", "penalty"]).index.isin(gone)]
+    sides = {}
+    for method, part in rows.groupby("method"):
+        told, tested = (part[part["split"] == split] for split in ("validation", "test"))
+        means = told[told["penalty"] > 0].groupby("penalty")["value"].mean()
+        if len(means):
+            at = {"chosen": means.idxmax(), "own": TABLE[method].weight, "none": 0.0}
+            for name, strength in at.items():
+                sides[f"{method} {name}"] = tested[np.isclose(tested["penalty"], strength)]
+    return sides
 
 
 @comparison

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
+import shutil
 
+import huggingface_hub.constants
 import pytest
 import torch
 from safetensors.torch import save_file
@@ -20,6 +23,7 @@ from tasklab.taskvector import TaskVector
 
 MODEL = "mini_xs"
 FEW = ["--steps", "1"]  # a rehearsal: a few images
+PAPER = ["--suite", "paper"]  # whose images are not on a machine of tests
 AB = ["merge", "a.safetensors", "b.safetensors", "--model", MODEL]
 
 
@@ -105,6 +109,33 @@ def test_evaluate_adds_and_subtracts(files, encoder, capsys):
     linear = lab.evaluator.evaluate(edited, "Signs", "val", linear=True)
     (row,) = [line for line in text.splitlines() if line.startswith("Signs")]
     assert float(row.split()[-1]) == pytest.approx(linear, abs=0.06)
+
+
+def test_the_page_and_the_help_tell_every_key_of_the_json(files, capsys, root):
+    page = root / "book" / "checkpoints.md"
+    if not page.exists():
+        pytest.skip("an installed package has no book")
+    section = page.read_text("utf-8").partition("## Merged, and evaluated")[2].partition("\n## ")[0]
+    merged = json.loads(told([*AB, "--json"], capsys))
+    words = ["evaluate", MODEL, "--add", "merged.safetensors", "--task", "Signs", *FEW, "--json"]
+    evaluated = json.loads(told(words, capsys))
+    for command, about in (("merge", merged), ("evaluate", evaluated)):
+        with pytest.raises(SystemExit):
+            main([command, "--help"])
+        option = re.search(r"--json\s(.+?)--", capsys.readouterr().out, re.DOTALL)[1]
+        table = section.partition(f"| `{command}` | |")[2].partition("\n\n")[0]
+        assert keys(about) == set(re.findall(r"`(\w+)`", table)) - {"null"}
+        assert keys(about) <= set(re.findall(r"\w+", option))
+
+
+def keys(about):
+    """Return the keys of JSON, at any depth but of options."""
+    if isinstance(about, list):
+        return set().union(*map(keys, about))
+    if not isinstance(about, dict):
+        return set()
+    inner = [keys(value) for key, value in about.items() if key != "options"]
+    return set(about).union(*inner)
 
 
 def test_vectors_come_from_runs_exports_and_imports(files, encoder, capsys):
@@ -247,6 +278,30 @@ def test_tangent_vectors_stay_in_the_linearized_model(files, encoder, capsys):
             ["merge", "Signs@nonlinaer", "a.safetensors", "--model", MODEL],
             "did you mean 'nonlinear'",
         ),
+        (
+            ["merge", "Carz@nonlinear", "Cars@nonlinear", "--model", MODEL, *PAPER],
+            "unknown task 'Carz': did you mean 'Cars'",
+        ),
+        (
+            ["merge", "Cars@nonlinear", "Carz@nonlinear", "--model", MODEL, *PAPER],
+            "unknown task 'Carz': did you mean 'Cars'",
+        ),
+        (
+            ["merge", "SVHN@nonlinear", "Cars@nonlinear", "--model", MODEL, *PAPER],
+            "tasklab: SVHN: not on this machine",
+        ),
+        (
+            ["merge", "SVHN.safetensors", "a.safetensors", "--method", "fisher", "--model", MODEL],
+            "suite mini has none of 'SVHN'",
+        ),
+        (
+            [
+                *("merge", "SVHN.safetensors", "Cars.safetensors", "--method", "regmean"),
+                *("--model", MODEL, *PAPER),
+            ],
+            "images of SVHN, Cars are missing or wrong: `python -m tasklab decode paper`",
+        ),
+        ([*AB, "--base", "zeroshot.pt"], "--base: 'zeroshot.pt' is not there"),
         ([*AB, "--out", "text.txt"], "holds something else"),
         ([*AB, "--out", "folder/m.safetensors"], "is no folder"),
         ([*AB, "--out", "."], "is a folder"),
@@ -255,6 +310,14 @@ def test_tangent_vectors_stay_in_the_linearized_model(files, encoder, capsys):
         (["evaluate", MODEL, "--add", "a.safetensors:1e9"], "at most 1e+06"),
         (["evaluate", MODEL, "--add", "c.safetensors"], "does not fit model"),
         (["evaluate", MODEL, "--task", "Sings", *FEW], "did you mean 'Signs'"),
+        (["evaluate", MODEL, *PAPER, "--task", "Carz"], "unknown task 'Carz': did you mean 'Cars'"),
+        (["evaluate", MODEL, *PAPER, "--task", "ImageNet"], "tasklab: ImageNet: not on this"),
+        (["evaluate", MODEL, *PAPER, "--task", "Cars"], "tasklab: Cars: not on this machine"),
+        (
+            ["evaluate", MODEL, *PAPER, "--task", "SVHN", "--task", "ImageNet"],
+            "images of SVHN, ImageNet are missing or wrong: `python -m tasklab decode paper`",
+        ),
+        (["evaluate", MODEL, *PAPER], "images of Cars, DTD, EuroSAT, GTSRB, MNIST, RESISC45"),
         (["evaluate", MODEL, "--split", "tset"], "did you mean 'test'"),
         (["evaluate", "mini_few", "--add", "a.safetensors"], "text tower"),
         (["evaluate", MODEL, "--suite", "own"], "unknown suite 'own': Choices: mini"),
@@ -262,7 +325,12 @@ def test_tangent_vectors_stay_in_the_linearized_model(files, encoder, capsys):
         (["evaluate", MODEL, "--add", "int.safetensors"], "are no floating-point numbers"),
     ],
 )
-def test_a_mistake_is_one_line_and_nothing_is_written(files, encoder, words, expected, capsys):
+def test_a_mistake_is_one_line_and_nothing_is_written(
+    files, encoder, words, expected, capsys, monkeypatch
+):
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(files / "hub"))
+    for name in ("SVHN", "Cars"):
+        shutil.copy("a.safetensors", f"{name}.safetensors")
     (files / "text.txt").write_text("no vector")
     (files / "broken.safetensors").write_bytes((files / "a.safetensors").read_bytes()[:5000])
     broken = {name: x / 0 for name, x in encoder.params.items()}

@@ -105,6 +105,25 @@ def test_from_files_to_an_edited_model(data: Path, tmp_path: Path) -> None:
     assert lab.provenance()["data"].startswith("DTD/test/")
 
 
+def test_what_is_not_looked_at_need_not_be_there(data: Path, tmp_path: Path, capsys) -> None:
+    for entry in suites.paper_data_sets().values():
+        if entry["name"] not in ("DTD", "MNIST"):
+            shutil.rmtree(data / entry["folders"][0])
+    given = parameters(data, tmp_path / "store")
+    with pytest.raises(TasklabError, match="SVHN: not on this machine"):
+        Lab(given, progress=False)
+    Lab(given, progress=False, tasks=["DTD", "MNIST"], images_of=["DTD"]).vectors("nonlinear", 0)
+    common = ["--suite", "paper", "--steps", "2", "--device", "cpu"]
+    common += ["--data-root", str(data), "--store-root", str(tmp_path / "store")]
+    pair = ["DTD@nonlinear", "MNIST@nonlinear", "--model", "mini"]
+    words = ["--method", "regmean", "--images", "4", "--out", str(tmp_path / "m.safetensors")]
+    assert main(["merge", *pair, *words, *common]) == 0
+    added = ["--add", str(tmp_path / "m.safetensors"), "--task", "MNIST"]
+    assert main(["evaluate", "mini", *added, *common]) == 0
+    (row,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("MNIST")]
+    assert row.split()[1] == str(TEST)
+
+
 def test_training_is_resumed_to_the_same_bits_and_seeds_differ(data: Path, tmp_path: Path) -> None:
     lab = Lab(parameters(data, tmp_path / "store"), progress=False, tasks=["DTD"])
     pictures = lab.suite.data

@@ -162,7 +162,7 @@ def test_every_statement_on_merges_is_an_order_that_all_protocols_and_sizes_shar
     """Of merges that are printed side by side, the one is above the other wherever both are."""
     df = papers("merging").replace({"row": {m.title: name for name, m in METHODS.items()}})
     wide = df.pivot_table(index=["table", "model"], columns="row", values="value")
-    claims = [claim for claim in CLAIMS if claim.paper == "merging"]
+    claims = [claim for claim in CLAIMS if claim.comparison == "merges"]
     for claim in claims:
         gaps = (wide[claim.left] - wide[claim.right]).dropna()
         assert len(gaps) and (gaps > 0).all(), claim.id

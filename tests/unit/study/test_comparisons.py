@@ -14,6 +14,7 @@ from tasklab.records.comparisons import COMPARISONS, varied
 from tasklab.study import comparisons, results
 from tasklab.study.parts import PARTS
 from tasklab.study.results import evidence, recorded
+from tasklab.tuning.methods import TABLE
 
 CLAIMS = {claim.id: claim for claim in claims.CLAIMS}
 
@@ -221,6 +222,44 @@ def test_linear_regimes_are_compared_at_equal_length():
     assert nonlinear == pytest.approx([0.5, 0.5])
     one = table[table["method"] == "attention"]
     assert sides(one, "linear-1-gap-nonlinear") == [[], []]
+
+
+def strengths(*, gone=()):
+    """Records of a penalty: the strongest is best on test images, a weaker one on validation."""
+    own, rows = TABLE["tau_jp"].weight, []
+    for factor, told, tested in ((0, 50, 50), (0.3, 60, 57), (1, 58, 55), (10, 40, 90)):
+        for seed, split in ((0, "validation"), (0, "test"), (1, "validation"), (1, "test")):
+            rows.append(
+                {"experiment": "penalty_strength", "model": "mini", "method": "tau_jp",
+                 "seed": seed, "task": "a", "metric": "absolute", "split": split, "n_tasks": 8,
+                 "penalty": factor * own,
+                 "value": (told if split == "validation" else tested) + seed}
+            )  # fmt: skip
+    rows += [
+        rows[0] | {"metric": "diverged_at", "penalty": factor * own, "value": 9.0}
+        for factor in gone
+    ]
+    return records_table.tidy(rows)
+
+
+def test_a_penalty_is_as_strong_as_validation_images_choose():
+    assert sides(strengths(), "merging-tau_jp") == [[57, 58], [50, 51]]
+    assert sides(strengths(), "merging-strengths-tau_jp") == [[57, 58], [55, 56]]
+    assert sides(strengths(gone=[0.3]), "merging-tau_jp") == [[55, 56], [50, 51]]
+    assert sides(strengths(), "merging-ortho_reg") == [[], []]
+    unpenalised = strengths().drop(columns="penalty")
+    assert sides(unpenalised, "merging-tau_jp") == [[], []]
+    best_without = strengths()
+    without = (best_without["penalty"] == 0) & (best_without["split"] == "validation")
+    best_without.loc[without, "value"] = 99  # no penalty at all is not among what is chosen
+    assert sides(best_without, "merging-tau_jp") == [[57, 58], [50, 51]]
+
+
+def test_the_verdict_on_a_penalty_is_about_tasks_in_general():
+    claim = CLAIMS["merging-tau_jp"]
+    tasks = [strengths().assign(task=t) for t in "abcd"]
+    found = judgement.verdict(claim, pd.concat(tasks), model="mini")
+    assert found.sources == ("seeds", "tasks") and found.interval.effect == 7
 
 
 def test_transitivity_is_counted_at_every_threshold(monkeypatch):
