@@ -186,7 +186,7 @@
     data.counted + ". Under a picture is what the model takes it for: \u2713 and a full frame if right, \u2717 and a dotted one if not; " +
     "\u201cnow\u201d and a second line where the edit changed it."]));
   root.querySelector(".tl-table").hidden = true;
-  root.style.setProperty("--tl-sprite", "url(data:image/png;base64," + data.sprite.png + ")");
+  root.style.setProperty("--tl-sprite", "url(data:image/jpeg;base64," + data.sprite.jpeg + ")");
   root.append(live);
   root.tasklab = { accuracies: accuracies, fixed: fixed }; // for tests
   show();
