@@ -20,7 +20,9 @@ from tasklab.book.page import FIGURE, NOT_YET
 
 LOGGER = logging.getLogger(__name__)
 MARK = re.compile(r"<!-- (caption|awaited) ([\w-]+) -->")
-PICTURE = re.compile(r'<img alt="[^"]*" src="data:image/png;base64,[^"]*"[^>]*>')
+PICTURE = re.compile(
+    r'<img (?:class="narrow" )?alt="[^"]*" src="data:image/png;base64,([^"]*)"[^>]*>'
+)
 NARROW = re.compile(r"<!-- narrow (\S+) -->")
 TAGS = re.compile(r"<!--.*?-->|<style.*?</style>|<[^>]*>", re.DOTALL)
 ANCHOR = re.compile(r'<a id="(eq-[\w-]+)"></a>')
@@ -38,7 +40,8 @@ def setup(app: Sphinx) -> dict[str, object]:
 class Pictures(SphinxTransform):
     """Take the picture of a figure with links from its file, as that of any other figure.
 
-    The picture for a phone, which is in a comment (`tasklab.figures.pictures`), becomes a file.
+    The picture for a phone, in a comment (`tasklab.figures.pictures`) or with links of its own
+    (`tasklab.figures.forest_plot`), becomes a file.
     """
 
     default_priority = 290
@@ -52,9 +55,11 @@ class Pictures(SphinxTransform):
             twin = NARROW.search(note.astext())
             if image and twin:
                 note.replace_self(nodes.container("", *self._pair(image, twin[1])))
-            elif image and len(parts) == 2:
-                before, after = (nodes.raw("", part, format="html") for part in parts)
-                note.replace_self(nodes.container("", before, image.deepcopy(), after))
+            elif image and len(parts) in (3, 5):  # text, picture, text and so on
+                first, *others = (nodes.raw("", part, format="html") for part in parts[::2])
+                pair = self._pair(image, parts[3]) if len(parts) == 5 else [image.deepcopy()]
+                shown = [node for both in zip(pair, others, strict=True) for node in both]
+                note.replace_self(nodes.container("", first, *shown))
 
     def _pair(self, image: nodes.image, picture: str) -> tuple[nodes.image, nodes.image]:
         """Return the image for a page and, of a picture in base64, the one for a phone."""

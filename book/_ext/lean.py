@@ -33,6 +33,8 @@ _SCRIPTS = "fontawesome"
 _SEARCH = "searchtools|language_data|searchindex"  # the theme asks for them where nothing is found
 _ICON = re.compile("[\ue000-\uf8ff]")  # where Font Awesome's icons are
 _WORD = re.compile(r"[A-Za-z_][\w-]*")
+_COMMAND = re.compile(r"\\([A-Za-z]+)")  # of TeX
+_SYMBOL = re.compile(r'\b([A-Za-z]+):\[?"\\u([0-9A-Fa-f]{4})"')  # a command's, in MathJax's code
 
 
 def setup(app: Sphinx) -> dict[str, object]:
@@ -58,7 +60,8 @@ def _slim(app: Sphinx, error: Exception | None) -> None:
         page.write_text(text, "utf-8")
     for unused in (*static.glob("scripts/fontawesome.js*"), *static.rglob("*.map")):
         unused.unlink(missing_ok=True)
-    bundle_math(static / "mathjax", static / "math.js")
+    texts = [page.read_text("utf-8") for page in pages]
+    bundle_math(static / "mathjax", static / "math.js", texts)
     sources = [*pages, *(s for s in static.rglob("*.js") if s.name != "math.js")]
     words = words_in(source.read_text("utf-8") for source in sources)
     codes: set[int] = set()
@@ -74,12 +77,13 @@ def _slim(app: Sphinx, error: Exception | None) -> None:
             font.unlink()
 
 
-def bundle_math(folder: Path, target: Path) -> None:
+def bundle_math(folder: Path, target: Path, pages: Iterable[str] = ()) -> None:
     """Write the needed parts of MathJax as one file, and leave only its fonts in the folder.
 
     Args:
         folder: Where MathJax was copied to.
         target: The script.
+        pages: What is set with it: of the fonts, symbols that nothing here asks for are left out.
     """
     fonts = folder / "output" / "chtml" / "fonts" / "woff-v2"
     if fonts.exists():  # else an earlier build left this folder as it is now
@@ -87,10 +91,32 @@ def bundle_math(folder: Path, target: Path) -> None:
         packed = gzip.compress(json.dumps(parts).encode(), mtime=0)
         data = base64.b64encode(packed).decode("ascii")
         target.write_text(_UNPACK.read_text("utf-8").replace("@DATA@", data), "utf-8")
+        unused = unused_symbols(parts["input/tex-base"], parts["input/tex/extensions/ams"], pages)
+        for font in fonts.glob("*.woff"):
+            shrink(font, set(ttLib.TTFont(font).getBestCmap()) - unused)
         kept = folder.with_name("mathjax.kept")
         shutil.move(fonts, kept)
         shutil.rmtree(folder)
         shutil.move(kept, folder / "woff-v2")
+
+
+def unused_symbols(base: str, ams: str, pages: Iterable[str]) -> set[int]:
+    """Return the code points that are reached by commands of AMS alone, none of which is named.
+
+    Those of TeX itself stay: they are parts of other signs too.
+
+    Args:
+        base: MathJax's script with the commands of TeX.
+        ams: That with those of AMS.
+        pages: Texts with formulas.
+    """
+    named: set[str] = set()
+    kept = {int(code, 16) for _, code in _SYMBOL.findall(base)}
+    for page in pages:
+        named.update(_COMMAND.findall(page))
+        kept.update(map(ord, page))
+    symbols = [(name, int(code, 16)) for name, code in _SYMBOL.findall(ams)]
+    return {code for _, code in symbols} - kept - {c for name, c in symbols if name in named}
 
 
 def words_in(texts: Iterable[str]) -> set[str]:
@@ -156,6 +182,7 @@ def shrink(font: Path, codes: set[int]) -> None:
     logging.getLogger("fontTools").setLevel(logging.ERROR)  # it tells every table
     options = subset.Options(layout_features=[], notdef_outline=True)
     loaded = ttLib.TTFont(font)
+    options.flavor = loaded.flavor
     chooser = subset.Subsetter(options)
     chooser.populate(unicodes=codes)
     chooser.subset(loaded)

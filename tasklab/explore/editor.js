@@ -5,7 +5,7 @@
   var data = JSON.parse(root.querySelector('script[type="application/json"]').textContent);
   var zeros = data.vectors.map(function () { return 0; });
   var alphas = zeros.slice();
-  var SIDE = 44; // of a picture on the screen, in pixels
+  var SIDE = 44, made = 0; // of a picture on the screen, in pixels; sliders
 
   function make(tag, attributes, children) {
     var svg = /^(svg|path|line|circle|rect|text|g)$/.test(tag);
@@ -61,7 +61,7 @@
   function signed(value) { return (value < 0 ? "\u2212" : "") + fixed(Math.abs(value), 2); }
 
   function slider(label, act) {
-    var id = root.id + "-" + label.replace(/\W/g, "_");
+    var id = root.id + "-" + made++; // names may differ in signs alone
     var input = make("input", { type: "range", id: id, min: -1, max: 1, step: 0.05, value: 0 });
     var value = make("output", { for: id, class: "tl-number" });
     input.addEventListener("input", function () { act(Number(input.value)); });
@@ -102,8 +102,10 @@
     for (var k = 0; k < task.pictures; k++) {
       var look = "background-image:var(--tl-sprite);background-size:" + SIDE * data.sprite.columns + "px;background-position:" + -SIDE * k + "px " + -SIDE * row + "px";
       var image = make("span", { class: "tl-image", role: "img", style: look });
-      var mark = make("span", { class: "tl-mark" }), answer = make("span", { class: "tl-class" });
-      pictures.push({ node: make("figure", {}, [image, mark, answer]), image: image, mark: mark, answer: answer });
+      var mark = make("span", { class: "tl-mark" }), answer = make("span");
+      var truth = make("span", { class: "tl-class tl-truth" }, [task.classes[task.labels[k]]]);
+      var words = make("figcaption", { "aria-hidden": "true" }, [truth, make("span", { class: "tl-class" }, [mark, " ", answer])]);
+      pictures.push({ node: make("figure", {}, [image, words]), image: image, mark: mark, answer: answer }); // its label says it all
     }
     var name = control ? make("span", { class: "tl-name" }, [task.name, make("br"), "(control)"]) : own.name;
     var strip = make("div", { class: "tl-pictures" }, pictures.map(function (p) { return p.node; }));
@@ -154,7 +156,7 @@
         var p = view.pictures[n], word = is ? "right" : "wrong", flip = is !== was;
         p.node.className = "tl-picture tl-" + word + (flip ? " tl-flip" : "");
         p.mark.textContent = (flip ? "now " : "") + (is ? "\u2713" : "\u2717");
-        p.answer.textContent = task.classes[c];
+        p.answer.textContent = is ? "" : task.classes[c];
         p.node.title = task.classes[task.labels[n]] + (is ? ": recognised" : ": taken for " + task.classes[c]) +
           (flip ? ", " + (was ? "right" : "wrong") + " before the edit" : "");
         p.image.setAttribute("aria-label", p.node.title);
@@ -183,10 +185,10 @@
   live.append(make("div", { class: "tl-top" }, [first, make("div", {}, [plot.svg, make("p", { class: "tl-key" }, [key])])]));
   rows.forEach(function (row) { live.append(row.node); });
   live.append(make("p", { class: "tl-key" }, ["Bars: accuracy in %, with the pre-trained model (line) and each vector alone at 1 (dots); " +
-    data.counted + ". Under a picture is what the model takes it for: \u2713 and a full frame if right, \u2717 and a dotted one if not; " +
+    data.counted + ". Under a picture is its class, and below it \u2713 if the model says so, with a full frame, or \u2717 and what it says, with a dotted one; " +
     "\u201cnow\u201d and a second line where the edit changed it."]));
   root.querySelector(".tl-table").hidden = true;
-  root.style.setProperty("--tl-sprite", "url(data:image/png;base64," + data.sprite.png + ")");
+  root.style.setProperty("--tl-sprite", "url(data:image/jpeg;base64," + data.sprite.jpeg + ")");
   root.append(live);
   root.tasklab = { accuracies: accuracies, fixed: fixed }; // for tests
   show();

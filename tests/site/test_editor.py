@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -134,6 +136,51 @@ def test_pictures_that_turn_right_say_so_in_words_and_shape(page, contents):
     style = "e => getComputedStyle(e.querySelector('.tl-image')).borderStyle"
     wrong = page.locator(".tl-wrong").first
     assert flipped.first.evaluate(style) != wrong.evaluate(style)
+
+
+@pytest.mark.parametrize("width", [390, 1000])
+def test_each_picture_s_class_can_be_read_and_what_it_is_taken_for(page, contents, width):
+    page.set_viewport_size({"width": width, "height": 800})
+    rows = page.locator(".tasklab-editor").first.locator(".tl-task").all()
+    for row, task in zip(rows, contents[0].tasks, strict=True):
+        scores = task.scores[..., 0].argmax(1)
+        pictures = row.locator(".tl-picture").all()
+        for picture, label, found in zip(pictures, task.labels, scores, strict=False):
+            words = picture.locator(".tl-class")
+            answer = "✓" if found == label else f"✗ {task.classes[found]}"
+            assert [w.strip() for w in words.all_inner_texts()] == [task.classes[label], answer]
+            for box in [word.bounding_box() for word in words.all()]:
+                assert box["height"] > 10 and box["x"] >= 0
+                assert box["x"] + box["width"] <= width
+
+
+def test_tab_goes_from_presets_to_all_tasks_and_to_each_one_by_its_name(page, contents):
+    page.locator("button").first.focus()
+    expected = [*contents[0].presets, "all tasks", *contents[0].vectors]
+    name = "(e => e.type === 'range' ? e.labels[0].textContent : e.textContent)"
+    passed = []
+    for _ in expected:
+        passed.append(page.evaluate(f"{name}(document.activeElement)"))
+        page.keyboard.press("Tab")
+    assert passed == expected
+    page.get_by_role("slider", name="Task 3", exact=True).first.press("ArrowLeft")
+    assert page.locator("output").nth(4).inner_text() == "−0.05"
+
+
+def test_tasks_whose_names_differ_in_signs_alone_have_sliders_of_their_own(browser, tmp_path):
+    content = made(3)
+    names = dict(zip(content.vectors, ("车", "物", *content.vectors[2:]), strict=True))
+    tasks = [replace(task, name=names.get(task.name, task.name)) for task in content.tasks]
+    file = tmp_path / "signs.html"
+    content = replace(content, vectors=tuple(names.values()), tasks=tuple(tasks))
+    file.write_text('<!doctype html><meta charset="utf-8">' + pages.document(content), "utf-8")
+    page = browser.new_page()
+    page.goto(file.as_uri())
+    for name in ("车", "物"):
+        labels = "all => all.map(one => one.control.closest('.tl-task').ariaLabel)"
+        found = page.locator("label", has_text=name).evaluate_all(labels)
+        assert found == [name]
+    page.close()
 
 
 def test_nothing_is_asked_for(page):

@@ -59,9 +59,19 @@ def test_nothing_is_asked_from_the_web_and_nothing_fails(page):
 
 
 def test_a_page_loads_less_than_a_megabyte_and_a_half_besides_its_figures(page):
-    page.wait_for_load_state("networkidle")
+    _all_loaded(page)
     files = {unquote(urlsplit(url).path) for url in page.asked if url.startswith("file:")}
     assert sum(Path(file).stat().st_size for file in files if "/_images/" not in file) < 1.5e6
+
+
+def _all_loaded(page) -> None:
+    """Wait for equations, which ask for fonts, and for those fonts: else they count or do not."""
+    if page.locator("article .math").count():
+        page.wait_for_function("() => document.querySelector('mjx-container')")
+        page.evaluate("() => MathJax.startup.promise.then(() => null)")
+    page.evaluate("() => new Promise(drawn => requestAnimationFrame(() => setTimeout(drawn)))")
+    page.evaluate("() => document.fonts.ready.then(() => null)")
+    page.wait_for_load_state("networkidle")
 
 
 def test_nothing_is_wider_than_the_page(page):
@@ -112,6 +122,7 @@ def test_figures_are_drawn_and_captioned(page):
     for image in page.locator("article img").all():
         width, height = image.evaluate("i => [i.naturalWidth, i.naturalHeight]")
         assert min(width, height) > 0, image.get_attribute("src")
+        assert not image.get_attribute("src").startswith("data:"), "it weighs on every reader"
         assert image.get_attribute("alt"), "no text alternative"
         caption = image.locator("xpath=ancestor::figure[1]//figcaption")
         assert caption.count() == 1, f"no caption: {image.get_attribute('src')}"
@@ -119,10 +130,8 @@ def test_figures_are_drawn_and_captioned(page):
 
 
 def test_equations_are_set(page):
+    _all_loaded(page)
     count = page.locator("article .math").count()
-    if count:
-        page.wait_for_function("() => document.querySelector('mjx-container')")
-        page.evaluate("() => MathJax.startup.promise")
     assert page.locator("article .math:has(mjx-container)").count() == count
     assert page.locator("mjx-merror").count() == 0
 

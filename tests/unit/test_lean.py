@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -44,6 +45,23 @@ def test_a_font_keeps_the_glyphs_that_are_used(lean, tmp_path):
     assert font.stat().st_size < source.stat().st_size / 20
 
 
+def test_fonts_of_equations_lack_what_only_unnamed_commands_of_ams_show(lean, tmp_path):
+    from fontTools.ttLib import TTFont
+
+    mathjax = Path(find_spec("sphinx-mathjax-offline").origin).parent / "static" / "mathjax"
+    scripts = [(mathjax / f"input/{n}.js").read_text() for n in ("tex-base", "tex/extensions/ams")]
+    unused = lean.unused_symbols(*scripts, [r"<p>\(\lesssim_t a ≿ b\)", r"\leqq"])
+    assert {ord(x) for x in "⊞⋔⪅"} <= unused
+    assert not unused & {ord(x) for x in "≲≿≦ΔA−→"}  # named, written out, or also of TeX itself
+    assert ord("≦") in lean.unused_symbols(*scripts, [])
+    font = tmp_path / "font.woff"
+    source = mathjax / "output/chtml/fonts/woff-v2/MathJax_AMS-Regular.woff"
+    font.write_bytes(source.read_bytes())
+    lean.shrink(font, {ord("R"), ord("ℶ")})
+    assert font.read_bytes()[:4] == b"wOFF" and font.stat().st_size < source.stat().st_size / 8
+    assert set(TTFont(font).getBestCmap()) == {ord("R"), ord("ℶ")}
+
+
 def test_equations_code_is_one_file_and_its_fonts_stay(lean, tmp_path):
     folder = tmp_path / "mathjax"
     for name in lean._MATH:
@@ -51,11 +69,11 @@ def test_equations_code_is_one_file_and_its_fonts_stay(lean, tmp_path):
         (folder / f"{name}.js").write_text(f"// {name}")
     fonts = folder / "output/chtml/fonts/woff-v2"
     fonts.mkdir()
-    (fonts / "one.woff").write_bytes(b"1")
+    (fonts / "one.svg").write_bytes(b"1")
     target = tmp_path / "math.js"
     for _ in range(2):  # a second build finds the folder as the first left it
         lean.bundle_math(folder, target)
         assert [p.relative_to(folder).as_posix() for p in folder.rglob("*.*")] == [
-            "woff-v2/one.woff"
+            "woff-v2/one.svg"
         ]
         assert "@DATA@" not in target.read_text()

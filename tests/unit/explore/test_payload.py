@@ -10,6 +10,13 @@ from tasklab.explore import page, payload
 from tasklab.explore.payload import Curve, Payload, ShownTask
 
 
+def drawn(phase, side=8):
+    """Return a picture with edges between full colours and a slow change of light (S, S, 3)."""
+    light = np.linspace(40, 220, side) + 0 * np.arange(side)[:, None]
+    stripe = np.where(np.arange(side)[:, None] // 4 % 2 == phase % 2, 220, 30) + 0 * light
+    return np.stack([light, stripe, 255 - light], 2).astype(np.uint8)
+
+
 def made(tasks=3, images=60, pictures=2, seed=0):
     """Return a payload of random scores, and the scores: base and slopes by task."""
     rng = np.random.default_rng(seed)
@@ -25,7 +32,7 @@ def made(tasks=3, images=60, pictures=2, seed=0):
                 classes=tuple(f"</script> {c}" for c in range(classes)),
                 labels=rng.integers(0, classes, images),
                 scores=payload.quantised(base, slopes),
-                pictures=rng.integers(0, 256, (pictures, 8, 8, 3)).astype(np.uint8),
+                pictures=np.stack([drawn(i + k) for k in range(pictures)] or [drawn(0)])[:pictures],
             )
         )
     names = tuple(scores)[:tasks]
@@ -70,8 +77,18 @@ def test_a_page_gives_back_what_it_holds():
     assert dict(again.presets) == dict(content.presets) and again.curves == content.curves
     for one, other in zip(content.tasks, again.tasks, strict=True):
         assert (one.name, one.classes) == (other.name, other.classes)
-        for field in ("labels", "scores", "pictures"):
+        for field in ("labels", "scores"):
             assert np.array_equal(getattr(one, field), getattr(other, field))
+        assert one.pictures.shape == other.pictures.shape
+        assert np.abs(one.pictures.astype(int) - other.pictures).max() <= 12  # it is a JPEG
+
+
+def test_noisy_pictures_are_small_and_the_noisiest_can_be_written():
+    rng = np.random.default_rng(0)
+    noisy = np.clip(rng.normal(128, 20, (6, 32, 32, 3)), 0, 255).astype(np.uint8)
+    assert len(payload._sprite([noisy] * 9)["jpeg"]) < 9 * noisy.size / 3  # losslessly: over 1
+    noise = rng.integers(0, 256, (20, 64, 64, 3)).astype(np.uint8)
+    assert payload._sprite([noise] * 20)["columns"] == 20
 
 
 def test_a_page_without_pictures_can_be_read_again():

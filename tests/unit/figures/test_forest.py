@@ -127,12 +127,13 @@ def test_a_link_lies_over_its_row(verdicts, narrow) -> None:
         assert float(top) + float(height) / 2 == pytest.approx(middle, abs=float(height) / 8)
 
 
-def test_the_site_takes_the_picture_from_its_file(verdicts, extension) -> None:
-    shown = figures.forest(verdicts)._repr_mimebundle_()["text/html"]
-    before, after = extension("captions").PICTURE.split(shown)
-    assert before.startswith("<div") and after.count("<a ") == 2 * len(verdicts)
-    assert "base64" not in before
-    assert after.count("base64") == 1  # the phone's
+def test_the_site_takes_both_pictures_from_files(verdicts, extension) -> None:
+    figure = figures.forest(verdicts)
+    shown = figure._repr_mimebundle_()
+    before, wide, between, narrow, after = extension("captions").PICTURE.split(shown["text/html"])
+    assert before.startswith("<div") and between.count("<a ") == after.count("<a ") == len(verdicts)
+    assert wide == shown["image/png"] and narrow == figure.narrow._shown("narrow")[0]
+    assert "base64" not in before + between + after
 
 
 def test_nothing_tested_is_said(verdicts) -> None:
