@@ -278,6 +278,11 @@ def numbers_in(axes: Axes, table: pd.DataFrame, limit: float, form: str, **more:
     look = {"annot_kws": {"fontsize": 9}, "linewidths": 0.5, "cmap": "PuOr_r", "cbar": False}
     look |= {"vmin": -limit, "vmax": limit, "fmt": ""} | more
     sns.heatmap(table, ax=axes, annot=words, **look)
+    cells = axes.collections[0]
+    drawn = ~np.ma.getmaskarray(cells.get_array()).ravel()
+    for text, colour in zip(axes.texts, cells.get_facecolors()[drawn], strict=True):
+        # What contrasts more; seaborn writes in white on a middling blue, too.
+        text.set_color("white" if sns.utils.relative_luminance(colour) < 0.245 else INK)
     axes.grid(visible=False)
     axes.set(xlabel="", ylabel="")
     axes.tick_params(axis="y", rotation=0)

@@ -9,11 +9,13 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import pytest
+import seaborn as sns
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import to_rgb
 
 from tasklab.errors import TasklabError
 from tasklab.figures import layers as figures
+from tasklab.figures import marks
 from tasklab.figures.style import COLOURS, WIDTH
 
 TASKS = ("Signs", "Places", "Scenes", "Textures")
@@ -209,3 +211,15 @@ def test_all_figures_have_the_books_width_and_leave_pyplot_clean(cosines, aligne
                     assert extent.x0 >= -1 and extent.x1 <= box.x1 + 1
                     assert extent.y0 >= -1 and extent.y1 <= box.y1 + 1
     assert not plt.get_fignums()
+
+
+def test_a_number_contrasts_with_its_cell():
+    figure, axes = plt.subplots()
+    marks.numbers_in(
+        axes, pd.DataFrame([[0.0, 0.5, 1.0], [None, 0.7, 0.2]]), 1.0, "z.1f", cmap="Blues", vmin=0
+    )
+    cells = axes.collections[0].get_facecolors()[[0, 1, 2, 4, 5]]  # one has no number
+    for text, cell in zip(axes.texts, cells, strict=True):
+        light = sorted(map(sns.utils.relative_luminance, (text.get_color(), cell)))
+        assert (light[1] + 0.05) / (light[0] + 0.05) > 3.5, text
+    plt.close(figure)
