@@ -45,8 +45,8 @@ def beside_recorded(
 
     Returns:
         Columns method (or encoder, ...), live, recorded, ± images (half of the 95 % interval for
-        the number of live images, of the first seed), seeds, std over seeds, recorded seeds; a row a
-        method, encoder, ... that ran here. What recorded tasks, or pairs, did not run here
+        the number of live images, of the first seed), seeds, std over seeds, recorded seeds; a row
+        a method, encoder, ... that ran here. What recorded tasks, or pairs, did not run here
         stands in `attrs["left out"]`; the recorded numbers are without them.
     """
     from tasklab.figures.merging import merges_in
