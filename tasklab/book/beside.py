@@ -44,9 +44,9 @@ def beside_recorded(
         what: What is compared, as the first column's heading; by default what rows are.
 
     Returns:
-        Columns method (or encoder, ...), live, ± images (half of the 95 % interval for the number
-        of images, of the first seed), seeds, recorded, std over seeds, recorded seeds; a row a
-        method, encoder, ... that ran here. What recorded tasks, or pairs, did not run here
+        Columns method (or encoder, ...), live, recorded, ± images (half of the 95 % interval for
+        the number of live images, of the first seed), seeds, std over seeds, recorded seeds; a row
+        a method, encoder, ... that ran here. What recorded tasks, or pairs, did not run here
         stands in `attrs["left out"]`; the recorded numbers are without them.
     """
     from tasklab.figures.merging import merges_in
@@ -124,8 +124,8 @@ def _side_by_side(
     for key, name in named.items():
         kept = there.loc[key] if key in there.index else {}
         row = {head: name, "live": here.loc[key, "mean"]}
-        row |= {"± images": halves.get(key, math.nan), "seeds": int(here.loc[key, "n_seeds"])}
         row |= {"recorded": kept.get("mean", math.nan)}
+        row |= {"± images": halves.get(key, math.nan), "seeds": int(here.loc[key, "n_seeds"])}
         row |= {"std over seeds": kept.get("std", math.nan)}
         rows.append(row | {"recorded seeds": int(kept.get("n_seeds", 0))})
     return pd.DataFrame(rows)

@@ -124,6 +124,7 @@ def test_what_ran_here_stands_beside_what_is_recorded():
     full = several({"nonlinear": 71.0, "linearized": 75.0, "posthoc": 60.0}, seeds=range(3), n=500)
     beside = page.beside_recorded(live, full, "single", "single")
     assert beside["method"].tolist() == ["non-linear", "linearized"]
+    assert [*beside][1:3] == ["live", "recorded"]  # also where there is room for few columns
     assert beside["live"].tolist() == [70, 68] and beside["recorded"].tolist() == [71, 75]
     assert beside["seeds"].tolist() == [1, 1] and beside["recorded seeds"].tolist() == [3, 3]
     middle = 72 / 104  # two images more of either sort
