@@ -97,7 +97,11 @@ class Bench:
     @functools.cached_property
     def looks(self) -> Looks:
         """Scores of merges in the network, on validation images."""
-        return Looks(self.trial.evaluator, self.tasks, "val", self.alone("val"))
+        return Looks(self.trial.evaluator, self.tasks, "val", self._score)
+
+    def _score(self, accuracies: np.ndarray) -> float:
+        """Return the mean over tasks of accuracies relative to those alone, by which is chosen."""
+        return float(editing.normalised(accuracies, self.alone("val")).mean())
 
     @functools.cached_property
     def least(self) -> float:
@@ -135,8 +139,7 @@ class Bench:
             if not trial.linear:
                 return self.looks(vector, alpha, least)
             sweep = trial.evaluator.sweep  # of features that are kept: there is nothing to save
-            accuracies = sweep(vector, self.tasks, "val", linear=True, alphas=[alpha])[0]
-            return float(editing.normalised(accuracies, self.alone("val")).mean())
+            return self._score(sweep(vector, self.tasks, "val", linear=True, alphas=[alpha])[0])
 
         def make(option: float | None) -> TaskVector:
             return self.merged(name, option, statistics)

@@ -13,14 +13,13 @@ Letters: T tasks, N images.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from tasklab.analyses.editing import normalised
 from tasklab.analyses.evaluation import Evaluator
 from tasklab.taskvector import TaskVector
 
@@ -28,28 +27,32 @@ ROUNDS = 5  # parts of each task's images; after each of them a look may end
 
 
 class Looks:
-    """Mean accuracy of an edited network on several tasks, each relative to its own model's.
+    """Scores of edited networks by their accuracy on several tasks.
 
     Args:
         evaluator: Model, heads and images.
         tasks: Names of the tasks.
         split: `"val"`, or another.
-        alone: Accuracies (T,) in % of each task's own model.
+        score: Of accuracies (T,) in %; it falls with none of them.
 
     Attributes:
         seen: Images that were passed through a network, in all looks.
     """
 
     def __init__(
-        self, evaluator: Evaluator, tasks: Sequence[str], split: str, alone: Float[np.ndarray, " T"]
+        self,
+        evaluator: Evaluator,
+        tasks: Sequence[str],
+        split: str,
+        score: Callable[[Float[np.ndarray, " T"]], float],
     ) -> None:
-        self.evaluator, self.tasks, self.split, self.alone = evaluator, tuple(tasks), split, alone
+        self.evaluator, self.tasks, self.split, self.score = evaluator, tuple(tasks), split, score
         self.seen = 0
         self._counts = np.array([evaluator.count(task, split) for task in tasks])
         self._wrong = [np.zeros(count, dtype=int) for count in self._counts]  # in earlier looks
 
     def __call__(self, vector: TaskVector, alpha: float, least: float = -math.inf) -> float:
-        """Return the mean over tasks, in %, or minus infinity where it is surely below `least`.
+        """Return the score, or minus infinity where it is surely below `least`.
 
         Args:
             vector: tau.
@@ -67,9 +70,9 @@ class Looks:
                 self._wrong[t][places[t]] += ~right
                 most[t] -= (~right).sum()
             self.seen += sum(map(len, places))
-            if self._score(most) < least:
+            if self.score(100 * (most / self._counts)) < least:
                 return -math.inf
-        return self._score(most)
+        return self.score(100 * (most / self._counts))
 
     @torch.inference_mode()
     def _answers(
@@ -95,6 +98,3 @@ class Looks:
             (evaluator.logits(part, task, place).argmax(-1) == of.y[at]).cpu().numpy()
             for part, task, of, at in zip(parts, self.tasks, images, places, strict=True)
         ]
-
-    def _score(self, right: np.ndarray) -> float:
-        return float(normalised(100 * (right / self._counts), self.alone).mean())

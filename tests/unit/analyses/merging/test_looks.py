@@ -19,6 +19,10 @@ from tasklab.taskvector import TaskVector
 TASKS, ALONE = ("Signs", "Scenes"), np.array([80.0, 90.0])
 
 
+def relative(accuracies):
+    return float(editing.normalised(accuracies, ALONE).mean())
+
+
 @pytest.fixture(scope="module")
 def evaluator(tmp_path_factory):
     clip, store = loading.load("mini_xs"), Store(tmp_path_factory.mktemp("store"))
@@ -40,11 +44,11 @@ def vectors(evaluator):
 def whole(evaluator, vector, alpha):
     """Return the score from all images."""
     found = [evaluator.evaluate(vector, task, "val", alpha, linear=False) for task in TASKS]
-    return float(editing.normalised(np.array(found), ALONE).mean())
+    return relative(np.array(found))
 
 
 def test_whole_looks_are_accuracies_in_whatever_order(evaluator, vectors):
-    looks = Looks(evaluator, TASKS, "val", ALONE)
+    looks = Looks(evaluator, TASKS, "val", relative)
     for _ in range(2):  # the second time wrong ones come first
         for vector in vectors:
             assert looks(vector, 0.5) == whole(evaluator, vector, 0.5)
@@ -52,7 +56,7 @@ def test_whole_looks_are_accuracies_in_whatever_order(evaluator, vectors):
 
 
 def test_a_look_ends_where_it_is_surely_worse_and_only_there(evaluator, vectors):
-    looks = Looks(evaluator, TASKS, "val", ALONE)
+    looks = Looks(evaluator, TASKS, "val", relative)
     scores = [whole(evaluator, vector, 1.0) for vector in vectors]
     assert len(set(scores)) == 3
     for vector, score in zip(vectors, scores, strict=True):
@@ -62,7 +66,7 @@ def test_a_look_ends_where_it_is_surely_worse_and_only_there(evaluator, vectors)
 
 def test_images_that_were_wrong_come_first(evaluator, vectors):
     score = whole(evaluator, vectors[0], 0.5)
-    looks, above = Looks(evaluator, TASKS, "val", ALONE), np.nextafter(score, math.inf)
+    looks, above = Looks(evaluator, TASKS, "val", relative), np.nextafter(score, math.inf)
     passed = []
     for _ in range(2):  # the first time in the order of the images
         before = looks.seen
@@ -72,7 +76,7 @@ def test_images_that_were_wrong_come_first(evaluator, vectors):
 
 
 def test_what_is_chosen_is_what_whole_looks_choose(evaluator, vectors):
-    looks, best, chosen = Looks(evaluator, TASKS, "val", ALONE), -math.inf, None
+    looks, best, chosen = Looks(evaluator, TASKS, "val", relative), -math.inf, None
     every = [(i, alpha) for i in range(3) for alpha in (0.25, 0.5, 1.0, 2.0)]
     for i, alpha in every:
         if (score := looks(vectors[i], alpha, best)) > best:
@@ -86,4 +90,4 @@ def test_fewer_images_than_rounds(vectors, tmp_path):
     few = Evaluator(
         loading.load("mini_xs"), suite("mini"), Store(tmp_path), counts={"val": ROUNDS - 2}
     )
-    assert Looks(few, TASKS, "val", ALONE)(vectors[0], 1.0) == whole(few, vectors[0], 1.0)
+    assert Looks(few, TASKS, "val", relative)(vectors[0], 1.0) == whole(few, vectors[0], 1.0)
