@@ -97,11 +97,8 @@ class Bench:
     @functools.cached_property
     def looks(self) -> Looks:
         """Scores of merges in the network, on validation images."""
-        return Looks(self.trial.evaluator, self.tasks, "val", self._score)
-
-    def _score(self, accuracies: np.ndarray) -> float:
-        """Return the mean over tasks of accuracies relative to those alone, by which is chosen."""
-        return float(editing.normalised(accuracies, self.alone("val")).mean())
+        score = functools.partial(_score, alone=self.alone("val"))
+        return Looks(self.trial.evaluator, self.tasks, "val", score)
 
     @functools.cached_property
     def least(self) -> float:
@@ -139,7 +136,8 @@ class Bench:
             if not trial.linear:
                 return self.looks(vector, alpha, least)
             sweep = trial.evaluator.sweep  # of features that are kept: there is nothing to save
-            return self._score(sweep(vector, self.tasks, "val", linear=True, alphas=[alpha])[0])
+            accuracies = sweep(vector, self.tasks, "val", linear=True, alphas=[alpha])[0]
+            return _score(accuracies, self.alone("val"))
 
         def make(option: float | None) -> TaskVector:
             return self.merged(name, option, statistics)
@@ -231,6 +229,11 @@ class Bench:
         data = drawn.images_of(lab.suite)
         many = min(count, data.size(task, "train"))
         return data.load(task, "train", n=many, device=lab.clip.encoder.device).x
+
+
+def _score(accuracies: np.ndarray, alone: np.ndarray) -> float:
+    """Return the mean over tasks of accuracies relative to those alone, by which is chosen."""
+    return float(editing.normalised(accuracies, alone).mean())
 
 
 def options(name: str) -> tuple[float | None, ...]:
