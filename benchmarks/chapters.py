@@ -4,11 +4,11 @@
     python benchmarks/chapters.py tangent --set model=vitb32 init=random steps=2    a rehearsal
 
 Processor seconds of the kernel are what a cell needs whoever else computes on the machine; each
-chapter runs in one thread. A cell's seconds are shared out by what it adds to the store, each thing
-with the seconds that making it took: fine-tuning (runs, and networks from scratch), probes, and
-measuring (records, features and costs). Up to the lab, imports and loading, is `start`; all else,
-drawing figures above all, `the rest`. Rows of other chapters, parameters, commits and stores stay
-in the file.
+chapter runs in one thread, as in the build, or in `--threads`. A cell's seconds are shared out by
+what it adds to the store, each thing with the seconds that making it took: fine-tuning (runs, and
+networks from scratch), probes, and measuring (records, features and costs). Up to the lab, imports
+and loading, is `start`; all else, drawing figures above all, `the rest`. Rows of other chapters,
+parameters, commits and stores stay in the file.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from tasklab.records.table import provenance
 from tasklab.storage.store import Store
 
 TOLD = 3.0  # seconds of a cell that are printed
-KEY = ("chapter", "parameters", "commit", "store")
+KEY = ("chapter", "parameters", "commit", "store", "threads")
 START, REST = "start", "the rest"
 WORK = {  # kinds of artifacts
     "finetune": "fine-tuning",
@@ -124,13 +124,14 @@ def main() -> None:
     parser.add_argument("chapters", nargs="*", help="by default all")
     parser.add_argument("--set", nargs="*", default=[], help="parameters: NAME=VALUE")
     parser.add_argument("--store", help="folder of results; by default an empty one")
+    parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--kept", default="empty", help="what the store has, told in the table")
     parser.add_argument("--out", type=Path, default=Path(__file__).with_suffix(".json"))
     args = parser.parse_args()
     root = sources.find_root(Path(__file__).parent)
     given = dict(one.split("=", 1) for one in args.set)
-    os.environ |= {"OMP_NUM_THREADS": "1", "TQDM_DISABLE": "1", **execution.INLINE}
-    notes = provenance({"threads": 1})
+    os.environ |= {"OMP_NUM_THREADS": str(args.threads), "TQDM_DISABLE": "1", **execution.INLINE}
+    notes = provenance({"threads": args.threads})
     with tempfile.TemporaryDirectory() as empty:
         os.environ["TASKLAB_STORE"] = args.store or empty
         for source in sources.chapters(root):

@@ -30,6 +30,7 @@ from tasklab.analyses.merging import (
     pooled_grams,
     search,
 )
+from tasklab.analyses.merging.looks import Looks
 from tasklab.analyses.merging.loss import span_of_loss
 from tasklab.analyses.merging.pooled import Diagonals, Grams
 from tasklab.errors import texts
@@ -94,6 +95,12 @@ class Bench:
         return [evaluator.tangent_features(v, task, "val").jtau for task, v in vectors]
 
     @functools.cached_property
+    def looks(self) -> Looks:
+        """Scores of merges in the network, on validation images."""
+        score = functools.partial(_score, alone=self.alone("val"))
+        return Looks(self.trial.evaluator, self.tasks, "val", score)
+
+    @functools.cached_property
     def least(self) -> float:
         """E(tau) / E(0) of the best merge on the span of the vectors."""
         return best.relative(self.tangents(self.merged(SPAN)), self.own)
@@ -123,12 +130,14 @@ class Bench:
         Args:
             name: One of `MERGES`.
         """
-        trial, alone, statistics = self.trial, self.alone("val"), self.statistics(name)
+        trial, statistics = self.trial, self.statistics(name)
 
-        def look(vector: TaskVector, alphas: Sequence[float]) -> np.ndarray:
-            sweep = trial.evaluator.sweep
-            accuracies = sweep(vector, self.tasks, "val", linear=trial.linear, alphas=alphas)
-            return editing.normalised(accuracies, alone).mean(1)
+        def look(vector: TaskVector, alpha: float, least: float) -> float:
+            if not trial.linear:
+                return self.looks(vector, alpha, least)
+            sweep = trial.evaluator.sweep  # of features that are kept: there is nothing to save
+            accuracies = sweep(vector, self.tasks, "val", linear=True, alphas=[alpha])[0]
+            return _score(accuracies, self.alone("val"))
 
         def make(option: float | None) -> TaskVector:
             return self.merged(name, option, statistics)
@@ -220,6 +229,11 @@ class Bench:
         data = drawn.images_of(lab.suite)
         many = min(count, data.size(task, "train"))
         return data.load(task, "train", n=many, device=lab.clip.encoder.device).x
+
+
+def _score(accuracies: np.ndarray, alone: np.ndarray) -> float:
+    """Return the mean over tasks of accuracies relative to those alone, by which is chosen."""
+    return float(editing.normalised(accuracies, alone).mean())
 
 
 def options(name: str) -> tuple[float | None, ...]:

@@ -8,10 +8,10 @@ Every method may look equally often at the accuracy on validation images, `BUDGE
 2. with what is left, for the best of these values, at multiples of c* from `LOW` to `HIGH`, evenly
    on a logarithmic scale.
 
-What was best in any look is taken; of equals, the smaller coefficient and the earlier value. A
-method without an option has a finer grid of coefficients in place of it, and no more looks.
-
-Letters: A coefficients.
+What was best in any look is taken; of equals, the smaller coefficient and the earlier value. A look
+is told the best score so far, and may end where it is surely below it (`looks`): so multiples near
+c* come first. A method without an option has a finer grid of coefficients in place of it, and no
+more looks.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def choose(
     make: Callable[[Option], TaskVector],
     options: Sequence[Option],
     place: Callable[[TaskVector], tuple[float, float]],
-    look: Callable[[TaskVector, Sequence[float]], np.ndarray],
+    look: Callable[[TaskVector, float, float], float],
     *,
     budget: int = BUDGET,
 ) -> Choice:
@@ -67,15 +67,15 @@ def choose(
         options: The values to try; `(None,)` for a method without.
         place: The vector -> its best coefficient in the tangent model, and E there. A coefficient
             that is not above 0 is replaced by 1.
-        look: The vector and ascending coefficients (A,) -> what is to be as large as possible (A,),
-            on validation images.
+        look: The vector, a coefficient and the best score so far -> what is to be as large as
+            possible on validation images; anything below the best stands for all that is.
         budget: How many looks there are, of all values together.
 
     Raises:
         TasklabError: If the budget does not suffice for every value and one coefficient more.
 
     >>> one = TaskVector({})
-    >>> score = lambda _, alphas: -np.abs(np.array(alphas) - 3.0)
+    >>> score = lambda _, alpha, least: -abs(alpha - 3.0)
     >>> choice = choose(lambda _: one, (None,), lambda _: (2.0, 0.5), score, budget=3)
     >>> round(choice.alpha, 2), choice.trials  # of 0.5, 1.58 and 5
     (1.58, 3)
@@ -94,14 +94,14 @@ def choose(
         vector = make(option)
         scale, objective = place(vector)
         scale = scale if scale > 0 else 1.0
-        score = float(look(vector, [scale])[0]) if first else 0.0
+        score = look(vector, scale, best) if first else 0.0
         if chosen is None or score > best:
             best, chosen = score, (vector, option, scale, objective)
     vector, option, scale, objective = chosen
-    alphas = [float(scale * c) for c in np.geomspace(LOW, HIGH, left)]
-    scores = dict(zip(alphas, map(float, look(vector, alphas)), strict=True))
-    if first:
-        scores[scale] = best
+    scores = {scale: best} if first else {}
+    for c in sorted(np.geomspace(LOW, HIGH, left), key=lambda c: abs(math.log(c))):
+        alpha = float(scale * c)
+        scores[alpha] = look(vector, alpha, max(scores.values(), default=-math.inf))
     return Choice(
         vector=vector,
         alpha=min(scores, key=lambda a: (-scores[a], a)),

@@ -33,19 +33,19 @@ def test_both_ways_merge_the_same_on_small_shapes(bench, tmp_path, monkeypatch, 
     written = json.loads(out.read_text())
     assert written["rows"][0] == earlier  # what was not measured now stays
     rows = {row["figure"]: row for row in written["rows"][1:]}
-    assert set(rows) == {"TSV-M of 4 vectors", "Iso-C of 4 vectors"}
+    assert set(rows) == {f"{name} of 4 vectors" for name in ("TSV-M", "Iso-C", "Iso-CTS")}
     for row in rows.values():
         assert row["model"] == "vitl14" and row["whole"] == [1.0, 3.0] and row["rounds"] == 2
         assert row["ours_s"] >= 0 and row["papers_s"] >= 0
     sizes = written["provenance"]["sizes"]
     assert sizes["vitl14"]["blocks"] == 3 and sizes["mini"] == {"step": 4}
-    assert capsys.readouterr().out.count("vitl14") == 2
+    assert capsys.readouterr().out.count("vitl14") == 3
 
 
 def test_a_merge_that_differs_is_told(bench, monkeypatch):
     shape = bench.merges.Shape(width=16, blocks=1, output=8, tasks=2)
     monkeypatch.setitem(bench.merges.PUBLISHED, "iso_c", sum)
-    (_, figure) = bench.merging(shape)
+    (_, figure, _) = bench.merging(shape)
     with pytest.raises(SystemExit, match="Iso-C of 2 vectors: the two ways disagree"):
         bench.measured(figure, 1, lambda: 0.0)
 

@@ -20,11 +20,11 @@ def run(options, peak, scale=2.0, budget=search.BUDGET):
     """Search for the option and coefficient `peak`; return the choice and every look."""
     looks = []
 
-    def look(vector, alphas):
-        looks.extend((round(float(vector["w"]), 6), float(a)) for a in alphas)
+    def look(vector, a, least):
+        looks.append((round(float(vector["w"]), 6), a))
         option, alpha = peak
-        near = (float(vector["w"]) - option) ** 2
-        return np.array([-near - (np.log(a) - np.log(alpha)) ** 2 for a in alphas])
+        score = -((float(vector["w"]) - option) ** 2) - (np.log(a) - np.log(alpha)) ** 2
+        return score if score >= least else -np.inf  # as much as a look need tell
 
     found = search.choose(make, options, lambda v: (scale, float(v["w"])), look, budget=budget)
     return found, looks
@@ -52,8 +52,21 @@ def test_a_look_at_a_value_counts_for_its_coefficient():
     assert found.alpha == 2.0 and found.option == 0.3  # the grid has 0.5 and 5
 
 
+def test_looks_are_told_the_best_so_far_and_begin_near_the_tangent_models_coefficient():
+    told = []
+
+    def look(vector, alpha, least):
+        told.append((float(vector["w"]), alpha, least))
+        return -abs(alpha - 1.0)
+
+    search.choose(make, (0.1, 0.2), lambda v: (1.0, 0.0), look, budget=6)
+    assert [least for *_, least in told] == [-np.inf] + [0.0] * 5  # the first is at the peak
+    far = [abs(np.log(alpha)) for _, alpha, _ in told[2:]]
+    assert far == sorted(far) and {w for w, *_ in told[2:]} == {np.float32(0.1)}
+
+
 def test_of_equals_the_smaller_coefficient():
-    flat = lambda vector, alphas: np.zeros(len(alphas))  # noqa: E731
+    flat = lambda vector, alpha, least: 0.0  # noqa: E731
     found = search.choose(make, (0.3, 0.1), lambda v: (1.0, 0.0), flat)
     assert found.alpha == pytest.approx(search.LOW) and found.option == 0.3
 

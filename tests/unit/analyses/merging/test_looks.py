@@ -1,0 +1,93 @@
+"""Looks that end early say what whole ones say, of all that matters."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from tasklab.analyses import editing
+from tasklab.analyses.evaluation import Evaluator
+from tasklab.analyses.merging.looks import ROUNDS, Looks
+from tasklab.models import loading
+from tasklab.storage.store import Store
+from tasklab.tasks.suites import suite
+from tasklab.taskvector import TaskVector
+
+TASKS, ALONE = ("Signs", "Scenes"), np.array([80.0, 90.0])
+
+
+def relative(accuracies):
+    return float(editing.normalised(accuracies, ALONE).mean())
+
+
+@pytest.fixture(scope="module")
+def evaluator(tmp_path_factory):
+    clip, store = loading.load("mini_xs"), Store(tmp_path_factory.mktemp("store"))
+    return Evaluator(clip, suite("mini"), store, counts={"val": 43}, batch_size=5)
+
+
+@pytest.fixture(scope="module")
+def vectors(evaluator):
+    draw = torch.Generator().manual_seed(0)
+    return [
+        TaskVector(
+            {n: size * torch.randn(x.shape, generator=draw) for n, x in params.items()}
+        )
+        for params in [evaluator.clip.encoder.params]
+        for size in (0.005, 0.02, 0.05)
+    ]  # fmt: skip
+
+
+def whole(evaluator, vector, alpha):
+    """Return the score from all images."""
+    found = [evaluator.evaluate(vector, task, "val", alpha, linear=False) for task in TASKS]
+    return relative(np.array(found))
+
+
+def test_whole_looks_are_accuracies_in_whatever_order(evaluator, vectors):
+    looks = Looks(evaluator, TASKS, "val", relative)
+    for _ in range(2):  # the second time wrong ones come first
+        for vector in vectors:
+            assert looks(vector, 0.5) == whole(evaluator, vector, 0.5)
+    assert looks.seen == 6 * len(TASKS) * 43
+
+
+def test_a_look_ends_where_it_is_surely_worse_and_only_there(evaluator, vectors):
+    looks = Looks(evaluator, TASKS, "val", relative)
+    scores = [whole(evaluator, vector, 1.0) for vector in vectors]
+    assert len(set(scores)) == 3
+    for vector, score in zip(vectors, scores, strict=True):
+        assert looks(vector, 1.0, score) == score  # as good as the best so far: seen wholly
+        assert looks(vector, 1.0, np.nextafter(score, math.inf)) == -math.inf
+
+
+def test_images_that_were_wrong_come_first(evaluator, vectors):
+    score = whole(evaluator, vectors[0], 0.5)
+    looks, above = Looks(evaluator, TASKS, "val", relative), np.nextafter(score, math.inf)
+    passed = []
+    for _ in range(2):  # the first time in the order of the images
+        before = looks.seen
+        assert looks(vectors[0], 0.5, above) == -math.inf
+        passed.append(looks.seen - before)
+    assert passed[1] < passed[0]
+
+
+def test_what_is_chosen_is_what_whole_looks_choose(evaluator, vectors):
+    looks, best, chosen = Looks(evaluator, TASKS, "val", relative), -math.inf, None
+    every = [(i, alpha) for i in range(3) for alpha in (0.25, 0.5, 1.0, 2.0)]
+    for i, alpha in every:
+        if (score := looks(vectors[i], alpha, best)) > best:
+            best, chosen = score, (i, alpha)
+    scores = [whole(evaluator, vectors[i], alpha) for i, alpha in every]
+    assert chosen == every[int(np.argmax(scores))] and best == max(scores)
+    assert looks.seen < len(every) * len(TASKS) * 43
+
+
+def test_fewer_images_than_rounds(vectors, tmp_path):
+    few = Evaluator(
+        loading.load("mini_xs"), suite("mini"), Store(tmp_path), counts={"val": ROUNDS - 2}
+    )
+    assert Looks(few, TASKS, "val", relative)(vectors[0], 1.0) == whole(few, vectors[0], 1.0)
