@@ -239,6 +239,14 @@ def track(
             shown.update()
 
 
+def tell(text: str) -> None:
+    """Print a sentence: in a notebook as any output, since what is on stderr looks like an error.
+
+    Elsewhere it is on stderr: stdout is for what a program was asked for.
+    """
+    print(text, file=sys.stdout if output() == "notebook" else sys.stderr, flush=True)
+
+
 def _cell() -> int | None:
     """Return the number of the notebook's cell that runs."""
     if "ipykernel.zmqshell" not in sys.modules:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import functools
 import logging
-import sys
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -19,7 +18,7 @@ from tasklab.experiments.preflight import complete
 from tasklab.experiments.scale import FULL, LIGHT, PAPER, QUICK, REHEARSAL, REHEARSED_TASKS
 from tasklab.models import loading
 from tasklab.models.zoo import FAMILIES, TEXT_MODELS, family, shipped
-from tasklab.progress import track
+from tasklab.progress import tell, track
 from tasklab.storage.store import Store, free_first
 from tasklab.tasks import drawn
 from tasklab.tasks.images.loader import DecodedImages
@@ -132,7 +131,7 @@ class Lab:
                 "no number means anything."
             )
         if chapter is not None and trains and progress:
-            print(relatives.describe(self, chapter), file=sys.stderr, flush=True)
+            tell(relatives.describe(self, chapter))
 
     @property
     def light(self) -> bool:

@@ -118,15 +118,21 @@ class Coefficients:
         linear = self.method in LINEAR  # else it computes where a slider is let go
         look = {"min": -1, "max": 1, "step": 0.05, "continuous_update": linear}
         sliders = {task: widgets.FloatSlider(0.0, **look) for task in self.tasks}
-        every, mean, progress = widgets.FloatSlider(0.0, **look), widgets.HTML(), widgets.HTML()
+        every, whose = widgets.FloatSlider(0.0, **look), widgets.Label("all tasks", layout=wide)
+        mean, progress = widgets.HTML(), widgets.HTML(layout=narrow)
         bars = {task: widgets.HTML() for task in self.before}
         moving = False  # several sliders at once
 
         def show(_: object = None) -> None:
+            nonlocal moving
             if moving:
                 return
             accuracies = {}
             alphas = {task: slider.value for task, slider in sliders.items()}
+            moving = True  # the common slider follows
+            every.value = round(sum(alphas.values()) / len(alphas), 3)
+            whose.value = "all tasks" if len(set(alphas.values())) == 1 else "all tasks (mean)"
+            moving = False
             for task, value in self.at(alphas):
                 accuracies[task] = value
                 bars[task].value = _bar(value, self.before[task], COLOURS[self.method])
@@ -140,6 +146,8 @@ class Coefficients:
 
         def share(alpha: float) -> None:
             nonlocal moving
+            if moving:
+                return
             moving = True
             for slider in sliders.values():
                 slider.value = alpha
@@ -149,7 +157,7 @@ class Coefficients:
         marks = {"pre-trained": 0.0}
         if self.chosen is not None:
             marks[f"all at {self.chosen:g} (chosen)"] = self.chosen
-        buttons = [widgets.Button(description=label, layout=wide) for label in marks]
+        buttons = [widgets.Button(description=m, layout={"width": "auto"}) for m in marks]
         for button, alpha in zip(buttons, marks.values(), strict=True):
             button.on_click(lambda _, alpha=alpha: share(alpha))
         every.observe(lambda change: share(change["new"]), "value")
@@ -166,8 +174,7 @@ class Coefficients:
                           widgets.Box(layout=blank), bars[name]])
             for name in self.controls
         ]  # fmt: skip
-        common = widgets.HBox([widgets.Label("all tasks", layout=wide), every, progress])
-        progress.layout = narrow
+        common = widgets.HBox([whose, every, progress])
         return widgets.VBox([widgets.HBox([*buttons, mean]), common, *rows])
 
 

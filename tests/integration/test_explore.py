@@ -84,7 +84,10 @@ def test_the_editor_takes_linear_models_only(lab):
 def test_sliders_show_the_edited_model(lab, addition, method):
     made = explore.coefficients(lab, method, records=addition)
     top, common, *rows = made.widget().children
+    whose, every, _ = common.children
     rows[0].children[1].value = 1.0
+    assert (whose.value, every.value) == ("all tasks (mean)", 0.125)
+    assert [row.children[1].value for row in rows[:-1]] == [1.0] + [0.0] * 7
     vector = lab.vectors(method, 0)[lab.suite.names[0]]
     linear = method == "linearized"
     control = lab.suite.control.name
@@ -96,11 +99,16 @@ def test_sliders_show_the_edited_model(lab, addition, method):
         expected = lab.evaluator.evaluate(vector, task, "val", linear=linear)
         assert f"{percent(expected)} %" in bar.value
         assert f"pre-trained {percent(made.before[task])} %" in bar.value
-    common.children[1].value = 0.5
+    every.value = 0.5
+    assert whose.value == "all tasks"
     assert [row.children[1].value for row in rows[:-1]] == [0.5] * 8
     reset, chosen, mean = top.children
     assert f"{made.chosen:g} (chosen)" in chosen.description
+    assert chosen.layout.width == "auto"  # a label is not cut
+    chosen.click()
+    assert (whose.value, every.value) == ("all tasks", made.chosen)
     reset.click()
+    assert every.value == 0
     before = sum(made.before[task] for task in lab.suite.names) / 8
     assert f"Mean accuracy {percent(before)} %" in mean.value
 

@@ -58,6 +58,15 @@ def test_where_output_goes(monkeypatch):
     assert progress.output() == "log"
 
 
+@pytest.mark.parametrize(
+    ("where", "out"), [("notebook", "a.\n"), ("terminal", ""), ("log", "")], ids=str
+)
+def test_a_sentence_is_no_error_in_a_notebook(monkeypatch, capsys, where, out):
+    monkeypatch.setattr(progress, "output", lambda: where)
+    progress.tell("a.")
+    assert capsys.readouterr() == (out, "" if out else "a.\n")
+
+
 def run(seconds, steps=100, initial=0):
     """Return the lines of `steps` steps that take `seconds` together."""
     clock, out = Clock(), io.StringIO()
