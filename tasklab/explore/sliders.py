@@ -22,6 +22,14 @@ from tasklab.progress import output
 from tasklab.taskvector import TaskVector
 from tasklab.tuning.methods import EDITS
 
+# JupyterLab: either the table or, while they live, the widgets; a dead one has no elements.
+_STYLE = """<style>
+.jp-OutputArea:has(.widget-vbox) > .jp-OutputArea-child:has(.tasklab-sliders),
+.jp-OutputArea:has(.tasklab-sliders) .jp-OutputArea-output.jupyter-widgets:not(:has(*)) {
+  display: none;
+}
+</style>"""
+
 At = Callable[[Mapping[str, float]], Iterator[tuple[str, float]]]
 
 
@@ -88,9 +96,16 @@ class Coefficients:
         self.before = dict(at({}))
         self.controls = [name for name in self.before if name not in tasks]
 
-    def _repr_mimebundle_(self, **options: Any) -> dict[str, Any]:
-        bundle = {"text/plain": repr(self), "text/html": self._table()}
-        return self.widget()._repr_mimebundle_(**options) if output() == "notebook" else bundle
+    def _ipython_display_(self) -> None:
+        """Show the table, and in a running notebook the widgets, beside which it is not seen.
+
+        A notebook that is opened without its kernel has no widgets: there it is what one reads.
+        """
+        from IPython.display import display
+
+        display({"text/plain": repr(self), "text/html": self._table()}, raw=True)
+        if output() == "notebook":
+            display(self.widget())
 
     def __repr__(self) -> str:
         """Return what it shows, for front ends without widgets."""
@@ -108,7 +123,8 @@ class Coefficients:
         table = table.rename({name: f"{name} (control)" for name in self.controls})
         table.loc["mean of the tasks"] = mean
         text = f"{METHOD_LABEL[self.method]} model, accuracy in %; in a running notebook: sliders."
-        return f"<p>{html.escape(text)}</p>{table.to_html(float_format=percent)}"
+        table = table.to_html(float_format=percent)
+        return f'{_STYLE}<div class="tasklab-sliders"><p>{html.escape(text)}</p>{table}</div>'
 
     def widget(self) -> Any:
         """Return the widgets, at coefficients of 0."""
@@ -212,7 +228,7 @@ def _chosen(records: pd.DataFrame, method: str) -> float | None:
 def _bar(value: float, before: float, colour: str) -> str:
     """Return a bar in HTML with a mark at the pre-trained model's accuracy."""
     return (
-        '<div style="display:flex;gap:.6em;align-items:center">'
+        '<div style="display:flex;gap:.6em;align-items:center;white-space:nowrap">'
         '<div style="position:relative;width:14em;height:.9em;border:1px solid gray">'
         f'<div style="position:absolute;top:0;bottom:0;width:{value}%;background:{colour}"></div>'
         f'<div title="pre-trained {percent(before)} %" style="position:absolute;top:-3px;'

@@ -113,10 +113,15 @@ def test_sliders_show_the_edited_model(lab, addition, method):
     assert f"Mean accuracy {percent(before)} %" in mean.value
 
 
-def test_without_a_reader_sliders_are_a_table(lab, addition):
-    made = explore.coefficients(lab, "nonlinear", records=addition)
-    bundle = made._repr_mimebundle_()
+@pytest.mark.parametrize("where", ["log", "notebook"])
+def test_without_a_kernel_sliders_are_a_table(lab, addition, monkeypatch, where):
+    made, shown = explore.coefficients(lab, "nonlinear", records=addition), []
+    monkeypatch.setattr(sliders, "output", lambda: where)
+    monkeypatch.setattr("IPython.display.display", lambda one, **_: shown.append(one))
+    made._ipython_display_()
+    bundle, *widgets = shown
     assert set(bundle) == {"text/plain", "text/html"}
+    assert [type(one).__name__ for one in widgets] == ["VBox"] * (where == "notebook")
     assert "<th>mean of the tasks</th>" in bundle["text/html"]
     assert f"<th>{lab.suite.control.name} (control)</th>" in bundle["text/html"]
     assert f"all at {made.chosen:g}" in bundle["text/html"]
