@@ -277,10 +277,8 @@ def _of_images(
     from tasklab.experiments.lab import Lab
     from tasklab.tasks import drawn
 
-    parameters, tasks = (
-        Parameters(**{**given, "model": sources[0].model}),
-        [s.task for s in sources],
-    )
+    parameters = Parameters(**{**given, "model": sources[0].model})
+    tasks = [one.task for one in sources]
     there = suite(parameters.suite).names
     if unknown := [task for task in tasks if task not in there]:
         raise TasklabError(

@@ -13,7 +13,7 @@ from tasklab.analyses.evaluation import check_grid
 from tasklab.errors import TasklabError, texts, whole
 from tasklab.experiments.lab import LINEAR, Lab, pairs_of, several
 from tasklab.experiments.runner import Trial, known_methods, run
-from tasklab.records.comparisons import box_means
+from tasklab.records.maps import box_means
 
 BOX = (0.0, 0.25, 0.5, 0.75, 1.0)  # coefficients of both vectors in the search box of addition
 CACHE_VERSION = 3  # part of every map's key: raise it when the same configuration gives other ones

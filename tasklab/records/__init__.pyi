@@ -1,6 +1,3 @@
-from .comparisons import (
-    box_means as box_means,
-)
 from .foretelling import (
     foretelling as foretelling,
 )
@@ -9,6 +6,9 @@ from .gains import (
 )
 from .judgement import (
     verdicts as verdicts,
+)
+from .maps import (
+    box_means as box_means,
 )
 from .papers import (
     beside as beside,

@@ -16,9 +16,6 @@ import pandas as pd
 import scipy  # its parts load where they are used, for that takes a second
 
 from tasklab.errors import unknown
-from tasklab.records import images
-from tasklab.records.schema import COLUMNS
-from tasklab.records.table import tidy
 from tasklab.tuning.methods import JOINT, TABLE
 
 NETWORKS = ("mlp", "resnet18")  # trained from scratch, and studied beside any model
@@ -381,33 +378,3 @@ def decay(claim: Any, rows: pd.DataFrame, records: pd.DataFrame) -> Sides:
     sides = {"two": means[means["n_tasks"] == 2]}
     sides["all"] = means[means["n_tasks"] == means["n_tasks"].max()]
     return {**sides, "one": sides["all"].assign(value=100.0, error=0.0)}
-
-
-def box_means(df: pd.DataFrame, low: float = 0.0, high: float = 1.0) -> pd.DataFrame:
-    """Return the mean disentanglement error of each map over the cells in a square, as records.
-
-    Args:
-        df: Records of the experiment `disentanglement`, one a cell.
-        low: Lowest coefficient of the square; the default is the search box of addition.
-        high: Highest coefficient.
-
-    Returns:
-        Records of the same experiment with the metrics `xi_classifier_box` (%) and
-        `xi_representation_box` (nats), one a map; `hits` has the mean of its cells' for each image.
-    """
-    cells = df[df["experiment"] == "disentanglement"]
-    near = 1e-9  # the end of a grid may miss the edge of the box by a rounding error
-    for name in ("alpha1", "alpha2"):
-        cells = cells[cells[name].between(low - near, high + near)]
-    keys = [name for name in COLUMNS if name not in ("alpha", "value", "n")]
-    groups = cells.groupby(keys, dropna=False, sort=False)
-    means = groups.agg(value=("value", "mean"), n=("n", "first"))
-    if "hits" in cells:
-        means["hits"] = [
-            images.averaged(list(one["hits"]), int(one["n"].iloc[0]))
-            if one["hits"].notna().all()
-            else None
-            for _, one in groups
-        ]
-    means = means.reset_index()
-    return tidy(means.assign(metric=means["metric"] + "_box"))

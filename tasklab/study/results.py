@@ -10,8 +10,8 @@ import pandas as pd
 
 import tasklab.study.comparisons  # noqa: F401 - registers what claims compare
 from tasklab.records import table
-from tasklab.records.comparisons import box_means
 from tasklab.records.judgement import REPLICA
+from tasklab.records.maps import box_means
 from tasklab.study.parts import PARTS, works_of
 
 RECORDED = Path(__file__).parent / "recorded"

@@ -79,10 +79,8 @@ class Looks:
         self, params: Mapping[str, Tensor], places: Sequence[np.ndarray], place: str
     ) -> list[Bool[np.ndarray, " n"]]:
         """Return which images of each task are classified correctly; tasks share passes."""
-        evaluator, images = (
-            self.evaluator,
-            [self.evaluator.images(t, self.split) for t in self.tasks],
-        )
+        evaluator = self.evaluator
+        images = [evaluator.images(task, self.split) for task in self.tasks]
         encoder = evaluator.passes
         owners = np.repeat(np.arange(len(places)), [len(of_task) for of_task in places])
         index = torch.from_numpy(np.stack([owners, np.concatenate(places)], axis=1))
