@@ -21,6 +21,7 @@ from tasklab.records import images, intervals
 from tasklab.records.claims import CLAIMS, Claim
 from tasklab.records.intervals import Interval, Source
 from tasklab.records.pairing import growth, pairs
+from tasklab.records.schema import COLUMNS, EXPERIMENTS
 
 ABOUT_VERDICTS = (
     "Verdicts on the embedded benchmark are about orderings and effects, not about absolute "
@@ -230,10 +231,14 @@ def verdicts(
     if paper is not None:
         choose("paper", paper, dict.fromkeys(claim.paper for claim in CLAIMS))
     chosen = [c for c in CLAIMS if paper in (None, c.paper) and table in (None, c.table)]
-    parts = dict(iter(df.groupby("experiment", sort=False)))  # a claim looks at few of the rows
-    needed = functools.cache(
-        lambda names: pd.concat([df.iloc[:0], *(parts[n] for n in names if n in parts)])
-    )
+    rows_of = df.groupby("experiment", sort=False).indices
+
+    @functools.cache
+    def needed(experiments: tuple[str, ...]) -> pd.DataFrame:  # few of the rows and columns
+        own = {name for e in experiments for name in (*COLUMNS, *EXPERIMENTS[e].columns)}
+        places = [place for e in experiments for place in rows_of.get(e, ())]
+        return df[[name for name in df if name in own]].iloc[places]
+
     return [verdict(c, needed(_experiments(c)), n_tasks=n_tasks, model=model) for c in chosen]
 
 
