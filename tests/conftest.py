@@ -18,6 +18,7 @@ ROOT = HERE.parent
 FOLDERS = ("unit", "integration", "notebooks", "site")
 
 os.environ.setdefault("MPLBACKEND", "Agg")  # no test opens a window
+gc.set_threshold(50_000, 20, 50)  # what importing all tests makes stays: looked through less often
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
