@@ -31,7 +31,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collect_file() -> Iterator[None]:
-    """Look for doctests in the package alone: here there are none, and each file loads once more."""
+    """Look for doctests in the package alone: there are none here, and files would load twice."""
     found = yield
     return [one for one in found if type(one) is pytest.Module]
 
