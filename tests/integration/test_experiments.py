@@ -6,7 +6,7 @@ import pandas as pd
 import pytest
 import torch
 
-from tasklab import experiments
+from tasklab import experiments, study
 from tasklab.analyses import evaluation
 from tasklab.chapters import CHAPTERS
 from tasklab.errors import TasklabError
@@ -17,6 +17,7 @@ from tasklab.models.zoo import MINI_LR
 from tasklab.records import images, judgement, schema
 from tasklab.records import table as records
 from tasklab.records.claims import CLAIMS, SETTINGS
+from tasklab.storage.store import Store
 from tasklab.study import parts as parts_of_study
 from tasklab.study import recording, results
 from tasklab.taskvector import TaskVector
@@ -242,9 +243,9 @@ def test_the_rates_are_those_that_the_recorded_search_chose(chapter, part, head)
 
 
 @pytest.mark.parametrize("chapter", CHAPTERS)
-def test_every_claim_is_tested_by_the_recorded_results(chapter):
+def test_every_claim_is_tested_by_the_recorded_results(chapter, chapters_store):
     require_recorded(chapter, parts_of_study.PARTS[chapter])
-    judged = judgement.verdicts(results.evidence(chapter), chapter, model="mini")
+    judged = study.judged(chapter, store=Store(chapters_store))
     if not results.path_of("tangent", "pretraining").exists():  # by which growth is judged
         judged = [v for v in judged if not v.claim.grows]
     grids = {chapter, "tangent"} & {"tangent", "linear_layers"}

@@ -9,10 +9,11 @@ import sys
 import pandas as pd
 import pytest
 
-from tasklab import evidence, records, study
+from tasklab import study
 from tasklab.chapters import CHAPTERS
 from tasklab.records.statements import SITE
 from tasklab.records.table import nothing, tidy
+from tasklab.storage.store import Store
 from tasklab.study.findings import _equally_accurate, _of_merges, _takes, _verdict
 
 MODULE = sys.modules["tasklab.study.findings"]  # its function has the same name
@@ -106,13 +107,10 @@ def test_what_is_not_recorded_has_no_sentence(written):
     assert sentence.startswith("**Features.**")
 
 
-def test_those_of_the_shipped_records_lead_to_their_evidence(monkeypatch):
+def test_those_of_the_shipped_records_lead_to_their_evidence(monkeypatch, chapters_store):
     monkeypatch.setenv(SITE, "1")
-    verdicts = [
-        verdict
-        for chapter in CHAPTERS
-        for verdict in records.verdicts(evidence(chapter), chapter, model="mini")
-    ]
+    store = Store(chapters_store)
+    verdicts = [verdict for chapter in CHAPTERS for verdict in study.judged(chapter, store=store)]
     for sentence in study.findings(verdicts):
         assert re.search(r'href="notebooks/\w+\.html#[\w-]+"', sentence) or "not tested" in sentence
 

@@ -1,0 +1,84 @@
+"""Verdicts on a chapter's claims from the recorded results, judged once a machine."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tasklab.errors import choose
+from tasklab.records import judgement
+from tasklab.records.claims import CLAIMS
+from tasklab.records.intervals import Interval
+from tasklab.records.judgement import Verdict
+from tasklab.study.parts import PARTS
+from tasklab.study.results import evidence
+
+if TYPE_CHECKING:
+    from tasklab.storage.store import Store
+
+KIND = "verdicts"  # of artifact
+_CLAIMS = {claim.id: claim for claim in CLAIMS}
+_INTERVALS = ("interval", "here", "pretrainings")
+
+
+def judged(chapter: str, *, model: str = "mini", store: Store | None = None) -> list[Verdict]:
+    """Return the verdicts on a chapter's claims, in the papers' order, by its recorded results.
+
+    They are those of `records.verdicts(evidence(chapter), chapter, model=model)`. As that takes
+    seconds, they are kept in the store, until the package or its records change.
+
+    Args:
+        chapter: One of `chapters.CHAPTERS`.
+        model: Which model the claims are about.
+        store: Where they are kept; by default the user's.
+
+    Raises:
+        TasklabError: If there is no such chapter.
+    """
+    from tasklab.storage.store import Store  # it needs torch, which judging does not
+
+    choose("chapter", chapter, PARTS)
+    config = {"chapter": chapter, "model": model, "package": _package()}
+
+    def make(_: Path) -> tuple[dict, dict]:
+        found = judgement.verdicts(evidence(chapter), chapter, model=model)
+        return {}, {"verdicts": [_noted(verdict) for verdict in found]}
+
+    kept = (store or Store()).get(KIND, config, make)
+    return [_verdict(note) for note in kept.record["verdicts"]]
+
+
+@functools.cache
+def _package() -> str:
+    """Return a hash of all by which claims are judged: the package's code and its tables."""
+    package, digest = Path(__file__).resolve().parents[1], hashlib.sha256()
+    for file in sorted(f for f in package.rglob("*") if f.suffix in (".py", ".csv", ".gz")):
+        digest.update(f"{file.relative_to(package)}".encode())
+        digest.update(hashlib.sha256(file.read_bytes()).digest())
+    return digest.hexdigest()
+
+
+def _noted(verdict: Verdict) -> dict[str, Any]:
+    """Return a verdict as JSON can hold it: its claim by name, no NaN, keys as pairs."""
+    note = {name: getattr(verdict, name) for name in ("outcome", "sources", "n_pretrainings")}
+    for name in ("by_seed", "by_task"):
+        note[name] = [[key, _number(value)] for key, value in getattr(verdict, name).items()]
+    for name in _INTERVALS:
+        note[name] = [_number(value) for value in getattr(verdict, name)]
+    return {**note, "claim": verdict.claim.id, "p": _number(verdict.p)}
+
+
+def _number(value: float) -> str:
+    return float(value).hex()  # bit for bit, and for NaN and infinity too
+
+
+def _verdict(note: Mapping[str, Any]) -> Verdict:
+    fields = {**note, "claim": _CLAIMS[note["claim"]], "sources": tuple(note["sources"])}
+    for name in ("by_seed", "by_task"):
+        fields[name] = {key: float.fromhex(value) for key, value in note[name]}
+    for name in _INTERVALS:
+        fields[name] = Interval(*map(float.fromhex, note[name]))
+    return Verdict(**{**fields, "p": float.fromhex(note["p"])})

@@ -1,0 +1,50 @@
+"""Verdicts on the recorded results are kept, and are those that judging gives."""
+
+from __future__ import annotations
+
+import math
+import sys
+
+import pytest
+
+from tasklab.errors import TasklabError
+from tasklab.records import judgement
+from tasklab.records.claims import CLAIMS
+from tasklab.records.intervals import Interval
+from tasklab.records.judgement import Verdict
+from tasklab.storage.store import Store
+from tasklab.study import evidence, judged
+
+
+def test_they_are_kept_and_the_same_to_the_last_bit(tmp_path, monkeypatch):
+    store = Store(tmp_path)
+    first = judged("merging", store=store)
+    assert len(first) > 10
+    monkeypatch.setattr(judgement, "verdicts", lambda *_, **__: pytest.fail("judged again"))
+    again = judged("merging", store=store)
+    monkeypatch.undo()
+    direct = judgement.verdicts(evidence("merging"), "merging", model="mini")
+    assert repr(first) == repr(again) == repr(direct)  # NaN is not equal to itself
+
+
+def test_another_package_is_judged_again(tmp_path, monkeypatch):
+    module = sys.modules["tasklab.study.judged"]
+    verdict = Verdict(
+        claim=CLAIMS[0],
+        outcome="undecided",
+        interval=Interval(math.inf, -math.inf, math.nan),
+        by_seed={3: 0.1},
+        by_task={"Signs": -0.0},
+    )
+    calls = []
+    monkeypatch.setattr(module, "evidence", lambda chapter: chapter)
+    monkeypatch.setattr(judgement, "verdicts", lambda *_, **__: calls.append(1) or [verdict])
+    for package in ("a", "a", "b"):
+        monkeypatch.setattr(module, "_package", lambda package=package: package)
+        assert repr(judged("ctl", store=Store(tmp_path))) == repr([verdict])
+    assert len(calls) == 2
+
+
+def test_a_misspelt_chapter_is_told(tmp_path):
+    with pytest.raises(TasklabError, match="did you mean 'tangent'"):
+        judged("tangnt", store=Store(tmp_path))
