@@ -61,8 +61,8 @@ class Encoder:
 
     name: str
     init: str
-    module: nn.Module
-    params: dict[str, Tensor]
+    module: nn.Module = dataclasses.field(repr=False)
+    params: dict[str, Tensor] = dataclasses.field(repr=False)
     blocks: tuple[str, ...]
     image_size: int
     mean: tuple[float, float, float]

@@ -290,3 +290,7 @@ def test_what_no_file_tells_is_built():
     random = loading.outline("mini_xs", init="random").encoder
     assert random.weights_hash == loading.load("mini_xs", init="random").encoder.weights_hash
     assert random.weights_hash != loading.outline("mini_xs").encoder.weights_hash
+
+
+def test_a_cell_that_ends_with_a_model_does_not_print_its_weights(clip: loading.Clip) -> None:
+    assert len(repr(clip)) < 1000
