@@ -92,21 +92,27 @@ def forest(verdicts: Iterable[Verdict], here: str = "", *, headlines: bool = Fal
 
     An interval is so one unit long on either side: what lies beyond 1 holds, what lies below -1
     does not. Of a statement with several cells the weakest is drawn; as it was picked from several,
-    it may lie below -1 where the statement is undecided. Statements that were not tested are left
-    out; those with one seed have no interval, nor has what does not vary: an open mark at zero.
+    it may lie below -1 where the statement is undecided. Below a statement stands what is found of
+    it where both sides are made equal. Statements that were not tested are left out; those with one
+    seed have no interval, nor has what does not vary: an open mark at zero.
 
     Args:
         verdicts: On claims of one or several papers.
         here: The chapter that shows it; by default a page beside the folder of chapters.
-        headlines: Only those that the protocol names, narrow enough for a phone.
+        headlines: Only those that the protocol names, as they are, narrow enough for a phone.
 
     Raises:
         NothingToDrawError: If none was tested.
     """
     rows = verdict_rows(verdicts, cells=False)
-    rows = rows[(rows["setting"] == "chosen") & (rows["outcome"] != "not tested")]
+    chosen = rows["setting"] == "chosen"
+    rows = rows.assign(label=rows["short"].where(chosen, "at " + rows["setting"]))
     if headlines:
-        rows = rows[rows["headline"] > 0].sort_values("headline", kind="stable")
+        rows = rows[chosen & (rows["headline"] > 0)].sort_values("headline", kind="stable")
+    else:
+        place = {entry: number for number, entry in enumerate(rows["id"].unique())}
+        rows = rows.sort_values("id", key=lambda ids: ids.map(place), kind="stable")
+    rows = rows[rows["outcome"] != "not tested"]
     require_rows(rows, "no statement was tested")
     if headlines:
         return _drawn([("", rows)], here, NARROW, 0.3)
@@ -126,7 +132,8 @@ def _drawn(groups: list[tuple[str, pd.DataFrame]], here: str, width: float, line
     for (title, part), axes in zip(groups, panels[:, 0], strict=True):
         _panel(axes, part, numbers=width == WIDTH)
         for place, row in enumerate(part.to_dict("records")):
-            said = f"{row['short']}: {row['outcome']}, {effect_of(row)}"
+            which = "" if row["label"] == row["short"] else f" {row['label']}"
+            said = f"{row['short']}{which}: {row['outcome']}, {effect_of(row)}"
             figure.links.append((axes, place, evidence_link(row["evidence"], here), said))
         side = "left" if width == WIDTH else "right"  # over the labels, where panels are narrow
         axes.set_title(title, loc=side, fontweight="bold", fontsize=10)
@@ -162,7 +169,9 @@ def _panel(axes: Axes, rows: pd.DataFrame, *, numbers: bool) -> None:
         if numbers:
             at = {"transform": axes.get_yaxis_transform(), "va": "center", "fontsize": 7.5}
             axes.text(1.01, y, effect_of(row), color="#404040", **at)
-    axes.set_yticks(range(len(rows)), rows["short"], fontsize=8.5)
+    axes.set_yticks(range(len(rows)), rows["label"], fontsize=8.5)
+    for label, matched in zip(axes.get_yticklabels(), rows["label"] != rows["short"], strict=True):
+        label.set_style("italic" if matched else "normal")
     axes.set_ylim(len(rows) - 0.4, -0.6)
     axes.tick_params(axis="y", length=0)
     axes.grid(axis="y", visible=False)

@@ -68,6 +68,20 @@ def test_the_narrow_one_has_headlines_alone(verdicts) -> None:
     assert figure.get_figwidth() < 4.1
 
 
+def test_what_holds_where_both_sides_are_equal_stands_below_its_statement(verdicts) -> None:
+    claim = next(c for c in CLAIMS if c.id == "tangent-2-target@accuracy")
+    figure = figures.forest([*verdicts, found(claim, -3.0)])
+    told = [label.get_text() for label in figure.axes[0].get_yticklabels()]
+    short = verdicts[0].claim.short
+    assert told == [short, "at equal accuracy", verdicts[1].claim.short]
+    styles = [label.get_style() for label in figure.axes[0].get_yticklabels()]
+    assert styles == ["normal", "italic", "normal"]
+    _, _, _, said = figure.links[1]
+    assert said.startswith(f"{short} at equal accuracy: does not hold, ")
+    headlines = figures.forest([*verdicts, found(claim, -3.0)], headlines=True)
+    assert len(headlines.links) == 1
+
+
 @pytest.mark.parametrize("here", ["", "tangent", "ctl"])
 def test_a_row_leads_where_the_row_of_the_list_does(verdicts, here) -> None:
     shown = figures.forest(verdicts, here)._repr_mimebundle_()["text/html"]
