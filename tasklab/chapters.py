@@ -77,7 +77,9 @@ CHAPTERS = {
     "merging": Chapter(
         title="Other ways of merging",
         methods=("nonlinear",),
-        parts=("editing", "fewer", "ways", "models", "rates", "strengths", "matrix"),
+        parts=(
+            *("editing", "fewer", "ways", "models", "rates", "fewer_rates", "strengths", "matrix"),
+        ),
         relatives=("small", "closed"),
     ),
 }

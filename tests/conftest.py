@@ -53,12 +53,15 @@ def chapters_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return (own.parent if "PYTEST_XDIST_WORKER" in os.environ else own) / "chapters"
 
 
-@pytest.fixture(scope="session", autouse=True)
-def _frozen() -> Iterator[None]:
-    """Leave modules to themselves when memory is collected: a second each time, and often."""
+@pytest.fixture(scope="module", autouse=True)
+def _frozen() -> None:
+    """Look no more for garbage among what files before this one left: a second each time."""
     gc.collect()
     gc.freeze()
-    yield
+
+
+def pytest_sessionfinish() -> None:
+    """Let the process end as any other: some libraries report what is frozen as lost."""
     gc.unfreeze()
 
 

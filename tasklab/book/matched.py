@@ -9,9 +9,11 @@ from typing import Any
 import pandas as pd
 
 from tasklab.book.words import counted, say, word
+from tasklab.figures.rows import methods_in
 from tasklab.figures.style import METHOD_LABEL
+from tasklab.records.intervals import of_mean
 from tasklab.records.judgement import Verdict, verdict
-from tasklab.records.matched import FURTHER
+from tasklab.records.matched import FURTHER, gaps_at_equal_accuracy
 from tasklab.records.statements import effect_of, verdict_rows
 
 _EQUAL = {"equal accuracy": "equally accurate alone", "equal length": "equally long"}
@@ -45,6 +47,30 @@ def made_equal(verdicts: Iterable[Verdict], df: pd.DataFrame, model: str) -> Any
         f"{counted(len(chosen), len(chosen), 'comparison')}, {claimed} of them as claimed. "
         f"Of these, {'; '.join(equal)}. What stays as it was is more than having learnt, or moved, "
         f"less; of what becomes undecided {counted(seeds, seeds, 'seed')} cannot tell. {ends}"
+    )
+
+
+def merges_made_equal(df: pd.DataFrame) -> Any:
+    """Return how far merges of ways of fine-tuning are apart where these are equally accurate.
+
+    Args:
+        df: Records of the experiment `merging_rates` of one model.
+    """
+    gaps = gaps_at_equal_accuracy(df)
+    told = []
+    for method in methods_in(gaps):
+        parts = []
+        for n_tasks, part in gaps[gaps["method"] == method].groupby("n_tasks"):
+            effect, low, high = of_mean(part.groupby("seed")["gap"].mean())
+            ends = "" if pd.isna(low) else f" [{low:.1f}, {high:.1f}]"
+            parts.append(f"{effect:+.1f}{ends} of {word(int(n_tasks))} tasks")
+        told.append(f"{METHOD_LABEL[method]} {', '.join(parts)}".replace("-", "−"))
+    seeds = gaps["seed"].nunique()
+    few = " With one seed there is no interval, and nothing is decided." if seeds < 2 else ""
+    return say(
+        f"Where all are {gaps['alone'].mean():.1f} % accurate alone, merges are above those of "
+        "non-linear vectors by, in points and on average over ways of merging: "
+        f"{'; '.join(told)}.{few}"
     )
 
 

@@ -24,6 +24,7 @@ from tasklab.book.beside import agreement as agreement
 from tasklab.book.beside import beside_each_seed as beside_each_seed
 from tasklab.book.beside import beside_recorded as beside_recorded
 from tasklab.book.matched import made_equal as made_equal
+from tasklab.book.matched import merges_made_equal as merges_made_equal
 from tasklab.book.words import counted, say
 from tasklab.book.words import order as order
 from tasklab.book.words import seeds_recorded as seeds_recorded

@@ -25,14 +25,16 @@ def merging_rates(
     methods: Sequence[str] = ("nonlinear",),
     merges: Sequence[str] | None = None,
     rates: Sequence[float] = RATES,
+    n_tasks: Sequence[int] | None = None,
 ) -> pd.DataFrame:
-    """Merge all tasks' vectors at the usual learning rate and at the lower ones of some.
+    """Merge tasks' vectors at the usual learning rate and at the lower ones of some.
 
     Args:
         lab: What to study.
         methods: How the vectors are fine-tuned and edited, any of `EDITS`.
         merges: Any of `MERGES`; by default `LEADING`.
         rates: Learning rates; those above a method's own are left out.
+        n_tasks: Sizes of the groups of merged tasks; by default all tasks at once.
 
     Returns:
         Records of the experiment `merging_rates` with the column lr: on test images of each task
@@ -42,12 +44,13 @@ def merging_rates(
         TasklabError: If a method or merge is unknown.
     """
     names, tables = several(lab.suite), []
+    sizes = (len(names),) if n_tasks is None else n_tasks
     chosen, rates = known_merges(LEADING if merges is None else merges), ascending(rates)
     for method in known_methods(methods):
         for lr, steps in below(lab, method, rates):
             other = lab.sibling(tasks=names, lr=lr, steps=steps)
             alone = single(other, [method])
-            edited = merging(other, [method], chosen, n_tasks=(len(names),))
+            edited = merging(other, [method], chosen, n_tasks=sizes)
             rows = pd.concat([alone[alone["method"] == method], edited], ignore_index=True)
             rows = rows[rows["metric"].isin(("single", "absolute"))]
             rows = rows.drop(columns=["hits", "trials", "option"], errors="ignore")

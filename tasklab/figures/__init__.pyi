@@ -45,6 +45,7 @@ from .merged_features import cross_task_methods as cross_task_methods
 from .merged_features import emergence as emergence
 from .merged_features import segments as segments
 from .merged_models import merge_cost_table as merge_cost_table
+from .merged_models import merge_even as merge_even
 from .merged_models import merge_models as merge_models
 from .merged_models import merge_rates as merge_rates
 from .merged_models import merge_rates_table as merge_rates_table

@@ -11,10 +11,11 @@ from matplotlib.figure import Figure
 
 from tasklab.figures.budgets import against_alone
 from tasklab.figures.marks import ZERO, curves, level
-from tasklab.figures.merging import BASE, MERGE_LABEL, by_merge, merges_in
+from tasklab.figures.merging import BASE, MERGE_LABEL, by_merge, by_number, merges_in, ranged
 from tasklab.figures.rows import averaged, methods_in, most_tasks, require_rows, select, where
 from tasklab.figures.style import METHOD_LABEL, book_figure
-from tasklab.records.matched import merges_at_equal_accuracy
+from tasklab.records.intervals import of_mean
+from tasklab.records.matched import gaps_at_equal_accuracy
 from tasklab.records.papers import papers
 from tasklab.tuning.methods import TABLE
 
@@ -59,28 +60,57 @@ def merge_rates(df: pd.DataFrame) -> Figure:
     """Draw merged accuracy against accuracy alone along learning rates, as `budget_curves` does.
 
     Args:
-        df: Records of the experiment `merging_rates` of one model.
+        df: Records of the experiment `merging_rates` of one model, of which those of most tasks are
+            drawn.
     """
-    plot = against_alone(select(df, "merging_rates"), "lr", "merge", MERGE_LABEL)
+    rows = select(df, "merging_rates")
+    rows = pd.concat([where(rows, metric="single"), most_tasks(where(rows, metric="absolute"))])
+    plot = against_alone(rows, "lr", "merge", MERGE_LABEL)
     return plot.finish(x="accuracy alone (%)", y="merged (%)", title=MERGE_LABEL)
 
 
+@book_figure
+def merge_even(df: pd.DataFrame) -> Figure:
+    """Draw how far merges of each way of fine-tuning are above those of non-linear vectors.
+
+    All are equally accurate alone (`records.matched`). A panel a way, a marker a number of tasks.
+
+    Args:
+        df: Records of the experiment `merging_rates` of one model.
+    """
+    gaps = gaps_at_equal_accuracy(df)
+    gaps = require_rows(gaps, "merges were not recorded over learning rates")
+    looks = by_number(gaps["n_tasks"])
+    means = gaps.assign(value=gaps["gap"])
+    plot = by_merge(means, "method", hue="n_tasks", looks=looks)
+    for axes, *_ in plot:
+        level(axes, 0, along="y", **ZERO)
+    label = "points above the same merge\nof non-linear vectors"
+    return plot.finish(x=label, title=METHOD_LABEL)
+
+
 def merge_rates_table(df: pd.DataFrame) -> pd.DataFrame:
-    """Return merged accuracies where all ways of fine-tuning are equally accurate alone.
+    """Return what merges lose or gain where all ways of fine-tuning are equally accurate alone.
 
     Args:
         df: Records of the experiment `merging_rates` of one model.
 
     Returns:
-        A row a merge: the accuracy alone, and by way of fine-tuning the merged one, in %, as means
-        over seeds.
+        A row a number of tasks and merge: the accuracy alone, the merged one of non-linear vectors,
+        in % as means over seeds, and how many points other ways are above it, in words with 95 %
+        intervals over seeds.
     """
-    merged = merges_at_equal_accuracy(df)
-    table = merged.pivot_table(index="merge", columns="method", values="value")
-    table.insert(0, "alone", merged.groupby("merge")["alone"].mean())
-    table = table.loc[merges_in(merged), ["alone", *methods_in(merged)]]
-    table = table.rename(columns=METHOD_LABEL, index=MERGE_LABEL)
-    return table.rename_axis(columns=None).reset_index()
+    gaps, columns = gaps_at_equal_accuracy(df), ["tasks", "merge", "alone", "non-linear"]
+    rows = []
+    for n_tasks in sorted(gaps["n_tasks"].unique()):
+        for merge in merges_in(gaps):
+            part = gaps[(gaps["n_tasks"] == n_tasks) & (gaps["merge"] == merge)]
+            levels = (part["alone"].mean(), part["base"].mean())
+            row = dict(zip(columns, (int(n_tasks), MERGE_LABEL[merge], *levels), strict=True))
+            for method in methods_in(part):
+                row[METHOD_LABEL[method]] = ranged(*of_mean(where(part, method=method)["gap"]))
+            rows.append(row)
+    return pd.DataFrame(rows, columns=list(rows[0]) if rows else columns)
 
 
 def strength_table(df: pd.DataFrame) -> pd.DataFrame:

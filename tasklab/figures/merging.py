@@ -74,9 +74,7 @@ def merge_accuracy(df: pd.DataFrame) -> Figure:
     reached = most_tasks(absolute).groupby("merge")["value"].mean()
     order = sorted(merges_in(absolute), key=lambda name: -reached.get(name, -1))
     means = pd.concat([absolute, normalised])
-    numbers = sorted(means["n_tasks"].dropna().unique())
-    looks = {n: (f"{n} tasks", *_NUMBERS[i % 4]) for i, n in enumerate(numbers)}
-    plot = by_merge(means, "metric", order, hue="n_tasks", looks=looks)
+    plot = by_merge(means, "metric", order, hue="n_tasks", looks=by_number(means["n_tasks"]))
     alone = where(df, experiment="single", split="test")
     tuned = alone[alone["method"] != "pretrained"]
     base = where(alone, method="pretrained", task=tuned["task"])
@@ -91,6 +89,12 @@ def merge_accuracy(df: pd.DataFrame) -> Figure:
         few, many = values.quantile([0.25, 0.75])
         cut_below(axes, values[values >= few - 1.5 * (many - few)].min())
     return plot.finish(lines, x="{} test accuracy (%)".format)
+
+
+def by_number(n_tasks: pd.Series) -> Looks:
+    """Return the looks of groups that differ in their number of tasks."""
+    numbers = sorted(n_tasks.dropna().unique())
+    return {n: (f"{n:.0f} tasks", *_NUMBERS[i % 4]) for i, n in enumerate(numbers)}
 
 
 def by_merge(
@@ -128,13 +132,13 @@ def merge_gains_table(df: pd.DataFrame) -> pd.DataFrame:
     for which, suffix in (("", ""), ("others_", ", other pre-trainings")):
         for n_tasks, part in found.dropna(subset=which + "effect").groupby("n_tasks", sort=False):
             ends = part.set_index("merge")[[which + end for end in ("effect", "low", "high")]]
-            columns[f"{n_tasks} tasks{suffix}"] = ends.apply(lambda row: _ranged(*row), axis=1)
+            columns[f"{n_tasks} tasks{suffix}"] = ends.apply(lambda row: ranged(*row), axis=1)
     table = pd.DataFrame(columns).reindex(merges_in(found)).fillna("–")
     return table.rename(MERGE_LABEL).rename_axis("merge").reset_index()
 
 
-def _ranged(effect: float, low: float, high: float) -> str:
-    """Return an effect in words, with its interval if it has one."""
+def ranged(effect: float, low: float, high: float) -> str:
+    """Return an effect in points in words, with its interval if it has one."""
     ends = "" if pd.isna(low) else f" [{low:.1f}, {high:.1f}]"
     return f"{effect:+.1f}{ends}".replace("-", "−")
 

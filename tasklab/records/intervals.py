@@ -68,6 +68,21 @@ def of_means(name: str, values: Sequence[float]) -> Source:
     return Source(name=name, variance=values.var(ddof=1) / len(values), freedom=len(values) - 1)
 
 
+def of_mean(values: Sequence[float]) -> Interval:
+    """Return a mean with Student's interval, whose ends are NaN for one value.
+
+    Args:
+        values: Drawn independently, as those of seeds are.
+
+    >>> [round(x, 2) for x in of_mean([1.0, 2.0, 3.0])]
+    [2.0, -0.48, 4.48]
+    """
+    mean = float(np.mean(values))
+    if len(values) < 2:
+        return Interval(mean, math.nan, math.nan)
+    return interval(mean, [of_means("draws", values)])
+
+
 def half_width(sources: Iterable[Source], level: float = LEVEL) -> float:
     """Return the half-width of the interval; NaN if nothing varied.
 

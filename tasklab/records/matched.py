@@ -66,30 +66,46 @@ def merges_at_equal_accuracy(df: pd.DataFrame) -> pd.DataFrame:
         df: Records of the experiment `merging_rates`, of one model.
 
     Returns:
-        Columns method, merge, seed, alone (the level) and value; none where a way's rates do not
-        reach down to the level.
+        Columns method, merge, n_tasks, seed, alone (the level) and value, a mean over tasks; none
+        where a way's rates do not reach down to the level.
     """
     rows = df[(df["experiment"] == "merging_rates") & (df["split"] == "test")]
-    columns = ["method", "merge", "seed", "alone", "value"]
+    columns = ["method", "merge", "n_tasks", "seed", "alone", "value"]
     if rows.empty:
         return pd.DataFrame(columns=columns)
     keys = ["method", "seed", "lr"]
     alone = rows[rows["metric"] == "single"].groupby(keys)["value"].mean().rename("alone")
-    merged = rows[rows["metric"] == "absolute"].groupby([*keys, "merge"])["value"].mean()
+    merged = rows[rows["metric"] == "absolute"]
+    merged = merged.groupby([*keys, "n_tasks", "merge"])["value"].mean()
     both = merged.reset_index().join(alone, on=keys).sort_values("lr")
     levelled = []
     for seed, part in both.groupby("seed"):
         level = part.groupby("method")["alone"].last().min()  # sorted by rate: where each ends
-        for (method, merge), way in part.groupby(["method", "merge"], sort=False):
+        for kind, way in part.groupby(["method", "merge", "n_tasks"], sort=False):
             x, y = way["alone"].to_numpy(float), way["value"].to_numpy(float)
             upper = _crossing(x, level)
             if upper is not None:
                 ends = [max(upper - 1, 0), upper]
                 value = np.interp(level, x[ends], y[ends])
-                levelled.append(
-                    dict(zip(columns, (method, merge, seed, level, value), strict=True))
-                )
+                levelled.append(dict(zip(columns, (*kind, seed, level, value), strict=True)))
     return pd.DataFrame(levelled, columns=columns)
+
+
+def gaps_at_equal_accuracy(df: pd.DataFrame, over: str = "nonlinear") -> pd.DataFrame:
+    """Return by how much merges of other ways of fine-tuning are above those of one, seed by seed.
+
+    Args:
+        df: Records of the experiment `merging_rates`, of one model.
+        over: The way that the others are compared with.
+
+    Returns:
+        The columns of `merges_at_equal_accuracy` without those of `over`, with its value as `base`
+        and the difference as `gap`, in points.
+    """
+    table, same = merges_at_equal_accuracy(df), ["merge", "n_tasks", "seed"]
+    base = table[table["method"] == over].set_index(same)["value"].rename("base")
+    others = table[table["method"] != over].join(base, on=same, how="inner")
+    return others.assign(gap=others["value"] - others["base"])
 
 
 def usual(grid: pd.DataFrame) -> pd.DataFrame:

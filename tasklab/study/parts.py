@@ -231,7 +231,10 @@ PARTS: dict[str, dict[str, tuple[Work, ...]]] = {
             Work(("nonlinear", "linearized"), {"merged": {"n_tasks": (8,)}}, seeds=3),
             Work(("nonlinear",), {"merging_cost": {}}, seeds=1),
         ),
-        "rates": (Work(("nonlinear", "linearized", "attention"), {"merging_rates": {}}, seeds=3),),
+        "rates": (Work(_TRAINED, {"merging_rates": {}}, seeds=3),),
+        "fewer_rates": (
+            Work(_TRAINED, {"merging_rates": {"merges": _LEADING, "n_tasks": (2, 4)}}, seeds=3),
+        ),
         "strengths": (Work(_PENALISED, {"penalty_strengths": {}}, seeds=3),),
         "matrix": (
             Work((*_TANGENT, "attention", *_PENALISED), {"crossing": {}}, seeds=3),

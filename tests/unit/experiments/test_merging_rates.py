@@ -29,3 +29,11 @@ def test_every_rate_has_its_accuracy_alone_and_that_of_every_merge(lab):
     assert set(table["merge"].dropna()) == {"arithmetic", "ties"}
     with pytest.raises(TasklabError, match="did you mean 'ties'"):
         merging_rates(lab, ["nonlinear"], ["tie"], rates=())
+
+
+def test_groups_of_fewer_tasks_are_merged_at_every_rate(lab):
+    four = lab.sibling(tasks=("Signs", "Places", "Vehicles", "Scenes"))
+    table = merging_rates(four, ["nonlinear"], ["average"], rates=(1.0,), n_tasks=(2, 4))
+    merged = table[table["metric"] == "absolute"]
+    assert merged.groupby("n_tasks").size().to_dict() == {2: 4, 4: 4}
+    assert merged.groupby("n_tasks")["subset"].nunique().to_dict() == {2: 2, 4: 1}

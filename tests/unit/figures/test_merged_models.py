@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pandas as pd
 import pytest
 
 from tasklab import figures
-from tasklab.records.matched import merges_at_equal_accuracy
+from tasklab.book import page
+from tasklab.records.matched import gaps_at_equal_accuracy, merges_at_equal_accuracy
 from tasklab.records.table import nothing, tidy
 from tasklab.tuning.methods import TABLE
 
@@ -40,9 +43,11 @@ def rates(seeds=(0,)):
             for seed in seeds:
                 common = {"method": method, "lr": lr, "seed": seed}
                 rows.append(row("merging_rates", "single", alone + seed, **common))
-                for merge in MERGES:  # half of what is learnt, and a tenth more if linearized
-                    value = alone / 2 + 6 * (method == "linearized")
-                    rows.append(row("merging_rates", "absolute", value, merge=merge, **common))
+                # Half of what is learnt, less with more tasks; more if linearized, and with seeds.
+                for merge, n in itertools.product(MERGES, (2, 8)):
+                    value = alone / 2 + (6 + seed) * (method == "linearized") + 10 * (n == 2)
+                    more = common | {"merge": merge, "n_tasks": n}
+                    rows.append(row("merging_rates", "absolute", value, **more))
     return tidy(rows)
 
 
@@ -58,15 +63,39 @@ def test_three_panels_have_both_models():
 def test_rates_are_read_where_the_way_that_learns_least_ends():
     found = merges_at_equal_accuracy(rates(seeds=(0, 1)))
     assert found["alone"].unique().tolist() == [80.0, 81.0]
-    values = found.groupby(["method", "seed"])["value"].mean()
-    assert values["linearized", 0] == 46.0 and values["nonlinear", 0] == 40.0
-    assert values["nonlinear", 1] == 40.0  # its own 81 is at the second rate
-    table = figures.merge_rates_table(rates())
-    assert table.columns.tolist() == ["merge", "alone", "non-linear", "linearized"]
-    assert table["linearized"].tolist() == [46.0, 46.0]
+    values = found.groupby(["method", "n_tasks", "seed"])["value"].mean()
+    assert values["linearized", 8, 0] == 46.0 and values["nonlinear", 8, 0] == 40.0
+    assert values["nonlinear", 8, 1] == 40.0  # its own 81 is at the second rate
+    assert values["linearized", 2, 0] == 56.0 and values["nonlinear", 2, 0] == 50.0
+    gaps = gaps_at_equal_accuracy(rates(seeds=(0, 1)))
+    assert set(gaps["method"]) == {"linearized"}
+    of_wudi = gaps[gaps["merge"] == "wudi"].set_index(["n_tasks", "seed"])["gap"]
+    assert of_wudi.to_dict() == {(2, 0): 6, (2, 1): 7, (8, 0): 6, (8, 1): 7}
     short = rates().query("method == 'linearized' or lr > 3e-4")  # does not reach down
     assert set(merges_at_equal_accuracy(short)["method"]) == {"linearized"}
     assert merges_at_equal_accuracy(nothing()).empty
+
+
+def test_a_row_is_a_merge_of_so_many_tasks():
+    table = figures.merge_rates_table(rates(seeds=(0, 1)))
+    assert table.columns.tolist() == ["tasks", "merge", "alone", "non-linear", "linearized"]
+    assert table[["tasks", "merge"]].to_numpy().tolist() == [
+        [2, "Task arithmetic"], [2, "WUDI"], [8, "Task arithmetic"], [8, "WUDI"]]  # fmt: skip
+    assert table["alone"].tolist() == [80.5] * 4
+    assert table["non-linear"].tolist() == [50, 50, 40, 40]
+    assert table["linearized"].tolist() == ["+6.5 [0.1, 12.9]"] * 4  # 12.7 times 0.5 on each side
+    assert figures.merge_rates_table(rates())["linearized"].tolist() == ["+6.0"] * 4  # one seed
+    said = page.merges_made_equal(rates(seeds=(0, 1))).data
+    assert "Where all are 80.5 % accurate alone" in said and "one seed" not in said
+    assert "linearized +6.5 [0.1, 12.9] of two tasks, +6.5 [0.1, 12.9] of eight tasks." in said
+    assert "With one seed there is no interval" in page.merges_made_equal(rates()).data
+
+
+def test_points_are_the_gaps_of_every_number_of_tasks():
+    (axes,) = figures.merge_even(rates(seeds=(0, 1))).axes
+    drawn = [line.get_xdata().tolist() for line in axes.lines if line.get_marker() in ("o", "s")]
+    assert sorted(x for line in drawn for x in line) == [6.5] * 4
+    assert axes.get_title() == "linearized"
 
 
 def test_a_way_that_falls_at_its_highest_rate_ends_there():
@@ -76,7 +105,8 @@ def test_a_way_that_falls_at_its_highest_rate_ends_there():
         for lr, value in zip((1e-4, 1e-3, 1e-2), values, strict=True):
             common = {"method": method, "lr": lr, "seed": 0}
             rows.append(row("merging_rates", "single", value, **common))
-            rows.append(row("merging_rates", "absolute", value - 20, merge="ties", **common))
+            common |= {"merge": "ties", "n_tasks": 8}
+            rows.append(row("merging_rates", "absolute", value - 20, **common))
     found = merges_at_equal_accuracy(tidy(rows)).set_index("method")
     assert found["alone"].tolist() == [66.0, 66.0]  # not the 70 below the best of both
     assert found.loc["nonlinear", "value"] == 46.0
@@ -87,6 +117,7 @@ def test_a_panel_a_merge_has_a_marker_a_rate():
     figure = figures.merge_rates(rates())
     assert [axes.get_title() for axes in figure.axes] == ["Task arithmetic", "WUDI"]
     drawn = {tuple(line.get_xdata()): tuple(line.get_ydata()) for line in figure.axes[0].lines}
+    # of most tasks
     assert drawn[60.0, 80.0, 90.0] == (30.0, 40.0, 45.0) and drawn[70.0, 80.0] == (41.0, 46.0)
 
 
@@ -149,5 +180,10 @@ def test_costs_are_a_table():
 
 
 def test_nothing_is_drawn_of_what_is_not_recorded_yet():
-    for figure in (figures.merge_models, figures.merge_rates, figures.penalty_strengths):
+    for figure in (
+        figures.merge_models,
+        figures.merge_rates,
+        figures.merge_even,
+        figures.penalty_strengths,
+    ):
         assert figure(nothing()) is None
