@@ -81,10 +81,12 @@ def merge_even(df: pd.DataFrame) -> Figure:
     gaps = gaps_at_equal_accuracy(df)
     gaps = require_rows(gaps, "merges were not recorded over learning rates")
     looks = by_number(gaps["n_tasks"])
-    means = gaps.assign(value=gaps["gap"])
-    plot = by_merge(means, "method", hue="n_tasks", looks=looks)
+    means = pd.concat([where(gaps, method=method) for method in methods_in(gaps)])
+    plot = by_merge(means.assign(value=means["gap"]), "method", hue="n_tasks", looks=looks)
+    ends = [axes.get_xlim() for axes, *_ in plot]
     for axes, *_ in plot:
         level(axes, 0, along="y", **ZERO)
+        axes.set_xlim(min(low for low, _ in ends), max(high for _, high in ends))
     label = "points above the same merge\nof non-linear vectors"
     return plot.finish(x=label, title=METHOD_LABEL)
 
