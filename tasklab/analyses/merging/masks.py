@@ -216,12 +216,18 @@ def _largest(vector: TaskVector, keep: float) -> float:
 
 def _between(x: Tensor, small: float, large: float) -> Tensor:
     """Return a tensor with its smallest and its largest numbers set to 0."""
-    flat = x.reshape(-1)
-    first, last = round(small * flat.numel()), flat.numel() - round(large * flat.numel())
-    order = flat.abs().argsort(stable=True)[first:last]
-    kept = torch.zeros_like(flat)
-    kept[order] = flat[order]
-    return kept.reshape(x.shape)
+    sizes = x.reshape(-1).abs()
+    many = sizes.numel()
+    first, last = round(small * many), many - round(large * many)
+    if first >= last:
+        return torch.zeros_like(x)
+    ends = [sizes.kthvalue(rank).values for rank in (first + 1, last)]
+    kept = (sizes > ends[0]) & (sizes < ends[1])
+    for end in ends:  # of equal numbers the first ones are the smaller
+        equal = (sizes == end).nonzero()[:, 0]
+        below = int((sizes < end).sum())
+        kept[equal[max(first - below, 0) : last - below]] = True
+    return torch.where(kept.reshape(x.shape), x, 0)
 
 
 def _mixed(seed: int, place: int) -> int:

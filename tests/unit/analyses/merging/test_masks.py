@@ -65,6 +65,19 @@ def test_breadcrumbs_by_hand(cases):
     assert cases.numbers(merged) == [0, 40, 33, -4, 0]
 
 
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
+def test_breadcrumbs_are_those_of_a_stable_sort(dtype):
+    generator = torch.Generator().manual_seed(0)
+    for many in (1, 2, 7, 40):
+        x = torch.randint(-2, 3, (many,), generator=generator).to(dtype)  # most are equal in size
+        for small, large in ((0.85, 0.007), (0.4, 0.2), (0.0, 0.0), (0.25, 0.25)):
+            first, last = round(small * many), many - round(large * many)
+            order = x.abs().argsort(stable=True)[first:last]
+            expected = torch.zeros_like(x).index_copy(0, order, x[order])
+            merged = breadcrumbs([TaskVector({"w": x})], small=small, large=large)["w"]
+            assert torch.equal(merged, expected.to(merged.dtype))
+
+
 def test_breadcrumbs_mask_every_tensor_by_itself():
     tensors = {"a": torch.tensor([[10.0, 9], [8, 7]]), "b": torch.tensor([1.0, 2, 3, 4])}
     merged = breadcrumbs([TaskVector(tensors)], small=0.5, large=0)

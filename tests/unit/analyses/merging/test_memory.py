@@ -39,7 +39,7 @@ names = [n for n, m in merging.METHODS.items() if not m.needs]
 for name in names:  # what libraries take once
     merging.merge(name, vectors(192, 2, 2), **({"steps": 1} if name == "wudi_descent" else {}))
 before = used("VmRSS")
-many = vectors(192, 12, 8)
+many = vectors(192, 6, 8)
 size = sum(x.nbytes for v in many for x in v.values())
 for name in names:
     merging.merge(name, many, **({"steps": 1} if name == "wudi_descent" else {}))
