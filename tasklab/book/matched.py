@@ -61,16 +61,16 @@ def merges_made_equal(df: pd.DataFrame) -> Any:
     for method in methods_in(gaps):
         parts = []
         for n_tasks, part in gaps[gaps["method"] == method].groupby("n_tasks"):
-            effect, low, high = of_mean(part.groupby("seed")["gap"].mean())
-            ends = "" if pd.isna(low) else f" [{low:.1f}, {high:.1f}]"
+            effect, low, high = of_mean(part.groupby("seed")["gap"].median())
+            ends = " (one seed)" if pd.isna(low) else f" [{low:.1f}, {high:.1f}]"
             parts.append(f"{effect:+.1f}{ends} of {word(int(n_tasks))} tasks")
         told.append(f"{METHOD_LABEL[method]} {', '.join(parts)}".replace("-", "−"))
-    seeds = gaps["seed"].nunique()
-    few = " With one seed there is no interval, and nothing is decided." if seeds < 2 else ""
+    few = gaps.groupby(["method", "n_tasks"])["seed"].nunique().min() < 2
+    note = " With one seed there is no interval, and nothing is decided." if few else ""
     return say(
         f"Where all are {gaps['alone'].mean():.1f} % accurate alone, merges are above those of "
-        "non-linear vectors by, in points and on average over ways of merging: "
-        f"{'; '.join(told)}.{few}"
+        "non-linear vectors by, in points and as the median over ways of merging: "
+        f"{'; '.join(told)}.{note}"
     )
 
 
