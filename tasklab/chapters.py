@@ -78,7 +78,8 @@ CHAPTERS = {
         title="Other ways of merging",
         methods=("nonlinear",),
         parts=(
-            *("editing", "fewer", "ways", "models", "rates", "fewer_rates", "strengths", "matrix"),
+            *("editing", "fewer", "ways", "models"),
+            *("rates", "fewer_rates", "strengths", "matrix"),
         ),
         relatives=("small", "closed"),
     ),

@@ -30,8 +30,8 @@ from tasklab.analyses.editing import (
     percent,
     single_task,
 )
-from tasklab.analyses.evaluation import ALPHAS, Evaluator, check_grid
-from tasklab.analyses.finite import as_coefficient, check_vectors, finite
+from tasklab.analyses.evaluation import ALPHAS, Evaluator
+from tasklab.analyses.finite import as_coefficient, check_grid, check_vectors, finite
 from tasklab.analyses.step_curves import (
     AffineScores,
     Ascent,

@@ -37,8 +37,14 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from tasklab.analyses.evaluation import Evaluator, check_grid
-from tasklab.analyses.finite import as_coefficient, as_coefficients, check_vectors, finite_rows
+from tasklab.analyses.evaluation import Evaluator
+from tasklab.analyses.finite import (
+    as_coefficient,
+    as_coefficients,
+    check_grid,
+    check_vectors,
+    finite_rows,
+)
 from tasklab.errors import TasklabError, unknown, whole
 from tasklab.models import inference
 from tasklab.models.encoder import Encoder

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float
 
-from tasklab.analyses.evaluation import ALPHAS, Evaluator, check_grid
-from tasklab.analyses.finite import check_vectors, finite_array
+from tasklab.analyses.evaluation import ALPHAS, Evaluator
+from tasklab.analyses.finite import check_grid, check_vectors, finite_array
 from tasklab.errors import TasklabError, whole
 from tasklab.taskvector import TaskVector
 

@@ -19,8 +19,14 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from tasklab.analyses.finite import as_coefficient, as_coefficients, finite, finite_rows
-from tasklab.errors import TasklabError, shown, texts, whole
+from tasklab.analyses.finite import (
+    as_coefficient,
+    as_coefficients,
+    check_grid,
+    finite,
+    finite_rows,
+)
+from tasklab.errors import TasklabError, texts, whole
 from tasklab.models import heads, inference
 from tasklab.models.encoder import Encoder
 from tasklab.models.loading import Clip
@@ -399,12 +405,3 @@ def settled(answers: Iterable[Bool[np.ndarray, " n"]], count: int, accuracy: flo
         if right >= least or right + left < least:
             break
     return right >= least
-
-
-def check_grid(alphas: Sequence[float]) -> None:
-    """Raise a `TasklabError` unless the coefficients are numbers in strictly ascending order."""
-    if (np.diff(as_coefficients(alphas)) <= 0).any():
-        raise TasklabError(
-            "alphas must ascend without repeats, e.g. 0, 0.05, ..., 1; got "
-            f"{shown(str(list(alphas)))}."
-        )

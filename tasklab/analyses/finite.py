@@ -6,7 +6,7 @@ Every check is one reduction over a batch, and its error says what is wrong and 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
@@ -91,6 +91,15 @@ def as_coefficients(values: object, name: str = "alphas") -> tuple[float, ...]:
     if not numbers:
         raise TasklabError(f"{name} must be a list of at least one number.")
     return numbers
+
+
+def check_grid(alphas: Sequence[float]) -> None:
+    """Raise a `TasklabError` unless the coefficients are numbers in strictly ascending order."""
+    if (np.diff(as_coefficients(alphas)) <= 0).any():
+        raise TasklabError(
+            "alphas must ascend without repeats, e.g. 0, 0.05, ..., 1; got "
+            f"{shown(str(list(alphas)))}."
+        )
 
 
 def check_vectors(vectors: object) -> None:

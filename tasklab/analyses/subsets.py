@@ -25,10 +25,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from tasklab.analyses import coefficients, evaluation
+from tasklab.analyses import coefficients
 from tasklab.analyses.editing import normalised
 from tasklab.analyses.evaluation import Evaluator
-from tasklab.analyses.finite import check_vectors
+from tasklab.analyses.finite import check_grid, check_vectors
 from tasklab.errors import whole
 from tasklab.models import heads
 from tasklab.progress import track
@@ -117,7 +117,7 @@ def search(
         whole: Whether to try the whole grid for each subset, or `COARSE` and then climb.
         progress: Whether to show a bar.
     """
-    evaluation.check_grid(grid)
+    check_grid(grid)
     sums = []
     for subset in track(list(chosen), len(chosen), "subsets", unit="subset", on=progress):
         places = list(subset)

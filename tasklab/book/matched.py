@@ -9,6 +9,7 @@ from typing import Any
 import pandas as pd
 
 from tasklab.book.words import counted, say, word
+from tasklab.figures.merging import ranged
 from tasklab.figures.rows import methods_in
 from tasklab.figures.style import METHOD_LABEL
 from tasklab.records.intervals import of_mean
@@ -57,14 +58,16 @@ def merges_made_equal(df: pd.DataFrame) -> Any:
         df: Records of the experiment `merging_rates` of one model.
     """
     gaps = gaps_at_equal_accuracy(df)
+    if gaps.empty:
+        return say("No way's rates reach down to where another one ends: nothing can be compared.")
     told = []
     for method in methods_in(gaps):
         parts = []
         for n_tasks, part in gaps[gaps["method"] == method].groupby("n_tasks"):
-            effect, low, high = of_mean(part.groupby("seed")["gap"].median())
-            ends = " (one seed)" if pd.isna(low) else f" [{low:.1f}, {high:.1f}]"
-            parts.append(f"{effect:+.1f}{ends} of {word(int(n_tasks))} tasks")
-        told.append(f"{METHOD_LABEL[method]} {', '.join(parts)}".replace("-", "−"))
+            medians = part.groupby("seed")["gap"].median()
+            alone = " (one seed)" if len(medians) < 2 else ""
+            parts.append(f"{ranged(*of_mean(medians))}{alone} of {word(int(n_tasks))} tasks")
+        told.append(f"{METHOD_LABEL[method]} {', '.join(parts)}")
     few = gaps.groupby(["method", "n_tasks"])["seed"].nunique().min() < 2
     note = " With one seed there is no interval, and nothing is decided." if few else ""
     return say(

@@ -18,7 +18,7 @@ import numpy as np
 import pandas as pd
 
 from tasklab.analyses import editing, evaluation
-from tasklab.analyses.finite import as_coefficients
+from tasklab.analyses.finite import as_coefficients, check_grid
 from tasklab.chapters import SCHEMES, SORTS
 from tasklab.errors import TasklabError, texts, unknown
 from tasklab.experiments.editing import alone as of_each_alone
@@ -145,7 +145,7 @@ def closed_addition(
         usual = LAMBDAS if lab.parameters.preset == "full" else QUICK_LAMBDAS
         lambdas = lab.scale.alphas if lab.rehearsal else usual
     grid = list(as_coefficients(lambdas, "lambdas"))
-    evaluation.check_grid(grid)
+    check_grid(grid)
     if grid[0] != 0:
         raise TasklabError(f"lambdas must begin at 0, the model without vectors, not {grid[0]:g}.")
     return run(

@@ -9,7 +9,7 @@ import pandas as pd
 
 from tasklab.analyses import coefficients
 from tasklab.analyses import disentanglement as disentangle
-from tasklab.analyses.evaluation import check_grid
+from tasklab.analyses.finite import check_grid
 from tasklab.errors import TasklabError, texts, whole
 from tasklab.experiments.lab import LINEAR, Lab, pairs_of, several
 from tasklab.experiments.runner import Trial, known_methods, run

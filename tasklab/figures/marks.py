@@ -318,21 +318,41 @@ def level(axes: Axes, value: float, *, along: str = "x", **look: Any) -> Line2D:
     return (axes.axhline if along == "x" else axes.axvline)(value, **(DASHED | look))
 
 
-def cut_below(axes: Axes, low: float) -> None:
-    """Begin a panel at `low` or a line of reference; a point below is an arrow with its number."""
+def reaching(values: pd.Series, times: float = 1.5) -> tuple[float, float]:
+    """Return the least and the largest number within so many quartile ranges of the middle half."""
+    few, many = values.quantile([0.25, 0.75])
+    away = times * (many - few)
+    usual = values[values.between(few - away, many + away)]
+    return float(usual.min()), float(usual.max())
+
+
+def cut(axes: Axes, low: float, high: float = np.inf) -> None:
+    """End a panel at two values or a line of reference; a point beyond is an arrow and a number.
+
+    Args:
+        axes: The panel.
+        low: Least number that is shown.
+        high: Largest one.
+    """
     points = [(line, *at) for line in axes.lines if line.get_marker() not in ("", "None")
               for at in line.get_xydata()]  # fmt: skip
-    low = min(
-        [low, *(line.get_xdata()[0] for line in axes.lines if line.get_linestyle() in _LEVEL)]
-    )
+    levels = [line.get_xdata()[0] for line in axes.lines if line.get_linestyle() in _LEVEL]
+    low, high = min([low, *levels]), max([high, *levels])
+    start, end = axes.get_xlim()
+    width = min(high, end) - max(low, start)
     if any(x < low for _, x, _ in points):
-        low -= 0.06 * (axes.get_xlim()[1] - low)
+        low -= 0.06 * width
         axes.set_xlim(left=low)
+    if any(x > high for _, x, _ in points):
+        high += 0.06 * width
+        axes.set_xlim(right=high)
     for line, x, y in points:
-        if x < low:
-            look = {"va": "center", "fontsize": 9, "textcoords": "offset points"}
+        if not low <= x <= high:
+            edge, aside, side = (low, 26, "left") if x < low else (high, -26, "right")
+            look = {"va": "center", "ha": side, "fontsize": 9, "textcoords": "offset points"}
             arrow = {"arrowstyle": "->", "color": line.get_color(), "lw": 1.5}
-            axes.annotate(f"{x:.1f}", (low, y), (22, 0), arrowprops=arrow, **look)
+            told = f"{x:.1f}".replace("-", "−")
+            axes.annotate(told, (edge, y), (aside, 0), arrowprops=arrow, **look)
 
 
 def diagonal(axes: Axes, **look: Any) -> list[Line2D]:

@@ -10,7 +10,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from tasklab.figures.budgets import against_alone
-from tasklab.figures.marks import ZERO, curves, level
+from tasklab.figures.marks import ZERO, curves, cut, level, reaching
 from tasklab.figures.merging import BASE, MERGE_LABEL, by_merge, by_number, merges_in, ranged
 from tasklab.figures.rows import averaged, methods_in, most_tasks, require_rows, select, where
 from tasklab.figures.style import METHOD_LABEL, book_figure
@@ -83,10 +83,13 @@ def merge_even(df: pd.DataFrame) -> Figure:
     looks = by_number(gaps["n_tasks"])
     means = pd.concat([where(gaps, method=method) for method in methods_in(gaps)])
     plot = by_merge(means.assign(value=means["gap"]), "method", hue="n_tasks", looks=looks)
-    ends = [axes.get_xlim() for axes, *_ in plot]
+    low, high = reaching(gaps.groupby(["method", "merge", "n_tasks"])["gap"].mean(), 3)
+    low, high = min(low, 0), max(high, 0)
+    aside = 0.06 * (high - low)
     for axes, *_ in plot:
         level(axes, 0, along="y", **ZERO)
-        axes.set_xlim(min(low for low, _ in ends), max(high for _, high in ends))
+        axes.set_xlim(low - aside, high + aside)
+        cut(axes, low, high)
     label = "points above the same merge\nof non-linear vectors"
     return plot.finish(x=label, title=METHOD_LABEL)
 
@@ -112,7 +115,7 @@ def merge_rates_table(df: pd.DataFrame) -> pd.DataFrame:
             for method in methods_in(part):
                 row[METHOD_LABEL[method]] = ranged(*of_mean(where(part, method=method)["gap"]))
             rows.append(row)
-    return pd.DataFrame(rows, columns=list(rows[0]) if rows else columns)
+    return pd.DataFrame(rows).fillna("–") if rows else pd.DataFrame(columns=columns)
 
 
 def strength_table(df: pd.DataFrame) -> pd.DataFrame:

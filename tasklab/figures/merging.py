@@ -14,7 +14,7 @@ import matplotlib.pyplot as plt
 import pandas as pd
 from matplotlib.figure import Figure
 
-from tasklab.figures.marks import ZERO, Panels, cut_below, level, numbers_in, points, scale
+from tasklab.figures.marks import ZERO, Panels, cut, level, numbers_in, points, reaching, scale
 from tasklab.figures.rows import averaged, methods_in, most_tasks, require_rows, select, where
 from tasklab.figures.schemes import scheme
 from tasklab.figures.style import COLOURS, METHOD_LABEL, WIDTH, Looks, book_figure
@@ -86,8 +86,7 @@ def merge_accuracy(df: pd.DataFrame) -> Figure:
             lines.append(level(plot.first, mean, ls=dashes, label=label, **look))
     for axes, _, metric in plot:
         values = where(means, metric=metric).groupby(["merge", "n_tasks"])["value"].mean()
-        few, many = values.quantile([0.25, 0.75])
-        cut_below(axes, values[values >= few - 1.5 * (many - few)].min())
+        cut(axes, reaching(values)[0])
     return plot.finish(lines, x="{} test accuracy (%)".format)
 
 
@@ -138,7 +137,13 @@ def merge_gains_table(df: pd.DataFrame) -> pd.DataFrame:
 
 
 def ranged(effect: float, low: float, high: float) -> str:
-    """Return an effect in points in words, with its interval if it has one."""
+    """Return an effect in points in words, with its interval if it has one.
+
+    Args:
+        effect: The mean.
+        low: Lower end of its interval, NaN if there is none.
+        high: Upper end.
+    """
     ends = "" if pd.isna(low) else f" [{low:.1f}, {high:.1f}]"
     return f"{effect:+.1f}{ends}".replace("-", "−")
 

@@ -288,8 +288,4 @@ def _replicas(claim: Claim, df: pd.DataFrame, n_tasks: int) -> tuple[float, ...]
 
 
 def _over_pretrainings(effects: tuple[float, ...]) -> Interval:
-    if len(effects) < 2:
-        return NOTHING
-    return intervals.interval(
-        float(np.mean(effects)), [intervals.of_means("pre-trainings", effects)]
-    )
+    return intervals.of_mean(effects) if len(effects) > 1 else NOTHING

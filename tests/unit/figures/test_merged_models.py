@@ -98,6 +98,24 @@ def test_points_are_the_gaps_of_every_number_of_tasks():
     assert axes.get_title() == "linearized"
 
 
+def test_a_merge_that_is_far_out_is_an_arrow_and_panels_share_their_range():
+    table = rates()
+    wudi = (table["merge"] == "wudi") & (table["n_tasks"] == 2) & (table["method"] == "linearized")
+    table.loc[wudi, "value"] -= 40
+    others = tidy(
+        table[table["method"] == "linearized"].assign(method="attention").to_dict("records")
+    )
+    left, right = figures.merge_even(pd.concat([table, others])).axes
+    assert left.get_xlim() == right.get_xlim() and left.get_xlim()[0] > -20
+    for axes in (left, right):
+        (arrow,) = axes.texts
+        assert arrow.get_text() == "−34.0"
+
+
+def test_ways_that_do_not_reach_down_are_said_to_be_no_comparison():
+    assert "nothing can be compared" in page.merges_made_equal(rates().query("lr > 3e-4")).data
+
+
 def test_a_way_that_falls_at_its_highest_rate_ends_there():
     alone = {"nonlinear": (60.0, 72.0, 66.0), "linearized": (55.0, 65.0, 70.0)}
     rows = []
