@@ -44,9 +44,10 @@ $(READER): pyproject.toml requirements.txt .ci/install
 	PYTHON="$(PYTHON)" bash .ci/install $(VENV) requirements.txt
 	touch $@
 
-$(STAMP): $(READER) requirements-dev.txt
+# In one go where nothing is there yet: the report's environment is a part of this one.
+$(STAMP): pyproject.toml requirements.txt requirements-dev.txt .ci/install
 	PYTHON="$(PYTHON)" bash .ci/install $(VENV) requirements.txt requirements-dev.txt
-	touch $@
+	touch $(READER) $@
 
 pins: $(STAMP)
 	bash .ci/pins $(VENV)

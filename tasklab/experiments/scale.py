@@ -73,7 +73,7 @@ QUICK = Scale(
     kernel_classes=4,
 )
 REHEARSAL = Scale(
-    counts={"val": 8, "test": 16, "control": 16},
+    counts={"val": 4, "test": 8, "control": 8},
     alphas=(0.0, 0.5, 1.0),
     pairs=1,
     points=3,

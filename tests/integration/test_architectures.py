@@ -87,6 +87,7 @@ def test_preprocessing_is_open_clips_on_photographs(clip: loading.Clip) -> None:
         assert difference.mean() < 0.05 * level
 
 
+@pytest.mark.slow
 def test_a_linearized_step(clip: loading.Clip, x: torch.Tensor) -> None:
     """J tau against a difference quotient, and the gradient as the adjoint of J."""
     encoder, x = clip.encoder, x[:1]

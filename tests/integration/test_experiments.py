@@ -44,6 +44,7 @@ def tables(lab):
     }
 
 
+@pytest.mark.slow
 def test_records_are_complete(tables):
     together = records.combine(*tables.values())
     count = together.groupby(["experiment", "metric"]).size()

@@ -212,6 +212,7 @@ def interruptible():
     signal.signal(signal.SIGINT, before)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("interruptible")
 def test_ctrl_c_keeps_what_is_finished(cluster, monkeypatch, tmp_path, in_order):
     made, _ = cluster

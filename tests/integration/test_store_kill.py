@@ -134,6 +134,7 @@ def checksum(root: Path) -> str:
     return hashlib.sha256(file.read_bytes()).hexdigest()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["nonlinear", "linearized"])
 def test_a_fine_tuning_that_is_killed_and_restarted_ends_bit_identical(tmp_path, method):
     whole, cut = tmp_path / "whole", tmp_path / "cut"

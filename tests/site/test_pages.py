@@ -17,6 +17,8 @@ from tasklab.records.judgement import OUTCOMES
 PAGES = sources.pages(Path(__file__).parents[2])
 DESKTOP, PHONE = 1280, 400
 
+pytestmark = pytest.mark.slow  # before the first of them the site is built
+
 
 @pytest.fixture(scope="module", params=PAGES)
 def name(request):
@@ -71,7 +73,6 @@ def _all_loaded(page) -> None:
         page.evaluate("() => MathJax.startup.promise.then(() => null)")
     page.evaluate("() => new Promise(drawn => requestAnimationFrame(() => setTimeout(drawn)))")
     page.evaluate("() => document.fonts.ready.then(() => null)")
-    page.wait_for_load_state("networkidle")
 
 
 def test_nothing_is_wider_than_the_page(page):

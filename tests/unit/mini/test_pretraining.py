@@ -214,6 +214,7 @@ def test_the_jobs_are_what_the_protocol_says():
     assert len({(r.steps * r.batch_size, r.pool * r.shard, r.seed) for r in family}) == 1
 
 
+@pytest.mark.slow
 def test_levels_are_those_of_the_edited_models():
     """Fine-tuning learns, coefficients are applied, and the control is kept."""
     torch.manual_seed(0)

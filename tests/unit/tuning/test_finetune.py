@@ -565,6 +565,7 @@ def test_blocks_are_recomputed_where_one_image_does_not_fit(
     assert_near(run, whole)
 
 
+@pytest.mark.slow
 def test_where_one_image_never_fits_the_run_stops(store, monkeypatch, transformer):
     attempts = short_of_memory(monkeypatch, lambda images, again: False)
     message = "step 0: out of memory, even with 1 at a time, and the insides.*Take a smaller model"
