@@ -52,7 +52,7 @@ Statistics = dict[str, Grams | Diagonals]  # by the option of a method that take
 # Looks at validation images, training images of each task, and steps of conjugate gradients.
 FULL = {"looks": search.BUDGET, "grams": 256, "diagonals": 64, "best": 64, "steps": 20}
 QUICK = {"looks": 8, "grams": 128, "diagonals": 24, "best": 24, "steps": 6}
-REHEARSAL = {"looks": 2, "grams": 2, "diagonals": 1, "best": 1, "steps": 1}
+REHEARSAL = {"looks": 4, "grams": 2, "diagonals": 1, "best": 1, "steps": 1}
 REHEARSED = 2**24  # numbers of each vector that a rehearsal at full size merges, at most
 
 
@@ -146,12 +146,12 @@ class Bench:
         return search.choose(make, self.options(name), self.place, look, budget=looks)
 
     def options(self, name: str) -> tuple[float | None, ...]:
-        """Return the values of a merge's option that are tried: one in a rehearsal.
+        """Return the values of a merge's option that are tried: one in a rehearsal at full size.
 
         Args:
             name: One of `MERGES`.
         """
-        return options(name)[:1] if self.trial.lab.rehearsal else options(name)
+        return options(name)[:1] if self.trial.lab.light else options(name)
 
     def key(self, name: str) -> dict[str, Any]:
         """Return what determines a merge and its coefficient beside the trial.

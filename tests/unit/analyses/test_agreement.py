@@ -34,7 +34,7 @@ def vectors(lab):
         }
 
 
-def told(lab, vector, vectors, linear, count=8):
+def told(lab, vector, vectors, linear, count=4):
     alone = agreement.singles(lab.evaluator, vectors, count, linear=linear)
     found = {
         task: agreement.features(lab.evaluator, vector, task, "test", linear=linear)
@@ -66,14 +66,14 @@ def test_the_mean_is_linear_in_the_tangent_model_and_not_in_the_network(lab, vec
         assert tangent[task, "distance"]["value"] == pytest.approx(0, abs=1e-6)
         assert tangent[task, "coef"]["value"] == pytest.approx(1, abs=1e-4)
         assert network[task, "distance"]["value"] > 1e-4
-        assert tangent[task, "distance"]["n"] == 8 < tangent[task, "xi_classifier"]["n"]
+        assert tangent[task, "distance"]["n"] == 4 < tangent[task, "xi_classifier"]["n"]
 
 
 def test_the_mean_of_the_models_features_is_that_of_slow_passes(lab, vectors):
-    alone = agreement.singles(lab.evaluator, vectors, 8, linear=False)
+    alone = agreement.singles(lab.evaluator, vectors, 4, linear=False)
     theta = lab.clip.encoder.params
     for task in TASKS:
-        x = lab.clip.encoder.preprocess(lab.evaluator.images(task, "test").x[:8])
+        x = lab.clip.encoder.preprocess(lab.evaluator.images(task, "test").x[:4])
         with torch.no_grad():
             each = [lab.clip.encoder(v.apply(theta), x) for v in vectors.values()]
         torch.testing.assert_close(alone.mean[task], sum(each) / 2, rtol=1e-4, atol=1e-5)
@@ -89,7 +89,7 @@ def test_a_tasks_own_vector_does_not_err_on_it(lab, vectors):
 def test_odd_input(lab, vectors):
     with pytest.raises(TasklabError, match="at least two tasks"):
         agreement.singles(lab.evaluator, {"Signs": vectors["Signs"]}, 8, linear=False)
-    alone = agreement.singles(lab.evaluator, vectors, 8, linear=False)
+    alone = agreement.singles(lab.evaluator, vectors, 4, linear=False)
     few = {task: features[:1] for task, features in alone.own.items()}
     with pytest.raises(TasklabError, match="'Signs' are of other images"):
         list(agreement.agreement(lab.evaluator, few, alone))
