@@ -150,7 +150,7 @@ def test_splits_share_no_image_and_validation_is_a_tenth(data: Path) -> None:
     with pytest.raises(TasklabError, match="unknown split of ImageNet 'train'"):
         pictures.load("ImageNet", "train")
     with pytest.raises(TasklabError, match=f"n must be from 1 to {TEST}"):
-        pictures.load("DTD", "test", n=17)
+        pictures.load("DTD", "test", n=TEST + 1)
 
 
 def test_versions_follow_the_pixels_and_resolutions_have_their_own(data: Path) -> None:
