@@ -17,13 +17,13 @@ from sphinx.transforms import SphinxTransform
 from sphinx.util import logging
 
 from tasklab.book.page import FIGURE, NOT_YET
+from tasklab.figures.pictures import TWIN
 
 LOGGER = logging.getLogger(__name__)
 MARK = re.compile(r"<!-- (caption|awaited) ([\w-]+) -->")
 PICTURE = re.compile(
     r'<img (?:class="narrow" )?alt="[^"]*" src="data:image/png;base64,([^"]*)"[^>]*>'
 )
-NARROW = re.compile(r"<!-- narrow (\S+) -->")
 TAGS = re.compile(r"<!--.*?-->|<style.*?</style>|<[^>]*>", re.DOTALL)
 ANCHOR = re.compile(r'<a id="(eq-[\w-]+)"></a>')
 
@@ -52,7 +52,7 @@ class Pictures(SphinxTransform):
             bundle = _above(note, lambda node: _is(node, "mime_bundle"))
             parts = PICTURE.split(note.astext())
             image = next(bundle.findall(nodes.image), None) if bundle else None
-            twin = NARROW.search(note.astext())
+            twin = TWIN.search(note.astext())
             if image and twin:
                 note.replace_self(nodes.container("", *self._pair(image, twin[1])))
             elif image and len(parts) in (3, 5):  # text, picture, text and so on

@@ -131,12 +131,17 @@ def _assignments(source: str) -> str:
 
 
 def in_jupyterlab(executed: NotebookNode, chapter: str) -> NotebookNode:
-    """Return an executed chapter whose verdicts lead to headings of notebooks, not of the site.
+    """Return an executed chapter as JupyterLab is to show it, without pictures for a phone.
+
+    Its verdicts lead to headings of notebooks, not of the site.
 
     Args:
         executed: As it was executed for the site.
         chapter: Its name.
     """
+    from tasklab.figures.forest_plot import TWIN as FOREST  # they draw: nothing else here does
+    from tasklab.figures.pictures import PIXELS, TWIN, WIDTH
+
     places = dict.fromkeys(claim.evidence for claim in CLAIMS)
     links = {
         f'href="{evidence_link(place, chapter, site=True)}"': (
@@ -146,9 +151,11 @@ def in_jupyterlab(executed: NotebookNode, chapter: str) -> NotebookNode:
     }
     notebook = copy.deepcopy(executed)
     for output in (output for cell in notebook.cells for output in cell.get("outputs", [])):
-        text = output.get("data", {}).get("text/html")
-        if text:
-            output["data"]["text/html"] = re.sub(
-                r'href="[^"]*"', lambda found: links.get(found[0], found[0]), text
-            )
+        data = output.get("data", {})
+        if TWIN.search(text := data.get("text/html", "")):
+            del data["text/html"]  # the same picture once more
+            output["metadata"]["image/png"] = {"width": round(PIXELS * WIDTH)}
+        elif text:
+            text = re.sub(r'href="[^"]*"', lambda found: links.get(found[0], found[0]), text)
+            data["text/html"] = FOREST.sub("", text)
     return notebook

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import html
+import re
 import uuid
 from collections.abc import Iterable, Mapping
 from importlib.resources import files
@@ -20,7 +21,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from tasklab.figures.pictures import NARROW, SHADES, WIDTH, encoded
+from tasklab.figures.pictures import NARROW, PIXELS, SHADES, WIDTH, encoded
 from tasklab.figures.rows import require_rows
 from tasklab.figures.style import book_figure
 from tasklab.records.judgement import ABOUT_VERDICTS, Verdict
@@ -44,7 +45,7 @@ _PICTURE = (
     '<img alt="Every effect and its interval" src="data:image/png;base64,{}" '
     'style="display: block; width: 100%; height: auto">'
 )
-_WIDTH = 125  # pixels of an inch on a page
+TWIN = re.compile(r'<div class="tasklab-forest narrow".*?\n</div></div>', re.S)  # for a phone
 _FARTHEST = 6.0  # half-widths; what lies beyond is drawn there, as an arrow
 
 
@@ -67,7 +68,7 @@ class _Forest(Figure):
         """Return the picture in base64, and the HTML of it and its links."""
         picture = encoded(self, SHADES)
         style = files(__package__).joinpath("forest.css").read_text("utf-8")
-        most, hidden = _WIDTH * self.get_figwidth(), ' style="display: none"' * (kind == "narrow")
+        most, hidden = PIXELS * self.get_figwidth(), ' style="display: none"' * (kind == "narrow")
         rows = "\n".join(self._row(*link) for link in self.links)
         return picture, (
             f'<div class="tasklab-forest {kind}"{hidden}><style>{style}</style>\n'

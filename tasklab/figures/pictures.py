@@ -12,6 +12,7 @@ import io
 import itertools
 import math
 import pickle
+import re
 import sys
 import textwrap
 from collections.abc import Sequence
@@ -28,12 +29,14 @@ from PIL import Image
 
 # Inches. A page's column is 750 pixels wide, a phone's 360: 10 points are 17 and 12 pixels there.
 WIDTH, NARROW = 6.0, 4.0
+PIXELS = 125  # of an inch on a page
 _LEAST = 0.75  # a panel's width
 _LETTERS = 13  # of nine points in an inch
 _NAMES, _SMALL = 8, 6  # points, of a matrix's names and, at least, numbers
 _WHOLE = {"break_long_words": False, "break_on_hyphens": False}
 SHADES = 64  # of a narrow picture: a third of the bytes
 _BAR = "<colorbar>"  # matplotlib's label of the axes of a scale
+TWIN = re.compile(r"<!-- narrow (\S+) -->")  # the picture for a phone
 _IMAGE = '<img alt="" src="data:image/png;base64,{}" style="max-width: 100%; height: auto">'
 
 
@@ -48,11 +51,20 @@ def for_site(figure: Figure, **_) -> dict[str, str]:
     return {"text/plain": repr(figure), "image/png": wide, "text/html": text}
 
 
+def for_notebook(figure: Figure, **_) -> tuple[dict[str, str], dict[str, dict[str, int]]]:
+    """Return what a notebook shows of a figure, and how wide: as wide as on the site.
+
+    A style would not do, as JupyterLab leaves those of an untrusted notebook out.
+    """
+    data = {"text/plain": repr(figure), "image/png": encoded(figure)}
+    return data, {"image/png": {"width": round(PIXELS * figure.get_figwidth())}}
+
+
 def show_once(figure: Figure) -> None:
     """Let a notebook take the figure's own bundle; matplotlib's formatter would draw it again."""
     ipython = sys.modules.get("IPython")
     shell = ipython.get_ipython() if ipython else None
-    if shell is None or not hasattr(figure, "_repr_mimebundle_"):
+    if shell is None:
         return
     formatter = shell.display_formatter.formatters["image/png"]
     drawn = formatter.type_printers.get(Figure)

@@ -16,7 +16,7 @@ from matplotlib.lines import Line2D
 
 from tasklab.errors import TasklabError
 from tasklab.figures.pictures import WIDTH as WIDTH
-from tasklab.figures.pictures import for_site, put_legend, show_once
+from tasklab.figures.pictures import for_notebook, for_site, put_legend, show_once
 from tasklab.records.papers import INIT_LABEL as INIT_LABEL
 from tasklab.records.statements import on_site
 from tasklab.records.table import is_awaited
@@ -75,8 +75,9 @@ def book_figure(function: Callable[..., Figure]) -> Callable[..., Figure | None]
         finally:  # else a notebook shows it twice: as open figure and as result
             for number in set(plt.get_fignums()) - open_before:
                 plt.close(number)
-        if on_site() and not hasattr(figure, "_repr_mimebundle_"):
-            figure._repr_mimebundle_ = functools.partial(for_site, figure)
+        if not hasattr(figure, "_repr_mimebundle_"):  # a figure with links has its own
+            shown = for_site if on_site() else for_notebook
+            figure._repr_mimebundle_ = functools.partial(shown, figure)
         show_once(figure)
         return figure
 

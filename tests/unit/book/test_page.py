@@ -192,7 +192,6 @@ def test_a_chapter_opens_with_what_is_studied_and_a_style_for_dark_themes():
     assert "&lt;mini&gt; on 2 tasks</pre>" in shown["text/html"]
     style = shown["text/html"].partition("</style>")[0]
     assert '[data-jp-theme-light="false"]' in style and ".tasklab-opened" in style
-    assert "img { max-width: min(100%, 750px)" in style
 
 
 def of_encoders(values, **columns):

@@ -9,9 +9,13 @@ import math
 import re
 
 import matplotlib.image
+import matplotlib.pyplot as plt
+import nbformat
 import pytest
+from matplotlib.figure import Figure
 
 from tasklab import figures
+from tasklab.book import outputs
 from tasklab.errors import TasklabError
 from tasklab.figures.forest_plot import LOOKS
 from tasklab.records.claims import CLAIMS
@@ -148,6 +152,23 @@ def test_the_site_takes_both_pictures_from_files(verdicts, extension) -> None:
     assert before.startswith("<div") and between.count("<a ") == after.count("<a ") == len(verdicts)
     assert wide == shown["image/png"] and narrow == figure.narrow._shown("narrow")[0]
     assert "base64" not in before + between + after
+
+
+def test_an_executed_notebook_to_download_has_each_picture_once(verdicts) -> None:
+    @figures.style.book_figure
+    def other() -> Figure:
+        return plt.subplots(figsize=(figures.style.WIDTH, 2))[0]
+
+    shown = [figure._repr_mimebundle_() for figure in (other(), figures.forest(verdicts))]
+    told = [nbformat.v4.new_output("display_data", data) for data in shown]
+    cells = [nbformat.v4.new_code_cell("1", outputs=told)]
+    (cell,) = outputs.in_jupyterlab(nbformat.v4.new_notebook(cells=cells), "tangent").cells
+    picture, forest = cell.outputs
+    assert picture.metadata == {"image/png": {"width": 750}} and "text/html" not in picture.data
+    assert picture.data["image/png"] == shown[0]["image/png"]
+    text = forest.data["text/html"]
+    assert re.findall('class="tasklab-forest (.*?)"', text) == ["wide"]
+    assert text.count("<div") == text.count("</div>") and text.count("<a ") == len(verdicts)
 
 
 def test_nothing_tested_is_said(verdicts) -> None:
