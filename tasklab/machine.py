@@ -347,26 +347,30 @@ def gib(count: float) -> str:
 # Training on a CPU allocates and frees the same large buffers in every step. By default glibc maps
 # and unmaps them each time, and every page is then faulted in anew: on virtual machines that can
 # make a step several times slower.
-_M_TRIM_THRESHOLD, _M_TOP_PAD, _M_MMAP_MAX = -1, -2, -4  # from malloc.h
+_M_TRIM_THRESHOLD, _M_TOP_PAD, _M_MMAP_THRESHOLD, _M_MMAP_MAX = -1, -2, -3, -4  # from malloc.h
+_LARGE = 2**22  # bytes
 
 
 @functools.cache
 def keep_freed_memory(keep: bool = True) -> bool:
-    """Ask glibc to keep freed memory for the next tensor; return whether it will.
+    """Ask glibc to keep freed memory for the next tensor, or no large ones; say whether it keeps it.
 
-    Does nothing where the C library is another one. Tensors of small models take it again at once;
-    of a large one half a gigabyte more is held at its peak, and no time is gained.
+    Does nothing where the C library is another one. Tensors of small models take it again at once.
+    Of a large model half a gigabyte more would be held at its peak, by tensors of other sizes too
+    between which there is no room; to ask the system for each large one costs a fraction of a step.
 
     Args:
         keep: Whether it shall. The first call of a process decides: glibc cannot be told to go back
             to what it does by itself.
     """
     _asked.append(keep)
-    if not _asked[0] or platform.libc_ver()[0] != "glibc":
+    if platform.libc_ver()[0] != "glibc":
         return False
-    libc = ctypes.CDLL(None)
-    settings = {_M_MMAP_MAX: 0, _M_TRIM_THRESHOLD: 2**31 - 1, _M_TOP_PAD: 2**26}
-    return all(libc.mallopt(option, value) == 1 for option, value in settings.items())
+    libc, settings = ctypes.CDLL(None), {_M_MMAP_THRESHOLD: _LARGE}
+    if _asked[0]:
+        settings = {_M_MMAP_MAX: 0, _M_TRIM_THRESHOLD: 2**31 - 1, _M_TOP_PAD: 2**26}
+    done = all(libc.mallopt(option, value) == 1 for option, value in settings.items())
+    return done and _asked[0]
 
 
 def return_freed_memory() -> bool:
