@@ -353,7 +353,7 @@ _LARGE = 2**22  # bytes
 
 @functools.cache
 def keep_freed_memory(keep: bool = True) -> bool:
-    """Ask glibc to keep freed memory for the next tensor, or no large ones; say whether it keeps it.
+    """Ask glibc to keep freed memory for the next tensor, or no large ones; say whether it does.
 
     Does nothing where the C library is another one. Tensors of small models take it again at once.
     Of a large model half a gigabyte more would be held at its peak, by tensors of other sizes too
