@@ -151,7 +151,8 @@ def cores(root: Path = Path("/")) -> float:
 def memory(root: Path = Path("/")) -> Memory:
     """Return the memory of the machine, or of the tightest cgroup around this process.
 
-    Files that a cgroup only caches count as available, as they do for the machine.
+    Files that a cgroup only caches count as available, as they do for the machine: those that are
+    mapped into memory, too, as vectors are.
 
     Args:
         root: Of the file system, whose `proc` and `sys` are read.
@@ -165,9 +166,9 @@ def memory(root: Path = Path("/")) -> Memory:
             total = None
     limited = False
     for folder in _cgroups(root, "memory"):
-        for limit, usage, cached in (
-            ("memory.max", "memory.current", "inactive_file"),
-            ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
+        for limit, usage, prefix in (
+            ("memory.max", "memory.current", ""),
+            ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_"),
         ):
             most = (_numbers(folder / limit) or [None])[0]
             if most is None or most >= _NO_LIMIT:
@@ -175,7 +176,9 @@ def memory(root: Path = Path("/")) -> Memory:
             if total is None or most < total:
                 total, limited = most, True
             used = (_numbers(folder / usage) or [0])[0]
-            left = max(0, most - used + min(used, _table(folder / "memory.stat").get(cached, 0)))
+            stat = _table(folder / "memory.stat")
+            cached = sum(stat.get(f"{prefix}{kind}_file", 0) for kind in ("active", "inactive"))
+            left = max(0, most - used + min(used, cached))
             if available is None or left < available:
                 available, limited = left, True
     return Memory(total, available, limited)

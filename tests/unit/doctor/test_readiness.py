@@ -113,7 +113,11 @@ def machine_of(root: Path, **files: str) -> Path:
 
 V2 = {"proc/self/cgroup": "0::/outer/inner\n"}
 V1 = {"proc/self/cgroup": "5:cpu,cpuacct:/box\n4:memory:/box\n1:name=systemd:/\n"}
-STAT = f"anon 1\ninactive_file {GIB}\ntotal_inactive_file {GIB}\n"
+STAT = "anon 1\n" + "".join(  # half a file is in use, and can be read again as well
+    f"{prefix}{kind}_file {GIB // 2}\n"
+    for prefix in ("", "total_")
+    for kind in ("active", "inactive")
+)
 
 
 @pytest.mark.parametrize(
