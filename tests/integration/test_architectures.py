@@ -108,13 +108,11 @@ def test_a_linearized_step(clip: loading.Clip, x: torch.Tensor) -> None:
 
     h = 0.05
     with torch.no_grad():
-        ahead, back = (
-            encoder({name: p + s * h * tau[name] for name, p in encoder.params.items()}, x)
-            for s in (1, -1)
-        )
-        torch.testing.assert_close(encoder(encoder.params, x), f0, rtol=1e-3, atol=1e-4)
-    slope = (ahead - back) / (2 * h)
-    assert F.cosine_similarity(slope, jtau).item() > 0.999
+        ahead = encoder({name: p + h * tau[name] for name, p in encoder.params.items()}, x)
+        here = encoder(encoder.params, x)
+    torch.testing.assert_close(here, f0, rtol=1e-3, atol=1e-4)
+    slope = (ahead - here) / h
+    assert F.cosine_similarity(slope, jtau).item() > 0.9999
 
 
 def test_an_attention_step(clip: loading.Clip, x: torch.Tensor) -> None:
