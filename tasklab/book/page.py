@@ -164,18 +164,19 @@ def findings(verdicts: Iterable[Verdict], heading: str) -> Any:
 def _numbers(row: Mapping[str, Any]) -> str:
     if not row["n_seeds"]:
         return " (no recorded runs of both sides)"
-    from tasklab.records.statements import effect_of
+    from tasklab.records.statements import effect_of, on_these_tasks, seen
 
     effect, seeds = effect_of(row), counted(row["n_seeds"], row["n_seeds"], "seed")
     parts = [effect, *([] if effect.endswith(seeds) else [seeds])]
     if row["n_pretrainings"] > 1:
         beside = counted(row["n_pretrainings"], row["n_pretrainings"], "other pre-training")
-        parts.append(f"{beside} beside")
+        parts.append(f"{beside} {effect_of(seen(row, 'others'))}")
     if row["n_tasks"] > 1:
         parts.append(f"{row['tasks_as_claimed']} of {row['n_tasks']} {row['counted']} as claimed")
     if row["n_cells"] > 1:
         parts.append(f"{row['cells_holding']} of {row['n_cells']} parts hold, this is the weakest")
-    return f", {', '.join(parts)}"
+    alone = on_these_tasks(row)
+    return f", {', '.join(parts)}" + (f"; {alone}" if alone else "")
 
 
 @dataclasses.dataclass(frozen=True)

@@ -21,11 +21,11 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from tasklab.figures.pictures import NARROW, PIXELS, SHADES, WIDTH, encoded
+from tasklab.figures.pictures import NARROW, PIXELS, SHADES, WIDTH, encoded, put_legend
 from tasklab.figures.rows import require_rows
 from tasklab.figures.style import book_figure
 from tasklab.records.judgement import ABOUT_VERDICTS, Verdict
-from tasklab.records.statements import effect_of, evidence_link, on_site, verdict_rows
+from tasklab.records.statements import effect_of, evidence_link, on_site, seen, verdict_rows
 
 # Outcome: colour, marker. Colours are those of the palette that are told apart in grey as well.
 LOOKS = {
@@ -33,6 +33,7 @@ LOOKS = {
     "undecided": ("#8C8C8C", "D"),
     "does not hold": ("#D55E00", "X"),
 }
+_LIGHTER = {"holds": "#9CCBEA", "does not hold": "#F5BE8E"}
 PAPERS = {
     "tangent": "Tangent space",
     "linear_layers": "Linear layers",
@@ -141,11 +142,34 @@ def _drawn(groups: list[tuple[str, pd.DataFrame]], here: str, width: float, line
     panels[-1, 0].set_xlim(-_FARTHEST - 0.5, _FARTHEST + 0.5)
     label = "effect in half-widths of its interval\n← against the claim        as claimed →"
     figure.supxlabel(label, fontsize=9)
-    outcomes = pd.concat([part["outcome"] for _, part in groups])
-    present = [name for name in LOOKS if name in set(outcomes)]
-    handles = [Line2D([], [], color=c, marker=m, linewidth=1.2) for c, m in map(LOOKS.get, present)]
-    figure.legend(handles, present, loc="outside upper center", ncols=len(present), fontsize=9)
+    _legend(figure, pd.concat([part for _, part in groups]), width)
     return figure
+
+
+def _look(row: Mapping[str, Any]) -> tuple[str, str]:
+    """Return an outcome and, where it is decided on these tasks alone, what it is there."""
+    lighter = row["outcome"] == "undecided" and row["here"] in _LIGHTER
+    return row["outcome"], row["here"] if lighter else ""
+
+
+def _mark(outcome: str, here: str) -> dict[str, Any]:
+    colour, marker = LOOKS[here or outcome]
+    face = _LIGHTER[here] if here else colour
+    return {"color": colour, "marker": marker, "mfc": face, "ms": 5.5 if here else 5, "ls": ""}
+
+
+def _legend(figure: Figure, rows: pd.DataFrame, width: float) -> None:
+    """Say what those colours and marks mean that are there."""
+    found = {_look(row) for row in rows.to_dict("records")}
+    told = {(outcome, ""): outcome for outcome in LOOKS if outcome in {one for one, _ in found}}
+    lighter = next((look for look in sorted(found, reverse=True) if look[1]), None)
+    if lighter:
+        told[lighter] = "light: on these tasks alone"
+    handles = [
+        (Line2D([], [], color=LOOKS[look[0]][0], lw=1.2), Line2D([], [], **_mark(*look)))
+        for look in told
+    ]
+    put_legend(figure, handles, list(told.values()), width)
 
 
 def _panel(axes: Axes, rows: pd.DataFrame, *, numbers: bool) -> None:
@@ -157,7 +181,7 @@ def _panel(axes: Axes, rows: pd.DataFrame, *, numbers: bool) -> None:
     axes.axvspan(-1, 1, color="#E6E6E6", zorder=0)
     axes.axvline(0, color="#404040", linewidth=0.8, zorder=1)
     for y, (place, sure, row) in enumerate(zip(x, known, rows.to_dict("records"), strict=True)):
-        colour, marker = LOOKS[row["outcome"]]
+        colour, _ = LOOKS[row["outcome"]]
         if not sure:
             axes.plot(place, y, "o", markersize=5, markerfacecolor="white", color=colour, zorder=3)
         elif abs(place) > _FARTHEST:
@@ -166,7 +190,7 @@ def _panel(axes: Axes, rows: pd.DataFrame, *, numbers: bool) -> None:
             axes.plot(end, y, arrow, markersize=6, color=colour, zorder=3)
         else:
             axes.plot([place - 1, place + 1], [y, y], color=colour, linewidth=1.2, zorder=2)
-            axes.plot(place, y, marker, markersize=5, color=colour, zorder=3)
+            axes.plot(place, y, zorder=3, **_mark(*_look(row)))
         if numbers:
             at = {"transform": axes.get_yaxis_transform(), "va": "center", "fontsize": 7.5}
             axes.text(1.01, y, effect_of(row), color="#404040", **at)
@@ -221,12 +245,17 @@ def _row(row: Mapping[str, Any], here: str, *, corrected: bool) -> str:
     statement = f"{row['statement']}: {row['cell']}" if row["cell"] else row["statement"]
     statement += "" if row["setting"] == "chosen" else f" (at {row['setting']})"
     paper = PAPERS.get(row["paper"], row["paper"])
-    share = others = ""
+    share, others, effects = "", "", effect_of(row)
     if row["n_cells"] > 1 and row["outcome"] != "holds":
         share = f"<small>{row['cells_holding']} of {row['n_cells']} parts hold</small>"
+    if row["here"] not in ("", row["outcome"]):
+        share += f"<small>{row['here']} on these tasks</small>"
     if corrected and row["corrected"] and row["corrected"] != row["outcome"]:
         share += f"<small>{row['corrected']} if all share 5 %</small>"
+    if row["here"]:
+        effects += f"<small>these tasks: {effect_of(seen(row, 'here'))}</small>"
     if row["n_pretrainings"] > 1:
+        effects += f"<small>pre-trainings: {effect_of(seen(row, 'others'))}</small>"
         others = f"<small>and {row['n_pretrainings']} pre-trainings</small>"
     tasks = f"{row['tasks_as_claimed']} of {row['n_tasks']} {row['counted']}"
     kind, word = "part" if row["cell"] else "whole", row["outcome"].replace(" ", "-")
@@ -235,7 +264,7 @@ def _row(row: Mapping[str, Any], here: str, *, corrected: bool) -> str:
         f'<td class="tv-outcome tv-{word}"><b>{row["outcome"]}</b>{share}</td>'
         f'<td><a href="{link}">{html.escape(statement)}</a>'
         f"<small>{html.escape(paper)}</small></td>"
-        f'<td data-head="effect">{effect_of(row)}</td>'
+        f'<td data-head="effect">{effects}</td>'
         f'<td data-head="seeds">{row["n_seeds"]}{others}</td>'
         f'<td data-head="as claimed">{tasks if row["n_tasks"] > 1 else "–"}</td></tr>'
     )

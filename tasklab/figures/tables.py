@@ -85,7 +85,9 @@ def matched_table(verdicts: Iterable[Verdict]) -> pd.DataFrame:
             sides = [METHOD_LABEL[side] for side in (claim.left, claim.right)]
             told = {"statement": claim.short, "compared": f"{claim.metric.replace('_', ' ')}: "
                     f"{sides[0]} {claim.relation} {sides[1]}"}  # fmt: skip
-            told |= {"setting": claim.setting, "told": f"{row['outcome']}: {effect_of(row)}"}
+            here = "" if row["here"] in ("", row["outcome"]) else f"; {row['here']} on these tasks"
+            said = f"{row['outcome']}: {effect_of(row)}{here}"
+            told |= {"setting": claim.setting, "told": said}
             rows.append({"id": name, **told})
     index = ["id", "statement", "compared"]
     wide = pd.DataFrame(rows, columns=[*index, "setting", "told"]).pivot(

@@ -14,6 +14,7 @@ from .papers import (
     beside as beside,
 )
 from .statements import (
+    both_scopes as both_scopes,
     correction as correction,
 )
 from .statements import (

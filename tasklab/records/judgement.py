@@ -6,6 +6,7 @@ values**: its world, model and pre-training are far smaller than the papers'.
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import math
 import re
@@ -43,10 +44,11 @@ class Verdict:
         interval: Effect, positive in the claimed direction (of a claim of equality: left minus
             right), and its 95 % interval.
         sources: What the interval takes into account: seeds, images, tasks.
-        here: The same for the tasks that were tried, where the claim is about tasks in general.
+        here: The same for the tasks that were tried alone: without another draw of tasks.
         pretrainings: Mean over several pre-trainings, with an interval over their seeds.
         n_pretrainings: Number of pre-trained models behind the widest of them.
         p: Two-sided p-value that belongs to the interval.
+        p_here: That of `here`.
         by_seed: The difference of each seed of fine-tuning.
         by_task: That of each task (pair of tasks, threshold), as the mean over seeds.
     """
@@ -59,8 +61,18 @@ class Verdict:
     pretrainings: Interval = NOTHING
     n_pretrainings: int = 0
     p: float = math.nan
+    p_here: float = math.nan
     by_seed: Mapping[int, float] = field(default_factory=dict)
     by_task: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def on_these_tasks(self) -> Verdict | None:
+        """The verdict on the tasks that were tried alone; none where no others are meant."""
+        if "tasks" not in self.sources:
+            return None
+        outcome = judged(self.here, self.claim.margin)
+        given = {"interval": self.here, "outcome": outcome, "p": self.p_here}
+        return dataclasses.replace(self, **given, sources=("seeds", "images"))
 
     @property
     def n_seeds(self) -> int:
@@ -181,25 +193,26 @@ def verdict(
     by_seed = table.groupby("seed")["difference"].mean()
     by_task = table.groupby("task", sort=False)["difference"].mean()
     effect = float(by_seed.mean())
-    statistics, here = {}, NOTHING
+    statistics = {}
     if claim.experiment == "cost":
         statistics = _of_rounds(claim, table, effect)
     elif len(by_seed) > 1:
         sources = [intervals.of_means("seeds", by_seed), *_of_images(claim, table)]
-        here = intervals.interval(effect, sources)
+        far = _towards(claim, effect)
+        on = {"here": intervals.interval(effect, sources)}
+        on["p_here"] = intervals.p_value(far, sources)
         if claim.general and len(by_task) > 2:  # a task has images of its own: they are in there
             sources = [sources[0], intervals.of_means("tasks", by_task)]
-        statistics = {
+        statistics = on | {
             "interval": intervals.interval(effect, sources),
             "sources": tuple(source.name for source in sources),
-            "p": intervals.p_value(_towards(claim, effect), sources),
+            "p": intervals.p_value(far, sources),
         }
     statistics.setdefault("interval", Interval(effect, math.nan, math.nan))
     replicas = _replicas(claim, df, n_tasks) if not claim.grows else ()
     return Verdict(
         claim=claim,
         outcome=judged(statistics["interval"], claim.margin),
-        here=here,
         pretrainings=_over_pretrainings(replicas),
         n_pretrainings=max(1, len(replicas)),
         by_seed={int(seed): float(value) for seed, value in by_seed.items()},

@@ -21,14 +21,16 @@ from typing import Any
 import pandas as pd
 
 from tasklab.records.intervals import LEVEL, holm
-from tasklab.records.judgement import Verdict
+from tasklab.records.judgement import NOTHING, Verdict
 
 COLUMNS = (
     "paper", "headline", "id", "short", "statement", "cell", "setting", "outcome", "effect", "unit",
     "low", "high", "n_seeds", "n_pretrainings", "tasks_as_claimed", "n_tasks", "counted", "n_cells",
-    "cells_holding", "strength", "corrected", "evidence",
+    "cells_holding", "strength", "corrected", "evidence", "here", "here_effect", "here_low",
+    "here_high", "others_effect", "others_low", "others_high",
 )  # fmt: skip
 
+_ENDS = ("effect", "low", "high")
 SITE = "TASKLAB_SITE"  # in the environment where the book executes notebooks and pages for the site
 
 
@@ -43,6 +45,8 @@ class Entry:
         p: The largest p-value of a statement that holds, the least corrected one of its cells if it
             does not.
         corrected: The outcome if all statements are corrected for their number (Holm).
+        here: The same on the tasks that were tried alone, where the statement is about tasks in
+            general.
     """
 
     cells: tuple[Verdict, ...]
@@ -50,6 +54,7 @@ class Entry:
     weakest: Verdict
     p: float
     corrected: str = ""
+    here: Entry | None = None
 
     @property
     def cells_holding(self) -> int:
@@ -101,7 +106,11 @@ def _entry(cells: Sequence[Verdict]) -> Entry:
     else:
         outcome = "does not hold" if any(x <= 1 - LEVEL for x in against) else "undecided"
     weakest = min(tested, key=lambda cell: cell.strength)
-    return Entry(cells=tuple(cells), outcome=outcome, weakest=weakest, p=p)
+    here = [cell.on_these_tasks for cell in tested]
+    return Entry(
+        cells=tuple(cells), outcome=outcome, weakest=weakest, p=p,
+        here=_entry(here) if all(here) else None,
+    )  # fmt: skip
 
 
 def verdict_rows(verdicts: Iterable[Verdict], *, cells: bool = True) -> pd.DataFrame:
@@ -119,7 +128,11 @@ def verdict_rows(verdicts: Iterable[Verdict], *, cells: bool = True) -> pd.DataF
         far the effect is on the claimed side, in half-widths of its interval), these of the weakest
         cell; n_cells (tested ones),
         cells_holding, corrected (the outcome after a correction for the number of statements) and
-        evidence (notebook#heading).
+        evidence (notebook#heading); here, here_effect, here_low and here_high: outcome, effect and
+        interval on the tasks that were tried alone, where the statement is about tasks in general,
+        of the cell that is the weakest there;
+        others_effect, others_low and others_high: the effect's mean over several pre-trainings and
+        its interval over their seeds.
     """
     rows = []
     for entry in entries(verdicts):
@@ -129,11 +142,14 @@ def verdict_rows(verdicts: Iterable[Verdict], *, cells: bool = True) -> pd.DataF
         common |= {"statement": claim.statement, "evidence": claim.evidence, "short": claim.short}
         numbers = {"n_cells": tested, "cells_holding": entry.cells_holding}
         own = {"id": claim.entry, "cell": "", "corrected": entry.corrected}
-        rows.append(common | _numbers(entry.weakest, entry.outcome) | numbers | own)
+        here = _here(entry.here and entry.here.weakest, entry.here and entry.here.outcome)
+        rows.append(common | _numbers(entry.weakest, entry.outcome) | here | numbers | own)
         for cell in entry.cells if cells and len(entry.cells) > 1 else ():
             labels = {"id": cell.claim.id, "cell": cell.claim.cell, "corrected": ""}
             numbers = {"n_cells": 0, "cells_holding": 0}
-            rows.append(common | _numbers(cell, cell.outcome) | numbers | labels)
+            alone = cell.on_these_tasks
+            here = _here(alone, alone and alone.outcome)
+            rows.append(common | _numbers(cell, cell.outcome) | here | numbers | labels)
     return pd.DataFrame(rows, columns=list(COLUMNS))
 
 
@@ -154,6 +170,60 @@ def effect_of(row: Mapping[str, Any]) -> str:
     alone = pd.isna(row["low"]) and row["n_seeds"] == 1
     why = "" if known else ", one seed" if alone else ", does not vary"
     return f"{numbers.replace('-', '−')} {row['unit']}".rstrip() + why
+
+
+def on_these_tasks(row: Mapping[str, Any]) -> str:
+    """Return what a row of `verdict_rows` has on the tasks that were tried alone, in words.
+
+    Nothing where no other tasks are meant, or where it is the same outcome.
+
+    >>> row = {"outcome": "undecided", "here": "holds", "unit": "points", "n_seeds": 5}
+    >>> on_these_tasks(row | {"here_effect": 3.86, "here_low": 2.5, "here_high": 5.22})
+    'on these tasks alone it holds: +3.9 [2.5, 5.2] points'
+    """
+    if row["here"] in ("", row["outcome"]):
+        return ""
+    said = f"it is {row['here']}" if row["here"] == "undecided" else f"it {row['here']}"
+    return f"on these tasks alone {said}: {effect_of(seen(row, 'here'))}"
+
+
+def seen(row: Mapping[str, Any], side: str) -> dict[str, Any]:
+    """Return a row of `verdict_rows` with another of its effects in place of the first.
+
+    Args:
+        row: A row.
+        side: `here`, of the tasks that were tried alone, or `others`, of several pre-trainings.
+    """
+    return {**row, **{name: row[f"{side}_{name}"] for name in _ENDS}}
+
+
+def both_scopes(verdicts: Iterable[Verdict]) -> str:
+    """Return how many statements are decided in general, and on these tasks alone, in sentences.
+
+    Nothing where none is about tasks in general.
+
+    Args:
+        verdicts: Of one or several papers.
+    """
+    rows = verdict_rows(verdicts, cells=False)
+    rows = rows[rows["here"] != ""]
+    if rows.empty:
+        return ""
+    told = ["; ".join(_how_many(rows[name])) for name in ("outcome", "here")]
+    return (
+        f"Of the {len(rows)} statements that are about tasks in general, {told[0]}. On these tasks "
+        f"alone, another draw of tasks left aside, {told[1]}."
+    )
+
+
+def _how_many(outcomes: pd.Series) -> list[str]:
+    says = {
+        "holds": ("holds", "hold"),
+        "does not hold": ("does not hold", "do not hold"),
+        "undecided": ("is undecided", "are undecided"),
+    }
+    counts = outcomes.value_counts()
+    return [f"{counts[one]} {said[int(counts[one] > 1)]}" for one, said in says.items() if one in counts]
 
 
 def correction(verdicts: Iterable[Verdict]) -> str:
@@ -178,9 +248,17 @@ def _at(setting: str) -> str:
     return "" if setting == "chosen" else f" (at {setting})"
 
 
+def _here(cell: Verdict | None, outcome: str | None) -> dict[str, object]:
+    """Return the columns on the tasks that were tried alone; empty where no others are meant."""
+    interval = cell.interval if cell else NOTHING
+    named = {f"here_{name}": value for name, value in zip(_ENDS, interval, strict=True)}
+    return {"here": outcome or "", **named}
+
+
 def _numbers(cell: Verdict, outcome: str) -> dict[str, object]:
     effect, low, high = cell.interval
-    return {
+    others = {f"others_{name}": x for name, x in zip(_ENDS, cell.pretrainings, strict=True)}
+    return others | {
         "outcome": outcome, "effect": effect, "unit": cell.claim.unit, "low": low, "high": high,
         "n_seeds": cell.n_seeds, "n_pretrainings": cell.n_pretrainings,
         "tasks_as_claimed": cell.tasks_as_claimed, "n_tasks": cell.n_tasks,

@@ -14,7 +14,7 @@ import pandas as pd
 
 from tasklab.figures.merging import MERGE_LABEL
 from tasklab.records.judgement import Verdict
-from tasklab.records.statements import effect_of, evidence_link, verdict_rows
+from tasklab.records.statements import effect_of, evidence_link, on_these_tasks, verdict_rows
 from tasklab.study.results import evidence, recorded
 
 
@@ -141,6 +141,8 @@ def _verdict(rows: pd.DataFrame, name: str) -> str:
         numbers += f", {row['n_seeds']} seeds"
     if row["n_tasks"] > 1:
         numbers += f", {row['tasks_as_claimed']} of {row['n_tasks']} {row['counted']} as claimed"
+    if alone := on_these_tasks(row):
+        numbers += f"; {alone}"
     if row["corrected"] != row["outcome"]:
         numbers += f"; {row['corrected']} if all statements share 5 %"
     return f"{text} ({numbers})"

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 KIND = "verdicts"  # of artifact
 _CLAIMS = {claim.id: claim for claim in CLAIMS}
-_INTERVALS = ("interval", "here", "pretrainings")
+_INTERVALS, _LEVELS = ("interval", "here", "pretrainings"), ("p", "p_here")
 
 
 def judged(chapter: str, *, model: str = "mini", store: Store | None = None) -> list[Verdict]:
@@ -68,7 +68,8 @@ def _noted(verdict: Verdict) -> dict[str, Any]:
         note[name] = [[key, _number(value)] for key, value in getattr(verdict, name).items()]
     for name in _INTERVALS:
         note[name] = [_number(value) for value in getattr(verdict, name)]
-    return {**note, "claim": verdict.claim.id, "p": _number(verdict.p)}
+    note |= {name: _number(getattr(verdict, name)) for name in _LEVELS}
+    return {**note, "claim": verdict.claim.id}
 
 
 def _number(value: float) -> str:
@@ -81,4 +82,4 @@ def _verdict(note: Mapping[str, Any]) -> Verdict:
         fields[name] = {key: float.fromhex(value) for key, value in note[name]}
     for name in _INTERVALS:
         fields[name] = Interval(*map(float.fromhex, note[name]))
-    return Verdict(**{**fields, "p": float.fromhex(note["p"])})
+    return Verdict(**{**fields, **{name: float.fromhex(note[name]) for name in _LEVELS}})

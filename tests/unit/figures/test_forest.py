@@ -65,6 +65,21 @@ def test_rows_are_grouped_by_paper_and_marked_by_outcome(verdicts) -> None:
     assert "+2.0 [1.0, 3.0] points" in tangent.texts[0].get_text()
 
 
+def test_what_is_decided_on_these_tasks_alone_is_lighter(verdicts) -> None:
+    open_in_general = dataclasses.replace(
+        verdicts[2], sources=("seeds", "tasks"), here=Interval(0.5, 0.2, 0.8), p_here=0.01
+    )
+    figure = figures.forest([*verdicts[:2], open_in_general, *verdicts[3:]])
+    lighter = "light: on these tasks alone"
+    assert lighter in [text.get_text() for text in figure.legends[0].get_texts()]
+    (mark,) = (line for line in figure.axes[1].lines if line.get_xdata()[0] == 0.5)
+    line = next(line for line in figure.axes[1].lines if tuple(line.get_xdata()) == (-0.5, 1.5))
+    assert mark.get_color() == LOOKS["holds"][0] != mark.get_markerfacecolor()
+    assert line.get_color() == LOOKS["undecided"][0]
+    usual = figures.forest(verdicts)
+    assert lighter not in [text.get_text() for text in usual.legends[0].get_texts()]
+
+
 def test_the_narrow_one_has_headlines_alone(verdicts) -> None:
     figure = figures.forest(verdicts, headlines=True)
     (axes,) = figure.axes

@@ -60,7 +60,7 @@ def test_what_a_correction_changes_is_told_beside_verdicts_of_several_papers():
         claim = next(c for c in CLAIMS if c.paper == paper and not c.grows)
         interval, seen = Interval(2.0, 1.0, 3.0), {0: 2.0}
         return Verdict(claim=claim, outcome="holds", interval=interval, p=p, by_seed=seen,
-                       n_pretrainings=3)  # fmt: skip
+                       n_pretrainings=3, pretrainings=Interval(1.5, 0.5, 2.5))  # fmt: skip
 
     several = [judged("tangent", 0.04), judged("ctl", 0.001)]
     text = figures.verdict_list(several)._repr_html_()
@@ -68,11 +68,23 @@ def test_what_a_correction_changes_is_told_beside_verdicts_of_several_papers():
     several[1] = judged("ctl", 0.03)
     text = figures.verdict_list(several)._repr_html_()
     assert text.count("undecided if all share 5 %") == 2 and "and 3 pre-trainings" in text
+    assert text.count("<small>pre-trainings: +1.5 [0.5, 2.5]") == 2
     assert "if all share" not in figures.verdict_list(several[:1])._repr_html_()
     told = records.correction(several)
     assert told.startswith("If all 2 statements") and "0 of the 2 decided ones stay decided" in told
     assert several[0].claim.short in told
     assert records.correction(several[:1]).endswith("1 of the 1 decided ones stay decided.")
+
+
+def test_what_is_found_on_these_tasks_alone_is_told_beside_what_is_in_general():
+    claim = next(c for c in CLAIMS if c.general and not c.grows)
+    both = {"interval": Interval(2.0, -1.0, 5.0), "here": Interval(2.0, 1.0, 3.0)}
+    made = Verdict(claim=claim, outcome="undecided", by_seed={0: 2.0, 1: 2.0}, p=0.1, **both)
+    general = dataclasses.replace(made, sources=("seeds", "tasks"), p_here=0.01)
+    text = figures.verdict_list([general])._repr_html_()
+    assert "<b>undecided</b><small>holds on these tasks</small>" in text
+    assert "<small>these tasks: +2.0 [1.0, 3.0]" in text
+    assert "these tasks" not in figures.verdict_list([made])._repr_html_().split("<table")[1]
 
 
 def test_two_lists_have_names_of_their_own():

@@ -188,7 +188,23 @@ def test_a_claim_about_tasks_in_general_draws_tasks() -> None:
     negated = tidy(r | {"experiment": "negation", "metric": "control"} for r in rows)
     here = verdict(control, negated)
     assert here.sources == ("seeds", "images")  # of these tasks alone: the same control images
-    assert here.interval.low > found.interval.low
+    assert here.interval.low > found.interval.low and here.on_these_tasks is None
+    alone = found.on_these_tasks
+    assert alone.sources == ("seeds", "images") and alone.interval == found.here
+    assert alone.interval.effect == found.interval.effect
+    assert found.interval.low < alone.interval.low and alone.p == found.p_here < found.p
+
+
+def test_what_tasks_leave_open_may_be_decided_on_them_alone() -> None:
+    gains = {"Signs": 40.0, "Places": -10.0, "Scenes": 30.0, "Digits": 20.0}
+    rows = [
+        row(method, 40 + seed + (gains[task] + 0.1 * seed) * (method == "linearized"), seed=seed,
+            task=task)
+        for method in ("nonlinear", "linearized") for seed in range(3) for task in gains
+    ]  # fmt: skip
+    for relation, outcome in ((">", "holds"), ("<", "does not hold")):
+        found = verdict(changed(relation=relation), tidy(rows))
+        assert (found.outcome, found.on_these_tasks.outcome) == ("undecided", outcome)
 
 
 def test_a_claim_of_less_turns_the_sign() -> None:

@@ -12,7 +12,14 @@ from tasklab.records import verdict_rows
 from tasklab.records.claims import Claim
 from tasklab.records.intervals import Interval
 from tasklab.records.judgement import Verdict
-from tasklab.records.statements import COLUMNS, entries
+from tasklab.records.statements import (
+    COLUMNS,
+    both_scopes,
+    effect_of,
+    entries,
+    on_these_tasks,
+    seen,
+)
 
 CLAIM = Claim(id="a", entry="s", paper="tangent", table="1", statement="more", cell="a",
               experiment="addition", metric="absolute", left="linearized", relation=">",
@@ -68,6 +75,47 @@ def test_growth_counts_only_where_something_holds() -> None:
     found = {entry.cells[0].claim.entry: entry for entry in entries([base, weak, *grown])}
     assert [v.claim.id for v in found["grown"].cells] == ["c"]
     assert found["grown"].outcome == "holds"
+
+
+def general(name: str, effect: float, here: float = 0.5, entry: str = "s") -> Verdict:
+    """Return an undecided verdict about tasks in general, and its half-width on these alone."""
+    alone = Interval(effect, effect - here, effect + here)
+    made = cell(name, effect, 2 * abs(effect), entry)
+    return dataclasses.replace(made, sources=("seeds", "tasks"), here=alone, p_here=0.01)
+
+
+def test_a_statement_about_tasks_in_general_says_what_is_found_on_these_alone() -> None:
+    table = verdict_rows([general("a", 3.0), general("b", 2.0, here=1.9)])
+    assert table["outcome"].tolist() == ["undecided"] * 3 and (table["here"] == "holds").all()
+    first = table.iloc[0]  # the weakest in general is not the weakest there
+    assert (first["here_effect"], first["here_low"]) == (2.0, pytest.approx(0.1))
+    told = "on these tasks alone it holds: +2.0 [0.1, 3.9] points"
+    assert on_these_tasks(first.to_dict()) == told
+    rows = verdict_rows([general("a", 3.0), general("b", -2.0)], cells=False)
+    assert rows["here"].tolist() == ["does not hold"]
+    (row,) = verdict_rows([general("a", 3.0), general("b", 1.0, here=2.0)], cells=False).to_dict(
+        "records"
+    )
+    assert row["here"] == "undecided" and on_these_tasks(row) == ""  # nothing new
+    (row,) = verdict_rows([cell("a", 3.0)]).to_dict("records")
+    assert row["here"] == on_these_tasks(row) == "" and math.isnan(row["here_low"])
+
+
+def test_statements_are_counted_in_both_scopes() -> None:
+    several = [general("a", 3.0, entry="a"), general("b", -3.0, entry="b"), cell("c", 3.0)]
+    told = both_scopes([*several, general("d", 1.0, here=2.0, entry="d")])
+    assert "the 3 statements that are about tasks in general, 3 are undecided." in told
+    assert told.endswith("left aside, 1 holds; 1 does not hold; 1 is undecided.")
+
+
+def test_without_statements_about_tasks_in_general_there_is_nothing_to_count() -> None:
+    assert both_scopes([cell("a", 3.0)]) == both_scopes([]) == ""
+
+
+def test_the_effect_over_several_pretrainings_stands_beside() -> None:
+    made = dataclasses.replace(cell("a", 3.0), pretrainings=Interval(2.0, 1.0, 3.0))
+    (row,) = verdict_rows([made]).to_dict("records")
+    assert effect_of(seen(row, "others")) == "+2.0 [1.0, 3.0] points"
 
 
 def test_rows_have_a_statement_and_below_it_its_cells() -> None:
