@@ -15,6 +15,8 @@ from .papers import (
 )
 from .statements import (
     both_scopes as both_scopes,
+)
+from .statements import (
     correction as correction,
 )
 from .statements import (

@@ -223,7 +223,9 @@ def _how_many(outcomes: pd.Series) -> list[str]:
         "undecided": ("is undecided", "are undecided"),
     }
     counts = outcomes.value_counts()
-    return [f"{counts[one]} {said[int(counts[one] > 1)]}" for one, said in says.items() if one in counts]
+    return [
+        f"{counts[one]} {said[int(counts[one] > 1)]}" for one, said in says.items() if one in counts
+    ]
 
 
 def correction(verdicts: Iterable[Verdict]) -> str:
