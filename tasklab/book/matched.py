@@ -15,7 +15,7 @@ from tasklab.figures.style import METHOD_LABEL
 from tasklab.records.intervals import of_mean
 from tasklab.records.judgement import Verdict, verdict
 from tasklab.records.matched import FURTHER, gaps_at_equal_accuracy
-from tasklab.records.statements import effect_of, verdict_rows
+from tasklab.records.statements import effect_of, how_many, verdict_rows
 
 _EQUAL = {"equal accuracy": "equally accurate alone", "equal length": "equally long"}
 
@@ -32,7 +32,7 @@ def made_equal(verdicts: Iterable[Verdict], df: pd.DataFrame, model: str) -> Any
     names = dict.fromkeys(name.partition("@")[0] for name in told if "@" in name)
     chosen = [told[name] for name in names if name in told]
     decided = [one for one in chosen if one.outcome != "undecided"]
-    ends = _ends(chosen, told, df, model)
+    ends = f"{_on_these_tasks(told, names)}{_ends(chosen, told, df, model)}"
     if not decided:
         return say(f"Nothing of this is decided at the chosen rates. {ends}")
     holding = sum(one.outcome == "holds" for one in decided)
@@ -90,6 +90,19 @@ def _counts(decided: list[Verdict], told: Mapping[str, Verdict], setting: str) -
         )  # fmt: skip
     counts = pd.Series(kinds).value_counts(sort=False)
     return ", ".join(f"{word(n)} {'is' if n == 1 else 'are'} {kind}" for kind, n in counts.items())
+
+
+def _on_these_tasks(told: Mapping[str, Verdict], names: Iterable[str]) -> str:
+    """Return what is decided with the tasks held fixed; nothing where no others are meant."""
+    parts, general = [], False
+    for setting, words in {"": "at the chosen rates", **_EQUAL}.items():
+        ending = f"@{setting.split()[-1]}" if setting else ""
+        found = [told[name + ending] for name in names if name + ending in told]
+        general |= any(one.on_these_tasks for one in found)
+        outcomes = [(one.on_these_tasks or one).outcome for one in found]
+        where = f"where both are {words}" if setting else words
+        parts += [f"{where} {how_many(outcomes, word)}"] if found else []
+    return f"On these tasks alone, {'; '.join(parts)}. " if general else ""
 
 
 def _ends(chosen: list[Verdict], told: Mapping[str, Verdict], df: pd.DataFrame, model: str) -> str:

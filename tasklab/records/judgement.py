@@ -191,7 +191,10 @@ def verdict(
     if table.empty:
         return Verdict(claim=claim)
     by_seed = table.groupby("seed")["difference"].mean()
-    by_task = table.groupby("task", sort=False)["difference"].mean()
+    names = table["task"]
+    if claim.experiment == "cosines":  # of a task and another
+        names = names + "+" + table["subset"]
+    by_task = table.groupby(names, sort=False)["difference"].mean()
     effect = float(by_seed.mean())
     statistics = {}
     if claim.experiment == "cost":

@@ -14,7 +14,7 @@ import dataclasses
 import math
 import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,6 +30,11 @@ COLUMNS = (
     "here_high", "others_effect", "others_low", "others_high",
 )  # fmt: skip
 
+_SAYS = {  # one, several
+    "holds": ("holds", "hold"),
+    "does not hold": ("does not hold", "do not hold"),
+    "undecided": ("is undecided", "are undecided"),
+}
 _ENDS = ("effect", "low", "high")
 SITE = "TASKLAB_SITE"  # in the environment where the book executes notebooks and pages for the site
 
@@ -209,23 +214,26 @@ def both_scopes(verdicts: Iterable[Verdict]) -> str:
     rows = rows[rows["here"] != ""]
     if rows.empty:
         return ""
-    told = ["; ".join(_how_many(rows[name])) for name in ("outcome", "here")]
+    told = [how_many(rows[name]) for name in ("outcome", "here")]
     return (
         f"Of the {len(rows)} statements that are about tasks in general, {told[0]}. On these tasks "
         f"alone, another draw of tasks left aside, {told[1]}."
     )
 
 
-def _how_many(outcomes: pd.Series) -> list[str]:
-    says = {
-        "holds": ("holds", "hold"),
-        "does not hold": ("does not hold", "do not hold"),
-        "undecided": ("is undecided", "are undecided"),
-    }
-    counts = outcomes.value_counts()
-    return [
-        f"{counts[one]} {said[int(counts[one] > 1)]}" for one, said in says.items() if one in counts
-    ]
+def how_many(outcomes: Iterable[str], number: Callable[[int], str] = str) -> str:
+    """Return how many of some outcomes there are of each kind, in words.
+
+    Args:
+        outcomes: Of verdicts or statements.
+        number: Writes a number.
+
+    >>> how_many(["holds", "undecided", "holds"])
+    '2 hold, 1 is undecided'
+    """
+    outcomes = list(outcomes)
+    counts = {one: outcomes.count(one) for one in _SAYS}
+    return ", ".join(f"{number(n)} {_SAYS[one][n > 1]}" for one, n in counts.items() if n)
 
 
 def correction(verdicts: Iterable[Verdict]) -> str:

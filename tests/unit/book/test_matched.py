@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pandas as pd
 import pytest
 
@@ -36,6 +38,20 @@ def test_it_is_told_what_stays_where_both_are_equal(equal: float, told: str) -> 
 def test_nothing_decided_is_said() -> None:
     found = [made("tangent-2-target", 0.0, 1.0), made("tangent-2-target@length", 0.0, 1.0)]
     assert "Nothing of this is decided" in page.made_equal(found, nothing(), "mini").data
+
+
+def test_what_is_decided_with_the_tasks_held_fixed_is_counted() -> None:
+    def general(name: str, effect: float) -> Verdict:
+        alone = Interval(effect, effect - 1, effect + 1)
+        given = {"sources": ("seeds", "tasks"), "here": alone, "p_here": 0.01}
+        return dataclasses.replace(made(name, effect, 10.0), **given)
+
+    found = [general("tangent-2-target", 5.0), general("tangent-2-target@accuracy", -5.0)]
+    text = page.made_equal(found, nothing(), "mini").data
+    assert "On these tasks alone, at the chosen rates one holds; where both are equally" in text
+    assert "accurate alone one does not hold." in text
+    usual = page.made_equal([made("tangent-2-target", 5.0, 1.0)], nothing(), "mini").data
+    assert "these tasks" not in usual
 
 
 def test_an_empty_sentence_shows_nothing() -> None:

@@ -105,7 +105,7 @@ def test_statements_are_counted_in_both_scopes() -> None:
     several = [general("a", 3.0, entry="a"), general("b", -3.0, entry="b"), cell("c", 3.0)]
     told = both_scopes([*several, general("d", 1.0, here=2.0, entry="d")])
     assert "the 3 statements that are about tasks in general, 3 are undecided." in told
-    assert told.endswith("left aside, 1 holds; 1 does not hold; 1 is undecided.")
+    assert told.endswith("left aside, 1 holds, 1 does not hold, 1 is undecided.")
 
 
 def test_without_statements_about_tasks_in_general_there_is_nothing_to_count() -> None:
