@@ -167,7 +167,9 @@ def _numbers(row: Mapping[str, Any]) -> str:
     from tasklab.records.statements import effect_of, on_these_tasks, seen
 
     effect, seeds = effect_of(row), counted(row["n_seeds"], row["n_seeds"], "seed")
-    parts = [effect, *([] if effect.endswith(seeds) else [seeds])]
+    if row["unit"] == "times":  # a cost has no seeds; what was counted has no rounds either
+        seeds = "over rounds of timing" if row["high"] > row["low"] else ""
+    parts = [effect, *([] if not seeds or effect.endswith(seeds) else [seeds])]
     if row["n_pretrainings"] > 1:
         beside = counted(row["n_pretrainings"], row["n_pretrainings"], "other pre-training")
         parts.append(f"{beside} {effect_of(seen(row, 'others'))}")

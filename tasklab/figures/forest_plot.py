@@ -257,6 +257,7 @@ def _row(row: Mapping[str, Any], here: str, *, corrected: bool) -> str:
     if row["n_pretrainings"] > 1:
         effects += f"<small>pre-trainings: {effect_of(seen(row, 'others'))}</small>"
         others = f"<small>and {row['n_pretrainings']} pre-trainings</small>"
+    seeds = "–" if row["unit"] == "times" else row["n_seeds"]  # a cost has rounds of timing
     tasks = f"{row['tasks_as_claimed']} of {row['n_tasks']} {row['counted']}"
     kind, word = "part" if row["cell"] else "whole", row["outcome"].replace(" ", "-")
     return (
@@ -265,6 +266,6 @@ def _row(row: Mapping[str, Any], here: str, *, corrected: bool) -> str:
         f'<td><a href="{link}">{html.escape(statement)}</a>'
         f"<small>{html.escape(paper)}</small></td>"
         f'<td data-head="effect">{effects}</td>'
-        f'<td data-head="seeds">{row["n_seeds"]}{others}</td>'
+        f'<td data-head="seeds">{seeds}{others}</td>'
         f'<td data-head="as claimed">{tasks if row["n_tasks"] > 1 else "–"}</td></tr>'
     )

@@ -8,6 +8,9 @@ import pytest
 
 from tasklab import TasklabError, page
 from tasklab.records import tidy, verdicts
+from tasklab.records.claims import CLAIMS
+from tasklab.records.intervals import Interval
+from tasklab.records.judgement import Verdict
 from tasklab.records.table import nothing
 
 
@@ -343,6 +346,14 @@ def test_a_finding_of_one_seed_says_so_once():
     alone = full_records().query("seed == 0")
     told = page.findings(verdicts(alone, "tangent", model="mini"), "do-the-vectors-add").data
     assert "**undecided**, +10 points, one seed," in told and "one seed, one seed" not in told
+
+
+@pytest.mark.parametrize(("half", "told"), [(0.5, "over rounds of timing."), (0.0, "not vary.")])
+def test_a_finding_on_costs_has_no_seeds(half, told):
+    claim = next(c for c in CLAIMS if c.experiment == "cost" and c.paper == "tangent")
+    one = {"outcome": "holds", "interval": Interval(1.0, 1 - half, 1 + half), "by_seed": {0: 1.0}}
+    found = page.findings([Verdict(claim=claim, **one)], "what-does-linearization-cost").data
+    assert found.endswith(told) and "one seed" not in found
 
 
 def full_records():
