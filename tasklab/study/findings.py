@@ -36,7 +36,7 @@ def findings(verdicts: Iterable[Verdict], model: str = "mini") -> tuple[str, ...
     eight = {"experiment": "addition", "metric": "absolute", "n_tasks": 8}
     merged = _of(ctl, model=model, experiment="ctl", method="nonlinear")
     merged = merged[merged["block"].isna()]  # at the encoder's output, where it is judged
-    near, far = (_mean(merged, metric=name) for name in ("distance", "base"))
+    near, far, coefficient = (_mean(merged, metric=m) for m in ("distance", "base", "coef"))
     alone = {"experiment": "single", "metric": "single"}
     before = _mean(usual, method="pretrained", **alone)
     added = ("the mean accuracy on their tasks", before, _mean(usual, method="nonlinear", **eight))
@@ -66,7 +66,7 @@ def findings(verdicts: Iterable[Verdict], model: str = "mini") -> tuple[str, ...
         f"{verdict('tangent-random-adds')}.",
         "**Features.** Those of averaged weights lie at a distance (1 − cosine) of "
         f"{near:.3f} from the average of two models' features, which lie at {far:.3f} from each "
-        "other. That one stands for the other with a coefficient near 1: "
+        f"other; the coefficient between both is {coefficient:.2f}. That it is near 1, within 0.1: "
         f"{verdict('ctl-linear-coef')}.",
         "**Without text.** With probed heads in place of prompts, the sum of eight vectors "
         f"{_takes(*probed)}. That CLIP's adds best: "

@@ -46,7 +46,7 @@ def everything():
     ctl = [
         {"experiment": "ctl", "metric": metric, "model": "mini", "method": "nonlinear", "seed": 0,
          "task": "Signs+Places", "alpha": 0.5, "block": block, "value": value * times}
-        for metric, value in {"distance": 0.02, "base": 0.3}.items()
+        for metric, value in {"distance": 0.02, "base": 0.3, "coef": 0.97}.items()
         for block, times in {5: 0.1, math.nan: 1.0}.items()  # judged at the output
     ]  # fmt: skip
     closed = [
@@ -88,6 +88,7 @@ def test_sentences_take_their_numbers_from_the_records(written):
     assert "reaches 66.0 %; where all weights are, 69.0 %, linearized 71.0 %" in sentences[2]
     assert "to 60.0 %, and the sum of eight vectors is at 12.0 %" in sentences[3]
     assert "0.020 from the average" in sentences[4] and "at 0.300" in sentences[4]
+    assert "coefficient between both is 0.97." in sentences[4]
     assert "from 41.0 to 52.0 %, and a masked autoencoder from 31.0 to 33.0 %." in sentences[5]
 
 
