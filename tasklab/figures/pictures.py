@@ -109,7 +109,8 @@ def _stacked(figure: Figure, abreast: int) -> Figure:
         legend.remove()
         words = [text.get_text() for text in legend.get_texts()]
         put_legend(copy, legend.legend_handles, words, NARROW)
-    for change in (_turn, _fit, functools.partial(_break_all, beside=0.05 * abreast)):
+    breaks = functools.partial(_break_all, beside=0.05 * abreast)
+    for change in (_turn, _fit, breaks) if any(map(_is_matrix, panels)) else (breaks,):
         _place(copy, lines, bars)
         for axes in copy.axes:
             change(axes)

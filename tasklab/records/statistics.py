@@ -11,7 +11,6 @@ from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
-import scipy  # its parts load where they are used, for that takes a second
 
 from tasklab.errors import TasklabError
 
@@ -32,34 +31,42 @@ class Correlation(NamedTuple):
     high: float
 
 
-def rank_correlation(x: np.ndarray, y: np.ndarray, weights: np.ndarray | None = None) -> float:
-    """Return Spearman's correlation; NaN if a column is empty or constant.
+def rank_correlation(x: np.ndarray, y: np.ndarray, weights: np.ndarray | None = None) -> np.ndarray:
+    """Return Spearman's correlation for each row of weights; NaN if a column is empty or constant.
 
     Args:
-        x: First column.
-        y: Second column.
-        weights: How often each row counts; by default once.
+        x: First column (N,).
+        y: Second column (N,).
+        weights: How often each row counts (..., N); by default once.
     """
     if not len(x):
-        return np.nan
-    if weights is not None:
-        x, y = np.repeat(x, weights), np.repeat(y, weights)
-    ranks = scipy.stats.rankdata(x), scipy.stats.rankdata(y)
-    return float(pearson(*ranks, np.ones(len(x)))) if len(x) else np.nan
+        return np.float64(np.nan)
+    if np.isnan([x, y]).any():
+        return np.full(np.shape(weights)[:-1], np.nan)
+    weights = np.ones(len(x)) if weights is None else np.asarray(weights, float)
+    return pearson(_ranks(x, weights), _ranks(y, weights), weights)
+
+
+def _ranks(values: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    """Return the ranks of values that count so often; equal ones share the mean of theirs."""
+    kinds, which = np.unique(values, return_inverse=True)
+    counts = weights @ (which[:, None] == np.arange(len(kinds)))
+    return (counts.cumsum(-1) - (counts - 1) / 2)[..., which]
 
 
 def pearson(x: np.ndarray, y: np.ndarray, weights: np.ndarray) -> np.ndarray:
     """Return Pearson's correlation for each row of weights; NaN where a column is constant.
 
     Args:
-        x: First column (N,).
-        y: Second column (N,).
+        x: First column (N,), or one for each row of weights (..., N).
+        y: Second column, likewise.
         weights: How often each row counts (..., N).
     """
     with np.errstate(invalid="ignore", divide="ignore"):
         w = weights / weights.sum(-1, keepdims=True)
-        centred = [(v - (w @ v)[..., None], 1e-18 * (w @ v**2)) for v in (x, y)]
-        (dx, tiny_x), (dy, tiny_y) = centred
+        means = [(w * v).sum(-1, keepdims=True) for v in (x, y)]
+        tiny_x, tiny_y = (1e-18 * (w * v**2).sum(-1) for v in (x, y))
+        dx, dy = (v - mean for v, mean in zip((x, y), means, strict=True))
         xx, yy, xy = ((w * p).sum(-1) for p in (dx * dx, dy * dy, dx * dy))
         return np.where((xx > tiny_x) & (yy > tiny_y), xy / np.sqrt(xx * yy), np.nan)
 
@@ -106,10 +113,10 @@ def over_pairs(df: pd.DataFrame, x: str, y: str, *, seed: int = 0) -> Correlatio
 
 def _interval(df: pd.DataFrame, x: str, y: str, weights: np.ndarray) -> Correlation:
     columns = df[x].to_numpy(float), df[y].to_numpy(float)
-    draws = [rank_correlation(*columns, row) for row in weights]
+    draws = rank_correlation(*columns, weights)
     finite = np.isfinite(draws).any()
     low, high = np.nanquantile(draws, (0.025, 0.975)) if finite else (np.nan, np.nan)
-    return Correlation(rank_correlation(*columns), float(low), float(high))
+    return Correlation(float(rank_correlation(*columns)), float(low), float(high))
 
 
 def models_of(df: pd.DataFrame) -> pd.DataFrame:
