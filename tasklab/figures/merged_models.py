@@ -83,8 +83,10 @@ def merge_even(df: pd.DataFrame) -> Figure:
     looks = by_number(gaps["n_tasks"])
     means = pd.concat([where(gaps, method=method) for method in methods_in(gaps)])
     plot = by_merge(means.assign(value=means["gap"]), "method", hue="n_tasks", looks=looks)
-    low, high = reaching(gaps.groupby(["method", "merge", "n_tasks"])["gap"].mean(), 3)
-    low, high = min(low, 0), max(high, 0)
+    ends = gaps.groupby(["method", "merge", "n_tasks"])["gap"].agg(["mean", "std"]).fillna(0)
+    ends = ends[ends["mean"].between(*reaching(ends["mean"], 3))]  # with the bars of these
+    low = min((ends["mean"] - ends["std"]).min(), 0)
+    high = max((ends["mean"] + ends["std"]).max(), 0)
     aside = 0.06 * (high - low)
     for axes, *_ in plot:
         level(axes, 0, along="y", **ZERO)
