@@ -236,21 +236,22 @@ def how_many(outcomes: Iterable[str], number: Callable[[int], str] = str) -> str
     return ", ".join(f"{number(n)} {_SAYS[one][n > 1]}" for one, n in counts.items() if n)
 
 
-def correction(verdicts: Iterable[Verdict]) -> str:
+def correction(verdicts: Iterable[Verdict], *, named: bool = True) -> str:
     """Return what a correction for the number of statements changes, as a sentence.
 
     Args:
         verdicts: Of all papers whose statements are to share 5 %.
+        named: Whether it names those that become undecided.
     """
     rows = verdict_rows(verdicts, cells=False)
     rows = rows[rows["outcome"] != "not tested"]
     decided = rows[rows["outcome"].isin(("holds", "does not hold"))]
     lost = decided[decided["corrected"] != decided["outcome"]]
-    named = "; ".join(lost["short"] + lost["setting"].map(_at))
+    names = "; ".join(lost["short"] + lost["setting"].map(_at)) if named else ""
     kept = f"{len(decided) - len(lost)} of the {len(decided)} decided ones stay decided"
     return (
         f"If all {len(rows)} statements that were judged share 5 % (Holm's correction), {kept}"
-        + (f"; undecided become: {named}." if named else ".")
+        + (f"; undecided become: {names}." if names else ".")
     )
 
 

@@ -136,13 +136,5 @@ def _verdict(rows: pd.DataFrame, name: str) -> str:
     text = f'<a href="{evidence_link(row["evidence"])}"><strong>{row["outcome"]}</strong></a>'
     if pd.isna(row["effect"]):
         return text
-    numbers = effect_of(row)
-    if row["n_seeds"] > 1:
-        numbers += f", {row['n_seeds']} seeds"
-    if row["n_tasks"] > 1:
-        numbers += f", {row['tasks_as_claimed']} of {row['n_tasks']} {row['counted']} as claimed"
-    if alone := on_these_tasks(row):
-        numbers += f"; {alone}"
-    if row["corrected"] != row["outcome"]:
-        numbers += f"; {row['corrected']} if all statements share 5 %"
-    return f"{text} ({numbers})"
+    told = filter(None, (effect_of(row), on_these_tasks(row)))
+    return f"{text} ({'; '.join(told)})"

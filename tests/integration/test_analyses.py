@@ -155,8 +155,10 @@ def test_relatives_run_the_same_code(lab, role):
     assert (table["init"] == ("random" if role == "random" else "pretrained")).all()
 
 
-def test_missing_weights_of_relatives_are_all_named_at_once(tmp_path):
+def test_missing_weights_of_relatives_are_all_named_at_once(tmp_path, monkeypatch):
     """Nothing is loaded or trained before."""
+    ample = machine.Memory(64 * machine.GIB, 64 * machine.GIB)
+    monkeypatch.setattr(machine, "memory", lambda: ample)
     shared = {"model": "vitb32", "steps": 2, "store_root": tmp_path}
     random = Parameters(init="random", **shared)  # random weights are always there
     lab = experiments.Lab(random, progress=False, tasks=PAIR, needs=tuple(family("vitb32")))

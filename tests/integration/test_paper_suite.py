@@ -19,6 +19,7 @@ import torch
 from PIL import Image
 from pyarrow import parquet as pq
 
+from tasklab import machine
 from tasklab.__main__ import main
 from tasklab.errors import TasklabError
 from tasklab.experiments import Lab
@@ -170,6 +171,8 @@ def test_everything_missing_is_in_one_report_within_seconds(
     data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
+    ample = machine.Memory(64 * machine.GIB, 64 * machine.GIB)  # which is not what is missing
+    monkeypatch.setattr(machine, "memory", lambda: ample)
     (data / "svhn" / "test.parquet").unlink()
     shutil.rmtree(data / "gtsrb")
     began = time.perf_counter()

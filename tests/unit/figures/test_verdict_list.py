@@ -73,6 +73,7 @@ def test_what_a_correction_changes_is_told_beside_verdicts_of_several_papers():
     told = records.correction(several)
     assert told.startswith("If all 2 statements") and "0 of the 2 decided ones stay decided" in told
     assert several[0].claim.short in told
+    assert several[0].claim.short not in records.correction(several, named=False)
     assert records.correction(several[:1]).endswith("1 of the 1 decided ones stay decided.")
 
 

@@ -131,22 +131,15 @@ def test_merges_have_a_sentence_once_they_are_recorded():
     assert _of_merges(nothing(), str) == ()
 
 
-def test_a_verdict_says_what_the_correction_makes_of_it():
-    row = {"evidence": "tangent#Do they add?", "outcome": "holds", "corrected": "undecided"}
-    row |= {"effect": 3.0, "low": 1.0, "high": 5.0, "unit": "points", "n_seeds": 5, "n_tasks": 1}
-    row |= {"here": ""}
-    told = _verdict(pd.DataFrame([row], index=["one"]), "one")
-    assert told.endswith("(+3.0 [1.0, 5.0] points, 5 seeds; undecided if all statements share 5 %)")
-    told = _verdict(pd.DataFrame([{**row, "corrected": "holds"}], index=["one"]), "one")
-    assert told.endswith("(+3.0 [1.0, 5.0] points, 5 seeds)")
-
-
-def test_a_verdict_says_what_is_found_on_these_tasks_alone():
+def test_a_verdict_has_its_effect_and_says_what_is_found_on_these_tasks_alone():
     row = {"evidence": "tangent#Do they add?", "outcome": "undecided", "corrected": "undecided"}
     row |= {"effect": 3.0, "low": -1.0, "high": 7.0, "unit": "points", "n_seeds": 5, "n_tasks": 1}
     row |= {"here": "holds", "here_effect": 3.0, "here_low": 2.0, "here_high": 4.0}
     told = _verdict(pd.DataFrame([row], index=["one"]), "one")
-    assert told.endswith("5 seeds; on these tasks alone it holds: +3.0 [2.0, 4.0] points)")
+    both = "(+3.0 [−1.0, 7.0] points; on these tasks alone it holds: +3.0 [2.0, 4.0] points)"
+    assert told.endswith(f"<strong>undecided</strong></a> {both}")
+    told = _verdict(pd.DataFrame([row | {"here": ""}], index=["one"]), "one")
+    assert told.endswith("(+3.0 [−1.0, 7.0] points)")
 
 
 def test_the_fair_comparison_is_told_once_it_is_recorded():
