@@ -252,10 +252,11 @@ def _row(row: Mapping[str, Any], here: str, *, corrected: bool) -> str:
         share += f"<small>{row['here']} on these tasks</small>"
     if corrected and row["corrected"] and row["corrected"] != row["outcome"]:
         share += f"<small>{row['corrected']} if all share 5 %</small>"
+    short = {**row, "unit": ""}  # it is the first one's
     if row["here"]:
-        effects += f"<small>these tasks: {effect_of(seen(row, 'here'))}</small>"
+        effects += f"<small>these tasks: {effect_of(seen(short, 'here'))}</small>"
     if row["n_pretrainings"] > 1:
-        effects += f"<small>pre-trainings: {effect_of(seen(row, 'others'))}</small>"
+        effects += f"<small>pre-trainings: {effect_of(seen(short, 'others'))}</small>"
         others = f"<small>and {row['n_pretrainings']} pre-trainings</small>"
     seeds = "–" if row["unit"] == "times" else row["n_seeds"]  # a cost has rounds of timing
     tasks = f"{row['tasks_as_claimed']} of {row['n_tasks']} {row['counted']}"
