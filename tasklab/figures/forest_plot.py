@@ -262,7 +262,8 @@ def _row(row: Mapping[str, Any], here: str, *, corrected: bool) -> str:
     tasks = f"{row['tasks_as_claimed']} of {row['n_tasks']} {row['counted']}"
     kind, word = "part" if row["cell"] else "whole", row["outcome"].replace(" ", "-")
     return (
-        f'<tr class="tv-{kind}" data-outcome="{row["outcome"]}" data-paper="{html.escape(paper)}">'
+        f'<tr class="tv-{kind}" data-outcome="{row["outcome"]}" '
+        f'data-here="{row["here"] or row["outcome"]}" data-paper="{html.escape(paper)}">'
         f'<td class="tv-outcome tv-{word}"><b>{row["outcome"]}</b>{share}</td>'
         f'<td><a href="{link}">{html.escape(statement)}</a>'
         f"<small>{html.escape(paper)}</small></td>"

@@ -22,9 +22,13 @@
 
   var outcome = choice("outcome", "all outcomes"), paper = choice("paper", "all papers");
   var words = make("input", { type: "search", placeholder: "words", size: 14 });
+  var alone = make("input", { type: "checkbox" }); // by what is found on these tasks alone
+  var differ = rows.some(function (row) { return row.dataset.here !== row.dataset.outcome; });
   var parts = make("input", { type: "checkbox" }), status = make("p", { role: "status" });
   var form = make("form", { "aria-label": "Filter" }, [
-    make("label", {}, ["Outcome ", outcome]), make("label", paper.length > 2 ? {} : { hidden: "" }, ["Paper ", paper]),
+    make("label", {}, ["Outcome ", outcome]),
+    make("label", differ ? {} : { hidden: "" }, [alone, " on these tasks alone"]),
+    make("label", paper.length > 2 ? {} : { hidden: "" }, ["Paper ", paper]),
     make("label", {}, ["Search ", words]), make("label", {}, [parts, " parts of statements, too"])
   ]);
 
@@ -34,7 +38,7 @@
     rows.forEach(function (row) {
       var text = row.textContent.toLowerCase();
       row.hidden = !(listed.indexOf(row) >= 0 &&
-        (!outcome.value || row.dataset.outcome === outcome.value) &&
+        (!outcome.value || row.dataset[alone.checked ? "here" : "outcome"] === outcome.value) &&
         (!paper.value || row.dataset.paper === paper.value) &&
         asked.every(function (word) { return text.indexOf(word) >= 0; }));
       shown += !row.hidden;

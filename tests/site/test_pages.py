@@ -226,6 +226,17 @@ def test_verdicts_can_be_filtered(browser, site):
     some = rows.count()
     assert some > 0
     assert {*page.locator(".tasklab-verdicts tr:visible .tv-outcome b").all_inner_texts()} == {last}
+    alone = page.get_by_label("on these tasks alone")
+    if alone.is_visible():
+        outcomes.select_option("undecided")
+        many = rows.count()
+        alone.check()
+        told_there = page.locator(".tasklab-verdicts tr:visible").evaluate_all(
+            "all => all.filter(row => row.dataset.here).map(row => row.dataset.here)"
+        )
+        assert {*told_there} == {"undecided"} and rows.count() != many
+        alone.uncheck()
+        outcomes.select_option(last)
     page.get_by_label("parts of statements").check()
     assert rows.count() > some
     page.locator("input[placeholder=words]").fill("no such words")
