@@ -1,6 +1,7 @@
 from .comparisons import gains as gains
 from .comparisons import r_squared as r_squared
 from .findings import findings as findings
+from .findings import found as found
 from .judged import judged as judged
 from .recording import study as study
 from .results import evidence as evidence

@@ -6,79 +6,165 @@ number to another, and what a paper claims is followed by what the intervals say
 
 from __future__ import annotations
 
-import functools
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
+from dataclasses import dataclass
 
 import pandas as pd
 
+from tasklab.errors import choose
 from tasklab.figures.merging import MERGE_LABEL
 from tasklab.records.judgement import Verdict
-from tasklab.records.statements import effect_of, evidence_link, on_these_tasks, verdict_rows
+from tasklab.records.statements import (
+    effect_of,
+    entries,
+    evidence_link,
+    how_many,
+    on_these_tasks,
+    verdict_rows,
+)
 from tasklab.study.results import evidence, recorded
 
 
-def findings(verdicts: Iterable[Verdict], model: str = "mini") -> tuple[str, ...]:
-    """Return the findings, Markdown with links to the chapters: seven, less those not recorded.
+def findings(
+    verdicts: Iterable[Verdict], model: str = "mini", chapter: str | None = None
+) -> tuple[str, ...]:
+    """Return the findings, Markdown with links to their evidence, less those not recorded.
 
     Args:
-        verdicts: On the claims of all papers.
+        verdicts: On the claims of all papers, or of the chapter's.
         model: Whose records they are about.
+        chapter: Only its own, with links within it; by default seven of all chapters, for a page
+            beside their folder.
+
+    Raises:
+        TasklabError: If there is no such chapter.
     """
+    if chapter is not None:
+        choose("chapter", chapter, _OF)
     rows = verdict_rows(verdicts, cells=False)
     at = {setting: part.set_index("id") for setting, part in rows.groupby("setting")}
-    verdict = functools.partial(_verdict, at.get("chosen", rows.set_index("id")[:0]))
-    equally = functools.partial(_equally_accurate, at.get("equal accuracy"))
-    tangent, ctl = evidence("tangent"), evidence("ctl")
-    closed, layers = recorded("closed_vocab")[0], _of(evidence("linear_layers"), model=model)
-    usual = _of(tangent, model=model, init="pretrained")
-    random = _of(tangent, model=model, init="random")
-    eight = {"experiment": "addition", "metric": "absolute", "n_tasks": 8}
-    merged = _of(ctl, model=model, experiment="ctl", method="nonlinear")
-    merged = merged[merged["block"].isna()]  # at the encoder's output, where it is judged
-    near, far, coefficient = (_mean(merged, metric=m) for m in ("distance", "base", "coef"))
-    alone = {"experiment": "single", "metric": "single"}
-    before = _mean(usual, method="pretrained", **alone)
-    added = ("the mean accuracy on their tasks", before, _mean(usual, method="nonlinear", **eight))
-    subtracted = (("its task", "target"), ("the control task", "control"))
-    probed = [
-        (name, *(_mean(closed, model=f"{model}_{one}", method=method, **eight)
-                 for method in ("probe", "nonlinear")))
-        for one, name in (("clip_more", "CLIP's image encoder"), ("mae", "a masked autoencoder"))
-    ]  # fmt: skip
-    sentences = (
-        f"**Addition.** The sum of eight task vectors {_takes(added)}; each alone reaches "
-        f"{_mean(usual, method='nonlinear', **alone):.1f} % on its own. Linearized fine-tuning: "
-        f"{_mean(usual, method='linearized', **eight):.1f} %. That it adds better: "
-        f"{verdict('tangent-adds')}{equally('tangent-adds')}.",
-        "**Subtraction.** A vector that is subtracted "
-        f"{_takes(*(_negated(usual, *of) for of in subtracted))}. "
-        "That linearized vectors forget better: "
-        f"{verdict('tangent-forgets')}{equally('tangent-forgets')}.",
-        "**Attention alone.** Where only the attention's linear layers are fine-tuned, the sum of "
-        f"eight vectors reaches {_mean(layers, method='attention', **eight):.1f} %; where all "
-        f"weights are, {_mean(layers, method='nonlinear', **eight):.1f} %, linearized "
-        f"{_mean(layers, method='linearized', **eight):.1f} %. That attention alone adds best: "
-        f"{verdict('linear-adds')}{equally('linear-adds')}.",
-        "**Pre-training.** From random weights a task alone is learnt to "
-        f"{_mean(random, method='nonlinear', **alone):.1f} %, and the sum of eight vectors is at "
-        f"{_mean(random, method='nonlinear', **eight):.1f} %. That random networks do not add: "
-        f"{verdict('tangent-random-adds')}.",
-        "**Features.** Those of averaged weights lie at a distance (1 − cosine) of "
-        f"{near:.3f} from the average of two models' features, which lie at {far:.3f} from each "
-        f"other; the coefficient between both is {coefficient:.2f}. That it is near 1, within 0.1: "
-        f"{verdict('ctl-linear-coef')}.",
-        "**Without text.** With probed heads in place of prompts, the sum of eight vectors "
-        f"{_takes(*probed)}. That CLIP's adds best: "
-        f"{verdict('closed-clip')}.",
-        *_of_merges(_of(evidence("merging"), model=model, method="nonlinear"), verdict),
-    )
+    here = chapter or ""
+    told = _Told(at.get("chosen", rows.set_index("id")[:0]), at.get("equal accuracy"), here)
+    chapters = _OF if chapter is None else (chapter,)
+    sentences = [sentence for name in chapters for sentence in _OF[name](told, model)]
     return tuple(sentence for sentence in sentences if not re.search(r"\bnan\b", sentence))
 
 
-def _of_merges(records: pd.DataFrame, verdict: Callable[[str], str]) -> tuple[str, ...]:
-    """Return the sentence on merges, or nothing where none is recorded."""
-    rows = _of(records, experiment="merging", metric="absolute")
+def found(chapter: str, verdicts: Iterable[Verdict], model: str = "mini") -> str:
+    """Return a chapter's findings and how many of its statements are decided; or nothing.
+
+    Args:
+        chapter: One of `chapters.CHAPTERS`.
+        verdicts: On its claims.
+        model: Whose records they are about.
+
+    Raises:
+        TasklabError: If there is no such chapter.
+    """
+    verdicts = list(verdicts)
+    sentences = findings(verdicts, model, chapter)
+    judged = [entry for entry in entries(verdicts) if entry.outcome != "not tested"]
+    if not sentences or not judged:
+        return ""
+    counts = how_many(entry.outcome for entry in judged)
+    alone = how_many((entry.here or entry).outcome for entry in judged)
+    told = f"Of the {len(judged)} statements that are judged in this chapter, {counts}"
+    told += "." if alone == counts else f"; on these tasks alone, {alone}."
+    listed = "\n".join(f"- {sentence}" for sentence in sentences)
+    return f"**Found** in recorded runs, with 95 % intervals:\n\n{listed}\n\n{told}"
+
+
+@dataclass(frozen=True)
+class _Told:
+    """What is said of statements.
+
+    Attributes:
+        chosen: Rows of `verdict_rows` by the statement's name, at the rates chosen.
+        equal: The same where both sides are equally accurate alone, if there are any.
+        here: The chapter that shows it.
+    """
+
+    chosen: pd.DataFrame
+    equal: pd.DataFrame | None
+    here: str
+
+    def verdict(self, name: str) -> str:
+        """Return the outcome of a statement, leading to its evidence, with its effect."""
+        return _verdict(self.chosen, name, self.here)
+
+    def both(self, name: str) -> str:
+        """Return the same, and what it is where both ways are equally accurate alone."""
+        return self.verdict(name) + _equally_accurate(self.equal, name, self.here)
+
+
+_EIGHT = {"experiment": "addition", "metric": "absolute", "n_tasks": 8}
+_ALONE = {"experiment": "single", "metric": "single"}
+
+
+def _of_tangent(told: _Told, model: str) -> tuple[str, ...]:
+    tangent = evidence("tangent")
+    usual = _of(tangent, model=model, init="pretrained")
+    random = _of(tangent, model=model, init="random")
+    before = _mean(usual, method="pretrained", **_ALONE)
+    added = ("the mean accuracy on their tasks", before, _mean(usual, method="nonlinear", **_EIGHT))
+    subtracted = (("its task", "target"), ("the control task", "control"))
+    return (
+        f"**Addition.** The sum of eight task vectors {_takes(added)}; each alone reaches "
+        f"{_mean(usual, method='nonlinear', **_ALONE):.1f} % on its own. Linearized fine-tuning: "
+        f"{_mean(usual, method='linearized', **_EIGHT):.1f} %. That it adds better: "
+        f"{told.both('tangent-adds')}.",
+        "**Subtraction.** A vector that is subtracted "
+        f"{_takes(*(_negated(usual, *of) for of in subtracted))}. "
+        f"That linearized vectors forget better: {told.both('tangent-forgets')}.",
+        "**Pre-training.** From random weights a task alone is learnt to "
+        f"{_mean(random, method='nonlinear', **_ALONE):.1f} %, and the sum of eight vectors is at "
+        f"{_mean(random, method='nonlinear', **_EIGHT):.1f} %. That random networks do not add: "
+        f"{told.verdict('tangent-random-adds')}.",
+    )
+
+
+def _of_linear_layers(told: _Told, model: str) -> tuple[str, ...]:
+    layers = _of(evidence("linear_layers"), model=model)
+    return (
+        "**Attention alone.** Where only the attention's linear layers are fine-tuned, the sum of "
+        f"eight vectors reaches {_mean(layers, method='attention', **_EIGHT):.1f} %; where all "
+        f"weights are, {_mean(layers, method='nonlinear', **_EIGHT):.1f} %, linearized "
+        f"{_mean(layers, method='linearized', **_EIGHT):.1f} %. That attention alone adds best: "
+        f"{told.both('linear-adds')}. That it learns as much alone, within one point: "
+        f"{told.verdict('linear-alone-equal')}.",
+    )
+
+
+def _of_ctl(told: _Told, model: str) -> tuple[str, ...]:
+    merged = _of(evidence("ctl"), model=model, experiment="ctl", method="nonlinear")
+    merged = merged[merged["block"].isna()]  # at the encoder's output, where it is judged
+    near, far, coefficient = (_mean(merged, metric=m) for m in ("distance", "base", "coef"))
+    return (
+        "**Features.** Those of averaged weights lie at a distance (1 − cosine) of "
+        f"{near:.3f} from the average of two models' features, which lie at {far:.3f} from each "
+        f"other; the coefficient between both is {coefficient:.2f}. That a model alone is further "
+        f"away: {told.verdict('ctl-linear')}; that the coefficient is near 1, within 0.1: "
+        f"{told.verdict('ctl-linear-coef')}.",
+    )
+
+
+def _of_closed_vocab(told: _Told, model: str) -> tuple[str, ...]:
+    closed = recorded("closed_vocab")[0]
+    probed = [
+        (name, *(_mean(closed, model=f"{model}_{one}", method=method, **_EIGHT)
+                 for method in ("probe", "nonlinear")))
+        for one, name in (("clip_more", "CLIP's image encoder"), ("mae", "a masked autoencoder"))
+    ]  # fmt: skip
+    return (
+        "**Without text.** With probed heads in place of prompts, the sum of eight vectors "
+        f"{_takes(*probed)}. That CLIP's adds best: {told.verdict('closed-clip')}.",
+    )
+
+
+def _of_merging(told: _Told, model: str) -> tuple[str, ...]:
+    rows = _of(evidence("merging"), model=model, method="nonlinear")
+    rows = _of(rows, experiment="merging", metric="absolute")
     if rows.empty:
         return ()
     means = rows[rows["n_tasks"] == rows["n_tasks"].max()].groupby("merge")["value"].mean()
@@ -88,8 +174,18 @@ def _of_merges(records: pd.DataFrame, verdict: Callable[[str], str]) -> tuple[st
         f"{means['arithmetic']:.1f} %, {MERGE_LABEL[tried.idxmax()]}, the most accurate of "
         f"{len(tried)} other merges, {tried.max():.1f} %, and the best merge of the tangent model "
         f"on their span {means['best_span']:.1f} %. That TIES beats task arithmetic: "
-        f"{verdict('merging-ties')}.",
+        f"{told.verdict('merging-ties')}; that TSV-M beats it and Consensus: "
+        f"{told.verdict('merging-tsv')}.",
     )
+
+
+_OF = {
+    "tangent": _of_tangent,
+    "linear_layers": _of_linear_layers,
+    "ctl": _of_ctl,
+    "closed_vocab": _of_closed_vocab,
+    "merging": _of_merging,
+}
 
 
 def _of(records: pd.DataFrame, **chosen: object) -> pd.DataFrame:
@@ -121,19 +217,19 @@ def _takes(*moves: tuple[str, float, float]) -> str:
     return ", and ".join(parts)
 
 
-def _equally_accurate(rows: pd.DataFrame | None, name: str) -> str:
+def _equally_accurate(rows: pd.DataFrame | None, name: str, here: str = "") -> str:
     """Return what is added to a verdict where both ways are equally accurate alone, if recorded."""
     if rows is None or name not in rows.index or rows.loc[name, "outcome"] == "not tested":
         return ""
-    return f"; where both are equally accurate alone: {_verdict(rows, name)}"
+    return f"; where both are equally accurate alone: {_verdict(rows, name, here)}"
 
 
-def _verdict(rows: pd.DataFrame, name: str) -> str:
+def _verdict(rows: pd.DataFrame, name: str, here: str = "") -> str:
     """Return the outcome of a statement, leading to its evidence, with its effect and interval."""
     if name not in rows.index:
         return "not tested"
     row = rows.loc[name]
-    text = f'<a href="{evidence_link(row["evidence"])}"><strong>{row["outcome"]}</strong></a>'
+    text = f'<a href="{evidence_link(row["evidence"], here)}"><strong>{row["outcome"]}</strong></a>'
     if pd.isna(row["effect"]):
         return text
     told = filter(None, (effect_of(row), on_these_tasks(row)))

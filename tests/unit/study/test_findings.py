@@ -11,10 +11,14 @@ import pytest
 
 from tasklab import study
 from tasklab.chapters import CHAPTERS
+from tasklab.errors import TasklabError
+from tasklab.records.claims import CLAIMS
+from tasklab.records.intervals import Interval
+from tasklab.records.judgement import Verdict
 from tasklab.records.statements import SITE
 from tasklab.records.table import nothing, tidy
 from tasklab.storage.store import Store
-from tasklab.study.findings import _equally_accurate, _of_merges, _takes, _verdict
+from tasklab.study.findings import _equally_accurate, _takes, _verdict
 
 MODULE = sys.modules["tasklab.study.findings"]  # its function has the same name
 
@@ -79,14 +83,14 @@ def written(monkeypatch):
 def test_sentences_take_their_numbers_from_the_records(written):
     sentences = written(everything())
     assert [s.split("**")[1] for s in sentences] == [
-        "Addition.", "Subtraction.", "Attention alone.", "Pre-training.", "Features.",
+        "Addition.", "Subtraction.", "Pre-training.", "Attention alone.", "Features.",
         "Without text.",
     ]  # fmt: skip
     assert "from 50.0 to 70.0 %; each alone reaches 95.0 %" in sentences[0]
     assert "Linearized fine-tuning: 72.5 %" in sentences[0]
     assert "from 50.0 to 20.0 %, and the control task from 80.0 to 77.0 %" in sentences[1]
-    assert "reaches 66.0 %; where all weights are, 69.0 %, linearized 71.0 %" in sentences[2]
-    assert "to 60.0 %, and the sum of eight vectors is at 12.0 %" in sentences[3]
+    assert "reaches 66.0 %; where all weights are, 69.0 %, linearized 71.0 %" in sentences[3]
+    assert "to 60.0 %, and the sum of eight vectors is at 12.0 %" in sentences[2]
     assert "0.020 from the average" in sentences[4] and "at 0.300" in sentences[4]
     assert "coefficient between both is 0.97." in sentences[4]
     assert "from 41.0 to 52.0 %, and a masked autoencoder from 31.0 to 33.0 %." in sentences[5]
@@ -100,6 +104,27 @@ def test_two_numbers_that_read_alike_are_one():
         _takes(moved, ("that", 1.0, 2.0))
         == "takes this from 38.7 to 52.0 %, and that from 1.0 to 2.0 %"
     )
+
+
+def test_a_chapter_has_its_own_findings_and_counts_its_statements(written):
+    written(everything())
+    chosen = [c for c in CLAIMS if c.id in ("tangent-2-target", "tangent-3-single")]
+    alone = Interval(2.0, 1.0, 3.0)
+    judged = [
+        Verdict(claim=claim, outcome="undecided", interval=Interval(2.0, -1.0, 5.0), here=alone,
+                by_seed={0: 2.0, 1: 2.0}, sources=("seeds", "tasks"), p=0.1, p_here=0.01)
+        for claim in chosen
+    ]  # fmt: skip
+    told = study.found("tangent", judged)
+    assert re.findall(r"^- \*\*(.*?)\.\*\*", told, re.M) == [
+        "Addition", "Subtraction", "Pre-training"]  # fmt: skip
+    assert 'href="#' in told and "notebooks/" not in told  # links within the chapter
+    assert "the 2 statements that are judged in this chapter, 2 are undecided; on these" in told
+    assert told.endswith("tasks alone, 2 hold.")
+    assert study.findings(judged, chapter="ctl")[0].startswith("**Features.**")
+    assert study.found("tangent", []) == ""
+    with pytest.raises(TasklabError, match="did you mean 'tangent'"):
+        study.found("tangnet", [])
 
 
 def test_what_is_not_recorded_has_no_sentence(written):
@@ -116,7 +141,7 @@ def test_those_of_the_shipped_records_lead_to_their_evidence(monkeypatch, chapte
         assert re.search(r'href="notebooks/\w+\.html#[\w-]+"', sentence) or "not tested" in sentence
 
 
-def test_merges_have_a_sentence_once_they_are_recorded():
+def test_merges_have_a_sentence_once_they_are_recorded(written):
     common = {"experiment": "merging", "model": "mini", "method": "nonlinear", "metric": "absolute"}
     values = {"arithmetic": 60.0, "ties": 62.0, "wudi": 65.0, "best_span": 61.0}
     rows = [
@@ -125,10 +150,10 @@ def test_merges_have_a_sentence_once_they_are_recorded():
         for task in ("Signs", "Places")
         for n in (2, 8)
     ]
-    (told,) = _of_merges(tidy(rows), lambda name: f"[{name}]")
-    assert "reaches 68.0 %, WUDI, the most accurate of 2 other merges, 73.0 %" in told
-    assert told.endswith("on their span 69.0 %. That TIES beats task arithmetic: [merging-ties].")
-    assert _of_merges(nothing(), str) == ()
+    (told,) = written({"merging": tidy(rows)})
+    assert "**Merging.** Of 8 task vectors, task arithmetic reaches 68.0 %, WUDI" in told
+    assert "the most accurate of 2 other merges, 73.0 %" in told
+    assert "on their span 69.0 %. That TIES beats task arithmetic: not tested;" in told
 
 
 def test_a_verdict_has_its_effect_and_says_what_is_found_on_these_tasks_alone():
