@@ -149,12 +149,23 @@ def _row(cells: list[nodes.Node]) -> nodes.row:
     return nodes.row("", *(nodes.entry("", nodes.paragraph("", "", cell)) for cell in cells))
 
 
+def _raise_findings(chapter: nodes.section) -> None:
+    """Put what a chapter found below what is claimed: its first paragraph."""
+    cells = (node for node in chapter.children if "tag_found" in node.get("classes", ()))
+    claim = next((node for node in chapter.children if isinstance(node, nodes.paragraph)), None)
+    if claim is not None and (cell := next(cells, None)) is not None:
+        chapter.remove(cell)
+        chapter.insert(chapter.index(claim) + 1, cell)
+
+
 def _lead(app: Sphinx, doctree: nodes.document, name: str) -> None:
     """Put the executed notebook beside the pages, and a line with links below the title."""
     found = (
         _kept(app, name) if name.startswith(_CHAPTERS) and app.builder.format == "html" else None
     )
     title = next(doctree.findall(nodes.title), None)
+    if title is not None:
+        _raise_findings(title.parent)
     if found is None or title is None:
         return
     notebook, run = found

@@ -176,6 +176,9 @@ def test_the_landing_page_has_findings_and_leads_to_every_page(site):
 @pytest.mark.parametrize("chapter", [page for page in PAGES if page.startswith("notebooks/")])
 def test_executed_chapters_can_be_downloaded(site, chapter):
     lead = _soup(site / f"{chapter}.html").select_one("article p.tasklab-executed")
+    claim = lead.find_next_sibling("p")
+    assert claim.text.startswith("Claim.")
+    assert "tag_found" in claim.find_next_sibling()["class"]  # what was found stands below it
     copy = nbformat.read(site / "notebooks" / lead.select_one("a[download]")["href"], 4)
     assert any("image/png" in output.get("data", {}) for output in _outputs(copy))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import nbformat
 import pytest
+from docutils import nodes
 
 from tasklab import page
 from tasklab.book import outputs, sources
@@ -83,3 +84,14 @@ def test_what_did_not_run_and_what_tells_nothing_are_no_errors(executions, sourc
 def test_every_chapter_tells_its_origin(root):
     for chapter in sources.chapters(root):
         assert "page.origin(source, lab)" in chapter.read_text("utf-8"), chapter.name
+
+
+def test_what_was_found_stands_below_what_is_claimed(executions):
+    claim, scope = nodes.paragraph("", "Claim."), nodes.paragraph("", "Scope.")
+    code, found = nodes.container(classes=["cell"]), nodes.container(classes=["cell", "tag_found"])
+    chapter = nodes.section("", nodes.title("", "Chapter"), claim, scope, code, found)
+    executions._raise_findings(chapter)
+    assert chapter.children[1:] == [claim, found, scope, code]
+    usual = nodes.section("", nodes.title("", "Page"), claim, code)
+    executions._raise_findings(usual)
+    assert usual.children[1:] == [claim, code]
