@@ -92,6 +92,7 @@ def planned(parameters: Parameters, work: Work) -> Iterator[Planned]:
     if grid is None:
         yield from estimate.planned(lab, work.methods)
         return
+    axes = {name: over for name, over in work.names[grid].items() if name in ("rates", "lengths")}
     for method in {run.method: None for run in estimate.planned(lab, work.methods)}:
-        for lr, steps in _GRIDS[grid](lab, method, **work.names[grid]):
+        for lr, steps in _GRIDS[grid](lab, method, **axes):
             yield from estimate.planned(lab.sibling(lr=lr, steps=steps), [method])

@@ -57,6 +57,18 @@ def test_lower_rates_of_merges_are_counted(small, monkeypatch):
     assert table["runs"].tolist() == [2 * 8]
 
 
+def test_every_part_that_trains_at_several_rates_is_counted_as_it_is(small):
+    order = [
+        (chapter, part)
+        for chapter, those in parts.PARTS.items()
+        for part, works in those.items()
+        if any(name in outlook._GRIDS for work in works for name in work.names)
+    ]
+    assert {("merging", "fewer_rates"), ("tangent", "lengths")} <= {*order}
+    for one in order:
+        assert outlook.outlook(small, [one])["runs"].item() > 0
+
+
 def test_strengths_of_penalties_are_counted(small, monkeypatch):
     strengths = {"penalty_strengths": {"factors": (1.0, 10.0)}}
     works = (Work(("ortho_reg",), strengths, seeds=1), Work(("ortho_reg", "nonlinear"), SINGLE))
