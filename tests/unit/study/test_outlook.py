@@ -57,7 +57,9 @@ def test_lower_rates_of_merges_are_counted(small, monkeypatch):
     assert table["runs"].tolist() == [2 * 8]
 
 
-def test_every_part_that_trains_at_several_rates_is_counted_as_it_is(small):
+def test_every_part_that_trains_at_several_rates_is_counted_as_it_is(tmp_path):
+    given = {"seeds": 1, "steps": 2, "store_root": tmp_path, "device": "cpu"}
+    parameters = Parameters(model="mini", preset="full", **given)
     order = [
         (chapter, part)
         for chapter, those in parts.PARTS.items()
@@ -66,7 +68,7 @@ def test_every_part_that_trains_at_several_rates_is_counted_as_it_is(small):
     ]
     assert {("merging", "fewer_rates"), ("tangent", "lengths")} <= {*order}
     for one in order:
-        assert outlook.outlook(small, [one])["runs"].item() > 0
+        assert outlook.outlook(parameters, [one])["runs"].item() > 0, one
 
 
 def test_strengths_of_penalties_are_counted(small, monkeypatch):
