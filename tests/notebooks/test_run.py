@@ -24,7 +24,7 @@ CHAPTERS = sorted(path.stem for path in FOLDER.glob("*.ipynb"))
 
 
 @pytest.fixture(scope="module")
-def copies(request, tmp_path_factory) -> dict[str, NotebookNode]:
+def copies(request) -> dict[str, NotebookNode]:
     """Return the chapters that are asked for, as they are to run."""
     items = [item for item in request.session.items if item.path == request.path]
     copies = {}

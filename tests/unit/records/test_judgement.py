@@ -170,13 +170,18 @@ def test_maps_know_on_which_images_predictions_changed() -> None:
     assert found.outcome == "holds" and narrow < 0.7 * wide
 
 
+def gaining(start: float, gains: dict[str, float]) -> list[dict]:
+    """Return records of three seeds in which linearized fine-tuning gains so much on each task."""
+    return [
+        row(method, start + seed + (gains[task] + 0.1 * seed) * (method == "linearized"), seed=seed,
+            task=task)
+        for method in ("nonlinear", "linearized") for seed in range(3) for task in gains
+    ]  # fmt: skip
+
+
 def test_a_claim_about_tasks_in_general_draws_tasks() -> None:
     values = {"Signs": 6.0, "Places": -3.0, "Scenes": 2.0, "Digits": 1.0}
-    rows = [
-        row(method, 60 + seed + (values[task] + 0.1 * seed) * (method == "linearized"), seed=seed,
-            task=task)
-        for method in ("nonlinear", "linearized") for seed in range(3) for task in values
-    ]  # fmt: skip
+    rows = gaining(60, values)
     found = verdict(CLAIM, tidy(rows))
     assert found.sources == ("seeds", "tasks") and found.outcome == "undecided"
     assert (found.tasks_as_claimed, found.n_tasks) == (3, 4)
@@ -197,11 +202,7 @@ def test_a_claim_about_tasks_in_general_draws_tasks() -> None:
 
 def test_what_tasks_leave_open_may_be_decided_on_them_alone() -> None:
     gains = {"Signs": 40.0, "Places": -10.0, "Scenes": 30.0, "Digits": 20.0}
-    rows = [
-        row(method, 40 + seed + (gains[task] + 0.1 * seed) * (method == "linearized"), seed=seed,
-            task=task)
-        for method in ("nonlinear", "linearized") for seed in range(3) for task in gains
-    ]  # fmt: skip
+    rows = gaining(40, gains)
     for relation, outcome in ((">", "holds"), ("<", "does not hold")):
         found = verdict(changed(relation=relation), tidy(rows))
         assert (found.outcome, found.on_these_tasks.outcome) == ("undecided", outcome)
