@@ -51,7 +51,7 @@ class Entry:
             does not.
         corrected: The outcome if all statements are corrected for their number (Holm).
         here: The same on the tasks that were tried alone, where the statement is about tasks in
-            general.
+            general; corrected together with the statements that are not.
     """
 
     cells: tuple[Verdict, ...]
@@ -83,14 +83,23 @@ def entries(verdicts: Iterable[Verdict]) -> list[Entry]:
         if not v.claim.grows or outcomes.get(v.claim.grows, "holds") == "holds":
             groups.setdefault((v.claim.entry, v.claim.setting), []).append(v)
     judged = [_entry(cells) for cells in groups.values()]
-    corrected = holm([entry.p for entry in judged])
+    here = _corrected([entry.here or entry for entry in judged])
     return [
-        dataclasses.replace(entry, corrected=_corrected(entry.outcome, p))
-        for entry, p in zip(judged, corrected, strict=True)
+        dataclasses.replace(entry, here=entry.here and alone)
+        for entry, alone in zip(_corrected(judged), here, strict=True)
     ]
 
 
-def _corrected(outcome: str, p: float) -> str:
+def _corrected(judged: Sequence[Entry]) -> list[Entry]:
+    """Return entries with the outcomes that they have after the correction for their number."""
+    levels = holm([entry.p for entry in judged])
+    return [
+        dataclasses.replace(entry, corrected=_at_level(entry.outcome, p))
+        for entry, p in zip(judged, levels, strict=True)
+    ]
+
+
+def _at_level(outcome: str, p: float) -> str:
     decided = outcome in ("holds", "does not hold")
     return outcome if not decided or p <= 1 - LEVEL else "undecided"
 
@@ -243,16 +252,23 @@ def correction(verdicts: Iterable[Verdict], *, named: bool = True) -> str:
         verdicts: Of all papers whose statements are to share 5 %.
         named: Whether it names those that become undecided.
     """
-    rows = verdict_rows(verdicts, cells=False)
-    rows = rows[rows["outcome"] != "not tested"]
-    decided = rows[rows["outcome"].isin(("holds", "does not hold"))]
-    lost = decided[decided["corrected"] != decided["outcome"]]
-    names = "; ".join(lost["short"] + lost["setting"].map(_at)) if named else ""
-    kept = f"{len(decided) - len(lost)} of the {len(decided)} decided ones stay decided"
+    judged = [entry for entry in entries(verdicts) if entry.outcome != "not tested"]
+    kept, lost = _kept(judged)
+    alone, _ = _kept([entry.here or entry for entry in judged])
+    claims = [entry.cells[0].claim for entry in lost] if named else []
+    names = "; ".join(claim.short + _at(claim.setting) for claim in claims)
     return (
-        f"If all {len(rows)} statements that were judged share 5 % (Holm's correction), {kept}"
-        + (f"; undecided become: {names}." if names else ".")
+        f"If all {len(judged)} statements that were judged share 5 % (Holm's correction), {kept} "
+        f"decided ones stay decided; with the tasks held fixed, {alone}"
+        + (f". In general, undecided become: {names}." if names else ".")
     )
+
+
+def _kept(judged: Sequence[Entry]) -> tuple[str, list[Entry]]:
+    """Return how many of the decided stay so after the correction, in words, and the others."""
+    decided = [entry for entry in judged if entry.outcome in ("holds", "does not hold")]
+    lost = [entry for entry in decided if entry.corrected != entry.outcome]
+    return f"{len(decided) - len(lost)} of the {len(decided)}", lost
 
 
 def _at(setting: str) -> str:

@@ -15,6 +15,7 @@ from tasklab.records.judgement import Verdict
 from tasklab.records.statements import (
     COLUMNS,
     both_scopes,
+    correction,
     effect_of,
     entries,
     on_these_tasks,
@@ -106,6 +107,17 @@ def test_statements_are_counted_in_both_scopes() -> None:
     told = both_scopes([*several, general("d", 1.0, here=2.0, entry="d")])
     assert "the 3 statements that are about tasks in general, 3 are undecided." in told
     assert told.endswith("left aside, 1 holds, 1 does not hold, 1 is undecided.")
+
+
+def test_the_correction_is_counted_in_both_scopes() -> None:
+    weak = [dataclasses.replace(general(x, 3.0, entry=x), p_here=0.02) for x in "bcd"]
+    several = [dataclasses.replace(general("a", 3.0, entry="a"), p_here=0.001), *weak]
+    found = {entry.cells[0].claim.entry: entry for entry in entries(several)}
+    assert found["a"].here.corrected == "holds" and found["b"].here.corrected == "undecided"
+    assert found["b"].here.outcome == "holds"
+    told = correction([*several, cell("e", 3.0, entry="e")])
+    assert "If all 5 statements" in told and "1 of the 1 decided ones stay decided" in told
+    assert told.endswith("with the tasks held fixed, 2 of the 5.")
 
 
 def test_without_statements_about_tasks_in_general_there_is_nothing_to_count() -> None:
