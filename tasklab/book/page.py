@@ -171,8 +171,8 @@ def _numbers(row: Mapping[str, Any]) -> str:
         seeds = "over rounds of timing" if row["high"] > row["low"] else ""
     parts = [effect, *([] if not seeds or effect.endswith(seeds) else [seeds])]
     if row["n_pretrainings"] > 1:
-        beside = counted(row["n_pretrainings"], row["n_pretrainings"], "other pre-training")
-        parts.append(f"{beside} {effect_of(seen(row, 'others'))}")
+        beside = counted(row["n_pretrainings"], row["n_pretrainings"], "pre-training")
+        parts.append(f"{beside} of a smaller CLIP {effect_of(seen(row, 'others'))}")
     if row["n_tasks"] > 1:
         parts.append(f"{row['tasks_as_claimed']} of {row['n_tasks']} {row['counted']} as claimed")
     if row["n_cells"] > 1:

@@ -254,7 +254,8 @@ def _row(row: Mapping[str, Any], here: str, *, corrected: bool) -> str:
         share += f"<small>{row['corrected']} if all share 5 %</small>"
     short = {**row, "unit": ""}  # it is the first one's
     if row["here"]:
-        effects += f"<small>these tasks: {effect_of(seen(short, 'here'))}</small>"
+        cell = f" ({row['here_cell']})" if row["here_cell"] else ""
+        effects += f"<small>these tasks{cell}: {effect_of(seen(short, 'here'))}</small>"
     if row["n_pretrainings"] > 1:
         effects += f"<small>pre-trainings: {effect_of(seen(short, 'others'))}</small>"
         others = f"<small>and {row['n_pretrainings']} pre-trainings</small>"

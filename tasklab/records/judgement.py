@@ -75,6 +75,12 @@ class Verdict:
         return dataclasses.replace(self, **given, sources=("seeds", "images"))
 
     @property
+    def over_pretrainings(self) -> str:
+        """What the mean over several pre-trainings would be, were it the verdict; or nothing."""
+        several = self.n_pretrainings > 1 and self.outcome != "not tested"
+        return judged(self.pretrainings, self.claim.margin) if several else ""
+
+    @property
     def n_seeds(self) -> int:
         """Number of seeds of fine-tuning."""
         return len(self.by_seed)

@@ -26,8 +26,8 @@ from tasklab.records.judgement import NOTHING, Verdict
 COLUMNS = (
     "paper", "headline", "id", "short", "statement", "cell", "setting", "outcome", "effect", "unit",
     "low", "high", "n_seeds", "n_pretrainings", "tasks_as_claimed", "n_tasks", "counted", "n_cells",
-    "cells_holding", "strength", "corrected", "evidence", "here", "here_effect", "here_low",
-    "here_high", "others_effect", "others_low", "others_high",
+    "cells_holding", "strength", "corrected", "evidence", "here", "here_cell",
+    "here_effect", "here_low", "here_high", "others", "others_effect", "others_low", "others_high",
 )  # fmt: skip
 
 _SAYS = {  # one, several
@@ -144,9 +144,9 @@ def verdict_rows(verdicts: Iterable[Verdict], *, cells: bool = True) -> pd.DataF
         cells_holding, corrected (the outcome after a correction for the number of statements) and
         evidence (notebook#heading); here, here_effect, here_low and here_high: outcome, effect and
         interval on the tasks that were tried alone, where the statement is about tasks in general,
-        of the cell that is the weakest there;
-        others_effect, others_low and others_high: the effect's mean over several pre-trainings and
-        its interval over their seeds.
+        of the cell that is the weakest there, here_cell, which is empty where it is the same one;
+        others, others_effect, others_low and others_high: the effect's mean over several
+        pre-trainings, its interval over their seeds, and the outcome of that.
     """
     rows = []
     for entry in entries(verdicts):
@@ -156,7 +156,10 @@ def verdict_rows(verdicts: Iterable[Verdict], *, cells: bool = True) -> pd.DataF
         common |= {"statement": claim.statement, "evidence": claim.evidence, "short": claim.short}
         numbers = {"n_cells": tested, "cells_holding": entry.cells_holding}
         own = {"id": claim.entry, "cell": "", "corrected": entry.corrected}
-        here = _here(entry.here and entry.here.weakest, entry.here and entry.here.outcome)
+        alone = entry.here and entry.here.weakest
+        here = _here(alone, entry.here and entry.here.outcome)
+        if alone and alone.claim.id != entry.weakest.claim.id:
+            here["here_cell"] = alone.claim.cell
         rows.append(common | _numbers(entry.weakest, entry.outcome) | here | numbers | own)
         for cell in entry.cells if cells and len(entry.cells) > 1 else ():
             labels = {"id": cell.claim.id, "cell": cell.claim.cell, "corrected": ""}
@@ -195,10 +198,25 @@ def on_these_tasks(row: Mapping[str, Any]) -> str:
     >>> on_these_tasks(row | {"here_effect": 3.86, "here_low": 2.5, "here_high": 5.22})
     'on these tasks alone it holds: +3.9 [2.5, 5.2] points'
     """
-    if row["here"] in ("", row["outcome"]):
+    cell = f" ({row['here_cell']})" if row.get("here_cell") else ""
+    return _elsewhere(row, "here", f"on these tasks alone{cell}")
+
+
+def over_pretrainings(row: Mapping[str, Any]) -> str:
+    """Return what a row of `verdict_rows` has over several pre-trainings, in words.
+
+    Nothing where there are no others, or where it is the same outcome.
+    """
+    return _elsewhere(
+        row, "others", f"over {row['n_pretrainings']} pre-trainings of a smaller CLIP"
+    )
+
+
+def _elsewhere(row: Mapping[str, Any], side: str, place: str) -> str:
+    if row[side] in ("", row["outcome"]):
         return ""
-    said = f"it is {row['here']}" if row["here"] == "undecided" else f"it {row['here']}"
-    return f"on these tasks alone {said}: {effect_of(seen(row, 'here'))}"
+    said = f"it is {row[side]}" if row[side] == "undecided" else f"it {row[side]}"
+    return f"{place} {said}: {effect_of(seen(row, side))}"
 
 
 def seen(row: Mapping[str, Any], side: str) -> dict[str, Any]:
@@ -279,14 +297,15 @@ def _here(cell: Verdict | None, outcome: str | None) -> dict[str, object]:
     """Return the columns on the tasks that were tried alone; empty where no others are meant."""
     interval = cell.interval if cell else NOTHING
     named = {f"here_{name}": value for name, value in zip(_ENDS, interval, strict=True)}
-    return {"here": outcome or "", **named}
+    return {"here": outcome or "", "here_cell": "", **named}
 
 
 def _numbers(cell: Verdict, outcome: str) -> dict[str, object]:
     effect, low, high = cell.interval
     others = {f"others_{name}": x for name, x in zip(_ENDS, cell.pretrainings, strict=True)}
     return others | {
-        "outcome": outcome, "effect": effect, "unit": cell.claim.unit, "low": low, "high": high,
+        "others": cell.over_pretrainings, "outcome": outcome,
+        "effect": effect, "unit": cell.claim.unit, "low": low, "high": high,
         "n_seeds": cell.n_seeds, "n_pretrainings": cell.n_pretrainings,
         "tasks_as_claimed": cell.tasks_as_claimed, "n_tasks": cell.n_tasks,
         "counted": cell.counted,

@@ -21,6 +21,7 @@ from tasklab.records.statements import (
     evidence_link,
     how_many,
     on_these_tasks,
+    over_pretrainings,
     verdict_rows,
 )
 from tasklab.study.results import evidence, recorded
@@ -232,5 +233,5 @@ def _verdict(rows: pd.DataFrame, name: str, here: str = "") -> str:
     text = f'<a href="{evidence_link(row["evidence"], here)}"><strong>{row["outcome"]}</strong></a>'
     if pd.isna(row["effect"]):
         return text
-    told = filter(None, (effect_of(row), on_these_tasks(row)))
+    told = filter(None, (effect_of(row), on_these_tasks(row), over_pretrainings(row)))
     return f"{text} ({'; '.join(told)})"

@@ -74,7 +74,9 @@ def test_what_a_correction_changes_is_told_beside_verdicts_of_several_papers():
     assert told.startswith("If all 2 statements") and "0 of the 2 decided ones stay decided" in told
     assert several[0].claim.short in told
     assert several[0].claim.short not in records.correction(several, named=False)
-    assert records.correction(several[:1]).endswith("1 of the 1 decided ones stay decided.")
+    assert records.correction(several[:1]).endswith(
+        "1 decided ones stay decided; with the tasks held fixed, 1 of the 1."
+    )
 
 
 def test_what_is_found_on_these_tasks_alone_is_told_beside_what_is_in_general():

@@ -19,6 +19,7 @@ from tasklab.records.statements import (
     effect_of,
     entries,
     on_these_tasks,
+    over_pretrainings,
     seen,
 )
 
@@ -90,7 +91,8 @@ def test_a_statement_about_tasks_in_general_says_what_is_found_on_these_alone() 
     assert table["outcome"].tolist() == ["undecided"] * 3 and (table["here"] == "holds").all()
     first = table.iloc[0]  # the weakest in general is not the weakest there
     assert (first["here_effect"], first["here_low"]) == (2.0, pytest.approx(0.1))
-    told = "on these tasks alone it holds: +2.0 [0.1, 3.9] points"
+    assert first["here_cell"] == "b" and table["here_cell"][1:].tolist() == ["", ""]
+    told = "on these tasks alone (b) it holds: +2.0 [0.1, 3.9] points"
     assert on_these_tasks(first.to_dict()) == told
     rows = verdict_rows([general("a", 3.0), general("b", -2.0)], cells=False)
     assert rows["here"].tolist() == ["does not hold"]
@@ -128,6 +130,24 @@ def test_the_effect_over_several_pretrainings_stands_beside() -> None:
     made = dataclasses.replace(cell("a", 3.0), pretrainings=Interval(2.0, 1.0, 3.0))
     (row,) = verdict_rows([made]).to_dict("records")
     assert effect_of(seen(row, "others")) == "+2.0 [1.0, 3.0] points"
+    assert row["others"] == over_pretrainings(row) == ""  # one pre-training says nothing of others
+
+
+@pytest.mark.parametrize(
+    ("others", "told"),
+    [
+        (Interval(2.0, 1.0, 3.0), ""),
+        (Interval(2.0, -1.0, 5.0), "it is undecided: +2.0 [−1.0, 5.0] points"),
+        (Interval(-2.0, -3.0, -1.0), "it does not hold: −2.0 [−3.0, −1.0] points"),
+    ],
+)
+def test_other_pretrainings_are_told_where_they_say_something_else(
+    others: Interval, told: str
+) -> None:
+    made = dataclasses.replace(cell("a", 3.0), pretrainings=others, n_pretrainings=3)
+    (row,) = verdict_rows([made]).to_dict("records")
+    said = over_pretrainings(row)
+    assert said == (told and f"over 3 pre-trainings of a smaller CLIP {told}")
 
 
 def test_rows_have_a_statement_and_below_it_its_cells() -> None:

@@ -159,18 +159,29 @@ def test_merges_have_a_sentence_once_they_are_recorded(written):
 def test_a_verdict_has_its_effect_and_says_what_is_found_on_these_tasks_alone():
     row = {"evidence": "tangent#Do they add?", "outcome": "undecided", "corrected": "undecided"}
     row |= {"effect": 3.0, "low": -1.0, "high": 7.0, "unit": "points", "n_seeds": 5, "n_tasks": 1}
-    row |= {"here": "holds", "here_effect": 3.0, "here_low": 2.0, "here_high": 4.0}
+    row |= {
+        "here": "holds",
+        "here_effect": 3.0,
+        "here_low": 2.0,
+        "here_high": 4.0,
+        "others": "",
+        "n_pretrainings": 1,
+    }
     told = _verdict(pd.DataFrame([row], index=["one"]), "one")
     both = "(+3.0 [−1.0, 7.0] points; on these tasks alone it holds: +3.0 [2.0, 4.0] points)"
     assert told.endswith(f"<strong>undecided</strong></a> {both}")
     told = _verdict(pd.DataFrame([row | {"here": ""}], index=["one"]), "one")
     assert told.endswith("(+3.0 [−1.0, 7.0] points)")
+    row |= {"here": "", "n_pretrainings": 3, "others": "does not hold"}
+    row |= {"others_effect": -2.0, "others_low": -3.0, "others_high": -1.0}
+    told = _verdict(pd.DataFrame([row], index=["one"]), "one")
+    assert "7.0] points; over 3 pre-trainings of a smaller CLIP it does not hold: −2.0 [" in told
 
 
 def test_the_fair_comparison_is_told_once_it_is_recorded():
     row = {"evidence": "tangent#Do they add?", "outcome": "holds", "corrected": "holds"}
     row |= {"effect": 3.0, "low": 1.0, "high": 5.0, "unit": "points", "n_seeds": 2, "n_tasks": 1}
-    row |= {"here": "holds"}
+    row |= {"here": "holds", "others": "", "n_pretrainings": 1}
     rows = pd.DataFrame([row, row | {"outcome": "not tested"}], index=["one", "two"])
     told = _equally_accurate(rows, "one")
     assert told.startswith("; where both are equally accurate alone: <a ") and "[1.0, 5.0]" in told
