@@ -80,7 +80,8 @@ def study(
         table = table[table["experiment"] != "sweep"]
     if chapter == "closed_vocab":  # whose curves are drawn as shares
         table = table[(table["experiment"] != "sweep") | (table["metric"] == "normalised")]
-    origin = {**lab.provenance(), "jobs": jobs, **behind(asked, lab.store)}
+    made = sorted(int(seed) for seed in table["seed"].unique())  # parts need not have all asked for
+    origin = {**lab.provenance(), "seeds": made, "jobs": jobs, **behind(asked, lab.store)}
     del origin["seconds"]  # tells nothing: what was in the store took no time
     if earlier is not None:
         table, origin = earlier.joined(table, origin)

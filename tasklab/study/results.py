@@ -13,6 +13,7 @@ from tasklab.records import table
 from tasklab.records.judgement import REPLICA
 from tasklab.records.maps import box_means
 from tasklab.study.parts import PARTS, works_of
+from tasklab.study.sittings import each_of
 
 RECORDED = Path(__file__).parent / "recorded"
 _PRETRAININGS = ("tangent", ("pretraining", "replicas"))
@@ -55,6 +56,32 @@ def seeds_of_parts() -> dict[str, int]:
                 seeds = rows.loc[rows["method"] != "pretrained", "seed"]
                 counts[f"{chapter} {part}"] = int(seeds.nunique())
     return counts
+
+
+def sittings_of(chapter: str) -> pd.DataFrame:
+    """Return where and when the recorded results of a chapter were made, a row a sitting.
+
+    Args:
+        chapter: One of `chapters.CHAPTERS`.
+
+    Returns:
+        Columns part, seeds, commit, day, precision of fine-tuning, machine, hours of fine-tuning
+        and of measuring, summed over processes; empty where they were not kept.
+    """
+    rows = []
+    for part in PARTS[chapter]:
+        _, origin = recorded(chapter, part)
+        for one in each_of(origin) if origin else ():
+            spent = [(one.get(kind) or {}).get("seconds") for kind in ("fine_tuning", "measuring")]
+            hours = ["" if s is None else f"{s / 3600:.1f}" for s in spent]
+            machine = one.get("machine") or {}
+            rows.append({
+                "part": part, "seeds": ", ".join(map(str, one["seeds"])), "commit": one["commit"],
+                "day": one["utc"][:10], "precision": one.get("precision", ""),
+                "machine": machine.get("gpu") or f"{machine['cpu']}, {machine['cores']} cores",
+                "fine-tuning (h)": hours[0], "measuring (h)": hours[1],
+            })  # fmt: skip
+    return pd.DataFrame(rows)
 
 
 def recorded(chapter: str, part: str = "editing") -> tuple[pd.DataFrame, dict[str, Any]]:

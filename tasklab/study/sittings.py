@@ -94,7 +94,7 @@ class Earlier:
         again = both.duplicated([name for name in both if name not in MEASURED])
         fresh = [seed for seed in origin["seeds"] if seed not in self.seeds]
         each = [
-            *self.origin.get("sittings", [_sitting(self.origin)]),
+            *each_of(self.origin),
             _sitting({**origin, "seeds": fresh}),
         ]
         whole = {**origin, "seeds": [*self.seeds, *fresh], "sittings": each}
@@ -107,6 +107,11 @@ class Earlier:
             else:
                 whole.pop(name, None)
         return records.tidy(both[~again]), whole
+
+
+def each_of(origin: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return what a provenance tells of each sitting, of which there may be one alone."""
+    return list(origin.get("sittings") or [_sitting(origin)])
 
 
 def _sitting(origin: Mapping[str, Any]) -> dict[str, Any]:

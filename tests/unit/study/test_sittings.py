@@ -8,7 +8,7 @@ import json
 import pandas as pd
 import pytest
 
-from tasklab import TasklabError
+from tasklab import TasklabError, study
 from tasklab.__main__ import main
 from tasklab.experiments.parameters import Parameters
 from tasklab.records import table as records
@@ -122,3 +122,22 @@ def test_what_a_part_goes_over_may_differ_between_sittings_and_other_choices_may
     sittings._agree(before, {"recipes": {"tau_jp": {"lr": 0.1, "penalty": 0.3}}})
     with pytest.raises(TasklabError, match="lr = 0.1, not 0.2"):
         sittings._agree(before, {"recipes": {"tau_jp": {"lr": 0.2, "penalty": 0.3}}})
+
+
+def test_a_provenance_has_the_seeds_that_were_made(small, monkeypatch, tmp_path):
+    few = (Work(("nonlinear",), SINGLE, seeds=1),)
+    monkeypatch.setitem(parts.PARTS["tangent"], "editing", few)
+    table, origin = record(dataclasses.replace(small, seeds=[0, 1]), tmp_path / "a.csv.gz")
+    assert origin["seeds"] == [0] == table["seed"].unique().tolist()
+
+
+@pytest.mark.parametrize("chapter", parts.PARTS)
+def test_every_recorded_seed_is_in_a_sitting(chapter):
+    told = study.sittings_of(chapter)
+    for part in parts.PARTS[chapter]:
+        rows, origin = study.recorded(chapter, part)
+        if len(rows):
+            seeds = {
+                int(s) for each in told.loc[told["part"] == part, "seeds"] for s in each.split(",")
+            }
+            assert seeds == set(rows["seed"]) == set(origin["seeds"])
