@@ -83,7 +83,7 @@ def _counts(decided: list[Verdict], told: Mapping[str, Verdict], setting: str) -
     for one in decided:
         there = told.get(f"{one.claim.id}@{setting}")
         kinds.append(
-            "not reached by the grid" if there is None
+            "not compared" if there is None
             else "undecided" if there.outcome == "undecided"
             else "as before" if there.outcome == one.outcome
             else "the other way round"

@@ -175,6 +175,8 @@ def _numbers(row: Mapping[str, Any]) -> str:
         parts.append(f"{beside} of a smaller CLIP {effect_of(seen(row, 'others'))}")
     if row["n_tasks"] > 1:
         parts.append(f"{row['tasks_as_claimed']} of {row['n_tasks']} {row['counted']} as claimed")
+    elif row["n_tasks"] and row["counted"] == "pairs":
+        parts.append("one pair")
     if row["n_cells"] > 1:
         parts.append(f"{row['cells_holding']} of {row['n_cells']} parts hold, this is the weakest")
     alone = on_these_tasks(row)

@@ -89,7 +89,8 @@ def seeds_recorded(seeds: Mapping[str, int]) -> str:
     """
     counts = sorted(Counter(seeds.values()).items(), reverse=True)
     told = [
-        f"{word(parts)} {'has' if parts == 1 else 'have'} {word(n) if n else 'none'}"
+        f"{word(parts)} {'has' if parts == 1 else 'have'} "
+        + (word(n) if n else "none, as nothing is fine-tuned")
         for n, parts in counts
     ]
     if not told:

@@ -261,6 +261,8 @@ def _row(row: Mapping[str, Any], here: str, *, corrected: bool) -> str:
         others = f"<small>and {row['n_pretrainings']} pre-trainings</small>"
     seeds = "–" if row["unit"] == "times" else row["n_seeds"]  # a cost has rounds of timing
     tasks = f"{row['tasks_as_claimed']} of {row['n_tasks']} {row['counted']}"
+    if row["n_tasks"] < 2:
+        tasks = "one pair" if row["n_tasks"] and row["counted"] == "pairs" else "–"
     kind, word = "part" if row["cell"] else "whole", row["outcome"].replace(" ", "-")
     return (
         f'<tr class="tv-{kind}" data-outcome="{row["outcome"]}" '
@@ -270,5 +272,5 @@ def _row(row: Mapping[str, Any], here: str, *, corrected: bool) -> str:
         f"<small>{html.escape(paper)}</small></td>"
         f'<td data-head="effect">{effects}</td>'
         f'<td data-head="seeds">{seeds}{others}</td>'
-        f'<td data-head="as claimed">{tasks if row["n_tasks"] > 1 else "–"}</td></tr>'
+        f'<td data-head="as claimed">{tasks}</td></tr>'
     )

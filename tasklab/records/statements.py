@@ -230,7 +230,7 @@ def seen(row: Mapping[str, Any], side: str) -> dict[str, Any]:
 
 
 def both_scopes(verdicts: Iterable[Verdict]) -> str:
-    """Return how many statements are decided in general, and on these tasks alone, in sentences.
+    """Return how many verdicts are decided in general, and on these tasks alone, in sentences.
 
     Nothing where none is about tasks in general.
 
@@ -243,7 +243,7 @@ def both_scopes(verdicts: Iterable[Verdict]) -> str:
         return ""
     told = [how_many(rows[name]) for name in ("outcome", "here")]
     return (
-        f"Of the {len(rows)} statements that are about tasks in general, {told[0]}. On these tasks "
+        f"Of the {len(rows)} verdicts that are about tasks in general, {told[0]}. On these tasks "
         f"alone, another draw of tasks left aside, {told[1]}."
     )
 
@@ -276,10 +276,20 @@ def correction(verdicts: Iterable[Verdict], *, named: bool = True) -> str:
     claims = [entry.cells[0].claim for entry in lost] if named else []
     names = "; ".join(claim.short + _at(claim.setting) for claim in claims)
     return (
-        f"If all {len(judged)} statements that were judged share 5 % (Holm's correction), {kept} "
+        f"If all {on_how_many(judged)} share 5 % (Holm's correction), {kept} "
         f"decided ones stay decided; with the tasks held fixed, {alone}"
         + (f". In general, undecided become: {names}." if names else ".")
     )
+
+
+def on_how_many(judged: Sequence[Entry]) -> str:
+    """Return how many verdicts there are, on how many statements, in words.
+
+    Some statements are judged again where both sides are made equal.
+    """
+    statements = len({entry.cells[0].claim.entry for entry in judged})
+    told = f"{len(judged)} verdict{'s' * (len(judged) > 1)}"
+    return told if statements == len(judged) else f"{told} on {statements} statements"
 
 
 def _kept(judged: Sequence[Entry]) -> tuple[str, list[Entry]]:

@@ -20,6 +20,7 @@ from tasklab.records.statements import (
     entries,
     evidence_link,
     how_many,
+    on_how_many,
     on_these_tasks,
     over_pretrainings,
     verdict_rows,
@@ -70,7 +71,7 @@ def found(chapter: str, verdicts: Iterable[Verdict], model: str = "mini") -> str
         return ""
     counts = how_many(entry.outcome for entry in judged)
     alone = how_many((entry.here or entry).outcome for entry in judged)
-    told = f"Of the {len(judged)} statements that are judged in this chapter, {counts}"
+    told = f"Of this chapter's {on_how_many(judged)}, {counts}"
     told += "." if alone == counts else f"; on these tasks alone, {alone}."
     listed = "\n".join(f"- {sentence}" for sentence in sentences)
     return f"**Found** in recorded runs, with 95 % intervals:\n\n{listed}\n\n{told}"

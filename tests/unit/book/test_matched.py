@@ -32,7 +32,7 @@ def test_it_is_told_what_stays_where_both_are_equal(equal: float, told: str) -> 
     text = page.made_equal(found, nothing(), "mini").data
     assert "one of the one comparison, all of them as claimed" in text
     assert f"equally accurate alone, {told}; where" in text
-    assert "equally long, one is not reached by the grid" in text
+    assert "equally long, one is not compared" in text
 
 
 def test_nothing_decided_is_said() -> None:

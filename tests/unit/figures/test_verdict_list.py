@@ -71,7 +71,7 @@ def test_what_a_correction_changes_is_told_beside_verdicts_of_several_papers():
     assert text.count("<small>pre-trainings: +1.5 [0.5, 2.5]") == 2
     assert "if all share" not in figures.verdict_list(several[:1])._repr_html_()
     told = records.correction(several)
-    assert told.startswith("If all 2 statements") and "0 of the 2 decided ones stay decided" in told
+    assert told.startswith("If all 2 verdicts") and "0 of the 2 decided ones stay decided" in told
     assert several[0].claim.short in told
     assert several[0].claim.short not in records.correction(several, named=False)
     assert records.correction(several[:1]).endswith(

@@ -107,7 +107,7 @@ def test_a_statement_about_tasks_in_general_says_what_is_found_on_these_alone() 
 def test_statements_are_counted_in_both_scopes() -> None:
     several = [general("a", 3.0, entry="a"), general("b", -3.0, entry="b"), cell("c", 3.0)]
     told = both_scopes([*several, general("d", 1.0, here=2.0, entry="d")])
-    assert "the 3 statements that are about tasks in general, 3 are undecided." in told
+    assert "the 3 verdicts that are about tasks in general, 3 are undecided." in told
     assert told.endswith("left aside, 1 holds, 1 does not hold, 1 is undecided.")
 
 
@@ -118,7 +118,7 @@ def test_the_correction_is_counted_in_both_scopes() -> None:
     assert found["a"].here.corrected == "holds" and found["b"].here.corrected == "undecided"
     assert found["b"].here.outcome == "holds"
     told = correction([*several, cell("e", 3.0, entry="e")])
-    assert "If all 5 statements" in told and "1 of the 1 decided ones stay decided" in told
+    assert "If all 5 verdicts" in told and "1 of the 1 decided ones stay decided" in told
     assert told.endswith("with the tasks held fixed, 2 of the 5.")
 
 

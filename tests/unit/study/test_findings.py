@@ -119,7 +119,7 @@ def test_a_chapter_has_its_own_findings_and_counts_its_statements(written):
     assert re.findall(r"^- \*\*(.*?)\.\*\*", told, re.M) == [
         "Addition", "Subtraction", "Pre-training"]  # fmt: skip
     assert 'href="#' in told and "notebooks/" not in told  # links within the chapter
-    assert "the 2 statements that are judged in this chapter, 2 are undecided; on these" in told
+    assert "Of this chapter's 2 verdicts, 2 are undecided; on these" in told
     assert told.endswith("tasks alone, 2 hold.")
     assert study.findings(judged, chapter="ctl")[0].startswith("**Features.**")
     assert study.found("tangent", []) == ""
