@@ -96,10 +96,12 @@ def typed_results() -> Callable[[str], list[str]]:
     """Return what finds numbers of results that are typed in Markdown, not computed.
 
     Two decimals, points, times and percentages with a decimal are results, but for levels and steps
-    of grids; formulas, links and code are left out.
+    of grids; points and averaged seeds in words, too. Formulas, links and code are left out.
     """
     left_out = r"\$\$.*?\$\$|\$[^$]*\$|\(https?:[^)]*\)|```.*?```|`[^`]*`"
     results = r"\b\d+\.\d{2,}\b|\b\d+(?:\.\d+)? (?:points|seconds|minutes)\b|\b\d+\.\d+ %"
+    word = "(?:two|three|four|five|six|seven|eight|nine|ten|twelve|twenty|thirty)"
+    results += rf"|\b{word} (?:(?:to|or) {word} )?(?:points\b|seeds averaged)"
     settings = {"0.05", "2.5 %"}
 
     def find(text: str) -> list[str]:

@@ -11,6 +11,8 @@ def test_numbers_of_results_are_computed_in_pages_too(root, typed_results):
         "12.5 %",
         "3 points",
     ]
+    typed = "The mean of two seeds averaged is three or four points lower."
+    assert typed_results(typed) == ["two seeds averaged", "three or four points"]
     assert not typed_results("At $0.123$, `0.123`, 95 % and in steps of 0.05.")
     pages = [root / "README.md", *sorted((root / "book").glob("*.md"))]
     found = {page.name: typed_results(page.read_text("utf-8")) for page in pages}
