@@ -12,7 +12,7 @@ from tasklab.errors import TasklabError
 if TYPE_CHECKING:
     from nbformat import NotebookNode
 
-_CODE = (".py", ".csv", ".json", ".gz", ".safetensors", ".txt", ".css", ".js")
+_CODE = (".py", ".csv", ".json", ".gz", ".xz", ".safetensors", ".txt", ".css", ".js")
 _PAGES = (".ipynb", ".md", ".yml", ".bib", ".py", ".css", ".js", ".svg", ".cff")
 
 

@@ -5,14 +5,13 @@
 
 from __future__ import annotations
 
-import gzip
 import hashlib
 import io
 import json
+import lzma
 import os
 import platform
 import subprocess
-import zlib
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
@@ -29,6 +28,7 @@ from tasklab.storage import atomic
 _REQUIRED = ("experiment", "model", "method", "task", "metric", "value")
 _DEFAULTS: dict[str, Any] = {"suite": "mini", "init": "pretrained", "subset": "", "split": "test"}
 _WHOLE = ("n_tasks", "seed", "n")
+_PRESET = 6 | lzma.PRESET_EXTREME  # a third smaller than gzip
 _AWAITED = "awaited"  # key of a table's attributes, which pandas hands on
 Z95 = 1.959963984540054  # 97.5 % quantile of the standard normal distribution
 
@@ -294,7 +294,7 @@ def write(
     """Write records to `path` (CSV) and their provenance beside them (JSON), each atomically.
 
     Args:
-        path: Name ending in `.csv`, or in `.csv.gz` for a compressed file; the provenance takes the
+        path: Name ending in `.csv`, or in `.csv.xz` for a compressed file; the provenance takes the
             same name with `.json`.
         rows: Records, checked by `tidy`.
         provenance: What `provenance()` returned, with the configuration.
@@ -311,7 +311,7 @@ def write(
     note = {**provenance, "sha256": hashlib.sha256(text).hexdigest()}
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        atomic.write(path, gzip.compress(text, mtime=0) if path.suffix == ".gz" else text)
+        atomic.write(path, lzma.compress(text, preset=_PRESET) if path.suffix == ".xz" else text)
         atomic.write(beside, json.dumps(note, indent=2, allow_nan=False) + "\n")
     except OSError as error:
         raise TasklabError(f"cannot write records to {path}: {error.strerror}.") from error
@@ -324,12 +324,12 @@ def provenance_path(path: Path) -> Path:
     Raises:
         TasklabError: If the file's name is not one of records.
 
-    >>> provenance_path(Path("study/maps.csv.gz")).name
+    >>> provenance_path(Path("study/maps.csv.xz")).name
     'maps.json'
     """
-    if not path.name.endswith((".csv", ".csv.gz")):
-        raise TasklabError(f"records are written as .csv or .csv.gz, not {path.name!r}.")
-    return path.with_name(path.name.removesuffix(".gz").removesuffix(".csv") + ".json")
+    if not path.name.endswith((".csv", ".csv.xz")):
+        raise TasklabError(f"records are written as .csv or .csv.xz, not {path.name!r}.")
+    return path.with_name(path.name.removesuffix(".xz").removesuffix(".csv") + ".json")
 
 
 def read(path: Path | str) -> tuple[pd.DataFrame, dict[str, Any]]:
@@ -342,11 +342,11 @@ def read(path: Path | str) -> tuple[pd.DataFrame, dict[str, Any]]:
     beside = provenance_path(path)
     try:
         text = path.read_bytes()
-        text = gzip.decompress(text) if path.suffix == ".gz" else text
+        text = lzma.decompress(text) if path.suffix == ".xz" else text
         note = json.loads(beside.read_text(encoding="utf-8"))
     except FileNotFoundError as error:
         raise TasklabError(f"no records: {error.filename} is missing.") from error
-    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+    except lzma.LZMAError as error:
         raise TasklabError(f"{path} is damaged ({error}): write it again.") from error
     except ValueError as error:
         raise TasklabError(f"{beside} is not readable JSON: {error}.") from error

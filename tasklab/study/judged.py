@@ -55,7 +55,7 @@ def judged(chapter: str, *, model: str = "mini", store: Store | None = None) -> 
 def _package() -> str:
     """Return a hash of all by which claims are judged: the package's code and its tables."""
     package, digest = Path(__file__).resolve().parents[1], hashlib.sha256()
-    for file in sorted(f for f in package.rglob("*") if f.suffix in (".py", ".csv", ".gz")):
+    for file in sorted(f for f in package.rglob("*") if f.suffix in (".py", ".csv", ".xz")):
         digest.update(f"{file.relative_to(package)}".encode())
         digest.update(hashlib.sha256(file.read_bytes()).digest())
     return digest.hexdigest()

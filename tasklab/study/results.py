@@ -32,7 +32,7 @@ def path_of(chapter: str, part: str) -> Path:
     """Return the file of a part's recorded results; the provenance lies beside it as JSON."""
     works_of(chapter, part)
     stem = chapter if part == "editing" else f"{chapter}_{part}"
-    return RECORDED / f"{stem}.csv.gz"
+    return RECORDED / f"{stem}.csv.xz"
 
 
 def awaited(chapter: str) -> bool:

@@ -237,8 +237,8 @@ def test_records_that_cannot_be_written(clone, monkeypatch, capsys):
     monkeypatch.setattr(recording, "Lab", None)
     for out, message in (
         ("file/x.csv", "cannot write records to"),
-        (".", "records are written as .csv or .csv.gz"),
-        ("x.txt", "records are written as .csv or .csv.gz, not 'x.txt'"),
+        (".", "records are written as .csv or .csv.xz"),
+        ("x.txt", "records are written as .csv or .csv.xz, not 'x.txt'"),
     ):
         assert main([*words_of("study", ""), "--out", str(clone / out)]) == 2
         assert message in one_line(capsys)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import csv
 import dataclasses
-import gzip
 import importlib.metadata
 import json
+import lzma
 import struct
 import sys
 import threading
@@ -348,10 +348,10 @@ def test_a_step_takes_five_copies_and_what_it_keeps() -> None:
 
 
 def test_the_bound_holds_for_what_was_measured_and_is_near_it() -> None:
-    file = ROOT / "tasklab" / "study" / "recorded" / "linear_layers_cost.csv.gz"
+    file = ROOT / "tasklab" / "study" / "recorded" / "linear_layers_cost.csv.xz"
     if not file.exists():
         pytest.skip("costs are not recorded yet")
-    with gzip.open(file, "rt", encoding="utf-8") as stream:
+    with lzma.open(file, "rt", encoding="utf-8") as stream:
         rows = [row for row in csv.DictReader(stream) if row["metric"] == "peak_memory"]
     rows = [row for row in rows if row["variant"] != "listing"]  # the paper's, which nobody runs
     most = max(float(row["value"]) for row in rows) * 2**20

@@ -89,7 +89,7 @@ def test_costs(lab):
 
 
 def test_records_can_be_written_and_read(table, tmp_path):
-    path = write(tmp_path / "merged.csv.gz", table, {})
+    path = write(tmp_path / "merged.csv.xz", table, {})
     assert len(read(path)[0]) == len(table)
 
 

@@ -80,7 +80,7 @@ def test_tidy_refuses(rows: list[dict[str, Any]], message: str) -> None:
         tidy(rows)
 
 
-@pytest.mark.parametrize("name", ["study.csv", "study.csv.gz"])
+@pytest.mark.parametrize("name", ["study.csv", "study.csv.xz"])
 def test_written_records_come_back(tmp_path: Path, name: str) -> None:
     rows = [row("nonlinear", 61.25, alpha=0.3), row("pretrained", 50.0, seed=None, n=None)]
     path = records.write(tmp_path / "new" / name, rows, records.provenance({"steps": 2}))
@@ -88,7 +88,7 @@ def test_written_records_come_back(tmp_path: Path, name: str) -> None:
     pd.testing.assert_frame_equal(df, tidy(rows))
     assert note["steps"] == 2 and "sha256" not in note
     assert sorted(p.name for p in path.parent.iterdir()) == [name, "study.json"]
-    if name.endswith(".gz"):
+    if name.endswith(".xz"):
         again = path.read_bytes()
         assert records.write(path, rows, note).read_bytes() == again  # no time is in it
         path.write_bytes(again[:-9])
@@ -182,7 +182,7 @@ def test_what_is_not_recorded_yet_is_no_records(monkeypatch, tmp_path):
     assert results.evidence("merging").empty and is_awaited(df[df["seed"] == 0])
     further = {name for entry in schema.EXPERIMENTS.values() for name in entry.columns}
     assert set(df) == {*schema.COLUMNS, *further}  # so that what reads one finds it empty
-    records.write(tmp_path / "merging.csv.gz", [row("nonlinear", 60.0)], {})
+    records.write(tmp_path / "merging.csv.xz", [row("nonlinear", 60.0)], {})
     kept = results.recorded("merging")[0]
     assert len(kept) == 1 and not is_awaited(kept) and not is_awaited(kept[kept["seed"] == 7])
     assert not results.awaited("merging") and results.how_many_recorded() == (1, every)

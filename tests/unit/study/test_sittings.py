@@ -47,10 +47,10 @@ def record(parameters, path, **more):
 
 def test_two_sittings_record_what_one_does(small, works, tmp_path):
     both = dataclasses.replace(small, seeds=[0, 1])
-    first, origin = record(small, tmp_path / "a.csv.gz")
+    first, origin = record(small, tmp_path / "a.csv.xz")
     assert "sittings" not in origin
-    joined, origin = record(both, tmp_path / "a.csv.gz", add=True)
-    whole, at_once = record(both, tmp_path / "b.csv.gz")
+    joined, origin = record(both, tmp_path / "a.csv.xz", add=True)
+    whole, at_once = record(both, tmp_path / "b.csv.xz")
     pd.testing.assert_frame_equal(sorted_rows(joined), sorted_rows(whole))
     assert origin["seeds"] == [0, 1]
     assert [sitting["seeds"] for sitting in origin["sittings"]] == [[0], [1]]
@@ -59,20 +59,20 @@ def test_two_sittings_record_what_one_does(small, works, tmp_path):
     assert [s["fine_tuning"]["runs"] for s in origin["sittings"]] == [16, 8]
     assert origin["fine_tuning"]["runs"] == at_once["fine_tuning"]["runs"] == 24
     assert origin["recipes"] == at_once["recipes"]
-    third, origin = record(dataclasses.replace(small, seeds=3), tmp_path / "a.csv.gz", add=True)
+    third, origin = record(dataclasses.replace(small, seeds=3), tmp_path / "a.csv.xz", add=True)
     assert [sitting["seeds"] for sitting in origin["sittings"]] == [[0], [1], [2]]
     alone = third[third["method"] == "linearized"]
     assert set(alone["seed"]) == {0} and set(third["seed"]) == {0, 1, 2}
 
 
 def test_the_further_seeds_may_be_given_alone(small, works, tmp_path):
-    record(small, tmp_path / "a.csv.gz")
-    joined, origin = record(dataclasses.replace(small, seeds=[2]), tmp_path / "a.csv.gz", add=True)
+    record(small, tmp_path / "a.csv.xz")
+    joined, origin = record(dataclasses.replace(small, seeds=[2]), tmp_path / "a.csv.xz", add=True)
     assert origin["seeds"] == [0, 2] and set(joined["seed"]) == {0, 2}
 
 
 def test_nothing_is_added_to_records_of_other_choices(small, works, tmp_path, monkeypatch):
-    path = tmp_path / "a.csv.gz"
+    path = tmp_path / "a.csv.xz"
     with pytest.raises(TasklabError, match=r"no records: .* is missing"):
         record(small, path, add=True)
     _, origin = record(small, path)
@@ -93,14 +93,14 @@ def test_nothing_is_added_to_records_of_other_choices(small, works, tmp_path, mo
 def test_a_part_that_has_all_its_seeds_is_left_alone(small, monkeypatch, tmp_path):
     works = (Work(("nonlinear",), SINGLE, seeds=1),)
     monkeypatch.setitem(parts.PARTS["tangent"], "editing", works)
-    record(small, tmp_path / "a.csv.gz")
+    record(small, tmp_path / "a.csv.xz")
     with pytest.raises(TasklabError, match="has all the seeds that this part is recorded with"):
-        record(dataclasses.replace(small, seeds=2), tmp_path / "a.csv.gz", add=True)
+        record(dataclasses.replace(small, seeds=2), tmp_path / "a.csv.xz", add=True)
 
 
 def test_another_precision_is_told_of_each_sitting(small, works, tmp_path):
     small = dataclasses.replace(small, precision="float32")
-    path = tmp_path / "a.csv.gz"
+    path = tmp_path / "a.csv.xz"
     record(small, path)
     beside = records.provenance_path(path)
     note = json.loads(beside.read_text())
@@ -127,7 +127,7 @@ def test_what_a_part_goes_over_may_differ_between_sittings_and_other_choices_may
 def test_a_provenance_has_the_seeds_that_were_made(small, monkeypatch, tmp_path):
     few = (Work(("nonlinear",), SINGLE, seeds=1),)
     monkeypatch.setitem(parts.PARTS["tangent"], "editing", few)
-    table, origin = record(dataclasses.replace(small, seeds=[0, 1]), tmp_path / "a.csv.gz")
+    table, origin = record(dataclasses.replace(small, seeds=[0, 1]), tmp_path / "a.csv.xz")
     assert origin["seeds"] == [0] == table["seed"].unique().tolist()
 
 
