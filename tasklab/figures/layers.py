@@ -74,7 +74,7 @@ def cosine_matrices(df: pd.DataFrame, projection: str = ALL) -> Figure:
         axes.set_title(f"{METHOD_LABEL[method]}\nmean size {size:.2f}", fontsize=9)
         axes.tick_params(axis="x", rotation=90)
     lines = -(-len(methods) // columns)
-    grid.figure.set_size_inches(WIDTH, lines * (1.4 + min(3.4, 4.8 / columns)) + 0.7)
+    grid.figure.set_size_inches(WIDTH, lines * (1.55 + min(3.4, 4.8 / columns)) + 0.8)
     return scale(grid.figure, grid.axes.flat, "cosine × 100")
 
 

@@ -7,8 +7,10 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 import nbformat
+import numpy as np
 import pytest
 from bs4 import BeautifulSoup
+from PIL import Image
 
 from tasklab import study
 from tasklab.book import sources
@@ -130,6 +132,17 @@ def test_figures_are_drawn_and_captioned(page):
         caption = image.locator("xpath=ancestor::figure[1]//figcaption")
         assert caption.count() == 1, f"no caption: {image.get_attribute('src')}"
         assert caption.inner_text().strip()
+
+
+def test_no_figure_is_cut_at_an_edge(site):
+    pictures = [*(site / "_images").glob("*.png")]
+    assert len(pictures) > 200
+    for file in pictures:
+        with Image.open(file) as picture:
+            pixels = np.asarray(picture.convert("RGBA"), dtype=int)
+        ink = (pixels[..., 3] > 40) & (pixels[..., :3].sum(-1) < 600)
+        edges = {"top": ink[0], "bottom": ink[-1], "left": ink[:, 0], "right": ink[:, -1]}
+        assert not [edge for edge, line in edges.items() if line.any()], file.name
 
 
 def test_equations_are_set(page):
