@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping
 
 import matplotlib.pyplot as plt
@@ -69,13 +70,16 @@ def heatmaps(
     if across != "task" and rows["task"].nunique() > 1:
         raise TasklabError(f"columns by {across} need records of one pair of tasks, not several.")
     methods, others = methods_in(rows), list(dict.fromkeys(rows[across]))
+    rows = rows.assign(panel=list(zip(rows["method"], rows[across], strict=True)))
+    there = set(rows["panel"])
+    below = [[(m, name) for m in methods if (m, name) in there] for name in others]
+    below.sort(key=len, reverse=True)  # of columns that lack a method, the longest first
     names = {
         (m, name): METHOD_LABEL[m]
         + ("" if across == "task" else f"\n{INIT_LABEL.get(name) or schemes.scheme(name)}")
-        for m in methods
-        for name in others
+        for line in itertools.zip_longest(*below)
+        for m, name in filter(None, line)
     }
-    rows = rows.assign(panel=list(zip(rows["method"], rows[across], strict=True)))
     columns = len(methods) if len(others) == 1 else len(others)
     return _maps(rows, names, metric, columns, box)
 

@@ -4,7 +4,8 @@ Every method may look equally often at the accuracy on validation images, `BUDGE
 
 1. once for each value of its option, if it has one (`Method.searched`), at the coefficient c* that
    is best in the tangent model; c* is solved for (`best.span`), so that methods whose results
-   differ in length by orders of magnitude are searched alike;
+   differ in length by orders of magnitude are searched alike (where it is below 0, merging along
+   that vector only loses in the tangent model; its size still tells how long the vector is);
 2. with what is left, for the best of these values, at multiples of c* from `LOW` to `HIGH`, evenly
    on a logarithmic scale.
 
@@ -39,8 +40,9 @@ class Choice:
         vector: The merge, before its coefficient.
         alpha: The coefficient.
         option: The value behind the vector, if its method has an option.
-        scale: c*, the coefficient that is best in the tangent model.
-        objective: E(c* tau) / E(0) there (`best.relative`).
+        scale: The size of c*, the coefficient that is best in the tangent model.
+        objective: E(c* tau) / E(0) there (`best.relative`); 1 where c* is not above 0, as no
+            coefficient above 0 is better than none.
         trials: How often validation images were looked at.
     """
 
@@ -65,8 +67,7 @@ def choose(
     Args:
         make: Value of the option -> the merged vector.
         options: The values to try; `(None,)` for a method without.
-        place: The vector -> its best coefficient in the tangent model, and E there. A coefficient
-            that is not above 0 is replaced by 1.
+        place: The vector -> its best coefficient in the tangent model, and E there.
         look: The vector, a coefficient and the best score so far -> what is to be as large as
             possible on validation images; anything below the best stands for all that is.
         budget: How many looks there are, of all values together.
@@ -93,7 +94,8 @@ def choose(
         del vector  # unless it is the best so far: a third would be one too many in memory
         vector = make(option)
         scale, objective = place(vector)
-        scale = scale if scale > 0 else 1.0
+        if not scale > 0:
+            scale, objective = abs(scale) or 1.0, 1.0
         score = look(vector, scale, best) if first else 0.0
         if chosen is None or score > best:
             best, chosen = score, (vector, option, scale, objective)

@@ -71,8 +71,12 @@ def test_of_equals_the_smaller_coefficient():
     assert found.alpha == pytest.approx(search.LOW) and found.option == 0.3
 
 
-def test_a_coefficient_that_is_not_positive_is_replaced():
-    assert run((None,), (0.0, 1.0), scale=-3.0)[0].scale == 1.0
+@pytest.mark.parametrize(("scale", "size"), [(-1e-4, 1e-4), (0.0, 1.0)])
+def test_where_the_tangent_models_coefficient_is_negative_its_size_is_searched(scale, size):
+    found, looks = run((None,), (0.0, 1e-9), scale=scale)  # the less the better
+    tried = [a for _, a in looks]
+    assert (min(tried), max(tried)) == pytest.approx((size * search.LOW, size * search.HIGH))
+    assert found.scale == size and found.objective == 1.0
 
 
 def test_a_budget_that_does_not_suffice():
