@@ -62,18 +62,19 @@ def merge(
     from tasklab.exchange import merged
 
     chosen = merging.registry.method(method)
-    options = _options(option) | (
-        {} if alpha is None else {"alpha": real("--alpha", alpha, -math.inf)}
-    )
+    options, count = _options(option), whole("--images", images, 1)
+    if alpha is not None:
+        if "alpha" in options:
+            raise TasklabError("give --alpha or --option alpha=..., not both.")
+        options["alpha"] = real("--alpha", alpha, -math.inf)
     for name in options:
         choose(f"option of {method}", name, [one for one in chosen.options if one != chosen.needs])
-    merged.check_free(target)
+    merged.check_free(target, vector)
     sources = _sources(vector, given, base)
     weights = merged.together(sources)
     named = {one.name: one.vector for one in sources}  # for messages
     vectors = named if len(named) == len(sources) else [one.vector for one in sources]
     if chosen.needs:
-        count = whole("--images", images, 1)
         options[chosen.needs] = _of_images(chosen.needs, sources, weights, given, count)
     result = merging.merge(method, vectors, **options)
     plain = {name: x for name, x in options.items() if name != chosen.needs}
@@ -307,6 +308,8 @@ def _options(words: Sequence[str]) -> dict[str, Any]:
         name, equals, value = word.partition("=")
         if not equals:
             raise TasklabError(f"--option is NAME=VALUE, e.g. keep=0.3, not {shown(word)}.")
+        if name in options:
+            raise TasklabError(f"--option {name} is given twice.")
         numbers = [real(f"--option {name}", part, -math.inf) for part in value.split(",")]
         options[name] = numbers[0] if len(numbers) == 1 else numbers
     return options

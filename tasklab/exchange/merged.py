@@ -9,7 +9,8 @@ and beside that of what it was made, and how.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+import tempfile
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -104,14 +105,19 @@ def together(sources: Sequence[Source]) -> str:
     """Return the hash of the theta_0 that all vectors start from.
 
     Raises:
-        TasklabError: If they are of several models, start from several theta_0, or only some
-            belong in the linearized model.
+        TasklabError: If they are of several models, start from several theta_0, pre-trained or
+            random ones, or only some belong in the linearized model.
     """
     first, *rest = sources
     for one in rest:
         if one.model != first.model:
             raise TasklabError(
                 f"{first.name} is of model {first.model!r}, and {one.name} of {one.model!r}."
+            )
+        if one.init != first.init:
+            raise TasklabError(
+                f"{first.name} starts from {first.init} weights, and {one.name} from {one.init} "
+                "ones: give vectors of one start, and --init where they do not tell theirs."
             )
         if one.linear != first.linear:
             tangent, plain = (one, first) if one.linear else (first, one)
@@ -160,8 +166,13 @@ def write(
             write_tensors(vector, draft, {"format": "pt", "tasklab": canonical(about)})
 
 
-def check_free(path: Path) -> None:
-    """Raise unless a file can be written: nothing is there, or a task vector."""
+def check_free(path: Path, vectors: Iterable[str] = ()) -> None:
+    """Raise unless a file can be written: nothing is there, or a task vector of no other use.
+
+    Args:
+        path: The file.
+        vectors: What is read for it, which it must not replace.
+    """
     if path.is_dir():
         raise TasklabError(f"{path} is a folder: give --out a file, e.g. merged.safetensors.")
     if not path.parent.is_dir():
@@ -170,6 +181,16 @@ def check_free(path: Path) -> None:
         about = sources.header(path)
         if "tasklab" not in about and not sources.is_saved(about):
             raise TasklabError(f"{path} holds something else: choose another file with --out.")
+        if any(Path(one).exists() and path.samefile(one) for one in vectors):
+            raise TasklabError(f"{path} is one of the vectors: choose another file with --out.")
+        if path.name == sources.VECTOR_FILE and (path.parent / "config.json").exists():
+            raise TasklabError(f"{path} is of an export: choose another file with --out.")
+    try:
+        tempfile.TemporaryFile(dir=path.parent).close()
+    except OSError as error:
+        raise TasklabError(
+            f"cannot write to {path.parent}: {error.strerror}: choose another file with --out."
+        ) from error
 
 
 def _imported(name: str, store: Store, model: str | None) -> Source:

@@ -174,6 +174,11 @@ def test_vectors_of_another_start_keep_it(files, capsys):
     )
     words = ["evaluate", MODEL, "--add", "again.safetensors", "--task", "Signs", *FEW]
     told([*words, "--init", "random"], capsys)
+    words = ["merge", "r.safetensors", "m.safetensors", "--model", MODEL]  # r does not tell
+    assert main(words) == 2
+    assert "starts from pretrained weights, and m.safetensors from random ones" in (
+        capsys.readouterr().err
+    )
 
 
 def test_a_name_is_found_without_reading_the_other_imports(files, encoder, capsys, monkeypatch):
@@ -250,6 +255,11 @@ def test_tangent_vectors_stay_in_the_linearized_model(files, encoder, capsys):
         ([*AB, "--method", "ties", "--option", "kep=0.3"], "did you mean 'keep'"),
         ([*AB, "--method", "ties", "--option", "keep=3"], "keep must be a finite number"),
         ([*AB, "--method", "ties", "--option", "keep"], "NAME=VALUE"),
+        ([*AB, "--option", "alpha=1", "--option", "alpha=2"], "--option alpha is given twice"),
+        ([*AB, "--option", "alpha=1", "--alpha", "2"], "--alpha or --option alpha=..., not both"),
+        ([*AB, "--method", "tau_jp"], "is a way of fine-tuning"),
+        ([*AB, "--method", "best_span"], "`experiments.merging` does it"),
+        ([*AB, "--images", "-1"], "--images must be at least 1"),
         ([*AB, "--method", "regmean", "--option", "grams=1"], "unknown option of regmean"),
         ([*AB, "--method", "regmean"], "looks at images of each task, and suite mini has none"),
         ([*AB, "--alpha", "x"], "--alpha must be a finite number"),
@@ -305,6 +315,9 @@ def test_tangent_vectors_stay_in_the_linearized_model(files, encoder, capsys):
         ([*AB, "--out", "text.txt"], "holds something else"),
         ([*AB, "--out", "folder/m.safetensors"], "is no folder"),
         ([*AB, "--out", "."], "is a folder"),
+        ([*AB, "--out", "b.safetensors"], "b.safetensors is one of the vectors"),
+        ([*AB, "--out", "export/task_vector.safetensors"], "is of an export"),
+        ([*AB, "--out", "/proc/m.safetensors"], "cannot write to /proc"),
         (["merge"], "merge takes two VECTORs"),
         (["evaluate", "mimi"], "did you mean 'mini'"),
         (["evaluate", MODEL, "--add", "a.safetensors:1e9"], "at most 1e+06"),
@@ -337,11 +350,14 @@ def test_a_mistake_is_one_line_and_nothing_is_written(
     save_file(broken, files / "nan.safetensors")
     whole = {name: x.int() for name, x in encoder.params.items()}
     TaskVector(whole).save("int.safetensors")
+    (files / "export").mkdir()
+    shutil.copy("a.safetensors", "export/task_vector.safetensors")
+    (files / "export" / "config.json").write_text("{}")
     less = {name: x for name, x in vector(encoder, 1).items() if name != "proj"}
     TaskVector(less).save("less.safetensors")
-    before = {file.name: file.read_bytes() for file in files.iterdir()}
+    before = {file: file.read_bytes() for file in files.rglob("*") if file.is_file()}
     assert main(words) == 2
     out, err = capsys.readouterr()
     assert expected in err and err.count("\n") == 1, err
     assert out == ""
-    assert {file.name: file.read_bytes() for file in files.iterdir()} == before
+    assert {file: file.read_bytes() for file in files.rglob("*") if file.is_file()} == before

@@ -128,8 +128,9 @@ def consensus(
     Raises:
         TasklabError: If there are fewer vectors, or not as many thresholds.
     """
-    agree = whole("agree", agree, 1)
-    each = listed(vectors, max(2, agree))
+    agree, each = whole("agree", agree, 1), listed(vectors, 2)
+    if agree > len(each):
+        raise TasklabError(f"agree must be {len(each)} at most, as many as there are vectors.")
     if isinstance(threshold, Sequence) and not isinstance(threshold, str):
         thresholds = as_coefficients(threshold, "threshold")
     else:

@@ -130,6 +130,13 @@ _OTHER = {
     "tsv_c": "keeps directions for each task and is no single model; `tsv_m` is the merge",
     "wemoe": "chooses weights for each image and is no single model",
     "adamerging": "learns its coefficients from unlabelled test images",
+    **dict.fromkeys(
+        ("tau_jp", "ortho_reg"), "is a way of fine-tuning: merge vectors that were trained so"
+    ),
+    **dict.fromkeys(
+        ("best", "best_span", "best_loss"),
+        "is solved for on images, as a mark for the others: `experiments.merging` does it",
+    ),
 }
 
 

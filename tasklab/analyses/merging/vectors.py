@@ -26,7 +26,7 @@ from tasklab.taskvector import TaskVector
 
 Vectors = Sequence[TaskVector] | Mapping[str, TaskVector]
 Rule = Callable[[str, list[Tensor]], Tensor]
-_NO_MAP = re.compile(r"embed|(?:^|\.)shared\.weight$|relative_attention_bias")
+_NO_MAP = re.compile(r"embed|(?:^|\.)shared\.weight$|attention_bias|bias_table|rel_pos")
 _TURNED = re.compile(r"(?:^|\.)(?:text_)?proj(?:ection)?$")
 
 
@@ -127,8 +127,10 @@ def is_matrix(name: str, tensor: Tensor) -> bool:
     True
     >>> is_matrix("positional_embedding", torch.ones(8, 2)), is_matrix("ln.bias", torch.ones(8))
     (False, False)
+    >>> is_matrix("attn.relative_position_bias_table", torch.ones(8, 2))
+    False
     """
-    return tensor.dim() == 2 and not _NO_MAP.search(name)
+    return tensor.dim() == 2 and tensor.numel() > 0 and not _NO_MAP.search(name)
 
 
 def turned(name: str, tensor: Tensor) -> Tensor:

@@ -165,7 +165,7 @@ def test_vectors_that_are_zero_make_one_that_is(cases):
         (breadcrumbs, {"small": -1}, "small must be"),
         (consensus, {"threshold": -1}, "threshold must be at least 0"),
         (consensus, {"threshold": [1, 2, 3]}, "2 task vectors cannot have 3 thresholds"),
-        (consensus, {"agree": 3}, "give at least 3"),
+        (consensus, {"agree": 3}, "agree must be 2 at most"),
         (pcb, {"keep": 0}, "more than 0"),
         (pcb, {"keep": 2}, "keep must be"),
     ],
