@@ -168,9 +168,10 @@ def merging_cost(
     Returns:
         Records of the experiment `merging_cost` (task `all`): `seconds` and `peak_memory` of the
         merge, from the vectors on (and, of the best on their span, from their J tau, which every
-        search computes); `memory_ratio`, the latter over the vectors' own; `passed`,
-        training images by passes through a model, a forward and a backward one counting as two;
-        `searched`, validation images by looks in the search.
+        search computes); `memory_ratio`, the latter over the vectors' own; `passed`, images that
+        the merge itself sees (of training; of validation for those that are solved for) by passes
+        through a model, a forward and a backward one counting as two; `searched`, validation
+        images by looks in the search, at most: a look may end early.
 
     Raises:
         TasklabError: If a method or merge is unknown.

@@ -190,8 +190,8 @@ def merge_cost_table(df: pd.DataFrame) -> pd.DataFrame:
         df: Records of the experiment `merging_cost` of one model and method.
 
     Returns:
-        A row a merge: seconds, peak memory as a multiple of the vectors' own, training images
-        passed through a model, and validation images looked at in the search.
+        A row a merge: seconds, peak memory as a multiple of the vectors' own, images passed through
+        a model, and validation images looked at in the search, at most.
     """
     rows = most_tasks(where(df, experiment="merging_cost"))
     names = {"seconds": "seconds", "memory_ratio": "memory / the vectors'",

@@ -153,7 +153,8 @@ def consensus(
 def pcb(vectors: Vectors, *, keep: float = 0.05, alpha: float = 1.0) -> TaskVector:
     """Weigh numbers by their competition within and between tasks (*PCB*, arXiv:2410.02396).
 
-    As in the published code, over all parameters of a task at once:
+    As in the published code, over all parameters of a task at once (in place of the product with
+    the sum, the paper's text has that with the sum of normalised sizes, which have signs):
 
         a_t      |tau_t|, clamped to its quantiles of 0.0001 and 0.9999
         beta_t   exp(T norm(a_t)^2) tanh(tau_t sum_s tau_s)
