@@ -84,7 +84,7 @@ class _Told:
     Attributes:
         chosen: Rows of `verdict_rows` by the statement's name, at the rates chosen.
         equal: The same where both sides are equally accurate alone, if there are any.
-        here: The chapter that shows it.
+        here: The chapter that shows it; the landing page says less of each.
     """
 
     chosen: pd.DataFrame
@@ -112,15 +112,15 @@ def _of_tangent(told: _Told, model: str) -> tuple[str, ...]:
     added = ("the mean accuracy on their tasks", before, _mean(usual, method="nonlinear", **_EIGHT))
     subtracted = (("its task", "target"), ("the control task", "control"))
     return (
-        f"**Addition.** The sum of eight task vectors {_takes(added)}; each alone reaches "
-        f"{_mean(usual, method='nonlinear', **_ALONE):.1f} % on its own. Linearized fine-tuning: "
-        f"{_mean(usual, method='linearized', **_EIGHT):.1f} %. That it adds better: "
-        f"{told.both('tangent-adds')}.",
-        "**Subtraction.** A vector that is subtracted "
+        f"**Addition.** The sum of eight task vectors {_takes(added)}. Each alone reaches "
+        f"{_mean(usual, method='nonlinear', **_ALONE):.1f} % on its own task, the sum of "
+        f"linearized ones {_mean(usual, method='linearized', **_EIGHT):.1f} %. That linearized "
+        f"fine-tuning adds better: {told.both('tangent-adds')}.",
+        "**Subtraction.** Subtracting a task's vector "
         f"{_takes(*(_negated(usual, *of) for of in subtracted))}. "
         f"That linearized vectors forget better: {told.both('tangent-forgets')}.",
-        "**Pre-training.** From random weights a task alone is learnt to "
-        f"{_mean(random, method='nonlinear', **_ALONE):.1f} %, and the sum of eight vectors is at "
+        "**Pre-training.** From random weights a model learns a task to "
+        f"{_mean(random, method='nonlinear', **_ALONE):.1f} %, but the sum of eight vectors has "
         f"{_mean(random, method='nonlinear', **_EIGHT):.1f} %. That random networks do not add: "
         f"{told.verdict('tangent-random-adds')}.",
     )
@@ -129,9 +129,9 @@ def _of_tangent(told: _Told, model: str) -> tuple[str, ...]:
 def _of_linear_layers(told: _Told, model: str) -> tuple[str, ...]:
     layers = _of(evidence("linear_layers"), model=model)
     return (
-        "**Attention alone.** Where only the attention's linear layers are fine-tuned, the sum of "
-        f"eight vectors reaches {_mean(layers, method='attention', **_EIGHT):.1f} %; where all "
-        f"weights are, {_mean(layers, method='nonlinear', **_EIGHT):.1f} %, linearized "
+        "**Attention alone.** If only the attention's linear layers are fine-tuned, the sum of "
+        f"eight vectors reaches {_mean(layers, method='attention', **_EIGHT):.1f} %; with all "
+        f"weights it is {_mean(layers, method='nonlinear', **_EIGHT):.1f} %, linearized "
         f"{_mean(layers, method='linearized', **_EIGHT):.1f} %. That attention alone adds best: "
         f"{told.both('linear-adds')}. That it learns as much alone, within one point: "
         f"{told.verdict('linear-alone-equal')}.",
@@ -143,10 +143,10 @@ def _of_ctl(told: _Told, model: str) -> tuple[str, ...]:
     merged = merged[merged["block"].isna()]  # at the encoder's output, where it is judged
     near, far, coefficient = (_mean(merged, metric=m) for m in ("distance", "base", "coef"))
     return (
-        "**Features.** Those of averaged weights lie at a distance (1 − cosine) of "
-        f"{near:.3f} from the average of two models' features, which lie at {far:.3f} from each "
-        f"other; the coefficient between both is {coefficient:.2f}. That a model alone is further "
-        f"away: {told.verdict('ctl-linear')}; that the coefficient is near 1, within 0.1: "
+        "**Features.** Average the weights of two models, and the features are nearly the average "
+        f"of theirs: at a distance (1 − cosine) of {near:.3f}, where those of the two are "
+        f"{far:.3f} apart, with a coefficient of {coefficient:.2f}. That a single model's are "
+        f"further away: {told.verdict('ctl-linear')}; that this coefficient is near 1, within 0.1: "
         f"{told.verdict('ctl-linear-coef')}.",
     )
 
@@ -159,7 +159,7 @@ def _of_closed_vocab(told: _Told, model: str) -> tuple[str, ...]:
         for one, name in (("clip_more", "CLIP's image encoder"), ("mae", "a masked autoencoder"))
     ]  # fmt: skip
     return (
-        "**Without text.** With probed heads in place of prompts, the sum of eight vectors "
+        "**Without text.** With linear probes in place of prompts, the sum of eight vectors "
         f"{_takes(*probed)}. That CLIP's adds best: {told.verdict('closed-clip')}.",
     )
 
@@ -172,10 +172,9 @@ def _of_merging(told: _Told, model: str) -> tuple[str, ...]:
     means = rows[rows["n_tasks"] == rows["n_tasks"].max()].groupby("merge")["value"].mean()
     tried = means.drop(["arithmetic", "best_span", "best", "best_loss"], errors="ignore")
     return (
-        f"**Merging.** Of {int(rows['n_tasks'].max())} task vectors, task arithmetic reaches "
-        f"{means['arithmetic']:.1f} %, {MERGE_LABEL[tried.idxmax()]}, the most accurate of "
-        f"{len(tried)} other merges, {tried.max():.1f} %, and the best merge of the tangent model "
-        f"on their span {means['best_span']:.1f} %. That TIES beats task arithmetic: "
+        f"**Merging.** Of {len(tried)} other merges of {int(rows['n_tasks'].max())} task "
+        f"vectors, {MERGE_LABEL[tried.idxmax()]} is the most accurate: {tried.max():.1f} %, where "
+        f"the sum has {means['arithmetic']:.1f} %. That TIES beats the sum: "
         f"{told.verdict('merging-ties')}; that TSV-M beats it and Consensus: "
         f"{told.verdict('merging-tsv')}.",
     )
@@ -234,5 +233,7 @@ def _verdict(rows: pd.DataFrame, name: str, here: str = "") -> str:
     text = f'<a href="{evidence_link(row["evidence"], here)}"><strong>{row["outcome"]}</strong></a>'
     if pd.isna(row["effect"]):
         return text
-    told = filter(None, (effect_of(row), on_these_tasks(row), over_pretrainings(row)))
-    return f"{text} ({'; '.join(told)})"
+    others = [on_these_tasks(row), over_pretrainings(row)]
+    if not here:
+        others = [re.sub(r" \([^)]*\)|:.*", "", one) for one in others]
+    return f"{text} ({'; '.join(filter(None, (effect_of(row), *others)))})"

@@ -86,13 +86,13 @@ def test_sentences_take_their_numbers_from_the_records(written):
         "Addition.", "Subtraction.", "Pre-training.", "Attention alone.", "Features.",
         "Without text.",
     ]  # fmt: skip
-    assert "from 50.0 to 70.0 %; each alone reaches 95.0 %" in sentences[0]
-    assert "Linearized fine-tuning: 72.5 %" in sentences[0]
+    assert "from 50.0 to 70.0 %. Each alone reaches 95.0 %" in sentences[0]
+    assert "the sum of linearized ones 72.5 %" in sentences[0]
     assert "from 50.0 to 20.0 %, and the control task from 80.0 to 77.0 %" in sentences[1]
-    assert "reaches 66.0 %; where all weights are, 69.0 %, linearized 71.0 %" in sentences[3]
-    assert "to 60.0 %, and the sum of eight vectors is at 12.0 %" in sentences[2]
-    assert "0.020 from the average" in sentences[4] and "at 0.300" in sentences[4]
-    assert "coefficient between both is 0.97." in sentences[4]
+    assert "reaches 66.0 %; with all weights it is 69.0 %, linearized 71.0 %" in sentences[3]
+    assert "to 60.0 %, but the sum of eight vectors has 12.0 %" in sentences[2]
+    assert "a distance (1 − cosine) of 0.020" in sentences[4] and "0.300 apart" in sentences[4]
+    assert "a coefficient of 0.97." in sentences[4]
     assert "from 41.0 to 52.0 %, and a masked autoencoder from 31.0 to 33.0 %." in sentences[5]
 
 
@@ -151,9 +151,11 @@ def test_merges_have_a_sentence_once_they_are_recorded(written):
         for n in (2, 8)
     ]
     (told,) = written({"merging": tidy(rows)})
-    assert "**Merging.** Of 8 task vectors, task arithmetic reaches 68.0 %, WUDI" in told
-    assert "the most accurate of 2 other merges, 73.0 %" in told
-    assert "on their span 69.0 %. That TIES beats task arithmetic: not tested;" in told
+    assert (
+        "**Merging.** Of 2 other merges of 8 task vectors, WUDI is the most accurate: 73.0 %, "
+        in told
+    )
+    assert "where the sum has 68.0 %. That TIES beats the sum: not tested;" in told
 
 
 def test_a_verdict_has_its_effect_and_says_what_is_found_on_these_tasks_alone():
@@ -168,13 +170,15 @@ def test_a_verdict_has_its_effect_and_says_what_is_found_on_these_tasks_alone():
         "n_pretrainings": 1,
     }
     told = _verdict(pd.DataFrame([row], index=["one"]), "one")
+    assert told.endswith("(+3.0 [−1.0, 7.0] points; on these tasks alone it holds)")  # landing page
+    told = _verdict(pd.DataFrame([row], index=["one"]), "one", "ctl")
     both = "(+3.0 [−1.0, 7.0] points; on these tasks alone it holds: +3.0 [2.0, 4.0] points)"
     assert told.endswith(f"<strong>undecided</strong></a> {both}")
     told = _verdict(pd.DataFrame([row | {"here": ""}], index=["one"]), "one")
     assert told.endswith("(+3.0 [−1.0, 7.0] points)")
     row |= {"here": "", "n_pretrainings": 3, "others": "does not hold"}
     row |= {"others_effect": -2.0, "others_low": -3.0, "others_high": -1.0}
-    told = _verdict(pd.DataFrame([row], index=["one"]), "one")
+    told = _verdict(pd.DataFrame([row], index=["one"]), "one", "ctl")
     assert "7.0] points; over 3 pre-trainings of a smaller CLIP it does not hold: −2.0 [" in told
 
 
