@@ -2,7 +2,7 @@
 
 The scores of a linearized model are affine in the coefficients, so that a page can hold them for
 some images and answer exactly (`tasklab.explore.payload`). Of a model that is not linear, a curve
-along one coefficient is recorded and drawn beside.
+along one coefficient is recorded and drawn beside, and measured below 0.
 """
 
 from __future__ import annotations
@@ -25,9 +25,11 @@ from tasklab.experiments import LINEAR, Lab
 from tasklab.explore import page
 from tasklab.explore.payload import Curve, Payload, ShownTask, quantised
 from tasklab.figures.style import METHOD_LABEL
+from tasklab.taskvector import TaskVector
 
 _LARGEST = 64  # pixels: larger pictures are made smaller
 _BYTES = 800_000  # of all scores: with pictures and in base64 that stays below 1.5 MB
+_BELOW = (-1.0, -0.75, -0.5, -0.25)  # coefficients that no sum is recorded at
 _SPLITS = {"val": "validation", "test": "test"}
 
 
@@ -71,7 +73,8 @@ def editor(
         split: Images that are looked at. To move a slider is to choose a coefficient: coefficients
             are chosen on `"val"`.
         beside: Records of the experiment `addition`; the sums of models that are not linear are
-            drawn beside the live point where the records have them for this split.
+            drawn beside the live point where the records have them for this split. What these have
+            below 0, where nothing is recorded, is measured: four passes over all its images.
         images: The most of each task; fewer where classes are so many that the page would be large.
         pictures: Images of each task that are shown.
 
@@ -107,7 +110,7 @@ def editor(
                 [affine_scores(evaluator, every, task, "val") for task in vectors],
                 lab.scale.alphas,
             ),
-            curves=() if beside is None else curves(beside, _SPLITS[split], len(vectors), seed),
+            curves=() if beside is None else _curves(lab, beside, split, seed),
         )
     )
 
@@ -141,24 +144,21 @@ def presets(
     return {label: tuple(alphas.tolist()) for label, alphas in presets.items()}
 
 
-def curves(records: pd.DataFrame, split: str, n_tasks: int, seed: int) -> tuple[Curve, ...]:
-    """Return the mean accuracy along the coefficient of each sum that is not of a linear model.
-
-    Args:
-        records: Of the experiment `addition`.
-        split: `"validation"` or `"test"`.
-        n_tasks: How many vectors are added.
-        seed: Of fine-tuning.
-    """
+def _curves(lab: Lab, records: pd.DataFrame, split: str, seed: int) -> tuple[Curve, ...]:
+    """Return the mean accuracy along the coefficient of each sum that is not of a linear model."""
     rows = records[(records["experiment"] == "sweep") & (records["metric"] == "absolute")]
-    rows = rows[(rows["split"] == split) & (rows["seed"] == seed) & (rows["n_tasks"] == n_tasks)]
+    rows = rows[(rows["split"] == _SPLITS[split]) & (rows["seed"] == seed)]
+    rows = rows[rows["n_tasks"] == len(lab.suite.names)]
     drawn = []
     for method, of_method in rows[~rows["method"].isin(LINEAR)].groupby("method", sort=False):
-        means = of_method.groupby("alpha")["value"].mean()
-        values = tuple(round(float(v), 3) for v in means)
-        drawn.append(
-            Curve(label=METHOD_LABEL[method], alphas=tuple(map(float, means.index)), means=values)
+        vectors = lab.vectors(method, seed)
+        below = lab.evaluator_of(method, seed).sweep(
+            TaskVector.sum([*vectors.values()]), [*vectors], split, linear=False, alphas=_BELOW
         )
+        means = dict(zip(_BELOW, below.mean(axis=1), strict=True))
+        means |= of_method.groupby("alpha")["value"].mean().to_dict()
+        values = tuple(round(float(value), 3) for value in means.values())
+        drawn.append(Curve(label=METHOD_LABEL[method], alphas=tuple(means), means=values))
     return tuple(drawn)
 
 

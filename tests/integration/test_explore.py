@@ -62,8 +62,13 @@ def test_the_editor_shows_tasks_control_presets_and_the_recorded_curve(lab, edit
     (curve,) = content.curves
     rows = addition[(addition["experiment"] == "sweep") & (addition["metric"] == "absolute")]
     rows = rows[(rows["method"] == "nonlinear") & (rows["alpha"] == 0.5)]
-    assert curve.label == "non-linear" and curve.alphas == lab.scale.alphas
-    assert curve.means[1] == pytest.approx(rows["value"].mean(), abs=1e-3)
+    below = (-1.0, -0.75, -0.5, -0.25)
+    assert curve.label == "non-linear" and curve.alphas == (*below, *lab.scale.alphas)
+    assert curve.means[5] == pytest.approx(rows["value"].mean(), abs=1e-3)
+    total = TaskVector.sum([*lab.vectors("nonlinear", 0).values()])
+    names = lab.suite.names
+    there = [lab.evaluator.evaluate(total * -0.5, t, "val", linear=False) for t in names]
+    assert curve.means[2] == pytest.approx(np.mean(there), abs=1e-3)
 
 
 def test_the_editor_is_a_notebooks_output(editor):
