@@ -148,6 +148,15 @@ def test_columns_may_be_models_and_name_them():
         disentanglement.heatmaps(maps(), across="seed")
 
 
+def test_a_column_keeps_to_one_model_whatever_methods_each_has():
+    rows = by_model()
+    lacks = (rows["model"] == MODELS[0]) & (rows["method"] == "posthoc")
+    rows["method"] = rows["method"].mask(lacks, "linearized")  # which comes after, not before
+    panels = [a for a in disentanglement.heatmaps(rows, across="model").axes if a.get_title()]
+    names = [axes.get_title().split("\n")[1] for axes in panels]
+    assert names == [*names[:3], *names[:3]] and len(set(names)) == 3
+
+
 def test_low_errors_are_light_and_the_scale_is_shared():
     figure = disentanglement.heatmaps(maps(), "xi_representation")
     meshes = [axes.collections[0] for axes in figure.axes[:6]]
