@@ -203,6 +203,7 @@ def _panel(axes: Axes, rows: pd.DataFrame, *, numbers: bool) -> None:
     axes.spines["left"].set_visible(False)
 
 
+_PARTS = '<label class="tv-parts"><input type="checkbox"> parts of statements, too</label>'
 _HEADS = ("outcome", "statement", "effect [95 % interval]", "seeds", "as claimed")
 
 
@@ -224,7 +225,7 @@ class VerdictList:
         note = f" {waiting} more are not tested: their runs are not recorded." if waiting else ""
         return (
             f'<div class="tasklab-verdicts" id="{name}">\n'
-            f"<style>{style.read_text('utf-8')}</style>\n<p>{ABOUT_VERDICTS}{note}</p>\n"
+            f"<style>{style.read_text('utf-8')}</style>\n<p>{ABOUT_VERDICTS}{note}</p>\n{_PARTS}"
             f"<table><thead><tr>{heads}</tr></thead><tbody>{body}</tbody></table>\n"
             f"<script>{script.read_text('utf-8').replace('@ID@', name)}</script>\n</div>"
         )

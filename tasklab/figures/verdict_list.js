@@ -24,12 +24,12 @@
   var words = make("input", { type: "search", placeholder: "words", size: 14 });
   var alone = make("input", { type: "checkbox" }); // by what is found on these tasks alone
   var differ = rows.some(function (row) { return row.dataset.here !== row.dataset.outcome; });
-  var parts = make("input", { type: "checkbox" }), status = make("p", { role: "status" });
+  var parts = root.querySelector(".tv-parts input"), status = make("p", { role: "status" });
   var form = make("form", { "aria-label": "Filter" }, [
     make("label", {}, ["Outcome ", outcome]),
     make("label", differ ? {} : { hidden: "" }, [alone, " on these tasks alone"]),
     make("label", paper.length > 2 ? {} : { hidden: "" }, ["Paper ", paper]),
-    make("label", {}, ["Search ", words]), make("label", {}, [parts, " parts of statements, too"])
+    make("label", {}, ["Search ", words]), parts.parentNode
   ]);
 
   function show() {
