@@ -45,7 +45,7 @@ def beside_recorded(
 
     Returns:
         Columns method (or encoder, ...), live, recorded, ± images (half of the 95 % interval for
-        the number of live images, of the first seed), seeds, std over seeds, recorded seeds; a row
+        the number of live images, of the first seed), seeds, std over seeds, how many seeds; a row
         a method, encoder, ... that ran here. What recorded tasks, or pairs, did not run here
         stands in `attrs["left out"]`; the recorded numbers are without them.
     """
@@ -127,7 +127,7 @@ def _side_by_side(
         row |= {"recorded": kept.get("mean", math.nan)}
         row |= {"± images": halves.get(key, math.nan), "seeds": int(here.loc[key, "n_seeds"])}
         row |= {"std over seeds": kept.get("std", math.nan)}
-        rows.append(row | {"recorded seeds": int(kept.get("n_seeds", 0))})
+        rows.append(row | {"how many": int(kept.get("n_seeds", 0))})
     return pd.DataFrame(rows)
 
 

@@ -102,13 +102,28 @@ BROKEN = """() => {
 }"""
 
 
+SCROLLED = """chosen => [...document.querySelectorAll(chosen)].filter(one => {
+    let box = one;
+    while (box.tagName !== "ARTICLE" && !/auto|scroll/.test(getComputedStyle(box).overflowX)) {
+        box = box.parentElement;
+    }
+    return box.tagName !== "ARTICLE" && box.scrollWidth > box.clientWidth + 1;
+}).map(one => one.textContent)"""
+
+
 def test_a_phone_shows_it_all_and_breaks_no_word_in_a_table(page):
     page.set_viewport_size({"width": PHONE, "height": 900})
     try:
         assert _overflow(page) <= 0
         assert page.evaluate(BROKEN) == []
+        tables = page.evaluate(SCROLLED, "article table")
+        assert [table for table in tables if "± images" in table] == []  # live beside recorded
     finally:
         page.set_viewport_size({"width": DESKTOP, "height": 900})
+
+
+def test_code_is_not_cut_off(page):
+    assert page.evaluate(SCROLLED, "article div.highlight pre") == []
 
 
 def test_no_cell_failed(page):
@@ -258,4 +273,43 @@ def test_verdicts_can_be_filtered(browser, site):
     page.locator("input[placeholder=words]").fill("no such words")
     assert rows.count() == 0
     assert told.inner_text().startswith("Nothing matches")
+    page.close()
+
+
+def test_without_scripts_parts_of_statements_are_shown_when_asked_for(browser, site):
+    page = browser.new_context(java_script_enabled=False).new_page()
+    page.goto((site / "verdicts.html").as_uri())
+    parts = page.locator(".tasklab-verdicts .tv-part:visible")
+    if not page.locator(".tasklab-verdicts .tv-part").count():
+        pytest.skip("nothing is recorded yet")
+    assert parts.count() == 0
+    page.get_by_label("parts of statements").check()
+    assert parts.count() > 0
+    page.context.close()
+
+
+def test_the_index_fits_a_phone_and_breaks_no_word(browser, site):
+    page = _opened(browser, site, "genindex", PHONE)
+    assert _overflow(page) <= 0
+    widths = page.locator("table.genindextable td").evaluate_all(
+        "all => all.map(e => e.clientWidth)"
+    )
+    assert min(widths) > 0.8 * PHONE
+    page.close()
+
+
+def test_a_dark_page_is_printed_dark_on_white(browser, site):
+    page = _opened(browser, site, "notebooks/tangent", DESKTOP)
+    page.evaluate("document.documentElement.dataset.theme = 'dark'")
+    page.emulate_media(media="print")
+    colour = "e => getComputedStyle(e).color.match(/[0-9.]+/g).slice(0, 3).map(Number)"
+    for kind in (
+        "article p",
+        "article p code",
+        "article p a",
+        ".tv-outcome b",
+        "article figcaption",
+    ):
+        parts = page.locator(kind).first.evaluate(colour)
+        assert sum(parts) < 3 * 150, (kind, parts)
     page.close()

@@ -129,7 +129,7 @@ def test_what_ran_here_stands_beside_what_is_recorded():
     assert beside["method"].tolist() == ["non-linear", "linearized"]
     assert [*beside][1:3] == ["live", "recorded"]  # also where there is room for few columns
     assert beside["live"].tolist() == [70, 68] and beside["recorded"].tolist() == [71, 75]
-    assert beside["seeds"].tolist() == [1, 1] and beside["recorded seeds"].tolist() == [3, 3]
+    assert beside["seeds"].tolist() == [1, 1] and beside["how many"].tolist() == [3, 3]
     middle = 72 / 104  # two images more of either sort
     expected = 196 * (2 * middle * (1 - middle) / 100) ** 0.5 / 2  # two tasks of 100 images
     assert beside["± images"].iloc[0] == pytest.approx(expected)
@@ -274,7 +274,7 @@ def test_what_is_measured_of_each_seed_stands_beside_too():
     beside = page.beside_each_seed(live, full, measure, "number")
     assert beside["number"].tolist() == ["mean", "sum"] and beside["live"].tolist() == [3, 6]
     assert beside["recorded"].tolist() == [2, 4] and beside["std over seeds"].tolist() == [1, 2]
-    assert beside["recorded seeds"].tolist() == [3, 3] and beside["± images"].isna().all()
+    assert beside["how many"].tolist() == [3, 3] and beside["± images"].isna().all()
     awaited = page.beside_each_seed(live, nothing(), measure, "number")
     assert awaited["recorded"].isna().all() and awaited["live"].tolist() == [3, 6]
 
