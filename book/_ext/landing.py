@@ -22,7 +22,7 @@ from sphinx.util.docutils import SphinxDirective
 
 from tasklab.explore import page
 
-PICTURES = 3  # of each task
+PICTURES = 1  # of each task
 _LONGEST = 160  # characters of a description
 
 

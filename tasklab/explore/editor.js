@@ -133,7 +133,8 @@
       svg.append(make("line", { x1: 40, x2: 300, y1: y(v), y2: y(v), stroke: "var(--tl-line)" }),
         make("text", { x: 35, y: y(v) + 4, "text-anchor": "end" }, [v + " %"]));
     });
-    svg.append(make("text", { x: 170, y: 148, "text-anchor": "middle" }, ["coefficient of all tasks"]));
+    svg.append(make("text", { x: 170, y: 148, "text-anchor": "middle" }, ["coefficient of all tasks"]),
+      make("text", { x: 0, y: 0, "text-anchor": "middle", transform: "translate(2 65) rotate(-90)" }, ["mean accuracy"]));
     data.curves.forEach(function (curve) {
       svg.append(make("path", { d: path(curve.alphas, curve.means), fill: "none", stroke: "var(--tl-recorded)", "stroke-dasharray": "3 2" }));
       curve.alphas.forEach(function (a, j) {

@@ -196,9 +196,16 @@ def test_it_fits_a_phone(page):
 def test_a_table_stands_where_scripts_do_not_run(browser, contents, tmp_path):
     file = tmp_path / "editor.html"
     file.write_text(pages.document(contents[0]), "utf-8")
-    plain = browser.new_context(java_script_enabled=False).new_page()
+    phone = {"width": 390, "height": 800}
+    plain = browser.new_context(java_script_enabled=False, viewport=phone).new_page()
     plain.goto(file.as_uri())
     assert plain.locator("table").is_visible()
+    cells = plain.locator("tbody tr").first.locator("th, td").all()
+    spaces = [one.evaluate("e => parseFloat(getComputedStyle(e).paddingLeft)") for one in cells]
+    assert min(spaces) >= 4  # numbers do not run together
+    assert plain.evaluate("document.documentElement.scrollWidth") <= 390
+    caption = plain.locator("caption").bounding_box()
+    assert caption["x"] >= 0 and caption["x"] + caption["width"] <= 390
     assert plain.locator("tbody tr").count() == 9
     plain.context.close()
 

@@ -313,3 +313,14 @@ def test_a_dark_page_is_printed_dark_on_white(browser, site):
         parts = page.locator(kind).first.evaluate(colour)
         assert sum(parts) < 3 * 150, (kind, parts)
     page.close()
+
+
+@pytest.mark.parametrize("size", [DESKTOP, PHONE], ids=["desktop", "phone"])
+@pytest.mark.parametrize("where", [PAGES[0], "notebooks/tangent"])
+def test_what_the_sliders_do_stays_in_sight(browser, site, where, size):
+    page = _opened(browser, site, where, size)
+    page.locator(".tasklab-editor .tl-task").last.scroll_into_view_if_needed()
+    told = page.locator(".tasklab-editor [role=status]").bounding_box()
+    header = page.locator(".bd-header-article").bounding_box()
+    assert header["y"] + header["height"] <= told["y"] < 450
+    page.close()
