@@ -3,6 +3,7 @@ from . import chapters as chapters
 from . import experiments as experiments
 from . import explore as explore
 from . import figures as figures
+from . import mini as mini
 from . import models as models
 from . import records as records
 from . import study as study

@@ -2,7 +2,8 @@
 
 `tasklab.book.page.caption` prints Markdown, which JupyterLab shows under the figure. Here both
 become a numbered figure with a name that text can refer to. An equation has its name in an anchor
-above it, `<a id="eq-edit"></a>`, which JupyterLab does not show; links lead to it in both.
+above it, `<a id="eq-edit"></a>`, which JupyterLab does not show; links lead to it in both. A page of the
+book is `../book/method.md` in a notebook, as its file lies, and `../method.md` on the site.
 """
 
 from __future__ import annotations
@@ -34,7 +35,14 @@ def setup(app: Sphinx) -> dict[str, object]:
     app.add_transform(Captions)
     app.add_transform(Awaited)
     app.add_transform(Equations)
+    app.connect("source-read", _pages_beside)
     return {"version": "1", "parallel_read_safe": True}
+
+
+def _pages_beside(app: Sphinx, name: str, source: list[str]) -> None:
+    """Let a chapter's links to pages, which are paths to their files, lead to them on the site."""
+    if name.startswith("notebooks/"):
+        source[0] = source[0].replace("](../book/", "](../")
 
 
 class Pictures(SphinxTransform):

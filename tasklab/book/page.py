@@ -53,7 +53,7 @@ def caption(
     """Return the caption of the figure above.
 
     Args:
-        name: By which text refers to the figure: `[the losses](#fig-tangent-loss)`.
+        name: Its anchor on the site, which JupyterLab has not: `fig-tangent-loss`.
         text: What is to be seen, in Markdown.
         records: Those that were drawn: how many seeds, tasks and images they have is added. Of none
             there is no figure, which is said in place of the caption.
