@@ -2,8 +2,8 @@
 
 `tasklab.book.page.caption` prints Markdown, which JupyterLab shows under the figure. Here both
 become a numbered figure with a name that text can refer to. An equation has its name in an anchor
-above it, `<a id="eq-edit"></a>`, which JupyterLab does not show; links lead to it in both. A page of the
-book is `../book/method.md` in a notebook, as its file lies, and `../method.md` on the site.
+above it, `<a id="eq-edit"></a>`, which JupyterLab does not show; links lead to it in both. A page
+of the book is `../book/method.md` in a notebook, as its file lies, and `../method.md` on the site.
 """
 
 from __future__ import annotations

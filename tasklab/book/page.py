@@ -212,6 +212,17 @@ def once_recorded(show: Callable[..., Any], *tables: pd.DataFrame) -> Any:
     return say(f"*{NOT_YET}*") if any(map(is_awaited, tables)) else show(*tables)
 
 
+def answer(text: str) -> Any:
+    """Return the answer to an exercise, folded: JupyterLab opens every output of a cell that runs.
+
+    Args:
+        text: Markdown. The site folds the whole cell, and has it as it is.
+    """
+    from tasklab.records.statements import on_site
+
+    return say(text if on_site() else f"<details><summary>Answer</summary>\n\n{text}\n\n</details>")
+
+
 def awaited(recorded: pd.DataFrame, chapter: str) -> Any:
     """Return a sentence that nothing is recorded of a chapter yet; nothing where something is.
 

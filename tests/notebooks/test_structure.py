@@ -48,6 +48,15 @@ def test_code_cells_are_short(path):
         assert len(cell.source.splitlines()) <= 30, cell.source.splitlines()[0]
 
 
+def test_jupyterlab_folds_what_the_site_folds(path):
+    """Of answers the output, too: `page.answer` does it, as JupyterLab opens what a cell shows."""
+    for cell in _code(path):
+        folded = {"hide-input", "hide-cell", "remove-input"} & {*cell.metadata.get("tags", [])}
+        assert bool(folded) == cell.metadata.get("jupyter", {}).get("source_hidden", False)
+        if "hide-cell" in folded:
+            assert cell.source.count("page.answer(") == 1 and "print(" not in cell.source
+
+
 def test_no_classes_and_no_training_loops(path):
     for cell in _code(path):
         for node in ast.walk(ast.parse(cell.source)):

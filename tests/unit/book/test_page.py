@@ -185,6 +185,13 @@ def test_what_is_not_recorded_yet_is_said():
     assert page.once_recorded(lambda *given: len(given), tidy(records()), tidy(records())) == 2
 
 
+def test_an_answer_is_folded_where_its_cell_is_not(monkeypatch):
+    folded = "<details><summary>Answer</summary>\n\nTwo: $x$.\n\n</details>"
+    assert page.answer("Two: $x$.").data == folded
+    monkeypatch.setenv("TASKLAB_SITE", "1")
+    assert page.answer("Two: $x$.").data == "Two: $x$."
+
+
 def test_a_chapter_opens_with_what_is_studied_and_a_style_for_dark_themes():
     class Studied:
         def __repr__(self):
