@@ -14,7 +14,7 @@ from tasklab.book.words import counted, order, say, word
 
 _FEW = 3  # pairs of methods that are named one by one
 _HEADS = {"model": "encoder", "n_tasks": "tasks", "lr": "learning rate"}
-_HERE = "one short fine-tuning of few images"
+_HERE = "one short fine-tuning on few images"
 
 
 def beside_recorded(
@@ -177,16 +177,16 @@ def agreement(beside: pd.DataFrame, form: str = "{:.1f}", here: str = _HERE) -> 
     """
     left = beside.attrs.get("left out", "")
     verb = "are" if left.endswith("s") else "is"
-    note = f" Recorded {verb} {left}, which did not run here." if left else ""
+    note = f" {left.capitalize()} {verb} recorded that did not run here." if left else ""
     comparable = beside.dropna(subset=["live", "recorded"]).set_index(beside.columns[0])
     if not len(comparable):
-        return say("Nothing is recorded of the same models and tasks, to be compared with." + note)
+        return say("Nothing is recorded of the same models and tasks to compare with." + note)
     if len(comparable) == 1:
         told, differ = _alone(comparable, form), _apart(comparable)[0].gt(1).any()
     else:
         (ranks, turned), (sizes, far) = _order(comparable, form), _sizes(comparable, form)
         told, differ = f"{ranks} {sizes}".strip(), turned or far
-    return say(told + (f" What ran here is {here}." if differ else "") + note)
+    return say(told + (f" The live run: {here}." if differ else "") + note)
 
 
 def _apart(rows: pd.DataFrame) -> tuple[pd.Series, str]:
@@ -213,14 +213,14 @@ def _sizes(rows: pd.DataFrame, form: str) -> tuple[str, int]:
     times, than = _apart(rows)
     far = int((times > 1).sum())
     if not far:
-        return f"No value is further from the recorded one {than}." if len(times) else "", 0
+        return f"No value differs from the recorded one by more {than}." if len(times) else "", 0
     name = times.idxmax()
     live, recorded = (form.format(rows.loc[name, side]) for side in ("live", "recorded"))
     many = f"{word(far).capitalize()} of the {word(len(times))} values"
     if far == len(times):
         many = {1: "One value", 2: "Both values"}.get(far, f"All {word(far)} values")
     return (
-        f"{many} {'is' if far == 1 else 'are'} further from what is recorded {than}, most of all "
+        f"{many} differ{'s' if far == 1 else ''} from what is recorded by more {than}, most of all "
         f"{name}: {live} live, {recorded} recorded.",
         far,
     )
@@ -239,7 +239,7 @@ def _order(rows: pd.DataFrame, form: str) -> tuple[str, int]:
         and all(form.format(side[one]) != form.format(side[two]) for side in (live, recorded))
     ]
     if not turned:
-        return f"Live, the order is the recorded one: {order(live, form)}.", 0
+        return f"The live order is the recorded one: {order(live, form)}.", 0
     reversals, within = [], 0
     for one, two in turned:
         far, half = live[one] - live[two], math.hypot(*images[[one, two]])
@@ -247,18 +247,17 @@ def _order(rows: pd.DataFrame, form: str) -> tuple[str, int]:
         if far < half and len(turned) > _FEW:
             continue
         size = form.format(far) if pd.isna(half) else f"{form.format(far)} points"
-        small = f"{size}, within the {half:.1f} of so few images"
-        reversals.append(f"{one} above {two} ({small if far < half else size})")
+        noise = f"; noise {half:.1f}" if far < half else ""
+        reversals.append(f"{one} above {two} ({size}{noise})")
     if (more := len(reversals) - _FEW) > 0:
         reversals[_FEW:] = [counted(more, more, "more pair")]
     if within and len(turned) > _FEW:
-        reversals.append(
-            f"{counted(within, within, 'pair')} turned by less than so few images tell"
-        )
+        where = ", within the noise" if within < len(turned) else ""
+        reversals.append(f"{counted(within, within, 'pair')} in another order{where}")
     opening = (
-        "Live, the order is another, by less than so few images tell"
+        "The live order differs, but within the noise of so few images"
         if within == len(turned)
-        else "**The live run turns the recorded order over**"
+        else "**The live order differs from the recorded one**"
     )
     return (
         f"{opening}: it has {'; '.join(reversals)}. The recorded order is {order(recorded, form)}.",

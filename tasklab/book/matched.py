@@ -15,9 +15,7 @@ from tasklab.figures.style import METHOD_LABEL
 from tasklab.records.intervals import of_mean
 from tasklab.records.judgement import Verdict, verdict
 from tasklab.records.matched import FURTHER, gaps_at_equal_accuracy
-from tasklab.records.statements import effect_of, how_many, verdict_rows
-
-_EQUAL = {"equal accuracy": "equally accurate alone", "equal length": "equally long"}
+from tasklab.records.statements import verdict_rows
 
 
 def made_equal(verdicts: Iterable[Verdict], df: pd.DataFrame, model: str) -> Any:
@@ -32,22 +30,22 @@ def made_equal(verdicts: Iterable[Verdict], df: pd.DataFrame, model: str) -> Any
     names = dict.fromkeys(name.partition("@")[0] for name in told if "@" in name)
     chosen = [told[name] for name in names if name in told]
     decided = [one for one in chosen if one.outcome != "undecided"]
-    ends = f"{_on_these_tasks(told, names)}{_ends(chosen, told, df, model)}"
     if not decided:
-        return say(f"Nothing of this is decided at the chosen rates. {ends}")
+        return say(
+            f"Nothing of this is decided at the chosen rates. {_ends(chosen, told, df, model)}"
+        )
+    many = counted(len(chosen), len(chosen), "comparison")
     holding = sum(one.outcome == "holds" for one in decided)
-    equal = [
-        f"where both sides are {words}, {_counts(decided, told, setting.split()[-1])}"
-        for setting, words in _EQUAL.items()
-    ]
-    seeds = max((one.n_seeds for name, one in told.items() if "@" in name), default=0)
     claimed = {0: "none", len(decided): "all"}.get(holding, word(holding))
-    many = "all" if len(decided) == len(chosen) > 1 else word(len(decided))
+    equal = [
+        f"at {setting} {_counts(decided, told, setting.split()[-1])}"
+        for setting in ("equal accuracy", "equal length")
+    ]
     return say(
-        f"Decided at the chosen rates are {many} of the "
-        f"{counted(len(chosen), len(chosen), 'comparison')}, {claimed} of them as claimed. "
-        f"Of these, {'; '.join(equal)}. What stays as it was is more than having learnt, or moved, "
-        f"less; of what becomes undecided {counted(seeds, seeds, 'seed')} cannot tell. {ends}"
+        f"At the chosen rates {word(len(decided))} of the {many} are decided, {claimed} as "
+        f"claimed. Of these, {'; '.join(equal)}. What is unchanged is more than an effect of "
+        "learning, or moving, less. "
+        f"{_ends(chosen, told, df, model)}"
     )
 
 
@@ -60,20 +58,18 @@ def merges_made_equal(df: pd.DataFrame) -> Any:
     gaps = gaps_at_equal_accuracy(df)
     if gaps.empty:
         return say("No way's rates reach down to where another one ends: nothing can be compared.")
+    gaps = gaps[gaps["n_tasks"] == gaps["n_tasks"].max()]
     told = []
     for method in methods_in(gaps):
-        parts = []
-        for n_tasks, part in gaps[gaps["method"] == method].groupby("n_tasks"):
-            medians = part.groupby("seed")["gap"].median()
-            alone = " (one seed)" if len(medians) < 2 else ""
-            parts.append(f"{ranged(*of_mean(medians))}{alone} of {word(int(n_tasks))} tasks")
-        told.append(f"{METHOD_LABEL[method]} {', '.join(parts)}")
-    few = gaps.groupby(["method", "n_tasks"])["seed"].nunique().min() < 2
+        medians = gaps[gaps["method"] == method].groupby("seed")["gap"].median()
+        alone = " (one seed)" if len(medians) < 2 else ""
+        told.append(f"{METHOD_LABEL[method]} {ranged(*of_mean(medians))}{alone}")
+    few = gaps.groupby("method")["seed"].nunique().min() < 2
     note = " With one seed there is no interval, and nothing is decided." if few else ""
     return say(
-        f"Where all are {gaps['alone'].mean():.1f} % accurate alone, merges are above those of "
-        "non-linear vectors by, in points and as the median over ways of merging: "
-        f"{'; '.join(told)}.{note}"
+        f"Over ways of merging all {word(int(gaps['n_tasks'].max()))} tasks, at equal accuracy "
+        f"alone ({gaps['alone'].mean():.1f} %), the median gain over non-linear vectors is, in "
+        f"points: {'; '.join(told)}.{note}"
     )
 
 
@@ -85,24 +81,11 @@ def _counts(decided: list[Verdict], told: Mapping[str, Verdict], setting: str) -
         kinds.append(
             "not compared" if there is None
             else "undecided" if there.outcome == "undecided"
-            else "as before" if there.outcome == one.outcome
+            else "unchanged" if there.outcome == one.outcome
             else "the other way round"
         )  # fmt: skip
     counts = pd.Series(kinds).value_counts(sort=False)
     return ", ".join(f"{word(n)} {'is' if n == 1 else 'are'} {kind}" for kind, n in counts.items())
-
-
-def _on_these_tasks(told: Mapping[str, Verdict], names: Iterable[str]) -> str:
-    """Return what is decided with the tasks held fixed; nothing where no others are meant."""
-    parts, general = [], False
-    for setting, words in {"": "at the chosen rates", **_EQUAL}.items():
-        ending = f"@{setting.split()[-1]}" if setting else ""
-        found = [told[name + ending] for name in names if name + ending in told]
-        general |= any(one.on_these_tasks for one in found)
-        outcomes = [(one.on_these_tasks or one).outcome for one in found]
-        where = f"where both are {words}" if setting else words
-        parts += [f"{where} {how_many(outcomes, word)}"] if found else []
-    return f"On these tasks alone, {'; '.join(parts)}. " if general else ""
 
 
 def _ends(chosen: list[Verdict], told: Mapping[str, Verdict], df: pd.DataFrame, model: str) -> str:
@@ -114,19 +97,14 @@ def _ends(chosen: list[Verdict], told: Mapping[str, Verdict], df: pd.DataFrame, 
     if not further:
         return ""
     changed = []
-    for pair in zip(usual, further, strict=True):
-        if pair[0].outcome != pair[1].outcome:
-            before, after = verdict_rows(pair, cells=False).to_dict("records")
-            sides = [METHOD_LABEL[side] for side in (pair[0].claim.left, pair[0].claim.right)]
-            changed.append(
-                f"{before['short']} ({pair[0].claim.metric.partition('_')[0]}, {sides[0]} against "
-                f"{sides[1]}): {before['outcome']}, {effect_of(before)}, becomes "
-                f"{after['outcome']}, {effect_of(after)}"
-            )
-    most = max(abs(b.interval.effect - a.interval.effect)
-               for a, b in zip(usual, further, strict=True))  # fmt: skip
-    return (
-        "Each side ends at the rate that was chosen for it in the recorded search. If it may go on "
-        f"to the last rate of its grid instead, effects at equal length move by up to {most:.1f} "
-        + (f"points: {'; '.join(changed)}." if changed else "points, and no outcome changes.")
+    for before, after in zip(usual, further, strict=True):
+        if before.outcome != after.outcome:
+            short = verdict_rows([after], cells=False)["short"].iloc[0]
+            metric = after.claim.metric.partition("_")[0]
+            changed.append(f"{short} ({metric}): {before.outcome} becomes {after.outcome}")
+    end = (
+        f"these outcomes at equal length change: {'; '.join(changed)}"
+        if changed
+        else "no outcome at equal length changes"
     )
+    return f"If each side may go on to the last rate of its grid instead of the chosen one, {end}."

@@ -69,10 +69,38 @@ def caption(
         return say(f"<!-- awaited {name} -->\n\n*{NOT_YET}*")
     origin = [kind.capitalize()] if kind else []
     if records is not None and counts and (told := sample(records)):
-        spread = "standard deviation" in text  # of which one seed alone has none
-        origin.append(re.sub(r"^one seed\b", "one seed (no spread)", told) if spread else told)
+        origin.append(told)
+        if re.match(r"one seed\b", told):  # alone it has no spread to be seen
+            text = re.sub(r"[;,] [^;,.]*\bstandard deviations?\b[^;,.]*", "", text)
     suffix = f" *{': '.join(origin)}.*" if origin else ""
     return say(f"<!-- caption {name} -->\n\n{FIGURE} {text.strip()}{suffix}")
+
+
+def of_forest(verdicts: Iterable[Verdict]) -> str:
+    """Return what a forest of statements shows, as a caption says it: only of marks that it has.
+
+    Args:
+        verdicts: Those that are drawn.
+    """
+    from tasklab.records.statements import verdict_rows
+
+    rows = verdict_rows(verdicts, cells=False)
+    rows = rows[rows["outcome"] != "not tested"]
+    lighter = (rows["outcome"] == "undecided") & rows["here"].isin(["holds", "does not hold"])
+    told = {
+        "Of a statement with several parts the weakest is drawn, which alone does not decide "
+        "against it.": rows["n_cells"] > 1,
+        "In italics: the same where both sides are made equal.": rows["setting"] != "chosen",
+        "Light marks: decided on these tasks alone.": lighter,
+        "Open marks have no interval: one seed, or nothing that varies.": ~(
+            rows["high"] > rows["low"]
+        ),
+    }
+    always = (
+        "Every statement by its effect in half-widths of its 95 % interval: to the right as "
+        "claimed, beyond the shaded strip decided."
+    )
+    return " ".join([always, *(words for words, marks in told.items() if marks.any())])
 
 
 def sample(records: pd.DataFrame) -> str:
@@ -152,7 +180,7 @@ def findings(verdicts: Iterable[Verdict], heading: str) -> Any:
     rows = verdict_rows(verdicts, cells=False)
     places = rows["evidence"].str.partition("#")[2].map(anchor)
     choose("heading", heading, {*places})
-    lines = ["**What the recorded runs say of the claims here**, with 95 % intervals:", ""]
+    lines = ["**What the recorded runs say** of this section's claims, with 95 % intervals:", ""]
     here = rows[places == heading]
     tested = here[here["outcome"] != "not tested"]
     for row in (tested if len(tested) else here).to_dict("records"):
@@ -178,9 +206,17 @@ def _numbers(row: Mapping[str, Any]) -> str:
     elif row["n_tasks"] and row["counted"] == "pairs":
         parts.append("one pair")
     if row["n_cells"] > 1:
-        parts.append(f"{row['cells_holding']} of {row['n_cells']} parts hold, this is the weakest")
+        parts.append(_parts(row["cells_holding"], row["n_cells"]))
     alone = on_these_tasks(row)
     return f", {', '.join(parts)}" + (f"; {alone}" if alone else "")
+
+
+def _parts(holding: int, many: int) -> str:
+    """Return how many parts of a statement hold, beside the numbers of the weakest one."""
+    verb = "holds" if holding <= 1 else "hold"
+    told = {0: f"no part of {word(many)} {verb}", many: f"all {word(many)} parts {verb}"}
+    few = f"{word(holding)} of {word(many)} parts {verb}"
+    return f"{told.get(holding, few)} (the weakest is shown)"
 
 
 @dataclasses.dataclass(frozen=True)

@@ -25,14 +25,13 @@ def made(name: str, effect: float, half: float) -> Verdict:
 
 @pytest.mark.parametrize(
     ("equal", "told"),
-    [(5.0, "one is as before"), (0.5, "one is undecided"), (-5.0, "one is the other way round")],
+    [(5.0, "one is unchanged"), (0.5, "one is undecided"), (-5.0, "one is the other way round")],
 )
 def test_it_is_told_what_stays_where_both_are_equal(equal: float, told: str) -> None:
     found = [made("tangent-2-target", 5.0, 1.0), made("tangent-2-target@accuracy", equal, 1.0)]
     text = page.made_equal(found, nothing(), "mini").data
-    assert "one of the one comparison, all of them as claimed" in text
-    assert f"equally accurate alone, {told}; where" in text
-    assert "equally long, one is not compared" in text
+    assert "At the chosen rates one of the one comparison are decided, all as claimed." in text
+    assert f"Of these, at equal accuracy {told}; at equal length one is not compared." in text
 
 
 def test_nothing_decided_is_said() -> None:
@@ -40,18 +39,18 @@ def test_nothing_decided_is_said() -> None:
     assert "Nothing of this is decided" in page.made_equal(found, nothing(), "mini").data
 
 
-def test_what_is_decided_with_the_tasks_held_fixed_is_counted() -> None:
-    def general(name: str, effect: float) -> Verdict:
-        alone = Interval(effect, effect - 1, effect + 1)
-        given = {"sources": ("seeds", "tasks"), "here": alone, "p_here": 0.01}
-        return dataclasses.replace(made(name, effect, 10.0), **given)
-
-    found = [general("tangent-2-target", 5.0), general("tangent-2-target@accuracy", -5.0)]
+@pytest.mark.parametrize(("effect", "told"), [(8.0, "undecided becomes holds"), (0.5, "")])
+def test_it_is_told_what_another_end_of_the_rates_changes(effect, told, monkeypatch) -> None:
+    monkeypatch.setattr(
+        "tasklab.book.matched.verdict",
+        lambda claim, *_, **__: dataclasses.replace(
+            made("tangent-2-target", effect, 1.0), claim=claim
+        ),
+    )
+    found = [made("tangent-2-target", 5.0, 1.0), made("tangent-2-target@length", 0.0, 1.0)]
     text = page.made_equal(found, nothing(), "mini").data
-    assert "On these tasks alone, at the chosen rates one holds; where both are equally" in text
-    assert "accurate alone one does not hold." in text
-    usual = page.made_equal([made("tangent-2-target", 5.0, 1.0)], nothing(), "mini").data
-    assert "these tasks" not in usual
+    said = "these outcomes at equal length change: Linearized vectors forget better (target): "
+    assert text.endswith(f"{said}{told}." if told else "no outcome at equal length changes.")
 
 
 def test_an_empty_sentence_shows_nothing() -> None:
@@ -62,11 +61,11 @@ def test_an_empty_sentence_shows_nothing() -> None:
 def test_what_is_recorded_and_did_not_run_is_said() -> None:
     beside = pd.DataFrame({"method": ["a", "b"], "live": [2.0, 1.0], "recorded": [2.0, 1.0],
                            "± images": [0.1, 0.1], "std over seeds": [0.1, 0.1]})  # fmt: skip
-    whole = "No value is further from the recorded one than so few images and the spread over "
+    whole = "No value differs from the recorded one by more than so few images and the spread over "
     assert page.agreement(beside).data.endswith(f"a 2.0, b 1.0. {whole}seeds explain.")
     for left, said in {
-        "one more task": "is one more task",
-        "two more pairs": "are two more pairs",
+        "one more task": "One more task is",
+        "two more pairs": "Two more pairs are",
     }.items():
         beside.attrs["left out"] = left
-        assert page.agreement(beside).data.endswith(f" Recorded {said}, which did not run here.")
+        assert page.agreement(beside).data.endswith(f" {said} recorded that did not run here.")

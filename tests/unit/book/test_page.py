@@ -41,11 +41,11 @@ def test_a_caption_of_results_cannot_keep_its_sample_to_itself(kind):
         page.caption("fig-a", "A toy.", kind=kind)
 
 
-def test_a_caption_says_where_there_is_no_spread_to_see():
-    told = "Bars are the standard deviation over seeds."
-    for seeds, said in (((0,), "*one seed (no spread), two "), ((0, 1), "*two seeds, two ")):
-        text = page.caption("fig-a", told, tidy(records(seeds))).data
-        assert said in text.replace("Recorded: ", "")
+def test_a_caption_tells_of_no_spread_where_there_is_none_to_see():
+    told = "Dots are seeds, bars their standard deviation, dashed 1; bands are standard deviations."
+    one, two = (page.caption("fig-a", told, tidy(records(range(n)))).data for n in (1, 2))
+    assert "Dots are seeds, dashed 1. *one seed, two tasks" in one
+    assert f"{told} *two seeds, two tasks" in two
 
 
 def test_a_sample_is_a_range_where_methods_differ_and_the_baseline_has_no_seeds():
@@ -134,21 +134,21 @@ def test_what_ran_here_stands_beside_what_is_recorded():
     expected = 196 * (2 * middle * (1 - middle) / 100) ** 0.5 / 2  # two tasks of 100 images
     assert beside["± images"].iloc[0] == pytest.approx(expected)
     told = page.agreement(beside).data
-    assert told.startswith("Live, the order is another, by less than so few images tell: it has ")
-    assert "non-linear above linearized (2.0 points, within the 9.1 of so few images)" in told
-    assert "linearized 75.0, non-linear 71.0. One of the two values is further from " in told
-    last = "most of all linearized: 68.0 live, 75.0 recorded. What ran here is "
-    assert told.endswith(f"{last}one short fine-tuning of few images.")
+    assert told.startswith("The live order differs, but within the noise of so few images: it has ")
+    assert "non-linear above linearized (2.0 points; noise 9.1)" in told
+    assert "linearized 75.0, non-linear 71.0. One of the two values differs from what is " in told
+    last = "most of all linearized: 68.0 live, 75.0 recorded. The live run: "
+    assert told.endswith(f"{last}one short fine-tuning on few images.")
     told = page.agreement(beside.assign(**{"± images": 99.0}), here="of today").data
-    assert "is another" in told and told.endswith(" explain. What ran here is of today.")
+    assert "order differs" in told and told.endswith(" explain. The live run: of today.")
 
 
 def test_agreement_and_its_absence_are_said():
     live = several({"nonlinear": 70.0, "linearized": 72.0})
     full = several({"nonlinear": 60.0, "linearized": 62.0})
     told = page.agreement(page.beside_recorded(live, full, "single", "single")).data
-    assert told.startswith("Live, the order is the recorded one: linearized 72.0, non-linear 70.0.")
-    assert "Both values are further from what is recorded than so few images explain" in told
+    assert told.startswith("The live order is the recorded one: linearized 72.0, non-linear 70.0.")
+    assert "Both values differ from what is recorded by more than so few images explain" in told
     other = full.assign(model="mini_s")
     told = page.agreement(page.beside_recorded(live, other, "single", "single")).data
     assert told.startswith("Nothing is recorded of the same models")
@@ -168,7 +168,7 @@ def test_merges_are_compared_by_name():
     beside = page.beside_recorded(live, full, "merging", "absolute", **asked)
     assert beside["merge"].tolist() == ["Task arithmetic", "WUDI"]
     assert beside["recorded"].tolist() == [72, 75]
-    assert "Live, the order is the recorded one: WUDI" in page.agreement(beside).data
+    assert "The live order is the recorded one: WUDI" in page.agreement(beside).data
     beside = page.beside_recorded(live, nothing(), "merging", "absolute", **asked)
     assert beside["recorded"].isna().all()
     assert page.agreement(beside).data.startswith("Nothing is recorded")
@@ -237,7 +237,7 @@ def test_encoders_and_tasks_are_compared_row_by_row_within_one_method():
     told = page.agreement(by_number).data
     assert told == (
         "Live, two tasks: 35.0; recorded: 27.5, further apart than so few images explain. "
-        "What ran here is one short fine-tuning of few images."
+        "The live run: one short fine-tuning on few images."
     )
 
 
@@ -254,19 +254,20 @@ def test_only_what_has_a_spread_is_said_to_differ():
     columns = {"± images": np.nan, "std over seeds": [0.01, 0.02, np.nan]}
     beside = pd.DataFrame({"model": ["a", "b", "c"], "live": [0.3, 0.2, 0.1], **columns})
     for off, said in {
-        0.019: "No value is further from the recorded one than the spread over seeds explains.",
-        0.021: "One of the two values is further from what is recorded than the spread over seeds "
-        "explains, most of all a: 0.300 live, 0.321 recorded.",
-        0.041: "Both values are further from what is recorded than the spread over seeds explains, "
-        "most of all a: 0.300 live, 0.341 recorded.",
+        0.019: "No value differs from the recorded one by more than the spread over "
+        "seeds explains.",
+        0.021: "One of the two values differs from what is recorded by more than the spread over "
+        "seeds explains, most of all a: 0.300 live, 0.321 recorded.",
+        0.041: "Both values differ from what is recorded by more than the spread over seeds "
+        "explains, most of all a: 0.300 live, 0.341 recorded.",
     }.items():
         told = page.agreement(beside.assign(recorded=beside["live"] + off), "{:.3f}").data
-        here = " What ran here is one short fine-tuning of few images."
+        here = " The live run: one short fine-tuning on few images."
         assert told.endswith(f"a 0.300, b 0.200, c 0.100. {said}{'' if off < 0.02 else here}")
     alone = beside.assign(recorded=beside["live"] + 0.03)
     told = {len(one): page.agreement(alone.loc[[i]], "{:.2f}").data
             for i, one in enumerate(("a", "bb", "ccc"))}  # fmt: skip
-    assert "recorded: 0.33, further apart than the spread over seeds explains. What" in told[1]
+    assert "recorded: 0.33, further apart than the spread over seeds explains. The" in told[1]
     assert told[2].endswith("recorded: 0.23, no further apart than the spread over seeds explains.")
     assert told[3] == "Live, c: 0.10; recorded: 0.13."
 
@@ -327,7 +328,7 @@ def test_distances_have_no_interval_of_a_share():
     assert beside["± images"].isna().all()
     assert "masked autoencoder above DINO (0.100)" in page.agreement(beside, "{:.3f}").data
     same = beside.assign(live=[0.2, 0.2004])  # what is told as one number has no order
-    assert "the order is the recorded one" in page.agreement(same, "{:.3f}").data
+    assert "order is the recorded one" in page.agreement(same, "{:.3f}").data
 
 
 def test_a_number_below_zero_has_a_minus_sign_and_code_its_hyphen():
@@ -347,6 +348,46 @@ def test_findings_are_those_of_a_section():
     assert "in task addition: **" in told and told.count("\n- ") >= 1
     with pytest.raises(TasklabError, match="did you mean 'do-the-vectors-add'"):
         page.findings(judged, "do-vectors-add")
+
+
+@pytest.mark.parametrize(
+    ("holding", "told"),
+    [(0, "no part of three holds"), (1, "one of three parts holds"), (3, "all three parts hold")],
+)
+def test_a_finding_tells_how_many_parts_hold(holding, told, monkeypatch):
+    one = {
+        "outcome": "holds",
+        "statement": "A.",
+        "setting": "chosen",
+        "evidence": "ctl#B",
+        "here": "",
+    }
+    one |= {
+        "here": "",
+        "n_seeds": 2,
+        "effect": 1.0,
+        "low": 0.5,
+        "high": 1.5,
+        "unit": "points",
+        "n_tasks": 0,
+    }
+    one |= {"n_pretrainings": 0, "n_cells": 3, "cells_holding": holding}
+    monkeypatch.setattr(
+        "tasklab.records.statements.verdict_rows", lambda *_, **__: pd.DataFrame([one])
+    )
+    assert page.findings([], "b").data.endswith(f", {told} (the weakest is shown).")
+
+
+def test_a_forests_caption_tells_of_marks_that_it_has():
+    always = page.of_forest(verdicts(full_records(), "tangent", model="mini"))
+    assert always.startswith("Every statement by") and always.endswith("shaded strip decided.")
+    alone = verdicts(full_records().query("seed == 0"), "tangent", model="mini")
+    assert page.of_forest(alone).removeprefix(always).startswith(" Open marks have no interval")
+    claim = next(c for c in CLAIMS if c.id == "tangent-2-target")
+    wide, narrow = Interval(1.0, -1.0, 3.0), Interval(1.0, 0.5, 1.5)
+    given = {"outcome": "undecided", "interval": wide, "here": narrow, "sources": ("tasks",)}
+    light = Verdict(claim=claim, by_seed={0: 1.0, 1: 1.0}, **given)
+    assert page.of_forest([light]).endswith("Light marks: decided on these tasks alone.")
 
 
 def test_a_finding_of_one_seed_says_so_once():
@@ -391,9 +432,9 @@ def test_pairs_within_the_images_are_counted_where_there_are_many():
     told = page.agreement(page.beside_recorded(live, full, "single", "single")).data
     assert "non-linear above attention weights (30.0 points)" in told
     assert told.startswith(
-        "**The live run turns the recorded order over**: it has non-linear above"
+        "**The live order differs from the recorded one**: it has non-linear above"
     )
-    assert "three pairs turned by less than so few images tell" in told and "within the" not in told
+    assert "three pairs in another order, within the noise" in told and "; noise" not in told
 
 
 def test_a_sample_counts_tasks_and_not_what_is_of_all_of_them():

@@ -86,8 +86,8 @@ def test_a_row_is_a_merge_of_so_many_tasks():
     assert table["linearized"].tolist() == ["+6.5 [0.1, 12.9]"] * 4  # 12.7 times 0.5 on each side
     assert figures.merge_rates_table(rates())["linearized"].tolist() == ["+6.0"] * 4  # one seed
     said = page.merges_made_equal(rates(seeds=(0, 1))).data
-    assert "Where all are 80.5 % accurate alone" in said and "one seed" not in said
-    assert "linearized +6.5 [0.1, 12.9] of two tasks, +6.5 [0.1, 12.9] of eight tasks." in said
+    assert "all eight tasks, at equal accuracy alone (80.5 %)" in said and "one seed" not in said
+    assert said.endswith("in points: linearized +6.5 [0.1, 12.9].")
     assert "With one seed there is no interval" in page.merges_made_equal(rates()).data
 
 
