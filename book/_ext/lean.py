@@ -2,7 +2,7 @@
 
 The theme brings all of Font Awesome twice, as fonts and as a script of 1.5 MB that draws the same
 icons; all of Bootstrap's rules; MathJax comes with menus, eleven notations and a speech engine;
-every page loads the index of all words.
+every page loads the index of all words, and the pictures of a phone's figures on a desktop.
 After the build, what no page of this site names is left out. What remains of MathJax is one
 compressed file that the browser unpacks: servers of static files often do not compress.
 """
@@ -17,9 +17,11 @@ import re
 import shutil
 from collections.abc import Iterable
 from pathlib import Path
+from urllib.parse import unquote
 
 import tinycss2
 from fontTools import subset, ttLib
+from PIL import Image
 from sphinx.application import Sphinx
 
 # TeX commands beyond these are errors in the page, which a test looks for.
@@ -34,6 +36,7 @@ _SEARCH = "searchtools|language_data|searchindex"  # the theme asks for them whe
 _ICON = re.compile("[\ue000-\uf8ff]")  # where Font Awesome's icons are
 _WORD = re.compile(r"[A-Za-z_][\w-]*")
 _COMMAND = re.compile(r"\\([A-Za-z]+)")  # of TeX
+_PICTURE = re.compile(r'<img (?![^>]*\bloading=)[^>]*\bsrc="([^"]*_images/[^"]+\.png)"')
 _SYMBOL = re.compile(r'\b([A-Za-z]+):\[?"\\u([0-9A-Fa-f]{4})"')  # a command's, in MathJax's code
 
 
@@ -57,6 +60,7 @@ def _slim(app: Sphinx, error: Exception | None) -> None:
         scripts = _SCRIPTS if page.name == "search.html" else f"{_SCRIPTS}|{_SEARCH}"
         text = page.read_text("utf-8")
         text = re.sub(rf"<script[^>]*(?:{scripts})\.js[^>]*></script>\s*", "", text)
+        text = lazy(text, page.parent)
         page.write_text(text, "utf-8")
     for unused in (*static.glob("scripts/fontawesome.js*"), *static.rglob("*.map")):
         unused.unlink(missing_ok=True)
@@ -75,6 +79,22 @@ def _slim(app: Sphinx, error: Exception | None) -> None:
             shrink(font, codes)
         else:
             font.unlink()
+
+
+def lazy(text: str, folder: Path) -> str:
+    """Return a page whose pictures are loaded when they come into sight, with their place kept.
+
+    Args:
+        text: The page.
+        folder: Where it lies.
+    """
+
+    def told(found: re.Match[str]) -> str:
+        with Image.open(folder / unquote(found[1])) as picture:
+            width, height = picture.size
+        return f'<img loading="lazy" width="{width}" height="{height}"{found[0][4:]}'
+
+    return _PICTURE.sub(told, text)
 
 
 def bundle_math(folder: Path, target: Path, pages: Iterable[str] = ()) -> None:

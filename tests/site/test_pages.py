@@ -138,9 +138,16 @@ def test_no_output_is_an_objects_own_name(site, name):
     assert "&lt;IPython." not in text and "object at 0x" not in text
 
 
+LOADED = """async image => {
+    image.loading = "eager";
+    await image.decode();
+    return [image.naturalWidth, image.naturalHeight];
+}"""
+
+
 def test_figures_are_drawn_and_captioned(page):
     for image in page.locator("article img").all():
-        width, height = image.evaluate("i => [i.naturalWidth, i.naturalHeight]")
+        width, height = image.evaluate(LOADED)
         assert min(width, height) > 0, image.get_attribute("src")
         assert not image.get_attribute("src").startswith("data:"), "it weighs on every reader"
         assert image.get_attribute("alt"), "no text alternative"
@@ -323,4 +330,48 @@ def test_what_the_sliders_do_stays_in_sight(browser, site, where, size):
     told = page.locator(".tasklab-editor [role=status]").bounding_box()
     header = page.locator(".bd-header-article").bounding_box()
     assert header["y"] + header["height"] <= told["y"] < 450
+    page.close()
+
+
+@pytest.mark.parametrize("size", [DESKTOP, PHONE], ids=["desktop", "phone"])
+def test_pictures_are_loaded_when_seen_and_keep_their_place(browser, site, size):
+    page = _opened(browser, site, "notebooks/tangent", size)
+    before = page.evaluate("document.documentElement.scrollHeight")
+    pictures = page.locator("article figure img:visible").all()
+    for picture in pictures:
+        picture.scroll_into_view_if_needed()
+        picture.evaluate("image => image.decode()")
+    assert page.evaluate("document.documentElement.scrollHeight") == pytest.approx(before, rel=0.01)
+    asked = {urlsplit(url).path for url in page.asked if "/_images/" in url}
+    assert len(asked) == len(pictures)
+    assert {path.endswith(".narrow.png") for path in asked} == {size == PHONE}
+    page.close()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_a_picture_opens_larger_on_its_page_and_closes_again(browser, site, scheme):
+    page = _opened(browser, site, "notebooks/tangent", DESKTOP)
+    page.evaluate(f"document.documentElement.dataset.theme = '{scheme}'")
+    link = page.locator("figure a.image-reference:visible").first
+    shown = link.locator("img")
+    for close in ("Escape", "Enter", "click"):
+        link.press("Enter")
+        larger = page.locator("dialog[open] img")
+        assert larger.get_attribute("src") == shown.get_attribute("src")
+        assert larger.bounding_box()["width"] > 1.2 * shown.bounding_box()["width"]
+        look = "image => getComputedStyle(image).filter"
+        assert larger.evaluate(look) == shown.evaluate(look)
+        larger.click() if close == "click" else page.keyboard.press(close)
+        assert page.locator("dialog[open]").count() == 0
+        assert link.evaluate("link => link === document.activeElement")
+    assert page.url.endswith("tangent.html") and page.problems == []
+    page.close()
+
+
+def test_a_search_from_files_finds_pages_and_fails_at_nothing(browser, site):
+    page = _opened(browser, site, "search", DESKTOP)
+    page.goto((site / "search.html").as_uri() + "?q=disentanglement")
+    page.locator("#search-results li a").first.wait_for()
+    page.wait_for_timeout(500)
+    assert page.problems == []
     page.close()

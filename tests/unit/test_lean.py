@@ -77,3 +77,14 @@ def test_equations_code_is_one_file_and_its_fonts_stay(lean, tmp_path):
             "woff-v2/one.svg"
         ]
         assert "@DATA@" not in target.read_text()
+
+
+def test_pictures_wait_until_they_are_seen_and_keep_their_place(lean, tmp_path):
+    from PIL import Image
+
+    (tmp_path / "_images").mkdir()
+    Image.new("L", (30, 20)).save(tmp_path / "_images" / "a b.png")
+    text = '<img alt="x" src="_images/a%20b.png" style="width: 100%;" /><img src="_static/b.png">'
+    expected = text.replace("<img alt", '<img loading="lazy" width="30" height="20" alt')
+    assert lean.lazy(text, tmp_path) == expected
+    assert lean.lazy(expected, tmp_path) == expected  # a page that an earlier build left
