@@ -121,19 +121,23 @@ def merge_gains_table(df: pd.DataFrame) -> pd.DataFrame:
         df: Records of the experiment `merging`, of the model `mini` and of other pre-trainings.
 
     Returns:
-        A row a merge; a column for each number of merged tasks, and one for each over several
-        pre-trainings, where they are recorded: points of absolute test accuracy.
+        A row a merge, and one below it over several pre-trainings, where they are recorded; a
+        column for each number of merged tasks: points of absolute test accuracy.
     """
     found = gains(df, over=BASE, model="mini")
     if found.empty:
         return pd.DataFrame(columns=["merge"])
-    columns = {}
-    for which, suffix in (("", ""), ("others_", ", other pre-trainings")):
-        for n_tasks, part in found.dropna(subset=which + "effect").groupby("n_tasks", sort=False):
-            ends = part.set_index("merge")[[which + end for end in ("effect", "low", "high")]]
-            columns[f"{n_tasks} tasks{suffix}"] = ends.apply(lambda row: ranged(*row), axis=1)
-    table = pd.DataFrame(columns).reindex(merges_in(found)).fillna("–")
-    return table.rename(MERGE_LABEL).rename_axis("merge").reset_index()
+    columns, kinds = {}, {"": "", "others_": ", other pre-trainings"}
+    for n_tasks, part in found.groupby("n_tasks", sort=False):
+        cells = columns[f"{n_tasks} tasks"] = {}
+        for row, which in itertools.product(part.to_dict("records"), kinds):
+            if pd.notna(row[which + "effect"]):
+                ends = (row[which + end] for end in ("effect", "low", "high"))
+                cells[MERGE_LABEL[row["merge"]] + kinds[which]] = ranged(*ends)
+    table = pd.DataFrame(columns)
+    names = [MERGE_LABEL[name] + told for name in merges_in(found) for told in kinds.values()]
+    table = table.reindex([name for name in names if name in table.index]).fillna("–")
+    return table.rename_axis("merge").reset_index()
 
 
 def ranged(effect: float, low: float, high: float) -> str:
