@@ -1,5 +1,7 @@
 """Sphinx extension: captions and equations of notebooks get numbers and names.
 
+Where a line must not break, text gets spaces that keep it together.
+
 `tasklab.book.page.caption` prints Markdown, which JupyterLab shows under the figure. Here both
 become a numbered figure with a name that text can refer to. An equation has its name in an anchor
 above it, `<a id="eq-edit"></a>`, which JupyterLab does not show; links lead to it in both. A page
@@ -10,6 +12,7 @@ from __future__ import annotations
 
 import base64
 import re
+from collections.abc import Mapping
 from pathlib import Path
 
 from docutils import nodes
@@ -26,6 +29,9 @@ PICTURE = re.compile(
     r'<img (?:class="narrow" )?alt="[^"]*" src="data:image/png;base64,([^"]*)"[^>]*>'
 )
 TAGS = re.compile(r"<!--.*?-->|<style.*?</style>|<[^>]*>", re.DOTALL)
+BREAKS = re.compile(  # or a tag
+    r"<(script|style)\b.*?</\1>|<[^>]*>|(?<=\d) (?=%)|\[[−+\d.]+, [−+\d.]+\]", re.DOTALL
+)
 ANCHOR = re.compile(r'<a id="(eq-[\w-]+)"></a>')
 
 
@@ -35,6 +41,7 @@ def setup(app: Sphinx) -> dict[str, object]:
     app.add_transform(Captions)
     app.add_transform(Awaited)
     app.add_transform(Equations)
+    app.add_transform(Together)
     app.connect("source-read", _pages_beside)
     return {"version": "1", "parallel_read_safe": True}
 
@@ -49,7 +56,7 @@ class Pictures(SphinxTransform):
     """Take the picture of a figure with links from its file, as that of any other figure.
 
     The picture for a phone, in a comment (`tasklab.figures.pictures`) or with links of its own
-    (`tasklab.figures.forest_plot`), becomes a file.
+    (`tasklab.figures.forest_plot`), becomes a file, and so do those for dark pages.
     """
 
     default_priority = 290
@@ -60,24 +67,30 @@ class Pictures(SphinxTransform):
             bundle = _above(note, lambda node: _is(node, "mime_bundle"))
             parts = PICTURE.split(note.astext())
             image = next(bundle.findall(nodes.image), None) if bundle else None
-            twin = TWIN.search(note.astext())
-            if image and twin:
-                note.replace_self(nodes.container("", *self._pair(image, twin[1])))
+            twins = dict(TWIN.findall(note.astext()))
+            if image and twins:
+                note.replace_self(nodes.container("", *self._all(image, twins)))
             elif image and len(parts) in (3, 5):  # text, picture, text and so on
                 first, *others = (nodes.raw("", part, format="html") for part in parts[::2])
-                pair = self._pair(image, parts[3]) if len(parts) == 5 else [image.deepcopy()]
+                twins = {"narrow": parts[3]} if len(parts) == 5 else {}
+                pair = self._all(image, twins) if twins else [image.deepcopy()]
                 shown = [node for both in zip(pair, others, strict=True) for node in both]
                 note.replace_self(nodes.container("", first, *shown))
 
-    def _pair(self, image: nodes.image, picture: str) -> tuple[nodes.image, nodes.image]:
-        """Return the image for a page and, of a picture in base64, the one for a phone."""
-        pair = image.deepcopy(), image.deepcopy()
-        pair[1]["uri"] = image["uri"].removesuffix(".png") + ".narrow.png"
-        file = Path(self.env.relfn2path(pair[1]["uri"], self.env.docname)[1])
-        file.write_bytes(base64.b64decode(picture))
-        for one, name in zip(pair, ("wide", "narrow"), strict=True):
-            one["classes"] = [*one["classes"], name]
-        return pair
+    def _all(self, image: nodes.image, twins: Mapping[str, str]) -> list[nodes.image]:
+        """Return a figure's image and, of pictures in base64, those for a phone and the dark."""
+        shown, photograph = [], "dark" in twins
+        for kind in ("wide", *twins):
+            made = image.deepcopy()
+            if kind in twins:
+                made["uri"] = image["uri"].removesuffix("png") + f"{kind.replace(' ', '.')}.png"
+                file = Path(self.env.relfn2path(made["uri"], self.env.docname)[1])
+                file.write_bytes(base64.b64decode(twins[kind]))
+            names = ["narrow" if "narrow" in kind else "wide"]
+            names += ["only-dark" if "dark" in kind else "only-light"] * photograph
+            made["classes"] = [*made["classes"], *names]
+            shown.append(made)
+        return shown
 
 
 class Captions(SphinxTransform):
@@ -189,6 +202,24 @@ class Equations(SphinxTransform):
             equation["ids"].append(nodes.make_id(f"equation-{found[1]}"))
             self.document.note_explicit_target(equation)
             anchor.parent.remove(anchor)
+
+
+class Together(SphinxTransform):
+    """Let no line break before a percent sign or within an interval, `[-1.0, 2.0]`."""
+
+    default_priority = 320
+
+    def apply(self, **kwargs: object) -> None:
+        """Go through the page's words: not through code, formulas, scripts and styles."""
+        kept = (nodes.literal, nodes.math, nodes.FixedTextElement)
+        for text in list(self.document.findall(nodes.Text)):
+            above = text.parent
+            if isinstance(above, nodes.raw) or not isinstance(above, kept):
+                above.replace(text, nodes.Text(BREAKS.sub(_unbroken, text)))
+
+
+def _unbroken(found: re.Match[str]) -> str:
+    return found[0] if found[0][0] == "<" else found[0].replace(" ", "\N{NO-BREAK SPACE}")
 
 
 def _is(node: nodes.Node, *kinds: str) -> bool:

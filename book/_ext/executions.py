@@ -126,7 +126,7 @@ def _kept(app: Sphinx, name: str) -> tuple[nbformat.NotebookNode, dict[str, Any]
 
 def _fill(app: Sphinx, doctree: nodes.document, name: str) -> None:
     for place in list(doctree.findall(executions)):
-        head = ("chapter", "executed", "time", "with", "machine", "versions")
+        head = ("chapter", "executed", "time", "model, preset", "machine", "versions")
         rows = []
         for chapter in _chapters(app):
             found = _kept(app, chapter)

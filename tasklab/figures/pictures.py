@@ -36,18 +36,24 @@ _NAMES, _SMALL = 8, 6  # points, of a matrix's names and, at least, numbers
 _WHOLE = {"break_long_words": False, "break_on_hyphens": False}
 SHADES = 64  # of a narrow picture: a third of the bytes
 _BAR = "<colorbar>"  # matplotlib's label of the axes of a scale
-TWIN = re.compile(r"<!-- narrow (\S+) -->")  # the picture for a phone
+TWIN = re.compile(r"<!-- (narrow|dark|narrow dark) (\S+) -->")  # other pictures of a figure
+_NIGHT = "#121212", "#d9d9d9"  # a dark page of the site, and words there
 _IMAGE = '<img alt="" src="data:image/png;base64,{}" style="max-width: 100%; height: auto">'
 
 
 def for_site(figure: Figure, **_) -> dict[str, str]:
     """Return what the site shows of a figure; the picture for a phone is in a comment.
 
-    There `_ext/captions.py` makes it a second image. JupyterLab shows no comments.
+    There `_ext/captions.py` makes it a second image. JupyterLab shows no comments. Colours of a
+    figure are turned over on a dark page, but those of photographs, which have pictures for it.
     """
     photographs = any(axes.images for axes in figure.axes)
-    wide, narrow = encoded(figure), encoded(stacked(figure), 0 if photographs else SHADES)
-    text = f"{_IMAGE.format(wide)}<!-- narrow {narrow} -->"
+    wide, narrow = encoded(figure), stacked(figure)
+    twins = {"narrow": encoded(narrow, 0 if photographs else SHADES)}
+    if photographs:
+        twins |= {"dark": encoded(_dark(figure)), "narrow dark": encoded(_dark(narrow))}
+    comments = (f"<!-- {kind} {picture} -->" for kind, picture in twins.items())
+    text = _IMAGE.format(wide) + "".join(comments)
     return {"text/plain": repr(figure), "image/png": wide, "text/html": text}
 
 
@@ -85,11 +91,20 @@ def encoded(figure: Figure, shades: int = 0) -> str:
     return base64.b64encode((small if shades else drawn).getvalue()).decode("ascii")
 
 
+def _dark(figure: Figure) -> Figure:
+    copy = pickle.loads(pickle.dumps(figure))
+    copy.set_facecolor(_NIGHT[0])
+    for text in copy.findobj(Text):
+        text.set_color(_NIGHT[1])
+    return copy
+
+
 def stacked(figure: Figure) -> Figure:
     """Return a copy of a drawn figure for a phone; panels keep their height, maps their shape."""
     panels = [axes for axes in figure.axes if axes.get_label() != _BAR]
     columns = math.ceil(panels[0].get_gridspec().ncols / 2)
     abreast = 1 if len(panels) < 4 else max(columns, 1 + (len(panels) > 8))
+    abreast = max(abreast, min(2, len(panels))) if all(map(_is_map, panels)) else abreast
     copy = _stacked(figure, abreast)
     return copy if abreast == 1 or _legible(copy) else _stacked(figure, 1)
 
@@ -160,6 +175,11 @@ def _legible(figure: Figure) -> bool:
 
 def _is_matrix(axes: Axes) -> bool:
     return bool(axes.texts) and any(isinstance(one, QuadMesh) for one in axes.collections)
+
+
+def _is_map(axes: Axes) -> bool:
+    plain = axes.get_aspect() != "auto" and not axes.texts
+    return plain and any(isinstance(one, QuadMesh) for one in axes.collections)
 
 
 def _room(axes: Axes) -> float:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import io
 import itertools
-import re
 from types import SimpleNamespace
 
 import IPython
@@ -72,10 +71,7 @@ def narrow(figure):
 def test_a_notebook_has_one_picture_and_the_site_two(monkeypatch, shown):
     figure = drawn()
     bundle = shown(figure)
-    html, (picture,) = (
-        bundle["text/html"],
-        re.findall(r"<!-- narrow (\S+) -->", bundle["text/html"]),
-    )
+    html, ((_, picture),) = bundle["text/html"], pictures.TWIN.findall(bundle["text/html"])
     assert html.count("<img ") == 1 and bundle["image/png"] in html
     sizes = [Image.open(io.BytesIO(base64.b64decode(one))).width
              for one in (bundle["image/png"], picture)]  # fmt: skip
@@ -170,7 +166,9 @@ def test_maps_keep_their_shape_and_their_scale_is_below_them():
     *panels, bar = [axes.get_window_extent() for axes in twin.axes]
     for box in panels:
         assert box.width == pytest.approx(box.height, rel=0.02)
-        assert box.width > 0.7 * twin.bbox.width and box.y0 > bar.y1
+        assert box.width > 0.3 * twin.bbox.width and box.y0 > bar.y1
+    assert [round(box.x0) for box in panels[::2]] == [round(panels[0].x0)] * 2  # two abreast
+    assert panels[1].x0 > panels[0].x1 and panels[2].y1 < panels[0].y0
 
 
 @pytest.mark.parametrize(("columns", "smaller"), [(4, False), (12, True)])
@@ -267,9 +265,15 @@ def test_slanted_names_of_a_matrix_stand_upright():
 def test_photographs_are_four_abreast_and_keep_their_colours(shown):
     images = {"Signs": np.random.default_rng(0).random((8, 32, 32, 3))}
     figure = contact_sheet(images, {"Signs": ["a name that is wide"] * 8})
-    (picture,) = re.findall(r"<!-- narrow (\S+) -->", shown(figure)["text/html"])
-    opened = Image.open(io.BytesIO(base64.b64decode(picture)))
-    assert opened.mode == "RGBA"  # of no palette
+    bundle = shown(figure)
+    twins = dict(pictures.TWIN.findall(bundle["text/html"])) | {"wide": bundle["image/png"]}
+    opened = {k: Image.open(io.BytesIO(base64.b64decode(one))) for k, one in twins.items()}
+    assert {one.mode for one in opened.values()} == {"RGBA"}  # of no palette
+    for name, dark in (("wide", "dark"), ("narrow", "narrow dark")):
+        day, night = (np.asarray(opened[kind])[..., :3].astype(int) for kind in (name, dark))
+        assert day[0, 0].tolist() == [255] * 3 and night[0, 0].tolist() == [0x12] * 3
+        same, words = (day == night).all(-1), (night > 0xC0).all(-1) & (day < 0x50).all(-1)
+        assert 0.2 < same.mean() < 0.9 and words.any()  # the photographs are as they were
     twin = pictures.stacked(figure)
     assert len({round(axes.get_position().x0, 6) for axes in twin.axes}) == 4
     was, now = (one.axes[0].get_window_extent().width for one in (figure, twin))
@@ -299,6 +303,31 @@ def test_the_site_makes_files_of_both(extension, shown, tmp_path):
     picture = (tmp_path / "wide.narrow.png").read_bytes()
     assert Image.open(io.BytesIO(picture)).width == 4 * 180
     assert "base64" not in document.astext()
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (
+            "at 95 % of [−1.0, 2.5], 3 % 2, a 5 percent",
+            "at 95_% of [−1.0,_2.5], 3_% 2, a 5 percent",
+        ),
+        (
+            "<p title='5 %'>5 %</p><script>5 % 2</script>",
+            "<p title='5 %'>5_%</p><script>5 % 2</script>",
+        ),
+    ],
+)
+def test_no_line_breaks_before_a_percent_sign_or_within_an_interval(extension, text, expected):
+    document = new_document("page", get_default_settings())
+    document += nodes.paragraph("", "", nodes.strong("", text))
+    document += nodes.raw("", text, format="html")
+    document += [nodes.literal_block("", text), nodes.paragraph("", "", nodes.literal("", text))]
+    extension("captions").Together(document).apply()
+    told = [node.replace("\N{NO-BREAK SPACE}", "_") for node in document.findall(nodes.Text)]
+    if "<" not in text:
+        assert told[0] == expected
+    assert told[1:] == [expected, text, text]
 
 
 def test_a_picture_of_few_colours_keeps_light_areas():
