@@ -25,6 +25,7 @@ from tasklab.book.beside import beside_each_seed as beside_each_seed
 from tasklab.book.beside import beside_recorded as beside_recorded
 from tasklab.book.matched import made_equal as made_equal
 from tasklab.book.matched import merges_made_equal as merges_made_equal
+from tasklab.book.words import answer as answer
 from tasklab.book.words import counted, say
 from tasklab.book.words import order as order
 from tasklab.book.words import seeds_recorded as seeds_recorded
@@ -246,17 +247,6 @@ def once_recorded(show: Callable[..., Any], *tables: pd.DataFrame) -> Any:
         *tables: What `tasklab.recorded` returned, or was selected from it.
     """
     return say(f"*{NOT_YET}*") if any(map(is_awaited, tables)) else show(*tables)
-
-
-def answer(text: str) -> Any:
-    """Return the answer to an exercise, folded: JupyterLab opens every output of a cell that runs.
-
-    Args:
-        text: Markdown. The site folds the whole cell, and has it as it is.
-    """
-    from tasklab.records.statements import on_site
-
-    return say(text if on_site() else f"<details><summary>Answer</summary>\n\n{text}\n\n</details>")
 
 
 def awaited(recorded: pd.DataFrame, chapter: str) -> Any:

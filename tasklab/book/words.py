@@ -26,6 +26,17 @@ def say(text: str) -> Any:
     return Markdown(text) if text else None
 
 
+def answer(text: str) -> Any:
+    """Return the answer to an exercise, folded: JupyterLab opens every output of a cell that runs.
+
+    Args:
+        text: Markdown. The site folds the whole cell, and has it as it is.
+    """
+    from tasklab.records.statements import on_site
+
+    return say(text if on_site() else f"<details><summary>Answer</summary>\n\n{text}\n\n</details>")
+
+
 def counted(low: int, high: int, noun: str) -> str:
     """Return a number of things, or one of a range of numbers, in words up to nine.
 
