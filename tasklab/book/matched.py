@@ -34,6 +34,7 @@ def made_equal(verdicts: Iterable[Verdict], df: pd.DataFrame, model: str) -> Any
         return say(
             f"Nothing of this is decided at the chosen rates. {_ends(chosen, told, df, model)}"
         )
+    several = "all" if len(decided) == len(chosen) > 1 else word(len(decided))
     many = counted(len(chosen), len(chosen), "comparison")
     holding = sum(one.outcome == "holds" for one in decided)
     claimed = {0: "none", len(decided): "all"}.get(holding, word(holding))
@@ -42,7 +43,7 @@ def made_equal(verdicts: Iterable[Verdict], df: pd.DataFrame, model: str) -> Any
         for setting in ("equal accuracy", "equal length")
     ]
     return say(
-        f"At the chosen rates {word(len(decided))} of the {many} are decided, {claimed} as "
+        f"At the chosen rates {several} of the {many} are decided, {claimed} as "
         f"claimed. Of these, {'; '.join(equal)}. What is unchanged is more than an effect of "
         "learning, or moving, less. "
         f"{_ends(chosen, told, df, model)}"

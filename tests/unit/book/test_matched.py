@@ -34,6 +34,13 @@ def test_it_is_told_what_stays_where_both_are_equal(equal: float, told: str) -> 
     assert f"Of these, at equal accuracy {told}; at equal length one is not compared." in text
 
 
+def test_all_and_none_are_said() -> None:
+    names = ("tangent-2-target", "tangent-1-absolute")
+    found = [made(name + ending, -5.0, 1.0) for name in names for ending in ("", "@length")]
+    text = page.made_equal(found, nothing(), "mini").data
+    assert "all of the two comparisons are decided, none as claimed" in text
+
+
 def test_nothing_decided_is_said() -> None:
     found = [made("tangent-2-target", 0.0, 1.0), made("tangent-2-target@length", 0.0, 1.0)]
     assert "Nothing of this is decided" in page.made_equal(found, nothing(), "mini").data
