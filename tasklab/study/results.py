@@ -76,7 +76,8 @@ def sittings_of(chapter: str) -> pd.DataFrame:
             hours = ["" if s is None else f"{s / 3600:.1f}" for s in spent]
             machine = one.get("machine") or {}
             rows.append({
-                "part": part, "seeds": ", ".join(map(str, one["seeds"])), "commit": one["commit"],
+                "part": f"{part}: {one['only']}" if "only" in one else part,
+                "seeds": ", ".join(map(str, one["seeds"])), "commit": one["commit"],
                 "day": one["utc"][:10], "precision": one.get("precision", ""),
                 "machine": machine.get("gpu") or f"{machine['cpu']}, {machine['cores']} cores",
                 "fine-tuning (h)": hours[0], "measuring (h)": hours[1],
