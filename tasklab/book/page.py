@@ -215,9 +215,11 @@ def _numbers(row: Mapping[str, Any]) -> str:
 def _parts(holding: int, many: int) -> str:
     """Return how many parts of a statement hold, beside the numbers of the weakest one."""
     verb = "holds" if holding <= 1 else "hold"
-    told = {0: f"no part of {word(many)} {verb}", many: f"all {word(many)} parts {verb}"}
-    few = f"{word(holding)} of {word(many)} parts {verb}"
-    return f"{told.get(holding, few)} (the weakest is shown)"
+    none, every = (
+        ("neither part", "both parts") if many == 2 else ("no part", f"all {word(many)} parts")
+    )
+    told = {0: none, many: every}.get(holding, f"{word(holding)} of {word(many)} parts")
+    return f"{told} {verb} (the weakest is shown)"
 
 
 @dataclasses.dataclass(frozen=True)

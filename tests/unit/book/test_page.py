@@ -351,10 +351,16 @@ def test_findings_are_those_of_a_section():
 
 
 @pytest.mark.parametrize(
-    ("holding", "told"),
-    [(0, "no part of three holds"), (1, "one of three parts holds"), (3, "all three parts hold")],
+    ("holding", "many", "told"),
+    [
+        (0, 3, "no part holds"),
+        (1, 3, "one of three parts holds"),
+        (3, 3, "all three parts hold"),
+        (0, 2, "neither part holds"),
+        (2, 2, "both parts hold"),
+    ],
 )
-def test_a_finding_tells_how_many_parts_hold(holding, told, monkeypatch):
+def test_a_finding_tells_how_many_parts_hold(holding, many, told, monkeypatch):
     one = {
         "outcome": "holds",
         "statement": "A.",
@@ -371,7 +377,7 @@ def test_a_finding_tells_how_many_parts_hold(holding, told, monkeypatch):
         "unit": "points",
         "n_tasks": 0,
     }
-    one |= {"n_pretrainings": 0, "n_cells": 3, "cells_holding": holding}
+    one |= {"n_pretrainings": 0, "n_cells": many, "cells_holding": holding}
     monkeypatch.setattr(
         "tasklab.records.statements.verdict_rows", lambda *_, **__: pd.DataFrame([one])
     )
