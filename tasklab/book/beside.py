@@ -189,12 +189,20 @@ def agreement(beside: pd.DataFrame, form: str = "{:.1f}", here: str = _HERE) -> 
     return say(told + (f" The live run: {here}." if differ else "") + note)
 
 
-def _apart(rows: pd.DataFrame) -> tuple[pd.Series, str]:
-    """Return by how many times what is expected rows are apart, and the name of that."""
+def _noise(rows: pd.DataFrame) -> tuple[pd.Series, str]:
+    """Return by how much a live value may differ from a recorded one by chance, and what makes it.
+
+    NaN where nothing is known of it.
+    """
     images, seeds = rows["± images"], 2 * rows["std over seeds"]
     expected = np.hypot(images.fillna(0), seeds.fillna(0)).where(images.notna() | seeds.notna())
     names = {"so few images": images, "the spread over seeds": seeds}
-    told = " and ".join(name for name, known in names.items() if known.notna().any())
+    return expected, " and ".join(name for name, known in names.items() if known.notna().any())
+
+
+def _apart(rows: pd.DataFrame) -> tuple[pd.Series, str]:
+    """Return by how many times what is expected rows are apart, and the name of that."""
+    expected, told = _noise(rows)
     verb = "explains" if told == "the spread over seeds" else "explain"
     times = (rows["live"] - rows["recorded"]).abs() / expected.clip(lower=1e-12)
     return times.dropna(), f"than {told} {verb}"
@@ -231,7 +239,7 @@ def _order(rows: pd.DataFrame, form: str) -> tuple[str, int]:
 
     What is told as the same number has no order.
     """
-    live, recorded, images = rows["live"], rows["recorded"], rows["± images"]
+    live, recorded, (noise, made_of) = rows["live"], rows["recorded"], _noise(rows)
     turned = [
         (one, two) if live[one] > live[two] else (two, one)
         for one, two in itertools.combinations(rows.index, 2)
@@ -242,20 +250,20 @@ def _order(rows: pd.DataFrame, form: str) -> tuple[str, int]:
         return f"The live order is the recorded one: {order(live, form)}.", 0
     reversals, within = [], 0
     for one, two in turned:
-        far, half = live[one] - live[two], math.hypot(*images[[one, two]])
+        far, half = live[one] - live[two], math.hypot(*noise[[one, two]])
         within += far < half
         if far < half and len(turned) > _FEW:
             continue
-        size = form.format(far) if pd.isna(half) else f"{form.format(far)} points"
-        noise = f"; noise {half:.1f}" if far < half else ""
-        reversals.append(f"{one} above {two} ({size}{noise})")
+        size = form.format(far) + (" points" if rows["± images"].notna().any() else "")
+        told = f"; noise {form.format(half)}" if far < half else ""
+        reversals.append(f"{one} above {two} ({size}{told})")
     if (more := len(reversals) - _FEW) > 0:
         reversals[_FEW:] = [counted(more, more, "more pair")]
     if within and len(turned) > _FEW:
         where = ", within the noise" if within < len(turned) else ""
         reversals.append(f"{counted(within, within, 'pair')} in another order{where}")
     opening = (
-        "The live order differs, but within the noise of so few images"
+        f"The live order differs, but within the noise of {made_of}"
         if within == len(turned)
         else "**The live order differs from the recorded one**"
     )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -134,7 +136,12 @@ def test_what_ran_here_stands_beside_what_is_recorded():
     expected = 196 * (2 * middle * (1 - middle) / 100) ** 0.5 / 2  # two tasks of 100 images
     assert beside["± images"].iloc[0] == pytest.approx(expected)
     told = page.agreement(beside).data
-    assert told.startswith("The live order differs, but within the noise of so few images: it has ")
+    noise = "The live order differs, but within the noise of {}: it has "
+    assert told.startswith(noise.format("so few images and the spread over seeds"))
+    uncounted = beside.assign(**{"± images": math.nan, "std over seeds": 5.0})
+    told_so = page.agreement(uncounted).data
+    assert told_so.startswith(noise.format("the spread over seeds"))
+    assert "non-linear above linearized (2.0; noise 14.1)" in told_so
     assert "non-linear above linearized (2.0 points; noise 9.1)" in told
     assert "linearized 75.0, non-linear 71.0. One of the two values differs from what is " in told
     last = "most of all linearized: 68.0 live, 75.0 recorded. The live run: "
