@@ -62,7 +62,7 @@ def contact_sheet(
         columns: Images in a row.
     """
     rows = [(task, i) for task, x in images.items() for i in range(0, len(x), columns)]
-    size = (WIDTH, (WIDTH / columns + 0.4) * len(rows) + 0.1)
+    size = (WIDTH, (WIDTH / columns + 0.44) * len(rows) + 0.1)
     figure, grid = plt.subplots(len(rows), columns, figsize=size, squeeze=False)
     for line, (task, start) in zip(grid, rows, strict=True):
         for j, axes in enumerate(line):
