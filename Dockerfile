@@ -6,6 +6,6 @@ RUN apt-get update \
     && rm -rf /var/lib/apt/lists/*
 WORKDIR /tasklab
 COPY . .
-# Packages are copied into the environment: a cache beside it would only make the image larger.
+# Packages are copied into the environment: with a cache beside it the image would be larger for nothing.
 RUN UV_NO_CACHE=1 PIP_NO_CACHE_DIR=1 make env
 CMD ["sh", "-c", "make report && cp -r book/_build/html/. /site/"]

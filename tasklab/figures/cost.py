@@ -64,6 +64,7 @@ def contact_sheet(
     rows = [(task, i) for task, x in images.items() for i in range(0, len(x), columns)]
     size = (WIDTH, (WIDTH / columns + 0.44) * len(rows) + 0.1)
     figure, grid = plt.subplots(len(rows), columns, figsize=size, squeeze=False)
+    figure.set_layout_engine("constrained", h_pad=0.07)
     for line, (task, start) in zip(grid, rows, strict=True):
         for j, axes in enumerate(line):
             axes.axis("off")
