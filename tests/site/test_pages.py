@@ -168,8 +168,9 @@ def test_no_figure_is_cut_at_an_edge(site):
             "left": (0, 0, 1, height), "right": (width - 1, 0, width, height),
         }  # fmt: skip
         for edge, place in edges.items():
-            solid = Image.new("RGBA", whole.size, "white").crop(place)
-            solid.alpha_composite(whole.crop(place))
+            strip = whole.crop(place)
+            solid = Image.new("RGBA", strip.size, "white")
+            solid.alpha_composite(strip)
             line = np.asarray(solid, dtype=int).reshape(-1, 4)
             assert np.abs(line - line[0]).max() <= 60, f"{file.name}: {edge}"  # no ink in it
 
