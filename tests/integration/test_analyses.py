@@ -159,6 +159,8 @@ def test_missing_weights_of_relatives_are_all_named_at_once(tmp_path, monkeypatc
     """Nothing is loaded or trained before."""
     ample = machine.Memory(64 * machine.GIB, 64 * machine.GIB)
     monkeypatch.setattr(machine, "memory", lambda: ample)
+    space = machine.Disk(str(tmp_path), 64 * machine.GIB, 64 * machine.GIB, True)
+    monkeypatch.setattr(machine, "disk", lambda path: space)
     shared = {"model": "vitb32", "steps": 2, "store_root": tmp_path}
     random = Parameters(init="random", **shared)  # random weights are always there
     lab = experiments.Lab(random, progress=False, tasks=PAIR, needs=tuple(family("vitb32")))

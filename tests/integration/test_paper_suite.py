@@ -173,6 +173,8 @@ def test_everything_missing_is_in_one_report_within_seconds(
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
     ample = machine.Memory(64 * machine.GIB, 64 * machine.GIB)  # which is not what is missing
     monkeypatch.setattr(machine, "memory", lambda: ample)
+    space = machine.Disk(str(tmp_path), 64 * machine.GIB, 64 * machine.GIB, True)
+    monkeypatch.setattr(machine, "disk", lambda path: space)
     (data / "svhn" / "test.parquet").unlink()
     shutil.rmtree(data / "gtsrb")
     began = time.perf_counter()
