@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import subprocess
 
 import pandas as pd
 import pytest
@@ -139,3 +140,16 @@ def test_every_recorded_seed_is_in_a_sitting(chapter):
         if len(rows):
             listed = ", ".join(told.loc[told["part"] == part, "seeds"]).split(", ")
             assert set(map(int, listed)) == set(rows["seed"]) == set(origin["seeds"])
+
+
+def test_recorded_results_name_commits_that_are_in_the_history(root):
+    def git(*words: str, told: str = "") -> str:
+        run = subprocess.run(["git", *words], cwd=root, input=told, text=True, capture_output=True)
+        return run.stdout.strip()
+
+    if not (root / ".git").exists() or git("rev-parse", "--is-shallow-repository") != "false":
+        pytest.skip("the history is not here")
+    commits = {c for chapter in parts.PARTS for c in study.sittings_of(chapter)["commit"]}
+    answers = git("cat-file", "--batch-check", told="\n".join(commits)).splitlines()
+    assert len(commits) > 10
+    assert [line for line in answers if " commit " not in line] == []
