@@ -14,7 +14,7 @@ import dataclasses
 import math
 import os
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -248,19 +248,18 @@ def both_scopes(verdicts: Iterable[Verdict]) -> str:
     )
 
 
-def how_many(outcomes: Iterable[str], number: Callable[[int], str] = str) -> str:
+def how_many(outcomes: Iterable[str]) -> str:
     """Return how many of some outcomes there are of each kind, in words.
 
     Args:
         outcomes: Of verdicts or statements.
-        number: Writes a number.
 
     >>> how_many(["holds", "undecided", "holds"])
     '2 hold, 1 is undecided'
     """
     outcomes = list(outcomes)
     counts = {one: outcomes.count(one) for one in _SAYS}
-    return ", ".join(f"{number(n)} {_SAYS[one][n > 1]}" for one, n in counts.items() if n)
+    return ", ".join(f"{n} {_SAYS[one][n > 1]}" for one, n in counts.items() if n)
 
 
 def correction(verdicts: Iterable[Verdict], *, named: bool = True) -> str:
