@@ -78,7 +78,8 @@ def sittings_of(chapter: str) -> pd.DataFrame:
             rows.append({
                 "part": f"{part}: {one['only']}" if "only" in one else part,
                 "seeds": ", ".join(map(str, one["seeds"])), "commit": one["commit"],
-                "day": one["utc"][:10], "precision": one.get("precision", ""),
+                "day": one["utc"][:10].replace("-", "\N{NON-BREAKING HYPHEN}"),
+                "precision": one.get("precision", ""),
                 "machine": machine.get("gpu") or f"{machine['cpu']}, {machine['cores']} cores",
                 "fine-tuning (h)": hours[0], "measuring (h)": hours[1],
             })  # fmt: skip
