@@ -17,7 +17,7 @@ from torch import Tensor
 
 from tasklab.errors import TasklabError, shown
 from tasklab.errors import path as checked_path
-from tasklab.storage.tensors import load_checkpoint, save_checkpoint
+from tasklab.storage.tensors import OnDisk, load_checkpoint, save_checkpoint
 
 _FORMAT = {"format": "tasklab task vector", "version": 1}
 _LARGEST = 1e30  # of a coefficient: float32 ends at 3e38
@@ -118,6 +118,16 @@ class TaskVector(Mapping[str, Tensor]):
         path = checked_path("the file of a task vector", path)
         save_checkpoint(path, self, _FORMAT)
         return path
+
+    def on_disk(self, path: Path) -> TaskVector:
+        """Return this vector, each tensor read when it is asked for: no memory holds it.
+
+        Args:
+            path: The safetensors file that its tensors were read from, under the same names.
+        """
+        same = object.__new__(TaskVector)
+        same._tensors, same._digest = OnDisk(path, self), self._digest
+        return same
 
     def __getitem__(self, name: str) -> Tensor:
         """Return the change of one parameter, in its shape."""

@@ -259,9 +259,10 @@ def _run(name: str, parameters: Parameters, task: str, method: str, number: int)
     from tasklab.taskvector import TaskVector
 
     names = lab.clip.encoder.params
+    vector = TaskVector({n: x for n, x in run.tensors().items() if n in names})
     return Source(
         name=name,
-        vector=TaskVector({n: x for n, x in run.tensors().items() if n in names}),
+        vector=vector.on_disk(run.file),
         model=lab.parameters.model,
         task=task,
         method=method,

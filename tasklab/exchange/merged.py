@@ -33,7 +33,7 @@ class Source:
 
     Attributes:
         name: What the user calls it.
-        vector: The vector.
+        vector: The vector; one that is in a file under our names is read from it tensor by tensor.
         model: Short name of its model.
         task: What it was fine-tuned on; the name where nothing tells.
         method: By which method.
@@ -85,14 +85,14 @@ def find(
     if model is None:
         raise TasklabError(f"{text} does not tell of which model it is: give --model.")
     if sources.is_saved(sources.header(file)):
-        vector = reading.contents(file, model).vector
+        vector = reading.contents(file, model).vector.on_disk(file)
         start = init or "pretrained"
         return Source(name=text, vector=vector, model=model, task=file.stem, init=start)
     made = importing.compare(text, model, base=base)
     one = made.checkpoint
     return Source(
         name=text,
-        vector=made.vector,
+        vector=made.vector if one.vector is None else made.vector.on_disk(file),
         model=model,
         task=one.task or file.stem,
         method=one.method or "nonlinear",
@@ -210,7 +210,7 @@ def _imported(name: str, store: Store, model: str | None) -> Source:
         )
     return Source(
         name=name,
-        vector=TaskVector(kept.tensors()),
+        vector=TaskVector(kept.tensors()).on_disk(kept.file),
         model=kept.config["model"],
         task=kept.record["task"],
         method=kept.record["method"],

@@ -83,19 +83,23 @@ class Artifact:
     sha256: str
     seconds: float | None = None
 
+    @property
+    def file(self) -> Path:
+        """The safetensors file of its tensors."""
+        return self.path / _TENSORS
+
     def tensors(self) -> dict[str, Tensor]:
         """Return the tensors, on the CPU, after comparing the checksum.
 
         Raises:
             TasklabError: If the file was damaged or removed since the artifact was opened.
         """
-        file = self.path / _TENSORS
         try:
-            if file_sha256(file) == self.sha256:
-                return read_tensors(file)
+            if file_sha256(self.file) == self.sha256:
+                return read_tensors(self.file)
         except FileNotFoundError:
             pass
-        raise TasklabError(f"{file} changed after it was opened. Ask the store for it again.")
+        raise TasklabError(f"{self.file} changed after it was opened. Ask the store for it again.")
 
 
 @contextlib.contextmanager

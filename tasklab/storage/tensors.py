@@ -81,6 +81,39 @@ def read_tensors(path: Path | str) -> dict[str, Tensor]:
         ) from error
 
 
+class OnDisk(Mapping[str, Tensor]):
+    """Tensors of a safetensors file, each read when it is asked for, so that none is held.
+
+    Args:
+        path: The file.
+        like: What was read from it, perhaps in another type, which stays the type of each tensor.
+
+    Raises:
+        TasklabError: When a tensor is asked for that is no longer in the file as it was.
+    """
+
+    def __init__(self, path: Path, like: Mapping[str, Tensor]) -> None:
+        self._path = path
+        self._kinds = {name: (tensor.dtype, tensor.shape) for name, tensor in like.items()}
+
+    def __getitem__(self, name: str) -> Tensor:
+        dtype, shape = self._kinds[name]
+        try:
+            with safetensors.safe_open(self._path, framework="pt") as file:
+                tensor = file.get_tensor(name).to(dtype)
+        except (safetensors.SafetensorError, OSError) as error:
+            raise TasklabError(f"{self._path} changed while it was in use: {error}.") from error
+        if tensor.shape != shape:
+            raise TasklabError(f"{self._path} changed while it was in use: {name} has other sizes.")
+        return tensor
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._kinds)
+
+    def __len__(self) -> int:
+        return len(self._kinds)
+
+
 @contextlib.contextmanager
 def explained(
     root: Path,

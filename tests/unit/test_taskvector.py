@@ -178,6 +178,24 @@ def test_a_vector_is_saved_and_loaded_bit_for_bit(tmp_path):
     assert TaskVector.load(path) == B and [file.name for file in tmp_path.iterdir()] == [path.name]
 
 
+def test_a_vector_on_the_disk_is_the_same_and_holds_nothing(tmp_path):
+    tensors = {"b": torch.randn(3).half(), "a": torch.randn(2, 2).half()}
+    file = TaskVector(tensors).save(tmp_path / "tau.safetensors")
+    held = TaskVector({name: tensor.float() for name, tensor in tensors.items()})
+    there = held.on_disk(file)
+    assert there == held and list(there) == list(held) and there["a"].dtype == torch.float32
+    assert there["a"] is not there["a"] and "c" not in there
+    assert there.fingerprint() == held.fingerprint() and (there + held) == 2 * held
+    with pytest.raises(KeyError):
+        there["c"]
+    TaskVector({"b": torch.zeros(4), "a": torch.zeros(2, 2)}).save(file)
+    with pytest.raises(TasklabError, match=r"tau.safetensors changed while it was in use.*b has"):
+        there["b"]
+    file.unlink()
+    with pytest.raises(TasklabError, match="changed while it was in use"):
+        there["a"]
+
+
 def test_loading_refuses_what_was_not_saved(tmp_path):
     path = A.save(tmp_path / "a.safetensors")
     data = bytearray(path.read_bytes())
