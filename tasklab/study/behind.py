@@ -10,7 +10,7 @@ from tasklab.storage.store import Artifact, Store
 
 _RUN = "finetune"  # kind of artifact
 # What a run is about, not how it is run; the rest is told elsewhere in the provenance.
-_ABOUT = {"task", "seed", "classes", "prompts", "data", "weights", "others", "algorithm", "probe"}
+_ABOUT = {"task", "seed", "classes", "prompts", "data", "others", "algorithm", "probe"}
 _NAMES = ("model", "init", "head", "method")
 
 
@@ -22,8 +22,9 @@ def behind(asked: Mapping[tuple[str, str], Artifact], store: Store) -> dict[str,
         store: The one that has them.
 
     Returns:
-        recipe: the choices that all fine-tuning runs share, if there are runs; recipes: those in
-        which they differ, by model and method, as lists where they were varied; fine_tuning: how
+        recipe: the choices that all fine-tuning runs share, if there are runs, the weights that
+        they begin with among them; recipes: those in which they differ, by model and method, as
+        lists where they were varied; fine_tuning: how
         many runs there are, and the seconds of training in all of them, whenever that was;
         measuring: the same of measurements with them, `timed` those whose seconds are known.
     """

@@ -113,6 +113,21 @@ def test_another_precision_is_told_of_each_sitting(small, works, tmp_path):
     assert origin["sittings"][0]["machine"]["cpu"] == "another" != origin["machine"]["cpu"]
 
 
+def test_nothing_is_added_where_another_model_was_pre_trained_anew(small, monkeypatch, tmp_path):
+    both = tuple(Work(("nonlinear",), SINGLE, {"model": m}) for m in ("mini_xs", "mini_s"))
+    monkeypatch.setitem(parts.PARTS["tangent"], "family", both)
+    path = tmp_path / "a.csv.xz"
+    _, origin = record(small, path, part="family")
+    assert origin["recipes"]["mini_xs"]["weights"] == origin["weights"]
+    beside = records.provenance_path(path)
+    note = json.loads(beside.read_text())
+    assert note["recipes"]["mini_s"]["weights"] not in ("", origin["weights"])
+    note["recipes"]["mini_s"]["weights"] = "0" * 64
+    beside.write_text(json.dumps(note))
+    with pytest.raises(TasklabError, match="made with weights = 0000.*: record all seeds anew"):
+        record(dataclasses.replace(small, seeds=2), path, part="family", add=True)
+
+
 def test_one_part_at_a_time(capsys):
     assert main(["study", "--all", "--add"]) != 0
     assert "--add takes one part" in capsys.readouterr().err
