@@ -92,8 +92,9 @@ def study(
 def _seeds_of(
     work: Work, parameters: Parameters, earlier: sittings.Earlier | None
 ) -> tuple[int, ...]:
-    """Return the first so many of the study's seeds, without those that are recorded."""
-    there = () if earlier is None else earlier.seeds
+    """Return the first so many of the study's seeds, without those that its model has."""
+    model = work.changes.get("model", parameters.model)
+    there = () if earlier is None else earlier.seeds_of(model)
     every = [*there, *(seed for seed in parameters.seeds if seed not in there)]
     return tuple(seed for seed in every[: work.seeds] if seed not in there)
 

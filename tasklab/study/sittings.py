@@ -16,7 +16,6 @@ from tasklab.records.schema import MEASURED
 if TYPE_CHECKING:
     from tasklab.experiments import Lab
 
-_RECIPES = ("recipe", "recipes")
 _ASKED = ("steps", "lr")  # choices of a recipe that a call may name: compared before all others
 _SPENT = ("fine_tuning", "measuring")
 # What all sittings of a part have in common, and what is told of each.
@@ -73,6 +72,11 @@ class Earlier:
         """Seeds that are recorded, in the order in which they were."""
         return tuple(self.origin["seeds"])
 
+    def seeds_of(self, model: str) -> tuple[int, ...]:
+        """Return those that are recorded of a model, in the same order."""
+        there = set(self.table.loc[self.table["model"] == model, "seed"])
+        return tuple(seed for seed in self.seeds if seed in there)
+
     def joined(
         self, table: pd.DataFrame, origin: Mapping[str, Any]
     ) -> tuple[pd.DataFrame, dict[str, Any]]:
@@ -92,14 +96,13 @@ class Earlier:
         _agree(self.origin, origin)
         both = pd.concat([self.table, table], ignore_index=True)
         again = both.duplicated([name for name in both if name not in MEASURED])
-        fresh = [seed for seed in origin["seeds"] if seed not in self.seeds]
-        each = [
-            *each_of(self.origin),
-            _sitting({**origin, "seeds": fresh}),
-        ]
-        whole = {**origin, "seeds": [*self.seeds, *fresh], "sittings": each}
-        # the first sitting has what is done with its seeds alone, and so the recipes of all
-        whole |= {name: self.origin[name] for name in _RECIPES if name in self.origin}
+        new = both[~again & (both.index >= len(self.table))]
+        fresh = [seed for seed in origin["seeds"] if seed in set(new["seed"])]
+        each = [*each_of(self.origin), _sitting({**origin, "seeds": fresh})]
+        seeds = list(dict.fromkeys([*self.seeds, *fresh]))
+        whole = {**origin, "seeds": seeds, "sittings": each}
+        if "recipe" in self.origin and "recipe" in origin:
+            whole |= _recipes(self.origin, origin)
         for name in _SPENT:
             told = [one[name] for one in each if name in one]
             if len(told) == len(each):
@@ -117,6 +120,17 @@ def each_of(origin: Mapping[str, Any]) -> list[dict[str, Any]]:
 def _sitting(origin: Mapping[str, Any]) -> dict[str, Any]:
     told = {**origin, "precision": (origin.get("recipe") or {}).get("precision")}
     return {name: told[name] for name in _OWN if told.get(name) is not None}
+
+
+def _recipes(before: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what runs of both provenances share, and by model and method in what they differ."""
+    shared, shared_now = (one["recipe"] or {} for one in (before, now))
+    varied, varied_now = (one.get("recipes") or {} for one in (before, now))
+    both = {n: varied_now.get(n, {}) | varied.get(n, {}) for n in varied_now | varied}
+    return {
+        "recipe": {k: v for k, v in shared.items() if k in shared_now and shared_now[k] == v},
+        "recipes": {name: own for name, own in both.items() if own},
+    }
 
 
 def _agree(before: Mapping[str, Any], now: Mapping[str, Any]) -> None:

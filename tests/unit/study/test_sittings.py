@@ -113,6 +113,22 @@ def test_another_precision_is_told_of_each_sitting(small, works, tmp_path):
     assert origin["sittings"][0]["machine"]["cpu"] == "another" != origin["machine"]["cpu"]
 
 
+def test_a_model_that_a_file_lacks_gets_all_seeds(small, monkeypatch, tmp_path):
+    one, other = (Work(("nonlinear",), SINGLE, {"model": m}) for m in ("mini_xs", "mini_s"))
+    monkeypatch.setitem(parts.PARTS["tangent"], "family", (one,))
+    path = tmp_path / "a.csv.xz"
+    record(small, path, part="family")
+    monkeypatch.setitem(parts.PARTS["tangent"], "family", (one, other))
+    joined, origin = record(dataclasses.replace(small, seeds=2), path, part="family", add=True)
+    tuned = joined[joined["method"] == "nonlinear"]
+    assert set(zip(tuned["model"], tuned["seed"], strict=True)) == {
+        (model, seed) for model in ("mini_xs", "mini_s") for seed in (0, 1)
+    }
+    assert origin["seeds"] == [0, 1] and [s["seeds"] for s in origin["sittings"]] == [[0], [0, 1]]
+    assert set(origin["recipes"]) == {"mini_xs", "mini_s"}
+    assert [s["fine_tuning"]["runs"] for s in origin["sittings"]] == [8, 24]
+
+
 def test_nothing_is_added_where_another_model_was_pre_trained_anew(small, monkeypatch, tmp_path):
     both = tuple(Work(("nonlinear",), SINGLE, {"model": m}) for m in ("mini_xs", "mini_s"))
     monkeypatch.setitem(parts.PARTS["tangent"], "family", both)
