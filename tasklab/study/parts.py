@@ -75,7 +75,10 @@ _MERGED = {"single": {}, "merging": {"n_tasks": (8,)}}
 _LEADING = ("arithmetic", *LEADING_MERGES)
 _LEADING_MERGED = {"single": {}, "merging": {"merges": _LEADING, "n_tasks": (8,)}}
 _REPLICATED = {"single": {}, "merging": {"merges": _LEADING, "n_tasks": (2, 4, 8)}}
-_ENCODERS = tuple(FAMILIES[0][role] for role in ("small", "convnext", "closed"))
+_ENCODERS = (
+    *({"model": FAMILIES[0][role]} for role in ("small", "convnext", "closed")),
+    *_SORTS.values(),
+)
 _REPLICAS = tuple({"model": name} for name in MODELS if REPLICA.search(name))
 _SUBSETS = {"subsets": {"most": 10}}  # of each size, where every sum takes passes of its own
 PARTS: dict[str, dict[str, tuple[Work, ...]]] = {
@@ -238,7 +241,7 @@ PARTS: dict[str, dict[str, tuple[Work, ...]]] = {
         "strengths": (Work(_PENALISED, {"penalty_strengths": {}}, seeds=3),),
         "matrix": (
             Work((*_TANGENT, "attention", *_PENALISED), {"crossing": {}}, seeds=3),
-            *(Work(("nonlinear",), {"crossing": {}}, {"model": m}, 3) for m in _ENCODERS),
+            *(Work(("nonlinear",), {"crossing": {}}, model, 3) for model in _ENCODERS),
         ),
     },
 }
