@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json as writer
 import math
+import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -70,25 +71,26 @@ def merge(
     for name in options:
         choose(f"option of {method}", name, [one for one in chosen.options if one != chosen.needs])
     merged.check_free(target, vector)
-    sources = _sources(vector, given, base)
-    weights = merged.together(sources)
-    named = {one.name: one.vector for one in sources}  # for messages
-    vectors = named if len(named) == len(sources) else [one.vector for one in sources]
-    if chosen.needs:
-        options[chosen.needs] = _of_images(chosen.needs, sources, weights, given, count)
-    result = merging.merge(method, vectors, **options)
-    plain = {name: x for name, x in options.items() if name != chosen.needs}
-    merged.write(target, result, sources, {"method": method, "options": plain})
-    rows = [
-        {
-            "vector": one.name,
-            "task": one.task,
-            "method": one.method,
-            "norm": one.vector.norm(),
-            "cosine": one.vector.cosine(result),
-        }
-        for one in sources
-    ]
+    with tempfile.TemporaryDirectory(prefix=".merge-", dir=target.parent) as room:
+        sources = _sources(vector, given, base, Path(room))
+        weights = merged.together(sources)
+        named = {one.name: one.vector for one in sources}  # for messages
+        vectors = named if len(named) == len(sources) else [one.vector for one in sources]
+        if chosen.needs:
+            options[chosen.needs] = _of_images(chosen.needs, sources, weights, given, count)
+        result = merging.merge(method, vectors, **options)
+        plain = {name: x for name, x in options.items() if name != chosen.needs}
+        merged.write(target, result, sources, {"method": method, "options": plain})
+        rows = [
+            {
+                "vector": one.name,
+                "task": one.task,
+                "method": one.method,
+                "norm": one.vector.norm(),
+                "cosine": one.vector.cosine(result),
+            }
+            for one in sources
+        ]
     about = {"out": str(target), "model": sources[0].model, "weights": weights, "method": method}
     about |= {"options": plain, "norm": result.norm(), "tensors": len(result), "vectors": rows}
     if json:
@@ -158,7 +160,7 @@ def evaluate(
     if sources and merged.together(sources) != lab.clip.encoder.weights_hash:
         raise TasklabError(f"the task vectors start from other weights than {model} here.")
     linear = linear or any(one.linear for one in sources)
-    scaled = [one.vector * (c * sign) for one, (_, c, sign) in zip(sources, terms, strict=True)]
+    scaled = (one.vector * (c * sign) for one, (_, c, sign) in zip(sources, terms, strict=True))
     rows = _accuracies(lab, TaskVector.sum(scaled), chosen, split, linear)
     edits = [{"vector": name, "coefficient": c * sign} for name, c, sign in terms]
     own = [row for row in rows if not row["control"]]
@@ -204,8 +206,10 @@ def _accuracies(
     ]
 
 
-def _sources(names: Sequence[str], given: Any, base: str | None) -> list[Source]:
-    """Return the task vectors that some words name."""
+def _sources(
+    names: Sequence[str], given: Any, base: str | None, room: Path | None = None
+) -> list[Source]:
+    """Return the task vectors that some words name; `room` as for `merged.find`."""
     from tasklab.exchange import merged
     from tasklab.storage.store import Store
 
@@ -213,6 +217,7 @@ def _sources(names: Sequence[str], given: Any, base: str | None) -> list[Source]
         path("--base", base, None if "/" in base or path("--base", base).is_dir() else "file")
     runs = {name: _run_of(name, given) for name in names if _names_run(name)}
     about = {"model": given.get("model"), "base": base, "init": given.get("init")}
+    about["room"] = room
     store = Store(given.get("store_root"))
     return [
         _run(name, *runs[name]) if name in runs else merged.find(name, store, **about)

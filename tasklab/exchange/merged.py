@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import tempfile
+import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -33,7 +34,7 @@ class Source:
 
     Attributes:
         name: What the user calls it.
-        vector: The vector; one that is in a file under our names is read from it tensor by tensor.
+        vector: The vector, read from a file tensor by tensor where there is one.
         model: Short name of its model.
         task: What it was fine-tuned on; the name where nothing tells.
         method: By which method.
@@ -62,6 +63,7 @@ def find(
     *,
     base: str | None = None,
     init: str | None = None,
+    room: Path | None = None,
 ) -> Source:
     """Return the task vector that a text names.
 
@@ -71,9 +73,11 @@ def find(
         model: Short name; needed unless an exported or imported vector tells it.
         base: The checkpoint that a published one starts from; by default the pre-trained one.
         init: From which encoder a vector starts that does not tell: a file of `TaskVector.save`.
+        room: A folder for what published checkpoints changed, to be read from there as long as the
+            vector is used; `None` holds it in memory.
 
     Raises:
-        TasklabError: If there is none, or it is not of the model.
+        TasklabError: If there is none, or it is not of the model, or the folder cannot take it.
     """
     there = checked_path("VECTOR", text).exists()
     if "/" not in text and not there:
@@ -90,9 +94,14 @@ def find(
         return Source(name=text, vector=vector, model=model, task=file.stem, init=start)
     made = importing.compare(text, model, base=base)
     one = made.checkpoint
+    kept = None if one.vector is None else file
+    if kept is None and room is not None:
+        kept = room / f"{uuid.uuid4().hex}.safetensors"
+        with explained(room, "write to", "--out"):
+            write_tensors(made.vector, kept)
     return Source(
         name=text,
-        vector=made.vector if one.vector is None else made.vector.on_disk(file),
+        vector=made.vector if kept is None else made.vector.on_disk(kept),
         model=model,
         task=one.task or file.stem,
         method=one.method or "nonlinear",

@@ -138,7 +138,15 @@ def keys(about):
     return set(about).union(*inner)
 
 
-def test_vectors_come_from_runs_exports_and_imports(files, encoder, capsys):
+def test_vectors_come_from_runs_exports_and_imports(files, encoder, capsys, monkeypatch):
+    held, merge = [], merging.merge
+
+    def looked_at(method, vectors, **options):
+        one = next(iter(vectors.values() if isinstance(vectors, dict) else vectors))
+        held.append(one["proj"] is one["proj"])  # not if it is read anew from a file
+        return merge(method, vectors, **options)
+
+    monkeypatch.setattr(merging, "merge", looked_at)
     run, one = run_of(encoder, "Signs", "nonlinear")
     exporting.write(run, encoder, files / "exported")
     torch.save(one.apply(encoder.params), "finetuned.pt")
@@ -151,6 +159,8 @@ def test_vectors_come_from_runs_exports_and_imports(files, encoder, capsys):
         for parameter, x in one.items():
             torch.testing.assert_close(found[parameter], x, rtol=1e-4, atol=1e-6)
     told(["merge", "mine", "exported", "--out", "two.safetensors"], capsys)  # both tell the model
+    assert held == [False] * 6
+    assert not list(files.glob(".*"))
 
 
 def test_a_saved_vector_is_imported_as_it_is(files, encoder, capsys):
