@@ -13,6 +13,8 @@ from .cost import linearization_cost as linearization_cost
 from .cost import loss_curve as loss_curve
 from .cost import paradigm_cost as paradigm_cost
 from .crossing import crossing_table as crossing_table
+from .crossing import foretold_table as foretold_table
+from .crossing import foretold_within as foretold_within
 from .crossing import merging_foretold as merging_foretold
 from .curvature import foretelling as foretelling
 from .curvature import gap_against_bound as gap_against_bound

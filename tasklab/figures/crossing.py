@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import matplotlib.pyplot as plt
 import pandas as pd
 from matplotlib.figure import Figure
 
-from tasklab.figures.marks import GIVEN, ZERO, level, points
+from tasklab.figures.marks import GIVEN, ZERO, level, names_above, numbers_in, points, scale
 from tasklab.figures.merging import MERGE_LABEL
 from tasklab.figures.rows import ends, methods_in, require_rows, select, where
-from tasklab.figures.schemes import scheme
-from tasklab.figures.style import METHOD_LABEL, book_figure
+from tasklab.figures.schemes import scheme, ways
+from tasklab.figures.style import METHOD_LABEL, WIDTH, book_figure
 from tasklab.records.foretelling import foretelling
 from tasklab.records.schema import LEADING_MERGES, UNITS
 
@@ -51,33 +52,40 @@ _LOOKS = {
 }
 
 
-def crossing_table(df: pd.DataFrame) -> pd.DataFrame:
-    """Return every metric of the cross-examination, method by method.
+def crossing_table(df: pd.DataFrame, *, encoders: bool = False) -> pd.DataFrame:
+    """Return every metric of the cross-examination, method by method or encoder by encoder.
 
     Args:
         df: Records of the experiment `crossing`, of one or several models, the main one first.
+        encoders: Whether columns are encoders, fine-tuned non-linearly, in place of ways of
+            fine-tuning the main one.
 
     Returns:
-        A row a metric with its unit, a column a way of fine-tuning or an encoder: means over tasks,
-        or pairs, and seeds; NaN where it was not measured.
+        A row a metric with its unit, a column a way or an encoder: means over tasks, or pairs, and
+        seeds; NaN where it was not measured.
     """
     rows = where(df, experiment="crossing")
     if rows.empty:
         return pd.DataFrame(columns=["metric", "unit"])
-    main = rows["model"].iloc[0]
-    order = [m for m in METRIC_LABEL if m in set(rows["metric"])]
+    shown = where(rows, method=["nonlinear", "pretrained"]) if encoders else _of_main(rows)
+    order = [m for m in METRIC_LABEL if m in set(shown["metric"])]
     columns = {}
-    for model, part in rows.groupby("model", sort=False):
+    for model, part in shown.groupby("model", sort=False):
         means = part.pivot_table(index="metric", columns="method", values="value")
         of_encoder = means.get("pretrained", pd.Series(dtype=float))
         for method in methods_in(part):
-            name = METHOD_LABEL[method] if model == main else scheme(model)
+            name = scheme(model) if encoders else METHOD_LABEL[method]
             columns[name] = means[method].combine_first(of_encoder).reindex(order)
     table, units = pd.DataFrame(columns, index=order), UNITS | {"trainable": "millions"}
     table.loc[table.index == "trainable"] /= 1e6
     table.insert(0, "metric", table.index.map(METRIC_LABEL))
     table.insert(1, "unit", [units.get(metric, "") for metric in order])
     return table.reset_index(drop=True)
+
+
+def _of_main(rows: pd.DataFrame) -> pd.DataFrame:
+    """Return the records of the first model."""
+    return where(rows, model=rows["model"].iloc[0])
 
 
 @book_figure
@@ -111,3 +119,37 @@ def merging_foretold(df: pd.DataFrame, outcomes: Sequence[str] = ("lost", "lost_
         level(axes, 0, along="y", **ZERO)
     plot.grid.set(xlim=(-1.05, 1.05))
     return plot.finish(x=lambda outcome: f"rank correlation\nwith {_TOLD[outcome]}", title=_MERGE)
+
+
+def foretold_table(df: pd.DataFrame, outcome: str = "lost") -> pd.DataFrame:
+    """Return those rank correlations within each way of fine-tuning the main model, and encoder.
+
+    Args:
+        df: Records of the experiment `crossing`, of one or several models, the main one first.
+        outcome: One of `records.foretelling.OUTCOMES`.
+
+    Returns:
+        A row a metric in the order of their mean, a column a way or an encoder: means over seeds.
+        A column has few tasks, so that one number alone decides nothing.
+    """
+    rows, by = select(df, "crossing"), ["model", "method"]
+    require_rows(where(rows, metric=outcome), f"no records of {outcome}")
+    ranks = foretelling(df, outcome).pivot(index="metric", columns=by, values="value")
+    order, named = ranks.mean(axis=1).sort_values(ascending=False).index, ways(rows)
+    table = ranks.reindex(index=order, columns=list(named))
+    return table.set_axis(named.values(), axis=1).rename(index=METRIC_LABEL)
+
+
+@book_figure
+def foretold_within(df: pd.DataFrame, outcome: str = "lost") -> Figure:
+    """Draw how strongly each metric goes along with a cost, in the ways of `foretold_table`.
+
+    Args:
+        df: Records of the experiment `crossing`, of one or several models, the main one first.
+        outcome: One of `records.foretelling.OUTCOMES`.
+    """
+    table = foretold_table(df, outcome)
+    figure, axes = plt.subplots(figsize=(WIDTH, 2.3 + 0.27 * len(table)))
+    numbers_in(axes, table, 1, "z.1f")
+    names_above(axes)
+    return scale(figure, [axes], f"rank correlation with {_TOLD[outcome]}".replace("\n", " "))

@@ -10,6 +10,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import seaborn as sns
@@ -26,6 +27,7 @@ from tasklab.records.statistics import Correlation
 SEEDS = ("sd", 1)  # two or three seeds: their spread, not a limit of confidence
 GIVEN: dict[str, Any] = {"estimator": "median", "errorbar": ("pi", 100)}  # of `rows.ends`
 DASHED = {"color": INK, "lw": 1.1, "ls": "--", "zorder": 1}  # a line of reference
+_ABREAST = 60  # characters that names of columns may have together
 _LEVEL = ("--", ":")
 ZERO = {"ls": "-", "lw": 0.8}  # where nothing changes, in place of the former
 
@@ -286,6 +288,16 @@ def numbers_in(axes: Axes, table: pd.DataFrame, limit: float, form: str, **more:
     axes.grid(visible=False)
     axes.set(xlabel="", ylabel="")
     axes.tick_params(axis="y", rotation=0)
+
+
+def names_above(axes: Axes) -> None:
+    """Write the names of a matrix's columns above it, slanted where they have no room abreast."""
+    names = [name.get_text().partition("\n")[0] for name in axes.get_xticklabels()]
+    turned = max(map(len, names)) * len(names) > _ABREAST
+    axes.tick_params(axis="x", rotation=40 if turned else 0, top=True, labeltop=True, bottom=False,
+                     labelbottom=False)  # fmt: skip
+    if turned:
+        plt.setp(axes.get_xticklabels(), ha="left", rotation_mode="anchor")
 
 
 def scale(figure: Figure, axes: Iterable[Axes], label: str, extend: str = "neither") -> Figure:

@@ -14,9 +14,19 @@ import matplotlib.pyplot as plt
 import pandas as pd
 from matplotlib.figure import Figure
 
-from tasklab.figures.marks import ZERO, Panels, cut, level, numbers_in, points, reaching, scale
-from tasklab.figures.rows import averaged, methods_in, most_tasks, require_rows, select, where
-from tasklab.figures.schemes import scheme
+from tasklab.figures.marks import (
+    ZERO,
+    Panels,
+    cut,
+    level,
+    names_above,
+    numbers_in,
+    points,
+    reaching,
+    scale,
+)
+from tasklab.figures.rows import averaged, most_tasks, require_rows, select, where
+from tasklab.figures.schemes import ways
 from tasklab.figures.style import COLOURS, METHOD_LABEL, WIDTH, Looks, book_figure
 from tasklab.records.gains import gains
 
@@ -42,7 +52,6 @@ SORTS = {  # of merges: colour, marker, and which they are; in the order of the 
 # Names as `analyses.merging.METHODS` and the experiment have them.
 MERGE_LABEL = {name: label for *_, named in SORTS.values() for name, label in named.items()}
 _SORT = {name: (sort, *look) for sort, (*look, named) in SORTS.items() for name in named}
-_ACROSS = 60  # characters that columns' names may have side by side
 BASE = "arithmetic"  # what gains are counted from
 _NUMBERS = (("#B3B3B3", "o"), ("#8C8C8C", "s"), ("#595959", "D"), ("#000000", "P"))
 
@@ -197,10 +206,8 @@ def merge_ways_table(df: pd.DataFrame) -> pd.DataFrame:
     means = most_tasks(merged_accuracy(df))
     require_rows(where(means, merge=BASE), "task arithmetic was not computed")
     table = means.groupby(["model", "method", "merge"])["value"].mean().unstack("merge")
-    models = list(dict.fromkeys(means["model"]))
-    ways = [way for way in itertools.product(models, methods_in(means)) if way in table.index]
-    names = [METHOD_LABEL[way] if model == models[0] else scheme(model) for model, way in ways]
-    return table.loc[ways, merges_in(means)].set_axis(names)
+    named = ways(means)
+    return table.loc[list(named), merges_in(means)].set_axis(named.values())
 
 
 @book_figure
@@ -214,15 +221,10 @@ def merge_ways(df: pd.DataFrame) -> Figure:
         df: Records of the experiment `merging`, of one or several models, the main one first.
     """
     table = merge_ways_table(df)
-    names = list(table.index)
     gains = require_rows(table.sub(table[BASE], axis=0).drop(columns=BASE).T)
     titles = [f"{name}\n{reached:.1f} %" for name, reached in table[BASE].items()]
     figure, axes = plt.subplots(figsize=(WIDTH, 1.9 + 0.27 * len(gains)))
     numbers_in(axes, gains, max(float(gains.abs().max().max()), 0.1), "+z.1f", xticklabels=titles,
                yticklabels=gains.index.map(MERGE_LABEL))  # fmt: skip
-    turned = max(map(len, names)) * len(names) > _ACROSS
-    axes.tick_params(axis="x", rotation=40 if turned else 0, top=True, labeltop=True, bottom=False,
-                     labelbottom=False)  # fmt: skip
-    if turned:
-        plt.setp(axes.get_xticklabels(), ha="left", rotation_mode="anchor")
+    names_above(axes)
     return scale(figure, [axes], "points above task arithmetic")

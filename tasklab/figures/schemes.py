@@ -10,7 +10,7 @@ import pandas as pd
 
 from tasklab.errors import TasklabError
 from tasklab.figures import tables
-from tasklab.figures.rows import most_tasks, where
+from tasklab.figures.rows import methods_in, most_tasks, where
 from tasklab.figures.style import METHOD_LABEL, Looks
 from tasklab.models.zoo import FAMILIES, REGISTRY, family
 from tasklab.records.papers import papers
@@ -61,6 +61,20 @@ def broken(named: Looks) -> dict[str, str]:
 def scheme(model: str) -> str:
     """Return what a model is called: by its pre-training if that is compared, or by its sort."""
     return SCHEMES[role(model)][0] if role(model) in SCHEMES else _MODELS.get(model, model)
+
+
+def ways(df: pd.DataFrame) -> dict[tuple[str, str], str]:
+    """Return what each model and method of a table is called: another model than the first by it.
+
+    The first model's ways of fine-tuning come first.
+    """
+    there = set(zip(df["model"], df["method"], strict=True))
+    models = list(dict.fromkeys(df["model"]))
+    return {
+        (model, method): METHOD_LABEL[method] if model == models[0] else scheme(model)
+        for model, method in itertools.product(models, methods_in(df))
+        if (model, method) in there
+    }
 
 
 def of_vocabulary(df: pd.DataFrame, vocabulary: str) -> pd.DataFrame:

@@ -44,17 +44,35 @@ def test_labels_cover_the_schema():
 
 
 def test_the_table_has_a_column_a_way_or_an_encoder():
-    table = figures.crossing_table(records())
-    assert table.columns.tolist() == [
-        "metric", "unit", "non-linear", "linearized", "supervised, fewer classes"]  # fmt: skip
-    by = table.set_index("metric")["non-linear"]
+    table = figures.crossing_table(records()).set_index("metric")
+    assert table.columns.tolist() == ["unit", "non-linear", "linearized"]
+    by = table["non-linear"]
     assert by["accuracy alone"] == 92.5 and by["lost in the sum of all"] == 12.5
-    merged = table.set_index("metric").loc["lost in the merge: TIES"]
+    merged = table.loc["lost in the merge: TIES"]
     assert merged["unit"] == "%" and merged["non-linear"] == pytest.approx(10 / 6 + 0.25)
-    assert np.isnan(merged["supervised, fewer classes"])
     assert figures.crossing_table(nothing()).empty
+    table = figures.crossing_table(records(), encoders=True).set_index("metric")
+    assert table.columns.tolist() == ["unit", "CLIP", "supervised, fewer classes"]
+    assert np.isnan(table.loc["lost in the merge: TIES", "supervised, fewer classes"])
     other = records().replace({"model": {"mini_few": "mini_convnext"}})
-    assert figures.crossing_table(other).columns[-1] == "ConvNeXt"
+    assert figures.crossing_table(other, encoders=True).columns[-1] == "ConvNeXt"
+
+
+def test_correlations_of_each_way_and_encoder_stand_side_by_side():
+    table = figures.foretold_table(records())
+    assert table.columns.tolist() == ["non-linear", "linearized", "supervised, fewer classes"]
+    assert table.index[0] == "distance from linear"
+    assert table.loc["distance from linear"].tolist() == pytest.approx([1.0] * 3)
+    turned = records()  # for one encoder the farthest pairs lose least
+    turned.loc[turned["metric"].eq("lost") & turned["model"].eq("mini_few"), "value"] *= -1
+    table = figures.foretold_table(turned)
+    assert table.loc["distance from linear"].tolist() == pytest.approx([1.0, 1.0, -1.0])
+    axes, _ = figures.foretold_within(turned).axes
+    numbers = [text.get_text() for text in axes.texts]
+    at = list(table.index).index("distance from linear")
+    assert numbers[3 * at : 3 * at + 3] == ["1.0", "1.0", "−1.0"]
+    assert [name.get_text() for name in axes.get_xticklabels()] == table.columns.tolist()
+    assert figures.once_recorded(figures.foretold_within, nothing()) is None
 
 
 def test_correlations_are_drawn_with_their_intervals():
