@@ -10,7 +10,6 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import seaborn as sns
@@ -291,13 +290,14 @@ def numbers_in(axes: Axes, table: pd.DataFrame, limit: float, form: str, **more:
 
 
 def names_above(axes: Axes) -> None:
-    """Write the names of a matrix's columns above it, slanted where they have no room abreast."""
-    names = [name.get_text().partition("\n")[0] for name in axes.get_xticklabels()]
-    turned = max(map(len, names)) * len(names) > _ABREAST
-    axes.tick_params(axis="x", rotation=40 if turned else 0, top=True, labeltop=True, bottom=False,
-                     labelbottom=False)  # fmt: skip
-    if turned:
-        plt.setp(axes.get_xticklabels(), ha="left", rotation_mode="anchor")
+    """Write the names of a matrix's columns above it, slanted in one line where they are long."""
+    names = [name.get_text() for name in axes.get_xticklabels()]
+    axes.tick_params(axis="x", top=True, labeltop=True, bottom=False, labelbottom=False)
+    if max(len(name.partition("\n")[0]) for name in names) * len(names) > _ABREAST:
+        names = [name.replace("\n", ": ") for name in names]
+        axes.set_xticklabels(names, rotation=40, ha="left", rotation_mode="anchor")
+    else:
+        axes.tick_params(axis="x", rotation=0)
 
 
 def scale(figure: Figure, axes: Iterable[Axes], label: str, extend: str = "neither") -> Figure:

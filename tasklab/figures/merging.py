@@ -214,7 +214,7 @@ def merge_ways_table(df: pd.DataFrame) -> pd.DataFrame:
 def merge_ways(df: pd.DataFrame) -> Figure:
     """Draw what every merge gains over task arithmetic, by how its vectors were fine-tuned.
 
-    A number is in points of absolute test accuracy, a mean over tasks and seeds; under the name of
+    A number is in points of absolute test accuracy, a mean over tasks and seeds; with the name of
     each column is what task arithmetic reaches.
 
     Args:
