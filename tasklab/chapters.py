@@ -78,7 +78,7 @@ CHAPTERS = {
         title="Other ways of merging",
         methods=("nonlinear",),
         parts=(
-            *("editing", "fewer", "ways", "models"),
+            *("editing", "fewer", "ways", "encoders", "models"),
             *("rates", "fewer_rates", "strengths", "matrix"),
         ),
         relatives=("small", "closed"),
