@@ -4,6 +4,7 @@ from . import cost as cost
 from . import cross_task as cross_task
 from . import curvature as curvature
 from . import disentanglement as disentanglement
+from . import edited as edited
 from . import editing as editing
 from . import evaluation as evaluation
 from . import finite as finite

@@ -18,7 +18,7 @@ For a linearized model every cell of a map is arithmetic on features that are co
 f0 + a_1 J tau_1 + a_2 J tau_2. For any other model a map of A x A cells is A x A evaluations of
 joint models on the images of both tasks at once; the 2 A models with one vector are evaluated once
 each, not in every cell, nor again where the other coefficient is 0. Along a row one vector moves,
-in a single buffer (`taskvector.Line`), passes are those of `models.inference`, and patches are
+in a single buffer (`edited.Line`), passes are those of `models.inference`, and patches are
 embedded once for each vector.
 
 Letters: A coefficients, N images, D features.
@@ -37,6 +37,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from tasklab.analyses.edited import Line
 from tasklab.analyses.evaluation import Evaluator
 from tasklab.analyses.finite import (
     as_coefficient,
@@ -50,7 +51,7 @@ from tasklab.models import inference
 from tasklab.models.encoder import Encoder
 from tasklab.progress import track
 from tasklab.records.images import packed
-from tasklab.taskvector import Line, TaskVector
+from tasklab.taskvector import TaskVector
 
 
 def grid(reach: float, points: int) -> tuple[float, ...]:

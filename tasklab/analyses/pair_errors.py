@@ -9,11 +9,12 @@ import pandas as pd
 import torch
 from torch import Tensor
 
+from tasklab.analyses.edited import Edited
 from tasklab.analyses.evaluation import Evaluator
 from tasklab.analyses.finite import as_coefficients, check_vectors
 from tasklab.errors import TasklabError
 from tasklab.models import inference
-from tasklab.taskvector import Edited, TaskVector, merged
+from tasklab.taskvector import TaskVector, merged
 
 
 def pair_errors(

@@ -9,13 +9,14 @@ import pandas as pd
 
 from tasklab.analyses import cross_task as ctl
 from tasklab.analyses.cross_task import Merge
+from tasklab.analyses.edited import Edited
 from tasklab.analyses.finite import as_coefficient, as_coefficients
 from tasklab.errors import wholes
 from tasklab.experiments.disentanglement import checked_pairs
 from tasklab.experiments.lab import Lab, several
 from tasklab.experiments.runner import Trial, run
 from tasklab.records.table import filled, tidy
-from tasklab.taskvector import Edited, TaskVector
+from tasklab.taskvector import TaskVector
 
 CACHE_VERSION = 2  # part of every key: raise it when the same configuration gives other records
 LAMBDA = 0.4  # the paper's coefficient of addition and negation (its figures 7 and 8)

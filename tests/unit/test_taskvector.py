@@ -9,7 +9,7 @@ import torch
 
 from tasklab.errors import TasklabError
 from tasklab.storage.tensors import save_checkpoint
-from tasklab.taskvector import Edited, TaskVector, merged
+from tasklab.taskvector import TaskVector, merged
 
 
 def params(seed):
@@ -216,20 +216,3 @@ def test_loading_refuses_what_was_not_saved(tmp_path):
     )
     with pytest.raises(TasklabError, match="not finite: NaN or infinity in w"):
         TaskVector.load(path)
-
-
-def test_an_edited_model_makes_each_tensor_when_it_is_asked_for():
-    theta = {"w": torch.randn(3, 2), "b": torch.randn(2), "fixed": torch.randn(1)}
-    vector = TaskVector({"w": torch.randn(3, 2), "b": torch.randn(2)})
-    model = Edited(theta, vector, -0.3)
-    made = vector.apply(theta, -0.3)
-    assert list(model) == list(theta) and len(model) == 3 and "c" not in model
-    assert all(torch.equal(model[name], made[name]) for name in theta)
-    assert model["fixed"] is theta["fixed"] and model["w"] is not model["w"]
-    both = merged([model, Edited(theta, vector, 0.7)], [0.5, 0.5])
-    plain = merged([made, vector.apply(theta, 0.7)], [0.5, 0.5])
-    assert list(both) == list(plain) and all(torch.equal(both[name], plain[name]) for name in theta)
-    with pytest.raises(TasklabError, match="lack c"):
-        Edited(theta, {"c": torch.ones(1)})
-    with pytest.raises(TasklabError, match="shapes differ"):
-        Edited(theta, {"b": torch.ones(3)})

@@ -1,0 +1,43 @@
+"""Models of which no copy is kept."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from tasklab.analyses.edited import Edited, Line
+from tasklab.errors import TasklabError
+from tasklab.taskvector import TaskVector, merged
+
+
+def test_an_edited_model_makes_each_tensor_when_it_is_asked_for():
+    theta = {"w": torch.randn(3, 2), "b": torch.randn(2), "fixed": torch.randn(1)}
+    vector = TaskVector({"w": torch.randn(3, 2), "b": torch.randn(2)})
+    model = Edited(theta, vector, -0.3)
+    made = vector.apply(theta, -0.3)
+    assert list(model) == list(theta) and len(model) == 3 and "c" not in model
+    assert all(torch.equal(model[name], made[name]) for name in theta)
+    assert model["fixed"] is theta["fixed"] and model["w"] is not model["w"]
+    both = merged([model, Edited(theta, vector, 0.7)], [0.5, 0.5])
+    plain = merged([made, vector.apply(theta, 0.7)], [0.5, 0.5])
+    assert list(both) == list(plain) and all(torch.equal(both[name], plain[name]) for name in theta)
+    with pytest.raises(TasklabError, match="lack c"):
+        Edited(theta, {"c": torch.ones(1)})
+    with pytest.raises(TasklabError, match="shapes differ"):
+        Edited(theta, {"b": torch.ones(3)})
+
+
+def test_a_line_gives_the_same_models_from_wherever_it_begins():
+    theta = {"w": torch.randn(3, 2), "b": torch.randn(2), "fixed": torch.randn(1)}
+    other = {name: tensor + 1 for name, tensor in theta.items()}
+    vector = TaskVector({"b": torch.randn(2), "w": torch.randn(3, 2)})
+    line = Line(theta, vector)
+    for start in (theta, other, theta):
+        for alpha in (-0.5, 0.0, 2.0):
+            model, made = line.begin(start).at(alpha), vector.apply(start, alpha)
+            assert model.keys() == made.keys()
+            assert all(torch.equal(model[name], made[name]) for name in made)
+    with pytest.raises(TasklabError, match="a coefficient must be a finite number"):
+        line.at(float("nan"))
+    with pytest.raises(TasklabError, match="lack c"):
+        Line(theta, {"c": torch.ones(1)})
