@@ -11,7 +11,7 @@ from tasklab.storage.store import Artifact, Store
 _RUN = "finetune"  # kind of artifact
 # What a run is about, not how it is run; the rest is told elsewhere in the provenance.
 _ABOUT = {"task", "seed", "classes", "prompts", "data", "others", "algorithm", "probe"}
-_NAMES = ("model", "init", "head", "method")
+NAMES = ("model", "init", "head", "method")  # what a recipe is called by, if runs differ in it
 
 
 def behind(asked: Mapping[tuple[str, str], Artifact], store: Store) -> dict[str, Any]:
@@ -56,14 +56,14 @@ def _recipes(runs: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
     shared = {n: every[0].get(n) for n in fields if len({repr(run.get(n)) for run in every}) == 1}
     groups: dict[str, list[Mapping[str, Any]]] = {}
     for run in every:
-        name = " ".join(str(run[n]) for n in _NAMES if n in run and n not in shared)
+        name = " ".join(str(run[n]) for n in NAMES if n in run and n not in shared)
         groups.setdefault(name or str(run["method"]), []).append(run)
     varied = {}
     for name, group in groups.items():
         own = {}
         for field in fields:
             values = {repr(run[field]): run[field] for run in group if field in run}
-            if field not in shared and field not in _NAMES and values:
+            if field not in shared and field not in NAMES and values:
                 several = sorted(values.values(), key=lambda v: (str(type(v)), v))
                 own[field] = several[0] if len(several) == 1 else several
         varied[name] = own

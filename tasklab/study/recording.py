@@ -65,8 +65,11 @@ def study(
     jobs, lab = whole("jobs", jobs, 1), Lab(parameters)
     earlier = sittings.Earlier.read(path, lab) if add else None
     items = [(work, seeds) for work in works if (seeds := _seeds_of(work, parameters, earlier))]
-    if not items:
-        raise TasklabError(f"{path.name} has all the seeds that this part is recorded with.")
+    if earlier is not None and not items:
+        more = set(parameters.seeds) <= set(earlier.seeds)
+        hint = "give more of them by --seeds" if more else "this part is recorded with no more"
+        there = ", ".join(map(str, earlier.seeds))
+        raise TasklabError(f"{path.name} has the seeds {there} already: {hint}.")
     if jobs > 1:
         _share(parameters, items, jobs)
     with noting() as asked:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +12,7 @@ import pandas as pd
 from tasklab.errors import TasklabError
 from tasklab.records import table as records
 from tasklab.records.schema import MEASURED
+from tasklab.study.behind import NAMES
 
 if TYPE_CHECKING:
     from tasklab.experiments import Lab
@@ -21,7 +22,7 @@ _SPENT = ("fine_tuning", "measuring")
 # What all sittings of a part have in common, and what is told of each.
 _SAME = ("preset", "model", "init", "suite", "weights", "images")
 _OWN = (
-    *("seeds", "commit", "utc", "python", "torch", "machine", "data", "precision"),
+    *("seeds", "only", "commit", "utc", "python", "torch", "machine", "data", "precision"),
     *_SPENT,
 )
 
@@ -47,8 +48,8 @@ class Earlier:
             lab: What is to be studied; its seeds may contain those that are there.
 
         Raises:
-            TasklabError: If there is no such file, it has all of these seeds already, or it was
-                made of another model, suite, preset or other images, or in other steps.
+            TasklabError: If there is no such file, or it was made of another model, suite, preset
+                or other images, or in other steps.
         """
         table, origin = records.read(path)
         here = lab.provenance()
@@ -57,11 +58,6 @@ class Earlier:
             raise TasklabError(
                 f"{path.name} was recorded with another choice of {', '.join(other)}: nothing can "
                 "be added to it; record it anew."
-            )
-        if set(lab.parameters.seeds) <= set(origin["seeds"]):
-            raise TasklabError(
-                f"{path.name} has the seeds {_listed(origin['seeds'])} already: "
-                "give more of them by --seeds."
             )
         asked = {name: getattr(lab.parameters, name) for name in _ASKED}
         _agree(origin, {"recipe": {k: v for k, v in asked.items() if v is not None}})
@@ -98,7 +94,10 @@ class Earlier:
         again = both.duplicated([name for name in both if name not in MEASURED])
         new = both[~again & (both.index >= len(self.table))]
         fresh = [seed for seed in origin["seeds"] if seed in set(new["seed"])]
-        each = [*each_of(self.origin), _sitting({**origin, "seeds": fresh})]
+        last = {**origin, "seeds": fresh}
+        if set(fresh) <= set(self.seeds):  # of models that were not there
+            last["only"] = ", ".join(dict.fromkeys(new["model"]))
+        each = [*each_of(self.origin), _sitting(last)]
         seeds = list(dict.fromkeys([*self.seeds, *fresh]))
         whole = {**origin, "seeds": seeds, "sittings": each}
         if "recipe" in self.origin and "recipe" in origin:
@@ -125,18 +124,30 @@ def _sitting(origin: Mapping[str, Any]) -> dict[str, Any]:
 def _recipes(before: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, Any]:
     """Return what runs of both provenances share, and by model and method in what they differ."""
     shared, shared_now = (one["recipe"] or {} for one in (before, now))
-    varied, varied_now = (one.get("recipes") or {} for one in (before, now))
-    both = {n: varied_now.get(n, {}) | varied.get(n, {}) for n in varied_now | varied}
-    return {
-        "recipe": {k: v for k, v in shared.items() if k in shared_now and shared_now[k] == v},
-        "recipes": {name: own for name, own in both.items() if own},
-    }
+    both = {k: v for k, v in shared.items() if k in shared_now and shared_now[k] == v}
+    varied: dict[str, Any] = {}
+    for one in (now, before):  # what is kept was recorded first
+        apart = {k: v for k, v in (one["recipe"] or {}).items() if k not in both}
+        model, *rest = (str(apart.get(name, "")) for name in NAMES)
+        for name, own in (one.get("recipes") or {}).items():
+            alike = model and name == both.get("method")  # a name of runs that share all of theirs
+            words = [model, "" if alike else name, *(word for word in rest if word != name)]
+            full = " ".join(filter(None, words))
+            plain = {k: v for k, v in apart.items() if k not in NAMES}
+            varied[full] = varied.get(full, {}) | plain | own
+    return {"recipe": both, "recipes": {name: own for name, own in varied.items() if own}}
 
 
 def _agree(before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
     """Raise a `TasklabError` if two provenances differ in a choice that both of them tell."""
     pairs = [(one.get("recipe") or {}, one.get("recipes") or {}) for one in (before, now)]
     (shared, varied), (shared_now, varied_now) = pairs
+    if any(
+        shared.get(name) != shared_now[name]
+        for name in NAMES
+        if name in shared and name in shared_now
+    ):
+        return  # of other runs
     others = [(varied[name], varied_now[name]) for name in varied.keys() & varied_now.keys()]
     for one, other in [(shared, shared_now), *others]:
         for name in sorted(one.keys() & other.keys() - {"precision"}):
@@ -147,7 +158,3 @@ def _agree(before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
                     f"the records that are there were made with {name} = {one[name]}, not "
                     f"{other[name]}: record all seeds anew."
                 )
-
-
-def _listed(seeds: Sequence[int]) -> str:
-    return ", ".join(map(str, seeds))

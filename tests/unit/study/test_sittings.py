@@ -95,7 +95,7 @@ def test_a_part_that_has_all_its_seeds_is_left_alone(small, monkeypatch, tmp_pat
     works = (Work(("nonlinear",), SINGLE, seeds=1),)
     monkeypatch.setitem(parts.PARTS["tangent"], "editing", works)
     record(small, tmp_path / "a.csv.xz")
-    with pytest.raises(TasklabError, match="has all the seeds that this part is recorded with"):
+    with pytest.raises(TasklabError, match="seeds 0 already: this part is recorded with no more"):
         record(dataclasses.replace(small, seeds=2), tmp_path / "a.csv.xz", add=True)
 
 
@@ -127,6 +127,24 @@ def test_a_model_that_a_file_lacks_gets_all_seeds(small, monkeypatch, tmp_path):
     assert origin["seeds"] == [0, 1] and [s["seeds"] for s in origin["sittings"]] == [[0], [0, 1]]
     assert set(origin["recipes"]) == {"mini_xs", "mini_s"}
     assert [s["fine_tuning"]["runs"] for s in origin["sittings"]] == [8, 24]
+    assert not any("only" in sitting for sitting in origin["sittings"])
+
+
+def test_a_sitting_of_further_models_at_the_same_seeds_names_them(small, monkeypatch, tmp_path):
+    works = tuple(Work(("nonlinear",), SINGLE, {"model": m}) for m in ("mini_xs", "mini_s"))
+    monkeypatch.setitem(parts.PARTS["tangent"], "family", works[:1])
+    path = tmp_path / "a.csv.xz"
+    record(small, path, part="family")
+    monkeypatch.setitem(parts.PARTS["tangent"], "family", works)
+    joined, origin = record(small, path, part="family", add=True)
+    assert set(joined["model"]) == {"mini_xs", "mini_s"} and origin["seeds"] == [0]
+    assert [s.get("only") for s in origin["sittings"]] == [None, "mini_s"]
+    assert set(origin["recipes"]) == {"mini_xs", "mini_s"} and "weights" not in origin["recipe"]
+    weights = {own["weights"] for own in origin["recipes"].values()}
+    assert len(weights) == 2 and "method" in origin["recipe"]
+    assert [s["seeds"] for s in origin["sittings"]] == [[0], [0]]
+    with pytest.raises(TasklabError, match="seeds 0 already: give more"):
+        record(small, path, part="family", add=True)
 
 
 def test_nothing_is_added_where_another_model_was_pre_trained_anew(small, monkeypatch, tmp_path):
@@ -154,6 +172,19 @@ def test_what_a_part_goes_over_may_differ_between_sittings_and_other_choices_may
     sittings._agree(before, {"recipes": {"tau_jp": {"lr": 0.1, "penalty": 0.3}}})
     with pytest.raises(TasklabError, match="lr = 0.1, not 0.2"):
         sittings._agree(before, {"recipes": {"tau_jp": {"lr": 0.2, "penalty": 0.3}}})
+
+
+def test_what_only_one_sittings_runs_share_is_told_of_these():
+    before = {"recipe": {"steps": 9}, "recipes": {"mini nonlinear": {"lr": 0.1}}}
+    now = {"recipe": {"steps": 9, "method": "nonlinear", "head": "probe", "lr": 0.2},
+           "recipes": {"mini_few": {}, "mini_mae": {"lr": 0.3}}}  # fmt: skip
+    joined = sittings._recipes(before, now)
+    assert joined["recipe"] == {"steps": 9}
+    assert joined["recipes"] == {
+        "mini nonlinear": {"lr": 0.1},
+        "mini_few probe nonlinear": {"lr": 0.2},
+        "mini_mae probe nonlinear": {"lr": 0.3},
+    }
 
 
 def test_a_provenance_has_the_seeds_that_were_made(small, monkeypatch, tmp_path):
