@@ -150,6 +150,7 @@ def foretold_within(df: pd.DataFrame, outcome: str = "lost") -> Figure:
     """
     table = foretold_table(df, outcome)
     figure, axes = plt.subplots(figsize=(WIDTH, 2.3 + 0.27 * len(table)))
-    numbers_in(axes, table, 1, "z.1f")
+    numbers_in(axes, 100 * table, 100, "z.0f", annot_kws={"fontsize": 8})
     names_above(axes)
-    return scale(figure, [axes], f"rank correlation with {_TOLD[outcome]}".replace("\n", " "))
+    label = f"rank correlation × 100 with {_TOLD[outcome]}".replace("\n", " ")
+    return scale(figure, [axes], label)

@@ -70,7 +70,7 @@ def test_correlations_of_each_way_and_encoder_stand_side_by_side():
     axes, _ = figures.foretold_within(turned).axes
     numbers = [text.get_text() for text in axes.texts]
     at = list(table.index).index("distance from linear")
-    assert numbers[3 * at : 3 * at + 3] == ["1.0", "1.0", "−1.0"]
+    assert numbers[3 * at : 3 * at + 3] == ["100", "100", "−100"]
     assert [name.get_text() for name in axes.get_xticklabels()] == table.columns.tolist()
     assert figures.once_recorded(figures.foretold_within, nothing()) is None
 
