@@ -73,12 +73,6 @@ _SUMS = {"closed_addition": {}}
 # Merges of all tasks; of several pre-trainings that differ in their seed alone, too.
 _MERGED = {"single": {}, "merging": {"n_tasks": (8,)}}
 _LEADING = ("arithmetic", *LEADING_MERGES)
-# All others, of encoders of which the part `ways` has the leading ones.
-_FURTHER = (
-    *("average", "lines", "dare", "breadcrumbs", "consensus", "pcb", "iso_c", "iso_cts"),
-    *("fisher", "wudi_descent", "best", "best_loss"),
-)
-_FURTHER_MERGED = {"merging": {"merges": _FURTHER, "n_tasks": (8,)}}
 _LEADING_MERGED = {"single": {}, "merging": {"merges": _LEADING, "n_tasks": (8,)}}
 _REPLICATED = {"single": {}, "merging": {"merges": _LEADING, "n_tasks": (2, 4, 8)}}
 _ENCODERS = (
@@ -233,10 +227,9 @@ PARTS: dict[str, dict[str, tuple[Work, ...]]] = {
         "ways": (
             Work(("linearized", "attention"), _MERGED, seeds=3),
             Work(_PENALISED, _LEADING_MERGED, seeds=3),
-            *(Work(("nonlinear",), _LEADING_MERGED, model, 3) for model in _SORTS.values()),
             *(Work(("nonlinear",), _REPLICATED, model, 3) for model in _REPLICAS),
         ),
-        "encoders": (*(Work(("nonlinear",), _FURTHER_MERGED, model) for model in _SORTS.values()),),
+        "encoders": (*(Work(("nonlinear",), _MERGED, model) for model in _SORTS.values()),),
         "models": (
             Work(("nonlinear", "linearized"), {"merged": {"n_tasks": (8,)}}, seeds=3),
             Work(("nonlinear",), {"merging_cost": {}}, seeds=1),

@@ -10,7 +10,6 @@ import pytest
 from tasklab import chapters
 from tasklab.chapters import CHAPTERS
 from tasklab.errors import TasklabError
-from tasklab.experiments.merging import MERGES
 from tasklab.models.zoo import FAMILIES
 from tasklab.study import parts
 from tasklab.tuning.methods import EDITS
@@ -24,17 +23,6 @@ def test_it_names_what_exists(name):
         assert {*entry.needs("quick"), *entry.needs("full")} <= set(roles)
     assert entry.parts == tuple(parts.PARTS[name])
     assert entry.parts[0] == "editing"
-
-
-def test_encoders_without_a_text_tower_have_every_merge_in_two_parts():
-    made = {}
-    for part in ("ways", "encoders"):
-        for work in parts.PARTS["merging"][part]:
-            if work.changes.get("head") == "probe":
-                made.setdefault(work.changes["model"], []).extend(work.names["merging"]["merges"])
-    assert {*made} == {FAMILIES[0][role] for role in chapters.SORTS}
-    for merges in made.values():
-        assert len(merges) == len(MERGES) and {*merges} == {*MERGES}
 
 
 def test_the_full_preset_needs_no_less():
