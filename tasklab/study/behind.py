@@ -7,11 +7,11 @@ from typing import Any
 
 from tasklab.experiments.runner import KIND
 from tasklab.storage.store import Artifact, Store
+from tasklab.study.sittings import NAMES
 
 _RUN = "finetune"  # kind of artifact
 # What a run is about, not how it is run; the rest is told elsewhere in the provenance.
 _ABOUT = {"task", "seed", "classes", "prompts", "data", "others", "algorithm", "probe"}
-NAMES = ("model", "init", "head", "method")  # what a recipe is called by, if runs differ in it
 
 
 def behind(asked: Mapping[tuple[str, str], Artifact], store: Store) -> dict[str, Any]:

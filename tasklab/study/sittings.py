@@ -12,12 +12,12 @@ import pandas as pd
 from tasklab.errors import TasklabError
 from tasklab.records import table as records
 from tasklab.records.schema import MEASURED
-from tasklab.study.behind import NAMES
 
 if TYPE_CHECKING:
     from tasklab.experiments import Lab
 
 _ASKED = ("steps", "lr")  # choices of a recipe that a call may name: compared before all others
+NAMES = ("model", "init", "head", "method")  # what a recipe is called by, if runs differ in it
 _SPENT = ("fine_tuning", "measuring")
 # What all sittings of a part have in common, and what is told of each.
 _SAME = ("preset", "model", "init", "suite", "weights", "images")
