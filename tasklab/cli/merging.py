@@ -216,8 +216,7 @@ def _sources(
     if base is not None:  # a path, or owner/name on the hub
         path("--base", base, None if "/" in base or path("--base", base).is_dir() else "file")
     runs = {name: _run_of(name, given) for name in names if _names_run(name)}
-    about = {"model": given.get("model"), "base": base, "init": given.get("init")}
-    about["room"] = room
+    about = {"model": given.get("model"), "base": base, "init": given.get("init"), "room": room}
     store = Store(given.get("store_root"))
     return [
         _run(name, *runs[name]) if name in runs else merged.find(name, store, **about)

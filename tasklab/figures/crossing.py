@@ -122,15 +122,16 @@ def merging_foretold(df: pd.DataFrame, outcomes: Sequence[str] = ("lost", "lost_
 
 
 def foretold_table(df: pd.DataFrame, outcome: str = "lost") -> pd.DataFrame:
-    """Return those rank correlations within each way of fine-tuning the main model, and encoder.
+    """Return how each metric goes along with a cost, by ways of the main model and by encoders.
 
     Args:
         df: Records of the experiment `crossing`, of one or several models, the main one first.
         outcome: One of `records.foretelling.OUTCOMES`.
 
     Returns:
-        A row a metric in the order of their mean, a column a way or an encoder: means over seeds.
-        A column has few tasks, so that one number alone decides nothing.
+        A row a metric in the order of its mean, a column a way of fine-tuning or an encoder: rank
+        correlations over tasks or pairs, means over seeds. With few tasks one number alone decides
+        nothing.
     """
     rows, by = select(df, "crossing"), ["model", "method"]
     require_rows(where(rows, metric=outcome), f"no records of {outcome}")
