@@ -61,6 +61,7 @@ def merge(
     target = path("--out", out)
     from tasklab.analyses import merging
     from tasklab.exchange import merged
+    from tasklab.models import loading
 
     chosen = merging.registry.method(method)
     options, count = _options(option), whole("--images", images, 1)
@@ -71,6 +72,8 @@ def merge(
     for name in options:
         choose(f"option of {method}", name, [one for one in chosen.options if one != chosen.needs])
     merged.check_free(target, vector)
+    if chosen.needs and given.get("model"):  # before vectors are read, which may take minutes
+        loading.locate(given["model"], given.get("init") or "pretrained", fetch=False)
     with tempfile.TemporaryDirectory(prefix=".merge-", dir=target.parent) as room:
         sources = _sources(vector, given, base, Path(room))
         weights = merged.together(sources)

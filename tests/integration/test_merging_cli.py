@@ -14,9 +14,9 @@ from safetensors.torch import save_file
 from tasklab import checkpoints
 from tasklab.__main__ import main
 from tasklab.analyses import merging
-from tasklab.exchange import exporting
+from tasklab.exchange import exporting, merged
 from tasklab.experiments.lab import Lab
-from tasklab.models import loading
+from tasklab.models import loading, weights
 from tasklab.storage.store import Store
 from tasklab.tasks import drawn
 from tasklab.taskvector import TaskVector
@@ -223,6 +223,15 @@ def test_methods_that_look_at_images_do(files, encoder, capsys):
     for name, value in merged.items():  # a weighted mean of the two
         low, high = (f(taus[0][name], taus[1][name]) for f in (torch.minimum, torch.maximum))
         assert ((value >= low - 1e-6) & (value <= high + 1e-6)).all()
+
+
+def test_absent_weights_are_told_before_any_vector_is_read(files, capsys, monkeypatch):
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(files / "hub"))
+    monkeypatch.setattr(weights, "unreachable", lambda *_: "no network")
+    monkeypatch.setattr(merged, "find", None)
+    words = ["merge", "a.safetensors", "b.safetensors", "--model", "vitb32", "--method", "fisher"]
+    assert main(words) == 2
+    assert "weights of model 'vitb32' are not on this machine" in capsys.readouterr().err
 
 
 def test_a_singular_gram_matrix_is_one_line_and_a_ridge_mends_it(files, encoder, capsys):
