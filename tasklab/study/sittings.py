@@ -95,7 +95,7 @@ class Earlier:
         new = both[~again & (both.index >= len(self.table))]
         fresh = [seed for seed in origin["seeds"] if seed in set(new["seed"])]
         last = {**origin, "seeds": fresh}
-        if set(fresh) <= set(self.seeds):  # of models that were not there
+        if fresh and set(fresh) <= set(self.seeds):  # of models that were not there
             last["only"] = ", ".join(dict.fromkeys(new["model"]))
         each = [*each_of(self.origin), _sitting(last)]
         seeds = list(dict.fromkeys([*self.seeds, *fresh]))
@@ -142,11 +142,8 @@ def _agree(before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
     """Raise a `TasklabError` if two provenances differ in a choice that both of them tell."""
     pairs = [(one.get("recipe") or {}, one.get("recipes") or {}) for one in (before, now)]
     (shared, varied), (shared_now, varied_now) = pairs
-    if any(
-        shared.get(name) != shared_now[name]
-        for name in NAMES
-        if name in shared and name in shared_now
-    ):
+    told = shared.keys() & shared_now.keys() & set(NAMES)
+    if any(shared[name] != shared_now[name] for name in told):
         return  # of other runs
     others = [(varied[name], varied_now[name]) for name in varied.keys() & varied_now.keys()]
     for one, other in [(shared, shared_now), *others]:
