@@ -6,13 +6,14 @@ BIN    := $(VENV)/bin
 READER := $(VENV)/.readable
 STAMP  := $(VENV)/.installed
 
-.PHONY: help report test bench lint reader env pins clean
+.PHONY: help report test bench bench-gpu lint reader env pins clean
 .DELETE_ON_ERROR:
 
 help:
 	@echo "make report   execute the chapters and build the site (PRESET=quick|full)"
 	@echo "make test     run every test (PYTEST_ARGS='-m \"not site\"' for a part)"
 	@echo "make bench    how many times as long the papers' own procedures take"
+	@echo "make bench-gpu  on a CUDA device, in ten minutes: steps, and a chapter by phase"
 	@echo "make lint     style, docstrings and the import order"
 	@echo "make reader   only the environment of the report, in $(VENV)"
 	@echo "make env      the same, and what tests, clusters and pre-training need"
@@ -29,6 +30,12 @@ test: $(STAMP)
 # In turns with the papers' procedures; the numbers are kept beside the script, and a page shows them.
 bench: $(STAMP)
 	$(BIN)/python benchmarks/bench.py
+
+# A whole measurement of a card: steps beside plain open_clip's, then a chapter at full size by phase.
+bench-gpu: $(STAMP)
+	$(BIN)/python benchmarks/gpu.py --rounds 10
+	$(BIN)/python benchmarks/chapters.py ctl --set model=vitl14 init=random steps=20 --minutes 5 \
+		--threads $$(nproc) --out benchmarks/gpu_chapter.json
 
 lint: $(STAMP)
 	$(BIN)/ruff check .

@@ -5,9 +5,13 @@ from __future__ import annotations
 import json
 import re
 import sys
+import time
 from pathlib import Path
 
+import nbformat
 import pytest
+
+KERNEL = {"name": "python3", "display_name": "Python 3", "language": "python"}
 
 
 @pytest.fixture
@@ -103,3 +107,56 @@ def test_the_page_rounds_no_time_to_nothing(monkeypatch):
     assert all(float(one.replace(",", "")) > 0 for one in cells)
     rounded = {1434.7: "1,430", 21.01: "21.0", 0.001678: "0.00168", 615.0: "615"}
     assert [names["three_digits"](one) for one in rounded] == list(rounded.values())
+
+
+def test_a_sample_belongs_to_the_innermost_frame_that_a_rule_knows(script):
+    phases = script("phases")
+    loop = [("x/tasklab/tuning/finetune.py", "train"), ("cell", "<module>")]
+    package, importing = "x/tasklab/", "<frozen importlib._bootstrap>"
+    for inner, expected in (
+        ([], "training"),
+        ([(package + "models/inference.py", "run")], "training"),
+        ([(package + "taskvector.py", "merged")], "vectors"),
+        ([("hashlib.py", "update"), (package + "storage/store.py", "checksum")], "hashing"),
+        ([(package + "storage/files.py", "write")], "files"),
+        ([(package + "taskvector.py", "check_finite")], "finiteness"),
+        ([("x/torch/_inductor/compile.py", "build")], "compiling"),
+        ([(package + "figures/bars.py", "<module>"), (importing, "_find_and_load")], "importing"),
+    ):
+        assert phases.phase(inner + loop) == expected
+    assert phases.phase([(package + "analyses/maps.py", "cell"), ("cell", "f")]) == "passes"
+    assert phases.phase([("cell", "<module>")]) == "the rest"
+
+
+def test_a_sampler_shares_the_clock_out_and_reads_what_the_driver_prints(
+    script, monkeypatch, tmp_path
+):
+    phases = script("phases")
+    printing = "import time\nfor n in (100, 50, 0): print(n, flush=True)\ntime.sleep(60)"
+    monkeypatch.setattr(phases, "DRIVER", (sys.executable, "-c", printing))
+    file = tmp_path / "tasklab" / "taskvector.py"
+    waits = compile("import time\ndef add(s): time.sleep(s)", str(file), "exec")
+    names = {}
+    exec(waits, names)
+    sampler = phases.Sampler(0.002)
+    names["add"](0.3)
+    until = time.perf_counter() + 20
+    while len(sampler._busy) < 3 and time.perf_counter() < until:
+        time.sleep(0.01)
+    found = sampler.report()
+    assert found["busy"] == 0.5
+    assert 0.15 < found["phases"]["vectors"] <= found["wall_s"]
+    assert sum(found["phases"].values()) <= found["wall_s"] + 0.2
+
+
+def test_a_chapter_is_stopped_after_its_minutes_and_says_what_it_did(script, tmp_path, monkeypatch):
+    chapters = script("chapters")
+    monkeypatch.setenv("TASKLAB_STORE", str(tmp_path))
+    cells = [
+        nbformat.v4.new_code_cell(text) for text in ("x = 1", "import time; time.sleep(60)", "y")
+    ]
+    source = tmp_path / "one.ipynb"
+    nbformat.write(nbformat.v4.new_notebook(cells=cells, metadata={"kernelspec": KERNEL}), source)
+    row = chapters.profiled(source, {}, 4)
+    assert not row["whole"] and len(row["cells"]) == 3  # the injected one, the first, the long one
+    assert row["phases"]["the rest"] > 1 and row["wall_s"] < 40
