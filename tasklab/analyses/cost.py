@@ -52,6 +52,7 @@ from tasklab.errors import TasklabError, unknown, whole
 from tasklab.models.heads import Head
 from tasklab.models.loading import Clip, Encoder, math_attention
 from tasklab.models.training import passes
+from tasklab.placement import laid_out
 from tasklab.storage.tensors import write_tensors
 from tasklab.tuning import tangent
 from tasklab.tuning.methods import trainable
@@ -162,7 +163,7 @@ class _Batch:
 
         def update(gradient: Mapping[str, Tensor]) -> None:
             for name, tensor in held.items():
-                tensor.grad = gradient[name]
+                tensor.grad = laid_out(gradient[name], tensor)
             torch.nn.utils.clip_grad_norm_(held.values(), 1.0)
             adamw.step()
             adamw.zero_grad()

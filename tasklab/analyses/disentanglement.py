@@ -49,6 +49,7 @@ from tasklab.analyses.finite import (
 from tasklab.errors import TasklabError, unknown, whole
 from tasklab.models import inference
 from tasklab.models.encoder import Encoder
+from tasklab.placement import placed
 from tasklab.progress import track
 from tasklab.records.images import packed
 from tasklab.taskvector import TaskVector
@@ -358,7 +359,9 @@ def _inputs(
     if behind is None:
         return encoder, torch.cat(list(images)), lambda part, at: part
     after, name, embed = behind
-    weights = [theta0[name], *(tau.get(name, 0 * theta0[name]) for tau in vectors.values())]
+    weights = [theta0[name]]
+    for tau in vectors.values():
+        weights.append(placed(tau[name], theta0[name].device) if name in tau else 0 * theta0[name])
     kept = None
     for place, x in enumerate(images):
         for start in range(0, n, evaluator.parts.size):

@@ -36,6 +36,7 @@ from torch.nn.functional import cross_entropy
 from tasklab.errors import TasklabError
 from tasklab.models import heads, training
 from tasklab.models.loading import Clip, Encoder
+from tasklab.placement import laid_out
 from tasklab.progress import bar
 from tasklab.storage import termination
 from tasklab.storage.store import Store
@@ -287,7 +288,7 @@ def _train(
             )
             losses.append(float(value))
             for name, tensor in moving.items():
-                tensor.grad = gradients.pop(name)
+                tensor.grad = laid_out(gradients.pop(name), tensor)
             norm = float(torch.nn.utils.clip_grad_norm_(moving.values(), config.clip))
             _check(config, step, losses, norm, len(task.classes))
 

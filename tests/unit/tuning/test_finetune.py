@@ -129,6 +129,20 @@ def test_the_plain_run_is_adamw_on_theta(store, few_images):
     assert run.record["parameters"] == sum(p.numel() for p in module.parameters())
 
 
+def test_gradients_of_another_memory_layout_train_the_same(store, few_images, monkeypatch):
+    clip, usual = tiny(Curved), finetune._gradient
+    expected = train(RUN, clip, store).vector
+
+    def transposed(*args):
+        value, gradients = usual(*args)
+        return value, {name: g.t().contiguous().t() for name, g in gradients.items()}
+
+    monkeypatch.setattr(finetune, "_gradient", transposed)
+    again = train(RUN, clip, Store(store.root / "other"))
+    assert again.record["losses"] == train(RUN, clip, store).record["losses"]
+    assert_same(again.vector, expected)
+
+
 def test_the_linearized_run_is_adamw_on_theta(store, few_images):
     """Differentiates through the forward-mode pass, as the papers' listing does."""
     clip = tiny(Curved)

@@ -1,0 +1,63 @@
+"""Where tensors live, and who moves them: one rule for every device.
+
+A model computes where its parameters are: `Encoder.device`. From there:
+
+| what | lives | moved by |
+|---|---|---|
+| parameters, features, labels, embedded patches, moments | on the encoder's device | its maker |
+| images | where their suite keeps them, often a memory map on the CPU | `Encoder.preprocess` |
+| task vectors | wherever they were read or made: on the device while they fit | who uses them |
+| heads | where they were fitted | `Head.__call__`, to the features it is given |
+| generators and their indices | on the CPU: every device sees the same order | who indexes |
+| results | on the CPU, as numbers or NumPy arrays | who measures |
+
+So a function that computes with an encoder takes vectors and heads from any device, and moves them
+with `placed`. Nothing else needs to know where they were. To add a vector to parameters by hand,
+write `vector.apply(params, 0.5)`, which does it, or `params[k] + 0.5 * vector.to(device)[k]`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor
+
+Placed = TypeVar("Placed")
+
+
+def placed(what: Placed, device: torch.device | str) -> Placed:
+    """Return tensors, heads or task vectors on a device; what is there already stays the same.
+
+    Args:
+        what: One of them, or a mapping or sequence of any depth; other values are returned as
+            they are.
+        device: Where it is needed, usually `Encoder.device`.
+
+    >>> placed({"w": torch.ones(1), "n": 3}, "cpu")
+    {'w': tensor([1.]), 'n': 3}
+    """
+    moved: Any = what
+    if hasattr(what, "to"):
+        moved = what.to(device)
+    elif isinstance(what, Mapping):
+        moved = {name: placed(one, device) for name, one in what.items()}
+    elif type(what) in (list, tuple):
+        moved = type(what)(placed(one, device) for one in what)
+    return moved
+
+
+def laid_out(gradient: Tensor, parameter: Tensor) -> Tensor:
+    """Return a gradient in its parameter's memory layout, which fused optimisers ask for.
+
+    cuDNN gives the gradient of a convolution's weight in an order of axes of its own, and
+    `torch.autograd.grad` keeps it. Only where strides differ is anything copied.
+
+    >>> gradient = torch.ones(2, 3, 4, 4).to(memory_format=torch.channels_last)
+    >>> laid_out(gradient, torch.ones(2, 3, 4, 4)).stride()
+    (48, 16, 4, 1)
+    """
+    if gradient.stride() == parameter.stride():
+        return gradient
+    return torch.empty_like(parameter, dtype=gradient.dtype).copy_(gradient)
