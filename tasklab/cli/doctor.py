@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import sys
 import textwrap
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from json import dumps as as_json
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -23,6 +23,11 @@ _LEGEND = (
     "models come with the first run. quick only: the preset full compares more models than there "
     "are. text: it reads texts, and is one of those that others are compared with. memory: at "
     "most what fine-tuning takes in float32, from one image at a time to the whole batch."
+)
+
+_TIMES = (
+    "From the device's measured rate and the models' matrix products. Evaluation comes on top: a "
+    "chapter that is opened measures this machine and counts both. Runs in the store cost nothing."
 )
 
 
@@ -64,6 +69,12 @@ def text(report: Report) -> Iterator[str]:
     yield from _columns(_chapters(report), indent=2)
     yield ""
     yield from _wrapped(_LEGEND, "  ", "  ")
+    if report.speed is not None:
+        yield ""
+        yield "Fine-tuning on cuda:0, by chapter (preset quick, one seed, about)"
+        yield from _columns(_times(report.speed.fine_tuning), indent=2)
+        yield ""
+        yield from _wrapped(_TIMES, "  ", "  ")
     if others := [one for one in report.weights.values() if one.state != "shipped"]:
         yield ""
         yield "Weights that are not shipped"
@@ -114,6 +125,12 @@ def _machine(report: Report) -> Iterator[tuple[str, str]]:
         able = f"compute capability {one.capability}, {'' if one.bfloat16 else 'no '}bfloat16"
         size = f"{gib(one.free)} free of {gib(one.total)}"
         yield f"cuda:{number}", f"{one.name}, {size}, {able}"
+        if report.speed is not None:
+            rate, precision = report.speed.rates[number], report.speed.precisions[number]
+            yield "", f"fine-tuning in {precision}, large products at {rate:.0f} TFLOP/s"
+    if report.speed is not None:
+        why = report.speed.compiler
+        yield "compiler", f"none: {why}" if why else "torch.compile, for blocks of transformers"
     if not report.devices:
         yield "device", "cpu; no CUDA device"
     yield "network", f"no hub: {report.network}" if report.network else "the hub answers"
@@ -136,6 +153,15 @@ def _chapters(report: Report) -> Iterator[tuple[str, ...]]:
         least, whole = map(gib, one.memory)
         memory = whole if least == whole else f"{least.removesuffix(' GiB')}-{whole}"
         yield name, one.state, memory, *(cell.why for cell in cells.values())
+
+
+def _times(seconds: Mapping[str, Mapping[str, float]]) -> Iterator[tuple[str, ...]]:
+    from tasklab.chapters import CHAPTERS
+    from tasklab.doctor.speed import spoken
+
+    yield "model", *CHAPTERS
+    for model, by_chapter in seconds.items():
+        yield model, *(spoken(by_chapter[one]) if one in by_chapter else "-" for one in CHAPTERS)
 
 
 def _data(one: Data) -> tuple[str, str, str]:

@@ -22,8 +22,9 @@ from huggingface_hub import constants
 
 from tasklab import machine
 from tasklab.chapters import CHAPTERS, has_attention
-from tasklab.doctor import inventory
+from tasklab.doctor import inventory, speed
 from tasklab.doctor.inventory import READY, THERE, Data, Weights
+from tasklab.doctor.speed import Speed
 from tasklab.errors import TasklabError
 from tasklab.machine import GIB, Device, Disk, Memory, gib
 from tasklab.models import weights
@@ -54,6 +55,7 @@ class Report:
     cores: float
     memory: Memory
     devices: tuple[Device, ...]
+    speed: Speed | None
     disks: dict[str, Disk]
     network: str
     weights: dict[str, Weights]
@@ -76,7 +78,7 @@ def examine(data_root: Path | None = None, store_root: Path | None = None) -> Re
         places["data root"] = Path(data_root)
     jobs: dict[str, Callable[[], Any]] = {"network": hub_answer}
     if machine.accelerated():
-        jobs["devices"] = machine.devices
+        jobs |= {"devices": machine.devices, "speed": speed.measure}
     for what, folder in places.items():
         seconds = COUNTING if what == "store" else 0
         jobs[f"disk {what}"] = functools.partial(machine.disk, folder, seconds)
@@ -108,6 +110,7 @@ def examine(data_root: Path | None = None, store_root: Path | None = None) -> Re
         cores=machine.cores(),
         memory=memory,
         devices=devices,
+        speed=answers.get("speed"),
         disks=disks,
         network=network,
         weights=files,

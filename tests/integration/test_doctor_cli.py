@@ -40,8 +40,8 @@ def test_the_table_and_its_json_have_the_same_content(tmp_path: Path, capsys) ->
     assert (status, err) == (0, "")
     report = json.loads(out)
     assert list(report) == [
-        "versions", "cores", "memory", "devices", "disks", "network", "weights", "data",
-        "chapters", "notes", "blocking",
+        "versions", "cores", "memory", "devices", "speed", "disks", "network", "weights",
+        "data", "chapters", "notes", "blocking",
     ]  # fmt: skip
     status, out, err = told(tmp_path, capsys, "--data-root", str(tmp_path))
     assert (status, err) == (0, "")

@@ -574,6 +574,7 @@ def test_a_driver_that_torch_does_not_see_is_told(tmp_path: Path, monkeypatch) -
     assert "does not see it" in readiness.examine(None, tmp_path).notes[0]
     card = machine.Device("card", 2, 1, "9.0", True)
     monkeypatch.setattr(machine, "devices", lambda: [card])
+    monkeypatch.setattr(readiness.speed, "measure", lambda: None)
     report = readiness.examine(None, tmp_path)
     assert report.notes == () and report.devices == (card,)
     assert {c.why for c in report.chapters["mini"].values()} == {"needs 0.1 GiB"}  # the device's

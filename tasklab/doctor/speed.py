@@ -1,0 +1,139 @@
+"""How fast a GPU multiplies, and how long fine-tuning takes on it.
+
+A step of 128 images at full size was measured on an H100 (ViT-B/32 and ViT-L/14, bfloat16). With
+compiled blocks it takes twice the time of its matrix products at the device's measured rate plus
+12 ms; without a compiler 3.2 times that time plus 12 ms. `fine_tuning` computes with these numbers
+before anything is loaded; a chapter that is opened measures a step of its own.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib.util
+import shutil
+import time
+
+from tasklab import machine
+from tasklab.chapters import CHAPTERS, has_attention
+from tasklab.models.zoo import REGISTRY, TEXT_MODELS, Spec
+from tasklab.tasks.suites import suite
+from tasklab.tuning.methods import POSTHOC, TABLE
+from tasklab.tuning.recipe import PAPER_BATCH, QUICK_PAPER_STEPS
+
+SIDE = 4096  # of the matrices that are multiplied
+PER_STEP = 0.012  # seconds beside the products
+COMPILED, EAGER = 2.0, 3.2  # times the seconds of the products
+
+
+@dataclasses.dataclass(frozen=True)
+class Speed:
+    """How fast fine-tuning is on the CUDA devices of a machine.
+
+    Attributes:
+        rates: TFLOP/s of large matrix products in the precision of fine-tuning, by device.
+        precisions: The precision that fine-tuning takes by default, by device.
+        compiler: Why blocks cannot be compiled; empty if they can.
+        fine_tuning: Seconds on the first device, by model and chapter (`fine_tuning`).
+    """
+
+    rates: tuple[float, ...]
+    precisions: tuple[str, ...]
+    compiler: str
+    fine_tuning: dict[str, dict[str, float]]
+
+
+def measure() -> Speed | None:
+    """Return how fast the CUDA devices that torch sees are; `None` if it sees none."""
+    found = machine.devices()
+    if not found:
+        return None
+    precisions = tuple("bfloat16" if one.bfloat16 else "float32" for one in found)
+    rates = tuple(rate(number, precision) for number, precision in enumerate(precisions))
+    why = no_compiler()
+    return Speed(rates, precisions, why, fine_tuning(rates[0], compiled=not why))
+
+
+def rate(number: int = 0, precision: str = "bfloat16", side: int = SIDE) -> float:
+    """Return the rate of large matrix products on a CUDA device, in TFLOP/s.
+
+    Args:
+        number: Of the device.
+        precision: `"bfloat16"` or `"float32"`.
+        side: Rows and columns of the matrices.
+    """
+    import torch  # here: most of what the doctor does needs none
+
+    pair = torch.ones(2, side, side, device=f"cuda:{number}", dtype=getattr(torch, precision))
+
+    def seconds(count: int) -> float:
+        torch.cuda.synchronize(number)
+        began = time.perf_counter()
+        for _ in range(count):
+            torch.mm(*pair)
+        torch.cuda.synchronize(number)
+        return time.perf_counter() - began
+
+    seconds(3)
+    once = seconds(1)
+    count = max(1, min(50, round(0.1 / max(once, 1e-6))))  # a tenth of a second in all
+    return 2 * side**3 * count / seconds(count) / 1e12
+
+
+def no_compiler() -> str:
+    """Return why blocks cannot be compiled for CUDA devices here, or nothing if they can."""
+    if importlib.util.find_spec("triton") is None:
+        return "the package triton is not installed"
+    if not any(map(shutil.which, ("cc", "gcc", "clang"))):
+        return "there is no C compiler"
+    return ""
+
+
+def step(entry: Spec, tflops: float, *, compiled: bool, products: float = 1.0) -> float:
+    """Return about how many seconds a training step of 128 images takes.
+
+    Args:
+        entry: A model of the papers' size.
+        tflops: The device's `rate`.
+        compiled: Whether blocks are compiled.
+        products: Of the method, as multiples of those of a standard step.
+    """
+    # Forward, and backward for inputs and weights; a multiplication is two operations.
+    flops = 3 * 2 * entry.tower.products * PAPER_BATCH * products
+    return (COMPILED if compiled else EAGER) * flops / (tflops * 1e12) + PER_STEP
+
+
+def fine_tuning(tflops: float, *, compiled: bool) -> dict[str, dict[str, float]]:
+    """Return the seconds of a chapter's fine-tuning runs in the preset quick, one seed, by model.
+
+    Args:
+        tflops: The device's `rate`.
+        compiled: Whether blocks are compiled.
+    """
+    tasks, found = len(suite("paper").names), {}
+    for name, entry in REGISTRY.items():
+        if entry.shipped or entry.tower is None or name in TEXT_MODELS:
+            continue
+        steps = tasks * QUICK_PAPER_STEPS * entry.longer
+        found[name] = {
+            chapter: steps
+            * sum(
+                step(entry, tflops, compiled=compiled, products=TABLE[method].products)
+                for method in dict.fromkeys(POSTHOC.get(one, one) for one in told.methods)
+            )
+            for chapter, told in CHAPTERS.items()
+            if not told.attention or has_attention(name)
+        }
+    return found
+
+
+def spoken(seconds: float) -> str:
+    """Return a duration for people.
+
+    >>> spoken(40), spoken(600), spoken(5400), spoken(40000)
+    ('40 s', '10 min', '1.5 h', '11 h')
+    """
+    if seconds < 100:
+        return f"{seconds:.0f} s"
+    if seconds < 3600:
+        return f"{seconds / 60:.0f} min"
+    return f"{seconds / 3600:.{1 if seconds < 36000 else 0}f} h"
