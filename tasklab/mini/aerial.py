@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from tasklab.mini import exact
 from tasklab.mini.catalog import LAND, PLACES
 from tasklab.mini.draw import (
     Canvas,
@@ -45,13 +46,13 @@ def _forest(c: Canvas) -> None:
 
 def _river(c: Canvas) -> None:
     _meadow(c)
-    bank = (c.u + 0.35 * torch.sin(2.5 * c.v + 0.4 * c.field(5))).abs() - 0.17
+    bank = (c.u + 0.35 * exact.sin(2.5 * c.v + 0.4 * c.field(5))).abs() - 0.17
     c.paint(c.colour(*WATER), bank)
 
 
 def _highway(c: Canvas) -> None:
     _meadow(c)
-    middle = (c.u + 0.12 * c.v**2).abs()
+    middle = (c.u + 0.12 * c.v * c.v).abs()
     c.paint(c.colour(*CONCRETE), middle - 0.15)
     c.veil(c.colour(*PALE), coverage(middle) * 0.7)
 
@@ -92,7 +93,7 @@ def _orchard(c: LandCanvas) -> None:
     _meadow(c)
     c.veil(c.colour(*SOIL), torch.full_like(c.u, 0.5))
     size = c.frequency * 1.2
-    c.paint(c.colour(*DARK_GREEN), torch.cos(size * c.u) + torch.cos(size * c.v) > 0.5)
+    c.paint(c.colour(*DARK_GREEN), exact.cos(size * c.u) + exact.cos(size * c.v) > 0.5)
 
 
 def _heath(c: Canvas) -> None:
@@ -222,7 +223,7 @@ def _round_farm(c: Canvas) -> None:
     c.fill(_sand(c), 10, 0.08)
     disc = radius(c.u, c.v) - 0.75
     c.paint(c.colour(0.15, 0.2, 0.18), disc)
-    c.paint(_green(c), intersection(disc, (torch.atan2(c.u, c.v) - 0.6).abs() - 0.5))
+    c.paint(_green(c), intersection(disc, (exact.atan2(c.u, c.v) - 0.6).abs() - 0.5))
 
 
 def _tennis(c: Canvas) -> None:

@@ -8,6 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from tasklab.mini import exact
 from tasklab.mini.draw import Rng
 from tasklab.mini.styles import FILTERS
 
@@ -46,7 +47,7 @@ class Camera:
             return values[:, None, None, None]
 
         if self.blur:
-            smooth = F.avg_pool2d(F.pad(image, (1, 1, 1, 1), mode="replicate"), 3, 1)
+            smooth = exact.box_blur(F.pad(image, (1, 1, 1, 1), mode="replicate"))
             share = per_image(rng.uniform(n) * self.blur)
             image = image * (1 - share) + smooth * share
         if self.contrast:
@@ -66,7 +67,7 @@ class Camera:
         if self.negative:
             image = torch.where(per_image(rng.chance(n, self.negative)), 1 - image, image)
         if self.gray:
-            mean = image.mean(1, keepdim=True).expand_as(image)
+            mean = exact.channel_mean(image, 1)[:, None].expand_as(image)
             image = torch.where(per_image(rng.chance(n, self.gray)), mean, image)
         if self.noise:
             sigma = per_image(rng.uniform(n, 0.3, 1.0) * self.noise)

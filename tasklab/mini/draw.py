@@ -11,9 +11,9 @@ import random
 from collections.abc import Callable, Mapping, Sequence
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
+from tasklab.mini import exact
 from tasklab.mini.catalog import COLOURS
 
 SIZE = 32
@@ -50,7 +50,7 @@ class Rng:
 
     def normal(self, *shape: int) -> Tensor:
         """Return standard normal numbers of the given shape."""
-        return torch.randn(*shape, generator=self.generator)
+        return exact.normal(shape, self.generator)
 
     def chance(self, n: int, p: float) -> Tensor:
         """Return (n,) booleans that are true with probability p."""
@@ -79,7 +79,7 @@ def local(
         aspect: Width by height (n,); `None` is 1.
     """
     x, y = GRID_X - column(dx), GRID_Y - column(dy)
-    cos, sin = column(torch.cos(angle)), column(torch.sin(angle))
+    cos, sin = column(exact.cos(angle)), column(exact.sin(angle))
     u, v = (cos * x + sin * y) / column(scale), (cos * y - sin * x) / column(scale)
     return (u if aspect is None else u / column(aspect)), v
 
@@ -129,22 +129,22 @@ def field(rng: Rng, n: int, cells: int, channels: int = 1) -> Tensor:
         channels: Fields of one image.
     """
     coarse = rng.normal(n, channels, cells, cells)
-    return F.interpolate(coarse, size=(SIZE, SIZE), mode="bicubic", align_corners=False)
+    return exact.resized(coarse, SIZE)
 
 
 def fraction(x: Tensor) -> Tensor:
     """Return x - floor(x)."""
-    return torch.remainder(x, 1)
+    return x - torch.floor(x)
 
 
 def stripes(phase: Tensor) -> Tensor:
     """Return a soft square wave in [0, 1] of the phase in radians."""
-    return (torch.sin(phase) * 2.5).clamp(-1, 1) * 0.5 + 0.5
+    return (exact.sin(phase) * 2.5).clamp(-1, 1) * 0.5 + 0.5
 
 
 def radius(u: Tensor, v: Tensor) -> Tensor:
     """Return the distance to the origin (smooth there)."""
-    return torch.sqrt(u * u + v * v + 1e-9)
+    return exact.sqrt(u * u + v * v + 1e-9)
 
 
 def box(u: Tensor, v: Tensor, half_width, half_height) -> Tensor:
@@ -170,8 +170,8 @@ def polygon(u: Tensor, v: Tensor, sides: int, apothem: float, turn: float = 0.0)
         turn: Radians.
     """
     wedge = 2 * math.pi / sides
-    angle = torch.remainder(torch.atan2(u, -v) + turn + wedge / 2, wedge) - wedge / 2
-    return radius(u, v) * torch.cos(angle) - apothem
+    angle = exact.remainder(exact.atan2(u, -v) + turn + wedge / 2, wedge) - wedge / 2
+    return radius(u, v) * exact.cos(angle) - apothem
 
 
 def union(*distances: Tensor) -> Tensor:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from tasklab.mini import exact
 from tasklab.mini.catalog import SCENES
 from tasklab.mini.draw import (
     GRID_X,
@@ -92,7 +93,7 @@ def _mountain(c: Landscape) -> None:
 def _desert(c: Landscape) -> None:
     sand = _sand(c)
     c.backdrop(_sky(c), sand)
-    dune = 0.25 + 0.12 * torch.sin(3 * c.u + 6 * c.phase)
+    dune = 0.25 + 0.12 * exact.sin(3 * c.u + 6 * c.phase)
     c.paint(sand * 0.85, intersection(dune - c.v, c.v - 0.5))
     cactus = union(box(c.u - 0.3, c.v, 0.06, 0.3), box(c.u - 0.3, c.v + 0.05, 0.2, 0.05))
     c.paint(_grass(c) * 0.7, cactus)
@@ -100,7 +101,7 @@ def _desert(c: Landscape) -> None:
 
 def _sea(c: Landscape) -> None:
     c.backdrop(_sky(c), _water(c))
-    foam = torch.sin(9 * c.u + 5 * torch.sin(7 * c.v)) + torch.sin(22 * c.v) > 1.3
+    foam = exact.sin(9 * c.u + 5 * exact.sin(7 * c.v)) + exact.sin(22 * c.v) > 1.3
     c.paint(_snow(c), foam & (c.v > 0.1))
     sail = intersection((c.u - 0.2).abs() - 0.4 * (c.v + 0.5), c.v, -(c.v + 0.5))
     c.paint(_snow(c), sail)
@@ -182,7 +183,7 @@ def _lighthouse(c: Landscape) -> None:
 def _waterfall(c: Landscape) -> None:
     c.backdrop(_sky(c), _water(c))
     c.paint(_stone(c) * 0.8, intersection(c.u.abs() - 0.9, c.v, -0.9 - c.v))
-    fall = c.u.abs() - 0.22 + 0.06 * torch.sin(12 * c.v)
+    fall = c.u.abs() - 0.22 + 0.06 * exact.sin(12 * c.v)
     c.paint(_snow(c), intersection(fall, c.v - 0.15, -0.9 - c.v))
 
 
@@ -198,7 +199,7 @@ def _windmill(c: Landscape) -> None:
     c.backdrop(_sky(c), _grass(c))
     tower = c.u.abs() - 0.08 - 0.15 * (c.v + 0.5)
     c.paint(_wood(c), intersection(tower, c.v - 0.05, -0.55 - c.v))
-    cos, sin = torch.cos(6.28 * c.phase), torch.sin(6.28 * c.phase)
+    cos, sin = exact.cos(6.28 * c.phase), exact.sin(6.28 * c.phase)
     a, b = cos * c.u + sin * (c.v + 0.55), cos * (c.v + 0.55) - sin * c.u
     c.paint(_snow(c), union(box(a, b, 0.5, 0.06), box(a, b, 0.06, 0.5)))
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
+from tasklab.mini import exact
 from tasklab.mini.catalog import SHAPES
 from tasklab.mini.draw import (
     SIZE,
@@ -41,8 +41,9 @@ def arrow(u: Tensor, v: Tensor) -> Tensor:
 
 def heart(u: Tensor, v: Tensor) -> Tensor:
     """Return a distance-like field of a heart."""
-    x, y = u * 1.05, 0.25 - v
-    return ((y - 0.6 * x.abs().sqrt()).square() + x * x).sqrt() - 0.85
+    x = u * 1.05
+    y = 0.25 - v - 0.6 * exact.sqrt(x.abs())
+    return exact.sqrt(y * y + x * x) - 0.85
 
 
 def saltire(u: Tensor, v: Tensor) -> Tensor:
@@ -52,7 +53,7 @@ def saltire(u: Tensor, v: Tensor) -> Tensor:
 
 
 def _wave(u: Tensor, v: Tensor, lobes: float) -> Tensor:
-    return torch.cos(lobes * torch.atan2(u, -v))
+    return exact.cos(lobes * exact.atan2(u, -v))
 
 
 DISTANCES = {
@@ -151,7 +152,7 @@ def glyph_alpha(
         bend = field(rng, len(u), 4, 2)
         u, v = u + bend[:, 0] * column(warp), v + bend[:, 1] * column(warp)
     glyphs = atlas()[font, character][:, None]
-    alpha = F.grid_sample(glyphs, torch.stack([u, v], -1), align_corners=False)[:, 0]
+    alpha = exact.sampled(glyphs, u, v)[:, 0]
     if stroke is not None:
         alpha = ((alpha - column(0.75 - 0.6 * stroke)) * 3 + 0.5).clamp(0, 1)
     return alpha.reshape(-1, SIZE, SIZE)

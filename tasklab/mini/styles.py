@@ -12,12 +12,13 @@ from torch import Tensor
 _HEAT = torch.tensor(
     [[0.02, 0.02, 0.1], [0.4, 0.05, 0.5], [0.85, 0.25, 0.25], [0.98, 0.7, 0.15], [1.0, 1.0, 0.85]]
 )
-_LUMA = torch.tensor([0.3, 0.55, 0.15])
+_LUMA = 0.3, 0.55, 0.15
 
 
 def brightness(image: Tensor) -> Tensor:
     """Return (n, S, S) of pictures (n, 3, S, S)."""
-    return torch.einsum("nchw,c->nhw", image, _LUMA)
+    red, green, blue = image.unbind(1)
+    return red * _LUMA[0] + green * _LUMA[1] + blue * _LUMA[2]
 
 
 def heat(image: Tensor) -> Tensor:
@@ -32,7 +33,7 @@ def heat(image: Tensor) -> Tensor:
 def night(image: Tensor) -> Tensor:
     """Return brightness in the greens of a night camera."""
     level = brightness(image).clamp(0, 1)[:, None]
-    return torch.cat([level**2 * 0.6, 0.1 + 0.85 * level, level**2 * 0.5], 1)
+    return torch.cat([level * level * 0.6, 0.1 + 0.85 * level, level * level * 0.5], 1)
 
 
 def relief(image: Tensor) -> Tensor:

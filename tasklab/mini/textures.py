@@ -7,6 +7,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from tasklab.mini import exact
 from tasklab.mini.catalog import TEXTURES
 from tasklab.mini.draw import Rng, blend, column, field, flat, fraction, local, radius, stripes
 
@@ -25,38 +26,38 @@ class Surface(NamedTuple):
 def _brick(s: Surface) -> Tensor:
     size = s.f * 0.35
     row = torch.floor(s.v * size)
-    along = s.u * size * 0.5 + 0.5 * torch.remainder(row, 2)
+    along = s.u * size * 0.5 + 0.5 * exact.remainder(row, 2)
     return 1 - ((fraction(s.v * size) < 0.22) | (fraction(along) < 0.14)).float()
 
 
 def _scale(s: Surface) -> Tensor:
     size = s.f * 0.3
     row = torch.floor(s.v * size)
-    u = fraction(s.u * size + 0.5 * torch.remainder(row, 2)) - 0.5
+    u = fraction(s.u * size + 0.5 * exact.remainder(row, 2)) - 0.5
     return radius(u, fraction(s.v * size)).clamp(0, 1)
 
 
 def _woven(s: Surface) -> Tensor:
-    over = torch.sin(s.f * 0.5 * s.u) * torch.sin(s.f * 0.5 * s.v) > 0
+    over = exact.sin(s.f * 0.5 * s.u) * exact.sin(s.f * 0.5 * s.v) > 0
     return torch.where(over, stripes(s.f * 1.3 * s.u), stripes(s.f * 1.3 * s.v))
 
 
 VALUES = {
     "striped": lambda s: stripes(s.f * s.v),
     "banded": lambda s: (fraction(s.u * s.f * 0.2) > 0.65).float(),
-    "checkered": lambda s: (torch.sin(s.f * 0.7 * s.u) * torch.sin(s.f * 0.7 * s.v) > 0).float(),
-    "dotted": lambda s: (torch.cos(s.f * 0.9 * s.u) + torch.cos(s.f * 0.9 * s.v) > 1).float(),
+    "checkered": lambda s: (exact.sin(s.f * 0.7 * s.u) * exact.sin(s.f * 0.7 * s.v) > 0).float(),
+    "dotted": lambda s: (exact.cos(s.f * 0.9 * s.u) + exact.cos(s.f * 0.9 * s.v) > 1).float(),
     "grid": lambda s: (
         (fraction(s.u * s.f * 0.22) < 0.25) | (fraction(s.v * s.f * 0.22) < 0.25)
     ).float(),
-    "wavy": lambda s: stripes(s.f * s.v + 2.2 * torch.sin(4.5 * s.u)),
+    "wavy": lambda s: stripes(s.f * s.v + 2.2 * exact.sin(4.5 * s.u)),
     "zigzag": lambda s: stripes(s.f * (s.v + 0.72 * (fraction(s.u * 1.6) - 0.5).abs())),
     "grainy": lambda s: (0.5 + 0.35 * s.fine).clamp(0, 1),
     "blotchy": lambda s: (s.soft > 0.25).float(),
     "marbled": lambda s: stripes(s.f * 0.55 * s.u + 2.6 * s.soft),
     "bricked": _brick,
-    "spiral": lambda s: stripes(s.f * 1.1 * radius(s.u, s.v) + torch.atan2(s.u, s.v)),
-    "radial": lambda s: stripes(torch.atan2(s.u, s.v) * torch.round(s.f * 0.7)),
+    "spiral": lambda s: stripes(s.f * 1.1 * radius(s.u, s.v) + exact.atan2(s.u, s.v)),
+    "radial": lambda s: stripes(exact.atan2(s.u, s.v) * torch.round(s.f * 0.7)),
     "woven": _woven,
     "scaly": _scale,
     "cracked": lambda s: (s.lumps.abs() < 0.16).float(),

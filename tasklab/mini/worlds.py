@@ -5,6 +5,11 @@ fine-tuning closes. It is style, viewpoint and palette, and hardly noise, which 
 style by itself is rare in pre-training; of those that a task is seen through after each other only
 `"negative+hue"` occurs there, in one picture of 1,000.
 How hard each task is was set once, on validation images, by the levels of the non-linear model.
+
+Every processor draws the same bytes: pictures are made by elementwise IEEE operations and the
+functions of `exact` alone (tests/unit/mini/test_exact.py refuses any other). A new world also draws
+in float64; `mini-2` draws in float32, as its first drawing did, from which it differs in the few
+grey values of corrections.json.
 """
 
 from __future__ import annotations

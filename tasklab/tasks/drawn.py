@@ -3,8 +3,9 @@
     CACHE/<world>/<task>-<split>-<count>-<hash>.safetensors   x uint8 (N, 3, H, W), y int64 (N,)
 
 A split is shuffled once, so that its first n images are a sample of it. `drawn_sha256.json` has the
-checksum of every split: what is read and is not that, is drawn again. Where drawing itself ends in
-other bits (another processor or library of mathematics), results are kept under keys of their own.
+checksum of every split: a file with other images is drawn again. Should drawing itself end in other
+bits (another PyTorch might give other random numbers), the images are not kept, and results on them
+have keys of their own.
 """
 
 from __future__ import annotations
@@ -179,17 +180,15 @@ class DrawnImages:
         return images, sha256
 
     def _draw(self, file: Path, name: str, expected: str | None) -> Images:
-        """Draw a split and keep it, if that is possible."""
+        """Draw a split and keep it, if it is as expected and that is possible."""
         _, task, split, count = name.split("/")
         sample = mini.sample if self.suite.name == "mini" else mini.sample_text
         images = Images(*sample(task, split, int(count)))
         sha256 = images.sha256()
         if expected not in (None, sha256):
-            _log.warning(
-                "%s: drawn here (%s), some pixels differ from those of other machines; its results "
-                "are kept under keys of their own", name, _machine(),
-            )  # fmt: skip
-        header = {"images": name, "sha256": sha256, "machine": _machine()}
+            _warn_of_others()
+            return images
+        header = {"images": name, "sha256": sha256}
         try:
             with explained(file.parent, "keep drawn images in", instead=folders.DATA):
                 file.parent.mkdir(parents=True, exist_ok=True)
@@ -261,9 +260,7 @@ def _read(file: Path, name: str, expected: str | None) -> Images | None:
     except (safetensors.SafetensorError, OSError, ValueError, KeyError) as error:
         _log.warning("%s is damaged (%s): its images are drawn again", file, error)
         return None
-    if expected not in (None, header["sha256"]) and header["machine"] != _machine():
-        return None  # drawn elsewhere, otherwise than here or anywhere else
-    return images
+    return images if expected in (None, header["sha256"]) else None  # drawn by other rounding
 
 
 def _stamp(file: Path) -> tuple[int, ...] | None:
@@ -275,10 +272,13 @@ def _stamp(file: Path) -> tuple[int, ...] | None:
     return state.st_ino, state.st_size, state.st_mtime_ns, state.st_ctime_ns
 
 
-def _machine() -> str:
-    """Return what decides how floating-point numbers are rounded while images are drawn."""
-    capability = torch.backends.cpu.get_cpu_capability()
-    return f"{platform.machine()}, {capability}, PyTorch {torch.__version__}"
+@functools.cache
+def _warn_of_others() -> None:
+    """Log once a process that images differ from those of the checksums."""
+    _log.warning(
+        "images drawn by this PyTorch (%s, %s) differ from those of other machines: results on "
+        "them are kept under keys of their own", torch.__version__, platform.machine(),
+    )  # fmt: skip
 
 
 @functools.cache
