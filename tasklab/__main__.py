@@ -5,6 +5,7 @@ Anything that a user can put right ends in one line on the error stream and exit
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 from collections.abc import Sequence
@@ -19,6 +20,7 @@ LONGEST = 1000  # characters of a line
 @termination.handled("tasklab: asked to end; what is finished is kept, the same command goes on")
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return the exit status."""
+    _escape()
     try:
         status = _run(sys.argv[1:] if argv is None else argv)
         sys.stdout.flush()
@@ -42,6 +44,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         )
         return 130
     return status or 0
+
+
+def _escape() -> None:
+    """Print escapes, not a traceback, for letters that the terminal's encoding does not have."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper) and stream.errors == "strict":
+            stream.reconfigure(errors="backslashreplace")
 
 
 def _complain(text: str) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+import numbers
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
@@ -21,19 +22,22 @@ from tasklab.storage.tensors import OnDisk, load_checkpoint, save_checkpoint
 
 _FORMAT = {"format": "tasklab task vector", "version": 1}
 _LARGEST = 1e30  # of a coefficient: float32 ends at 3e38
+_COMPUTED = (torch.float16, torch.bfloat16, torch.float32, torch.float64)  # float8 has no sums
 
 
 class TaskVector(Mapping[str, Tensor]):
     """The vector tau = theta - theta_0, one tensor per parameter that differs.
 
     A parameter that a vector does not name has the value 0 in it. Vectors add, subtract and scale
-    to new vectors; the built-in `sum` works. Tensors are not copied: do not write into them.
+    to new vectors, by numbers of Python, numpy and torch; the built-in `sum` works. Tensors are not
+    copied: do not write into them.
 
     Args:
         tensors: Change of each parameter, in the parameter's shape.
 
     Raises:
-        TasklabError: If a number is not finite; it names the parameters.
+        TasklabError: If a tensor is not of floating-point numbers of 16 to 64 bits, or has one that
+            is not finite; it names the parameters.
 
     >>> a, b = TaskVector({"w": torch.ones(2)}), TaskVector({"b": torch.ones(1)})
     >>> (a / 2 - b)["w"].tolist(), (a / 2 - b)["b"].tolist()
@@ -41,9 +45,11 @@ class TaskVector(Mapping[str, Tensor]):
     """
 
     __slots__ = ("_digest", "_tensors")
+    __array_ufunc__ = None  # numpy's numbers leave products to this class
 
     def __init__(self, tensors: Mapping[str, Tensor]) -> None:
         self._tensors = MappingProxyType({name: t.detach() for name, t in tensors.items()})
+        _check_types(self._tensors)
         _finite(self._tensors, "the task vector")
         self._digest = ""  # made when it is asked for; a vector does not change
 
@@ -65,20 +71,26 @@ class TaskVector(Mapping[str, Tensor]):
         theta: Mapping[str, Tensor],
         names: Iterable[str] | None = None,
     ) -> TaskVector:
-        """Return theta - theta_0.
+        """Return theta - theta_0, without the counters and masks that a state dict has.
 
         Args:
             theta0: Pre-trained parameters.
             theta: Fine-tuned parameters.
-            names: Parameters to compare; by default all, and both must then have the same ones.
+            names: Parameters to compare; by default all floating-point ones, and both must then
+                have the same names.
 
         Raises:
             TasklabError: If a name is missing on one side, or shapes differ; it names them.
         """
-        names = sorted(theta0.keys() | theta.keys()) if names is None else list(names)
+        given = names is not None
+        names = list(names) if given else sorted(theta0.keys() | theta.keys())
         for side, params in (("pre-trained", theta0), ("fine-tuned", theta)):
             _present(names, params, f"the {side} parameters")
+        if not given:
+            names = [n for n in names if not (_whole(theta0[n]) and _whole(theta[n]))]
         _same_shapes(names, theta0, theta)
+        for params in (theta0, theta):
+            _check_types({name: params[name] for name in names})
         return cls({name: theta[name].detach() - theta0[name].detach() for name in names})
 
     @classmethod
@@ -156,15 +168,15 @@ class TaskVector(Mapping[str, Tensor]):
 
     def __add__(self, other: object) -> TaskVector:
         """Return the sum; a name that one side lacks counts as 0 there."""
+        if _number(other) == 0:  # `sum` starts from it
+            return self
         if not isinstance(other, TaskVector):
             return NotImplemented
         shared = self.keys() & other.keys()
         _same_shapes(shared, self, other)
         return TaskVector({**self, **other, **{name: self[name] + other[name] for name in shared}})
 
-    def __radd__(self, other: object) -> TaskVector:
-        """Let the built-in `sum` start from 0."""
-        return self if isinstance(other, int) and other == 0 else NotImplemented
+    __radd__ = __add__
 
     def __sub__(self, other: object) -> TaskVector:
         """Return the difference."""
@@ -176,7 +188,7 @@ class TaskVector(Mapping[str, Tensor]):
 
     def __mul__(self, scale: object) -> TaskVector:
         """Return the vector times a number."""
-        if not isinstance(scale, int | float):
+        if (scale := _number(scale)) is None:
             return NotImplemented
         scale = _coefficient(scale)
         return TaskVector({name: tensor * scale for name, tensor in self.items()})
@@ -185,7 +197,7 @@ class TaskVector(Mapping[str, Tensor]):
 
     def __truediv__(self, scale: object) -> TaskVector:
         """Return the vector divided by a number."""
-        if not isinstance(scale, int | float):
+        if (scale := _number(scale)) is None:
             return NotImplemented
         if scale == 0:
             raise TasklabError("a task vector cannot be divided by 0.")
@@ -226,7 +238,7 @@ class TaskVector(Mapping[str, Tensor]):
             TasklabError: If tau names a parameter that theta_0 lacks, or one of another shape, or
                 a number that is not finite would come out.
         """
-        if isinstance(alpha, Iterable) and not isinstance(alpha, str | Tensor):
+        if _number(alpha) is None and isinstance(alpha, Iterable) and not isinstance(alpha, str):
             return (self.apply(theta0, one) for one in list(alpha))
         return merged([self], [alpha], theta0)
 
@@ -245,13 +257,14 @@ def merged(
     All merging of weights is done here: tensor by tensor, in the order of the terms.
 
     Args:
-        terms: Task vectors; without `theta0` models, with the same parameters each.
+        terms: Task vectors; without `theta0` models, with the same parameters each. Counters and
+            masks of models (no floating-point numbers) stay those of the first one.
         weights: w_i, the coefficient of each term.
         theta0: What the vectors are added to. What none of them names stays the same tensor.
 
     Raises:
-        TasklabError: If names or shapes are not those of one model, there is nothing to merge, or
-            a number that is not finite would come out.
+        TasklabError: If names or shapes are not those of one model, there is nothing to merge,
+            masks differ, or a number that is not finite would come out.
 
     >>> merged([{"w": torch.tensor(1.0)}, {"w": torch.tensor(3.0)}], [0.5, 0.5])
     {'w': tensor(2.)}
@@ -266,11 +279,20 @@ def merged(
         start = terms[0]
         if any(term.keys() != start.keys() for term in terms):
             raise TasklabError("models with different parameters cannot be merged.")
+    whole = isinstance(start, TaskVector)  # has weights alone, and may be on the disk
+    fixed = set() if whole else {name for name, x in start.items() if x.dtype not in _COMPUTED}
     for term in terms:
         check_fits(term, start)
+        if theta0 is not None:
+            _check_types({n: start[n] for n in fixed if n in term})
+            _check_types({} if isinstance(term, TaskVector) else term)
+        elif odd := [n for n in fixed if start[n].numel() > 1 and (term[n] != start[n]).any()]:
+            raise TasklabError(f"{_listed(sorted(odd))} differ, and are no weights to be averaged.")
     total: dict[str, Tensor] = {}  # of what some term names
     for term, weight in zip(terms, weights, strict=True):
         for name, tensor in term.items():
+            if name in fixed:
+                continue
             if name in total:
                 total[name].add_(tensor.to(total[name]), alpha=weight)
             elif theta0 is None:
@@ -295,13 +317,35 @@ def check_fits(vector: Mapping[str, Tensor], theta: Mapping[str, Tensor]) -> Non
 def _coefficient(value: object) -> float:
     """Return a coefficient, or raise if it is no finite number that weights can be scaled by."""
     try:
-        if abs(number := float(value)) <= _LARGEST:
+        if abs(number := float(value if isinstance(value, str) else _number(value))) <= _LARGEST:
             return number
     except (TypeError, ValueError, OverflowError):
         pass
     raise TasklabError(
         f"a coefficient must be a finite number, of at most {_LARGEST:g}, not {shown(value)}."
     )
+
+
+def _number(value: object) -> numbers.Real | None:
+    """Return a real number, also out of an array or tensor without axes; `None` for all else."""
+    if getattr(value, "shape", None) == () and hasattr(value, "item"):
+        value = value.item()
+    return value if isinstance(value, numbers.Real) else None
+
+
+def _whole(tensor: Tensor) -> bool:
+    return not (tensor.is_floating_point() or tensor.is_complex())
+
+
+def _check_types(tensors: Mapping[str, Tensor]) -> None:
+    """Raise a `TasklabError` for tensors that cannot be scaled and added."""
+    kinds = {name: x.dtype for name, x in tensors.items() if x.dtype not in _COMPUTED}
+    if kinds:
+        wrong = [f"{name} ({str(kind).removeprefix('torch.')})" for name, kind in kinds.items()]
+        raise TasklabError(
+            f"{_listed(wrong)}: task vectors are of floating-point numbers of 16 to 64 bits. Leave "
+            "counters and masks out; convert 8-bit numbers by .float()."
+        )
 
 
 def _finite(tensors: Mapping[str, Tensor], subject: str) -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+from fractions import Fraction
 
+import numpy as np
 import pytest
 import torch
 
@@ -114,6 +116,76 @@ def test_mismatches_name_the_parameters():
 def test_only_vectors_add_and_only_numbers_scale(action):
     with pytest.raises(TypeError):
         action()
+
+
+HALVES = (
+    np.float64(0.5), np.float32(0.5), np.float16(0.5), np.array(0.5), np.linspace(0, 1, 3)[1],
+    torch.tensor(0.5), torch.tensor(0.5, dtype=torch.bfloat16), Fraction(1, 2),
+)  # fmt: skip
+TWOS = (np.int64(2), np.uint8(2), np.array(2), torch.tensor(2))
+
+
+@pytest.mark.parametrize("number", [*HALVES, *TWOS], ids=lambda x: f"{type(x).__name__} {x}")
+def test_numbers_of_numpy_and_torch_scale_from_both_sides(number):
+    value = float(number)
+    for scaled in (number * A, A * number, A / (1 / number)):
+        assert scaled == A * value and {x.dtype for x in scaled.values()} == {torch.float64}
+    assert A / number == A / value and number * 0 + A is A and A + 0 * number is A
+    assert_same(A.apply(THETA0, number), A.apply(THETA0, value))
+    assert_same(merged([A], [number], THETA0), A.apply(THETA0, value))
+    with pytest.raises(TypeError):
+        number / A
+
+
+@pytest.mark.parametrize(
+    "other", [np.array([0.5, 2]), torch.tensor([0.5]), np.complex64(1j), np.str_("2"), "2", None]
+)
+def test_what_is_no_real_number_scales_nothing(other):
+    for action in (lambda: other * A, lambda: A * other, lambda: A / other, lambda: A + other):
+        with pytest.raises(TypeError):
+            action()
+
+
+def test_sums_may_start_with_any_zero_and_coefficients_be_arrays():
+    for start in (0.0, np.float64(0), torch.tensor(0)):
+        assert sum([A, B], start) == A + B
+    for alphas in (np.linspace(0, 1, 3), torch.linspace(0, 1, 3, dtype=torch.float64)):
+        for model, alpha in zip(A.apply(THETA0, alphas), (0, 0.5, 1), strict=True):
+            assert_same(model, A.apply(THETA0, alpha))
+
+
+def buffers(count, mask, **more):
+    counter, mask = torch.tensor(count), torch.tensor(mask, dtype=torch.uint8)
+    return {"bn.num_batches_tracked": counter, "mask": mask, "on": torch.tensor([True])} | more
+
+
+def test_counters_and_masks_are_in_no_vector():
+    before, after = (buffers(10, [200, 1]), buffers(25, [100, 1]))
+    theta0, theta = ({"w": torch.tensor([x, 4.0])} | y for x, y in ((1.0, before), (2.0, after)))
+    tau = TaskVector.between(theta0, theta)
+    assert list(tau) == ["w"]
+    edited = tau.apply(theta0, 0.5)
+    assert edited["w"].tolist() == [1.5, 4] and edited["mask"].tolist() == [200, 1]
+    assert edited["bn.num_batches_tracked"] == 10
+    for broken in (after, {"w": torch.ones(2).to(torch.float8_e5m2)}, {"w": torch.ones(2) * 1j}):
+        with pytest.raises(TasklabError, match=r"bn\.num|w \((float8_e5m2|complex64)\)"):
+            TaskVector(broken)
+    with pytest.raises(TasklabError, match=r"mask \(uint8\): task vectors are of"):
+        TaskVector.between(theta0, theta, names=["w", "mask"])
+    with pytest.raises(TasklabError, match=r"w \(int64\)"):
+        TaskVector.between(theta0, {**theta, "w": torch.tensor([1, 2])})
+    for term in ({"mask": torch.ones(2)}, {"w": torch.tensor([1, 2])}):
+        with pytest.raises(TasklabError, match=r"mask \(uint8\)|w \(int64\)"):
+            merged([term], [0.5], theta0)
+
+
+def test_models_are_averaged_with_the_first_ones_counters():
+    first, second = (buffers(n, [200, 1], w=torch.tensor([x])) for n, x in ((10, 1.0), (25, 2.0)))
+    mean = merged([first, second], [0.5, 0.5])
+    assert mean["w"] == 1.5 and mean["bn.num_batches_tracked"] == 10
+    assert mean["mask"].tolist() == [200, 1] and mean["mask"].dtype == torch.uint8
+    with pytest.raises(TasklabError, match="mask differ"):
+        merged([first, {**second, "mask": torch.tensor([1, 1], dtype=torch.uint8)}], [0.5, 0.5])
 
 
 def test_merging_adds_every_vector_times_its_coefficient():

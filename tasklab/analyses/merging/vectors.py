@@ -39,7 +39,7 @@ def listed(vectors: Vectors, least: int = 1) -> list[TaskVector]:
 
     Raises:
         TasklabError: If there are too few, one is no task vector, or they are not of one model:
-            parameters that one has and another lacks, other shapes, or whole numbers.
+            parameters that one has and another lacks, or other shapes.
     """
     if isinstance(vectors, TaskVector) or not isinstance(vectors, Mapping | Sequence):
         raise TasklabError(f"a merge takes a list of task vectors, not {type(vectors).__name__}.")
@@ -55,13 +55,6 @@ def listed(vectors: Vectors, least: int = 1) -> list[TaskVector]:
     (one, first), *rest = named.items()
     if not first:
         raise TasklabError("the task vectors have no parameters.")
-    for name, vector in named.items():
-        for parameter, tensor in vector.items():
-            if not tensor.is_floating_point():
-                raise TasklabError(
-                    f"{abridged([parameter])} of task vector {shown(name)} is of {tensor.dtype}: "
-                    "changes of weights are floating-point numbers."
-                )
     for name, vector in rest:
         if odd := sorted(first.keys() ^ vector.keys()):
             has, lacks = (one, name) if odd[0] in first else (name, one)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 import hashlib
+import io
 import json
 import os
 import re
@@ -1199,6 +1200,20 @@ def test_export_from_the_store(store: Store, tmp_path: Path, capsys: pytest.Capt
     names = {f"mini_xs-Signs-{method}-seed0" for method in ("nonlinear", "linearized")}
     assert {path.name for path in out.iterdir()} == names
     assert all(str(out / name) in shown for name in names)
+
+
+def test_letters_that_the_terminal_does_not_have_are_escaped(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = moved(tmp_path / "finetuned.safetensors")
+    here = ["--store-root", str(store.root)]
+    for encoding, shown in (("ascii", rb"V\xf6gel \u9ce5"), ("cp1252", b"V\xf6gel \\u9ce5")):
+        with io.TextIOWrapper(io.BytesIO(), encoding) as stream:
+            monkeypatch.setattr(sys, "stdout", stream)
+            words = ["import", str(path), "--model", "tiny", "--task", "Vögel 鳥", *here]
+            assert main(words) == 0 and main(["import", "--list", *here]) == 0
+            assert stream.buffer.getvalue().count(shown) == 4
+    assert importing.listed(store)[0]["task"] == "Vögel 鳥"
 
 
 def test_importing_reads_without_executing(store: Store, tmp_path: Path) -> None:
