@@ -28,7 +28,7 @@ from tasklab.experiments.merging import (
     merging_of,
     options,
 )
-from tasklab.experiments.runner import Trial, kept, stored
+from tasklab.experiments.runner import Trial, kept, order_of, stored
 from tasklab.records.table import provenance, tidy
 from tasklab.taskvector import TaskVector
 
@@ -192,6 +192,7 @@ def merging_cost(
                 "device": lab.parameters.device,
                 "threads": torch.get_num_threads(),
                 "costs": CACHE_VERSION,
+                **order_of(lab, bench.tasks),
                 **bench.key(name),
             }
             measured = stored(lab, config, lambda b=bench, n=name: _cost(b, n))

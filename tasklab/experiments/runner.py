@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -22,6 +23,7 @@ from tasklab.records.images import packed
 from tasklab.records.table import filled, tidy
 from tasklab.storage.store import free_first
 from tasklab.tasks import drawn
+from tasklab.tasks.suites import SUITES, suite
 from tasklab.taskvector import TaskVector
 from tasklab.tuning import memory
 from tasklab.tuning.methods import EDITS
@@ -172,8 +174,18 @@ def kept(trial: Trial, measure: Measure, *, grouped: bool = False, **key: Any) -
         grouped: Whether the records name the group of tasks (`Trial.group`).
         **key: What else determines the records.
     """
-    rows = stored(trial.lab, _config(trial, **key), lambda: measure(trial))
+    config, tasks = _config(trial, **key), list(trial.tasks or trial.lab.suite.names)
+    rows = stored(trial.lab, config, lambda: measure(trial))
+    if _other_order(rows, tasks):  # kept before keys had the order
+        rows = stored(trial.lab, config | {"order": tasks}, lambda: measure(trial))
     return [{**row, **trial.group} for row in rows] if grouped else rows
+
+
+def _other_order(rows: Iterable[Mapping[str, Any]], tasks: Sequence[str]) -> bool:
+    """Return whether records name the tasks first in another order than that of their trial."""
+    named = (name for row in rows for name in re.split(r"[+|]", str(row.get("task"))))
+    order = [name for name in dict.fromkeys(named) if name in tasks]
+    return order != [name for name in tasks if name in order]
 
 
 def _config(trial: Trial, **key: Any) -> dict[str, Any]:
@@ -195,15 +207,30 @@ def _config(trial: Trial, **key: Any) -> dict[str, Any]:
         "counts": dict(lab.scale.counts),
         "algorithms": [CACHE_VERSION, evaluation.CACHE_VERSION],
         **_told_apart(trial, tasks),
+        **order_of(lab, tasks),
         **key,
     }
 
 
-def _told_apart(trial: Trial, tasks: Sequence[str]) -> dict[str, Any]:
-    """Return what else tells trials apart; nothing where an embedded model has its usual tasks.
+def order_of(lab: Lab, tasks: Sequence[str]) -> dict[str, Any]:
+    """Return the order of tasks for a key, where it is not the suite's own; of own tasks always.
 
-    Without runs it is the heads: of prompts and class names that a user may change, or of a model
-    that shares its encoder's weights with another. Merges and sums depend on the order of tasks.
+    Random masks, sums of the first k and names of pairs depend on it.
+
+    Args:
+        lab: Whose tasks they are.
+        tasks: Their names.
+    """
+    known = lab.suite.name in SUITES
+    usual = [name for name in suite(lab.suite.name).names if name in tasks] if known else None
+    return {} if list(tasks) == usual or len(tasks) < 2 else {"order": list(tasks)}
+
+
+def _told_apart(trial: Trial, tasks: Sequence[str]) -> dict[str, Any]:
+    """Return what tells heads apart that no run determines; nothing where a model has its usual.
+
+    They are made of prompts and class names that a user may change, or of a model that shares its
+    encoder's weights with another.
     """
     lab, told = trial.lab, {}
     if trial.method == "pretrained" and (lab.suite.name == "own" or lab.clip.text is None):
@@ -211,8 +238,7 @@ def _told_apart(trial: Trial, tasks: Sequence[str]) -> dict[str, Any]:
         names = [*tasks, lab.suite.control.name]
         told |= {"model": p.model, "init": p.init, "head": p.vocabulary}
         told |= {"prompts": {name: lab.suite[name].prompts() for name in names}}
-    usual = [name for name in lab.suite.names if name in tasks]
-    return told | ({"order": list(tasks)} if list(tasks) != usual else {})
+    return told
 
 
 def busy(trial: Trial, **key: Any) -> bool:

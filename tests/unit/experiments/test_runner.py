@@ -19,7 +19,10 @@ def lab():
     )
     clip = SimpleNamespace(encoder=SimpleNamespace(params={}))
     parameters = SimpleNamespace(seeds=(0, 1))
-    return SimpleNamespace(parameters=parameters, store=store, progress=False, clip=clip)
+    suite = SimpleNamespace(names=())
+    return SimpleNamespace(
+        parameters=parameters, store=store, progress=False, clip=clip, suite=suite
+    )
 
 
 def test_what_another_process_measures_comes_last_and_records_stay_in_order(lab, monkeypatch):

@@ -1,0 +1,110 @@
+"""What is in a store changes no number: tasks, pairs, seeds and merges in any order."""
+
+from __future__ import annotations
+
+import functools
+import zlib
+
+import pandas as pd
+import pytest
+import torch
+
+from tasklab import experiments
+from tasklab.analyses import cost as analysis
+from tasklab.experiments import Lab, merging, runner
+from tasklab.storage.store import Store
+from tasklab.taskvector import TaskVector
+from tasklab.tuning import finetune
+from tasklab.tuning.runs import Run
+
+TASKS = ("Vehicles", "Textures", "LandCover")  # in the suite's order
+TURNED = ("LandCover", "Vehicles", "Textures")
+EXPERIMENTS = {
+    name: functools.partial(getattr(experiments, name), **options)
+    for name, options in {
+        "addition": {"methods": ["posthoc"], "n_tasks": [3]},
+        "own_coefficients": {"methods": ["posthoc"]},
+        "disentanglement": {"methods": ["posthoc"], "n_pairs": 3},
+        "cross_task": {"methods": ["nonlinear"], "alphas": [0.5]},
+        "cross_task_sum": {"methods": ["nonlinear"], "sizes": [2]},
+        "stitched_addition": {"methods": ["nonlinear"], "n_pairs": 3, "coefficients": [0.5]},
+        "stitched_negation": {"methods": ["nonlinear"], "coefficients": [0.5]},
+        "pair_errors": {"methods": ["nonlinear"], "coefficients": [0.5]},
+        "cosines": {"methods": ["nonlinear"]},
+        "alignment": {"methods": ["nonlinear"]},
+        "linear_gaps": {"methods": ["nonlinear"], "scales": [1.0]},
+        "merged": {"methods": ["posthoc"], "merges": ["dare"]},
+        "probing": {},
+    }.items()
+}  # in `budgets`, `crossing`, `merging_rates`, `search_box` are the same ones
+
+
+@pytest.fixture(autouse=True)
+def trained(monkeypatch):
+    """Give every run a made-up vector, of its task and its seed alone."""
+
+    def made_up(trainer, config, store=None):
+        seed = zlib.crc32(f"{config.task} {config.seed}".encode())
+        generator = torch.Generator().manual_seed(seed)
+        params = trainer.clip.encoder.params.items()
+        vector = {n: 0.02 * torch.randn(x.shape, generator=generator) for n, x in params}
+        return Run(TaskVector(vector), {"losses": [1.0], "seconds": 1.0, "parameters": 1})
+
+    monkeypatch.setattr(finetune.Trainer, "__call__", made_up)
+
+
+@pytest.fixture(scope="module")
+def stores(tmp_path_factory):
+    """Return a folder that labs with tasks in the suite's order fill, and one for the others."""
+    return tmp_path_factory.mktemp("filled"), tmp_path_factory.mktemp("empty")
+
+
+def lab_of(folder, tasks=TASKS, model="mini_xs", **more):
+    return Lab(model, steps=1, progress=False, store_root=folder, tasks=tasks, **more)
+
+
+@pytest.mark.parametrize("name", EXPERIMENTS)
+def test_a_filled_store_gives_what_an_empty_one_gives(stores, name):
+    probed = {"model": "mini_sup_few", "head": "probe"} if name == "probing" else {}
+    measured, (filled, empty) = EXPERIMENTS[name], stores
+    usual = measured(lab_of(filled, **probed))
+    turned = measured(lab_of(filled, TURNED, **probed))
+    pd.testing.assert_frame_equal(turned, measured(lab_of(empty, TURNED, **probed)))
+    pd.testing.assert_frame_equal(measured(lab_of(empty, **probed)), usual)
+
+
+def test_seeds_and_merges_in_any_order_are_the_same_records(stores):
+    names, (filled, empty), keys = (
+        ["dare", "arithmetic"],
+        stores,
+        ["merge", "seed", "task", "metric"],
+    )
+    usual = merging(lab_of(filled, seeds=(0, 1)), ["posthoc"], names)
+    turned = merging(lab_of(empty, seeds=(1, 0)), ["posthoc"], names[::-1])
+    both = [t.sort_values(keys).reset_index(drop=True) for t in (usual, turned)]
+    pd.testing.assert_frame_equal(*both, check_like=True)
+    dare = usual[(usual["merge"] == "dare") & (usual["metric"] == "objective")]
+    assert dare["value"].nunique() == 2  # seeds differ
+
+
+def test_what_was_kept_under_another_order_is_measured_anew(tmp_path):
+    """Before keys had the order, labs with tasks in any order kept records under this one."""
+    lab = lab_of(tmp_path)
+    trial = runner.Trial(lab=lab, experiment="x", method="pretrained", seed=0)
+
+    def records(order, value):
+        return lambda _: [trial.row(task=t, metric="absolute", value=value) for t in order]
+
+    runner.stored(lab, runner._config(trial), lambda: records(TURNED, 1.0)(trial))
+    for _ in range(2):  # the second time from the store
+        assert {row["value"] for row in runner.kept(trial, records(TASKS, 2.0))} == {2.0}
+    assert len(list(Store(tmp_path).configs("records"))) == 2
+
+
+def test_the_first_of_the_tasks_is_part_of_the_key_of_costs(tmp_path, monkeypatch):
+    monkeypatch.setattr(analysis, "measure", lambda *_, **__: pd.DataFrame())
+    for tasks in (TASKS, TURNED):
+        experiments.cost(lab_of(tmp_path, tasks), ["standard"])
+    kept = [config.get("task") for config in Store(tmp_path).configs("cost")]
+    assert None in kept and len(kept) == 2  # what was timed stays as it was
+    assert any("LandCover/train" in task for task in kept if task)
