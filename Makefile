@@ -61,4 +61,4 @@ pins: $(STAMP)
 
 clean:
 	rm -rf book/_build build dist *.egg-info .pytest_cache .ruff_cache .import_linter_cache
-	find tasklab tests book notebooks benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +
+	find tasklab pretraining tests book notebooks benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -3,7 +3,7 @@
 A task is in T5's text-to-text form [Raffel et al., 2020]: a text with a question in, one answer
 word out, so that the first generated word decides the class. Sentences come from small grammars;
 how hard each task is was set once, on validation texts, so that a pre-trained model (its text:
-`tasklab.mini.pretraining.t5`) has an idea of some tasks and a fine-tuned one knows most of each.
+`pretraining.t5`) has an idea of some tasks and a fine-tuned one knows most of each.
 """
 
 from __future__ import annotations

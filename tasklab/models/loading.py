@@ -185,8 +185,8 @@ def _find(entry: Spec, given: Path | str | None, fetch: bool = True) -> Path | N
         if entry.extra and not path.exists():
             raise TasklabError(
                 f"the weights of {entry.name!r} do not ship, there would be too many: pre-train it "
-                "by python -m tasklab.mini.pretraining.queue, then put it where it is looked for "
-                "by python -m tasklab.mini.pretraining.install (both with --folder)."
+                "by `python -m pretraining.queue` in a clone, then put it where it is looked for "
+                "by `python -m pretraining.install` (both with --folder)."
             )
         return path
     asked = {"file": entry.published, "revision": entry.revision, "fetch": fetch}

@@ -10,11 +10,11 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from pretraining import evaluate, loop, objectives, queue
+from pretraining.recipes import JOBS
 from tasklab import mini
 from tasklab.errors import TasklabError
 from tasklab.mini import clip, vit
-from tasklab.mini.pretraining import evaluate, loop, objectives, queue
-from tasklab.mini.pretraining.recipes import JOBS
 from tasklab.models import loading, zoo
 from tasklab.tuning import methods
 

@@ -14,12 +14,12 @@ from safetensors.torch import load_file
 from torch.func import functional_call
 from transformers import T5ForConditionalGeneration
 
+from pretraining import loop
+from pretraining import t5 as pretrain_t5
 from tasklab import architectures
 from tasklab.errors import TasklabError
 from tasklab.mini import lexicon, shipped, t5
 from tasklab.mini import text as world
-from tasklab.mini.pretraining import loop
-from tasklab.mini.pretraining import t5 as pretrain_t5
 from tasklab.tasks.suites import Task
 from tasklab.tuning import tangent
 

@@ -12,6 +12,8 @@ import torch
 from safetensors.torch import load_file
 
 import tasklab
+from pretraining.install import EXTRA, SHIPPED
+from pretraining.recipes import JOBS
 from tasklab import mini
 from tasklab.errors import TasklabError
 from tasklab.mini import sampling, stream, styles, worlds
@@ -19,8 +21,6 @@ from tasklab.mini.captions import GENERIC, KINDS, draw_pairs
 from tasklab.mini.catalog import SHAPES, TASKS, prompts, with_articles
 from tasklab.mini.clip import CONTEXT
 from tasklab.mini.draw import Rng
-from tasklab.mini.pretraining.install import EXTRA, SHIPPED
-from tasklab.mini.pretraining.recipes import JOBS
 from tasklab.mini.text import TEXT_TASKS, write
 
 NAMES = [task["name"] for task in TASKS]

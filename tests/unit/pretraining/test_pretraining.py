@@ -12,10 +12,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from tasklab import machine
-from tasklab.errors import TasklabError
-from tasklab.mini import clip, shipped
-from tasklab.mini.pretraining import (
+from pretraining import (
     evaluate,
     install,
     levels,
@@ -26,7 +23,10 @@ from tasklab.mini.pretraining import (
     recipes,
     views,
 )
-from tasklab.mini.pretraining.pool import Pool
+from pretraining.pool import Pool
+from tasklab import machine
+from tasklab.errors import TasklabError
+from tasklab.mini import clip, shipped
 from tasklab.models import loading
 from tasklab.storage.tensors import file_sha256
 

@@ -1,9 +1,9 @@
 """Put pre-trained weights and their cards into the package.
 
-    python -m tasklab.mini.pretraining.install --folder /data/pretrain            # all that is done
-    python -m tasklab.mini.pretraining.install --folder /data/pretrain mini mini_s
+    python -m pretraining.install --folder /data/pretrain            # all that is done
+    python -m pretraining.install --folder /data/pretrain mini mini_s
 
-The folder is that of `tasklab.mini.pretraining.queue`. A card has what a model learnt from, how
+The folder is that of `pretraining.queue`. A card has what a model learnt from, how
 long, its accuracies as it is shipped, its curve and the checksum of its file.
 """
 
@@ -19,12 +19,12 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
+from pretraining import queue, t5
+from pretraining.evaluate import probe_accuracy, zero_shot_accuracy
+from pretraining.objectives import TOWERS_ONLY
+from pretraining.recipes import JOBS, SHORTER, Job
 from tasklab.errors import TasklabError, choose
 from tasklab.mini import clip, stream, vit
-from tasklab.mini.pretraining import queue, t5
-from tasklab.mini.pretraining.evaluate import probe_accuracy, zero_shot_accuracy
-from tasklab.mini.pretraining.objectives import TOWERS_ONLY
-from tasklab.mini.pretraining.recipes import JOBS, SHORTER, Job
 from tasklab.mini.shipped import FOLDER, extra_folder
 from tasklab.mini.t5 import NAME, build_t5
 from tasklab.mini.text import TEXT_VERSION

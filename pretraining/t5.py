@@ -16,6 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from pretraining.loop import Recipe
 from tasklab.architectures import FirstToken
 from tasklab.mini.catalog import with_articles
 from tasklab.mini.lexicon import (
@@ -31,7 +32,6 @@ from tasklab.mini.lexicon import (
     TOPICS,
     encode,
 )
-from tasklab.mini.pretraining.loop import Recipe
 from tasklab.mini.t5 import build_t5, text
 from tasklab.mini.text import (
     TEXT_TASKS,

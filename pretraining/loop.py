@@ -28,9 +28,9 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from pretraining import pool as files
 from tasklab import machine
 from tasklab.errors import TasklabError
-from tasklab.mini.pretraining import pool as files
 from tasklab.storage import atomic
 
 

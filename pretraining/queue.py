@@ -1,8 +1,8 @@
 """Pre-train the embedded models, one after the other.
 
-    python -m tasklab.mini.pretraining.queue --folder /data/pretrain             # all, in order
-    python -m tasklab.mini.pretraining.queue --folder /data/pretrain mini mini_s # these
-    python -m tasklab.mini.pretraining.queue --folder /data/pretrain --list      # what is done
+    python -m pretraining.queue --folder /data/pretrain             # all, in order
+    python -m pretraining.queue --folder /data/pretrain mini mini_s # these
+    python -m pretraining.queue --folder /data/pretrain --list      # what is done
 
 Each run has a folder under `runs`, the pools are in `pool`. What is finished is skipped, what was
 begun goes on, and what another process works on is left to it, so that the same command, started
@@ -21,14 +21,14 @@ from pathlib import Path
 
 import torch
 
+from pretraining import loop
+from pretraining.dino import SelfDistillation
+from pretraining.loop import Recipe
+from pretraining.mae import MaskedAutoencoder
+from pretraining.objectives import Contrastive, Supervised
+from pretraining.recipes import JOBS, Job
 from tasklab.errors import TasklabError, unknown
 from tasklab.mini import clip
-from tasklab.mini.pretraining import loop
-from tasklab.mini.pretraining.dino import SelfDistillation
-from tasklab.mini.pretraining.loop import Recipe
-from tasklab.mini.pretraining.mae import MaskedAutoencoder
-from tasklab.mini.pretraining.objectives import Contrastive, Supervised
-from tasklab.mini.pretraining.recipes import JOBS, Job
 
 EVERY, LOOKS, IMAGES = 250, 4, 500  # steps between checkpoints; checkpoints between evaluations
 
@@ -50,7 +50,7 @@ def objective(model: str, recipe: Recipe, pool: Path) -> loop.Objective:
         pool: Folder of pools.
     """
     if model == "mini_t5":
-        from tasklab.mini.pretraining.t5 import Texts
+        from pretraining.t5 import Texts
 
         return Texts(recipe)
     return OBJECTIVES[model](model, recipe, pool)

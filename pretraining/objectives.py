@@ -10,11 +10,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from pretraining.evaluate import features, zero_shot_accuracy
+from pretraining.loop import Recipe
+from pretraining.pool import Pool
 from tasklab.mini import clip, stream, vit
 from tasklab.mini.clip import normalise
-from tasklab.mini.pretraining.evaluate import features, zero_shot_accuracy
-from tasklab.mini.pretraining.loop import Recipe
-from tasklab.mini.pretraining.pool import Pool
 
 TOWERS_ONLY = ("mini_clip_less", "mini_clip_more")  # CLIPs that ship without their text tower
 

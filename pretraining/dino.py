@@ -18,13 +18,13 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
+from pretraining import views
+from pretraining.evaluate import probe_accuracy
+from pretraining.loop import Recipe
+from pretraining.objectives import pool_of
 from tasklab.errors import TasklabError
 from tasklab.mini import vit
 from tasklab.mini.clip import normalise
-from tasklab.mini.pretraining import views
-from tasklab.mini.pretraining.evaluate import probe_accuracy
-from tasklab.mini.pretraining.loop import Recipe
-from tasklab.mini.pretraining.objectives import pool_of
 
 # Of the paper's: temperatures, centre momentum, share of a picture in a crop, size of a local crop
 # (96 of 224). The paper has 65,536 outputs, hidden width 2,048, bottleneck 256 and 8 local crops

@@ -1,6 +1,6 @@
 """What a pre-trained CLIP can do, by levels of the non-linear model on validation images.
 
-    python -m tasklab.mini.pretraining.levels --weights runs/mini/step24000.safetensors
+    python -m pretraining.levels --weights runs/mini/step24000.safetensors
 
 These are the numbers that the world, its recipes and the length of its pre-trainings were
 settled by: zero-shot accuracy, accuracy alone after fine-tuning, accuracy of the sum of all task

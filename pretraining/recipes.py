@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from tasklab.mini.pretraining.loop import Recipe
+from pretraining.loop import Recipe
 
 BASE = Recipe()
 SHORTER = {3: 720, 10: 2400, 30: 7200}  # % of the samples -> steps; each with a decay of its own

@@ -12,12 +12,12 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
+from pretraining.evaluate import probe_accuracy
+from pretraining.loop import Recipe
+from pretraining.objectives import pool_of
 from tasklab.architectures import vit_from_transformers
 from tasklab.mini import vit
 from tasklab.mini.clip import normalise
-from tasklab.mini.pretraining.evaluate import probe_accuracy
-from tasklab.mini.pretraining.loop import Recipe
-from tasklab.mini.pretraining.objectives import pool_of
 
 # mask_ratio: by the probe on validation images; He et al. mask 0.75 of 196 patches, here are 16.
 SETTINGS = {

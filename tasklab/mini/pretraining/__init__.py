@@ -1,1 +1,0 @@
-"""How the small models are pre-trained on the drawn world."""
