@@ -11,7 +11,7 @@ import numbers
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
-from typing import overload
+from typing import Any, NamedTuple, overload
 
 import torch
 from torch import Tensor
@@ -25,6 +25,20 @@ _LARGEST = 1e30  # of a coefficient: float32 ends at 3e38
 _COMPUTED = (torch.float16, torch.bfloat16, torch.float32, torch.float64)  # float8 has no sums
 
 
+class Base(NamedTuple):
+    """The weights theta_0 that a task vector starts from.
+
+    Attributes:
+        model: Short name of the model.
+        init: `"pretrained"` or `"random"`.
+        weights: `Encoder.weights_hash`.
+    """
+
+    model: str
+    init: str
+    weights: str
+
+
 class TaskVector(Mapping[str, Tensor]):
     """The vector tau = theta - theta_0, one tensor per parameter that differs.
 
@@ -32,8 +46,15 @@ class TaskVector(Mapping[str, Tensor]):
     to new vectors, by numbers of Python, numpy and torch; the built-in `sum` works. Tensors are not
     copied: do not write into them.
 
+    Where the weights that a vector starts from are known, `base` has them: `save` writes them down,
+    `load` reads them, and sums and multiples of vectors of one base keep it.
+
     Args:
         tensors: Change of each parameter, in the parameter's shape.
+        base: What it starts from; `None` if that is not known.
+
+    Attributes:
+        base: Likewise.
 
     Raises:
         TasklabError: If a tensor is not of floating-point numbers of 16 to 64 bits, or has one that
@@ -44,13 +65,14 @@ class TaskVector(Mapping[str, Tensor]):
     ([0.5, 0.5], [-1.0])
     """
 
-    __slots__ = ("_digest", "_tensors")
+    __slots__ = ("_digest", "_tensors", "base")
     __array_ufunc__ = None  # numpy's numbers leave products to this class
 
-    def __init__(self, tensors: Mapping[str, Tensor]) -> None:
+    def __init__(self, tensors: Mapping[str, Tensor], base: Base | None = None) -> None:
         self._tensors = MappingProxyType({name: t.detach() for name, t in tensors.items()})
         _check_types(self._tensors)
         _finite(self._tensors, "the task vector")
+        self.base = base
         self._digest = ""  # made when it is asked for; a vector does not change
 
     def fingerprint(self) -> str:
@@ -70,6 +92,7 @@ class TaskVector(Mapping[str, Tensor]):
         theta0: Mapping[str, Tensor],
         theta: Mapping[str, Tensor],
         names: Iterable[str] | None = None,
+        base: Base | None = None,
     ) -> TaskVector:
         """Return theta - theta_0, without the counters and masks that a state dict has.
 
@@ -78,6 +101,7 @@ class TaskVector(Mapping[str, Tensor]):
             theta: Fine-tuned parameters.
             names: Parameters to compare; by default all floating-point ones, and both must then
                 have the same names.
+            base: Of which model theta_0 is, where that is known.
 
         Raises:
             TasklabError: If a name is missing on one side, or shapes differ; it names them.
@@ -91,7 +115,7 @@ class TaskVector(Mapping[str, Tensor]):
         _same_shapes(names, theta0, theta)
         for params in (theta0, theta):
             _check_types({name: params[name] for name in names})
-        return cls({name: theta[name].detach() - theta0[name].detach() for name in names})
+        return cls({name: theta[name].detach() - theta0[name].detach() for name in names}, base)
 
     @classmethod
     def zeros_like(cls, params: Mapping[str, Tensor]) -> TaskVector:
@@ -112,6 +136,7 @@ class TaskVector(Mapping[str, Tensor]):
         """
         path = checked_path("the file of a task vector", path, "file")
         tensors, meta = load_checkpoint(path) or ({}, {})
+        base = _base_in(meta)
         if meta != _FORMAT:
             raise TasklabError(
                 f"{str(path)!r} is damaged, or no file that TaskVector.save wrote; `tasklab import`"
@@ -119,16 +144,17 @@ class TaskVector(Mapping[str, Tensor]):
             )
         if wrong := [name for name, x in tensors.items() if not x.is_floating_point()]:
             raise TasklabError(f"{_listed(wrong)} in {str(path)!r} are no floating-point numbers.")
-        return cls(tensors)
+        return cls(tensors, base)
 
     def save(self, path: Path | str) -> Path:
-        """Write the vector to a safetensors file with a checksum, in one step, and return its path.
+        """Write vector, base and checksum to a safetensors file, in one step, and return its path.
 
         Raises:
             TasklabError: If it cannot be written; a file that was there before is still there.
         """
         path = checked_path("the file of a task vector", path)
-        save_checkpoint(path, self, _FORMAT)
+        known = {} if self.base is None else {"base": self.base._asdict()}
+        save_checkpoint(path, self, _FORMAT | known)
         return path
 
     def on_disk(self, path: Path) -> TaskVector:
@@ -138,7 +164,13 @@ class TaskVector(Mapping[str, Tensor]):
             path: The safetensors file that its tensors were read from, under the same names.
         """
         same = object.__new__(TaskVector)
-        same._tensors, same._digest = OnDisk(path, self), self._digest
+        same._tensors, same._digest, same.base = OnDisk(path, self), self._digest, self.base
+        return same
+
+    def starting_from(self, base: Base | None) -> TaskVector:
+        """Return this vector, known to start from some weights."""
+        same = object.__new__(TaskVector)
+        same._tensors, same._digest, same.base = self._tensors, self._digest, base
         return same
 
     def __getitem__(self, name: str) -> Tensor:
@@ -174,7 +206,8 @@ class TaskVector(Mapping[str, Tensor]):
             return NotImplemented
         shared = self.keys() & other.keys()
         _same_shapes(shared, self, other)
-        return TaskVector({**self, **other, **{name: self[name] + other[name] for name in shared}})
+        both = {name: self[name] + other[name] for name in shared}
+        return TaskVector({**self, **other, **both}, shared_base([self, other]))
 
     __radd__ = __add__
 
@@ -184,14 +217,14 @@ class TaskVector(Mapping[str, Tensor]):
 
     def __neg__(self) -> TaskVector:
         """Return the negation."""
-        return TaskVector({name: -tensor for name, tensor in self.items()})
+        return TaskVector({name: -tensor for name, tensor in self.items()}, self.base)
 
     def __mul__(self, scale: object) -> TaskVector:
         """Return the vector times a number."""
         if (scale := _number(scale)) is None:
             return NotImplemented
         scale = _coefficient(scale)
-        return TaskVector({name: tensor * scale for name, tensor in self.items()})
+        return TaskVector({name: tensor * scale for name, tensor in self.items()}, self.base)
 
     __rmul__ = __mul__
 
@@ -202,7 +235,7 @@ class TaskVector(Mapping[str, Tensor]):
         if scale == 0:
             raise TasklabError("a task vector cannot be divided by 0.")
         scale = _coefficient(scale)
-        return TaskVector({name: tensor / scale for name, tensor in self.items()})
+        return TaskVector({name: tensor / scale for name, tensor in self.items()}, self.base)
 
     def dot(self, other: TaskVector) -> float:
         """Return the inner product, summed in float64."""
@@ -244,7 +277,19 @@ class TaskVector(Mapping[str, Tensor]):
 
     def to(self, device: torch.device | str) -> TaskVector:
         """Return the vector on a device."""
-        return TaskVector({name: tensor.to(device) for name, tensor in self.items()})
+        return TaskVector({name: tensor.to(device) for name, tensor in self.items()}, self.base)
+
+
+def shared_base(vectors: Iterable[TaskVector]) -> Base | None:
+    """Return the base of all vectors that change anything; `None` if they have no common one.
+
+    >>> base, one = Base("mini", "pretrained", "0f"), {"w": torch.ones(1)}
+    >>> shared_base([TaskVector(one, base), TaskVector({})])
+    Base(model='mini', init='pretrained', weights='0f')
+    >>> shared_base([TaskVector(one, base), TaskVector(one)])
+    """
+    bases = {vector.base for vector in vectors if vector}
+    return bases.pop() if len(bases) == 1 else None
 
 
 def merged(
@@ -312,6 +357,16 @@ def check_fits(vector: Mapping[str, Tensor], theta: Mapping[str, Tensor]) -> Non
     """
     _present(vector, theta, "the parameters to edit")
     _same_shapes(vector, theta, vector)
+
+
+def _base_in(meta: dict[str, Any]) -> Base | None:
+    """Take the base out of what a file tells, where it has one as `save` writes it."""
+    base = meta.get("base")
+    if not isinstance(base, dict) or sorted(base) != sorted(Base._fields):
+        return None
+    if not all(isinstance(text, str) for text in base.values()):
+        return None
+    return Base(**meta.pop("base"))
 
 
 def _coefficient(value: object) -> float:

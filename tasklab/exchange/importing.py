@@ -28,7 +28,7 @@ from tasklab.models import loading
 from tasklab.models.encoder import Encoder
 from tasklab.models.zoo import spec
 from tasklab.storage.store import Store
-from tasklab.taskvector import TaskVector
+from tasklab.taskvector import Base, TaskVector
 from tasklab.tuning import finetune
 from tasklab.tuning.methods import METHODS
 
@@ -155,6 +155,8 @@ def compare(path: Path | str, model: str, *, base: Path | str | None = None) -> 
         raise TasklabError(
             f"{checkpoint.path} does not differ from {source}: there is no task vector."
         )
+    if weights is not None:
+        vector = vector.starting_from(Base(model, checkpoint.init, weights))
     distance = None if begin is None else _norm(vector) / _norm(begin)
     return Comparison(checkpoint, vector, weights, source, distance)
 
@@ -254,7 +256,8 @@ def imported(store: Store, model: str, name: str) -> TaskVector:
         if not names:
             raise TasklabError(f"nothing is imported for model {model!r} in {store.root}.")
         raise unknown("imported vector", name, names)
-    return TaskVector(found.tensors())
+    weights, start = found.record["weights"], found.record.get("init", "pretrained")
+    return TaskVector(found.tensors(), None if weights is None else Base(model, start, weights))
 
 
 def listed(store: Store, model: str | None = None) -> list[dict[str, Any]]:
@@ -351,7 +354,7 @@ def _of_method(vector: TaskVector, method: str, model: str, file: Path) -> TaskV
             f"{file} has changed {len(changed)} parameters that {method!r} does not train, such as "
             f"{changed[0]}: it was fine-tuned by another method."
         )
-    return TaskVector({name: x for name, x in vector.items() if name in trained})
+    return TaskVector({name: x for name, x in vector.items() if name in trained}, vector.base)
 
 
 def _norm(tensors: Mapping[str, Tensor]) -> float:

@@ -90,8 +90,11 @@ def find(
         raise TasklabError(f"{text} does not tell of which model it is: give --model.")
     if sources.is_saved(sources.header(file)):
         vector = reading.contents(file, model).vector.on_disk(file)
-        start = init or "pretrained"
-        return Source(name=text, vector=vector, model=model, task=file.stem, init=start)
+        start, weights = init or "pretrained", None
+        if vector.base is not None:
+            start, weights = vector.base.init, vector.base.weights
+        facts = {"model": model, "task": file.stem, "init": start, "weights": weights}
+        return Source(name=text, vector=vector, **facts)
     made = importing.compare(text, model, base=base)
     one = made.checkpoint
     kept = None if one.vector is None else file

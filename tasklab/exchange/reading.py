@@ -29,7 +29,7 @@ from tasklab.models import loading, weights
 from tasklab.models.zoo import INITS, spec
 from tasklab.storage import torch_files
 from tasklab.storage.tensors import file_sha256, read_tensors, text_sha256
-from tasklab.taskvector import TaskVector
+from tasklab.taskvector import Base, TaskVector
 from tasklab.tuning.methods import METHODS
 
 _BROKEN = (  # what a file that is damaged, or made to do harm, can raise in the code below
@@ -212,7 +212,8 @@ def _exported(
             f"{file} is damaged: its checksum is not the one in {settings.name}. Export it again, "
             "or fetch it again."
         )
-    vector = TaskVector({name: x.float() for name, x in tensors.items()})
+    base = Base(owner, about["init"], about["weights"])
+    vector = TaskVector({name: x.float() for name, x in tensors.items()}, base)
     return Checkpoint(
         path=file,
         sha256=digest,
@@ -226,15 +227,23 @@ def _exported(
 
 
 def _saved(file: Path, model: str) -> Checkpoint:
-    """Return a task vector that `TaskVector.save` wrote, of which nothing else is told."""
+    """Return a task vector that `TaskVector.save` wrote, with its base if that was known."""
     vector = TaskVector.load(file)
+    base = vector.base
+    unknown = "it does not tell from which weights it starts: the model's own are taken"
+    if base is not None and not (base.init in INITS and all(map(is_plain, base))):
+        raise TasklabError(f"{file} does not say what it is: save it again.")
+    if base is not None and base.model != model:
+        raise TasklabError(f"{file} is a task vector of model {base.model!r}, not of {model!r}.")
     _check_vector(vector, file, model)
     return Checkpoint(
         path=file,
         sha256=file_sha256(file),
         layout="task vector of TaskVector.save",
-        notes=("it does not tell from which weights it starts: the model's own are taken",),
-        vector=TaskVector({name: x.float() for name, x in vector.items()}),
+        notes=(unknown,) if base is None else (),
+        init="pretrained" if base is None else base.init,
+        vector=TaskVector({name: x.float() for name, x in vector.items()}, base),
+        weights=None if base is None else base.weights,
     )
 
 

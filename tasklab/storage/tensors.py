@@ -1,4 +1,10 @@
-"""Tensors on the disk: safetensors files and checkpoints, written atomically, never unpickled."""
+"""Tensors on the disk: safetensors files and checkpoints, written atomically, never unpickled.
+
+A file that is written with a header has in it, under `checksum`, that of its tensors and its other
+texts: whoever reads it by `read_tensors` or `load_checkpoint` compares it, once a process. So do
+`TaskVector.save` and `load`, `tasklab merge` and `tasklab export`, which write and read by these;
+files without a checksum, older ones and those of others, are read as they are.
+"""
 
 from __future__ import annotations
 
@@ -18,9 +24,16 @@ import safetensors.torch
 from torch import Tensor, uint8
 
 from tasklab.errors import LONG_PATH, TasklabError, shown
-from tasklab.storage import atomic
+from tasklab.storage import atomic, checksums
+from tasklab.storage.checksums import file_sha256
+
+__all__ = [
+    "OnDisk", "canonical", "digest", "explained", "file_sha256", "load_checkpoint", "read_tensors",
+    "save_checkpoint", "text_sha256", "write_tensors",
+]  # fmt: skip
 
 _log = logging.getLogger(__name__)
+_SEAL = "checksum"  # entry of a header
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _IN_THE_WAY = {errno.ENOTDIR, errno.EEXIST}
 
@@ -37,10 +50,8 @@ def save_checkpoint(path: Path, tensors: Mapping[str, Tensor], meta: Mapping[str
         TasklabError: If the disk is full or read-only; an earlier checkpoint is then still there.
     """
     text = canonical(meta, "meta")
-    tensors = {name: tensor.detach().cpu() for name, tensor in tensors.items()}
     with explained(path.parent), atomic.replacing(path, alone=True) as draft:
-        header = {"meta": text, "sha256": digest(tensors, text)}
-        write_tensors(tensors, draft, header)
+        write_tensors(tensors, draft, {"meta": text})
 
 
 def load_checkpoint(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
@@ -54,7 +65,8 @@ def load_checkpoint(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]] | No
         with safetensors.safe_open(path, framework="pt") as file:
             header = file.metadata() or {}
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-        if header["sha256"] == digest(tensors, header["meta"]):
+        older = _SEAL not in header and header["sha256"] == digest(tensors, header["meta"])
+        if older or (_SEAL in header and _is_whole(path, tensors, header)):
             return tensors, json.loads(header["meta"])
         reason = "its checksum does not match"
     except (safetensors.SafetensorError, OSError, ValueError, KeyError) as error:
@@ -73,12 +85,19 @@ def read_tensors(path: Path | str) -> dict[str, Tensor]:
     if not path.is_file():
         raise TasklabError(f"there is no file {str(path)!r}.")
     try:
-        return safetensors.torch.load_file(path)
+        with safetensors.safe_open(path, framework="pt") as file:
+            header = file.metadata() or {}
+        tensors = safetensors.torch.load_file(path)
+        if _SEAL not in header or _is_whole(path, tensors, header):
+            return tensors
     except (safetensors.SafetensorError, OSError, ValueError) as error:
         raise TasklabError(
             f"{str(path)!r} is not a whole safetensors file ({error}). Fetch it again; a pickle "
             "(.pt, .pth, .bin) is never loaded: `tasklab import` reads the tensors of one."
         ) from error
+    raise TasklabError(
+        f"{path} is damaged: its checksum does not match. Export it again, or fetch it again."
+    )
 
 
 class OnDisk(Mapping[str, Tensor]):
@@ -94,18 +113,18 @@ class OnDisk(Mapping[str, Tensor]):
 
     def __init__(self, path: Path, like: Mapping[str, Tensor]) -> None:
         self._path = path
-        self._kinds = {name: (tensor.dtype, tensor.shape) for name, tensor in like.items()}
+        self._kinds = {name: tensor.dtype for name, tensor in like.items()}
+        self._state = checksums.state(path)
 
     def __getitem__(self, name: str) -> Tensor:
-        dtype, shape = self._kinds[name]
+        dtype = self._kinds[name]
         try:
+            if checksums.state(self._path) != self._state:
+                raise OSError("it was written again")
             with safetensors.safe_open(self._path, framework="pt") as file:
-                tensor = file.get_tensor(name).to(dtype)
+                return file.get_tensor(name).to(dtype)
         except (safetensors.SafetensorError, OSError) as error:
             raise TasklabError(f"{self._path} changed while it was in use: {error}.") from error
-        if tensor.shape != shape:
-            raise TasklabError(f"{self._path} changed while it was in use: {name} has other sizes.")
-        return tensor
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._kinds)
@@ -184,7 +203,7 @@ def write_tensors(
     Args:
         tensors: By name.
         file: Where to.
-        header: Texts kept in the file.
+        header: Texts kept in the file, with the checksum of all; without, the file has none.
     """
     own: dict[str, Tensor] = {}
     taken: set[int] = set()
@@ -196,16 +215,12 @@ def write_tensors(
             tensor = tensor.clone()
         taken.add(tensor.untyped_storage().data_ptr())
         own[name] = tensor
+    if header is not None:
+        header = {**header, _SEAL: _sealing(own, header)}
     file.touch()
     usual = file.stat().st_mode
     safetensors.torch.save_file(own, file, metadata=header)
     file.chmod(usual)  # safetensors leaves a file that only its owner can read
-
-
-def file_sha256(file: Path) -> str:
-    """Return the checksum of a file in hex digits."""
-    with file.open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 def text_sha256(value: Mapping[str, Any]) -> str:
@@ -217,7 +232,25 @@ def digest(tensors: Mapping[str, Tensor], text: str) -> str:
     """Return the SHA-256 of named tensors and a text in hex digits, whatever their order."""
     content = hashlib.sha256(text.encode())
     for name in sorted(tensors):
-        tensor = tensors[name].detach().contiguous()
-        content.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
-        content.update(memoryview(tensor.reshape(-1).view(uint8).numpy()))
+        content.update(f"{name} {tensors[name].dtype} {tuple(tensors[name].shape)}".encode())
+        content.update(_bytes_of(tensors[name]))
     return content.hexdigest()
+
+
+def _is_whole(path: Path, tensors: Mapping[str, Tensor], header: Mapping[str, str]) -> bool:
+    """Whether a file has the checksum in its header; computed once a process."""
+    return checksums.once(path, _SEAL, lambda _: _sealing(tensors, header)) == header[_SEAL]
+
+
+def _sealing(tensors: Mapping[str, Tensor], header: Mapping[str, str]) -> str:
+    """Return the checksum of a file's tensors and texts, which threads compute."""
+    text = canonical({name: text for name, text in header.items() if name != _SEAL})
+    contents = (
+        (f"{name} {tensors[name].dtype} {tuple(tensors[name].shape)}", _bytes_of(tensors[name]))
+        for name in sorted(tensors)
+    )
+    return f"{checksums.TREE}:{checksums.of_parts(text, contents)}"
+
+
+def _bytes_of(tensor: Tensor) -> memoryview:
+    return memoryview(tensor.detach().contiguous().reshape(-1).view(uint8).numpy())

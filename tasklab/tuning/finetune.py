@@ -42,7 +42,7 @@ from tasklab.storage import termination
 from tasklab.storage.store import Store
 from tasklab.tasks import drawn
 from tasklab.tasks.suites import Suite, suite
-from tasklab.taskvector import TaskVector
+from tasklab.taskvector import Base, TaskVector
 from tasklab.tuning import footprint, memory, penalties, probes, rates, tangent
 from tasklab.tuning.memory import Plan
 from tasklab.tuning.methods import LINEAR, trainable
@@ -146,7 +146,8 @@ def finetune(
     parts = [tensors.pop(name, None) for name in _HEAD]
     if parts[0] is not None:
         head = heads.Head(*parts, normalise=config.head != "trained" and clip.cosine)
-    return Run(TaskVector(tensors), artifact.record, head)
+    base = Base(config.model, config.init, artifact.config["weights"])
+    return Run(TaskVector(tensors, base), artifact.record, head)
 
 
 def rate(config: FineTune, clip: Clip, store: Store, *, tasks: Suite, progress: bool) -> float:

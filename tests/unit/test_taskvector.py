@@ -11,7 +11,7 @@ import torch
 
 from tasklab.errors import TasklabError
 from tasklab.storage.tensors import save_checkpoint
-from tasklab.taskvector import TaskVector, merged
+from tasklab.taskvector import Base, TaskVector, merged
 
 
 def params(seed):
@@ -261,7 +261,7 @@ def test_a_vector_on_the_disk_is_the_same_and_holds_nothing(tmp_path):
     with pytest.raises(KeyError):
         there["c"]
     TaskVector({"b": torch.zeros(4), "a": torch.zeros(2, 2)}).save(file)
-    with pytest.raises(TasklabError, match=r"tau.safetensors changed while it was in use.*b has"):
+    with pytest.raises(TasklabError, match=r"tau.safetensors changed while it was in use"):
         there["b"]
     file.unlink()
     with pytest.raises(TasklabError, match="changed while it was in use"):
@@ -288,3 +288,26 @@ def test_loading_refuses_what_was_not_saved(tmp_path):
     )
     with pytest.raises(TasklabError, match="not finite: NaN or infinity in w"):
         TaskVector.load(path)
+
+
+BASE, OTHER = Base("mini", "pretrained", "a" * 64), Base("mini_s", "pretrained", "b" * 64)
+
+
+def test_a_file_tells_the_base_of_a_vector(tmp_path):
+    known = TaskVector(A, BASE)
+    assert TaskVector.load(known.save(tmp_path / "a.safetensors")).base == BASE
+    assert TaskVector.load(A.save(tmp_path / "b.safetensors")).base is None
+    assert A == known and known.on_disk(tmp_path / "a.safetensors").base == BASE
+    meta = {"format": "tasklab task vector", "version": 1, "base": {"model": 1}}
+    save_checkpoint(tmp_path / "c.safetensors", A, meta)
+    with pytest.raises(TasklabError, match="damaged, or no file"):
+        TaskVector.load(tmp_path / "c.safetensors")
+
+
+def test_arithmetic_within_one_base_keeps_it():
+    a, b, other = TaskVector(A, BASE), TaskVector(B, BASE), TaskVector(B, OTHER)
+    for made in (a + b, a - b, -a, 2 * a, a / 2, sum([a, b]), TaskVector.sum([a]), a.to("cpu")):
+        assert made.base == BASE
+    assert (a + other).base is None and (a + B).base is None
+    assert TaskVector.between(THETA0, THETA1, base=BASE).base == BASE
+    assert other.starting_from(BASE).base == BASE and other.base == OTHER

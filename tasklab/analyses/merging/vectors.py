@@ -22,7 +22,7 @@ from torch import Tensor
 
 from tasklab.analyses.finite import as_coefficient
 from tasklab.errors import TasklabError, abridged, shown
-from tasklab.taskvector import TaskVector
+from tasklab.taskvector import TaskVector, shared_base
 
 Vectors = Sequence[TaskVector] | Mapping[str, TaskVector]
 Rule = Callable[[str, list[Tensor]], Tensor]
@@ -39,7 +39,8 @@ def listed(vectors: Vectors, least: int = 1) -> list[TaskVector]:
 
     Raises:
         TasklabError: If there are too few, one is no task vector, or they are not of one model:
-            parameters that one has and another lacks, or other shapes.
+            parameters that one has and another lacks, other shapes, or other weights that they
+            start from.
     """
     if isinstance(vectors, TaskVector) or not isinstance(vectors, Mapping | Sequence):
         raise TasklabError(f"a merge takes a list of task vectors, not {type(vectors).__name__}.")
@@ -52,6 +53,14 @@ def listed(vectors: Vectors, least: int = 1) -> list[TaskVector]:
     if len(named) < least:
         have = f"{len(named)} task vector{'s' if len(named) != 1 else ''}"
         raise TasklabError(f"{have} cannot be merged: give at least {least}.")
+    starts = {vector.base: name for name, vector in named.items() if vector.base is not None}
+    if len({base.weights for base in starts}) > 1:
+        (here, one), (there, two) = list(starts.items())[:2]
+        raise TasklabError(
+            f"task vector {shown(one)} starts from {here.model} ({here.init}, weights "
+            f"{here.weights[:12]}) and {shown(two)} from {there.model} ({there.init}, weights "
+            f"{there.weights[:12]}): merge vectors of one start."
+        )
     (one, first), *rest = named.items()
     if not first:
         raise TasklabError("the task vectors have no parameters.")
@@ -76,7 +85,7 @@ def _single(vector: TaskVector) -> TaskVector:
     """Return a vector in single precision at least: halves underflow in merges."""
     if all(tensor.element_size() >= 4 for tensor in vector.values()):
         return vector
-    return TaskVector({name: tensor.float() for name, tensor in vector.items()})
+    return TaskVector({name: tensor.float() for name, tensor in vector.items()}, vector.base)
 
 
 def by_tensor(vectors: Sequence[TaskVector], rule: Rule, alpha: float = 1.0) -> TaskVector:
@@ -92,7 +101,7 @@ def by_tensor(vectors: Sequence[TaskVector], rule: Rule, alpha: float = 1.0) -> 
     for name, tensor in vectors[0].items():
         merged = rule(name, [vector[name] for vector in vectors]).to(tensor)
         made[name] = merged if alpha == 1 else merged * alpha
-    return TaskVector(made)
+    return TaskVector(made, shared_base(vectors))
 
 
 def by_matrix(vectors: Sequence[TaskVector], rule: Rule, alpha: float = 1.0) -> TaskVector:

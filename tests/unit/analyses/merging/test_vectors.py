@@ -9,7 +9,7 @@ from tasklab.analyses import merging
 from tasklab.analyses.merging.vectors import by_matrix, is_matrix, listed
 from tasklab.errors import TasklabError
 from tasklab.models import loading
-from tasklab.taskvector import TaskVector
+from tasklab.taskvector import Base, TaskVector
 
 
 def test_matrices_are_what_layers_multiply_with():
@@ -81,3 +81,12 @@ def test_half_precision_is_merged_in_single_precision():
     merged = merging.pcb(half)
     assert merged["w"].dtype == torch.float32 and merged["w"].isfinite().all()
     assert merged == merging.pcb([TaskVector({"w": v["w"].float()}) for v in half])
+
+
+def test_vectors_of_two_starts_are_refused_and_one_start_is_kept(cases):
+    base = Base("mini", "pretrained", "a" * 64)
+    one, two = (vector.starting_from(base) for vector in cases.vectors(2))
+    assert merging.merge("ties", [one, two]).base == base
+    assert merging.merge("ties", [one, cases.vector(1)]).base is None
+    with pytest.raises(TasklabError, match=r"'a' starts from mini .* and 'b' from mini_s "):
+        listed({"a": one, "b": two.starting_from(Base("mini_s", "pretrained", "b" * 64))})

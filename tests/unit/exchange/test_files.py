@@ -1,0 +1,95 @@
+"""Files of vectors: each tells the weights it starts from, and any change of one is found."""
+
+from __future__ import annotations
+
+import random
+import shutil
+
+import pytest
+import torch
+
+from tasklab import checkpoints
+from tasklab.errors import TasklabError
+from tasklab.exchange import exporting, merged, reading
+from tasklab.models import loading
+from tasklab.storage.store import Store
+from tasklab.taskvector import Base, TaskVector
+
+MODEL = "mini_xs"
+
+
+@pytest.fixture(scope="module")
+def encoder():
+    return loading.load(MODEL).encoder
+
+
+def base_of(encoder):
+    return Base(encoder.name, encoder.init, encoder.weights_hash)
+
+
+def vector(encoder, base=None):
+    rng = torch.Generator().manual_seed(3)
+    return TaskVector(
+        {n: 0.01 * torch.randn(x.shape, generator=rng) for n, x in encoder.params.items()}, base
+    )
+
+
+def saved(encoder, folder):
+    return vector(encoder, base_of(encoder)).save(folder / "saved.safetensors")
+
+
+def merge(encoder, folder):
+    source = merged.find(str(saved(encoder, folder)), Store(folder / "store"), MODEL)
+    out = folder / "merged.safetensors"
+    merged.write(out, 2 * source.vector, [source, source], {"method": "sum", "options": {}})
+    return out
+
+
+def exported(encoder, folder):
+    config = {
+        "model": MODEL, "init": "pretrained", "task": "Signs", "method": "nonlinear", "seed": 0,
+        "suite": "mini", "weights": encoder.weights_hash, "steps": 40,
+    }  # fmt: skip
+    made = dict(vector(encoder)), {"losses": [2.0]}
+    run = Store(folder / "store").get("finetune", config, lambda _: made)
+    whole = exporting.write(run, encoder, folder / "export")
+    return shutil.copy(whole / exporting.VECTOR_FILE, folder / "alone.safetensors")
+
+
+@pytest.mark.parametrize("make", [saved, merge, exported])
+def test_flipped_bits_and_zeroed_pages_are_found(encoder, tmp_path, make):
+    file = make(encoder, tmp_path)
+    assert reading.contents(file, MODEL).vector.base == base_of(encoder)
+    content, rng = file.read_bytes(), random.Random(0)
+    for turn in range(8):
+        damaged = bytearray(content)
+        place = rng.randrange(len(content) - 40_000, len(content) - 4096)
+        if turn % 2:
+            damaged[place : place + 4096] = bytes(4096)
+        else:
+            damaged[place] ^= 1 << rng.randrange(8)
+        file.write_bytes(damaged)
+        with pytest.raises(TasklabError, match="damaged|whole safetensors"):
+            checkpoints.load(file, encoder)
+    file.write_bytes(content)
+    assert reading.contents(file, MODEL).vector is not None
+
+
+def test_a_saved_vector_of_another_start_is_refused(encoder, tmp_path):
+    other = base_of(encoder)._replace(weights="0" * 64)
+    file = vector(encoder, other).save(tmp_path / "other.safetensors")
+    mine, store = saved(encoder, tmp_path), Store(tmp_path / "store")
+    with pytest.raises(TasklabError, match="starts from the weights 000000000000"):
+        checkpoints.load(file, encoder)
+    one, two = (merged.find(str(path), store, MODEL) for path in (mine, file))
+    assert (one.weights, two.weights) == (encoder.weights_hash, "0" * 64)
+    with pytest.raises(TasklabError, match="same pre-trained model"):
+        merged.together([one, two])
+    small = vector(encoder, base_of(encoder)._replace(model="mini_s"))
+    with pytest.raises(TasklabError, match="is a task vector of model 'mini_s'"):
+        merged.find(str(small.save(tmp_path / "small.safetensors")), store, MODEL)
+    odd = vector(encoder, base_of(encoder)._replace(init="\x1b[2J"))
+    with pytest.raises(TasklabError, match="does not say what it is"):
+        reading.contents(odd.save(tmp_path / "odd.safetensors"), MODEL)
+    plain = vector(encoder).save(tmp_path / "plain.safetensors")  # of which nothing is known
+    assert merged.find(str(plain), store, MODEL).weights is None
