@@ -37,6 +37,7 @@ def merge(
     images: int | str = 256,
     base: str | None = None,
     out: Path | str = "merged.safetensors",
+    model_out: Path | str | None = None,
     json: bool = False,
 ) -> None:
     """Merge task vectors, and write the result to a file.
@@ -51,16 +52,20 @@ def merge(
         images: Training images of each task, for methods that look at them.
         base: The checkpoint that published ones start from.
         out: File to write.
-        json: Print JSON: out, model, weights (the hash of theta_0), method, options, norm and
-            tensors of the result, and of each of vectors its vector, task, method, norm and cosine.
+        model_out: Write the merged model as well, with a card: NAME.safetensors or NAME.pt for
+            open_clip, or a folder for transformers.
+        json: Print JSON: out, model_out, model, weights (the hash of theta_0), method, options,
+            norm and tensors of the result, and of each of vectors its vector, task, method, sha256,
+            notes, norm and cosine.
     """
     if len(vector) < 2:
         raise TasklabError(
             "merge takes two VECTORs or more: tasklab merge A.safetensors B.safetensors --model M."
         )
+    _check(given)
     target = path("--out", out)
     from tasklab.analyses import merging
-    from tasklab.exchange import merged
+    from tasklab.exchange import merged, publishing
     from tasklab.models import loading
 
     chosen = merging.registry.method(method)
@@ -72,30 +77,55 @@ def merge(
     for name in options:
         choose(f"option of {method}", name, [one for one in chosen.options if one != chosen.needs])
     merged.check_free(target, vector)
-    if chosen.needs and given.get("model"):  # before vectors are read, which may take minutes
-        loading.locate(given["model"], given.get("init") or "pretrained", fetch=False)
+    into = None if model_out is None else publishing.target(path("--model-out", model_out))
+    if into is not None and into.place.absolute() == target.absolute():
+        raise TasklabError("--out and --model-out are the same: give each a place of its own.")
+    init = given.get("init") or "pretrained"
+    if given.get("model"):  # before vectors are read, which may take minutes
+        if into is not None:
+            publishing.check_model(into, given["model"], init)
+        if chosen.needs:
+            loading.locate(given["model"], init, fetch=False)
     with tempfile.TemporaryDirectory(prefix=".merge-", dir=target.parent) as room:
         sources = _sources(vector, given, base, Path(room))
-        weights = merged.together(sources)
+        weights, first = merged.together(sources), sources[0]
+        if into is not None:
+            if first.linear:
+                raise TasklabError(
+                    f"{first.name} belongs in the linearized model, which no checkpoint of "
+                    "open_clip or transformers is: leave --model-out out."
+                )
+            publishing.check_model(into, first.model, first.init)
+            encoder = merged.start_of(first.model, first.init, base, weights)
         named = {one.name: one.vector for one in sources}  # for messages
         vectors = named if len(named) == len(sources) else [one.vector for one in sources]
         if chosen.needs:
             options[chosen.needs] = _of_images(chosen.needs, sources, weights, given, count)
         result = merging.merge(method, vectors, **options)
         plain = {name: x for name, x in options.items() if name != chosen.needs}
-        merged.write(target, result, sources, {"method": method, "options": plain})
         rows = [
             {
                 "vector": one.name,
                 "task": one.task,
                 "method": one.method,
+                "sha256": one.sha256,
+                "notes": [*one.notes],
                 "norm": one.vector.norm(),
                 "cosine": one.vector.cosine(result),
             }
             for one in sources
         ]
-    about = {"out": str(target), "model": sources[0].model, "weights": weights, "method": method}
-    about |= {"options": plain, "norm": result.norm(), "tensors": len(result), "vectors": rows}
+        model = None
+        if into is not None:
+            start = f"{first.model} ({first.init})" if base is None else base
+            about = {"method": method, "title": chosen.title, "paper": chosen.paper, "base": start}
+            about |= {"options": _in_full(chosen, plain), "weights": weights, "vectors": rows}
+            theta = result.apply(encoder.params)
+            model = publishing.written(into, theta, encoder, about)
+        merged.write(target, result, sources, {"method": method, "options": plain}, model)
+    about = {"out": str(target), "model_out": None if into is None else str(into.place)}
+    about |= {"model": first.model, "weights": weights, "method": method, "options": plain}
+    about |= {"norm": result.norm(), "tensors": len(result), "vectors": rows}
     if json:
         print(writer.dumps(about, indent=1))
         return
@@ -108,8 +138,12 @@ def merge(
             f"  {row['vector']:<{width}}  {row['task']}, {row['method']}, norm {row['norm']:.4g}, "
             f"cosine with the result {row['cosine']:.3f}"
         )
-    model_text = "the linearized model" if sources[0].linear else "the model itself"
+        _print_notes(row["notes"])
+    model_text = "the linearized model" if first.linear else "the model itself"
     print(f"{len(result)} tensors, norm {about['norm']:.4g}, for {model_text}: written to {target}")
+    if into is not None:
+        library = "transformers" if into.folder else "open_clip"
+        print(f"the merged model, for {library}: {into.place} and its card {into.beside['card']}")
 
 
 def evaluate(
@@ -135,8 +169,9 @@ def evaluate(
         split: test or val.
         linear: Edit the linearized model. By default where the vectors were made for it.
         base: The checkpoint that published ones start from.
-        json: Print JSON: model, suite, split, linear, edits (vector, coefficient), tasks (task,
-            control, images, and accuracy in % before and after) and their mean without the control.
+        json: Print JSON: model, suite, split, linear, edits (vector, coefficient, notes), tasks
+            (task, control, images, and accuracy in % before and after) and their mean without the
+            control.
     """
     choose("split", split, SPLITS)
     parameters = Parameters(**{**given, "model": model})
@@ -165,7 +200,10 @@ def evaluate(
     linear = linear or any(one.linear for one in sources)
     scaled = (one.vector * (c * sign) for one, (_, c, sign) in zip(sources, terms, strict=True))
     rows = _accuracies(lab, TaskVector.sum(scaled), chosen, split, linear)
-    edits = [{"vector": name, "coefficient": c * sign} for name, c, sign in terms]
+    edits = [
+        {"vector": name, "coefficient": c * sign, "notes": [*one.notes]}
+        for one, (name, c, sign) in zip(sources, terms, strict=True)
+    ]
     own = [row for row in rows if not row["control"]]
     means = {
         part: sum(row[part] for row in own) / len(own) if own else None
@@ -180,6 +218,7 @@ def evaluate(
     print(f"{model} ({kind}{split} images, accuracy in %)")
     for edit in edits:
         print(f"  {edit['coefficient']:+g} {edit['vector']}")
+        _print_notes(edit["notes"])
     names = [f"{row['task']} (control)" if row["control"] else row["task"] for row in rows]
     width = max(len(name) for name in [*names, "mean of the tasks"])
     print(f"{'':<{width}}  images  before  after")
@@ -189,6 +228,22 @@ def evaluate(
         print(
             f"{'mean of the tasks':<{width}}  {'':>6}  {means['before']:6.1f} {means['after']:6.1f}"
         )
+
+
+def _check(given: Any) -> None:
+    """Raise if a parameter is none, also one that this command has no use for."""
+    alone = {name: x for name, x in given.items() if name != "suite" or "model" in given}
+    Parameters(**alone)
+
+
+def _in_full(chosen: Any, given: dict[str, Any]) -> dict[str, Any]:
+    """Return all options of a method: those that are given, and its defaults."""
+    return {name: x for name, x in {**chosen.options, **given}.items() if name != chosen.needs}
+
+
+def _print_notes(notes: Sequence[str]) -> None:
+    for note in notes:
+        print(f"    {note}")
 
 
 def _accuracies(
@@ -218,6 +273,7 @@ def _sources(
 
     if base is not None:  # a path, or owner/name on the hub
         path("--base", base, None if "/" in base or path("--base", base).is_dir() else "file")
+        merged.check_base(base, given.get("model"))
     runs = {name: _run_of(name, given) for name in names if _names_run(name)}
     about = {"model": given.get("model"), "base": base, "init": given.get("init"), "room": room}
     store = Store(given.get("store_root"))
@@ -252,6 +308,7 @@ def _run(name: str, parameters: Parameters, task: str, method: str, number: int)
     """Return the vector of a run that is in the store."""
     from tasklab.exchange.merged import Source
     from tasklab.experiments.lab import Lab
+    from tasklab.storage.tensors import file_sha256
     from tasklab.tuning.methods import TABLE
 
     # what a run learnt from is part of its identity
@@ -275,6 +332,7 @@ def _run(name: str, parameters: Parameters, task: str, method: str, number: int)
         method=method,
         init=lab.parameters.init,
         weights=run.config["weights"],
+        sha256=file_sha256(run.file),
     )
 
 

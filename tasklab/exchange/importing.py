@@ -208,8 +208,7 @@ def add(
     method = method or checkpoint.method or "nonlinear"
     vector = _of_method(made.vector, method, model, checkpoint.path)
     name = name or f"{task}_{method}"
-    if made.distance is not None and made.distance > _FAR:
-        notes.append(f"it is {made.distance:.2g} norms of theta_0 away: was it trained from there?")
+    notes += far(made.distance)
     record = {
         "task": task,
         "method": method,
@@ -232,6 +231,17 @@ def add(
             f"{kept.record['task']}): choose another one, or remove {kept.path}."
         )
     return {"model": model, "name": name, **kept.record}
+
+
+def far(distance: float | None) -> list[str]:
+    """Return what to tell of a vector that is too long to come from fine-tuning, if it is.
+
+    Args:
+        distance: Its norm relative to theta_0's; `None` if theta_0 is not there.
+    """
+    if distance is None or distance <= _FAR:
+        return []
+    return [f"it is {distance:.2g} norms of theta_0 away: was it trained from there?"]
 
 
 def imported(store: Store, model: str, name: str) -> TaskVector:

@@ -8,10 +8,13 @@ and beside that of what it was made, and how.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import functools
 import tempfile
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +22,7 @@ from tasklab.errors import TasklabError, abridged, shown
 from tasklab.errors import path as checked_path
 from tasklab.exchange import importing, reading, sources
 from tasklab.models import loading
+from tasklab.models.encoder import Encoder
 from tasklab.storage import atomic
 from tasklab.storage.store import Store
 from tasklab.storage.tensors import canonical, explained, write_tensors
@@ -40,6 +44,8 @@ class Source:
         method: By which method.
         init: From which encoder.
         weights: Hash of theta_0; `None` if nothing tells.
+        sha256: Checksum of the file that it is in, or was imported from.
+        notes: What `tasklab import` tells of it.
     """
 
     name: str
@@ -49,6 +55,8 @@ class Source:
     method: str = "nonlinear"
     init: str = "pretrained"
     weights: str | None = None
+    sha256: str = ""
+    notes: tuple[str, ...] = ()
 
     @property
     def linear(self) -> bool:
@@ -89,12 +97,24 @@ def find(
     if model is None:
         raise TasklabError(f"{text} does not tell of which model it is: give --model.")
     if sources.is_saved(sources.header(file)):
-        vector = reading.contents(file, model).vector.on_disk(file)
-        start, weights = init or "pretrained", None
-        if vector.base is not None:
-            start, weights = vector.base.init, vector.base.weights
-        facts = {"model": model, "task": file.stem, "init": start, "weights": weights}
-        return Source(name=text, vector=vector, **facts)
+        found = reading.contents(file, model)
+        start = found.init if found.weights else init or "pretrained"
+        size, theirs = _start(model, start, base)
+        if base is not None and found.weights not in (None, theirs):
+            raise TasklabError(
+                f"{text} starts from the weights {found.weights[:12]}, and {base} has "
+                f"{theirs[:12]}: give the checkpoint that it starts from as --base, or none."
+            )
+        return Source(
+            name=text,
+            vector=found.vector.on_disk(file),
+            model=model,
+            task=file.stem,
+            init=start,
+            weights=theirs if base is not None else found.weights,
+            sha256=found.sha256,
+            notes=tuple(importing.far(found.vector.norm() / size if size else None)),
+        )
     made = importing.compare(text, model, base=base)
     one = made.checkpoint
     kept = None if one.vector is None else file
@@ -110,6 +130,8 @@ def find(
         method=one.method or "nonlinear",
         init=one.init,
         weights=made.weights,
+        sha256=one.sha256,
+        notes=(*one.notes, *importing.far(made.distance)),
     )
 
 
@@ -149,9 +171,78 @@ def together(sources: Sequence[Source]) -> str:
     return loading.load(first.model, init=first.init).encoder.weights_hash
 
 
+def start_of(model: str, init: str, base: Path | str | None, weights: str) -> Encoder:
+    """Return the encoder with the theta_0 that vectors start from.
+
+    Args:
+        model: Short name.
+        init: From which encoder they start.
+        base: The checkpoint they start from; `None` is the model's own weights.
+        weights: Hash of theta_0, as `together` returns it.
+
+    Raises:
+        TasklabError: If the model's weights are not on this machine, or are not theta_0.
+    """
+    encoder = loading.load(model, init=init).encoder
+    theta0, hashes = encoder.params, {encoder.weights_hash}
+    if base is not None:
+        found = reading.contents(base, model)
+        theta0 = reading.completed(found, theta0).theta if found.lacking else found.theta
+        hashes = {importing.hash_of(one, model) for one in (found.theta, theta0)}
+    if weights not in hashes:
+        raise TasklabError(
+            f"the task vectors start from the weights {weights[:12]}, and "
+            f"{model if base is None else base} has {min(hashes)[:12]}: give the checkpoint that "
+            "they start from as --base."
+        )
+    return dataclasses.replace(encoder, params=theta0)
+
+
+def _start(model: str, init: str, base: Path | str | None) -> tuple[float, str]:
+    """Return the norm and the hash of theta_0; nothing of weights that are not on this machine."""
+    try:
+        file = sources.locate(base)[0] if base else loading.locate(model, init, fetch=False)
+    except TasklabError:
+        if base:
+            raise
+        return 0.0, ""
+    stamp = file and (file.absolute(), file.stat().st_mtime_ns)
+    return _measured(model, init, None if base is None else str(base), stamp)
+
+
+@functools.lru_cache(maxsize=4)
+def _measured(model: str, init: str, base: str | None, stamp: object) -> tuple[float, str]:
+    if base is None:
+        encoder = loading.load(model, init=init).encoder
+        return TaskVector(encoder.params).norm(), encoder.weights_hash
+    theta0 = reading.inspect(base, model).theta
+    if theta0 is None:
+        raise TasklabError(f"{base} holds a task vector, which can be no base.")
+    return TaskVector(theta0).norm(), importing.hash_of(theta0, model)
+
+
+def check_base(base: Path | str, model: str | None) -> None:
+    """Raise unless a base is a checkpoint, of a model if it is known.
+
+    Args:
+        base: A file, a folder, or a repository on the hub.
+        model: Short name.
+
+    Raises:
+        TasklabError: If there is none, or it is none of the model's.
+    """
+    sources.locate(base)
+    if model is not None:
+        _start(model, "pretrained", base)
+
+
 def write(
-    path: Path, vector: TaskVector, sources: Sequence[Source], made: Mapping[str, Any]
-) -> None:  # fmt: skip
+    path: Path,
+    vector: TaskVector,
+    sources: Sequence[Source],
+    made: Mapping[str, Any],
+    model: AbstractContextManager | None = None,
+) -> None:
     """Write a merged vector to one file, in one step.
 
     Args:
@@ -159,6 +250,7 @@ def write(
         vector: What was made.
         sources: Of what it was made.
         made: How, for whoever reads the file.
+        model: Writes the edited model, as `publishing.written` does: both are there, or neither.
 
     Raises:
         TasklabError: If the file holds something else, or cannot be written.
@@ -170,11 +262,15 @@ def write(
         "model": sources[0].model,
         "init": sources[0].init,
         "weights": together(sources),
-        "merge": {**made, "vectors": [one.name for one in sources]},
+        "merge": {
+            **made,
+            "vectors": [one.name for one in sources],
+            "sha256": [one.sha256 for one in sources],
+        },
     }
     with explained(path.parent, "write to", "--out"):
         check_free(path)
-        with atomic.replacing(path) as draft:
+        with atomic.replacing(path) as draft, model or contextlib.nullcontext():
             write_tensors(vector, draft, {"format": "pt", "tasklab": canonical(about)})
 
 
@@ -228,4 +324,6 @@ def _imported(name: str, store: Store, model: str | None) -> Source:
         method=kept.record["method"],
         init=kept.record.get("init", "pretrained"),  # older ones do not tell
         weights=kept.record["weights"],
+        sha256=kept.record["sha256"],
+        notes=tuple(kept.record["notes"]),
     )

@@ -89,17 +89,7 @@ def load(
     entry = spec(name)
     if init == "random" and weights is not None:
         raise TasklabError("init='random' takes no weights: leave one of the two out.")
-    path = locate(name, init, weights)
-    with torch.random.fork_rng(devices=[]):  # the caller's random numbers stay as they were
-        torch.manual_seed(seed)
-        model = build(entry)
-    if path is not None:
-        if weights is None:
-            _compare(entry, path)
-        tensors = _tensors(entry, path)
-        if init == "random":
-            tensors |= {f"visual.{key}": x for key, x in model.visual.state_dict().items()}
-        fit(model, tensors, str(path))
+    model = _filled(entry, init, seed, weights)
     model = model.to(device=device, dtype=torch.float32).eval().requires_grad_(False)
     device = torch.device(device)
     if entry.kind == "t5":
@@ -109,6 +99,23 @@ def load(
     if not _reads(entry):
         return Clip(encoder=encoder, text=None)
     return Clip(encoder, _text(entry, model, device), model.logit_scale.exp().item())
+
+
+def both_towers(name: str, *, init: str = "pretrained") -> nn.Module:
+    """Return open_clip's network of a model, with the text tower that its encoder may discard.
+
+    Args:
+        name: As of `load`.
+        init: As of `load`; of seed 0.
+
+    Raises:
+        TasklabError: If it is no CLIP, its weights have no text tower, or as `load` raises.
+    """
+    entry = spec(name)
+    if entry.kind != "clip":
+        raise TasklabError(f"model {name!r} is no CLIP.")
+    model = _filled(dataclasses.replace(entry, text=True), init)
+    return model.to(dtype=torch.float32).eval().requires_grad_(False)
 
 
 def shared(name: str, *, init: str = "pretrained", device: str = "cpu") -> Clip:
@@ -199,6 +206,24 @@ def _compare(entry: Spec, path: Path) -> None:
         compare(path, mini.card(entry.shipped_as)["sha256"], "Reinstall tasklab.")
     else:
         remember(path, entry.repository)
+
+
+def _filled(
+    entry: Spec, init: str, seed: int = 0, weights: Path | str | None = None
+) -> nn.Module:  # fmt: skip
+    """Return the network with its weights, random ones from the seed."""
+    path = locate(entry.name, init, weights)
+    with torch.random.fork_rng(devices=[]):  # the caller's random numbers stay as they were
+        torch.manual_seed(seed)
+        model = build(entry)
+    if path is not None:
+        if weights is None:
+            _compare(entry, path)
+        tensors = _tensors(entry, path)
+        if init == "random":
+            tensors |= {f"visual.{key}": x for key, x in model.visual.state_dict().items()}
+        fit(model, tensors, str(path))
+    return model
 
 
 def build(entry: Spec) -> nn.Module:

@@ -18,6 +18,7 @@ from tasklab.exchange import exporting, merged
 from tasklab.experiments.lab import Lab
 from tasklab.models import loading, weights
 from tasklab.storage.store import Store
+from tasklab.storage.tensors import save_checkpoint
 from tasklab.tasks import drawn
 from tasklab.taskvector import TaskVector
 
@@ -285,9 +286,14 @@ def test_tangent_vectors_stay_in_the_linearized_model(files, encoder, capsys):
         (AB[:3], "a.safetensors does not tell of which model it is"),
         (["merge", "a.safetensors", "c.safetensors", "--model", MODEL], "does not fit model"),
         (["merge", "a.safetensors", "nothing", "--model", MODEL], "'nothing' is no file"),
+        ([*AB, "--device", "gpu"], "unknown device 'gpu'"),
+        ([*AB, "--seeds", "x"], "seeds must be a whole number, not 'x'"),
+        ([*AB, "--base", "./none.pt"], "there is no checkpoint './none.pt'"),
+        ([*AB, "--base", "text.txt"], "is not a file of torch.save"),
+        ([*AB, "--base", "b.safetensors"], "b.safetensors holds a task vector"),
         (
-            ["merge", "a.safetensors", "less.safetensors", "--model", MODEL],
-            "'a.safetensors' has proj, which 'less.safetensors' lacks",
+            ["evaluate", MODEL, "--add", "a.safetensors", "--base", "text.txt"],
+            "is not a file of torch",
         ),
         ([*AB, "--method", "fisher"], "looks at images of each task, and suite mini has none"),
         ([*AB, "--method", "regmean", "--images", "0"], "--images must be at least 1"),
@@ -368,12 +374,12 @@ def test_a_mistake_is_one_line_and_nothing_is_written(
     broken = {name: x / 0 for name, x in encoder.params.items()}
     save_file(broken, files / "nan.safetensors")
     whole = {name: x.int() for name, x in encoder.params.items()}
-    TaskVector(whole).save("int.safetensors")
+    save_checkpoint(
+        files / "int.safetensors", whole, {"format": "tasklab task vector", "version": 1}
+    )
     (files / "export").mkdir()
     shutil.copy("a.safetensors", "export/task_vector.safetensors")
     (files / "export" / "config.json").write_text("{}")
-    less = {name: x for name, x in vector(encoder, 1).items() if name != "proj"}
-    TaskVector(less).save("less.safetensors")
     before = {file: file.read_bytes() for file in files.rglob("*") if file.is_file()}
     assert main(words) == 2
     out, err = capsys.readouterr()

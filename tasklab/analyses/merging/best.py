@@ -157,7 +157,9 @@ def everywhere(
     """
     check_vectors(vectors)
     each, steps = listed(vectors, 2), whole("steps", steps, 0)
-    listed([each[0], *([] if start is None else [start])])
+    vectors = dict(zip(vectors, each, strict=True))
+    if start is not None:
+        _, start = listed([each[0], start])
     for task in vectors:
         if task not in images or not len(images[task]):
             raise TasklabError(f"the best merge needs images of task {shown(task)}.")

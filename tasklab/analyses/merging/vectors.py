@@ -18,7 +18,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 
-from torch import Tensor
+from torch import Size, Tensor
 
 from tasklab.analyses.finite import as_coefficient
 from tasklab.errors import TasklabError, abridged, shown
@@ -33,14 +33,16 @@ _TURNED = re.compile(r"(?:^|\.)(?:text_)?proj(?:ection)?$")
 def listed(vectors: Vectors, least: int = 1) -> list[TaskVector]:
     """Return vectors of one model as a list, of single precision at least, or raise.
 
+    A parameter that a vector does not name is 0 in it, as in every sum of task vectors: that of an
+    attention-only run beside a full one.
+
     Args:
         vectors: In a row, or by their tasks' names.
         least: How few make sense.
 
     Raises:
-        TasklabError: If there are too few, one is no task vector, or they are not of one model:
-            parameters that one has and another lacks, other shapes, or other weights that they
-            start from.
+        TasklabError: If there are too few, one is no task vector, or they are not of one model: no
+            parameter in common, other shapes, or other weights that they start from.
     """
     if isinstance(vectors, TaskVector) or not isinstance(vectors, Mapping | Sequence):
         raise TasklabError(f"a merge takes a list of task vectors, not {type(vectors).__name__}.")
@@ -61,24 +63,36 @@ def listed(vectors: Vectors, least: int = 1) -> list[TaskVector]:
             f"{here.weights[:12]}) and {shown(two)} from {there.model} ({there.init}, weights "
             f"{there.weights[:12]}): merge vectors of one start."
         )
-    (one, first), *rest = named.items()
-    if not first:
+    if not all(named.values()):
         raise TasklabError("the task vectors have no parameters.")
-    for name, vector in rest:
-        if odd := sorted(first.keys() ^ vector.keys()):
-            has, lacks = (one, name) if odd[0] in first else (name, one)
+    shapes: dict[str, tuple[object, Size]] = {}  # whose they are, and what
+    for name, vector in named.items():
+        if shapes and not shapes.keys() & vector.keys():
             raise TasklabError(
-                f"task vector {shown(has)} has {abridged([odd[0]])}, which {shown(lacks)} lacks: "
-                "merge vectors of one model that change the same parameters."
+                f"task vector {shown(name)} has {abridged([next(iter(vector))])}, which "
+                f"{shown(next(iter(named)))} lacks, and no parameter of it: they are of different "
+                "models."
             )
-        for parameter, tensor in first.items():
-            if vector[parameter].shape != tensor.shape:
+        for parameter, tensor in vector.items():
+            whose, shape = shapes.setdefault(parameter, (name, tensor.shape))
+            if shape != tensor.shape:
                 raise TasklabError(
-                    f"{abridged([parameter])} has shape {tuple(tensor.shape)} in task vector "
-                    f"{shown(one)} and {tuple(vector[parameter].shape)} in {shown(name)}: they "
-                    "are of different models."
+                    f"{abridged([parameter])} has shape {tuple(shape)} in task vector "
+                    f"{shown(whose)} and {tuple(tensor.shape)} in {shown(name)}: they are of "
+                    "different models."
                 )
-    return [_single(vector) for vector in named.values()]
+    return [_whole(_single(vector), shapes) for vector in named.values()]
+
+
+def _whole(vector: TaskVector, shapes: Mapping[str, tuple[object, Size]]) -> TaskVector:
+    """Return a vector that names all parameters: one that it does not name is 0 in it."""
+    absent = [name for name in shapes if name not in vector]
+    if not absent:
+        return vector
+    like = next(iter(vector.values()))
+    zeros = {name: like.new_zeros(shapes[name][1]) for name in absent}
+    filled = {name: zeros[name] if name in zeros else vector[name] for name in shapes}
+    return TaskVector(filled, vector.base)
 
 
 def _single(vector: TaskVector) -> TaskVector:

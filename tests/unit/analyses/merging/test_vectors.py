@@ -49,16 +49,30 @@ def test_nothing_that_is_given_is_changed(cases):
 
 def test_vectors_of_different_models_are_refused(cases):
     whole = cases.vector(0)
-    part = TaskVector({name: x for name, x in whole.items() if name != "proj"})
     wide = TaskVector({**whole, "proj": torch.ones(6, 9)})
-    with pytest.raises(TasklabError, match="task vector 'a' has proj, which 'b' lacks"):
-        listed({"a": whole, "b": part})
-    with pytest.raises(TasklabError, match="task vector 2 has proj, which 1 lacks"):
-        listed([part, whole])
+    with pytest.raises(TasklabError, match="'b' has stem, which 'a' lacks, and no parameter of it"):
+        listed({"a": whole, "b": TaskVector({"stem": torch.ones(2)})})
     with pytest.raises(
         TasklabError, match=r"proj has shape \(6, 8\) in task vector 1 and \(6, 9\)"
     ):
         listed([whole, wide])
+
+
+def test_a_parameter_that_a_vector_does_not_name_is_0_in_it(cases):
+    """An attention-only run beside full ones: every merge takes what is absent as unchanged."""
+    from tasklab.analyses import merging
+
+    one, two = cases.vector(0), cases.vector(1)
+    attention = TaskVector({n: x for n, x in cases.vector(2).items() if ".attn." in n})
+    zeros = {n: torch.zeros_like(x) for n, x in one.items()}
+    filled = TaskVector({**zeros, **attention})
+    assert merging.merge("arithmetic", [one, attention]) == one + attention
+    assert merging.merge("average", [attention, one]) == (one + attention) / 2
+    for name, method in merging.METHODS.items():
+        if not method.needs:
+            found = merging.merge(name, [one, attention, two])
+            assert found == merging.merge(name, [one, filled, two]), name
+            assert all(x.isfinite().all() for x in found.values()), name
 
 
 def test_what_is_no_list_of_vectors_is_refused(cases):

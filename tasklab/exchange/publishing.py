@@ -1,0 +1,329 @@
+"""Edited models as checkpoints that open_clip and transformers load, each with a card.
+
+| place | what is written | who loads it |
+|---|---|---|
+| `NAME.safetensors`, `NAME.pt` | both towers under open_clip's names | open_clip |
+| a folder | `config.json`, `model.safetensors` | transformers' `CLIPModel` |
+
+The image tower is theta_0 + tau, the text tower the pre-trained one. The card, `NAME.md` or the
+folder's `README.md`, has what was merged for readers and, at its end, as JSON. A model of the
+package's own gets open_clip's configuration beside the file, `NAME.json`.
+
+Nothing that is there already is replaced.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib.metadata
+import json
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import safetensors
+import torch
+from torch import Tensor, nn
+
+from tasklab.errors import TasklabError, shown
+from tasklab.mini import clip as shipped
+from tasklab.models import loading
+from tasklab.models.encoder import Encoder
+from tasklab.models.zoo import spec
+from tasklab.storage import atomic
+from tasklab.storage.tensors import canonical, explained, file_sha256, write_tensors
+
+OPTION = "--model-out"
+_FILES = (".safetensors", ".pt")
+_CARD, _WEIGHTS, _SETTINGS, _IMAGES = (
+    "README.md", "model.safetensors", "config.json", "preprocessor_config.json",
+)  # fmt: skip
+_PARTS = (  # of names of a block and of the image tower: in open_clip -> in transformers
+    ("transformer.resblocks.", "encoder.layers."),
+    ("class_embedding", "embeddings.class_embedding"),
+    ("positional_embedding", "embeddings.position_embedding.weight"),
+    ("token_embedding.", "embeddings.token_embedding."),
+    ("conv1.", "embeddings.patch_embedding."),
+    ("ln_pre.", "pre_layrnorm."),
+    ("ln_post.", "post_layernorm."),
+    ("ln_final.", "final_layer_norm."),
+    (".ln_1.", ".layer_norm1."),
+    (".ln_2.", ".layer_norm2."),
+    (".attn.", ".self_attn."),
+    (".mlp.c_fc.", ".mlp.fc1."),
+    (".mlp.c_proj.", ".mlp.fc2."),
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Target:
+    """A place that a merged model can be written to.
+
+    Attributes:
+        place: The file or the folder.
+        folder: Whether it is a folder, for transformers; else a file, for open_clip.
+    """
+
+    place: Path
+    folder: bool
+
+    @property
+    def beside(self) -> dict[str, Path]:
+        """What else a file may have: its card, and open_clip's configuration."""
+        if self.folder:
+            return {"card": self.place / _CARD}
+        return {"card": self.place.with_suffix(".md"), "settings": self.place.with_suffix(".json")}
+
+
+def target(place: Path) -> Target:
+    """Return what can be written to a place, or raise unless nothing is there.
+
+    Raises:
+        TasklabError: If something is there, no folder holds it, or it cannot be written to.
+    """
+    made = Target(place, folder=place.suffix not in _FILES)
+    if made.folder and place.suffix and not place.is_dir():
+        raise TasklabError(
+            f"{shown(place.name)} is no name of a checkpoint: give {OPTION} a name that ends in "
+            f"{' or '.join(_FILES)} for open_clip, or a folder for transformers."
+        )
+    empty = made.folder and place.is_dir() and not any(place.iterdir())
+    for one in (place, *(() if made.folder else made.beside.values())):
+        if (one.exists() or one.is_symlink()) and not empty:
+            raise TasklabError(
+                f"{one} is there already: remove it, or choose another place with {OPTION}."
+            )
+    if not place.parent.is_dir():
+        raise TasklabError(f"{place.parent} is no folder: make it, or choose another {OPTION}.")
+    with explained(place.parent, "write to", OPTION):
+        tempfile.TemporaryFile(dir=place.parent).close()
+    return made
+
+
+def check_model(into: Target, model: str, init: str) -> None:
+    """Raise unless a model can be written, before any vector of it is read.
+
+    Args:
+        into: The place.
+        model: Short name.
+        init: `"pretrained"` or `"random"`.
+
+    Raises:
+        TasklabError: If it is no CLIP with a text tower, its weights are not on this machine, or
+            transformers has no such network.
+    """
+    entry = spec(model)
+    advice = f"leave {OPTION} out, and give the vector to whoever has the model"
+    if entry.kind != "clip":
+        raise TasklabError(
+            f"model {model!r} is no CLIP, which is what {OPTION} writes for open_clip and "
+            f"transformers: {advice}."
+        )
+    path = loading.locate(model, init, fetch=False)
+    if entry.shipped and path is not None:
+        with safetensors.safe_open(path, framework="pt") as file:
+            if "token_embedding.weight" not in file.keys():  # noqa: SIM118
+                raise TasklabError(
+                    f"model {model!r} ships without a text tower, which open_clip and transformers "
+                    f"need: {advice}."
+                )
+    if into.folder:
+        with torch.device("meta"):
+            network = loading.build(dataclasses.replace(entry, text=True))
+        if not hasattr(network.visual, "transformer"):
+            raise TasklabError(
+                f"transformers' CLIPModel has no image tower like that of {model!r}: give {OPTION} "
+                f"a file for open_clip, e.g. merged_model.safetensors."
+            )
+
+
+@contextmanager
+def written(
+    into: Target, theta: Mapping[str, Tensor], encoder: Encoder, about: Mapping[str, Any]
+) -> Iterator[None]:
+    """Write an edited model, which is there when the block has ended without an error.
+
+    Args:
+        into: The place, as `target` returns it.
+        theta: Parameters of its image tower.
+        encoder: Whose image tower it is.
+        about: What was merged: see `card`.
+
+    Raises:
+        TasklabError: If the disk is full or cannot be written to.
+    """
+    network = loading.both_towers(encoder.name, init=encoder.init)
+    tensors = network.state_dict()
+    tensors |= {f"visual.{name}": x for name, x in theta.items()}
+    with explained(into.place.parent, "write to", OPTION):
+        if into.folder:
+            with atomic.folder(into.place) as draft:
+                settings = transformers_settings(network, encoder.image_size)
+                atomic.write(draft / _SETTINGS, json.dumps(settings, indent=1))
+                atomic.write(draft / _IMAGES, json.dumps(_images(encoder), indent=1))
+                write_tensors(in_transformers(tensors), draft / _WEIGHTS, _header(about))
+                digest = file_sha256(draft / _WEIGHTS)
+                atomic.write(draft / _CARD, card(into, encoder, about, digest))
+                yield
+            return
+        with ExitStack() as drafts:  # the model is the last that gets its name
+            draft = drafts.enter_context(atomic.replacing(into.place))
+            if into.place.suffix == ".pt":
+                torch.save({name: x.detach().cpu().clone() for name, x in tensors.items()}, draft)
+            else:
+                write_tensors(tensors, draft, _header(about))
+            beside = {"card": card(into, encoder, about, file_sha256(draft))}
+            if spec(encoder.name).shipped:
+                beside["settings"] = json.dumps(_open_clip_settings(encoder), indent=1)
+            for what, text in beside.items():
+                one = drafts.enter_context(atomic.replacing(into.beside[what]))
+                one.write_text(text, "utf-8")
+            yield
+
+
+def card(into: Target, encoder: Encoder, about: Mapping[str, Any], digest: str) -> str:
+    """Return the card of a merged model: how to load it, what was merged, and the same as JSON.
+
+    Args:
+        into: Where the model is written.
+        encoder: Whose image tower was edited.
+        about: `method`, `title`, `paper`, `options`, `weights`, `base`, and of each of `vectors`
+            its `vector`, `task`, `method` and `sha256`.
+        digest: SHA-256 of the file of weights.
+    """
+    facts = {
+        **about, "model": encoder.name, "init": encoder.init, "file_sha256": digest,
+        "tasklab": importlib.metadata.version("tasklab"),
+    }  # fmt: skip
+    options = ", ".join(f"{name} {value}" for name, value in about["options"].items())
+    rows = [
+        f"| {_cell(one['vector'])} | {_cell(one['task'])} | {one['method']} | `{one['sha256']}` |"
+        for one in about["vectors"]
+    ]
+    return "\n".join(
+        [
+            "---", "library_name: " + ("transformers" if into.folder else "open_clip"),
+            "tags: [model-merging, task-arithmetic, clip]", "---", "",
+            f"# {encoder.name}, merged of {len(rows)} task vectors", "",
+            f"Image tower: theta_0 + tau, where tau was merged by {about['title']} "
+            f"(arXiv:{about['paper']}; {options or 'no options'}). Text tower: as pre-trained.", "",
+            f"theta_0 is {_cell(about['base'])}, with the weights `{about['weights']}`.", "",
+            "| vector | task | fine-tuned by | SHA-256 |", "|---|---|---|---|", *rows, "",
+            "```python", *_loading(into, encoder), "```", "",
+            f"Images: {encoder.image_size} x {encoder.image_size} pixels, mean "
+            f"{[*encoder.mean]}, standard deviation {[*encoder.std]}.", "",
+            "## All of it", "", "```json", canonical(facts, indent=1), "```", "",
+        ]
+    )  # fmt: skip
+
+
+def in_transformers(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return both towers of open_clip's CLIP under the names of transformers' `CLIPModel`."""
+    renamed = {}
+    for name, tensor in tensors.items():
+        if name == "logit_scale":
+            renamed[name] = tensor
+        elif name in ("visual.proj", "text_projection"):  # linear layers there
+            which = "visual" if name == "visual.proj" else "text"
+            renamed[f"{which}_projection.weight"] = tensor.mT
+        else:
+            tower = "vision_model" if name.startswith("visual.") else "text_model"
+            theirs = f"{tower}.{name.removeprefix('visual.')}"
+            for ours, other in _PARTS:
+                theirs = theirs.replace(ours, other)
+            parts = tensor.chunk(3) if "in_proj_" in theirs else (tensor,)
+            for one, part in zip("qkv" if len(parts) > 1 else "q", parts, strict=True):
+                renamed[theirs.replace("in_proj_", f"{one}_proj.")] = part
+    return renamed
+
+
+def transformers_settings(network: nn.Module, image_size: int) -> dict[str, Any]:
+    """Return the `config.json` of open_clip's CLIP as transformers' `CLIPModel`.
+
+    Args:
+        network: The CLIP, with a vision transformer.
+        image_size: Height and width of its images.
+    """
+    visual, words = network.visual, network.token_embedding.num_embeddings
+    return {
+        "model_type": "clip",
+        "architectures": ["CLIPModel"],
+        "projection_dim": visual.proj.shape[1],
+        "logit_scale_init_value": network.logit_scale.item(),
+        "vision_config": {
+            **_tower_settings(visual.transformer, visual.proj.shape[1]),
+            "model_type": "clip_vision_model",
+            "image_size": image_size,
+            "patch_size": visual.conv1.kernel_size[0],
+        },
+        "text_config": {
+            **_tower_settings(network.transformer, network.text_projection.shape[1]),
+            "model_type": "clip_text_model",
+            "vocab_size": words,
+            "max_position_embeddings": network.positional_embedding.shape[0],
+            # the last two words of open_clip's vocabularies; a text's feature is taken at its end
+            "bos_token_id": words - 2,
+            "eos_token_id": words - 1,
+            "pad_token_id": words - 1,
+        },
+    }
+
+
+def _tower_settings(transformer: nn.Module, features: int) -> dict[str, Any]:
+    block = transformer.resblocks[0]
+    kinds = {"quickgelu": "quick_gelu", "gelu": "gelu"}
+    return {
+        "hidden_size": transformer.width,
+        "intermediate_size": block.mlp.c_fc.out_features,
+        "num_hidden_layers": len(transformer.resblocks),
+        "num_attention_heads": block.attn.num_heads,
+        "hidden_act": kinds[type(block.mlp.gelu).__name__.lower()],
+        "layer_norm_eps": block.ln_1.eps,
+        "projection_dim": features,
+    }
+
+
+def _images(encoder: Encoder) -> dict[str, Any]:
+    """Return the `preprocessor_config.json` of transformers."""
+    size = encoder.image_size
+    return {
+        "image_processor_type": "CLIPImageProcessor",
+        "do_convert_rgb": True, "do_resize": True, "size": {"shortest_edge": size}, "resample": 3,
+        "do_center_crop": True, "crop_size": {"height": size, "width": size},
+        "do_rescale": True, "rescale_factor": 1 / 255,
+        "do_normalize": True, "image_mean": [*encoder.mean], "image_std": [*encoder.std],
+    }  # fmt: skip
+
+
+def _open_clip_settings(encoder: Encoder) -> dict[str, Any]:
+    """Return open_clip's configuration of one of the package's own models."""
+    return shipped.config(spec(encoder.name).shipped_as)
+
+
+def _loading(into: Target, encoder: Encoder) -> list[str]:
+    """Return the lines of Python that load the model."""
+    place = into.place.name
+    if into.folder:
+        return ["import transformers", f"transformers.CLIPModel.from_pretrained({place!r})"]
+    entry, lines = spec(encoder.name), ["import open_clip"]
+    arch = entry.arch
+    if entry.shipped:
+        settings = into.beside["settings"]
+        arch = settings.stem
+        lines.append(f"open_clip.add_model_config({settings.name!r})")
+        if "timm_model_name" in _open_clip_settings(encoder)["vision_cfg"]:
+            lines.append("tasklab.mini.clip.register_convnext()  # timm does not know it")
+    more = f", image_mean={tuple(encoder.mean)}, image_std={tuple(encoder.std)}"
+    return [*lines, f"open_clip.create_model_and_transforms({arch!r}, pretrained={place!r}{more})"]
+
+
+def _header(about: Mapping[str, Any]) -> dict[str, str]:
+    return {"format": "pt", "merged": canonical(about)}
+
+
+def _cell(text: object) -> str:
+    """Return a name for a table of a card, in which it is no markup."""
+    plain = str(text) if str(text).isprintable() else shown(text)
+    return "".join(f"\\{one}" if one in "\\`*_[]<>|&#!$" else one for one in plain)
