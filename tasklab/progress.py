@@ -140,6 +140,14 @@ class Bar:
         """Show `note` at the end of later lines."""
         self.note = note
 
+    def say(self, note: str) -> None:
+        """Show `note` now: the next step takes long."""
+        self.note = note
+        if self in _open:
+            outer = _open[0]
+            outer.last = outer.clock()
+            outer.screen.show(outer.line(), outer.share())
+
     def refresh(self) -> None:
         """Show the line, unless it was shown a moment ago."""
         if self.clock() - self.last >= self.screen.every:

@@ -124,8 +124,14 @@ class Encoder:
                 pixels = pixels.add_(0.5).floor_().clamp_(0, 255)  # halves up, as Pillow
         top, left = (round((side - size) / 2) for side in pixels.shape[-2:])
         pixels = pixels[..., top : top + size, left : left + size]
-        mean, std = (pixels.new_tensor(c).view(3, 1, 1) for c in (self.mean, self.std))
+        mean, std = self._channels
         return (pixels / 255 - mean) / std
+
+    @functools.cached_property
+    def _channels(self) -> Tensor:
+        """`mean` and `std` on the device: a copy in each call would wait for it to be idle."""
+        with torch.inference_mode(False):
+            return torch.tensor([self.mean, self.std], device=self.device).view(2, 3, 1, 1)
 
     @property
     def math(self) -> bool:

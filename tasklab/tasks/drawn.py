@@ -155,8 +155,11 @@ class DrawnImages:
     ) -> Iterator[Images]:
         """Yield the training images of each step, as they are; see `SuiteImages`."""
         images = self.load(task, "train", device=device)
-        for step in steps:
-            index = order(step, len(images.y)).to(images.x.device)
+        if not steps:
+            return
+        # all at once: a copy to a GPU in each step would wait for the step before
+        rows = torch.stack([order(step, len(images.y)) for step in steps]).to(images.x.device)
+        for index in rows:
             yield Images(images.x[index], images.y[index])
 
     @property

@@ -14,7 +14,8 @@ state, and a resumed run sees what an uninterrupted one sees. It computes with a
 for sums depend on how they are divided. Drawn images are not augmented; those of other suites are
 (`augment`).
 
-A step that does not fit into memory is computed in smaller parts (`memory`).
+What a step computes is in `steps`: the loss and its gradients, in parts where memory does not
+suffice (`memory`), by compiled blocks on a GPU (`compiled`).
 """
 
 from __future__ import annotations
@@ -22,20 +23,18 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
-import logging
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn.functional import cross_entropy
 
 from tasklab.errors import TasklabError
-from tasklab.models import heads, training
-from tasklab.models.loading import Clip, Encoder
+from tasklab.models import heads
+from tasklab.models.loading import Clip
 from tasklab.placement import laid_out
 from tasklab.progress import bar
 from tasklab.storage import termination
@@ -43,27 +42,18 @@ from tasklab.storage.store import Store
 from tasklab.tasks import drawn
 from tasklab.tasks.suites import Suite, suite
 from tasklab.taskvector import Base, TaskVector
-from tasklab.tuning import footprint, memory, penalties, probes, rates, tangent
-from tasklab.tuning.memory import Plan
-from tasklab.tuning.methods import LINEAR, trainable
+from tasklab.tuning import memory, penalties, probes, rates
+from tasklab.tuning.journal import Journal
+from tasklab.tuning.methods import trainable
 from tasklab.tuning.order import batch
 from tasklab.tuning.recipe import FineTune
 from tasklab.tuning.runs import DivergedError, Run
 from tasklab.tuning.saver import Saver, with_threads
+from tasklab.tuning.steps import LESS, Step
 
 CACHE_VERSION = 1  # part of every key: raise it when the same configuration gives other numbers
 
-_log = logging.getLogger(__name__)
 _HEAD = ("classifier.weight", "classifier.bias")  # of a head that trains with the encoder
-
-Loss = Callable[[Tensor], Tensor]  # features (B, D) -> scalar
-Model = Encoder | memory.Recomputed
-
-_LESS = (
-    "Take a smaller model, precision='bfloat16', a method that trains fewer parameters, such as "
-    "'attention', or device='cpu'; or end other programs on this device. The run then goes on from "
-    "its last checkpoint, or begins anew where these change it."
-)
 
 
 def identity(config: FineTune, clip: Clip, tasks: Suite | None = None) -> dict[str, Any]:
@@ -234,81 +224,47 @@ def _train(
         weight_decay=config.weight_decay,
         fused=True,  # in place: PyTorch's usual one holds copies of delta, and is slower
     )
-    gradient = _tangent_gradient if config.method in LINEAR else _gradient
     saver = Saver(checkpoint, moving, optimiser, config.checkpoint_every)
     losses, before, threads = saver.resume()
-    first, began, plans = len(losses), time.perf_counter(), footprint.plans(config, encoder)
-    once = encoder if config.method in LINEAR else training.passes(encoder)
-    twice = memory.Recomputed(once)
-
-    def part(model: Model, images: Tensor, y: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
-        """Return mean loss and gradients of some of a step's images."""
-        x, last = encoder.preprocess(images), {}
-
-        def loss(features: Tensor) -> Tensor:
-            last["features"] = features.detach()
-            with torch.autocast(features.device.type, enabled=False):  # logits need the digits
-                return cross_entropy(head(features), y)
-
-        with _precision(config, x):
-            value, gradients = gradient(model, theta0, delta, x, loss)
-        if own:
-            gradients |= _head_gradient(own, head.normalise, last["features"], y)
-        return value, gradients
-
-    def attempt(
-        images: drawn.Images, others: Tensor | None, plan: Plan
-    ) -> tuple[Tensor, dict[str, Tensor]]:
-        model = twice if plan.recompute else once
-        compute = functools.partial(part, model)
-        value, gradients = memory.accumulated(compute, images.x, images.y, plan.size)
-        if config.penalty:
-            with _precision(config, images.x):
-                extra = penalties.measure(config.method, model, delta, others, plan.size)
-            value = value + config.penalty * extra.value
-            for name, more in extra.gradients.items():
-                gradients[name] = gradients[name].add(more, alpha=config.penalty)
-        return value, gradients
-
-    steps, order = range(first, config.steps), functools.partial(batch, config)
-    batches = data.batches(config.task, order, steps, seed=config.seed, device=encoder.device)
-    few = functools.partial(batch, dataclasses.replace(config, batch_size=penalties.IMAGES))
-    others = penalties.turns(
-        config.others if config.penalty else (), data, few, steps, config.seed, encoder.device
-    )
+    steps, began = range(len(losses), config.steps), time.perf_counter()
+    journal = Journal(config, losses, len(task.classes), encoder.device)
+    gradient = Step(config, encoder, head, theta0, delta, own)
+    batches, others = _images(config, data, steps, encoder.device)
     title = f"{config.task}, {config.method}"
     with (
-        bar(config.steps, title, done=first, on=show) as shown,
+        bar(config.steps, title, done=steps.start, on=show) as shown,
         with_threads(threads),
         termination.deferred() as request,
     ):
         for step, images, elsewhere in zip(steps, batches, others, strict=True):
             what = f"fine-tuning on {config.task} by {config.method!r}, step {step}"
-            (value, gradients), plans = memory.first_that_fits(
-                functools.partial(attempt, images, elsewhere), plans, what, _LESS
-            )
-            losses.append(float(value))
+            if note := gradient.note():
+                shown.say(note)
+            value, gradients = gradient(what, images.x, images.y, elsewhere)
             for name, tensor in moving.items():
                 tensor.grad = laid_out(gradients.pop(name), tensor)
-            norm = float(torch.nn.utils.clip_grad_norm_(moving.values(), config.clip))
-            _check(config, step, losses, norm, len(task.classes))
+            norm = torch.nn.utils.clip_grad_norm_(moving.values(), config.clip)
+            journal.add(value, norm)
 
             rate = optimiser.param_groups[0]["lr"] = learning_rate(config, step)
             with _advised_of_memory(what):
                 optimiser.step()
-            for name in names:  # the part of theta's decay that AdamW on delta does not know of
-                delta[name].sub_(theta0[name], alpha=rate * config.weight_decay)
+            # the part of theta's decay that AdamW on delta does not know of
+            decay = rate * config.weight_decay
+            torch._foreach_sub_(list(delta.values()), list(theta0.values()), alpha=decay)
             optimiser.zero_grad()  # no gradients in memory beside those of the next step
-            shown.set_postfix_str(f"loss {losses[-1]:.3f}", refresh=False)
+
+            shown.set_postfix_str(f"loss {journal.last:.3f}")
             shown.update()
             seconds = before + time.perf_counter() - began
             if request.asked:
-                saver.save(losses, seconds)
+                saver.save(journal, seconds)
                 raise termination.Terminated(
-                    f"{what}: asked to end (SIGTERM); {len(losses)} of {config.steps} steps are "
+                    f"{what}: asked to end (SIGTERM); {len(journal)} of {config.steps} steps are "
                     f"kept in {checkpoint}, and the same call goes on from there."
                 )
-            saver.maybe(losses, seconds)
+            saver.maybe(journal, seconds)
+        losses = journal.losses()
 
     return moving, {
         "losses": losses,
@@ -318,45 +274,22 @@ def _train(
         "device": str(encoder.device),
         "threads": threads,
         "torch": torch.__version__,
-        "micro_batch": plans[0].size,
-        "recomputed": plans[0].recompute,
+        "micro_batch": gradient.plan.size,
+        "recomputed": gradient.plan.recompute,
     }
 
 
-def _gradient(
-    encoder: Model, theta0: dict, delta: dict, x: Tensor, loss: Loss
-) -> tuple[Tensor, dict[str, Tensor]]:
-    """Loss and its gradient in theta, for f(x; theta_0 + delta)."""
-    theta = {name: (theta0[name] + delta[name]).requires_grad_() for name in delta}
-    value = loss(encoder({**encoder.params, **theta}, x))
-    return value.detach(), dict(
-        zip(theta, torch.autograd.grad(value, list(theta.values())), strict=True)
+def _images(
+    config: FineTune, data: drawn.SuiteImages, steps: range, device: torch.device
+) -> tuple[Iterator[drawn.Images], Iterator[Tensor | None]]:
+    """Return the images of each step, and those of other tasks that a penalty looks at."""
+    order = functools.partial(batch, config)
+    few = functools.partial(batch, dataclasses.replace(config, batch_size=penalties.IMAGES))
+    others = config.others if config.penalty else ()
+    return (
+        data.batches(config.task, order, steps, seed=config.seed, device=device),
+        penalties.turns(others, data, few, steps, config.seed, device),
     )
-
-
-def _tangent_gradient(
-    encoder: Model, theta0: dict, delta: dict, x: Tensor, loss: Loss
-) -> tuple[Tensor, dict[str, Tensor]]:
-    """Loss and its gradient in delta, for f(x; theta_0) + J(x; theta_0) delta."""
-    if isinstance(encoder, memory.Recomputed):
-        plain = encoder.encoder
-        return tangent.value_and_grad(plain, plain.params, delta, x, loss, recorded=encoder)
-    return tangent.value_and_grad(encoder, encoder.params, delta, x, loss)
-
-
-def _head_gradient(
-    own: dict[str, Tensor], normalise: bool, features: Tensor, y: Tensor
-) -> dict[str, Tensor]:
-    """Gradient of the loss in the head's weight and bias, at given features."""
-    leaves = {name: tensor.detach().requires_grad_() for name, tensor in own.items()}
-    value = cross_entropy(heads.Head(*leaves.values(), normalise=normalise)(features), y)
-    return dict(zip(leaves, torch.autograd.grad(value, list(leaves.values())), strict=True))
-
-
-def _precision(config: FineTune, x: Tensor) -> contextlib.AbstractContextManager:
-    if config.precision == "float32":
-        return contextlib.nullcontext()
-    return torch.autocast(x.device.type, torch.bfloat16)
 
 
 @contextlib.contextmanager
@@ -367,21 +300,4 @@ def _advised_of_memory(what: str) -> Iterator[None]:
     except (RuntimeError, MemoryError) as error:
         if not memory.is_out_of_memory(error):
             raise
-        raise TasklabError(f"{what}: out of memory for the optimiser's state. {_LESS}") from error
-
-
-def _check(config: FineTune, step: int, losses: list[float], norm: float, classes: int) -> None:
-    """Stop a run that has gone wrong, before the step that would spoil delta."""
-    loss, guessing = losses[-1], math.log(classes)
-    broken = "" if math.isfinite(loss) and math.isfinite(norm) else "is not finite"
-    if len(losses) >= 40:  # over 20 steps, far worse than guessing and than at the beginning
-        recent, early = sum(losses[-20:]) / 20, sum(losses[:20]) / 20
-        if recent > 5 * guessing and recent > 3 * early:
-            broken = "diverges"
-    if broken:
-        raise DivergedError(
-            f"fine-tuning on {config.task} by {config.method!r} {broken} at step {step} of "
-            f"{config.steps}: loss {loss:.4g}, gradient norm {norm:.4g}, lr {config.lr:g}. "
-            "Lower lr, or raise warmup.",
-            step,
-        )
+        raise TasklabError(f"{what}: out of memory for the optimiser's state. {LESS}") from error

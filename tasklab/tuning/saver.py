@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from tasklab.storage.store import load_checkpoint, save_checkpoint
+from tasklab.tuning.journal import Journal
 
 _log = logging.getLogger(__name__)
 _REST = 9  # train at least this many times as long as the last checkpoint took to write
@@ -48,17 +49,18 @@ class Saver:
         self.threads = torch.get_num_threads()
         self.rest = 0.0  # not before this moment
 
-    def maybe(self, losses: list[float], seconds: float) -> None:
+    def maybe(self, journal: Journal, seconds: float) -> None:
         """Write if a checkpoint is due and the last one did not take too long just before."""
         begin = time.perf_counter()
-        if len(losses) % self.every or begin < self.rest:
+        if len(journal) % self.every or begin < self.rest:
             return
-        self.save(losses, seconds)
+        self.save(journal, seconds)
         end = time.perf_counter()
         self.rest = end + _REST * (end - begin)
 
-    def save(self, losses: list[float], seconds: float) -> None:
-        """Write a checkpoint."""
+    def save(self, journal: Journal, seconds: float) -> None:
+        """Write a checkpoint, unless the run has diverged."""
+        losses = journal.losses()
         moments = self.optimiser.state_dict()["state"]
         tensors = {f"delta/{name}": tensor for name, tensor in self.delta.items()}
         for number, name in enumerate(self.delta):

@@ -33,7 +33,7 @@ from torch import Tensor
 
 from tasklab.errors import TasklabError
 from tasklab.models.loading import math_attention
-from tasklab.tuning import memory
+from tasklab.tuning import dual, memory
 from tasklab.tuning.forward_mode import Tangents, dual_numbers, join, split
 
 Params = Mapping[str, Tensor]
@@ -172,6 +172,9 @@ def _recorded_pass(
 def _dual_pass(encoder: Model, params: Params, tau: Params, x: Tensor) -> tuple[Tensor, Tensor]:
     """Return f0, recorded if gradients are enabled, and J tau, which never is."""
     _check(params, tau)
+    if isinstance(encoder, dual.Plain):
+        f0, jtau = encoder.pair(params, tau, x)
+        return f0, torch.zeros_like(f0) if jtau is None else jtau
     with math_attention(), dual_numbers():
         duals = {name: join(params[name], tau[name].detach().to(params[name])) for name in tau}
         with Tangents():

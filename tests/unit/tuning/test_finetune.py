@@ -21,6 +21,7 @@ from tasklab.models.loading import Clip, Encoder
 from tasklab.storage.store import Store
 from tasklab.tasks import drawn, suites
 from tasklab.tuning import finetune, footprint, saver
+from tasklab.tuning import steps as stepping
 from tasklab.tuning.memory import Recomputed
 from tasklab.tuning.methods import METHODS
 from tasklab.tuning.recipe import FineTune
@@ -130,14 +131,14 @@ def test_the_plain_run_is_adamw_on_theta(store, few_images):
 
 
 def test_gradients_of_another_memory_layout_train_the_same(store, few_images, monkeypatch):
-    clip, usual = tiny(Curved), finetune._gradient
+    clip, usual = tiny(Curved), stepping.gradient
     expected = train(RUN, clip, store).vector
 
     def transposed(*args):
         value, gradients = usual(*args)
         return value, {name: g.t().contiguous().t() for name, g in gradients.items()}
 
-    monkeypatch.setattr(finetune, "_gradient", transposed)
+    monkeypatch.setattr(stepping, "gradient", transposed)
     again = train(RUN, clip, Store(store.root / "other"))
     assert again.record["losses"] == train(RUN, clip, store).record["losses"]
     assert_same(again.vector, expected)
@@ -506,8 +507,8 @@ def transformer():
 def short_of_memory(monkeypatch, fits, first=0):
     """Let gradients fail that do not fit, from an attempt on; return (images, delta) of each."""
     attempts = []
-    for name in ("_gradient", "_tangent_gradient"):
-        original = getattr(finetune, name)
+    for name in ("gradient", "tangent_gradient"):
+        original = getattr(stepping, name)
 
         def limited(encoder, theta0, delta, x, loss, usual=original):
             attempts.append((len(x), {n: tensor.clone() for n, tensor in delta.items()}))
@@ -516,7 +517,7 @@ def short_of_memory(monkeypatch, fits, first=0):
                 raise torch.cuda.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 MiB.")
             return value, gradients
 
-        monkeypatch.setattr(finetune, name, limited)
+        monkeypatch.setattr(stepping, name, limited)
     return attempts
 
 
@@ -633,7 +634,7 @@ def test_other_errors_are_no_reason_to_try_again(store, monkeypatch):
     def broken(*args):
         raise RuntimeError("mat1 and mat2 shapes cannot be multiplied")
 
-    monkeypatch.setattr(finetune, "_gradient", broken)
+    monkeypatch.setattr(stepping, "gradient", broken)
     with pytest.raises(RuntimeError, match="mat1"):
         train(RUN, tiny(Curved), store)
 

@@ -20,7 +20,7 @@ from tasklab import machine
 from tasklab.analyses.meters import peak_bytes
 from tasklab.errors import TasklabError
 from tasklab.models.encoder import Encoder
-from tasklab.tuning import finetune, memory, tangent
+from tasklab.tuning import memory, steps, tangent
 from tasklab.tuning.memory import Plan, Recomputed
 
 COUNT, CLASSES = 7, 5
@@ -84,7 +84,7 @@ class Case:
         self.y = torch.arange(COUNT) % CLASSES
 
     def gradient(self, method, model, x=None, y=None):
-        how = finetune._tangent_gradient if method == "linearized" else finetune._gradient
+        how = steps.tangent_gradient if method == "linearized" else steps.gradient
         x, y = (self.x, self.y) if x is None else (x, y)
         loss = lambda features: F.cross_entropy(3 * features, y)  # noqa: E731
         return how(model, self.encoder.params, self.delta, x, loss)

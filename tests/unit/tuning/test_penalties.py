@@ -14,7 +14,7 @@ from tasklab.models.loading import Clip, Encoder
 from tasklab.storage.store import Store
 from tasklab.tasks import drawn
 from tasklab.tasks.suites import OWN
-from tasklab.tuning import finetune, memory, methods, penalties, tangent
+from tasklab.tuning import finetune, footprint, memory, methods, penalties, tangent
 from tasklab.tuning.recipe import FineTune, recipe
 
 SIZE, COUNT, TASK, OTHERS = 8, 40, "LandCover", ("Signs", "Places", "Scenes")
@@ -188,7 +188,7 @@ def test_a_batch_in_parts_gives_the_same_run(clip, tmp_path, monkeypatch):
     config = run_of("tau_jp", penalty=1.0)
     whole = train(config, clip, tmp_path / "whole")
     ways = [memory.Plan(5, True)]
-    monkeypatch.setattr(finetune.footprint, "plans", lambda *args: ways)
+    monkeypatch.setattr(footprint, "plans", lambda *args: ways)
     parts = train(config, clip, tmp_path / "parts")
     assert (whole.vector - parts.vector).norm() < 1e-7 * whole.vector.norm()
 

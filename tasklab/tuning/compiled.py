@@ -1,0 +1,112 @@
+"""Which runs are compiled or recorded for a GPU, and what happens where that fails.
+
+- `torch.compile` makes few kernels of a block's elementwise operations. One function computes all
+  blocks of a network (`tasklab.tuning.dual`), so one compilation serves them all, in every run of
+  the process. It takes some 10 to 20 seconds.
+- A small network is bound by the launches of its kernels: its step is recorded once as a CUDA graph
+  and then launched whole (`tasklab.tuning.replay`).
+
+`compiles` and `records` are the rule: on a CUDA device, where a run is long enough to be worth it.
+`TASKLAB_COMPILE=0` switches both off, `1` compiles on every device. Results differ by rounding, as
+between devices; no key of the store knows of it. Where either fails, one sentence says so, and the
+run goes on without.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+import os
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from tasklab.models.encoder import Encoder
+from tasklab.models.towers import Kind
+from tasklab.models.zoo import REGISTRY
+from tasklab.tuning import dual, memory
+from tasklab.tuning.recipe import FineTune
+
+SETTING = "TASKLAB_COMPILE"  # environment variable
+NOTE = "compiling, about 20 s, once"
+_STEPS = 100  # a run of fewer is over before a compilation has paid
+_LARGE = 20_000_000  # parameters: below, launches take longer than kernels
+_BOUND = 5e12  # flops of a step that takes a GPU less time than its launches: a ViT-B/32's, of 128
+_CACHE = 64  # kinds of blocks in one process: methods, precisions, batches and models
+_backend = "inductor"
+_log = logging.getLogger(__name__)
+
+
+def compiles(config: FineTune, encoder: Encoder) -> bool:
+    """Return whether a run's blocks are compiled, if they are of a kind that can be."""
+    setting = os.environ.get(SETTING, "")
+    if setting:
+        return setting != "0"
+    size = sum(tensor.numel() for tensor in encoder.params.values())
+    return _on_gpu(encoder) and config.steps >= _STEPS and size >= _LARGE
+
+
+def records(config: FineTune, encoder: Encoder) -> bool:
+    """Return whether a run's step is recorded as a CUDA graph."""
+    entry = REGISTRY.get(encoder.name)
+    if os.environ.get(SETTING) == "0" or not _on_gpu(encoder) or type(encoder) is not Encoder:
+        return False
+    if entry is None or entry.tower is None or config.penalty or config.steps < _STEPS:
+        return False
+    return 6 * entry.tower.products * config.batch_size <= _BOUND
+
+
+def passes(encoder: Encoder) -> dual.Plain | None:
+    """Return an encoder whose blocks are compiled, or `None` where they are of another kind."""
+    return dual.passes(encoder, block)
+
+
+@functools.cache
+def block(kind: Kind, dtype: torch.dtype) -> dual.Run:
+    """Return the compiled function of a block; it is compiled when it is called.
+
+    Args:
+        kind: Its settings.
+        dtype: Of matrix products.
+    """
+    limit = torch._dynamo.config
+    limit.recompile_limit = max(limit.recompile_limit, _CACHE)
+    options = {"dynamic": False, "fullgraph": True, "backend": _backend}
+    return torch.compile(dual.block_of(kind, dtype), **options)
+
+
+class Quick:
+    """A function that has a quicker form, which is given up for good where it fails.
+
+    Args:
+        quick: The quicker form.
+        usual: The function.
+        said: What fails, for the log.
+    """
+
+    failed: set[str] = set()  # noqa: RUF012 - of all: what fails once in a process fails again
+
+    def __init__(self, quick: Callable[..., Any], usual: Callable[..., Any], said: str) -> None:
+        self.quick, self.usual, self.said = quick, usual, said
+
+    def __call__(self, *args: Any) -> Any:
+        """Return what the function returns."""
+        if self.said not in self.failed:
+            try:
+                return self.quick(*args)
+            except Exception as error:  # of a compiler, a driver, a library: there is no list
+                if memory.is_out_of_memory(error):
+                    raise
+                self.failed.add(self.said)
+                _log.warning("%s (%s). The run goes on without.", self.said, _first_line(error))
+        return self.usual(*args)
+
+
+def _on_gpu(encoder: Encoder) -> bool:
+    return encoder.device.type == "cuda" and torch.cuda.is_initialized()
+
+
+def _first_line(error: Exception) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return f"{type(error).__name__}: {lines[0][:200].rstrip('.') if lines else 'no message'}"

@@ -1,0 +1,197 @@
+"""Loss and gradients of one step, in the way that is quickest and fits into memory.
+
+    step = Step(config, encoder, head, theta0, delta, own)
+    value, gradients = step(what, images, others)
+
+The gradient is that of the loss in theta, or for a linearized model in delta (`tangent`), and in a
+head that trains along; a method's penalty is added. Where memory does not suffice, a step is
+computed in parts, and blocks twice (`memory`). On a GPU, blocks are compiled, and the step of a
+small network is recorded (`compiled`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import functools
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.nn.functional import cross_entropy
+
+from tasklab.models import heads, training
+from tasklab.models.encoder import Encoder
+from tasklab.tuning import compiled, footprint, memory, penalties, tangent
+from tasklab.tuning.memory import Plan
+from tasklab.tuning.methods import LINEAR
+from tasklab.tuning.recipe import FineTune
+from tasklab.tuning.replay import Replayed
+
+LESS = (
+    "Take a smaller model, precision='bfloat16', a method that trains fewer parameters, such as "
+    "'attention', or device='cpu'; or end other programs on this device. The run then goes on from "
+    "its last checkpoint, or begins anew where these change it."
+)
+Gradients = dict[str, Tensor]
+Loss = Callable[[Tensor], Tensor]  # features (B, D) -> scalar
+Model = Encoder | memory.Recomputed
+_compiled: set[tuple[Any, ...]] = set()  # what was compiled in this process
+
+
+class Step:
+    """Computes the loss and the gradients of a run's steps.
+
+    Args:
+        config: The run.
+        encoder: The model, at theta_0.
+        head: Makes logits of features.
+        theta0: The parameters that train, before.
+        delta: Their change, which is written to between steps.
+        own: Weight and bias of a head that trains along, by name.
+
+    Attributes:
+        plan: How steps are computed now.
+    """
+
+    def __init__(
+        self,
+        config: FineTune,
+        encoder: Encoder,
+        head: heads.Head,
+        theta0: Mapping[str, Tensor],
+        delta: Mapping[str, Tensor],
+        own: Mapping[str, Tensor],
+    ) -> None:
+        self.config, self.encoder, self.head = config, encoder, head
+        self.theta0, self.delta, self.own = theta0, delta, own
+        self._plans = footprint.plans(config, encoder)
+        self._gradient = tangent_gradient if config.method in LINEAR else gradient
+        usual = encoder if config.method in LINEAR else training.passes(encoder)
+        self._models: dict[bool, Model] = {False: usual, True: memory.Recomputed(usual)}
+        self._parts = {again: self._of(model) for again, model in self._models.items()}
+        self.compiling = compiled.compiles(config, encoder) and self._compile()
+        if compiled.records(config, encoder):
+            said = f"the step of {encoder.name} could not be recorded as a CUDA graph"
+            self._whole = compiled.Quick(Replayed(self._parts[False]), self._parts[False], said)
+        else:
+            self._whole = self._parts[False]
+
+    def __call__(
+        self, what: str, images: Tensor, labels: Tensor, others: Tensor | None
+    ) -> tuple[Tensor, Gradients]:
+        """Return the loss and its gradients by the names of delta and of a head that trains.
+
+        Args:
+            what: The step, for the log and for errors.
+            images: (B, ...).
+            labels: (B,).
+            others: Images of another task, for penalties.
+
+        Raises:
+            TasklabError: If not even one image at a time fits into memory.
+        """
+        attempt = functools.partial(self._attempt, images, labels, others)
+        found, self._plans = memory.first_that_fits(attempt, self._plans, what, LESS)
+        return found
+
+    @property
+    def plan(self) -> Plan:
+        """How steps are computed now."""
+        return self._plans[0]
+
+    def note(self) -> str:
+        """Return what to say before the next step, which may take long; nothing if it does not."""
+        key = (self.encoder.name, self.config.method, self.config.precision, self.config.batch_size)
+        if not self.compiling or key in _compiled:
+            return ""
+        _compiled.add(key)
+        return compiled.NOTE
+
+    def _attempt(
+        self, images: Tensor, labels: Tensor, others: Tensor | None, plan: Plan
+    ) -> tuple[Tensor, Gradients]:
+        config, part = self.config, self._parts[plan.recompute]
+        whole = plan.size >= len(labels) and not plan.recompute
+
+        def compute(images: Tensor, labels: Tensor) -> tuple[Tensor, Gradients]:
+            return (self._whole if whole else part)(self.encoder.preprocess(images), labels)
+
+        value, gradients = memory.accumulated(compute, images, labels, plan.size)
+        if config.penalty:
+            with _precision(config, images):
+                model = self._models[plan.recompute]
+                extra = penalties.measure(config.method, model, self.delta, others, plan.size)
+            value = value + config.penalty * extra.value
+            for name, more in extra.gradients.items():
+                gradients[name] = gradients[name].add(more, alpha=config.penalty)
+        return value, gradients
+
+    def _of(self, model: Model) -> Callable[[Tensor, Tensor], tuple[Tensor, Gradients]]:
+        """Return mean loss and gradients of some of a step's images, as a function of these."""
+
+        def part(x: Tensor, y: Tensor) -> tuple[Tensor, Gradients]:
+            last = {}
+
+            def loss(features: Tensor) -> Tensor:
+                last["features"] = features.detach()
+                with torch.autocast(features.device.type, enabled=False):  # logits need the digits
+                    return cross_entropy(self.head(features), y)
+
+            with _precision(self.config, x):
+                value, gradients = self._gradient(model, self.theta0, self.delta, x, loss)
+            if self.own:
+                gradients |= head_gradient(self.own, self.head.normalise, last["features"], y)
+            return value, gradients
+
+        return part
+
+    def _compile(self) -> bool:
+        """Let parts take compiled blocks, if they are of a kind that can be; return whether."""
+        if (once := compiled.passes(self.encoder)) is None:
+            return False
+        said = f"the blocks of {self.encoder.name} could not be compiled"
+        for again, usual in self._parts.items():
+            quick = self._of(dataclasses.replace(once, recompute=again))
+            self._parts[again] = compiled.Quick(quick, usual, said)
+        return True
+
+
+def gradient(
+    model: Model, theta0: Mapping[str, Tensor], delta: Mapping[str, Tensor], x: Tensor, loss: Loss
+) -> tuple[Tensor, Gradients]:
+    """Return the loss of f(x; theta_0 + delta), and its gradient in theta."""
+    sums = torch._foreach_add([theta0[name] for name in delta], list(delta.values()))
+    theta = {name: tensor.requires_grad_() for name, tensor in zip(delta, sums, strict=True)}
+    value = loss(model({**model.params, **theta}, x))
+    return value.detach(), dict(zip(theta, torch.autograd.grad(value, sums), strict=True))
+
+
+def tangent_gradient(
+    model: Model, theta0: Mapping[str, Tensor], delta: Mapping[str, Tensor], x: Tensor, loss: Loss
+) -> tuple[Tensor, Gradients]:
+    """Return the loss of f(x; theta_0) + J(x; theta_0) delta, and its gradient in delta."""
+    if isinstance(model, memory.Recomputed):
+        plain = model.encoder
+        return tangent.value_and_grad(plain, plain.params, delta, x, loss, recorded=model)
+    return tangent.value_and_grad(model, model.params, delta, x, loss)
+
+
+def head_gradient(
+    own: Mapping[str, Tensor], normalise: bool, features: Tensor, y: Tensor
+) -> Gradients:
+    """Return the gradient of the loss in the head's weight and bias, at given features."""
+    leaves = {name: tensor.detach().requires_grad_() for name, tensor in own.items()}
+    weight, *bias = leaves.values()  # no `Head`: it reads whether its numbers are finite
+    features = features.to(weight.dtype)
+    scores = (F.normalize(features, dim=-1) if normalise else features) @ weight.T
+    value = cross_entropy(scores + bias[0] if bias else scores, y)
+    return dict(zip(leaves, torch.autograd.grad(value, list(leaves.values())), strict=True))
+
+
+def _precision(config: FineTune, x: Tensor) -> contextlib.AbstractContextManager:
+    if config.precision == "float32":
+        return contextlib.nullcontext()
+    return torch.autocast(x.device.type, torch.bfloat16)

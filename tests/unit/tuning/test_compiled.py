@@ -1,0 +1,238 @@
+"""Compiled and recorded steps: the same runs, one compilation, and a sentence where it fails."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+import torch
+from torch._dynamo.utils import counters
+
+from tasklab.mini import clip as mini
+from tasklab.models.loading import Clip, Encoder
+from tasklab.storage.store import Store
+from tasklab.tasks import drawn
+from tasklab.tuning import compiled, finetune, memory, replay, steps
+from tasklab.tuning.memory import Plan
+from tasklab.tuning.recipe import FineTune
+
+# PyTorch's own, of a block's input, while it traces
+pytestmark = pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf")
+RUN = FineTune(task="LandCover", model="mini_xs", steps=4, batch_size=8, lr=1e-3, warmup=1)
+METHODS = ("nonlinear", "linearized", "attention")
+
+
+@pytest.fixture(autouse=True)
+def _few(monkeypatch):
+    generator = torch.Generator().manual_seed(1)
+    x = torch.randint(0, 256, (40, 3, 32, 32), generator=generator, dtype=torch.uint8)
+    images = drawn.Images(x, torch.randint(0, 10, (40,), generator=generator))
+    monkeypatch.setattr(drawn.DrawnImages, "load", lambda *args, **kwargs: images)
+    monkeypatch.setattr(drawn.DrawnImages, "version", lambda *args, **kwargs: "test")
+    monkeypatch.setattr(compiled.Quick, "failed", set())
+    monkeypatch.setattr(steps, "_compiled", set())
+
+
+@pytest.fixture
+def clip():
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        model = mini.build("mini_xs")
+    encoder = Encoder.of(
+        model.visual, name="mini_xs", image_size=32, blocks=tuple(
+            f"transformer.resblocks.{number}" for number in range(3)
+        ),
+    )  # fmt: skip
+    generator = torch.Generator().manual_seed(2)
+    words = torch.randn(10, 128, generator=generator)
+    return Clip(
+        encoder=encoder, text=lambda prompts: words[: len(prompts)].repeat(99, 1)[: len(prompts)]
+    )
+
+
+@pytest.fixture
+def traced(monkeypatch):
+    """Compile without code of its own, which takes the minutes; dynamo and autograd are real."""
+    monkeypatch.setattr(compiled, "_backend", "aot_eager")
+    monkeypatch.setenv(compiled.SETTING, "1")
+    compiled.block.cache_clear()
+    torch._dynamo.reset()
+    counters.clear()
+    yield
+    compiled.block.cache_clear()
+    torch._dynamo.reset()
+
+
+def train(config, clip, folder):
+    return finetune.finetune(config, clip, Store(folder), progress=False)
+
+
+def near(run, expected):
+    assert run.record["losses"] == pytest.approx(expected.record["losses"], rel=1e-4)
+    assert run.vector.cosine(expected.vector) > 0.999  # AdamW's first steps enlarge rounding
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_compiled_run_is_the_same_and_compiles_one_block(
+    clip, tmp_path, traced, monkeypatch, method
+):
+    config = dataclasses.replace(RUN, method=method)
+    run = train(config, clip, tmp_path / "compiled")
+    assert counters["stats"]["unique_graphs"] == 1  # three blocks, four steps
+    again = train(dataclasses.replace(config, seed=1), clip, tmp_path / "compiled")
+    assert counters["stats"]["unique_graphs"] == 1 and again.vector != run.vector
+    monkeypatch.setenv(compiled.SETTING, "0")
+    near(run, train(config, clip, tmp_path / "usual"))
+    key = finetune.identity(config, clip)
+    assert Store(tmp_path / "compiled").find("finetune", key) is not None
+
+
+@pytest.mark.parametrize("method", ["nonlinear", "linearized"])
+def test_compiled_blocks_are_recomputed_where_memory_runs_out(
+    clip, tmp_path, traced, monkeypatch, method
+):
+    config = dataclasses.replace(RUN, method=method, steps=2)
+    monkeypatch.setattr(steps.footprint, "plans", lambda *args: [Plan(5, True)])
+    run = train(config, clip, tmp_path / "compiled")
+    assert run.record["recomputed"] and counters["stats"]["unique_graphs"] > 0
+    monkeypatch.setenv(compiled.SETTING, "0")
+    near(run, train(config, clip, tmp_path / "usual"))
+
+
+def test_it_is_said_once_that_a_first_step_compiles(clip, traced):
+    def note(config):
+        names = dict(clip.encoder.params)
+        delta = {name: torch.zeros_like(weight) for name, weight in names.items()}
+        return steps.Step(config, clip.encoder, None, names, delta, {}).note()
+
+    assert [note(RUN), note(RUN)] == [compiled.NOTE, ""]
+    assert note(dataclasses.replace(RUN, method="linearized")) == compiled.NOTE
+
+
+@pytest.mark.parametrize("method", ["nonlinear", "linearized"])
+def test_without_a_compiler_the_run_goes_on_and_says_so_once(
+    clip, tmp_path, monkeypatch, caplog, method
+):
+    config = dataclasses.replace(RUN, method=method)
+    usual = train(config, clip, tmp_path / "usual")
+
+    def missing(*args):
+        raise RuntimeError("Failed to find C compiler.\nPlease specify one via CC.")
+
+    monkeypatch.setenv(compiled.SETTING, "1")
+    monkeypatch.setattr(compiled, "block", lambda kind, dtype: missing)
+    for folder, seed in (("one", 0), ("two", 1)):
+        run = train(dataclasses.replace(config, seed=seed), clip, tmp_path / folder)
+        if seed == 0:
+            assert run.vector == usual.vector and run.record["losses"] == usual.record["losses"]
+    (told,) = [record.getMessage() for record in caplog.records]
+    assert told == (
+        "the blocks of mini_xs could not be compiled (RuntimeError: Failed to find C compiler). "
+        "The run goes on without."
+    )
+
+
+def test_memory_that_runs_out_is_no_failure_of_the_compiler():
+    def full():
+        raise torch.cuda.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 MiB.")
+
+    quick = compiled.Quick(full, lambda: 1, "it failed")
+    with pytest.raises(torch.cuda.OutOfMemoryError):
+        quick()
+    assert not compiled.Quick.failed
+
+
+def test_another_network_is_not_compiled(clip, tmp_path, traced):
+    module = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(3 * 32 * 32, 128))
+    other = dataclasses.replace(clip, encoder=Encoder.of(module, name="mini_xs", image_size=32))
+    run = train(RUN, other, tmp_path)
+    assert counters["stats"]["unique_graphs"] == 0 and len(run.record["losses"]) == RUN.steps
+
+
+@pytest.mark.parametrize(
+    ("setting", "gpu", "count", "size", "expected"),
+    [
+        ("", True, 100, 30_000_000, True),
+        ("", True, 99, 30_000_000, False),
+        ("", True, 100, 3_000_000, False),
+        ("", False, 100, 30_000_000, False),
+        ("1", False, 1, 3_000_000, True),
+        ("0", True, 100, 30_000_000, False),
+    ],
+)
+def test_where_blocks_are_compiled(clip, monkeypatch, setting, gpu, count, size, expected):
+    monkeypatch.setenv(compiled.SETTING, setting)
+    monkeypatch.setattr(compiled, "_on_gpu", lambda encoder: gpu)
+    params = {"w": torch.empty(size, device="meta")}
+    encoder = dataclasses.replace(clip.encoder, params=params)
+    config = dataclasses.replace(RUN, steps=count)
+    assert compiled.compiles(config, encoder) == expected
+
+
+def test_which_steps_are_recorded(clip, monkeypatch):
+    monkeypatch.setattr(compiled, "_on_gpu", lambda encoder: True)
+    long = dataclasses.replace(RUN, steps=200, batch_size=128)
+    towers = {"mini": True, "vitb32": True, "vitb16": False, "vitl14": False, "timm/x": False}
+    for name, expected in towers.items():
+        assert compiled.records(long, dataclasses.replace(clip.encoder, name=name)) == expected
+    assert not compiled.records(RUN, clip.encoder)
+    penalty = dataclasses.replace(long, method="ortho_reg")
+    assert not compiled.records(penalty, clip.encoder)
+
+
+# --- Recorded steps, with a recorder that computes into the same tensors again -------------------
+
+
+def pretended(run):
+    """Repeat a computation as a CUDA graph does: its results lie where they lay before."""
+    kept = run()
+
+    def again():
+        value, gradients = run()
+        kept[0].copy_(value)
+        for name, gradient in gradients.items():
+            kept[1][name].copy_(gradient)
+
+    return again, kept
+
+
+@pytest.mark.parametrize("kind", [{"method": one} for one in METHODS] + [{"head": "trained"}])
+def test_a_recorded_run_ends_bit_for_bit_the_same(clip, tmp_path, monkeypatch, kind):
+    config = dataclasses.replace(RUN, **kind)
+    expected = train(config, clip, tmp_path / "usual")
+    recorded = []
+
+    def record(run):
+        recorded.append(run)
+        return pretended(run)
+
+    monkeypatch.setattr(replay, "_cuda_graph", record)
+    monkeypatch.setattr(compiled, "records", lambda config, encoder: True)
+    run = train(config, clip, tmp_path / "recorded")
+    assert len(recorded) == 1 and not compiled.Quick.failed
+    assert run.record["losses"] == expected.record["losses"] and run.vector == expected.vector
+    if expected.head is not None:
+        assert torch.equal(run.head.weight, expected.head.weight)
+
+
+def test_a_recording_that_gives_another_loss_is_not_used(clip, tmp_path, monkeypatch, caplog):
+    def wrong(run):
+        value, gradients = run()
+        return (lambda: value.fill_(7.0)), (value, gradients)
+
+    expected = train(RUN, clip, tmp_path / "usual")
+    monkeypatch.setattr(replay, "_cuda_graph", wrong)
+    monkeypatch.setattr(compiled, "records", lambda config, encoder: True)
+    run = train(RUN, clip, tmp_path / "recorded")
+    assert run.vector == expected.vector
+    (told,) = [record.getMessage() for record in caplog.records]
+    assert "could not be recorded as a CUDA graph" in told and "has loss 7, not" in told
+
+
+def test_parts_of_a_batch_are_not_recorded(clip, tmp_path, monkeypatch):
+    monkeypatch.setattr(steps.footprint, "plans", lambda *args: memory.plans(4))
+    expected = train(RUN, clip, tmp_path / "usual")
+    monkeypatch.setattr(replay, "_cuda_graph", None)
+    monkeypatch.setattr(compiled, "records", lambda config, encoder: True)
+    run = train(RUN, clip, tmp_path / "recorded")
+    assert run.vector == expected.vector and not compiled.Quick.failed
