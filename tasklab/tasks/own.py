@@ -11,10 +11,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from tasklab import errors
-from tasklab.errors import TasklabError, shown
-from tasklab.tasks.images import finding
+from tasklab.errors import TasklabError, abridged, shown
+from tasklab.tasks.images import finding, trees
 from tasklab.tasks.images.formats import Split
-from tasklab.tasks.suites import Source, Task, check_name
+from tasklab.tasks.suites import Source, Task, check_differ, check_name
+from tasklab.tasks.wording import Words, words_for
 
 TEMPLATES = ("a photo of a {}.", "a photo of the {}.")
 
@@ -24,21 +25,23 @@ def from_folder(
     *,
     name: str | None = None,
     templates: Sequence[str] | str = TEMPLATES,
-    classes: Sequence[str] | None = None,
+    classes: Words | None = None,
 ) -> Task:
     """Return a task whose images are in a folder.
 
-    The folder has one folder of images per class, whose name is the class's name, or `train/` and
-    `test/` (and perhaps `val/`) with such folders, or parquet files as on the hub. Without a test
-    split, a fifth of the images, drawn with seed 0, are for the test; without a validation split,
-    a tenth of the training images are.
+    The folder has one folder of images per class, whose name is the class's name; or `train/` and
+    `test/` (and perhaps `val/`) with such folders; or these splits in each class; or parquet files
+    as on the hub. Without a test split, the validation split is the test; without either, a fifth
+    of the images, drawn with seed 0. Without a validation split, a tenth of the training images
+    validate.
 
     Args:
         path: The folder.
         name: Of the task; `None` is the folder's name.
         templates: One or more prompts with one `{}` each, for the class name.
-        classes: Names to write into the prompts, in the order of the folders' names; `None` is
-            these names, with spaces instead of `_`.
+        classes: Names to write into the prompts: a list in the alphabetical order of the folders,
+            if there is but one such order, or a mapping from folders to names; `None` is the
+            folders' names, with spaces instead of `_`.
 
     Raises:
         TasklabError: If there are no images, or the names do not fit.
@@ -57,7 +60,7 @@ def from_hub(
     *,
     name: str | None = None,
     templates: Sequence[str] | str = TEMPLATES,
-    classes: Sequence[str] | None = None,
+    classes: Words | None = None,
     config: str | None = None,
     revision: str | None = None,
     image: str = "image",
@@ -70,8 +73,8 @@ def from_hub(
             the hub makes of data sets in other formats; its scripts are not run.
         name: Of the task; `None` is the repository's name without the owner.
         templates: One or more prompts with one `{}` each, for the class name.
-        classes: Names to write into the prompts, in the order of the labels; `None` is the data
-            set's own names.
+        classes: Names to write into the prompts, in the order of the labels, or a mapping from
+            labels or the data set's own names; `None` is these names.
         config: Which of its configurations, if it has several.
         revision: Commit, branch or tag; `None` is the main branch.
         image: Name of the column of images.
@@ -115,11 +118,9 @@ def _task(
     splits: Mapping[str, Split],
     name: str,
     templates: Sequence[str] | str,
-    classes: Sequence[str] | None,
+    classes: Words | None,
 ) -> Task:
     """Read the names of the classes from the data and return the task."""
-    if isinstance(classes, str):
-        raise TasklabError(f"classes= is a list of names, one for each class, not {classes!r}.")
     if not splits:
         raise TasklabError(f"{folder} has {finding.NO_IMAGES}{_why(folder)}.")
     names = {split.names for split in splits.values()}
@@ -127,22 +128,13 @@ def _task(
         parts = "; ".join(f"{k}: {', '.join(s.names or ())}" for k, s in splits.items())
         raise TasklabError(f"the splits in {folder} have different classes: {parts}.")
     (own_names,) = names
-    classes = None if classes is None else errors.texts("classes", classes)
-    if own_names is None:
-        if classes is None:
-            raise TasklabError(f"the files in {folder} do not name their classes: give classes=.")
-        own_names = tuple(map(str, range(len(classes))))
-    if classes is not None and len(classes) != len(own_names):
-        raise TasklabError(
-            f"{folder} has {len(own_names)} classes ({', '.join(own_names)}), not {len(classes)}."
-        )
-    words = tuple(classes or (one.replace("_", " ") for one in own_names))
-    same = [one for one, word in zip(own_names, words, strict=True) if words.count(word) > 1]
-    if same:
-        raise TasklabError(
-            f"of {name}, the classes {', '.join(map(repr, same))} do not differ in prompts: give "
-            "classes=, another name for each."
-        )
+    if own_names is None and classes is None:
+        raise TasklabError(f"the files in {folder} do not name their classes: give classes=.")
+    if classes is None:
+        words = tuple(" ".join(one.replace("_", " ").split()) for one in own_names)
+    else:
+        words = words_for(own_names, classes, str(folder))
+    check_differ(name, words, own_names)
     return Task(
         name=name,
         classes=words,
@@ -158,12 +150,25 @@ def _why(folder: Path) -> str:
         return ": it does not exist"
     if not folder.is_dir():
         return ": it is a file"
-    inside = sorted(path for path in folder.iterdir() if not path.name.startswith((".", "__")))
-    if any(path.suffix == ".py" for path in inside):
-        return "; scripts of data sets are not run"
-    classes = [path.name for path in inside if path.is_dir()]
-    if len(classes) == 1:
-        return f": there is one class, {classes[0]!r}, and a task needs two"
-    if inside and not classes:
-        return ": there are files, but no folder for each class"
-    return ""
+    inside = [path for path in sorted(folder.iterdir()) if trees.visible(path.name)]
+    folders, files = ([p for p in inside if p.is_dir() is kind] for kind in (True, False))
+    kinds = {file.suffix.lower() for file in files}
+    said = ""
+    if len(folders) == 1:
+        inner = [one.name for one in trees.folders_in(folders[0])]
+        said = f": there is one class, {folders[0].name!r}, and a task needs two"
+        if len(inner) > 1:
+            said = f": there is one folder, {folders[0].name!r}; if its folders "
+            said += f"({abridged(inner, 4)}) are the classes or splits, give its path"
+    elif folders:
+        said = f": no image is in its folders ({abridged((one.name for one in folders), 4)})"
+    elif files:
+        listed = abridged((kind or "no suffix" for kind in sorted(kinds)), 6)
+        said = f": there are files ({listed}), but no folder for each class"
+    if ".py" in kinds:
+        said += "; scripts of data sets are not run"
+    if kinds & {".csv", ".tsv", ".json", ".jsonl"}:
+        said += "; lists of labels are not read"
+    if ".parquet" in kinds:
+        said += "; parquet files need train, test or validation in their names"
+    return said

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 import functools
+import html
 import importlib.util
 import json
 import re
 import string
+import unicodedata
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Literal, get_args
 
-from tasklab.errors import TasklabError, choose, shown, unknown
+from tasklab.errors import TasklabError, abridged, choose, shown, unknown
 from tasklab.mini.catalog import with_articles
 
 SuiteName = Literal["mini", "mini_text", "paper"]
@@ -68,6 +71,32 @@ def _check_text(kind: str, text: object, task: str) -> None:
         )
 
 
+def spoken(name: str) -> str:
+    r"""Return a class name as tokenizers read it: lower case, one space, one form of each letter.
+
+    >>> spoken(" Ice  cream"), spoken("cafe\N{COMBINING ACUTE ACCENT}") == spoken("Caf\xe9")
+    ('ice cream', True)
+    """
+    return " ".join(unicodedata.normalize("NFC", html.unescape(name)).lower().split())
+
+
+def check_differ(task: str, words: Sequence[str], names: Sequence[str] | None = None) -> None:
+    """Raise if prompts of two classes are the same: one of the two would never be predicted.
+
+    Args:
+        task: Its name.
+        words: What prompts call the classes.
+        names: What to call them in the message, if not so.
+    """
+    counted = collections.Counter(map(spoken, words))
+    pairs = zip(words if names is None else names, words, strict=True)
+    if same := [name for name, word in pairs if counted[spoken(word)] > 1]:
+        raise TasklabError(
+            f"of {task}, the classes {abridged(map(repr, same))} do not differ in prompts (case "
+            "and spaces do not count): give classes=, all different."
+        )
+
+
 def _fields(template: str) -> list[tuple[str | None, ...]]:
     """Return name, format and conversion of every field of a template; `{}` has none of them."""
     try:
@@ -115,9 +144,10 @@ class Task:
             for one in listed:
                 _check_text(f"a {kind}", one, self.name)
             object.__setattr__(self, field, tuple(listed))
-        words = [" ".join(name.split()) for name in self.classes]
-        if len(words) < 2 or not (len(set(words)) == len(words) or self.repeats):
+        if len(self.classes) < 2:
             raise TasklabError(f"task {self.name} needs at least two classes, all different.")
+        if not self.repeats:
+            check_differ(self.name, self.classes)
         if not self.templates:
             raise TasklabError(f"task {self.name} has no prompt template.")
         for template in self.templates:

@@ -163,7 +163,14 @@ def checked(task: Task, splits: Mapping[str, Split], folder: Path) -> dict[str, 
         TasklabError: If sizes or classes are not what they should be; it shows both.
     """
     arranged = arrange(task, splits)
-    return {name: _ordered(task, name, split, folder) for name, split in arranged.items()}
+    ordered = {name: _ordered(task, name, split, folder) for name, split in arranged.items()}
+    for name, split in ordered.items() if "train" in ordered else ():
+        if extra := np.setdiff1d(split.labels, ordered["train"].labels).tolist():
+            listed = abridged((repr(task.classes[n]) for n in extra), 4)
+            raise TasklabError(
+                f"{task.name}: of {listed} there are images in {name}, and none in train: {folder}."
+            )
+    return ordered
 
 
 def arrange(task: Task, splits: Mapping[str, Split]) -> dict[str, Split]:
@@ -226,7 +233,8 @@ def _sizes_differ(task: Task, entry: Mapping[str, Any], has: Mapping[str, int]) 
     names = {name: entry.get("splits", {}).get(name, [name])[0] for name in entry["sizes"]}
     absent = [names[one] for one in ("train", "test") if one in names and names[one] not in has]
     if absent and "all" not in has:
-        hint += f" Its split {' and '.join(absent)} is missing."
+        hint += f" Of split {' and '.join(absent)}, no images with their classes were found in "
+        hint += f"parquet files, {entry['layout']}, or a folder for each class."
     return (
         f"{task.name}: this copy has {write(has)} images; the papers' has {write(entry['sizes'])} "
         f"({entry['sizes_from']}).{hint} {entry['hub']['repo']} on the hub is a copy that fits."
@@ -242,6 +250,7 @@ def _ordered(task: Task, name: str, split: Split, folder: Path) -> Split:
             f"{task.name}: the labels of {name} in {folder} go from {low} to {high}; they should "
             f"be from 0 to {count - 1}.{_why(split.labels, count)}"
         )
+    _check_classes(task, name, split, folder, count)
     if not facts(task):
         if count != len(task.classes):
             raise TasklabError(
@@ -258,6 +267,21 @@ def _ordered(task: Task, name: str, split: Split, folder: Path) -> Split:
         return split
     order = label_order(task, split.names)
     return dataclasses.replace(split, labels=order[split.labels])
+
+
+def _check_classes(task: Task, name: str, split: Split, folder: Path, count: int) -> None:
+    """Raise a `TasklabError` if labels cannot be those of a split: hidden ones are of one class.
+
+    All classes are in each of the papers' splits, which have ten images a class or more.
+    """
+    there = np.unique(split.labels).tolist()
+    if len(there) < (count if facts(task) and len(split) >= 10 * count else 2):
+        listed = abridged((repr(split.names[n]) if split.names else str(n) for n in there), 3)
+        raise TasklabError(
+            f"{task.name}: all {len(split):,} labels of {name} in {folder} are of {len(there):,} "
+            f"of {count:,} classes ({listed}). They are not the true ones: get the labels of "
+            f"{name}, or remove this split."
+        )
 
 
 def _why(labels: np.ndarray, count: int) -> str:

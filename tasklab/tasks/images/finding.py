@@ -12,7 +12,7 @@ import numpy as np
 
 from tasklab.errors import TasklabError
 from tasklab.storage import hub
-from tasklab.tasks.images import layouts
+from tasklab.tasks.images import layouts, trees
 from tasklab.tasks.images.checks import checked, facts
 from tasklab.tasks.images.formats import Split
 from tasklab.tasks.suites import Source, Task, paper_data_sets
@@ -91,7 +91,7 @@ def splits_in(source: Source, folder: Path) -> dict[str, Split]:
     for word in paper_data_sets()[name].get("splits", {}).get("test", ()) if name else ():
         if (own := folder / word).is_dir():
             if images := layouts.splits_in(own, name, **more).get("all"):
-                return {layouts.SPLITS[word]: images}
+                return {trees.SPLITS[word]: images}
             if next(own.rglob("*.parquet"), None) is None:
                 return {}
     return layouts.splits_in(folder, name, **more)
@@ -279,7 +279,7 @@ def _needed(entry: dict[str, Any]) -> set[str]:
         return set()
     own = entry.get("splits", {})
     names = [one for name in entry["sizes"] for one in own.get(name, [name])]
-    return {layouts.SPLITS[name] for name in names} | ({"val"} if entry.get("merge") else set())
+    return {trees.SPLITS[name] for name in names} | ({"val"} if entry.get("merge") else set())
 
 
 def wanted_files(
@@ -292,11 +292,11 @@ def wanted_files(
         config: Which of several configurations.
         splits: Only these, if all of them are there.
     """
-    files = [name for name in listed if name.endswith(".parquet") and layouts.split_of(name)]
+    files = [name for name in listed if name.endswith(".parquet") and trees.split_of(name)]
     if config and any(config in name.split("/") for name in files):
         files = [name for name in files if config in name.split("/")]
-    if splits and {layouts.split_of(name) for name in files}.issuperset(splits):
-        files = [name for name in files if layouts.split_of(name) in splits]
+    if splits and {trees.split_of(name) for name in files}.issuperset(splits):
+        files = [name for name in files if trees.split_of(name) in splits]
     return [*files, "README.md"] if files else []
 
 

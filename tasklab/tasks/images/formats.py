@@ -18,23 +18,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
-from PIL import Image, features
+from PIL import Image
 
 from tasklab.errors import TasklabError, abridged
 from tasklab.tasks.images.checks import absent, class_names, sound
+from tasklab.tasks.images.pictures import rgb
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 
 CHUNK = 256  # images, where the format has no parts of its own
-SUFFIXES = (  # of the files that are taken for images
-    *(".jpg", ".jpeg", ".jfif", ".png", ".ppm", ".pgm", ".bmp", ".gif", ".tif", ".tiff", ".webp"),
-    *([".avif"] if "avif" in features.modules and features.check_module("avif") else []),
-)
-# What they may hold. Pillow knows more; for some it starts other programs.
-FORMATS = ("JPEG", "PNG", "PPM", "BMP", "GIF", "TIFF", "WEBP", "AVIF")
-_SIXTEEN = (("I", "PNG"), ("I", "PPM"))  # read into 32 bits, but from 0 to 65,535
 _ROWS = 16  # rows of a parquet file in memory at a time; a photograph has up to megabytes
 _PARQUET = "a whole parquet file"
 _IDX, _MAT = "a whole file of MNIST's format", "a whole file of SVHN's format"
@@ -269,20 +263,27 @@ def location(description: Mapping[str, Any], row: int) -> str:
 def _read_parquet(
     description: Mapping[str, Any], chunk: int, rows: range, wanted: set[int]
 ) -> Iterator[tuple[int, Image.Image]]:
-    from pyarrow import parquet as pq
-
-    number, group = description["groups"][chunk]
-    file, column = description["files"][number], description["column"]
-    with sound(file, _PARQUET), pq.ParquetFile(file) as opened:
-        batches = opened.iter_batches(_ROWS, [group], [column], use_threads=False)
-        cells = (cell.as_py() for batch in batches for cell in batch.column(0))
-        for row, cell in zip(rows, cells, strict=False):
+    file = description["files"][description["groups"][chunk][0]]
+    with sound(file, _PARQUET):
+        for row, data in zip(rows, encoded(description, chunk), strict=False):
             if row in wanted:
                 name, again = location(description, row), f"Fetch {file} again."
-                data = cell.get("bytes") if isinstance(cell, dict) else cell
                 if not data:
                     raise TasklabError(f"{name}: there are no bytes of an image. {again}")
                 yield row, rgb(io.BytesIO(data), name, again)
+
+
+def encoded(description: Mapping[str, Any], chunk: int) -> Iterator[bytes | None]:
+    """Yield the bytes of each image in a chunk of a parquet file."""
+    from pyarrow import parquet as pq
+
+    number, group = description["groups"][chunk]
+    with pq.ParquetFile(description["files"][number]) as opened:
+        batches = opened.iter_batches(_ROWS, [group], [description["column"]], use_threads=False)
+        for batch in batches:
+            for cell in batch.column(0):
+                value = cell.as_py()
+                yield value.get("bytes") if isinstance(value, dict) else value
 
 
 @functools.lru_cache(maxsize=1)
@@ -361,39 +362,3 @@ def _names_inside(metadata: Mapping[bytes, bytes] | None, label: str) -> tuple[s
         return tuple(info["info"]["features"][label]["names"])
     except (KeyError, TypeError, ValueError):
         return None
-
-
-def rgb(source: str | io.BytesIO, where: str, advice: str = "Remove or replace it.") -> Image.Image:
-    """Return an image as RGB, as torchvision's `default_loader` does.
-
-    Transparency is dropped and the orientation that a camera notes (EXIF) is not applied, as there.
-    Grey levels of 16 bits are scaled to 8 bits; Pillow by itself would cut them off at 255.
-
-    Args:
-        source: Path, or the bytes of a file.
-        where: What to call it in messages.
-        advice: What to do if it cannot be decoded.
-
-    Raises:
-        TasklabError: If it cannot be decoded, or its grey levels have no known range.
-    """
-    with (
-        sound(where, "an image that can be decoded", advice),
-        Image.open(source, formats=_known_formats()) as image,
-    ):
-        if image.mode.startswith("I;16") or (image.mode, image.format) in _SIXTEEN:
-            grey = np.asarray(image).astype(np.float64) / 257  # 65,535 becomes 255
-            return Image.fromarray(np.rint(grey).astype(np.uint8)).convert("RGB")
-        if image.mode in ("I", "F"):
-            raise TasklabError(
-                f"{where} has pixels of 32 bits (Pillow's mode {image.mode}), whose range is not "
-                "known: save it with 8 or 16 bits."
-            )
-        return image.convert("RGB")
-
-
-@functools.cache
-def _known_formats() -> tuple[str, ...]:
-    """Return those of `FORMATS` that this Pillow can read; its list is empty until it is asked."""
-    Image.init()
-    return tuple(name for name in FORMATS if name in Image.OPEN)

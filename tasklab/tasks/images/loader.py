@@ -28,7 +28,7 @@ from tasklab.errors import TasklabError, unknown
 from tasklab.storage import folders
 from tasklab.tasks import drawn
 from tasklab.tasks.drawn import Images
-from tasklab.tasks.images import augment, finding, pixels
+from tasklab.tasks.images import augment, finding, pixels, twins
 from tasklab.tasks.images.decoding import BadImagesError, Transform
 from tasklab.tasks.images.formats import Split
 from tasklab.tasks.images.pixels import Arrays
@@ -261,7 +261,10 @@ class DecodedImages:
         return task
 
     def _data_set(self, task: Task) -> finding.DataSet:
-        return finding.find(task, self.root)
+        data = finding.find(task, self.root)
+        if not task.source.data_set:
+            twins.tell(task.name, finding.plan(task, data))
+        return data
 
     def transform(self, task: Task, split: str) -> Transform:
         """Return how the images of a split are kept."""

@@ -49,7 +49,7 @@ def test_a_task_is_named_after_where_its_folder_is(pets: Path) -> None:
         ("missing", "it does not exist"),
         ("a file", "it is a file"),
         ("one class", "there is one class, 'cat', and a task needs two"),
-        ("only files", "there are files, but no folder for each class"),
+        ("only files", r"there are files \(.txt\), but no folder for each class"),
         ("a script", "scripts of data sets are not run"),
     ],
 )

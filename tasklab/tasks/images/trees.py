@@ -1,0 +1,318 @@
+"""Folders of images: which folder is a split, which a class, and which files are images.
+
+    root/CLASS/*.png    root/train/CLASS/*.png    root/CLASS/train/*.png
+
+Whatever holds images and is not read is named, in an error or in a line of the log.
+"""
+
+from __future__ import annotations
+
+import collections
+import logging
+import os
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+
+from tasklab.errors import TasklabError, abridged
+from tasklab.tasks.images.checks import absent
+from tasklab.tasks.images.formats import Split, image_files
+from tasklab.tasks.images.pictures import SUFFIXES, is_image
+
+SPLITS = {
+    **{"train": "train", "training": "train", "test": "test", "testing": "test"},
+    **{"val": "val", "validation": "val", "valid": "val", "dev": "val"},
+    **{"eval": "val", "evaluation": "val"},  # the test, where there is no other
+}
+_WORD = re.compile(rf"(?:^|[-_./\s])({'|'.join(SPLITS)})(?=[-_./\s]|$)", re.IGNORECASE)
+_PLAIN = re.compile(rf"({'|'.join(SPLITS)})(?:sets?|data|images?|imgs?)?")
+_FILLERS = {"set", "data", "dataset", "image", "images", "img", "imgs", "split", "folder", "files"}
+# What systems and programs keep for themselves, besides all that begins with a dot.
+_PROGRAMS = {"__macosx", "__pycache__", "@eadir", "$recycle.bin", "system volume information"}
+_PROGRAMS |= {"lost+found", "thumbs.db", "desktop.ini", "icon\r"}
+_NOTES = {".txt", ".csv", ".tsv", ".json", ".jsonl", ".xml", ".md", ".yaml", ".yml", ".html"}
+_NOTES |= {".py", ".ini", ".log", ".db"}
+_told: set[str] = set()
+_log = logging.getLogger(__name__)
+Splits = dict[str, Split]
+
+
+def split_of(path: str) -> str | None:
+    """Return the split that a path names, by the last word in it that names one, or `None`.
+
+    >>> split_of("cropped_digits/train-00000-of-00001.parquet"), split_of("data/0000.parquet")
+    ('train', None)
+    """
+    words = _WORD.findall(path.removesuffix(".parquet"))
+    return SPLITS[words[-1].lower()] if words else None
+
+
+def split_named(name: str) -> str | None:
+    """Return the split of a folder that is called so and nothing else, or `None`.
+
+    >>> [split_named(name) for name in ("Test Set", "train2017", "valid", "test_tube", "latest")]
+    ['test', 'train', 'val', None, None]
+    """
+    words = re.findall(r"[A-Z]?[a-z]+|[A-Z]+|[^\W\d_]+", name)
+    found = [word.lower() for word in words if word.lower() not in _FILLERS]
+    match = _PLAIN.fullmatch(found[0]) if len(found) == 1 else None
+    return SPLITS[match[1]] if match else None
+
+
+def by_class(root: Path, *, nested: bool = False) -> Splits:
+    """Return the splits of folders of images: by split and class, by class and split, or by class.
+
+    A folder is a split if it is called so and has folders of classes in it; of names with other
+    words, such as `birds_test`, two must be splits. Without splits the one split is called `all`.
+
+    Args:
+        root: The folder.
+        nested: Whether a folder within a class is a class of its own, as in SUN397.
+
+    Raises:
+        TasklabError: If two folders are the same split, a split has no classes, or it is not clear
+            which folders are splits and which are classes.
+    """
+    folders = folders_in(root)
+    named = {one: split_named(one.name) or split_of(one.name) for one in folders}
+    inside = {
+        one: images
+        for one, split in named.items()
+        if split and (images := _classes_of_split(one, nested=nested))
+    }
+    if any(split_named(one.name) for one in inside) or len({named[one] for one in inside}) > 1:
+        _check_splits(root, named, inside)
+        return {named[one]: images for one, images in inside.items()}
+    if splits := _splits_within(root, folders):
+        return splits
+    images = class_folders(root, nested=nested)
+    if images is None:
+        return {}
+    plain = {name: split for name in images.names if (split := split_named(name))}
+    loose = {name: split_of(name) for name in images.names}
+    flat = plain if len(set(plain.values())) > 1 else loose
+    if None not in flat.values() and len(set(flat.values())) > 1:
+        raise TasklabError(
+            f"{root} has {', '.join(flat)}: they look like splits, not classes, and have no folder "
+            "for each class in them. Put the images of each into one folder per class."
+        )
+    return {"all": images}
+
+
+def _classes_of_split(folder: Path, *, nested: bool) -> Split | None:
+    """Return the classes in a folder of a split; archives often repeat its name in it."""
+    inner = folders_in(folder)
+    if len(inner) == 1 and inner[0].name.lower() == folder.name.lower():
+        folder = inner[0]
+    return class_folders(folder, nested=nested)
+
+
+def _check_splits(
+    root: Path, named: Mapping[Path, str | None], inside: Mapping[Path, Split]
+) -> None:
+    """Raise a `TasklabError` unless each split is one folder, and no other could be one."""
+    splits: dict[str, Path] = {}
+    places: dict[str, Path] = {}
+    for folder in inside:
+        split, place = named[folder], os.path.realpath(folder)
+        if split in splits:
+            raise TasklabError(
+                f"{splits[split]} and {folder} are both images of split {split!r}: remove one."
+            )
+        if place in places:
+            raise TasklabError(f"{places[place]} and {folder} are the same folder: remove one.")
+        splits[split], places[place] = folder, folder
+    others = {one: count for one in named if one not in inside and (count := _count(one))}
+    listed = abridged(f"{one.name}/ ({count:,} images)" for one, count in others.items())
+    mine = ", ".join(f"{one.name}/" for one in inside)
+    if flat := [one for one in others if split_named(one.name)]:
+        raise TasklabError(
+            f"{flat[0]} has {others[flat[0]]:,} images, but not one folder for each class as "
+            f"{mine} of {root.name} has: their classes are not known. Put the images of each class "
+            "into a folder, or let the name begin with a dot, to leave it out."
+        )
+    if others and len(inside) == 1:
+        raise TasklabError(
+            f"{root} has {mine} with classes in it, and beside it {listed}: it is not clear which "
+            "are splits and which are classes. Call splits train, test and val; let the names of "
+            "folders to leave out begin with a dot."
+        )
+    if others:
+        tell(f"{root}: {mine} are read, and not {listed}, which names no split.")
+    if odd := [one for one in inside if one.name.lower() not in SPLITS]:
+        told = ", ".join(f"{one.name}/ as {named[one]}" for one in odd)
+        tell(f"{root}: {told} is read, after the words in the names.")
+
+
+def _splits_within(root: Path, classes: Sequence[Path]) -> Splits:
+    """Return the splits of `root/<class>/<split>/`, or `{}` if they are none.
+
+    Raises:
+        TasklabError: If a class lacks a split that others have, or has images in none.
+    """
+    inner: dict[Path, dict[Path, str]] = {}
+    for folder in classes:
+        named = {one: split_named(one.name) for one in folders_in(folder)}
+        inner[folder] = {one: split for one, split in named.items() if split and _count(one, 1)}
+    words = [set(named.values()) for named in inner.values()]
+    whole = set().union(*words)
+    if len(inner) < 2 or not (all(words) or any(len(one) > 1 for one in words)):
+        return {}
+    for folder, named in inner.items():
+        lacking = sorted(whole - set(named.values()))
+        more = _count(folder) - sum(map(_count, named))
+        if lacking or more:
+            problem = f"no images of {' and '.join(lacking)}" if lacking else ""
+            besides = f"{more:,} images in no split" if more else ""
+            raise TasklabError(
+                f"{root} has splits within its classes, but {folder.name} has "
+                f"{' and '.join(filter(None, (problem, besides)))}: give each class the same "
+                "splits, and put all images into them."
+            )
+    return {
+        split: _read(
+            root,
+            {
+                folder: [one for one, word in named.items() if word == split]
+                for folder, named in inner.items()
+            },
+        )
+        for split in sorted(whole)
+    }
+
+
+def class_folders(root: Path, *, nested: bool = False) -> Split | None:
+    """Return a split of a folder with one folder of images per class, or `None` if it has none.
+
+    The classes are in alphabetical order, as torchvision's `ImageFolder` numbers them. Folders
+    within a class are searched too. Hidden folders, and those of systems, are passed over, as are
+    links back to a folder above and folders that were seen already. A file is an image by its
+    suffix, or by its contents if it has another.
+
+    Args:
+        root: The folder.
+        nested: Whether a folder within a class is a class of its own, as in SUN397.
+
+    Raises:
+        TasklabError: If one of several classes has no image that can be read, or is another one's
+            folder, or an image is a link that leads nowhere.
+    """
+    return _read(root, {folder: [folder] for folder in folders_in(root)}, nested)
+
+
+def _read(root: Path, classes: Mapping[Path, Sequence[Path]], nested: bool = False) -> Split | None:
+    """Return the images of classes, of each of which the images are in some folders."""
+    top = Path(os.path.realpath(root))
+    above = {str(folder) for folder in (top, *top.parents)}
+    tops: dict[str, Path] = {}
+    for folder in classes:
+        place = os.path.realpath(folder)
+        if place in tops:
+            raise TasklabError(f"{tops[place]} and {folder} are the same folder: remove one.")
+        if place not in above:
+            tops[place] = folder
+    seen = above | tops.keys()
+    members: dict[str, list[Path]] = {}
+    bare: dict[str, set[str]] = {}  # and the kinds of files in them
+    gone: list[Path] = []
+    unread: list[Path] = []
+    for folder in tops.values():
+        entries = [entry for one in classes[folder] for entry in _files(one, seen)]
+        images = [entry for entry in entries if _is_image(entry)]
+        taken = {entry.path for entry in images}
+        odd = [Path(entry.path) for entry in entries if entry.path not in taken]
+        unread += [file for file in odd if file.suffix.lower() not in _NOTES]
+        for entry in images:
+            file = Path(entry.path)
+            name = file.parent.relative_to(root).as_posix() if nested else folder.name
+            members.setdefault(name, []).append(file)
+            if not entry.is_file():  # a link to nowhere
+                gone.append(file)
+        if not images:
+            bare[folder.name] = {file.suffix.lower() for file in odd}
+    if len(members) < 2:
+        return None
+    if bare:
+        raise TasklabError(_says_bare(root, bare))
+    if gone:
+        raise absent(gone, sum(map(len, members.values())))
+    with os.scandir(root) as entries:
+        beside = [Path(e.path) for e in entries if e.name.lower().endswith(SUFFIXES)]
+    _tell_unread(root, unread, "in folders of classes are no images that can be read")
+    _tell_unread(root, beside, "lie beside the folders of classes and are not read")
+    names = sorted(members)
+    labels = [label for label, name in enumerate(names) for _ in members[name]]
+    return image_files(
+        [file for name in names for file in sorted(members[name])], labels, names, seen=True
+    )
+
+
+def _is_image(entry: os.DirEntry[str]) -> bool:
+    """Return whether a file is taken for an image: by its suffix, or else by what is in it."""
+    if entry.name.lower().endswith(SUFFIXES):
+        return True
+    noted = Path(entry.name).suffix.lower() in _NOTES
+    return not noted and entry.is_file() and is_image(Path(entry.path))
+
+
+def _tell_unread(root: Path, files: Sequence[Path], what: str) -> None:
+    if files:
+        kinds = collections.Counter(file.suffix.lower() or "without a suffix" for file in files)
+        listed = ", ".join(f"{kind} {count:,}" for kind, count in kinds.most_common(6))
+        names = abridged((file.relative_to(root).as_posix() for file in files), 2)
+        tell(
+            f"{root}: {len(files):,} files {what} ({listed}; {names}). Convert or move them, or "
+            "remove them."
+        )
+
+
+def tell(text: str) -> None:
+    """Log a sentence once a process: a folder is read for its names and for its images."""
+    if text not in _told:
+        _told.add(text)
+        _log.warning("%s", text)
+
+
+def visible(name: str) -> bool:
+    """Return whether a file or folder is the user's, not one that a program keeps for itself."""
+    return not name.startswith(".") and name.lower() not in _PROGRAMS
+
+
+def folders_in(root: Path) -> list[Path]:
+    """Return the user's folders in a folder."""
+    with os.scandir(root) as entries:
+        return sorted(Path(e.path) for e in entries if visible(e.name) and e.is_dir())
+
+
+def _count(folder: Path, most: int | None = None) -> int:
+    """Return how many images, by their suffix, are in and below a folder, at most so many."""
+    count = 0
+    for entry in _files(folder, {os.path.realpath(folder)}):
+        count += entry.name.lower().endswith(SUFFIXES)
+        if count == most:
+            break
+    return count
+
+
+def _files(folder: Path, seen: set[str]) -> Iterator[os.DirEntry[str]]:
+    """Yield the files in and below a folder, but not in those whose real paths are `seen`."""
+    with os.scandir(folder) as entries:
+        inside = sorted(entries, key=lambda entry: entry.name)
+    for entry in inside:
+        if not visible(entry.name):
+            continue
+        if not entry.is_dir():
+            yield entry
+        elif (place := os.path.realpath(entry.path)) not in seen:
+            seen.add(place)
+            yield from _files(Path(entry.path), seen)
+
+
+def _says_bare(root: Path, bare: Mapping[str, Iterable[str]]) -> str:
+    kinds = {name: ", ".join(filter(None, sorted(bare[name]))) or "empty" for name in sorted(bare)}
+    names = [f"{name} ({kind})" for name, kind in kinds.items()]
+    return (
+        f"{root} has folders without an image that can be read: {abridged(names, 4)}. "
+        f"Images are {', '.join(SUFFIXES)}. Convert them, remove the folders, or let the names of "
+        "those that are no classes begin with a dot."
+    )

@@ -1,0 +1,178 @@
+"""Which folders are splits, which are classes, and which files are images."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from tasklab.errors import TasklabError
+from tasklab.tasks import own, suites
+from tasklab.tasks.images import layouts, trees
+from tasklab.tasks.images.loader import DecodedImages
+
+_next = iter(range(10**6))
+
+
+@pytest.fixture(autouse=True)
+def fresh(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(trees, "_told", set())
+
+
+def images(*folders: Path, count: int = 2) -> None:
+    """Write images into each folder, no two of them alike."""
+    for folder in folders:
+        folder.mkdir(parents=True, exist_ok=True)
+        for i in range(count):
+            number = next(_next)
+            colour = number % 256, number // 256 % 256, 0
+            Image.new("RGB", (5, 4), colour).save(folder / f"{i}.png")
+
+
+def found(root: Path) -> dict[str, dict[str, int]]:
+    """Return the number of images of each class by split."""
+    return {
+        name: dict(zip(split.names, np.bincount(split.labels).tolist(), strict=True))
+        for name, split in layouts.splits_in(root).items()
+    }
+
+
+PETS = {"cat": 2, "dog": 2}
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ("train", "test_set"),
+        ("Training Set", "Test"),
+        ("seg_train/seg_train", "seg_test/seg_test"),
+        ("birds_train", "birds_test"),
+        ("trainset", "test-images"),
+        ("train2017", "TESTING"),
+    ],
+)
+def test_splits_by_words_in_names(first: str, second: str, tmp_path: Path) -> None:
+    images(*(tmp_path / split / name for split in (first, second) for name in PETS))
+    assert found(tmp_path) == {"train": PETS, "test": PETS}
+
+
+def test_names_with_other_words_are_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    images(*(tmp_path / s / n for s in ("train", "val", "test_set", "old") for n in PETS))
+    assert found(tmp_path) == dict.fromkeys(("test", "train", "val"), PETS)
+    assert found(tmp_path)  # and is told once
+    assert [record.message.partition(": ")[2] for record in caplog.records] == [
+        "test_set/, train/, val/ are read, and not old/ (4 images), which names no split.",
+        "test_set/ as test is read, after the words in the names.",
+    ]
+
+
+@pytest.mark.parametrize("splits", [("train", "test"), ("train", "val", "Test"), ("train",)])
+def test_splits_within_classes(splits: tuple[str, ...], tmp_path: Path) -> None:
+    images(*(tmp_path / name / split for name in PETS for split in splits))
+    assert found(tmp_path) == {split.lower(): PETS for split in sorted(splits, key=str.lower)}
+
+
+@pytest.mark.parametrize(
+    ("more", "says"),
+    [
+        ("cow/train", "cow has no images of test"),
+        ("dog", "dog has 2 images in no split"),
+        ("dog/masks", "dog has 2 images in no split"),
+    ],
+)
+def test_splits_within_some_classes_are_refused(more: str, says: str, tmp_path: Path) -> None:
+    images(*(tmp_path / name / split for name in PETS for split in ("train", "test")))
+    images(tmp_path / more)
+    with pytest.raises(TasklabError, match=says):
+        found(tmp_path)
+
+
+def test_a_folder_within_a_class_may_be_called_as_a_split(tmp_path: Path) -> None:
+    images(tmp_path / "vehicles" / "train", tmp_path / "vehicles" / "bus", tmp_path / "cat")
+    assert found(tmp_path) == {"all": {"cat": 2, "vehicles": 4}}
+
+
+def test_classes_with_words_of_splits(tmp_path: Path) -> None:
+    names = "spoon", "test_tube", "train"
+    images(*(tmp_path / name for name in names))
+    images(tmp_path / "test_tube" / "a", tmp_path / "test_tube" / "b")
+    assert found(tmp_path) == {"all": {"spoon": 2, "test_tube": 6, "train": 2}}
+
+
+@pytest.mark.parametrize("flat", ["test", "Test", "testing", "test_set/unknown", "val"])
+def test_a_split_without_classes_is_refused(flat: str, tmp_path: Path) -> None:
+    images(*(tmp_path / "train" / name for name in PETS), tmp_path / flat)
+    with pytest.raises(TasklabError, match=r"has 2 images, but not one folder for each class"):
+        found(tmp_path)
+    top = tmp_path / Path(flat).parts[0]
+    top.rename(tmp_path / f".{top.name}")
+    assert found(tmp_path) == {"train": PETS}
+
+
+def test_one_split_beside_other_folders_is_refused(tmp_path: Path) -> None:
+    images(*(tmp_path / "train" / name for name in PETS), tmp_path / "bus")
+    with pytest.raises(TasklabError, match=r"train/ with classes in it, .* bus/ \(2 images\)"):
+        found(tmp_path)
+
+
+def test_a_test_that_is_a_link_to_train_is_refused(tmp_path: Path) -> None:
+    images(*(tmp_path / "train" / name for name in PETS))
+    (tmp_path / "test").symlink_to(tmp_path / "train")
+    with pytest.raises(TasklabError, match="are the same folder"):
+        found(tmp_path)
+
+
+def test_underscores_are_the_users_and_programs_folders_are_not(tmp_path: Path) -> None:
+    images(*(tmp_path / name for name in ("__background__", "_x", "cat", "a__b")))
+    images(*(tmp_path / name for name in ("__MACOSX", "@eaDir", ".cache", "__pycache__")))
+    (tmp_path / "cat" / "Thumbs.db").write_bytes(b"x")
+    assert own.from_folder(tmp_path).classes == ("background", "x", "a b", "cat")
+
+
+def test_files_are_read_by_contents_or_named(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    images(*(tmp_path / name for name in PETS))
+    picture = (tmp_path / "cat" / "0.png").read_bytes()
+    for name in ("a.JPG", "b.jpe", "c", "d.image", "e.PNG"):
+        (tmp_path / "cat" / name).write_bytes(picture)
+    assert found(tmp_path) == {"all": {"cat": 7, "dog": 2}} and not caplog.records
+    for name in ("f.heic", "g.svg", "h", "notes.txt", ".hidden.heic"):
+        (tmp_path / "cat" / name).write_bytes(b"no image")
+    (tmp_path / "beside.png").write_bytes(picture)
+    assert found(tmp_path) == {"all": {"cat": 7, "dog": 2}}
+    unread, beside = (record.message for record in caplog.records)
+    assert "3 files" in unread and all(x in unread for x in (".heic 1", ".svg 1", "suffix 1"))
+    assert "notes.txt" not in unread and "1 files lie beside" in beside
+
+
+@pytest.mark.parametrize("kind", ["files", "all"])
+def test_images_of_the_test_that_are_trained_on_are_told(
+    kind: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    tops = (
+        (tmp_path / "pets",) if kind == "all" else (tmp_path / "pets/train", tmp_path / "pets/test")
+    )
+    images(*(top / name for top in tops for name in PETS), count=20)
+    task = own.from_folder(tmp_path / "pets")
+
+    def make() -> DecodedImages:
+        return DecodedImages(suite=suites.Suite.from_tasks(task), side=32, cache=tmp_path / "c")
+
+    size = make().size("pets", "test")
+    assert not caplog.records
+    if kind == "all":
+        for file in (tmp_path / "pets" / "cat").iterdir():
+            file.write_bytes((tmp_path / "pets" / "cat" / "0.png").read_bytes())
+    else:
+        for i in range(3):
+            file = tmp_path / "pets/test/cat" / f"{i}.png"
+            file.write_bytes((tmp_path / "pets/train/dog" / f"{i}.png").read_bytes())
+    assert make().size("pets", "test") == size
+    (record,) = caplog.records
+    assert record.levelno == logging.WARNING
+    same = int(record.args[1])
+    assert same == 3 if kind == "files" else 1 < same < size

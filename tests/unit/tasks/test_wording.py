@@ -1,0 +1,109 @@
+"""Which word belongs to which folder, in whatever form words are given."""
+
+from __future__ import annotations
+
+import pytest
+
+from tasklab.errors import TasklabError
+from tasklab.tasks.suites import Task
+from tasklab.tasks.wording import words_for
+
+LETTERS = ("a", "b", "c")
+NUMBERS = tuple(sorted(map(str, range(1, 13))))  # 1, 10, 11, 12, 2, ...
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        NUMBERS,
+        ("10", "2", "9"),
+        ("-1", "-2"),
+        ("0.25", "0.5", "1e-3"),
+        ("class1", "class10", "class2"),
+        ("Banana", "apple", "cherry"),
+        ("zoo", "\xe9cole"),
+    ],
+)
+def test_a_list_is_refused_where_orders_differ(names: tuple[str, ...]) -> None:
+    words = [f"word {'xyzuvwklmnop'[n] * 3}" for n in range(len(names))]
+    with pytest.raises(TasklabError, match="in alphabetical order; .* Give a mapping"):
+        words_for(names, words, "here")
+    assert words_for(names, dict(zip(names, words, strict=True)), "here") == tuple(words)
+
+
+@pytest.mark.parametrize("names", [tuple("0123456789"), ("01", "02", "10"), ("2", "9", "10")])
+def test_a_list_is_taken_where_there_is_one_order(names: tuple[str, ...]) -> None:
+    """The last names are those of a data set with an order of its own."""
+    words = [f"word {'xyzuvwklmn'[n] * 3}" for n in range(len(names))]
+    assert words_for(names, words, "here") == tuple(words)
+
+
+@pytest.mark.parametrize(
+    "classes",
+    [
+        ["ant", "bee", "cat"],
+        {"c": "cat", "a": "ant", "b": "bee"},  # folders
+        {2: "cat", 0: "ant", 1: "bee"},  # labels
+        {"2": "cat", "0": "ant", "1": "bee"},
+        {"cat": 2, "ant": 0, "bee": 1},
+        {"cat": "c", "ant": "a", "bee": "b"},
+        iter(["ant", "bee", "cat"]),
+    ],
+)
+def test_every_form_names_folder_a_ant(classes: object) -> None:
+    assert words_for(LETTERS, classes, "here") == ("ant", "bee", "cat")
+
+
+def test_numbers_mean_folders_that_are_called_so() -> None:
+    words = {n: f"word {n}" for n in range(12, 0, -1)}
+    found = words_for(NUMBERS, words, "here")
+    assert found == tuple(f"word {name}" for name in NUMBERS)
+    assert words_for(("01", "02"), {2: "two", 1: "one"}, "here") == ("one", "two")
+    assert words_for(None, {1: "dog", 0: "cat"}, "here") == ("cat", "dog")
+    with pytest.raises(TasklabError, match="it lacks '3' and unknown are 0"):
+        words_for(("1", "2", "3"), {0: "a", 1: "b", 2: "c"}, "here")
+
+
+def test_names_of_folders_may_be_in_any_order() -> None:
+    folders = ("bird", "cat", "hot_dog")
+    assert words_for(folders, ["hot dog", "Cat", "bird"], "here") == ("bird", "Cat", "hot dog")
+    assert words_for(folders, {"cat": 1, "hot dog": 0, "bird": 2}, "x")[2] == "hot dog"
+
+
+@pytest.mark.parametrize(
+    ("names", "words"),
+    [
+        (("birds", "cats", "dogs"), ["a cat", "a dog", "a bird"]),
+        (("0", "1", "2"), ["digit 1", "digit 2", "digit 3"]),
+        (("cat", "dog"), ["dog", "animal"]),
+    ],
+)
+def test_words_that_read_like_another_folder_are_refused(names: tuple, words: list) -> None:
+    with pytest.raises(TasklabError, match="and it reads like"):
+        words_for(names, words, "here")
+
+
+@pytest.mark.parametrize(
+    ("classes", "says"),
+    [
+        ({"ant", "bee", "cat"}, "is a set, which has no order"),
+        (frozenset("xyz"), "is a set, which has no order"),
+        ({"a": "ant", "b": "bee"}, "it lacks 'c'"),
+        ({"a": "ant", "b": "bee", "d": "dog"}, "it lacks 'c' and unknown are 'd'"),
+        ({"a": "ant", "b": "bee", "c": 3}, "each of classes must be a name, not 3"),
+        ({}, "it lacks 'a', 'b', 'c'"),
+        (["ant", "bee"], "has 3 classes .*, not 2"),
+    ],
+)
+def test_what_names_no_class_is_refused(classes: object, says: str) -> None:
+    with pytest.raises(TasklabError, match=says):
+        words_for(LETTERS, classes, "here")
+
+
+@pytest.mark.parametrize(
+    "pair",
+    [("Cat", "cat"), ("a  b", "a b"), ("caf\xe9", "cafe\u0301"), ("R&amp;B", "r&b"), ("x", "x ")],
+)
+def test_prompts_that_tokenizers_read_alike_are_refused(pair: tuple[str, str]) -> None:
+    with pytest.raises(TasklabError, match="do not differ in prompts"):
+        Task(name="t", classes=(*pair, "dog"), templates=("{}",), stand_in_for="")
