@@ -14,7 +14,7 @@ from torch import nn
 
 from tasklab.errors import TasklabError
 from tasklab.exchange import sources
-from tasklab.storage import torch_files
+from tasklab.storage import state_dicts
 from tasklab.storage.pickles import Inert
 
 _MOST_HEADS = 1000
@@ -26,7 +26,7 @@ def facts_of_modules(stored: Any) -> dict[str, Any]:
     Args:
         stored: As `torch_files.read` returns it.
     """
-    named = dict(torch_files.modules(stored))
+    named = dict(state_dicts.modules(stored))
     first = [name for name in named if name.endswith("transformer.resblocks.0")]
     block = next((name for name in first if "visual." in name), first[0] if first else None)
     if block is not None:

@@ -27,7 +27,7 @@ from tasklab.exchange import layouts, networks, sources
 from tasklab.machine import gib
 from tasklab.models import loading, weights
 from tasklab.models.zoo import INITS, spec
-from tasklab.storage import torch_files
+from tasklab.storage import state_dicts, torch_files
 from tasklab.storage.tensors import file_sha256, read_tensors, text_sha256
 from tasklab.taskvector import Base, TaskVector
 from tasklab.tuning.methods import METHODS
@@ -127,7 +127,7 @@ def contents(
                 tensors |= read_tensors(part)
             else:
                 stored = torch_files.read(part)
-                tensors |= torch_files.tensors(stored)
+                tensors |= state_dicts.tensors(stored)
                 facts |= networks.facts_of_modules(stored)
         networks.check(facts | networks.facts_of_settings(settings), tower, model)
         named = layouts.recognise(tensors, own, start)

@@ -165,13 +165,13 @@ def read(path: Path) -> dict[str, Tensor]:
     Raises:
         TasklabError: If the file is damaged, or holds other things than tensors by name.
     """
-    from tasklab.storage import torch_files
+    from tasklab.storage import state_dicts, torch_files
     from tasklab.storage.store import read_tensors
 
     if path.suffix not in {".pt", ".pth", ".bin"}:
         return read_tensors(path)
     try:
-        tensors = torch_files.tensors(torch_files.read(path))
+        tensors = state_dicts.tensors(torch_files.read(path))
     except TasklabError as error:
         raise TasklabError(f"{str(path)!r} is not a checkpoint of tensors: {error}") from error
     return {name.removeprefix("module."): x for name, x in tensors.items()}

@@ -168,8 +168,6 @@ def interpret(
     for opcode, arg, position in pickletools.genops(stream):
         budget.check(position - begin)
         match opcode.name:
-            case "PROTO" | "FRAME":
-                pass
             case "STOP":
                 budget.code -= position - begin
                 (result,) = stack
@@ -254,7 +252,7 @@ def interpret(
                 stack.append(storage(identity))
             case "PERSID":
                 raise UnreadError("its pickle_protocol is 0, which PyTorch cannot read either")
-            case other:
+            case other if other not in ("PROTO", "FRAME"):
                 raise ValueError(f"it has the instruction {other}, which torch.save never writes")
     raise ValueError("it ends before its last instruction")
 
@@ -287,7 +285,8 @@ def _record(
         budget.copy(20)  # about what a tensor takes without its numbers
         if len(args) > _MOST_ARGS:
             raise ValueError(f"a tensor is made of {len(args)} things")
-        return _tensor(*args) if what.name in _REBUILD else _newer_tensor(*args)
+        make = _tensor if what.name in _REBUILD else _newer_tensor
+        return make(budget, *args)
     if what.name in _PARAMETER:
         if not isinstance(args[0], Tensor | Inert):  # a sparse or quantised one is a record
             raise ValueError("a parameter is no tensor")
@@ -323,7 +322,7 @@ def _listed(args: tuple, budget: Budget) -> list | tuple:
     return args[0]
 
 
-def _tensor(storage: Any, offset: Any, size: Any, stride: Any, *rest: Any) -> Tensor:
+def _tensor(budget: Budget, storage: Any, offset: Any, size: Any, stride: Any, *rest: Any):
     """Return a view of a storage, after checking that it lies within."""
     if not isinstance(storage, Storage) or type(size) is not tuple or type(stride) is not tuple:
         raise ValueError("a tensor lacks its storage, size or strides")
@@ -331,19 +330,25 @@ def _tensor(storage: Any, offset: Any, size: Any, stride: Any, *rest: Any) -> Te
     if len(size) != len(stride) or len(size) > _MOST_AXES:
         raise ValueError(f"a tensor has {len(size)} axes and {len(stride)} strides")
     if not all(type(n) is int and 0 <= n < 1 << 63 for n in numbers):
-        raise ValueError("a tensor's offset, size or strides are no possible numbers")
+        raise ValueError("a tensor's offset, size or strides are impossible")
     if len(rest) > 2 and rest[2]:
         raise UnreadError("one of its tensors is stored conjugated or negated")
     count, room = math.prod(size), storage.numbers.numel()
     last = offset + sum((n - 1) * step for n, step in zip(size, stride, strict=True))
-    if count > room or (count and last >= room):
+    if count and last >= room:
         raise ValueError(f"a tensor of size {size} is larger than its storage of {room} elements")
     if not count:
         return storage.numbers.new_empty(size)
-    return storage.numbers.as_strided(size, stride, offset)
+    view = storage.numbers.as_strided(size, stride, offset)
+    if count <= room:
+        return view
+    if count > MOST_COPIES:  # by expand(): little in the file, perhaps more than any memory
+        raise UnreadError(f"a tensor of size {size} repeats its {room} stored numbers (expand)")
+    budget.copy(count)
+    return view.clone()
 
 
-def _newer_tensor(storage: Any, *args: Any) -> Tensor:
+def _newer_tensor(budget: Budget, storage: Any, *args: Any) -> Tensor:
     """Return a view of a storage whose numbers are of a type that came after typed storages."""
     *layout, hooks, kind = args[:6]
     if not isinstance(storage, Storage) or not isinstance(kind, Inert):
@@ -353,7 +358,7 @@ def _newer_tensor(storage: Any, *args: Any) -> Tensor:
     dtype = _NEWER[kind.name]
     if storage.numbers.dtype != torch.uint8 or storage.numbers.numel() % dtype.itemsize:
         raise ValueError(f"a storage does not hold numbers of type {dtype}")
-    return _tensor(Storage(storage.numbers.view(dtype)), *layout, hooks, *args[6:])
+    return _tensor(budget, Storage(storage.numbers.view(dtype)), *layout, hooks, *args[6:])
 
 
 def _attributes(state: Any, budget: Budget) -> Any:

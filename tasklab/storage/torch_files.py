@@ -2,9 +2,9 @@
 
     weights = tensors(read("finetuned.pt"))
 
-`tasklab.storage.pickles` reads the instructions; here are the formats of the file around them (the
-two of `torch.save`, the archive of TorchScript, and the plain pickle of a module), and the way from
-a pickled module to its state dict.
+`tasklab.storage.pickles` reads the instructions, `tasklab.storage.state_dicts` finds the network in
+what they make; here are the formats of the file around them: the two of `torch.save`, the archive
+of TorchScript, and the plain pickle of a module.
 
 PyTorch's own restricted reader, `torch.load(weights_only=True)`, is not used. With inert stand-ins
 for the classes that are not here it does read pickled modules of the zip format bit for bit, and
@@ -18,13 +18,11 @@ well.
 
 from __future__ import annotations
 
-import contextlib
 import io
 import mmap
 import struct
 import zipfile
-from collections.abc import Callable, Iterator, Mapping
-from itertools import islice
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -32,29 +30,10 @@ import torch
 from torch import Tensor
 
 from tasklab.errors import TasklabError, shown
-from tasklab.storage.pickles import (  # fmt: skip
-    LONGEST_NAME,
-    Budget,
-    Inert,
-    Storage,
-    UnreadError,
-    element_type,
-    interpret,
-)
-
-MOST_WORK = 4_000_000  # entries gone through, and characters of names made of them
-_PER_NAME = 50  # what a name costs beside its characters
-_MOST_DEPTH = 100
-_MOST_LOOKED_AT = 1000  # entries of a container in which there might be weights
-_CONTAINERS = ("state_dict", "model_state_dict", "model", "image_encoder")
-_SCRIPT = "__torch__."  # begins the classes of TorchScript, whose attributes are their parts
+from tasklab.storage.pickles import Budget, Storage, UnreadError, element_type, interpret
+from tasklab.storage.state_dicts import SAVE, one_error
 
 _MAGIC, _PROTOCOL = 0x1950A86A20F9469CFC6C, 1001  # of the format before PyTorch 1.6
-_WRONG = (  # what a malformed file raises in the code below
-    AttributeError, EOFError, LookupError, MemoryError, OSError, OverflowError, RecursionError,
-    RuntimeError, TypeError, ValueError, struct.error, zipfile.BadZipFile,
-)  # fmt: skip
-_SAVE = "Save its weights as safetensors, or by torch.save(model.state_dict(), ...)."
 _OTHERS = {  # how other files begin -> what they are and what to do
     b"version https://git-lfs": "a Git LFS pointer: fetch the file itself with `git lfs pull`",
     b"<": "a web page, perhaps a question before the download: download it again",
@@ -85,7 +64,7 @@ def read(path: Path | str) -> Any:
     with path.open("rb") as stream:
         start = stream.read(512)
     again = "Nothing in it was executed. Fetch it again, or ask for its weights as safetensors."
-    with _one_error(f"{str(path)!r} is not a whole file of torch.save", again):
+    with one_error(f"{str(path)!r} is not a whole file of torch.save", again):
         try:
             if start[:4] == b"PK\x03\x04":
                 return _read_zip(path)
@@ -93,178 +72,9 @@ def read(path: Path | str) -> Any:
                 return _read_mapped(path)
         except UnreadError as error:
             raise TasklabError(
-                f"{str(path)!r} is not read: {error}. Nothing in it was executed. {_SAVE}"
+                f"{str(path)!r} is not read: {error}. Nothing in it was executed. {SAVE}"
             ) from error
     raise TasklabError(f"{str(path)!r} is not a file of torch.save{_other(start)}")
-
-
-def tensors(stored: Any) -> dict[str, Tensor]:
-    """Return the tensors of what `read` returns, by name: a state dict.
-
-    Of a module these are parameters and persistent buffers, named as `module.state_dict()` names
-    them. Of a dictionary that has a module or a dictionary as its entry `state_dict`, `model` or
-    `image_encoder`, those in there.
-
-    Raises:
-        TasklabError: If there are none, or one of them is no plain tensor.
-    """
-    with _one_error("its contents are not those of a network", _SAVE):
-        stored = _opened(stored)
-        if isinstance(stored, Inert):
-            named = dict(_stored(stored))
-        else:
-            named = {str(k): x for k, x in stored.items() if isinstance(x, Tensor)}
-        if not named:
-            raise TasklabError(_nothing(stored))
-        for name, tensor in named.items():
-            plain = isinstance(tensor, Tensor) and tensor.layout == torch.strided
-            if not plain or tensor.is_quantized:
-                raise TasklabError(f"{shown(name)} is no plain tensor but a {_kind(tensor)}.")
-            # one that repeats a few numbers in memory could be too large for any memory when copied
-            if tensor.nbytes > tensor.untyped_storage().nbytes():
-                raise TasklabError(f"{shown(name)} has more elements than are stored in the file.")
-        return named
-
-
-def modules(stored: Any) -> Iterator[tuple[str, Inert]]:
-    """Yield the names and records of a pickled module and of those in it, outermost first.
-
-    Nothing is yielded for anything else.
-
-    Raises:
-        TasklabError: If there are more than any network has, or they are within themselves.
-    """
-    with _one_error("its contents are not those of a network", _SAVE):
-        for name, module, _ in _modules(_opened(stored)):
-            yield name, module
-
-
-def _modules(stored: Any) -> Iterator[tuple[str, Inert, Callable[[int], None]]]:
-    """Yield names, records, and what pays for whatever is gone through in them.
-
-    A few that are shared could stand for 2^depth.
-    """
-    left = MOST_WORK
-
-    def pay(count: int) -> None:
-        nonlocal left
-        left -= count
-        if left < 0:
-            raise TasklabError(f"it has more modules and parameters than any network. {_SAVE}")
-
-    todo = [("", 0, stored)]
-    while todo:
-        name, depth, module = todo.pop()
-        if not isinstance(module, Inert) or not isinstance(module.state, Mapping):
-            continue
-        if depth > _MOST_DEPTH:
-            raise TasklabError(f"it has endlessly nested modules. {_SAVE}")
-        pay(len(module.state))
-        yield name, module, pay
-        for key, child in reversed(_entries(module, "_modules", pay).items()):
-            todo.append((_joined(name, key, pay), depth + 1, child))
-
-
-def _stored(stored: Inert) -> Iterator[tuple[str, Any]]:
-    """Yield parameters and persistent buffers, whatever they are."""
-    for prefix, module, pay in _modules(stored):
-        passing = module.state.get("_non_persistent_buffers_set")
-        passing = passing if isinstance(passing, list) else []
-        pay(len(passing))
-        passing = frozenset(name for name in passing if type(name) is str)
-        own = dict(_entries(module, "_parameters", pay))
-        buffers = _entries(module, "_buffers", pay)
-        own |= {key: x for key, x in buffers.items() if key not in passing}
-        for key, value in own.items():
-            if value is not None:
-                yield _joined(prefix, key, pay), value
-
-
-def _entries(module: Inert, part: str, pay: Callable[[int], None]) -> Mapping:
-    """Return the modules, parameters or buffers of a module by name."""
-    if module.name.startswith(_SCRIPT):
-        kind = {"_modules": Inert, "_parameters": Tensor}.get(part, ())
-        return {key: x for key, x in module.state.items() if isinstance(x, kind)}
-    stored = module.state.get(part)
-    if not isinstance(stored, Mapping):
-        return {}
-    pay(len(stored))
-    return stored
-
-
-def _joined(prefix: str, key: Any, pay: Callable[[int], None]) -> str:
-    name = f"{prefix}.{key}" if prefix else str(key)
-    pay(len(name) + _PER_NAME)
-    if len(name) > LONGEST_NAME:
-        raise TasklabError(f"it has a name of {len(name)} characters, {shown(name)}.")
-    return name
-
-
-def _opened(stored: Any) -> Any:
-    """Return the module or dictionary of weights that containers around it hold."""
-    for _ in range(4):
-        if type(stored) in (list, tuple):
-            stored = dict(enumerate(stored[:_MOST_LOOKED_AT]))
-        inner = _inner(stored) if isinstance(stored, Mapping) else None
-        if inner is None:
-            break
-        stored = inner
-    if not isinstance(stored, Inert | Mapping):
-        raise TasklabError(_nothing(stored))
-    return stored
-
-
-def _inner(stored: Mapping) -> Any:
-    """Return the entry of a dictionary that has the weights, unless they are in it itself.
-
-    If none has a usual name it is the only one that has tensors, and is no task vector.
-    """
-    usual = (stored[entry] for entry in _CONTAINERS if entry in stored)
-    inner = next((one for one in usual if isinstance(one, Inert | Mapping)), None)
-    if inner is not None or _has_tensors(stored):
-        return inner
-    with_tensors = [
-        value
-        for key, value in islice(stored.items(), _MOST_LOOKED_AT)
-        if _has_tensors(value) and "vector" not in str(key)
-    ]
-    return with_tensors[0] if len(with_tensors) == 1 else None
-
-
-def _has_tensors(value: Any) -> bool:
-    """Is it a pickled module, or does it have tensors by name?"""
-    if isinstance(value, Inert):
-        return isinstance(value.state, Mapping) and "_modules" in value.state
-    if not isinstance(value, Mapping):
-        return False
-    return any(isinstance(x, Tensor) for x in islice(value.values(), _MOST_LOOKED_AT))
-
-
-def _nothing(stored: Any) -> str:
-    """Return a message that says what is there in place of tensors by name."""
-    inside = stored.state if isinstance(stored, Inert) else stored
-    entries = ""
-    if isinstance(inside, Mapping) and inside:
-        first = [f"{shown(str(key))} ({_kind(x)})" for key, x in islice(inside.items(), 6)]
-        entries = f" with the entries {', '.join(first)}{', ...' if len(inside) > 6 else ''}"
-    return (
-        f"there are no tensors by name in it, but a {_kind(stored)}{entries}. Save the network's "
-        "weights alone, by torch.save(model.state_dict(), ...)."
-    )
-
-
-def _kind(stored: Any) -> str:
-    return shown(stored.name) if isinstance(stored, Inert) else type(stored).__name__
-
-
-@contextlib.contextmanager
-def _one_error(what: str, todo: str) -> Iterator[None]:
-    """Turn all that malformed contents raise into one `TasklabError`."""
-    try:
-        yield
-    except _WRONG as error:
-        why = (str(error) or type(error).__name__).splitlines()[0][:200]
-        raise TasklabError(f"{what}: {why}. {todo}") from error
 
 
 def _other(start: bytes) -> str:
@@ -272,11 +82,11 @@ def _other(start: bytes) -> str:
     if not start:
         return ": it is empty. Download it again."
     if start[257:262] == b"ustar":
-        return f": it is a tar archive, or in the format of PyTorch before 0.4. {_SAVE}"
+        return f": it is a tar archive, or in the format of PyTorch before 0.4. {SAVE}"
     for begin, what in _OTHERS.items():
         if start.removeprefix(b"\xef\xbb\xbf").lstrip().startswith(begin):
             return f": it is {what}."
-    return f". {_SAVE}"
+    return f". {SAVE}"
 
 
 def _read_zip(path: Path) -> Any:

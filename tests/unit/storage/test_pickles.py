@@ -23,7 +23,8 @@ from torch import nn
 from tasklab.errors import TasklabError
 from tasklab.storage import pickles
 from tasklab.storage.pickles import Inert
-from tasklab.storage.torch_files import modules, read, tensors
+from tasklab.storage.state_dicts import averaged, beside, modules, place, tensors, vector
+from tasklab.storage.torch_files import read
 
 
 class Net(nn.Module):
@@ -157,6 +158,39 @@ def test_the_only_entry_with_tensors_is_taken(tmp_path: Path, entry: str) -> Non
     inside = {"epoch": 3, entry: own, "optimizer": {"state": {0: {"step": torch.ones(1)}}}}
     for thing in (inside, [own], (own, {"lr": 1.0}), {entry: nn.Linear(2, 2)}):
         assert list(tensors(read(save(thing, tmp_path / "x.pt")))) == list(own)
+
+
+def test_what_is_averaged_is_named_and_not_taken(tmp_path: Path) -> None:
+    own, other = nn.Linear(2, 2).state_dict(), nn.Linear(2, 2).state_dict()
+    optimizer = {"state": {0: {"exp_avg": torch.ones(2)}}, "param_groups": [{"lr": 1.0}]}
+    lists = {"decay": 0.9, "shadow_params": list(other.values())}
+    for first, more, named in (
+        ("state_dict", {"state_dict_ema": other}, ["state_dict_ema"]),
+        ("net", {"net_ema": other, "optimizer": optimizer}, ["net_ema"]),
+        ("model", {"ema": lists, "step": torch.tensor(3)}, ["ema"]),
+        ("model", {"callbacks": {"EMA": {"weights": other}}}, ["callbacks"]),
+        ("model", {"optimizer": {**optimizer, "ema": list(other.values())}}, ["optimizer"]),
+        ("model", {"averaged_model": {"state_dict": other}, "best": 3}, ["averaged_model"]),
+        ("weights", {"optimizer": optimizer, "best_acc": torch.tensor(0.9)}, []),
+        ("module", {"optim": optimizer, "lr_scheduler": {"x": torch.ones(1)}}, []),
+    ):
+        stored = read(save({first: own, **more}, tmp_path / "x.pt"))
+        assert all(torch.equal(x, own[name]) for name, x in tensors(stored).items())
+        assert beside(stored) == named and place(stored) == first
+    stored = read(save({**own, "ema_state": other}, tmp_path / "x.pt"))
+    assert list(tensors(stored)) == list(own) and beside(stored) == ["ema_state"]
+    names = ("model_ema", "ModelEMA", "n_averaged", "swa_model", "avg_model")
+    assert all(map(averaged, names)) and not any(map(averaged, ("exp_avg", "schema", "weights")))
+
+
+def test_a_task_vector_of_other_code_is_found(tmp_path: Path) -> None:
+    numbers = {"a": torch.ones(2)}
+    for thing in ({"vector": numbers}, {"task_vector": numbers}, Holder(), {"vector": Holder()}):
+        found = vector(read(save(thing, tmp_path / "x.pt")))
+        (name,) = found
+        assert name in {"a", "weight"} and found[name].tolist() == [1, 1]
+    for thing in (numbers, {"a": 1}, nn.Linear(2, 2), {"one_vector": numbers, "vector": numbers}):
+        assert vector(read(save(thing, tmp_path / "x.pt"))) is None
 
 
 class Holder:
@@ -433,7 +467,7 @@ def test_a_tensor_as_it_should_be(tmp_path: Path, old: bool) -> None:
 )
 def test_tensors_beyond_their_memory_are_refused(tmp_path: Path, claims: dict, old: bool) -> None:
     began = time.monotonic()
-    with pytest.raises(TasklabError, match=r"not a whole file.*Nothing in it was executed"):
+    with pytest.raises(TasklabError, match=r"(not a whole|repeats its 4).*Nothing in it was"):
         read(tensor_file(tmp_path / "x.pt", old=old, **claims))
     assert time.monotonic() - began < 2
 
@@ -441,8 +475,15 @@ def test_tensors_beyond_their_memory_are_refused(tmp_path: Path, claims: dict, o
 def test_a_tensor_that_repeats_itself_is_refused(tmp_path: Path) -> None:
     large = torch.ones(1).expand(10**12)
     path = save({"x": large}, tmp_path / "x.pt")
-    with pytest.raises(TasklabError, match="larger than its storage"):
+    with pytest.raises(TasklabError, match=r"repeats its 1 stored numbers \(expand\)"):
         read(path)
+    few = torch.arange(3.0)[:, None].expand(3, 600_000)
+    with pytest.raises(TasklabError, match="copy more than any network needs"):
+        read(save({"x": few, "y": few.mT}, path))
+    own = {"row": torch.arange(3.0).expand(4, 3), "bias": torch.zeros(1).expand(5)}
+    for kind in (torch.float32, torch.float8_e5m2):
+        found = tensors(read(save({n: x.to(kind).expand_as(x) for n, x in own.items()}, path)))
+        assert all(torch.equal(found[n].float(), x) for n, x in own.items())
 
 
 def test_two_claims_on_one_storage_must_agree(tmp_path: Path) -> None:
