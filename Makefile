@@ -33,7 +33,7 @@ bench: $(STAMP)
 
 # A whole measurement of a card: steps beside plain open_clip's, then a chapter at full size by phase.
 bench-gpu: $(STAMP)
-	$(BIN)/python benchmarks/gpu.py --rounds 10
+	$(BIN)/python benchmarks/gpu.py
 	$(BIN)/python benchmarks/chapters.py ctl --set model=vitl14 init=random steps=20 --minutes 5 \
 		--threads $$(nproc) --out benchmarks/gpu_chapter.json
 

@@ -1,32 +1,40 @@
-"""Fine-tuning steps of the paper's models on a GPU: seconds, memory, and the share of its peak.
+"""Fine-tuning steps of the paper's models on a GPU, beside what a user of open_clip would write.
 
-    python benchmarks/gpu.py [--models vitb32 vitb16 vitl14 --batch 128] [--out FILE]
+    python benchmarks/gpu.py [--models vitb32 vitl14 --batch 128] [--out FILE]
     python benchmarks/gpu.py --device cpu --tiny        # the same path on any machine, in seconds
 
-The weights are random, the images the embedded suite's, resized: neither matters here.
+Weights and images are random: neither matters here. Every row is measured eager and compiled, by
+the same clock, in one process, in five minutes on an H100:
 
-- `seconds`, `peak_memory`, `flops`: `tasklab.analyses.cost` says what is measured. A step has
-clipping and
-  AdamW, and ends with the device's last kernel; medians over rounds in which methods take turns,
-  and so the ratio to `nonlinear`.
+- `open_clip`: its network under autocast, cross-entropy with a frozen head, fused AdamW. Compiled
+  is `torch.compile` of the whole network.
+- methods: a step within a run of `tasklab.tuning.finetune`, with all that it does. Compiled are
+  blocks, and the step of a small network is recorded (`tasklab.tuning.compiled`).
+
+What a row holds:
+
+- `seconds`: of a step: those of a run less those of a shorter one, by the steps between them.
+- `compile_seconds`: what the first run takes longer.
+- `of_open_clip`, `of_nonlinear`: the ratio of seconds to that row's, eager or compiled alike;
+  `memory_of_nonlinear`: likewise of `peak_memory_mib`.
 - `utilisation`: flops / (seconds * the device's published peak, dense, in the precision of the
   step). The flops are those of the method's own products and convolutions; a linearized step has
   5/3 of a standard one's. `null` where the peak is not known.
-- `run_seconds`: a step of `tasklab.tuning.finetune` as users see it, with the images' preparation
-and the
-  log of the loss: seconds of a run less those of a shorter one, by the steps between them.
-
-Where a batch does not fit, all methods are measured at half of it, and `batch` says so.
+- `micro_batch`: images at a time; fewer than `batch` where memory did not suffice.
 """
 
 from __future__ import annotations
 
 import argparse
+import copy
 import dataclasses
+import functools
 import json
+import os
 import sys
 import tempfile
 import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -34,42 +42,43 @@ import torch
 import torch.nn.functional as F
 
 from tasklab import machine
-from tasklab.analyses import cost
-from tasklab.mini import sample
 from tasklab.models import loading
-from tasklab.models.encoder import Encoder
 from tasklab.models.heads import Head
 from tasklab.models.loading import Clip
+from tasklab.models.zoo import REGISTRY
 from tasklab.records.table import provenance
-from tasklab.storage.store import Store
-from tasklab.tuning import finetune, memory
+from tasklab.tasks.drawn import Images
+from tasklab.tasks.suites import suite
+from tasklab.tuning import compiled, finetune
+from tasklab.tuning.methods import TABLE
 from tasklab.tuning.recipe import recipe
 
 TASK = "Textures"
-CLASSES = 16
-VARIANT = {"nonlinear": "standard", "linearized": "ours", "attention": "attention"}
+PLAIN = "open_clip"
+METHODS = ("nonlinear", "linearized", "attention")
 # Published TFLOP/s, dense, by the name that PyTorch gives the device; float32 without TF32, which
 # PyTorch does not use for matrix products by default.
 _H100 = {"bfloat16": 989.0, "float32": 67.0}  # SXM
 _A100 = {"bfloat16": 312.0, "float32": 19.5}
 PEAKS = {
     "NVIDIA H100 80GB HBM3": _H100,
+    "NVIDIA H200": _H100,
     "NVIDIA A100-SXM4-40GB": _A100,
     "NVIDIA A100-SXM4-80GB": _A100,
     "NVIDIA A100-PCIE-40GB": _A100,
     "NVIDIA A100 80GB PCIe": _A100,
 }
+Run = Callable[[int], tuple[float, dict[str, Any]]]  # steps -> seconds, and what else is known
 
 
 def main() -> None:
     """Measure, print a table, and write the numbers with the machine they were taken on."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--models", nargs="+", default=["vitb32", "vitb16", "vitl14"])
-    parser.add_argument("--methods", nargs="+", default=list(VARIANT), choices=list(VARIANT))
+    parser.add_argument("--models", nargs="+", default=["vitb32", "vitl14"])
+    parser.add_argument("--methods", nargs="+", default=list(METHODS), choices=METHODS)
     parser.add_argument("--precision", nargs="+", default=["bfloat16"])
     parser.add_argument("--batch", type=int, default=128)
-    parser.add_argument("--rounds", type=int, default=20)
-    parser.add_argument("--steps", type=int, default=20, help="of runs; 0 leaves them out")
+    parser.add_argument("--steps", type=int, default=8, help="of the shorter run")
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--tiny", action="store_true", help="a rehearsal on the smallest model")
     parser.add_argument("--out", type=Path, default=Path(__file__).with_suffix(".json"))
@@ -78,8 +87,8 @@ def main() -> None:
         print("no CUDA device: run this on a machine with one, or with --device cpu --tiny")
         sys.exit(2)
     if args.tiny:
-        args.models, args.precision = ["mini_xs"], ["float32"]
-        args.batch, args.rounds, args.steps = 4, 2, 2
+        args.models, args.precision, args.batch, args.steps = ["mini_xs"], ["float32"], 4, 1
+        compiled._backend = "eager"  # traced alone: making code takes a minute
     if "nonlinear" not in args.methods:
         parser.error("--methods needs nonlinear: the others are compared with it.")
     machine.keep_freed_memory()
@@ -88,7 +97,7 @@ def main() -> None:
     for name in args.models:
         clip = loading.load(name, init="random", device=args.device)
         for precision in args.precision:
-            rows += _rows(clip, precision, gpu, args)
+            rows += measured(clip, precision, gpu, args)
         del clip
     settings = {key: value for key, value in vars(args).items() if key != "out"}
     versions = {"cuda": torch.version.cuda, "peak_tflops": PEAKS.get(gpu)}
@@ -96,90 +105,145 @@ def main() -> None:
     args.out.write_text(json.dumps({"rows": rows, "provenance": notes}, indent=2) + "\n")
 
 
-def _rows(
+def measured(
     clip: Clip, precision: str, gpu: str | None, args: argparse.Namespace
 ) -> list[dict[str, Any]]:
-    """Measure one model's methods in one precision, and print them."""
+    """Measure one model's steps in one precision, and print them."""
     encoder, peak = clip.encoder, PEAKS.get(gpu or "", {}).get(precision)
-    batch, found = _costs(encoder, precision, args)
-    print(f"{encoder.name}, {precision}, batch {batch}, {gpu or args.device}")
-    rows = []
-    for method in args.methods:
-        values = found[VARIANT[method]]
-        seconds = values["seconds"]
-        used = None if peak is None else values["flops"] / (seconds * peak * 1e12)
-        run = _run_seconds(clip, method, precision, batch, args.steps)
-        rows.append(
-            {
-                "model": encoder.name,
-                "method": method,
-                "precision": precision,
-                "batch": batch,
-                "seconds": seconds,
-                "ratio": values["time_ratio"],
-                "peak_memory_mib": values["peak_memory"],
-                "flops": values["flops"],
-                "utilisation": used,
-                **run,
-            }
-        )
-        told = "unknown" if used is None else f"{100 * used:.1f} %"
-        real = f"{1e3 * run['run_seconds']:.1f} ms" if run else "not run"
-        print(
-            f"  {method:11} {1e3 * seconds:9.1f} ms {values['time_ratio']:5.2f}x "
-            f"{values['peak_memory']:8.0f} MiB  utilisation {told}  in a run {real}"
-        )
+    print(f"{encoder.name}, {precision}, batch {args.batch}, {gpu or args.device}")
+    draw, side = torch.Generator().manual_seed(0), encoder.image_size
+    x = torch.randint(0, 256, (args.batch, 3, side, side), generator=draw, dtype=torch.uint8)
+    classes = len(suite("mini")[TASK].classes)
+    y = torch.randint(0, classes, (args.batch,), generator=draw)
+    images = Images(x.to(encoder.device), y.to(encoder.device))
+    with torch.no_grad():
+        width = encoder(encoder.params, encoder.preprocess(images.x[:1])).shape[1]
+    weight = torch.randn(classes, width, generator=draw)
+    head = Head(50 * F.normalize(weight, dim=-1)).to(encoder.device)
+    rows: list[dict[str, Any]] = []
+    for method in (PLAIN, *args.methods):
+        for way in ("eager", "compiled"):
+            os.environ[compiled.SETTING] = str(int(way == "compiled"))
+            if method == PLAIN:
+                run: Run = plain(clip, head, images, precision, way == "compiled")
+            else:
+                run = functools.partial(within, clip, head, images, method, precision)
+            row = {"model": encoder.name, "method": method, "way": way, "precision": precision}
+            row |= {"batch": args.batch} | timed(run, args.steps, encoder.device)
+            flops = 6 * REGISTRY[encoder.name].tower.products * args.batch
+            flops *= 1.0 if method == PLAIN else TABLE[method].products
+            row["flops"] = flops
+            row["utilisation"] = None if peak is None else flops / (row["seconds"] * peak * 1e12)
+            rows.append(row)
+            compared(row, rows)
+            told(row)
+            del run
     return rows
 
 
-def _costs(
-    encoder: Encoder, precision: str, args: argparse.Namespace
-) -> tuple[int, dict[str, dict[str, float]]]:
-    """Return the batch that fits, and medians by variant and metric."""
-    images, labels = sample(TASK, "train", args.batch)
-    draw = torch.Generator().manual_seed(0)
-    with torch.no_grad():
-        width = encoder(encoder.params, encoder.preprocess(images[:1])).shape[1]
-    head = Head(50 * F.normalize(torch.randn(CLASSES, width, generator=draw), dim=-1))
-    variants = [VARIANT[method] for method in args.methods]
-
-    def attempt(plan: memory.Plan) -> Any:
-        return cost.measure(
-            encoder,
-            head,
-            images,
-            labels.to(encoder.device),
-            variants=variants,
-            batch_sizes=[plan.size],
-            rounds=args.rounds,
-            runs=["training"],
-            precision=precision,
-        )
-
-    table, left = memory.first_that_fits(attempt, memory.plans(args.batch), encoder.name)
-    found: dict[str, dict[str, float]] = {}
-    for row in table.to_dict("records"):
-        found.setdefault(row["variant"], {})[row["metric"]] = float(row["value"])
-    return left[0].size, found
+def timed(run: Run, steps: int, device: torch.device) -> dict[str, Any]:
+    """Return seconds of a step, of the compilation, and the most memory that was allocated."""
+    gpu = device.type == "cuda"
+    if gpu:
+        torch.cuda.empty_cache()
+        torch.cuda.reset_peak_memory_stats(device)
+    first, _ = run(steps)
+    short, _ = run(steps)
+    long, more = run(3 * steps)
+    most = torch.cuda.max_memory_allocated(device) / 2**20 if gpu else None
+    found = {"seconds": max(long - short, 1e-9) / (2 * steps)}
+    return found | {"compile_seconds": max(0.0, first - short), "peak_memory_mib": most} | more
 
 
-def _run_seconds(
-    clip: Clip, method: str, precision: str, batch: int, steps: int
-) -> dict[str, float | int]:
-    """Return the seconds of a step within runs, and the size of the parts it was computed in."""
-    if not steps:
-        return {}
+def compared(row: dict[str, Any], rows: list[dict[str, Any]]) -> None:
+    """Add a row's ratios to those that it is compared with."""
+    for name, other, what in (
+        ("of_open_clip", PLAIN, "seconds"),
+        ("of_nonlinear", "nonlinear", "seconds"),
+        ("memory_of_nonlinear", "nonlinear", "peak_memory_mib"),
+    ):
+        base = next((r for r in rows if r["method"] == other and r["way"] == row["way"]), None)
+        known = base is not None and base[what] is not None
+        row[name] = row[what] / base[what] if known else None
+
+
+def told(row: dict[str, Any]) -> None:
+    """Print a row."""
+    used, most = row["utilisation"], row["peak_memory_mib"]
+    of = {name: row[f"of_{name}"] for name in (PLAIN, "nonlinear")}
+    ratios = ", ".join(f"{ratio:.2f}x {name}" for name, ratio in of.items() if ratio is not None)
+    print(
+        f"  {row['method']:11} {row['way']:8} {1e3 * row['seconds']:9.1f} ms  {ratios}, "
+        f"utilisation {'unknown' if used is None else f'{100 * used:.1f} %'}, "
+        f"{'' if most is None else f'{most / 1024:.1f} GiB, '}first {row['compile_seconds']:.0f} s "
+        f"longer",
+        flush=True,
+    )
+
+
+def plain(clip: Clip, head: Head, images: Images, precision: str, compile_it: bool) -> Run:
+    """Return open_clip's network, autocast and fused AdamW, as a user would write them."""
+    encoder = clip.encoder
+    network = copy.deepcopy(encoder.module).requires_grad_(True)
+    adamw = torch.optim.AdamW(network.parameters(), lr=1e-6, weight_decay=0.1, fused=True)
+    call = torch.compile(network, backend=compiled._backend) if compile_it else network
+    x, device = encoder.preprocess(images.x), encoder.device.type
+
+    def run(steps: int) -> tuple[float, dict[str, Any]]:
+        synchronised(encoder.device)
+        began = time.perf_counter()
+        for _ in range(steps):
+            with torch.autocast(device, torch.bfloat16, enabled=precision == "bfloat16"):
+                features = call(x)
+            loss = F.cross_entropy(head(features.float()), images.y)
+            loss.backward()
+            adamw.step()
+            adamw.zero_grad()
+        synchronised(encoder.device)
+        return time.perf_counter() - began, {"micro_batch": len(images.y)}
+
+    return run
+
+
+def within(
+    clip: Clip, head: Head, images: Images, method: str, precision: str, steps: int
+) -> tuple[float, dict[str, Any]]:
+    """Run so many steps of fine-tuning, as `tasklab` does."""
     config = recipe(clip.encoder.name, TASK, method, init="random")
-    config = dataclasses.replace(config, batch_size=batch)
-    config = dataclasses.replace(config, precision=precision, lr=1e-6)  # must not diverge
-    taken = []
+    config = dataclasses.replace(
+        config, batch_size=len(images.y), precision=precision, steps=steps, warmup=0,
+        lr=1e-6, checkpoint_every=10 * steps,  # must not diverge, nor write
+    )  # fmt: skip
+    tasks = dataclasses.replace(suite("mini"), data=Same(images))
     with tempfile.TemporaryDirectory() as folder:
-        for count in (steps, 3 * steps):  # the shorter run warms up
-            short = dataclasses.replace(config, steps=count, warmup=0, checkpoint_every=10 * count)
-            run = finetune.finetune(short, clip, Store(Path(folder)), progress=False)
-            taken.append(run.record["seconds"])
-    per_step = (taken[1] - taken[0]) / (2 * steps)
-    return {"run_seconds": per_step, "micro_batch": run.record["micro_batch"]}
+        file = Path(folder) / "checkpoint.safetensors"
+        _, record = finetune._train(config, clip, tasks, head, file, False)
+    return record["seconds"], {"micro_batch": record["micro_batch"]}
+
+
+@dataclasses.dataclass(frozen=True)
+class Same:
+    """The same images in every step, where the model is (`tasklab.tasks.drawn.SuiteImages`)."""
+
+    images: Images
+
+    def size(self, task: str, split: str) -> int:
+        """Return how many there are."""
+        return len(self.images.y)
+
+    def batches(
+        self, task: str, order: Any, steps: range, *, seed: int, device: Any
+    ) -> Iterator[Images]:
+        """Yield them for each step, in another order."""
+        rows = torch.stack([order(step, len(self.images.y)) for step in steps]).to(device)
+        for row in rows:
+            yield Images(*(part[row] for part in self.images))
+
+
+def synchronised(device: torch.device) -> None:
+    """Wait for all that was launched."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
 
 
 if __name__ == "__main__":

@@ -7,9 +7,9 @@
   and then launched whole (`tasklab.tuning.replay`).
 
 `compiles` and `records` are the rule: on a CUDA device, where a run is long enough to be worth it.
-`TASKLAB_COMPILE=0` switches both off, `1` compiles on every device. Results differ by rounding, as
-between devices; no key of the store knows of it. Where either fails, one sentence says so, and the
-run goes on without.
+`TASKLAB_COMPILE=0` switches both off; `1` switches them on in short runs too, and compiles on every
+device. Results differ by rounding, as between devices; no key of the store knows of it. Where
+either fails, one sentence says so, and the run goes on without.
 """
 
 from __future__ import annotations
@@ -50,9 +50,12 @@ def compiles(config: FineTune, encoder: Encoder) -> bool:
 def records(config: FineTune, encoder: Encoder) -> bool:
     """Return whether a run's step is recorded as a CUDA graph."""
     entry = REGISTRY.get(encoder.name)
-    if os.environ.get(SETTING) == "0" or not _on_gpu(encoder) or type(encoder) is not Encoder:
+    setting = os.environ.get(SETTING, "")
+    if setting == "0" or (not setting and config.steps < _STEPS):
         return False
-    if entry is None or entry.tower is None or config.penalty or config.steps < _STEPS:
+    if not _on_gpu(encoder) or type(encoder) is not Encoder or config.penalty:
+        return False  # what a penalty computes, and texts, need numbers from the device
+    if entry is None or entry.tower is None:
         return False
     return 6 * entry.tower.products * config.batch_size <= _BOUND
 

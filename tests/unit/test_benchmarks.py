@@ -160,3 +160,28 @@ def test_a_chapter_is_stopped_after_its_minutes_and_says_what_it_did(script, tmp
     row = chapters.profiled(source, {}, 4)
     assert not row["whole"] and len(row["cells"]) == 3  # the injected one, the first, the long one
     assert row["phases"]["the rest"] > 1 and row["wall_s"] < 40
+
+
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf")
+def test_steps_on_a_gpu_are_measured_beside_open_clips_by_the_same_path(
+    script, tmp_path, monkeypatch, capsys
+):
+    gpu, out = script("gpu"), tmp_path / "gpu.json"
+    monkeypatch.setenv(gpu.compiled.SETTING, "")
+    monkeypatch.setattr(gpu.compiled, "_backend", "eager")
+    gpu.compiled.block.cache_clear()
+    monkeypatch.setattr(sys, "argv", ["gpu", "--device", "cpu", "--tiny", "--out", str(out)])
+    gpu.main()
+    gpu.compiled.block.cache_clear()
+    rows = json.loads(out.read_text())["rows"]
+    names = [(row["method"], row["way"]) for row in rows]
+    methods = ("open_clip", "nonlinear", "linearized", "attention")
+    assert names == [(method, way) for method in methods for way in ("eager", "compiled")]
+    by = dict(zip(names, rows, strict=True))
+    for method, way in names:
+        row, base = by[method, way], by["open_clip", way]
+        assert row["of_open_clip"] == row["seconds"] / base["seconds"] > 0
+        assert row["micro_batch"] == row["batch"] == 4 and row["utilisation"] is None
+    flops = [by[method, "eager"]["flops"] / by["open_clip", "eager"]["flops"] for method in methods]
+    assert flops == pytest.approx([1, 1, 5 / 3, 7 / 9])
+    assert len(capsys.readouterr().out.splitlines()) == 1 + len(rows)

@@ -176,6 +176,8 @@ def test_which_steps_are_recorded(clip, monkeypatch):
     for name, expected in towers.items():
         assert compiled.records(long, dataclasses.replace(clip.encoder, name=name)) == expected
     assert not compiled.records(RUN, clip.encoder)
+    monkeypatch.setenv(compiled.SETTING, "1")
+    assert compiled.records(RUN, clip.encoder)
     penalty = dataclasses.replace(long, method="ortho_reg")
     assert not compiled.records(penalty, clip.encoder)
 
