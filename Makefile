@@ -1,6 +1,7 @@
 # Everything runs in .venv, which is made on the first call. `make help` lists the targets.
 PYTHON ?= python3
 PRESET ?= quick
+INSTALL := .ci/install .ci/tools.txt $(wildcard .ci/jupyter/*)
 VENV   := .venv
 BIN    := $(VENV)/bin
 READER := $(VENV)/.readable
@@ -47,12 +48,12 @@ reader: $(READER)
 env: $(STAMP)
 
 # Made again only when the package's needs or the pinned versions change.
-$(READER): pyproject.toml requirements.txt .ci/install
+$(READER): pyproject.toml requirements.txt $(INSTALL)
 	PYTHON="$(PYTHON)" bash .ci/install $(VENV) requirements.txt
 	touch $@
 
 # In one go where nothing is there yet: the report's environment is a part of this one.
-$(STAMP): pyproject.toml requirements.txt requirements-dev.txt .ci/install
+$(STAMP): pyproject.toml requirements.txt requirements-dev.txt $(INSTALL)
 	PYTHON="$(PYTHON)" bash .ci/install $(VENV) requirements.txt requirements-dev.txt
 	touch $(READER) $@
 

@@ -203,7 +203,7 @@ def _styled(rows: list[dict], title: str) -> Any:
     narrow = "font-size: 0.82em; padding: 0.2em 0.35em; white-space: nowrap"
     look = [{"selector": "th, td", "props": narrow}]
     look.append({"selector": "th", "props": "text-align: center"})
-    return table.style.format(_cell, na_rep="–").hide(axis="index").set_table_styles(look)
+    return tables.styled(table, _cell).hide(axis="index").set_table_styles(look)
 
 
 def _cell(value: Any) -> str:

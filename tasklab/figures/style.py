@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import matplotlib.pyplot as plt
+import pandas as pd
 import seaborn as sns
 from matplotlib.artist import Artist
 from matplotlib.figure import Figure
@@ -58,13 +60,15 @@ Looks = Mapping[Any, tuple[str, str, str]]  # key -> label, colour, marker
 def book_figure(function: Callable[..., Figure]) -> Callable[..., Figure | None]:
     """Draw in the book's style, and leave showing the figure to the notebook's last line.
 
-    Of results that are not recorded yet there is no figure: `None`.
+    Of results that are not recorded yet there is no figure: `None`. A `$` in a name, of a task or a
+    class, is drawn as it is: no formula begins there.
     """
 
     @functools.wraps(function)
     def styled(*args: Any, **kwargs: Any) -> Figure | None:
         if args and _awaited(args[0]):
             return None
+        args, kwargs = _unmarked(args), {name: _unmarked(x) for name, x in kwargs.items()}
         open_before = set(plt.get_fignums())
         try:
             with plt.rc_context(), _laid_out_once():
@@ -93,6 +97,39 @@ def _laid_out_once() -> Iterator[None]:
         yield
     finally:
         sns.axisgrid.Grid.tight_layout = theirs
+
+
+def _unmarked(given: Any) -> Any:
+    r"""Return names, wherever they are in what is given, with each `$` escaped for matplotlib.
+
+    >>> _unmarked({"a$b": ["$x$", 1]})
+    {'a\\$b': ['\\$x\\$', 1]}
+    """
+    if isinstance(given, str):
+        return re.sub(r"(?<!\\)\$", r"\\$", given)
+    if isinstance(given, list | tuple) and type(given) in (list, tuple):
+        return type(given)(map(_unmarked, given))
+    if type(given) is dict:
+        return {_unmarked(name): _unmarked(value) for name, value in given.items()}
+    if not isinstance(given, pd.DataFrame) or "$" not in "".join(map(str, _texts(given))):
+        return given
+    attrs, given = given.attrs, given.rename(index=_unmarked, columns=_unmarked)
+    for name in given.columns[[not pd.api.types.is_numeric_dtype(x) for x in given.dtypes]]:
+        if isinstance(given[name].dtype, pd.CategoricalDtype):
+            given[name] = given[name].cat.rename_categories(_unmarked)
+        else:
+            given[name] = given[name].map(_unmarked)
+    given.attrs = attrs
+    return given
+
+
+def _texts(df: pd.DataFrame) -> Iterator[object]:
+    """Yield the different texts in a table, and its headings."""
+    yield from df.columns
+    yield from df.index if not pd.api.types.is_numeric_dtype(df.index.dtype) else ()
+    for _, column in df.items():
+        if not pd.api.types.is_numeric_dtype(column.dtype):
+            yield from (one for one in column.drop_duplicates() if isinstance(one, str))
 
 
 def _awaited(drawn: object) -> bool:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import functools
+import html
 import itertools
 import numbers
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import pandas as pd
@@ -30,14 +31,32 @@ def table(df: pd.DataFrame, digits: int = 1) -> Any:
 
     Returns:
         A pandas Styler; rows are numbered only where their numbers mean something. Of no rows it
-        says that they are not recorded yet.
+        says that they are not recorded yet. Names are text in it, whatever markup they look like.
     """
     if df.empty:
         styler = df.iloc[:, :0].style.set_caption("Not recorded yet.").hide(axis="index")
         return styler.set_table_styles([{"selector": "caption", "props": "white-space: nowrap"}])
-    styler = df.style.format(functools.partial(_number, digits=digits), na_rep="–")
-    styler = styler.set_table_styles(AIRY)
+    styler = styled(df, functools.partial(_number, digits=digits)).set_table_styles(AIRY)
     return styler.hide(axis="index") if isinstance(df.index, pd.RangeIndex) else styler
+
+
+def styled(df: pd.DataFrame, cell: Callable[[Any], str]) -> Any:
+    """Return a pandas Styler in which every text is escaped, in cells, headings and names of axes.
+
+    Args:
+        df: The table; names of tasks and classes can be any text.
+        cell: Formats a value that is no text.
+    """
+
+    def safe(value: Any) -> str:
+        return html.escape(value if isinstance(value, str) else str(cell(value)))
+
+    df = df.rename_axis(
+        index=[name if name is None else safe(str(name)) for name in df.index.names],
+        columns=[name if name is None else safe(str(name)) for name in df.columns.names],
+    )
+    styler = df.style.format(safe, na_rep="–")
+    return styler.format_index(escape="html", axis=0).format_index(escape="html", axis=1)
 
 
 def _number(value: Any, digits: int) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -112,3 +113,51 @@ def test_another_build_of_torch_comes_first_and_without_the_libraries_of_this_on
         pinned = {*re.findall(r"^([\w.-]+)==", told.read_text(), re.M)}
         other = {name for name in pinned if name.startswith(("nvidia-", "cuda-"))}
         assert "numpy" in pinned and bool(other) == ("torch" in pinned) == (not backend)
+
+
+@pytest.mark.skipif(os.name == "nt", reason="a script of bash")
+@pytest.mark.parametrize("uv", [True, False], ids=["uv", "pip"])
+def test_whatever_is_installed_has_a_checksum_and_jupyter_asks_for_no_news(root, tmp_path, uv):
+    """Also what installs, and torch and torchvision once more if they are no pair."""
+    binaries, told = tmp_path / "venv" / "bin", tmp_path / "told"
+    binaries.mkdir(parents=True)
+    files = f'while [ $# -gt 0 ]; do [ "$1" = -r ] && cat "$2" >> {told}; shift; done\n'
+    log = f'echo "$@" >> {told}\n{files}'
+    works = f'case "$*" in *UserWarning*) [ -e {told}.again ]; exit;; esac\n'
+    again = f'case "$*" in *force-reinstall*) touch {told}.again;; esac\n'
+    scripts = {"python": works + again + log} | ({"uv": log} if uv else {})
+    for name, script in scripts.items():
+        (binaries / name).write_text(f"#!/bin/bash\n{script}exit 0\n")
+        (binaries / name).chmod(0o755)
+    subprocess.run(
+        [shutil.which("bash"), ".ci/install", tmp_path / "venv", "requirements.txt"],
+        cwd=root,
+        env=os.environ | {"PYTHON": sys.executable, "UV_TORCH_BACKEND": ""},
+        check=True,
+        capture_output=True,
+    )
+    lines = told.read_text().splitlines()
+    calls = [line.partition("install ")[2] for line in lines if "pip install" in line]
+    own = [call for call in calls if call.endswith("-e .")]
+    assert len(own) == 1 and "--no-deps --no-build-isolation" in own[0]
+    assert len(calls) == (3 if uv else 4)  # the tools, the packages, this one, the pair
+    assert all("--require-hashes" in call and " -r " in call for call in calls if call not in own)
+    last = "\n".join(lines[max(i for i, line in enumerate(lines) if "force-reinstall" in line) :])
+    assert {*re.findall(r"^([\w.-]+)==", last, re.M)} == {"torch", "torchvision"}
+    assert last.count("--hash=sha256:") > 2
+    assert ("uv==" in told.read_text()) == (not uv)
+    venv = tmp_path / "venv"
+    settings = venv / "share" / "jupyter" / "lab" / "settings" / "overrides.json"
+    (asked,) = json.loads(settings.read_text()).values()
+    assert asked == {"fetchNews": "false", "checkForUpdates": False}
+    lab = json.loads(
+        (tmp_path / "venv" / "etc" / "jupyter" / "jupyter_lab_config.json").read_text()
+    )
+    assert lab["LabApp"]["news_url"] is None
+    assert lab["LabApp"]["check_for_updates_class"] == "jupyterlab.NeverCheckForUpdate"
+
+
+def test_the_tools_are_pinned_with_checksums(root):
+    (blocks,) = _blocks(root / ".ci" / "tools.txt").values()
+    assert all(re.match(r"uv==\S+", block) and "--hash=sha256:" in block for block in blocks)
+    assert "setuptools" in _blocks(root / "requirements.txt")  # which builds this package

@@ -127,6 +127,12 @@ def test_heatmaps_put_alpha_1_across_and_average_seeds():
     assert scale_of(figure).get_xlabel().endswith("4 cells")
 
 
+def test_a_dollar_in_a_task_is_no_formula():
+    figure = disentanglement.heatmaps(maps(pairs=[r"$\frac$+b$"]))
+    labels = [text.get_text() for text in texts(figure)]
+    assert [x for x in labels if r"\$\frac\$" in x] and [x for x in labels if r"b\$" in x]
+
+
 def scale_of(figure):
     """Return the axes of the colour bar."""
     return figure.axes[-1]

@@ -196,6 +196,24 @@ def test_loss_curve() -> None:
     assert len(line.get_xdata()) == 50 and np.allclose(line.get_ydata(), 2)
 
 
+ODD = r"$\frac$ of 5$"
+
+
+@pytest.mark.parametrize("draw", [figures.single_task, figures.per_task, figures.negation_per_task])
+def test_a_dollar_in_a_task_is_no_formula(draw: Callable[[pd.DataFrame], Figure]) -> None:
+    records = synthetic(1)
+    records["task"] = records["task"].replace("Signs", ODD)
+    shown = [text._preprocess_math(text.get_text()) for text in texts(draw(records))]
+    assert (ODD, False) in shown
+
+
+def test_a_dollar_in_a_class_is_no_formula() -> None:
+    images = {ODD: np.zeros((2, 32, 32, 3), np.uint8)}
+    figure = figures.contact_sheet(images, {ODD: ["$^$", "US$"]}, columns=2)
+    shown = {text._preprocess_math(text.get_text()) for text in texts(figure)}
+    assert shown == {(ODD, False), ("$^$", False), ("US$", False)}
+
+
 def test_contact_sheet() -> None:
     images = {task: np.zeros((10, 32, 32, 3), np.uint8) for task in TASKS}
     classes = {task: [f"class {i}" for i in range(10)] for task in TASKS}
@@ -224,6 +242,29 @@ def test_a_table_has_dashes_for_what_was_not_measured() -> None:
     below = figures.table(pd.DataFrame({"gain": [-0.75, -0.01], "name": ["x-y", "a"]})).to_html()
     assert ">−0.8<" in below and ">0.0<" in below and ">x-y<" in below
     assert "nan" not in shown.lower() and "row0" not in shown.split("<tbody>")[1].split("<td")[0]
+
+
+HOSTILE = '<img src=x onerror="alert(1)">'
+
+
+@pytest.mark.parametrize("where", ["cell", "list", "column", "row", "heading", "rows", "none"])
+def test_markup_in_a_name_is_text_in_a_table(where) -> None:
+    df = pd.DataFrame({"task": ["a", "b"], "value": [1.25, np.nan]})
+    if where == "cell":
+        df.loc[0, "task"] = HOSTILE
+    elif where == "list":
+        df["task"] = [[HOSTILE], (HOSTILE,)]
+    elif where == "column":
+        df = df.rename(columns={"task": HOSTILE})
+    elif where == "row":
+        df.index = [HOSTILE, "b"]
+    elif where == "heading":
+        df = df.set_axis(["x", "y"]).rename_axis(index=HOSTILE, columns=HOSTILE)
+    elif where == "rows":
+        df.index = pd.MultiIndex.from_tuples([(HOSTILE, 1), ("b", 2)], names=[HOSTILE, None])
+    shown = figures.table(df).to_html()
+    assert "<img" not in shown and ">1.2<" in shown and ">–<" in shown
+    assert ("&lt;img src=x onerror=" in shown) == (where != "none")
 
 
 def test_sums_stand_against_accuracy_alone_task_by_task():
