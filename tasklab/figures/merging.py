@@ -35,14 +35,15 @@ SORTS = {  # of merges: colour, marker, and which they are; in the order of the 
         "average": "Average", "arithmetic": "Task arithmetic", "lines": "LiNeS",
     }),
     "masks": ("#E69F00", "s", {
-        "ties": "TIES", "dare": "DARE", "breadcrumbs": "Breadcrumbs", "consensus": "Consensus",
-        "pcb": "PCB",
+        "ties": "TIES", "dare": "DARE", "breadcrumbs": "Breadcrumbs",
+        "breadcrumbs_tensor": "Breadcrumbs of tensors", "consensus": "Consensus", "pcb": "PCB",
     }),
     "singular directions": ("#009E73", "D", {
         "tsv_m": "TSV-M", "iso_c": "Iso-C", "iso_cts": "Iso-CTS",
     }),
     "quadratic distances": ("#0072B2", "^", {
-        "fisher": "Fisher", "regmean": "RegMean", "wudi": "WUDI", "wudi_descent": "WUDI, by Adam",
+        "fisher": "Fisher", "regmean": "RegMean", "wudi": "WUDI",
+        "wudi_exact": "WUDI's minimum", "wudi_descent": "WUDI, FusionBench",
     }),
     "best in the tangent model": ("#D55E00", "P", {
         "best_span": "best on the span", "best": "best over all weights",

@@ -40,7 +40,7 @@ class Work:
 HEADLINE = 5  # seeds of the tables of addition and negation; three for all else
 _TANGENT = CHAPTERS["tangent"].methods
 _TRAINED = ("nonlinear", "linearized", "attention")
-_PENALISED = ("tau_jp", "ortho_reg")
+_PENALISED = ("tau_jp", "ortho_reg", "off_diagonal")
 _TABLES = {"single": {}, "addition": {}}
 _ONE_PAIR = {"disentanglement": {"n_pairs": 1}}
 # The paper's further models: sizes, a convolutional network, a closed vocabulary. Of each: what is

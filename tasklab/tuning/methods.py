@@ -124,7 +124,12 @@ TABLE: Mapping[str, Method] = MappingProxyType(
             penalty="tangent_change", weight=1e-3, others=True, products=2.2,
         ),
         "ortho_reg": Method(
-            title="OrthoReg", text="all weights, with the columns of each change kept orthogonal",
+            title="OrthoReg", text="all weights, with the columns of each change kept orthonormal",
+            colour="#332288", marker="*", rates="nonlinear",
+            penalty="orthonormal", weight=1.0,
+        ),
+        "off_diagonal": Method(
+            title="orthogonal columns", text="all weights, with each change's columns orthogonal",
             colour="#999933", marker="p", rates="nonlinear",
             penalty="off_diagonal", weight=1.0,
         ),
@@ -175,7 +180,9 @@ def trainable(params: Mapping[str, Tensor], method: str, arch: str) -> tuple[str
     if method not in METHODS:
         raise unknown("method", method, METHODS)
     parts = TABLE[method].parts
-    if TABLE[method].penalty == "off_diagonal" and not matrices(params):
+    layers = {"off_diagonal": matrices(params)}
+    layers["orthonormal"] = tuple(name for name, x in params.items() if x.dim() == 2)
+    if not layers.get(TABLE[method].penalty, True):
         raise TasklabError(
             f"method {method!r} keeps columns of linear layers orthogonal, and {arch} has no block "
             "with such a layer that is known by its name."

@@ -16,13 +16,19 @@ every other task in every step, as many passes as there are tasks. Here a step t
 task, in turn.
 
 **OrthoReg** (*Understanding and Enforcing Weight Disentanglement in Task Arithmetic*,
-arXiv:2604.17078, CVPR 2026): the columns of each change of a matrix become orthogonal,
+arXiv:2604.17078, CVPR 2026): the columns of each change of a matrix become orthonormal,
 
-    P = sum_l |G_l - diag G_l|_F^2,   G_l = DW_l' DW_l,      gradient 4 DW_l (G_l - diag G_l),
+    P = sum_l |G_l - 1|_F,   G_l = DW_l' DW_l,      gradient 2 DW_l (G_l - 1) / |G_l - 1|_F,
 
-over the weights DW (O, I) of the linear layers of all blocks. It needs no images. The published
-code has |G_l - 1|_F there, not squared, of the smaller of DW' DW and DW DW': it draws the columns
-to length 1 as well, so that short ones grow. Here their lengths are left to the loss.
+as in the published code: not squared, with DW DW' in place of DW' DW where that is smaller, over
+all parameters of two axes that train. It needs no images. Short columns grow to length 1.
+
+**Off-diagonal**, a variant without a source: columns become orthogonal, and their lengths are left
+to the loss,
+
+    P = sum_l |G_l - diag G_l|_F^2,      gradient 4 DW_l (G_l - diag G_l),
+
+over the weights DW (O, I) of the linear layers of all blocks.
 
 Letters: B images, D features, O outputs and I inputs of a layer.
 """
@@ -89,8 +95,32 @@ def tangent_change(
     return Penalty(torch.stack(values).sum() / len(images), gradients)
 
 
+def orthonormal(delta: Mapping[str, Tensor]) -> Penalty:
+    """Return sum_l |DW_l' DW_l - 1|_F, of the smaller side, and its gradient (OrthoReg).
+
+    Args:
+        delta: The change of the parameters that train; those of two axes count.
+
+    >>> orthonormal({"w": torch.tensor([[3.0, 0.0, 0.0], [0.0, 1.0, 0.0]])}).value  # |9 - 1|
+    tensor(8.)
+    """
+    value, gradients = torch.zeros(()), {}
+    with torch.autocast(next(iter(delta.values())).device.type, enabled=False):
+        for name, W in delta.items():
+            if W.dim() != 2:
+                continue
+            wide = W.shape[0] < W.shape[1]
+            G = W @ W.T if wide else W.T @ W
+            G.diagonal().sub_(1)
+            size = G.norm()
+            value = value.to(W) + size
+            product = G @ W if wide else W @ G
+            gradients[name] = product.mul_(2 / size) if size else torch.zeros_like(W)
+    return Penalty(value, gradients)
+
+
 def off_diagonal(delta: Mapping[str, Tensor]) -> Penalty:
-    """Return sum_l |DW_l' DW_l off its diagonal|_F^2 and its gradient (OrthoReg).
+    """Return sum_l |DW_l' DW_l off its diagonal|_F^2 and its gradient.
 
     Args:
         delta: The change of the parameters that train; its matrices are `methods.matrices`.
@@ -112,6 +142,7 @@ def off_diagonal(delta: Mapping[str, Tensor]) -> Penalty:
 
 PENALTIES: Mapping[str, Callable[..., Penalty]] = {
     "tangent_change": tangent_change,
+    "orthonormal": orthonormal,
     "off_diagonal": off_diagonal,
 }
 

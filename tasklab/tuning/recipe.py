@@ -202,6 +202,10 @@ class FineTune:
             del fields["penalty"]  # likewise
         if not self.others:
             del fields["others"]
+        if self.method == "off_diagonal":
+            fields["method"] = "ortho_reg"  # what it was called before that was the published one
+        elif self.method == "ortho_reg":
+            fields["penalised"] = "orthonormal"
         if self.head == "probe":
             fields["probe"] = self.probe.identity()
         else:

@@ -15,6 +15,7 @@ from .images import fisher_diagonals as fisher_diagonals
 from .images import grams as grams
 from .images import of_images as of_images
 from .masks import breadcrumbs as breadcrumbs
+from .masks import breadcrumbs_tensor as breadcrumbs_tensor
 from .masks import consensus as consensus
 from .masks import dare as dare
 from .masks import pcb as pcb
@@ -25,6 +26,7 @@ from .quadratic import fisher as fisher
 from .quadratic import regmean as regmean
 from .quadratic import wudi as wudi
 from .quadratic import wudi_descent as wudi_descent
+from .quadratic import wudi_exact as wudi_exact
 from .registry import METHODS as METHODS
 from .registry import Method as Method
 from .registry import merge as merge

@@ -78,11 +78,41 @@ def dare(vectors: Vectors, *, drop: float = 0.9, seed: int = 0, alpha: float = 1
 def breadcrumbs(
     vectors: Vectors, *, small: float = 0.85, large: float = 0.007, alpha: float = 1.0
 ) -> TaskVector:
-    """Drop the smallest and the largest numbers of every tensor, and add.
+    """Drop the smallest and the largest numbers of every row, and add.
 
-    *Model Breadcrumbs*, arXiv:2312.06795:
+    *Model Breadcrumbs*, arXiv:2312.06795, as its published code does it, along the last axis of
+    every tensor, of n numbers:
 
-        merged = alpha sum_t m_t tau_t,      m_t = 0 at the shares `small` and `large` of |tau_t|
+        merged = alpha sum_t m_t tau_t
+
+    where m_t leaves out the int(n large) largest of |tau_t|, keeps the int(n (1 - small)) next ones
+    and leaves out the rest. A tensor of one axis is one row, and a number alone stays. In short
+    rows nothing is large: 0.007 of fewer than 143 is none.
+
+    Args:
+        vectors: tau_t.
+        small: 1 less the share of a row's numbers that is kept; the published code's 0.85.
+        large: Share that is dropped from above; the published code's search has 0.001 to 0.01.
+        alpha: Coefficient of the result.
+
+    Raises:
+        TasklabError: If the two shares leave nothing.
+    """
+    small, large = _shares(small, large)
+
+    def rule(name: str, tensors: list[Tensor]) -> Tensor:
+        return total([_between_of_rows(x, small, large) for x in tensors])
+
+    return by_tensor(listed(vectors), rule, alpha)
+
+
+def breadcrumbs_tensor(
+    vectors: Vectors, *, small: float = 0.85, large: float = 0.007, alpha: float = 1.0
+) -> TaskVector:
+    """Drop the smallest and the largest numbers of every whole tensor, and add.
+
+    The text of *Model Breadcrumbs* (arXiv:2312.06795) can be read so; its published code is
+    `breadcrumbs`. Here the share `small` is dropped from below: 1 - small - large is kept.
 
     Args:
         vectors: tau_t.
@@ -93,15 +123,12 @@ def breadcrumbs(
     Raises:
         TasklabError: If the two shares leave nothing.
     """
-    each = listed(vectors)
-    small, large = real("small", small, 0, 1), real("large", large, 0, 1)
-    if small + large >= 1:
-        raise TasklabError(f"dropping shares of {small:g} and {large:g} leaves nothing.")
+    small, large = _shares(small, large)
 
     def rule(name: str, tensors: list[Tensor]) -> Tensor:
         return total([_between(x, small, large) for x in tensors])
 
-    return by_tensor(each, rule, alpha)
+    return by_tensor(listed(vectors), rule, alpha)
 
 
 def consensus(
@@ -214,6 +241,23 @@ def _largest(vector: TaskVector, keep: float) -> float:
     if count == 0:
         raise TasklabError(f"keeping {keep:g} of {many} numbers leaves nothing.")
     return 0.0 if count == many else kth_smallest(lambda: _sizes(vector), many - count)
+
+
+def _shares(small: float, large: float) -> tuple[float, float]:
+    small, large = real("small", small, 0, 1), real("large", large, 0, 1)
+    if small + large >= 1:
+        raise TasklabError(f"dropping shares of {small:g} and {large:g} leaves nothing.")
+    return small, large
+
+
+def _between_of_rows(x: Tensor, small: float, large: float) -> Tensor:
+    """Return a tensor with the smallest and the largest numbers of each row set to 0."""
+    if x.dim() == 0:
+        return x
+    many = x.shape[-1]
+    first, kept = int(many * large), int(many * round(1 - small, 12))
+    places = x.abs().topk(min(first + kept, many)).indices[..., first:]
+    return torch.zeros_like(x).scatter_(-1, places, x.gather(-1, places))
 
 
 def _between(x: Tensor, small: float, large: float) -> Tensor:

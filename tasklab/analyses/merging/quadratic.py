@@ -7,7 +7,7 @@
 | average | the identity |
 | Fisher | the diagonal of task t's Fisher information |
 | RegMean | of each matrix W: the Gram matrix X_t' X_t of what it reads on task t's images |
-| WUDI | of each matrix: tau_t' tau_t / |tau_t|^2, in the place of images |
+| WUDI | of each matrix: tau_t' tau_t / |tau_t|, in the place of images |
 
 What all of them approximate is the minimum for G_t = E_x J(x)' J(x), which
 `tasklab.analyses.merging.best` computes.
@@ -32,9 +32,19 @@ from tasklab.analyses.merging.pooled import (
     pooled_grams,
     unpacked,
 )
-from tasklab.analyses.merging.vectors import Vectors, by_matrix, by_tensor, listed, mean, total
+from tasklab.analyses.merging.vectors import (
+    Vectors,
+    by_matrix,
+    by_tensor,
+    is_matrix,
+    listed,
+    mean,
+    total,
+    turned,
+)
 from tasklab.errors import TasklabError, real, whole
 from tasklab.taskvector import TaskVector
+from tasklab.tuning.methods import matrices
 
 _SINGULAR = 1e-10  # smallest pivot, relative to the largest, that is no rounding error
 
@@ -127,10 +137,38 @@ def regmean(
     return by_matrix(listed(vectors, 2), rule, alpha)
 
 
-def wudi(vectors: Vectors, *, alpha: float = 1.0) -> TaskVector:
-    """Minimise what the merged matrix does on each task's own rows, in closed form.
+def wudi(vectors: Vectors, *, steps: int = 300, lr: float = 1e-5, alpha: float = 1.0) -> TaskVector:
+    """Reduce what the merged matrix does on each task's own rows, by Adam from the sum.
 
-    *Whoever Started the Interference Should End It* (WUDI), arXiv:2503.08099:
+    *Whoever Started the Interference Should End It* (WUDI), arXiv:2503.08099, as its authors' code
+    does it, for the weights of the linear layers of all blocks:
+
+        min_W sum_t |(W - tau_t) tau_t'|^2 / |tau_t|
+
+    All other parameters stay at theta_0. How far 300 steps lead depends on the size of the vectors.
+    Of a model whose blocks have no such names, all matrices are merged.
+
+    Args:
+        vectors: tau_t, at least two.
+        steps: Of Adam; 300 of 1e-5 are those of the authors' code.
+        lr: Its learning rate, in the units of the weights.
+        alpha: Coefficient of the result.
+    """
+    each = listed(vectors, 2)
+    chosen = matrices(each[0]) or [name for name, x in each[0].items() if is_matrix(name, x)]
+    steps, lr = whole("steps", steps, 1), real("lr", lr, 0)
+
+    def rule(name: str, tensors: list[Tensor]) -> Tensor:
+        if name not in chosen:
+            return torch.zeros_like(tensors[0])
+        own = [turned(name, x) for x in tensors]
+        return turned(name, _descended(own, steps, lr, power=1))
+
+    return by_tensor(each, rule, as_coefficient(alpha, "alpha"))
+
+
+def wudi_exact(vectors: Vectors, *, alpha: float = 1.0) -> TaskVector:
+    """Minimise the objective of WUDI's text (arXiv:2503.08099) in closed form.
 
         min_W sum_t |(W - tau_t) tau_t'|^2 / |tau_t|^2
 
@@ -145,10 +183,10 @@ def wudi(vectors: Vectors, *, alpha: float = 1.0) -> TaskVector:
         alpha: Coefficient of the result.
     """
 
-    def rule(name: str, matrices: list[Tensor]) -> Tensor:
-        own = [x.double() for x in matrices if x.any()]
+    def rule(name: str, each: list[Tensor]) -> Tensor:
+        own = [x.double() for x in each if x.any()]
         if not own:
-            return matrices[0]
+            return each[0]
         rows, inputs = len(own) * own[0].shape[0], own[0].shape[1]
         if rows >= inputs:
             A, B = _interference(own)
@@ -167,54 +205,57 @@ def wudi(vectors: Vectors, *, alpha: float = 1.0) -> TaskVector:
 def wudi_descent(
     vectors: Vectors, *, steps: int = 300, lr: float = 1e-5, alpha: float = 1.0
 ) -> TaskVector:
-    """Go towards the minimum that `wudi` computes, by Adam from the sum of the vectors.
+    """Go towards the minimum that `wudi_exact` computes, by Adam from the sum of the vectors.
 
-    This is how it was published (arXiv:2503.08099), and how far 300 steps lead depends on the size
-    of the vectors.
+    This is FusionBench's WUDI (arXiv:2503.08099): `wudi` of all matrices, with |tau_t|^2 in place
+    of |tau_t|, and what is no matrix averaged.
 
     Args:
         vectors: tau_t, at least two.
-        steps: Of Adam; 300 of 1e-5 are those of the published code.
+        steps: Of Adam.
         lr: Its learning rate, in the units of the weights.
         alpha: Coefficient of the result.
     """
     steps, lr = whole("steps", steps, 1), real("lr", lr, 0)
-    beta1, beta2, eps = 0.9, 0.999, 1e-8  # Adam's usual ones
 
-    def rule(name: str, matrices: list[Tensor]) -> Tensor:
-        A, B = _interference(matrices)
-        W = total(matrices)
-        first, second = torch.zeros_like(W), torch.zeros_like(W)
-        for step in range(1, steps + 1):
-            gradient = 2 * (W @ A - B)
-            first.lerp_(gradient, 1 - beta1)
-            second.mul_(beta2).addcmul_(gradient, gradient, value=1 - beta2)
-            size = (second / (1 - beta2**step)).sqrt_().add_(eps)
-            W.addcdiv_(first, size, value=-lr / (1 - beta1**step))
-        return W
+    def rule(_: str, own: list[Tensor]) -> Tensor:
+        return _descended(own, steps, lr, power=2)
 
     return by_matrix(listed(vectors, 2), rule, as_coefficient(alpha, "alpha"))
 
 
-def interference(W: Float[Tensor, "O I"], matrices: Sequence[Float[Tensor, "O I"]]) -> float:
-    """Return WUDI's objective, sum_t |(W - tau_t) tau_t'|^2 / |tau_t|^2, at a matrix.
+def _descended(each: Sequence[Tensor], steps: int, lr: float, *, power: int) -> Tensor:
+    """Return where Adam ends that starts at the sum of matrices, each divided by |tau_t|^power."""
+    beta1, beta2, eps = 0.9, 0.999, 1e-8  # Adam's usual ones
+    A, B = _interference(each, power)
+    W = total(each)
+    first, second = torch.zeros_like(W), torch.zeros_like(W)
+    for step in range(1, steps + 1):
+        gradient = 2 * (W @ A - B)
+        first.lerp_(gradient, 1 - beta1)
+        second.mul_(beta2).addcmul_(gradient, gradient, value=1 - beta2)
+        size = (second / (1 - beta2**step)).sqrt_().add_(eps)
+        W.addcdiv_(first, size, value=-lr / (1 - beta1**step))
+    return W
+
+
+def interference(W: Float[Tensor, "O I"], each: Sequence[Float[Tensor, "O I"]]) -> float:
+    """Return the objective of WUDI's text, sum_t |(W - tau_t) tau_t'|^2 / |tau_t|^2, at a matrix.
 
     Args:
         W: The merged matrix.
-        matrices: tau_t.
+        each: tau_t.
     """
-    return sum(
-        float(((W - x) @ x.T).square().sum() / x.square().sum()) for x in matrices if x.any()
-    )
+    return sum(float(((W - x) @ x.T).square().sum() / x.square().sum()) for x in each if x.any())
 
 
-def _interference(matrices: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
-    """Return A and B of the gradient 2 (W A - B) of `interference`."""
-    A = matrices[0].new_zeros(matrices[0].shape[1], matrices[0].shape[1])
-    B = torch.zeros_like(matrices[0])
-    for x in matrices:
+def _interference(each: Sequence[Tensor], power: int = 2) -> tuple[Tensor, Tensor]:
+    """Return A and B of the gradient 2 (W A - B) of `interference`, divided by |tau_t|^power."""
+    A = each[0].new_zeros(each[0].shape[1], each[0].shape[1])
+    B = torch.zeros_like(each[0])
+    for x in each:
         if x.any():
-            G = x.T @ x / x.square().sum()
+            G = x.T @ x / x.square().sum() ** (power / 2)
             A += G
             B += x @ G
     return A, B

@@ -77,7 +77,12 @@ METHODS: Mapping[str, Method] = MappingProxyType(
         ),
         "breadcrumbs": Method(
             place="masks.breadcrumbs", title="Breadcrumbs",
-            text="neither the smallest nor the largest numbers", paper="2312.06795",
+            text="neither the smallest nor the largest numbers of a row", paper="2312.06795",
+            searched="small", values=(0.7, 0.85, 0.95),
+        ),
+        "breadcrumbs_tensor": Method(
+            place="masks.breadcrumbs_tensor", title="Breadcrumbs of tensors",
+            text="neither the smallest nor the largest numbers of a tensor", paper="2312.06795",
             searched="small", values=(0.7, 0.85, 0.95),
         ),
         "consensus": Method(
@@ -115,11 +120,15 @@ METHODS: Mapping[str, Method] = MappingProxyType(
         ),
         "wudi": Method(
             place="quadratic.wudi", title="WUDI",
+            text="linear layers that interfere little with the tasks' own", paper="2503.08099",
+        ),
+        "wudi_exact": Method(
+            place="quadratic.wudi_exact", title="WUDI's minimum",
             text="matrices that interfere least with the tasks' own", paper="2503.08099",
         ),
         "wudi_descent": Method(
-            place="quadratic.wudi_descent", title="WUDI, by Adam",
-            text="the same, as published: 300 steps towards it", paper="2503.08099",
+            place="quadratic.wudi_descent", title="WUDI, FusionBench",
+            text="the same by 300 steps, as FusionBench has it", paper="2503.08099",
         ),
     }
 )  # fmt: skip

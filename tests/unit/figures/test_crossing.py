@@ -95,7 +95,7 @@ def test_correlations_are_drawn_with_their_intervals():
 def test_merges_are_panels_of_their_own_where_they_are_recorded():
     panels = figures.merging_foretold(records(), IN_MERGES).axes
     assert [axes.get_title() for axes in panels] == [
-        "TIES", "TSV-M", "RegMean", "WUDI", "best on the span"]  # fmt: skip
+        "TIES", "TSV-M", "RegMean", "WUDI's minimum", "best on the span"]  # fmt: skip
     few = records()
     few = few[~few["metric"].isin(IN_MERGES)]
     assert figures.once_recorded(figures.merging_foretold, few, IN_MERGES) is None

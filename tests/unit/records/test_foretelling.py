@@ -126,14 +126,19 @@ def test_metrics_of_tasks_and_pairs_side_by_side():
 
 def test_what_a_merge_loses_is_an_outcome_that_foretells_no_other():
     values = {
-        f"task {i}": {"norm": 1.0 * i, "lost_sum": i + 1.0, "lost_ties": 8.0 - i, "lost_wudi": 2.0}
+        f"task {i}": {
+            "norm": 1.0 * i,
+            "lost_sum": i + 1.0,
+            "lost_ties": 8.0 - i,
+            "lost_wudi_exact": 2.0,
+        }
         for i in range(6)
     }
     values["task 5"]["lost_ties"] = 3.5  # between those of the tasks 4 and 5 before it
     found = foretelling(tidy(rows(values)), "lost_ties", by=()).set_index("metric")
     assert list(found.index) == ["norm"]
     assert found.loc["norm", "value"] == pytest.approx(-1)
-    constant = foretelling(tidy(rows(values)), "lost_wudi", by=())
+    constant = foretelling(tidy(rows(values)), "lost_wudi_exact", by=())
     assert constant["value"].isna().all()
 
 

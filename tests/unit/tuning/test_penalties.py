@@ -21,7 +21,7 @@ SIZE, COUNT, TASK, OTHERS = 8, 40, "LandCover", ("Signs", "Places", "Scenes")
 RUN = FineTune(
     task=TASK, steps=8, batch_size=12, lr=0.02, warmup=2, weight_decay=0.1, checkpoint_every=1
 )
-OWN_OF = {"tau_jp": "linearized", "ortho_reg": "nonlinear"}
+OWN_OF = {"tau_jp": "linearized", "ortho_reg": "nonlinear", "off_diagonal": "nonlinear"}
 
 
 def clip_of():
@@ -133,6 +133,28 @@ def test_orthogonal_columns_have_no_penalty_and_all_linear_layers_count(clip):
     assert float(penalties.off_diagonal(delta).value) == pytest.approx(2)
 
 
+def test_ortho_reg_is_the_frobenius_norm_of_the_smaller_side_less_the_identity(clip):
+    generator = torch.Generator().manual_seed(0)
+    shapes = {"tall": (5, 3), "wide": (2, 4), "bias": (3,), "kernel": (2, 1, 2, 2)}
+    delta = {n: torch.randn(s, generator=generator).double() for n, s in shapes.items()}
+    found = penalties.orthonormal(delta)
+    leaves = {n: delta[n].clone().requires_grad_() for n in ("tall", "wide")}
+    sides = leaves["tall"].T @ leaves["tall"], leaves["wide"] @ leaves["wide"].T
+    expected = sum((G - torch.eye(len(G))).norm() for G in sides)
+    expected.backward()
+    assert float(found.value) == pytest.approx(expected.item(), rel=1e-12)
+    assert found.gradients.keys() == leaves.keys()
+    for name, leaf in leaves.items():
+        torch.testing.assert_close(found.gradients[name], leaf.grad)
+    start = penalties.orthonormal({"w": torch.zeros(3, 4)})
+    assert float(start.value) == pytest.approx(3**0.5) and not start.gradients["w"].any()
+    end = penalties.orthonormal({"w": torch.eye(3)})
+    assert float(end.value) == 0 and not end.gradients["w"].any()  # where a norm has no gradient
+    every = penalties.orthonormal(change(clip)).gradients
+    assert set(every) == {n for n, x in clip.encoder.params.items() if x.dim() == 2}
+    assert methods.TABLE["ortho_reg"].penalty == "orthonormal"
+
+
 @pytest.mark.parametrize("method", OWN_OF)
 def test_without_weight_it_is_the_plain_method_bit_for_bit(clip, tmp_path, method):
     plain = train(run_of(OWN_OF[method]), clip, tmp_path)
@@ -141,7 +163,7 @@ def test_without_weight_it_is_the_plain_method_bit_for_bit(clip, tmp_path, metho
     assert plain.vector.norm() > 0.1
 
 
-@pytest.mark.parametrize(("method", "weight"), [("tau_jp", 5.0), ("ortho_reg", 5.0)])
+@pytest.mark.parametrize(("method", "weight"), [("tau_jp", 5.0), ("off_diagonal", 5.0)])
 def test_with_weight_the_penalty_falls(clip, tmp_path, method, weight):
     x = torch.cat([drawn.DrawnImages.load(None, task).x[:8] for task in OTHERS])  # the fixture's
 
@@ -219,9 +241,12 @@ def test_keys_of_other_methods_are_what_they_were_and_new_ones_have_all_that_mat
             run_of("tau_jp", others=OTHERS[:2]),
             run_of("ortho_reg"),
             run_of("ortho_reg", penalty=0.0),
+            run_of("off_diagonal"),
         )
     ]
     assert len(set(keys)) == len(keys)
+    old = finetune.identity(run_of("off_diagonal"), clip)  # whose name that was
+    assert old["method"] == "ortho_reg" and "penalised" not in old
     assert finetune.identity(run_of("tau_jp"), clip)["others"][0] == ["Signs", "test Signs"]
 
 
@@ -251,7 +276,9 @@ def test_where_they_cannot_be():
         run_of("ortho_reg", penalty=-1.0)
     odd = {"features.0.weight": torch.zeros(2, 2)}
     with pytest.raises(TasklabError, match="columns of linear layers orthogonal, and odd has no"):
-        methods.trainable(odd, "ortho_reg", "odd")
+        methods.trainable(odd, "off_diagonal", "odd")
+    with pytest.raises(TasklabError, match="odd has no"):
+        methods.trainable({"kernel": torch.zeros(2, 2, 1, 1)}, "ortho_reg", "odd")
 
 
 def test_others_are_the_other_tasks_of_the_lab_and_of_the_suite():

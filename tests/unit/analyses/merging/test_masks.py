@@ -7,7 +7,16 @@ import math
 import pytest
 import torch
 
-from tasklab.analyses.merging import arithmetic, average, breadcrumbs, consensus, dare, pcb, ties
+from tasklab.analyses.merging import (
+    arithmetic,
+    average,
+    breadcrumbs,
+    breadcrumbs_tensor,
+    consensus,
+    dare,
+    pcb,
+    ties,
+)
 from tasklab.errors import TasklabError
 from tasklab.taskvector import TaskVector
 
@@ -60,13 +69,27 @@ def test_dare_keeps_rescaled_numbers_and_draws_by_the_seed(cases):
 
 
 def test_breadcrumbs_by_hand(cases):
+    """Of each row of 5 the largest one goes, the 3 next ones are kept."""
+    one = [[1, -2, 3, -4, 5], [9, 8, 7, 6, -10]]
+    two = [[50, 40, 30, 20, 10], [0, 0, 0, 0, 1]]
+    merged = breadcrumbs(cases.single(one, two), small=0.4, large=0.2, alpha=2)
+    assert cases.numbers(merged) == [[0, 76, 66, 32, 0], [18, 16, 14, 0, 0]]
+    few = {"a": torch.tensor(3.0), "b": torch.tensor([1.0, 2.0, 3.0]), "c": torch.ones(2, 1, 4)}
+    few["c"][0, 0, 1] = -2
+    merged = breadcrumbs([TaskVector(few)], small=0.6, large=0.3)
+    assert merged["a"] == 3  # a number alone stays
+    assert merged["b"].tolist() == [0, 0, 3]  # int(3 x 0.3) is 0, int(3 x 0.4) is 1
+    assert merged["c"].abs().sum(-1).tolist() == [[1], [1]] and merged["c"][0, 0, 1] == 0
+
+
+def test_breadcrumbs_of_tensors_by_hand(cases):
     rows = [1, -2, 3, -4, 5], [50, 40, 30, 20, 10]
-    merged = breadcrumbs(cases.single(*rows), small=0.4, large=0.2)
+    merged = breadcrumbs_tensor(cases.single(*rows), small=0.4, large=0.2)
     assert cases.numbers(merged) == [0, 40, 33, -4, 0]
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
-def test_breadcrumbs_are_those_of_a_stable_sort(dtype):
+def test_breadcrumbs_of_tensors_are_those_of_a_stable_sort(dtype):
     generator = torch.Generator().manual_seed(0)
     for many in (1, 2, 7, 40):
         x = torch.randint(-2, 3, (many,), generator=generator).to(dtype)  # most are equal in size
@@ -74,13 +97,13 @@ def test_breadcrumbs_are_those_of_a_stable_sort(dtype):
             first, last = round(small * many), many - round(large * many)
             order = x.abs().argsort(stable=True)[first:last]
             expected = torch.zeros_like(x).index_copy(0, order, x[order])
-            merged = breadcrumbs([TaskVector({"w": x})], small=small, large=large)["w"]
+            merged = breadcrumbs_tensor([TaskVector({"w": x})], small=small, large=large)["w"]
             assert torch.equal(merged, expected.to(merged.dtype))
 
 
-def test_breadcrumbs_mask_every_tensor_by_itself():
+def test_breadcrumbs_of_tensors_mask_every_tensor_by_itself():
     tensors = {"a": torch.tensor([[10.0, 9], [8, 7]]), "b": torch.tensor([1.0, 2, 3, 4])}
-    merged = breadcrumbs([TaskVector(tensors)], small=0.5, large=0)
+    merged = breadcrumbs_tensor([TaskVector(tensors)], small=0.5, large=0)
     assert merged["a"].tolist() == [[10, 9], [0, 0]] and merged["b"].tolist() == [0, 0, 3, 4]
 
 
@@ -148,7 +171,7 @@ def test_pcb_by_hand(cases):
 
 def test_vectors_that_are_zero_make_one_that_is(cases):
     zeros = [TaskVector.zeros_like(cases.vector(0))] * 2
-    for rule in (ties, dare, breadcrumbs, consensus, pcb):
+    for rule in (ties, dare, breadcrumbs, breadcrumbs_tensor, consensus, pcb):
         assert rule(zeros) == zeros[0]
 
 

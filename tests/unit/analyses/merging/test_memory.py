@@ -35,15 +35,16 @@ def used(what):
     text = Path("/proc/self/status").read_text()
     return 1024 * int(text.partition(what + ":")[2].split()[0])
 
+STEPPED = ("wudi", "wudi_descent")
 names = [n for n, m in merging.METHODS.items() if not m.needs]
 for name in names:  # what libraries take once
-    merging.merge(name, vectors(192, 2, 2), **({"steps": 1} if name == "wudi_descent" else {}))
+    merging.merge(name, vectors(192, 2, 2), **({"steps": 1} if name in STEPPED else {}))
 before = used("VmRSS")
 many = [TaskVector.load(file).on_disk(file) for file in map(Path, sys.argv[1:])]
 many = many or vectors(192, 6, 8)
 size = sum(x.nbytes for v in many for x in v.values())
 for name in names:
-    merging.merge(name, many, **({"steps": 1} if name == "wudi_descent" else {}))
+    merging.merge(name, many, **({"steps": 1} if name in STEPPED else {}))
 print(json.dumps([size, used("VmHWM") - before]))
 """
 
