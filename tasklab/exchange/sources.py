@@ -13,6 +13,7 @@ import safetensors
 
 from tasklab.errors import LONG_PATH, TasklabError, abridged, shown
 from tasklab.models import weights
+from tasklab.storage import hub
 
 VECTOR_FILE = "task_vector.safetensors"  # as `tasklab export` writes it
 _SAVED = "tasklab task vector"  # what a file of `TaskVector.save` calls itself
@@ -171,6 +172,7 @@ def _shards(index: Path) -> list[str]:
 def _fetch(repository: str) -> tuple[Path, Path | None]:
     from huggingface_hub import hf_hub_download, try_to_load_from_cache
 
+    hub.guard()
     problem = ""
     for name in _FILES:
         cached = try_to_load_from_cache(repository, name)

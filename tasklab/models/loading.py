@@ -28,6 +28,7 @@ from tasklab.mini.clip import MEAN, STD
 from tasklab.models.encoder import Encoder, TextEncoder, math_attention
 from tasklab.models.weights import compare, find, fit, read, remember
 from tasklab.models.zoo import INITS, REGISTRY, Spec, spec
+from tasklab.storage import hub
 
 __all__ = [
     "REGISTRY",
@@ -374,6 +375,7 @@ def _text_to_text(entry: Spec, init: str, model: nn.Module, device: torch.device
 def _t5_tokenizer(entry: Spec) -> Callable:
     from transformers import AutoTokenizer
 
+    hub.guard()
     try:
         return AutoTokenizer.from_pretrained(entry.repository, revision=entry.revision or "main")
     except (OSError, ValueError) as error:

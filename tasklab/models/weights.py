@@ -69,8 +69,11 @@ def find(
     if problem is None and not fetch:
         return None
     if problem is None:
+        hub.guard()
         try:
             return Path(hf_hub_download(repository, file, revision=revision))
+        except TasklabError:
+            raise
         except Exception as error:  # the client's errors have no common base
             problem = f"{type(error).__name__}: {str(error).splitlines()[0]}"
     folder, own = os.environ.get(FOLDER), name + Path(file).suffix

@@ -1,13 +1,25 @@
-"""Whether the Hugging Face hub answers, asked once and for a short time.
+"""Whether the Hugging Face hub answers, asked once and for a short time; what its answers may name.
 
-Its own client tries again and again where there is no network, which takes most of a minute.
+Its own client tries again and again where there is no network, which takes most of a minute. And it
+makes names of files in its cache out of what a server answers, as it is: see `guard`.
 """
 
 from __future__ import annotations
 
+import functools
+import json
+import re
 import threading
 import urllib.error
 import urllib.request
+from collections.abc import Iterator
+from typing import Any
+
+from tasklab.errors import TasklabError, shown
+
+_HEADERS = ("ETag", "X-Linked-ETag", "X-Repo-Commit")  # become names of files and folders
+_FIELDS = {"sha", "oid", "sha256"}  # likewise, of lists of files
+_NAME = re.compile(r"(?!\.)[\w.:+=-]{1,200}", re.ASCII)
 
 
 def unreachable(request: urllib.request.Request, seconds: float) -> str | None:
@@ -37,3 +49,54 @@ def unreachable(request: urllib.request.Request, seconds: float) -> str | None:
     thread.start()
     thread.join(seconds)
     return answer[0] if answer else f"no answer from the hub within {seconds:g} seconds"
+
+
+@functools.cache
+def guard() -> None:
+    """Make the hub's client refuse answers that would name a file outside of its cache.
+
+    To be called before anything is fetched. A hostile mirror (`HF_ENDPOINT`) could otherwise write
+    where it likes: by the ETag or the commit in a header, or a checksum in a list of files.
+    """
+    import huggingface_hub
+    from huggingface_hub.utils import _http
+
+    make = getattr(_http, "_GLOBAL_CLIENT_FACTORY", _http.default_client_factory)
+
+    def guarded() -> Any:
+        client = make()
+        hooks = client.event_hooks
+        client.event_hooks = hooks | {"response": [*hooks.get("response", ()), check_answer]}
+        return client
+
+    huggingface_hub.set_client_factory(guarded)
+
+
+def check_answer(response: Any) -> None:
+    """Raise a `TasklabError` if an answer of a hub would name a file outside of the cache."""
+    named = [(header, response.headers.get(header)) for header in _HEADERS]
+    if "/api/" in response.request.url.path and not response.is_redirect:
+        try:
+            named += _fields(json.loads(response.read()))
+        except (ValueError, RecursionError):
+            pass  # no list of files
+    for what, value in named:
+        # as the client takes the quotes off
+        if value is not None and not _NAME.fullmatch(str(value).lstrip("W/").strip('"')):
+            raise TasklabError(
+                f"{response.request.url.host} answers with a {what} that names no file of the "
+                f"hub's cache, {shown(value)}: nothing is fetched from there. Is HF_ENDPOINT set "
+                "to a mirror that can be trusted?"
+            )
+
+
+def _fields(content: Any) -> Iterator[tuple[str, Any]]:
+    """Yield what a list of files tells that becomes a name."""
+    waiting = [content]
+    while waiting:
+        one = waiting.pop()
+        if isinstance(one, dict):
+            yield from ((name, one[name]) for name in _FIELDS & one.keys())
+            waiting += one.values()
+        elif isinstance(one, list):
+            waiting += one

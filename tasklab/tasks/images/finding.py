@@ -243,6 +243,7 @@ def fetch(task: Task) -> Path:
             f"{task.name} cannot be fetched: {why}. With a network, `hf download {data['repo']} "
             "--repo-type dataset` gets it; without one, copy a folder of its images here."
         )
+    hub.guard()
     try:
         for revision in (data.get("revision"), CONVERTED):
             place = {"repo_id": data["repo"], "repo_type": "dataset", "revision": revision}
@@ -250,6 +251,8 @@ def fetch(task: Task) -> Path:
             wanted = wanted_files(listed, _config(source), _needed(entry))
             if wanted:
                 return Path(snapshot_download(**place, allow_patterns=wanted))
+    except TasklabError:
+        raise
     except Exception as error:  # the client's errors have no common base
         first = (str(error).strip().splitlines() or [""])[0]
         raise TasklabError(
