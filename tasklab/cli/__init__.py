@@ -44,6 +44,11 @@ COMMANDS = {
         "Write fine-tuning runs of the store as safetensors with model cards.",
         "--task Textures --method nonlinear --out vectors",
     ),
+    "compare": Command(
+        "compare:compare",
+        "Compare merges of task vectors on their tasks' images, and write a report.",
+        "Cars=cars.pt Pets=pets.pt --model vitb32 --data Cars=cars/ --data Pets=pets/",
+    ),
     "merge": Command(
         "merging:merge",
         "Merge task vectors into one, by one of many methods.",

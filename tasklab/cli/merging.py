@@ -87,7 +87,7 @@ def merge(
         if chosen.needs:
             loading.locate(given["model"], init, fetch=False)
     with tempfile.TemporaryDirectory(prefix=".merge-", dir=target.parent) as room:
-        sources = _sources(vector, given, base, Path(room))
+        sources = sources_of(vector, given, base, Path(room))
         weights, first = merged.together(sources), sources[0]
         if into is not None:
             if first.linear:
@@ -138,7 +138,7 @@ def merge(
             f"  {row['vector']:<{width}}  {row['task']}, {row['method']}, norm {row['norm']:.4g}, "
             f"cosine with the result {row['cosine']:.3f}"
         )
-        _print_notes(row["notes"])
+        print_notes(row["notes"])
     model_text = "the linearized model" if first.linear else "the model itself"
     print(f"{len(result)} tensors, norm {about['norm']:.4g}, for {model_text}: written to {target}")
     if into is not None:
@@ -188,7 +188,7 @@ def evaluate(
     from tasklab.exchange import merged
     from tasklab.taskvector import TaskVector
 
-    sources = _sources([name for name, _, _ in terms], {**given, "model": model}, base)
+    sources = sources_of([name for name, _, _ in terms], {**given, "model": model}, base)
     from tasklab.experiments.lab import Lab
 
     own = [one for one in chosen if one != control] or None
@@ -218,7 +218,7 @@ def evaluate(
     print(f"{model} ({kind}{split} images, accuracy in %)")
     for edit in edits:
         print(f"  {edit['coefficient']:+g} {edit['vector']}")
-        _print_notes(edit["notes"])
+        print_notes(edit["notes"])
     names = [f"{row['task']} (control)" if row["control"] else row["task"] for row in rows]
     width = max(len(name) for name in [*names, "mean of the tasks"])
     print(f"{'':<{width}}  images  before  after")
@@ -241,7 +241,8 @@ def _in_full(chosen: Any, given: dict[str, Any]) -> dict[str, Any]:
     return {name: x for name, x in {**chosen.options, **given}.items() if name != chosen.needs}
 
 
-def _print_notes(notes: Sequence[str]) -> None:
+def print_notes(notes: Sequence[str]) -> None:
+    """Print what is known of a vector, a line for each note."""
     for note in notes:
         print(f"    {note}")
 
@@ -264,10 +265,20 @@ def _accuracies(
     ]
 
 
-def _sources(
+def sources_of(
     names: Sequence[str], given: Any, base: str | None, room: Path | None = None
 ) -> list[Source]:
-    """Return the task vectors that some words name; `room` as for `merged.find`."""
+    """Return the task vectors that some words name.
+
+    Args:
+        names: Files, folders, names of imported vectors, or TASK@METHOD.
+        given: Notebook parameters, those that are given.
+        base: The checkpoint that published ones start from.
+        room: As for `merged.find`.
+
+    Raises:
+        TasklabError: If one is not there or cannot be read.
+    """
     from tasklab.exchange import merged
     from tasklab.storage.store import Store
 

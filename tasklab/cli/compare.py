@@ -1,0 +1,290 @@
+"""The command `tasklab compare`: which merge of some task vectors is the best one."""
+
+from __future__ import annotations
+
+import json as writer
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import tyro
+
+from tasklab.cli.merging import print_notes, sources_of
+from tasklab.cli.parsing import settings
+from tasklab.errors import TasklabError, path, shown
+from tasklab.experiments.parameters import Parameters
+from tasklab.tasks.suites import suite
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from tasklab.exchange.merged import Source
+    from tasklab.exchange.publishing import Target
+    from tasklab.experiments import Lab
+    from tasklab.experiments.contest import Contest
+
+Given = settings()
+
+
+def compare(
+    vector: tyro.conf.Positional[tuple[str, ...]],
+    given: Given,
+    *,
+    data: Annotated[tuple[str, ...], tyro.conf.arg(metavar="TASK=FOLDER")] = (),
+    methods: str = "all",
+    base: str | None = None,
+    out: Path | str = "report.html",
+    merged: Path | str | None = None,
+    model_out: Path | str | None = None,
+    csv: Path | str | None = None,
+    json: bool = False,
+) -> None:
+    """Compare merges of task vectors on their tasks' images, and write a report.
+
+    Args:
+        vector: Files or folders of task vectors or published checkpoints, names of imported ones,
+            or TASK@METHOD for runs of the store; TASK=VECTOR says which task one belongs to.
+        given: As in a chapter's first code cell.
+        data: A task's folder of images, one folder a class; the class names make the prompts. By
+            default the suite's images.
+        methods: Merges to compare, separated by commas; a wrong name shows all.
+        base: The checkpoint that published ones start from.
+        out: The report to write, one HTML file.
+        merged: Write the best merge as a task vector, with its coefficient.
+        model_out: Write the best merged model, with a card: NAME.safetensors or NAME.pt for
+            open_clip, or a folder for transformers.
+        csv: Write accuracies and gains of every model on every task.
+        json: Print JSON: best, model, tasks, merges (merge, mean, half_interval, gain, alpha,
+            option, validation, seconds), useless (tasks whose vector does not help) and written.
+    """
+    if len(vector) < 2:
+        raise TasklabError(
+            "compare takes two VECTORs or more: tasklab compare A.safetensors B.safetensors "
+            "--model M."
+        )
+    targets = {"--out": path("--out", out)}
+    targets |= {
+        name: path(name, one) for name, one in (("--merged", merged), ("--csv", csv)) if one
+    }
+    for name, target in targets.items():
+        check_target(name, target)
+    from tasklab.exchange import merged as merging
+    from tasklab.exchange import publishing
+    from tasklab.experiments import contest as contests
+
+    into = None if model_out is None else publishing.target(path("--model-out", model_out))
+
+    names = None if methods == "all" else [one.strip() for one in methods.split(",")]
+    chosen = contests.merges_for(names)
+    tasks, words = zip(*map(_named, vector), strict=True)
+    folders = dict(map(_folder, data))
+    with tempfile.TemporaryDirectory(prefix=".merge-", dir=targets["--out"].parent) as room:
+        sources = sources_of(words, given, base, Path(room))
+        weights, method = merging.together(sources), sources[0].method
+        of_task = _by_task(sources, tasks, folders, given)
+        lab = _lab(sources[0], list(of_task), folders, given)
+        if weights != lab.clip.encoder.weights_hash:
+            raise TasklabError(
+                f"the task vectors start from other weights than {lab.parameters.model} here: "
+                "compare measures with the model's own weights."
+            )
+        if into is not None:
+            if sources[0].linear:
+                raise TasklabError(
+                    f"{sources[0].name} belongs in the linearized model, which no checkpoint of "
+                    "open_clip or transformers is: leave --model-out out."
+                )
+            publishing.check_model(into, sources[0].model, sources[0].init)
+        vectors = {task: one.vector for task, one in of_task.items()}
+        about = contests.seconds(lab, chosen, linear=sources[0].linear)
+        tell_time(f"{len(chosen)} merges of {len(vectors)} vectors", about)
+        found = contests.contest(lab, vectors, method, chosen)
+        written = _write(targets, into, found, lab, of_task, method)
+    answer = {
+        "best": found.best.name,
+        "model": lab.parameters.model,
+        "tasks": list(found.tasks),
+        "merges": [
+            {
+                "merge": one.name,
+                "mean": one.mean[0],
+                "half_interval": one.mean[1],
+                "gain": one.gain(found.start)[0],
+                "alpha": one.alpha,
+                "option": one.option,
+                "validation": one.validation,
+                "seconds": one.seconds,
+            }
+            for one in found.merges
+        ],
+        "useless": found.useless(),
+        "written": {name: str(target) for name, target in targets.items()},
+    }
+    if json:
+        print(writer.dumps(answer, indent=1))
+        return
+    width = max(len(one.title) for one in (*found.merges, found.start))
+    print(f"{'merge':<{width}}  test accuracy, %   gain  coefficient")
+    for one in found.merges:
+        (mean, half), (gain, _) = one.mean, one.gain(found.start)
+        print(
+            f"{one.title:<{width}}    {mean:5.1f} +- {half:3.1f}    {gain:+6.1f}  {one.alpha:.3g}"
+        )
+    mean, half = found.start.mean
+    print(f"{found.start.title:<{width}}    {mean:5.1f} +- {half:3.1f}")
+    for one in of_task.values():
+        if one.notes:
+            print(one.name)
+            print_notes(one.notes)
+    for task in found.useless():
+        print(
+            f"the vector of {task} does not surely raise the accuracy on it: is it the right one?"
+        )
+    print(f"Best on validation images: {found.best.title}. Written: {', '.join(written)}.")
+
+
+def check_target(option: str, target: Path) -> None:
+    """Raise unless a file can be written, before anything is computed.
+
+    Args:
+        option: That names it, for the error.
+        target: The file.
+    """
+    if target.is_dir():
+        raise TasklabError(f"{option} {target} is a folder: name a file in it.")
+    try:
+        tempfile.TemporaryFile(dir=target.parent).close()
+    except OSError as error:
+        raise TasklabError(f"cannot write {option} {target}: {error.strerror}.") from error
+    if option == "--merged":
+        from tasklab.exchange import merged
+
+        merged.check_free(target)
+
+
+def tell_time(what: str, seconds: float) -> None:
+    """Print how long something takes, where that is longer than ten seconds."""
+    from tasklab.doctor.speed import spoken
+    from tasklab.progress import tell
+
+    if seconds > 10:
+        tell(f"{what}: about {spoken(seconds)}; what is finished is kept.")
+
+
+def _named(word: str) -> tuple[str, str]:
+    """Return the task that a word gives to a vector, empty if it gives none, and the vector.
+
+    >>> _named("Cars=cars.pt"), _named("cars.pt")
+    (('Cars', 'cars.pt'), ('', 'cars.pt'))
+    """
+    task, equals, rest = word.partition("=")
+    return (task, rest) if equals and rest and not Path(word).exists() else ("", word)
+
+
+def _folder(word: str) -> tuple[str, Path]:
+    task, equals, folder = word.partition("=")
+    if not (equals and task and folder):
+        raise TasklabError(f"--data is TASK=FOLDER, e.g. Cars=images/cars, not {shown(word)}.")
+    return task, path("--data", folder, "folder")
+
+
+def _by_task(
+    sources: Sequence[Source], tasks: Sequence[str], folders: dict[str, Path], given: Any
+) -> dict[str, Source]:
+    """Return the vectors by the task whose images belong to them."""
+    parameters = Parameters(**{**given, "model": sources[0].model})
+    there = tuple(folders) or suite(parameters.suite).names
+    found: dict[str, Source] = {}
+    for one, said in zip(sources, tasks, strict=True):
+        task = said or one.task
+        if task not in there:
+            where = "--data names" if folders else f"suite {parameters.suite} has"
+            raise TasklabError(
+                f"{one.name} belongs to the task {shown(task)}, and {where} {', '.join(there)}: "
+                f"say which of them by TASK={one.name}, or give its images by --data TASK=FOLDER."
+            )
+        if task in found:
+            raise TasklabError(
+                f"{found[task].name} and {one.name} are both of the task {task}: give one vector "
+                "for a task, or TASK=VECTOR."
+            )
+        found[task] = one
+    if idle := [task for task in folders if task not in found]:
+        raise TasklabError(f"--data {idle[0]}=... has no vector: TASK=VECTOR gives it one.")
+    return found
+
+
+def _lab(first: Source, tasks: list[str], folders: dict[str, Path], given: Any) -> Lab:
+    """Return the model with the images of some tasks."""
+    from tasklab.experiments.lab import Lab
+    from tasklab.tasks import own
+
+    parameters = Parameters(**{**given, "model": first.model, "init": first.init})
+    if parameters.vocabulary == "closed":
+        raise TasklabError(
+            f"compare classifies by heads made of prompts, and model {first.model!r} here has "
+            "none: choose a model with a text tower."
+        )
+    if folders:
+        mine = [own.from_folder(folders[task], name=task) for task in tasks]
+        return Lab(parameters, own=mine, trains=False, images_of=tasks)
+    return Lab(parameters, tasks=tasks, trains=False, images_of=tasks)
+
+
+def _write(
+    targets: dict[str, Path],
+    into: Target | None,
+    found: Contest,
+    lab: Lab,
+    of_task: dict[str, Source],
+    method: str,
+) -> list[str]:
+    """Write the report and what else is asked for; each file is there whole, or not at all."""
+    from tasklab.analyses.merging import METHODS
+    from tasklab.book import contest as report
+    from tasklab.exchange import merged, publishing
+    from tasklab.experiments import contest as contests
+    from tasklab.storage import atomic
+
+    sources, best = list(of_task.values()), found.best
+    vectors = {task: one.vector for task, one in of_task.items()}
+    rows = [
+        {
+            "vector": one.name,
+            "task": task,
+            "method": one.method,
+            "sha256": one.sha256,
+            "notes": [*one.notes],
+            "norm": one.vector.norm(),
+        }
+        for task, one in of_task.items()
+    ]
+    result = contests.merged(lab, vectors, method, best) if into or "--merged" in targets else None
+    options = {"alpha": best.alpha}
+    if best.option is not None:
+        options[METHODS[best.name].searched] = best.option
+    if into is not None:
+        encoder, p = lab.clip.encoder, lab.parameters
+        about = {"method": best.name, "title": best.title, "paper": METHODS[best.name].paper}
+        about |= {"base": f"{p.model} ({p.init})", "options": options, "vectors": rows}
+        about |= {"weights": encoder.weights_hash}
+        with publishing.written(into, result.apply(encoder.params), encoder, about):
+            pass
+    if target := targets.get("--merged"):
+        merged.write(target, result, sources, {"method": best.name, "options": options})
+    if target := targets.get("--csv"):
+        import pandas as pd
+
+        text = pd.DataFrame(report.rows(found)).to_csv(index=False, lineterminator="\n")
+        atomic.write(target, text)
+    p, splits = lab.parameters, ("val", "test")
+    about = {
+        "model": p.model,
+        "suite": p.suite,
+        "vectors": rows,
+        "images": {t: {s: lab.evaluator.count(t, s) for s in splits} for t in found.tasks},
+        "written": [*map(str, targets.values()), *([str(into.place)] if into else [])],
+        "provenance": lab.provenance(),
+    }
+    atomic.write(targets["--out"], report.page(found, about))
+    return about["written"]

@@ -1,0 +1,313 @@
+"""Compare merges of task vectors that somebody brings, on their tasks' images.
+
+Every merge gets the same budget: its option and coefficient are chosen on validation images
+(`analyses.merging.search`), and its accuracy is measured on test images. The merge to take is the
+one with the highest mean accuracy on validation images, so that its test accuracy is no maximum
+over merges. Each finished merge is kept in the store; an interrupted comparison goes on from there.
+
+Letters: T tasks, N test images of one task.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import itertools
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from jaxtyping import Bool
+
+from tasklab.analyses.merging import METHODS, registry
+from tasklab.analyses.pair_errors import pair_errors
+from tasklab.experiments.estimate import TANGENT, pace
+from tasklab.experiments.lab import Lab
+from tasklab.experiments.merging import Bench
+from tasklab.experiments.runner import Trial
+from tasklab.progress import bar
+from tasklab.records.images import packed, unpacked
+from tasklab.tasks import drawn
+from tasklab.taskvector import TaskVector
+
+KIND = "contest"  # of artifact
+CACHE_VERSION = 1  # part of every key: raise it when the same configuration gives other results
+PAIR_IMAGES = 256  # test images of each task, at most, on which interference is measured
+Z = 1.96  # standard errors of a 95 % interval
+Answers = Mapping[str, Bool[np.ndarray, " N"]]  # task -> which test images are classified correctly
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class Entry:
+    """One model and its answers on test images.
+
+    Attributes:
+        name: `"pretrained"`, or one of `merging.METHODS`.
+        title: For people.
+        answers: Task -> which test images it classifies correctly (N,).
+        validation: Mean accuracy over tasks on validation images, in %.
+        alpha: Coefficient of the merged vector.
+        option: Value of the method's option, if it has one.
+        looks: Evaluations on validation images behind the choice.
+        seconds: That merging and choosing took.
+        norm: Of the merged vector times its coefficient.
+    """
+
+    name: str
+    title: str
+    answers: Answers
+    validation: float
+    alpha: float = 0.0
+    option: float | None = None
+    looks: int = 0
+    seconds: float = 0.0
+    norm: float = 0.0
+
+    def accuracy(self, task: str) -> float:
+        """Return the accuracy in % on a task's test images."""
+        return 100 * float(self.answers[task].mean())
+
+    @property
+    def mean(self) -> tuple[float, float]:
+        """Mean accuracy over tasks in %, and half its 95 % interval: tasks fixed, images drawn."""
+        return _mean([100.0 * one for one in self.answers.values()])
+
+    def gain(self, start: Entry) -> tuple[float, float]:
+        """Return the mean gain over another model in points, and half its interval (paired)."""
+        return _mean([100.0 * one - 100.0 * start.answers[t] for t, one in self.answers.items()])
+
+
+def _mean(parts: Sequence[np.ndarray]) -> tuple[float, float]:
+    variances = [part.var(ddof=1) / len(part) if len(part) > 1 else 0.0 for part in parts]
+    error = float(np.sqrt(np.sum(variances))) / len(parts)
+    return float(np.mean([part.mean() for part in parts])), Z * error
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class Pair:
+    """Two vectors: their cosine, and what one does to the other at a common coefficient.
+
+    Attributes:
+        tasks: Their tasks.
+        cosine: Of the two vectors.
+        xi: Share of predictions that the other vector changes (tangent, equation 3), mean over both
+            tasks, in %.
+        lost: Accuracy that it costs, mean over both tasks, in points.
+    """
+
+    tasks: tuple[str, str]
+    cosine: float
+    xi: float
+    lost: float
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class Contest:
+    """What a comparison found.
+
+    Attributes:
+        start: The pre-trained model.
+        alone: Task -> the model with its own vector, with answers on that task.
+        merges: Every merge, best on validation images first.
+        pairs: All pairs of vectors.
+        alpha: Coefficient at which pairs were measured: that of the plain sum.
+    """
+
+    start: Entry
+    alone: Mapping[str, Entry]
+    merges: Sequence[Entry]
+    pairs: Sequence[Pair]
+    alpha: float
+
+    @property
+    def best(self) -> Entry:
+        """The merge with the highest mean accuracy on validation images."""
+        return self.merges[0]
+
+    @property
+    def tasks(self) -> tuple[str, ...]:
+        """Names of the tasks."""
+        return tuple(self.alone)
+
+    def useless(self) -> list[str]:
+        """Return the tasks whose own vector does not surely raise their accuracy."""
+        gains = {t: _paired(one.answers[t], self.start.answers[t]) for t, one in self.alone.items()}
+        return [task for task, (gain, half) in gains.items() if gain - half <= 0]
+
+
+def _paired(one: np.ndarray, other: np.ndarray) -> tuple[float, float]:
+    return _mean([100.0 * one - 100.0 * other])
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class _Given(Trial):
+    """A trial whose vectors are brought along."""
+
+    given: Mapping[str, TaskVector]
+
+    @functools.cached_property
+    def vectors(self) -> dict[str, TaskVector]:
+        return dict(self.given)
+
+    @property
+    def evaluator(self) -> Any:
+        return self.lab.evaluator
+
+
+def merges_for(names: Sequence[str] | None) -> tuple[str, ...]:
+    """Return the merges that are compared, in the order of `merging.METHODS`; `None` is all.
+
+    Args:
+        names: Any of them.
+
+    Raises:
+        TasklabError: If one does not exist, with the nearest name.
+    """
+    chosen = METHODS if names is None else [registry.method(name) and name for name in names]
+    return tuple(name for name in METHODS if name in chosen)
+
+
+def seconds(lab: Lab, merges: Sequence[str], *, linear: bool) -> float:
+    """Return about how long a comparison takes on this machine, from a pass of few images.
+
+    Args:
+        lab: Its model, tasks and images.
+        merges: Names of merges.
+        linear: Whether vectors belong in the linearized model.
+    """
+    tasks = lab.suite.names
+    val, test = (sum(lab.evaluator.count(t, split) for t in tasks) for split in ("val", "test"))
+    looks = Bench(_trial(lab, {}, "nonlinear")).sizes["looks"]
+    tries = TANGENT * (1 if linear else 2) * val + (0 if linear else (looks + 1) * val + test)
+    pairs = len(tasks) * len(tasks) * min(PAIR_IMAGES, test // len(tasks))
+    return pace(lab).passed * (len(merges) * tries + TANGENT * val + 2 * test + pairs)
+
+
+def contest(
+    lab: Lab, vectors: Mapping[str, TaskVector], method: str, merges: Sequence[str]
+) -> Contest:
+    """Compare merges of some task vectors.
+
+    Args:
+        lab: The model they start from, with their tasks and images.
+        vectors: One for each task of the lab.
+        method: How they were fine-tuned: a linear method's are edited in the tangent model.
+        merges: Names of `merging.METHODS`.
+
+    Raises:
+        TasklabError: If vectors do not fit, or a model's features are not finite.
+    """
+    trial = _trial(lab, vectors, method)
+    bench, linear, tasks = Bench(trial), trial.linear, tuple(vectors)
+    prints = {task: vector.fingerprint() for task, vector in vectors.items()}
+
+    def kept(what: Mapping[str, Any], make: Any) -> dict[str, Any]:
+        config = {**_identity(lab, tasks), "vectors": prints, "linear": linear, **what}
+        return lab.store.get(KIND, config, lambda _: ({}, make())).record
+
+    def measured(vector: TaskVector, alpha: float, of: Sequence[str]) -> dict[str, Any]:
+        edit = functools.partial(lab.evaluator.answers, vector, alpha=alpha, linear=linear)
+        return {
+            "hits": {task: packed(edit(task, "test")) for task in of},
+            "validation": float(np.mean([100 * edit(task, "val").mean() for task in of])),
+        }
+
+    def entry(name: str, title: str, record: Mapping[str, Any]) -> Entry:
+        sizes = {task: lab.evaluator.count(task, "test") for task in record["hits"]}
+        answers = {task: unpacked(hits, sizes[task]) for task, hits in record["hits"].items()}
+        told = {key: x for key, x in record.items() if key != "hits"}
+        return Entry(name=name, title=title, answers=answers, **told)
+
+    def chosen(name: str) -> dict[str, Any]:
+        began = time.perf_counter()
+        choice = bench.choose(name)
+        spent = time.perf_counter() - began
+        return {
+            **measured(choice.vector, choice.alpha, tasks),
+            "alpha": choice.alpha,
+            "option": choice.option,
+            "looks": choice.trials,
+            "seconds": round(spent, 1),
+            "norm": abs(choice.alpha) * choice.vector.norm(),
+        }
+
+    found = []
+    with bar(len(merges) + 2, "compare", unit="step", on=lab.progress) as shown:
+        start = kept({"model": "pretrained"}, lambda: measured(TaskVector({}), 0.0, tasks))
+        alone = {
+            task: kept({"alone": task}, functools.partial(measured, vector, 1.0, [task]))
+            for task, vector in vectors.items()
+        }
+        shown.update()
+        for name in merges:
+            shown.set_postfix_str(METHODS[name].title)
+            record = kept(bench.key(name), functools.partial(chosen, name))
+            found.append(entry(name, METHODS[name].title, record))
+            shown.update()
+        sums = [one.alpha for one in found if one.name == "arithmetic"]
+        alpha = sums[0] if sums else 1 / len(tasks)
+        pairs = kept({"pairs": alpha}, lambda: {"rows": _pairs(trial, alpha)})["rows"]
+        shown.update()
+    return Contest(
+        start=entry("pretrained", "Pre-trained", start),
+        alone={task: entry("alone", task, record) for task, record in alone.items()},
+        merges=sorted(found, key=lambda one: -one.validation),
+        pairs=[Pair(**{**row, "tasks": tuple(row["tasks"])}) for row in pairs],
+        alpha=alpha,
+    )
+
+
+def merged(lab: Lab, vectors: Mapping[str, TaskVector], method: str, one: Entry) -> TaskVector:
+    """Return the vector of a compared merge, its coefficient multiplied in.
+
+    Args:
+        lab: As of `contest`.
+        vectors: As of `contest`.
+        method: As of `contest`.
+        one: One of `Contest.merges`.
+    """
+    bench = Bench(_trial(lab, vectors, method))
+    return one.alpha * bench.merged(one.name, one.option)
+
+
+def _trial(lab: Lab, vectors: Mapping[str, TaskVector], method: str) -> _Given:
+    tasks, seed = tuple(vectors) or lab.suite.names, lab.parameters.seeds[0]
+    return _Given(lab=lab, experiment=KIND, method=method, seed=seed, tasks=tasks, given=vectors)
+
+
+def _identity(lab: Lab, tasks: Sequence[str]) -> dict[str, Any]:
+    """Return all that determines answers on the tasks beside the edit, their order included."""
+    data = drawn.images_of(lab.suite)
+    return {
+        "algorithm": CACHE_VERSION,
+        "weights": lab.clip.encoder.weights_hash,
+        "model": [lab.parameters.model, lab.parameters.init],
+        "tasks": {
+            task: {
+                "classes": list(lab.suite[task].classes),
+                "prompts": lab.suite[task].prompts(),
+                "data": [data.version(task, split) for split in ("train", "val", "test")],
+            }
+            for task in tasks
+        },
+        "order": list(tasks),
+        "counts": dict(lab.scale.counts),
+    }
+
+
+def _pairs(trial: Trial, alpha: float) -> list[dict[str, Any]]:
+    vectors = trial.vectors_on_device
+    rows: dict[str, dict[str, float]] = {}
+    found = pair_errors(trial.evaluator, vectors, [alpha], PAIR_IMAGES, linear=trial.linear)
+    for row in found:
+        rows.setdefault(row["task"], {})[row["metric"]] = row["value"]
+    return [
+        {
+            "tasks": [one, two],
+            "cosine": trial.vectors[one].cosine(trial.vectors[two]),
+            "xi": rows[f"{one}+{two}"]["xi_pair"],
+            "lost": rows[f"{one}+{two}"]["lost"],
+        }
+        for one, two in itertools.combinations(trial.vectors, 2)
+    ]

@@ -1,0 +1,176 @@
+"""`tasklab compare` on trained vectors: what it finds, writes, keeps and refuses."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from tasklab import checkpoints
+from tasklab.__main__ import main
+from tasklab.book import contest as report
+from tasklab.experiments import contest as contests
+from tasklab.experiments.contest import Contest, Entry, Pair
+from tasklab.experiments.lab import Lab
+from tasklab.experiments.merging import Bench
+from tasklab.models import loading
+from tasklab.taskvector import TaskVector
+
+MODEL, TASKS = "mini_xs", ("Vehicles", "Textures", "Signs")
+WORDS = ["--model", MODEL, "--methods", "arithmetic,ties,tsv_m"]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A folder with three vectors of 25 steps, and the store that comparisons share."""
+    here = tmp_path_factory.mktemp("compare")
+    lab = Lab(model=MODEL, steps=25, tasks=TASKS, progress=False, store_root=here / "store")
+    lab = Lab(lab.parameters, tasks=TASKS, progress=False)
+    for task, vector in lab.vectors("nonlinear", 0).items():
+        vector.save(here / f"{task}.safetensors")
+    return here
+
+
+@pytest.fixture
+def at(folder, monkeypatch):
+    monkeypatch.chdir(folder)
+    monkeypatch.setenv("TASKLAB_STORE", str(folder / "store"))
+    return folder
+
+
+def files(*tasks):
+    return [f"{task}.safetensors" for task in tasks or TASKS]
+
+
+def told(capsys, *words):
+    assert main(["compare", *words]) == 0, capsys.readouterr().err
+    return json.loads(capsys.readouterr().out)
+
+
+def test_the_best_on_validation_is_written_and_scores_what_is_told(at, capsys, monkeypatch):
+    words = [*files(), *WORDS, "--json", "--merged", "best.st", "--csv", "rows.csv"]
+    found = told(capsys, *words)
+    merges = {one["merge"]: one for one in found["merges"]}
+    assert set(merges) == {"arithmetic", "ties", "tsv_m"} and found["useless"] == []
+    assert found["best"] == max(merges, key=lambda name: merges[name]["validation"])
+    lab = Lab(model=MODEL, progress=False)
+    tau = checkpoints.load("best.st", lab.clip.encoder)
+    scores = [lab.evaluator.evaluate(tau, task, "test", linear=False) for task in TASKS]
+    assert merges[found["best"]]["mean"] == pytest.approx(np.mean(scores), abs=1e-9)
+    start = [lab.evaluator.evaluate(TaskVector({}), t, "test", linear=False) for t in TASKS]
+    gain = np.mean(scores) - np.mean(start)
+    assert merges[found["best"]]["gain"] == pytest.approx(gain, abs=1e-9) and gain > 5
+    page = (at / "report.html").read_text("utf-8")
+    assert "http" not in page and "<script" not in page and page.count("<tr>") > 15
+    assert (at / "rows.csv").read_text().count("\n") == 1 + 3 * (1 + 1 + 3)
+
+    def again(*_):
+        raise AssertionError("a finished merge is chosen anew")
+
+    monkeypatch.setattr(Bench, "choose", again)  # an interrupted comparison goes on
+    assert told(capsys, *files(), *WORDS, "--json") == {
+        **found, "written": {"--out": "report.html"}
+    }  # fmt: skip
+    with pytest.raises(AssertionError, match="anew"):  # another order is another key
+        main(["compare", *reversed(files()), *WORDS])
+
+
+def test_a_vector_that_does_not_help_its_task_is_pointed_out(at, capsys):
+    (-1 * TaskVector.load("Textures.safetensors")).save("wrong.st")
+    words = [*files("Signs", "Vehicles"), "Textures=wrong.st", *WORDS[:2]]
+    found = told(capsys, *words, "--methods", "average", "--json")
+    assert found["useless"] == ["Textures"]
+
+
+def test_own_folders_of_images_are_the_tasks(at, capsys):
+    draw = np.random.default_rng(0)
+    for task in ("dogs", "<b>cats</b>".replace("/", "")):
+        for split, count in (("train", 6), ("val", 3), ("test", 4)):
+            for name in ("one", "two"):
+                place = at / "images" / task / split / name
+                place.mkdir(parents=True, exist_ok=True)
+                for i in range(count):
+                    pixels = draw.integers(0, 256, (32, 32, 3), dtype=np.uint8)
+                    Image.fromarray(pixels).save(place / f"{i}.png")
+    odd = "<b>cats<b>"
+    words = ["dogs=Signs.safetensors", f"{odd}=Textures.safetensors", *WORDS[:2]]
+    data = ["--data", "dogs=images/dogs", "--data", f"{odd}=images/{odd}"]
+    found = told(capsys, *words, *data, "--methods", "regmean", "--json", "--out", "own.html")
+    assert found["tasks"] == ["dogs", odd]
+    page = (at / "own.html").read_text("utf-8")
+    assert odd not in page and "&lt;b&gt;cats" in page
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ([*files("Signs"), *WORDS], "two VECTORs"),
+        ([*files("Signs", "Textures"), *WORDS[:2], "--methods", "tie"], "'ties'"),
+        ([*files("Signs"), "Cars=Textures.safetensors", *WORDS], "--data TASK=FOLDER"),
+        ([*files("Signs"), "Signs=Textures.safetensors", *WORDS], "both of the task Signs"),
+        ([*files(), *WORDS, "--out", "store"], "is a folder"),
+        ([*files(), *WORDS, "--data", "nothing"], "TASK=FOLDER"),
+        ([*files(), *WORDS, "--merged", "none/x.st"], "--merged"),
+    ],
+)  # fmt: skip
+def test_bad_input_is_one_sentence_and_writes_nothing(at, words, expected, capsys):
+    before = sorted(path.name for path in at.iterdir())
+    assert main(["compare", *words]) == 2
+    said = capsys.readouterr().err
+    assert expected in said and said.count("\n") == 1
+    assert sorted(path.name for path in at.iterdir()) == before
+
+
+def test_intervals_are_those_of_paired_answers():
+    right = {"a": np.array([1, 1, 0, 1], bool), "b": np.array([1, 0], bool)}
+    wrong = {"a": np.array([1, 0, 0, 0], bool), "b": np.array([1, 1], bool)}
+    one = Entry(name="ties", title="TIES", answers=right, validation=1.0)
+    start = Entry(name="pretrained", title="Pre-trained", answers=wrong, validation=0.0)
+    mean, half = one.gain(start)
+    assert mean == pytest.approx((50 - 50) / 2)  # +2 of 4, -1 of 2
+    variance = 100**2 * (np.var([0, 1, 0, 1], ddof=1) / 4 + np.var([0, -1], ddof=1) / 2) / 4
+    assert half == pytest.approx(1.96 * variance**0.5)
+    assert one.mean[0] == pytest.approx((75 + 50) / 2)
+
+
+def test_the_page_warns_where_every_merge_does_harm():
+    def entry(name, share, validation):
+        answers = {task: np.arange(200) < 200 * share for task in "ab"}
+        return Entry(name=name, title=name, answers=answers, validation=validation)
+
+    own = {task: {task: np.arange(200) < 190} for task in "ab"}
+    alone = {t: Entry(name="alone", title="", answers=own[t], validation=0) for t in "ab"}
+    pair = Pair(tasks=("a", "b"), cosine=0.1, xi=3.0, lost=1.0)
+    bad = Contest(start=entry("pretrained", 0.8, 0), alone=alone, alpha=0.3, pairs=[pair],
+                  merges=[entry("ties", 0.4, 1), entry("tsv_m", 0.2, 0.5)])  # fmt: skip
+    about = {"model": "m", "suite": "s", "written": [], "images": {}, "vectors": []}
+    about["provenance"] = {
+        "machine": {"gpu": None, "cpu": "c", "cores": 2}, "tasklab": "1", "torch": "2",
+        "python": "3", "utc": "now", "seconds": 1.0, "weights": "abc",
+    }  # fmt: skip
+    assert "Every merge is worse" in report.page(bad, about)
+    good = report.page(
+        Contest(start=entry("pretrained", 0.3, 0), alone=alone, alpha=0.3, pairs=[pair],
+                merges=bad.merges), about
+    )  # fmt: skip
+    assert "Every merge is worse" not in good
+
+
+def test_a_linear_vector_is_compared_in_the_tangent_model(tmp_path):
+    lab = Lab(model=MODEL, tasks=TASKS[:2], progress=False, store_root=tmp_path, steps=1)
+    encoder = loading.load(MODEL).encoder
+    draw, shapes = torch.Generator().manual_seed(0), {n: x.shape for n, x in encoder.params.items()}
+
+    def vector():
+        return TaskVector({n: 0.02 * torch.randn(s, generator=draw) for n, s in shapes.items()})
+
+    vectors = {task: vector() for task in TASKS[:2]}
+    found = contests.contest(lab, vectors, "linearized", ["average"])
+    best = found.best
+    tau = contests.merged(lab, vectors, "linearized", best)
+    for task in TASKS[:2]:
+        expected = lab.evaluator.evaluate(tau, task, "test", linear=True)
+        assert best.accuracy(task) == pytest.approx(expected)
