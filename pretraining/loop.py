@@ -233,7 +233,7 @@ def branch(source: Path, recipe: Recipe, out: Path) -> None:
     steps = [step for step in steps if not recipe.decaying(step)]
     if steps:
         out.mkdir(parents=True, exist_ok=True)
-        with atomic.replacing(out / "last.safetensors") as draft:
+        with atomic.replacing(out / "last.safetensors", alone=True) as draft:
             shutil.copyfile(kept(source, steps[-1]), draft)
 
 

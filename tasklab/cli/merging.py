@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json as writer
 import math
-import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -67,6 +66,7 @@ def merge(
     from tasklab.analyses import merging
     from tasklab.exchange import merged, publishing
     from tasklab.models import loading
+    from tasklab.storage import rooms
 
     chosen = merging.registry.method(method)
     options, count = _options(option), whole("--images", images, 1)
@@ -86,8 +86,9 @@ def merge(
             publishing.check_model(into, given["model"], init)
         if chosen.needs:
             loading.locate(given["model"], init, fetch=False)
-    with tempfile.TemporaryDirectory(prefix=".merge-", dir=target.parent) as room:
-        sources = sources_of(vector, given, base, Path(room))
+    written = [target] if into is None else [target, into.place, *into.beside.values()]
+    with rooms.room(target.parent, ".merge-", written) as room:
+        sources = sources_of(vector, given, base, room)
         weights, first = merged.together(sources), sources[0]
         if into is not None:
             if first.linear:

@@ -16,10 +16,11 @@ import filelock
 
 from tasklab.machine import size as bytes_in
 from tasklab.progress import track
-from tasklab.storage import atomic
+from tasklab.storage import atomic, folders
 from tasklab.storage.store import RESERVED, Store
 from tasklab.storage.tensors import explained
 
+_WRITTEN = 1 / 24  # days after which a draft of one file is of a process that was killed
 DAYS = 7.0  # after which a computation that was not gone on with counts as given up
 
 
@@ -72,7 +73,8 @@ def verify(store: Store, *, progress: bool = True) -> tuple[int, list[Damage]]:
 def leftovers(store: Store, *, days: float = DAYS) -> Iterator[Leftover]:
     """Yield what can be removed, each while its lock is held: whoever asks may remove it then.
 
-    These are drafts of writers that were killed, artifacts that were set aside as damaged,
+    These are drafts of writers that were killed, also in the folder of drawn and decoded images and
+    of pre-trained models, artifacts that were set aside as damaged,
     checkpoints of computations that are finished or that nobody has gone on with, and locks.
 
     Args:
@@ -97,6 +99,12 @@ def leftovers(store: Store, *, days: float = DAYS) -> Iterator[Leftover]:
                 yield _leftover(path, "checkpoints of what is finished")
             elif free and _age(path) > days:
                 yield _leftover(path, f"not gone on with for {days:g} days")
+    for path in _drafts(folders.data()):
+        # A draft is written in seconds; a folder of decoded images is gone on with.
+        limit = _WRITTEN if path.name.startswith(".") else days
+        with _held(path.with_suffix(".lock")) as free:
+            if free and _age(path) > limit:
+                yield _leftover(path, f"a draft, not gone on with for {limit * 24:g} hours")
     for path in _entries(store.root / "locks"):
         with _held(path.with_suffix(".lock")) as free:
             if free:
@@ -129,6 +137,17 @@ def sizes(root: Path) -> dict[str, tuple[int, int]]:
         for path in _entries(root)
     }
     return dict(sorted(counted.items(), key=lambda item: -item[1][1]))
+
+
+def _drafts(root: Path) -> Iterator[Path]:
+    """Yield files and folders below a folder that have a draft's name."""
+    for path in _entries(root):
+        if path.is_symlink():
+            continue
+        if path.name.endswith(atomic.PARTIAL):
+            yield path
+        elif path.is_dir():
+            yield from _drafts(path)
 
 
 def _kinds(store: Store) -> list[Path]:

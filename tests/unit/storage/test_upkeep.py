@@ -113,6 +113,25 @@ def test_what_nobody_holds_can_go(store: Store, held: bool) -> None:
     assert fresh in {one.path for one in upkeep.collect(store, days=0)}
 
 
+def test_drafts_in_the_data_folder_go_when_nobody_writes_them(store, tmp_path, monkeypatch) -> None:
+    data = tmp_path / "data"
+    monkeypatch.setenv("TASKLAB_DATA", str(data))
+    written = data / "drawn" / ".a.safetensors.0123.partial"
+    writing = data / "pretrained" / "run" / ".last.safetensors.4567.partial"
+    decoded, busy, recent = (data / "pictures" / name for name in ("b.partial", "c.partial", "d"))
+    for file in (written, writing, decoded / "x.npy", busy / "x.npy", recent / "x.npy"):
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(b"x")
+    for path in (decoded, busy, written):
+        old(path, 8)
+        for one in path.rglob("*"):
+            old(one, 8)
+    with filelock.FileLock(busy.with_suffix(".lock")):
+        removed = {one.path for one in upkeep.collect(store)}
+    assert {written, decoded} <= removed and not written.exists() and not decoded.exists()
+    assert writing.exists() and busy.exists() and recent.exists()
+
+
 def test_sizes_are_by_kind(store: Store, tmp_path: Path) -> None:
     for number in range(3):
         made(store, "a", number)

@@ -1,0 +1,98 @@
+"""Working folders beside what is written, which the next one removes if their process was killed.
+
+    with room(folder, ".merge-", [folder / "merged.safetensors"]) as place: ...
+
+A room has a lock that its process holds as long as it lives, and a list of the files that are
+written meanwhile. A room whose lock is free was left by a process that was killed: it goes, and so
+do the drafts (`atomic`) of its files that no living process writes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import glob
+import json
+import shutil
+import time
+import uuid
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import filelock
+
+from tasklab.storage import atomic
+
+_LOCK, _FILES = ".lock", ".files.json"
+_OLD = 3600  # seconds after which a room without a lock counts as left: older versions made such
+
+
+@contextlib.contextmanager
+def room(parent: Path, prefix: str, files: Iterable[Path] = ()) -> Iterator[Path]:
+    """Yield a new folder in a folder; what killed processes left there is removed first.
+
+    Args:
+        parent: The folder.
+        prefix: Of the new folder's name.
+        files: What is written while it is there, beside it or elsewhere.
+
+    Raises:
+        OSError: If it cannot be written to.
+    """
+    sweep(parent, prefix)
+    place = parent / f"{prefix}{uuid.uuid4().hex[:8]}"
+    draft = place.with_name(f".new{place.name}")  # no room before its lock is held
+    draft.mkdir(mode=0o700)
+    lock = filelock.FileLock(draft / _LOCK)
+    try:
+        lock.acquire(timeout=0)
+        listed = [str(file.absolute()) for file in files]
+        (draft / _FILES).write_text(json.dumps(listed), "utf-8")
+        draft.rename(place)
+        yield place
+    finally:
+        for one in (draft, place):
+            shutil.rmtree(one, ignore_errors=True)
+        lock.release()
+
+
+def sweep(parent: Path, prefix: str) -> list[Path]:
+    """Remove rooms that no living process has, with the drafts of their files; return all of it."""
+    left, busy = {}, set()
+    for place in parent.glob(f"{glob.escape(prefix)}*"):
+        if place.is_dir() and not place.is_symlink():
+            files = _files_of(place)
+            if _is_left(place):
+                left[place] = files
+            else:
+                busy |= files
+    removed = []
+    for place, files in left.items():
+        drafts = [draft for file in files - busy for draft in _drafts_of(Path(file))]
+        for one in (*drafts, place):
+            atomic.remove(one)
+            removed.append(one)
+    return removed
+
+
+def _files_of(place: Path) -> set[str]:
+    try:
+        return {str(file) for file in json.loads((place / _FILES).read_text("utf-8"))}
+    except (OSError, ValueError, TypeError):
+        return set()
+
+
+def _drafts_of(file: Path) -> list[Path]:
+    return [*file.parent.glob(f".{glob.escape(file.name)}.*{atomic.PARTIAL}")]
+
+
+def _is_left(place: Path) -> bool:
+    """Return whether no living process has a room."""
+    lock = place / _LOCK
+    try:
+        if not lock.is_file():
+            return time.time() - place.stat().st_mtime > _OLD
+        held = filelock.FileLock(lock)
+        with held.acquire(timeout=0):
+            return True
+    except (filelock.Timeout, OSError):  # somebody else's, or removed meanwhile
+        return False

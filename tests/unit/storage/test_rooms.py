@@ -1,0 +1,70 @@
+"""What a killed process left beside its files goes with the next; a living one keeps its own."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tasklab.storage.rooms import room
+
+WORK = """
+import sys, time
+from pathlib import Path
+from tasklab.storage import atomic, rooms
+here = Path(sys.argv[1])
+with rooms.room(here, ".merge-", [here / sys.argv[2]]) as place:
+    (place / "vector.safetensors").write_bytes(b"x" * 1000)
+    with atomic.replacing(here / sys.argv[2]) as draft:
+        draft.write_bytes(b"half")
+        print("there", flush=True)
+        time.sleep(60)
+"""
+
+
+@pytest.fixture
+def started():
+    running = []
+
+    def start(folder: Path, name: str) -> subprocess.Popen:
+        words = [sys.executable, "-c", WORK, str(folder), name]
+        running.append(subprocess.Popen(words, stdout=subprocess.PIPE, text=True))
+        assert running[-1].stdout.readline() == "there\n"
+        return running[-1]
+
+    yield start
+    for one in running:
+        one.kill()
+        one.communicate()
+
+
+@pytest.mark.skipif(os.name == "nt", reason="kills by a signal")
+def test_what_a_killed_process_left_goes_and_what_a_living_one_has_stays(tmp_path, started):
+    (tmp_path / ".merge-mine.txt").write_text("mine")
+    dead, living = started(tmp_path, "one"), started(tmp_path, "two")
+    left = {one.name for one in tmp_path.iterdir()}
+    assert len(left) == 5
+    dead.send_signal(signal.SIGKILL)
+    dead.wait()
+    with room(tmp_path, ".merge-", [tmp_path / "three"]) as place:
+        assert place.is_dir()
+        now = {one.name for one in tmp_path.iterdir()} - {place.name}
+    assert len(now) == 3 and now < left and ".merge-mine.txt" in now
+    (draft,) = [name for name in now if name.endswith(".partial")]
+    assert draft.startswith(".two.") and living.poll() is None
+    assert {one.name for one in tmp_path.iterdir()} == now
+
+
+def test_a_room_without_a_lock_goes_when_it_is_old(tmp_path):
+    for name, hours in (("new", 0), ("old", 2)):
+        (tmp_path / f".merge-{name}").mkdir()
+        then = time.time() - 3600 * hours
+        os.utime(tmp_path / f".merge-{name}", (then, then))
+    with pytest.raises(ValueError, match="within"), room(tmp_path, ".merge-"):
+        raise ValueError("within")
+    assert [one.name for one in tmp_path.iterdir()] == [".merge-new"]
