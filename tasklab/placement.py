@@ -18,13 +18,16 @@ write `vector.apply(params, 0.5)`, which does it, or `params[k] + 0.5 * vector.t
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
 
 Placed = TypeVar("Placed")
+
+_FREE = 0.5  # of a device's memory, which passes keep for themselves
+_KEPT: dict[tuple[str, ...], Any] = {}  # what was used longest ago comes first
 
 
 def placed(what: Placed, device: torch.device | str) -> Placed:
@@ -61,3 +64,62 @@ def laid_out(gradient: Tensor, parameter: Tensor) -> Tensor:
     if gradient.stride() == parameter.stride():
         return gradient
     return torch.empty_like(parameter, dtype=gradient.dtype).copy_(gradient)
+
+
+def fits(size: int, device: torch.device | str) -> bool:
+    """Return whether so many bytes more may stay on a device: half of its memory is then free.
+
+    Args:
+        size: Bytes.
+        device: Where; on a CPU files are mapped, and all fit.
+    """
+    if torch.device(device).type != "cuda" or not torch.cuda.is_initialized():
+        return True
+    free, total = torch.cuda.mem_get_info(device)
+    idle = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+    return free + idle - size >= _FREE * total
+
+
+def resident(
+    key: tuple[str, ...], device: torch.device | str, load: Callable[[], Placed]
+) -> Placed:
+    """Return tensors that were loaded once, on a device while they fit, or else as they are loaded.
+
+    What was used longest ago makes room. `release` makes all of it. On a CPU nothing is kept here.
+
+    Args:
+        key: What tells them from others.
+        device: Where they are needed.
+        load: Reads them: a mapping or tuple of tensors on the CPU.
+    """
+    device = torch.device(device)
+    if device.type == "cpu":
+        return load()
+    key = (str(device), *key)
+    if key in _KEPT:
+        _KEPT[key] = _KEPT.pop(key)
+        return _KEPT[key]
+    loaded = load()
+    size = sum(tensor.nbytes for tensor in _tensors(loaded))
+    while not fits(size, device) and _KEPT:
+        _KEPT.pop(next(iter(_KEPT)))
+    if not fits(size, device):
+        return loaded
+    try:
+        moved = placed(loaded, device)
+    except torch.cuda.OutOfMemoryError:
+        return loaded
+    _KEPT[key] = moved
+    return moved
+
+
+def release() -> None:
+    """Forget what is kept on devices: its memory is free when nobody else uses it."""
+    _KEPT.clear()
+
+
+def _tensors(what: Any) -> list[Tensor]:
+    if isinstance(what, Tensor):
+        return [what]
+    parts = what.values() if isinstance(what, Mapping) else what
+    return [tensor for part in parts for tensor in _tensors(part)]

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import hashlib
 import math
-import numbers
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
@@ -16,13 +15,23 @@ from typing import Any, NamedTuple, overload
 import torch
 from torch import Tensor
 
-from tasklab.errors import TasklabError, shown
+from tasklab.errors import TasklabError
 from tasklab.errors import path as checked_path
+from tasklab.storage import checksums
 from tasklab.storage.tensors import OnDisk, load_checkpoint, save_checkpoint
+from tasklab.sums import (
+    check_finite,
+    check_present,
+    check_shapes,
+    check_types,
+    coefficient,
+    listed,
+    merged,
+    number,
+    whole,
+)
 
 _FORMAT = {"format": "tasklab task vector", "version": 1}
-_LARGEST = 1e30  # of a coefficient: float32 ends at 3e38
-_COMPUTED = (torch.float16, torch.bfloat16, torch.float32, torch.float64)  # float8 has no sums
 
 
 class Base(NamedTuple):
@@ -70,8 +79,7 @@ class TaskVector(Mapping[str, Tensor]):
 
     def __init__(self, tensors: Mapping[str, Tensor], base: Base | None = None) -> None:
         self._tensors = MappingProxyType({name: t.detach() for name, t in tensors.items()})
-        _check_types(self._tensors)
-        _finite(self._tensors, "the task vector")
+        self._checked()
         self.base = base
         self._digest = ""  # made when it is asked for; a vector does not change
 
@@ -109,12 +117,12 @@ class TaskVector(Mapping[str, Tensor]):
         given = names is not None
         names = list(names) if given else sorted(theta0.keys() | theta.keys())
         for side, params in (("pre-trained", theta0), ("fine-tuned", theta)):
-            _present(names, params, f"the {side} parameters")
+            check_present(names, params, f"the {side} parameters")
         if not given:
-            names = [n for n in names if not (_whole(theta0[n]) and _whole(theta[n]))]
-        _same_shapes(names, theta0, theta)
+            names = [n for n in names if not (whole(theta0[n]) and whole(theta[n]))]
+        check_shapes(names, theta0, theta)
         for params in (theta0, theta):
-            _check_types({name: params[name] for name in names})
+            check_types({name: params[name] for name in names})
         return cls({name: theta[name].detach() - theta0[name].detach() for name in names}, base)
 
     @classmethod
@@ -143,7 +151,7 @@ class TaskVector(Mapping[str, Tensor]):
                 " reads checkpoints."
             )
         if wrong := [name for name, x in tensors.items() if not x.is_floating_point()]:
-            raise TasklabError(f"{_listed(wrong)} in {str(path)!r} are no floating-point numbers.")
+            raise TasklabError(f"{listed(wrong)} in {str(path)!r} are no floating-point numbers.")
         return cls(tensors, base)
 
     def save(self, path: Path | str) -> Path:
@@ -157,21 +165,61 @@ class TaskVector(Mapping[str, Tensor]):
         save_checkpoint(path, self, _FORMAT | known)
         return path
 
+    @classmethod
+    def of_file(
+        cls, tensors: Mapping[str, Tensor], file: Path, base: Base | None = None
+    ) -> TaskVector:
+        """Return a vector of tensors of a file, looked through for NaN and infinity once a process.
+
+        Args:
+            tensors: What was read from it, on any device.
+            file: The file; of one file always the same tensors.
+            base: What the vector starts from.
+
+        Raises:
+            TasklabError: As the class does.
+        """
+        made = cls._trusted({name: tensor.detach() for name, tensor in tensors.items()}, base)
+        checksums.once(file, "finite", lambda _: made._checked())
+        return made
+
+    @classmethod
+    def _trusted(
+        cls, tensors: Mapping[str, Tensor], base: Base | None, digest: str = ""
+    ) -> TaskVector:
+        """Return a vector of tensors that were checked before."""
+        made = object.__new__(cls)
+        made._tensors = tensors if isinstance(tensors, OnDisk) else MappingProxyType(tensors)
+        made.base, made._digest = base, digest
+        return made
+
+    def _checked(self) -> str:
+        check_types(self._tensors)
+        check_finite(self._tensors, "the task vector")
+        return "finite"
+
     def on_disk(self, path: Path) -> TaskVector:
         """Return this vector, each tensor read when it is asked for: no memory holds it.
 
         Args:
             path: The safetensors file that its tensors were read from, under the same names.
         """
-        same = object.__new__(TaskVector)
-        same._tensors, same._digest, same.base = OnDisk(path, self), self._digest, self.base
-        return same
+        return self._trusted(OnDisk(path, self), self.base, self._digest)
 
     def starting_from(self, base: Base | None) -> TaskVector:
         """Return this vector, known to start from some weights."""
-        same = object.__new__(TaskVector)
-        same._tensors, same._digest, same.base = self._tensors, self._digest, base
-        return same
+        return self._trusted(self._tensors, base, self._digest)
+
+    @property
+    def held(self) -> Mapping[str, Tensor]:
+        """Its tensors: a dictionary, or on the disk."""
+        return self._tensors
+
+    @property
+    def device(self) -> torch.device:
+        """Where its tensors are; the CPU for the empty vector."""
+        first = next(iter(self), None)
+        return torch.device("cpu") if first is None else self[first].device
 
     def __getitem__(self, name: str) -> Tensor:
         """Return the change of one parameter, in its shape."""
@@ -200,12 +248,13 @@ class TaskVector(Mapping[str, Tensor]):
 
     def __add__(self, other: object) -> TaskVector:
         """Return the sum; a name that one side lacks counts as 0 there."""
-        if _number(other) == 0:  # `sum` starts from it
+        if number(other) == 0:  # `sum` starts from it
             return self
         if not isinstance(other, TaskVector):
             return NotImplemented
+        self, other = _beside(self, other)
         shared = self.keys() & other.keys()
-        _same_shapes(shared, self, other)
+        check_shapes(shared, self, other)
         both = {name: self[name] + other[name] for name in shared}
         return TaskVector({**self, **other, **both}, shared_base([self, other]))
 
@@ -221,27 +270,29 @@ class TaskVector(Mapping[str, Tensor]):
 
     def __mul__(self, scale: object) -> TaskVector:
         """Return the vector times a number."""
-        if (scale := _number(scale)) is None:
+        if (scale := number(scale)) is None:
             return NotImplemented
-        scale = _coefficient(scale)
+        scale = coefficient(scale)
         return TaskVector({name: tensor * scale for name, tensor in self.items()}, self.base)
 
     __rmul__ = __mul__
 
     def __truediv__(self, scale: object) -> TaskVector:
         """Return the vector divided by a number."""
-        if (scale := _number(scale)) is None:
+        if (scale := number(scale)) is None:
             return NotImplemented
         if scale == 0:
             raise TasklabError("a task vector cannot be divided by 0.")
-        scale = _coefficient(scale)
+        scale = coefficient(scale)
         return TaskVector({name: tensor / scale for name, tensor in self.items()}, self.base)
 
     def dot(self, other: TaskVector) -> float:
         """Return the inner product, summed in float64."""
         shared = sorted(self.keys() & other.keys())
-        _same_shapes(shared, self, other)
-        return math.fsum(float((self[n].double() * other[n].double()).sum()) for n in shared)
+        check_shapes(shared, self, other)
+        self, other = _beside(self, other)
+        parts = [(self[n].double() * other[n].double()).sum() for n in shared]
+        return math.fsum(torch.stack(parts).tolist()) if parts else 0.0
 
     def norm(self) -> float:
         """Return the Euclidean norm."""
@@ -271,13 +322,17 @@ class TaskVector(Mapping[str, Tensor]):
             TasklabError: If tau names a parameter that theta_0 lacks, or one of another shape, or
                 a number that is not finite would come out.
         """
-        if _number(alpha) is None and isinstance(alpha, Iterable) and not isinstance(alpha, str):
+        if number(alpha) is None and isinstance(alpha, Iterable) and not isinstance(alpha, str):
             return (self.apply(theta0, one) for one in list(alpha))
         return merged([self], [alpha], theta0)
 
     def to(self, device: torch.device | str) -> TaskVector:
-        """Return the vector on a device."""
-        return TaskVector({name: tensor.to(device) for name, tensor in self.items()}, self.base)
+        """Return the vector on a device; if it is there already, itself."""
+        device = torch.device(device)
+        if all(tensor.device == device for tensor in self.values()):
+            return self
+        moved = {name: tensor.to(device) for name, tensor in self.items()}
+        return self._trusted(moved, self.base, self._digest)
 
 
 def shared_base(vectors: Iterable[TaskVector]) -> Base | None:
@@ -292,71 +347,10 @@ def shared_base(vectors: Iterable[TaskVector]) -> Base | None:
     return bases.pop() if len(bases) == 1 else None
 
 
-def merged(
-    terms: Sequence[Mapping[str, Tensor]],
-    weights: Iterable[float],
-    theta0: Mapping[str, Tensor] | None = None,
-) -> dict[str, Tensor]:
-    """Return theta_0 + sum_i w_i tau_i of task vectors, or sum_i w_i theta_i of whole models.
-
-    All merging of weights is done here: tensor by tensor, in the order of the terms.
-
-    Args:
-        terms: Task vectors; without `theta0` models, with the same parameters each. Counters and
-            masks of models (no floating-point numbers) stay those of the first one.
-        weights: w_i, the coefficient of each term.
-        theta0: What the vectors are added to. What none of them names stays the same tensor.
-
-    Raises:
-        TasklabError: If names or shapes are not those of one model, there is nothing to merge,
-            masks differ, or a number that is not finite would come out.
-
-    >>> merged([{"w": torch.tensor(1.0)}, {"w": torch.tensor(3.0)}], [0.5, 0.5])
-    {'w': tensor(2.)}
-    """
-    weights = [_coefficient(weight) for weight in weights]
-    if len(weights) != len(terms):
-        raise TasklabError(f"{len(terms)} terms cannot have {len(weights)} weights.")
-    start = theta0
-    if start is None:
-        if not terms:
-            raise TasklabError("there is nothing to merge: give at least one model.")
-        start = terms[0]
-        if any(term.keys() != start.keys() for term in terms):
-            raise TasklabError("models with different parameters cannot be merged.")
-    whole = isinstance(start, TaskVector)  # has weights alone, and may be on the disk
-    fixed = set() if whole else {name for name, x in start.items() if x.dtype not in _COMPUTED}
-    for term in terms:
-        check_fits(term, start)
-        if theta0 is not None:
-            _check_types({n: start[n] for n in fixed if n in term})
-            _check_types({} if isinstance(term, TaskVector) else term)
-        elif odd := [n for n in fixed if start[n].numel() > 1 and (term[n] != start[n]).any()]:
-            raise TasklabError(f"{_listed(sorted(odd))} differ, and are no weights to be averaged.")
-    total: dict[str, Tensor] = {}  # of what some term names
-    for term, weight in zip(terms, weights, strict=True):
-        for name, tensor in term.items():
-            if name in fixed:
-                continue
-            if name in total:
-                total[name].add_(tensor.to(total[name]), alpha=weight)
-            elif theta0 is None:
-                total[name] = tensor * weight
-            else:
-                total[name] = torch.add(theta0[name], tensor.to(theta0[name]), alpha=weight)
-    _finite(total, f"the model merged with {_listed([f'{weight:g}' for weight in weights])}")
-    return {name: total[name] if name in total else start[name] for name in start}
-
-
-def check_fits(vector: Mapping[str, Tensor], theta: Mapping[str, Tensor]) -> None:
-    """Raise a `TasklabError` if a vector names a parameter that theta lacks, or of another shape.
-
-    Args:
-        vector: What is added.
-        theta: Parameters that it is added to.
-    """
-    _present(vector, theta, "the parameters to edit")
-    _same_shapes(vector, theta, vector)
+def _beside(one: TaskVector, other: TaskVector) -> tuple[TaskVector, TaskVector]:
+    """Return two vectors on one device: where one of them is on a GPU, there."""
+    device = other.device if one.device.type == "cpu" else one.device
+    return one.to(device), other.to(device)
 
 
 def _base_in(meta: dict[str, Any]) -> Base | None:
@@ -367,69 +361,3 @@ def _base_in(meta: dict[str, Any]) -> Base | None:
     if not all(isinstance(text, str) for text in base.values()):
         return None
     return Base(**meta.pop("base"))
-
-
-def _coefficient(value: object) -> float:
-    """Return a coefficient, or raise if it is no finite number that weights can be scaled by."""
-    try:
-        if abs(number := float(value if isinstance(value, str) else _number(value))) <= _LARGEST:
-            return number
-    except (TypeError, ValueError, OverflowError):
-        pass
-    raise TasklabError(
-        f"a coefficient must be a finite number, of at most {_LARGEST:g}, not {shown(value)}."
-    )
-
-
-def _number(value: object) -> numbers.Real | None:
-    """Return a real number, also out of an array or tensor without axes; `None` for all else."""
-    if getattr(value, "shape", None) == () and hasattr(value, "item"):
-        value = value.item()
-    return value if isinstance(value, numbers.Real) else None
-
-
-def _whole(tensor: Tensor) -> bool:
-    return not (tensor.is_floating_point() or tensor.is_complex())
-
-
-def _check_types(tensors: Mapping[str, Tensor]) -> None:
-    """Raise a `TasklabError` for tensors that cannot be scaled and added."""
-    kinds = {name: x.dtype for name, x in tensors.items() if x.dtype not in _COMPUTED}
-    if kinds:
-        wrong = [f"{name} ({str(kind).removeprefix('torch.')})" for name, kind in kinds.items()]
-        raise TasklabError(
-            f"{_listed(wrong)}: task vectors are of floating-point numbers of 16 to 64 bits. Leave "
-            "counters and masks out; convert 8-bit numbers by .float()."
-        )
-
-
-def _finite(tensors: Mapping[str, Tensor], subject: str) -> None:
-    """Raise if a number is not finite, which a sum shows in one pass; only then look closer."""
-
-    def total(tensor: Tensor) -> float:
-        return float(tensor.detach().sum(dtype=torch.promote_types(tensor.dtype, torch.float32)))
-
-    odd = [name for name, tensor in tensors.items() if not math.isfinite(total(tensor))]
-    if broken := [name for name in odd if not tensors[name].isfinite().all()]:
-        raise TasklabError(f"{subject} is not finite: NaN or infinity in {_listed(broken)}.")
-
-
-def _present(names: Iterable[str], params: Mapping[str, Tensor], side: str) -> None:
-    if missing := [name for name in names if name not in params]:
-        raise TasklabError(f"{side} lack {_listed(missing)}: is it a vector of another model?")
-
-
-def _same_shapes(
-    names: Iterable[str], one: Mapping[str, Tensor], two: Mapping[str, Tensor]
-) -> None:
-    if wrong := [
-        f"{name} {tuple(one[name].shape)} and {tuple(two[name].shape)}"
-        for name in sorted(names)
-        if one[name].shape != two[name].shape
-    ]:
-        raise TasklabError(f"shapes differ: {_listed(wrong)}.")
-
-
-def _listed(names: list[str]) -> str:
-    more = f" and {len(names) - 5} more" if len(names) > 5 else ""
-    return ", ".join(names[:5]) + more

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from tasklab.analyses.finite import as_coefficient
-from tasklab.taskvector import check_fits
+from tasklab.sums import check_fits
 
 
 class Edited(Mapping[str, Tensor]):

@@ -51,13 +51,14 @@ def _sealed(cache: Path) -> bool:
         seen = json.loads((cache / _STAMP).read_bytes())
         if seen != _state(cache):
             return False
-        index = cache / "global.db"
-        if index.exists():
-            with contextlib.closing(sqlite3.connect(index)) as connection:
-                return connection.execute("PRAGMA quick_check").fetchone() == ("ok",)
-    except (OSError, ValueError, sqlite3.Error):
+        index, held = cache / "global.db", {name.split("/")[1] for name in seen["files"]}
+        if not index.exists():
+            return not held  # outputs without an index are nobody's
+        with contextlib.closing(sqlite3.connect(index)) as connection:
+            listed = {key for (key,) in connection.execute("SELECT hashkey FROM nbcache")}
+            return listed == held and connection.execute("PRAGMA quick_check").fetchone() == ("ok",)
+    except (OSError, ValueError, LookupError, TypeError, sqlite3.Error):
         return False
-    return not seen["files"]  # outputs without an index are nobody's
 
 
 def _state(cache: Path) -> dict[str, object]:

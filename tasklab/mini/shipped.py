@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from pathlib import Path
 
+from tasklab.errors import TasklabError, shown
 from tasklab.storage import folders
 
 FOLDER = Path(__file__).parent / "weights"
@@ -29,5 +31,22 @@ def weights_path(name: str = "mini") -> Path:
 
 
 def card(name: str = "mini") -> dict:
-    """Return a model's card: data, steps, machine, seed, accuracies, hash."""
-    return json.loads(weights_path(name).with_suffix(".json").read_text("utf-8"))
+    """Return a model's card: data, steps, machine, seed, accuracies, hash.
+
+    Raises:
+        TasklabError: If it is missing or damaged.
+    """
+    file = weights_path(name).with_suffix(".json")
+    try:
+        told = json.loads(file.read_text("utf-8"))
+        if re.fullmatch("[0-9a-f]{64}", told["sha256"]):
+            return told
+        why = "its checksum is none"
+    except OSError as error:
+        why = error.strerror
+    except (ValueError, LookupError, TypeError, RecursionError) as error:
+        why = f"{type(error).__name__}: {error}"
+    raise TasklabError(
+        f"the card {file} of pre-trained weights cannot be read ({shown(why, 100)}). Reinstall "
+        "tasklab."
+    )

@@ -10,8 +10,6 @@ of another snapshot too, is compared with that note.
 
 from __future__ import annotations
 
-import functools
-import hashlib
 import json
 import logging
 import os
@@ -23,6 +21,7 @@ from typing import TYPE_CHECKING
 
 from tasklab.errors import TasklabError, abridged
 from tasklab.storage import atomic, hub
+from tasklab.storage.checksums import file_sha256
 
 if TYPE_CHECKING:  # places of files are known without torch
     from torch import Tensor, nn
@@ -112,8 +111,7 @@ def compare(path: Path, expected: str, advice: str) -> None:
         expected: Its SHA-256 in hex digits.
         advice: What to do about it.
     """
-    stat = path.stat()
-    if _sha256(path, stat.st_size, stat.st_mtime_ns) != expected:
+    if file_sha256(path) != expected:
         raise TasklabError(f"the weights {path} are not what they were (their checksum). {advice}")
 
 
@@ -130,8 +128,7 @@ def remember(path: Path, repository: str) -> None:
     inside = [folder for folder in path.parents if folder.name == "snapshots"]
     commit = path.relative_to(inside[0]).parts[0] if inside else ""
     note = (inside[0].parent if inside else path.parent) / f"{path.name}{_NOTE}"
-    stat = path.stat()
-    sha256 = _sha256(path, stat.st_size, stat.st_mtime_ns)
+    sha256 = file_sha256(path)
     now = {"repository": repository, "commit": commit, "sha256": sha256}
     try:
         first = json.loads(note.read_text("utf-8"))
@@ -151,12 +148,6 @@ def remember(path: Path, repository: str) -> None:
             f"(commit {first.get('commit') or 'unknown'}, now {commit or 'unknown'}): fetch them "
             f"again if they are damaged, or remove {note} if they are to be others."
         )
-
-
-@functools.cache
-def _sha256(path: Path, size: int, written: int) -> str:
-    with path.open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 def read(path: Path) -> dict[str, Tensor]:

@@ -95,7 +95,13 @@ def once(file: Path, what: str, compute: Callable[[Path], str]) -> str:
 
 
 def note(file: Path, what: str, found: str) -> None:
-    """Take for known what `once` would compute of a file, which is what was just written."""
+    """Take for known what `once` would compute of a file.
+
+    Args:
+        file: The file, just written.
+        what: The name of what is known.
+        found: What `once` is to return.
+    """
     place, now = os.path.abspath(file), state(file)
     known = _SEEN.get(place)
     more = known[1] if known is not None and known[0] == now else {}

@@ -31,11 +31,10 @@ import filelock
 from torch import Tensor
 
 from tasklab.errors import TasklabError
-from tasklab.storage import atomic, folders
+from tasklab.storage import atomic, checksums, folders
 from tasklab.storage.tensors import (
     canonical,
     explained,
-    file_sha256,
     load_checkpoint,
     read_tensors,
     save_checkpoint,
@@ -70,7 +69,7 @@ class Artifact:
         key: Hash of `config`.
         config: What was asked for.
         record: What its maker wrote down beside the tensors.
-        sha256: Checksum of the file of tensors.
+        checksum: Of the file of tensors: its name and its hex digits (`storage.checksums`).
         seconds: That making it took, without other artifacts made meanwhile; `None` where the
             store did not write them down yet.
     """
@@ -80,7 +79,7 @@ class Artifact:
     key: str
     config: dict[str, Any]
     record: dict[str, Any]
-    sha256: str
+    checksum: tuple[str, str]
     seconds: float | None = None
 
     @property
@@ -88,14 +87,19 @@ class Artifact:
         """The safetensors file of its tensors."""
         return self.path / _TENSORS
 
+    @property
+    def sha256(self) -> str:
+        """The SHA-256 of the file of its tensors, for whoever publishes it."""
+        return checksums.file_sha256(self.file)
+
     def tensors(self) -> dict[str, Tensor]:
-        """Return the tensors, on the CPU, after comparing the checksum.
+        """Return the tensors, on the CPU; the checksum is compared again if the file has changed.
 
         Raises:
             TasklabError: If the file was damaged or removed since the artifact was opened.
         """
         try:
-            if file_sha256(self.file) == self.sha256:
+            if checksums.of_file(self.file, self.checksum[0]) == self.checksum:
                 return read_tensors(self.file)
         except FileNotFoundError:
             pass
@@ -255,20 +259,25 @@ class Store:
                     raise _DamagedError(f"{name} (missing)")
             stored = json.loads((path / _CONFIG).read_text())
             note = json.loads((path / _RECORD).read_text())
-            sha256, record, seconds = note["tensors_sha256"], note["record"], note.get("seconds")
+            record, seconds = note["record"], note.get("seconds")
+            name = next(n for n in (checksums.PLAIN, checksums.TREE) if f"tensors_{n}" in note)
             if canonical(stored) != canonical(config):
                 raise _DamagedError(_CONFIG)
             if note["record_sha256"] != text_sha256(record):
                 raise _DamagedError(_RECORD)
-            if file_sha256(path / _TENSORS) != sha256:
+            checksum = name, note[f"tensors_{name}"]
+            if checksums.of_file(path / _TENSORS, name) != checksum:
                 raise _DamagedError(_TENSORS)
         except FileNotFoundError as error:  # taken away meanwhile
             raise _DamagedError(f"{Path(error.filename).name} (missing)") from None
-        except (ValueError, LookupError, AttributeError, TypeError, RecursionError, TasklabError):
+        except (
+            ValueError, LookupError, AttributeError, TypeError, RecursionError, StopIteration,
+            TasklabError,
+        ):  # fmt: skip
             raise _DamagedError(f"{_CONFIG} or {_RECORD}") from None
         except OSError as error:
             raise TasklabError(f"cannot read {path}: {error.strerror}.") from error
-        return Artifact(path, kind, key, stored, record, sha256, seconds)
+        return Artifact(path, kind, key, stored, record, checksum, seconds)
 
     def _find_locked(self, kind: str, key: str, config: Mapping[str, Any]) -> Artifact | None:
         try:
@@ -298,10 +307,11 @@ class Store:
             with explained(self.root):
                 draft.mkdir(parents=True)
                 write_tensors(tensors, draft / _TENSORS)
+                name, checksum = checksums.of_file(draft / _TENSORS)
                 note = {
                     "record": record,
                     "record_sha256": text_sha256(record),
-                    "tensors_sha256": file_sha256(draft / _TENSORS),
+                    f"tensors_{name}": checksum,
                     "seconds": round(seconds, 3),
                     "written": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
                 }
@@ -310,6 +320,8 @@ class Store:
                 final.parent.mkdir(parents=True, exist_ok=True)
                 try:
                     atomic.publish(draft, final)
+                    if name == checksums.TREE:  # large: not to be read again at once
+                        checksums.note(final / _TENSORS, name, checksum)
                 except OSError as error:  # where locks do not hold, another machine was first
                     if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
                         raise

@@ -98,7 +98,8 @@ def recorded(chapter: str, part: str = "editing") -> tuple[pd.DataFrame, dict[st
         (`tasklab study CHAPTER --part PART` does it).
     """
     path = path_of(chapter, part)
-    return table.read(path) if path.exists() else (table.nothing(), {})
+    recorded = path.exists() or table.provenance_path(path).exists()
+    return table.read(path) if recorded else (table.nothing(), {})
 
 
 def evidence(chapter: str) -> pd.DataFrame:

@@ -35,7 +35,7 @@ from torch import Tensor
 from tasklab.errors import TasklabError
 from tasklab.models import heads
 from tasklab.models.loading import Clip
-from tasklab.placement import laid_out
+from tasklab.placement import laid_out, release, resident
 from tasklab.progress import bar
 from tasklab.storage import termination
 from tasklab.storage.store import Store
@@ -124,6 +124,7 @@ def finetune(
         head = probes.fit(config.probe, clip, tasks, config.task, store).head
 
     def make(workdir: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
+        release()  # training needs the memory that earlier vectors have on the device
         start = head or heads.start(config.head, clip, tasks[config.task], config.seed)
         lr = rate(config, clip, store, tasks=tasks, progress=progress)
         chosen, checkpoint = dataclasses.replace(config, lr=lr), workdir / "checkpoint.safetensors"
@@ -132,12 +133,14 @@ def finetune(
         return tensors, {**record, "lr": lr}
 
     artifact = store.get("finetune", key or identity(config, clip, tasks), make)
-    tensors = artifact.tensors()
+    tensors = dict(
+        resident((str(artifact.file), *artifact.checksum), encoder.device, artifact.tensors)
+    )
     parts = [tensors.pop(name, None) for name in _HEAD]
     if parts[0] is not None:
         head = heads.Head(*parts, normalise=config.head != "trained" and clip.cosine)
     base = Base(config.model, config.init, artifact.config["weights"])
-    return Run(TaskVector(tensors, base), artifact.record, head)
+    return Run(TaskVector.of_file(tensors, artifact.file, base), artifact.record, head)
 
 
 def rate(config: FineTune, clip: Clip, store: Store, *, tasks: Suite, progress: bool) -> float:

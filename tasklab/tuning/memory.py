@@ -29,7 +29,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from tasklab import machine
+from tasklab import machine, placement
 from tasklab.errors import TasklabError
 from tasklab.models import intercept
 from tasklab.models.encoder import Encoder, math_attention
@@ -258,7 +258,8 @@ def _add(sums: Gradients, part: tuple[Tensor, Gradients], share: float) -> Tenso
 
 
 def _free() -> None:
-    """Give back what failed attempts left behind."""
+    """Give back what failed attempts left behind, and what is kept for later."""
+    placement.release()
     gc.collect()
     if torch.cuda.is_initialized():
         torch.cuda.empty_cache()

@@ -27,7 +27,7 @@ class Run:
     """A finished run.
 
     Attributes:
-        vector: Its task vector, on the CPU.
+        vector: Its task vector, on the model's device while it fits (`placement.resident`).
         head: The head that was trained with the encoder, or the probe that came before, if any.
         record: `losses` of all steps, `seconds` of training, `parameters` trained, where, how many
             images at a time (`micro_batch`) and whether blocks were computed twice (`recomputed`).

@@ -9,7 +9,9 @@ import numpy as np
 import pytest
 import torch
 
+from tasklab import sums, taskvector
 from tasklab.errors import TasklabError
+from tasklab.storage import checksums
 from tasklab.storage.tensors import save_checkpoint
 from tasklab.taskvector import Base, TaskVector, merged
 
@@ -311,3 +313,45 @@ def test_arithmetic_within_one_base_keeps_it():
     assert (a + other).base is None and (a + B).base is None
     assert TaskVector.between(THETA0, THETA1, base=BASE).base == BASE
     assert other.starting_from(BASE).base == BASE and other.base == OTHER
+
+
+@pytest.mark.parametrize("theta0", [THETA0, None])
+def test_one_kernel_a_term_gives_the_same_bits(monkeypatch, theta0):
+    part = TaskVector({"scale": B["scale"]})
+    cases = [([A, B], [0.3, -0.7]), ([A, B, A], [1 / 3, 1e-9, 0.0])]
+    cases += [] if theta0 is None else [([part, A, part], [0.1, 0.2, 0.3]), ([], [])]
+    apart = [merged(terms, weights, theta0) for terms, weights in cases]
+    monkeypatch.setattr(sums, "_FUSED", ("cpu",))
+    for (terms, weights), expected in zip(cases, apart, strict=True):
+        together = merged(terms, weights, theta0)
+        assert together.keys() == expected.keys()
+        assert all(torch.equal(together[name], expected[name]) for name in expected)
+    assert all(torch.equal(x, params(1)[n] - params(0)[n]) for n, x in A.items())
+    half = TaskVector({n: x.half() for n, x in A.items()})  # of another type: each by itself
+    assert merged([half], [0.5], THETA0)["scale"].dtype == torch.float64
+    for bad in (math.nan, math.inf):
+        with pytest.raises(TasklabError, match="infinity in scale"):
+            TaskVector({**A, "scale": torch.tensor(bad)})
+    assert TaskVector({"w": torch.full((4,), 6e4).half()}) is not None  # whose sum is no half
+
+
+def test_a_vector_that_is_there_is_not_moved():
+    assert A.to("cpu") is A and A.device == torch.device("cpu") == TaskVector({}).device
+    digest = A.fingerprint()
+    assert A.starting_from(BASE).fingerprint() == digest == TaskVector(dict(A)).fingerprint()
+
+
+def test_a_file_is_looked_through_for_nan_once(tmp_path, monkeypatch):
+    monkeypatch.setattr(checksums, "_AT_REST", -(10**12))
+    looks, usual = [], sums.check_finite
+    monkeypatch.setattr(taskvector, "check_finite", lambda *a: looks.append(a) or usual(*a))
+    file = A.save(tmp_path / "a.safetensors")
+    for _ in range(3):
+        assert TaskVector.of_file(dict(A), file, BASE) == A
+    assert len(looks) == 1
+    A.save(file)
+    assert TaskVector.of_file(dict(A), file).base is None and len(looks) == 2
+    wrong = {"w": torch.tensor(math.nan)}
+    for _ in range(2):
+        with pytest.raises(TasklabError, match="not finite"):
+            TaskVector.of_file(wrong, TaskVector(dict(B)).save(tmp_path / "b.safetensors"))

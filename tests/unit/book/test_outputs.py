@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import sqlite3
+
 import nbformat
 import pytest
 from jupyter_cache import get_cache
@@ -35,6 +38,12 @@ def source(tmp_path):
     path = tmp_path / "chapter.ipynb"
     nbformat.write(_notebook("steps = 10", "steps"), path)
     return path
+
+
+def _forgotten(index):
+    with contextlib.closing(sqlite3.connect(index)) as connection:
+        connection.execute("DELETE FROM nbcache")
+        connection.commit()
 
 
 def _cached(source, cache):
@@ -104,10 +113,23 @@ def test_a_cache_as_it_was_left_is_kept(source, tmp_path):
         lambda cache, kept: kept.with_name("more.ipynb").touch(),
         lambda cache, kept: (cache / "global.db").write_bytes(b"no data base"),
         lambda cache, kept: (cache / "global.db").unlink(),
+        lambda cache, kept: (cache / "global.db").write_bytes(b""),
+        lambda cache, kept: _forgotten(cache / "global.db"),
         lambda cache, kept: (cache / "tasklab.sha256").write_bytes(b"\xff\xfe"),
         lambda cache, kept: (cache / "tasklab.sha256").unlink(),
     ],
-    ids=["altered", "emptied", "gone", "added", "index", "no index", "seal", "no seal"],
+    ids=[
+        "altered",
+        "emptied",
+        "gone",
+        "added",
+        "index",
+        "no index",
+        "empty index",
+        "no rows",
+        "seal",
+        "no seal",
+    ],
 )
 def test_a_damaged_or_altered_cache_is_emptied_and_works_again(source, tmp_path, damage):
     cache = tmp_path / "cache"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import hashlib
 import json
 import logging
 import os
@@ -19,6 +20,7 @@ import safetensors.torch
 import torch
 
 from tasklab.errors import TasklabError
+from tasklab.storage import checksums
 from tasklab.storage import tensors as files
 from tasklab.storage.store import (
     Store,
@@ -175,6 +177,32 @@ def test_damage_after_opening_is_noticed(store):
     with pytest.raises(TasklabError, match="Ask the store for it again"):
         artifact.tensors()
     assert torch.equal(store.get("vector", CONFIG, Maker()).tensors()["w"], VALUE)
+
+
+def test_a_large_artifact_is_read_once_for_its_checksum(store, monkeypatch):
+    monkeypatch.setattr(checksums, "PART", 64)
+    monkeypatch.setattr(checksums, "_SEEN", {})
+    reads, usual = [], checksums._tree
+    monkeypatch.setattr(checksums, "_tree", lambda file: reads.append(file.name) or usual(file))
+    artifact = store.get("vector", CONFIG, Maker({"w": torch.arange(500.0)}))
+    for _ in range(3):
+        store.get("vector", CONFIG, Maker()).tensors()
+    assert reads == ["tensors.safetensors"]  # where it was written
+    assert "tensors_sha256-8m" in (artifact.path / "record.json").read_text()
+    assert artifact.sha256 == hashlib.sha256(artifact.file.read_bytes()).hexdigest()
+    flip(artifact.file)
+    with pytest.raises(TasklabError, match="Ask the store for it again"):
+        artifact.tensors()
+
+
+def test_an_artifact_with_a_plain_checksum_stays_valid_whatever_its_size(store, monkeypatch):
+    artifact = store.get("vector", CONFIG, Maker())
+    assert artifact.checksum[0] == "sha256"
+    monkeypatch.setattr(checksums, "PART", 8)
+    monkeypatch.setattr(checksums, "_SEEN", {})
+    assert store.find("vector", CONFIG) == artifact
+    flip(artifact.file)
+    assert store.find("vector", CONFIG) is None
 
 
 def test_a_failure_keeps_the_checkpoints_for_the_next_call(store):

@@ -1,0 +1,208 @@
+"""Sums of tensors by name: checked first, then added in the order of their terms."""
+
+from __future__ import annotations
+
+import math
+import numbers
+from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
+
+import torch
+from torch import Tensor
+
+from tasklab.errors import TasklabError, shown
+
+_LARGEST = 1e30  # of a coefficient: float32 ends at 3e38
+_FUSED = ("cuda",)  # devices on which one kernel goes over all tensors; elsewhere each by itself
+_COMPUTED = (torch.float16, torch.bfloat16, torch.float32, torch.float64)  # float8 has no sums
+
+
+def merged(
+    terms: Sequence[Mapping[str, Tensor]],
+    weights: Iterable[float],
+    theta0: Mapping[str, Tensor] | None = None,
+) -> dict[str, Tensor]:
+    """Return theta_0 + sum_i w_i tau_i of task vectors, or sum_i w_i theta_i of whole models.
+
+    All merging of weights is done here, in the order of the terms: tensor by tensor, or on a GPU
+    that has all of them in one kernel a term.
+
+    Args:
+        terms: Task vectors; without `theta0` models, with the same parameters each. Counters and
+            masks of models (no floating-point numbers) stay those of the first one.
+        weights: w_i, the coefficient of each term.
+        theta0: What the vectors are added to. What none of them names stays the same tensor.
+
+    Raises:
+        TasklabError: If names or shapes are not those of one model, there is nothing to merge,
+            masks differ, or a number that is not finite would come out.
+
+    >>> merged([{"w": torch.tensor(1.0)}, {"w": torch.tensor(3.0)}], [0.5, 0.5])
+    {'w': tensor(2.)}
+    """
+    weights = [coefficient(weight) for weight in weights]
+    if len(weights) != len(terms):
+        raise TasklabError(f"{len(terms)} terms cannot have {len(weights)} weights.")
+    start = theta0
+    if start is None:
+        if not terms:
+            raise TasklabError("there is nothing to merge: give at least one model.")
+        start = terms[0]
+        if any(term.keys() != start.keys() for term in terms):
+            raise TasklabError("models with different parameters cannot be merged.")
+    vectors = hasattr(start, "held")  # have weights alone, and may be on the disk
+    fixed = set() if vectors else {name for name, x in start.items() if x.dtype not in _COMPUTED}
+    for term in terms:
+        check_fits(term, start)
+        if theta0 is not None:
+            check_types({n: start[n] for n in fixed if n in term})
+            check_types({} if hasattr(term, "held") else term)
+        elif odd := [n for n in fixed if start[n].numel() > 1 and (term[n] != start[n]).any()]:
+            raise TasklabError(f"{listed(sorted(odd))} differ, and are no weights to be averaged.")
+    total: dict[str, Tensor] = {}  # of what some term names
+    for term, weight in zip(terms, weights, strict=True):
+        if not fixed and _fused(term, start):
+            _add_at_once(total, term, weight, theta0)
+            continue
+        for name, tensor in term.items():
+            if name in fixed:
+                continue
+            if name in total:
+                total[name].add_(tensor.to(total[name]), alpha=weight)
+            elif theta0 is None:
+                total[name] = tensor * weight
+            else:
+                total[name] = torch.add(theta0[name], tensor.to(theta0[name]), alpha=weight)
+    check_finite(total, f"the model merged with {listed([f'{weight:g}' for weight in weights])}")
+    return {name: total[name] if name in total else start[name] for name in start}
+
+
+def check_fits(vector: Mapping[str, Tensor], theta: Mapping[str, Tensor]) -> None:
+    """Raise a `TasklabError` if a vector names a parameter that theta lacks, or of another shape.
+
+    Args:
+        vector: What is added.
+        theta: Parameters that it is added to.
+    """
+    check_present(vector, theta, "the parameters to edit")
+    check_shapes(vector, theta, vector)
+
+
+def coefficient(value: object) -> float:
+    """Return a coefficient, or raise if it is no finite number that weights can be scaled by."""
+    try:
+        if abs(found := float(value if isinstance(value, str) else number(value))) <= _LARGEST:
+            return found
+    except (TypeError, ValueError, OverflowError):
+        pass
+    raise TasklabError(
+        f"a coefficient must be a finite number, of at most {_LARGEST:g}, not {shown(value)}."
+    )
+
+
+def number(value: object) -> numbers.Real | None:
+    """Return a real number, also out of an array or tensor without axes; `None` for all else."""
+    if getattr(value, "shape", None) == () and hasattr(value, "item"):
+        value = value.item()
+    return value if isinstance(value, numbers.Real) else None
+
+
+def whole(tensor: Tensor) -> bool:
+    """Return whether a tensor is of whole numbers or truth values."""
+    return not (tensor.is_floating_point() or tensor.is_complex())
+
+
+def check_types(tensors: Mapping[str, Tensor]) -> None:
+    """Raise a `TasklabError` for tensors that cannot be scaled and added."""
+    kinds = {name: x.dtype for name, x in tensors.items() if x.dtype not in _COMPUTED}
+    if kinds:
+        wrong = [f"{name} ({str(kind).removeprefix('torch.')})" for name, kind in kinds.items()]
+        raise TasklabError(
+            f"{listed(wrong)}: task vectors are of floating-point numbers of 16 to 64 bits. Leave "
+            "counters and masks out; convert 8-bit numbers by .float()."
+        )
+
+
+def _fused(term: Mapping[str, Tensor], start: Mapping[str, Tensor]) -> bool:
+    """Whether a term and what it is added to lie on one GPU, in one type."""
+    term = getattr(term, "held", term)
+    if not isinstance(term, dict | MappingProxyType):  # made or read when asked for, one by one
+        return False
+    kinds = {(x.device, x.dtype) for name, tensor in term.items() for x in (tensor, start[name])}
+    return len(kinds) == 1 and next(iter(kinds))[0].type in _FUSED
+
+
+def _add_at_once(
+    total: dict[str, Tensor],
+    term: Mapping[str, Tensor],
+    weight: float,
+    theta0: Mapping[str, Tensor] | None,
+) -> None:
+    """Add a term as `merged` does, in one kernel."""
+    there = [name for name in term if name in total]
+    if there:
+        torch._foreach_add_([total[n] for n in there], [term[n] for n in there], alpha=weight)
+    fresh = [name for name in term if name not in total]
+    if not fresh:
+        return
+    tensors = [term[name] for name in fresh]
+    if theta0 is None:
+        made = torch._foreach_mul(tensors, weight)
+    else:
+        made = torch._foreach_add([theta0[name] for name in fresh], tensors, alpha=weight)
+    total.update(zip(fresh, made, strict=True))
+
+
+def check_finite(tensors: Mapping[str, Tensor], subject: str) -> None:
+    """Raise if a number is not finite, which a sum shows in one pass; only then look closer."""
+    on_gpus: dict[torch.device, list[str]] = {}
+    odd = []
+    for name, tensor in tensors.items():
+        if tensor.device.type in _FUSED:
+            on_gpus.setdefault(tensor.device, []).append(name)
+        elif not math.isfinite(
+            float(tensor.detach().sum(dtype=torch.promote_types(tensor.dtype, torch.float32)))
+        ):
+            odd.append(name)
+    for names in on_gpus.values():  # the host waits for each device once
+        lengths = torch._foreach_norm([tensors[name].detach() for name in names], 1)
+        if not torch.stack([x.double() for x in lengths]).isfinite().all():
+            odd += names
+    if broken := [name for name in odd if not tensors[name].isfinite().all()]:
+        raise TasklabError(f"{subject} is not finite: NaN or infinity in {listed(broken)}.")
+
+
+def check_present(names: Iterable[str], params: Mapping[str, Tensor], side: str) -> None:
+    """Raise if parameters lack names.
+
+    Args:
+        names: What must be there.
+        params: Parameters by name.
+        side: Whose they are, for the message.
+    """
+    if missing := [name for name in names if name not in params]:
+        raise TasklabError(f"{side} lack {listed(missing)}: is it a vector of another model?")
+
+
+def check_shapes(
+    names: Iterable[str], one: Mapping[str, Tensor], two: Mapping[str, Tensor]
+) -> None:
+    """Raise if shapes differ.
+
+    Args:
+        names: Of the tensors to compare.
+        one: Tensors by name.
+        two: Tensors by name.
+    """
+    if wrong := [
+        f"{name} {tuple(one[name].shape)} and {tuple(two[name].shape)}"
+        for name in sorted(names)
+        if one[name].shape != two[name].shape
+    ]:
+        raise TasklabError(f"shapes differ: {listed(wrong)}.")
+
+
+def listed(names: list[str]) -> str:
+    """Return the first names, and how many more there are."""
+    more = f" and {len(names) - 5} more" if len(names) > 5 else ""
+    return ", ".join(names[:5]) + more
