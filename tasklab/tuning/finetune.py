@@ -257,7 +257,7 @@ def _train(
             torch._foreach_sub_(list(delta.values()), list(theta0.values()), alpha=decay)
             optimiser.zero_grad()  # no gradients in memory beside those of the next step
 
-            shown.set_postfix_str(f"loss {journal.last:.3f}")
+            shown.set_postfix_str(journal.note)
             shown.update()
             seconds = before + time.perf_counter() - began
             if request.asked:

@@ -65,9 +65,9 @@ class Journal:
         return self._losses
 
     @property
-    def last(self) -> float:
-        """The last loss that was read."""
-        return self._losses[-1] if self._losses else math.nan
+    def note(self) -> str:
+        """The last loss that was read, for a line of progress."""
+        return f"loss {self._losses[-1]:.3f}" if self._losses else ""
 
     def _check(self, norm: float) -> None:
         config, losses, guessing = self.config, self._losses, math.log(self.classes)

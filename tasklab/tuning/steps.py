@@ -15,7 +15,7 @@ import contextlib
 import dataclasses
 import functools
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -28,7 +28,7 @@ from tasklab.tuning import compiled, footprint, memory, penalties, tangent
 from tasklab.tuning.memory import Plan
 from tasklab.tuning.methods import LINEAR
 from tasklab.tuning.recipe import FineTune
-from tasklab.tuning.replay import Replayed
+from tasklab.tuning.replay import Compute, Replayed
 
 LESS = (
     "Take a smaller model, precision='bfloat16', a method that trains fewer parameters, such as "
@@ -65,13 +65,15 @@ class Step:
         delta: Mapping[str, Tensor],
         own: Mapping[str, Tensor],
     ) -> None:
-        self.config, self.encoder, self.head = config, encoder, head
-        self.theta0, self.delta, self.own = theta0, delta, own
+        self.config, self.encoder = config, encoder
+        self._problem = _Problem(config, head, theta0, delta, own)
         self._plans = footprint.plans(config, encoder)
-        self._gradient = tangent_gradient if config.method in LINEAR else gradient
         usual = encoder if config.method in LINEAR else training.passes(encoder)
         self._models: dict[bool, Model] = {False: usual, True: memory.Recomputed(usual)}
-        self._parts = {again: self._of(model) for again, model in self._models.items()}
+        self._parts: dict[bool, Compute] = {
+            again: functools.partial(_part, self._problem, model)
+            for again, model in self._models.items()
+        }
         self.compiling = compiled.compiles(config, encoder) and self._compile()
         if compiled.records(config, encoder):
             said = f"the step of {encoder.name} could not be recorded as a CUDA graph"
@@ -123,30 +125,13 @@ class Step:
         if config.penalty:
             with _precision(config, images):
                 model = self._models[plan.recompute]
-                extra = penalties.measure(config.method, model, self.delta, others, plan.size)
+                extra = penalties.measure(
+                    config.method, model, self._problem.delta, others, plan.size
+                )
             value = value + config.penalty * extra.value
             for name, more in extra.gradients.items():
                 gradients[name] = gradients[name].add(more, alpha=config.penalty)
         return value, gradients
-
-    def _of(self, model: Model) -> Callable[[Tensor, Tensor], tuple[Tensor, Gradients]]:
-        """Return mean loss and gradients of some of a step's images, as a function of these."""
-
-        def part(x: Tensor, y: Tensor) -> tuple[Tensor, Gradients]:
-            last = {}
-
-            def loss(features: Tensor) -> Tensor:
-                last["features"] = features.detach()
-                with torch.autocast(features.device.type, enabled=False):  # logits need the digits
-                    return cross_entropy(self.head(features), y)
-
-            with _precision(self.config, x):
-                value, gradients = self._gradient(model, self.theta0, self.delta, x, loss)
-            if self.own:
-                gradients |= head_gradient(self.own, self.head.normalise, last["features"], y)
-            return value, gradients
-
-        return part
 
     def _compile(self) -> bool:
         """Let parts take compiled blocks, if they are of a kind that can be; return whether."""
@@ -154,9 +139,37 @@ class Step:
             return False
         said = f"the blocks of {self.encoder.name} could not be compiled"
         for again, usual in self._parts.items():
-            quick = self._of(dataclasses.replace(once, recompute=again))
+            model = dataclasses.replace(once, recompute=again)
+            quick = functools.partial(_part, self._problem, model)
             self._parts[again] = compiled.Quick(quick, usual, said)
         return True
+
+
+class _Problem(NamedTuple):
+    """What a loss depends on beside images and the model's form."""
+
+    config: FineTune
+    head: heads.Head
+    theta0: Mapping[str, Tensor]
+    delta: Mapping[str, Tensor]
+    own: Mapping[str, Tensor]
+
+
+def _part(problem: _Problem, model: Model, x: Tensor, y: Tensor) -> tuple[Tensor, Gradients]:
+    """Return mean loss and gradients of some of a step's images."""
+    config, head, theta0, delta, own = problem
+    how, last = tangent_gradient if config.method in LINEAR else gradient, {}
+
+    def loss(features: Tensor) -> Tensor:
+        last["features"] = features.detach()
+        with torch.autocast(features.device.type, enabled=False):  # logits need the digits
+            return cross_entropy(head(features), y)
+
+    with _precision(config, x):
+        value, gradients = how(model, theta0, delta, x, loss)
+    if own:
+        gradients |= head_gradient(own, head.normalise, last["features"], y)
+    return value, gradients
 
 
 def gradient(

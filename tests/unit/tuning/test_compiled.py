@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import gc
+import weakref
 
 import pytest
 import torch
@@ -107,6 +109,22 @@ def test_it_is_said_once_that_a_first_step_compiles(clip, traced):
 
     assert [note(RUN), note(RUN)] == [compiled.NOTE, ""]
     assert note(dataclasses.replace(RUN, method="linearized")) == compiled.NOTE
+
+
+def test_a_step_and_its_tensors_go_when_the_run_ends(clip, monkeypatch):
+    """A cycle of references would keep delta, and a graph's memory, until garbage is looked for."""
+    monkeypatch.setenv(compiled.SETTING, "1")
+    monkeypatch.setattr(compiled, "records", lambda config, encoder: True)
+    names = dict(clip.encoder.params)
+    head, delta = torch.nn.Linear(128, 10), {n: torch.zeros_like(w) for n, w in names.items()}
+    step = steps.Step(RUN, clip.encoder, head, names, delta, {})
+    gone = weakref.ref(step._problem.delta["proj"]), weakref.ref(step)
+    gc.disable()
+    try:
+        del step, delta
+        assert [one() for one in gone] == [None, None]
+    finally:
+        gc.enable()
 
 
 @pytest.mark.parametrize("method", ["nonlinear", "linearized"])

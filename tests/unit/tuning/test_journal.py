@@ -24,8 +24,8 @@ def test_losses_are_read_every_few_dozen_steps_from_a_device():
     losses = [1.5 - 0.01 * step for step in range(40)]
     near, far = (filled(device, losses) for device in (CPU, GPU))
     assert len(near) == len(far) == 41
-    assert near.last == torch.tensor(losses[-1]).item()
-    assert far.last == torch.tensor(losses[journal.EVERY - 1]).item()
+    assert near.note == f"loss {losses[-1]:.3f}"
+    assert far.note == f"loss {losses[journal.EVERY - 1]:.3f}"
     assert far.losses() == near.losses() == [2.0, *torch.tensor(losses).tolist()]
 
 
