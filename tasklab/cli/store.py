@@ -62,18 +62,20 @@ def gc(
 ) -> None:
     """Remove what killed processes left, what was set aside, and locks that nobody holds.
 
+    Drafts of drawn and decoded images go too.
+
     Args:
         store_root: Where results are kept; `None` is `$TASKLAB_STORE` or the user's cache.
         dry_run: Whether to show it only.
         days: Unfinished computations go when nobody has gone on with them for so long.
     """
     from tasklab.errors import real
-    from tasklab.storage import upkeep
+    from tasklab.storage import folders, upkeep
     from tasklab.storage.store import Store
 
     store = Store(store_root)
     limit = upkeep.DAYS if days is None else real("days", days)
-    removed = upkeep.collect(store, days=limit, dry_run=dry_run)
+    removed = upkeep.collect(store, data=folders.data(), days=limit, dry_run=dry_run)
     for one in removed:
         print(f"{one.path}: {one.why}, {gib(one.size)}")
     what = "could be removed" if dry_run else "removed"

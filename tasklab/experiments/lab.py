@@ -119,6 +119,9 @@ class Lab:
         if pictures.sources:
             pictures = pictures.at(self.clip.encoder.image_size)
             self.suite = dataclasses.replace(self.suite, data=pictures)
+        elif self.suite.name == "mini" and (side := self.clip.encoder.image_size) != drawn.SIDE:
+            images = drawn.DrawnImages(self.suite, side=side)
+            self.suite = dataclasses.replace(self.suite, data=images)
         self.evaluator = evaluation.Evaluator(
             self.clip, self.suite, self.store, counts=self.scale.counts
         )

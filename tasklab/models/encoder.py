@@ -16,12 +16,12 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Self
 
 import torch
-import torch.nn.functional as F
 from jaxtyping import Float, Int, UInt8
 from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from tasklab.models.zoo import REGISTRY
+from tasklab.tasks.images.augment import resized
 
 
 @contextlib.contextmanager
@@ -110,18 +110,15 @@ class Encoder:
         """Return images as the model was trained on them.
 
         The shorter side is resized to `image_size` (bicubic, antialiased), the centre is cut out,
-        and channels are normalised: open_clip's evaluation transform, on tensors. As Pillow does,
-        columns are resized first, then rows, each time to whole grey levels from 0 to 255.
+        and channels are normalised: open_clip's evaluation transform, on tensors, bit for bit.
         """
         size = self.image_size
         height, width = x.shape[-2:]
-        pixels = x.to(self.device).float()  # images may lie in a memory map, on the CPU
+        pixels = x.to(self.device)  # images may lie in a memory map, on the CPU
         if min(height, width) != size:
             short = min(height, width)
-            new_height, new_width = int(size * height / short), int(size * width / short)
-            for shape in ((height, new_width), (new_height, new_width)):
-                pixels = F.interpolate(pixels, shape, mode="bicubic", antialias=True)
-                pixels = pixels.add_(0.5).floor_().clamp_(0, 255)  # halves up, as Pillow
+            pixels = resized(pixels, int(size * height / short), int(size * width / short))
+        pixels = pixels.float()
         top, left = (round((side - size) / 2) for side in pixels.shape[-2:])
         pixels = pixels[..., top : top + size, left : left + size]
         mean, std = self._channels

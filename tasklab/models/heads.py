@@ -18,6 +18,7 @@ from tasklab.errors import TasklabError
 from tasklab.models.loading import Clip, Encoder
 from tasklab.tasks.suites import Task
 
+_NEAR = 1e-6  # apart are rows of the same text, by rounding
 _MADE = weakref.WeakKeyDictionary[Clip, dict[tuple[tuple[str, ...], int], "Head"]]()
 
 
@@ -98,6 +99,9 @@ def zero_shot(clip: Clip, task: Task) -> Head:
     Args:
         clip: The model whose text tower reads the prompts.
         task: Its class names and templates.
+
+    Raises:
+        TasklabError: If the model has no text tower, or reads two classes as the same text.
     """
     if clip.text is None:
         raise TasklabError(
@@ -106,10 +110,31 @@ def zero_shot(clip: Clip, task: Task) -> Head:
     prompts = task.prompts()
     with torch.no_grad():
         if not clip.cosine:
-            return Head(clip.text(prompts), normalise=False)
+            text = clip.text(prompts)
+            _check_apart(F.normalize(text, dim=-1), clip, task)
+            return Head(text, normalise=False)
         text = F.normalize(clip.text(prompts), dim=-1)
         text = text.unflatten(0, (len(task.classes), len(task.templates))).mean(1)
-        return Head(clip.logit_scale * F.normalize(text, dim=-1))
+        text = F.normalize(text, dim=-1)
+        _check_apart(text, clip, task)
+        return Head(clip.logit_scale * text)
+
+
+def _check_apart(rows: Float[Tensor, "C D"], clip: Clip, task: Task) -> None:
+    """Raise if two classes have the same row: the second would never be predicted.
+
+    Prompts are the same to a model if it reads them without case, cuts them off, or does not know
+    their letters.
+    """
+    pairs = (rows @ rows.T).triu(1).gt(1 - _NEAR).nonzero().tolist()
+    alike = [(i, j) for i, j in pairs if (rows[i] - rows[j]).abs().max() <= _NEAR]
+    if alike and not task.repeats:
+        one, other = (task.classes[label] for label in alike[0])
+        raise TasklabError(
+            f"model {clip.encoder.name!r} reads the prompts of {one!r} and {other!r} of "
+            f"{task.name} as the same text, so that one of them would never be predicted: give "
+            "shorter templates= or other classes=."
+        )
 
 
 def start(kind: str, clip: Clip, task: Task, seed: int = 0) -> Head:

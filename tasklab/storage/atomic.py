@@ -15,6 +15,7 @@ import contextlib
 import glob
 import os
 import shutil
+import time
 import uuid
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -100,6 +101,20 @@ def flush(path: Path) -> None:
         os.fsync(number)
     finally:
         os.close(number)
+
+
+def abandoned(folder: Path, seconds: float = 3600) -> Iterator[Path]:
+    """Yield the drafts in a folder that nobody has written to for so long.
+
+    Args:
+        folder: Where they are, not below it; it need not be there.
+        seconds: How long; no file of ours takes an hour to write.
+    """
+    for draft in folder.glob(f".*{PARTIAL}"):
+        with contextlib.suppress(OSError):  # another process has just removed it
+            times = [path.lstat().st_mtime for path in (draft, *draft.rglob("*"))]
+            if time.time() - max(times) > seconds:
+                yield draft
 
 
 @contextlib.contextmanager

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import itertools
 import math
 import time
 from collections.abc import Iterator
@@ -111,11 +112,36 @@ def leftovers(store: Store, *, days: float = DAYS) -> Iterator[Leftover]:
                 yield _leftover(path, "a lock that nobody holds")
 
 
-def collect(store: Store, *, days: float = DAYS, dry_run: bool = False) -> list[Leftover]:
-    """Remove what `leftovers` yields, and return it.
+def leftovers_of_images(data: Path, *, days: float = DAYS) -> Iterator[Leftover]:
+    """Yield what can be removed of drawn and decoded images: drafts of writers that were killed.
+
+    Args:
+        data: The folder of images.
+        days: How long nobody has gone on with a decoding that is given up.
+
+    Raises:
+        TasklabError: If the folder cannot be read.
+    """
+    worlds = _folders(data)
+    for folder in (data, *worlds, *(task for world in worlds for task in _folders(world))):
+        for draft in atomic.abandoned(folder):
+            yield _leftover(draft, "of a process that was killed")
+        for path in (one for one in _folders(folder) if one.name.endswith(atomic.PARTIAL)):
+            if path.name.startswith("."):
+                continue
+            with _held(path.with_name(f"{path.name.removesuffix(atomic.PARTIAL)}.lock")) as free:
+                if free and _age(path) > days:
+                    yield _leftover(path, f"not gone on with for {days:g} days")
+
+
+def collect(
+    store: Store, *, data: Path | None = None, days: float = DAYS, dry_run: bool = False
+) -> list[Leftover]:
+    """Remove what `leftovers` and `leftovers_of_images` yield, and return it.
 
     Args:
         store: The store.
+        data: The folder of images; `None` leaves it as it is.
         days: As of `leftovers`.
         dry_run: Whether to leave all as it is.
 
@@ -123,7 +149,8 @@ def collect(store: Store, *, days: float = DAYS, dry_run: bool = False) -> list[
         TasklabError: If the store cannot be read or written.
     """
     removed = []
-    for one in leftovers(store, days=days):
+    images = () if data is None else leftovers_of_images(data, days=days)
+    for one in itertools.chain(leftovers(store, days=days), images):
         if not dry_run:
             atomic.remove(one.path)
         removed.append(one)

@@ -34,6 +34,8 @@ from tasklab.storage.tensors import explained, write_tensors
 from tasklab.tasks.suites import Suite, suite
 
 _SUITES = ("mini", "mini_text")
+SIDE = 32  # height and width of drawn images
+ENLARGED = 3  # version of how an encoder enlarges small images: as Pillow does, bit for bit
 CHECKSUMS = Path(__file__).with_name("drawn_sha256.json")
 _MEMORY: dict[Path, tuple[tuple[int, ...] | None, Images, str]] = {}  # stamp, images, checksum
 _log = logging.getLogger(__name__)
@@ -111,10 +113,12 @@ class DrawnImages:
         suite: Its tasks.
         cache: Folder of drawn images; `None` is `$TASKLAB_DATA` or the user's cache. If it cannot
             be written to, images are drawn again in every process.
+        side: Height and width of the model's input, to which images are enlarged; `None` is theirs.
     """
 
     suite: Suite
     cache: Path | str | None = None
+    side: int | None = None
 
     def load(
         self, task: str, split: str, *, n: int | None = None, device: torch.device | str = "cpu"
@@ -138,7 +142,8 @@ class DrawnImages:
     def version(self, task: str, split: str) -> str:
         """Return what identifies the images of a split that are read, drawing them if need be."""
         name, (_, sha256) = self._name(task, split), self._checked(task, split)
-        return name if sha256 == _checksums().get(name) else f"{name}/{sha256[:12]}"
+        version = name if sha256 == _checksums().get(name) else f"{name}/{sha256[:12]}"
+        return version if self.side in (None, SIDE) else f"{version}/enlarged{ENLARGED}"
 
     def identity(self, task: str) -> dict[str, Any]:
         """Return nothing: there is no augmentation."""
@@ -195,6 +200,8 @@ class DrawnImages:
         try:
             with explained(file.parent, "keep drawn images in", instead=folders.DATA):
                 file.parent.mkdir(parents=True, exist_ok=True)
+                for draft in atomic.abandoned(file.parent):
+                    atomic.remove(draft)
                 with atomic.replacing(file) as draft:
                     write_tensors(images._asdict(), draft, header)
         except TasklabError as error:

@@ -35,9 +35,6 @@ from tasklab.tasks.images.pixels import Arrays
 from tasklab.tasks.suites import Suite, Task, paper_data_sets, suite
 
 SPLITS = ("train", "val", "test")
-ENLARGED = (
-    2  # version of how an encoder enlarges small images: halves of grey levels are rounded up
-)
 _log = logging.getLogger(__name__)
 
 
@@ -160,10 +157,10 @@ class DecodedImages:
         """Return the checksum of a split's pixels and labels, decoding it on the first call."""
         entry = self._task(task, split)
         if entry.source is None:
-            return drawn.DrawnImages(suite("mini")).version(task, split)
+            return drawn.DrawnImages(suite("mini"), side=self.side).version(task, split)
         version = f"{task}/{split}/{self.arrays(entry, split).manifest['digest']}"
         native = self.transform(entry, split).kind == "native"
-        return f"{version}/enlarged{ENLARGED}" if native else version
+        return f"{version}/enlarged{drawn.ENLARGED}" if native else version
 
     def identity(self, task: str) -> dict[str, Any]:
         """Return the version of the augmentation."""

@@ -142,3 +142,22 @@ def test_prompts_are_read_once_and_a_head_that_trains_is_a_copy():
     assert torch.equal(again.weight, zero_shot(clip, TASK).weight) and read == [6]
     heads.start("zero_shot", counted, dataclasses.replace(TASK, classes=("cat", "dog", "bird")))
     assert read == [6, 6]
+
+
+@pytest.mark.parametrize("cosine", [True, False])
+def test_classes_that_a_model_reads_as_the_same_text_are_refused(cosine: bool) -> None:
+    """As a tokenizer does that keeps the first twelve letters."""
+    clip = SimpleNamespace(
+        text=lambda texts: features_of([text[:12] for text in texts]),
+        logit_scale=1.0,
+        cosine=cosine,
+        encoder=SimpleNamespace(name="cut"),
+    )
+    task = dataclasses.replace(
+        TASK, classes=("a long cat", "a long dog", "fish"), templates=("{}",)
+    )
+    assert zero_shot(clip, task).weight.shape == (3, 7)
+    task = dataclasses.replace(task, templates=("photo of {}",))
+    with pytest.raises(TasklabError, match="'cut' reads the prompts of 'a long cat' and 'a long d"):
+        zero_shot(clip, task)
+    assert zero_shot(clip, dataclasses.replace(task, repeats=True)).weight.shape == (3, 7)

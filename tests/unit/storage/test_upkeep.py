@@ -173,3 +173,24 @@ def test_the_commands(
     (path.parent / "x").mkdir(parents=True)
     (path.parent / "x" / "config.json").write_text(json.dumps({"number": 1}))
     assert main(["store", "verify"]) == 1  # the key is not that of its configuration
+
+
+def test_drafts_of_images_can_go(store: Store, tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    gone = [data / "mini-2" / ".a.st.0123abcd.partial", data / "pictures/pets/.c.json.1.partial"]
+    gone.append(data / "pictures" / "pets" / "train-whole37-x.partial")  # a decoding
+    kept = [data / "mini-2" / "a.st", data / "mini-2" / ".b.st.0123abcd.partial"]
+    kept.append(data / "pictures" / "pets" / "val-centre32-y.partial")
+    for path in (*gone, *kept):
+        file = path / "x.npy" if path.name.startswith(("train", "val")) else path
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(b"1234")
+    for path in gone:
+        old(path, 8)
+    found = upkeep.collect(store, data=data, dry_run=True)
+    assert sorted(one.path for one in found) == sorted(gone) and all(map(Path.exists, gone))
+    upkeep.collect(store, data=data)
+    assert not any(map(Path.exists, gone)) and all(map(Path.exists, kept))
+    with filelock.FileLock(kept[2].with_suffix(".lock")):
+        old(kept[2], 8)
+        assert upkeep.collect(store, data=data) == []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import shutil
 from pathlib import Path
 
@@ -242,3 +243,21 @@ def test_the_worlds_draw_what_is_listed(monkeypatch: pytest.MonkeyPatch) -> None
                 == table[world._name(task.name, "val")]
             )
     assert all(same.values())  # on any processor
+
+
+def test_images_that_are_enlarged_have_keys_of_their_own(tmp_path: Path) -> None:
+    plain = DrawnImages(suite("mini"), tmp_path).version("Signs", "val")
+    assert DrawnImages(suite("mini"), tmp_path, side=32).version("Signs", "val") == plain
+    larger = DrawnImages(suite("mini"), tmp_path, side=224).version("Signs", "val")
+    assert larger == f"{plain}/enlarged{drawn.ENLARGED}"
+
+
+def test_drafts_of_killed_processes_are_removed(tmp_path: Path) -> None:
+    folder = tmp_path / mini.VERSION
+    folder.mkdir()
+    stale, young = folder / ".a.safetensors.1.partial", folder / ".b.safetensors.2.partial"
+    for draft in (stale, young):
+        draft.touch()
+    os.utime(stale, (0, 0))
+    images(tmp_path).load("Signs", "val")
+    assert not stale.exists() and young.exists()

@@ -18,6 +18,7 @@ from tasklab.tasks.images import augment
 from tasklab.tasks.images.decoding import Transform
 
 BICUBIC = InterpolationMode.BICUBIC
+UNCHANGED = torch.zeros(3, 1, 1), torch.ones(3, 1, 1)  # mean and standard deviation
 
 
 def random_boxes(size: tuple[int, int], count: int, seed: int = 0) -> torch.Tensor:
@@ -112,14 +113,14 @@ def test_halves_are_rounded_as_pillow_rounds_them(side: int, target: int, way: C
     resized = [pil(one).resize((target, target), Image.Resampling.BICUBIC) for one in x]
     theirs = torch.stack([torch.from_numpy(np.array(one)).permute(2, 0, 1) for one in resized])
     assert torch.equal(ours, theirs)
-    encoder = SimpleNamespace(image_size=target, device="cpu", mean=(0.0,) * 3, std=(1.0,) * 3)
+    encoder = SimpleNamespace(image_size=target, device="cpu", _channels=UNCHANGED)
     assert torch.equal((Encoder.preprocess(encoder, x) * 255).round().to(torch.uint8), theirs)
 
 
 def test_images_of_the_models_size_pass_an_encoder_unchanged() -> None:
     """Drawn images are of the embedded models' size, so that no rounding touches them."""
     x = noise(4, 3, 32, 32)
-    encoder = SimpleNamespace(image_size=32, device="cpu", mean=(0.0,) * 3, std=(1.0,) * 3)
+    encoder = SimpleNamespace(image_size=32, device="cpu", _channels=UNCHANGED)
     assert torch.equal(Encoder.preprocess(encoder, x), x.float() / 255)
 
 
@@ -143,3 +144,20 @@ def test_interpolating_twice_changes_photographs_little() -> None:
         moved.append((theirs[1:] - theirs[:-1]).abs().mean())  # two crops of the same image
     assert max(differences) < 2.5
     assert all(d < 0.2 * m for d, m in zip(differences, moved, strict=True)), (differences, moved)
+
+
+@pytest.mark.parametrize(
+    ("size", "new"),
+    [
+        ((64, 64), (224, 224)),
+        ((256, 256), (224, 224)),
+        ((90, 301), (48, 160)),
+        ((32, 32), (224, 224)),
+    ],
+)
+def test_resizing_is_pillows_to_the_letter(size: tuple[int, int], new: tuple[int, int]) -> None:
+    photograph = torch.from_numpy(load_sample_images().images[0].copy()).permute(2, 0, 1)
+    x = torch.stack([noise(3, *size), photograph[:, : size[0], : size[1]]])
+    resize = [pil(one).resize(new[::-1], Image.Resampling.BICUBIC) for one in x]
+    theirs = torch.stack([torch.from_numpy(np.array(one)).permute(2, 0, 1) for one in resize])
+    assert torch.equal(augment.resized(x, *new), theirs)
