@@ -5,7 +5,7 @@ A model computes where its parameters are: `Encoder.device`. From there:
 | what | lives | moved by |
 |---|---|---|
 | parameters, features, labels, embedded patches, moments | on the encoder's device | its maker |
-| images | where their suite keeps them, often a memory map on the CPU | `Encoder.preprocess` |
+| images | on the device while they fit, else in a memory map on the CPU | `Encoder.preprocess` |
 | task vectors | wherever they were read or made: on the device while they fit | who uses them |
 | heads | where they were fitted | `Head.__call__`, to the features it is given |
 | generators and their indices | on the CPU: every device sees the same order | who indexes |
@@ -90,7 +90,7 @@ def resident(
     Args:
         key: What tells them from others.
         device: Where they are needed.
-        load: Reads them: a mapping or tuple of tensors on the CPU.
+        load: Reads them: a tensor, or a mapping or tuple of tensors, on the CPU.
     """
     device = torch.device(device)
     if device.type == "cpu":

@@ -5,7 +5,8 @@ square somewhat larger than the model's, and a crop is drawn each time it is use
 MNIST, SVHN and EuroSAT, which are smaller than any full-size model's input, are kept at their own
 size and enlarged on the device: that is 12 to 64 times less on the disk, and less to read.
 
-Arrays stay memory-mapped on the CPU, and a batch is moved when it is used.
+Arrays are memory-mapped on the CPU. Evaluation images move to a GPU once, while they fit there
+(`placement.resident`); of others, and of training images, a batch is moved when it is used.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from torch import Tensor
 
 from tasklab import errors
 from tasklab.errors import TasklabError, unknown
+from tasklab.placement import resident
 from tasklab.storage import folders
 from tasklab.tasks import drawn
 from tasklab.tasks.drawn import Images
@@ -123,14 +125,14 @@ class DecodedImages:
     ) -> Images:
         """Return a split, decoding it on the first call.
 
-        The images stay in the memory map, on the CPU; the labels are moved to the device. Training
-        images come uncropped.
+        The images move to a GPU while they fit (`placement.resident`), and else stay in the memory
+        map, on the CPU; the labels are moved to the device. Training images come uncropped.
 
         Args:
             task: Name of a task, or of the control.
             split: `"train"`, `"val"` or `"test"`.
             n: Only the first n images.
-            device: Where to put the labels.
+            device: Where to put them.
 
         Raises:
             TasklabError: If a name is unknown, the data are missing or not what they should be, or
@@ -141,7 +143,9 @@ class DecodedImages:
             return drawn.DrawnImages(suite("mini")).load(task, split, n=n, device=device)
         n = drawn.count_of(n, len(self.arrays(entry, split).y), f"{task}/{split}")
         arrays = self._sound(entry, split, n)
-        return Images(torch.from_numpy(arrays.x[:n]), torch.from_numpy(arrays.y[:n]).to(device))
+        key = ("images", task, split, arrays.manifest["digest"], str(n))
+        x = resident(key, device, lambda: torch.from_numpy(arrays.x[:n]))
+        return Images(x, torch.from_numpy(arrays.y[:n]).to(device))
 
     def size(self, task: str, split: str) -> int:
         """Return how many images a split has; nothing is decoded for it."""
