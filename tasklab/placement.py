@@ -51,6 +51,17 @@ def placed(what: Placed, device: torch.device | str) -> Placed:
     return moved
 
 
+def device_of(what: Any) -> torch.device:
+    """Return where the first tensor of a nested mapping is; the CPU if there is none.
+
+    >>> device_of({"Signs": {"w": torch.ones(1)}})
+    device(type='cpu')
+    """
+    while isinstance(what, Mapping) and what:
+        what = next(iter(what.values()))
+    return what.device if isinstance(what, Tensor) else torch.device("cpu")
+
+
 def laid_out(gradient: Tensor, parameter: Tensor) -> Tensor:
     """Return a gradient in its parameter's memory layout, which fused optimisers ask for.
 

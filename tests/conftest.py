@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import importlib
+import importlib.util
 import os
 import re
 import sys
@@ -125,3 +126,19 @@ def script(monkeypatch):
     torch.set_num_threads(threads)
     for file in folder.glob("*.py"):
         sys.modules.pop(file.stem, None)
+
+
+@pytest.fixture(scope="session")
+def pretended() -> ModuleType:
+    """Return `tests/pretended.py`: a CUDA device made of the CPU's memory."""
+    spec = importlib.util.spec_from_file_location("pretended", HERE / "pretended.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture
+def device(pretended: ModuleType) -> Iterator[object]:
+    """Have a pretended CUDA device during a test; return its memory."""
+    with pretended.cuda() as memory:
+        yield memory

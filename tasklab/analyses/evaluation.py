@@ -30,6 +30,7 @@ from tasklab.errors import TasklabError, texts, whole
 from tasklab.models import heads, inference
 from tasklab.models.encoder import Encoder
 from tasklab.models.loading import Clip
+from tasklab.placement import placed
 from tasklab.storage.store import Store
 from tasklab.tasks import drawn
 from tasklab.tasks.drawn import Images
@@ -100,8 +101,7 @@ class Evaluator:
 
     def with_heads(self, own: Mapping[str, heads.Head]) -> Evaluator:
         """Return an evaluator that differs in the heads of some tasks, given by their names."""
-        other, device = copy.copy(self), self.clip.encoder.device
-        moved = {task: head.to(device) for task, head in own.items()}
+        other, moved = copy.copy(self), placed(own, self.clip.encoder.device)
         other.head = lambda task: moved[task] if task in moved else self.head(task)
         other.__dict__.pop("start", None)  # which has answers of the former heads
         return other

@@ -29,6 +29,7 @@ from tasklab.experiments.merging import (
     options,
 )
 from tasklab.experiments.runner import Trial, kept, order_of, stored
+from tasklab.placement import device_of
 from tasklab.records.table import provenance, tidy
 from tasklab.taskvector import TaskVector
 
@@ -210,7 +211,7 @@ def _cost(bench: Bench, name: str) -> list[dict]:
     began = time.perf_counter()
     step()
     seconds = time.perf_counter() - began
-    peak = meters.peak_bytes(step, trial.lab.clip.encoder.device)
+    peak = meters.peak_bytes(step, device_of(bench.vectors))  # there it merges
     vectors = sum(x.numel() * x.element_size() for v in bench.vectors.values() for x in v.values())
     values = {
         "seconds": seconds,

@@ -37,6 +37,7 @@ from tasklab.errors import texts
 from tasklab.experiments.editing import groups_of, shares
 from tasklab.experiments.lab import Lab, several
 from tasklab.experiments.runner import Trial, busy, grid, kept
+from tasklab.placement import device_of, placed
 from tasklab.records.schema import LEADING_MERGES
 from tasklab.records.table import tidy
 from tasklab.storage.store import free_first
@@ -201,10 +202,10 @@ class Bench:
         if name == EVERYWHERE:
             images = {task: self._images(task, self.sizes["best"]) for task in vectors}
             encoder = self.trial.lab.clip.encoder
-            on = {task: vector.to(encoder.device) for task, vector in vectors.items()}
+            on = placed(vectors, encoder.device)
             start = merge("average", vectors).to(encoder.device)
             solution = best.everywhere(encoder, on, images, start=start, steps=self.sizes["steps"])
-            return solution.vector.to("cpu")
+            return placed(solution.vector, device_of(vectors))
         chosen = {} if option is None else {METHODS[name].searched: option}
         if statistics is None:
             statistics = self.statistics(name)
@@ -224,7 +225,7 @@ class Bench:
         trial, x = self.trial, self._images(task, self.sizes[needs])
         encoder, head = trial.lab.clip.encoder, trial.evaluator.head(task)
         moments = of_images(needs, encoder, head, x, self.vectors[task], linear=trial.linear)
-        return {name: value.cpu() for name, value in moments.items()}
+        return placed(moments, device_of(self.vectors))
 
     def _images(self, task: str, count: int) -> Tensor:
         lab = self.trial.lab

@@ -18,6 +18,7 @@ import pandas as pd
 from tasklab.analyses import evaluation
 from tasklab.errors import choose, texts
 from tasklab.experiments.lab import LINEAR, Lab
+from tasklab.placement import placed
 from tasklab.progress import track
 from tasklab.records.images import packed
 from tasklab.records.table import filled, tidy
@@ -63,7 +64,7 @@ class Trial:
     @property
     def vectors_on_device(self) -> dict[str, TaskVector]:
         """The task vectors, where the model is."""
-        return {t: v.to(self.lab.clip.encoder.device) for t, v in self.vectors.items()}
+        return placed(self.vectors, self.lab.clip.encoder.device)
 
     @functools.cached_property
     def evaluator(self) -> evaluation.Evaluator:

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from tasklab.errors import TasklabError
 from tasklab.models.loading import Clip, Encoder
+from tasklab.placement import placed
 from tasklab.tasks.suites import Task
 
 _NEAR = 1e-6  # apart are rows of the same text, by rounding
@@ -55,7 +56,7 @@ class Head:
                 check_finite(tensor, f"the {name} of a head")
 
     def __call__(self, features: Float[Tensor, "N D"]) -> Float[Tensor, "N C"]:
-        """Return logits. The features of a linearized model are summed first."""
+        """Return logits, where the features are. Those of a linearized model are summed first."""
         features = features.to(self.weight.dtype)  # before the division: bfloat16 has few digits
         return self.scores(F.normalize(features, dim=-1) if self.normalise else features)
 
@@ -66,8 +67,9 @@ class Head:
         >>> head(torch.tensor([[3.0, 4.0]])), head.scores(torch.tensor([[3.0, 4.0]]))
         (tensor([[0.6000, 0.8000]]), tensor([[3., 4.]]))
         """
-        product = features @ self.weight.T
-        return product if self.bias is None else product + self.bias
+        weight, bias = placed((self.weight, self.bias), features.device)
+        product = features @ weight.T
+        return product if bias is None else product + bias
 
     def to(self, device: torch.device | str) -> Head:
         """Return the head on a device."""
