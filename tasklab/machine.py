@@ -282,6 +282,13 @@ def shortest(*ways: Callable[[], object], rounds: int = 16) -> list[float]:
     return [min(seconds) for seconds in times]
 
 
+def threads() -> int:
+    """Return how many threads an operation of PyTorch takes on this processor."""
+    import torch
+
+    return torch.get_num_threads()
+
+
 def gpu_name(device: str) -> str | None:
     """Return what a CUDA device of torch's is called; `None` for the CPU."""
     if device == "cpu":

@@ -199,6 +199,8 @@ def _numbers(row: Mapping[str, Any]) -> str:
     if row["unit"] == "times":  # a cost has no seeds; what was counted has no rounds either
         seeds = "over rounds of timing" if row["high"] > row["low"] else ""
     parts = [effect, *([] if not seeds or effect.endswith(seeds) else [seeds])]
+    if mixed := row.get("mixed"):
+        parts.append(f"sides on two makes of processor at {word(mixed)} of them")
     if row["n_pretrainings"] > 1:
         beside = counted(row["n_pretrainings"], row["n_pretrainings"], "pre-training")
         parts.append(f"{beside} of a smaller CLIP {effect_of(seen(row, 'others'))}")

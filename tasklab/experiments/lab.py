@@ -329,7 +329,13 @@ class Lab:
             "images": dict(self.scale.counts) or "whole splits",
         }
         seconds = round(time.perf_counter() - self.began, 1)
-        return provenance(extra, gpu=machine.gpu_name(p.device), preset=p.preset, seconds=seconds)
+        return provenance(
+            extra,
+            gpu=machine.gpu_name(p.device),
+            threads=machine.threads(),
+            preset=p.preset,
+            seconds=seconds,
+        )
 
 
 def _light(parameters: Parameters) -> bool:

@@ -261,6 +261,8 @@ def _row(row: Mapping[str, Any], here: str, *, corrected: bool) -> str:
         effects += f"<small>pre-trainings: {effect_of(seen(short, 'others'))}</small>"
         others = f"<small>and {row['n_pretrainings']} pre-trainings</small>"
     seeds = "–" if row["unit"] == "times" else row["n_seeds"]  # a cost has rounds of timing
+    if mixed := row.get("mixed"):
+        others += f"<small>at {mixed}, sides on two makes of processor</small>"
     tasks = f"{row['tasks_as_claimed']} of {row['n_tasks']} {row['counted']}"
     if row["n_tasks"] < 2:
         tasks = "one pair" if row["n_tasks"] and row["counted"] == "pairs" else "–"

@@ -10,7 +10,7 @@ import dataclasses
 import functools
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,11 +18,11 @@ import numpy as np
 import pandas as pd
 
 from tasklab.errors import choose
-from tasklab.records import images, intervals
+from tasklab.records import images, intervals, machines
 from tasklab.records.claims import CLAIMS, Claim
 from tasklab.records.intervals import Interval, Source
 from tasklab.records.pairing import growth, pairs
-from tasklab.records.schema import COLUMNS, EXPERIMENTS
+from tasklab.records.schema import COLUMNS, EXPERIMENTS, MAKE
 
 ABOUT_VERDICTS = (
     "Verdicts on the embedded benchmark are about orderings and effects, not about absolute "
@@ -49,6 +49,7 @@ class Verdict:
         n_pretrainings: Number of pre-trained models behind the widest of them.
         p: Two-sided p-value that belongs to the interval.
         p_here: That of `here`.
+        mixed: At how many seeds the two sides are of different makes of processor.
         by_seed: The difference of each seed of fine-tuning.
         by_task: That of each task (pair of tasks, threshold), as the mean over seeds.
     """
@@ -62,6 +63,7 @@ class Verdict:
     n_pretrainings: int = 0
     p: float = math.nan
     p_here: float = math.nan
+    mixed: int = 0
     by_seed: Mapping[int, float] = field(default_factory=dict)
     by_task: Mapping[str, float] = field(default_factory=dict)
 
@@ -72,7 +74,8 @@ class Verdict:
             return None
         outcome = judged(self.here, self.claim.margin)
         given = {"interval": self.here, "outcome": outcome, "p": self.p_here}
-        return dataclasses.replace(self, **given, sources=("seeds", "images"))
+        sources = "seeds", "images", *(name for name in self.sources if name == "machine")
+        return dataclasses.replace(self, **given, sources=sources)
 
     @property
     def over_pretrainings(self) -> str:
@@ -123,7 +126,8 @@ class Verdict:
             effect += f" [{self.interval.low:.3g}, {self.interval.high:.3g}]"
         seeds = f"{self.n_seeds} seed" + "s" * (self.n_seeds != 1)
         counted = f", {self.tasks_as_claimed} of {self.n_tasks} {self.counted} as claimed"
-        return f"{self.outcome}: {effect}, {seeds}{counted if self.n_tasks > 1 else ''}."
+        makes = f", sides of two makes of processor at {self.mixed} of them" if self.mixed else ""
+        return f"{self.outcome}: {effect}, {seeds}{makes}{counted if self.n_tasks > 1 else ''}."
 
 
 def _of_rounds(claim: Claim, table: pd.DataFrame, effect: float) -> dict[str, Any]:
@@ -179,7 +183,8 @@ def verdict(
       difference at all, which is a measure too coarse to tell.
 
     The interval has the spread over seeds of fine-tuning, the sampling of images where what is
-    compared was counted on images, and that of tasks where the claim is about tasks in general.
+    compared was counted on images, that of tasks where the claim is about tasks in general, and
+    that of machines where records name them and it was measured (`machines`).
     It speaks of this pre-trained model; what other seeds of pre-training say is given apart. Costs
     have no seeds: their interval is over rounds of timing.
 
@@ -206,12 +211,14 @@ def verdict(
     if claim.experiment == "cost":
         statistics = _of_rounds(claim, table, effect)
     elif len(by_seed) > 1:
-        sources = [intervals.of_means("seeds", by_seed), *_of_images(claim, table)]
+        seeds, machine = intervals.of_means("seeds", by_seed), machines.source(claim, table)
+        sources = [seeds, *_of_images(claim, table), *([machine] if machine else [])]
         far = _towards(claim, effect)
         on = {"here": intervals.interval(effect, sources)}
         on["p_here"] = intervals.p_value(far, sources)
         if claim.general and len(by_task) > 2:  # a task has images of its own: they are in there
-            sources = [sources[0], intervals.of_means("tasks", by_task)]
+            drawn = [seeds, intervals.of_means("tasks", by_task)]
+            sources = [*drawn, *([machine] if machine else [])]
         statistics = on | {
             "interval": intervals.interval(effect, sources),
             "sources": tuple(source.name for source in sources),
@@ -224,6 +231,7 @@ def verdict(
         outcome=judged(statistics["interval"], claim.margin),
         pretrainings=_over_pretrainings(replicas),
         n_pretrainings=max(1, len(replicas)),
+        mixed=machines.mixed(table),
         by_seed={int(seed): float(value) for seed, value in by_seed.items()},
         by_task={str(task): float(value) for task, value in by_task.items()},
         **statistics,
@@ -253,15 +261,40 @@ def verdicts(
     if paper is not None:
         choose("paper", paper, dict.fromkeys(claim.paper for claim in CLAIMS))
     chosen = [c for c in CLAIMS if paper in (None, c.paper) and table in (None, c.table)]
+    needed = _needed(df)
+    return [verdict(c, needed(_experiments(c)), n_tasks=n_tasks, model=model) for c in chosen]
+
+
+def mixed(df: pd.DataFrame, paper: str, *, n_tasks: int = 8, model: str) -> dict[str, int]:
+    """Return which of a paper's claims compare sides of different makes of processor.
+
+    Args:
+        df: Tidy records with the make of each.
+        paper: Whose claims.
+        n_tasks: Number of added tasks for claims on addition.
+        model: Which model the claims are about.
+
+    Returns:
+        By the claim's id, at how many seeds.
+    """
+    needed, found = _needed(df.drop(columns="hits", errors="ignore")), {}
+    for claim in (claim for claim in CLAIMS if claim.paper == paper):
+        both = growth if claim.grows else pairs
+        found[claim.id] = machines.mixed(both(claim, needed(_experiments(claim)), model, n_tasks))
+    return {name: seeds for name, seeds in found.items() if seeds}
+
+
+def _needed(df: pd.DataFrame) -> Callable[[tuple[str, ...]], pd.DataFrame]:
+    """Return a function that gives the few rows and columns of some experiments."""
     rows_of = df.groupby("experiment", sort=False).indices
 
     @functools.cache
-    def needed(experiments: tuple[str, ...]) -> pd.DataFrame:  # few of the rows and columns
-        own = {name for e in experiments for name in (*COLUMNS, *EXPERIMENTS[e].columns)}
+    def needed(experiments: tuple[str, ...]) -> pd.DataFrame:
+        own = {name for e in experiments for name in (*COLUMNS, MAKE, *EXPERIMENTS[e].columns)}
         places = [place for e in experiments for place in rows_of.get(e, ())]
         return df[[name for name in df if name in own]].iloc[places]
 
-    return [verdict(c, needed(_experiments(c)), n_tasks=n_tasks, model=model) for c in chosen]
+    return needed
 
 
 def _experiments(claim: Claim) -> tuple[str, ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pandas as pd
 
 from tasklab.records import images
-from tasklab.records.schema import COLUMNS
+from tasklab.records.schema import COLUMNS, MAKE
 from tasklab.records.table import tidy
 
 
@@ -27,7 +27,8 @@ def box_means(df: pd.DataFrame, low: float = 0.0, high: float = 1.0) -> pd.DataF
         cells = cells[cells[name].between(low - near, high + near)]
     keys = [name for name in COLUMNS if name not in ("alpha", "value", "n")]
     groups = cells.groupby(keys, dropna=False, sort=False)
-    means = groups.agg(value=("value", "mean"), n=("n", "first"))
+    whole = {MAKE: (MAKE, "first")} if MAKE in cells else {}
+    means = groups.agg(value=("value", "mean"), n=("n", "first"), **whole)
     if "hits" in cells:
         means["hits"] = [
             images.averaged(list(one["hits"]), int(one["n"].iloc[0]))

@@ -14,6 +14,7 @@ from tasklab.models.zoo import family
 from tasklab.records import images, matched
 from tasklab.records.claims import Claim
 from tasklab.records.comparisons import COMPARISONS, NETWORKS
+from tasklab.records.schema import MAKE
 from tasklab.records.table import one_model, select
 
 SHARE = re.compile(r"_(\d+)$")  # names of models that have seen so many per cent of the samples
@@ -64,6 +65,24 @@ def _side(
         n_tasks: As for `sides_of`.
         compared: What the claim's comparison made, by role: both sides at once.
     """
+    found, behind = _found(claim, side, df, model, n_tasks, compared)
+    if MAKE in behind and MAKE not in found.rows and len(found.rows):  # made of several rows
+        makes = (
+            behind.dropna(subset=MAKE).groupby("seed")[MAKE].agg(lambda x: "+".join(sorted(set(x))))
+        )
+        return found._replace(rows=found.rows.assign(**{MAKE: found.rows["seed"].map(makes)}))
+    return found
+
+
+def _found(
+    claim: Claim,
+    side: str,
+    df: pd.DataFrame,
+    model: str | None,
+    n_tasks: int,
+    compared: dict[str, dict[str, pd.DataFrame]],
+) -> tuple[Side, pd.DataFrame]:
+    """Return one side of a claim, and the records that it is made of; arguments as of `_side`."""
     method, _, role = side.partition("@")
     init = "random" if role == "random" else "pretrained"
     if role in NETWORKS:
@@ -76,21 +95,21 @@ def _side(
     mine = one_model(records, init)
     if claim.setting != "chosen":
         both = (claim.left, claim.right)
-        return Side(
-            method, matched.at_setting(mine, claim.setting, claim.metric, both, method), mine
-        )
+        rows = matched.at_setting(mine, claim.setting, claim.metric, both, method)
+        return Side(method, rows, mine), mine[mine["experiment"] == "budget"]
     if not claim.comparison:
-        return Side(method, select(mine, claim.experiment, claim.metric, method, n_tasks), mine)
+        rows = select(mine, claim.experiment, claim.metric, method, n_tasks)
+        return Side(method, rows, mine), rows
     rows = records[records["experiment"] == claim.experiment]
     if rows.empty:
-        return Side(method, rows, mine)
+        return Side(method, rows, mine), rows
     if claim.comparison not in COMPARISONS:
         raise TasklabError(
             f"comparison {claim.comparison!r} is not registered: import tasklab.study."
         )
     if role not in compared:
         compared[role] = COMPARISONS[claim.comparison](claim, rows, df)
-    return Side(method, compared[role].get(method, rows.iloc[:0]), mine)
+    return Side(method, compared[role].get(method, rows.iloc[:0]), mine), rows
 
 
 def pairs(claim: Claim, df: pd.DataFrame, model: str | None, n_tasks: int) -> pd.DataFrame:
@@ -133,7 +152,7 @@ def _contributions(claim: Claim, side: Side) -> pd.DataFrame:
         absolute = _behind(rows, side.records)
     error = images.standard_errors(rows, claim.metric, absolute)
     table = rows[["seed", "task", "subset", "value"]].assign(error=error)
-    for name in ("n", "hits"):
+    for name in ("n", "hits", MAKE):
         table[name] = rows[name] if name in rows else None
     if claim.metric == "normalised":  # a ratio: whose images' contributions need both parts
         table["hits"] = None
@@ -195,4 +214,11 @@ def growth(claim: Claim, df: pd.DataFrame, model: str | None, n_tasks: int) -> p
     scaled = {"difference": weight * points["difference"]}
     squares = {c: (weight * points[c].astype(float)) ** 2 for c in ("error", "error_right")}
     rows = points[keys].assign(**scaled, **squares).groupby(keys, as_index=False).sum(min_count=1)
-    return rows.assign(**{c: np.sqrt(rows[c]) for c in squares})
+    leverage = {"leverage": (weight**2).groupby([points[k] for k in keys]).sum().mean()}
+    if MAKE in points:  # that of the most samples, and of all others
+        first, others = (
+            points[points["x"].eq(points["x"].max()) == is_first] for is_first in (True, False)
+        )
+        leverage |= {MAKE: rows["seed"].map(first.groupby("seed")[MAKE].first())}
+        leverage |= {f"{MAKE}_right": rows["seed"].map(others.groupby("seed")[MAKE].first())}
+    return rows.assign(**{c: np.sqrt(rows[c]) for c in squares}, **leverage)

@@ -28,6 +28,7 @@ COLUMNS = (
     "low", "high", "n_seeds", "n_pretrainings", "tasks_as_claimed", "n_tasks", "counted", "n_cells",
     "cells_holding", "strength", "corrected", "evidence", "here", "here_cell",
     "here_effect", "here_low", "here_high", "others", "others_effect", "others_low", "others_high",
+    "mixed",
 )  # fmt: skip
 
 _SAYS = {  # one, several
@@ -146,7 +147,8 @@ def verdict_rows(verdicts: Iterable[Verdict], *, cells: bool = True) -> pd.DataF
         interval on the tasks that were tried alone, where the statement is about tasks in general,
         of the cell that is the weakest there, here_cell, which is empty where it is the same one;
         others, others_effect, others_low and others_high: the effect's mean over several
-        pre-trainings, its interval over their seeds, and the outcome of that.
+        pre-trainings, its interval over their seeds, and the outcome of that; mixed: at how many
+        seeds both sides of it, or of one of its cells, are of different makes of processor.
     """
     rows = []
     for entry in entries(verdicts):
@@ -155,6 +157,7 @@ def verdict_rows(verdicts: Iterable[Verdict], *, cells: bool = True) -> pd.DataF
         common = {"paper": claim.paper, "headline": claim.headline, "setting": claim.setting}
         common |= {"statement": claim.statement, "evidence": claim.evidence, "short": claim.short}
         numbers = {"n_cells": tested, "cells_holding": entry.cells_holding}
+        numbers["mixed"] = max(cell.mixed for cell in entry.cells)
         own = {"id": claim.entry, "cell": "", "corrected": entry.corrected}
         alone = entry.here and entry.here.weakest
         here = _here(alone, entry.here and entry.here.outcome)
@@ -317,7 +320,7 @@ def _numbers(cell: Verdict, outcome: str) -> dict[str, object]:
         "effect": effect, "unit": cell.claim.unit, "low": low, "high": high,
         "n_seeds": cell.n_seeds, "n_pretrainings": cell.n_pretrainings,
         "tasks_as_claimed": cell.tasks_as_claimed, "n_tasks": cell.n_tasks,
-        "counted": cell.counted,
+        "counted": cell.counted, "mixed": cell.mixed,
         "strength": cell.strength,
     }  # fmt: skip
 

@@ -22,7 +22,7 @@ import numpy as np
 import pandas as pd
 
 from tasklab.errors import TasklabError, unknown
-from tasklab.records.schema import ACCURACIES, COLUMNS, EXPERIMENTS, MEASURED, METHODS
+from tasklab.records.schema import ACCURACIES, COLUMNS, EXPERIMENTS, MAKE, MEASURED, METHODS
 from tasklab.storage import atomic
 
 _REQUIRED = ("experiment", "model", "method", "task", "metric", "value")
@@ -130,7 +130,7 @@ def select(
 
 def _obey(df: pd.DataFrame) -> None:
     """Raise a `TasklabError` for an experiment, metric or column that the schema does not have."""
-    further = [name for name in df if name not in COLUMNS]
+    further = [name for name in df if name not in (*COLUMNS, MAKE)]
     for name, rows in df.groupby("experiment", sort=False):
         if name not in EXPERIMENTS:
             raise unknown("experiment", name, EXPERIMENTS)
@@ -219,6 +219,7 @@ def provenance(
     extra: Mapping[str, Any] | None = None,
     *,
     gpu: str | None = None,
+    threads: int | None = None,
     preset: str | None = None,
     seconds: float | None = None,
 ) -> dict[str, Any]:
@@ -227,12 +228,14 @@ def provenance(
     Args:
         extra: Further entries, e.g. the configuration; they win over the ones below.
         gpu: Name of the accelerator, where one was used (this module does not import torch).
+        threads: Of a process: sums in another order are rounded otherwise.
         preset: The notebook's preset.
         seconds: Wall time of the study.
 
     Returns:
         Versions of tasklab, Python, torch and open_clip, the commit where there is one (with
-        `+dirty` for uncommitted changes), machine, platform, date and time in UTC, preset, seconds.
+        `+dirty` for uncommitted changes), machine with the make of its processor, platform, date
+        and time in UTC, preset, seconds.
     """
     return {
         "tasklab": _version("tasklab"),
@@ -240,7 +243,14 @@ def provenance(
         "python": platform.python_version(),
         "torch": _version("torch"),
         "open_clip": _version("open_clip_torch"),
-        "machine": {"cpu": _cpu(), "cores": os.cpu_count(), "ram_gib": _ram(), "gpu": gpu},
+        "machine": {
+            "cpu": _cpu("model name") or platform.processor() or platform.machine(),
+            "make": _cpu("vendor_id"),
+            "cores": os.cpu_count(),
+            "threads": threads,
+            "ram_gib": _ram(),
+            "gpu": gpu,
+        },
         "platform": f"{platform.system()} {platform.machine()}",
         "utc": datetime.now(UTC).strftime("%Y-%m-%d %H:%M:%S"),
         "preset": preset,
@@ -270,13 +280,13 @@ def _commit(file: Path) -> str | None:
         return None
 
 
-def _cpu() -> str:
+def _cpu(field: str) -> str | None:
     info = Path("/proc/cpuinfo")
     if info.exists():
         for line in info.read_text().splitlines():
-            if line.startswith("model name"):
+            if line.startswith(field):
                 return line.partition(":")[2].strip()
-    return platform.processor() or platform.machine()
+    return None
 
 
 def _ram() -> float | None:

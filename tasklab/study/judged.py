@@ -55,7 +55,9 @@ def judged(chapter: str, *, model: str = "mini", store: Store | None = None) -> 
 def _package() -> str:
     """Return a hash of all by which claims are judged: the package's code and its tables."""
     package, digest = Path(__file__).resolve().parents[1], hashlib.sha256()
-    for file in sorted(f for f in package.rglob("*") if f.suffix in (".py", ".csv", ".xz")):
+    for file in sorted(
+        f for f in package.rglob("*") if f.suffix in (".py", ".csv", ".xz", ".json")
+    ):
         digest.update(f"{file.relative_to(package)}".encode())
         digest.update(hashlib.sha256(file.read_bytes()).digest())
     return digest.hexdigest()
@@ -63,7 +65,9 @@ def _package() -> str:
 
 def _noted(verdict: Verdict) -> dict[str, Any]:
     """Return a verdict as JSON can hold it: its claim by name, no NaN, keys as pairs."""
-    note = {name: getattr(verdict, name) for name in ("outcome", "sources", "n_pretrainings")}
+    note = {
+        name: getattr(verdict, name) for name in ("outcome", "sources", "n_pretrainings", "mixed")
+    }
     for name in ("by_seed", "by_task"):
         note[name] = [[key, _number(value)] for key, value in getattr(verdict, name).items()]
     for name in _INTERVALS:

@@ -85,6 +85,7 @@ def study(
         table = table[(table["experiment"] != "sweep") | (table["metric"] == "normalised")]
     made = sorted(int(seed) for seed in table["seed"].unique())  # parts need not have all asked for
     origin = {**lab.provenance(), "seeds": made, "jobs": jobs, **behind(asked, lab.store)}
+    origin["machine"] = origin["machine"] | {"threads": _threads(jobs)}  # of each process
     del origin["seconds"]  # tells nothing: what was in the store took no time
     if earlier is not None:
         table, origin = earlier.joined(table, origin)
@@ -141,10 +142,13 @@ def _share(parameters: Parameters, items: Sequence[tuple[Work, Sequence[int]]], 
         for methods in ([(m,) for m in sorted(work.methods, key=POSTHOC.__contains__)] or [()])
         for seed in seeds
     ]
-    threads = max(1, torch.get_num_threads() // jobs)
-    tasks = [(parameters, *share, threads) for share in shares]
+    tasks = [(parameters, *share, _threads(jobs)) for share in shares]
     shown = {"title": "methods and seeds", "unit": "run"}
     workers.share(_one_share, tasks, jobs, helped=True, **shown)
+
+
+def _threads(jobs: int) -> int:
+    return max(1, torch.get_num_threads() // jobs)
 
 
 def _one_share(parameters: Parameters, work: Work, seed: int, threads: int) -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,9 @@ import pandas as pd
 import tasklab.study.comparisons  # noqa: F401 - registers what claims compare
 from tasklab.records import table
 from tasklab.records.judgement import REPLICA
+from tasklab.records.machines import make_of
 from tasklab.records.maps import box_means
+from tasklab.records.schema import MAKE
 from tasklab.study.parts import PARTS, works_of
 from tasklab.study.sittings import each_of
 
@@ -80,10 +83,15 @@ def sittings_of(chapter: str) -> pd.DataFrame:
                 "seeds": ", ".join(map(str, one["seeds"])), "commit": one["commit"],
                 "day": one["utc"][:10].replace("-", "\N{NON-BREAKING HYPHEN}"),
                 "precision": one.get("precision", ""),
-                "machine": machine.get("gpu") or f"{machine['cpu']}, {machine['cores']} cores",
+                "machine": machine.get("gpu") or _processor(machine),
                 "fine-tuning (h)": hours[0], "measuring (h)": hours[1],
             })  # fmt: skip
     return pd.DataFrame(rows)
+
+
+def _processor(machine: Mapping[str, Any]) -> str:
+    threads = f", {machine['threads']} threads a process" if machine.get("threads") else ""
+    return f"{machine['cpu']}, {machine['cores']} cores{threads}"
 
 
 def recorded(chapter: str, part: str = "editing") -> tuple[pd.DataFrame, dict[str, Any]]:
@@ -109,9 +117,9 @@ def evidence(chapter: str) -> pd.DataFrame:
     Claims on what is not recorded are not tested. Those on maps are also given for pre-trainings of
     other seeds, of which the search box is recorded without a map around it.
     """
-    every = [recorded(chapter, part)[0] for part in PARTS[chapter]]
+    every = [_with_makes(*recorded(chapter, part)) for part in PARTS[chapter]]
     for other, parts, experiments in _ELSEWHERE.get(chapter, ()):
-        for there, _ in (recorded(other, part) for part in parts):
+        for there in (_with_makes(*recorded(other, part)) for part in parts):
             every.append(there[there["experiment"].isin(experiments)])
     tables = [part for part in every if not table.is_awaited(part)]
     if not tables:
@@ -125,6 +133,20 @@ def evidence(chapter: str) -> pd.DataFrame:
     others = [t[t["alpha1"].isna()] if "alpha1" in t else t for t in tables]
     means = [box_means(t, *box) for t in maps if len(t)]
     return table.combine(_of_the_first([*others, *boxes, *means]))
+
+
+def _with_makes(rows: pd.DataFrame, origin: Mapping[str, Any]) -> pd.DataFrame:
+    """Return records with the make of the processor that each was measured on, by its sitting."""
+    told = [one for one in each_of(origin) if one.keys() >= {"machine", "seeds"}]
+    if not told:
+        return rows
+    makes = pd.Series(pd.NA, rows.index, dtype=object)
+    for one in told:
+        own = rows["seed"].isna() | rows["seed"].isin(one["seeds"])
+        if "only" in one:  # further models at the same seeds
+            own &= rows["model"].isin(re.split(", | and ", one["only"]))
+        makes[own.astype(bool)] = make_of(one["machine"])
+    return rows.assign(**{MAKE: makes})
 
 
 def _of_the_first(tables: Sequence[pd.DataFrame]) -> pd.DataFrame:

@@ -8,6 +8,7 @@ import subprocess
 
 import pandas as pd
 import pytest
+import torch
 
 from tasklab import TasklabError, study
 from tasklab.__main__ import main
@@ -110,6 +111,9 @@ def test_another_precision_is_told_of_each_sitting(small, works, tmp_path):
     beside.write_text(json.dumps(note))
     _, origin = record(dataclasses.replace(small, seeds=2), path, add=True)
     assert [sitting["precision"] for sitting in origin["sittings"]] == ["bfloat16", "float32"]
+    assert origin["recipe"]["precision"] == "bfloat16 (seed 0), float32 (seed 1)"
+    assert origin["machine"]["threads"] == torch.get_num_threads() >= 1
+    assert {"make", "cpu"} <= set(origin["machine"])
     assert origin["sittings"][0]["machine"]["cpu"] == "another" != origin["machine"]["cpu"]
 
 
@@ -215,3 +219,17 @@ def test_recorded_results_name_commits_that_are_in_the_history(root):
     answers = git("cat-file", "--batch-check", told="\n".join(commits)).splitlines()
     assert len(commits) > 10
     assert [line for line in answers if " commit " not in line] == []
+
+
+def test_the_recipe_of_recorded_parts_has_the_precision_of_their_sittings():
+    for file in sorted(study.results.RECORDED.glob("*.json")):
+        origin = json.loads(file.read_text())
+        told = {one.get("precision") for one in sittings.each_of(origin)} - {None}
+        said = (origin["recipe"] or {}).get("precision")
+        assert all(name in said for name in told), file.name
+        assert told or said is None, file.name
+        if len(told) == 1:
+            assert {said} == told, file.name
+        if "sittings" in origin:
+            assert said == sittings.precision_of(origin)
+            assert not any("precision" in own for own in origin.get("recipes", {}).values())

@@ -1,0 +1,96 @@
+"""What another make of processor adds to an interval."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pandas as pd
+import pytest
+from scipy import stats
+
+from tasklab.records import machines
+from tasklab.records.claims import Claim
+from tasklab.records.judgement import verdict
+from tasklab.records.schema import MAKE
+from tasklab.records.table import tidy
+from tasklab.study.results import recorded
+
+CLAIM = Claim(id="t", entry="t", paper="tangent", table="1", statement="more",
+              experiment="addition", metric="absolute", left="linearized", relation=">",
+              right="nonlinear")  # fmt: skip
+SD, FREEDOM = machines.SPREAD["absolute"]
+
+
+def two_methods(differences: dict[int, float], makes: dict[str, str] | None = None) -> pd.DataFrame:
+    """Return records in which linearized exceeds nonlinear by a difference for each seed."""
+    rows = tidy(
+        {"experiment": "addition", "model": "mini", "task": task, "metric": "absolute",
+         "n_tasks": 8, "seed": seed, "method": method,
+         "value": 60 + seed + difference * (method == "linearized")}
+        for seed, difference in differences.items()
+        for method in ("nonlinear", "linearized")
+        for task in ("Signs", "Places")
+    )  # fmt: skip
+    return rows if makes is None else rows.assign(**{MAKE: rows["method"].map(makes)})
+
+
+def test_the_machine_is_added_in_squares() -> None:
+    differences, one = {0: 1.0, 1: 1.2, 2: 0.9}, dict.fromkeys(("nonlinear", "linearized"), "AMD")
+    alone, both = (verdict(CLAIM, two_methods(differences, makes)) for makes in (None, one))
+    halves = [(found.interval.high - found.interval.low) / 2 for found in (alone, both)]
+    added = 2 * (SD * stats.t.ppf(0.975, FREEDOM)) ** 2  # both sides
+    assert halves[1] ** 2 - halves[0] ** 2 == pytest.approx(added)
+    assert alone.sources == ("seeds",) and both.sources == ("seeds", "machine")
+    assert alone.outcome == "holds" and both.interval.effect == alone.interval.effect
+
+
+def test_a_difference_as_small_as_the_machine_s_is_undecided() -> None:
+    small = two_methods({0: SD, 1: 1.001 * SD, 2: 0.999 * SD})
+    assert verdict(CLAIM, small).outcome == "holds"
+    assert verdict(CLAIM, small.assign(**{MAKE: "AMD"})).outcome == "undecided"
+
+
+def test_a_side_without_fine_tuning_has_no_machine() -> None:
+    table = two_methods({0: 1.0, 1: 2.0}, dict.fromkeys(("nonlinear", "linearized"), "AMD"))
+    assert machines.source(CLAIM, table).variance == pytest.approx(2 * SD**2)
+    one = dataclasses.replace(CLAIM, right="pretrained", factor=3.0)
+    assert machines.source(one, table).variance == pytest.approx(SD**2)
+    half = dataclasses.replace(CLAIM, factor=0.5)
+    assert machines.source(half, table).variance == pytest.approx(1.25 * SD**2)
+    assert machines.source(dataclasses.replace(CLAIM, metric="lambda"), table) is None
+
+
+def test_sides_of_different_makes_are_counted_and_told() -> None:
+    makes = {"nonlinear": "AMD", "linearized": "Intel"}
+    found = verdict(CLAIM, two_methods({0: 3.0, 1: 3.1, 2: 3.2}, makes))
+    assert found.mixed == 3
+    assert "3 seeds, sides of two makes of processor at 3 of them" in found.text
+    assert verdict(CLAIM, two_methods({0: 3.0, 1: 3.1})).mixed == 0
+
+
+@pytest.mark.parametrize(
+    ("machine", "make"),
+    [
+        ({"cpu": "Intel(R) Xeon(R) Processor", "gpu": None}, "Intel"),
+        ({"cpu": "EPYC", "make": "AuthenticAMD"}, "AMD"),
+        ({"cpu": "AMD EPYC", "gpu": "NVIDIA H100"}, "NVIDIA H100"),
+        ({"cpu": "Neoverse"}, "Neoverse"),
+    ],
+)
+def test_makes(machine: dict, make: str) -> None:
+    assert machines.make_of(machine) == make
+
+
+def test_the_spread_between_makes_is_the_recorded_one() -> None:
+    amd = recorded("tangent", "pretraining")[0]
+    tables = {"addition": "linear_layers", "single": "linear_layers", "negation": "tangent"}
+    intel = {chapter: recorded(chapter)[0] for chapter in set(tables.values())}
+    for experiment, metric in (
+        ("addition", "absolute"), ("addition", "normalised"), ("single", "single"),
+        ("negation", "target"), ("negation", "control"),
+    ):  # fmt: skip
+        found = machines.spread(machines.runs(intel[tables[experiment]], amd, experiment, metric))
+        assert found == (
+            pytest.approx(machines.SPREAD[metric][0], abs=6e-4),
+            machines.SPREAD[metric][1],
+        )
