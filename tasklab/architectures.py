@@ -31,7 +31,9 @@ _RENAMED = (
     (r"^(?:vit\.)?embeddings\.cls_token$", "cls_token"),
     (r"^(?:vit\.)?embeddings\.position_embeddings$", "pos_embed"),
     (r"^(?:vit\.)?embeddings\.patch_embeddings\.projection\.", "patch_embed.proj."),
+    (r"^(?:vit\.)?embeddings\.distillation_token$", "dist_token"),  # DeiT
     (r"^(?:vit\.)?layernorm\.", "norm."),
+    (r"\.layer_scale([12])\.lambda1$", r".ls\1.gamma"),  # DINOv2
     (r"\.layernorm_before\.", ".norm1."),
     (r"\.layernorm_after\.", ".norm2."),
     (r"\.attention\.(?:attention\.)?(?:query|q_proj)\.", ".attn.q."),

@@ -22,7 +22,7 @@ import torch
 from torch import Tensor, nn
 
 from tasklab.errors import TasklabError, unknown
-from tasklab.exchange import reading
+from tasklab.exchange import findings, precision, reading
 from tasklab.exchange.reading import Checkpoint
 from tasklab.models import loading
 from tasklab.models.encoder import Encoder
@@ -126,8 +126,8 @@ def compare(path: Path | str, model: str, *, base: Path | str | None = None) -> 
     checkpoint = reading.contents(
         path, model, lambda: _known(model, base)
     )  # a wrong file is told first
-    theta0, source = _start(model, base, checkpoint)
-    notes = []
+    theta0, source, other = _start(model, base, checkpoint)
+    notes = [] if theta0 is None else findings.statistics(checkpoint.buffers, other.buffers, source)
     if theta0 is None:
         notes.append("the pre-trained weights are not here: its theta_0 was not compared with them")
     elif checkpoint.lacking and set(checkpoint.lacking) <= set(theta0):
@@ -150,7 +150,10 @@ def compare(path: Path | str, model: str, *, base: Path | str | None = None) -> 
             )
     vector = checkpoint.vector
     if vector is None:
-        vector = TaskVector.between(checkpoint.theta0 or begin, checkpoint.theta)
+        start = checkpoint.theta0 or begin
+        findings.check_weights(checkpoint.path, checkpoint.theta, start)
+        vector, notes = findings.difference(checkpoint.theta, checkpoint.kinds, start, other.kinds)
+        checkpoint = dataclasses.replace(checkpoint, notes=(*checkpoint.notes, *notes))
     if not _norm(vector):
         raise TasklabError(
             f"{checkpoint.path} does not differ from {source}: there is no task vector."
@@ -206,7 +209,7 @@ def add(
     if method == "linearized" and checkpoint.method is None:
         notes.append("nothing in it tells that it is linearized: it is taken for theta_0 + tau")
     method = method or checkpoint.method or "nonlinear"
-    vector = _of_method(made.vector, method, model, checkpoint.path)
+    vector = _of_method(made.vector, method, model, checkpoint)
     name = name or f"{task}_{method}"
     notes += far(made.distance)
     record = {
@@ -317,33 +320,41 @@ def _known(model: str, base: Path | str | None) -> Mapping[str, Tensor]:
 
 def _start(
     model: str, base: Path | str | None, checkpoint: Checkpoint
-) -> tuple[Mapping[str, Tensor] | None, str]:
-    """Return theta_0 and where it is from; `None` if it is neither there nor needed."""
+) -> tuple[Mapping[str, Tensor] | None, str, Checkpoint]:
+    """Return theta_0, where it is from, and what else is there, as of a checkpoint.
+
+    theta_0 is `None` if it is neither there nor needed.
+    """
     if base is not None:
         start = reading.contents(base, model)
         if start.theta is None:
             raise TasklabError(f"{start.path} holds a task vector, which can be no base.")
         source = f"{start.path.name} ({start.sha256[:12]})"
         if start.lacking and not checkpoint.lacking:
-            start = reading.completed(start, _pretrained(model, or_else="one with a projection"))
-        return start.theta, source
+            encoder = _pretrained(model, or_else="one with a projection")
+            start = reading.completed(start, encoder.params)
+        return start.theta, source, start
     source = f"{model} ({checkpoint.init})"
+    nothing = Checkpoint(path=checkpoint.path, sha256="", layout="")
     try:
-        return _pretrained(model, checkpoint.init), source
+        encoder = _pretrained(model, checkpoint.init)
     except TasklabError:
         if checkpoint.weights is not None:
-            return None, source
+            return None, source, nothing
         if checkpoint.theta0 is not None:
-            return None, f"the theta_0 in {checkpoint.path.name}"
+            return None, f"the theta_0 in {checkpoint.path.name}", nothing
         raise
+    kept = {} if checkpoint.vector is not None else dict(encoder.module.named_buffers())
+    kept = {name: x for name, x in kept.items() if name in encoder.module.state_dict()}
+    return encoder.params, source, dataclasses.replace(nothing, buffers=kept)
 
 
 def _pretrained(
     model: str, init: str = "pretrained", or_else: str = "the checkpoint that it starts from"
-) -> Mapping[str, Tensor]:
-    """Return a model's parameters; the error says that a base can stand in for them."""
+) -> Encoder:
+    """Return a model's encoder; the error says that a base can stand in for its weights."""
     try:
-        return loading.load(model, init=init).encoder.params
+        return loading.load(model, init=init).encoder
     except TasklabError as error:
         # what `models.load` could do besides, an import cannot
         text = str(error).partition(" init='random'")[0].rstrip(".")
@@ -355,14 +366,27 @@ def _elsewhere(checkpoint: Checkpoint, what: str, weights: str) -> str:
     return f"{checkpoint.path} starts from the weights {theirs}, and {what} has {weights[:12]}."
 
 
-def _of_method(vector: TaskVector, method: str, model: str, file: Path) -> TaskVector:
-    """Return a vector of those parameters alone that a method trains, if no other one changed."""
+def _of_method(
+    vector: TaskVector, method: str, model: str, checkpoint: Checkpoint
+) -> TaskVector:  # fmt: skip
+    """Return a vector of those parameters alone that a method trains, if no other one changed.
+
+    A change by at most one step of the type that the numbers are rounded to is none.
+    """
     trained = set(finetune.trainable(reading.shapes(model), method, model))
-    changed = [name for name, x in vector.items() if name not in trained and x.any()]
+    theta, kinds = checkpoint.theta, checkpoint.kinds
+    changed = [
+        name
+        for name, x in vector.items()
+        if name not in trained
+        and x.any()
+        and not (name in kinds and precision.within_a_step(x, theta[name], kinds[name]))
+    ]
     if changed:
+        more = " by more than rounding" if checkpoint.kinds else ""
         raise TasklabError(
-            f"{file} has changed {len(changed)} parameters that {method!r} does not train, such as "
-            f"{changed[0]}: it was fine-tuned by another method."
+            f"{checkpoint.path} has changed {len(changed)} parameters that {method!r} does not "
+            f"train{more}, such as {changed[0]}: give the method that it was fine-tuned by."
         )
     return TaskVector({name: x for name, x in vector.items() if name in trained}, vector.base)
 

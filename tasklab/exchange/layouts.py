@@ -3,6 +3,7 @@
 | layout | recognised by |
 |---|---|
 | transformers' CLIP vision models | `embeddings.class_embedding` |
+| transformers' ViTs, of timm's names here | `embeddings.patch_embeddings.projection.weight` |
 | open_clip models, their image towers, and our own names | the encoder's names behind a prefix |
 | linearized encoders of the papers' code | `params.0`, ..., and `params0.0`, ... |
 
@@ -13,6 +14,7 @@ where the shapes of all its tensors, one after another, are those of the encoder
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -20,7 +22,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 import torch
 from torch import Size, Tensor
 
+from tasklab.architectures import vit_from_transformers
 from tasklab.errors import TasklabError, shown
+from tasklab.exchange import naming
 from tasklab.models.weights import abridged
 
 Tensors = Mapping[str, Tensor]
@@ -28,6 +32,7 @@ Shapes = Mapping[str, Size]
 
 TRANSFORMERS = "transformers' CLIP vision model"
 _ANCHOR = "embeddings.class_embedding"
+_VIT = "embeddings.patch_embeddings.projection.weight"
 _PARTS = (  # of names: in open_clip -> in transformers
     ("transformer.resblocks.", "encoder.layers."),
     ("class_embedding", "embeddings.class_embedding"),
@@ -59,6 +64,7 @@ class Weights:
         theta: Parameters under our names; some may be missing or too many.
         theta0: Those it was linearized around, if it is a linearized encoder.
         left: How many tensors belong to something else, e.g. a text tower.
+        prefix: What stands before the encoder's names.
         missing: Names that it lacks, as this layout has them.
         projected: Whether the layout has the projection to the features that are compared with
             texts; transformers' `CLIPVisionModel` has none.
@@ -68,6 +74,7 @@ class Weights:
     theta: dict[str, Tensor]
     theta0: dict[str, Tensor] | None = None
     left: int = 0
+    prefix: str = ""
     missing: tuple[str, ...] = ()
     projected: bool = True
 
@@ -86,23 +93,75 @@ def recognise(
     Raises:
         TasklabError: If the layout is none of those above.
     """
-    if any("lora_" in name for name in tensors):
-        raise TasklabError(
-            "it holds low-rank adapters (LoRA), alone or beside their model: merge them into it "
-            "first (peft's merge_and_unload), and save that."
-        )
+    tensors = naming.unwrapped(tensors)
+    adapters = naming.adapters(tensors)
+    if any("lora_" in name for name in adapters):
+        raise naming.refusal(adapters)
+    found = _recognised(tensors, own, theta0)
+    if inside := naming.adapters(name for name in found.theta if name not in own):
+        raise naming.refusal(inside)
+    return found
+
+
+def _recognised(
+    tensors: Tensors, own: Shapes, theta0: Tensors | Callable[[], Tensors] | None
+) -> Weights:
     if any(name == _ANCHOR or name.endswith(f".{_ANCHOR}") for name in tensors):
         return _from_transformers(tensors, own)
     lists = _lists(tensors)
     if lists is not None:
         return _from_lists(*lists, own, theta0, left=len(tensors) - 2 * len(lists[0]))
-    first = next(iter(own))
-    prefixes = [n.removesuffix(first) for n in tensors if n == first or n.endswith(f".{first}")]
+    vits = [name.removesuffix(_VIT) for name in tensors if name.endswith(_VIT)]
+    if "cls_token" in own and len(vits) == 1:
+        return _from_vit(tensors, own, vits[0])
+    prefixes = _prefixes(tensors, own)
     if len(prefixes) == 1:
         return _from_open_clip(tensors, own, prefixes[0])
-    what = f"{len(prefixes)} encoders" if prefixes else f"no {first!r} under any prefix"
+    if not prefixes and (adapters := naming.adapters(tensors)):
+        raise naming.refusal(adapters)
+    where = f" ({', '.join(shown(one) for one in prefixes[:4])})" if any(prefixes) else ""
+    what = f"{len(prefixes)} encoders{where}"
+    if not prefixes:
+        what = f"no {next(iter(own))!r} under any prefix"
+    count, size = (sum(x.numel() for x in some) for some in (tensors.values(), own.values()))
+    few = f" They have {count:,} numbers, and the encoder {size:,}." if 2 * count < size else ""
     raise TasklabError(
-        f"it has {what}, among {len(tensors)} tensors such as {abridged(tensors, 4)}."
+        f"it has {what}, among {len(tensors)} tensors such as {abridged(tensors, 4)}.{few}"
+    )
+
+
+def _prefixes(tensors: Tensors, own: Shapes) -> list[str]:
+    """Return what stands before an encoder's names, once for each encoder.
+
+    The names of a ResNet's blocks end in the encoder's own: where half as many names are found as
+    elsewhere, there is no encoder. One that lacks its first parameter has half of them at least.
+    """
+    first = next(iter(own))
+    anchors = [n.removesuffix(first) for n in tensors if n == first or n.endswith(f".{first}")]
+    counts = {one: sum(f"{one}{name}" in tensors for name in own) for one in anchors}
+    if not counts:
+        ends = ((name, at) for name in tensors for at in _places(name) if name[at:] in own)
+        counts = collections.Counter(name[:at] for name, at in ends)
+        counts = {one: n for one, n in counts.items() if 2 * n >= min(len(own), len(tensors))}
+        counts = dict(list(counts.items())[:1]) if len(counts) == 1 else {}
+    return [one for one, count in counts.items() if 2 * count >= max(counts.values())]
+
+
+def _places(name: str) -> list[int]:
+    """Return where a name's parts begin."""
+    return [0, *(match.end() for match in re.finditer(r"\.", name))]
+
+
+def _from_vit(tensors: Tensors, own: Shapes, prefix: str) -> Weights:
+    inside = {n.removeprefix(prefix): x for n, x in tensors.items() if n.startswith(prefix)}
+    theta = vit_from_transformers(inside)
+    read = sum(3 if ".attn.qkv." in name else 1 for name in theta)
+    return Weights(
+        "transformers' ViT",
+        theta,
+        left=len(tensors) - read,
+        prefix=prefix,
+        missing=tuple(name for name in own if name not in theta),
     )
 
 
@@ -113,6 +172,7 @@ def _from_open_clip(tensors: Tensors, own: Shapes, prefix: str) -> Weights:
         f"names as in open_clip behind {shown(prefix)}" if prefix else "names as in open_clip",
         theta,
         left=len(tensors) - len(theta),
+        prefix=prefix,
         missing=tuple(f"{prefix}{name}" for name in own if name not in theta),
     )
 
@@ -146,7 +206,12 @@ def _from_transformers(tensors: Tensors, own: Shapes) -> Weights:
             theta[f"{name} of open_clip" if name in own else name] = tensor
     left = len(tensors) - len(inside) - sum(not name.startswith(prefix) for name in projections)
     return Weights(
-        TRANSFORMERS, theta, left=left, missing=tuple(missing), projected=bool(projections) or whole
+        TRANSFORMERS,
+        theta,
+        left=left,
+        prefix=prefix,
+        missing=tuple(missing),
+        projected=bool(projections) or whole,
     )
 
 

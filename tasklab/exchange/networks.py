@@ -6,6 +6,7 @@ module tells them, and so does transformers' `config.json`; a bare state dict do
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from typing import Any
 from torch import nn
 
 from tasklab.errors import TasklabError
-from tasklab.exchange import sources
+from tasklab.exchange import naming, sources
 from tasklab.storage import state_dicts
 from tasklab.storage.pickles import Inert
 
@@ -26,12 +27,15 @@ def facts_of_modules(stored: Any) -> dict[str, Any]:
     Args:
         stored: As `torch_files.read` returns it.
     """
-    named = dict(state_dicts.modules(stored))
+    named = {naming.bare(name): module for name, module in state_dicts.modules(stored)}
     first = [name for name in named if name.endswith("transformer.resblocks.0")]
     block = next((name for name in first if "visual." in name), first[0] if first else None)
     if block is not None:
         return _checked(_class(named.get(f"{block}.mlp.gelu")), _heads(named.get(f"{block}.attn")))
     for name, module in named.items():
+        if re.fullmatch(r"(.*\.)?blocks\.(0\.)?0\.attn", name):  # timm's
+            act = named.get(f"{name.removesuffix('attn')}mlp.act")
+            return _checked(_class(act), _heads(module))
         if name.endswith("encoder.layers.0.self_attn") and "text_model." not in name:
             settings = module.state.get("config")
             about = _told(settings.state) if isinstance(settings, Inert) else {}
@@ -40,18 +44,22 @@ def facts_of_modules(stored: Any) -> dict[str, Any]:
 
 
 def facts_of_settings(settings: Path | None) -> dict[str, Any]:
-    """Return activation and heads that transformers' `config.json` names."""
+    """Return activation and heads that a `config.json` names, transformers' or open_clip's."""
     if settings is None:
         return {}
     try:
         content = sources.settings_in(settings)
-        return _told(content.get("vision_config", content))
-    except (ValueError, AttributeError, OSError):
+        if isinstance(own := content.get("model_cfg"), Mapping):
+            return _told_by_open_clip(own)
+        about = content.get("vision_config", content)
+        usual = {"hidden_act": "quick_gelu"} if "clip" in str(content.get("model_type")) else {}
+        return _told(usual | about)
+    except (ValueError, AttributeError, TypeError, OSError):
         return {}  # it is only a further check
 
 
-def check(facts: Mapping[str, Any], tower: nn.Module, model: str) -> None:
-    """Compare what a checkpoint tells with an encoder.
+def check(facts: Mapping[str, Any], tower: nn.Module, model: str) -> list[str]:
+    """Compare what a checkpoint tells with an encoder; return what cannot be known.
 
     Args:
         facts: As the functions above return them.
@@ -62,18 +70,36 @@ def check(facts: Mapping[str, Any], tower: nn.Module, model: str) -> None:
         TasklabError: If they differ.
     """
     blocks = getattr(getattr(tower, "transformer", None), "resblocks", None)
-    if blocks is None:
-        return
-    ours = {
-        "activation": type(blocks[0].mlp.gelu).__name__.lower(),
-        "heads": blocks[0].attn.num_heads,
-    }
+    clip = blocks is not None
+    blocks = blocks if clip else getattr(tower, "blocks", None)
+    try:
+        attention = blocks[0].attn
+        act = blocks[0].mlp.gelu if clip else blocks[0].mlp.act
+        ours = {"activation": type(act).__name__.lower(), "heads": attention.num_heads}
+    except (AttributeError, TypeError, IndexError):
+        return []  # no transformer
     for what, expected in ours.items():
         if facts.get(what, expected) != expected:
             raise TasklabError(
                 f"its network has {what} {facts[what]}, and model {model!r} {expected}: with the "
                 "same weights it computes something else."
             )
+    if "activation" in facts or not clip:
+        return []
+    return [
+        f"neither it nor a config.json beside it tells the activation (GELU or QuickGELU): "
+        f"{ours['activation']} is taken, as in {model}"
+    ]
+
+
+def _told_by_open_clip(settings: Mapping) -> dict[str, Any]:
+    vision = settings.get("vision_cfg")
+    if not isinstance(vision, Mapping) or "timm_model_name" in vision:
+        return {}
+    width, head = vision.get("width", 768), vision.get("head_width", 64)
+    whole = type(width) is int and type(head) is int and head > 0
+    act = "quick_gelu" if settings.get("quick_gelu") else "gelu"
+    return _checked(act if "act_kwargs" not in vision else None, width // head if whole else None)
 
 
 def _told(settings: Any) -> dict[str, Any]:

@@ -23,7 +23,7 @@ import torch
 from torch import Size, Tensor, nn
 
 from tasklab.errors import TasklabError, abridged
-from tasklab.exchange import layouts, networks, sources
+from tasklab.exchange import findings, layouts, networks, precision, sources
 from tasklab.machine import gib
 from tasklab.models import loading, weights
 from tasklab.models.zoo import INITS, spec
@@ -56,6 +56,8 @@ class Checkpoint:
         init: From which encoder it was fine-tuned.
         theta: Parameters by our names; `None` in an exported task vector.
         theta0: Those it was linearized around, if it is a linearized encoder.
+        buffers: What the network holds beside parameters: running statistics.
+        kinds: To which types of 16 or 8 bits parameters were rounded.
         lacking: Parameters that theta has not because its layout has none: the projection.
         vector: A task vector, exported or saved.
         weights: Hash of theta_0, which an exported task vector tells.
@@ -70,6 +72,8 @@ class Checkpoint:
     init: str = "pretrained"
     theta: dict[str, Tensor] | None = None
     theta0: dict[str, Tensor] | None = None
+    buffers: Mapping[str, Tensor] = dataclasses.field(default_factory=dict)
+    kinds: Mapping[str, torch.dtype] = dataclasses.field(default_factory=dict)
     lacking: tuple[str, ...] = ()
     vector: TaskVector | None = None
     weights: str | None = None
@@ -122,26 +126,33 @@ def contents(
         tower = _tower(model)
         tensors: dict[str, Tensor] = {}
         facts: dict[str, Any] = {}
+        notes: list[str] = []
         for part in parts:
             if sources.is_safetensors(part):
                 tensors |= read_tensors(part)
-            else:
-                stored = torch_files.read(part)
-                tensors |= state_dicts.tensors(stored)
-                facts |= networks.facts_of_modules(stored)
-        networks.check(facts | networks.facts_of_settings(settings), tower, model)
+                continue
+            stored = torch_files.read(part)
+            if (changes := state_dicts.vector(stored)) is not None:
+                return _of_others(file, changes, model)
+            tensors |= state_dicts.tensors(stored)
+            facts |= networks.facts_of_modules(stored)
+            notes += findings.around(stored)
+        notes += networks.check(facts | networks.facts_of_settings(settings), tower, model)
         named = layouts.recognise(tensors, own, start)
         lacking = () if named.projected or "proj" not in own else ("proj",)
         _check_whole(named, own)
-        begin = named.theta0
+        begin, kept = named.theta0, dict(tower.named_buffers())
+        rounded = {n: precision.kind_of(x) for n, x in named.theta.items() if n in own}
         return Checkpoint(
             path=file,
             sha256=_digest(parts),  # last: a file of something else may be large
             layout=named.layout,
-            notes=(f"{named.left} tensors of other parts are left out",) if named.left else (),
+            notes=(*notes, *findings.left(named, tensors, file)),
             method="linearized" if begin is not None else None,
             theta=_fitted(tower, named.theta, file, lacking),
             theta0=_fitted(_tower(model), begin, file) if begin is not None else None,
+            buffers={name: x for name, x in named.theta.items() if name in kept},
+            kinds={name: kind for name, kind in rounded.items() if kind is not None},
             lacking=lacking,
         )
 
@@ -207,7 +218,8 @@ def _exported(
     tensors = read_tensors(file)
     _check_vector(tensors, file, model)
     digest = file_sha256(file)
-    if settings is not None and _recorded(settings, file.name) not in (None, digest):
+    exported = settings is not None and file.name == sources.VECTOR_FILE
+    if exported and _recorded(settings, file.name) not in (None, digest):
         raise TasklabError(
             f"{file} is damaged: its checksum is not the one in {settings.name}. Export it again, "
             "or fetch it again."
@@ -244,6 +256,23 @@ def _saved(file: Path, model: str) -> Checkpoint:
         init="pretrained" if base is None else base.init,
         vector=TaskVector({name: x.float() for name, x in vector.items()}, base),
         weights=None if base is None else base.weights,
+    )
+
+
+def _of_others(file: Path, changes: Mapping[str, Tensor], model: str) -> Checkpoint:
+    """Return a task vector that other code saved, under whatever names a checkpoint has."""
+    own, buffers = shapes(model), dict(_tower(model).named_buffers())
+    named = layouts.recognise(changes, own)
+    tensors = {name: x for name, x in named.theta.items() if name not in buffers}
+    _check_vector(tensors, file, model)
+    unknown = "it does not tell from which weights it starts: the model's own are taken"
+    absent = f"{len(own) - len(tensors)} parameters are not in it: they do not change"
+    return Checkpoint(
+        path=file,
+        sha256=file_sha256(file),
+        layout=f"task vector of other code ({named.layout})",
+        notes=(unknown, absent) if len(tensors) < len(own) else (unknown,),
+        vector=TaskVector({name: x.float() for name, x in tensors.items()}),
     )
 
 
@@ -301,9 +330,11 @@ def _fitted(
 ) -> dict[str, Tensor]:
     """Return parameters in float32, after comparing all names and shapes with the encoder's."""
     tower = tower.to_empty(device="cpu").requires_grad_(False)
-    own = dict(tower.named_parameters())
+    own, kept = dict(tower.named_parameters()), dict(tower.named_buffers())
+    theta = {name: x for name, x in theta.items() if name not in kept}
     _check_kind({name: x for name, x in theta.items() if name in own}, file)
-    weights.fit(tower, {**theta, **{name: own[name] for name in lacking}}, str(file))
+    stay = {name: x for name, x in tower.state_dict().items() if name in lacking or name in kept}
+    weights.fit(tower, theta | stay, str(file))
     fitted = {name: x.detach() for name, x in own.items() if name not in lacking}
     _check_finite(fitted, file)
     return fitted

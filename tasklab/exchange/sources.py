@@ -24,17 +24,18 @@ _TRANSFORMERS = (
     "pytorch_model.bin",
     f"pytorch_model.bin{_INDEX}",
 )
-_DESCRIBED = (*_TRANSFORMERS, VECTOR_FILE)  # have a `config.json` that is read
-_ADAPTERS = ("adapter_model.safetensors", "adapter_model.bin")  # `layouts` says what is wrong
+ADAPTERS = ("adapter_model.safetensors", "adapter_model.bin")  # `layouts` says what is wrong
 _FILES = (  # in a folder, first comes first: timm's repositories have both libraries' files
     VECTOR_FILE,
     "open_clip_model.safetensors",
     "open_clip_pytorch_model.bin",
     *_TRANSFORMERS,
-    *_ADAPTERS,
+    *ADAPTERS,
 )
 _SUFFIXES = {".safetensors", ".pt", ".pth", ".bin", ".ckpt"}
 _SETTINGS = "config.json"
+_OPEN_CLIP = "open_clip_config.json"
+_RUN = re.compile(r"(\d+)\D*$")  # a folder's number, as of `checkpoint-500`
 _REPOSITORY = re.compile(r"(?!.*(--|\.\.))\w[\w.-]{0,95}/\w[\w.-]{0,95}(?<![.-])")
 _SHARD = re.compile(r"(.+)-\d{5}-of-(?!00001\.)\d{5}(\.\w+)")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
@@ -45,8 +46,9 @@ _MOST_TEXT = 16 << 20  # bytes of a file of settings or of an index
 def locate(path: Path | str) -> tuple[Path, Path | None]:
     """Return a checkpoint's file, fetched if it is on the hub, and its `config.json` if it has one.
 
-    Of a checkpoint that is split over several files it is their index; see `parts`. A
-    `config.json` is that of transformers, or of an export.
+    Of a checkpoint that is split over several files it is their index; see `parts`. The settings
+    are the `config.json` of transformers or of an export, whatever the file is called, or the
+    `open_clip_config.json`, which alone describes open_clip's own files.
 
     Raises:
         TasklabError: If there is no such file, or it cannot be fetched (within five seconds).
@@ -129,8 +131,8 @@ def _locate(text: str) -> tuple[Path, Path | None]:
                 f"{local} is one part of a checkpoint that is split over several files: give its "
                 f"folder, which must have {match[1]}{match[2]}{_INDEX} as well."
             )
-        beside = local.parent / _SETTINGS
-        return local, beside if local.name in _DESCRIBED and beside.is_file() else None
+        beside = [local.parent / name for name in _describing(local.name)]
+        return local, next((one for one in beside if one.is_file()), None)
     if os.path.lexists(local):
         raise TasklabError(f"{str(local)!r} is neither a file nor a folder, or a link to nothing.")
     if "://" in text:
@@ -152,10 +154,36 @@ def _in_folder(folder: Path) -> str:
     names = [name for name in _FILES if name in there]
     if names:
         return names[0]
-    usual = ", ".join(name for name in _FILES if not name.endswith((_INDEX, *_ADAPTERS)))
+    usual = ", ".join(name for name in _FILES if not name.endswith((_INDEX, *ADAPTERS)))
     others = [name for name in there if Path(name).suffix in _SUFFIXES]
     hint = f" It has {abridged(others)}: name one." if others else ""
+    if inner := _runs(folder):
+        hint += f" Its folders have checkpoints: {abridged(inner)}. Give one of them."
+    if (folder / ".metadata").is_file() or any(name.endswith(".distcp") for name in there):
+        hint += " It is a checkpoint of torch.distributed: make one file of it (dcp_to_torch_save)."
     raise TasklabError(f"the folder {folder} has none of {usual}.{hint}")
+
+
+def _runs(folder: Path) -> list[str]:
+    """Return the folders within one that have checkpoints, the newest of a training run first."""
+    found = [
+        f"{inner.name}/{name}" if name not in _FILES else inner.name
+        for inner in sorted(folder.iterdir())
+        if inner.is_dir()
+        for name in sorted(one.name for one in inner.iterdir() if one.is_file())
+        if name in _FILES or Path(name).suffix in _SUFFIXES - {".bin", ".pt", ".pth"}
+    ]
+
+    def number(name: str) -> int:
+        match = _RUN.search(name.partition("/")[0])
+        return int(match[1]) if match else -1
+
+    return sorted(dict.fromkeys(found), key=number, reverse=True)
+
+
+def _describing(name: str) -> tuple[str, ...]:
+    """Return the names of the settings that describe a file, the first that is there."""
+    return (_OPEN_CLIP,) if name.startswith("open_clip_") else (_SETTINGS, _OPEN_CLIP)
 
 
 def _shards(index: Path) -> list[str]:
@@ -177,9 +205,9 @@ def _fetch(repository: str) -> tuple[Path, Path | None]:
     for name in _FILES:
         cached = try_to_load_from_cache(repository, name)
         if isinstance(cached, str):
-            settings = try_to_load_from_cache(repository, _SETTINGS)
-            own = name in _DESCRIBED and isinstance(settings, str)
-            return Path(cached), Path(settings) if own else None
+            known = (try_to_load_from_cache(repository, one) for one in _describing(name))
+            settings = next((one for one in known if isinstance(one, str)), None)
+            return Path(cached), Path(settings) if settings else None
     for name in _FILES:
         problem = weights.unreachable(repository, name)
         if problem is None:
@@ -187,7 +215,7 @@ def _fetch(repository: str) -> tuple[Path, Path | None]:
                 file = Path(hf_hub_download(repository, name))
                 for part in _shards(file) if name.endswith(_INDEX) else ():
                     hf_hub_download(repository, part)
-                return file, _settings_of(repository) if name in _DESCRIBED else None
+                return file, _settings_of(repository, _describing(name)[0])
             except TasklabError:
                 raise
             except Exception as error:  # the client's errors have no common base
@@ -201,10 +229,10 @@ def _fetch(repository: str) -> tuple[Path, Path | None]:
     )
 
 
-def _settings_of(repository: str) -> Path | None:
+def _settings_of(repository: str, name: str) -> Path | None:
     from huggingface_hub import hf_hub_download
 
     try:
-        return Path(hf_hub_download(repository, _SETTINGS))
+        return Path(hf_hub_download(repository, name))
     except Exception:  # it is only a further check
         return None

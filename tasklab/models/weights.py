@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 import os
 import re
 import urllib.request
@@ -187,19 +188,43 @@ def fit(model: nn.Module, tensors: Mapping[str, Tensor], source: str) -> None:
     for what, names in (
         ("missing", [name for name in own if name not in tensors]),
         ("unexpected", [name for name in tensors if name not in own]),
-        (
-            "of another shape",
-            [n for n in own if n in tensors and own[n].shape != tensors[n].shape],
-        ),
+        ("of another shape", [_both(n, own, tensors) for n in _misshapen(own, tensors)]),
     ):
         if names:
             problems.append(f"{len(names)} {what}: {abridged(names)}")
     if problems:
         raise TasklabError(
-            f"the checkpoint {source} does not fit the model ({'; '.join(problems)}). "
-            "It was made for another architecture: choose the model it belongs to."
+            f"the checkpoint {source} does not fit the model ({'; '.join(problems)})."
+            f"{_of_another_size(own, tensors)} Choose the model that it belongs to, or another "
+            "checkpoint."
         )
     model.load_state_dict(dict(tensors))
+
+
+def _misshapen(own: Mapping[str, Tensor], tensors: Mapping[str, Tensor]) -> list[str]:
+    return [name for name in own if name in tensors and own[name].shape != tensors[name].shape]
+
+
+def _both(name: str, own: Mapping[str, Tensor], tensors: Mapping[str, Tensor]) -> str:
+    theirs, ours = ("x".join(map(str, x[name].shape)) or "one number" for x in (tensors, own))
+    return f"{name} {theirs} for {ours}"
+
+
+def _of_another_size(own: Mapping[str, Tensor], tensors: Mapping[str, Tensor]) -> str:
+    """Return a sentence on the image size if positions are all that has another shape."""
+    wrong = _misshapen(own, tensors)
+    if len(wrong) != 1 or not re.search(r"pos(itional)?_embed", wrong[0]):
+        return ""
+    counts = [x[wrong[0]].shape[-2] if x[wrong[0]].ndim > 1 else 0 for x in (tensors, own)]
+    text = f" It has {counts[0]} positions, and the model {counts[1]}"
+    kernels = [name for name in own if re.search(r"conv1\.|patch_embed\.proj\.", name)]
+    patch = [own[name].shape[-1] for name in kernels if own[name].ndim == 4]
+    sides = [math.isqrt(max(count - 1, 0)) for count in counts]
+    square = all(side and side**2 + 1 == n for side, n in zip(sides, counts, strict=True))
+    if not patch or not square:
+        return f"{text}: it was made at another image size."
+    theirs, ours = (f"{side * patch[0]} x {side * patch[0]}" for side in sides)
+    return f"{text}: images of {theirs} pixels for {ours}."
 
 
 def unreachable(repository: str, file: str) -> str | None:

@@ -1,0 +1,158 @@
+"""What a reader of a checkpoint must know: other weights, parts left out, rounding, statistics."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from tasklab.errors import TasklabError, abridged, shown
+from tasklab.exchange import naming, precision, sources
+from tasklab.exchange.layouts import Weights
+from tasklab.storage import state_dicts
+from tasklab.taskvector import TaskVector
+
+_TOLD = 1e-3  # of a vector's norm: less rounding is not worth a word
+_SMALL = 0.5  # norm relative to theta_0's, and cosine, below which it is a difference
+_SAME = 1e-3  # relative distance of statistics: half precision rounds by up to 5e-4
+_COUNTER = "num_batches_tracked"  # of batch normalisation; evaluation does not read it
+
+
+def around(stored: Any) -> list[str]:
+    """Return what to tell of the other entries of a training run.
+
+    Args:
+        stored: As `torch_files.read` returns it.
+    """
+    place, others = state_dicts.place(stored), state_dicts.beside(stored)
+    notes = []
+    if others:
+        taken = f"those in {shown(place)} are read" if place else "they are not read"
+        notes.append(
+            f"it has other weights in {abridged(map(shown, others))}, perhaps averaged ones: "
+            f"{taken}. If others are meant, save them alone"
+        )
+    if state_dicts.averaged(place):
+        notes.append(f"its weights, in {shown(place)}, are averaged over training")
+    return notes
+
+
+def left(named: Weights, tensors: Mapping[str, Tensor], file: Path) -> list[str]:
+    """Return what to tell of tensors that are no part of the encoder.
+
+    Args:
+        named: What was recognised.
+        tensors: All that the file has.
+        file: Where they are from.
+    """
+    notes = []
+    if named.left:
+        plain = [naming.bare(name) for name in tensors]
+        outside = [x for x in plain if named.prefix and not x.startswith(named.prefix)]
+        heads = dict.fromkeys(name.partition(".")[0] for name in outside)
+        which = f" ({abridged(heads, 4)})" if heads else ""
+        notes.append(f"{named.left} tensors of other parts are left out{which}")
+    averaged = [name for name in tensors if state_dicts.averaged(name)]
+    if averaged and state_dicts.averaged(named.prefix):
+        notes.append(f"its weights, in {shown(named.prefix)}, are averaged over training")
+    elif averaged:
+        notes.append(f"its names tell of averaged weights ({abridged(averaged, 2)})")
+    if any((file.parent / name).is_file() for name in sources.ADAPTERS):
+        notes.append("the adapters in a file beside it are not merged into it")
+    return notes
+
+
+def statistics(
+    theirs: Mapping[str, Tensor], ours: Mapping[str, Tensor], source: str
+) -> list[str]:  # fmt: skip
+    """Return what to tell of buffers: a task vector has none, so that theta_0's stay.
+
+    Args:
+        theirs: Of the checkpoint.
+        ours: Of theta_0.
+        source: Where theta_0 is from, in words.
+    """
+    absent = [name for name in ours if name not in theirs and not name.endswith(_COUNTER)]
+    notes = []
+    if absent:
+        notes.append(f"it has no {abridged(absent, 2)} (running statistics): theta_0's stay")
+    other = []
+    for name, x in theirs.items():
+        if name in ours and not name.endswith(_COUNTER):
+            start = ours[name].double().cpu()
+            same = x.shape == start.shape and _norm(x.double() - start) <= _SAME * _norm(start)
+            other += [] if same else [name]
+    if other:
+        notes.append(
+            f"running statistics of batch normalisation, or other buffers, differ from those of "
+            f"{source} in {len(other)} tensors ({abridged(other, 2)}), and are in no task vector: "
+            "theta_0 + tau computes other features than the checkpoint, until they are estimated "
+            "anew"
+        )
+    return notes
+
+
+def difference(
+    theta: Mapping[str, Tensor],
+    kinds: Mapping[str, torch.dtype],
+    start: Mapping[str, Tensor],
+    start_kinds: Mapping[str, torch.dtype],
+) -> tuple[TaskVector, list[str]]:
+    """Return theta - theta_0, and what to tell of rounding.
+
+    What rounding alone made of theta_0 counts as unchanged.
+
+    Args:
+        theta: Of the checkpoint.
+        kinds: To which types its parameters are rounded.
+        start: theta_0.
+        start_kinds: To which types theta_0 is, if it is from a file.
+    """
+    vector = TaskVector.between(start, theta)
+    same = [
+        name
+        for name, kind in kinds.items()
+        if vector[name].any() and precision.only_rounded(start[name], theta[name], kind)
+    ]
+    vector = TaskVector(dict(vector) | {name: torch.zeros_like(vector[name]) for name in same})
+    # Weights published in float16 (OpenAI's) are a start that nothing was rounded from.
+    half = torch.float16
+    start_kinds = {n: kind for n, kind in start_kinds.items() if n in kinds or kind != half}
+    lost, types = precision.share(vector, [(theta, kinds), (start, start_kinds)])
+    notes = []
+    if lost > _TOLD:
+        named = " and ".join(str(kind).removeprefix("torch.") for kind in types)
+        notes.append(
+            f"its numbers are rounded to {named}: that is about {100 * lost:.2g} % of the task "
+            "vector's norm"
+        )
+    if same:
+        notes.append(f"{len(same)} parameters differ by rounding alone, and count as unchanged")
+    return vector, notes
+
+
+def check_weights(file: Path, theta: Mapping[str, Tensor], start: Mapping[str, Tensor]) -> None:
+    """Raise a `TasklabError` for what is a difference by its numbers, and does not say so.
+
+    Args:
+        file: Where it is from.
+        theta: What was taken for weights.
+        start: theta_0.
+    """
+    one = TaskVector({name: x for name, x in theta.items() if name in start})
+    two = TaskVector({name: start[name] for name in one})
+    share = one.norm() / (two.norm() or 1)
+    if 0 < share < _SMALL and one.cosine(two) < _SMALL:
+        raise TasklabError(
+            f"{file} looks like a task vector and not like weights: its norm is {share:.2g} of "
+            "theta_0's, and its direction another one. Save it by TaskVector.save, or as "
+            "torch.save({'vector': ...})."
+        )
+
+
+def _norm(x: Tensor) -> float:
+    return math.sqrt(float(x.square().sum()))

@@ -1,0 +1,80 @@
+"""What the names of tensors tell: wrappers around modules, adapters, quantised weights."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+
+from torch import Tensor
+
+from tasklab.errors import TasklabError, abridged
+
+_WRAPPERS = {  # of torch.compile, FSDP, activation checkpoints, Lightning and DDP
+    "_orig_mod", "_fsdp_wrapped_module", "_fpw_module", "_checkpoint_wrapped_module",
+    "_forward_module", "module",
+}  # fmt: skip
+_ADAPTER = re.compile(
+    r"(^|[._])(lora|ia3|hada|lokr|oft|boft|vera|fourierft|ssf|adapters?|prompt_embeddings|"
+    r"base_layer|modules_to_save)([._]|$)"
+)
+_OTHERS = (  # names that stand for weights in another form: what they are, what to do
+    (
+        re.compile(r"\.parametrizations\.|\.weight_[gv]$"),
+        "weights that are computed from others (parametrizations): remove these first "
+        "(torch.nn.utils.parametrize.remove_parametrizations)",
+    ),
+    (
+        re.compile(r"(^|\.)_?flat_param(_\d+)?$"),
+        "parts of FSDP in place of parameters: save its full state dict",
+    ),
+    (
+        re.compile(r"\.(qweight|qzeros|SCB|absmax|quant_map|weight_scale|_packed_params)(\.|$)"),
+        "quantised weights: give the checkpoint from before that",
+    ),
+)
+
+
+def bare(name: str) -> str:
+    """Return a name without the words that wrappers of modules put into it.
+
+    >>> bare("module.visual.transformer.resblocks.0._orig_mod.ln_1.bias")
+    'visual.transformer.resblocks.0.ln_1.bias'
+    """
+    return ".".join(part for part in name.split(".") if part not in _WRAPPERS) or name
+
+
+def unwrapped(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return tensors under their names without wrappers' words.
+
+    Raises:
+        TasklabError: If two of them have then the same name, or what they hold is no weights.
+    """
+    plain: dict[str, Tensor] = {}
+    for name, tensor in tensors.items():
+        for pattern, what in _OTHERS:
+            if pattern.search(name):
+                raise TasklabError(f"{abridged([name])} and the like are {what}.")
+        short = bare(name)
+        if short in plain:
+            raise TasklabError(
+                f"{abridged([short])} is in it twice, once within a wrapper: save one of the two."
+            )
+        plain[short] = tensor
+    return plain
+
+
+def adapters(names: Iterable[str]) -> list[str]:
+    """Return those names that are of adapters: LoRA, (IA)3, OFT and others."""
+    return [name for name in names if _ADAPTER.search(name) or "lora_" in name]
+
+
+def refusal(names: Iterable[str]) -> TasklabError:
+    """Return the error for adapters in place of weights.
+
+    Args:
+        names: Some of their tensors.
+    """
+    return TasklabError(
+        f"it holds adapters, alone or beside their model (low-rank adapters, LoRA, or others: "
+        f"{abridged(names, 2)}): merge them into it first (peft's merge_and_unload), and save that."
+    )

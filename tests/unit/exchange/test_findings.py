@@ -1,0 +1,337 @@
+"""What is told of a checkpoint: rounding, statistics, other weights, and what is no checkpoint."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import save_file
+from torch import Tensor, nn
+
+from tasklab.errors import TasklabError
+from tasklab.exchange import findings, importing, layouts, naming, precision, reading
+from tasklab.models import loading
+from tasklab.storage.store import Store
+
+MODEL = "mini_xs"
+BASE = loading.load(MODEL).encoder.params
+_NOISE = torch.Generator().manual_seed(1)
+THETA = {
+    name: x + 0.01 * x.std().clamp_min(1e-3) * torch.randn(x.shape, generator=_NOISE)
+    for name, x in BASE.items()
+}
+TRUE = {name: THETA[name] - x for name, x in BASE.items()}
+FULL = {f"visual.{name}": x for name, x in THETA.items()} | {"logit_scale": torch.tensor(4.6)}
+
+
+def flat(vector: dict[str, Tensor]) -> Tensor:
+    return torch.cat([vector[name].reshape(-1).double() for name in BASE])
+
+
+def off(vector: dict[str, Tensor]) -> float:
+    return float((flat(vector) - flat(TRUE)).norm() / flat(TRUE).norm())
+
+
+def saved(content: object, path: Path) -> Path:
+    torch.save(content, path)
+    return path
+
+
+def compared(content: object, path: Path, **more: object) -> importing.Comparison:
+    return importing.compare(saved(content, path / "x.pt"), MODEL, **more)
+
+
+def notes(made: importing.Comparison) -> str:
+    return "; ".join(made.checkpoint.notes)
+
+
+# Rounding.
+
+
+@pytest.mark.parametrize("kind", [torch.bfloat16, torch.float16, torch.float8_e4m3fn], ids=str)
+def test_a_step_is_the_distance_to_the_next_number(kind: torch.dtype) -> None:
+    bits = {1: torch.uint8, 2: torch.int16}[kind.itemsize]
+    x = torch.tensor([1.0, 1.5, -3.0, 0.01, 200.0, 0.0]).to(kind)
+    larger = (x.view(bits) + 1).view(kind).float() - x.float()
+    assert torch.equal(precision.steps(x.float(), kind), larger.abs())
+
+
+@pytest.mark.parametrize("back", [False, True])
+@pytest.mark.parametrize("kind", [torch.bfloat16, torch.float16], ids=str)
+def test_rounding_is_told_as_a_share_of_the_vector(
+    tmp_path: Path, kind: torch.dtype, back: bool
+) -> None:
+    """Also of numbers that were stored in 32 bits after they were rounded."""
+    content = {name: x.to(kind).float() if back else x.to(kind) for name, x in FULL.items()}
+    made = compared(content, tmp_path)
+    share = float(re.search(rf"{str(kind)[6:]}: that is about ([\d.]+) %", notes(made))[1])
+    assert share == pytest.approx(100 * off(made.vector), rel=0.1)
+    assert "rounded" not in notes(compared(FULL, tmp_path))
+
+
+def test_the_rounding_of_a_base_counts_unless_it_is_the_start(tmp_path: Path) -> None:
+    for kind, told in ((torch.bfloat16, True), (torch.float16, False)):
+        base = saved({name: x.to(kind) for name, x in BASE.items()}, tmp_path / "base.pt")
+        assert ("rounded to bfloat16" in notes(compared(FULL, tmp_path, base=base))) == told
+
+
+def test_what_rounding_alone_made_of_theta_0_is_unchanged(tmp_path: Path) -> None:
+    part = {n for n in BASE if ".attn." in n and n.endswith("weight")}
+    rounded = {n: (THETA if n in part else BASE)[n].bfloat16() for n in BASE}
+    made = compared(rounded, tmp_path)
+    assert {n for n, x in made.vector.items() if x.any()} == part
+    assert f"{len(BASE) - len(part)} parameters differ by rounding alone" in notes(made)
+    store = Store(tmp_path / "store")
+    record = importing.add(store, tmp_path / "x.pt", MODEL, "Cars", method="attention")
+    assert record["tensors"] == len(part)
+    bias = BASE["ln_post.bias"]
+    cut = (bias.view(torch.int32) & ~0xFFFF).view(torch.float32)  # and not rounded to the nearest
+    assert (cut != bias.bfloat16().float()).any()
+    saved(rounded | {"ln_post.bias": cut.bfloat16()}, tmp_path / "x.pt")
+    importing.add(store, tmp_path / "x.pt", MODEL, "Cars", method="attention", name="cut")
+    rounded["ln_post.bias"] = (cut + 2 * precision.steps(cut, torch.bfloat16)).bfloat16()
+    saved(rounded, tmp_path / "x.pt")
+    with pytest.raises(TasklabError, match=r"1 parameters .* by more than rounding, such as ln_po"):
+        importing.add(store, tmp_path / "x.pt", MODEL, "Cars", method="attention", name="moved")
+
+
+# Names.
+
+
+@pytest.mark.parametrize("word", ["_orig_mod", "_fsdp_wrapped_module", "module", "_forward_module"])
+@pytest.mark.parametrize("where", ["visual.", "resblocks.1.", "resblocks.0.attn.", ""])
+def test_wrappers_within_names_are_taken_off(tmp_path: Path, word: str, where: str) -> None:
+    content = {
+        name.replace(where, f"{where}{word}.") if where else f"{word}.{name}": x
+        for name, x in FULL.items()
+    }
+    assert off(compared(content, tmp_path).vector) < 1e-6
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        ({"visual._orig_mod.conv1.weight": 1}, r"visual\.conv1\.weight is in it twice"),
+        ({"visual.conv1.parametrizations.weight.original0": 1}, "parametrizations"),
+        ({"visual.conv1.weight_g": 1}, "parametrizations"),
+        ({"visual._flat_param": 1}, "FSDP"),
+        ({"visual.transformer.resblocks.0.mlp.c_fc.qweight": 1}, "quantised"),
+        ({"visual.transformer.resblocks.0.attn.ia3_l": 1}, "adapters"),
+        ({"visual.transformer.resblocks.0.adapter.down.weight": 1}, "adapters"),
+        ({"text.q_proj.lora_A.weight": 1}, "adapters"),
+    ],
+)
+def test_what_is_no_plain_weight_is_said(tmp_path: Path, more: dict, message: str) -> None:
+    content = FULL | {name: torch.ones(2) for name in more}
+    with pytest.raises(TasklabError, match=message):
+        compared(content, tmp_path)
+
+
+def test_an_adapter_alone_is_called_one(tmp_path: Path) -> None:
+    prefix = "base_model.model.vision_model.encoder.layers.0.self_attn"
+    for name in (f"{prefix}.k_proj.ia3_l", f"{prefix}.q_proj.oft_r.weight", "adapter.0.weight"):
+        save_file({name: torch.ones(4, 1)}, tmp_path / "adapter_model.safetensors")
+        with pytest.raises(TasklabError, match="merge them into it first"):
+            importing.compare(tmp_path, MODEL)
+    unnamed = {f"blocks.{i}.w_a": torch.ones(4, 2) for i in range(3)}
+    with pytest.raises(TasklabError, match=r"They have 24 numbers, and the encoder [\d,]+\."):
+        compared(unnamed, tmp_path)
+
+
+def test_the_blocks_of_a_resnet_are_no_encoders() -> None:
+    names = [f"{block}{name}" for block in ("", "layer1.0.", "layer2.0.") for name in (
+        "conv1.weight", "bn1.weight", "bn1.bias", "bn1.running_mean",
+    )] + [f"layer{i}.1.conv{k}.weight" for i in (1, 2) for k in (1, 2)]  # fmt: skip
+    own = {name: torch.Size([2]) for name in names if "running" not in name}
+    for prefix in ("", "module.", "backbone."):
+        found = layouts.recognise({f"{prefix}{n}": torch.ones(2) for n in [*names, "fc.bias"]}, own)
+        assert set(found.theta) == set(names) and not found.missing and found.left == 1
+    two = {f"{p}.{n}": torch.ones(2) for n in names for p in ("model", "ema_model")}
+    with pytest.raises(TasklabError, match=r"2 encoders \('model\.', 'ema_model\.'\)"):
+        layouts.recognise(two, own)
+
+
+# Other libraries' networks.
+
+
+def test_statistics_of_batch_normalisation_are_told(tmp_path: Path) -> None:
+    import timm
+
+    torch.manual_seed(0)
+    model = "timm/test_resnet.r160_in1k"
+    start = timm.create_model("test_resnet", pretrained=False).state_dict()
+    tuned = {n: x + 0.01 * torch.randn_like(x) if x.ndim > 1 else x for n, x in start.items()}
+    base = saved(start, tmp_path / "start.pth")
+    made = importing.compare(saved(tuned, tmp_path / "x.pth"), model, base=base)
+    assert "statistics" not in notes(made) and not any("running" in name for name in made.vector)
+    assert torch.equal(
+        made.vector["conv1.0.weight"], (tuned["conv1.0.weight"] - start["conv1.0.weight"])
+    )
+    moved = {n: x + 0.5 if "running_mean" in n else x for n, x in tuned.items()}
+    count = sum("running_mean" in name for name in start)
+    made = importing.compare(saved(moved, tmp_path / "x.pth"), model, base=base)
+    assert f"differ from those of {made.base} in {count} tensors" in notes(made)
+    bare = {name: x for name, x in tuned.items() if "running" not in name and "num_b" not in name}
+    made = importing.compare(saved(bare, tmp_path / "x.pth"), model, base=base)
+    assert "it has no " in notes(made) and made.vector["bn1.weight"].any() == False  # noqa: E712
+    assert findings.statistics({}, {"bn.num_batches_tracked": torch.tensor(3)}, "x") == []
+
+
+@pytest.mark.parametrize("headless", [False, True])
+def test_transformers_vit_has_its_features_under_timms_names(
+    tmp_path: Path, headless: bool
+) -> None:  # fmt: skip
+    import timm
+    import transformers
+
+    own = timm.create_model("test_vit", num_classes=0, fc_norm=False).eval()
+    width, blocks = own.embed_dim, len(own.blocks)
+    config = transformers.ViTConfig(
+        hidden_size=width, num_hidden_layers=blocks, image_size=160, patch_size=16,
+        num_attention_heads=own.blocks[0].attn.num_heads, layer_norm_eps=1e-6,
+        intermediate_size=own.blocks[0].mlp.fc1.out_features, num_labels=3,
+    )  # fmt: skip
+    torch.manual_seed(0)
+    kind = transformers.ViTModel if headless else transformers.ViTForImageClassification
+    theirs = kind(config).eval()
+    with torch.no_grad():
+        for parameter in theirs.parameters():
+            parameter += 0.02 * torch.randn_like(parameter)
+    shapes = {name: x.shape for name, x in own.named_parameters()}
+    state = {f"module.{name}": x for name, x in theirs.state_dict().items()}
+    found = layouts.recognise(state, shapes)
+    assert {name: x.shape for name, x in found.theta.items()} == shapes and not found.missing
+    assert found.left == 2  # the pooler, or the classifier
+    x = torch.randn(2, 3, 160, 160)
+    with torch.no_grad():
+        inner = theirs if headless else theirs.vit
+        torch.testing.assert_close(
+            torch.func.functional_call(own, found.theta, (x,)),
+            inner(x).last_hidden_state[:, 0],
+            rtol=1e-4,
+            atol=1e-4,
+        )
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "clip_cars.safetensors"])
+@pytest.mark.parametrize(
+    ("config", "told"),
+    [
+        ({"hidden_act": "quick_gelu"}, "activation quickgelu"),
+        ({"model_type": "clip", "vision_config": {}}, "activation quickgelu"),
+        ({"model_cfg": {"quick_gelu": True, "vision_cfg": {"width": 64}}}, "activation quickgelu"),
+        ({"hidden_act": "gelu", "num_attention_heads": 7}, "heads 7"),
+    ],
+)
+def test_settings_beside_a_file_of_any_name_are_compared(
+    tmp_path: Path, name: str, config: dict, told: str
+) -> None:
+    save_file(FULL, tmp_path / name)
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    with pytest.raises(TasklabError, match=told):
+        importing.compare(tmp_path / name, MODEL)
+    (tmp_path / "config.json").write_text('{"hidden_act": "gelu"}')
+    assert "activation" not in notes(importing.compare(tmp_path / name, MODEL))
+    (tmp_path / "config.json").unlink()
+    assert "tells the activation" in notes(importing.compare(tmp_path / name, MODEL))
+
+
+# Parts of a training run.
+
+
+def test_averaged_weights_are_told(tmp_path: Path) -> None:
+    other = {name: x + 0.003 for name, x in FULL.items()}
+    for content, word, shift in (
+        ({"state_dict": FULL, "state_dict_ema": other}, "'state_dict_ema'", False),
+        ({"net": FULL, "swa_net": other}, "'swa_net'", False),
+        ({"model_ema": other, "epoch": 3}, "in 'model_ema', are averaged", True),
+        ({f"module.{n}": x for n, x in other.items()} | {"n_averaged": torch.tensor(7)},
+         "n_averaged", True),
+        ({f"ema.{n}": x for n, x in other.items()}, "in 'ema.visual.', are averaged", True),
+    ):  # fmt: skip
+        made = compared(content, tmp_path)
+        assert word in notes(made) and (off(made.vector) > 0.01) == shift
+    assert "averaged" not in notes(compared({"state_dict": FULL, "epoch": 3}, tmp_path))
+
+
+def test_what_is_left_out_is_named(tmp_path: Path) -> None:
+    assert "1 tensors of other parts are left out (logit_scale)" in notes(compared(FULL, tmp_path))
+
+
+def test_a_trainers_folder_names_its_checkpoints(tmp_path: Path) -> None:
+    for folder in ("checkpoint-500", "checkpoint-1000", "logs"):
+        (tmp_path / folder).mkdir()
+    for folder in ("checkpoint-500", "checkpoint-1000"):
+        save_file(FULL, tmp_path / folder / "model.safetensors")
+        (tmp_path / folder / "optimizer.pt").write_bytes(b"")
+    with pytest.raises(TasklabError, match=r"have checkpoints: checkpoint-1000, checkpoint-500\."):
+        importing.compare(tmp_path, MODEL)
+    (tmp_path / "x").mkdir()
+    (tmp_path / "x" / "__0_0.distcp").write_bytes(b"")
+    with pytest.raises(TasklabError, match=r"torch\.distributed"):
+        importing.compare(tmp_path / "x", MODEL)
+
+
+# Differences, and other sizes.
+
+
+class Vector:
+    """As task vectors of other code are pickled."""
+
+    def __init__(self, changes: dict[str, Tensor]) -> None:
+        self.vector = changes
+
+
+def test_a_task_vector_of_other_code_is_read(tmp_path: Path) -> None:
+    changes = {f"model.visual.{name}": x for name, x in TRUE.items()}
+    for content in (Vector(changes), {"vector": changes}, {"task_vector": TRUE}):
+        made = compared(content, tmp_path)
+        assert off(made.vector) < 1e-6 and made.checkpoint.vector is not None
+        assert "does not tell from which weights" in notes(made)
+    part = {name: x for name, x in TRUE.items() if ".attn." in name}
+    made = compared({"vector": part}, tmp_path)
+    assert made.vector.keys() == part.keys()
+    assert f"{len(BASE) - len(part)} parameters are not in it" in notes(made)
+    with pytest.raises(TasklabError, match="looks like a task vector and not like weights"):
+        compared(TRUE, tmp_path)
+
+
+@pytest.mark.parametrize(("count", "told"), [(26, "images of 40 x 40"), (16, "another image size")])
+def test_another_image_size_is_named(tmp_path: Path, count: int, told: str) -> None:
+    width = BASE["positional_embedding"].shape[1]
+    content = FULL | {"visual.positional_embedding": torch.ones(count, width)}
+    with pytest.raises(
+        TasklabError, match=rf"{count}x{width} for 17x.* {count} positions.* {told}"
+    ):
+        compared(content, tmp_path)
+
+
+def test_shapes_are_shown_without_a_guess(tmp_path: Path) -> None:
+    content = FULL | {"visual.ln_post.bias": torch.ones(3)}
+    with pytest.raises(TasklabError, match=r"ln_post\.bias 3 for \d+\)\. Choose the model"):
+        compared(content, tmp_path)
+
+
+def test_expanded_tensors_and_counters_are_read(tmp_path: Path) -> None:
+    width = BASE["ln_pre.bias"].shape[0]
+    content = FULL | {"visual.ln_pre.bias": torch.full((1,), 0.5).expand(width)}
+    content["steps"] = torch.tensor(3)
+    vector = compared(content, tmp_path).vector
+    assert torch.equal(vector["ln_pre.bias"], 0.5 - BASE["ln_pre.bias"])
+
+
+def test_wrapped_blocks_of_a_pickled_module_tell_their_network(tmp_path: Path) -> None:
+    module = loading.load(MODEL).encoder.module
+    block = module.transformer.resblocks[0]
+    gelu = block.mlp.gelu
+    try:
+        block.mlp.gelu = nn.ReLU()
+        with pytest.raises(TasklabError, match="activation relu"):
+            compared(nn.ModuleDict({"module": module}), tmp_path)
+    finally:
+        block.mlp.gelu = gelu
+    assert naming.bare("a._orig_mod.b.module.c") == "a.b.c"
+    assert reading.shapes(MODEL).keys() == BASE.keys()
