@@ -60,6 +60,19 @@ def test_addition_weighs_tasks_by_their_single_accuracy():
     assert found.alpha == 0.0  # 1.0 + 0.6 against 0.5 + 0.7; unweighted 70 against 75
 
 
+def test_addition_normalises_by_single_accuracies_on_validation_images():
+    """On test images they are the other way around, and so would be the choice."""
+    curves = {"a": (10.0, 5.0, 10.0), "b": (60.0, 70.0, 100.0)}  # at 0, 0.5 and 1
+
+    def accuracy(task, split, alpha):
+        if split == "test" and alpha == 1:
+            task = {"a": "b", "b": "a"}[task]
+        return curves[task][int(2 * alpha)]
+
+    found = editing.addition(Known(accuracy), VECTORS, linear=True, alphas=(0.0, 0.5))
+    assert found.alpha == 0.0  # 1.0 + 0.6 against 0.5 + 0.7; with test's 0.1 + 6 against 0.05 + 7
+
+
 def test_negation_keeps_95_percent_of_the_control_on_validation():
     def accuracy(task, split, alpha):
         if task == "control":

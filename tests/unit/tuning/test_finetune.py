@@ -531,6 +531,18 @@ def assert_near(run, expected):
         torch.testing.assert_close(run.head.weight, expected.head.weight, rtol=1e-6, atol=1e-9)
 
 
+def test_gradients_of_a_head_that_trains_are_clipped_too(store):
+    """So small, they are nothing beside AdamW's epsilon, and nothing moves."""
+    clip = tiny(Curved)
+    config = dataclasses.replace(RUN, head="zero_shot_trained", weight_decay=0.0)
+    start = heads.start(config.head, clip, suites.suite()[TASK], config.seed).weight
+    usual = train(config, clip, store)
+    clipped = train(dataclasses.replace(config, clip=1e-12), clip, store)
+    assert float((usual.head.weight - start).abs().max()) > 0.05
+    assert float((clipped.head.weight - start).abs().max()) < 1e-3
+    assert clipped.vector.norm() < 1e-2 < usual.vector.norm()
+
+
 KINDS = [
     {"method": "nonlinear"},
     {"method": "linearized"},

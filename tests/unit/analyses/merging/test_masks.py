@@ -29,6 +29,12 @@ def test_ties_by_hand(cases):
     assert cases.numbers(ties(cases.single([4, 1], [-4, 1]), keep=0.5)) == [0, 0]  # no sign
 
 
+def test_ties_elects_signs_of_what_is_left_after_trimming(cases):
+    """Before it the sum at the first place is 0.5, after it -1.5."""
+    merged = ties(cases.single([1, -10], [1, -10], [-1.5, 0]), keep=0.5)
+    assert cases.numbers(merged) == [-1.5, -10]
+
+
 def test_ties_trims_over_all_parameters_at_once():
     tensors = {"a": torch.tensor([10.0, 9, 8]), "b": torch.tensor([1.0, 2, 3])}
     merged = ties([TaskVector(tensors)], keep=0.5)
@@ -66,6 +72,26 @@ def test_dare_keeps_rescaled_numbers_and_draws_by_the_seed(cases):
     assert found == dare([vector], drop=0.75, seed=3) == dare([other_order], drop=0.75, seed=3)
     assert found != dare([vector], drop=0.75, seed=4)
     assert dare([vector], drop=0) == vector
+
+
+def test_dare_drops_or_rescales_each_number_by_draws_of_each_task_and_tensor(cases):
+    vectors = cases.vectors(2)
+    kept = [dare([v], drop=0.5) for v in vectors]
+    for one, v in zip(kept, vectors, strict=True):
+        for name, x in v.items():
+            assert ((one[name] == 0) | ((one[name] - 2 * x).abs() < 1e-12)).all()
+    pair = (
+        "transformer.resblocks.0.attn.in_proj_weight",
+        "transformer.resblocks.1.attn.in_proj_weight",
+    )
+    first, second = (kept[0][name] != 0 for name in pair)
+    assert 0.3 < float((first == second).double().mean()) < 0.7  # tensors of one shape
+    both = dare(vectors, drop=0.5)[pair[0]]
+    ways = [
+        a * 2 * vectors[0][pair[0]] + b * 2 * vectors[1][pair[0]] for a in (0, 1) for b in (0, 1)
+    ]
+    which = torch.stack([(both - way).abs() for way in ways]).argmin(0)
+    assert set(which.reshape(-1).tolist()) == {0, 1, 2, 3}  # tasks are dropped apart
 
 
 def test_breadcrumbs_by_hand(cases):

@@ -52,24 +52,3 @@ def test_a_merge_is_that_of_fusion_bench(cases, rule):
     for name, x in found.items():
         expected = torch.tensor(FROZEN[rule][name], dtype=torch.float64)
         torch.testing.assert_close(x.reshape(-1), expected, rtol=1e-5, atol=1e-7)
-
-
-def test_dare_drops_or_rescales_each_number_by_draws_of_each_task_and_tensor(cases):
-    """Theirs does the same, by other draws."""
-    vectors = cases.vectors(2)
-    kept = [merging.dare([v], drop=0.5) for v in vectors]
-    for one, v in zip(kept, vectors, strict=True):
-        for name, x in v.items():
-            assert ((one[name] == 0) | ((one[name] - 2 * x).abs() < 1e-12)).all()
-    pair = (
-        "transformer.resblocks.0.attn.in_proj_weight",
-        "transformer.resblocks.1.attn.in_proj_weight",
-    )
-    first, second = (kept[0][name] != 0 for name in pair)
-    assert 0.3 < float((first == second).double().mean()) < 0.7  # tensors of one shape
-    both = merging.dare(vectors, drop=0.5)[pair[0]]
-    ways = [
-        a * 2 * vectors[0][pair[0]] + b * 2 * vectors[1][pair[0]] for a in (0, 1) for b in (0, 1)
-    ]
-    which = torch.stack([(both - way).abs() for way in ways]).argmin(0)
-    assert set(which.reshape(-1).tolist()) == {0, 1, 2, 3}  # tasks are dropped apart

@@ -94,6 +94,19 @@ def test_wudi_is_regmean_with_the_vectors_own_rows(cases):
         torch.testing.assert_close(found[name], expected[name], rtol=1e-8, atol=1e-8)
 
 
+def test_the_ridge_is_in_units_of_the_mean_gram_matrix():
+    draw = torch.Generator().manual_seed(0)
+    rand = lambda *shape: torch.randn(*shape, generator=draw, dtype=torch.float64)  # noqa: E731
+    name, W, X = "mlp.weight", [rand(3, 4) for _ in range(3)], [rand(9, 4) for _ in range(3)]
+    G = [x.T @ x for x in X]
+    size = 0.5 * float(sum(g.diagonal().mean() for g in G)) / 3
+    ridged = [g + size * torch.eye(4) for g in G]
+    expected = sum(w @ g for w, g in zip(W, ridged, strict=True)) @ torch.linalg.inv(sum(ridged))
+    vectors, grams = [TaskVector({name: w}) for w in W], [{name: g} for g in G]
+    found = regmean(vectors, grams, ratio=1, ridge=0.5)[name]
+    torch.testing.assert_close(found, expected)
+
+
 def test_wudi_divides_by_the_norm_and_leaves_the_rest_where_it_was(cases):
     """Adam by autograd, of the objective of the authors' code; the last two are no such layers."""
     each, steps = cases.vectors(3), 40
