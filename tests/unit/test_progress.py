@@ -113,6 +113,21 @@ def test_what_is_inside_is_told_in_one_line_and_counts_for_the_time_left():
     assert screen.last == "train: 3 of 4 runs in 60 s"
 
 
+def test_what_takes_long_is_said_before_it_begins():
+    clock, screen = Clock(), Seen()
+    with (
+        progress.Bar(2, "train", unit="run", screen=screen, clock=clock),
+        progress.Bar(9, "Signs", screen=screen, clock=clock) as inner,
+    ):
+        inner.say("compiling, once")
+        (line,) = screen.lines
+        assert line == ("train: run 1 of 2, Signs: step 1 of 9, compiling, once", 0.0)
+        inner.set_postfix_str("")
+        clock.now = 1.0
+        inner.update()
+    assert screen.lines[1:] == []  # not again within its ten seconds
+
+
 def test_an_error_inside_leaves_no_bar_open():
     with pytest.raises(ValueError), progress.Bar(2, "a", screen=Seen()):
         progress.Bar(2, "b", screen=Seen())

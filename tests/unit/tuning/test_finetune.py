@@ -13,6 +13,7 @@ import pytest
 import torch
 from torch import nn
 from torch.func import functional_call, jvp
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from tasklab import machine
 from tasklab.errors import TasklabError
@@ -186,6 +187,34 @@ def test_the_base_model_stays_as_it_is(store):
     before = {name: tensor.clone() for name, tensor in clip.encoder.params.items()}
     train(RUN, clip, store)
     assert all(torch.equal(before[name], tensor) for name, tensor in clip.encoder.params.items())
+
+
+class Reads(TorchDispatchMode):
+    """Counts how often a number is read from a tensor, which waits for a GPU."""
+
+    count = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        self.count += func is torch.ops.aten._local_scalar_dense.default
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("head", ["zero_shot", "trained"])
+@pytest.mark.parametrize("method", ["nonlinear", "linearized"])
+def test_no_step_reads_a_number_from_the_device(tmp_path, monkeypatch, transformer, method, head):
+    module = transformer.encoder.module.float()  # oneDNN's convolution, which a mode sees, has it
+    encoder = Encoder.of(module, name="mini", image_size=SIZE)
+    transformer = dataclasses.replace(transformer, encoder=encoder)
+    usual, device = finetune.Journal, torch.device("cuda")
+    monkeypatch.setattr(finetune, "Journal", lambda *args: usual(*args[:-1], device))
+    config = dataclasses.replace(RUN, method=method, head=head, checkpoint_every=100)
+    counts = []
+    for steps in (2, 6):
+        with Reads() as reads:
+            run = train(dataclasses.replace(config, steps=steps), transformer, Store(tmp_path))
+        counts.append(reads.count)
+        assert len(run.record["losses"]) == steps
+    assert counts[1] <= counts[0]  # the first run reads whether prompts are finite, too
 
 
 class KilledError(Exception):
