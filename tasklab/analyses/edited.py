@@ -8,7 +8,9 @@ import torch
 from torch import Tensor
 
 from tasklab.analyses.finite import as_coefficient
+from tasklab.placement import fits
 from tasklab.sums import check_fits
+from tasklab.taskvector import TaskVector
 
 
 class Edited(Mapping[str, Tensor]):
@@ -30,7 +32,7 @@ class Edited(Mapping[str, Tensor]):
         self, theta: Mapping[str, Tensor], vector: Mapping[str, Tensor], alpha: float = 1.0
     ) -> None:
         check_fits(vector, theta)
-        self._theta, self._vector, self._alpha = theta, vector, as_coefficient(alpha)
+        self._theta, self._vector, self._alpha = theta, _near(vector, theta), as_coefficient(alpha)
 
     def __getitem__(self, name: str) -> Tensor:
         start = self._theta[name]
@@ -46,6 +48,16 @@ class Edited(Mapping[str, Tensor]):
 
     def __len__(self) -> int:
         return len(self._theta)
+
+
+def _near(vector: Mapping[str, Tensor], theta: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
+    """Return a task vector where theta is, if it fits there: moved once, not tensor by tensor."""
+    if not isinstance(vector, TaskVector) or not vector:
+        return vector
+    device = theta[next(iter(vector))].device
+    if vector.device == device or not fits(sum(x.nbytes for x in vector.values()), device):
+        return vector
+    return vector.to(device)
 
 
 class Line:

@@ -41,3 +41,14 @@ def test_a_line_gives_the_same_models_from_wherever_it_begins():
         line.at(float("nan"))
     with pytest.raises(TasklabError, match="lack c"):
         Line(theta, {"c": torch.ones(1)})
+
+
+def test_a_vector_elsewhere_is_moved_once_if_it_fits(monkeypatch):
+    moves, usual = [], TaskVector.to
+    monkeypatch.setattr(TaskVector, "to", lambda self, *a: moves.append(a) or usual(self, *a))
+    theta = {"w": torch.ones(2, device="meta"), "b": torch.ones(1, device="meta")}
+    vector = TaskVector({"w": torch.ones(2)})
+    edited = Edited(theta, vector, 2.0)
+    assert edited["w"].device.type == edited["w"].device.type == "meta" and len(moves) == 1
+    monkeypatch.setattr("tasklab.analyses.edited.fits", lambda size, device: size < 8)
+    assert Edited(theta, vector)["w"].device.type == "meta" and len(moves) == 1
