@@ -11,7 +11,7 @@ import sys
 from collections.abc import Sequence
 
 from tasklab.cli import COMMANDS
-from tasklab.errors import TasklabError, unknown
+from tasklab.errors import TasklabError, is_out_of_memory, unknown
 from tasklab.storage import termination
 
 LONGEST = 1000  # characters of a line
@@ -30,8 +30,17 @@ def main(argv: Sequence[str] | None = None) -> int:
     except TasklabError as error:
         _complain(str(error))
         return 2
-    except OSError as error:  # of a file that nothing else looked after
-        _drop_output()
+    except Exception as error:
+        if is_out_of_memory(error):
+            _drop_output()
+            _complain(
+                "there is not enough memory: end other programs, or take a smaller model, fewer "
+                "vectors or fewer processes (--jobs). What is finished is kept."
+            )
+            return 2
+        if not isinstance(error, OSError):
+            raise
+        _drop_output()  # of a file that nothing else looked after
         name = error.filename  # a path, or the number of an open file
         named = f"{os.fsdecode(name) if isinstance(name, bytes) else name}: " if name else ""
         reason = error.strerror or next(iter(str(error).splitlines()), "") or type(error).__name__

@@ -18,6 +18,16 @@ MOST_WHOLE = 2**63 - 1  # what a tensor's integers and the seeds of torch's gene
 MOST_SEEDS = 1000
 LONG_PATH = 500  # characters of a path in a message
 _TOO_LONG = 80  # of a name or value
+_NO_MEMORY = (  # in errors that have no class of their own, in lower case
+    "out of memory",  # CUDA, its driver, ROCm, MPS
+    "cublas_status_alloc_failed",
+    "cudnn_status_alloc_failed",
+    "defaultcpuallocator: can't allocate memory",
+    "defaultcpuallocator: not enough memory",
+    "cannot allocate memory",  # of the system, for a map of a file
+    "failed to map segment",  # of a library that is loaded
+    "os error 12)",  # of safetensors
+)
 
 
 class TasklabError(Exception):
@@ -32,6 +42,22 @@ class TasklabError(Exception):
     def _render_traceback_(self) -> list[str]:
         """Return what IPython shows: the sentence is all that a reader can act on."""
         return [f"{type(self).__name__}: {self}"]
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Return whether an error says that memory did not suffice, on any device.
+
+    >>> is_out_of_memory(RuntimeError("CUDA out of memory. Tried to allocate 2.00 GiB."))
+    True
+    >>> is_out_of_memory(OSError(12, "Cannot allocate memory")), is_out_of_memory(ValueError("12"))
+    (True, False)
+    """
+    if isinstance(error, MemoryError):
+        return True
+    told = str(error).lower()
+    return not isinstance(error, TasklabError | ValueError) and any(
+        text in told for text in _NO_MEMORY
+    )
 
 
 def unknown(kind: str, name: object, choices: Iterable[str]) -> TasklabError:

@@ -373,7 +373,8 @@ def _of_method(
 
     A change by at most one step of the type that the numbers are rounded to is none.
     """
-    trained = set(finetune.trainable(reading.shapes(model), method, model))
+    own = {name: torch.empty(shape, device="meta") for name, shape in reading.shapes(model).items()}
+    trained = set(finetune.trainable(own, method, model))
     theta, kinds = checkpoint.theta, checkpoint.kinds
     changed = [
         name

@@ -22,7 +22,7 @@ import safetensors
 import torch
 from torch import Size, Tensor, nn
 
-from tasklab.errors import TasklabError, abridged
+from tasklab.errors import TasklabError, abridged, is_out_of_memory
 from tasklab.exchange import findings, layouts, networks, precision, sources
 from tasklab.machine import gib
 from tasklab.models import loading, weights
@@ -375,6 +375,11 @@ def _explained(file: Path) -> Iterator[None]:
     except OSError as error:
         raise TasklabError(f"{file} cannot be read: {error.strerror or error}.") from error
     except _BROKEN as error:
+        if is_out_of_memory(error):
+            raise TasklabError(
+                f"{file} cannot be read: there is not enough memory for what it holds. End other "
+                "programs, or ask for its weights as safetensors."
+            ) from error
         what = (str(error) or type(error).__name__).splitlines()[0][:200]
         raise TasklabError(
             f"{file} cannot be read as a checkpoint: {what.rstrip('.')}. Fetch it again, or ask "

@@ -92,16 +92,18 @@ def _too_small(parameters: Parameters, names: Iterable[str]) -> list[str]:
         if tower is None:
             continue
         if room is not None and span[0] > room:
+            takes, free = machine.too_large(span[0], room)
             problems.append(
-                f"fine-tuning {name} takes {machine.gib(span[0])} of memory even one image at a "
-                f"time, and {machine.gib(room)} are free on {parameters.device}: end other "
+                f"fine-tuning {name} takes {takes} of memory even one image at a "
+                f"time, and {free} are free on {parameters.device}: end other "
                 "programs, or take a smaller model."
             )
         kept = 4 * 4 * tower.parameters  # the vector, and a checkpoint with AdamW's moments
         if disk.free < kept:
+            takes, free = machine.too_large(kept, disk.free)
             problems.append(
-                f"a run of {name} takes {machine.gib(kept)} of disk, and {disk.path} has "
-                f"{machine.gib(disk.free)} free: free some space, or choose another folder by "
+                f"a run of {name} takes {takes} of disk, and {disk.path} has "
+                f"{free} free: free some space, or choose another folder by "
                 "store_root or TASKLAB_STORE."
             )
     return problems

@@ -23,7 +23,7 @@ import safetensors
 import safetensors.torch
 from torch import Tensor, uint8
 
-from tasklab.errors import LONG_PATH, TasklabError, shown
+from tasklab.errors import LONG_PATH, TasklabError, is_out_of_memory, shown
 from tasklab.storage import atomic, checksums
 from tasklab.storage.checksums import file_sha256
 
@@ -91,6 +91,8 @@ def read_tensors(path: Path | str) -> dict[str, Tensor]:
         if _SEAL not in header or _is_whole(path, tensors, header):
             return tensors
     except (safetensors.SafetensorError, OSError, ValueError) as error:
+        if is_out_of_memory(error):
+            raise
         raise TasklabError(
             f"{str(path)!r} is not a whole safetensors file ({error}). Fetch it again; a pickle "
             "(.pt, .pth, .bin) is never loaded: `tasklab import` reads the tensors of one."
@@ -124,6 +126,8 @@ class OnDisk(Mapping[str, Tensor]):
             with safetensors.safe_open(self._path, framework="pt") as file:
                 return file.get_tensor(name).to(dtype)
         except (safetensors.SafetensorError, OSError) as error:
+            if is_out_of_memory(error):
+                raise
             raise TasklabError(f"{self._path} changed while it was in use: {error}.") from error
 
     def __iter__(self) -> Iterator[str]:

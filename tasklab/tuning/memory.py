@@ -30,7 +30,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from tasklab import machine, placement
-from tasklab.errors import TasklabError
+from tasklab.errors import TasklabError, is_out_of_memory
 from tasklab.models import intercept
 from tasklab.models.encoder import Encoder, math_attention
 
@@ -39,13 +39,6 @@ _log = logging.getLogger(__name__)
 Result = TypeVar("Result")
 Gradients = dict[str, Tensor]
 
-_MESSAGES = (  # by errors that have no class of their own, in lower case
-    "out of memory",  # CUDA, its driver, ROCm, MPS
-    "cublas_status_alloc_failed",
-    "cudnn_status_alloc_failed",
-    "defaultcpuallocator: can't allocate memory",
-    "defaultcpuallocator: not enough memory",
-)
 _LARGE = 2**27  # bytes of a model's parameters
 _ADVICE = "Take a smaller model or device='cpu', or end other programs on this device."
 
@@ -116,17 +109,6 @@ def first_that_fits(
         # Not before here: the error held the frames of the attempt, and they its tensors.
         _free()
     raise TasklabError(f"{what}: out of memory, even with {left[-1]} ({reason}). {advice}".rstrip())
-
-
-def is_out_of_memory(error: BaseException) -> bool:
-    """Return whether an error says that memory did not suffice, on any device.
-
-    >>> is_out_of_memory(RuntimeError("CUDA out of memory. Tried to allocate 2.00 GiB."))
-    True
-    """
-    if isinstance(error, MemoryError | torch.cuda.OutOfMemoryError):
-        return True
-    return isinstance(error, RuntimeError) and any(text in str(error).lower() for text in _MESSAGES)
 
 
 def accumulated(

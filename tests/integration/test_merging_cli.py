@@ -9,6 +9,7 @@ import shutil
 import huggingface_hub.constants
 import pytest
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import save_file
 
 from tasklab import checkpoints
@@ -386,3 +387,28 @@ def test_a_mistake_is_one_line_and_nothing_is_written(
     assert expected in err and err.count("\n") == 1, err
     assert out == ""
     assert {file: file.read_bytes() for file in files.rglob("*") if file.is_file()} == before
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        MemoryError("Cannot allocate memory (os error 12)"),
+        RuntimeError("unable to mmap 4856970 bytes from file <x>: Cannot allocate memory (12)"),
+        RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory"),
+        SafetensorError("Error while mapping: Cannot allocate memory (os error 12)"),
+    ],
+)
+@pytest.mark.parametrize("reading", [True, False], ids=["a file", "weights"])
+def test_too_little_memory_is_one_line(files, capsys, monkeypatch, error, reading):
+    def full(*_, **more):
+        raise error
+
+    place = "tasklab.taskvector.load_checkpoint" if reading else "tasklab.models.loading.fit"
+    monkeypatch.setattr(place, full)
+    words = ["evaluate", MODEL, "--add", "a.safetensors", "--task", "Signs", *FEW]
+    for one in ([*AB, "--model-out", "m.pt"], words):
+        assert main(one) == 2
+        out, err = capsys.readouterr()
+        assert "there is not enough memory" in err and err.count("\n") == 1 and out == ""
+    assert not {"m.pt", "merged.safetensors"} & {one.name for one in files.iterdir()}
+    assert not list(files.glob(".*"))
