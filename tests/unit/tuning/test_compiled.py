@@ -11,10 +11,11 @@ import torch
 from torch._dynamo.utils import counters
 
 from tasklab.mini import clip as mini
+from tasklab.models import loading
 from tasklab.models.loading import Clip, Encoder
 from tasklab.storage.store import Store
 from tasklab.tasks import drawn
-from tasklab.tuning import compiled, finetune, memory, replay, steps
+from tasklab.tuning import compiled, dual, finetune, memory, replay, steps
 from tasklab.tuning.memory import Plan
 from tasklab.tuning.recipe import FineTune
 
@@ -203,7 +204,7 @@ def test_which_steps_are_recorded(clip, monkeypatch):
 # --- Recorded steps, with a recorder that computes into the same tensors again -------------------
 
 
-def pretended(run):
+def pretended_graph(run):
     """Repeat a computation as a CUDA graph does: its results lie where they lay before."""
     kept = run()
 
@@ -224,7 +225,7 @@ def test_a_recorded_run_ends_bit_for_bit_the_same(clip, tmp_path, monkeypatch, k
 
     def record(run):
         recorded.append(run)
-        return pretended(run)
+        return pretended_graph(run)
 
     monkeypatch.setattr(replay, "_cuda_graph", record)
     monkeypatch.setattr(compiled, "records", lambda config, encoder: True)
@@ -256,3 +257,39 @@ def test_parts_of_a_batch_are_not_recorded(clip, tmp_path, monkeypatch):
     monkeypatch.setattr(compiled, "records", lambda config, encoder: True)
     run = train(RUN, clip, tmp_path / "recorded")
     assert run.vector == expected.vector and not compiled.Quick.failed
+
+
+# --- On a device: a pretended one computes the same functions, a real one compiles and records ----
+
+CARD = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+
+
+@pytest.fixture(params=["pretended", pytest.param("real", marks=[pytest.mark.gpu, CARD])])
+def card(request, monkeypatch):
+    """Have a CUDA device; the pretended one runs blocks as they are, and a step's recording too."""
+    if request.param == "real":
+        yield request.param
+        return
+    monkeypatch.setattr(compiled, "block", dual.block_of)
+    monkeypatch.setattr(replay, "_cuda_graph", pretended_graph)
+    with request.getfixturevalue("pretended").cuda():
+        yield request.param
+
+
+@pytest.mark.parametrize(
+    ("method", "head"), [("nonlinear", "trained"), ("linearized", "zero_shot")]
+)
+def test_on_a_device_quick_steps_train_as_the_usual_ones(card, tmp_path, monkeypatch, method, head):
+    clip = loading.load("mini_xs", device="cuda")
+    images = drawn.DrawnImages.load
+    monkeypatch.setattr(
+        drawn.DrawnImages, "load", lambda *args, device="cpu", **named: drawn.Images(
+            *(part.to(device) for part in images())
+        ),
+    )  # fmt: skip
+    config, runs = dataclasses.replace(RUN, method=method, head=head, steps=2), {}
+    for setting in "01":
+        monkeypatch.setenv(compiled.SETTING, setting)
+        runs[setting] = train(config, clip, tmp_path / setting)
+    assert not compiled.Quick.failed
+    near(runs["1"], runs["0"])
