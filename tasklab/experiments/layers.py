@@ -31,14 +31,15 @@ def cosines(lab: Lab, methods: Sequence[str]) -> pd.DataFrame:
         |tau| / |theta_0|. Of a model without attention no projections are told apart.
     """
     parts = {} if has_attention(lab.parameters.model) else {"projections": ()}
-    theta0 = {name: tensor.cpu() for name, tensor in lab.clip.encoder.params.items()}
+    theta0 = lab.clip.encoder.params
 
     def measure(trial: Trial) -> list[dict]:
-        table = layers.cosines(trial.vectors, **parts)
+        vectors = trial.vectors_on_device
+        table = layers.cosines(vectors, **parts)
         table["subset"] = table["other"]
         whole = table["block"].isna() & (table["projection"] == layers.ALL)
         table["metric"] = np.where(whole, "cosine", "cosine_part")
-        norms = layers.norms(trial.vectors, theta0, **parts)
+        norms = layers.norms(vectors, theta0, **parts)
         return [*trial.rows(table), *trial.rows(norms, metric="norm")]
 
     title = "cosines of task vectors"
