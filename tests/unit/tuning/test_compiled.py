@@ -97,6 +97,7 @@ def test_a_compiled_run_is_the_same_and_compiles_one_block(
 def test_compiled_blocks_are_recomputed_where_memory_runs_out(
     clip, tmp_path, traced, monkeypatch, method
 ):
+    monkeypatch.setattr(compiled, "_backend", "eager")  # traced alone, for time
     config = dataclasses.replace(RUN, method=method, steps=2)
     monkeypatch.setattr(steps.footprint, "plans", lambda *args: [Plan(5, True)])
     run = train(config, clip, tmp_path / "compiled")
