@@ -274,7 +274,10 @@ def _of_pytorch(name: str, x: Tensor) -> bool:
     """Whether a tensor of the CPU's can be zeros that PyTorch made in a derivative."""
     if x._is_zerotensor():
         return True
-    forward = name == "aten::convolution" and fw._current_level >= 0
+    derived = fw._current_level >= 0
+    if derived and name.startswith("prims::"):  # of derivatives that PyTorch wrote in Python
+        return True
+    forward = derived and name == "aten::convolution"
     backward = torch._C._current_graph_task_id() != -1
     return (forward or backward) and not x.count_nonzero()
 
