@@ -41,6 +41,7 @@ with warnings.catch_warnings():  # of deprecations; it looks through all that to
 
 CUDA = torch.device("cuda:0")
 CPU = torch.device("cpu")
+META = torch.device("meta")
 _BASE = torch._C.TensorBase
 _NUMPY = (
     "can't convert cuda:0 device type tensor to numpy. Use Tensor.cpu() to copy the tensor to host "
@@ -219,7 +220,8 @@ def _dispatched(func: Any, args: tuple, named: dict[str, Any]) -> Any:
     if name not in _MOVES:
         _check(name, args, tensors, targets)
     _check_generator(named.get("generator"), cuda=True)
-    if "device" in named:  # of options that C++ took from a tensor: moves are `_to`
+    shapes = named.get("device") == META  # C++ asks so for the shape of a sum of zeros
+    if "device" in named and not shapes:  # of options that C++ took from a tensor: moves are `_to`
         named = {**named, "device": CPU}
     held = {id(x.here): x for x in tensors if isinstance(x, Device)}
 
@@ -227,6 +229,8 @@ def _dispatched(func: Any, args: tuple, named: dict[str, Any]) -> Any:
         return x.here if isinstance(x, Device) else x
 
     out = func(*_mapped(bare, args), **{key: _mapped(bare, x) for key, x in named.items()})
+    if shapes:
+        return out
     if name == "aten::copy_" and not isinstance(args[0], Device):
         return args[0]
     if name == "aten::convolution_backward" and out[1] is not None and out[1].dim() == 4:
@@ -274,10 +278,7 @@ def _of_pytorch(name: str, x: Tensor) -> bool:
     """Whether a tensor of the CPU's can be zeros that PyTorch made in a derivative."""
     if x._is_zerotensor():
         return True
-    derived = fw._current_level >= 0
-    if derived and name.startswith("prims::"):  # of derivatives that PyTorch wrote in Python
-        return True
-    forward = derived and name == "aten::convolution"
+    forward = fw._current_level >= 0 and name == "aten::convolution"
     backward = torch._C._current_graph_task_id() != -1
     return (forward or backward) and not x.count_nonzero()
 
@@ -322,7 +323,7 @@ def _copied(x: Tensor) -> Tensor:
 def _moved(x: Tensor, device: object) -> Tensor:
     if device is None or is_cuda(device) == (device_of(x) == CUDA):
         return x
-    if torch.device(device).type == "meta":
+    if torch.device(device) == META:
         return _BASE.to(x.here if isinstance(x, Device) else x, device)
     derived = x.requires_grad or torch._C._functorch.is_functorch_wrapped_tensor(x)
     if derived or fw.unpack_dual(x).tangent is not None:
@@ -343,7 +344,7 @@ def _to(self: Tensor, *args: Any, **named: Any) -> Tensor:
     other = named.pop("other", None)
     if other is not None:
         device, rest = device_of(other), [other.dtype]
-    if device is not None and not isinstance(device, int) and torch.device(device).type == "meta":
+    if device is not None and not isinstance(device, int) and torch.device(device) == META:
         return _BASE.to(self, device, *rest, **named)
     out = _moved(self, device)
     named.pop("non_blocking", None)
