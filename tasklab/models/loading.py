@@ -152,7 +152,8 @@ def outline(name: str, *, init: str = "pretrained", device: str = "cpu") -> Clip
     if _reads(entry):
         tensors = {k: x for k, x in tensors.items() if k.startswith("visual.")}
     params = {k.removeprefix("visual."): x.to(device).float() for k, x in tensors.items()}
-    encoder = Encoder.of(nn.Module(), name=name, init=init)
+    module = nn.Module()
+    encoder = Encoder.of(module, name=name, init=init, **_images(entry, module))
     return Clip(dataclasses.replace(encoder, params=params, device=torch.device(device)), text=None)
 
 

@@ -284,6 +284,7 @@ def test_an_outline_has_the_identity_of_the_model(name):
     assert known.params.keys() == whole.params.keys()
     assert (known.name, known.init, known.device) == (whole.name, whole.init, whole.device)
     assert known.weights_hash == whole.weights_hash
+    assert known.image_size == whole.image_size  # of which keys tell where images are enlarged
 
 
 def test_what_no_file_tells_is_built():
