@@ -123,7 +123,10 @@ class TaskVector(Mapping[str, Tensor]):
         check_shapes(names, theta0, theta)
         for params in (theta0, theta):
             check_types({name: params[name] for name in names})
-        return cls({name: theta[name].detach() - theta0[name].detach() for name in names}, base)
+        pairs = {name: (theta[name].detach(), theta0[name].detach()) for name in names}
+        return cls(
+            {name: one.to(start.device) - start for name, (one, start) in pairs.items()}, base
+        )
 
     @classmethod
     def zeros_like(cls, params: Mapping[str, Tensor]) -> TaskVector:
@@ -242,7 +245,8 @@ class TaskVector(Mapping[str, Tensor]):
         """Whether names and numbers are the same, bit for bit."""
         if not isinstance(other, TaskVector):
             return NotImplemented
-        return self.keys() == other.keys() and all(torch.equal(self[n], other[n]) for n in self)
+        names = self.keys() == other.keys()
+        return names and all(torch.equal(self[n], other[n].to(self[n].device)) for n in self)
 
     __hash__ = None
 

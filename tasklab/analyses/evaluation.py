@@ -327,7 +327,7 @@ class Evaluator:
         place = f"split {split!r}, coefficient {alpha:g}"
 
         def features_of(places: Tensor) -> Tensor:
-            return encoder(params, encoder.preprocess(images.x[places]))
+            return encoder(params, encoder.preprocess(images.x[places.to(images.x.device)]))
 
         for features in self.parts(features_of, order):
             labels = images.y[order[begun : begun + len(features)]]

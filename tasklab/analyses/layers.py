@@ -43,6 +43,7 @@ from tasklab.analyses.projections import (
     pieces,
 )
 from tasklab.errors import TasklabError
+from tasklab.placement import placed
 from tasklab.taskvector import TaskVector
 
 ALL = "all"  # in the column `projection`: all parameters, also biases and normalisation
@@ -308,11 +309,11 @@ def _trace(moment: Tensor) -> Tensor:
 
 
 def _part(params: Mapping[str, Tensor], piece: Piece, named: Mapping[str, Tensor]) -> Tensor:
-    """Return a piece's numbers in float64; 0, in the shape of `named`, if `params` lack it."""
-    tensor = params.get(piece.name)
+    """Return a piece's numbers in float64, on `named`'s device; 0, in its shape, if absent."""
+    tensor, like = params.get(piece.name), named[piece.name]
     if tensor is None:
-        return torch.zeros_like(named[piece.name], dtype=torch.float64)[piece.rows]
-    return tensor.detach()[piece.rows].double()
+        return torch.zeros_like(like, dtype=torch.float64)[piece.rows]
+    return placed(tensor.detach()[piece.rows], like.device).double()
 
 
 def _named(vectors: Mapping[str, TaskVector]) -> dict[str, Tensor]:

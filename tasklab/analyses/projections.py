@@ -32,6 +32,7 @@ from torch.overrides import TorchFunctionMode
 from tasklab.analyses.finite import finite
 from tasklab.errors import TasklabError, unknown
 from tasklab.models.loading import Encoder, math_attention
+from tasklab.placement import placed
 from tasklab.tuning import memory
 from tasklab.tuning.methods import BLOCK, PARTS
 
@@ -155,7 +156,7 @@ def second_moments(
     """
     if len(images) == 0:
         raise TasklabError("second moments need at least one image.")
-    theta = {**encoder.params, **(params or {})}
+    theta = {**encoder.params, **placed(params or {}, encoder.device)}
     names = {piece.name for piece in pieces(theta, projections) if piece.projection}
     weights = {name: theta[name] for name in names}
 

@@ -202,9 +202,8 @@ class Bench:
         if name == EVERYWHERE:
             images = {task: self._images(task, self.sizes["best"]) for task in vectors}
             encoder = self.trial.lab.clip.encoder
-            on = placed(vectors, encoder.device)
-            start = merge("average", vectors).to(encoder.device)
-            solution = best.everywhere(encoder, on, images, start=start, steps=self.sizes["steps"])
+            asked = {"start": merge("average", vectors), "steps": self.sizes["steps"]}
+            solution = best.everywhere(encoder, vectors, images, **asked)
             return placed(solution.vector, device_of(vectors))
         chosen = {} if option is None else {METHODS[name].searched: option}
         if statistics is None:

@@ -32,6 +32,7 @@ from tasklab.analyses.finite import check_vectors, finite
 from tasklab.analyses.merging.vectors import listed
 from tasklab.errors import TasklabError, shown, whole
 from tasklab.models.encoder import Encoder
+from tasklab.placement import placed
 from tasklab.progress import bar
 from tasklab.taskvector import TaskVector
 from tasklab.tuning import memory, tangent
@@ -118,7 +119,7 @@ class Solution:
     """A merge over all weights.
 
     Attributes:
-        vector: tau after the last step.
+        vector: tau after the last step, on the encoder's device.
         objective: E(tau) before the first step and after each, on the images it is solved for.
     """
 
@@ -156,10 +157,10 @@ def everywhere(
             or tangents are not finite.
     """
     check_vectors(vectors)
-    each, steps = listed(vectors, 2), whole("steps", steps, 0)
+    each, steps = placed(listed(vectors, 2), encoder.device), whole("steps", steps, 0)
     vectors = dict(zip(vectors, each, strict=True))
     if start is not None:
-        _, start = listed([each[0], start])
+        _, start = listed([each[0], placed(start, encoder.device)])
     for task in vectors:
         if task not in images or not len(images[task]):
             raise TasklabError(f"the best merge needs images of task {shown(task)}.")

@@ -26,6 +26,7 @@ from tasklab.errors import TasklabError, whole
 from tasklab.errors import seed as checked_seed
 from tasklab.models.encoder import Encoder, math_attention
 from tasklab.models.heads import Head
+from tasklab.placement import placed
 from tasklab.progress import bar
 from tasklab.taskvector import TaskVector
 from tasklab.tuning import memory
@@ -86,7 +87,7 @@ def grams(
     """
     if len(images) == 0:
         raise TasklabError("Gram matrices need at least one image.")
-    theta = {**encoder.params, **(params or {})}
+    theta = {**encoder.params, **placed(params or {}, encoder.device)}
     names = _known(names, theta)
     weights = {name: theta[name] for name in names if is_matrix(name, theta[name])}
 
@@ -156,7 +157,10 @@ def fisher_diagonals(
     """
     if len(images) == 0:
         raise TasklabError("Fisher information needs at least one image.")
-    theta, draws = {**encoder.params, **(params or {})}, whole("draws", draws, 1)
+    theta, draws = (
+        {**encoder.params, **placed(params or {}, encoder.device)},
+        whole("draws", draws, 1),
+    )
     theta |= {name: theta[name].detach().requires_grad_() for name in _known(names, theta)}
     leaves = {name: x for name, x in theta.items() if x.requires_grad}
     numbers = torch.Generator().manual_seed(checked_seed("seed", seed))

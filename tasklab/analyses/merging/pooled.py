@@ -25,6 +25,7 @@ from torch import Tensor
 
 from tasklab.analyses.merging.vectors import Vectors, is_matrix, listed, turned
 from tasklab.errors import TasklabError, abridged, shown
+from tasklab.placement import placed
 
 Tensors = Mapping[str, Tensor]
 PerTask = Iterable[Tensors] | Mapping[str, Tensors]
@@ -64,15 +65,15 @@ def pooled_grams(vectors: Vectors, grams: PerTask | Grams | None) -> Grams:
     Args:
         vectors: tau_t, at least two.
         grams: G_t (I, I), symmetric, by the parameter's name: in the vectors' order, where an
-            iterator may make them one by one, or by the same names. Sums are returned as they are.
+            iterator may make them one by one, or by the same names. Sums are only moved.
 
     Raises:
         TasklabError: If Gram matrices are missing, or of other shapes.
     """
-    if isinstance(grams, Grams):
-        return grams
-    asked = "regmean needs the Gram matrices of images: give grams=[images.grams(...)]"
     each = listed(vectors, 2)
+    if isinstance(grams, Grams):
+        return Grams(**placed(vars(grams), each[0].device))
+    asked = "regmean needs the Gram matrices of images: give grams=[images.grams(...)]"
     total: dict[str, Tensor] = {}
     products: dict[str, Tensor] = {}
     diagonals: dict[str, list[Tensor]] = {}
@@ -107,15 +108,15 @@ def pooled_diagonals(vectors: Vectors, diagonals: PerTask | Diagonals | None) ->
     Args:
         vectors: tau_t, at least two.
         diagonals: F_t in the parameters' shapes, by their names: in the vectors' order, where an
-            iterator may make them one by one, or by the same names. Sums are returned as they are.
+            iterator may make them one by one, or by the same names. Sums are only moved.
 
     Raises:
         TasklabError: If Fisher information is missing, negative or of another shape.
     """
-    if isinstance(diagonals, Diagonals):
-        return diagonals
-    asked = "fisher needs the Fisher information of images: give diagonals=[fisher_diagonals(...)]"
     each = listed(vectors, 2)
+    if isinstance(diagonals, Diagonals):
+        return Diagonals(**placed(vars(diagonals), each[0].device))
+    asked = "fisher needs the Fisher information of images: give diagonals=[fisher_diagonals(...)]"
     total: dict[str, Tensor] = {}
     products: dict[str, Tensor] = {}
     statistics = _matched(vectors, diagonals, asked, len(each))

@@ -22,6 +22,7 @@ from torch import Size, Tensor
 
 from tasklab.analyses.finite import as_coefficient
 from tasklab.errors import TasklabError, abridged, shown
+from tasklab.placement import placed
 from tasklab.taskvector import TaskVector, shared_base
 
 Vectors = Sequence[TaskVector] | Mapping[str, TaskVector]
@@ -34,7 +35,8 @@ def listed(vectors: Vectors, least: int = 1) -> list[TaskVector]:
     """Return vectors of one model as a list, of single precision at least, or raise.
 
     A parameter that a vector does not name is 0 in it, as in every sum of task vectors: that of an
-    attention-only run beside a full one.
+    attention-only run beside a full one. Vectors of several devices, of which not all fitted on
+    one, are merged on the CPU.
 
     Args:
         vectors: In a row, or by their tasks' names.
@@ -81,7 +83,11 @@ def listed(vectors: Vectors, least: int = 1) -> list[TaskVector]:
                     f"{shown(whose)} and {tuple(tensor.shape)} in {shown(name)}: they are of "
                     "different models."
                 )
-    return [_whole(_single(vector), shapes) for vector in named.values()]
+    several = len({vector.device for vector in named.values()}) > 1
+    return [
+        _whole(_single(placed(vector, "cpu") if several else vector), shapes)
+        for vector in named.values()
+    ]
 
 
 def _whole(vector: TaskVector, shapes: Mapping[str, tuple[object, Size]]) -> TaskVector:
