@@ -1,0 +1,327 @@
+"""What meets on a pretended CUDA device: merges, experiments, editors and command lines.
+
+Vectors, heads and images come from the device or from the CPU, where they stay when they do not
+fit. Experiments that `test_device.py` compares with the CPU's are not here.
+"""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+import torch
+
+from tasklab import Lab, checkpoints, experiments, explore, placement
+from tasklab.__main__ import main
+from tasklab.analyses import curvature, layers, merging, projections
+from tasklab.analyses.merging import METHODS, best, pooled
+from tasklab.analyses.merging.loss import span_of_loss
+from tasklab.models import loading
+from tasklab.storage.store import Store
+from tasklab.tasks.drawn import DrawnImages, Images
+from tasklab.taskvector import TaskVector
+
+MODEL = "mini_xs"
+TASKS = ("Textures", "Signs")
+LESS = {"steps": 2}  # of iterative merges
+LIVE = {"steps": 2, "precision": "float32", "progress": False, "tasks": TASKS}
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory):
+    return tmp_path_factory.mktemp("device")
+
+
+@pytest.fixture
+def lab(device, store):
+    """A lab on the device."""
+    return Lab(MODEL, device="cuda", store_root=store, **LIVE)
+
+
+@pytest.fixture
+def full(monkeypatch):
+    """The device has no room: vectors stay on the CPU, and so do images."""
+    monkeypatch.setattr(placement, "fits", lambda size, device: False)
+    load = DrawnImages.load
+
+    def loaded(self, *args, **named):
+        x, y = load(self, *args, **named)
+        return Images(x.cpu(), y)
+
+    monkeypatch.setattr(DrawnImages, "load", loaded)
+
+
+def vectors(encoder, count=2):
+    """Return small random vectors on the CPU."""
+    generator = torch.Generator().manual_seed(0)
+    return [
+        TaskVector(
+            {
+                name: 0.02 * torch.randn(x.shape, generator=generator)
+                for name, x in encoder.params.items()
+            }
+        )
+        for _ in range(count)
+    ]
+
+
+def where(given, place):
+    """Return vectors on the CPU, on the device, or the first of them on the device."""
+    devices = {"cpu": ["cpu"] * len(given), "cuda": ["cuda"] * len(given)}
+    devices["both"] = ["cuda"] + ["cpu"] * (len(given) - 1)
+    return [vector.to(device) for vector, device in zip(given, devices[place], strict=True)]
+
+
+def same(one, two, **limits):
+    for name, x in two.items():
+        torch.testing.assert_close(one[name].cpu(), x.cpu(), **limits)
+
+
+# --- Merges --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_a_merge_is_the_same_wherever_its_vectors_are(name, device):
+    there, here = (loading.load(MODEL, device=one).encoder for one in ("cuda", "cpu"))
+    given, needs = vectors(here), METHODS[name].needs
+    few = {key: x for key, x in LESS.items() if key in METHODS[name].options}
+
+    def moments(encoder, sides):
+        if not needs:
+            return {}
+        lab = Lab(MODEL, device=encoder.device.type, **LIVE)
+        images = [lab.evaluator.images(task, "train").x[:2] for task in TASKS]
+        of = (
+            merging.of_images(needs, encoder, lab.evaluator.head(task), x, tau, linear=False)
+            for task, x, tau in zip(TASKS, images, sides, strict=True)
+        )
+        return {needs: list(of)}
+
+    expected = merging.merge(name, given, **few, **moments(here, given))
+    for place, home in (("cuda", "cuda"), ("cpu", "cpu"), ("both", "cpu")):
+        sides = where(given, place)
+        merged = merging.merge(name, sides, **few, **moments(there, sides))
+        assert merged.device.type == home
+        same(merged, expected, rtol=1e-3, atol=1e-5)
+
+
+@pytest.mark.parametrize("needs", ["grams", "diagonals"])
+def test_sums_over_tasks_serve_vectors_of_another_device(needs, lab):
+    encoder, pool = lab.clip.encoder, getattr(pooled, f"pooled_{needs}")
+    name = {"grams": "regmean", "diagonals": "fisher"}[needs]
+    given = vectors(encoder)
+    x = lab.evaluator.images(TASKS[0], "train").x[:2].cpu()
+    head = lab.evaluator.head(TASKS[0]).to("cpu")
+    take = {"grams": merging.grams, "diagonals": merging.fisher_diagonals}[needs]
+    first = (encoder, x) if needs == "grams" else (encoder, head, x)
+    each = [take(*first, params=dict(tau)) for tau in given]  # params from the CPU
+    sums = pool(where(given, "cuda"), each)
+    merged = merging.merge(name, given, **{needs: sums})
+    assert merged.device.type == "cpu"
+    same(merged, merging.merge(name, where(given, "cuda"), **{needs: sums}))
+
+
+def test_the_best_merge_is_solved_for_vectors_from_anywhere(lab):
+    encoder, given = lab.clip.encoder, vectors(lab.clip.encoder)
+    images = {task: lab.evaluator.images(task, "train").x[:2].cpu() for task in TASKS}
+    found = []
+    for place in ("cpu", "cuda", "both"):
+        each = dict(zip(TASKS, where(given, place), strict=True))
+        start = merging.average(list(each.values()))
+        solution = best.everywhere(encoder, each, images, start=start, steps=1)
+        assert solution.vector.device.type == "cuda"
+        found.append(solution.objective)
+    for other in found[1:]:
+        assert other == pytest.approx(found[0], rel=1e-4)
+    assert found[0][1] < found[0][0]
+    basis = [best.tangents(lab.evaluator, tau, TASKS) for tau in given]
+    f0 = [lab.evaluator.tangent_features(given[0], task, "val").f0 for task in TASKS]
+    labels = [lab.evaluator.images(task, "val").y for task in TASKS]
+    heads = [lab.evaluator.head(task).to("cpu") for task in TASKS]
+    c = span_of_loss(f0, basis, heads, labels, start=best.span(basis, basis[0]), iterations=1)
+    assert c.shape == (2,) and c.device.type == "cpu"
+
+
+# --- By hand -------------------------------------------------------------------------------------
+
+
+def test_vectors_of_two_devices_are_compared_and_taken(lab):
+    encoder = lab.clip.encoder
+    here, other = vectors(encoder)
+    there = here.to("cuda")
+    assert there == here and here == there and there != other
+    assert there.dot(other) == pytest.approx(here.dot(other))
+    theta = here.apply(encoder.params)
+    for end in (theta, {name: x.cpu() for name, x in theta.items()}):
+        taken = TaskVector.between(encoder.params, end)
+        assert taken.device.type == "cuda"
+        same(taken, here, rtol=1e-4, atol=1e-5)
+
+
+def test_layers_are_measured_for_vectors_from_anywhere(lab):
+    encoder, given = lab.clip.encoder, vectors(lab.clip.encoder)
+    images = lab.evaluator.images(TASKS[0], "test").x[:2].cpu()
+    params = {name: x.cpu() for name, x in encoder.params.items()}
+    moments = dict.fromkeys(TASKS, projections.second_moments(encoder, images, params=params))
+    tables = []
+    for place in ("cuda", "cpu", "both"):
+        each = dict(zip(TASKS, where(given, place), strict=True))
+        table = [layers.cosines(each), layers.norms(each, encoder.params)]
+        tables.append([*table, layers.alignment(each, moments, encoder.params)])
+    for one, two, three in zip(*tables, strict=True):
+        for other in (two, three):
+            np.testing.assert_allclose(other["value"], one["value"], rtol=1e-5, atol=1e-7)
+
+
+def test_curvature_is_measured_for_vectors_from_anywhere(lab):
+    encoder = lab.clip.encoder
+    names = [name for name in encoder.params if "ln" in name][:2]
+    given = [TaskVector({name: tau[name] for name in names}) for tau in vectors(encoder)]
+    images = lab.evaluator.images(TASKS[0], "test")
+    x, head = encoder.preprocess(images.x[:2].cpu()), lab.evaluator.head(TASKS[0]).to("cpu")
+    f = curvature.loss(encoder, head, x, images.y[:2])
+    top = curvature.largest_curvature(f, encoder.params, names=names, tol=0.5, max_iter=5)
+    values = []
+    for place in ("cuda", "cpu", "both"):
+        each = dict(zip(TASKS, where(given, place), strict=True))
+        table = curvature.pairs(f, encoder.params, each, curvature=top, names=names)
+        values.append(table[["value", "distance", "second_order"]].to_numpy())
+    np.testing.assert_allclose(values[1:], [values[0]] * 2, rtol=1e-3, atol=1e-7)
+
+
+# --- Experiments ---------------------------------------------------------------------------------
+
+ALL = {
+    "rate_search": {"methods": ["nonlinear"], "rates": (1e-4,), "prolong": False},
+    "merging_cost": {"merges": ["regmean"]},
+    "cross_task_addition": {"methods": ["nonlinear"]},
+    "cross_task_negation": {"methods": ["nonlinear"]},
+    "cross_task_sum": {"methods": ["nonlinear"]},
+    "exact_alpha": {"methods": ["linearized"]},
+    "exact_negation": {"methods": ["linearized"]},
+    "search_box": {"methods": ["nonlinear"]},
+    "scratch_linearity": {"network": "mlp", "n_tasks": 2, "alphas": (0.5,)},  # on the CPU
+}
+CLOSED = {
+    "probing": {},
+    "closed_addition": {"methods": ["nonlinear", "full", "linearized"]},
+    "closed_cost": {},
+    "subsets": {"methods": ["full", "linearized"]},
+    "learning_rates": {"methods": ["probe", "nonlinear"], "rates": (1e-4,)},
+}
+
+
+def rows_of(name, options, *lab):
+    table = getattr(experiments, name)(*lab, **options)
+    assert len(table) and np.isfinite(table["value"].astype(float)).all()
+    return table
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_an_experiment_runs_on_a_device(name, lab):
+    rows_of(name, ALL[name], lab)
+
+
+@pytest.mark.parametrize("name", CLOSED)
+def test_an_experiment_with_probes_runs_on_a_device(name, device, store):
+    rows_of(name, CLOSED[name], Lab(MODEL, head="probe", device="cuda", store_root=store, **LIVE))
+
+
+@pytest.mark.parametrize("method", ["attention", "tau_jp", "ortho_reg", "off_diagonal"])
+def test_a_method_trains_on_a_device(method, lab):
+    assert np.isfinite(experiments.train(lab, [method])["loss"]).all()
+
+
+ONE = {"methods": ["nonlinear"]}
+FULL = {
+    "negation": {"methods": ["nonlinear", "linearized"]},
+    "addition": {**ONE, "n_tasks": (2,)},
+    "merging": {**ONE, "merges": ["regmean", "best"]},
+    "merged": {"merges": ["regmean"]},
+    "stitched_negation": {**ONE, "coefficients": (0.5,), "n_tasks": 1},
+    "stitched_addition": {**ONE, "coefficients": (0.5,)},
+    "averaging": {"count": 2},
+    "localization": {"inits": ["pretrained"]},
+    "cost": {"variants": ["standard", "ours", "listing"], "batch_sizes": [2], "rounds": 1},
+    **dict.fromkeys(
+        ("alignment", "cosines", "cross_task", "disentanglement", "linear_gaps", "pair_errors"), ONE
+    ),
+    "own_coefficients": ONE,
+}
+
+
+@pytest.mark.parametrize("name", FULL)
+def test_an_experiment_runs_beside_a_full_device(name, device, full, store):
+    lab = Lab(MODEL, device="cuda", store_root=store / "full", **LIVE)
+    rows_of(name, FULL[name], lab)
+    assert lab.evaluator.images(TASKS[0], "test").x.device.type == "cpu"
+    assert {v.device.type for v in lab.vectors("nonlinear", 0).values()} == {"cpu"}
+
+
+# --- Editors -------------------------------------------------------------------------------------
+
+
+def test_editors_show_what_is_on_a_device(lab):
+    sums = experiments.addition(lab, ["nonlinear", "linearized"])
+    shown = explore.editor(lab, beside=sums, images=4, pictures=1)
+    assert set(shown.payload.accuracies({TASKS[0]: 1.0})) > set(TASKS)
+    for method in ("nonlinear", "linearized"):
+        at = explore.coefficients(lab, method, records=sums).at
+        assert all(0 <= value <= 100 for _, value in at({TASKS[0]: 0.5, TASKS[1]: 0.5}))
+
+
+# --- Command lines -------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def told(device, store, monkeypatch, tmp_path, capsys):
+    """Return what runs a command on the device in an empty folder, and what it printed."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("TASKLAB_STORE", str(store))
+
+    def run(*words):
+        status, said = main(list(words)), capsys.readouterr()
+        assert status == 0, said
+        return said.out
+
+    for name, vector in zip("ab", vectors(loading.load(MODEL).encoder), strict=True):
+        vector.save(f"{name}.safetensors")
+    return run
+
+
+CUDA = ["--steps", "1", "--seeds", "1", "--precision", "float32", "--device", "cuda"]
+AB = ["a.safetensors", "b.safetensors"]
+
+
+def test_vectors_are_merged_and_evaluated_by_commands(told):
+    told("merge", *AB, "--model", MODEL, "--method", "ties", "--out", "m.safetensors")
+    words = ["evaluate", MODEL, "--add", "m.safetensors:0.5", "--subtract", AB[0]]
+    for more in ([], ["--linear", "--split", "val"]):
+        found = json.loads(told(*words, *more, *CUDA, "--task", TASKS[0], "--json"))
+        lab = Lab(MODEL, device="cpu", **{**LIVE, "steps": 1})
+        first, other = checkpoints.load("m.safetensors", lab.clip.encoder), TaskVector.load(AB[0])
+        at = {"linear": bool(more)}
+        value = lab.evaluator.evaluate(
+            0.5 * first - other, TASKS[0], "val" if more else "test", **at
+        )
+        assert found["tasks"][0]["after"] == pytest.approx(value)
+
+
+def test_runs_are_made_exported_imported_merged_and_compared_by_commands(told, tmp_path):
+    chosen = [word for task in TASKS for word in ("--task", task)]
+    assert "2 done" in told("grid", "--model", MODEL, *chosen, *CUDA)
+    exported = told("export", "--model", MODEL, "--task", TASKS[0], "--with-base", *CUDA)
+    folder = exported.splitlines()[0]
+    told("import", folder, "--model", MODEL, "--task", TASKS[0])
+    kept = checkpoints.imported(Store(), MODEL, f"{TASKS[0]}_nonlinear")
+    runs = [f"{task}@nonlinear" for task in TASKS]
+    for name in ("arithmetic", "regmean", "fisher"):
+        few = ["--images", "2"] if name != "arithmetic" else []
+        words = ["merge", *runs, "--model", MODEL, "--method", name, "--out", f"{name}.safetensors"]
+        told(*words, *few, *CUDA)
+    words = ["compare", *runs, "--model", MODEL, "--methods", "arithmetic,ties", "--json"]
+    found = json.loads(told(*words, "--merged", "best.safetensors", *CUDA))
+    assert found["tasks"] == list(TASKS) and len(kept)
+    best_one = checkpoints.load("best.safetensors", loading.load(MODEL).encoder)
+    assert best_one.norm() > 0
