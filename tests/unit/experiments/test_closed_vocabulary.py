@@ -21,7 +21,7 @@ from tasklab.models import heads, zoo
 from tasklab.models.loading import Clip, Encoder
 from tasklab.storage.store import Store
 from tasklab.tasks import drawn, suites
-from tasklab.tuning import finetune, probes
+from tasklab.tuning import finetune, probes, steps
 from tasklab.tuning import recipe as config
 from tasklab.tuning.recipe import FineTune, Probe, recipe
 
@@ -300,15 +300,12 @@ def test_heads_and_probes_have_keys_of_their_own(clip, store):
 
 
 def test_divergence_tells_its_step(clip, store, monkeypatch):
-    monkeypatch.setattr(
-        finetune, "_gradient", lambda e, t, d, x, loss: (torch.tensor(math.inf), {})
-    )
-    monkeypatch.setattr(torch.nn.utils, "clip_grad_norm_", lambda *args: 0.0)
     run = dataclasses.replace(RUN, head="zero_shot")
-    nothing = {name: torch.zeros_like(t) for name, t in clip.encoder.params.items()}
-    monkeypatch.setattr(
-        finetune, "_gradient", lambda e, t, d, x, loss: (torch.tensor(math.inf), dict(nothing))
-    )
+
+    def broken(model, theta0, delta, x, loss):
+        return torch.tensor(math.inf), {name: torch.zeros_like(t) for name, t in theta0.items()}
+
+    monkeypatch.setattr(steps, "gradient", broken)
     with pytest.raises(finetune.DivergedError, match="not finite") as caught:
         finetune.finetune(run, clip, store, progress=False)
     assert caught.value.step == 0 and isinstance(caught.value, TasklabError)
