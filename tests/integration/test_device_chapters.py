@@ -7,12 +7,15 @@ sentences do not, nor what reads recorded results: none of it has to do with dev
 from __future__ import annotations
 
 import ast
+import collections
 import functools
+import itertools
 from pathlib import Path
 
 import pytest
 from papermill.iorw import load_notebook_node
 
+from tasklab import placement
 from tasklab.experiments import lab as labs
 from tasklab.experiments import small_networks
 
@@ -112,9 +115,25 @@ def store(tmp_path_factory):
     return str(tmp_path_factory.mktemp("device"))
 
 
+class Forgets(dict):
+    def __setitem__(self, key, value):
+        pass
+
+
+@pytest.fixture
+def half_full(monkeypatch):
+    """Have a device on which every other vector and every other task's images fit.
+
+    What does not stays on the CPU, and shows who forgets to move it.
+    """
+    turns = collections.defaultdict(lambda: itertools.cycle([False, False, True, True]))
+    monkeypatch.setattr(placement, "_KEPT", Forgets())  # so it is asked twice for each
+    monkeypatch.setattr(placement, "fits", lambda size, device: next(turns[size]))
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("chapter", CHAPTERS)
-def test_a_rehearsal_runs_on_a_device(chapter, store, device, monkeypatch):
+def test_a_rehearsal_runs_on_a_device(chapter, store, device, half_full, monkeypatch):
     monkeypatch.setattr(labs, "_light", lambda parameters: parameters.rehearsal)
     monkeypatch.setattr(labs, "REHEARSED_TASKS", 3)
     monkeypatch.setattr(small_networks, "seconds_a_step", lambda *args: 0.0)
