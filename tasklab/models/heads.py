@@ -191,7 +191,7 @@ def accuracy(logits: Float[Tensor, "N C"], labels: Int[Tensor, " N"]) -> float:
     if len(logits) == 0:
         raise TasklabError("accuracy needs at least one image.")
     check_finite(logits, "what an accuracy is measured on")
-    return (logits.argmax(-1) == labels).double().mean().item()
+    return (logits.argmax(-1) == labels.to(logits.device)).double().mean().item()
 
 
 def linear_probe(
@@ -229,7 +229,7 @@ def linear_probe(
         )
     x = features.detach().double()
     scale = x.square().sum(-1).mean().sqrt().clamp_min(1e-12)
-    x = x / scale
+    x, labels = x / scale, labels.to(x.device)
     parameters = x.new_zeros(classes, x.shape[1] + 1).requires_grad_()
     solver = torch.optim.LBFGS(
         [parameters],

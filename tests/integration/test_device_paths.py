@@ -17,10 +17,11 @@ from tasklab.__main__ import main
 from tasklab.analyses import curvature, layers, merging, projections
 from tasklab.analyses.merging import METHODS, best, pooled
 from tasklab.analyses.merging.loss import span_of_loss
-from tasklab.models import loading
+from tasklab.models import heads, loading
 from tasklab.storage.store import Store
 from tasklab.tasks.drawn import DrawnImages, Images
 from tasklab.taskvector import TaskVector
+from tasklab.tuning import penalties, probes
 
 MODEL = "mini_xs"
 TASKS = ("Textures", "Signs")
@@ -138,8 +139,8 @@ def test_the_best_merge_is_solved_for_vectors_from_anywhere(lab):
     basis = [best.tangents(lab.evaluator, tau, TASKS) for tau in given]
     f0 = [lab.evaluator.tangent_features(given[0], task, "val").f0 for task in TASKS]
     labels = [lab.evaluator.images(task, "val").y for task in TASKS]
-    heads = [lab.evaluator.head(task).to("cpu") for task in TASKS]
-    c = span_of_loss(f0, basis, heads, labels, start=best.span(basis, basis[0]), iterations=1)
+    own = [lab.evaluator.head(task).to("cpu") for task in TASKS]
+    c = span_of_loss(f0, basis, own, labels, start=best.span(basis, basis[0]), iterations=1)
     assert c.shape == (2,) and c.device.type == "cpu"
 
 
@@ -190,6 +191,19 @@ def test_curvature_is_measured_for_vectors_from_anywhere(lab):
     np.testing.assert_allclose(values[1:], [values[0]] * 2, rtol=1e-3, atol=1e-7)
 
 
+def test_what_is_small_is_computed_where_its_tensors_are(device):
+    x, y = torch.randn(6, 4, generator=torch.Generator().manual_seed(0)), torch.arange(6) % 2
+    for fit, limits in ((heads.linear_probe, {}), (probes.adamw, {"lr": 0.1, "steps": 5})):
+        here, there = (fit(one, y, classes=2, **limits) for one in (x, x.to("cuda")))
+        assert there.weight.device.type == there.bias.device.type == "cuda"
+        torch.testing.assert_close(there.weight.cpu(), here.weight)
+        assert heads.accuracy(there(x.to("cuda")), y) == heads.accuracy(here(x), y)
+    name, least = "blocks.0.mlp.fc1.weight", torch.eye(3, device="cuda")
+    for penalty in (penalties.orthonormal, penalties.off_diagonal):
+        value, gradients = penalty({name: least})  # at its minimum
+        assert float(value) == 0 and gradients[name].device.type == "cuda"
+
+
 # --- Experiments ---------------------------------------------------------------------------------
 
 ALL = {
@@ -224,7 +238,14 @@ def test_an_experiment_runs_on_a_device(name, lab):
 
 
 @pytest.mark.parametrize("name", CLOSED)
-def test_an_experiment_with_probes_runs_on_a_device(name, device, store):
+def test_an_experiment_with_probes_runs_on_a_device(name, device, store, monkeypatch):
+    solve = probes._solve
+
+    def solved(probe, features, labels, *more):
+        assert {features.device.type, labels.device.type} == {"cuda"}  # not in silence on the CPU
+        return solve(probe, features, labels, *more)
+
+    monkeypatch.setattr(probes, "_solve", solved)
     rows_of(name, CLOSED[name], Lab(MODEL, head="probe", device="cuda", store_root=store, **LIVE))
 
 
