@@ -7,6 +7,7 @@ fit. Experiments that `test_device.py` compares with the CPU's are not here.
 from __future__ import annotations
 
 import json
+import sys
 
 import numpy as np
 import pytest
@@ -15,6 +16,7 @@ import torch
 from tasklab import Lab, checkpoints, experiments, explore, placement
 from tasklab.__main__ import main
 from tasklab.analyses import curvature, layers, merging, projections
+from tasklab.analyses.edited import Edited
 from tasklab.analyses.merging import METHODS, best, pooled
 from tasklab.analyses.merging.loss import span_of_loss
 from tasklab.models import heads, loading
@@ -43,7 +45,8 @@ def lab(device, store):
 @pytest.fixture
 def full(monkeypatch):
     """The device has no room: vectors stay on the CPU, and so do images."""
-    monkeypatch.setattr(placement, "fits", lambda size, device: False)
+    for module in (placement, sys.modules[Edited.__module__]):
+        monkeypatch.setattr(module, "fits", lambda size, device: False)
     load = DrawnImages.load
 
     def loaded(self, *args, **named):
@@ -202,6 +205,14 @@ def test_what_is_small_is_computed_where_its_tensors_are(device):
     for penalty in (penalties.orthonormal, penalties.off_diagonal):
         value, gradients = penalty({name: least})  # at its minimum
         assert float(value) == 0 and gradients[name].device.type == "cuda"
+
+
+def test_a_vector_that_does_not_fit_edits_a_model_tensor_by_tensor(device, full):
+    encoder = loading.load(MODEL, device="cuda").encoder
+    (tau,) = vectors(encoder, 1)
+    edited = Edited(encoder.params, tau, 0.5)
+    assert edited._vector is tau
+    same(edited, tau.apply(encoder.params, 0.5))
 
 
 # --- Experiments ---------------------------------------------------------------------------------
