@@ -3,7 +3,7 @@
 | layout | recognised by |
 |---|---|
 | transformers' CLIP vision models | `embeddings.class_embedding` |
-| transformers' ViTs, of timm's names here | `embeddings.patch_embeddings.projection.weight` |
+| transformers' ViTs, of timm's names here | `patch_embeddings.projection.weight` |
 | open_clip models, their image towers, and our own names | the encoder's names behind a prefix |
 | linearized encoders of the papers' code | `params.0`, ..., and `params0.0`, ... |
 
