@@ -6,19 +6,21 @@ With tau = theta - theta_0, a model is edited by theta_0 + sum_i alpha_i tau_i (
 from __future__ import annotations
 
 import hashlib
+import json
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple, overload
 
+import safetensors
 import torch
 from torch import Tensor
 
 from tasklab.errors import TasklabError
 from tasklab.errors import path as checked_path
 from tasklab.storage import checksums
-from tasklab.storage.tensors import OnDisk, load_checkpoint, save_checkpoint
+from tasklab.storage.tensors import OnDisk, load_checkpoint, read_tensors, save_checkpoint
 from tasklab.sums import (
     check_finite,
     check_present,
@@ -32,6 +34,7 @@ from tasklab.sums import (
 )
 
 _FORMAT = {"format": "tasklab task vector", "version": 1}
+_EXPORT = "task_vector.safetensors"  # in the folder of an export
 
 
 class Base(NamedTuple):
@@ -41,11 +44,13 @@ class Base(NamedTuple):
         model: Short name of the model.
         init: `"pretrained"` or `"random"`.
         weights: `Encoder.weights_hash`.
+        method: How the vector was fine-tuned; empty if that is not known, or not one method.
     """
 
     model: str
     init: str
     weights: str
+    method: str = ""
 
 
 class TaskVector(Mapping[str, Tensor]):
@@ -59,7 +64,7 @@ class TaskVector(Mapping[str, Tensor]):
     `load` reads them, and sums and multiples of vectors of one base keep it.
 
     Args:
-        tensors: Change of each parameter, in the parameter's shape.
+        tensors: Change of each parameter, in the parameter's shape: tensors, arrays or lists.
         base: What it starts from; `None` if that is not known.
 
     Attributes:
@@ -77,8 +82,8 @@ class TaskVector(Mapping[str, Tensor]):
     __slots__ = ("_digest", "_tensors", "base")
     __array_ufunc__ = None  # numpy's numbers leave products to this class
 
-    def __init__(self, tensors: Mapping[str, Tensor], base: Base | None = None) -> None:
-        self._tensors = MappingProxyType({name: t.detach() for name, t in tensors.items()})
+    def __init__(self, tensors: Mapping[str, Any], base: Base | None = None) -> None:
+        self._tensors = MappingProxyType({name: _tensor(t) for name, t in tensors.items()})
         self._checked()
         self.base = base
         self._digest = ""  # made when it is asked for; a vector does not change
@@ -140,18 +145,25 @@ class TaskVector(Mapping[str, Tensor]):
 
     @classmethod
     def load(cls, path: Path | str) -> TaskVector:
-        """Return the vector that `save` wrote.
+        """Return the vector of a file of `save`, `tasklab merge` or `tasklab export`.
+
+        Args:
+            path: The file, or the folder of an export.
 
         Raises:
             TasklabError: If there is no such file, or it is not what was written.
         """
-        path = checked_path("the file of a task vector", path, "file")
+        what = "the file of a task vector"
+        folder = checked_path(what, path)
+        path = checked_path(what, folder / _EXPORT if folder.is_dir() else folder, "file")
+        if (base := _told_in(path)) is not None:
+            return cls(read_tensors(path), base)
         tensors, meta = load_checkpoint(path) or ({}, {})
         base = _base_in(meta)
         if meta != _FORMAT:
             raise TasklabError(
-                f"{str(path)!r} is damaged, or no file that TaskVector.save wrote; `tasklab import`"
-                " reads checkpoints."
+                f"{str(path)!r} is damaged, or no task vector of tasklab: "
+                "Lab(model).vector(path) and `tasklab import` read published checkpoints."
             )
         if wrong := [name for name, x in tensors.items() if not x.is_floating_point()]:
             raise TasklabError(f"{listed(wrong)} in {str(path)!r} are no floating-point numbers.")
@@ -212,6 +224,11 @@ class TaskVector(Mapping[str, Tensor]):
     def starting_from(self, base: Base | None) -> TaskVector:
         """Return this vector, known to start from some weights."""
         return self._trusted(self._tensors, base, self._digest)
+
+    @property
+    def method(self) -> str:
+        """How it was fine-tuned; empty if that is not known."""
+        return "" if self.base is None else self.base.method
 
     @property
     def held(self) -> Mapping[str, Tensor]:
@@ -290,8 +307,12 @@ class TaskVector(Mapping[str, Tensor]):
         scale = coefficient(scale)
         return TaskVector({name: tensor / scale for name, tensor in self.items()}, self.base)
 
+    def __matmul__(self, other: object) -> float:
+        """Return the inner product."""
+        return self.dot(other) if isinstance(other, TaskVector) else NotImplemented
+
     def dot(self, other: TaskVector) -> float:
-        """Return the inner product, summed in float64."""
+        """Return the inner product, summed in float64; `a @ b` is the same."""
         shared = sorted(self.keys() & other.keys())
         check_shapes(shared, self, other)
         self, other = _beside(self, other)
@@ -348,7 +369,17 @@ def shared_base(vectors: Iterable[TaskVector]) -> Base | None:
     >>> shared_base([TaskVector(one, base), TaskVector(one)])
     """
     bases = {vector.base for vector in vectors if vector}
+    if len(bases) > 1 and None not in bases:
+        bases = {base._replace(method="") for base in bases}
     return bases.pop() if len(bases) == 1 else None
+
+
+def _tensor(value: Any) -> Tensor:
+    """Return an array or a list as a tensor, whole numbers in single precision."""
+    if isinstance(value, Tensor):
+        return value.detach()
+    made = torch.as_tensor(value)
+    return made if made.is_floating_point() else made.to(torch.get_default_dtype())
 
 
 def _beside(one: TaskVector, other: TaskVector) -> tuple[TaskVector, TaskVector]:
@@ -357,10 +388,20 @@ def _beside(one: TaskVector, other: TaskVector) -> tuple[TaskVector, TaskVector]
     return one.to(device), other.to(device)
 
 
+def _told_in(path: Path) -> Base | None:
+    """Return the base that the header of a merged or exported vector has."""
+    try:
+        with safetensors.safe_open(path, framework="pt") as file:
+            about = json.loads((file.metadata() or {})["tasklab"])
+        return Base(*(str(about[name]) for name in Base._fields))
+    except (safetensors.SafetensorError, OSError, ValueError, LookupError, TypeError):
+        return None
+
+
 def _base_in(meta: dict[str, Any]) -> Base | None:
     """Take the base out of what a file tells, where it has one as `save` writes it."""
     base = meta.get("base")
-    if not isinstance(base, dict) or sorted(base) != sorted(Base._fields):
+    if not isinstance(base, dict) or not {*Base._fields[:3]} <= base.keys() <= {*Base._fields}:
         return None
     if not all(isinstance(text, str) for text in base.values()):
         return None

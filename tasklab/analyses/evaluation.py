@@ -37,6 +37,7 @@ from tasklab.tasks.drawn import Images
 from tasklab.tasks.suites import Suite
 from tasklab.taskvector import TaskVector
 from tasklab.tuning import memory, tangent
+from tasklab.tuning.methods import LINEAR
 from tasklab.tuning.tangent import TangentFeatures
 
 ALPHAS = tuple(round(0.05 * i, 2) for i in range(21))  # tangent, appendix A
@@ -93,6 +94,11 @@ class Evaluator:
         )
         self.head = functools.cache(self._head)
         self.images = functools.cache(self._images)
+
+    def __repr__(self) -> str:
+        """Return model, suite and images in a line."""
+        counts = ", ".join(f"{name} {n}" for name, n in self.counts.items()) or "whole splits"
+        return f"Evaluator({self.clip.encoder.name} on {self.suite.name}: {counts})"
 
     @torch.inference_mode(False)  # what is kept serves training too, whoever asks first
     def _head(self, task: str) -> heads.Head:
@@ -243,13 +249,25 @@ class Evaluator:
 
     @overload
     def evaluate(
-        self, vector: TaskVector, task: str, split: str, alpha: float = ..., *, linear: bool
+        self,
+        vector: TaskVector,
+        task: str,
+        split: str = ...,
+        alpha: float = ...,
+        *,
+        linear: bool | None = ...,
     ) -> float: ...
     @overload
     def evaluate(
-        self, vector: TaskVector, task: str, split: str, alpha: Sequence[float], *, linear: bool
+        self,
+        vector: TaskVector,
+        task: str,
+        split: str,
+        alpha: Sequence[float],
+        *,
+        linear: bool | None = ...,
     ) -> np.ndarray: ...
-    def evaluate(self, vector, task, split, alpha=1.0, *, linear):
+    def evaluate(self, vector, task, split="test", alpha=1.0, *, linear=None):
         """Return the accuracy in % of the model edited by alpha times a vector.
 
         Args:
@@ -257,7 +275,8 @@ class Evaluator:
             task: Name of the task.
             split: `"train"`, `"val"` or `"test"`.
             alpha: A coefficient, or several (A,).
-            linear: Whether to edit the linearized model.
+            linear: Whether to edit the linearized model; by default where the vector's method is
+                one of it.
 
         Returns:
             A number for one coefficient, an array (A,) for several.
@@ -268,6 +287,7 @@ class Evaluator:
         """
         if not isinstance(vector, TaskVector):
             raise TasklabError(f"a model is edited by a TaskVector, not {type(vector).__name__}.")
+        linear = vector.method in LINEAR if linear is None else linear
         several = np.ndim(alpha) > 0
         alphas = as_coefficients(alpha, "alpha") if several else [as_coefficient(alpha, "alpha")]
         at = self._answering(vector, task, split, linear)

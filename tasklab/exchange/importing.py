@@ -159,7 +159,8 @@ def compare(path: Path | str, model: str, *, base: Path | str | None = None) -> 
             f"{checkpoint.path} does not differ from {source}: there is no task vector."
         )
     if weights is not None:
-        vector = vector.starting_from(Base(model, checkpoint.init, weights))
+        method = checkpoint.method or (vector.base.method if vector.base else "")
+        vector = vector.starting_from(Base(model, checkpoint.init, weights, method))
     distance = None if begin is None else _norm(vector) / _norm(begin)
     return Comparison(checkpoint, vector, weights, source, distance)
 
@@ -270,7 +271,8 @@ def imported(store: Store, model: str, name: str) -> TaskVector:
             raise TasklabError(f"nothing is imported for model {model!r} in {store.root}.")
         raise unknown("imported vector", name, names)
     weights, start = found.record["weights"], found.record.get("init", "pretrained")
-    return TaskVector(found.tensors(), None if weights is None else Base(model, start, weights))
+    base = Base(model, start, weights, found.record["method"]) if weights is not None else None
+    return TaskVector(found.tensors(), base)
 
 
 def listed(store: Store, model: str | None = None) -> list[dict[str, Any]]:

@@ -224,7 +224,7 @@ def _exported(
             f"{file} is damaged: its checksum is not the one in {settings.name}. Export it again, "
             "or fetch it again."
         )
-    base = Base(owner, about["init"], about["weights"])
+    base = Base(owner, about["init"], about["weights"], about["method"])
     vector = TaskVector({name: x.float() for name, x in tensors.items()}, base)
     return Checkpoint(
         path=file,
@@ -243,7 +243,7 @@ def _saved(file: Path, model: str) -> Checkpoint:
     vector = TaskVector.load(file)
     base = vector.base
     unknown = "it does not tell from which weights it starts: the model's own are taken"
-    if base is not None and not (base.init in INITS and all(map(is_plain, base))):
+    if base is not None and not (base.init in INITS and all(map(is_plain, base[:3]))):
         raise TasklabError(f"{file} does not say what it is: save it again.")
     if base is not None and base.model != model:
         raise TasklabError(f"{file} is a task vector of model {base.model!r}, not of {model!r}.")

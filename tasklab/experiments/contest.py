@@ -18,14 +18,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from jaxtyping import Bool
 
 from tasklab.analyses.merging import METHODS, registry
 from tasklab.analyses.pair_errors import pair_errors
+from tasklab.experiments.answers import Answers, interval, paired
 from tasklab.experiments.estimate import TANGENT, pace
 from tasklab.experiments.lab import Lab
 from tasklab.experiments.merging import Bench
-from tasklab.experiments.runner import Trial
+from tasklab.experiments.runner import Given, Trial
 from tasklab.progress import bar
 from tasklab.records.images import packed, unpacked
 from tasklab.tasks import drawn
@@ -34,8 +34,6 @@ from tasklab.taskvector import TaskVector
 KIND = "contest"  # of artifact
 CACHE_VERSION = 1  # part of every key: raise it when the same configuration gives other results
 PAIR_IMAGES = 256  # test images of each task, at most, on which interference is measured
-Z = 1.96  # standard errors of a 95 % interval
-Answers = Mapping[str, Bool[np.ndarray, " N"]]  # task -> which test images are classified correctly
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
@@ -71,17 +69,11 @@ class Entry:
     @property
     def mean(self) -> tuple[float, float]:
         """Mean accuracy over tasks in %, and half its 95 % interval: tasks fixed, images drawn."""
-        return _mean([100.0 * one for one in self.answers.values()])
+        return interval([*self.answers.values()])
 
     def gain(self, start: Entry) -> tuple[float, float]:
         """Return the mean gain over another model in points, and half its interval (paired)."""
-        return _mean([100.0 * one - 100.0 * start.answers[t] for t, one in self.answers.items()])
-
-
-def _mean(parts: Sequence[np.ndarray]) -> tuple[float, float]:
-    variances = [part.var(ddof=1) / len(part) if len(part) > 1 else 0.0 for part in parts]
-    error = float(np.sqrt(np.sum(variances))) / len(parts)
-    return float(np.mean([part.mean() for part in parts])), Z * error
+        return paired(self.answers, start.answers)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
@@ -132,27 +124,8 @@ class Contest:
 
     def useless(self) -> list[str]:
         """Return the tasks whose own vector does not surely raise their accuracy."""
-        gains = {t: _paired(one.answers[t], self.start.answers[t]) for t, one in self.alone.items()}
+        gains = {task: one.gain(self.start) for task, one in self.alone.items()}
         return [task for task, (gain, half) in gains.items() if gain - half <= 0]
-
-
-def _paired(one: np.ndarray, other: np.ndarray) -> tuple[float, float]:
-    return _mean([100.0 * one - 100.0 * other])
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
-class _Given(Trial):
-    """A trial whose vectors are brought along."""
-
-    given: Mapping[str, TaskVector]
-
-    @functools.cached_property
-    def vectors(self) -> dict[str, TaskVector]:
-        return dict(self.given)
-
-    @property
-    def evaluator(self) -> Any:
-        return self.lab.evaluator
 
 
 def merges_for(names: Sequence[str] | None) -> tuple[str, ...]:
@@ -178,7 +151,7 @@ def seconds(lab: Lab, merges: Sequence[str], *, linear: bool) -> float:
     """
     tasks = lab.suite.names
     val, test = (sum(lab.evaluator.count(t, split) for t in tasks) for split in ("val", "test"))
-    looks = Bench(_trial(lab, {}, "nonlinear")).sizes["looks"]
+    looks = Bench(Given.of(lab, {}, "nonlinear")).sizes["looks"]
     tries = TANGENT * (1 if linear else 2) * val + (0 if linear else (looks + 1) * val + test)
     pairs = len(tasks) * len(tasks) * min(PAIR_IMAGES, test // len(tasks))
     return pace(lab).passed * (len(merges) * tries + TANGENT * val + 2 * test + pairs)
@@ -198,7 +171,7 @@ def contest(
     Raises:
         TasklabError: If vectors do not fit, or a model's features are not finite.
     """
-    trial = _trial(lab, vectors, method)
+    trial = Given.of(lab, vectors, method)
     bench, linear, tasks = Bench(trial), trial.linear, tuple(vectors)
     prints = {task: vector.fingerprint() for task, vector in vectors.items()}
 
@@ -267,13 +240,8 @@ def merged(lab: Lab, vectors: Mapping[str, TaskVector], method: str, one: Entry)
         method: As of `contest`.
         one: One of `Contest.merges`.
     """
-    bench = Bench(_trial(lab, vectors, method))
+    bench = Bench(Given.of(lab, vectors, method))
     return one.alpha * bench.merged(one.name, one.option)
-
-
-def _trial(lab: Lab, vectors: Mapping[str, TaskVector], method: str) -> _Given:
-    tasks, seed = tuple(vectors) or lab.suite.names, lab.parameters.seeds[0]
-    return _Given(lab=lab, experiment=KIND, method=method, seed=seed, tasks=tasks, given=vectors)
 
 
 def _identity(lab: Lab, tasks: Sequence[str]) -> dict[str, Any]:

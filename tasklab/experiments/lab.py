@@ -13,6 +13,7 @@ from tasklab import chapters, machine
 from tasklab.analyses import evaluation
 from tasklab.errors import TasklabError, choose, shown, texts, unknown
 from tasklab.experiments import relatives
+from tasklab.experiments.by_hand import ByHand
 from tasklab.experiments.parameters import Parameters, with_parameters
 from tasklab.experiments.preflight import complete
 from tasklab.experiments.scale import FULL, LIGHT, PAPER, QUICK, REHEARSAL, REHEARSED_TASKS
@@ -46,7 +47,7 @@ def _say_once(message: str) -> None:
     _log.warning(message)
 
 
-class Lab:
+class Lab(ByHand):
     """The model, the tasks and the store of one notebook.
 
     Args:
@@ -160,7 +161,7 @@ class Lab:
         run = self.run(self.suite.names[0], "nonlinear", p.seeds[0])
         return (
             f"{p.model} ({p.init}) on suite {p.suite}, {kind}: {run.steps} steps, seeds "
-            f"{list(p.seeds)}\nimages per task: {images}\n"
+            f"{list(p.seeds)}\ntasks: {', '.join(self.suite.names)}\nimages per task: {images}\n"
             f"device {p.device}, fine-tuning in {run.precision}"
         )
 
@@ -181,14 +182,15 @@ class Lab:
         counts = {split: range_of(tasks, split, split) for split in ("val", "test")}
         return counts | {"control": range_of([self.suite.control], "test", "control")}
 
-    def run(self, task: str, method: str, seed: int) -> FineTune:
+    def run(self, task: str, method: str = "nonlinear", seed: int | None = None) -> FineTune:
         """Return the fine-tuning run behind a method's vector.
 
         Args:
             task: Name of the task.
             method: One of the methods.
-            seed: Of fine-tuning.
+            seed: Of fine-tuning; by default the lab's first.
         """
+        seed = self.parameters.seeds[0] if seed is None else seed
         method = POSTHOC.get(method, method)
         others = self.suite.names if method_of(method).others else None
         return self.parameters.recipe(task, method, seed, others)
@@ -250,7 +252,7 @@ class Lab:
         return parameters, there
 
     def evaluator_of(
-        self, method: str, seed: int, tasks: Iterable[str] | None = None
+        self, method: str = "nonlinear", seed: int | None = None, tasks: Iterable[str] | None = None
     ) -> evaluation.Evaluator:
         """Return the evaluator with the heads that belong to a method's vectors.
 
@@ -259,7 +261,7 @@ class Lab:
 
         Args:
             method: One of the methods.
-            seed: Of fine-tuning.
+            seed: Of fine-tuning; by default the lab's first.
             tasks: Only their heads; `None` is the whole suite.
         """
         own = {}
@@ -272,13 +274,16 @@ class Lab:
         return self.evaluator.with_heads(own) if own else self.evaluator
 
     def vectors(
-        self, method: str, seed: int, tasks: Iterable[str] | str | None = None
+        self,
+        method: str = "nonlinear",
+        seed: int | None = None,
+        tasks: Iterable[str] | str | None = None,
     ) -> dict[str, TaskVector]:
         """Return the task vectors of a method, fine-tuning what is not in the store.
 
         Args:
             method: One of the methods.
-            seed: Of fine-tuning.
+            seed: Of fine-tuning; by default the lab's first.
             tasks: Only these; `None` is the whole suite.
         """
         chosen = texts("tasks", tasks) if tasks else self.suite.names
@@ -288,27 +293,29 @@ class Lab:
         for task in listed:  # no vector of another task in memory while one is trained
             if not self.store.has("finetune", runs[task]):
                 self.tune(task, method, seed)
-        return {task: self.tune(task, method, seed).vector for task in chosen}
+        return {task: _edited_by(self.tune(task, method, seed).vector, method) for task in chosen}
 
-    def tune(self, task: str, method: str, seed: int) -> finetune.Run:
+    def tune(self, task: str, method: str = "nonlinear", seed: int | None = None) -> finetune.Run:
         """Return the run behind a method's vector, from the store if it is there.
 
         Args:
             task: Name of the task.
             method: One of the methods.
-            seed: Of fine-tuning.
+            seed: Of fine-tuning; by default the lab's first.
         """
         if isinstance(self.suite.data, DecodedImages):  # bad images of any task are found before
             self.suite.data.prepare(*self.suite.names)
         return self.trainer(self.run(task, method, seed))
 
-    def identity(self, task: str, method: str, seed: int) -> dict[str, Any]:
+    def identity(
+        self, task: str, method: str = "nonlinear", seed: int | None = None
+    ) -> dict[str, Any]:
         """Return all that determines the run behind a method's vector: its key in the store.
 
         Args:
             task: Name of the task.
             method: One of the methods.
-            seed: Of fine-tuning.
+            seed: Of fine-tuning; by default the lab's first.
         """
         return self.trainer.identity(self.run(task, method, seed))
 
@@ -336,6 +343,13 @@ class Lab:
             preset=p.preset,
             seconds=seconds,
         )
+
+
+def _edited_by(vector: TaskVector, method: str) -> TaskVector:
+    """Return a vector that tells by which method a model is edited with it."""
+    if method not in POSTHOC or vector.base is None:
+        return vector
+    return vector.starting_from(vector.base._replace(method=method))
 
 
 def _light(parameters: Parameters) -> bool:

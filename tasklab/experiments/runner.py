@@ -122,6 +122,42 @@ class Trial:
         return self.accuracy(task, metric, 100 * float(answers.mean()), **columns)
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class Given(Trial):
+    """A trial of vectors that are brought along.
+
+    Attributes:
+        given: The vectors, by their tasks.
+    """
+
+    given: Mapping[str, TaskVector]
+
+    @classmethod
+    def of(cls, lab: Lab, vectors: Mapping[str, TaskVector], method: str) -> Given:
+        """Return the trial of some vectors.
+
+        Args:
+            lab: The model they start from.
+            vectors: By their tasks; none stand for all tasks of the lab.
+            method: How they were fine-tuned.
+        """
+        tasks = tuple(vectors) or lab.suite.names
+        about = {"experiment": "given", "method": method, "seed": lab.parameters.seeds[0]}
+        return cls(lab=lab, tasks=tasks, given=vectors, **about)
+
+    @functools.cached_property
+    def vectors(self) -> dict[str, TaskVector]:
+        """The vectors."""
+        return dict(self.given)
+
+    @functools.cached_property
+    def evaluator(self) -> evaluation.Evaluator:
+        """The model with zero-shot heads, or where it has no text tower with probes."""
+        if self.lab.parameters.vocabulary == "closed":
+            return self.lab.evaluator_of("nonlinear", self.seed, self.tasks)
+        return self.lab.evaluator
+
+
 Measure = Callable[[Trial], list[dict]]
 
 

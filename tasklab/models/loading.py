@@ -61,6 +61,12 @@ class Clip:
     logit_scale: float = 1.0
     cosine: bool = True
 
+    def __repr__(self) -> str:
+        """Return the model in a line."""
+        encoder, text = self.encoder, "no text tower" if self.text is None else "text tower"
+        size = sum(tensor.numel() for tensor in encoder.params.values()) / 1e6
+        return f"Clip({encoder.name}, {encoder.init}, {size:.1f} M parameters, {text})"
+
 
 _SHARED: weakref.WeakValueDictionary[tuple[str, str, str], Clip] = weakref.WeakValueDictionary()
 

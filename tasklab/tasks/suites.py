@@ -184,6 +184,10 @@ class Suite:
     control: Task
     data: Any = dataclasses.field(default=None, compare=False, repr=False)
 
+    def __repr__(self) -> str:
+        """Return the names of the tasks in a line."""
+        return f"Suite({self.name}: {', '.join(self.names)}; control {self.control.name})"
+
     @property
     def names(self) -> tuple[str, ...]:
         """Names of the tasks, without the control's."""

@@ -139,7 +139,7 @@ def finetune(
     parts = [tensors.pop(name, None) for name in _HEAD]
     if parts[0] is not None:
         head = heads.Head(*parts, normalise=config.head != "trained" and clip.cosine)
-    base = Base(config.model, config.init, artifact.config["weights"])
+    base = Base(config.model, config.init, artifact.config["weights"], config.method)
     return Run(TaskVector.of_file(tensors, artifact.file, base), artifact.record, head)
 
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import dataclasses
 import importlib
 import inspect
-from collections.abc import Callable, Mapping
+import itertools
+import math
+from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -29,6 +31,11 @@ class Method:
         needs: The option that takes what images tell of the tasks; empty if none is needed.
         searched: The option that is chosen on validation images (`search`); empty if there is none.
         values: Those of it that are tried: the paper's and its neighbours.
+        chosen: Number of vectors -> the coefficient, and the value of `searched`, that validation
+            images chose on the model `mini`: of the recorded runs (`study.results`) the value that
+            was chosen most often, and the median coefficient at it.
+        like: A method whose `chosen` serves while this one is not recorded.
+        fixed: Further options to take.
     """
 
     place: str
@@ -38,6 +45,9 @@ class Method:
     needs: str = ""
     searched: str = ""
     values: tuple[float, ...] = ()
+    chosen: Mapping[int, tuple[float, float | None]] = dataclasses.field(default_factory=dict)
+    like: str = ""
+    fixed: Mapping[str, float] = dataclasses.field(default_factory=dict)
 
     @property
     def function(self) -> Callable[..., TaskVector]:
@@ -51,84 +61,130 @@ class Method:
         parameters = inspect.signature(self.function).parameters
         return {name: p.default for name, p in list(parameters.items())[1:]}
 
+    def recommended(self, count: int) -> dict[str, float]:
+        """Return the coefficient and options to take for a number of vectors, without a search.
 
+        Between recorded numbers of vectors the coefficient is interpolated on logarithmic scales;
+        beyond them its trend goes on where it falls.
+
+        Args:
+            count: How many vectors are merged.
+
+        >>> METHODS["arithmetic"].recommended(8), METHODS["ties"].recommended(3)
+        ({'alpha': 0.24}, {'alpha': 1.12, 'keep': 0.2})
+        """
+        chosen = METHODS[self.like].chosen if self.like else self.chosen
+        known = sorted(chosen)
+        _, option = chosen[min(known, key=lambda n: abs(math.log(n / count)))]
+        low, high = next(
+            ((a, b) for a, b in itertools.pairwise(known) if count <= b), tuple(known[-2:])
+        )
+        (first, _), (last, _) = chosen[low], chosen[high]
+        slope = math.log(last / first) / math.log(high / low)
+        if count > high:
+            alpha = last * (count / high) ** min(0.0, slope)
+        else:
+            alpha = first * (max(count, low) / low) ** slope
+        found = {"alpha": float(f"{alpha:.3g}")}
+        return found | ({self.searched: option} if option is not None else {}) | dict(self.fixed)
+
+
+RECOMMENDED = "validation images of the model mini"  # where `Method.recommended` is from
 METHODS: Mapping[str, Method] = MappingProxyType(
     {
         "average": Method(
-            place="sums.average", title="Average", text="the mean", paper="2203.05482"
+            place="sums.average", title="Average", text="the mean", paper="2203.05482",
+            chosen={2: (1.5, None), 4: (1.779, None), 8: (1.92, None)},
         ),
         "arithmetic": Method(
-            place="sums.arithmetic", title="Task arithmetic", text="the sum", paper="2212.04089"
+            place="sums.arithmetic", title="Task arithmetic", text="the sum", paper="2212.04089",
+            chosen={2: (0.75, None), 4: (0.445, None), 8: (0.24, None)},
         ),
         "lines": Method(
             place="sums.lines", title="LiNeS", text="the sum, more of it in deeper blocks",
             paper="2410.17146",
             searched="beta", values=(0.5, 2.0, 8.0),
+            chosen={2: (0.716, 0.5), 4: (0.448, 0.5), 8: (0.167, 2.0)},
         ),
         "ties": Method(
-            place="masks.ties", title="TIES", text="the largest numbers, of the elected sign",
-            paper="2306.01708",
+            place="masks.ties", title="TIES",
+            text="trims small entries, elects signs, averages those that agree", paper="2306.01708",
             searched="keep", values=(0.1, 0.2, 0.3),
+            chosen={2: (1.214, 0.3), 4: (1.073, 0.2), 8: (0.996, 0.1)},
         ),
         "dare": Method(
-            place="masks.dare", title="DARE", text="numbers drawn at random, rescaled",
+            place="masks.dare", title="DARE", text="drops entries at random and rescales the rest",
             paper="2311.03099",
             searched="drop", values=(0.5, 0.7, 0.9),
+            chosen={2: (0.674, 0.5), 4: (0.452, 0.5), 8: (0.266, 0.5)},
         ),
         "breadcrumbs": Method(
             place="masks.breadcrumbs", title="Breadcrumbs",
-            text="neither the smallest nor the largest numbers of a row", paper="2312.06795",
+            text="drops the smallest and the largest entries of each row", paper="2312.06795",
             searched="small", values=(0.7, 0.85, 0.95),
+            like="breadcrumbs_tensor",
         ),
         "breadcrumbs_tensor": Method(
             place="masks.breadcrumbs_tensor", title="Breadcrumbs of tensors",
-            text="neither the smallest nor the largest numbers of a tensor", paper="2312.06795",
+            text="drops the smallest and the largest entries of each tensor", paper="2312.06795",
             searched="small", values=(0.7, 0.85, 0.95),
+            chosen={2: (1.034, 0.7), 4: (0.655, 0.7), 8: (0.382, 0.7)},
         ),
         "consensus": Method(
             place="masks.consensus", title="Consensus",
-            text="the sum, where it matters to several tasks", paper="2405.07813",
+            text="keeps the sum where it matters to several tasks", paper="2405.07813",
             searched="threshold", values=(0.2, 0.4, 0.6),
+            chosen={2: (1.521, 0.4), 4: (0.685, 0.4), 8: (0.277, 0.2)},
         ),
         "pcb": Method(
-            place="masks.pcb", title="PCB", text="numbers weighed by competition",
+            place="masks.pcb", title="PCB", text="weighs entries by their balanced competition",
             paper="2410.02396",
             searched="keep", values=(0.05, 0.1, 0.2),
+            chosen={2: (1.406, 0.2), 4: (2.113, 0.05), 8: (1.11, 0.05)},
         ),
         "tsv_m": Method(
             place="singular.tsv_m", title="TSV-M",
-            text="leading singular directions of each task, made orthogonal", paper="2412.00081",
+            text="orthogonalises the leading singular directions of each task", paper="2412.00081",
+            chosen={2: (1.261, None), 4: (1.116, None), 8: (1.035, None)},
         ),
         "iso_c": Method(
-            place="singular.iso_c", title="Iso-C", text="the sum, all its directions of one size",
-            paper="2502.04959",
+            place="singular.iso_c", title="Iso-C",
+            text="the sum, with one singular value for all directions", paper="2502.04959",
+            chosen={2: (2.066, None), 4: (1.72, None), 8: (1.053, None)},
         ),
         "iso_cts": Method(
             place="singular.iso_cts", title="Iso-CTS",
-            text="common directions and the tasks' own, all of one size", paper="2502.04959",
+            text="common and task-specific directions, one singular value", paper="2502.04959",
             searched="common", values=(0.6, 0.8, 0.9),
+            chosen={2: (2.156, 0.9), 4: (2.089, 0.8), 8: (1.4, 0.6)},
         ),
         "fisher": Method(
-            place="quadratic.fisher", title="Fisher", text="numbers weighed by Fisher information",
-            paper="2111.09832", needs="diagonals",
+            place="quadratic.fisher", title="Fisher",
+            text="averages weighted by Fisher information", paper="2111.09832",
+            needs="diagonals",
+            chosen={2: (1.291, None), 4: (0.864, None), 8: (0.795, None)},
         ),
         "regmean": Method(
             place="quadratic.regmean", title="RegMean",
-            text="matrices that give what each task's gives on its images", paper="2212.09849",
+            text="least squares on each linear layer's inputs", paper="2212.09849",
             needs="grams",
             searched="ratio", values=(0.3, 0.6, 0.9),
+            chosen={2: (1.145, 0.9), 4: (1.507, 0.6), 8: (1.577, 0.9)},
         ),
         "wudi": Method(
             place="quadratic.wudi", title="WUDI",
-            text="linear layers that interfere little with the tasks' own", paper="2503.08099",
+            text="reduces interference of linear layers by 300 Adam steps", paper="2503.08099",
+            like="wudi_descent",
         ),
         "wudi_exact": Method(
             place="quadratic.wudi_exact", title="WUDI's minimum",
-            text="matrices that interfere least with the tasks' own", paper="2503.08099",
+            text="the closed-form minimum of WUDI's interference", paper="2503.08099",
+            chosen={2: (0.994, None), 4: (0.011, None), 8: (0.852, None)},
         ),
         "wudi_descent": Method(
             place="quadratic.wudi_descent", title="WUDI, FusionBench",
-            text="the same by 300 steps, as FusionBench has it", paper="2503.08099",
+            text="WUDI as FusionBench implements it", paper="2503.08099",
+            chosen={2: (1.022, None), 4: (0.623, None), 8: (0.36, None)},
         ),
     }
 )  # fmt: skip
@@ -166,10 +222,20 @@ def merge(name: str, vectors: Vectors, **options: Any) -> TaskVector:
     >>> merge("average", [one, two])["w"]
     tensor([3., 1.])
     """
+    return check(name, options).function(vectors, **options)
+
+
+def check(name: str, options: Iterable[str]) -> Method:
+    """Return a method, or raise a `TasklabError` if it or one of the options does not exist.
+
+    Args:
+        name: One of `METHODS`.
+        options: Names of its options.
+    """
     chosen = method(name)
     if wrong := [option for option in options if option not in chosen.options]:
         raise unknown(f"option of {name}", wrong[0], chosen.options)
-    return chosen.function(vectors, **options)
+    return chosen
 
 
 def method(name: str) -> Method:

@@ -1,0 +1,164 @@
+"""Accuracies of a model before and after an edit, with intervals paired over images.
+
+Intervals are 95 %: images are drawn at random, the tasks are fixed.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import html
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from jaxtyping import Bool
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+Z = 1.96  # standard errors of a 95 % interval
+Answers = Mapping[str, Bool[np.ndarray, " N"]]  # task -> which images are classified correctly
+
+
+def interval(parts: Sequence[np.ndarray]) -> tuple[float, float]:
+    """Return the mean over tasks of values in %, and half the width of its interval.
+
+    Args:
+        parts: Values of each task's images, in [-1, 1].
+
+    >>> mean, half = interval([np.array([1.0, 0.0, 1.0, 0.0])])
+    >>> mean, round(half, 1)
+    (50.0, 56.6)
+    """
+    variances = [part.var(ddof=1) / len(part) if len(part) > 1 else 0.0 for part in parts]
+    error = float(np.sqrt(np.sum(variances))) / len(parts)
+    return 100 * float(np.mean([part.mean() for part in parts])), 100 * Z * error
+
+
+def paired(after: Answers, before: Answers) -> tuple[float, float]:
+    """Return the mean gain over tasks in points, and half the width of its interval.
+
+    Args:
+        after: Answers of one model; its tasks count.
+        before: Of the other, on the same images.
+    """
+    return interval([one.astype(float) - before[task] for task, one in after.items()])
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class Evaluation:
+    """What an edit does to the accuracy on each task; shown as a table, in a notebook as a picture.
+
+    Attributes:
+        title: The model and the images.
+        before: Answers of the unedited model.
+        after: Answers of the edited one; the same as `before` where nothing was edited.
+        control: Name of the control task, which the means leave out.
+    """
+
+    title: str
+    before: Answers
+    after: Answers
+    control: str = ""
+
+    @property
+    def edited(self) -> bool:
+        """Whether there is an edit."""
+        return self.after is not self.before
+
+    @property
+    def rows(self) -> list[dict[str, Any]]:
+        """A row a task: task, control, images, accuracies before and after in %, gain, interval."""
+        return [
+            {"task": task, "control": task == self.control, "images": len(right)}
+            | self._measured([task])
+            for task, right in self.after.items()
+        ]
+
+    @property
+    def mean(self) -> dict[str, Any]:
+        """The same for the mean over tasks without the control; `None` where there is no other."""
+        own = [task for task in self.after if task != self.control]
+        return self._measured(own) if own else dict.fromkeys(self._measured([*self.after]))
+
+    @property
+    def gain(self) -> float:
+        """Mean gain in points."""
+        return self.mean["gain"]
+
+    @property
+    def harmful(self) -> bool:
+        """Whether the edited model is surely worse on average."""
+        mean = self.mean
+        return mean["gain"] is not None and mean["gain"] + mean["half_interval"] < 0
+
+    def _measured(self, tasks: Sequence[str]) -> dict[str, Any]:
+        before, after = ({t: side[t] for t in tasks} for side in (self.before, self.after))
+        gain, half = paired(after, before) if self.edited else interval([*after.values()])
+        found = {"before": interval([*before.values()])[0], "after": interval([*after.values()])[0]}
+        return {**found, "gain": gain if self.edited else 0.0, "half_interval": half}
+
+    def table(self) -> pd.DataFrame:
+        """Return the rows as a table."""
+        import pandas as pd  # here: half a second of start-up
+
+        return pd.DataFrame(self.rows)
+
+    def _lines(self) -> list[list[str]]:
+        """Return the cells of the table, the head first."""
+        mean, lines = self.mean, []
+        named = [(r["task"] + " (control)" * r["control"], r) for r in self.rows]
+        for name, row in [*named, *([("mean of the tasks", mean)] if self._has_mean else [])]:
+            half, images = row["half_interval"], str(row.get("images", ""))
+            if self.edited:
+                spread = f"{row['gain'] - half:+.1f} to {row['gain'] + half:+.1f}"
+                shown = [f"{row['before']:.1f}", f"{row['after']:.1f}", f"{row['gain']:+.1f}"]
+                lines.append([name, images, *shown, spread])
+            else:
+                spread = f"{row['after'] - half:.1f} to {row['after'] + half:.1f}"
+                lines.append([name, images, f"{row['after']:.1f}", spread])
+        head = ["before", "after", "gain"] if self.edited else ["accuracy"]
+        return [["", "images", *head, "95 % interval"], *lines]
+
+    @property
+    def _has_mean(self) -> bool:
+        return sum(task != self.control for task in self.after) > 1
+
+    def __str__(self) -> str:
+        """Return the table as text."""
+        lines = self._lines()
+        widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+        rows = [
+            "  ".join([line[0].ljust(widths[0]), *map(str.rjust, line[1:], widths[1:])])
+            for line in lines
+        ]
+        return "\n".join([f"{self.title}, accuracy in %", *map(str.rstrip, rows)])
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        """Return a table with a bar from each accuracy before to that after."""
+        head, *lines = self._lines()
+        values = [*self.rows, *([self.mean] if self._has_mean else [])]
+        body = "".join(
+            f"<tr>{''.join(f'<td>{html.escape(cell)}</td>' for cell in line)}"
+            f"<td>{_arrow(row['before'], row['after'])}</td></tr>"
+            for line, row in zip(lines, values, strict=True)
+        )
+        heads = "".join(f"<th>{cell}</th>" for cell in [*head, "0 to 100 %"])
+        caption = html.escape(f"{self.title}, accuracy in %")
+        return f"<table><caption>{caption}</caption><tr>{heads}</tr>{body}</table>"
+
+
+def _arrow(before: float, after: float) -> str:
+    """Return an SVG of an accuracy's change on a scale from 0 to 100 %."""
+    colour = "#0072B2" if after >= before else "#D55E00"
+    return (
+        '<svg width="160" height="14" role="img" '
+        f'aria-label="from {before:.0f} to {after:.0f} %">'
+        '<line x1="5" x2="155" y1="7" y2="7" stroke="#d9d9de"/>'
+        f'<line x1="{5 + 1.5 * before:.1f}" x2="{5 + 1.5 * after:.1f}" y1="7" y2="7" '
+        f'stroke="{colour}" stroke-width="4"/>'
+        f'<circle cx="{5 + 1.5 * before:.1f}" cy="7" r="3" fill="#8C8C8C"/>'
+        f'<circle cx="{5 + 1.5 * after:.1f}" cy="7" r="4" fill="{colour}"/></svg>'
+    )

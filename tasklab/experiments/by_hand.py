@@ -1,0 +1,184 @@
+"""What a lab does with task vectors by hand: get, merge, evaluate and plot them."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from tasklab.errors import TasklabError, texts
+from tasklab.exchange import merged
+from tasklab.experiments.answers import Evaluation
+from tasklab.taskvector import TaskVector
+from tasklab.tuning.methods import LINEAR
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.figure import Figure
+
+    from tasklab.experiments.lab import Lab
+
+SPLITS = ("test", "val", "train")
+
+
+class ByHand:
+    """The part of a `Lab` for edits one at a time."""
+
+    @property
+    def tasks(self: Lab) -> tuple[str, ...]:
+        """Names of the tasks."""
+        return self.suite.names
+
+    @property
+    def device(self: Lab) -> torch.device:
+        """Where the model is."""
+        return self.clip.encoder.device
+
+    def vector(
+        self: Lab, task: str | Path, method: str = "nonlinear", seed: int | None = None
+    ) -> TaskVector:
+        """Return a task vector, fine-tuned if it is not in the store, or read from a file.
+
+        Args:
+            task: Name of a task; or a file, a folder, or the name of an imported vector, as
+                `tasklab merge` takes it.
+            method: How to fine-tune.
+            seed: Of fine-tuning; by default the lab's first.
+        """
+        if str(task) in self.suite.names:
+            return self.vectors(method, seed, [str(task)])[str(task)]
+        there = isinstance(task, Path) or "/" in task or "." in task or Path(task).exists()
+        names = [one["name"] for one in self.store.configs("imported")]
+        if not there and task not in names:
+            texts("task", [task], self.suite.names)  # raises with the nearest name
+        p = self.parameters
+        found = merged.find(str(task), self.store, p.model, init=p.init)
+        weights = self.clip.encoder.weights_hash
+        if found.weights not in (None, weights):
+            raise TasklabError(
+                f"{task} starts from the weights {found.weights[:12]}, and this lab's model has "
+                f"{weights[:12]}: use a lab of the model that it starts from."
+            )
+        base = found.vector.base
+        if base is None or base.method:
+            return found.vector
+        return found.vector.starting_from(base._replace(method=found.method))
+
+    def evaluate(
+        self: Lab,
+        vector: TaskVector | None = None,
+        tasks: Sequence[str] | str | None = None,
+        split: str = "test",
+        *,
+        alpha: float = 1.0,
+        linear: bool | None = None,
+    ) -> Evaluation:
+        """Return the accuracy on every task before and after an edit.
+
+        Args:
+            vector: What is added; by default nothing.
+            tasks: Names; by default all, and the control task.
+            split: `"test"`, `"val"` or `"train"`.
+            alpha: Times the vector.
+            linear: Whether to edit the linearized model; by default where the vector's method is
+                one of it.
+        """
+        (split,) = texts("split", [split], SPLITS)
+        control = self.suite.control.name
+        every = (*self.suite.names, control)
+        seen = every if tasks is None else texts("tasks", tasks, every)
+        vector = TaskVector({}) if vector is None else vector
+        if not isinstance(vector, TaskVector):
+            raise TasklabError(f"a model is edited by a TaskVector, not {type(vector).__name__}.")
+        base, weights = vector.base, self.clip.encoder.weights_hash
+        if base is not None and base.weights != weights:
+            raise TasklabError(
+                f"this vector starts from {base.model} ({base.init}, weights {base.weights[:12]}), "
+                f"and the lab's model has the weights {weights[:12]}."
+            )
+        linear = vector.method in LINEAR if linear is None else linear
+        evaluator = self.evaluator
+        if self.parameters.vocabulary == "closed":
+            fitted = [task for task in seen if task != control]
+            seed = self.parameters.seeds[0]
+            evaluator = self.evaluator_of(vector.method or "nonlinear", seed, fitted)
+            seen = tuple(fitted)
+        before = {task: evaluator.start(task, split).right for task in seen}
+        after = before
+        if vector and alpha:
+            edit = functools.partial(evaluator.answers, vector, alpha=alpha, linear=linear)
+            after = {task: edit(task, split) for task in seen}
+        kind = "linearized, " if linear else ""
+        title = f"{self.parameters.model}, {kind}{split} images"
+        return Evaluation(title=title, before=before, after=after, control=control)
+
+    def merge(
+        self: Lab,
+        name: str = "arithmetic",
+        vectors: Mapping[str, TaskVector] | Sequence[TaskVector] | None = None,
+        *,
+        search: bool = False,
+        **options: Any,
+    ) -> TaskVector:
+        """Return the merge of task vectors, its coefficient multiplied in.
+
+        Args:
+            name: One of `merging.METHODS`, e.g. `"ties"`, `"tsv_m"`.
+            vectors: By their tasks' names, or in the order of the lab's tasks; by default those of
+                all tasks, fine-tuned without linearization.
+            search: Whether to choose coefficient and option on validation images; by default they
+                are the recommended ones (`merging.METHODS[name].recommended`).
+            **options: Of the method, in place of the recommended ones.
+        """
+        from tasklab.analyses.merging import merge, registry
+        from tasklab.experiments.merging import Bench  # start-up: pandas; and it imports Lab
+        from tasklab.experiments.runner import Given
+
+        registry.check(name, options)
+        if vectors is None:
+            vectors = self.vectors()
+        elif not isinstance(vectors, Mapping):
+            vectors = dict(zip(self.suite.names, vectors, strict=False))
+        if wrong := [task for task in vectors if task not in self.suite.names]:
+            texts("tasks of vectors", wrong, self.suite.names)
+        methods = {vector.method for vector in vectors.values()} - {""}
+        if len({one in LINEAR for one in methods}) > 1:
+            raise TasklabError(f"vectors of {', '.join(sorted(methods))} make no model together.")
+        method = methods.pop() if methods else "nonlinear"
+        bench = Bench(Given.of(self, dict(vectors), method))
+        if search:
+            if options:
+                raise TasklabError(f"search=True chooses {', '.join(options)}: leave one out.")
+            choice = bench.choose(name)
+            return choice.alpha * choice.vector
+        options = registry.method(name).recommended(len(vectors)) | options
+        return merge(name, bench.vectors, **bench.statistics(name), **options)
+
+    def plot(self: Lab, what: TaskVector | Evaluation | pd.DataFrame, **options: Any) -> Figure:
+        """Return a figure of what an experiment returned, or of a vector along its coefficient.
+
+        Args:
+            what: Records of an experiment (each has its figure), what `evaluate` returned, or a
+                vector, whose accuracies on validation images are drawn for coefficients from 0.
+            **options: Of the figure.
+        """
+        from tasklab.figures import by_experiment  # start-up: matplotlib
+
+        if isinstance(what, Evaluation):
+            return by_experiment.evaluation(what.table())
+        if isinstance(what, TaskVector):
+            return by_experiment.along(self._along(what, **options))
+        return by_experiment.draw(what, **options)
+
+    def _along(
+        self: Lab,
+        vector: TaskVector,
+        tasks: Sequence[str] | str | None = None,
+        alphas: Sequence[float] = (0.0, 0.25, 0.5, 0.75, 1.0, 1.25, 1.5),
+    ) -> dict[str, tuple[Sequence[float], Sequence[float]]]:
+        names = self.suite.names if tasks is None else texts("tasks", tasks, self.suite.names)
+        each = (self.evaluator.evaluate(vector, task, "val", alphas) for task in names)
+        return {task: (alphas, values) for task, values in zip(names, each, strict=True)}

@@ -1,0 +1,127 @@
+"""Edits by hand: a researcher's first lines with a lab."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from matplotlib.figure import Figure
+
+from tasklab import experiments
+from tasklab.__main__ import main
+from tasklab.analyses import merging
+from tasklab.analyses.evaluation import Evaluator
+from tasklab.errors import TasklabError
+from tasklab.experiments.answers import Evaluation, paired
+from tasklab.experiments.lab import Lab
+from tasklab.taskvector import Base, TaskVector
+
+TASKS = ("Signs", "Textures")
+
+
+@pytest.fixture(scope="module")
+def lab(tmp_path_factory):
+    """A rehearsal of two tasks."""
+    root = tmp_path_factory.mktemp("store")
+    return Lab(model="mini_xs", steps=1, tasks=TASKS, progress=False, store_root=root)
+
+
+def drawn(lab, seed, method="nonlinear"):
+    generator, encoder = torch.Generator().manual_seed(seed), lab.clip.encoder
+    base = Base(encoder.name, encoder.init, encoder.weights_hash, method)
+    tensors = {
+        n: 0.02 * torch.randn(x.shape, generator=generator) for n, x in encoder.params.items()
+    }
+    return TaskVector(tensors, base)
+
+
+def test_a_vector_is_named_by_its_task_and_knows_its_method(lab):
+    one = lab.vector("Textures")
+    assert one == lab.tune("Textures").vector == lab.vectors("nonlinear")["Textures"]
+    assert one.method == "nonlinear" and one.device == lab.device and lab.tasks == TASKS
+    assert (one + lab.vector("Signs")).method == "nonlinear"
+    assert lab.vector("Signs", "posthoc").method == "posthoc"
+    assert (one + lab.vector("Signs", "posthoc")).base[:3] == one.base[:3]
+    with pytest.raises(TasklabError, match="did you mean 'Textures'"):
+        lab.vector("Texture")
+
+
+def test_a_linear_vector_is_evaluated_in_the_tangent_model(lab):
+    tau = drawn(lab, 0, "linearized")
+    found = lab.evaluate(tau, ["Signs"])
+    expected = lab.evaluator.evaluate(tau, "Signs", "test", linear=True)
+    assert found.rows[0]["after"] == pytest.approx(expected) and "linearized" in found.title
+    assert lab.evaluator.evaluate(tau, "Signs") == expected
+    plain = lab.evaluate(tau, "Signs", linear=False).rows[0]["after"]
+    assert plain == pytest.approx(lab.evaluator.evaluate(tau, "Signs", linear=False))
+
+
+def test_an_evaluation_is_a_table_with_paired_intervals():
+    before = {"a": np.array([1, 0, 0, 0], bool), "b": np.array([1, 1], bool)}
+    after = {"a": np.array([1, 1, 0, 1], bool), "b": np.array([1, 0], bool)}
+    found = Evaluation(title="m", before=before, after=after, control="b")
+    variance = 100**2 * np.var([0, 1, 0, 1], ddof=1) / 4
+    assert found.mean["gain"] == 50 and not found.harmful
+    assert found.mean["half_interval"] == pytest.approx(1.96 * variance**0.5)
+    both, half = paired(after, before)
+    variance = (variance + 100**2 * np.var([0, -1], ddof=1) / 2) / 4
+    assert both == 0 and half == pytest.approx(1.96 * variance**0.5)
+    text, page = repr(found), found._repr_html_()
+    assert "b (control)" in text and "+50.0" in text and page.count("<svg") == 2
+    assert list(found.table()["task"]) == ["a", "b"]
+    many = {"a": np.ones(100, bool)}, {"a": np.zeros(100, bool)}
+    assert Evaluation(title="m", before=many[0], after=many[1]).harmful
+    alone = Evaluation(title="m", before=before, after=before)
+    assert "before" not in repr(alone) and "gain" not in repr(alone)
+
+
+def test_a_lab_merges_by_recommended_values(lab):
+    vectors = {task: drawn(lab, seed) for seed, task in enumerate(TASKS)}
+    merge = merging.merge("ties", vectors, **merging.METHODS["ties"].recommended(2))
+    assert lab.merge("ties", vectors) == merge == lab.merge("ties", [*vectors.values()])
+    assert lab.merge("arithmetic", vectors, alpha=0.5) == 0.5 * sum(vectors.values())
+    searched = lab.merge("average", vectors, search=True)
+    assert searched.cosine(lab.merge("average", vectors)) == pytest.approx(1, abs=1e-6)
+    with pytest.raises(TasklabError, match="did you mean 'keep'"):
+        lab.merge("ties", vectors, kep=1)
+
+
+def test_files_of_every_command_load(lab, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("TASKLAB_STORE", str(lab.store.root))
+    for seed, name in enumerate("ab"):
+        drawn(lab, seed).save(f"{name}.st")
+    assert main(["merge", "a.st", "b.st", "--model", "mini_xs", "--alpha", "0.5"]) == 0
+    merged = TaskVector.load("merged.safetensors")
+    assert merged == 0.5 * (drawn(lab, 0) + drawn(lab, 1)) and merged.method == "nonlinear"
+    assert lab.vector("merged.safetensors") == merged and lab.vector("a.st") == drawn(lab, 0)
+    lab.vectors()
+    words = ["--model", "mini_xs", "--steps", "1", "--task", "Signs", "--method", "nonlinear"]
+    assert main(["export", *words, "--seeds", "1"]) == 0, capsys.readouterr().err
+    (folder,) = (tmp_path / "export").iterdir()
+    assert TaskVector.load(folder) == lab.vector("Signs") == lab.vector(folder)
+    other = Lab(model="mini_s", steps=1, tasks=TASKS, progress=False, store_root=lab.store.root)
+    with pytest.raises(TasklabError, match="model 'mini_xs'"):
+        other.vector("merged.safetensors")
+    with pytest.raises(TasklabError, match="starts from mini_xs"):
+        other.evaluate(merged)
+
+
+def test_vectors_are_made_of_lists_and_multiplied():
+    a, b = TaskVector({"w": [1, 2]}), TaskVector({"w": np.array([3.0, 4.0])})
+    assert a @ b == 11 and a["w"].dtype == torch.float32
+
+
+def test_plots_take_records_evaluations_and_vectors(lab):
+    assert isinstance(lab.plot(drawn(lab, 0), alphas=[0, 1]), Figure)
+    assert isinstance(lab.plot(lab.evaluate(drawn(lab, 0))), Figure)
+    assert isinstance(lab.plot(experiments.single(lab, ["nonlinear"])), Figure)
+    with pytest.raises(TasklabError, match="no figure draws records of x alone"):
+        lab.plot(pd.DataFrame({"experiment": ["x"]}))
+
+
+def test_reprs_are_a_line(lab):
+    for thing in (lab.suite, lab.clip, lab.evaluator):
+        assert "\n" not in repr(thing) and len(repr(thing)) < 200, repr(thing)
+    assert isinstance(lab.evaluator, Evaluator)
