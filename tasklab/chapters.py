@@ -79,7 +79,7 @@ CHAPTERS = {
         methods=("nonlinear",),
         parts=(
             *("editing", "fewer", "ways", "encoders", "models"),
-            *("rates", "fewer_rates", "strengths", "matrix"),
+            *("joint", "rates", "fewer_rates", "strengths", "matrix"),
         ),
         relatives=("small", "closed"),
     ),

@@ -88,6 +88,9 @@ from .editing import (
 from .editing import (
     train as train,
 )
+from .joint import (
+    joint as joint,
+)
 from .kernels import (
     localization as localization,
 )

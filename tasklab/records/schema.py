@@ -83,6 +83,9 @@ EXPERIMENTS = {
         _in("%", "target", "control"),
         ("hits",),
     ),
+    "joint": Experiment(
+        "one model fine-tuned on all tasks together, on each", _in("%", "absolute"), ("hits",)
+    ),
     "exact_negation": Experiment(
         "one vector subtracted in the linearized model, at the exact coefficient",
         _in("%", "target", "control"),

@@ -14,6 +14,7 @@ import pandas as pd
 from tasklab.experiments import Lab, estimate
 from tasklab.experiments.budgets import around
 from tasklab.experiments.estimate import Planned
+from tasklab.experiments.joint import planned as jointly
 from tasklab.experiments.merging_rates import below
 from tasklab.experiments.parameters import Parameters
 from tasklab.experiments.penalty_strengths import planned as strengths
@@ -87,6 +88,9 @@ def planned(parameters: Parameters, work: Work) -> Iterator[Planned]:
     lab = Lab(dataclasses.replace(parameters, seeds=seeds, **changes), progress=False)
     if "penalty_strengths" in work.names:
         yield from strengths(lab, work.methods, **work.names["penalty_strengths"])
+        return
+    if "joint" in work.names:
+        yield from jointly(lab, work.methods)
         return
     grid = next((name for name in _GRIDS if name in work.names), None)
     if grid is None:

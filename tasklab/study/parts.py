@@ -230,6 +230,10 @@ PARTS: dict[str, dict[str, tuple[Work, ...]]] = {
             *(Work(("nonlinear",), _REPLICATED, model, 3) for model in _REPLICAS),
         ),
         "encoders": (*(Work(("nonlinear",), _MERGED, model) for model in _SORTS.values()),),
+        "joint": (
+            Work(_TRAINED, {"joint": {}}),
+            *(Work(("nonlinear",), {"joint": {}}, model) for model in _SORTS.values()),
+        ),
         "models": (
             Work(("nonlinear", "linearized"), {"merged": {"n_tasks": (8,)}}, seeds=3),
             Work(("nonlinear",), {"merging_cost": {}}, seeds=1),

@@ -1,0 +1,78 @@
+"""One model fine-tuned on all tasks together: what adding or merging their vectors may reach."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pandas as pd
+
+from tasklab.errors import TasklabError
+from tasklab.experiments import estimate
+from tasklab.experiments.estimate import Planned
+from tasklab.experiments.lab import Lab, several
+from tasklab.experiments.runner import Trial, known_methods, run
+from tasklab.tuning import multitask
+from tasklab.tuning.methods import JOINT, POSTHOC
+from tasklab.tuning.recipe import FineTune
+
+
+def joint(lab: Lab, methods: Sequence[str] = ("nonlinear",)) -> pd.DataFrame:
+    """Fine-tune one model on all tasks of the suite together and measure it on each.
+
+    It takes as many steps on every task as a run on that task alone, at the same learning rate
+    (`tuning.multitask`). Heads are frozen: of prompts, or probes in a closed vocabulary.
+
+    Args:
+        lab: What to study.
+        methods: Those that train a vector, without a penalty.
+
+    Returns:
+        Records of the experiment `joint`: `absolute`, the accuracy on each task's test images.
+
+    Raises:
+        TasklabError: If a method trains no vector of its own, or heads would train along.
+    """
+    several(lab.suite)
+    for method in known_methods(methods):
+        if method in POSTHOC or method == JOINT:
+            raise TasklabError(f"{method!r} trains no vector with frozen heads: take another.")
+
+    def measure(trial: Trial) -> list[dict]:
+        names, runs = lab.suite.names, _runs(lab, trial.method, trial.seed)
+        made = multitask.multitask(runs, lab.clip, lab.store, lab.suite, progress=lab.progress)
+        answers = [
+            trial.evaluator.answers(made.vector, task, "test", 1.0, linear=trial.linear)
+            for task in names
+        ]
+        return [
+            trial.answered(task, "absolute", right, alpha=1.0)
+            for task, right in zip(names, answers, strict=True)
+        ]
+
+    title, version = "one model of all tasks", multitask.CACHE_VERSION
+    return run(lab, "joint", methods, measure, title=title, grouped=True, multitask=version)
+
+
+def planned(lab: Lab, methods: Sequence[str]) -> Iterator[Planned]:
+    """Yield each task's share of the runs of `joint`."""
+    for usual in estimate.planned(lab, methods):
+        yield _Share(lab=usual.lab, task=usual.task, method=usual.method, seed=usual.seed)
+
+
+class _Share(Planned):
+    """One task's steps in a run on all tasks."""
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        runs = _runs(self.lab, self.method, self.seed)
+        return multitask.identity(runs, self.lab.clip, self.lab.suite) | {"share": self.task}
+
+    @property
+    def kept(self) -> bool:
+        whole = {name: value for name, value in self.identity.items() if name != "share"}
+        return self.lab.store.has(multitask.KIND, whole)
+
+
+def _runs(lab: Lab, method: str, seed: int) -> list[FineTune]:
+    return [lab.run(task, method, seed) for task in lab.suite.names]

@@ -1,0 +1,165 @@
+"""One model fine-tuned on several tasks together: the upper bound of every merge of their vectors.
+
+Steps go through the tasks in turn, each a batch of one task with that task's frozen head, and as
+many of each task as its own run has. The optimiser, the decay and the schedule are those of a run
+on one task (`finetune`), over all steps: warm-up and cosine are as many times longer.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from tasklab.errors import TasklabError
+from tasklab.models import heads
+from tasklab.models.loading import Clip
+from tasklab.placement import laid_out, resident
+from tasklab.progress import bar
+from tasklab.storage import termination
+from tasklab.storage.store import Store
+from tasklab.tasks import drawn
+from tasklab.tasks.drawn import Images
+from tasklab.tasks.suites import Suite
+from tasklab.taskvector import Base, TaskVector
+from tasklab.tuning import finetune, probes
+from tasklab.tuning.journal import Journal
+from tasklab.tuning.methods import trainable
+from tasklab.tuning.order import batch
+from tasklab.tuning.recipe import FineTune
+from tasklab.tuning.runs import Run
+from tasklab.tuning.saver import Saver, with_threads
+from tasklab.tuning.steps import Step
+
+CACHE_VERSION = 1  # part of every key: raise it when the same configuration gives other numbers
+KIND = "multitask"  # of artifact
+
+
+def identity(runs: Sequence[FineTune], clip: Clip, tasks: Suite) -> dict[str, Any]:
+    """Return all that determines the result: the runs on each task, in the order of their turns.
+
+    Args:
+        runs: One a task.
+        clip: The model that it starts from.
+        tasks: The suite with its images.
+    """
+    each = [finetune.identity(run, clip, tasks) for run in runs]
+    return {"tasks": each, "algorithm": [CACHE_VERSION, finetune.CACHE_VERSION]}
+
+
+def multitask(
+    runs: Sequence[FineTune], clip: Clip, store: Store, tasks: Suite, *, progress: bool = True
+) -> Run:
+    """Return the vector of one model that is fine-tuned on several tasks, from the store if there.
+
+    Args:
+        runs: One a task, alike in all else.
+        clip: The model it starts from.
+        store: Where the result is kept. An interrupted run goes on from its last checkpoint.
+        tasks: The suite with its images.
+        progress: Whether to show a progress bar.
+
+    Raises:
+        TasklabError: If the runs differ in more than their task, or their heads train along.
+        DivergedError: If the loss stops being a finite number or grows far beyond guessing.
+    """
+    first = runs[0]
+    if first.head not in ("zero_shot", "probe") or first.penalty is not None or first.lr is None:
+        raise TasklabError(
+            "several tasks train together with frozen heads, without a penalty, at a given rate."
+        )
+    if any(dataclasses.replace(run, task=first.task) != first for run in runs):
+        raise TasklabError("runs on several tasks together must be alike in all but their task.")
+
+    def make(workdir: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
+        return _train(runs, clip, store, tasks, workdir / "checkpoint.safetensors", progress)
+
+    artifact = store.get(KIND, identity(runs, clip, tasks), make)
+    base = Base(first.model, first.init, clip.encoder.weights_hash)
+    place = (str(artifact.file), *artifact.checksum)
+    tensors = dict(resident(place, clip.encoder.device, artifact.tensors))
+    return Run(TaskVector.of_file(tensors, artifact.file, base), artifact.record)
+
+
+def _train(
+    runs: Sequence[FineTune], clip: Clip, store: Store, tasks: Suite, checkpoint: Path, show: bool
+) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    encoder, first, count = clip.encoder, runs[0], len(runs)
+    whole = dataclasses.replace(first, steps=count * first.steps, warmup=count * first.warmup)
+    names = trainable(encoder.params, first.method, encoder.name)
+    theta0 = {name: encoder.params[name].detach() for name in names}
+    delta = {name: torch.zeros_like(tensor) for name, tensor in theta0.items()}
+    optimiser = torch.optim.AdamW(
+        delta.values(),
+        lr=whole.lr,
+        betas=(whole.beta1, whole.beta2),
+        weight_decay=whole.weight_decay,
+        fused=True,
+    )
+    saver = Saver(checkpoint, delta, optimiser, whole.checkpoint_every)
+    losses, before, threads = saver.resume()
+    began = time.perf_counter()
+    classes = max(len(tasks[run.task].classes) for run in runs)
+    journal = Journal(whole, losses, classes, encoder.device)
+    steps = range(len(losses), whole.steps)
+    gradients_of = [
+        Step(run, encoder, _head(run, clip, store, tasks), theta0, delta, {}) for run in runs
+    ]
+    batches = [_images(run, turn, count, steps.start, clip, tasks) for turn, run in enumerate(runs)]
+    with (
+        bar(whole.steps, f"{count} tasks, {first.method}", done=steps.start, on=show) as shown,
+        with_threads(threads),
+        termination.deferred() as request,
+    ):
+        for step in steps:
+            turn = step % count
+            what = f"fine-tuning on {count} tasks by {first.method!r}, step {step}"
+            images = next(batches[turn])
+            value, gradients = gradients_of[turn](what, images.x, images.y, None)
+            for name, tensor in delta.items():
+                tensor.grad = laid_out(gradients.pop(name), tensor)
+            journal.add(value, torch.nn.utils.clip_grad_norm_(delta.values(), whole.clip))
+            rate = optimiser.param_groups[0]["lr"] = finetune.learning_rate(whole, step)
+            optimiser.step()
+            decay = rate * whole.weight_decay  # of theta_0, as in `finetune`
+            torch._foreach_sub_(list(delta.values()), list(theta0.values()), alpha=decay)
+            optimiser.zero_grad()
+            shown.set_postfix_str(journal.note)
+            shown.update()
+            seconds = before + time.perf_counter() - began
+            if request.asked:
+                saver.save(journal, seconds)
+                raise termination.Terminated(f"{what}: asked to end; the steps so far are kept.")
+            saver.maybe(journal, seconds)
+        losses = journal.losses()
+    record = {
+        "losses": losses,
+        "seconds": before + time.perf_counter() - began,
+        "parameters": sum(tensor.numel() for tensor in delta.values()),
+        "device": str(encoder.device),
+        "threads": threads,
+        "torch": torch.__version__,
+        "lr": first.lr,
+    }
+    return delta, record
+
+
+def _head(run: FineTune, clip: Clip, store: Store, tasks: Suite) -> heads.Head:
+    if run.head == "probe":
+        return probes.fit(run.probe, clip, tasks, run.task, store).head
+    return heads.start(run.head, clip, tasks[run.task], run.seed)
+
+
+def _images(
+    run: FineTune, turn: int, count: int, start: int, clip: Clip, tasks: Suite
+) -> Iterator[Images]:
+    """Return the batches of one task that are left, from a step of the whole run on."""
+    own = range(-((turn - start) // count), run.steps)
+    data, order = drawn.images_of(tasks), functools.partial(batch, run)
+    return data.batches(run.task, order, own, seed=run.seed, device=clip.encoder.device)

@@ -1,0 +1,81 @@
+"""One model of several tasks: it learns from all of them, resumes, and is planned."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from tasklab.errors import TasklabError
+from tasklab.experiments import Lab, joint
+from tasklab.experiments.joint import _runs, planned
+from tasklab.storage.termination import Terminated
+from tasklab.tasks import drawn
+from tasklab.tuning import multitask
+from tasklab.tuning.multitask import multitask as together
+from tasklab.tuning.order import batch
+from tasklab.tuning.saver import Saver
+
+TASKS = ("Signs", "Places")
+
+
+@pytest.fixture
+def lab(tmp_path):
+    return Lab(model="mini_xs", steps=3, tasks=TASKS, progress=False, store_root=tmp_path)
+
+
+def test_tasks_take_turns_on_the_batches_of_their_own_runs(lab, monkeypatch):
+    seen = []
+    call = multitask.Step.__call__
+
+    def noted(step, what, images, labels, others):
+        seen.append((step.config.task, labels.tolist()))
+        return call(step, what, images, labels, others)
+
+    monkeypatch.setattr(multitask.Step, "__call__", noted)
+    table = joint(lab, ["nonlinear"])
+    assert [task for task, _ in seen] == [*TASKS] * 3
+    for task in TASKS:
+        labels = drawn.images_of(lab.suite).load(task, "train").y
+        run = lab.run(task, "nonlinear", 0)
+        own = [labels[batch(run, k, len(labels))].tolist() for k in range(3)]
+        assert [there for name, there in seen if name == task] == own
+    assert table["task"].tolist() == list(TASKS) and set(table["n_tasks"]) == {2}
+    assert all(share.kept for share in planned(lab, ["nonlinear"]))
+    assert not any(share.kept for share in planned(lab, ["attention"]))
+
+
+def test_one_task_together_with_none_is_its_own_run(tmp_path):
+    one = Lab(model="mini_xs", steps=3, tasks=["Signs"], progress=False, store_root=tmp_path)
+    runs = _runs(one, "linearized", 0)
+    vector = together(runs, one.clip, one.store, one.suite, progress=False).vector
+    usual = one.tune("Signs", "linearized", 0).vector
+    assert all(torch.equal(vector[name], usual[name]) for name in usual)
+
+
+def test_an_interrupted_run_ends_where_an_uninterrupted_one_does(lab, tmp_path, monkeypatch):
+    runs = _runs(lab, "nonlinear", 0)
+    whole = together(runs, lab.clip, lab.store, lab.suite, progress=False).vector
+    other = Lab(
+        model="mini_xs", steps=3, tasks=TASKS, progress=False, store_root=tmp_path / "other"
+    )
+    maybe = Saver.maybe
+
+    def cut(saver, journal, seconds):
+        if len(journal) == 3:  # in the middle of a turn
+            saver.save(journal, seconds)
+            raise Terminated("here")
+        maybe(saver, journal, seconds)
+
+    monkeypatch.setattr(Saver, "maybe", cut)
+    with pytest.raises(Terminated):
+        together(runs, other.clip, other.store, other.suite, progress=False)
+    monkeypatch.setattr(Saver, "maybe", maybe)
+    resumed = together(runs, other.clip, other.store, other.suite, progress=False).vector
+    assert all(torch.equal(whole[name], resumed[name]) for name in whole)
+
+
+def test_what_cannot_train_together_is_refused(lab):
+    with pytest.raises(TasklabError, match="'posthoc' trains no vector"):
+        joint(lab, ["posthoc"])
+    with pytest.raises(TasklabError, match="frozen heads, without a penalty"):
+        joint(lab, ["tau_jp"])
