@@ -7,6 +7,8 @@ import importlib
 import importlib.util
 import os
 import re
+import shutil
+import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -49,14 +51,42 @@ def _own_store(tmp_path_factory: pytest.TempPathFactory) -> None:
 
 
 @pytest.fixture(scope="session")
-def chapters_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return the store of all that runs whole chapters, in whichever process of the tests.
-
-    The site is built from a rehearsal, and nbval goes through the same chapters: what one of them
-    has computed, the other finds, as a reader's second run does.
-    """
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a folder that all processes of the tests share."""
     own = tmp_path_factory.getbasetemp()
-    return (own.parent if "PYTEST_XDIST_WORKER" in os.environ else own) / "chapters"
+    return own.parent if "PYTEST_XDIST_WORKER" in os.environ else own
+
+
+@pytest.fixture(scope="session")
+def chapters_store(shared: Path) -> Path:
+    """Return the store of all that runs whole chapters, in whichever process of the tests."""
+    return shared / "chapters"
+
+
+@pytest.fixture(scope="session")
+def rehearsal(root: Path, shared: Path, chapters_store: Path) -> Path:
+    """Return a clone in which every chapter is executed and the site built, at two steps.
+
+    It is made once, in the first process that asks for it; where `make report` has built the site
+    of these sources, that clone is returned.
+    """
+    from filelock import FileLock
+
+    from tasklab.book import report
+
+    if report.is_current(root):
+        return root
+    copy, log = shared / "clone" / "tasklab", shared / "rehearsal.log"
+    with FileLock(shared / "clone.lock"):
+        if not copy.exists():
+            skipped = (".*", "_build", "__pycache__", "*.egg-info", "build", "dist")
+            shutil.copytree(root, copy, symlinks=True, ignore=shutil.ignore_patterns(*skipped))
+            command = [sys.executable, "-m", "tasklab", "report", "--steps", "2"]
+            env = os.environ | {"TASKLAB_STORE": str(chapters_store)}
+            with log.open("w") as file:
+                subprocess.run(command, cwd=copy, env=env, stdout=file, stderr=file, check=False)
+    assert (copy / "book" / "_build" / "tasklab.json").exists(), log.read_text()[-4000:]
+    return copy
 
 
 @pytest.fixture(scope="module", autouse=True)

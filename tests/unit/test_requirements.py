@@ -15,7 +15,7 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-HEAVY = {"ray", "playwright", "pytest", "nbval", "mypy", "lightly", "ruff"}
+HEAVY = {"ray", "playwright", "pytest", "mypy", "lightly", "ruff"}
 
 
 def _blocks(path):

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-import subprocess
-import sys
+import os
+import signal
 import zlib
-from pathlib import Path
 
 import open_clip
 import pytest
@@ -19,6 +18,7 @@ from tasklab import machine
 from tasklab.errors import TasklabError
 from tasklab.models import heads, zoo
 from tasklab.models.loading import Clip, Encoder
+from tasklab.storage import termination
 from tasklab.storage.store import Store
 from tasklab.tasks import drawn, suites
 from tasklab.tuning import finetune, footprint, saver
@@ -274,32 +274,19 @@ def test_a_run_goes_on_with_the_threads_that_it_began_with(tmp_path, monkeypatch
     assert resumed.record["threads"] == 2 and resumed.vector == whole.vector
 
 
-ASKED = """
-import os, signal, sys
-sys.path.insert(0, {folder!r})
-from test_finetune import RUN, Curved, finetune, drawn, images_of, tiny
-from tasklab.storage.store import Store
+def test_sigterm_leaves_a_checkpoint_of_the_present_step(tmp_path, monkeypatch, caplog):
+    store, rate = Store(tmp_path / "cut"), finetune.learning_rate
 
-images = images_of()
-drawn.DrawnImages.load = lambda *args, **named: images
-drawn.DrawnImages.version = lambda *args, **named: "test"
-rate = finetune.learning_rate
-def asked(config, step):
-    if step == 4:
-        os.kill(os.getpid(), signal.SIGTERM)
-    return rate(config, step)
-finetune.learning_rate = asked
-finetune.finetune(RUN, tiny(Curved), Store({store!r}), progress=False)
-"""
+    def asked(config, step):
+        if step == 4:
+            os.kill(os.getpid(), signal.SIGTERM)
+        return rate(config, step)
 
-
-def test_sigterm_leaves_a_checkpoint_of_the_present_step(tmp_path, monkeypatch):
-    store = Store(tmp_path / "cut")
-    code = ASKED.format(folder=str(Path(__file__).parent), store=str(store.root))
-    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert ended.returncode == 143, ended.stderr
-    (told,) = ended.stderr.splitlines()
-    assert f"asked to end (SIGTERM); 5 of {RUN.steps} steps are kept" in told
+    with monkeypatch.context() as told, pytest.raises(termination.Terminated) as ended:
+        told.setattr(finetune, "learning_rate", asked)
+        train(RUN, tiny(Curved), store)
+    assert ended.value.code == 143
+    assert f"5 of {RUN.steps} steps are kept" in caplog.text
     steps = kill_at(monkeypatch, 1000)
     resumed = train(RUN, tiny(Curved), store)
     assert len(steps) == RUN.steps - 5
