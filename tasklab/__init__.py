@@ -11,12 +11,5 @@ used, so that the command line does not wait for torch.
 
 import lazy_loader
 
-_attribute, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
-
-
-def __getattr__(name: str) -> object:
-    if name == "__version__":
-        import importlib.metadata
-
-        return importlib.metadata.version("tasklab")
-    return _attribute(name)
+__version__ = "0.3.0"
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -20,9 +20,10 @@ import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+from tasklab import __version__
+
 GIB = 2**30
 PACKAGES = {  # as they are imported -> as they are installed
-    "tasklab": "tasklab",
     "torch": "torch",
     "torchvision": "torchvision",
     "open_clip": "open_clip_torch",
@@ -82,7 +83,7 @@ def versions(installed: Callable[[str], str] = importlib.metadata.version) -> di
     Args:
         installed: Name of a package -> its version.
     """
-    present: dict[str, str | None] = {"python": platform.python_version()}
+    present: dict[str, str | None] = {"python": platform.python_version(), "tasklab": __version__}
     for name, package in PACKAGES.items():
         try:
             present[name] = installed(package)

@@ -7,17 +7,19 @@ functions and `Parameters` check it, in one place for every door.
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import importlib
 import inspect
+import io
 import types
 import typing
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Annotated, Any, NoReturn
+from typing import Annotated, Any
 
 import docstring_parser
 import tyro
-from tyro import _errors as events  # unstable, so that pyproject.toml names one version of tyro
 from tyro.constructors import ConstructorRegistry, PrimitiveConstructorSpec, PrimitiveTypeInfo
 
 from tasklab.cli import COMMANDS
@@ -91,18 +93,25 @@ def call(command: str, words: Sequence[str]) -> int | None:
     function, prog = function_of(command), f"tasklab {command}"
     about = COMMANDS[command]
 
-    def refuse(event: events.ParseErrorEvent) -> NoReturn:
-        raise _sentence(event, command, function)
+    @functools.wraps(function)
+    def bound(*given: Any, **more: Any) -> Callable[[], int | None]:
+        return functools.partial(function, *given, **more)
 
-    with events.on_parse_error(refuse):
-        return tyro.cli(
-            function,
-            prog=prog,
-            description=f"{about.summary}\n\nExample: {prog} {about.example}",
-            args=list(words),
-            config=CONFIG,
-            registry=_REGISTRY,
-        )
+    try:
+        with contextlib.redirect_stderr(io.StringIO()):  # tyro's own account of a mistake
+            run = tyro.cli(
+                bound,
+                prog=prog,
+                description=f"{about.summary}\n\nExample: {prog} {about.example}",
+                args=list(words),
+                config=CONFIG,
+                registry=_REGISTRY,
+            )
+    except SystemExit as end:
+        if not end.code:
+            raise
+        raise _mistake(command, function, words) from None
+    return run()
 
 
 def completion(shell: str) -> None:
@@ -119,38 +128,61 @@ def completion(shell: str) -> None:
     )
 
 
-def _sentence(event: events.ParseErrorEvent, command: str, function: Callable) -> TasklabError:
-    """Return what is wrong with the words, in one sentence."""
-    options = _options(function)
-    more = f"`tasklab {command} --help` tells what it takes."
-    if isinstance(event, events.InvalidChoice):
-        choices = sorted({*event.choices} - {"None"})  # None leaves the option out
-        return unknown(_name(event.argument), event.value, choices)
-    if isinstance(event, events.UnrecognizedArgs):
-        word = event.tokens[0]
+def _mistake(command: str, function: Callable, words: Sequence[str]) -> TasklabError:
+    """Return the error for words that tyro rejected: the first one that no argument takes."""
+    more = f"see `tasklab {command} --help`."
+    hints = {}
+    for name, hint in typing.get_type_hints(function, include_extras=True).items():
+        hints |= getattr(_plain(hint), "__annotations__", {name: hint})  # settings: each an option
+    hints.pop("return", None)
+    positional = {n: h for n, h in hints.items() if tyro.conf.Positional in _extras(h)}
+    options = {f"--{_written(n, h)}": h for n, h in hints.items() if n not in positional}
+    remaining, expected = list(words), list(positional.items())
+    while remaining:
+        word = remaining.pop(0)
         if word.startswith("-"):
-            return unknown("option", word.partition("=")[0], options)
-        return TasklabError(f"{command} does not take {shown(word)}: {more}")
-    if isinstance(event, events.MissingArgs):
-        names = [_name(one.arg).upper() for one in event.missing_arguments]
-        return TasklabError(f"{command} takes a {' and a '.join(names)}: {more}")
-    if isinstance(event, events.BadValue):
-        return TasklabError(f"--{_name(event.argument)} needs a value: {more}")
-    if isinstance(event, events.InstantiationFailure):
-        return TasklabError(f"{event.message.splitlines()[0].rstrip('.')}: {more}")
+            option, given, value = word.partition("=")
+            option = option.replace("_", "-")
+            if option not in options:
+                return unknown("option", option, [*options])
+            name, hint = option.lstrip("-"), options[option]
+            if _plain(hint) is bool:
+                if given:
+                    return TasklabError(f"{option} takes no value: {more}")
+                continue
+            if not given and (not remaining or remaining[0].startswith("--")):
+                return TasklabError(f"{option} needs a value: {more}")
+            value = value if given else remaining.pop(0)
+        elif not expected:
+            return TasklabError(f"{command} does not take {shown(word)}: {more}")
+        else:
+            (name, hint), value = expected[0], word
+            if typing.get_origin(_plain(hint)) is not tuple:
+                del expected[0]
+        if value not in (choices := _choices(hint) or [value]):
+            return unknown(name, value, choices)
+    if expected:
+        return TasklabError(f"{command} takes a {expected[0][0].upper()}: {more}")
     return TasklabError(f"{command} does not take these words together: {more}")
 
 
-def _name(argument: Any) -> str:
-    """Return what an argument is called on a command line, without dashes in front."""
-    if argument.is_positional():
-        return str(argument.lowered.metavar).strip("[]")
-    return argument.lowered.name_or_flags[-1].lstrip("-")
+def _extras(hint: Any) -> tuple[Any, ...]:
+    return getattr(hint, "__metadata__", ())
 
 
-def _options(function: Callable) -> list[str]:
-    """Return the options of a command as they are written."""
-    names: list[str] = []
-    for name, hint in typing.get_type_hints(function).items():
-        names += getattr(hint, "__annotations__", [name])  # of the settings each is an option
-    return [f"--{name.replace('_', '-')}" for name in names if name != "return"]
+def _plain(hint: Any) -> Any:
+    return hint.__origin__ if _extras(hint) else hint
+
+
+def _written(name: str, hint: Any) -> str:
+    """Return an option's name on the command line, without its dashes."""
+    renamed = (getattr(one, "name", None) for one in _extras(hint))
+    return next(filter(None, renamed), name).replace("_", "-")
+
+
+def _choices(hint: Any) -> list[str]:
+    """Return the words that a Literal allows; `None` leaves an option out."""
+    members = typing.get_args(_plain(hint))
+    if typing.get_origin(_plain(hint)) is typing.Literal:
+        return [one for one in members if one is not None]
+    return [choice for one in members for choice in _choices(one)]

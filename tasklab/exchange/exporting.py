@@ -15,12 +15,12 @@ A folder is there whole or not at all.
 
 from __future__ import annotations
 
-import importlib.metadata
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from tasklab import __version__
 from tasklab.errors import TasklabError
 from tasklab.exchange.sources import VECTOR_FILE
 from tasklab.models.encoder import Encoder
@@ -85,7 +85,7 @@ def write(
         "config": run.config,
         "record": run.record,
         "accuracies": list(accuracies),
-        "tasklab": importlib.metadata.version("tasklab"),
+        "tasklab": __version__,
     }
     with explained(folder, "write to", "--out"):
         _free(folder, content)

@@ -15,7 +15,6 @@ Nothing that is there already is replaced.
 from __future__ import annotations
 
 import dataclasses
-import importlib.metadata
 import json
 import tempfile
 from collections.abc import Iterator, Mapping
@@ -27,6 +26,7 @@ import safetensors
 import torch
 from torch import Tensor, nn
 
+from tasklab import __version__
 from tasklab.errors import TasklabError, shown
 from tasklab.mini import clip as shipped
 from tasklab.models import loading
@@ -195,7 +195,7 @@ def card(into: Target, encoder: Encoder, about: Mapping[str, Any], digest: str) 
     """
     facts = {
         **about, "model": encoder.name, "init": encoder.init, "file_sha256": digest,
-        "tasklab": importlib.metadata.version("tasklab"),
+        "tasklab": __version__,
     }  # fmt: skip
     options = ", ".join(f"{name} {value}" for name, value in about["options"].items())
     rows = [

@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from tasklab import __version__
 from tasklab.errors import TasklabError, unknown
 from tasklab.records.schema import ACCURACIES, COLUMNS, EXPERIMENTS, MAKE, MEASURED, METHODS
 from tasklab.storage import atomic
@@ -238,7 +239,7 @@ def provenance(
         and time in UTC, preset, seconds.
     """
     return {
-        "tasklab": _version("tasklab"),
+        "tasklab": __version__,
         "commit": _commit(Path(__file__)),
         "python": platform.python_version(),
         "torch": _version("torch"),

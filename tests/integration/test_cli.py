@@ -79,7 +79,7 @@ def test_a_reader_that_stops_is_no_mistake():
         (["report", "--steps"], "--steps needs a value"),
         (["study"], "study takes a CHAPTER, or --all: `tasklab study --help`"),
         (["study", "--all", "--part", "maps"], "leave out --part, --out"),
-        (["list", "models", "tasks"], "list does not take 'tasks': `tasklab list --help`"),
+        (["list", "models", "tasks"], "list does not take 'tasks': see `tasklab list --help`"),
         (["--completion", "bsh"], "did you mean 'bash'"),
     ],
 )

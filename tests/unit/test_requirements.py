@@ -12,8 +12,13 @@ import sys
 import tomllib
 
 import pytest
+import yaml
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
+
+import tasklab
+from tasklab import machine
+from tasklab.records import table
 
 HEAVY = {"ray", "playwright", "pytest", "mypy", "lightly", "ruff"}
 
@@ -43,6 +48,16 @@ def _needs(root, *extras):
         for need in map(Requirement, listed)
         if need.name != project["name"]
     }
+
+
+def test_one_version_stands_everywhere(root):
+    project = tomllib.loads((root / "pyproject.toml").read_text())
+    assert project["project"]["dynamic"] == ["version"]
+    assert project["tool"]["setuptools"]["dynamic"]["version"]["attr"] == "tasklab.__version__"
+    assert yaml.safe_load((root / "CITATION.cff").read_text())["version"] == tasklab.__version__
+    newest = re.search(r"^## (\S+)", (root / "CHANGELOG.md").read_text(), re.M)[1]
+    assert newest == tasklab.__version__
+    assert machine.versions()["tasklab"] == table.provenance()["tasklab"] == tasklab.__version__
 
 
 def test_every_need_is_pinned_with_checksums(root):

@@ -18,6 +18,7 @@ from pathlib import Path
 import pytest
 from huggingface_hub import constants as hub
 
+import tasklab
 from tasklab import machine
 from tasklab.chapters import CHAPTERS
 from tasklab.doctor import inventory, readiness
@@ -67,7 +68,7 @@ def test_a_package_that_is_not_there_is_none() -> None:
 
     found = machine.versions(installed)
     assert found["timm"] is None and found["open_clip"] == "1 of open_clip_torch"
-    assert list(found)[:2] == ["python", "tasklab"]
+    assert list(found)[:2] == ["python", "tasklab"] and found["tasklab"] == tasklab.__version__
 
 
 @pytest.mark.parametrize(
