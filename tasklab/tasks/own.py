@@ -30,8 +30,8 @@ def from_folder(
     """Return a task whose images are in a folder.
 
     The folder has one folder of images per class, whose name is the class's name; or `train/` and
-    `test/` (and perhaps `val/`) with such folders; or these splits in each class; or parquet files
-    as on the hub. Without a test split, the validation split is the test; without either, a fifth
+    `test/` (and perhaps `val/`) with such folders; or these splits in each class; or images with
+    lists of their classes (`images.lists`); or parquet files as on the hub. Without a test split, the validation split is the test; without either, a fifth
     of the images, drawn with seed 0. Without a validation split, a tenth of the training images
     validate.
 
@@ -167,8 +167,10 @@ def _why(folder: Path) -> str:
         said = f": there are files ({listed}), but no folder for each class"
     if ".py" in kinds:
         said += "; scripts of data sets are not run"
-    if kinds & {".csv", ".tsv", ".json", ".jsonl"}:
-        said += "; lists of labels are not read"
+    if kinds & {".csv", ".tsv"}:
+        said += "; no list (.csv, .tsv) has a column of names of images that are there"
+    if kinds & {".json", ".jsonl"}:
+        said += "; lists of labels are read from .csv and .tsv files alone"
     if ".parquet" in kinds:
         said += "; parquet files need train, test or validation in their names"
     return said

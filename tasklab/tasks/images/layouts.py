@@ -1,4 +1,4 @@
-"""How data sets lie in a folder: files of the hub, torchvision's layouts, a folder for each class.
+"""How data sets lie in a folder: files of the hub, torchvision's layouts, lists, class folders.
 
 Each function returns the splits that it finds, by the data set's own names for them, or `{}` if the
 layout is another one.
@@ -11,6 +11,7 @@ from pathlib import Path
 from tasklab.errors import TasklabError, abridged
 from tasklab.tasks.images import formats
 from tasklab.tasks.images.checks import check_shards, sound
+from tasklab.tasks.images.lists import by_list
 from tasklab.tasks.images.published import LAYOUTS
 from tasklab.tasks.images.trees import Splits, by_class, split_of, tell, visible
 
@@ -35,6 +36,8 @@ def splits_in(root: Path, name: str = "", *, config: str | None = None, **column
             splits = hub(root, config=config, must=not name, **columns)
             if not splits and name in LAYOUTS:
                 splits = LAYOUTS[name](root)
+            elif not splits and not name:
+                splits = by_list(root)
             splits = splits or by_class(root, nested=name == "SUN397")
         if empty := [split for split, images in splits.items() if not len(images)]:
             raise TasklabError(f"{root} has no images of split {', '.join(empty)}: fetch it again.")

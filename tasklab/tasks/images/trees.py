@@ -217,7 +217,7 @@ def _read(root: Path, classes: Mapping[Path, Sequence[Path]], nested: bool = Fal
     gone: list[Path] = []
     unread: list[Path] = []
     for folder in tops.values():
-        entries = [entry for one in classes[folder] for entry in _files(one, seen)]
+        entries = [entry for one in classes[folder] for entry in files_below(one, seen)]
         images = [entry for entry in entries if _is_image(entry)]
         taken = {entry.path for entry in images}
         odd = [Path(entry.path) for entry in entries if entry.path not in taken]
@@ -287,15 +287,16 @@ def folders_in(root: Path) -> list[Path]:
 def _count(folder: Path, most: int | None = None) -> int:
     """Return how many images, by their suffix, are in and below a folder, at most so many."""
     count = 0
-    for entry in _files(folder, {os.path.realpath(folder)}):
+    for entry in files_below(folder):
         count += entry.name.lower().endswith(SUFFIXES)
         if count == most:
             break
     return count
 
 
-def _files(folder: Path, seen: set[str]) -> Iterator[os.DirEntry[str]]:
+def files_below(folder: Path, seen: set[str] | None = None) -> Iterator[os.DirEntry[str]]:
     """Yield the files in and below a folder, but not in those whose real paths are `seen`."""
+    seen = {os.path.realpath(folder)} if seen is None else seen
     with os.scandir(folder) as entries:
         inside = sorted(entries, key=lambda entry: entry.name)
     for entry in inside:
@@ -305,7 +306,7 @@ def _files(folder: Path, seen: set[str]) -> Iterator[os.DirEntry[str]]:
             yield entry
         elif (place := os.path.realpath(entry.path)) not in seen:
             seen.add(place)
-            yield from _files(Path(entry.path), seen)
+            yield from files_below(Path(entry.path), seen)
 
 
 def _says_bare(root: Path, bare: Mapping[str, Iterable[str]]) -> str:

@@ -1,0 +1,317 @@
+"""Lists of images with their classes, in CSV files beside the images.
+
+    root/labels.csv              root/images/*.png
+    root/train.csv, test.csv     root/train/*.png, root/test/*.png
+
+One rule reads all of them, with or without a header, in any order of columns:
+
+- files: the column whose entries name images in the folder, by their path or its end, with or
+  without the suffix;
+- splits: a column of words such as train and test; else the word in the list's name; else the
+  folders of the images;
+- classes: the column that is called label, class, category or target; else the only other one.
+
+Where folders of classes say the same, they are read instead. Anything unclear is refused.
+"""
+
+from __future__ import annotations
+
+import collections
+import csv
+import dataclasses
+import itertools
+import re
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+from tasklab.errors import TasklabError, abridged
+from tasklab.tasks.images.checks import absent
+from tasklab.tasks.images.formats import image_files
+from tasklab.tasks.images.pictures import SUFFIXES
+from tasklab.tasks.images.trees import (
+    Splits,
+    files_below,
+    folders_in,
+    split_named,
+    split_of,
+    tell,
+)
+
+_LOOKED_AT = 200  # rows that tell what a column holds
+_MANY = 20  # folders in which a list is looked for
+_LABEL = re.compile(r"(class|label|category|target)(e?s|name|label|id|idx|index|number)?")
+_SPLIT = re.compile(r"(data)?(split|set|subset|partition|phase)")
+
+
+@dataclasses.dataclass(frozen=True)
+class _List:
+    """A list whose rows name images: of each row the image, class and split.
+
+    An image that is not there is its name; of a name that is not clear there are two images.
+    """
+
+    file: Path
+    rows: list[tuple[Sequence[Path | str], str, str | None]]
+    named: bool  # whether the column of classes is called so
+
+    @property
+    def split(self) -> str | None:
+        """The split that the list's name, or its folder's, tells."""
+        return _split_of(self.file)
+
+
+def by_list(root: Path) -> Splits:
+    """Return the splits that lists in a folder, or in the folders in it, give to its images.
+
+    Args:
+        root: The folder.
+
+    Raises:
+        TasklabError: If lists name images, and it is not clear which class each of them has.
+    """
+    places = [root, *folders_in(root)[:_MANY]]
+    files = sorted(f for p in places for f in p.iterdir() if f.suffix.lower() in (".csv", ".tsv"))
+    if not files:
+        return {}
+    there = _images(root)
+    folders = {one.parent.name for one in there[""] if one.parent != root}
+    folders = {name for name in folders if not split_named(name)}
+    try:
+        found = [one for file in files if (one := _read(root, file, there)) is not None]
+        rows = _rows_of(root, found, there[""])
+    except TasklabError as error:
+        if len(folders) < 2:
+            raise
+        tell(f"{error} It is not read: folders are the classes.")
+        return {}
+    return _splits(root, rows) if rows and not _by_folders(root, rows, found) else {}
+
+
+def _rows_of(
+    root: Path, lists: Sequence[_List], there: Sequence[Path]
+) -> list[tuple[Path, str, str]]:
+    """Return image, class and split (or nothing) of every row, no image twice."""
+    if any(one.split for one in lists):
+        for one in (one for one in lists if not one.split):
+            tell(f"{one.file} is not read: others there are lists of train or test.")
+        lists = [one for one in lists if one.split]
+    rows: list[tuple[Path, str, str]] = []
+    gone: list[Path] = []
+    for one in lists:
+        for images, label, split in one.rows:
+            if len(images) > 1:
+                raise TasklabError(
+                    f"{one.file} names {images[0]} or {images[1]}, which is not clear: write paths "
+                    "from the list."
+                )
+            gone += [one.file.parent / images[0]] if isinstance(images[0], str) else []
+            rows.append((Path(images[0]), label, split or one.split or ""))
+    if gone:
+        raise absent(gone, len(rows))
+    counts = collections.Counter(image for image, _, _ in rows)
+    if twice := [image for image, count in counts.items() if count > 1]:
+        raise TasklabError(
+            f"{len(twice):,} images are in {_names(lists)} more than once, such as {twice[0]}: "
+            "write one row for each image, with one class."
+        )
+    if rows and (left := sorted(set(there) - counts.keys())):
+        examples = abridged((one.relative_to(root).as_posix() for one in left), 2)
+        tell(f"{root}: {len(left):,} images are not in {_names(lists)} ({examples}): not read.")
+    return rows
+
+
+def _splits(root: Path, rows: Sequence[tuple[Path, str, str]]) -> Splits:
+    """Return splits of files with labels by number, in the order of the classes' names."""
+    if not any(split for _, _, split in rows):
+        folders = {image.parent for image, _, _ in rows}
+        named = {one: split_of(f"{one.relative_to(root).as_posix()}/") or "" for one in folders}
+        if all(named.values()) and len(set(named.values())) > 1:
+            rows = [(image, label, named[image.parent]) for image, label, _ in rows]
+    names = sorted({label for _, label, _ in rows})
+    if all(re.fullmatch(r"\d{1,9}", name) for name in names):
+        names.sort(key=int)
+        tell(f"{root}: lists call the classes {abridged(names, 4)}: classes= names them.")
+    number = {name: label for label, name in enumerate(names)}
+    if len(names) < 2:
+        raise TasklabError(f"{root}: lists have one class, {names[0]!r}, and a task needs two.")
+    return {
+        split or "all": image_files(
+            [image for image, _, mine in rows if mine == split],
+            [number[label] for _, label, mine in rows if mine == split],
+            names,
+            seen=True,
+        )
+        for split in sorted({split for _, _, split in rows})
+    }
+
+
+def _by_folders(root: Path, rows: Sequence[tuple[Path, str, str]], lists: Sequence[_List]) -> bool:
+    """Return whether folders tell the classes as well, or the column of classes is not named.
+
+    Raises:
+        TasklabError: If they tell other ones.
+    """
+    pairs = {
+        (image.parent.name, label)
+        for image, label, _ in rows
+        if image.parent != root and not split_named(image.parent.name)
+    }
+    folders, labels = {folder for folder, _ in pairs}, {label for _, label in pairs}
+    if len(folders) < 2:
+        return False
+    if len(pairs) == len(folders) == len(labels):
+        return True
+    if not all(one.named for one in lists):
+        tell(f"{root}: {_names(lists)} is not read: folders are the classes.")
+        return True
+    raise TasklabError(
+        f"{root} has folders ({abridged(sorted(folders), 4)}), and {_names(lists)} gives their "
+        f"images other classes ({abridged(sorted(labels), 4)}): put all images into one folder, or "
+        "remove the list."
+    )
+
+
+def _images(root: Path) -> dict[str, list[Path]]:
+    """Return the images in a folder by every end of their paths; all of them by the empty one."""
+    there: dict[str, list[Path]] = {"": []}
+    for entry in files_below(root):
+        if entry.name.lower().endswith(SUFFIXES):
+            path = Path(entry.path)
+            parts = path.relative_to(root).parts
+            there[""].append(path)
+            for start in range(len(parts)):
+                end = "/".join(parts[start:])
+                for key in (end, end.removesuffix(path.suffix)):
+                    there.setdefault(key, []).append(path)
+    return there
+
+
+def _read(root: Path, file: Path, there: dict[str, list[Path]]) -> _List | None:
+    """Return what a list tells of images, or `None` if it names none, or no classes.
+
+    Raises:
+        TasklabError: If it is not clear which column has the classes.
+    """
+    split = _split_of(file)
+
+    def images_of(entry: str) -> Sequence[Path | str]:
+        name = re.sub(r"^(\./)+", "", entry.strip().replace("\\", "/"))
+        if name not in there:  # as from the folder above, or from the top of a disk
+            name = f"/{name}".rpartition(f"/{root.name}/")[2].removeprefix("/")
+        found = there.get(name, []) if name else []
+        if len(found) > 1:
+            exact = [one for one in found if one == file.parent / name]
+            mine = [one for one in found if split and _named(one.parent.name) == split]
+            found = exact or (mine if len(mine) == 1 else found)
+        return found or [name]
+
+    try:
+        some = list(itertools.islice(_rows(file), _LOOKED_AT + 1))
+        column = _column_of_files(some, images_of)
+        if column is None:
+            return None
+        first = some[0][column].strip()
+        headed = isinstance(images_of(first)[0], str) and not first.lower().endswith(SUFFIXES)
+        rows = list(_rows(file))
+    except (UnicodeDecodeError, csv.Error) as error:
+        tell(f"{file} is no list in UTF-8 and is not read ({error}).")
+        return None
+    names = [re.sub(r"[\W_]", "", one.lower()) for one in rows[0]] if headed else []
+    rows = rows[1:] if headed else rows
+    if odd := next((n for n, row in enumerate(rows) if len(row) != len(rows[0])), None):
+        raise TasklabError(
+            f"{file} has {len(rows[0])} columns in its first rows and {len(rows[odd])} in row "
+            f"{odd + 1 + headed}: write all alike."
+        )
+    others = [one for one in range(len(rows[0])) if one != column]
+    splits = _column_of_splits(rows, names, others)
+    others = [one for one in others if one != splits]
+    if not others:
+        tell(f"{file} names images and no classes: it is not read.")
+        return None
+    label, named = _column_of_classes(file, rows, names, others)
+    if empty := [n for n, row in enumerate(rows) if not row[label].strip()]:
+        raise TasklabError(
+            f"{file} has {len(empty):,} rows without a class, the first in line "
+            f"{empty[0] + 1 + headed}: write them, or remove these rows."
+        )
+    words = [None if splits is None else split_named(row[splits].strip()) for row in rows]
+    read = [
+        (images_of(row[column]), row[label].strip(), word)
+        for row, word in zip(rows, words, strict=True)
+    ]
+    return _List(file, read, named)
+
+
+def _rows(file: Path) -> Iterator[list[str]]:
+    """Yield the rows of a list that are not empty, whatever separates their columns."""
+    with file.open(newline="", encoding="utf-8-sig") as stream:
+        head = next(filter(str.strip, stream), "")
+        stream.seek(0)
+        mark = max("\t;,|" if file.suffix.lower() == ".tsv" else ",;\t|", key=head.count)
+        for row in csv.reader(stream, delimiter=mark, skipinitialspace=True):
+            if any(one.strip() for one in row):
+                yield row
+
+
+def _column_of_files(
+    rows: Sequence[Sequence[str]], images_of: Callable[[str], Sequence[Path | str]]
+) -> int | None:
+    """Return the column in which at least half of the rows name images, the most of all."""
+    best, most = None, 0
+    for column in range(len(rows[0]) if rows else 0):
+        entries = {row[column] for row in rows if len(row) > column}
+        count = sum(isinstance(images_of(one)[0], Path) for one in entries)
+        if count > most and 2 * count >= len(rows) - 1:
+            best, most = column, count
+    return best
+
+
+def _column_of_splits(
+    rows: Sequence[Sequence[str]], names: Sequence[str], others: Sequence[int]
+) -> int | None:
+    """Return the column of words such as train and test."""
+    for column in others:
+        words = {split_named(row[column].strip()) for row in rows}
+        if None not in words and (len(words) > 1 or names and _SPLIT.fullmatch(names[column])):
+            return column
+    return None
+
+
+def _column_of_classes(
+    file: Path, rows: Sequence[Sequence[str]], names: Sequence[str], others: Sequence[int]
+) -> tuple[int, bool]:
+    """Return the column of classes, and whether it is called so.
+
+    Of columns that tell the same, one in words and one in numbers, it is the one in words.
+
+    Raises:
+        TasklabError: If several could be meant.
+    """
+    called = [one for one in others if names and _LABEL.fullmatch(names[one])]
+    meant = called or list(others)
+    if called and len(called) > 1:
+        values = {one: [row[one].strip() for row in rows] for one in called}
+        pairs = set(zip(*values.values(), strict=True))
+        if all(len(set(one)) == len(pairs) for one in values.values()):
+            texts = [n for n, one in values.items() if not all(x.isdecimal() for x in one)]
+            meant = texts[:1] or called[:1]
+    if len(meant) != 1:
+        which = abridged((names[one] if names else f"column {one + 1}" for one in meant), 6)
+        raise TasklabError(
+            f"{file} lists images, and which of {which} has their classes is not clear: call one "
+            "column label, or leave only files and classes."
+        )
+    return meant[0], bool(called)
+
+
+def _named(name: str) -> str | None:
+    return split_named(name) or split_of(name)
+
+
+def _split_of(file: Path) -> str | None:
+    return _named(file.stem) or split_named(file.parent.name)
+
+
+def _names(lists: Sequence[_List]) -> str:
+    return abridged((one.file.name for one in lists), 3)

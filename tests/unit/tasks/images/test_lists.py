@@ -1,0 +1,141 @@
+"""Lists of images with their classes, in CSV files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from tasklab.errors import TasklabError
+from tasklab.tasks import own
+from tasklab.tasks.images import layouts, trees
+
+SIX = {f"{n}": ("cat", "dog")[n % 2] for n in range(6)}
+
+
+@pytest.fixture(autouse=True)
+def fresh(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(trees, "_told", set())
+
+
+def images(folder: Path, *names: str) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    for n, name in enumerate(names):
+        Image.new("RGB", (4, 4), (n, len(str(folder)), 9)).save(folder / f"{name}.png")
+
+
+def labels(root: Path) -> dict[str, dict[str, str]]:
+    """Return the class of each file, by split."""
+    return {
+        split: {
+            Path(file).relative_to(root).as_posix(): part.names[label]
+            for file, label in zip(part.files, part.labels.tolist(), strict=True)
+        }
+        for split, part in layouts.splits_in(root).items()
+    }
+
+
+@pytest.mark.parametrize(
+    ("form", "head"),
+    [
+        ("images/{0}.png,{1}", "file,label"),
+        ("images/{0}.png,{1}", ""),
+        ("{1},{0}.png", "breed,image"),  # another order, and names without their folder
+        ("{0};{1};17", "id;Class Name;width"),  # no suffix
+        ("{1}\t./images/{0}.png", ""),
+        ("images\\{0}.png,{2},{1}", "path,class_id,class_name"),  # a class by number and by word
+        ('"pets/images/{0}.png", "{1}"', ""),
+        ("/home/me/pets/images/{0}.png,{1}", "path,target"),
+    ],
+)
+def test_one_rule_reads_lists(form: str, head: str, tmp_path: Path) -> None:
+    root = tmp_path / "pets"
+    images(root / "images", *SIX)
+    rows = [form.format(name, word, int(word == "dog")) for name, word in SIX.items()]
+    (root / "labels.csv").write_text("\n".join([head, *rows]), "utf-8-sig")
+    assert labels(root) == {"all": {f"images/{name}.png": word for name, word in SIX.items()}}
+    assert own.from_folder(root).classes == ("cat", "dog")
+
+
+@pytest.mark.parametrize("way", ["names", "column", "folders", "beside"])
+def test_splits_of_lists(way: str, tmp_path: Path) -> None:
+    for split in ("train", "test"):
+        images(tmp_path / split, *SIX)
+    for split in ("train", "test"):
+        name = tmp_path / split / "metadata.csv" if way == "beside" else tmp_path / f"{split}.csv"
+        rows = [f"{file}.png,{word}" for file, word in SIX.items()]  # of both folders
+        if way in ("names", "beside"):
+            name.write_text("\n".join(rows))
+            continue
+        rows = [f"{split}/{row}" + f",{split}" * (way == "column") for row in rows]
+        with (tmp_path / "all.csv").open("a") as file:
+            file.write("\n".join([*rows, ""]))
+    (tmp_path / "sample_submission.csv").write_text("0.png,cat") if way == "names" else None
+    assert labels(tmp_path) == {
+        split: {f"{split}/{name}.png": word for name, word in SIX.items()}
+        for split in ("test", "train")
+    }
+
+
+def test_numbers_are_in_their_order(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    images(tmp_path, *map(str, range(12)))
+    rows = [f"{n},{n}" for n in range(12)]  # the column of more images is that of files
+    (tmp_path / "labels.csv").write_text("\n".join(["image,label", *rows]))
+    (split,) = layouts.splits_in(tmp_path).values()
+    assert split.names == tuple(map(str, range(12)))
+    assert np.array_equal(split.labels, [int(Path(file).stem) for file in split.files])
+    assert "classes= names them" in caplog.text
+
+
+def test_images_that_no_row_names_are_told(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    images(tmp_path / "images", *SIX, "left")
+    (tmp_path / "list.csv").write_text("\n".join(f"{n},{w}" for n, w in SIX.items()))
+    assert len(labels(tmp_path)["all"]) == 6
+    assert "1 images are not in list.csv (images/left.png)" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("rows", "says"),
+    [
+        (["0.png,cat", "1.png,dog", "9.png,cat"], "1 of 3 listed images are missing"),
+        (["0.png,cat", "1.png,dog", "1.png,cat"], "more than once, such as .*1.png"),
+        (["0.png,cat", "1.png,"], "1 rows without a class, the first in line 2"),
+        (["file,a,b", "0.png,1,0", "1.png,0,1"], "which of a, b has their classes"),
+        (["0.png,cat", "1.png,dog,3"], "2 columns in its first rows and 3 in row 2"),
+        (["0.png,cat", "1.png,cat"], "one class, 'cat'"),
+        (["file,label", "0.png,cat", "2,dog", "3,cat"], r"names .*2.png or .*2.png"),
+    ],
+)
+def test_what_is_not_clear_is_refused(rows: list[str], says: str, tmp_path: Path) -> None:
+    images(tmp_path / "images", "0", "1", "2", "3")
+    images(tmp_path / "train", "2")
+    (tmp_path / "labels.csv").write_text("\n".join(rows))
+    with pytest.raises(TasklabError, match=says):
+        layouts.splits_in(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("rows", "says"),
+    [
+        (["file,label", "a/0,x", "a/1,y", "b/0,x", "b/1,y"], None),
+        (["file,label", "a/0,x", "a/1,x", "b/0,y", "b/1,y"], ""),
+        (["file,author", "a/0,x", "a/1,y", "b/0,x", "b/1,y"], "labels.csv is not read"),
+        (["file,w,h", "a/0,1,2", "a/1,1,3", "b/0,2,3", "b/1,3,1"], "which of w, h"),
+    ],
+)
+def test_a_list_beside_folders_of_classes(
+    rows: list[str], says: str | None, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    for name in "ab":
+        images(tmp_path / name, "0", "1")
+    (tmp_path / "labels.csv").write_text("\n".join(rows))
+    if says is None:  # HAM10000's are in folders part_1 and part_2
+        with pytest.raises(TasklabError, match="gives their images other classes"):
+            layouts.splits_in(tmp_path)
+        return
+    assert set(labels(tmp_path)["all"].values()) == {"a", "b"}
+    assert says in caplog.text and bool(says) == bool(caplog.text)
