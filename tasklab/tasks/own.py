@@ -31,9 +31,9 @@ def from_folder(
 
     The folder has one folder of images per class, whose name is the class's name; or `train/` and
     `test/` (and perhaps `val/`) with such folders; or these splits in each class; or images with
-    lists of their classes (`images.lists`); or parquet files as on the hub. Without a test split, the validation split is the test; without either, a fifth
-    of the images, drawn with seed 0. Without a validation split, a tenth of the training images
-    validate.
+    lists of their classes (`tasks.images.lists`); or parquet files as on the hub. Without a test
+    split, the validation split is the test; without either, a fifth of the images, drawn with
+    seed 0. Without a validation split, a tenth of the training images validate.
 
     Args:
         path: The folder.

@@ -216,6 +216,7 @@ def _read(root: Path, classes: Mapping[Path, Sequence[Path]], nested: bool = Fal
     bare: dict[str, set[str]] = {}  # and the kinds of files in them
     gone: list[Path] = []
     unread: list[Path] = []
+    inner: set[str] = set()
     for folder in tops.values():
         entries = [entry for one in classes[folder] for entry in files_below(one, seen)]
         images = [entry for entry in entries if _is_image(entry)]
@@ -226,6 +227,8 @@ def _read(root: Path, classes: Mapping[Path, Sequence[Path]], nested: bool = Fal
             file = Path(entry.path)
             name = file.parent.relative_to(root).as_posix() if nested else folder.name
             members.setdefault(name, []).append(file)
+            if file.parent not in classes[folder]:
+                inner.add(file.parent.relative_to(root).as_posix())
             if not entry.is_file():  # a link to nowhere
                 gone.append(file)
         if not images:
@@ -239,6 +242,11 @@ def _read(root: Path, classes: Mapping[Path, Sequence[Path]], nested: bool = Fal
     with os.scandir(root) as entries:
         beside = [Path(e.path) for e in entries if e.name.lower().endswith(SUFFIXES)]
     _tell_unread(root, unread, "in folders of classes are no images that can be read")
+    if inner and not nested:
+        tell(
+            f"{root}: folders within a class are read as parts of it ("
+            f"{abridged(sorted(inner), 4)}). If they are the classes, put them beside each other."
+        )
     _tell_unread(root, beside, "lie beside the folders of classes and are not read")
     names = sorted(members)
     labels = [label for label, name in enumerate(names) for _ in members[name]]

@@ -1,4 +1,7 @@
-"""Images that are tested and also trained or validated on: the same bytes in two splits."""
+"""Images that are tested and are somewhere else as well: the same bytes in two splits or classes.
+
+Copies of other bytes, such as resized or saved anew, are not found.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,7 @@ import hashlib
 import logging
 import os
 from collections.abc import Callable, Hashable, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from tasklab.tasks.images import formats
 
@@ -16,11 +19,18 @@ if TYPE_CHECKING:
 
 _PIECE = 4096  # bytes from the middle of a file, before all of it is read
 _MOST = 4 << 30  # bytes of parquet files that are read for this
+_NAMED = 3  # pairs that are named
 _log = logging.getLogger(__name__)
 
 
+class _Image(NamedTuple):
+    place: str
+    split: str
+    label: int
+
+
 def tell(task: str, parts: Mapping[str, Part]) -> None:
-    """Log how many images of the test are also among those to train or validate on.
+    """Log which test images have the bytes of a training image, or of one of another class.
 
     Image files are compared by size, then a piece, then all bytes; rows of parquet files by their
     bytes, in files of up to 4 GiB together. MNIST's and SVHN's own files are not compared.
@@ -29,41 +39,59 @@ def tell(task: str, parts: Mapping[str, Part]) -> None:
         task: Its name.
         parts: The images of each split.
     """
-    tested = parts["test"]
-    others = [part for name, part in parts.items() if name != "test"]
-    compare = {"files": _same_files, "parquet": _same_rows}.get(tested.split.kind)
-    if compare is None or any(part.split.kind != tested.split.kind for part in others):
+    kinds = {part.split.kind for part in parts.values()}
+    alike = {"files": _same_files, "parquet": _same_rows}.get(kinds.pop())
+    if kinds or alike is None:
         return
-    same: dict[str, str] = {}
+    groups: list[list[_Image]] = []
     with contextlib.suppress(OSError):  # what cannot be read is told where it is decoded
-        same = compare(tested, others)
-    if same:
-        one, other = next(iter(same.items()))
-        _log.warning(
-            "%s: %s of %s test images are the same, byte for byte, as images to train or validate "
-            "on (%s and %s): remove one of each two, or their accuracy is no test",
-            task, f"{len(same):,}", f"{len(tested.rows):,}", one, other,
-        )  # fmt: skip
+        groups = alike(parts)
+    for what, why, differ in (
+        ("train or validate on", "their accuracy is no test", lambda a, b: a.split != b.split),
+        ("test in another class", "one of the two is wrong", _mislabelled),
+    ):
+        pairs = [
+            (one, other)
+            for group in groups
+            for one in group
+            if one.split == "test"
+            and (other := next((x for x in group if differ(one, x)), None)) is not None
+        ]
+        if pairs:
+            _log.warning(
+                "%s: %s of %s test images are the same, byte for byte, as images to %s (%s): "
+                "remove one of each two, or %s",
+                task, f"{len(pairs):,}", f"{len(parts['test'].rows):,}", what,
+                "; ".join(f"{one.place} and {other.place}" for one, other in pairs[:_NAMED]), why,
+            )  # fmt: skip
 
 
-def _same_files(tested: Part, others: list[Part]) -> dict[str, str]:
-    """Return files of the test with a file of the others that has the same bytes."""
-    mine = {tested.split.files[row]: () for row in tested.rows.tolist()}
-    theirs = {part.split.files[row]: () for part in others for row in part.rows.tolist()}
+def _mislabelled(one: _Image, other: _Image) -> bool:
+    return one.split == other.split and one.label != other.label
+
+
+def _same_files(parts: Mapping[str, Part]) -> list[list[_Image]]:
+    """Return groups of files with the same bytes, one of them of the test."""
+    groups = [
+        [
+            _Image(part.split.files[row], name, label)
+            for name, part in parts.items()
+            for row, label in zip(part.rows.tolist(), part.labels.tolist(), strict=True)
+        ]
+    ]
     for look in (os.path.getsize, _piece, _whole):
-        mine, theirs = _alike(mine, theirs, look)
-    places = {seen: file for file, seen in theirs.items()}
-    return {file: places[seen] for file, seen in mine.items()}
+        groups = [one for group in groups for one in _divided(group, lambda x, f=look: f(x.place))]
+    return groups
 
 
-def _alike(
-    mine: dict[str, tuple], theirs: dict[str, tuple], look: Callable[[str], Hashable]
-) -> tuple[dict[str, tuple], dict[str, tuple]]:
-    """Return the files of both that look like one of the others, with what was seen of them."""
-    seen = [{file: (*before, look(file)) for file, before in one.items()} for one in (mine, theirs)]
-    both = set(seen[0].values()) & set(seen[1].values())
-    first, second = ({file: x for file, x in one.items() if x in both} for one in seen)
-    return first, second
+def _divided(group: list[_Image], look: Callable[[_Image], Hashable]) -> list[list[_Image]]:
+    """Return images that look alike, in groups of two at least with one of the test."""
+    seen: dict[Hashable, list[_Image]] = {}
+    for one in group:
+        seen.setdefault(look(one), []).append(one)
+    return [
+        some for some in seen.values() if len(some) > 1 and any(x.split == "test" for x in some)
+    ]
 
 
 def _piece(file: str) -> bytes:
@@ -77,28 +105,20 @@ def _whole(file: str) -> str:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
-def _same_rows(tested: Part, others: list[Part]) -> dict[str, str]:
-    """Return rows of the test with a row of the others that has the same bytes."""
-    splits = {id(part.split): part.split for part in (tested, *others)}
+def _same_rows(parts: Mapping[str, Part]) -> list[list[_Image]]:
+    """Return groups of rows with the same bytes, one of them of the test."""
+    splits = {id(part.split): part.split for part in parts.values()}
     if sum(os.path.getsize(file) for one in splits.values() for file in one.files) > _MOST:
-        return {}
-    facts = {key: split.description() for key, split in splits.items()}
-    hashes = {
-        key: [
-            hashlib.sha256(data or b"").digest()
-            for chunk in range(len(split.bounds) - 1)
-            for data in formats.encoded(facts[key], chunk)
-        ]
-        for key, split in splits.items()
-    }
-
-    def digests(part: Part) -> dict[int, bytes]:
-        return {row: hashes[id(part.split)][row] for row in part.rows.tolist()}
-
-    theirs = {x: (id(part.split), row) for part in others for row, x in digests(part).items()}
-    found = {row: theirs[x] for row, x in digests(tested).items() if x in theirs}
-    mine = facts[id(tested.split)]
-    return {
-        formats.location(mine, row): formats.location(facts[key], other)
-        for row, (key, other) in found.items()
-    }
+        return []
+    hashes: dict[str, bytes] = {}
+    images = []
+    for key, split in splits.items():
+        facts = split.description()
+        data = (x for n in range(len(split.bounds) - 1) for x in formats.encoded(facts, n))
+        places = [formats.location(facts, row) for row in range(len(split))]
+        hashes |= {p: hashlib.sha256(x or b"").digest() for p, x in zip(places, data, strict=True)}
+        for name, part in parts.items():
+            if id(part.split) == key:
+                rows = zip(part.rows.tolist(), part.labels.tolist(), strict=True)
+                images += [_Image(places[row], name, label) for row, label in rows]
+    return _divided(images, lambda x: hashes[x.place])

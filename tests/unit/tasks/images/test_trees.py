@@ -176,3 +176,9 @@ def test_images_of_the_test_that_are_trained_on_are_told(
     assert record.levelno == logging.WARNING
     same = int(record.args[1])
     assert same == 3 if kind == "files" else 1 < same < size
+
+
+def test_folders_within_classes_are_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    images(*(tmp_path / fold / name for fold in ("fold1", "fold2") for name in PETS))
+    assert found(tmp_path) == {"all": {"fold1": 4, "fold2": 4}}
+    assert "(fold1/cat, fold1/dog, fold2/cat, fold2/dog)" in caplog.text
