@@ -6,27 +6,21 @@ import pandas as pd
 import pytest
 import torch
 
-from tasklab import experiments, study
+from tasklab import experiments
 from tasklab.analyses import evaluation
-from tasklab.chapters import CHAPTERS
 from tasklab.errors import TasklabError
-from tasklab.experiments.merging import MERGES
 from tasklab.experiments.parameters import Parameters
 from tasklab.models import heads
 from tasklab.models.zoo import MINI_LR
 from tasklab.records import images, judgement, schema
 from tasklab.records import table as records
-from tasklab.records.claims import CLAIMS, SETTINGS
-from tasklab.storage.store import Store
+from tasklab.records.claims import CLAIMS
 from tasklab.study import parts as parts_of_study
-from tasklab.study import recording, results
+from tasklab.study import recording
 from tasklab.taskvector import TaskVector
 from tasklab.tuning import finetune, tangent
-from tasklab.tuning.recipe import recipe
 
 METHODS = ("nonlinear", "posthoc", "linearized", "attention")
-# As published since their records were made: their variants are recorded under names of their own.
-AWAITED = {"breadcrumbs", "wudi", "ortho_reg"}
 
 
 @pytest.fixture(scope="module")
@@ -179,85 +173,6 @@ def test_an_unknown_chapter_or_method_is_refused(lab):
         recording.study("tangents", lab.parameters)
     with pytest.raises(TasklabError, match="did you mean 'linearized'"):
         experiments.single(lab, ["linearised"])
-
-
-def require_recorded(chapter, parts):
-    """Skip where one of a chapter's parts is not recorded yet."""
-    for part in parts:
-        if not results.path_of(chapter, part).exists():
-            pytest.skip(f"{chapter}: {part} is not recorded yet")
-
-
-@pytest.mark.parametrize("chapter", CHAPTERS)
-def test_recorded_results_cover_the_chapter(chapter):
-    methods = CHAPTERS[chapter].methods
-    others = {"closed_vocab": ["together"], "merging": ["fewer"]}
-    tables = ["editing", *others.get(chapter, [])]
-    require_recorded(chapter, tables)
-    origin = results.recorded(chapter)[1]
-    table = results._of_the_first([results.recorded(chapter, part)[0] for part in tables])
-    assert origin["preset"] == "full"
-    if chapter == "ctl":  # its verdicts: tests/unit/study/test_comparisons.py
-        require_recorded(chapter, ["methods"])
-        assert set(methods) <= set(results.recorded(chapter, "methods")[0]["method"])
-        return
-    assert set(methods) <= set(table["method"])
-    assert table.loc[table["method"] != "pretrained", "seed"].nunique() >= 3
-    if chapter == "merging":
-        merged = table[table["experiment"] == "merging"]
-        assert set(merged["n_tasks"]) == {2, 4, 8}
-        assert set(MERGES) - set(merged["merge"]) == AWAITED - {"ortho_reg"}
-        return
-    sums = table[table["experiment"] == "addition"]
-    added = {8} if chapter == "closed_vocab" else {2, 4, 8}
-    assert set(sums["n_tasks"].dropna()) == added
-    judged = judgement.verdicts(table, chapter, model="mini")
-    seeds = 3 if chapter == "closed_vocab" else parts_of_study.HEADLINE
-    assert max(v.n_seeds for v in judged) == seeds
-
-
-def test_recorded_results_belong_to_the_shipped_weights():
-    """A new pre-trained model needs new studies."""
-    from tasklab.models import loading
-
-    current = loading.load("mini").encoder.weights_hash
-    for chapter, parts in parts_of_study.PARTS.items():
-        for part in parts:
-            if results.path_of(chapter, part).exists():
-                assert results.recorded(chapter, part)[1]["weights"] == current
-
-
-@pytest.mark.parametrize(
-    ("chapter", "part", "head"),
-    [
-        ("tangent", "rates", None),
-        ("tangent", "text_rates", None),
-        ("closed_vocab", "rates", "probe"),
-    ],
-)
-def test_the_rates_are_those_that_the_recorded_search_chose(chapter, part, head):
-    require_recorded(chapter, [part])
-    table, _ = results.recorded(chapter, part)
-    assert set(table["split"]) == {"validation"}
-    if (chapter, part) == ("tangent", "rates"):
-        assert set(table["model"]) == {"mini"} and set(table["method"]) == {*MINI_LR}
-    for (model, method), rows in table.groupby(["model", "method"]):
-        task = rows["task"].iloc[0]
-        assert recipe(model, task, method, head=head).lr == experiments.chosen_rate(rows, method)
-
-
-@pytest.mark.parametrize("chapter", CHAPTERS)
-def test_every_claim_is_tested_by_the_recorded_results(chapter, chapters_store):
-    require_recorded(chapter, parts_of_study.PARTS[chapter])
-    judged = study.judged(chapter, store=Store(chapters_store))
-    if not results.path_of("tangent", "pretraining").exists():  # by which growth is judged
-        judged = [v for v in judged if not v.claim.grows]
-    grids = {chapter, "tangent"} & {"tangent", "linear_layers"}
-    if not all(results.path_of(name, "budgets").exists() for name in grids):  # of equal models
-        judged = [v for v in judged if v.claim.setting == SETTINGS[0]]
-    waiting = [v.claim for v in judged if v.outcome == "not tested"]
-    assert judged and all(AWAITED & {*f"{one.left} {one.right}".split()} for one in waiting)
-    assert bool(waiting) == (chapter == "merging")
 
 
 def test_full_size_architecture_runs_the_same_code(tmp_path):

@@ -6,8 +6,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 
 def test_modules_import_only_from_those_before_them(root):
     tool = Path(sys.executable).with_name("lint-imports")
@@ -15,13 +13,3 @@ def test_modules_import_only_from_those_before_them(root):
         [str(tool), "--no-cache"], cwd=root, capture_output=True, text=True, check=False
     )
     assert result.returncode == 0, result.stdout + result.stderr
-
-
-@pytest.mark.parametrize(
-    "module",
-    ["records.judgement", "figures", "book", "__main__", "tuning.recipe", "tuning.methods"],
-)
-def test_needs_no_torch(module):
-    code = f"import sys, tasklab.{module}; sys.exit('torch' in sys.modules)"
-    result = subprocess.run([sys.executable, "-c", code], check=False)
-    assert result.returncode == 0

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-
 import pytest
 
 from tasklab import chapters
@@ -40,9 +37,3 @@ def test_a_chapter_on_attention_refuses_a_model_without():
         chapters.check("linear_layers", model)
     with pytest.raises(TasklabError, match="unknown chapter 'tangnet': did you mean 'tangent'"):
         chapters.check("tangnet", "mini")
-
-
-def test_it_needs_no_torch():
-    code = "import sys, tasklab.chapters; print('torch' in sys.modules)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout == "False\n"

@@ -13,7 +13,6 @@ from tasklab.records.claims import Claim
 from tasklab.records.judgement import verdict
 from tasklab.records.schema import MAKE
 from tasklab.records.table import tidy
-from tasklab.study.results import recorded
 
 CLAIM = Claim(id="t", entry="t", paper="tangent", table="1", statement="more",
               experiment="addition", metric="absolute", left="linearized", relation=">",
@@ -79,18 +78,3 @@ def test_sides_of_different_makes_are_counted_and_told() -> None:
 )
 def test_makes(machine: dict, make: str) -> None:
     assert machines.make_of(machine) == make
-
-
-def test_the_spread_between_makes_is_the_recorded_one() -> None:
-    amd = recorded("tangent", "pretraining")[0]
-    tables = {"addition": "linear_layers", "single": "linear_layers", "negation": "tangent"}
-    intel = {chapter: recorded(chapter)[0] for chapter in set(tables.values())}
-    for experiment, metric in (
-        ("addition", "absolute"), ("addition", "normalised"), ("single", "single"),
-        ("negation", "target"), ("negation", "control"),
-    ):  # fmt: skip
-        found = machines.spread(machines.runs(intel[tables[experiment]], amd, experiment, metric))
-        assert found == (
-            pytest.approx(machines.SPREAD[metric][0], abs=6e-4),
-            machines.SPREAD[metric][1],
-        )

@@ -4,7 +4,6 @@ import hashlib
 import json
 import math
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,7 @@ import pandas as pd
 import pytest
 
 from tasklab.errors import TasklabError
-from tasklab.records import images, judgement, maps, schema
+from tasklab.records import images, maps, schema
 from tasklab.records import table as records
 from tasklab.records.papers import beside
 from tasklab.records.table import is_awaited, summarise, tidy, wilson
@@ -146,47 +145,6 @@ def test_commit_is_the_packages_own(tmp_path: Path) -> None:
     assert commit is not None and "+" not in commit
     file.write_text("changed")
     assert records._commit(file) == f"{commit}+dirty"
-
-
-@pytest.mark.parametrize(
-    "module", ["tasklab.records.judgement", "tasklab.records.papers", "tasklab.study.results"]
-)
-def test_no_torch_is_imported(module: str) -> None:
-    code = f"import sys, {module}; sys.exit('torch' in sys.modules)"
-    subprocess.run([sys.executable, "-c", code], check=True)
-
-
-@pytest.mark.parametrize(("chapter", "part"), [(c, p) for c, ps in PARTS.items() for p in ps])
-def test_recorded_files_obey_the_schema(chapter: str, part: str) -> None:
-    df, _ = results.recorded(chapter, part)  # which checks them
-    assert (len(df) > 0) == results.path_of(chapter, part).exists()
-    assert set(df["experiment"]) <= set(schema.EXPERIMENTS)
-    metrics = df.groupby("experiment")["metric"].unique()
-    assert all(
-        set(found) <= set(schema.EXPERIMENTS[name].metrics) for name, found in metrics.items()
-    )
-
-
-# Claims whose sides were recorded on different makes of processor, at so many seeds (of two
-# chapters: all take long). What is added here is to be recorded anew on one make.
-MIXED = {
-    "tangent": {
-        **dict.fromkeys(("tangent-fig9-large", "tangent-fig11-random", "tangent-5-open"), 1),
-        **dict.fromkeys(("tangent-3-single", "tangent-3-collapse", "tangent-3-linearized"), 1),
-        **dict.fromkeys(("tangent-growth-absolute", "tangent-growth-normalised"), 3),
-        **dict.fromkeys(("tangent-growth-target", "tangent-growth-posthoc"), 3),
-    },
-    "merging": {},
-}
-
-
-def test_evidence_obeys_the_schema_and_mixes_no_more_makes() -> None:
-    for chapter in PARTS:
-        df = results.evidence(chapter)
-        pd.testing.assert_frame_equal(tidy(df), df)
-        assert df[schema.MAKE].isin(["AMD", "Intel"]).all()
-        if chapter in MIXED:
-            assert judgement.mixed(df, chapter, model="mini") == MIXED[chapter]
 
 
 def test_what_is_not_recorded_yet_is_no_records(monkeypatch, tmp_path):

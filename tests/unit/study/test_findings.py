@@ -10,14 +10,11 @@ import pandas as pd
 import pytest
 
 from tasklab import study
-from tasklab.chapters import CHAPTERS
 from tasklab.errors import TasklabError
 from tasklab.records.claims import CLAIMS
 from tasklab.records.intervals import Interval
 from tasklab.records.judgement import Verdict
-from tasklab.records.statements import SITE
 from tasklab.records.table import nothing, tidy
-from tasklab.storage.store import Store
 from tasklab.study.findings import _equally_accurate, _takes, _verdict
 
 MODULE = sys.modules["tasklab.study.findings"]  # its function has the same name
@@ -131,14 +128,6 @@ def test_what_is_not_recorded_has_no_sentence(written):
     assert written({}) == ()
     (sentence,) = written({"ctl": everything()["ctl"]})
     assert sentence.startswith("**Features.**")
-
-
-def test_those_of_the_shipped_records_lead_to_their_evidence(monkeypatch, chapters_store):
-    monkeypatch.setenv(SITE, "1")
-    store = Store(chapters_store)
-    verdicts = [verdict for chapter in CHAPTERS for verdict in study.judged(chapter, store=store)]
-    for sentence in study.findings(verdicts):
-        assert re.search(r'href="notebooks/\w+\.html#[\w-]+"', sentence) or "not tested" in sentence
 
 
 def test_merges_have_a_sentence_once_they_are_recorded(written):

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import subprocess
 
 import pandas as pd
 import pytest
 import torch
 
-from tasklab import TasklabError, study
+from tasklab import TasklabError
 from tasklab.__main__ import main
 from tasklab.experiments.parameters import Parameters
 from tasklab.records import table as records
@@ -196,40 +195,3 @@ def test_a_provenance_has_the_seeds_that_were_made(small, monkeypatch, tmp_path)
     monkeypatch.setitem(parts.PARTS["tangent"], "editing", few)
     table, origin = record(dataclasses.replace(small, seeds=[0, 1]), tmp_path / "a.csv.xz")
     assert origin["seeds"] == [0] == table["seed"].unique().tolist()
-
-
-@pytest.mark.parametrize("chapter", parts.PARTS)
-def test_every_recorded_seed_is_in_a_sitting(chapter):
-    told = study.sittings_of(chapter)
-    for part in parts.PARTS[chapter]:
-        rows, origin = study.recorded(chapter, part)
-        if len(rows):
-            listed = ", ".join(told.loc[told["part"] == part, "seeds"]).split(", ")
-            assert set(map(int, listed)) == set(rows["seed"]) == set(origin["seeds"])
-
-
-def test_recorded_results_name_commits_that_are_in_the_history(root):
-    def git(*words: str, told: str = "") -> str:
-        run = subprocess.run(["git", *words], cwd=root, input=told, text=True, capture_output=True)
-        return run.stdout.strip()
-
-    if not (root / ".git").exists() or git("rev-parse", "--is-shallow-repository") != "false":
-        pytest.skip("the history is not here")
-    commits = {c for chapter in parts.PARTS for c in study.sittings_of(chapter)["commit"]}
-    answers = git("cat-file", "--batch-check", told="\n".join(commits)).splitlines()
-    assert len(commits) > 10
-    assert [line for line in answers if " commit " not in line] == []
-
-
-def test_the_recipe_of_recorded_parts_has_the_precision_of_their_sittings():
-    for file in sorted(study.results.RECORDED.glob("*.json")):
-        origin = json.loads(file.read_text())
-        told = {one.get("precision") for one in sittings.each_of(origin)} - {None}
-        said = (origin["recipe"] or {}).get("precision")
-        assert all(name in said for name in told), file.name
-        assert told or said is None, file.name
-        if len(told) == 1:
-            assert {said} == told, file.name
-        if "sittings" in origin:
-            assert said == sittings.precision_of(origin)
-            assert not any("precision" in own for own in origin.get("recipes", {}).values())

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import re
 
-import pandas as pd
 import pytest
 
 from tasklab.analyses import merging
 from tasklab.errors import TasklabError
-from tasklab.study import results
 from tasklab.taskvector import TaskVector
 
 
@@ -55,27 +53,6 @@ def test_an_unknown_name_is_answered_with_the_nearest(cases):
 def test_what_is_no_merge_is_said_to_be_none(cases, name):
     with pytest.raises(TasklabError, match=rf"^{name} .*(no single model|test images)"):
         merging.merge(name, cases.vectors(2))
-
-
-def test_recommended_values_are_what_validation_chose_in_the_recorded_runs():
-    tables = [results.recorded("merging", part)[0] for part in ("editing", "fewer")]
-    rows = pd.concat(tables).query(
-        "experiment == 'merging' and model == 'mini' and method == 'nonlinear' "
-        "and metric == 'absolute'"
-    )
-    of_run = ["merge", "n_tasks", "subset", "seed"]
-    runs = rows.groupby(of_run, dropna=False)[["alpha", "option"]].first().reset_index()
-    for (name, count), each in runs[runs["merge"].isin(merging.METHODS)].groupby(
-        ["merge", "n_tasks"]
-    ):
-        alpha, option = merging.METHODS[name].chosen[int(count)]
-        if option is not None:
-            assert (each["option"] == option).sum() == each["option"].value_counts().max()
-            each = each[each["option"] == option]
-        assert alpha == pytest.approx(each["alpha"].median(), abs=5e-4), name
-    recorded = {*runs["merge"]}
-    for name, method in merging.METHODS.items():
-        assert (method.like or name) in recorded and not (method.like and name in recorded)
 
 
 def test_a_recommended_coefficient_follows_the_number_of_vectors():
