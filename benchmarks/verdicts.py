@@ -17,6 +17,7 @@ from pathlib import Path
 
 import numpy as np
 
+from tasklab import study
 from tasklab.records import simulation
 from tasklab.records.simulation import World
 from tasklab.records.table import provenance
@@ -58,6 +59,23 @@ def worst() -> list[dict]:
     ]
 
 
+def skewed(repeats: int) -> list[dict]:
+    """Return the rates of wrong decisions where tasks' effects are skewed or heavy-tailed."""
+    claim = "tangent-1-absolute"
+    (found,) = (one for one in study.judged("tangent") if one.claim.id == claim)
+    own = np.array(list(found.by_task.values()))
+    own = (own - own.mean()) / own.std()
+    shapes = simulation.SHAPES | {
+        "those of the first headline": lambda rng, size: rng.choice(own, size)
+    }
+    return [
+        {"tasks' effects": name, "seeds": seeds}
+        | simulation.skewed(draw, seeds=seeds, repeats=repeats)
+        for name, draw in shapes.items()
+        for seeds in (3, 5)
+    ]
+
+
 def main() -> None:
     """Draw, print a table, and write the rates."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -71,7 +89,8 @@ def main() -> None:
         rows.append({**names, **told, **{name: round(value, 5) for name, value in rates.items()}})
         print(rows[-1], flush=True)
     origin = provenance({"repeats": args.repeats}, seconds=round(time.perf_counter() - began))
-    result = {"rows": rows, "worst": worst(), "provenance": origin}
+    result = {"rows": rows, "worst": worst(), "skewed": skewed(10 * args.repeats)}
+    result |= {"provenance": origin}
     args.out.write_text(json.dumps(result, indent=2) + "\n")
 
 

@@ -79,7 +79,7 @@ CHAPTERS = {
         methods=("nonlinear",),
         parts=(
             *("editing", "fewer", "ways", "encoders", "models"),
-            *("joint", "rates", "fewer_rates", "strengths", "matrix"),
+            *("joint", "joint_encoders", "rates", "fewer_rates", "strengths", "matrix"),
         ),
         relatives=("small", "closed"),
     ),

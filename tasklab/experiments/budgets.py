@@ -18,13 +18,13 @@ from tasklab.experiments.editing import addition, negation, single
 from tasklab.experiments.lab import LINEAR, Lab
 from tasklab.experiments.learning_rates import ascending, validated
 from tasklab.experiments.runner import Trial, grid, kept, known_methods
+from tasklab.records.matched import RATES, plateau
 from tasklab.records.table import combine, tidy
 from tasklab.taskvector import TaskVector
 from tasklab.tuning.finetune import DivergedError
 from tasklab.tuning.methods import POSTHOC
 
 CACHE_VERSION = 1  # part of every key: raise it when the same configuration gives other records
-RATES = (1e-4, 2e-4, 4e-4, 8e-4, 1.6e-3)
 LENGTHS = (60, 120, 240, 480)  # steps
 _EDITED = ("single", "absolute", "target", "control", "xi_classifier_box")
 _FACTOR, _FARTHEST = 2.0, 4  # the grid is prolonged by it, so many times at most
@@ -53,7 +53,7 @@ def rate_search(
             raise TasklabError(f"{method!r} trains no vector: search the rate of another method.")
         tried, table = list(rates), _searched(lab, method, rates)
         for _ in range(_FARTHEST if prolong else 0):
-            best = chosen_rate(table, method)
+            best = _best_rate(table, method)
             if best not in (min(tried), max(tried)):
                 break
             tried.append(best / _FACTOR if best == min(tried) else best * _FACTOR)
@@ -63,22 +63,32 @@ def rate_search(
 
 
 def chosen_rate(table: pd.DataFrame, method: str) -> float:
-    """Return the rate of the highest mean accuracy alone over tasks and seeds.
+    """Return the smallest rate within one standard error over seeds of the best accuracy alone.
 
     Args:
-        table: What `rate_search` returns. Of equal rates the lowest is chosen, and none at which a
-            run diverged.
+        table: What `rate_search` returns. Of one seed the best rate is chosen, of equal rates the
+            lowest, and none at which a run diverged.
         method: Whose.
 
     Raises:
         TasklabError: If no rate of the method came to its end.
     """
+    return plateau(_ended(table, method))
+
+
+def _best_rate(table: pd.DataFrame, method: str) -> float:
+    """Return the rate of the highest mean accuracy alone over tasks and seeds."""
+    return float(_ended(table, method).groupby("lr")["value"].mean().idxmax())
+
+
+def _ended(table: pd.DataFrame, method: str) -> pd.DataFrame:
+    """Return the accuracies alone of a method at rates at which no run diverged."""
     rows = table[table["method"] == method]
     failed = set(rows.loc[rows["metric"] == "diverged_at", "lr"])
     rows = rows[~rows["lr"].isin(failed) & (rows["metric"] == "single")]
     if rows.empty:
         raise TasklabError(f"no learning rate of {method!r} was tried to its end.")
-    return float(rows.groupby("lr")["value"].mean().idxmax())
+    return rows
 
 
 def budgets(
@@ -98,9 +108,9 @@ def budgets(
 
     Returns:
         Records of the experiment `budget` with the columns lr and steps: a vector's accuracy alone
-        (`single`; on validation images as well), of the sum of all vectors (`absolute`), of its
-        negation (`target`, `control`) on test images, its length |tau| / |theta_0| (`norm`), and
-        the first pair's mean disentanglement error in the search box (`xi_classifier_box`).
+        (`single`) and of the sum of all vectors (`absolute`), both on validation images as well, of
+        its negation (`target`, `control`) on test images, its length |tau| / |theta_0| (`norm`),
+        and the first pair's mean disentanglement error in the search box (`xi_classifier_box`).
     """
     rates = None if rates is None else ascending(rates)
     lengths = None if lengths is None else sorted(set(wholes("lengths", lengths, 1)))
@@ -162,7 +172,12 @@ def _budget(lab: Lab, method: str) -> pd.DataFrame:
         negation(lab, [method]),
         search_box(lab, [method], n_pairs=1),
     ]
-    edited = pd.concat([t[(t["method"] == method) & (t["experiment"] != "sweep")] for t in tables])
+    edited = pd.concat(table[table["method"] == method] for table in tables)
+    curve = edited[(edited["experiment"] == "sweep") & (edited["split"] == "validation")]
+    edited = edited[edited["experiment"] != "sweep"]
+    added = edited[edited["metric"] == "absolute"].drop_duplicates(["seed", "alpha"])
+    looked = curve.merge(added[["seed", "alpha"]], on=["seed", "alpha"])  # at the chosen alpha
+    edited = pd.concat([edited, looked])
     edited = edited[edited["metric"].isin(_EDITED)]
     both = pd.concat([edited.assign(experiment="budget"), tidy(rows)], ignore_index=True)
     return tidy(both.assign(lr=lr, steps=steps))

@@ -1,6 +1,7 @@
 from .budgets import budget_curves as budget_curves
 from .budgets import growth as growth
 from .budgets import learning_rate as learning_rate
+from .budgets import rate_effects as rate_effects
 from .budgets import rate_search as rate_search
 from .closed_vocabulary import closed_cost as closed_cost
 from .closed_vocabulary import lambda_curves as lambda_curves

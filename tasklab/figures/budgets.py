@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import matplotlib.pyplot as plt
 import pandas as pd
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from tasklab.figures import schemes
 from tasklab.figures.marks import Panels, curves, level
+from tasklab.figures.pictures import WIDTH
 from tasklab.figures.rows import averaged, methods_in, most_tasks, require_rows, select, where
 from tasklab.figures.style import INK, METHOD_LABEL, NothingToDrawError, book_figure, method_looks
 from tasklab.records import matched
@@ -22,6 +24,7 @@ _BUDGET = {
     "xi_classifier_box": "changed predictions ξ (%)",
     "norm": "length |τ| / |θ₀|",
 }
+_EDITS = {"absolute": "sum", "target": "negation"}
 _GROWTH = {
     ("single", "single"): "alone (%)",
     ("addition", "absolute"): "in the sum of all (%)",
@@ -68,6 +71,45 @@ def against_alone(rows: pd.DataFrame, over: str, panel: str, named: Mapping[str,
         means, "alone", col=panel, col_order=named, estimator=None, errorbar=None, sort=False,
         share=(True, False), columns=2, height=(1.0, 2.7),
     )  # fmt: skip
+
+
+@book_figure
+def rate_effects(table: pd.DataFrame) -> Figure:
+    """Draw headlines against the learning rate, where both sides have the same one.
+
+    Bars are 95 % intervals on these tasks alone, thin ones in general. The dotted line is the
+    effect at the rates that were chosen for each side.
+
+    Args:
+        table: What `records.over_rates` returns.
+
+    Raises:
+        NothingToDrawError: If nothing was recorded over rates.
+    """
+    same = require_rows(table[table["rule"] == matched.ONE_RATE], "nothing was recorded over rates")
+    names = list(dict.fromkeys(same["claim"]))
+    lines = -(-len(names) // 3)
+    figure, panels = plt.subplots(
+        lines, 3, figsize=(WIDTH, 2.4 * lines), squeeze=False, sharex=True, layout="constrained"
+    )
+    for axes in panels.flat[len(names) :]:
+        axes.set_axis_off()
+    for axes, name in zip(panels.flat, names, strict=False):
+        rows = same[same["claim"] == name].sort_values("lr")
+        chosen = table[(table["claim"] == name) & (table["rule"] == "chosen")]["effect"]
+        axes.axhline(0, color=INK, lw=0.8)
+        for ends, width in ((("low", "high"), 0.7), (("here_low", "here_high"), 2.4)):
+            axes.vlines(rows["lr"], rows[ends[0]], rows[ends[1]], color="#0072B2", lw=width)
+        axes.plot(rows["lr"], rows["effect"], "o-", color="#0072B2", ms=4)
+        for value in chosen:
+            axes.axhline(value, color="#D55E00", ls=":", lw=1.4)
+        first, second = rows["sides"].iloc[0].split(" − ")
+        what = _EDITS.get(rows["metric"].iloc[0], "disentanglement")
+        axes.set(xscale="log", title=f"{what}\n{first} − {second}")
+        axes.title.set_fontsize(8.5)
+    figure.supxlabel("learning rate of both sides", fontsize=9)
+    figure.supylabel("effect (points), positive as claimed", fontsize=9)
+    return figure
 
 
 def _at_usual_rate(rows: pd.DataFrame) -> pd.DataFrame:

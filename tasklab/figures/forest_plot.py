@@ -25,13 +25,15 @@ from tasklab.figures.pictures import NARROW, PIXELS, SHADES, WIDTH, encoded, put
 from tasklab.figures.rows import require_rows
 from tasklab.figures.style import book_figure
 from tasklab.records.judgement import ABOUT_VERDICTS, Verdict
-from tasklab.records.statements import effect_of, evidence_link, on_site, seen, verdict_rows
+from tasklab.records.statements import PLAIN, effect_of, evidence_link, on_site, seen, verdict_rows
 
 # Outcome: colour, marker. Colours are those of the palette that are told apart in grey as well.
 LOOKS = {
     "holds": ("#0072B2", "o"),
     "undecided": ("#8C8C8C", "D"),
     "does not hold": ("#D55E00", "X"),
+    "outside the band": ("#B8860B", "s"),
+    "no gain": ("#8C8C8C", "v"),
 }
 _LIGHTER = {"holds": "#9CCBEA", "does not hold": "#F5BE8E"}
 PAPERS = {
@@ -108,7 +110,9 @@ def forest(verdicts: Iterable[Verdict], here: str = "", *, headlines: bool = Fal
     """
     rows = verdict_rows(verdicts, cells=False)
     chosen = rows["setting"] == "chosen"
-    rows = rows.assign(label=rows["short"].where(chosen, "at " + rows["setting"]))
+    family = "headlines" if headlines else "all"
+    kept = rows["survives"].str.contains(family).map({True: " ✓", False: ""})
+    rows = rows.assign(label=rows["short"].where(chosen, "at " + rows["setting"]) + kept)
     if headlines:
         rows = rows[chosen & (rows["headline"] > 0)].sort_values("headline", kind="stable")
     else:
@@ -134,13 +138,15 @@ def _drawn(groups: list[tuple[str, pd.DataFrame]], here: str, width: float, line
     for (title, part), axes in zip(groups, panels[:, 0], strict=True):
         _panel(axes, part, numbers=width == WIDTH)
         for place, row in enumerate(part.to_dict("records")):
-            which = "" if row["label"] == row["short"] else f" {row['label']}"
+            which = "" if row["setting"] == "chosen" else f" at {row['setting']}"
             said = f"{row['short']}{which}: {row['outcome']}, {effect_of(row)}"
             figure.links.append((axes, place, evidence_link(row["evidence"], here), said))
         side = "left" if width == WIDTH else "right"  # over the labels, where panels are narrow
         axes.set_title(title, loc=side, fontweight="bold", fontsize=10)
     panels[-1, 0].set_xlim(-_FARTHEST - 0.5, _FARTHEST + 0.5)
     label = "effect in half-widths of its interval\n← against the claim        as claimed →"
+    if any(part["label"].str.endswith("✓").any() for _, part in groups):
+        label += "\n✓ survives the correction for the number of statements"
     figure.supxlabel(label, fontsize=9)
     _legend(figure, pd.concat([part for _, part in groups]), width)
     return figure
@@ -169,7 +175,8 @@ def _legend(figure: Figure, rows: pd.DataFrame, width: float) -> None:
         (Line2D([], [], color=LOOKS[look[0]][0], lw=1.2), Line2D([], [], **_mark(*look)))
         for look in told
     ]
-    put_legend(figure, handles, list(told.values()), width)
+    words = [PLAIN.get(one, one) if width == NARROW else one for one in told.values()]
+    put_legend(figure, handles, words, width)
 
 
 def _panel(axes: Axes, rows: pd.DataFrame, *, numbers: bool) -> None:
@@ -195,7 +202,7 @@ def _panel(axes: Axes, rows: pd.DataFrame, *, numbers: bool) -> None:
             at = {"transform": axes.get_yaxis_transform(), "va": "center", "fontsize": 7.5}
             axes.text(1.01, y, effect_of(row), color="#404040", **at)
     axes.set_yticks(range(len(rows)), rows["label"], fontsize=8.5)
-    for label, matched in zip(axes.get_yticklabels(), rows["label"] != rows["short"], strict=True):
+    for label, matched in zip(axes.get_yticklabels(), rows["setting"] != "chosen", strict=True):
         label.set_style("italic" if matched else "normal")
     axes.set_ylim(len(rows) - 0.4, -0.6)
     axes.tick_params(axis="y", length=0)
@@ -218,9 +225,8 @@ class VerdictList:
         style, script = (files(__package__).joinpath(f"verdict_list.{k}") for k in ("css", "js"))
         name = f"verdicts-{uuid.uuid4().hex}"
         heads = "".join(f'<th scope="col">{head}</th>' for head in _HEADS)
-        several = self.rows["paper"].nunique() > 1  # for one paper a correction says little
         tested = self.rows[self.rows["outcome"] != "not tested"].to_dict("records")
-        body = "\n".join(_row(row, self.here, corrected=several) for row in tested)
+        body = "\n".join(_row(row, self.here) for row in tested)
         waiting = (self.rows["outcome"].eq("not tested") & self.rows["cell"].eq("")).sum()
         note = f" {waiting} more are not tested: their runs are not recorded." if waiting else ""
         return (
@@ -241,7 +247,7 @@ def verdict_list(verdicts: Iterable[Verdict], here: str = "") -> VerdictList:
     return VerdictList(verdict_rows(verdicts), here)
 
 
-def _row(row: Mapping[str, Any], here: str, *, corrected: bool) -> str:
+def _row(row: Mapping[str, Any], here: str) -> str:
     link = evidence_link(row["evidence"], here)
     statement = f"{row['statement']}: {row['cell']}" if row["cell"] else row["statement"]
     statement += "" if row["setting"] == "chosen" else f" (at {row['setting']})"
@@ -251,8 +257,11 @@ def _row(row: Mapping[str, Any], here: str, *, corrected: bool) -> str:
         share = f"<small>{row['cells_holding']} of {row['n_cells']} parts hold</small>"
     if row["here"] not in ("", row["outcome"]):
         share += f"<small>{row['here']} on these tasks</small>"
-    if corrected and row["corrected"] and row["corrected"] != row["outcome"]:
-        share += f"<small>{row['corrected']} if all share 5 %</small>"
+    if row["survives"]:
+        family = "all statements" if "all" in row["survives"] else "the headlines"
+        share += f"<small>✓ if {family} share 5 %</small>"
+    if row["robust"] not in ("", row["outcome"]):
+        share += f"<small>{row['robust']} by the bootstrap</small>"
     short = {**row, "unit": ""}  # it is the first one's
     if row["here"]:
         cell = f" ({row['here_cell']})" if row["here_cell"] else ""

@@ -13,6 +13,9 @@ from .maps import (
 from .papers import (
     beside as beside,
 )
+from .rates import (
+    over_rates as over_rates,
+)
 from .statements import (
     both_scopes as both_scopes,
 )

@@ -15,12 +15,15 @@ from pathlib import Path
 import pandas as pd
 
 from tasklab.errors import unknown
+from tasklab.records.matched import BEST, ONE_RATE, PLATEAU, RATES
 from tasklab.records.schema import UNITS
 
 RELATIONS = (">", "<", "=")
-SETTINGS = ("chosen", "equal accuracy", "equal length")  # where methods are compared: `matched`
-# Of these a record is an accuracy on one task: a claim about their mean is about tasks in general.
+# Where methods are compared: `matched`.
+SETTINGS = ("chosen", "equal accuracy", "equal length", ONE_RATE, PLATEAU, BEST)
+# Of these a record is of one task, or of one pair: a claim about their mean is about all tasks.
 PER_TASK = ("single", "absolute", "normalised", "target")
+PER_PAIR = ("xi_classifier", "xi_classifier_box", "xi_representation", "xi_representation_box")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,6 +57,9 @@ class Claim:
         grows: Name of the claim whose difference is said to grow with the samples of pre-training;
             empty for other claims.
         setting: One of `SETTINGS`.
+        rate: Of both sides, where the setting is one rate.
+        band: Whether this book, and not the paper, set how much is near: beyond it a claim is
+            `outside the band`.
     """
 
     id: str
@@ -75,6 +81,8 @@ class Claim:
     margin: float = math.nan
     grows: str = ""
     setting: str = "chosen"
+    rate: float = math.nan
+    band: bool = False
 
     def __post_init__(self) -> None:
         """Check the relation."""
@@ -99,7 +107,9 @@ class Claim:
     @property
     def general(self) -> bool:
         """Whether it is about tasks in general, not only about those that were tried."""
-        return self.comparison in ("", "merges", "strengths") and self.metric in PER_TASK
+        plain = self.comparison in ("", "merges", "strengths", "gaps")
+        maps = self.comparison in ("", "pretraining") and self.metric in PER_PAIR
+        return (plain and self.metric in PER_TASK) or maps
 
 
 def _matchable(claim: Claim) -> bool:
@@ -125,8 +135,10 @@ def _claims() -> tuple[Claim, ...]:
     folder = Path(__file__).parent
     statements = pd.read_csv(folder / "statements.csv", dtype={"headline": "Int64"})
     statements["headline"] = statements["headline"].fillna(0).astype(int)
-    cells = pd.read_csv(folder / "claims.csv", dtype={"table": str, "factor": float})
-    cells = cells.fillna({"comparison": "", "cell": "", "grows": ""})
+    cells = pd.read_csv(
+        folder / "claims.csv", dtype={"table": str, "factor": float, "band": "boolean"}
+    )
+    cells = cells.fillna({"comparison": "", "cell": "", "grows": "", "band": False})
     joined = cells.merge(statements.rename(columns={"id": "entry"}), on="entry", validate="m:1")
     claims = []
     for row in joined.to_dict("records"):
@@ -135,10 +147,26 @@ def _claims() -> tuple[Claim, ...]:
         if _matchable(claim) and not claim.grows:
             claims += [
                 dataclasses.replace(claim, id=f"{claim.id}@{setting.split()[-1]}", setting=setting)
-                for setting in SETTINGS[1:]
+                for setting in SETTINGS[1:3]
                 if setting != "equal accuracy" or "posthoc" not in (claim.left, claim.right)
             ]
+            claims += _at_other_rates(claim)
     return tuple(claims)
+
+
+def _at_other_rates(claim: Claim) -> list[Claim]:
+    """Return a headline on two trained methods by other rules for the learning rate."""
+    if not claim.headline or claim.metric == "normalised" or "posthoc" in claim.test:
+        return []
+    rules = [
+        dataclasses.replace(claim, id=f"{claim.id}@{rule.split()[0]}", setting=rule)
+        for rule in (PLATEAU, BEST)
+    ]
+    for rate in RATES:
+        cell = f"{claim.cell}, at {rate:g}".removeprefix(", ")
+        at = {"id": f"{claim.id}@{rate:g}", "setting": ONE_RATE, "rate": rate, "cell": cell}
+        rules.append(dataclasses.replace(claim, **at))
+    return rules
 
 
 CLAIMS = _claims()

@@ -48,10 +48,12 @@ def _stacked(parts: list[dict[str, pd.DataFrame]]) -> Sides:
 def features(claim: Any, rows: pd.DataFrame, _: pd.DataFrame) -> Sides:
     """Merged weights' features against an `endpoint`'s, or the coefficient's error against `one`.
 
-    Both as distances from the merged features: how much nearer than a single model's features are
-    those of the merged weights. (The models' distance from each other would be a weaker test, which
-    a single model passes too.) Of the encoder's own features; of an MLP, whose output is that of
-    its classifier, of the last hidden layer. On segments in their middle.
+    Distances are from the merged features: how much nearer than a single model's features are those
+    of the merged weights. (The models' distance from each other would be a weaker test, which a
+    single model passes too.) They are of the encoder's projected output; of an MLP, whose output is
+    that of its classifier, of the last hidden layer. The coefficient's error is the largest over
+    the blocks (`merged`), as the paper's figures show blocks, or that of the output (`output`).
+    Segments are judged in their middle.
     """
     rows = rows[rows["method"] == "nonlinear"]
     if rows.empty:
@@ -61,14 +63,22 @@ def features(claim: Any, rows: pd.DataFrame, _: pd.DataFrame) -> Sides:
         rows = _usual(rows)
     if claim.experiment == "ctl":
         rows = rows[np.isclose(rows["alpha"], 0.5)]
-    deep = rows["block"] == rows["block"].max() - 1 if network == "mlp" else None
-    rows = rows[rows["block"].isna() if deep is None else deep.fillna(False)]
+    output = rows["block"].isna()
     if claim.metric == "distance":
+        deep = rows["block"] == rows["block"].max() - 1 if network == "mlp" else output
+        rows = rows[deep.fillna(False)]
         sides = {"merged": "distance", "endpoint": "endpoint"}
         return {side: rows[rows["metric"] == metric] for side, metric in sides.items()}
-    error = rows[rows["metric"] == "coef"]
-    error = error.assign(value=(error["value"] - 1).abs())
-    return {"merged": error, "one": error.assign(value=1.0, error=0.0)}
+    error = rows.assign(value=(rows["value"] - 1).abs())
+    error, output = error[rows["metric"] == "coef"], output[rows["metric"] == "coef"]
+    blocks = (
+        error[~output & (error["block"] < error["block"].max())]
+        if network == "mlp"
+        else (error[~output])
+    )
+    keys = ["seed", "task", "subset"]
+    merged = blocks.sort_values("value").drop_duplicates(keys, keep="last").sort_index()
+    return {"merged": merged, "output": error[output], "one": merged.assign(value=1.0, error=0.0)}
 
 
 def _usual(rows: pd.DataFrame) -> pd.DataFrame:
@@ -115,6 +125,39 @@ def steps(claim: Any, rows: pd.DataFrame, _: pd.DataFrame) -> Sides:
     spread = (rows["high"] - rows["low"]) / 1.349
     rows = rows.assign(error=1.253 * spread / np.sqrt(rows["n"].astype(float)))
     return dict(iter(rows.groupby("variant")))
+
+
+@comparison
+def gaps(claim: Any, rows: pd.DataFrame, _: pd.DataFrame) -> Sides:
+    """By how many points each method is below non-linear fine-tuning, on each task."""
+    rows = rows[(rows["metric"] == claim.metric) & (rows["split"] == "test")]
+    rows = rows[rows["init"] == "pretrained"]
+    if claim.experiment == "addition":
+        rows = rows[rows["n_tasks"] == rows["n_tasks"].max()]
+    keys = ["seed", "task", "subset"]
+    usual = rows[rows["method"] == "nonlinear"].set_index(keys)["value"].rename("usual")
+    sides = {}
+    for method, part in rows.groupby("method"):
+        both = part.join(usual, on=keys, how="inner")
+        shares = [both[name] / 100 for name in ("value", "usual")]
+        variance = sum(p * (1 - p) for p in shares) / both["n"].astype(float)
+        gap = both["usual"] - both["value"]
+        sides[method] = both.drop(columns="hits", errors="ignore").assign(
+            value=gap, error=100 * np.sqrt(variance)
+        )
+    return sides
+
+
+@comparison
+def over_start(claim: Any, rows: pd.DataFrame, records: pd.DataFrame) -> Sides:
+    """The sum of all vectors by method, and the pre-trained model (`start`), on each task."""
+    rows = rows[(rows["metric"] == claim.metric) & (rows["split"] == "test")]
+    rows = rows[rows["n_tasks"] == rows["n_tasks"].max()]
+    sides = dict(iter(rows.groupby("method")))
+    before = records[(records["method"] == "pretrained") & (records["metric"] == "single")]
+    before = before[before["model"] == rows["model"].iloc[0]].groupby("task")["value"].mean()
+    first = next(iter(sides.values()))
+    return {**sides, "start": first.assign(value=first["task"].map(before), hits=None)}
 
 
 @comparison

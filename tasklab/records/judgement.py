@@ -28,7 +28,8 @@ ABOUT_VERDICTS = (
     "Verdicts on the embedded benchmark are about orderings and effects, not about absolute "
     "values: its world is not the papers'. Intervals are at 95 %."
 )
-OUTCOMES = ("holds", "does not hold", "undecided", "not tested")
+OUTCOMES = ("holds", "does not hold", "outside the band", "no gain", "undecided", "not tested")
+DECIDED = OUTCOMES[:4]
 REPLICA = re.compile(r"_seed\d+$")  # names of models that differ in their seed of pre-training
 COUNTED = ("peak_memory", "memory_ratio", "trainable")  # come out the same each time
 NOTHING = Interval(math.nan, math.nan, math.nan)
@@ -52,6 +53,12 @@ class Verdict:
         mixed: At how many seeds the two sides are of different makes of processor.
         by_seed: The difference of each seed of fine-tuning.
         by_task: That of each task (pair of tasks, threshold), as the mean over seeds.
+        value: What the left side has, as the mean over seeds.
+        bound: What it is compared with: the factor times the right side.
+        robust: The interval with tasks drawn by the studentised bootstrap in place of Student's t
+            (`intervals.bootstrap_t`), which errs less where their effects are skewed.
+        survives: The corrections for many tests that its statement survives
+            (`statements.FAMILIES`); `None` where they were not made.
     """
 
     claim: Claim
@@ -66,22 +73,31 @@ class Verdict:
     mixed: int = 0
     by_seed: Mapping[int, float] = field(default_factory=dict)
     by_task: Mapping[str, float] = field(default_factory=dict)
+    value: float = math.nan
+    bound: float = math.nan
+    robust: Interval = NOTHING
+    survives: tuple[str, ...] | None = None
 
     @property
     def on_these_tasks(self) -> Verdict | None:
         """The verdict on the tasks that were tried alone; none where no others are meant."""
         if "tasks" not in self.sources:
             return None
-        outcome = judged(self.here, self.claim.margin)
+        outcome = _outcome(self.claim, self.here)
         given = {"interval": self.here, "outcome": outcome, "p": self.p_here}
         sources = "seeds", "images", *(name for name in self.sources if name == "machine")
         return dataclasses.replace(self, **given, sources=sources)
 
     @property
+    def robustly(self) -> str:
+        """The outcome by the studentised bootstrap over tasks; nothing where there is none."""
+        return "" if math.isnan(self.robust.low) else _outcome(self.claim, self.robust)
+
+    @property
     def over_pretrainings(self) -> str:
         """What the mean over several pre-trainings would be, were it the verdict; or nothing."""
         several = self.n_pretrainings > 1 and self.outcome != "not tested"
-        return judged(self.pretrainings, self.claim.margin) if several else ""
+        return _outcome(self.claim, self.pretrainings) if several else ""
 
     @property
     def n_seeds(self) -> int:
@@ -117,10 +133,17 @@ class Verdict:
         return far / half if half > 0 else 0.0
 
     @property
+    def too_few(self) -> bool:
+        """Whether it is about tasks in general, and was measured on too few pairs for that."""
+        return "tasks" in self.sources and self.n_seeds > 1 and math.isnan(self.interval.low)
+
+    @property
     def text(self) -> str:
         """The verdict with its numbers in one sentence."""
         if self.outcome == "not tested":
             return "not tested: no records of both sides."
+        if self.outcome == "no gain":
+            return f"no gain: both sides are one model at {self.n_seeds} seeds."
         effect = f"{self.interval.effect:+.3g} {self.claim.unit}".rstrip()
         if math.isfinite(self.interval.low):
             effect += f" [{self.interval.low:.3g}, {self.interval.high:.3g}]"
@@ -167,6 +190,12 @@ def judged(interval: Interval, margin: float = math.nan) -> str:
     return "holds" if low > 0 else _against(high < 0)
 
 
+def _outcome(claim: Claim, interval: Interval) -> str:
+    """Return a claim's outcome; beyond a tolerance that the book set it is outside the band."""
+    outcome = judged(interval, claim.margin)
+    return "outside the band" if claim.band and outcome == "does not hold" else outcome
+
+
 def _against(clear: bool) -> str:
     return "does not hold" if clear else "undecided"
 
@@ -178,9 +207,12 @@ def verdict(
 
     - *holds*: the 95 % interval lies on the claimed side of no effect (of a claim of equality:
       within the margin);
-    - *does not hold*: it lies on the other side (outside the margin);
-    - *undecided*: it contains no effect, or there is only one seed, or seeds and images make no
-      difference at all, which is a measure too coarse to tell.
+    - *does not hold*: it lies on the other side (outside the margin); *outside the band*, where
+      this book set how much is near;
+    - *no gain*: both sides are the same model at every seed, as where validation chooses the
+      coefficient 0. What compares a number with a multiple of itself is not tested;
+    - *undecided*: it contains no effect, or there is only one seed, or the claim is about tasks in
+      general and fewer than three pairs were measured.
 
     The interval has the spread over seeds of fine-tuning, the sampling of images where what is
     compared was counted on images, that of tasks where the claim is about tasks in general, and
@@ -206,19 +238,37 @@ def verdict(
     if claim.experiment == "cosines":  # of a task and another
         names = names + "+" + table["subset"]
     by_task = table.groupby(names, sort=False)["difference"].mean()
-    effect = float(by_seed.mean())
-    statistics = {}
+    effect, statistics = float(by_seed.mean()), {}
+    seen: dict[str, Any] = {
+        "by_seed": {int(seed): float(value) for seed, value in by_seed.items()},
+        "by_task": {str(task): float(value) for task, value in by_task.items()},
+    }
+    if not claim.grows:
+        left, right = table["value"].to_numpy(float), table["value_right"].to_numpy(float)
+        seen |= {"value": float(left.mean()), "bound": claim.factor * float(right.mean())}
+    if not claim.grows and len(by_seed) > 1 and np.array_equal(left, right):
+        same = "no gain" if claim.factor == 1 else "not tested"
+        return Verdict(
+            claim=claim, outcome=same, interval=Interval(0.0, math.nan, math.nan), **seen
+        )
     if claim.experiment == "cost":
         statistics = _of_rounds(claim, table, effect)
     elif len(by_seed) > 1:
         seeds, machine = intervals.of_means("seeds", by_seed), machines.source(claim, table)
         sources = [seeds, *_of_images(claim, table), *([machine] if machine else [])]
         far = _towards(claim, effect)
-        on = {"here": intervals.interval(effect, sources)}
-        on["p_here"] = intervals.p_value(far, sources)
-        if claim.general and len(by_task) > 2:  # a task has images of its own: they are in there
-            drawn = [seeds, intervals.of_means("tasks", by_task)]
-            sources = [*drawn, *([machine] if machine else [])]
+        on: dict[str, Any] = {
+            "here": intervals.interval(effect, sources),
+            "p_here": intervals.p_value(far, sources),
+        }
+        drawn = intervals.of_tasks(seen["by_task"]) if claim.general else None
+        if drawn is not None:  # a task has images of its own: they are in there
+            others = [seeds, *([machine] if machine else [])]
+            sources = [seeds, drawn, *others[1:]]
+            if drawn.freedom == len(by_task) - 1:  # as they are, not by the jackknife
+                squared = intervals.half_width(others) ** 2
+                ends = intervals.bootstrap_t(effect, by_task.to_numpy(float), squared)
+                on["robust"] = Interval(effect, *map(float, ends))
         statistics = on | {
             "interval": intervals.interval(effect, sources),
             "sources": tuple(source.name for source in sources),
@@ -228,12 +278,11 @@ def verdict(
     replicas = _replicas(claim, df, n_tasks) if not claim.grows else ()
     return Verdict(
         claim=claim,
-        outcome=judged(statistics["interval"], claim.margin),
+        outcome=_outcome(claim, statistics["interval"]),
         pretrainings=_over_pretrainings(replicas),
         n_pretrainings=max(1, len(replicas)),
         mixed=machines.mixed(table),
-        by_seed={int(seed): float(value) for seed, value in by_seed.items()},
-        by_task={str(task): float(value) for task, value in by_task.items()},
+        **seen,
         **statistics,
     )
 
@@ -301,8 +350,8 @@ def _experiments(claim: Claim) -> tuple[str, ...]:
     """Return whose records a claim is judged by."""
     if claim.setting != "chosen":
         return ("budget",)
-    alone = ("single",) if claim.metric == "normalised" else ()
-    return tuple(dict.fromkeys((claim.experiment, *alone)))
+    alone = claim.metric == "normalised" or claim.comparison == "over_start"
+    return tuple(dict.fromkeys((claim.experiment, *(["single"] * alone))))
 
 
 def _of_images(claim: Claim, table: pd.DataFrame) -> list[Source]:

@@ -8,10 +8,16 @@ vectors, both as means over tasks. **The side that went further is taken back al
 where the other one ends**, by linear interpolation between two neighbours, for each seed. A side
 ends at the rate that was chosen for it, as the protocol has it; how much hangs on that is told by
 taking both to the last rates of their grids (`FURTHER`).
+
+Three more rules take each side at one rate of its grid: *one rate* is the same for both, as in the
+papers, at each of `RATES`; *plateau rates* are each side's smallest rate within one standard error
+of its best accuracy alone; *best for the sum* is each side's best rate for the sum, both chosen on
+validation images.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -20,6 +26,8 @@ import pandas as pd
 from tasklab.models.zoo import REGISTRY
 from tasklab.tuning.methods import TABLE
 
+RATES = (1e-4, 2e-4, 4e-4, 8e-4, 1.6e-3)  # that all methods are recorded at
+ONE_RATE, PLATEAU, BEST = "one rate", "plateau rates", "best for the sum"
 FURTHER = "equal length, with all rates"  # no verdict of the protocol's: what hangs on the ends
 MEASURES = {"equal accuracy": "single", "equal length": "norm", FURTHER: "norm"}
 METRICS = ("absolute", "normalised", "target", "xi_classifier_box")
@@ -27,16 +35,22 @@ _KEYS = ["seed", "task", "subset"]
 
 
 def at_setting(
-    records: pd.DataFrame, setting: str, metric: str, sides: tuple[str, str], method: str
+    records: pd.DataFrame,
+    setting: str,
+    metric: str,
+    sides: tuple[str, str],
+    method: str,
+    rate: float = math.nan,
 ) -> pd.DataFrame:
     """Return a method's records of a metric where two methods are equal in what a setting names.
 
     Args:
         records: Of one model.
-        setting: Of `MEASURES`.
+        setting: Of `MEASURES`, or a rule for the rate.
         metric: Of `METRICS`.
         sides: Both methods.
         method: One of them.
+        rate: The learning rate, where it is the same for both.
 
     Returns:
         A row a seed and task; none where a grid does not reach that far, or was not recorded.
@@ -45,6 +59,13 @@ def at_setting(
     if grid.empty or metric not in METRICS:
         return grid.iloc[:0]
     grid = usual(grid)
+    if setting not in MEASURES:
+        mine = grid[grid["method"] == method]
+        if setting == PLATEAU:
+            rate = plateau(mine)
+        elif setting == BEST:
+            rate = best_for_the_sum(mine)
+        return values(mine[np.isclose(mine["lr"], rate, rtol=1e-6)], metric)
     measure, whole = MEASURES[setting], setting == FURTHER
     ways = {name: walk(grid, name, measure, whole=whole) for name in sides}
     rows = values(grid[grid["method"] == method], metric)
@@ -54,6 +75,35 @@ def at_setting(
         level = min(way["x"].iloc[-1] for way in mine.values())
         parts.append(interpolated(rows[rows["seed"] == seed], mine[method], level))
     return pd.concat(parts)
+
+
+def plateau(grid: pd.DataFrame) -> float:
+    """Return the smallest rate within one standard error of the best accuracy alone.
+
+    The error is that of the best rate's mean over seeds, on validation images; of one seed it is
+    the best rate. NaN where nothing was measured on validation images.
+
+    Args:
+        grid: Records of accuracy alone by `lr`, of one method and number of steps.
+    """
+    rows = grid[(grid["metric"] == "single") & (grid["split"] == "validation")]
+    if rows.empty:
+        return math.nan
+    by_seed = rows.groupby(["lr", "seed"])["value"].mean().unstack()
+    means = by_seed.mean(axis=1)
+    error = by_seed.sem(axis=1).fillna(0.0)[means.idxmax()]
+    return float(means[means >= means.max() - error].index.min())
+
+
+def best_for_the_sum(grid: pd.DataFrame, split: str = "validation") -> float:
+    """Return the rate at which the sum of all vectors is the most accurate; NaN if not measured.
+
+    Args:
+        grid: Records of one method and number of steps.
+        split: On which images. Those of the test may be shown, and choose nothing.
+    """
+    rows = grid[(grid["metric"] == "absolute") & (grid["split"] == split)]
+    return math.nan if rows.empty else float(rows.groupby("lr")["value"].mean().idxmax())
 
 
 def merges_at_equal_accuracy(df: pd.DataFrame) -> pd.DataFrame:

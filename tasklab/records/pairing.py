@@ -95,7 +95,8 @@ def _found(
     mine = one_model(records, init)
     if claim.setting != "chosen":
         both = (claim.left, claim.right)
-        rows = matched.at_setting(mine, claim.setting, claim.metric, both, method)
+        at = claim.setting, claim.metric, both, method, claim.rate
+        rows = matched.at_setting(mine, *at)
         return Side(method, rows, mine), mine[mine["experiment"] == "budget"]
     if not claim.comparison:
         rows = select(mine, claim.experiment, claim.metric, method, n_tasks)

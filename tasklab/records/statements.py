@@ -3,9 +3,10 @@
 A statement that speaks of several things at once *holds* if each of its cells holds: as none may
 fail, this needs no correction for their number (the intersection-union test; R. Berger,
 Technometrics 24, 1982, 295-300). It *does not hold* if some cell lies on the other side even at a
-level that allows for their number (Holm's correction of the cells' p-values). Otherwise it is
-undecided. Its effect and interval are those of its weakest cell: the one with the least effect in
-units of its interval.
+level that allows for their number (Holm's correction of the cells' p-values), and is *outside the
+band* if all such cells are. There is *no gain* if in some cell both sides are the same model.
+Otherwise it is undecided. Its effect and interval are those of its weakest cell: the one with the
+least effect in units of its interval.
 """
 
 from __future__ import annotations
@@ -21,21 +22,25 @@ from typing import Any
 import pandas as pd
 
 from tasklab.records.intervals import LEVEL, holm
-from tasklab.records.judgement import NOTHING, Verdict
+from tasklab.records.judgement import DECIDED, NOTHING, Verdict
 
 COLUMNS = (
     "paper", "headline", "id", "short", "statement", "cell", "setting", "outcome", "effect", "unit",
     "low", "high", "n_seeds", "n_pretrainings", "tasks_as_claimed", "n_tasks", "counted", "n_cells",
     "cells_holding", "strength", "corrected", "evidence", "here", "here_cell",
     "here_effect", "here_low", "here_high", "others", "others_effect", "others_low", "others_high",
-    "mixed",
+    "mixed", "survives", "robust", "value", "bound", "band", "too_few",
 )  # fmt: skip
+FAMILIES = ("headlines", "all")  # of statements that share 5 % by Holm's correction
 
 _SAYS = {  # one, several
     "holds": ("holds", "hold"),
     "does not hold": ("does not hold", "do not hold"),
+    "outside the band": ("is outside its band", "are outside their bands"),
+    "no gain": ("has no gain", "have no gain"),
     "undecided": ("is undecided", "are undecided"),
 }
+PLAIN = {"holds": "confirmed", "does not hold": "not confirmed", "undecided": "open"}
 _ENDS = ("effect", "low", "high")
 SITE = "TASKLAB_SITE"  # in the environment where the book executes notebooks and pages for the site
 
@@ -51,6 +56,7 @@ class Entry:
         p: The largest p-value of a statement that holds, the least corrected one of its cells if it
             does not.
         corrected: The outcome if all statements are corrected for their number (Holm).
+        survives: Of `FAMILIES`, those among which a decided outcome survives the correction.
         here: The same on the tasks that were tried alone, where the statement is about tasks in
             general; corrected together with the statements that are not.
     """
@@ -60,6 +66,7 @@ class Entry:
     weakest: Verdict
     p: float
     corrected: str = ""
+    survives: tuple[str, ...] = ()
     here: Entry | None = None
 
     @property
@@ -91,18 +98,50 @@ def entries(verdicts: Iterable[Verdict]) -> list[Entry]:
     ]
 
 
+def marked(verdicts: Iterable[Verdict]) -> list[Verdict]:
+    """Return verdicts with the corrections that their statements survive.
+
+    Args:
+        verdicts: On the claims of all papers; on those of some, corrections are for fewer.
+    """
+    verdicts = list(verdicts)
+    found = {cell.claim.id: entry.survives for entry in entries(verdicts) for cell in entry.cells}
+    return [dataclasses.replace(one, survives=found.get(one.claim.id, ())) for one in verdicts]
+
+
+def _is_headline(entry: Entry) -> bool:
+    claim = entry.cells[0].claim
+    return claim.headline > 0 and claim.setting == "chosen"
+
+
 def _corrected(judged: Sequence[Entry]) -> list[Entry]:
-    """Return entries with the outcomes that they have after the correction for their number."""
-    levels = holm([entry.p for entry in judged])
+    """Return entries with the outcomes that they have after the corrections for their number.
+
+    One is for all of them, one for the headlines alone, which the protocol named beforehand.
+    """
+    levels = {
+        "headlines": holm([one.p if _is_headline(one) else math.nan for one in judged]),
+        "all": holm([one.p for one in judged]),
+    }
     return [
-        dataclasses.replace(entry, corrected=_at_level(entry.outcome, p))
-        for entry, p in zip(judged, levels, strict=True)
+        dataclasses.replace(
+            entry,
+            corrected=_at_level(entry.outcome, levels["all"][place]),
+            survives=_surviving(entry, {name: level[place] for name, level in levels.items()}),
+        )
+        for place, entry in enumerate(judged)
     ]
 
 
+def _surviving(entry: Entry, levels: Mapping[str, float]) -> tuple[str, ...]:
+    told = entry.cells[0].survives
+    if told is not None:
+        return told
+    return tuple(n for n in FAMILIES if entry.outcome in DECIDED and levels[n] <= 1 - LEVEL)
+
+
 def _at_level(outcome: str, p: float) -> str:
-    decided = outcome in ("holds", "does not hold")
-    return outcome if not decided or p <= 1 - LEVEL else "undecided"
+    return outcome if outcome not in DECIDED or p <= 1 - LEVEL else "undecided"
 
 
 def _entry(cells: Sequence[Verdict]) -> Entry:
@@ -116,10 +155,14 @@ def _entry(cells: Sequence[Verdict]) -> Entry:
     if any(math.isnan(c.p) for c in tested):
         none_fails = math.nan
     p = min((x for x in (none_fails, *against) if not math.isnan(x)), default=math.nan)
-    if all(c.outcome == "holds" for c in tested):
+    kinds = {c.outcome for c in tested}
+    if kinds == {"holds"}:
         outcome = "holds"
+    elif any(x <= 1 - LEVEL for x in against):
+        banded = all(c.claim.band for c in tested if c.strength < 0)
+        outcome = "outside the band" if banded else "does not hold"
     else:
-        outcome = "does not hold" if any(x <= 1 - LEVEL for x in against) else "undecided"
+        outcome = "no gain" if "no gain" in kinds else "undecided"
     weakest = min(tested, key=lambda cell: cell.strength)
     here = [cell.on_these_tasks for cell in tested]
     return Entry(
@@ -147,8 +190,12 @@ def verdict_rows(verdicts: Iterable[Verdict], *, cells: bool = True) -> pd.DataF
         interval on the tasks that were tried alone, where the statement is about tasks in general,
         of the cell that is the weakest there, here_cell, which is empty where it is the same one;
         others, others_effect, others_low and others_high: the effect's mean over several
-        pre-trainings, its interval over their seeds, and the outcome of that; mixed: at how many
-        seeds both sides of it, or of one of its cells, are of different makes of processor.
+        pre-trainings, its interval over their seeds, and the outcome of that; survives: the
+        corrections that the statement survives; robust: the outcome by the studentised bootstrap
+        over tasks, of a statement of one cell; value and bound: what the left side has, and what
+        it is compared with; band: whether this book set the bound; too_few: whether pairs are too
+        few for a verdict in general; mixed: at how many seeds both sides
+        of it, or of one of its cells, are of different makes of processor.
     """
     rows = []
     for entry in entries(verdicts):
@@ -159,13 +206,15 @@ def verdict_rows(verdicts: Iterable[Verdict], *, cells: bool = True) -> pd.DataF
         numbers = {"n_cells": tested, "cells_holding": entry.cells_holding}
         numbers["mixed"] = max(cell.mixed for cell in entry.cells)
         own = {"id": claim.entry, "cell": "", "corrected": entry.corrected}
+        own["survives"] = ", ".join(entry.survives)
+        own |= {"robust": ""} if tested > 1 else {}  # it is that of one cell
         alone = entry.here and entry.here.weakest
         here = _here(alone, entry.here and entry.here.outcome)
         if alone and alone.claim.id != entry.weakest.claim.id:
             here["here_cell"] = alone.claim.cell
         rows.append(common | _numbers(entry.weakest, entry.outcome) | here | numbers | own)
         for cell in entry.cells if cells and len(entry.cells) > 1 else ():
-            labels = {"id": cell.claim.id, "cell": cell.claim.cell, "corrected": ""}
+            labels = {"id": cell.claim.id, "cell": cell.claim.cell, "corrected": "", "survives": ""}
             numbers = {"n_cells": 0, "cells_holding": 0}
             alone = cell.on_these_tasks
             here = _here(alone, alone and alone.outcome)
@@ -189,6 +238,12 @@ def effect_of(row: Mapping[str, Any]) -> str:
     numbers = f"{row['effect']:+{of}}" + (f" [{', '.join(parts)}]" if known else "")
     alone = pd.isna(row["low"]) and row["n_seeds"] == 1
     why = "" if known else ", one seed" if alone else ", does not vary"
+    if row.get("outcome") == "no gain":
+        return "0, both sides are one model"
+    if row.get("too_few"):
+        why = ", one pair" if row["n_tasks"] == 1 else ", two pairs"
+    if row.get("band"):
+        numbers = f"{row['value']:.3g}, band {row['bound']:.3g}; {numbers}"
     return f"{numbers.replace('-', '−')} {row['unit']}".rstrip() + why
 
 
@@ -266,21 +321,28 @@ def how_many(outcomes: Iterable[str]) -> str:
 
 
 def correction(verdicts: Iterable[Verdict], *, named: bool = True) -> str:
-    """Return what a correction for the number of statements changes, as a sentence.
+    """Return what corrections for the number of statements leave, as sentences.
 
     Args:
-        verdicts: Of all papers whose statements are to share 5 %.
-        named: Whether it names those that become undecided.
+        verdicts: Of all papers.
+        named: Whether it names the headlines that survive.
     """
     judged = [entry for entry in entries(verdicts) if entry.outcome != "not tested"]
-    kept, lost = _kept(judged)
-    alone, _ = _kept([entry.here or entry for entry in judged])
-    claims = [entry.cells[0].claim for entry in lost] if named else []
-    names = "; ".join(claim.short + _at(claim.setting) for claim in claims)
+    first = [entry for entry in judged if _is_headline(entry)]
+    kept = [entry for entry in first if "headlines" in entry.survives]
+    told = ""
+    if first:
+        shorts = [f"{one.cells[0].claim.short} ({one.outcome})" for one in kept]
+        names = f": {'; '.join(shorts)}" if named and kept else ""
+        told = (
+            f"Of the {len(first)} statements fixed beforehand as headlines, "
+            f"{how_many(entry.outcome for entry in first)}; if they share 5 % among themselves "
+            f"(Holm's correction), {len(kept)} survive{names}. "
+        )
+    alone = _kept([entry.here or entry for entry in judged])
     return (
-        f"If all {on_how_many(judged)} share 5 % (Holm's correction), {kept} "
-        f"decided ones stay decided; with the tasks held fixed, {alone}"
-        + (f". In general, undecided become: {names}." if names else ".")
+        f"{told}If all {on_how_many(judged)} share 5 %, {_kept(judged)} decided ones stay decided; "
+        f"with the tasks held fixed, {alone}."
     )
 
 
@@ -294,15 +356,10 @@ def on_how_many(judged: Sequence[Entry]) -> str:
     return told if statements == len(judged) else f"{told} on {statements} statements"
 
 
-def _kept(judged: Sequence[Entry]) -> tuple[str, list[Entry]]:
-    """Return how many of the decided stay so after the correction, in words, and the others."""
-    decided = [entry for entry in judged if entry.outcome in ("holds", "does not hold")]
-    lost = [entry for entry in decided if entry.corrected != entry.outcome]
-    return f"{len(decided) - len(lost)} of the {len(decided)}", lost
-
-
-def _at(setting: str) -> str:
-    return "" if setting == "chosen" else f" (at {setting})"
+def _kept(judged: Sequence[Entry]) -> str:
+    """Return how many of the decided stay so after the correction, in words."""
+    decided = [entry for entry in judged if entry.outcome in DECIDED]
+    return f"{sum(one.corrected == one.outcome for one in decided)} of the {len(decided)}"
 
 
 def _here(cell: Verdict | None, outcome: str | None) -> dict[str, object]:
@@ -321,7 +378,8 @@ def _numbers(cell: Verdict, outcome: str) -> dict[str, object]:
         "n_seeds": cell.n_seeds, "n_pretrainings": cell.n_pretrainings,
         "tasks_as_claimed": cell.tasks_as_claimed, "n_tasks": cell.n_tasks,
         "counted": cell.counted, "mixed": cell.mixed,
-        "strength": cell.strength,
+        "strength": cell.strength, "robust": cell.robustly, "value": cell.value,
+        "bound": cell.bound, "band": cell.claim.band, "too_few": cell.too_few,
     }  # fmt: skip
 
 

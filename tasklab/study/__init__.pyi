@@ -1,3 +1,5 @@
+from .answers import advice_table as advice_table
+from .answers import answers as answers
 from .comparisons import gains as gains
 from .comparisons import r_squared as r_squared
 from .findings import findings as findings

@@ -14,8 +14,10 @@ import pandas as pd
 
 from tasklab.errors import choose
 from tasklab.figures.merging import MERGE_LABEL
+from tasklab.records import rates
 from tasklab.records.judgement import Verdict
 from tasklab.records.statements import (
+    PLAIN,
     effect_of,
     entries,
     evidence_link,
@@ -44,10 +46,12 @@ def findings(
     """
     if chapter is not None:
         choose("chapter", chapter, _OF)
+    verdicts = list(verdicts)
     rows = verdict_rows(verdicts, cells=False)
     at = {setting: part.set_index("id") for setting, part in rows.groupby("setting")}
     here = chapter or ""
-    told = _Told(at.get("chosen", rows.set_index("id")[:0]), at.get("equal accuracy"), here)
+    chosen = at.get("chosen", rows.set_index("id")[:0])
+    told = _Told(chosen, at.get("equal accuracy"), rates.over_rates(verdicts), here)
     chapters = _OF if chapter is None else (chapter,)
     sentences = [sentence for name in chapters for sentence in _OF[name](told, model)]
     return tuple(sentence for sentence in sentences if not re.search(r"\bnan\b", sentence))
@@ -84,22 +88,28 @@ class _Told:
     Attributes:
         chosen: Rows of `verdict_rows` by the statement's name, at the rates chosen.
         equal: The same where both sides are equally accurate alone, if there are any.
+        rates: Headlines under other rules for the learning rate (`records.over_rates`).
         here: The chapter that shows it; the landing page says less of each.
     """
 
     chosen: pd.DataFrame
     equal: pd.DataFrame | None
+    rates: pd.DataFrame
     here: str
 
     def verdict(self, name: str) -> str:
         """Return the outcome of a statement, leading to its evidence, with its effect."""
         return _verdict(self.chosen, name, self.here)
 
-    def both(self, name: str) -> str:
-        """Return the same, and what it is where both ways are equally accurate alone."""
-        return self.verdict(name) + _equally_accurate(self.equal, name, self.here)
+    def both(self, name: str, claim: str) -> str:
+        """Return the same at the rates that are best alone, and what it is by other rules."""
+        equal = _equally_accurate(self.equal, name, self.here)
+        other = rates.told(self.rates, claim)
+        best = " with each at the learning rate that is best alone" if other else ""
+        return f"{self.verdict(name)}{best}{equal}" + (f"; {other}" if other else "")
 
 
+_WITH_IMAGES = ["fisher", "regmean"]  # merges that read training images
 _EIGHT = {"experiment": "addition", "metric": "absolute", "n_tasks": 8}
 _ALONE = {"experiment": "single", "metric": "single"}
 
@@ -115,10 +125,11 @@ def _of_tangent(told: _Told, model: str) -> tuple[str, ...]:
         f"**Addition.** The sum of eight task vectors {_takes(added)}. Each alone reaches "
         f"{_mean(usual, method='nonlinear', **_ALONE):.1f} % on its own task, the sum of "
         f"linearized ones {_mean(usual, method='linearized', **_EIGHT):.1f} %. That linearized "
-        f"fine-tuning adds better: {told.both('tangent-adds')}.",
+        f"fine-tuning adds better: {told.both('tangent-adds', 'tangent-1-absolute')}.",
         "**Subtraction.** Subtracting a task's vector "
         f"{_takes(*(_negated(usual, *of) for of in subtracted))}. "
-        f"That linearized vectors forget better: {told.both('tangent-forgets')}.",
+        "That linearized vectors forget better: "
+        f"{told.both('tangent-forgets', 'tangent-2-target')}.",
         "**Pre-training.** From random weights a model learns a task to "
         f"{_mean(random, method='nonlinear', **_ALONE):.1f} %, but the sum of eight vectors has "
         f"{_mean(random, method='nonlinear', **_EIGHT):.1f} %. That random networks do not add: "
@@ -133,20 +144,22 @@ def _of_linear_layers(told: _Told, model: str) -> tuple[str, ...]:
         f"eight vectors reaches {_mean(layers, method='attention', **_EIGHT):.1f} %; with all "
         f"weights it is {_mean(layers, method='nonlinear', **_EIGHT):.1f} %, linearized "
         f"{_mean(layers, method='linearized', **_EIGHT):.1f} %. That attention alone adds best: "
-        f"{told.both('linear-adds')}. That it learns as much alone, within one point: "
-        f"{told.verdict('linear-alone-equal')}.",
+        f"{told.both('linear-adds', 'linear-1-absolute-nonlinear')}. That it learns as much alone, "
+        f"within one point: {told.verdict('linear-alone-equal')}.",
     )
 
 
 def _of_ctl(told: _Told, model: str) -> tuple[str, ...]:
     merged = _of(evidence("ctl"), model=model, experiment="ctl", method="nonlinear")
-    merged = merged[merged["block"].isna()]  # at the encoder's output, where it is judged
+    blocks = _of(merged, metric="coef").dropna(subset="block").groupby("block")["value"].mean()
+    merged = merged[merged["block"].isna()]  # at the projected output
     near, far, coefficient = (_mean(merged, metric=m) for m in ("distance", "base", "coef"))
     return (
         "**Features.** Average the weights of two models, and the features are nearly the average "
         f"of theirs: at a distance (1 − cosine) of {near:.3f}, where those of the two are "
-        f"{far:.3f} apart, with a coefficient of {coefficient:.2f}. That a single model's are "
-        f"further away: {told.verdict('ctl-linear')}; that this coefficient is near 1, within 0.1: "
+        f"{far:.3f} apart. That a single model's are further away: {told.verdict('ctl-linear')}. "
+        f"The ratio of lengths is {blocks.min():.2f} to {blocks.max():.2f} in the blocks and "
+        f"{coefficient:.2f} at the output. That it is near 1, within 0.1, in every block: "
         f"{told.verdict('ctl-linear-coef')}.",
     )
 
@@ -171,12 +184,16 @@ def _of_merging(told: _Told, model: str) -> tuple[str, ...]:
         return ()
     means = rows[rows["n_tasks"] == rows["n_tasks"].max()].groupby("merge")["value"].mean()
     tried = means.drop(["arithmetic", "best_span", "best", "best_loss"], errors="ignore")
+    alone = tried.drop(_WITH_IMAGES, errors="ignore")
+    best, other = alone.idxmax(), tried.idxmax()
+    more = f" {MERGE_LABEL[other]}, which reads training images of every task, has "
+    more += f"{tried.max():.1f} %."
     return (
-        f"**Merging.** Of {len(tried)} other merges of {int(rows['n_tasks'].max())} task "
-        f"vectors, {MERGE_LABEL[tried.idxmax()]} is the most accurate: {tried.max():.1f} %, where "
-        f"the sum has {means['arithmetic']:.1f} %. That TIES beats the sum: "
-        f"{told.verdict('merging-ties')}; that TSV-M beats it and Consensus: "
-        f"{told.verdict('merging-tsv')}.",
+        f"**Merging.** Of {len(alone)} other merges of {int(rows['n_tasks'].max())} task vectors "
+        f"without training images, {MERGE_LABEL[best]} is the most accurate: {alone.max():.1f} %, "
+        f"where the sum has {means['arithmetic']:.1f} %.{more if other != best else ''} "
+        f"That TIES beats the sum: {told.verdict('merging-ties')}; that TSV-M beats it and "
+        f"Consensus: {told.verdict('merging-tsv')}.",
     )
 
 
@@ -230,7 +247,8 @@ def _verdict(rows: pd.DataFrame, name: str, here: str = "") -> str:
     if name not in rows.index:
         return "not tested"
     row = rows.loc[name]
-    text = f'<a href="{evidence_link(row["evidence"], here)}"><strong>{row["outcome"]}</strong></a>'
+    word = row["outcome"] if here else PLAIN.get(row["outcome"], row["outcome"])
+    text = f'<a href="{evidence_link(row["evidence"], here)}"><strong>{word}</strong></a>'
     if pd.isna(row["effect"]):
         return text
     others = [on_these_tasks(row), over_pretrainings(row)]

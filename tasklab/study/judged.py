@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tasklab.errors import choose
-from tasklab.records import judgement
+from tasklab.records import judgement, statements
 from tasklab.records.claims import CLAIMS
 from tasklab.records.intervals import Interval
 from tasklab.records.judgement import Verdict
@@ -21,14 +21,16 @@ if TYPE_CHECKING:
 
 KIND = "verdicts"  # of artifact
 _CLAIMS = {claim.id: claim for claim in CLAIMS}
-_INTERVALS, _LEVELS = ("interval", "here", "pretrainings"), ("p", "p_here")
+_INTERVALS = ("interval", "here", "pretrainings", "robust")
+_LEVELS = ("p", "p_here", "value", "bound")
 
 
 def judged(chapter: str, *, model: str = "mini", store: Store | None = None) -> list[Verdict]:
     """Return the verdicts on a chapter's claims, in the papers' order, by its recorded results.
 
-    They are those of `records.verdicts(evidence(chapter), chapter, model=model)`. As that takes
-    seconds, they are kept in the store, until the package or its records change.
+    They are those of `records.verdicts(evidence(chapter), chapter, model=model)`, marked with the
+    corrections that their statements survive among those of all chapters. As that takes seconds,
+    verdicts are kept in the store, until the package or its records change.
 
     Args:
         chapter: One of `chapters.CHAPTERS`.
@@ -41,14 +43,19 @@ def judged(chapter: str, *, model: str = "mini", store: Store | None = None) -> 
     from tasklab.storage.store import Store  # it needs torch, which judging does not
 
     choose("chapter", chapter, PARTS)
+    kept = store or Store()
+    every = [one for name in PARTS for one in _judged(name, model, kept)]
+    return [one for one in statements.marked(every) if one.claim.paper == chapter]
+
+
+def _judged(chapter: str, model: str, store: Store) -> list[Verdict]:
     config = {"chapter": chapter, "model": model, "package": _package()}
 
     def make(_: Path) -> tuple[dict, dict]:
         found = judgement.verdicts(evidence(chapter), chapter, model=model)
         return {}, {"verdicts": [_noted(verdict) for verdict in found]}
 
-    kept = (store or Store()).get(KIND, config, make)
-    return [_verdict(note) for note in kept.record["verdicts"]]
+    return [_verdict(note) for note in store.get(KIND, config, make).record["verdicts"]]
 
 
 @functools.cache

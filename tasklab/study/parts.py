@@ -230,8 +230,8 @@ PARTS: dict[str, dict[str, tuple[Work, ...]]] = {
             *(Work(("nonlinear",), _REPLICATED, model, 3) for model in _REPLICAS),
         ),
         "encoders": (*(Work(("nonlinear",), _MERGED, model) for model in _SORTS.values()),),
-        "joint": (
-            Work(_TRAINED, {"joint": {}}),
+        "joint": (Work(_TRAINED, {"joint": {}}),),
+        "joint_encoders": (
             *(Work(("nonlinear",), {"joint": {}}, model) for model in _SORTS.values()),
         ),
         "models": (

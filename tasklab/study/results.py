@@ -11,7 +11,6 @@ import pandas as pd
 
 import tasklab.study.comparisons  # noqa: F401 - registers what claims compare
 from tasklab.records import table
-from tasklab.records.judgement import REPLICA
 from tasklab.records.machines import make_of
 from tasklab.records.maps import box_means
 from tasklab.records.schema import MAKE
@@ -21,13 +20,16 @@ from tasklab.study.sittings import each_of
 RECORDED = Path(__file__).parent / "recorded"
 _PRETRAININGS = ("tangent", ("pretraining", "replicas"))
 # By which a chapter's claims are judged as well: parts of another chapter, and experiments of them.
+_ALL_PAIRS = ("merging", ("matrix",), ("crossing",))  # errors of all pairs, at one coefficient
 _ELSEWHERE = {
-    "tangent": (("linear_layers", ("cost",), ("cost",)),),
+    "tangent": (("linear_layers", ("cost",), ("cost",)), _ALL_PAIRS),
     "linear_layers": (
-        (*_PRETRAININGS, ("single", "addition")),
+        (*_PRETRAININGS, ("single", "addition", "search_box")),
         ("tangent", ("budgets",), ("budget",)),
+        _ALL_PAIRS,
     ),
     "ctl": ((*_PRETRAININGS, ("ctl",)),),
+    "closed_vocab": (_ALL_PAIRS,),
 }
 
 
@@ -114,25 +116,22 @@ def evidence(chapter: str) -> pd.DataFrame:
     """Return all recorded results by which a chapter's claims are judged, maps as their box means.
 
     What two parts have is that of the first one: they may be of machines that round otherwise.
-    Claims on what is not recorded are not tested. Those on maps are also given for pre-trainings of
-    other seeds, of which the search box is recorded without a map around it.
+    Claims on what is not recorded are not tested.
     """
     every = [_with_makes(*recorded(chapter, part)) for part in PARTS[chapter]]
     for other, parts, experiments in _ELSEWHERE.get(chapter, ()):
         for there in (_with_makes(*recorded(other, part)) for part in parts):
-            every.append(there[there["experiment"].isin(experiments)])
+            rows = there[there["experiment"].isin(experiments)]
+            crossed = (rows["experiment"] == "crossing") & ~rows["metric"].str.startswith("xi_")
+            every.append(rows[~crossed])
     tables = [part for part in every if not table.is_awaited(part)]
     if not tables:
         return table.nothing()
-    boxes = [
-        t[(t["experiment"] == "search_box") & t["model"].str.contains(REPLICA)] for t in tables
-    ]
-    boxes = [t.assign(experiment="disentanglement") for t in boxes if len(t)]
     box = (-1.0, 1.0) if chapter == "closed_vocab" else (0.0, 1.0)  # as each paper draws it
     maps = [t[t["alpha1"].notna()] for t in tables if "alpha1" in t]
     others = [t[t["alpha1"].isna()] if "alpha1" in t else t for t in tables]
     means = [box_means(t, *box) for t in maps if len(t)]
-    return table.combine(_of_the_first([*others, *boxes, *means]))
+    return table.combine(_of_the_first([*others, *means]))
 
 
 def _with_makes(rows: pd.DataFrame, origin: Mapping[str, Any]) -> pd.DataFrame:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import subprocess
+import sys
 
 import pandas as pd
 import pytest
@@ -17,7 +18,8 @@ from tasklab.models import loading
 from tasklab.models.zoo import MINI_LR
 from tasklab.records import judgement, machines, schema
 from tasklab.records.claims import SETTINGS
-from tasklab.records.statements import SITE
+from tasklab.records.matched import BEST
+from tasklab.records.statements import SITE, marked
 from tasklab.records.table import tidy
 from tasklab.storage.store import Store
 from tasklab.study import parts, results, sittings
@@ -197,7 +199,11 @@ def test_every_claim_is_tested_by_the_recorded_results(chapter, judged):
     grids = {chapter, "tangent"} & {"tangent", "linear_layers"}
     if not all(results.path_of(name, "budgets").exists() for name in grids):  # of equal models
         found = [v for v in found if v.claim.setting == SETTINGS[0]]
-    waiting = [v.claim for v in found if v.outcome == "not tested"]
+    waiting = [
+        v.claim for v in found
+        if v.outcome == "not tested" and v.claim.setting != BEST  # sums on validation images
+        and not v.value == v.value  # what compares a number with itself has one
+    ]  # fmt: skip
     assert found and all(AWAITED & {*f"{one.left} {one.right}".split()} for one in waiting)
     assert bool(waiting) == (chapter == "merging")
     for one in found if chapter == "ctl" else ():
@@ -214,10 +220,11 @@ def test_sentences_lead_to_their_evidence(monkeypatch, judged):
 
 
 def test_verdicts_are_kept_to_the_last_bit(tmp_path, monkeypatch):
+    monkeypatch.setattr(sys.modules["tasklab.study.judged"], "PARTS", {"merging": {}})
     made, judge = [], judgement.verdicts
     monkeypatch.setattr(
         judgement, "verdicts", lambda *a, **k: made.append(judge(*a, **k)) or made[-1]
     )
     first, again = (study.judged("merging", store=Store(tmp_path)) for _ in range(2))
     assert len(made) == 1 and len(first) > 10
-    assert repr(first) == repr(again) == repr(made[0])  # NaN is not equal to itself
+    assert repr(first) == repr(again) == repr(marked(made[0]))  # NaN is not equal to itself

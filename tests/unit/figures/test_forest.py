@@ -51,7 +51,7 @@ def test_rows_are_grouped_by_paper_and_marked_by_outcome(verdicts) -> None:
     assert [axes.get_title(loc="left") for axes in figure.axes] == [
         "Tangent space", "Closed vocabulary"]  # fmt: skip
     told = [label.get_text() for label in tangent.get_yticklabels()]
-    assert told == [v.claim.short for v in verdicts[:2]]
+    assert told == [f"{v.claim.short} ✓" for v in verdicts[:2]]  # few survive their correction
     marks = {
         line.get_color(): line.get_xdata()[0] for line in tangent.lines if line.get_marker() in "oX"
     }
@@ -83,7 +83,9 @@ def test_what_is_decided_on_these_tasks_alone_is_lighter(verdicts) -> None:
 def test_the_narrow_one_has_headlines_alone(verdicts) -> None:
     figure = figures.forest(verdicts, headlines=True)
     (axes,) = figure.axes
-    assert [label.get_text() for label in axes.get_yticklabels()] == [verdicts[0].claim.short]
+    assert [label.get_text() for label in axes.get_yticklabels()] == [
+        f"{verdicts[0].claim.short} ✓"
+    ]
     assert figure.get_figwidth() < 4.1
 
 

@@ -55,7 +55,7 @@ def test_outside_the_site_links_lead_to_notebooks_and_their_headings(monkeypatch
     assert evidence_link(evidence, "tangent") == "ctl.ipynb#Do-they-add,-too?"
 
 
-def test_what_a_correction_changes_is_told_beside_verdicts_of_several_papers():
+def test_what_survives_a_correction_is_told_beside_verdicts():
     def judged(paper, p):
         claim = next(c for c in CLAIMS if c.paper == paper and not c.grows)
         interval, seen = Interval(2.0, 1.0, 3.0), {0: 2.0}
@@ -64,14 +64,14 @@ def test_what_a_correction_changes_is_told_beside_verdicts_of_several_papers():
 
     several = [judged("tangent", 0.04), judged("ctl", 0.001)]
     text = figures.verdict_list(several)._repr_html_()
-    assert text.count("undecided if all share 5 %") == 0  # Holm: 0.04 is the larger of two
+    assert text.count("✓ if all statements share 5 %") == 2  # Holm: 0.04 is the larger of two
     several[1] = judged("ctl", 0.03)
     text = figures.verdict_list(several)._repr_html_()
-    assert text.count("undecided if all share 5 %") == 2 and "and 3 pre-trainings" in text
+    assert "if all statements" not in text and "and 3 pre-trainings" in text
+    assert "✓ if the headlines share 5 %" in text  # of which there is one
     assert text.count("<small>pre-trainings: +1.5 [0.5, 2.5]") == 2
-    assert "if all share" not in figures.verdict_list(several[:1])._repr_html_()
     told = records.correction(several)
-    assert told.startswith("If all 2 verdicts") and "0 of the 2 decided ones stay decided" in told
+    assert "If all 2 verdicts" in told and "0 of the 2 decided ones stay decided" in told
     assert several[0].claim.short in told
     assert several[0].claim.short not in records.correction(several, named=False)
     assert records.correction(several[:1]).endswith(

@@ -166,8 +166,8 @@ def test_maps_know_on_which_images_predictions_changed() -> None:
     assert source.variance == pytest.approx(bootstrap, rel=0.15)
     found, bound = (verdict(claim, table) for table in (df, df.drop(columns="hits")))
     assert found.interval.effect == pytest.approx(bound.interval.effect)
-    narrow, wide = (v.interval.high - v.interval.low for v in (found, bound))
-    assert found.outcome == "holds" and narrow < 0.7 * wide
+    narrow, wide = (v.here.high - v.here.low for v in (found, bound))
+    assert found.on_these_tasks.outcome == "holds" and narrow < 0.7 * wide
 
 
 def gaining(start: float, gains: dict[str, float]) -> list[dict]:

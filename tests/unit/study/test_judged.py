@@ -12,6 +12,7 @@ from tasklab.records import judgement
 from tasklab.records.claims import CLAIMS
 from tasklab.records.intervals import Interval
 from tasklab.records.judgement import Verdict
+from tasklab.records.statements import marked
 from tasklab.storage.store import Store
 from tasklab.study import judged
 
@@ -26,11 +27,12 @@ def test_another_package_is_judged_again(tmp_path, monkeypatch):
         by_task={"Signs": -0.0},
     )
     calls = []
+    monkeypatch.setattr(module, "PARTS", {CLAIMS[0].paper: {}})
     monkeypatch.setattr(module, "evidence", lambda chapter: chapter)
     monkeypatch.setattr(judgement, "verdicts", lambda *_, **__: calls.append(1) or [verdict])
     for package in ("a", "a", "b"):
         monkeypatch.setattr(module, "_package", lambda package=package: package)
-        assert repr(judged("ctl", store=Store(tmp_path))) == repr([verdict])
+        assert repr(judged(CLAIMS[0].paper, store=Store(tmp_path))) == repr(marked([verdict]))
     assert len(calls) == 2
 
 

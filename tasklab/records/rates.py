@@ -1,0 +1,86 @@
+"""What a headline becomes under other rules for the learning rate, from its verdicts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import pandas as pd
+
+from tasklab.records.judgement import Verdict
+from tasklab.records.matched import BEST, ONE_RATE, PLATEAU
+
+RULES = {
+    "chosen": "each at the rate that is best alone, one seed",
+    PLATEAU: "each at its smallest rate within one standard error, three seeds",
+    BEST: "each at its best rate for the sum, on validation images",
+    ONE_RATE: "one rate for both, as in the papers",
+}
+COLUMNS = [
+    *(
+        "entry",
+        "claim",
+        "metric",
+        "sides",
+        "unit",
+        "rule",
+        "lr",
+        "effect",
+        "low",
+        "high",
+        "outcome",
+    ),
+    *("here_low", "here_high", "here", "seeds"),
+]
+
+
+def over_rates(verdicts: Iterable[Verdict]) -> pd.DataFrame:
+    """Return headlines under every rule for the rate, a row a rule or, at one rate, a rate.
+
+    Args:
+        verdicts: On the claims of one or several papers.
+
+    Returns:
+        Columns entry and claim (names), metric, sides (`linearized − nonlinear`), unit, rule (of
+        `RULES`), lr (NaN where sides differ in it), effect, low, high and outcome (tasks
+        drawn), here_low, here_high and here (these tasks alone) and seeds.
+    """
+    tested = [one for one in verdicts if one.outcome != "not tested"]
+    known = {one.claim.id.partition("@")[0] for one in tested if one.claim.setting == ONE_RATE}
+    rows = []
+    for one in tested:
+        claim, name = one.claim, one.claim.id.partition("@")[0]
+        if name not in known or claim.setting not in RULES:
+            continue
+        alone, two = one.on_these_tasks or one, (claim.left, claim.right)
+        first, second = two if claim.relation == ">" else two[::-1]
+        rows.append(
+            {"entry": claim.entry, "claim": name, "metric": claim.metric,
+             "sides": f"{first} − {second}",
+             "unit": claim.unit, "rule": claim.setting, "lr": claim.rate,
+             "effect": one.interval.effect, "low": one.interval.low, "high": one.interval.high,
+             "outcome": one.outcome, "here_low": alone.interval.low,
+             "here_high": alone.interval.high, "here": alone.outcome, "seeds": one.n_seeds}
+        )  # fmt: skip
+    return pd.DataFrame(rows, columns=COLUMNS).sort_values(
+        ["claim", "lr"], kind="stable", na_position="first", ignore_index=True
+    )
+
+
+def told(table: pd.DataFrame, claim: str) -> str:
+    """Return in words how a headline's effect depends on the rule; nothing if it is not recorded.
+
+    Args:
+        table: What `over_rates` returns.
+        claim: Its name there.
+    """
+    rows = table[table["claim"] == claim]
+    same = rows[rows["rule"] == ONE_RATE]
+    if same.empty:
+        return ""
+    ends = [same.loc[same["effect"].idxmin()], same.loc[same["effect"].idxmax()]]
+    parts = [f"{end['effect']:+.1f} at {end['lr']:g}" for end in ends]
+    words = f"with one learning rate for both it runs from {' to '.join(parts)} {ends[0]['unit']}"
+    for rule, name in ((PLATEAU, "at the plateau rates"), (BEST, "each at its best for the sum")):
+        for row in rows[rows["rule"] == rule].to_dict("records"):
+            words += f"; {name} it is {row['effect']:+.1f}"
+    return words.replace("-", "−").replace("e−", "e-")

@@ -1,0 +1,41 @@
+"""Advice is made of recorded numbers, and of no others."""
+
+from __future__ import annotations
+
+import sys
+
+import numpy as np
+import pytest
+
+from tasklab import study
+from tasklab.records import intervals
+from tasklab.records.table import nothing, tidy
+
+study.answers  # noqa: B018 - loads the module, whose function has the same name
+MODULE = sys.modules["tasklab.study.answers"]
+
+
+def test_an_effect_is_paired_and_draws_seeds_and_tasks(monkeypatch) -> None:
+    rng, gains = np.random.default_rng(0), {"A": 1.0, "B": 4.0, "C": 2.0}
+    start = {(t, s): 50 + 9 * rng.standard_normal() for t in gains for s in range(3)}
+    rows = [
+        {"experiment": "merging", "model": "mini", "method": "nonlinear", "metric": "absolute",
+         "task": task, "seed": seed, "n_tasks": 8, "merge": merge,
+         "value": start[task, seed] + (gains[task] + 0.1 * seed) * (merge == "tsv_m")}
+        for task in gains for seed in range(3) for merge in ("tsv_m", "arithmetic")
+    ]  # fmt: skip
+    tables = {("merging", "editing"): tidy(rows)}
+    monkeypatch.setattr(MODULE, "recorded", lambda *of: (tables.get(of, nothing()), {}))
+    (found,) = study.answers()  # all others have parts that are not recorded
+    (effect,) = found.effects.values()
+    sources = [
+        intervals.of_means("seeds", [7 / 3, 7 / 3 + 0.1, 7 / 3 + 0.2]),
+        intervals.of_means("tasks", [1.1, 4.1, 2.1]),
+    ]
+    assert effect == pytest.approx(intervals.interval(7 / 3 + 0.1, sources))
+    assert study.advice_table([found]).splitlines()[2].endswith("| all eight +2.4 (−1.4 to 6.2) |")
+
+
+def test_the_shipped_records_answer() -> None:
+    found = study.answers()
+    assert len(found) >= 9 and all(one.effects for one in found)
