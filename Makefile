@@ -15,7 +15,7 @@ help:
 	@echo "make test     run every test (PYTEST_ARGS='-m \"not site\"' for a part)"
 	@echo "make bench    how many times as long the papers' own procedures take"
 	@echo "make bench-gpu  on a CUDA device, in ten minutes: steps, and a chapter by phase"
-	@echo "make lint     style, docstrings and the import order"
+	@echo "make lint     style, docstrings, the import order and types"
 	@echo "make reader   only the environment of the report, in $(VENV)"
 	@echo "make env      the same, and what tests, clusters and pre-training need"
 	@echo "make pins     renew the exact versions in requirements.txt and requirements-dev.txt"
@@ -42,6 +42,7 @@ lint: $(STAMP)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/lint-imports
+	$(BIN)/mypy
 
 reader: $(READER)
 
@@ -61,5 +62,5 @@ pins: $(STAMP)
 	bash .ci/pins $(VENV)
 
 clean:
-	rm -rf book/_build build dist *.egg-info .pytest_cache .ruff_cache .import_linter_cache
+	rm -rf book/_build build dist *.egg-info .pytest_cache .ruff_cache .import_linter_cache .mypy_cache
 	find tasklab pretraining tests book notebooks benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +

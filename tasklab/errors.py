@@ -11,7 +11,7 @@ import re
 import reprlib
 from collections.abc import Collection, Iterable
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 LONGEST = 10_000  # characters of a message
 MOST_WHOLE = 2**63 - 1  # what a tensor's integers and the seeds of torch's generators can hold
@@ -108,7 +108,7 @@ def whole(name: str, value: object, least: int, most: int = MOST_WHOLE) -> int:
     >>> whole("steps", "12", 1), whole("steps", 3.0, 1)
     (12, 3)
     """
-    number = value
+    number: Any = value
     if isinstance(value, str) and re.fullmatch(r"\s*[+-]?\d{1,100}\s*", value):
         number = int(value)
     if isinstance(value, float) and value.is_integer():
@@ -126,7 +126,7 @@ def whole(name: str, value: object, least: int, most: int = MOST_WHOLE) -> int:
     return number
 
 
-def real(name: str, value: object, least: float = 0.0, most: float = math.inf) -> float:
+def real(name: str, value: Any, least: float = 0.0, most: float = math.inf) -> float:
     """Return `value` as a finite number between `least` and `most`.
 
     Args:
@@ -291,7 +291,7 @@ def path(name: str, value: object, kind: Literal["file", "folder"] | None = None
     return place
 
 
-def shown(value: object, most: int = _TOO_LONG) -> str:
+def shown(value: Any, most: int = _TOO_LONG) -> str:
     r"""Return what came from a file or a command line for a message: quoted, escaped, cut.
 
     Args:

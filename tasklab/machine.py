@@ -136,16 +136,12 @@ def cores(root: Path = Path("/")) -> float:
     except AttributeError:  # not on every system
         count = os.cpu_count() or 1
     for folder in _cgroups(root, "cpu"):
-        quota, period = _numbers(folder / "cpu.max"), None
-        if quota:
-            quota, period = quota[0], quota[1] if len(quota) > 1 else None
-        else:
-            quota, period = (
-                (_numbers(folder / f"cpu.cfs_{what}_us") or [None])[0]
-                for what in ("quota", "period")
-            )
-        if quota and period and quota > 0:
-            count = min(count, quota / period)
+        share = _numbers(folder / "cpu.max") or [
+            *_numbers(folder / "cpu.cfs_quota_us"),
+            *_numbers(folder / "cpu.cfs_period_us"),
+        ]
+        if len(share) == 2 and min(share) > 0:  # quota and period; -1 or no quota: no limit
+            count = min(count, share[0] / share[1])
     return count
 
 
@@ -171,12 +167,12 @@ def memory(root: Path = Path("/")) -> Memory:
             ("memory.max", "memory.current", ""),
             ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_"),
         ):
-            most = (_numbers(folder / limit) or [None])[0]
-            if most is None or most >= _NO_LIMIT:
+            most = next(iter(_numbers(folder / limit)), _NO_LIMIT)
+            if most >= _NO_LIMIT:
                 continue
             if total is None or most < total:
                 total, limited = most, True
-            used = (_numbers(folder / usage) or [0])[0]
+            used = next(iter(_numbers(folder / usage)), 0)
             stat = _table(folder / "memory.stat")
             cached = sum(stat.get(f"{prefix}{kind}_file", 0) for kind in ("active", "inactive"))
             left = max(0, most - used + min(used, cached))
@@ -337,7 +333,7 @@ def size(path: Path, seconds: float) -> tuple[int, bool]:
                     if time.monotonic() > until:
                         return total, False
                     if entry.is_dir(follow_symlinks=False):
-                        waiting.append(entry.path)
+                        waiting.append(Path(entry.path))
                     else:
                         total += entry.stat(follow_symlinks=False).st_size
         except OSError:  # removed meanwhile, or not ours to read

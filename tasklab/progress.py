@@ -144,29 +144,30 @@ class Bar:
         """Show `note` now: the next step takes long."""
         self.note = note
         if self in _open:
-            outer = _open[0]
-            outer.last = outer.clock()
-            outer.screen.show(outer.line(), outer.share())
+            _open[0]._show()
 
     def refresh(self) -> None:
         """Show the line, unless it was shown a moment ago."""
-        if self.clock() - self.last >= self.screen.every:
+        if self.screen is not None and self.clock() - self.last >= self.screen.every:
+            self._show()
+
+    def _show(self) -> None:
+        if self.screen is not None:
             self.last = self.clock()
             self.screen.show(self.line(), self.share())
 
     def share(self) -> float:
         """Return the share of all steps that is done, parts of a step included."""
-        inner = self._inner()
-        part = inner.share() if inner else 0.0
+        inner = _open[_open.index(self) + 1 :] if self in _open else []
+        part = inner[0].share() if inner else 0.0
         return min(1.0, (self.done + part) / self.total) if self.total else 1.0
 
     def line(self) -> str:
         """Return where the work is, of this bar and of those inside it, and how long it takes."""
-        parts, note, bar = [], "", self
-        while bar is not None:
-            step = min(bar.done + 1, bar.total)
-            parts.append(f"{bar.desc}: {bar.unit} {step} of {bar.total}")
-            note, bar = bar.note or note, bar._inner()
+        parts, note = [], ""
+        for bar in _open[_open.index(self) :] if self in _open else [self]:
+            parts.append(f"{bar.desc}: {bar.unit} {min(bar.done + 1, bar.total)} of {bar.total}")
+            note = bar.note or note
         before = self.initial / self.total if self.total else 0.0
         if (new := self.share() - before) > 0:
             left = (self.clock() - self.start) / new * (1 - self.share())
@@ -179,7 +180,7 @@ class Bar:
             return
         self.closed, outermost = True, _open[0] is self
         del _open[_open.index(self) :]  # with those inside it that an error left open
-        if outermost:
+        if outermost and self.screen is not None:
             seconds = self.clock() - self.start
             count = f"{self.done} {self.unit}{'' if self.done == 1 else 's'}"
             if self.done < self.total:
@@ -194,11 +195,6 @@ class Bar:
     def __exit__(self, *error: object) -> None:
         """Close."""
         self.close()
-
-    def _inner(self) -> Bar | None:
-        if self not in _open[:-1]:
-            return None
-        return _open[_open.index(self) + 1]
 
 
 def duration(seconds: float) -> str:
@@ -223,9 +219,10 @@ def bar(total: int, desc: str, *, done: int = 0, unit: str = "step", on: bool = 
         unit: Name of a step.
         on: Whether to show anything. The variable `TQDM_DISABLE=1` switches all off.
     """
-    screen = None
+    screen: Screen | None = None
     if on and os.environ.get("TQDM_DISABLE", "0") in {"", "0"}:
-        screen = {"notebook": Notebook, "terminal": Terminal, "log": Log}[output()]()
+        screens: dict[str, Callable[[], Screen]] = {"notebook": Notebook, "terminal": Terminal}
+        screen = screens.get(output(), Log)()
     return Bar(total, desc, done=done, unit=unit, screen=screen)
 
 

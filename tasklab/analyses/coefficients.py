@@ -315,9 +315,11 @@ def per_task(
         name: single_task(evaluator, vectors, split, linear=linear)
         for name, split in SPLITS.items()
     }
-    choose = _own_exactly if linear else _own_by_trial
-    options = {} if linear else {"shared": shared, "step": step, "budget": budget}
-    search, shared, passes, validate = choose(evaluator, vectors, single["validation"], **options)
+    search, shared, passes, validate = (
+        _own_exactly(evaluator, vectors, single["validation"])
+        if linear
+        else _own_by_trial(evaluator, vectors, single["validation"], shared, step, budget)
+    )
     choices = {"with_shared": np.full(len(tasks), shared), "with_own": search.alphas}
     accuracies = {
         name: {

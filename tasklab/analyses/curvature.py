@@ -33,10 +33,10 @@ from jaxtyping import Int
 from torch import Tensor
 
 from tasklab.analyses.finite import as_coefficient, finite, finite_array
+from tasklab.analyses.statistics import drawn_pairs, models_of, pearson, rank_correlation, times
 from tasklab.errors import TasklabError, real
 from tasklab.models.encoder import math_attention
 from tasklab.models.heads import Head
-from tasklab.records.statistics import drawn_pairs, models_of, pearson, rank_correlation, times
 from tasklab.taskvector import TaskVector
 from tasklab.tuning.tangent import Model, Params
 

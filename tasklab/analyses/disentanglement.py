@@ -46,12 +46,12 @@ from tasklab.analyses.finite import (
     check_vectors,
     finite_rows,
 )
+from tasklab.analyses.statistics import packed
 from tasklab.errors import TasklabError, unknown, whole
 from tasklab.models import inference
 from tasklab.models.encoder import Encoder
 from tasklab.placement import placed
 from tasklab.progress import track
-from tasklab.records.images import packed
 from tasklab.taskvector import TaskVector
 
 
@@ -265,17 +265,18 @@ def error_map(
         raise TasklabError(f"xi is an error of two tasks, not of {len(vectors)}.")
     if not any(vectors.values()):
         raise TasklabError("both task vectors are empty: there is nothing to merge.")
-    tasks, alphas = tuple(vectors), tuple(map(float, alphas))
-    n = min(evaluator.count(task, split) for task in tasks)
+    one, two = vectors
+    alphas = tuple(map(float, alphas))
+    n = min(evaluator.count(task, split) for task in vectors)
     n = n if images is None else min(n, whole("images", images, 1))
     make = _linear if linear else _nonlinear
     singles, joint = make(evaluator, vectors, split, n)
-    classify = tuple(_classify(evaluator, task) for task in tasks)
+    classify = _classify(evaluator, one), _classify(evaluator, two)
     with torch.inference_mode():  # not earlier: tangent features are made by differentiation
-        *errors, changed = error_cells(singles, joint, classify, alphas, progress=progress)
+        errors = error_cells(singles, joint, classify, alphas, progress=progress)
     size = len(alphas)
     passes = 4 if linear else 2 * size**2 + (0 if 0 in alphas else 2 * size)
-    return ErrorMap(tasks, alphas, *errors, n, changed, passes)
+    return ErrorMap((one, two), alphas, *errors[:2], n, errors[2], passes)
 
 
 def _classify(evaluator: Evaluator, task: str) -> Classify:

@@ -92,7 +92,7 @@ class Evaluator:
         self.parts = memory.Parts(
             usual if batch_size is None else whole("batch_size", batch_size, 1)
         )
-        self.head = functools.cache(self._head)
+        self.head: Callable[[str], heads.Head] = functools.cache(self._head)
         self.images = functools.cache(self._images)
 
     def __repr__(self) -> str:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
@@ -61,7 +61,7 @@ def finite_rows(features: Tensor, subject: str) -> Tensor:
     return features
 
 
-def as_coefficient(value: object, name: str = "a coefficient") -> float:
+def as_coefficient(value: Any, name: str = "a coefficient") -> float:
     """Return a coefficient as a float, or raise unless it is a number from -1e6 to 1e6.
 
     >>> as_coefficient(1)

@@ -147,7 +147,9 @@ def _groups(sizes: Mapping[str, int], room: int) -> Iterator[list[str]]:
 
 
 def _chunks(x: Tensor | None, chunk: int) -> Iterator[tuple[slice, Tensor]]:
-    for start in range(0, 0 if x is None else len(x), chunk):
+    if x is None:
+        return
+    for start in range(0, len(x), chunk):
         at = slice(start, start + chunk)
         yield at, x[at]
 

@@ -88,7 +88,7 @@ def pieces(
     for kind in ATTENTION if projections is None else asked:
         if kind not in PROJECTIONS:
             raise unknown("projection", kind, PROJECTIONS)
-        places = [piece.block for piece in kept if piece.projection == kind]
+        places = [p.block for p in kept if p.projection == kind and p.block is not None]
         if not places or sorted(places) != blocks:
             raise TasklabError(
                 f"projection {kind!r} must be there once in each of {len(blocks)} blocks, and is "

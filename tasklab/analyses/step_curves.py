@@ -178,12 +178,12 @@ def mean_curve(
     ends = {(curve.knots[0], curve.knots[-1]) for curve in curves}
     if len(ends) != 1:
         raise TasklabError("a mean needs curves, all known on the same interval.")
-    weights = np.ones(len(curves)) if weights is None else finite_array(weights, "weights")
-    if weights.shape != (len(curves),):
-        raise TasklabError(f"{len(curves)} curves need as many weights, not {weights.size}.")
+    shares = np.ones(len(curves)) if weights is None else finite_array(weights, "weights")
+    if shares.shape != (len(curves),):
+        raise TasklabError(f"{len(curves)} curves need as many weights, not {shares.size}.")
     knots = np.unique(np.concatenate([curve.knots for curve in curves]))
     between, points = np.zeros(len(knots) - 1), np.zeros(len(knots))
-    for curve, weight in zip(curves, weights, strict=True):
+    for curve, weight in zip(curves, shares, strict=True):
         left = curve.knots.searchsorted(knots[:-1], side="right") - 1
         between += weight / len(curves) * curve.between[left]
         points += weight / len(curves) * curve.at(knots)

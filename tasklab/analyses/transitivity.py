@@ -16,8 +16,8 @@ import pandas as pd
 import scipy  # its parts load where they are used, for that takes a second
 
 from tasklab.analyses.finite import as_coefficients, finite_array
+from tasklab.analyses.statistics import rank_correlation
 from tasklab.errors import TasklabError
-from tasklab.records.statistics import rank_correlation
 
 
 class Transitivity(NamedTuple):

@@ -12,11 +12,11 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
+from tasklab.analyses.statistics import over_pairs
 from tasklab.errors import TasklabError
 from tasklab.figures.marks import GIVEN, against, curves, diagonal, level, log
 from tasklab.figures.rows import averaged, ends, methods_in, require_rows, where
 from tasklab.figures.style import INK, METHOD_LABEL, Looks, book_figure, method_looks
-from tasklab.records.statistics import over_pairs
 
 # Okabe and Ito's colours for groups that are no methods; with more of them markers change.
 GROUP_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")

@@ -13,11 +13,11 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
+from tasklab.analyses.statistics import over_tasks
 from tasklab.errors import TasklabError
 from tasklab.figures.marks import Panels, against, curves, level, log, numbers_in, scale
 from tasklab.figures.rows import methods_in, require_rows, where
 from tasklab.figures.style import INK, METHOD_LABEL, WIDTH, book_figure
-from tasklab.records.statistics import over_tasks
 from tasklab.tuning.methods import POSTHOC
 
 ALL = "all"

@@ -19,9 +19,9 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter
 
+from tasklab.analyses.statistics import Correlation
 from tasklab.figures.rows import methods_in, where
 from tasklab.figures.style import INK, WIDTH, Looks, key, method_looks
-from tasklab.records.statistics import Correlation
 
 SEEDS = ("sd", 1)  # two or three seeds: their spread, not a limit of confidence
 GIVEN: dict[str, Any] = {"estimator": "median", "errorbar": ("pi", 100)}  # of `rows.ends`

@@ -4,24 +4,6 @@ Everything here works without a network. `sample` draws a task's images, `build`
 the small CLIP and its tokenizer, `weights_path` the weights that ship with the package.
 """
 
-from __future__ import annotations
+import lazy_loader
 
-__all__ = [
-    "TEXT_VERSION", "VERSION", "build", "card", "sample", "sample_text", "tokenize", "weights_path",
-]  # fmt: skip
-
-
-def __getattr__(name: str):  # torch is imported only when something is drawn or built
-    if name == "sample":
-        from tasklab.mini import sampling as module
-    elif name == "VERSION":
-        from tasklab.mini import worlds as module
-    elif name in {"sample_text", "TEXT_VERSION"}:
-        from tasklab.mini import text as module
-    elif name in {"weights_path", "card"}:
-        from tasklab.mini import shipped as module
-    elif name in {"build", "tokenize"}:
-        from tasklab.mini import clip as module
-    else:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(module, name)
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from typing import Any
 
 COLOURS = {
     "red": (0.85, 0.13, 0.13),
@@ -61,7 +62,7 @@ SIGNS = (
     ("square", "blue", "letter h"), ("square", "green", "arrow"), ("square", "blue", "cross"),
 )  # fmt: skip
 
-TASKS = (
+TASKS: tuple[dict[str, Any], ...] = (
     {
         "name": "Vehicles",
         "stand_in_for": "Cars",

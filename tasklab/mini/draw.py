@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Callable, Mapping, Sequence
+from typing import TypeVar
 
 import torch
 from torch import Tensor
@@ -257,11 +258,14 @@ class Canvas:
         self.image = blend(self.image, colour, alpha)
 
 
+Sheet = TypeVar("Sheet", bound=Canvas)
+
+
 def render(
     index: Tensor,
     names: Sequence[str],
-    painters: Mapping[str, Callable[[Canvas], None]],
-    canvas: Callable[[Tensor], Canvas],
+    painters: Mapping[str, Callable[[Sheet], None]],
+    canvas: Callable[[Tensor], Sheet],
 ) -> Tensor:
     """Return images (n, 3, S, S): each class is painted by its own function on its own canvas.
 

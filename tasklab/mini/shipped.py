@@ -43,7 +43,7 @@ def card(name: str = "mini") -> dict:
             return told
         why = "its checksum is none"
     except OSError as error:
-        why = error.strerror
+        why = str(error.strerror)
     except (ValueError, LookupError, TypeError, RecursionError) as error:
         why = f"{type(error).__name__}: {error}"
     raise TasklabError(

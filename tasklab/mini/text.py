@@ -11,7 +11,7 @@ from __future__ import annotations
 import random
 import zlib
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tasklab.errors import unknown
 from tasklab.mini.catalog import with_articles
@@ -41,7 +41,7 @@ TEXT_VERSION = "mini-text-2"
 SPLITS = ("train", "val", "test")
 
 Rng = random.Random
-TEXT_TASKS = tuple(
+TEXT_TASKS: tuple[dict[str, Any], ...] = tuple(
     {"name": name, "classes": tuple(classes), "templates": ("{}",), "stand_in_for": stand_in}
     for name, classes, stand_in in (
         ("Reviews", ("positive", "negative"), "IMDB"),

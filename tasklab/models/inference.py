@@ -137,8 +137,8 @@ def _timm(tower: nn.Module, tokens: bool) -> nn.Module | None:
         if type(block) is not Block or type(block.attn) is not Attention:
             return False
         attention, mlp = block.attn, block.mlp
-        usual = (attention.q_norm, attention.k_norm, getattr(attention, "norm", nn.Identity()))
-        usual += (block.ls1, block.ls2, block.drop_path1, block.drop_path2)
+        usual = [attention.q_norm, attention.k_norm, getattr(attention, "norm", nn.Identity())]
+        usual += [block.ls1, block.ls2, block.drop_path1, block.drop_path2]
         return (
             type(mlp) is Mlp
             and isinstance(mlp.act, nn.GELU)

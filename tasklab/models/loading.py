@@ -153,6 +153,7 @@ def outline(name: str, *, init: str = "pretrained", device: str = "cpu") -> Clip
     if not entry.shipped or init == "random":
         return shared(name, init=init, device=device)
     path = locate(name, init)
+    assert path is not None  # shipped weights have one
     _compare(entry, path)  # so it is known to fit, and to hold nothing but parameters
     tensors = _tensors(entry, path)
     if _reads(entry):
@@ -204,8 +205,10 @@ def _find(entry: Spec, given: Path | str | None, fetch: bool = True) -> Path | N
                 "by `python -m pretraining.install` (both with --folder)."
             )
         return path
-    asked = {"file": entry.published, "revision": entry.revision, "fetch": fetch}
-    return find(entry.name, entry.repository, given, **asked)
+    return find(
+        entry.name, entry.repository, given,
+        file=entry.published, revision=entry.revision, fetch=fetch,
+    )  # fmt: skip
 
 
 def _compare(entry: Spec, path: Path) -> None:

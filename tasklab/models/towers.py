@@ -189,8 +189,8 @@ def _timm(tower: nn.Module) -> Tower:
         attention, mlp = block.attn, block.mlp
         _require(type(block) is library.Block and type(attention) is layers.Attention)
         _require(type(mlp) is layers.Mlp and getattr(attention, "gate", None) is None)
-        between = (attention.q_norm, attention.k_norm, mlp.norm)
-        between += (getattr(attention, "norm", nn.Identity()),)
+        between = [attention.q_norm, attention.k_norm, mlp.norm]
+        between.append(getattr(attention, "norm", nn.Identity()))
         _require(all(isinstance(part, nn.Identity) for part in between))
         norms += [block.norm1, block.norm2]
         activations.append(mlp.act)

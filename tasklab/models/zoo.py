@@ -13,7 +13,7 @@ import functools
 import re
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 from tasklab.errors import TasklabError, choose, unknown
 from tasklab.models import shapes
@@ -134,7 +134,7 @@ class Spec:
         return self.file or f"{usual}.safetensors"
 
 
-_OPENAI = {
+_OPENAI: dict[str, Any] = {
     "pretrained": "openai",
     "source": "OpenAI CLIP, 400 million image-text pairs",
     "block": r"transformer\.resblocks\.\d+",
@@ -142,17 +142,17 @@ _OPENAI = {
 _BLOCK = r"blocks\.\d+"
 _STAGE = r"trunk\.stages\.\d+\.blocks\.\d+"
 _T5_BLOCK = r"(?:encoder|decoder)\.block\.\d+"
-_VIT_B16 = {
+_VIT_B16: dict[str, Any] = {
     "kind": "vit", "arch": "vit_base_patch16_224", "block": _BLOCK, "blocks": 12,
     "tower": shapes.vit(768, 12, 16),
 }  # fmt: skip
 # CLIPs of the closed-vocabulary paper, whose text tower it discards: table 2, and ViT-L of table 1.
-_DISCARDED = {"text": False, "block": _OPENAI["block"]}
+_DISCARDED: dict[str, Any] = {"text": False, "block": _OPENAI["block"]}
 _SCALING = "Model-B-16_Data-{}_Samples-34B_lr-1e-3_bs-88k"
 _MINI_TOWER = shapes.small(shapes.vit_products(192, 6, 8, 32))
 _MINI_S_TOWER = shapes.small(shapes.vit_products(128, 4, 8, 32))
 # What ships with the package.
-_MINI = {
+_MINI: dict[str, Any] = {
     "pretrained": "shipped",
     "block": _OPENAI["block"],
     "rates": MINI_LR,
@@ -164,7 +164,7 @@ _WORLD = "shipped with tasklab: drawn images (tasklab.mini)"
 _MINI_VIT = {**_MINI, "kind": "vit", "block": _BLOCK}
 _MINI_S = {**_MINI, "arch": "tasklab-mini-s", "blocks": 4, "tower": _MINI_S_TOWER}
 _MINI_S_VIT = {**_MINI_VIT, "arch": "tasklab-mini-s-vit", "blocks": 4, "tower": _MINI_S_TOWER}
-_CLIP = {"text": False, "closed_rates": _CLIP_LR}
+_CLIP: dict[str, Any] = {"text": False, "closed_rates": _CLIP_LR}
 _CONVNEXT = shapes.convnext_products((32, 64, 128, 256), (1, 2, 4, 2), (5, 5, 3, 3), 4, 32)
 _WITHOUT_TEXT = f"{_WORLD}, CLIP without its text tower"
 

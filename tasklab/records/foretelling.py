@@ -33,10 +33,10 @@ import numpy as np
 import pandas as pd
 import scipy  # its parts load where they are used, for that takes a second
 
+from tasklab.analyses.statistics import REPEATS, Correlation, pearson, times
 from tasklab.errors import TasklabError, choose
 from tasklab.records.intervals import holm
 from tasklab.records.schema import LEADING_MERGES
-from tasklab.records.statistics import REPEATS, Correlation, pearson, times
 
 IN_MERGES = tuple(f"lost_{merge}" for merge in LEADING_MERGES)
 # n_tasks of a unit

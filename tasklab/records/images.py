@@ -26,6 +26,7 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Float
 
+from tasklab.analyses.statistics import packed as packed  # what `unpacked` reads
 from tasklab.errors import TasklabError
 from tasklab.records.schema import ACCURACIES
 
@@ -34,15 +35,6 @@ DISAGREEMENTS = ("xi_classifier", "xi_classifier_box", "xi_pair")  # a sum of tw
 _OVERLAPPING = "all"  # a label of `sets_of`
 _MEANS = "="  # how a text of numbers begins: no text of bits does
 _QUARTILES = 1.349  # distance of a normal distribution's quartiles in standard deviations
-
-
-def packed(hits: np.ndarray) -> str:
-    """Return which images were answered as a short text, for a record.
-
-    >>> packed(np.array([True, False, True]))
-    'oA=='
-    """
-    return base64.b64encode(np.packbits(np.asarray(hits, bool)).tobytes()).decode()
 
 
 def unpacked(text: str, n: int) -> np.ndarray:

@@ -65,6 +65,14 @@ def test_a_lab_waits_for_what_it_computes_with_alone():
     assert not there & {*TABLES, "open_clip", "timm", "transformers"}
 
 
+def test_a_merge_loads_no_table_no_figure_and_no_claim():
+    merge = "tasklab.analyses.merging.merge('ties', [TaskVector({'w': torch.ones(9)})] * 2)"
+    there = imported(f"import tasklab, torch\nfrom tasklab import TaskVector\n{merge}")
+    rooms = {name.split(".")[1] for name in there if name.startswith("tasklab.")}
+    assert "analyses" in rooms and not rooms & {"records", "figures", "experiments", "chapters"}
+    assert not there & {*TABLES, "open_clip", "timm", "transformers"}
+
+
 def test_a_dry_run_builds_no_model(tmp_path):
     grid = ["grid", "--task", "Signs", "--dry-run", "--store-root", str(tmp_path)]
     there = imported(f"from tasklab.__main__ import main\nassert main({grid}) == 0")

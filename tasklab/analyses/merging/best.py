@@ -210,7 +210,8 @@ class _System:
     ) -> tuple[Float[Tensor, "N D"], dict[str, Tensor]]:
         """Return J tau, and E J' J tau."""
         encoder = self.encoder
-        rows, total = [], {}
+        rows: list[Tensor] = []
+        total: dict[str, Tensor] = {}
         for jtau, part in self.parts(
             lambda x: tangent.normal(encoder, encoder.params, tau, encoder.preprocess(x)), images
         ):

@@ -5,6 +5,7 @@ Letters: T tasks, N all numbers of a task vector.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator, Sequence
 
 import torch
@@ -201,7 +202,9 @@ def pcb(vectors: Vectors, *, keep: float = 0.05, alpha: float = 1.0) -> TaskVect
     many = sum(x.numel() for x in each[0].values())
     low_rank, high_rank = int(many * 0.0001), max(int(many * 0.9999 - 1), 0)
     floor_rank = min(int(many * (1 - keep)), many - 1)
-    bounds = [[kth_smallest(lambda v=v: _sizes(v), k) for k in (low_rank, high_rank)] for v in each]
+    bounds = [
+        [kth_smallest(functools.partial(_sizes, v), k) for k in (low_rank, high_rank)] for v in each
+    ]
 
     S = by_tensor(each, lambda _, tensors: total(tensors))  # it is read 4 times for each task
 
@@ -215,7 +218,7 @@ def pcb(vectors: Vectors, *, keep: float = 0.05, alpha: float = 1.0) -> TaskVect
 
     ends = []
     for t in range(len(each)):
-        floor = kth_smallest(lambda t=t: all_scores(t), floor_rank)
+        floor = kth_smallest(functools.partial(all_scores, t), floor_rank)
         ends.append((floor, max(float(x.max()) for x in all_scores(t) if x.numel())))
 
     def rule(name: str, tensors: list[Tensor]) -> Tensor:

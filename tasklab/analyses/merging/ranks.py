@@ -32,15 +32,15 @@ def kth_smallest(parts: Callable[[], Iterable[Tensor]], k: int) -> float:
     >>> kth_smallest(lambda: [torch.tensor([3.0, -1.0]), torch.tensor([0.5])], 1)
     0.5
     """
-    prefix, shift = None, None  # the highest bits of the answer, and how many bits are below them
+    prefix, shift = 0, -1  # the highest bits of the answer, and how many bits are below them
     dtype = torch.float32
-    while shift != 0:
+    while shift:
         counts = torch.zeros(2**_DIGIT, dtype=torch.int64)
         for part in parts():
             x = part if part.dtype in _WHOLE else part.float()
             dtype, keys = x.dtype, _keys(x)
             size = 8 * keys.element_size()
-            if shift is None:  # the sign makes the first 16 bits a number from -2^15
+            if shift < 0:  # the sign makes the first 16 bits a number from -2^15
                 digits = (keys >> (size - _DIGIT)) + 2 ** (_DIGIT - 1)
             else:
                 keys = keys[keys >> shift == prefix]
@@ -51,7 +51,7 @@ def kth_smallest(parts: Callable[[], Iterable[Tensor]], k: int) -> float:
             raise TasklabError(f"there is no number of rank {k} among {int(running[-1])}.")
         digit = int(torch.searchsorted(running, k, right=True))
         k -= int(running[digit - 1]) if digit else 0
-        if shift is None:
+        if shift < 0:
             prefix, shift = digit - 2 ** (_DIGIT - 1), size - _DIGIT
         else:
             prefix, shift = (prefix << _DIGIT) | digit, shift - _DIGIT

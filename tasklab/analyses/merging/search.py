@@ -89,9 +89,8 @@ def choose(
             "values of an option and one coefficient more."
         )
     best, chosen = -math.inf, None
-    vector = None
     for option in options:
-        del vector  # unless it is the best so far: a third would be one too many in memory
+        vector = None  # unless it is the best so far: a third would be one too many in memory
         vector = make(option)
         scale, objective = place(vector)
         if not scale > 0:
@@ -99,6 +98,7 @@ def choose(
         score = look(vector, scale, best) if first else 0.0
         if chosen is None or score > best:
             best, chosen = score, (vector, option, scale, objective)
+    assert chosen is not None, "there is always one option"
     vector, option, scale, objective = chosen
     scores = {scale: best} if first else {}
     for c in sorted(np.geomspace(LOW, HIGH, left), key=lambda c: abs(math.log(c))):

@@ -13,10 +13,10 @@ from scipy.stats import linregress, spearmanr
 from torch import nn
 
 from tasklab.analyses import curvature as sharpness
+from tasklab.analyses import statistics
 from tasklab.errors import TasklabError
 from tasklab.models.encoder import math_attention
 from tasklab.models.heads import Head
-from tasklab.records import statistics
 from tasklab.taskvector import TaskVector
 from tasklab.tuning.forward_mode import dual_numbers
 

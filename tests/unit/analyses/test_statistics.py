@@ -9,8 +9,8 @@ import pandas as pd
 import pytest
 from scipy.stats import spearmanr
 
+from tasklab.analyses import statistics
 from tasklab.errors import TasklabError
-from tasklab.records import statistics
 
 
 def test_over_tasks_by_hand():
