@@ -8,14 +8,11 @@ from typing import Any
 import matplotlib
 
 matplotlib.use("Agg")
-import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import pytest
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import rgb_to_hsv, to_rgb
 from matplotlib.figure import Figure
-from matplotlib.text import Text
 
 from tasklab import figures
 from tasklab.errors import TasklabError
@@ -68,44 +65,13 @@ FROM_RECORDS = (
 )
 
 
-def texts(figure: Figure) -> list[Text]:
-    """Return the texts that are drawn (an axis also holds labels of ticks outside its range)."""
-    drawn: dict[Text, None] = {}
-    plain = Text.draw
-
-    def draw(self: Text, renderer: Any, *args: Any, **kwargs: Any) -> None:
-        drawn[self] = None
-        plain(self, renderer, *args, **kwargs)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Text, "draw", draw)
-        FigureCanvasAgg(figure).draw()
-    return [t for t in drawn if t.get_visible() and t.get_text().strip()]
-
-
-@pytest.mark.parametrize("seeds", [1, 3])
 @pytest.mark.parametrize("draw", FROM_RECORDS, ids=lambda f: f.__name__)
-def test_figures_are_readable(draw: Callable[[pd.DataFrame], Figure], seeds: int) -> None:
-    figure = draw(synthetic(seeds))
-    assert figure.get_size_inches()[0] == figures.WIDTH
-    assert min(t.get_fontsize() for t in texts(figure)) >= 9
-    assert not plt.get_fignums()
+def test_figures_are_readable(draw: Callable[[pd.DataFrame], Figure], readable) -> None:
+    figure = draw(synthetic(3))
+    readable(figure)
     labels = [a.get_xlabel() + a.get_ylabel() for a in figure.axes]
     assert any("%" in s or "ms" in s for s in labels)
-
-
-@pytest.mark.parametrize("draw", FROM_RECORDS, ids=lambda f: f.__name__)
-def test_text_does_not_overlap_or_leave_the_figure(draw: Callable[..., Figure]) -> None:
-    figure = draw(synthetic(3))
-    shown = texts(figure)
-    boxes = [t.get_window_extent() for t in shown]
-    for text, box in zip(shown, boxes, strict=True):
-        assert box.x0 >= -1 and box.x1 <= figure.bbox.width + 1, text
-        assert box.y0 >= -1 and box.y1 <= figure.bbox.height + 1, text
-    for (t, a), (u, b) in itertools.combinations(zip(shown, boxes, strict=True), 2):
-        across = min(a.x1, b.x1) - max(a.x0, b.x0)
-        along = min(a.y1, b.y1) - max(a.y0, b.y0)
-        assert across < 2 or along < 2, (t, u)
+    assert len(draw(synthetic(1)).axes) == len(figure.axes)  # one seed has no spread
 
 
 def marked(axes: Any) -> list[tuple[float, float]]:
@@ -199,22 +165,22 @@ def test_loss_curve() -> None:
 ODD = r"$\frac$ of 5$"
 
 
-@pytest.mark.parametrize("draw", [figures.single_task, figures.per_task, figures.negation_per_task])
-def test_a_dollar_in_a_task_is_no_formula(draw: Callable[[pd.DataFrame], Figure]) -> None:
+@pytest.mark.parametrize("draw", [figures.per_task, figures.negation_per_task])
+def test_a_dollar_in_a_task_is_no_formula(draw, texts) -> None:
     records = synthetic(1)
     records["task"] = records["task"].replace("Signs", ODD)
     shown = [text._preprocess_math(text.get_text()) for text in texts(draw(records))]
     assert (ODD, False) in shown
 
 
-def test_a_dollar_in_a_class_is_no_formula() -> None:
+def test_a_dollar_in_a_class_is_no_formula(texts) -> None:
     images = {ODD: np.zeros((2, 32, 32, 3), np.uint8)}
     figure = figures.contact_sheet(images, {ODD: ["$^$", "US$"]}, columns=2)
     shown = {text._preprocess_math(text.get_text()) for text in texts(figure)}
     assert shown == {(ODD, False), ("$^$", False), ("US$", False)}
 
 
-def test_contact_sheet() -> None:
+def test_contact_sheet(texts) -> None:
     images = {task: np.zeros((10, 32, 32, 3), np.uint8) for task in TASKS}
     classes = {task: [f"class {i}" for i in range(10)] for task in TASKS}
     figure = figures.contact_sheet(images, classes, columns=5)
