@@ -22,6 +22,7 @@ from typing import Any
 
 from tasklab import __version__
 from tasklab.errors import TasklabError
+from tasklab.exchange.naming import inert
 from tasklab.exchange.sources import VECTOR_FILE
 from tasklab.models.encoder import Encoder
 from tasklab.models.zoo import spec
@@ -186,7 +187,7 @@ def card(
     tags = ["task-arithmetic", "task-vector", *(["tangent", "linearized"] if linear else [])]
     parts = [
         "\n".join(["---", "library_name: tasklab", "tags:", *(f"- {t}" for t in tags), "---"]),
-        f"# {kind}: {config['model']}, {config['task']}, {config['method']}",
+        f"# {kind}: {inert(config['model'])}, {inert(config['task'])}, {inert(config['method'])}",
         _what(config, linear),
         _use(config, linear, base),
         "## Files\n\n" + _files(head, base),
@@ -310,12 +311,12 @@ def _training(run: Artifact) -> str:
         rows.append(("seconds (device, torch)", f"{record['seconds']:.0f} ({machine})"))
     if "parameters" in record:
         rows.append(("parameters trained", f"{record['parameters']:,}"))
-    return "\n".join(["| | |", "|---|---|", *(f"| {a} | {b} |" for a, b in rows)])
+    return "\n".join(["| | |", "|---|---|", *(f"| {a} | {inert(b)} |" for a, b in rows)])
 
 
 def _table(accuracies: Sequence[Mapping[str, Any]], task: str) -> str:
     lines = [
-        f"On {task}, in %, of the images named; alpha is 1.",
+        f"On {inert(task)}, in %, of the images named; alpha is 1.",
         "",
         "| model | split | images | accuracy |",
         "|---|---|---|---|",
@@ -323,6 +324,6 @@ def _table(accuracies: Sequence[Mapping[str, Any]], task: str) -> str:
     words = {"pretrained": "pre-trained, theta_0 alone"}
     words |= {name: f"theta_0 + tau in the linearized model ({name})" for name in POSTHOC}
     for row in accuracies:
-        what = words.get(row["method"], f"as it was trained ({row['method']})")
+        what = words.get(row["method"], f"as it was trained ({inert(row['method'])})")
         lines.append(f"| {what} | {row['split']} | {row['n']} | {row['value']:.2f} |")
     return "\n".join(lines)

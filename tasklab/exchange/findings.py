@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,8 @@ from tasklab.taskvector import TaskVector
 _TOLD = 1e-3  # of a vector's norm: less rounding is not worth a word
 _SMALL = 0.5  # norm relative to theta_0's, and cosine, below which it is a difference
 _SAME = 1e-3  # relative distance of statistics: half precision rounds by up to 5e-4
+_STATISTICS = "running statistics of batch normalisation"
+_ROUNDED = "its numbers are rounded"
 _COUNTER = "num_batches_tracked"  # of batch normalisation; evaluation does not read it
 
 
@@ -88,12 +90,18 @@ def statistics(
             other += [] if same else [name]
     if other:
         notes.append(
-            f"running statistics of batch normalisation, or other buffers, differ from those of "
+            f"{_STATISTICS}, or other buffers, differ from those of "
             f"{source} in {len(other)} tensors ({abridged(other, 2)}), and are in no task vector: "
             "theta_0 + tau computes other features than the checkpoint, until they are estimated "
             "anew"
         )
     return notes
+
+
+def lost(notes: Iterable[str]) -> list[str]:
+    """Return those notes that tell what theta_0 + tau lacks of the checkpoint."""
+    marks = (_STATISTICS, _ROUNDED, "running statistics): theta_0")
+    return [one for one in notes if any(mark in one for mark in marks)]
 
 
 def difference(
@@ -127,8 +135,7 @@ def difference(
     if lost > _TOLD:
         named = " and ".join(str(kind).removeprefix("torch.") for kind in types)
         notes.append(
-            f"its numbers are rounded to {named}: that is about {100 * lost:.2g} % of the task "
-            "vector's norm"
+            f"{_ROUNDED} to {named}: that is about {100 * lost:.2g} % of the task vector's norm"
         )
     if same:
         notes.append(f"{len(same)} parameters differ by rounding alone, and count as unchanged")

@@ -13,8 +13,9 @@ and can be used like a vector of one's own:
 from __future__ import annotations
 
 import dataclasses
+import logging
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,7 @@ from tasklab.taskvector import Base, TaskVector
 from tasklab.tuning import finetune
 from tasklab.tuning.methods import METHODS
 
+_log = logging.getLogger(__name__)
 KIND = "imported"  # of artifact in the store
 _CLOSE = 1e-3  # relative distance of two theta_0: half precision rounds by up to 5e-4
 _FAR = 0.5  # from here on the norm of a task vector, relative to theta_0's, is worth a word
@@ -73,6 +75,10 @@ def read(path: Path | str, model: str) -> dict[str, Tensor]:
     checkpoint = reading.inspect(path, model)
     if checkpoint.theta is None:
         raise TasklabError(f"{checkpoint.path} holds a task vector: read it with vector_of().")
+    if checkpoint.buffers:
+        encoder = loading.load(model).encoder
+        ours = dict(encoder.module.named_buffers())
+        _tell(path, findings.statistics(checkpoint.buffers, ours, f"{model} (pretrained)"))
     return checkpoint.theta
 
 
@@ -89,7 +95,9 @@ def vector_of(path: Path | str, model: str, *, base: Path | str | None = None) -
         TasklabError: If one of the two cannot be had or does not fit the model, they are the same,
             or a linearized encoder was linearized around other weights.
     """
-    return compare(path, model, base=base).vector
+    made = compare(path, model, base=base)
+    _tell(path, made.checkpoint.notes)
+    return made.vector
 
 
 def load(path: Path | str, encoder: Encoder) -> TaskVector:
@@ -109,6 +117,7 @@ def load(path: Path | str, encoder: Encoder) -> TaskVector:
         )
     if checkpoint.weights != encoder.weights_hash:
         raise TasklabError(_elsewhere(checkpoint, "the encoder", encoder.weights_hash))
+    _tell(path, checkpoint.notes)
     return checkpoint.vector
 
 
@@ -270,6 +279,7 @@ def imported(store: Store, model: str, name: str) -> TaskVector:
         if not names:
             raise TasklabError(f"nothing is imported for model {model!r} in {store.root}.")
         raise unknown("imported vector", name, names)
+    _tell(name, found.record["notes"])
     weights, start = found.record["weights"], found.record.get("init", "pretrained")
     base = Base(model, start, weights, found.record["method"]) if weights is not None else None
     return TaskVector(found.tensors(), base)
@@ -311,6 +321,12 @@ def hash_of(theta0: Mapping[str, Tensor], model: str) -> str:
         device=torch.device("cpu"),
     )
     return encoder.weights_hash
+
+
+def _tell(name: Path | str, notes: Iterable[str]) -> None:
+    """Log what a vector lacks of a checkpoint; commands print all that is known."""
+    for note in findings.lost(notes):
+        _log.warning("%s: %s", name, note)
 
 
 def _known(model: str, base: Path | str | None) -> Mapping[str, Tensor]:

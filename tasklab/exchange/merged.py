@@ -20,7 +20,7 @@ from typing import Any
 
 from tasklab.errors import TasklabError, abridged, shown
 from tasklab.errors import path as checked_path
-from tasklab.exchange import importing, reading, sources
+from tasklab.exchange import findings, importing, reading, sources
 from tasklab.models import loading
 from tasklab.models.encoder import Encoder
 from tasklab.storage import atomic
@@ -262,6 +262,7 @@ def write(
         "model": sources[0].model,
         "init": sources[0].init,
         "weights": together(sources),
+        "notes": [f"{one.name}: {note}" for one in sources for note in findings.lost(one.notes)],
         "merge": {
             **made,
             "vectors": [one.name for one in sources],

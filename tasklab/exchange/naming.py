@@ -1,4 +1,4 @@
-"""What the names of tensors tell: wrappers around modules, adapters, quantised weights."""
+"""Names: what those of tensors tell (wrappers, adapters, quantised weights); any in Markdown."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 
 from torch import Tensor
 
-from tasklab.errors import TasklabError, abridged
+from tasklab.errors import TasklabError, abridged, shown
 
 _WRAPPERS = {  # of torch.compile, FSDP, activation checkpoints, Lightning and DDP
     "_orig_mod", "_fsdp_wrapped_module", "_fpw_module", "_checkpoint_wrapped_module",
@@ -32,6 +32,16 @@ _OTHERS = (  # names that stand for weights in another form: what they are, what
         "quantised weights: give the checkpoint from before that",
     ),
 )
+
+
+def inert(text: object) -> str:
+    r"""Return a name for Markdown, in which it is no markup, nor HTML.
+
+    >>> print(inert("a|b <img src=x>"))
+    a\|b \<img src=x\>
+    """
+    plain = str(text) if str(text).isprintable() else shown(text)
+    return re.sub(r"([\\`*\[\]<>|&#!$~]|(?<![^\W_])_|_(?![^\W_]))", r"\\\1", plain)
 
 
 def bare(name: str) -> str:

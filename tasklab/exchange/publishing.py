@@ -28,6 +28,7 @@ from torch import Tensor, nn
 
 from tasklab import __version__
 from tasklab.errors import TasklabError, shown
+from tasklab.exchange.naming import inert
 from tasklab.mini import clip as shipped
 from tasklab.models import loading
 from tasklab.models.encoder import Encoder
@@ -190,7 +191,7 @@ def card(into: Target, encoder: Encoder, about: Mapping[str, Any], digest: str) 
         into: Where the model is written.
         encoder: Whose image tower was edited.
         about: `method`, `title`, `paper`, `options`, `weights`, `base`, and of each of `vectors`
-            its `vector`, `task`, `method` and `sha256`.
+            its `vector`, `task`, `method`, `sha256` and `notes`.
         digest: SHA-256 of the file of weights.
     """
     facts = {
@@ -199,9 +200,16 @@ def card(into: Target, encoder: Encoder, about: Mapping[str, Any], digest: str) 
     }  # fmt: skip
     options = ", ".join(f"{name} {value}" for name, value in about["options"].items())
     rows = [
-        f"| {_cell(one['vector'])} | {_cell(one['task'])} | {one['method']} | `{one['sha256']}` |"
+        f"| {inert(one['vector'])} | {inert(one['task'])} | {one['method']} | `{one['sha256']}` |"
         for one in about["vectors"]
     ]
+    notes = [
+        f"- {inert(one['vector'])}: {inert(note)}"
+        for one in about["vectors"]
+        for note in one.get("notes", ())
+    ]
+    notes += [""] if notes else []
+    buffers = any(name.endswith("running_var") for name, _ in encoder.module.named_buffers())
     return "\n".join(
         [
             "---", "library_name: " + ("transformers" if into.folder else "open_clip"),
@@ -209,8 +217,9 @@ def card(into: Target, encoder: Encoder, about: Mapping[str, Any], digest: str) 
             f"# {encoder.name}, merged of {len(rows)} task vectors", "",
             f"Image tower: theta_0 + tau, where tau was merged by {about['title']} "
             f"(arXiv:{about['paper']}; {options or 'no options'}). Text tower: as pre-trained.", "",
-            f"theta_0 is {_cell(about['base'])}, with the weights `{about['weights']}`.", "",
-            "| vector | task | fine-tuned by | SHA-256 |", "|---|---|---|---|", *rows, "",
+            f"theta_0 is {inert(about['base'])}, with the weights `{about['weights']}`.", "",
+            *(["Running statistics of batch normalisation are those of theta_0.", ""] * buffers),
+            "| vector | task | fine-tuned by | SHA-256 |", "|---|---|---|---|", *rows, "", *notes,
             "```python", *_loading(into, encoder), "```", "",
             f"Images: {encoder.image_size} x {encoder.image_size} pixels, mean "
             f"{[*encoder.mean]}, standard deviation {[*encoder.std]}.", "",
@@ -321,9 +330,3 @@ def _loading(into: Target, encoder: Encoder) -> list[str]:
 
 def _header(about: Mapping[str, Any]) -> dict[str, str]:
     return {"format": "pt", "merged": canonical(about)}
-
-
-def _cell(text: object) -> str:
-    """Return a name for a table of a card, in which it is no markup."""
-    plain = str(text) if str(text).isprintable() else shown(text)
-    return "".join(f"\\{one}" if one in "\\`*_[]<>|&#!$" else one for one in plain)

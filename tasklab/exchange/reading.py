@@ -37,7 +37,7 @@ _BROKEN = (  # what a file that is damaged, or made to do harm, can raise in the
     safetensors.SafetensorError, struct.error,
 )  # fmt: skip
 _TOLD = ("task", "method", "model", "init", "weights")  # by an exported task vector
-_MOST_TEXT = 200  # characters of one of these
+_MOST_TEXT, _MOST_NOTE = 200, 2000  # characters of one of these, and of a note
 _MOST_TIMES = 64  # bytes of a checkpoint beside the encoder's: a text tower, Adam's state, float64
 _ROOM = 1 << 30  # bytes that it may have in any case
 
@@ -129,7 +129,10 @@ def contents(
         notes: list[str] = []
         for part in parts:
             if sources.is_safetensors(part):
-                tensors |= read_tensors(part)
+                more = read_tensors(part)
+                if twice := more.keys() & tensors.keys():
+                    raise TasklabError(f"{abridged(sorted(twice))} is in two of its files.")
+                tensors |= more
                 continue
             stored = torch_files.read(part)
             if (changes := state_dicts.vector(stored)) is not None:
@@ -176,8 +179,8 @@ def shapes(model: str) -> dict[str, Size]:
     return {name: parameter.shape for name, parameter in _tower(model).named_parameters()}
 
 
-def export_facts(file: Path) -> dict[str, str]:
-    """Return what an exported task vector tells of itself; nothing for any other file.
+def export_facts(file: Path) -> dict[str, Any]:
+    """Return what an exported or merged vector tells of itself; nothing for any other file.
 
     Raises:
         TasklabError: If it says too little, or what no export says.
@@ -186,14 +189,17 @@ def export_facts(file: Path) -> dict[str, str]:
     if header is None:
         return {}
     try:
-        about = json.loads(header)
-        about = {name: about[name] for name in _TOLD}
+        told = json.loads(header)
+        about = {name: told[name] for name in _TOLD}
         known = about["method"] in METHODS and about["init"] in INITS
-    except (ValueError, LookupError, TypeError, RecursionError):
+        notes = tuple(told.get("notes", ()))  # of a merged one
+        known = known and all(is_plain(text) for text in about.values())
+        known = known and all(text.isprintable() and len(text) <= _MOST_NOTE for text in notes)
+    except (AttributeError, ValueError, LookupError, TypeError, RecursionError):
         known = False
-    if not known or not all(isinstance(text, str) and is_plain(text) for text in about.values()):
+    if not known:
         raise TasklabError(f"{file} does not say what it is: export it again.")
-    return about
+    return {**about, "notes": notes}
 
 
 def is_plain(text: str) -> bool:
@@ -202,7 +208,7 @@ def is_plain(text: str) -> bool:
 
 
 def _exported(
-    file: Path, settings: Path | None, about: Mapping[str, str], model: str
+    file: Path, settings: Path | None, about: Mapping[str, Any], model: str
 ) -> Checkpoint:
     """Return a task vector that `tasklab export` wrote.
 
@@ -230,6 +236,7 @@ def _exported(
         path=file,
         sha256=digest,
         layout=f"task vector exported by tasklab ({about['task']})",
+        notes=about["notes"],
         task=about["task"],
         method=about["method"],
         init=about["init"],

@@ -12,9 +12,10 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from tasklab.errors import TasklabError
-from tasklab.exchange import findings, importing, layouts, naming, precision, reading
+from tasklab.exchange import findings, importing, layouts, merged, naming, precision, reading
 from tasklab.models import loading
 from tasklab.storage.store import Store
+from tasklab.taskvector import TaskVector
 
 MODEL = "mini_xs"
 BASE = loading.load(MODEL).encoder.params
@@ -335,3 +336,45 @@ def test_wrapped_blocks_of_a_pickled_module_tell_their_network(tmp_path: Path) -
         block.mlp.gelu = gelu
     assert naming.bare("a._orig_mod.b.module.c") == "a.b.c"
     assert reading.shapes(MODEL).keys() == BASE.keys()
+
+
+def test_what_a_vector_lacks_is_told_wherever_it_goes(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """`vector_of`, `read`, imported and merged vectors tell of statistics, as `import` does."""
+    import timm
+
+    model, store = "timm/test_resnet.r160_in1k", Store(tmp_path / "store")
+    torch.manual_seed(0)
+    start = timm.create_model("test_resnet", pretrained=False).state_dict()
+    base = saved(start, tmp_path / "start.pth")
+    names = []
+    for name in ("x", "y"):
+        moved = {n: x * 2 if "running_var" in n else x + 0.01 for n, x in start.items()}
+        moved |= {n: x for n, x in start.items() if "num_batches" in n}
+        names.append(saved(moved, tmp_path / f"{name}.pth"))
+    importing.vector_of(names[0], model, base=base)
+    assert "running statistics" in caplog.text
+    importing.add(store, names[0], model, "x", base=base)
+    caplog.clear()
+    importing.imported(store, model, "x_nonlinear")
+    assert "running statistics" in caplog.text
+    found = [merged.find(str(one), store, model, base=str(base)) for one in names]
+    target = tmp_path / "merged.safetensors"
+    merged.write(target, TaskVector.sum(one.vector for one in found), found, {})
+    again = merged.find(str(target), store)
+    assert [note.partition(": ")[0] for note in again.notes if "statistics" in note] == [
+        *map(str, names)
+    ]
+    assert findings.lost(again.notes) == [n for n in again.notes if "statistics" in n]
+
+
+def test_a_tensor_in_two_files_is_refused(tmp_path: Path) -> None:
+    names = list(FULL)
+    parts = [f"model-0000{n}-of-00002.safetensors" for n in (1, 2)]
+    for part, own in zip(parts, (names[:9], names[8:]), strict=True):
+        save_file({name: FULL[name].contiguous() for name in own}, tmp_path / part)
+    index = {"weight_map": {name: parts[n > 8] for n, name in enumerate(names)}}
+    (tmp_path / "model.safetensors.index.json").write_text(json.dumps(index))
+    with pytest.raises(TasklabError, match=re.escape(names[8])):
+        importing.compare(tmp_path, MODEL)

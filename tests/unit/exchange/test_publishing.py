@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import html
 import json
 import re
+import types
 
 import open_clip
 import pytest
@@ -14,7 +16,7 @@ from open_clip.model import CLIP, CLIPTextCfg, CLIPVisionCfg
 from tasklab import mini
 from tasklab.__main__ import main
 from tasklab.analyses import merging
-from tasklab.exchange import publishing
+from tasklab.exchange import exporting, publishing
 from tasklab.models import loading
 from tasklab.models.encoder import math_attention
 from tasklab.storage.tensors import file_sha256
@@ -148,15 +150,28 @@ def test_a_base_is_what_the_merged_model_starts_from(merge, tmp_path):
     assert card_of(tmp_path / "edited.md")["base"].startswith("start.pt")
 
 
-def test_a_name_in_a_card_is_no_markup(merge, tmp_path):
-    odd = 'a<img src=x onerror="alert(1)">|`b`.safetensors'
-    assert merge(MODEL) == 0
-    (tmp_path / "a.safetensors").rename(tmp_path / odd)
-    assert main(["merge", odd, odd, "--model", MODEL, "--model-out", "edited.pt"]) == 0
-    text, told = (tmp_path / "edited.md").read_text("utf-8"), card_of(tmp_path / "edited.md")
-    assert told["vectors"][0]["vector"] == odd
-    shown = text.partition("## All of it")[0]
-    assert not re.search(r"(?<!\\)<img", shown) and "\\|\\`b\\`" in shown
+@pytest.mark.parametrize("kind", ["merged", "exported"])
+def test_a_name_in_a_card_is_no_markup(kind, tmp_path):
+    markdown = pytest.importorskip("markdown_it", reason="the extra `book` is not installed")
+    odd = 'a<img src=x onerror="alert(1)">|`b` __c__ ~~d~~ [e](http://f) &amp; _g_ <!-- h_i'
+    encoder = loading.load(MODEL).encoder
+    if kind == "merged":
+        about = {"title": "TIES", "paper": "2306.01708", "options": {}, "weights": "0", "base": odd}
+        about["vectors"] = [
+            {"vector": odd, "task": odd, "method": "nonlinear", "sha256": "0", "notes": [odd]}
+        ]
+        text = publishing.card(publishing.target(tmp_path / "m.pt"), encoder, about, "0")
+    else:
+        config = {"model": MODEL, "init": "pretrained", "task": odd, "method": "nonlinear"}
+        config |= {"weights": encoder.weights_hash, "suite": odd}
+        run = types.SimpleNamespace(config=config, record={})
+        row = {"method": odd, "split": "test", "n": 1, "value": 50}
+        text = exporting.card(run, [row], head=False, base=False)
+    text = text.partition("---\n\n")[2].partition("## All of it")[0]
+    page = markdown.MarkdownIt("gfm-like", {"html": True, "linkify": False}).render(text)
+    shown = re.sub(r"</?(h\d|p|table|t[rdh]|thead|tbody|ul|li|pre|code|strong)[^>]*>", "", page)
+    assert "<" not in shown
+    assert html.unescape(shown).count(odd) == (5 if kind == "merged" else 4)
 
 
 @pytest.mark.parametrize(
