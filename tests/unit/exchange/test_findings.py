@@ -181,40 +181,52 @@ def test_statistics_of_batch_normalisation_are_told(tmp_path: Path) -> None:
     assert findings.statistics({}, {"bn.num_batches_tracked": torch.tensor(3)}, "x") == []
 
 
-@pytest.mark.parametrize("headless", [False, True])
-def test_transformers_vit_has_its_features_under_timms_names(
-    tmp_path: Path, headless: bool
-) -> None:  # fmt: skip
-    import timm
+@pytest.mark.parametrize(
+    ("family", "kind", "left"),
+    [
+        ("ViT", "Model", 2),  # the pooler
+        ("ViT", "ForImageClassification", 2),  # the classifier
+        ("DeiT", "Model", 2),
+        ("DeiT", "ForImageClassificationWithTeacher", 4),
+        ("Dinov2", "Model", 1),
+        ("Dinov2", "ForImageClassification", 3),
+    ],
+)
+def test_transformers_vits_have_their_features_under_timms_names(
+    family: str, kind: str, left: int
+) -> None:
     import transformers
+    from timm.models import deit, vision_transformer
 
-    own = timm.create_model("test_vit", num_classes=0, fc_norm=False).eval()
-    width, blocks = own.embed_dim, len(own.blocks)
-    config = transformers.ViTConfig(
-        hidden_size=width, num_hidden_layers=blocks, image_size=160, patch_size=16,
-        num_attention_heads=own.blocks[0].attn.num_heads, layer_norm_eps=1e-6,
-        intermediate_size=own.blocks[0].mlp.fc1.out_features, num_labels=3,
+    width, blocks, heads, size, patch = 24, 2, 3, 32, 8
+    own_class = {"DeiT": deit.VisionTransformerDistilled}.get(
+        family, vision_transformer.VisionTransformer
+    )
+    own = own_class(
+        img_size=size, patch_size=patch, embed_dim=width, depth=blocks, num_heads=heads,
+        num_classes=0, init_values=0.1 if family == "Dinov2" else None,
+    ).eval()  # fmt: skip
+    config = getattr(transformers, f"{family}Config")(
+        hidden_size=width, num_hidden_layers=blocks, image_size=size, patch_size=patch,
+        num_attention_heads=heads, intermediate_size=4 * width, num_labels=3, layer_norm_eps=1e-6,
     )  # fmt: skip
     torch.manual_seed(0)
-    kind = transformers.ViTModel if headless else transformers.ViTForImageClassification
-    theirs = kind(config).eval()
+    theirs = getattr(transformers, f"{family}{kind}")(config).eval()
     with torch.no_grad():
         for parameter in theirs.parameters():
-            parameter += 0.02 * torch.randn_like(parameter)
+            parameter += 0.1 * torch.randn_like(parameter)
     shapes = {name: x.shape for name, x in own.named_parameters()}
     state = {f"module.{name}": x for name, x in theirs.state_dict().items()}
     found = layouts.recognise(state, shapes)
     assert {name: x.shape for name, x in found.theta.items()} == shapes and not found.missing
-    assert found.left == 2  # the pooler, or the classifier
-    x = torch.randn(2, 3, 160, 160)
+    assert found.left == left
+    x = torch.randn(2, 3, size, size)
+    inner = theirs if kind == "Model" else theirs.base_model
+    tokens = 2 if family == "DeiT" else 1  # timm's takes the mean of both
     with torch.no_grad():
-        inner = theirs if headless else theirs.vit
-        torch.testing.assert_close(
-            torch.func.functional_call(own, found.theta, (x,)),
-            inner(x).last_hidden_state[:, 0],
-            rtol=1e-4,
-            atol=1e-4,
-        )
+        expected = inner(x).last_hidden_state[:, :tokens].mean(1)
+        features = torch.func.functional_call(own, found.theta, (x,))
+    torch.testing.assert_close(features, expected, rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize("name", ["model.safetensors", "clip_cars.safetensors"])
