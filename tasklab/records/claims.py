@@ -109,6 +109,7 @@ class Claim:
         """Whether it is about tasks in general, not only about those that were tried."""
         plain = self.comparison in ("", "merges", "strengths", "gaps")
         maps = self.comparison in ("", "pretraining") and self.metric in PER_PAIR
+        maps |= self.comparison == "beyond"
         return (plain and self.metric in PER_TASK) or maps
 
 

@@ -149,6 +149,38 @@ def gaps(claim: Any, rows: pd.DataFrame, _: pd.DataFrame) -> Sides:
 
 
 @comparison
+def beyond(claim: Any, rows: pd.DataFrame, _: pd.DataFrame) -> Sides:
+    """How many times larger attention's error is beyond coefficients of 1 than up to there.
+
+    Of the `representation`, in nats, and of the `classifier`, in per cent: ratios have no unit.
+    """
+    rows, keys = rows[rows["method"] == "attention"], ["seed", "task", "subset"]
+    sides = {}
+    for side in ("representation", "classifier"):
+        box, far = (rows[rows["metric"] == f"xi_{side}_{end}"] for end in ("box", "beyond"))
+        inner = box.set_index(keys)["value"].rename("inner")
+        both = far.join(inner, on=keys, how="inner").drop(columns="hits", errors="ignore")
+        sides[side] = both.assign(value=both["value"] / both["inner"])
+    return sides
+
+
+@comparison
+def monotone(claim: Any, rows: pd.DataFrame, _: pd.DataFrame) -> Sides:
+    """The largest climb of the mean accuracy beyond the best coefficient (`climb`), and `one`.
+
+    In points, on validation images: how far it rises above its least value so far.
+    """
+    rows = rows[(rows["metric"] == claim.metric) & (rows["method"] == "nonlinear")]
+    parts = []
+    for _seed, part in rows.groupby("seed"):
+        curve = part.groupby("alpha")["value"].mean()
+        curve = curve[curve.index >= curve.idxmax()]
+        climb = float((curve - curve.cummin()).max())
+        parts.append(_alike(part.assign(task="all", hits=None), climb=climb, one=1.0))
+    return _stacked(parts)
+
+
+@comparison
 def over_start(claim: Any, rows: pd.DataFrame, records: pd.DataFrame) -> Sides:
     """The sum of all vectors by method, and the pre-trained model (`start`), on each task."""
     rows = rows[(rows["metric"] == claim.metric) & (rows["split"] == "test")]

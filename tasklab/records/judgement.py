@@ -275,6 +275,8 @@ def verdict(
             "p": intervals.p_value(far, sources),
         }
     statistics.setdefault("interval", Interval(effect, math.nan, math.nan))
+    if claim.band and len(by_seed) > 1 and by_seed.nunique() == 1:  # all seeds on one side of it
+        statistics["interval"] = Interval(effect, effect, effect)
     replicas = _replicas(claim, df, n_tasks) if not claim.grows else ()
     return Verdict(
         claim=claim,

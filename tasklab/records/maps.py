@@ -9,23 +9,27 @@ from tasklab.records.schema import COLUMNS, MAKE
 from tasklab.records.table import tidy
 
 
-def box_means(df: pd.DataFrame, low: float = 0.0, high: float = 1.0) -> pd.DataFrame:
+def box_means(
+    df: pd.DataFrame, low: float = 0.0, high: float = 1.0, *, name: str = "box"
+) -> pd.DataFrame:
     """Return the mean disentanglement error of each map over the cells in a square, as records.
 
     Args:
         df: Records of the experiment `disentanglement`, one a cell.
         low: Lowest coefficient of the square; the default is the search box of addition.
         high: Highest coefficient.
+        name: Ending of the metrics' names.
 
     Returns:
         Records of the same experiment with the metrics `xi_classifier_box` (%) and
-        `xi_representation_box` (nats), one a map; `hits` has the mean of its cells' for each image.
+        `xi_representation_box` (nats), or with another ending, one a map; `hits` has the mean of
+        its cells' for each image.
     """
     cells = df[df["experiment"] == "disentanglement"]
     near = 1e-9  # the end of a grid may miss the edge of the box by a rounding error
-    for name in ("alpha1", "alpha2"):
-        cells = cells[cells[name].between(low - near, high + near)]
-    keys = [name for name in COLUMNS if name not in ("alpha", "value", "n")]
+    for axis in ("alpha1", "alpha2"):
+        cells = cells[cells[axis].between(low - near, high + near)]
+    keys = [column for column in COLUMNS if column not in ("alpha", "value", "n")]
     groups = cells.groupby(keys, dropna=False, sort=False)
     whole = {MAKE: (MAKE, "first")} if MAKE in cells else {}
     means = groups.agg(value=("value", "mean"), n=("n", "first"), **whole)
@@ -37,4 +41,4 @@ def box_means(df: pd.DataFrame, low: float = 0.0, high: float = 1.0) -> pd.DataF
             for _, one in groups
         ]
     means = means.reset_index()
-    return tidy(means.assign(metric=means["metric"] + "_box"))
+    return tidy(means.assign(metric=means["metric"] + f"_{name}"))

@@ -159,8 +159,8 @@ EXPERIMENTS = {
     "disentanglement": Experiment(
         "error of a pair of tasks at two coefficients; with `_box` the mean over a square of them",
         {
-            **_in("%", "xi_classifier", "xi_classifier_box"),
-            **_in("nats", "xi_representation", "xi_representation_box"),
+            **_in("%", "xi_classifier", "xi_classifier_box", "xi_classifier_beyond"),
+            **_in("nats", *(f"xi_representation{end}" for end in ("", "_box", "_beyond"))),
         },
         ("alpha1", "alpha2", "hits"),
     ),

@@ -131,6 +131,8 @@ def evidence(chapter: str) -> pd.DataFrame:
     maps = [t[t["alpha1"].notna()] for t in tables if "alpha1" in t]
     others = [t[t["alpha1"].isna()] if "alpha1" in t else t for t in tables]
     means = [box_means(t, *box) for t in maps if len(t)]
+    if chapter == "linear_layers":  # whose paper looks beyond the box as well
+        means += [box_means(t, 1.01, 2.0, name="beyond") for t in maps if len(t)]
     return table.combine(_of_the_first([*others, *means]))
 
 

@@ -445,6 +445,33 @@ def test_gaps_are_below_nonlinear_on_the_same_task_and_the_start_is_one_for_all_
     assert found["nonlinear"]["value"].tolist() == [70.0, 70.0, 71.0, 71.0]
 
 
+def test_a_curve_that_never_climbs_is_monotone_and_one_that_does_is_not():
+    common = {"experiment": "sweep", "metric": "normalised", "method": "nonlinear", "n": 9,
+              "split": "validation", "model": "mini_dino"}  # fmt: skip
+    curves = {"falls": [80, 85, 70, 60], "climbs": [80, 85, 60, 63]}
+    outcomes = {}
+    for name, curve in curves.items():
+        df = records_table.tidy(
+            {**common, "task": task, "seed": seed, "alpha": 0.1 * i, "value": float(value)}
+            for i, value in enumerate(curve) for task in "ab" for seed in (0, 1)
+        )  # fmt: skip
+        found = judgement.verdict(CLAIMS["closed-fig2-dino"], df, model="mini")
+        outcomes[name] = found.outcome, found.value
+    assert outcomes == {"falls": ("holds", 0.0), "climbs": ("outside the band", 3.0)}
+
+
+def test_errors_beyond_one_are_over_those_up_to_one():
+    rows = [
+        {"experiment": "disentanglement", "model": "mini", "method": "attention", "seed": seed,
+         "task": "a+b", "metric": f"xi_{side}_{end}", "value": value, "n": 9}
+        for (side, end), value in {
+            ("classifier", "box"): 10.0, ("classifier", "beyond"): 40.0,
+            ("representation", "box"): 0.5, ("representation", "beyond"): 1.0,
+        }.items() for seed in (0, 1)
+    ]  # fmt: skip
+    assert sides(records_table.tidy(rows), "linear-fig4-beyond") == [[2.0, 2.0], [4.0, 4.0]]
+
+
 def test_a_part_that_has_maps_and_tables_is_evidence_with_both(tmp_path, monkeypatch):
     monkeypatch.setattr(results, "RECORDED", tmp_path)
     common = {"model": "mini_3", "method": "nonlinear", "seed": 0, "split": "test", "n": 9}
