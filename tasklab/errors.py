@@ -40,7 +40,7 @@ class TasklabError(Exception):
         super().__init__(text)
 
     def _render_traceback_(self) -> list[str]:
-        """Return what IPython shows: the sentence is all that a reader can act on."""
+        """Return IPython's traceback: the sentence alone, which is all that a reader can act on."""
         return [f"{type(self).__name__}: {self}"]
 
 
@@ -292,7 +292,7 @@ def path(name: str, value: object, kind: Literal["file", "folder"] | None = None
 
 
 def shown(value: Any, most: int = _TOO_LONG) -> str:
-    r"""Return what came from a file or a command line for a message: quoted, escaped, cut.
+    r"""Quote, escape and shorten a value for a message.
 
     Args:
         value: Of any kind; text is quoted.

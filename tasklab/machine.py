@@ -126,7 +126,7 @@ def unpaired(present: Mapping[str, str | None], wanted: list[str] | None) -> str
 
 
 def cores(root: Path = Path("/")) -> float:
-    """Return how many processor cores this process may use, a cgroup's share of time included.
+    """Return the number of cores this process may use, a cgroup's share of time included.
 
     Args:
         root: Of the file system, whose `proc` and `sys` are read.
@@ -280,14 +280,14 @@ def shortest(*ways: Callable[[], object], rounds: int = 16) -> list[float]:
 
 
 def threads() -> int:
-    """Return how many threads an operation of PyTorch takes on this processor."""
+    """Return the number of threads of a PyTorch operation."""
     import torch
 
     return torch.get_num_threads()
 
 
 def gpu_name(device: str) -> str | None:
-    """Return what a CUDA device of torch's is called; `None` for the CPU."""
+    """Return the name of a CUDA device; `None` for the CPU."""
     if device == "cpu":
         return None
     import torch
@@ -309,7 +309,7 @@ def capabilities() -> list[tuple[int, int]]:
 
 
 def disk(path: Path, seconds: float = 0) -> Disk:
-    """Return what is known of a folder and its disk.
+    """Describe a folder and its disk.
 
     Args:
         path: The folder; it need not exist.
@@ -375,7 +375,7 @@ _LARGE = 2**22  # bytes
 
 @functools.cache
 def keep_freed_memory(keep: bool = True) -> bool:
-    """Ask glibc to keep freed memory for the next tensor, or no large ones; say whether it does.
+    """Configure glibc's malloc to keep freed blocks; return whether that worked.
 
     Does nothing where the C library is another one. Tensors of small models take it again at once.
     Of a large model half a gigabyte more would be held at its peak, by tensors of other sizes too
@@ -396,7 +396,7 @@ def keep_freed_memory(keep: bool = True) -> bool:
 
 
 def return_freed_memory() -> bool:
-    """Give memory that was kept for the next tensor back to the system; say whether glibc did.
+    """Return freed memory to the system; return whether glibc did.
 
     What only cycles of references hold is freed first. Between two runs of a large model it is
     gigabytes, which files in memory maps can then have.

@@ -90,7 +90,7 @@ class Notebook:
             self._handle.update(data, raw=True)
 
     def end(self, text: str, seconds: float) -> None:
-        """Leave a small sentence if it took long, else nothing that can be seen."""
+        """Show a small sentence if it took long, else nothing."""
         if self._handle is not None:
             visible = text if seconds >= WORTH else ""
             small = f"<small>{html.escape(visible)}</small>"
@@ -175,7 +175,7 @@ class Bar:
         return ", ".join([*parts, note] if note else parts)
 
     def close(self) -> None:
-        """Say how long it took."""
+        """Show the time it took, and close the bars inside."""
         if self.closed or self not in _open:
             return
         self.closed, outermost = True, _open[0] is self
@@ -263,7 +263,7 @@ def _cell() -> int | None:
 
 
 def output() -> str:
-    """Return what shows the output: `"notebook"`, `"terminal"` or `"log"`."""
+    """Return the kind of output: `"notebook"`, `"terminal"` or `"log"`."""
     if "ipykernel.zmqshell" in sys.modules:
         return "log" if os.environ.get(FORM) == "lines" else "notebook"
     return "terminal" if sys.stderr is not None and sys.stderr.isatty() else "log"

@@ -102,7 +102,7 @@ def singles(
     linear: bool,
     split: str = "test",
 ) -> Singles:
-    """Return what the tasks' own models say; it serves every merge of these vectors.
+    """Predict with each task's own model; the answers serve every merge of these vectors.
 
     In a network T passes over the images of each task, of which all but one are over the first
     `count`; in the tangent model two, for the mean of J tau_s is J of the mean.

@@ -251,7 +251,7 @@ class PerTask:
     n: Mapping[str, tuple[int, ...]]
 
     def gain(self, split: str = "test") -> float:
-        """Return how much higher the mean normalised accuracy is with own coefficients, in points.
+        """Return the gain of own coefficients in mean normalised accuracy, in points.
 
         On validation it is never negative; what of it the test images do not show was overfitting.
         """

@@ -296,7 +296,7 @@ def _random_vector(params: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def _count(step: Step, held: int, device: torch.device) -> dict[str, tuple[float, ...]]:
-    """Return what one step tells; it also warms up."""
+    """Measure one step, which also warms up."""
     if device.type == "cuda":
         step()  # workspaces that stay are no part of the step
     peaks: list[int] = []

@@ -109,7 +109,7 @@ def measure(
     batch_size: int | None = None,
     progress: bool = False,
 ) -> pd.DataFrame:
-    """Return how close the features of merged weights are to merged features, layer by layer.
+    """Compare the features of merged weights with merged features, layer by layer.
 
     Takes one pass a model and data set, and one a merge and data set.
 

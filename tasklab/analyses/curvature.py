@@ -275,7 +275,7 @@ def pairs(
 def explained_variance(
     df: pd.DataFrame, *, unit: str = "model", repeats: int = 2000, seed: int = 0
 ) -> pd.DataFrame:
-    """Return how much of delta each predictor explains in a linear regression (appendix C.2).
+    """Return the share of delta that each predictor explains in a linear regression (appendix C.2).
 
     Pairs share models, so it is models that are drawn anew for the 95 % interval, within their
     group; a pair counts as often as both its models were drawn. Groups are then taken as given:
@@ -316,7 +316,7 @@ def explained_variance(
 
 
 def _drawn(df: pd.DataFrame, unit: str, repeats: int, rng: np.random.Generator) -> np.ndarray:
-    """Return how often each pair counts in each bootstrap sample, (repeats, pairs)."""
+    """Return the count of each pair in each bootstrap sample, (repeats, pairs)."""
     if unit == "model":
         return drawn_pairs(df, repeats, rng)
     codes, names = pd.factorize(df["group"])

@@ -90,7 +90,7 @@ class Line:
         self._total = torch.empty_like(self._start)
 
     def begin(self, theta: Mapping[str, Tensor]) -> Line:
-        """Let the line start at other parameters, in the same memory, and return it."""
+        """Move the line's start to other parameters, in the same memory, and return it."""
         self._fixed = {name: tensor for name, tensor in theta.items() if name not in self._shapes}
         parts = self._start.split([shape.numel() for shape in self._shapes.values()])
         for (name, shape), part in zip(self._shapes.items(), parts, strict=True):

@@ -147,7 +147,7 @@ class Evaluator:
         return torch.cat([self.clip.encoder.preprocess(x) for x in images.split(self.parts.size)])
 
     def count(self, task: str, split: str) -> int:
-        """Return how many images an accuracy is measured on."""
+        """Return the number of images that an accuracy is measured on."""
         return len(self.images(task, split).y)
 
     def accuracy(

@@ -125,7 +125,7 @@ def alignment(
     moments: Mapping[str, Moments],
     theta0: Mapping[str, Tensor],
 ) -> pd.DataFrame:
-    """Return what task vectors do to the data of each task (linear layers, proposition 1).
+    """Measure the effect of task vectors on each task's data (linear layers, proposition 1).
 
     For data x of task t at a projection W, |.| the root mean square over images and tokens:
 

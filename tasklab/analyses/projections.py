@@ -198,7 +198,7 @@ def is_root(moment: Tensor) -> bool:
 
 
 def _joined(first: Tensor | None, second: Tensor) -> Tensor:
-    """Return what two groups of inputs are together: their rows, or the sum of their products."""
+    """Combine two groups of inputs: their rows, or the sum of their products."""
     if first is None:
         return second
     if is_root(first) and is_root(second) and len(first) + len(second) < first.shape[1]:
@@ -267,5 +267,5 @@ _ATTENTION = inspect.signature(F.multi_head_attention_forward)
 
 
 def _natural(name: str) -> list[tuple[int, str]]:
-    """Return what sorts block 10 after block 2."""
+    """Return a sort key that puts block 10 after block 2."""
     return [(int(word or 0) if word.isdigit() else -1, word) for word in re.split(r"(\d+)", name)]

@@ -156,7 +156,7 @@ def add_tasks(kernel: Float[ndarray, "N N"]) -> Sum:
 
 
 def table(points: int = 200, count: int = 4) -> pd.DataFrame:
-    """Return what `tasklab.figures.ring` draws, for both kernels.
+    """Compute the example of `tasklab.figures.ring`, for both kernels.
 
     Args:
         points: N.

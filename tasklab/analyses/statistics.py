@@ -137,7 +137,7 @@ def models_of(df: pd.DataFrame) -> pd.DataFrame:
 
 
 def drawn_pairs(df: pd.DataFrame, repeats: int, rng: np.random.Generator) -> np.ndarray:
-    """Return how often each pair counts in each bootstrap sample of its group's models.
+    """Return the count of each pair in each bootstrap sample of its group's models.
 
     Args:
         df: As for `over_pairs`.
@@ -159,7 +159,7 @@ def drawn_pairs(df: pd.DataFrame, repeats: int, rng: np.random.Generator) -> np.
 
 
 def times(n: int, repeats: int, rng: np.random.Generator) -> np.ndarray:
-    """Return how often each of n things is drawn in samples of n, (repeats, n).
+    """Return bootstrap counts of n things, (repeats, n).
 
     Args:
         n: Number of things, and of draws.

@@ -158,7 +158,7 @@ def exact_curve(
 
 
 def _count(values: np.ndarray, knots: np.ndarray, side: str) -> np.ndarray:
-    """Return how many values lie before each knot, those on it included for the side "right"."""
+    """Count the values before each knot, those on it included for the side "right"."""
     return np.sort(values).searchsorted(knots, side)
 
 
@@ -241,7 +241,7 @@ class AffineScores:
 
 
 def normalising(single: np.ndarray) -> np.ndarray:
-    """Return what makes accuracies normalised ones (tangent, equation 7)."""
+    """Return the weights that normalise accuracies (tangent, equation 7)."""
     return 100 / np.maximum(finite_array(single, "single-task accuracies"), 1e-9)
 
 

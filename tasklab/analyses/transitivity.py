@@ -38,7 +38,7 @@ def transitivity(
     *,
     by: Sequence[str] = (),
 ) -> Transitivity:
-    """Return how well the pairs (i, j) and (j, k) foretell the pair (i, k) (conjecture 4.1).
+    """Test whether the pairs (i, j) and (j, k) predict the pair (i, k) (conjecture 4.1).
 
     The prediction is the worse of the two, max(value_ij, value_jk). CTL is symmetric, so (k, j, i)
     is the triple (i, j, k) and is listed once. How to read the numbers:
@@ -141,7 +141,7 @@ def _jackknife(value: float, left_out: Sequence[float]) -> tuple[float, float, f
 
 
 def _violations(x: np.ndarray, y: np.ndarray, threshold: float) -> tuple[int, float]:
-    """Return how often the premises hold, and the share of these where the conclusion does not."""
+    """Count where the premises hold; return also the share of these whose conclusion fails."""
     held = x <= threshold
     return int(held.sum()), float(np.mean(~(y[held] <= threshold))) if held.any() else np.nan
 

@@ -14,6 +14,7 @@ import matplotlib.pyplot as plt
 import pandas as pd
 from matplotlib.figure import Figure
 
+from tasklab.analyses.merging.registry import METHODS
 from tasklab.figures.marks import (
     ZERO,
     Panels,
@@ -30,29 +31,24 @@ from tasklab.figures.schemes import ways
 from tasklab.figures.style import COLOURS, METHOD_LABEL, WIDTH, Looks, book_figure
 from tasklab.records.gains import gains
 
-SORTS = {  # of merges: colour, marker, and which they are; in the order of the lines
-    "weighted sums": ("#8C8C8C", "o", {
-        "average": "Average", "arithmetic": "Task arithmetic", "lines": "LiNeS",
-    }),
-    "masks": ("#E69F00", "s", {
-        "ties": "TIES", "dare": "DARE", "breadcrumbs": "Breadcrumbs",
-        "breadcrumbs_tensor": "Breadcrumbs of tensors", "consensus": "Consensus", "pcb": "PCB",
-    }),
-    "singular directions": ("#009E73", "D", {
-        "tsv_m": "TSV-M", "iso_c": "Iso-C", "iso_cts": "Iso-CTS",
-    }),
-    "quadratic distances": ("#0072B2", "^", {
-        "fisher": "Fisher", "regmean": "RegMean", "wudi": "WUDI",
-        "wudi_exact": "WUDI's minimum", "wudi_descent": "WUDI, FusionBench",
-    }),
-    "best in the tangent model": ("#D55E00", "P", {
-        "best_span": "best on the span", "best": "best over all weights",
-        "best_loss": "least loss on the span",
-    }),
+# Of merges: the module of their rules -> what they are, colour, marker; in the order of the lines.
+SORTS = {
+    "sums": ("weighted sums", "#8C8C8C", "o"),
+    "masks": ("masks", "#E69F00", "s"),
+    "singular": ("singular directions", "#009E73", "D"),
+    "quadratic": ("quadratic distances", "#0072B2", "^"),
+    "best": ("best in the tangent model", "#D55E00", "P"),
+}
+OTHER = ("others", "#CC79A7", "X")  # rules of another module
+_BEST = {
+    "best_span": "best on the span", "best": "best over all weights",
+    "best_loss": "least loss on the span",
 }  # fmt: skip
-# Names as `analyses.merging.METHODS` and the experiment have them.
-MERGE_LABEL = {name: label for *_, named in SORTS.values() for name, label in named.items()}
-_SORT = {name: (sort, *look) for sort, (*look, named) in SORTS.items() for name in named}
+MERGE_LABEL = {name: method.title for name, method in METHODS.items()} | _BEST
+_SORT = {
+    name: SORTS.get(METHODS[name].place.partition(".")[0] if name in METHODS else "best", OTHER)
+    for name in MERGE_LABEL
+}
 BASE = "arithmetic"  # what gains are counted from
 _NUMBERS = (("#B3B3B3", "o"), ("#8C8C8C", "s"), ("#595959", "D"), ("#000000", "P"))
 

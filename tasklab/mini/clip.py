@@ -81,7 +81,7 @@ def build(name: str = "mini", **vision: object) -> torch.nn.Module:
 
 @functools.cache
 def register_convnext() -> None:
-    """Tell timm of the small ConvNeXt: four stages on 8 x 8 to 1 x 1 positions."""
+    """Register the small ConvNeXt with timm: four stages on 8 x 8 to 1 x 1 positions."""
     from timm.models import register_model
     from timm.models.convnext import ConvNeXt
 

@@ -224,14 +224,14 @@ class _TimmBlock(_Block):
 
 
 def _all(parts: _Parts, x: Float[Tensor, "B L D"]) -> Tensor:
-    """Return what the heads mix of the values, of all tokens (B, L, D)."""
+    """Return the attention output of all tokens (B, L, D)."""
     rows = linear(x, parts.weight, parts.bias).unflatten(-1, (3, parts.heads, -1))
     mixed = F.scaled_dot_product_attention(*rows.permute(2, 0, 3, 1, 4))
     return mixed.transpose(1, 2).flatten(2)
 
 
 def _first(parts: _Parts, x: Float[Tensor, "B L D"]) -> Tensor:
-    """Return what the heads mix of the values for the first token, (B, 1, D).
+    """Return the attention output of the first token (B, 1, D).
 
     Keys and values are linear in the tokens: q (W_K x_l + b_K) is (W_K^T q) x_l and a number that
     all tokens share, which the softmax does not see; sum_l p_l (W_V x_l + b_V) is

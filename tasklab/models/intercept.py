@@ -1,4 +1,4 @@
-"""Look into an encoder's blocks, and let them compute something else, while it runs.
+"""Record and replace the outputs of an encoder's blocks while it runs.
 
 With h_l(x; theta) what block l gives and B_l(theta; h) the features that the blocks after it make
 of h, an encoder is f(x; theta) = B_l(theta; h_l(x; theta)) for every l. `outputs` and `front`
@@ -29,7 +29,7 @@ class _Reached(Exception):  # noqa: N818 - no error: the block that was waited f
 
 @contextlib.contextmanager
 def around(root: nn.Module, forwards: Mapping[str, Callable[..., Any]]) -> Iterator[None]:
-    """Let some modules compute `forward(usual, *args, **named)` instead of `usual(*args, **named)`.
+    """Replace `usual(*args, **named)` of some modules by `forward(usual, *args, **named)`.
 
     Args:
         root: The network.
@@ -45,7 +45,7 @@ def around(root: nn.Module, forwards: Mapping[str, Callable[..., Any]]) -> Itera
 def outputs(
     encoder: Encoder, params: Params, x: Tensor, names: Iterable[str] | None = None
 ) -> dict[str, Tensor]:
-    """Return what modules of an encoder give, as they give it, and under `FEATURES` what it gives.
+    """Record the outputs of modules, and under `FEATURES` the encoder's own.
 
     Args:
         encoder: The architecture.

@@ -316,7 +316,7 @@ def _blocks(module: nn.Module) -> str:
 
 
 def _images(entry: Spec, module: nn.Module) -> dict:
-    """Return what `Encoder.preprocess` needs to know."""
+    """Return the arguments of `Encoder.preprocess`."""
     if entry.shipped:
         return {"image_size": 32, "mean": MEAN, "std": STD}
     if entry.kind == "vit":

@@ -317,7 +317,7 @@ FAMILIES = tuple(
 
 
 def spec(name: str) -> Spec:
-    """Return what a short name stands for.
+    """Return the entry of a model's short name.
 
     Args:
         name: In `REGISTRY`, or of a model of timm's, as in `"timm/resnet50.a1_in1k"`.

@@ -75,3 +75,30 @@ def test_modules_at_the_top_are_on_the_first_page():
     text = (BOOK / "reference" / "tasklab.md").read_text("utf-8")
     there = {p.stem for p in PACKAGE.glob("[a-z]*.py")}
     assert set(re.findall(r"tasklab\.(\w+)", text.split("```{room}")[1])) == there
+
+
+# First words that hide what a function does (an answer, a check, a file), and the rooms that still
+# have some: the list only gets shorter.
+VAGUE = re.compile(
+    r"(?:Tell|Say|Let|Have|Give|Take|Make|Ask|Know|Look|Leave|Hold|Bring)s?\b"
+    r"|Return (?:what|how|that|whether it|by how)\b"
+)
+EXEMPT = {
+    "__main__.py", "book", "cli", "cluster", "doctor", "exchange", "experiments", "explore",
+    "figures", "records", "storage", "study", "tasks", "taskvector.py", "tuning",
+}  # fmt: skip
+
+
+def vague(path: Path) -> list[str]:
+    """Return the first lines of docstrings that begin with such words."""
+    kinds = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Module)
+    nodes = [
+        node for node in ast.walk(ast.parse(path.read_text("utf-8"))) if isinstance(node, kinds)
+    ]
+    lines = [(ast.get_docstring(node) or "").split("\n")[0] for node in nodes]
+    return [f"{path.relative_to(PACKAGE)}: {line}" for line in lines if VAGUE.match(line)]
+
+
+def test_docstrings_begin_with_what_a_function_does():
+    paths = [p for p in PACKAGE.rglob("*.py") if p.relative_to(PACKAGE).parts[0] not in EXEMPT]
+    assert len(paths) > 60 and [line for path in paths for line in vague(path)] == []

@@ -37,7 +37,7 @@ _IMAGES, _ROWS = 64, 4096  # in one pass, and of inputs that are in float64 at a
 def of_images(
     needs: str, encoder: Encoder, head: Head, images: Tensor, vector: TaskVector, *, linear: bool
 ) -> dict[str, Tensor]:
-    """Return what a merge needs of a task's images, at the task's own model.
+    """Return a merge's statistics of a task's images, at the task's own model.
 
     Of a tangent vector the model itself makes another function: images are read at theta_0.
 

@@ -1,4 +1,4 @@
-"""Looks at validation images that end as soon as they cannot be the best.
+"""Evaluations on validation images that stop as soon as they cannot be the best.
 
 A search compares many merged vectors, and keeps the best (`search`). Of another it need only know
 that it is worse: with every image that is left counted as right, the score is an upper bound, and

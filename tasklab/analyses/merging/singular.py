@@ -51,7 +51,7 @@ def tsv_m(vectors: Vectors, *, alpha: float = 1.0) -> TaskVector:
 
 
 def iso_c(vectors: Vectors, *, alpha: float = 1.0) -> TaskVector:
-    """Give all directions of the sum the same size.
+    """Set all singular values of the sum to their mean.
 
     *Isotropic Merging in Common Subspace*, arXiv:2502.04959:
 
@@ -65,7 +65,7 @@ def iso_c(vectors: Vectors, *, alpha: float = 1.0) -> TaskVector:
 
 
 def iso_cts(vectors: Vectors, *, common: float = 0.8, alpha: float = 1.0) -> TaskVector:
-    """Leave room beside the common directions for each task's own, all of the same size.
+    """Combine common and task-specific directions, all with one singular value.
 
     *Isotropic Merging in Common and Task-Specific Subspaces*, arXiv:2502.04959:
 

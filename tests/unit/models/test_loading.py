@@ -17,7 +17,6 @@ from torch import nn
 
 from tasklab import mini
 from tasklab.errors import TasklabError
-from tasklab.mini import shipped
 from tasklab.models import loading, weights, zoo
 from tasklab.records.judgement import REPLICA
 
@@ -119,8 +118,8 @@ def test_random_init_draws_only_the_image_encoder_and_only_from_its_seed(
     checkpoint: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sha256 = hashlib.sha256(checkpoint.read_bytes()).hexdigest()
-    monkeypatch.setattr(shipped, "weights_path", lambda name: checkpoint)
-    monkeypatch.setattr(shipped, "card", lambda name: {"sha256": sha256})
+    monkeypatch.setattr(mini, "weights_path", lambda name: checkpoint)
+    monkeypatch.setattr(mini, "card", lambda name: {"sha256": sha256})
     trained = loading.load("mini")
     torch.manual_seed(0)
     state = torch.get_rng_state()
@@ -237,7 +236,7 @@ def test_shipped_weights_that_changed_are_refused(tmp_path: Path, monkeypatch) -
     damaged.write_bytes(data)
     shutil.copy(whole.with_suffix(".json"), tmp_path)
     loading.load("mini_xs")
-    monkeypatch.setattr(shipped, "weights_path", lambda name: damaged)
+    monkeypatch.setattr(mini, "weights_path", lambda name: damaged)
     with pytest.raises(TasklabError, match=r"mini_xs.safetensors are not what they were.*Reinst"):
         loading.load("mini_xs")
 
