@@ -10,7 +10,7 @@ import os
 import sys
 from collections.abc import Sequence
 
-from tasklab.cli import COMMANDS
+from tasklab.cli import COMMANDS, FORMER, GROUPS
 from tasklab.errors import TasklabError, is_out_of_memory, unknown
 from tasklab.storage import termination
 
@@ -83,9 +83,12 @@ def _run(words: Sequence[str]) -> int | None:
     if first in ("-h", "--help"):
         print("usage: tasklab COMMAND [OPTIONS]\n")
         print("Editing pre-trained models by arithmetic on their weights.\n")
-        for name, command in COMMANDS.items():
-            print(f"  {name:<8}  {command.summary}")
-        print("\n  --help              this page; `tasklab COMMAND --help` has a command's options")
+        for title, commands in GROUPS.items():
+            print(f"{title}:")
+            for name, command in commands.items():
+                print(f"  {name:<8}  {command.summary}")
+            print()
+        print("  --help              this page; `tasklab COMMAND --help` has a command's options")
         print("  --version           the version of tasklab")
         print(
             "  --completion SHELL  a script that completes all of this in bash, zsh, fish or tcsh"
@@ -100,6 +103,9 @@ def _run(words: Sequence[str]) -> int | None:
         from tasklab.cli import parsing
 
         return parsing.completion(*rest[:1] or [""])
+    if first in FORMER:
+        print(f"`tasklab {first}` is now called `tasklab {FORMER[first]}`", file=sys.stderr)
+        first = FORMER[first]
     if first not in COMMANDS:
         if not first:
             raise TasklabError(f"name a command: {', '.join(COMMANDS)} (`tasklab --help`).")

@@ -107,6 +107,7 @@ class Bar:
         unit: Name of a step.
         screen: Where it is shown if it is the outermost one; `None` is nowhere.
         clock: Seconds since any moment.
+        soon: Seconds until anything is shown.
     """
 
     def __init__(
@@ -118,12 +119,13 @@ class Bar:
         unit: str = "step",
         screen: Screen | None = None,
         clock: Clock = time.monotonic,
+        soon: float = SOON,
     ) -> None:
         self.total, self.desc, self.unit = total, desc, unit
         self.done = self.initial = done
         self.screen, self.clock, self.note = screen, clock, ""
         self.start = clock()
-        self.last = self.start + SOON - (screen.every if screen else 0)
+        self.last, self.soon = self.start + soon - (screen.every if screen else 0), soon
         self.closed, self.cell = screen is None, _cell()
         if not self.closed:
             if _open and _open[0].cell != self.cell:  # an error in that cell left them open
@@ -174,8 +176,8 @@ class Bar:
             parts.append(f"about {duration(left)} left")
         return ", ".join([*parts, note] if note else parts)
 
-    def close(self) -> None:
-        """Show the time it took, and close the bars inside."""
+    def close(self, failed: bool = False) -> None:
+        """Show how long it took, unless an error ended it: that has its own line."""
         if self.closed or self not in _open:
             return
         self.closed, outermost = True, _open[0] is self
@@ -186,7 +188,8 @@ class Bar:
             if self.done < self.total:
                 count = f"{self.done} of {self.total} {self.unit}s"
             line = f"{self.desc}: {count} in {duration(seconds)}"
-            self.screen.end(f"{line}, {self.note}" if self.note else line, seconds)
+            text = f"{line}, {self.note}" if self.note else line
+            self.screen.end(text, 0.0 if failed or seconds < self.soon else seconds)
 
     def __enter__(self) -> Bar:
         """Return itself."""
@@ -194,7 +197,7 @@ class Bar:
 
     def __exit__(self, *error: object) -> None:
         """Close."""
-        self.close()
+        self.close(failed=any(error))
 
 
 def duration(seconds: float) -> str:
@@ -209,7 +212,15 @@ def duration(seconds: float) -> str:
     return f"{minutes} min" if minutes < 100 else f"{minutes // 60} h {minutes % 60} min"
 
 
-def bar(total: int, desc: str, *, done: int = 0, unit: str = "step", on: bool = True) -> Bar:
+def bar(
+    total: int,
+    desc: str,
+    *,
+    done: int = 0,
+    unit: str = "step",
+    on: bool = True,
+    soon: float = SOON,
+) -> Bar:
     """Return a progress bar that suits where the output goes; use it in a `with` statement.
 
     Args:
@@ -218,12 +229,13 @@ def bar(total: int, desc: str, *, done: int = 0, unit: str = "step", on: bool = 
         done: Steps that were done before, e.g. by an interrupted run.
         unit: Name of a step.
         on: Whether to show anything. The variable `TQDM_DISABLE=1` switches all off.
+        soon: Seconds until anything is shown.
     """
     screen: Screen | None = None
     if on and os.environ.get("TQDM_DISABLE", "0") in {"", "0"}:
         screens: dict[str, Callable[[], Screen]] = {"notebook": Notebook, "terminal": Terminal}
         screen = screens.get(output(), Log)()
-    return Bar(total, desc, done=done, unit=unit, screen=screen)
+    return Bar(total, desc, done=done, unit=unit, screen=screen, soon=soon)
 
 
 def track(

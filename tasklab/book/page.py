@@ -264,7 +264,7 @@ def awaited(recorded: pd.DataFrame, chapter: str) -> Any:
         return None
     return say(f"""
         **Nothing of this chapter is recorded yet.** What would come from records is marked so
-        below, and claims are not tested, until `python -m tasklab study {chapter} --all` has run.
+        below, and claims are not tested, until `python -m tasklab record {chapter} --all` has run.
     """)
 
 

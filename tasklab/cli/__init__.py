@@ -13,26 +13,26 @@ class Command(NamedTuple):
     example: str
 
 
-COMMANDS = {
-    "report": Command(
-        "chapters:report",
-        "Execute the chapters and build the site.",
-        "--preset quick --seeds 0,1",
+_EDIT = {
+    "compare": Command(
+        "compare:compare",
+        "Compare merges of your checkpoints on their tasks' images, and write a report.",
+        "Cars=cars.pt Pets=pets.pt --model vitb32 --data Cars=cars/ --data Pets=pets/",
     ),
-    "study": Command(
-        "chapters:study",
-        "Compute a chapter's recorded results (preset full) and write them to a file.",
-        "tangent --part maps --jobs 2",
+    "merge": Command(
+        "merging:merge",
+        "Merge task vectors into one, by one of many methods.",
+        "cars.safetensors svhn.safetensors --model vitb32 --method ties --out merged.safetensors",
     ),
-    "fetch": Command(
-        "names:fetch",
-        "Load models' weights, or say what is missing.",
-        "vitb32 vitb16",
+    "evaluate": Command(
+        "evaluating:evaluate",
+        "Add and subtract task vectors, and show what that gains on every task.",
+        "mini --add merged.safetensors --subtract Textures@nonlinear:0.5",
     ),
-    "decode": Command(
-        "decode:decode",
-        "Check and decode a suite's images, or say what is missing.",
-        "paper --model vitb32 --fetch",
+    "train": Command(
+        "grid:grid",
+        "Fine-tune models x methods x tasks x seeds, here or on a Ray cluster.",
+        "--model mini --method nonlinear --method linearized --seeds 3 --dry-run",
     ),
     "import": Command(
         "checkpoints:import_",
@@ -44,21 +44,20 @@ COMMANDS = {
         "Write fine-tuning runs of the store as safetensors with model cards.",
         "--task Textures --method nonlinear --out vectors",
     ),
-    "compare": Command(
-        "compare:compare",
-        "Compare merges of task vectors on their tasks' images, and write a report.",
-        "Cars=cars.pt Pets=pets.pt --model vitb32 --data Cars=cars/ --data Pets=pets/",
+}
+_BOOK = {
+    "report": Command(
+        "chapters:report",
+        "Execute the chapters and build the site.",
+        "--preset quick --seeds 0,1",
     ),
-    "merge": Command(
-        "merging:merge",
-        "Merge task vectors into one, by one of many methods.",
-        "cars.safetensors svhn.safetensors --model vitb32 --method ties --out merged.safetensors",
+    "record": Command(
+        "chapters:record",
+        "Compute a chapter's recorded results (preset full) and write them to a file.",
+        "tangent --part maps --jobs 2",
     ),
-    "evaluate": Command(
-        "merging:evaluate",
-        "Add and subtract task vectors, and show the accuracy on every task.",
-        "mini --add merged.safetensors:0.3 --subtract Textures@nonlinear:0.5",
-    ),
+}
+_MACHINE = {
     "list": Command(
         "names:list_",
         "Show the names that parameters can take.",
@@ -69,14 +68,22 @@ COMMANDS = {
         "Show what this machine has, and which chapters can run with which models.",
         "--data-root ~/data",
     ),
+    "fetch": Command(
+        "names:fetch",
+        "Load models' weights, or say what is missing.",
+        "vitb32 vitb16",
+    ),
+    "decode": Command(
+        "decode:decode",
+        "Check and decode a suite's images, or say what is missing.",
+        "paper --model vitb32 --fetch",
+    ),
     "store": Command(
         "store:store",
         "Check, clean and measure the folder of results.",
         "gc --dry-run",
     ),
-    "grid": Command(
-        "grid:grid",
-        "Fine-tune models x methods x tasks x seeds, here or on a Ray cluster.",
-        "--model mini --method nonlinear --method linearized --seeds 3 --dry-run",
-    ),
 }
+GROUPS = {"Edit models": _EDIT, "The book": _BOOK, "This machine": _MACHINE}
+COMMANDS = {name: one for group in GROUPS.values() for name, one in group.items()}
+FORMER = {"grid": "train", "study": "record"}  # names of before

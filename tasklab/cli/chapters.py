@@ -1,4 +1,4 @@
-"""The commands `report` and `study`: all chapters as a site, a chapter's recorded results."""
+"""The commands `report` and `record`: all chapters as a site, a chapter's recorded results."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def report(given: Quick, *, jobs: int | str | None = None) -> None:
     book.report(given.pop("preset", settled.preset), parameters=given, jobs=number)
 
 
-def study(
+def record(
     given: Full,
     chapter: tyro.conf.Positional[str] = "",
     *,
@@ -61,7 +61,7 @@ def study(
     from tasklab.errors import choose
 
     if not chapter and not every:
-        raise TasklabError("study takes a CHAPTER, or --all: `tasklab study --help`")
+        raise TasklabError("record takes a CHAPTER, or --all: `tasklab record --help`")
     if every and (part or out is not None):
         raise TasklabError(
             "--all records every part in the package's data: leave out --part, --out."

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import tyro
 
 from tasklab.cli.parsing import settings
+from tasklab.cli.vectors import what_is_stored
 from tasklab.errors import TasklabError, choose, path
 from tasklab.experiments.parameters import Parameters
 
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from tasklab.experiments import Lab
     from tasklab.storage.store import Store
 
-Full = settings(preset="full")
+Settings = settings()
 
 
 def import_(
@@ -87,7 +88,7 @@ def _show(imports: list[dict[str, Any]], store: Store) -> None:
 
 
 def export(
-    given: Full,
+    given: Settings,
     *,
     out: Path | str = "export",
     chapter: str | None = None,
@@ -112,7 +113,7 @@ def export(
     named = method or (chapter_of(chapter).methods if chapter else None)
     for one in method:
         choose("method", one, EDITS)
-    parameters = Parameters(**{"preset": "full", **given})
+    parameters = Parameters(**given)
     from tasklab.exchange import exporting
     from tasklab.experiments.lab import Lab
 
@@ -127,8 +128,8 @@ def export(
     missing = [name for name in stored if name not in runs]
     if not runs:
         raise TasklabError(
-            f"none of {len(wanted)} runs is in {lab.store.root}, such as {missing[0]}. They are "
-            "kept where they are fine-tuned, e.g. by `tasklab study` with the same parameters."
+            f"none of {len(wanted)} runs is in {lab.store.root}, such as {missing[0]}: "
+            f"{what_is_stored(lab.store, parameters)}"
         )
     accuracies = exporting.accuracies_of(lab.store, runs.values())
     init = "" if lab.parameters.init == "pretrained" else f"{lab.parameters.init}-"

@@ -9,8 +9,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
-from tasklab.cli.merging import print_notes, sources_of
 from tasklab.cli.parsing import settings
+from tasklab.cli.vectors import (
+    TOGETHER,
+    check_target,
+    folders_of,
+    lab_of,
+    print_notes,
+    sources_of,
+    tell_time,
+)
 from tasklab.errors import TasklabError, path, shown
 from tasklab.experiments.parameters import Parameters
 from tasklab.tasks.suites import suite
@@ -23,15 +31,16 @@ if TYPE_CHECKING:
     from tasklab.experiments import Lab
     from tasklab.experiments.contest import Contest
 
-Given = settings()
+Settings = settings()
 
 
 def compare(
     vector: tyro.conf.Positional[tuple[str, ...]],
-    given: Given,
+    given: Settings,
     *,
     data: Annotated[tuple[str, ...], tyro.conf.arg(metavar="TASK=FOLDER")] = (),
     methods: str = "all",
+    template: tuple[str, ...] = (),
     base: str | None = None,
     out: Path | str = "report.html",
     merged: Path | str | None = None,
@@ -45,8 +54,10 @@ def compare(
         vector: Files or folders of task vectors or published checkpoints, names of imported ones,
             or TASK@METHOD for runs of the store; TASK=VECTOR says which task one belongs to.
         given: As in a chapter's first code cell.
-        data: A task's folder of images, one folder a class; the class names make the prompts. By
-            default the suite's images.
+        data: A task's folder of images, one folder a class. By default the suite's images. Heads
+            are zero-shot, made of the class names; for a model without a text tower, linear probes.
+        template: A prompt of the tasks of --data, e.g. "a photo of a {}."; give several for their
+            mean.
         methods: Merges to compare, separated by commas; a wrong name shows all.
         base: The checkpoint that published ones start from.
         out: The report to write, one HTML file.
@@ -68,21 +79,24 @@ def compare(
     }
     for name, target in targets.items():
         check_target(name, target)
-    from tasklab.exchange import merged as merging
+    from tasklab.exchange import merged as merging  # start-up: torch
     from tasklab.exchange import publishing
     from tasklab.experiments import contest as contests
 
+    if merged:
+        merging.check_free(targets["--merged"])
     into = None if model_out is None else publishing.target(path("--model-out", model_out))
 
     names = None if methods == "all" else [one.strip() for one in methods.split(",")]
     chosen = contests.merges_for(names)
     tasks, words = zip(*map(_named, vector), strict=True)
-    folders = dict(map(_folder, data))
+    folders = folders_of(data)
     with tempfile.TemporaryDirectory(prefix=".merge-", dir=targets["--out"].parent) as room:
         sources = sources_of(words, given, base, Path(room))
         weights, method = merging.together(sources), sources[0].method
         of_task = _by_task(sources, tasks, folders, given)
-        lab = _lab(sources[0], list(of_task), folders, given)
+        start = {**given, "model": sources[0].model, "init": sources[0].init}
+        lab = lab_of(start, list(of_task), folders, template)
         if weights != lab.clip.encoder.weights_hash:
             raise TasklabError(
                 f"the task vectors start from other weights than {lab.parameters.model} here: "
@@ -90,10 +104,7 @@ def compare(
             )
         if into is not None:
             if sources[0].linear:
-                raise TasklabError(
-                    f"{sources[0].name} belongs in the linearized model, which no checkpoint of "
-                    "open_clip or transformers is: leave --model-out out."
-                )
+                raise TasklabError(f"{sources[0].name} {TOGETHER}: leave --model-out out.")
             publishing.check_model(into, sources[0].model, sources[0].init)
         vectors = {task: one.vector for task, one in of_task.items()}
         about = contests.seconds(lab, chosen, linear=sources[0].linear)
@@ -143,34 +154,6 @@ def compare(
     print(f"Best on validation images: {found.best.title}. Written: {', '.join(written)}.")
 
 
-def check_target(option: str, target: Path) -> None:
-    """Raise unless a file can be written, before anything is computed.
-
-    Args:
-        option: That names it, for the error.
-        target: The file.
-    """
-    if target.is_dir():
-        raise TasklabError(f"{option} {target} is a folder: name a file in it.")
-    try:
-        tempfile.TemporaryFile(dir=target.parent).close()
-    except OSError as error:
-        raise TasklabError(f"cannot write {option} {target}: {error.strerror}.") from error
-    if option == "--merged":
-        from tasklab.exchange import merged
-
-        merged.check_free(target)
-
-
-def tell_time(what: str, seconds: float) -> None:
-    """Print how long something takes, where that is longer than ten seconds."""
-    from tasklab.doctor.speed import spoken
-    from tasklab.progress import tell
-
-    if seconds > 10:
-        tell(f"{what}: about {spoken(seconds)}; what is finished is kept.")
-
-
 def _named(word: str) -> tuple[str, str]:
     """Return the task that a word gives to a vector, empty if it gives none, and the vector.
 
@@ -179,13 +162,6 @@ def _named(word: str) -> tuple[str, str]:
     """
     task, equals, rest = word.partition("=")
     return (task, rest) if equals and rest and not Path(word).exists() else ("", word)
-
-
-def _folder(word: str) -> tuple[str, Path]:
-    task, equals, folder = word.partition("=")
-    if not (equals and task and folder):
-        raise TasklabError(f"--data is TASK=FOLDER, e.g. Cars=images/cars, not {shown(word)}.")
-    return task, path("--data", folder, "folder")
 
 
 def _by_task(
@@ -212,23 +188,6 @@ def _by_task(
     if idle := [task for task in folders if task not in found]:
         raise TasklabError(f"--data {idle[0]}=... has no vector: TASK=VECTOR gives it one.")
     return found
-
-
-def _lab(first: Source, tasks: list[str], folders: dict[str, Path], given: Any) -> Lab:
-    """Return the model with the images of some tasks."""
-    from tasklab.experiments.lab import Lab
-    from tasklab.tasks import own
-
-    parameters = Parameters(**{**given, "model": first.model, "init": first.init})
-    if parameters.vocabulary == "closed":
-        raise TasklabError(
-            f"compare classifies by heads made of prompts, and model {first.model!r} here has "
-            "none: choose a model with a text tower."
-        )
-    if folders:
-        mine = [own.from_folder(folders[task], name=task) for task in tasks]
-        return Lab(parameters, own=mine, trains=False, images_of=tasks)
-    return Lab(parameters, tasks=tasks, trains=False, images_of=tasks)
 
 
 def _write(

@@ -146,9 +146,15 @@ def _machine(report: Report) -> Iterator[tuple[str, str]]:
 def _chapters(report: Report) -> Iterator[tuple[str, ...]]:
     from tasklab.chapters import CHAPTERS
     from tasklab.machine import gib
+    from tasklab.models.zoo import GROUPS, REGISTRY, group
 
     yield "model", "weights", "memory", *CHAPTERS
-    for name, cells in report.chapters.items():
+    place = {name: GROUPS.index(group(one)) for name, one in REGISTRY.items()}
+    title = -1
+    for name, cells in sorted(report.chapters.items(), key=lambda item: place[item[0]]):
+        if place[name] > title:
+            title = place[name]
+            yield f"-- {GROUPS[title]}", *[""] * (2 + len(CHAPTERS))
         one = report.weights[name]
         least, whole = map(gib, one.memory)
         memory = whole if least == whole else f"{least.removesuffix(' GiB')}-{whole}"

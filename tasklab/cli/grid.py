@@ -1,4 +1,4 @@
-"""The command `tasklab grid`: fine-tuning runs in order, or on a Ray cluster."""
+"""The command `tasklab train`: fine-tuning runs in order, or on a Ray cluster."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tasklab.cli.parsing import settings
 from tasklab.cluster import names
 from tasklab.errors import TasklabError, texts, whole
 
-Given = settings("model", preset="full")
+Given = settings("model")
 
 
 def grid(
@@ -45,7 +45,6 @@ def grid(
         "methods": method or ("nonlinear",),
         "tasks": task or None,
     }
-    given = {"preset": "full", **given}
     if problems := names.problems(*wanted.values(), given):  # before seconds of imports
         raise TasklabError("\n".join(problems))
     from tasklab.cluster import grid as runs

@@ -27,19 +27,24 @@ def list_(what: tyro.conf.Positional[str | None] = None) -> None:
         raise unknown("list", what, tables)
     for name in [what] if what else tables:
         rows = list(tables[name]())
-        width = max(len(row) for row, _ in rows)
+        width = max(len(row) for row, text in rows if text)
         print(f"{name}:")
         for row, text in rows:
             print(f"  {row:<{width}}  {text}".rstrip())
 
 
 def models() -> list[tuple[str, str]]:
-    """Return the models, each with where its weights are from."""
-    from tasklab.models.zoo import REGISTRY
+    """Return the models by group, each with where its weights are from."""
+    from tasklab.models.zoo import GROUPS, REGISTRY, group
 
-    return [
-        (name, f"{spec.arch} {spec.pretrained} ({spec.source})") for name, spec in REGISTRY.items()
-    ]
+    rows = []
+    for title in GROUPS:
+        rows.append((f"-- {title}", ""))
+        for name, spec in REGISTRY.items():
+            if group(spec) == title:
+                ships = "not shipped, pre-train it" if spec.extra else spec.pretrained
+                rows.append((name, f"{spec.arch} {ships} ({spec.source})"))
+    return rows
 
 
 def methods() -> list[tuple[str, str]]:

@@ -33,6 +33,8 @@ CONFIG = (
     tyro.conf.UseAppendAction,
 )
 METAVARS = {int: "INT", float: "FLOAT", str: "TEXT"}
+OF_RUNS = ("head", "preset", "seeds", "steps", "lr", "precision")  # apart in help
+_RUNS = "runs"
 _REGISTRY = ConstructorRegistry()
 
 
@@ -41,21 +43,49 @@ def settings(*without: str, **defaults: str) -> Any:
 
     Args:
         *without: Names that are no options of this command.
-        **defaults: Of the command, where it has others than `Parameters`; only told.
+        **defaults: Of the command, where it has others than `Parameters`; only shown.
     """
     fields = inspect.signature(Parameters).parameters
     hints = typing.get_type_hints(Parameters)
     texts = {p.arg_name: p.description for p in docstring_parser.parse(Parameters.__doc__).params}
-    options = {}
+    options: dict[bool, dict[str, Any]] = {False: {}, True: {}}
     for name, field in fields.items():
         if name not in without:
             usual = defaults.get(name, field.default)
             hint = "" if usual is None else f"(default: {usual})"
-            text = " ".join(texts[name].split())
+            text = " ".join((texts[name] or "").split())
             option = tyro.conf.arg(help=text, help_behavior_hint=hint)
-            options[name] = Annotated[hints[name], option]
-    given = typing.TypedDict("given", options, total=False)
+            options[name in OF_RUNS][name] = Annotated[hints[name], option]
+    runs = typing.TypedDict("runs", options[True], total=False)  # type: ignore[operator]
+    titled = Annotated[runs, tyro.conf.arg(name="fine-tuning and stored runs,")]
+    own = {**options[False], _RUNS: titled}
+    given = typing.TypedDict("given", own, total=False)  # type: ignore[operator]
     return Annotated[given, tyro.conf.OmitArgPrefixes, tyro.conf.arg(name="")]
+
+
+def _asked(function: Callable[..., Any]) -> Callable[..., Callable[[], Any]]:
+    """Return what tyro calls: parameters come in groups, and no default of `None` is shown."""
+    signature = inspect.signature(function)
+    hints = typing.get_type_hints(function, include_extras=True)
+    quiet = tyro.conf.arg(help_behavior_hint="")
+
+    @functools.wraps(function)
+    def bound(*given: Any, **more: Any) -> Callable[[], Any]:
+        for one in (*given, *more.values()):
+            if isinstance(one, dict):
+                one |= one.pop(_RUNS, {})
+        return functools.partial(function, *given, **more)
+
+    shown = {
+        name: Annotated[hints[name], quiet] if one.default in (None, (), False, "") else hints[name]
+        for name, one in signature.parameters.items()
+    }
+    del bound.__wrapped__  # type: ignore[attr-defined]  # whose hints tyro would read
+    bound.__annotations__ = {**hints, **shown}
+    bound.__signature__ = signature.replace(  # type: ignore[attr-defined]
+        parameters=[one.replace(annotation=shown[n]) for n, one in signature.parameters.items()]
+    )
+    return bound
 
 
 @_REGISTRY.primitive_rule
@@ -93,14 +123,10 @@ def call(command: str, words: Sequence[str]) -> int | None:
     function, prog = function_of(command), f"tasklab {command}"
     about = COMMANDS[command]
 
-    @functools.wraps(function)
-    def bound(*given: Any, **more: Any) -> Callable[[], int | None]:
-        return functools.partial(function, *given, **more)
-
     try:
         with contextlib.redirect_stderr(io.StringIO()):  # tyro's own account of a mistake
             run = tyro.cli(
-                bound,
+                _asked(function),
                 prog=prog,
                 description=f"{about.summary}\n\nExample: {prog} {about.example}",
                 args=list(words),
@@ -120,7 +146,7 @@ def completion(shell: str) -> None:
     if shell not in shells:
         raise unknown("shell", shell, shells)
     tyro.extras.subcommand_cli_from_dict(
-        {name: function_of(name) for name in COMMANDS},
+        {name: _asked(function_of(name)) for name in COMMANDS},
         prog="tasklab",
         args=["--tyro-print-completion", shell],
         config=CONFIG,
@@ -134,6 +160,7 @@ def _mistake(command: str, function: Callable, words: Sequence[str]) -> TasklabE
     hints = {}
     for name, hint in typing.get_type_hints(function, include_extras=True).items():
         hints |= getattr(_plain(hint), "__annotations__", {name: hint})  # settings: each an option
+    hints |= getattr(_plain(hints.pop(_RUNS, None)), "__annotations__", {})
     hints.pop("return", None)
     positional = {n: h for n, h in hints.items() if tyro.conf.Positional in _extras(h)}
     options = {f"--{_written(n, h)}": h for n, h in hints.items() if n not in positional}

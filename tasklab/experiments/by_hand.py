@@ -101,11 +101,9 @@ class ByHand:
             )
         linear = vector.method in LINEAR if linear is None else linear
         evaluator = self.evaluator
-        if self.parameters.vocabulary == "closed":
-            fitted = [task for task in seen if task != control]
-            seed = self.parameters.seeds[0]
-            evaluator = self.evaluator_of(vector.method or "nonlinear", seed, fitted)
-            seen = tuple(fitted)
+        if self.parameters.vocabulary == "closed":  # whose probes the control task has not
+            seen = tuple(task for task in seen if task != control)
+            evaluator = self.evaluator_of(vector.method or "nonlinear", tasks=seen)
         before = {task: evaluator.start(task, split).right for task in seen}
         after = before
         if vector and alpha:

@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from tasklab.analyses.merging import METHODS, registry
+from tasklab.analyses.merging import METHODS, registry, search
 from tasklab.analyses.pair_errors import pair_errors
 from tasklab.experiments.answers import Answers, interval, paired
 from tasklab.experiments.estimate import TANGENT, pace
@@ -215,7 +215,8 @@ def contest(
         shown.update()
         for name in merges:
             shown.set_postfix_str(METHODS[name].title)
-            record = kept(bench.key(name), functools.partial(chosen, name))
+            key = {**bench.key(name), "fixed": dict(METHODS[name].fixed)}
+            record = kept(key, functools.partial(chosen, name))
             found.append(entry(name, METHODS[name].title, record))
             shown.update()
         sums = [one.alpha for one in found if one.name == "arithmetic"]
@@ -229,6 +230,18 @@ def contest(
         pairs=[Pair(**{**row, "tasks": tuple(row["tasks"])}) for row in pairs],
         alpha=alpha,
     )
+
+
+def searched(lab: Lab, vectors: Mapping[str, TaskVector], method: str, name: str) -> search.Choice:
+    """Return a merge whose coefficient and option validation images chose.
+
+    Args:
+        lab: As of `contest`.
+        vectors: As of `contest`.
+        method: As of `contest`.
+        name: One of `merging.METHODS`.
+    """
+    return Bench(Given.of(lab, vectors, method)).choose(name)
 
 
 def merged(lab: Lab, vectors: Mapping[str, TaskVector], method: str, one: Entry) -> TaskVector:

@@ -36,7 +36,7 @@ from tasklab.analyses.merging.pooled import Diagonals, Grams
 from tasklab.errors import texts
 from tasklab.experiments.editing import groups_of, shares
 from tasklab.experiments.lab import Lab, several
-from tasklab.experiments.runner import Trial, busy, grid, kept
+from tasklab.experiments.runner import Given, Trial, busy, grid, kept
 from tasklab.placement import device_of, placed
 from tasklab.records.schema import LEADING_MERGES
 from tasklab.records.table import tidy
@@ -205,7 +205,9 @@ class Bench:
             asked = {"start": merge("average", vectors), "steps": self.sizes["steps"]}
             solution = best.everywhere(encoder, vectors, images, **asked)
             return placed(solution.vector, device_of(vectors))
-        chosen = {} if option is None else {METHODS[name].searched: option}
+        chosen = dict(METHODS[name].fixed) if isinstance(self.trial, Given) else {}
+        if option is not None:
+            chosen[METHODS[name].searched] = option
         if statistics is None:
             statistics = self.statistics(name)
         return merge(name, vectors, **statistics, **chosen)

@@ -154,7 +154,7 @@ class Given(Trial):
     def evaluator(self) -> evaluation.Evaluator:
         """The model with zero-shot heads, or where it has no text tower with probes."""
         if self.lab.parameters.vocabulary == "closed":
-            return self.lab.evaluator_of("nonlinear", self.seed, self.tasks)
+            return self.lab.evaluator_of(self.method, self.seed, self.tasks)
         return self.lab.evaluator
 
 

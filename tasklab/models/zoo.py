@@ -369,6 +369,17 @@ def shipped(model: str) -> bool:
     return model in REGISTRY and REGISTRY[model].shipped
 
 
+GROUPS = ("published", "shipped", "for comparisons")
+
+
+def group(entry: Spec) -> str:
+    """Return which of `GROUPS` a model belongs to."""
+    if not entry.shipped:
+        return GROUPS[0]
+    internal = entry.closed or entry.extra or entry.name.startswith("mini_s_seed")
+    return GROUPS[2 if internal else 1]
+
+
 def closed(model: str) -> bool:
     """Return whether a model has no text tower."""
     return model in CLOSED_MODELS or model.startswith(TIMM)

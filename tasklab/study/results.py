@@ -105,7 +105,7 @@ def recorded(chapter: str, part: str = "editing") -> tuple[pd.DataFrame, dict[st
 
     Returns:
         Tidy records, and their provenance; both are empty while the part is not recorded
-        (`tasklab study CHAPTER --part PART` does it).
+        (`tasklab record CHAPTER --part PART` does it).
     """
     path = path_of(chapter, part)
     recorded = path.exists() or table.provenance_path(path).exists()

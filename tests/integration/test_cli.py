@@ -38,8 +38,8 @@ def test_help(command, capsys):
         (["report", "--preset", "ful"], "did you mean 'full'"),
         (["report", "--steps", "-3"], "steps"),
         (["report", "--seeds", "1,x"], "seeds"),
-        (["study", "tangent", "--init", "pretraind"], "did you mean 'pretrained'"),
-        (["study", "tangnet"], "did you mean 'tangent'"),
+        (["record", "tangent", "--init", "pretraind"], "did you mean 'pretrained'"),
+        (["record", "tangnet"], "did you mean 'tangent'"),
         (["fetch", "mimi"], "did you mean 'mini'"),
         (["list", "model"], "did you mean 'models'"),
     ],
@@ -74,11 +74,11 @@ def test_a_reader_that_stops_is_no_mistake():
     ("words", "expected"),
     [
         (["retort"], "unknown command 'retort': did you mean 'report'"),
-        ([], "name a command: report, study"),
+        ([], "name a command: compare, merge"),
         (["report", "--presett", "quick"], "did you mean '--preset'"),
         (["report", "--steps"], "--steps needs a value"),
-        (["study"], "study takes a CHAPTER, or --all: `tasklab study --help`"),
-        (["study", "--all", "--part", "maps"], "leave out --part, --out"),
+        (["record"], "record takes a CHAPTER, or --all: `tasklab record --help`"),
+        (["record", "--all", "--part", "maps"], "leave out --part, --out"),
         (["list", "models", "tasks"], "list does not take 'tasks': see `tasklab list --help`"),
         (["--completion", "bsh"], "did you mean 'bash'"),
     ],
@@ -107,7 +107,7 @@ def test_help_describes_and_has_an_example_that_can_be_parsed(command, capsys, m
     assert len(calls) == 1
 
 
-@pytest.mark.parametrize("command", ["report", "study", "export", "grid"])
+@pytest.mark.parametrize("command", ["report", "record", "export", "train"])
 def test_a_command_takes_every_parameter(command, capsys):
     with pytest.raises(SystemExit):
         main([command, "--help"])
@@ -130,7 +130,7 @@ def test_help_needs_neither_torch_nor_pandas():
     code = """
 import sys
 from tasklab.__main__ import main
-for words in (["--help"], ["study", "--help"], ["study", "tangnet"], ["grid", "--cpus", "x"]):
+for words in (["--help"], ["record", "--help"], ["record", "tangnet"], ["train", "--cpus", "x"]):
     try:
         main(words)
     except SystemExit:
@@ -184,14 +184,14 @@ def one_line(capsys):
 def words_of(command, checkpoint):
     return {
         "report": ["report"],
-        "study": ["study", "tangent", "--model", "mini_xs", "--device", "cpu"],
+        "record": ["record", "tangent", "--model", "mini_xs", "--device", "cpu"],
         "import": ["import", checkpoint, "--model", "mini_xs", "--task", "Signs"],
         "list": ["import", "--list"],
         "export": ["export", "--model", "mini_xs"],
     }[command]
 
 
-@pytest.mark.parametrize("command", ["report", "study", "import", "list", "export"])
+@pytest.mark.parametrize("command", ["report", "record", "import", "list", "export"])
 @pytest.mark.parametrize("below", ["", "below"])
 @pytest.mark.parametrize("given", ["TASKLAB_STORE", "--store-root"])
 def test_a_store_that_is_a_file_or_below_one(
@@ -208,7 +208,7 @@ def test_a_store_that_is_a_file_or_below_one(
     assert (clone / "file").read_text() == "x"
 
 
-@pytest.mark.parametrize("command", ["report", "study", "import"])
+@pytest.mark.parametrize("command", ["report", "record", "import"])
 @pytest.mark.parametrize("number", [errno.EACCES, errno.EROFS, errno.ENOSPC])
 def test_a_store_that_cannot_be_written(command, number, clone, checkpoint, monkeypatch, capsys):
     store, mkdir = clone / "store", Path.mkdir
@@ -240,10 +240,10 @@ def test_records_that_cannot_be_written(clone, monkeypatch, capsys):
         (".", "records are written as .csv or .csv.xz"),
         ("x.txt", "records are written as .csv or .csv.xz, not 'x.txt'"),
     ):
-        assert main([*words_of("study", ""), "--out", str(clone / out)]) == 2
+        assert main([*words_of("record", ""), "--out", str(clone / out)]) == 2
         assert message in one_line(capsys)
     monkeypatch.setattr(results, "RECORDED", clone / "lib" / "site-packages" / "tasklab")
-    assert main(words_of("study", "")) == 2
+    assert main(words_of("record", "")) == 2
     assert "belongs to the installed package: say by --out" in one_line(capsys)
 
 

@@ -79,7 +79,8 @@ def test_what_merge_writes_is_read_like_an_exported_vector(files, encoder, capsy
     assert about["weights"] == encoder.weights_hash and about["method"] == "ties"
     assert [row["task"] for row in about["vectors"]] == ["a", "b"]
     assert about["norm"] == pytest.approx(checkpoints.load("m.safetensors", encoder).norm())
-    again = ["merge", *["m.safetensors"] * 2, "--method", "average", "--out", "n.safetensors"]
+    again = ["merge", *["m.safetensors"] * 2, "--method", "average", "--alpha", "1"]
+    again += ["--out", "n.safetensors"]
     told(again, capsys)  # a merged vector tells its model
     assert checkpoints.load("n.safetensors", encoder) == checkpoints.load("m.safetensors", encoder)
 
@@ -105,12 +106,11 @@ def test_evaluate_adds_and_subtracts(files, encoder, capsys):
     assert [row["task"] for row in once["tasks"]] == ["Signs", "Places"]
 
     text = told([*words, *FEW, "--task", "Signs", "--split", "val", "--linear"], capsys)
-    assert text.startswith(
-        "mini_xs (linearized, val images, accuracy in %)\n  +0.5 a.safetensors\n"
-    )
+    assert text.startswith("mini_xs, linearized, val images, accuracy in %\n")
+    assert "\n  +0.5 a.safetensors\n" in text
     linear = lab.evaluator.evaluate(edited, "Signs", "val", linear=True)
     (row,) = [line for line in text.splitlines() if line.startswith("Signs")]
-    assert float(row.split()[-1]) == pytest.approx(linear, abs=0.06)
+    assert float(row.split()[3]) == pytest.approx(linear, abs=0.06)
 
 
 def test_the_page_and_the_help_tell_every_key_of_the_json(files, capsys, root):
@@ -154,7 +154,7 @@ def test_vectors_come_from_runs_exports_and_imports(files, encoder, capsys, monk
     torch.save(one.apply(encoder.params), "finetuned.pt")
     checkpoints.add(Store(), "finetuned.pt", MODEL, "Scenes", name="mine")
     for name in ("Signs@nonlinear", "Signs@nonlinear@0", "exported", "finetuned.pt", "mine"):
-        twice = ["merge", name, name, "--method", "average"]  # the vector itself
+        twice = ["merge", name, name, "--method", "average", "--alpha", "1"]  # the vector itself
         told([*twice, "--model", MODEL, *FEW, "--out", "m.safetensors"], capsys)
         found = checkpoints.load("m.safetensors", encoder)
         assert found.keys() == one.keys()
@@ -177,10 +177,11 @@ def test_a_saved_vector_is_imported_as_it_is(files, encoder, capsys):
 def test_vectors_of_another_start_keep_it(files, capsys):
     random = loading.load(MODEL, init="random").encoder
     vector(random, 5).save("r.safetensors")
-    words = ["merge", "r.safetensors", "r.safetensors", "--method", "average"]
+    words = ["merge", "r.safetensors", "r.safetensors", "--method", "average", "--alpha", "1"]
     told([*words, "--model", MODEL, "--init", "random", "--out", "m.safetensors"], capsys)
     told(["import", "m.safetensors", "--model", MODEL, "--task", "T"], capsys)
-    told(["merge", "T_nonlinear", "m.safetensors", "--out", "again.safetensors"], capsys)
+    again = ["merge", "T_nonlinear", "m.safetensors", "--alpha", "1"]
+    told([*again, "--out", "again.safetensors"], capsys)
     torch.testing.assert_close(
         dict(checkpoints.load("again.safetensors", random)), dict(2 * vector(random, 5))
     )
@@ -219,12 +220,49 @@ def test_methods_that_look_at_images_do(files, encoder, capsys):
     x = [drawn.images_of(lab.suite).load(t, "train", n=8).x for t in ("Signs", "Places")]
     thetas = [tau.apply(encoder.params) for tau in taus]
     G = [merging.grams(encoder, one, params=theta) for one, theta in zip(x, thetas, strict=True)]
-    assert checkpoints.load("m.safetensors", encoder) == merging.regmean(taus, G)
-    told([*words, "--method", "fisher"], capsys)
+    assert checkpoints.load("m.safetensors", encoder) == merging.regmean(
+        taus, G, **merging.METHODS["regmean"].recommended(2)
+    )
+    told([*words, "--method", "fisher", "--alpha", "1"], capsys)
     merged = checkpoints.load("m.safetensors", encoder)
     for name, value in merged.items():  # a weighted mean of the two
         low, high = (f(taus[0][name], taus[1][name]) for f in (torch.minimum, torch.maximum))
         assert ((value >= low - 1e-6) & (value <= high + 1e-6)).all()
+
+
+def test_the_default_is_recommended_and_a_search_is_not_worse(files, encoder, capsys):
+    lab = Lab(model=MODEL, steps=25, progress=False, tasks=("Signs", "Textures"))
+    names = [f"{task}.st" for task in lab.tasks]
+    for task, tau in lab.vectors().items():
+        tau.save(f"{task}.st")
+    usual = json.loads(told(["merge", *names, "--model", MODEL, "--json"], capsys))
+    assert usual["options"] == merging.METHODS["arithmetic"].recommended(2)
+    assert "recommended for 2 vectors" in usual["origin"]
+    words = ["merge", *names, "--model", MODEL, "--search", "--out", "s.st", "--json"]
+    assert "best of 8 evaluations" in json.loads(told(words, capsys))["origin"]
+    best, first = (
+        lab.evaluate(TaskVector.load(name), lab.tasks, "val").mean["after"]
+        for name in ("s.st", "merged.safetensors")
+    )
+    assert best >= first - 1  # by normalised accuracies
+    words = ["evaluate", MODEL, "--subtract", "s.st:3", "--task", "Signs", "--task", "Textures"]
+    assert main(words) == 0
+    assert "worse than the pre-trained model" in capsys.readouterr().err
+
+
+def test_a_run_that_is_not_there_names_those_that_are(files, encoder, capsys):
+    run_of(encoder, "Signs", "nonlinear")
+    words = ["evaluate", MODEL, "--add", "Signs@nonlinear", "--task", "Signs"]
+    assert main(words) == 2
+    assert "it has nonlinear of Signs (--steps 1, seeds 0)" in capsys.readouterr().err
+
+
+def test_a_model_without_a_text_tower_is_evaluated_by_probes(files, capsys):
+    few = loading.load("mini_few").encoder
+    vector(few, 1).save("few.st")
+    words = ["evaluate", "mini_few", "--add", "few.st", "--task", "Signs", "--json"]
+    (row,) = json.loads(told(words, capsys))["tasks"]
+    assert row["before"] > 30 and row["after"] < row["before"]
 
 
 def test_absent_weights_are_told_before_any_vector_is_read(files, capsys, monkeypatch):
@@ -240,12 +278,12 @@ def test_a_singular_gram_matrix_is_one_line_and_a_ridge_mends_it(files, encoder,
     for task in ("Signs", "Places"):
         run_of(encoder, task, "nonlinear")
     words = ["merge", "Signs@nonlinear", "Places@nonlinear", "--model", MODEL, *FEW]
-    words += ["--method", "regmean", "--images", "1", "--option", "ratio=1"]
+    words += ["--method", "regmean", "--images", "1", "--option", "ratio=1", "--option", "ridge=0"]
     assert main([*words, "--out", "m.safetensors"]) == 2
     out, err = capsys.readouterr()
     assert "sum up to a singular one: give more images, or a ridge" in err
     assert err.count("\n") == 1 and out == "" and not (files / "m.safetensors").exists()
-    told([*words, "--option", "ridge=1e-3", "--out", "m.safetensors"], capsys)
+    told([*words[:-2], "--option", "ridge=1e-3", "--out", "m.safetensors"], capsys)
 
 
 def test_tangent_vectors_stay_in_the_linearized_model(files, encoder, capsys):
@@ -358,7 +396,8 @@ def test_tangent_vectors_stay_in_the_linearized_model(files, encoder, capsys):
         ),
         (["evaluate", MODEL, *PAPER], "images of Cars, DTD, EuroSAT, GTSRB, MNIST, RESISC45"),
         (["evaluate", MODEL, "--split", "tset"], "did you mean 'test'"),
-        (["evaluate", "mini_few", "--add", "a.safetensors"], "text tower"),
+        ([*AB, "--search", "--alpha", "1"], "--search chooses alpha: leave one of the two out"),
+        (["evaluate", MODEL, "--data", "x"], "--data is TASK=FOLDER"),
         (["evaluate", MODEL, "--suite", "own"], "unknown suite 'own': Choices: mini"),
         (["evaluate", MODEL, "--suite", "None"], "no type matching"),
         (["evaluate", MODEL, "--add", "int.safetensors"], "are no floating-point numbers"),

@@ -17,7 +17,7 @@ DIGITS = "9" * 5000
 PATHS = ("~nosuchuser/a", "a\0b", LONG, " ", "\ud800")
 NUMBERS = (DIGITS, "nan", "1.5", "-1", "x", "", "1e400", "0x10")
 SEEDS = (*NUMBERS, "0", "1000000000", str(2**63), f"0,{2**63}", "1,1", "0,,1", ",", "[0, x]")
-RUNS = (["report"], ["study", "tangent"], ["export"], ["grid", "--dry-run"])
+RUNS = (["report"], ["record", "tangent"], ["export"], ["train", "--dry-run"])
 
 
 def lines() -> list[list[str]]:
@@ -40,7 +40,7 @@ def lines() -> list[list[str]]:
     found += [["evaluate", "mini", "--subtract", f"f:{n}"] for n in NUMBERS]
     found += [["merge", "f", f"--{option}={LONG}"] for option in ("method", "option", "alpha")]
     found += [["merge", name] for name in ("@", "@@@@", "Signs@nonlinear@x")]
-    found += [["study", "tangent", "--out", path] for path in PATHS]
+    found += [["record", "tangent", "--out", path] for path in PATHS]
     found += [["fetch", "mini", "--weights", path] for path in PATHS]
     found += [["decode", "paper", "--data-root", path] for path in PATHS]
     found += [["store", what, "--store-root", "~nosuchuser"] for what in ("verify", "gc", "size")]
@@ -48,11 +48,11 @@ def lines() -> list[list[str]]:
     found += [[*run, f"--model={name}"] for run in RUNS for name in names]
     found += [[*run, f"--{option}={LONG}"] for run in RUNS for option in ("suite", "head", "init")]
     found += [[*run, f"--device={name}"] for run in RUNS[:3] for name in (f"cuda:{DIGITS}", "gpu")]
-    found += [["study", name] for name in names] + [["fetch", name] for name in names[:5]]
-    found += [["study", "tangent", "--part", LONG], ["study", "tangent", f"--jobs={DIGITS}"]]
+    found += [["record", name] for name in names] + [["fetch", name] for name in names[:5]]
+    found += [["record", "tangent", "--part", LONG], ["record", "tangent", f"--jobs={DIGITS}"]]
     found += [["export", "--task", LONG], ["export", "--method", LONG], ["export", "--chapter", ""]]
-    found += [["grid", f"--cpus={n}"] for n in ("0", DIGITS)] + [["grid", "--retries=-1"]]
-    found += [["grid", "--ray", " ", "--dry-run"], ["decode", LONG], ["decode", "mini"]]
+    found += [["train", f"--cpus={n}"] for n in ("0", DIGITS)] + [["train", "--retries=-1"]]
+    found += [["train", "--ray", " ", "--dry-run"], ["decode", LONG], ["decode", "mini"]]
     found += [["decode", "paper", "--jobs=0"], ["list", LONG], [LONG], ["\0"], [f"--{LONG}"]]
     found += [["report", LONG], ["report", f"--{LONG}"], ["store", LONG], ["--completion", LONG]]
     found += [["store", "verify", "--dry-run"], ["store", "gc", f"--days={DIGITS}"]]

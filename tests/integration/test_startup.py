@@ -28,7 +28,7 @@ for words in {words}:
 
 
 def test_the_command_line_waits_for_no_network_and_no_table():
-    first = [["list"], ["--help"], ["grid", "--help"]]
+    first = [["list"], ["--help"], ["train", "--help"]]
     there = imported(MAIN.format(words=first, status=0))
     assert "tasklab.errors" in there and not there & {*TABLES, *NETWORKS}
 
@@ -36,12 +36,12 @@ def test_the_command_line_waits_for_no_network_and_no_table():
 def test_what_is_misspelt_is_told_without_torch():
     words = [
         ["list", "modles"],
-        ["grid", "--model", "minni"],
-        ["grid", "--method", "liniarized", "--dry-run"],
-        ["grid", "--task", "Textuers", "--dry-run"],
-        ["grid", "--steps", "none"],
-        ["study", "tangent", "--part", "mapps", "--dry-run"],
-        ["study", "tangent", "--model", "minni"],
+        ["train", "--model", "minni"],
+        ["train", "--method", "liniarized", "--dry-run"],
+        ["train", "--task", "Textuers", "--dry-run"],
+        ["train", "--steps", "none"],
+        ["record", "tangent", "--part", "mapps", "--dry-run"],
+        ["record", "tangent", "--model", "minni"],
     ]
     there = imported(MAIN.format(words=words, status=2))
     assert {f"'{name}'" for name in ("mini", "linearized", "Textures", "maps")} <= {
@@ -74,7 +74,7 @@ def test_a_merge_loads_no_table_no_figure_and_no_claim():
 
 
 def test_a_dry_run_builds_no_model(tmp_path):
-    grid = ["grid", "--task", "Signs", "--dry-run", "--store-root", str(tmp_path)]
+    grid = ["train", "--task", "Signs", "--dry-run", "--store-root", str(tmp_path)]
     there = imported(f"from tasklab.__main__ import main\nassert main({grid}) == 0")
     assert "tasklab.models.loading" in there
     assert not there & {*TABLES, "torchvision", "open_clip", "timm", "transformers"}

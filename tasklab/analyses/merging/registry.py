@@ -169,6 +169,7 @@ METHODS: Mapping[str, Method] = MappingProxyType(
             text="least squares on each linear layer's inputs", paper="2212.09849",
             needs="grams",
             searched="ratio", values=(0.3, 0.6, 0.9),
+            fixed={"ridge": 0.01},
             chosen={2: (1.145, 0.9), 4: (1.507, 0.6), 8: (1.577, 0.9)},
         ),
         "wudi": Method(

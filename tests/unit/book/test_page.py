@@ -185,7 +185,7 @@ def test_what_is_not_recorded_yet_is_said():
     awaited = page.caption("fig-a", "A.", nothing(), kind="recorded").data
     assert awaited == "<!-- awaited fig-a -->\n\n*Not recorded yet.*"
     assert page.caption("fig-a", "A.", nothing(), kind="live").data.startswith("<!-- caption fig-a")
-    assert "`python -m tasklab study merging --all`" in page.awaited(nothing(), "merging").data
+    assert "`python -m tasklab record merging --all`" in page.awaited(nothing(), "merging").data
     assert page.awaited(tidy(records()), "merging") is None
     for given in ([nothing()], [tidy(records()), nothing()]):  # one is enough
         assert page.once_recorded(pytest.fail, *given).data == "*Not recorded yet.*"

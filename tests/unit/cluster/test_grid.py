@@ -141,7 +141,7 @@ def test_a_machine_that_would_compute_something_else_does_not(small):
 
 
 def test_the_command_lists_runs_and_fails_if_one_does(small, monkeypatch, capsys):
-    words = ["grid", "--task", "Textures", "--steps", "2", "--seeds", "0,4", "--device", "cpu"]
+    words = ["train", "--task", "Textures", "--steps", "2", "--seeds", "0,4", "--device", "cpu"]
     words += ["--store-root", str(small.given["store_root"])]
     assert main([*words, "--dry-run"]) == 0
     shown = capsys.readouterr().out.splitlines()

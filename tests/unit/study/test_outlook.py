@@ -92,7 +92,7 @@ def test_all_records_every_part_in_order(named, monkeypatch, capsys):
 
     monkeypatch.setattr(recording, "study", study)
     expected = [(n, p) for n in named or CHAPTERS for p in CHAPTERS[n].parts]
-    assert main(["study", *named, "--all", "--jobs", "2", "--dry-run"]) == 0
+    assert main(["record", *named, "--all", "--jobs", "2", "--dry-run"]) == 0
     assert calls == [] and capsys.readouterr().out == f"{len(expected)} parts, 2 jobs\n"
-    assert main(["study", *named, "--all", "--jobs", "2"]) == 0
+    assert main(["record", *named, "--all", "--jobs", "2"]) == 0
     assert calls == expected

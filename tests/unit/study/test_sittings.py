@@ -166,7 +166,7 @@ def test_nothing_is_added_where_another_model_was_pre_trained_anew(small, monkey
 
 
 def test_one_part_at_a_time(capsys):
-    assert main(["study", "--all", "--add"]) != 0
+    assert main(["record", "--all", "--add"]) != 0
     assert "--add takes one part" in capsys.readouterr().err
 
 

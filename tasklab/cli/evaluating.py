@@ -1,0 +1,111 @@
+"""The command `tasklab evaluate`: accuracies of an edited model, beside those of the unedited."""
+
+from __future__ import annotations
+
+import json as writer
+from typing import Annotated
+
+import tyro
+
+from tasklab.cli.parsing import settings
+from tasklab.cli.vectors import folders_of, lab_of, print_notes, sources_of, tell_time
+from tasklab.errors import TasklabError, choose, real
+from tasklab.experiments.parameters import Parameters
+from tasklab.tasks.suites import suite
+
+Settings = settings("model")
+Term = Annotated[tuple[str, ...], tyro.conf.arg(metavar="VECTOR[:COEFFICIENT]")]
+SPLITS = ("test", "val")
+
+
+def evaluate(
+    model: tyro.conf.Positional[str],
+    given: Settings,
+    *,
+    add: Term = (),
+    subtract: Term = (),
+    task: tuple[str, ...] = (),
+    data: Annotated[tuple[str, ...], tyro.conf.arg(metavar="TASK=FOLDER")] = (),
+    template: tuple[str, ...] = (),
+    split: str = "test",
+    linear: bool = False,
+    base: str | None = None,
+    json: bool = False,
+) -> None:
+    """Add and subtract task vectors; print accuracies before and after, and what the edit gains.
+
+    Args:
+        model: Short name, see `tasklab list models`.
+        given: As in a chapter's first code cell.
+        add: A vector as `tasklab merge` takes it, times a coefficient (by default 1).
+        subtract: The same with the opposite sign.
+        task: Only this task. By default all of the suite, and the control task.
+        data: A task's own folder of images, one folder a class, in place of the suite's tasks.
+        template: A prompt of the tasks of --data, e.g. "a photo of a {}."
+        split: test or val.
+        linear: Edit the linearized model. By default where the vectors were made for it.
+        base: The checkpoint that published ones start from.
+        json: Print JSON: model, suite, split, linear, edits (vector, coefficient, notes), tasks
+            (task, control, images, accuracy in % before and after, gain in points, half_interval:
+            half the 95 % interval of the gain) and their mean without the control.
+    """
+    choose("split", split, SPLITS)
+    given = {**given, "model": model}
+    folders, terms = folders_of(data), [(*_term(word), 1) for word in add]
+    terms += [(*_term(word), -1) for word in subtract]
+    there = suite(Parameters(**given).suite)
+    every = tuple(folders) or (*there.names, there.control.name)
+    chosen = tuple(dict.fromkeys(task)) or every  # each counts once
+    for one in chosen:
+        choose("task", one, every)
+    from tasklab.exchange import merged  # start-up: these load torch
+    from tasklab.experiments.estimate import pace
+    from tasklab.taskvector import TaskVector
+
+    sources = sources_of([name for name, _, _ in terms], given, base)
+    lab = lab_of(given, chosen, folders, template)
+    weights = lab.clip.encoder.weights_hash
+    if sources and merged.together(sources) != weights:
+        raise TasklabError(f"the task vectors start from other weights than {model} here.")
+    linear = linear or any(one.linear for one in sources)
+    vector = TaskVector.sum(
+        one.vector * (c * sign) for one, (_, c, sign) in zip(sources, terms, strict=True)
+    )
+    images = sum(lab.evaluator.count(one, split) for one in chosen)
+    passes = 2 if sources else 1
+    tell_time(f"{images} images, {passes} passes", passes * images * pace(lab).passed)
+    found = lab.evaluate(vector, chosen, split, linear=linear)
+    edits = [
+        {"vector": name, "coefficient": c * sign, "notes": [*one.notes]}
+        for one, (name, c, sign) in zip(sources, terms, strict=True)
+    ]
+    if json:
+        about = {"model": model, "suite": lab.parameters.suite, "split": split, "linear": linear}
+        about |= {"edits": edits, "tasks": found.rows, "mean": found.mean}
+        print(writer.dumps(about, indent=1))
+    else:
+        print(found)
+        for edit in edits:
+            print(f"  {edit['coefficient']:+g} {edit['vector']}")
+            print_notes(edit["notes"])
+    if found.harmful:
+        from tasklab.progress import tell
+
+        tell(
+            f"This edit is worse than the pre-trained model: {found.gain:+.1f} points. Give the "
+            "vector a smaller coefficient (VECTOR:0.3), or merge with `tasklab merge --search`."
+        )
+
+
+def _term(word: str) -> tuple[str, float]:
+    """Return a vector's name and its coefficient.
+
+    >>> _term("merged.safetensors:0.3"), _term("C:/merged")
+    (('merged.safetensors', 0.3), ('C:/merged', 1.0))
+    """
+    name, colon, number = word.rpartition(":")
+    try:
+        coefficient = float(number)
+    except ValueError:
+        return word, 1.0
+    return (name, real("a coefficient", coefficient, -1e6, 1e6)) if colon else (word, 1.0)

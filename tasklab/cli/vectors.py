@@ -1,0 +1,255 @@
+"""What `compare`, `merge` and `evaluate` share: vectors that words name, and images of tasks."""
+
+from __future__ import annotations
+
+import tempfile
+import zipfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tasklab.errors import TasklabError, choose, path, shown, whole
+from tasklab.experiments.parameters import PRESETS, Parameters
+from tasklab.models.zoo import closed
+from tasklab.tasks.suites import suite
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from tasklab.exchange.merged import Source
+    from tasklab.experiments import Lab
+    from tasklab.storage.store import Store
+
+Given = dict[str, Any]  # notebook parameters, those that are given
+TOGETHER = "belongs in the linearized model, which no checkpoint of open_clip or transformers is"
+
+
+def check_target(option: str, target: Path) -> None:
+    """Raise unless a file can be written, before anything is computed.
+
+    Args:
+        option: That names it, for the error.
+        target: The file.
+    """
+    if target.is_dir():
+        raise TasklabError(f"{option} {target} is a folder: name a file in it.")
+    try:
+        tempfile.TemporaryFile(dir=target.parent).close()
+    except OSError as error:
+        raise TasklabError(f"cannot write {option} {target}: {error.strerror}.") from error
+
+
+def tell_time(what: str, seconds: float) -> None:
+    """Print how long something takes, where that is longer than ten seconds."""
+    from tasklab.doctor.speed import spoken  # start-up: these two load torch
+    from tasklab.progress import tell
+
+    if seconds > 10:
+        tell(f"{what}: about {spoken(seconds)}; what is finished is kept.")
+
+
+def print_notes(notes: Sequence[str]) -> None:
+    """Print what is known of a vector, a line for each note."""
+    for note in notes:
+        print(f"    {note}")
+
+
+def folders_of(words: Sequence[str]) -> dict[str, Path]:
+    """Return folders of images by their tasks, from words such as Cars=images/cars."""
+    found: dict[str, Path] = {}
+    for word in words:
+        task, equals, folder = word.partition("=")
+        if not (equals and task and folder):
+            raise TasklabError(f"--data is TASK=FOLDER, e.g. Cars=images/cars, not {shown(word)}.")
+        if task in found:
+            raise TasklabError(f"--data {task}=... is given twice.")
+        found[task] = path("--data", folder, "folder")
+    return found
+
+
+def lab_of(
+    given: Given,
+    tasks: Sequence[str] | None,
+    folders: Mapping[str, Path],
+    templates: Sequence[str] = (),
+    images_of: Sequence[str] | None = None,
+) -> Lab:
+    """Return a model with the images of some tasks, and heads that classify them.
+
+    Heads are zero-shot, made of class names; where the model has no text tower, linear probes.
+
+    Args:
+        given: Notebook parameters.
+        tasks: Names; `None` for all.
+        folders: Own folders of images by task; empty for the suite's images.
+        templates: Prompts of own tasks; none for the usual ones.
+        images_of: Tasks whose images are looked at; by default `tasks`.
+    """
+    from tasklab.experiments.lab import Lab  # start-up: torch
+    from tasklab.tasks import own
+
+    if closed(given.get("model") or "mini") and not given.get("head"):
+        given = {**given, "head": "probe"}
+    parameters = Parameters(**given)
+    about: dict[str, Any] = {"trains": False, "images_of": images_of or tasks}
+    if folders:
+        words = {"templates": tuple(templates)} if templates else {}
+        mine = [own.from_folder(folders[task], name=task, **words) for task in tasks or folders]
+        lab = Lab(parameters, own=mine, **about)
+    elif templates:
+        raise TasklabError("--template is for --data: the suite's tasks have prompts of their own.")
+    else:
+        control = suite(parameters.suite).control.name
+        named = [task for task in tasks or () if task != control] or None
+        lab = Lab(parameters, tasks=named, **about)
+    return lab
+
+
+def sources_of(
+    names: Sequence[str], given: Given, base: str | None, room: Path | None = None
+) -> list[Source]:
+    """Return the task vectors that some words name.
+
+    Args:
+        names: Files, folders, names of imported vectors, or TASK@METHOD.
+        given: Notebook parameters, those that are given.
+        base: The checkpoint that published ones start from.
+        room: As for `merged.find`.
+
+    Raises:
+        TasklabError: If one is not there or cannot be read.
+    """
+    from tasklab.exchange import merged  # start-up: torch
+    from tasklab.progress import bar
+    from tasklab.storage.store import Store
+
+    if base is not None:  # a path, or owner/name on the hub
+        path("--base", base, None if "/" in base or path("--base", base).is_dir() else "file")
+        merged.check_base(base, given.get("model"))
+    elif model := given.get("model"):
+        _check_start(names, model, given.get("init") or "pretrained")
+    runs = {name: _run_of(name, given) for name in names if _names_run(name)}
+    about = {"model": given.get("model"), "base": base, "init": given.get("init"), "room": room}
+    store = Store(given.get("store_root"))
+    found = []
+    with bar(len(names), "reading", unit="vector", soon=10.0) as shown:
+        for name in names:
+            one = _run(name, *runs[name]) if name in runs else merged.find(name, store, **about)
+            found.append(one)
+            shown.update()
+    return found
+
+
+def _check_start(names: Sequence[str], model: str, init: str) -> None:
+    """Raise if a checkpoint starts from weights that are not there: reading it takes minutes."""
+    from tasklab.exchange import sources  # start-up: torch
+    from tasklab.models import loading
+
+    for name in names:
+        if Path(name).is_file():
+            about = sources.header(Path(name))
+            if not ("tasklab" in about or sources.is_saved(about) or _has_start(Path(name))):
+                try:
+                    loading.locate(model, init)
+                except TasklabError as error:
+                    raise TasklabError(
+                        f"{error} Or give the checkpoint that {name} starts from as --base."
+                    ) from error
+                return
+
+
+def _has_start(file: Path) -> bool:
+    """Return whether a file of torch.save names the theta_0 of a linearized encoder."""
+    if not zipfile.is_zipfile(file):
+        return False
+    with zipfile.ZipFile(file) as parts:
+        listed = [one for one in parts.namelist() if one.endswith("data.pkl")]
+        return any(b"params0" in parts.read(one) for one in listed)
+
+
+def _names_run(name: str) -> bool:
+    return "@" in name and not path("VECTOR", name).exists()
+
+
+def _run_of(name: str, given: Given) -> tuple[Parameters, str, str, int]:
+    """Return the parameters, task, method and seed that TASK@METHOD or TASK@METHOD@SEED stands for.
+
+    All words of a command are checked so before anything is loaded.
+    """
+    from tasklab.tuning.methods import METHODS  # start-up: torch
+
+    task, method, *seed = name.split("@")
+    if ":" in method:
+        raise TasklabError(
+            f"{shown(name)} is no vector: TASK@METHOD:COEFFICIENT takes a number after the colon."
+        )
+    choose("method", method, METHODS)
+    if len(seed) > 1:
+        raise TasklabError(f"{shown(name)} is not TASK@METHOD or TASK@METHOD@SEED.")
+    parameters = Parameters(**given)
+    choose("task", task, suite(parameters.suite).names)
+    number = whole("SEED", seed[0], 0) if seed else parameters.seeds[0]
+    return parameters, task, method, number
+
+
+def _run(name: str, parameters: Parameters, task: str, method: str, number: int) -> Source:
+    """Return the vector of a run that is in the store."""
+    from tasklab.exchange.merged import Source  # start-up: torch
+    from tasklab.experiments.lab import Lab
+    from tasklab.storage.tensors import file_sha256
+    from tasklab.taskvector import TaskVector
+    from tasklab.tuning.methods import TABLE
+
+    # what a run learnt from is part of its identity
+    seen = suite(parameters.suite).names if TABLE[method].others else (task,)
+    lab = Lab(parameters, progress=False, trains=False, images_of=seen)
+    run = lab.store.find("finetune", lab.identity(task, method, number))
+    if run is None:
+        raise TasklabError(
+            f"the run {name} is not in {lab.store.root}: {what_is_stored(lab.store, parameters)}"
+        )
+    names = lab.clip.encoder.params
+    vector = TaskVector({n: x for n, x in run.tensors().items() if n in names})
+    return Source(
+        name=name,
+        vector=vector.on_disk(run.file),
+        model=lab.parameters.model,
+        task=task,
+        method=method,
+        init=lab.parameters.init,
+        weights=run.config["weights"],
+        sha256=file_sha256(run.file),
+    )
+
+
+def what_is_stored(store: Store, parameters: Parameters) -> str:
+    """Return which fine-tuning runs of a model a store has, and the option that finds them.
+
+    Args:
+        store: The store.
+        parameters: Of the model.
+    """
+    model = parameters.model
+    groups: dict[tuple[str, int], dict[str, set]] = {}
+    for one in store.configs("finetune"):
+        if (one["model"], one["init"]) == (model, parameters.init):
+            found = groups.setdefault((one["method"], one["steps"]), {"tasks": set(), "seeds": {0}})
+            found["tasks"].add(one["task"])
+            found["seeds"].add(one["seed"])
+    if not groups:
+        return f"it has no run of {model}. `tasklab train --model {model}` makes them."
+    listed = [
+        f"{method} of {', '.join(sorted(found['tasks']))} ({_option(parameters, steps)}, seeds "
+        f"{', '.join(map(str, sorted(found['seeds'])))})"
+        for (method, steps), found in sorted(groups.items())
+    ]
+    more = f"; and {len(listed) - 3} more methods or lengths" if len(listed) > 3 else ""
+    return f"of {model} it has {'; '.join(listed[:3])}{more}."
+
+
+def _option(parameters: Parameters, steps: int) -> str:
+    """Return the option by which runs of a number of steps are found."""
+    for preset in PRESETS:
+        usual = Parameters(model=parameters.model, suite=parameters.suite, preset=preset)
+        if usual.recipe(suite(usual.suite).names[0], "nonlinear", 0).steps == steps:
+            return f"--preset {preset}"
+    return f"--steps {steps}"
