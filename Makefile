@@ -7,7 +7,7 @@ BIN    := $(VENV)/bin
 READER := $(VENV)/.readable
 STAMP  := $(VENV)/.installed
 
-.PHONY: help report test bench bench-gpu lint reader env pins clean
+.PHONY: help report test bench bench-gpu lint stubs reader env pins clean
 .DELETE_ON_ERROR:
 
 help:
@@ -16,6 +16,7 @@ help:
 	@echo "make bench    how many times as long the papers' own procedures take"
 	@echo "make bench-gpu  on a CUDA device, in ten minutes: steps, and a chapter by phase"
 	@echo "make lint     style, docstrings, the import order and types"
+	@echo "make stubs    list new experiments for type checkers"
 	@echo "make reader   only the environment of the report, in $(VENV)"
 	@echo "make env      the same, and what tests, clusters and pre-training need"
 	@echo "make pins     renew the exact versions in requirements.txt and requirements-dev.txt"
@@ -43,6 +44,9 @@ lint: $(STAMP)
 	$(BIN)/ruff format --check .
 	$(BIN)/lint-imports
 	$(BIN)/mypy
+
+stubs: $(STAMP)
+	$(BIN)/python -c "import tasklab.experiments as e; open(e.__file__ + 'i', 'w').write(e._stub())"
 
 reader: $(READER)
 

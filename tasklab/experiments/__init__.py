@@ -6,10 +6,44 @@
 Every experiment returns records as `tasklab.records.table` describes them, and keeps them in the
 store under everything that determines them: what was computed once is not computed again.
 
-The names are listed in `__init__.pyi`; each is loaded when it is first used, so that the parameters
-can be read without torch.
+A function that a module of this folder declares with `@experiment` is a name of this package; each
+is loaded when it is first used, so that the parameters can be read without torch. `make stubs`
+writes `__init__.pyi`, which type checkers read.
 """
+
+import re
+from pathlib import Path
 
 import lazy_loader
 
-__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
+_MORE = {  # public names that are no experiments
+    "budgets": ["chosen_rate"],
+    "closed_vocabulary": ["across", "scheme_models", "schemes"],
+    "cost": ["cost", "step_records"],
+    "curvature": ["foretold"],
+    "disentanglement": ["pairs"],
+    "editing": ["train"],
+    "lab": ["LINEAR", "Lab"],
+    "merging": ["LEADING"],
+    "scale": ["FULL", "QUICK", "REHEARSAL", "Scale"],
+    "scratch": ["conditions", "varied"],
+}
+
+
+def _names() -> dict[str, list[str]]:
+    """Return all public names by module; read from the sources, as importing them takes seconds."""
+    names = {}
+    for file in sorted(Path(__file__).parent.glob("*.py")):
+        declared = re.findall(r"^@experiment\(.*?^def (\w+)", file.read_text("utf-8"), re.S | re.M)
+        if listed := sorted([*declared, *_MORE.get(file.stem, ())]):
+            names[file.stem] = listed
+    return names
+
+
+def _stub() -> str:
+    """Return what `__init__.pyi` must hold."""
+    every = [(module, name) for module, names in _names().items() for name in names]
+    return "".join(f"from .{module} import {name} as {name}\n" for module, name in every)
+
+
+__getattr__, __dir__, __all__ = lazy_loader.attach(__name__, submod_attrs=_names())

@@ -17,8 +17,10 @@ from tasklab.experiments.disentanglement import search_box
 from tasklab.experiments.editing import addition, negation, single
 from tasklab.experiments.lab import LINEAR, Lab
 from tasklab.experiments.learning_rates import ascending, validated
+from tasklab.experiments.registry import Run, experiment, usual_runs
 from tasklab.experiments.runner import Trial, grid, kept, known_methods
 from tasklab.records.matched import RATES, plateau
+from tasklab.records.schema import Rows
 from tasklab.records.table import combine, tidy
 from tasklab.taskvector import TaskVector
 from tasklab.tuning.finetune import DivergedError
@@ -30,6 +32,30 @@ _EDITED = ("single", "absolute", "target", "control", "xi_classifier_box")
 _FACTOR, _FARTHEST = 2.0, 4  # the grid is prolonged by it, so many times at most
 
 
+def _search_runs(
+    lab: Lab, methods: Sequence[str], *, rates: Sequence[float] = RATES, **_: object
+) -> Iterator[Run]:
+    for lr in rates:  # how far the grid is prolonged nobody knows
+        yield from usual_runs(lab.sibling(tasks=lab.suite.names, lr=lr), methods)
+
+
+def _runs(lab: Lab, methods: Sequence[str], **grid: Sequence[float] | None) -> Iterator[Run]:
+    for method in dict.fromkeys(POSTHOC.get(method, method) for method in methods):
+        for lr, steps in around(lab, method, **grid):
+            yield from usual_runs(lab.sibling(lr=lr, steps=steps), [method])
+
+
+@experiment(
+    records={
+        "rate_search": Rows(
+            "one vector trained at the rate `lr`, on validation images",
+            {"single": "%", "diverged_at": "steps"},
+            ("lr",),
+            figure="rate_search",
+        )
+    },
+    runs=_search_runs,
+)
 def rate_search(
     lab: Lab, methods: Sequence[str], rates: Sequence[float] = RATES, *, prolong: bool = True
 ) -> pd.DataFrame:
@@ -91,6 +117,18 @@ def _ended(table: pd.DataFrame, method: str) -> pd.DataFrame:
     return rows
 
 
+@experiment(
+    records={
+        "budget": Rows(
+            "vectors trained for `steps` at the rate `lr`: alone, summed, subtracted, their "
+            "length, and one pair's error in the search box",
+            {**dict.fromkeys(_EDITED, "%"), "norm": ""},
+            ("lr", "steps", "hits"),
+            figure="budget_curves",
+        )
+    },
+    runs=_runs,
+)
 def budgets(
     lab: Lab,
     methods: Sequence[str],

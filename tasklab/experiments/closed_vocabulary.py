@@ -24,9 +24,11 @@ from tasklab.errors import TasklabError, texts, unknown
 from tasklab.experiments.editing import alone as of_each_alone
 from tasklab.experiments.editing import shares
 from tasklab.experiments.lab import Lab
+from tasklab.experiments.registry import experiment, find
 from tasklab.experiments.runner import Trial, kept, known_methods, run
 from tasklab.models.zoo import family
 from tasklab.records.images import unpacked
+from tasklab.records.schema import Rows
 from tasklab.records.table import combine, tidy
 from tasklab.taskvector import TaskVector
 from tasklab.tuning import probes
@@ -90,6 +92,7 @@ def across(
     return combine(*(experiment(lab, *args, **more) for lab in labs))
 
 
+@experiment(records={})
 def probing(lab: Lab) -> pd.DataFrame:
     """Return the accuracy of each task's linear probe on the pre-trained features.
 
@@ -122,6 +125,20 @@ def _probing(lab: Lab) -> list[dict]:
     return kept(trial, measure, probes=key, closed=CACHE_VERSION)
 
 
+def _passes(lab: Lab) -> int:
+    return find("single").passes(lab) + find("addition").passes(lab)
+
+
+@experiment(
+    records={
+        "addition_fine": Rows(
+            "the sum as in `addition`, at the best of finer coefficients",
+            {"absolute": "%", "normalised": "%", "lambda": ""},
+            ("vocabulary", "hits"),
+        )
+    },
+    passes=_passes,
+)
 def closed_addition(
     lab: Lab, methods: Sequence[str] = ("nonlinear",), *, lambdas: Sequence[float] | None = None
 ) -> pd.DataFrame:
@@ -175,13 +192,13 @@ def _added(trial: Trial, grid: Sequence[float]) -> list[dict]:
         rows += shares(trial, tasks, absolute, alone["val"], **at, **common)
     of_paper = [i for i, x in enumerate(grid) if x in evaluation.ALPHAS]
     test: dict[float, list[np.ndarray]] = {}  # coefficient -> which images are answered, by task
-    for experiment, allowed in (("addition", of_paper), ("addition_fine", range(len(grid)))):
+    for sort, allowed in (("addition", of_paper), ("addition_fine", range(len(grid)))):
         chosen = grid[max(allowed, key=lambda i: mean[i])]
         if chosen not in test:
             test[chosen] = [
                 evaluator.answers(total, task, "test", chosen, linear=linear) for task in tasks
             ]
-        at = {"experiment": experiment, "alpha": chosen, **common}
+        at = {"experiment": sort, "alpha": chosen, **common}
         absolute = editing.percent(test[chosen])
         rows += shares(trial, tasks, absolute, alone["test"], answers=test[chosen], **at)
         rows.append(trial.row(task="all", metric="lambda", value=chosen, **at))
@@ -194,6 +211,19 @@ def _added(trial: Trial, grid: Sequence[float]) -> list[dict]:
     return _with_vocabulary(lab, rows)
 
 
+@experiment(
+    records={
+        "closed_cost": Rows(
+            "what probing, fine-tuning and the search for coefficients took",
+            {
+                **dict.fromkeys(("seconds_features", "seconds_probe", "seconds_finetune"), "s"),
+                **dict.fromkeys(("seconds_sweep", "seconds_subsets"), "s"),
+                "tried": "",
+            },
+            ("vocabulary",),
+        )
+    },
+)
 def closed_cost(lab: Lab, methods: Sequence[str] = ("nonlinear",)) -> pd.DataFrame:
     """Return the seconds that probing and adding take, as they were when they were made.
 

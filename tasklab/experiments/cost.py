@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
 import pandas as pd
 import torch
 
 from tasklab.analyses import cost as costs
 from tasklab.experiments.lab import Lab
+from tasklab.experiments.registry import experiment
 from tasklab.experiments.runner import Trial
+from tasklab.records.claims import Claim
+from tasklab.records.comparisons import Sides
+from tasklab.records.schema import Rows
 from tasklab.records.table import provenance, tidy
 from tasklab.tasks import drawn
 from tasklab.tasks.suites import SUITES, suite
@@ -79,6 +84,40 @@ def cost(
     return pd.DataFrame(lab.store.get("cost", key, make).record["rows"])
 
 
+def _sides(claim: Claim, rows: pd.DataFrame, _: pd.DataFrame) -> Sides:
+    """What a training step takes, by variant: `standard`, the papers' `listing`, `ours`, ...
+
+    The standard error of a median over rounds is that of a normal distribution's, from the
+    quartiles; memory is counted, and has none. `memory_ratio` is the peak over a standard step's.
+    """
+    if "variant" not in rows:
+        return {}
+    rows = rows[rows["metric"] == claim.metric.replace("memory_ratio", "peak_memory")]
+    if claim.metric == "memory_ratio":
+        standard = rows.loc[rows["variant"] == "standard", "value"].mean()
+        rows = rows.assign(**{name: rows[name] / standard for name in ("value", "low", "high")})
+    spread = (rows["high"] - rows["low"]) / 1.349
+    rows = rows.assign(error=1.253 * spread / np.sqrt(rows["n"].astype(float)))
+    return dict(iter(rows.groupby("variant")))
+
+
+@experiment(
+    records={
+        "cost": Rows(
+            "what a training step of one task takes, in `n` rounds; `time_ratio` over a standard "
+            "one of the same round; quartiles over rounds",
+            {
+                "seconds_per_step": "s",
+                "time_ratio": "times",
+                "peak_memory": "MiB",
+                "trainable": "parameters",
+            },
+            ("variant", "low", "high"),
+            figure="linearization_cost",
+        )
+    },
+    sides={"steps": _sides},
+)
 def step_cost(lab: Lab, variants: Sequence[str] = _TRAINING, *, rounds: int = 15) -> pd.DataFrame:
     """Return the costs of a training step as records, which claims are judged by.
 

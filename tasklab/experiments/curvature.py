@@ -6,7 +6,9 @@ import dataclasses
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
 
+import numpy as np
 import pandas as pd
+import scipy
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -17,8 +19,12 @@ from tasklab.analyses.finite import as_coefficients
 from tasklab.analyses.pair_errors import foretold as foretold
 from tasklab.experiments import small_networks
 from tasklab.experiments.lab import Lab, several
+from tasklab.experiments.registry import experiment
 from tasklab.experiments.runner import Trial, run, stored
 from tasklab.progress import track
+from tasklab.records.claims import Claim
+from tasklab.records.comparisons import Sides, by_seed
+from tasklab.records.schema import Rows
 from tasklab.records.table import tidy
 from tasklab.taskvector import TaskVector
 
@@ -30,6 +36,46 @@ EPOCHS = {"mlp": (5, 15), "resnet18": (5, 10)}
 RATES = (0.1, 0.3, 1.0)
 
 
+def _networks(lab: Lab, network: str = "mlp") -> Iterator[tuple[small_networks.Setting, int]]:
+    stages, epochs = _extent(lab, network)
+    for seed, stage in itertools.product(lab.parameters.seeds, stages):
+        usual = small_networks.setting(network, seed=seed, pretraining=stage)
+        yield from ((changed, 1) for changed in _tuned(usual, epochs, RATES).values())
+
+
+def _sides(claim: Claim, rows: pd.DataFrame, _: pd.DataFrame) -> Sides:
+    """Medians of theorem 5.1's `gap` and `bound`, or how well (R^2) predictors explain the gap."""
+
+    def numbers(pairs: pd.DataFrame) -> dict[str, float]:
+        if claim.metric == "delta":
+            return {"gap": pairs["value"].median(), "bound": pairs["bound"].median()}
+        names = ("bound", "curvature", "distance", "second_order")
+        return {name: _r_squared(pairs[name], pairs["value"]) for name in names}
+
+    return by_seed(rows, numbers)
+
+
+def _r_squared(x: pd.Series, y: pd.Series) -> float:
+    """Return the R^2 of a linear regression; 0 where a side is constant."""
+    if any(np.ptp(v) <= 1e-9 * np.abs(v).max() for v in (x, y)):
+        return 0.0
+    return float(scipy.stats.linregress(x.to_numpy(float), y.to_numpy(float)).rvalue ** 2)
+
+
+@experiment(
+    records={
+        "theorem": Rows(
+            "both sides of theorem 5.1 for the models `one` and `other` of a `group`",
+            {"delta": "nats"},
+            (
+                *(*small_networks.COLUMNS, "group", "one", "other"),
+                *("curvature", "distance", "bound", "second_order"),
+            ),
+        )
+    },
+    sides={"theorem": _sides},
+    networks=_networks,
+)
 def theorem(
     lab: Lab,
     network: str = "mlp",
@@ -80,19 +126,6 @@ def _extent(lab: Lab, network: str) -> tuple[tuple[int, ...], tuple[int, ...]]:
     return ((0, 1), (1,)) if lab.rehearsal else (STAGES[network], EPOCHS[network])
 
 
-def settings(lab: Lab, network: str = "mlp") -> Iterator[tuple[small_networks.Setting, int]]:
-    """Yield what the theorem's checkpoints and models are trained by: settings, and one task each.
-
-    Args:
-        lab: Its seeds.
-        network: `"mlp"` or `"resnet18"`.
-    """
-    stages, epochs = _extent(lab, network)
-    for seed, stage in itertools.product(lab.parameters.seeds, stages):
-        usual = small_networks.setting(network, seed=seed, pretraining=stage)
-        yield from ((changed, 1) for changed in _tuned(usual, epochs, RATES).values())
-
-
 def _tuned(
     usual: small_networks.Setting, epochs: Sequence[int], rates: Sequence[float]
 ) -> dict[str, small_networks.Setting]:
@@ -135,6 +168,13 @@ def _pairs(
     ]
 
 
+@experiment(
+    records={
+        "pair_errors": Rows(
+            "what adding two vectors changes on their tasks' images", {"xi_pair": "%", "lost": "%"}
+        )
+    },
+)
 def pair_errors(
     lab: Lab,
     methods: Sequence[str],

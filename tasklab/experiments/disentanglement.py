@@ -12,9 +12,14 @@ from tasklab.analyses import disentanglement as disentangle
 from tasklab.analyses.finite import check_grid
 from tasklab.errors import TasklabError, texts, whole
 from tasklab.experiments.lab import LINEAR, Lab, pairs_of, several
+from tasklab.experiments.registry import experiment
 from tasklab.experiments.runner import Trial, known_methods, run
+from tasklab.records.claims import Claim
+from tasklab.records.comparisons import Sides
 from tasklab.records.maps import box_means
+from tasklab.records.schema import Rows
 
+_ENDS = ("", "_box", "_beyond")  # of metrics: at two coefficients, and means over areas
 BOX = (0.0, 0.25, 0.5, 0.75, 1.0)  # coefficients of both vectors in the search box of addition
 CACHE_VERSION = 3  # part of every map's key: raise it when the same configuration gives other ones
 
@@ -51,6 +56,57 @@ def checked_pairs(lab: Lab, given: Iterable[Sequence[str]]) -> list[Sequence[str
     return chosen
 
 
+def _passes(lab: Lab) -> int:
+    scale, odd = lab.scale, lab.scale.points % 2  # then 0 is among them, whose cells are known
+    return scale.pairs * 2 * (scale.points**2 + scale.points * (1 - odd)) * scale.map_images
+
+
+def _beyond(claim: Claim, rows: pd.DataFrame, _: pd.DataFrame) -> Sides:
+    """How many times larger attention's error is beyond coefficients of 1 than up to there.
+
+    Of the `representation`, in nats, and of the `classifier`, in per cent: ratios have no unit.
+    """
+    rows, keys = rows[rows["method"] == "attention"], ["seed", "task", "subset"]
+    sides = {}
+    for side in ("representation", "classifier"):
+        box, far = (rows[rows["metric"] == f"xi_{side}_{end}"] for end in ("box", "beyond"))
+        inner = box.set_index(keys)["value"].rename("inner")
+        both = far.join(inner, on=keys, how="inner").drop(columns="hits", errors="ignore")
+        sides[side] = both.assign(value=both["value"] / both["inner"])
+    return sides
+
+
+def _pretraining(claim: Claim, rows: pd.DataFrame, records: pd.DataFrame) -> Sides:
+    """The disentanglement error of a model (`pretrained`), and of the untrained one (`random`).
+
+    Args:
+        claim: A row of `claims.csv`.
+        rows: Records that the claim is about.
+        records: All records of the chapter.
+    """
+    sides = {"pretrained": rows[rows["init"] == "pretrained"]}
+    sides["random"] = records[records["init"] == "random"]
+    chosen = {"experiment": "disentanglement", "metric": claim.metric, "method": "nonlinear"}
+    for name, value in chosen.items():
+        sides = {side: part[part[name] == value] for side, part in sides.items()}
+    return sides
+
+
+@experiment(
+    records={
+        "disentanglement": Rows(
+            "error of a pair of tasks at two coefficients; with `_box` the mean over a square",
+            {
+                **dict.fromkeys((f"xi_classifier{end}" for end in _ENDS), "%"),
+                **dict.fromkeys((f"xi_representation{end}" for end in _ENDS), "nats"),
+            },
+            ("alpha1", "alpha2", "hits"),
+            figure="heatmaps",
+        )
+    },
+    sides={"beyond": _beyond, "pretraining": _pretraining},
+    passes=_passes,
+)
 def disentanglement(
     lab: Lab,
     methods: Sequence[str],
@@ -104,6 +160,15 @@ def disentanglement(
     )
 
 
+@experiment(
+    records={
+        "search_box": Rows(
+            "error of a pair of tasks, the mean over 5 by 5 coefficients from 0 to 1",
+            {"xi_classifier_box": "%", "xi_representation_box": "nats"},
+            ("hits",),
+        )
+    },
+)
 def search_box(lab: Lab, methods: Sequence[str], *, n_pairs: int | None = None) -> pd.DataFrame:
     """Return the mean disentanglement error of pairs of tasks in the search box of addition.
 
@@ -122,6 +187,17 @@ def search_box(lab: Lab, methods: Sequence[str], *, n_pairs: int | None = None) 
     return box_means(cells).assign(experiment="search_box")
 
 
+@experiment(
+    records={
+        "exact_alpha": Rows(
+            "the sum along `alpha`: between knots of the exact curve, and on the grid",
+            dict.fromkeys(
+                ("normalised_exact", "normalised_grid", "chosen_exact", "chosen_grid"), "%"
+            ),
+            figure="exact_curve",
+        )
+    },
+)
 def exact_alpha(lab: Lab, methods: Sequence[str]) -> pd.DataFrame:
     """Return the exact accuracy of the sum of all vectors along alpha, beside the papers' grid.
 
@@ -145,6 +221,17 @@ def exact_alpha(lab: Lab, methods: Sequence[str]) -> pd.DataFrame:
     return run(lab, "exact_alpha", methods, measure, title=title, alphas=list(grid))
 
 
+@experiment(
+    records={
+        "own_coefficients": Rows(
+            "the sum with one coefficient for all, and with one of each task's own, its `alpha`",
+            dict.fromkeys(
+                ("absolute_shared", "absolute_own", "normalised_shared", "normalised_own"), "%"
+            ),
+            figure="per_task_coefficients",
+        )
+    },
+)
 def own_coefficients(lab: Lab, methods: Sequence[str]) -> pd.DataFrame:
     """Return accuracies with one coefficient for each task, beside one for all.
 

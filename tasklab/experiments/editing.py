@@ -11,10 +11,15 @@ import pandas as pd
 
 from tasklab.analyses import coefficients, editing
 from tasklab.errors import TasklabError, wholes
+from tasklab.experiments.estimate import looked_at
 from tasklab.experiments.lab import LINEAR, Lab
+from tasklab.experiments.registry import experiment
 from tasklab.experiments.runner import Trial, kept, known_methods, records, run
 from tasklab.progress import track
+from tasklab.records.claims import Claim
+from tasklab.records.comparisons import Sides, by_seed
 from tasklab.records.images import packed
+from tasklab.records.schema import Rows
 from tasklab.records.table import tidy
 from tasklab.taskvector import TaskVector
 from tasklab.tuning.methods import POSTHOC
@@ -35,6 +40,78 @@ def train(lab: Lab, methods: Sequence[str]) -> pd.DataFrame:
     )
 
 
+def _passes_alone(lab: Lab) -> int:
+    return len(lab.suite.names) * looked_at(lab, "test")
+
+
+def _passes_of_sums(lab: Lab) -> int:
+    tasks, (val, test) = len(lab.suite.names), (looked_at(lab, split) for split in ("val", "test"))
+    each = tasks * (len(lab.scale.alphas) + 1) * val + 2 * tasks * test
+    return len(lab.sizes()) * each
+
+
+def _passes_of_negations(lab: Lab) -> int:
+    val, test, control = (looked_at(lab, split) for split in ("val", "test", "control"))
+    return len(lab.suite.names) * (len(lab.scale.alphas) * (val + control) + test + control)
+
+
+def _gaps(claim: Claim, rows: pd.DataFrame, _: pd.DataFrame) -> Sides:
+    """By how many points each method is below non-linear fine-tuning, on each task."""
+    rows = rows[(rows["metric"] == claim.metric) & (rows["split"] == "test")]
+    rows = rows[rows["init"] == "pretrained"]
+    if claim.experiment == "addition":
+        rows = rows[rows["n_tasks"] == rows["n_tasks"].max()]
+    keys = ["seed", "task", "subset"]
+    usual = rows[rows["method"] == "nonlinear"].set_index(keys)["value"].rename("usual")
+    sides = {}
+    for method, part in rows.groupby("method"):
+        both = part.join(usual, on=keys, how="inner")
+        shares = [both[name] / 100 for name in ("value", "usual")]
+        variance = sum(p * (1 - p) for p in shares) / both["n"].astype(float)
+        gap = both["usual"] - both["value"]
+        sides[method] = both.drop(columns="hits", errors="ignore").assign(
+            value=gap, error=100 * np.sqrt(variance)
+        )
+    return sides
+
+
+def _monotone(claim: Claim, rows: pd.DataFrame, _: pd.DataFrame) -> Sides:
+    """The largest climb of the mean accuracy beyond the best coefficient (`climb`), and `one`.
+
+    In points, on validation images: how far it rises above its least value so far.
+    """
+    rows = rows[(rows["metric"] == claim.metric) & (rows["method"] == "nonlinear")]
+
+    def numbers(part: pd.DataFrame) -> dict[str, float]:
+        curve = part.groupby("alpha")["value"].mean()
+        curve = curve[curve.index >= curve.idxmax()]
+        return {"climb": float((curve - curve.cummin()).max()), "one": 1.0}
+
+    return by_seed(rows.assign(task="all", hits=None), numbers)
+
+
+def _over_start(claim: Claim, rows: pd.DataFrame, records: pd.DataFrame) -> Sides:
+    """The sum of all vectors by method, and the pre-trained model (`start`), on each task."""
+    rows = rows[(rows["metric"] == claim.metric) & (rows["split"] == "test")]
+    rows = rows[rows["n_tasks"] == rows["n_tasks"].max()]
+    sides = dict(iter(rows.groupby("method")))
+    before = records[(records["method"] == "pretrained") & (records["metric"] == "single")]
+    before = before[before["model"] == rows["model"].iloc[0]].groupby("task")["value"].mean()
+    first = next(iter(sides.values()))
+    return {**sides, "start": first.assign(value=first["task"].map(before), hits=None)}
+
+
+@experiment(
+    records={
+        "single": Rows(
+            "one task vector at coefficient 1 on its own task; `pretrained`, `probe`: no vector",
+            {"single": "%"},
+            ("vocabulary", "hits"),
+            figure="single_task",
+        )
+    },
+    passes=_passes_alone,
+)
 def single(lab: Lab, methods: Sequence[str]) -> pd.DataFrame:
     """Return test accuracies of the pre-trained model and of each vector on its own task.
 
@@ -67,6 +144,24 @@ def _pretrained(lab: Lab) -> list[dict]:
     return kept(Trial(lab=lab, experiment="single", method="pretrained", seed=0), measure)
 
 
+@experiment(
+    records={
+        "addition": Rows(
+            "the sum of `n_tasks` vectors at the chosen `alpha` (the value of `lambda`, of all)",
+            {"absolute": "%", "normalised": "%", "lambda": ""},
+            ("vocabulary", "hits"),
+            figure="addition_bars",
+        ),
+        "sweep": Rows(
+            "the sum at every `alpha`; `split` says on which images",
+            {"absolute": "%", "normalised": "%"},
+            ("vocabulary",),
+            figure="addition_curves",
+        ),
+    },
+    sides={"gaps": _gaps, "monotone": _monotone, "over_start": _over_start},
+    passes=_passes_of_sums,
+)
 def addition(
     lab: Lab, methods: Sequence[str], n_tasks: Sequence[int] | None = None
 ) -> pd.DataFrame:
@@ -176,6 +271,17 @@ def shares(
     ]
 
 
+@experiment(
+    records={
+        "negation": Rows(
+            "one vector subtracted; `task` is its target for both metrics",
+            {"target": "%", "control": "%"},
+            ("hits",),
+            figure="negation",
+        )
+    },
+    passes=_passes_of_negations,
+)
 def negation(lab: Lab, methods: Sequence[str]) -> pd.DataFrame:
     """Subtract each task's vector by the 95 % rule; return target and control accuracies.
 
@@ -210,6 +316,15 @@ def negation(lab: Lab, methods: Sequence[str]) -> pd.DataFrame:
     return tidy(rows)
 
 
+@experiment(
+    records={
+        "exact_negation": Rows(
+            "one vector subtracted in the linearized model, at the exact coefficient",
+            {"target": "%", "control": "%"},
+            ("hits",),
+        )
+    },
+)
 def exact_negation(lab: Lab, methods: Sequence[str]) -> pd.DataFrame:
     """Subtract each task's vector by the 95 % rule, at the exact coefficient in place of a grid's.
 

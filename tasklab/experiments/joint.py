@@ -8,15 +8,47 @@ from typing import Any
 import pandas as pd
 
 from tasklab.errors import TasklabError
-from tasklab.experiments import estimate
-from tasklab.experiments.estimate import Planned
 from tasklab.experiments.lab import Lab, several
+from tasklab.experiments.registry import Run, experiment, usual_runs
 from tasklab.experiments.runner import Trial, known_methods, run
+from tasklab.records.schema import Rows
 from tasklab.tuning import multitask
 from tasklab.tuning.methods import JOINT, POSTHOC
 from tasklab.tuning.recipe import FineTune
 
 
+def _runs(lab: Lab, method: str, seed: int) -> list[FineTune]:
+    return [lab.run(task, method, seed) for task in lab.suite.names]
+
+
+class _Share(Run):
+    """One task's steps in a run on all tasks."""
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        runs = _runs(self.lab, self.recipe.method, self.recipe.seed)
+        whole = multitask.identity(runs, self.lab.clip, self.lab.suite)
+        return whole | {"share": self.recipe.task}
+
+    @property
+    def kept(self) -> bool:
+        whole = {name: value for name, value in self.identity.items() if name != "share"}
+        return self.lab.store.has(multitask.KIND, whole)
+
+
+def _shares(lab: Lab, methods: Sequence[str]) -> Iterator[Run]:
+    for usual in usual_runs(lab, methods):
+        yield _Share(usual.lab, usual.recipe)
+
+
+@experiment(
+    records={
+        "joint": Rows(
+            "one model fine-tuned on all tasks together, on each", {"absolute": "%"}, ("hits",)
+        )
+    },
+    runs=_shares,
+)
 def joint(lab: Lab, methods: Sequence[str] = ("nonlinear",)) -> pd.DataFrame:
     """Fine-tune one model on all tasks of the suite together and measure it on each.
 
@@ -52,27 +84,3 @@ def joint(lab: Lab, methods: Sequence[str] = ("nonlinear",)) -> pd.DataFrame:
 
     title, version = "one model of all tasks", multitask.CACHE_VERSION
     return run(lab, "joint", methods, measure, title=title, grouped=True, multitask=version)
-
-
-def planned(lab: Lab, methods: Sequence[str]) -> Iterator[Planned]:
-    """Yield each task's share of the runs of `joint`."""
-    for usual in estimate.planned(lab, methods):
-        yield _Share(lab=usual.lab, task=usual.task, method=usual.method, seed=usual.seed)
-
-
-class _Share(Planned):
-    """One task's steps in a run on all tasks."""
-
-    @property
-    def identity(self) -> dict[str, Any]:
-        runs = _runs(self.lab, self.method, self.seed)
-        return multitask.identity(runs, self.lab.clip, self.lab.suite) | {"share": self.task}
-
-    @property
-    def kept(self) -> bool:
-        whole = {name: value for name, value in self.identity.items() if name != "share"}
-        return self.lab.store.has(multitask.KIND, whole)
-
-
-def _runs(lab: Lab, method: str, seed: int) -> list[FineTune]:
-    return [lab.run(task, method, seed) for task in lab.suite.names]

@@ -12,7 +12,7 @@ from typing import Any
 from tasklab import chapters, machine
 from tasklab.analyses import evaluation
 from tasklab.errors import TasklabError, choose, shown, texts, unknown
-from tasklab.experiments import relatives
+from tasklab.experiments import outlook
 from tasklab.experiments.by_hand import ByHand
 from tasklab.experiments.parameters import Parameters, with_parameters
 from tasklab.experiments.preflight import complete
@@ -135,7 +135,7 @@ class Lab(ByHand):
                 "no number means anything."
             )
         if chapter is not None and trains and progress:
-            tell(relatives.describe(self, chapter))
+            tell(outlook.describe(self, chapter))
 
     @property
     def light(self) -> bool:

@@ -13,11 +13,44 @@ from tasklab.analyses import layers, tangent_gap
 from tasklab.analyses.projections import second_moments
 from tasklab.chapters import has_attention
 from tasklab.experiments.lab import Lab
+from tasklab.experiments.registry import experiment
 from tasklab.experiments.runner import Trial, run
+from tasklab.records.claims import Claim
+from tasklab.records.comparisons import Sides
+from tasklab.records.schema import Rows
 
 CACHE_VERSION = 1  # part of every key: raise it when the same configuration gives other records
 
 
+def _at_equal_length(claim: Claim, rows: pd.DataFrame, _: pd.DataFrame) -> Sides:
+    """How far two methods are from linear where their vectors are equally long.
+
+    The longer one is taken back along itself to where the other ends, for each task and seed.
+    """
+    way = rows[(rows["metric"] == "gap_along") & rows["block"].isna()]
+    ends = way[np.isclose(way["alpha"], 1)].set_index(["method", "seed", "task"])["size"]
+    sides: dict[str, list] = {claim.left: [], claim.right: []}
+    for (seed, task), part in way.groupby(["seed", "task"], sort=False):
+        if not {claim.left, claim.right} <= set(part["method"]):
+            continue
+        length = min(ends[side, seed, task] for side in sides)
+        for side, points in sides.items():
+            mine = part[part["method"] == side].sort_values("size")
+            gap = np.interp(length, [0, *mine["size"]], [0, *mine["value"]])
+            points.append({**mine.iloc[-1], "value": gap, "alpha": np.nan})
+    return {side: pd.DataFrame(points, columns=rows.columns) for side, points in sides.items()}
+
+
+@experiment(
+    records={
+        "cosines": Rows(
+            "a vector against another task's, whole or in a part; its length over theta_0's",
+            {"cosine": "", "cosine_part": "", "norm": ""},
+            ("other", "block", "projection"),
+            figure="cosine_matrices",
+        )
+    },
+)
 def cosines(lab: Lab, methods: Sequence[str]) -> pd.DataFrame:
     """Return cosines between task vectors and their sizes (linear layers, figure 5).
 
@@ -46,6 +79,23 @@ def cosines(lab: Lab, methods: Sequence[str]) -> pd.DataFrame:
     return run(lab, "cosines", methods, measure, title=title, layers=CACHE_VERSION)
 
 
+@experiment(
+    records={
+        "alignment": Rows(
+            "what vectors do to a task's inputs of one projection, relative to its own",
+            {"relative": "", "random": ""},
+            ("part", "block", "projection"),
+            figure="layer_alignment",
+        ),
+        "interference": Rows(
+            "what the others' vectors do to a task's features and accuracy",
+            {
+                **dict.fromkeys(("predicted", "predicted_ratio", "change", "change_ratio"), ""),
+                **dict.fromkeys(("alone", "together", "lost"), "%"),
+            },
+        ),
+    },
+)
 def alignment(lab: Lab, methods: Sequence[str], *, alpha: float = 0.3) -> pd.DataFrame:
     """Return what vectors do to other tasks' data, predicted and measured (proposition 1).
 
@@ -87,6 +137,17 @@ def alignment(lab: Lab, methods: Sequence[str], *, alpha: float = 0.3) -> pd.Dat
     )
 
 
+@experiment(
+    records={
+        "linearity": Rows(
+            "remainder over linear part of the features, or of a block, at distance `alpha`",
+            {"gap": "", "gap_along": "", "gap_block": ""},
+            ("size", "block"),
+            figure="linearity",
+        )
+    },
+    sides={"at_equal_length": _at_equal_length},
+)
 def linear_gaps(
     lab: Lab, methods: Sequence[str], scales: Sequence[float] = tangent_gap.SCALES
 ) -> pd.DataFrame:

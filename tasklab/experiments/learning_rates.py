@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Sequence
+import itertools
+from collections.abc import Iterable, Iterator, Sequence
 
 import pandas as pd
 
 from tasklab.analyses import evaluation
 from tasklab.errors import TasklabError, choose, positive, shown, texts
 from tasklab.experiments.lab import Lab
+from tasklab.experiments.registry import Run, experiment
 from tasklab.experiments.runner import Trial, grid, kept
 from tasklab.models import heads
+from tasklab.records.schema import Rows
 from tasklab.records.table import tidy
 from tasklab.tasks import drawn
 from tasklab.taskvector import TaskVector
@@ -26,6 +29,34 @@ LIVE = RATES[1:5]  # that the chapter tries
 FINER = (*RATES[:3], 3e-4, *RATES[3:4], 3e-3, *RATES[4:])  # half decades where a small model learns
 
 
+def _runs(
+    lab: Lab,
+    methods: Sequence[str] = ("probe", "nonlinear", "full"),
+    *,
+    rates: Sequence[float] | None = None,
+    task: str | None = None,
+) -> Iterator[Run]:
+    task, rates = task or searched_task(lab.suite), rates or _usual_rates(lab)
+    for method, seed, lr in itertools.product(methods, lab.parameters.seeds, rates):
+        if method != "probe":
+            yield Run(lab, dataclasses.replace(lab.run(task, method, seed), lr=lr))
+
+
+def _usual_rates(lab: Lab) -> tuple[float, ...]:
+    return FINER if lab.parameters.preset == "full" else RATES
+
+
+@experiment(
+    records={
+        "learning_rate": Rows(
+            "one vector, or probe, trained at the rate `lr`, on validation images",
+            {"single": "%", "exact": "%", "diverged_at": "steps"},
+            ("lr", "vocabulary"),
+            figure="learning_rate",
+        )
+    },
+    runs=_runs,
+)
 def learning_rates(
     lab: Lab,
     methods: Sequence[str] = ("probe", "nonlinear", "full"),
@@ -52,8 +83,7 @@ def learning_rates(
     """
     task = task or searched_task(lab.suite)
     choose("task", task, lab.suite.names)
-    if rates is None:
-        rates = FINER if lab.parameters.preset == "full" else RATES
+    rates = _usual_rates(lab) if rates is None else rates
     ascending(rates)
     methods = texts("methods", methods, ("probe", *EDITS))
     common = {"tasks": [task], "lab": lab, "experiment": "learning_rate"}

@@ -28,8 +28,10 @@ from tasklab.experiments.merging import (
     merging_of,
     options,
 )
+from tasklab.experiments.registry import experiment
 from tasklab.experiments.runner import Trial, kept, order_of, stored
 from tasklab.placement import device_of
+from tasklab.records.schema import Rows
 from tasklab.records.table import provenance, tidy
 from tasklab.taskvector import TaskVector
 
@@ -37,6 +39,22 @@ CACHE_VERSION = 1  # part of every key: raise it when the same configuration giv
 NETWORK, TANGENT = "network", "tangent"
 
 
+@experiment(
+    records={
+        "merged": Rows(
+            "the vector that `merging` chose, `edited` in the network or the tangent model, "
+            "against each task's own model; its length over theirs, and what it loses beside the "
+            "best one",
+            {
+                **dict.fromkeys(("absolute", "normalised", "xi_classifier"), "%"),
+                "xi_representation": "nats",
+                **dict.fromkeys(("distance", "coef", "norm", "objective", "excess"), ""),
+            },
+            ("merge", "edited", "option", "hits"),
+            figure="merge_models",
+        )
+    },
+)
 def merged(
     lab: Lab,
     methods: Sequence[str] = ("nonlinear",),
@@ -149,6 +167,21 @@ def _in(bench: Bench, vector: TaskVector, alone: agreement.Singles, labels: dict
     return [*rows, *bench.trial.rows(agreed, **labels)]
 
 
+@experiment(
+    records={
+        "merging_cost": Rows(
+            "what a merge of `n_tasks` vectors takes, without the search for its coefficient; "
+            "`memory_ratio` over the vectors' own; images passed, and looked at in the search",
+            {
+                "seconds": "s",
+                "peak_memory": "MiB",
+                "memory_ratio": "times",
+                **dict.fromkeys(("passed", "searched"), "images"),
+            },
+            ("merge", "option"),
+        )
+    },
+)
 def merging_cost(
     lab: Lab,
     methods: Sequence[str] = ("nonlinear",),

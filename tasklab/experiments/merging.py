@@ -35,10 +35,14 @@ from tasklab.analyses.merging.loss import span_of_loss
 from tasklab.analyses.merging.pooled import Diagonals, Grams
 from tasklab.errors import texts
 from tasklab.experiments.editing import groups_of, shares
+from tasklab.experiments.estimate import TANGENT, looked_at
 from tasklab.experiments.lab import Lab, several
+from tasklab.experiments.registry import experiment
 from tasklab.experiments.runner import Given, Trial, busy, grid, kept
 from tasklab.placement import device_of, placed
-from tasklab.records.schema import LEADING_MERGES
+from tasklab.records.claims import Claim
+from tasklab.records.comparisons import Sides
+from tasklab.records.schema import LEADING_MERGES, Rows
 from tasklab.records.table import tidy
 from tasklab.storage.store import free_first
 from tasklab.tasks import drawn
@@ -273,6 +277,35 @@ def known_merges(merges: Sequence[str] | str | None) -> Sequence[str]:
     return MERGES if merges is None else texts("merges", merges, MERGES)
 
 
+def _passes(lab: Lab) -> int:
+    tasks, quick = len(lab.suite.names), lab.parameters.preset == "quick"
+    merges, looks = (LEADING, QUICK["looks"]) if quick else (MERGES, FULL["looks"])
+    each = tasks * ((looks + 2 * TANGENT) * looked_at(lab, "val") + looked_at(lab, "test"))
+    return len(lab.sizes()) * len(merges) * round(each)
+
+
+def _merges(claim: Claim, rows: pd.DataFrame, _: pd.DataFrame) -> Sides:
+    """Accuracies of the vectors of all tasks, merged in each way; fine-tuned non-linearly."""
+    if "merge" not in rows:
+        return {}
+    rows = rows[(rows["metric"] == claim.metric) & (rows["method"] == "nonlinear")]
+    rows = rows[(rows["split"] == "test") & (rows["n_tasks"] == rows["n_tasks"].max())]
+    return dict(iter(rows.groupby("merge")))
+
+
+@experiment(
+    records={
+        "merging": Rows(
+            "vectors merged by `merge`, at the best of `trials` looks at validation images, with "
+            "its `option`; what the tangent model loses (task `all`) relative to no edit",
+            {"absolute": "%", "normalised": "%", "objective": ""},
+            ("merge", "trials", "option"),
+            figure="merge_accuracy",
+        )
+    },
+    sides={"merges": _merges},
+    passes=_passes,
+)
 def merging(
     lab: Lab,
     methods: Sequence[str] = ("nonlinear",),

@@ -16,10 +16,32 @@ from tasklab.experiments.editing import single
 from tasklab.experiments.lab import Lab, several
 from tasklab.experiments.learning_rates import ascending
 from tasklab.experiments.merging import LEADING, known_merges, merging
+from tasklab.experiments.registry import Run, experiment, usual_runs
 from tasklab.experiments.runner import known_methods
+from tasklab.records.schema import Rows
 from tasklab.records.table import combine
+from tasklab.tuning.methods import POSTHOC
 
 
+def _runs(
+    lab: Lab, methods: Sequence[str], *, rates: Sequence[float] = RATES, **_: object
+) -> Iterator[Run]:
+    for method in dict.fromkeys(POSTHOC.get(method, method) for method in methods):
+        for lr, steps in below(lab, method, rates):
+            yield from usual_runs(lab.sibling(lr=lr, steps=steps), [method])
+
+
+@experiment(
+    records={
+        "merging_rates": Rows(
+            "a task's own vector, trained at the rate `lr`, and all of them merged",
+            {"single": "%", "absolute": "%"},
+            ("merge", "lr"),
+            figure="merge_rates",
+        )
+    },
+    runs=_runs,
+)
 def merging_rates(
     lab: Lab,
     methods: Sequence[str] = ("nonlinear",),

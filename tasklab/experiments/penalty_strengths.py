@@ -9,25 +9,71 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import itertools
 from collections.abc import Iterator, Sequence
 
+import numpy as np
 import pandas as pd
 
 from tasklab.analyses import editing
-from tasklab.experiments import estimate
-from tasklab.experiments.estimate import Planned
 from tasklab.experiments.lab import Lab, several
 from tasklab.experiments.learning_rates import ascending
+from tasklab.experiments.registry import Run, experiment
 from tasklab.experiments.runner import Trial, grid, kept, known_methods
 from tasklab.progress import track
+from tasklab.records.claims import Claim
+from tasklab.records.comparisons import Sides
+from tasklab.records.schema import Rows
 from tasklab.records.table import tidy
 from tasklab.tuning.finetune import DivergedError
 from tasklab.tuning.methods import TABLE, penalised
+from tasklab.tuning.recipe import FineTune
 
 CACHE_VERSION = 1  # part of every key: raise it when the same configuration gives other records
 FACTORS = (0.1, 0.3, 1.0, 3.0, 10.0)  # of a method's own strength
 
 
+def _sides(claim: Claim, rows: pd.DataFrame, _: pd.DataFrame) -> Sides:
+    """Sums of vectors with a penalty: `chosen`, at the method's `own` strength, and with `none`.
+
+    A method's strength is chosen by what the sum of all reaches on validation images, as the mean
+    over tasks and seeds, among those that are above 0 and at which no run diverged.
+    """
+    if "penalty" not in rows:
+        return {}
+    gone = rows[rows["metric"] == "diverged_at"].set_index(["method", "penalty"]).index
+    rows = rows[(rows["metric"] == claim.metric) & rows["penalty"].notna()]
+    rows = rows[~rows.set_index(["method", "penalty"]).index.isin(gone)]
+    sides = {}
+    for method, part in rows.groupby("method"):
+        told, tested = (part[part["split"] == split] for split in ("validation", "test"))
+        means = told[told["penalty"] > 0].groupby("penalty")["value"].mean()
+        if len(means):
+            at = {"chosen": means.idxmax(), "own": TABLE[method].weight, "none": 0.0}
+            for name, strength in at.items():
+                sides[f"{method} {name}"] = tested[np.isclose(tested["penalty"], strength)]
+    return sides
+
+
+def _runs(lab: Lab, methods: Sequence[str], *, factors: Sequence[float] = FACTORS) -> Iterator[Run]:
+    for method in methods:
+        for strength, seed in itertools.product(_strengths(method, factors), lab.parameters.seeds):
+            for task in lab.suite.names:
+                yield Run(lab, _recipe(lab, task, method, seed, strength))
+
+
+@experiment(
+    records={
+        "penalty_strength": Rows(
+            "vectors trained with `penalty` times what keeps them apart: alone, and their sum",
+            {"single": "%", "absolute": "%", "diverged_at": "steps"},
+            ("penalty",),
+            figure="penalty_strengths",
+        )
+    },
+    sides={"strengths": _sides},
+    runs=_runs,
+)
 def penalty_strengths(
     lab: Lab, methods: Sequence[str], factors: Sequence[float] = FACTORS
 ) -> pd.DataFrame:
@@ -61,37 +107,20 @@ def penalty_strengths(
     return tidy(rows)
 
 
-def planned(
-    lab: Lab, methods: Sequence[str], factors: Sequence[float] = FACTORS
-) -> Iterator[Planned]:
-    """Yield the runs of `penalty_strengths`.
-
-    Args:
-        lab: What to study.
-        methods: Any that have a penalty.
-        factors: Strengths as multiples of a method's own.
-    """
-    for method in methods:
-        for strength in _strengths(method, factors):
-            for usual in estimate.planned(lab, [method]):
-                yield _with(usual, strength)
-
-
 def _strengths(method: str, factors: Sequence[float]) -> tuple[float, ...]:
     return 0.0, *(factor * TABLE[method].weight for factor in factors)
 
 
-def _with(usual: Planned, strength: float) -> Planned:
+def _recipe(lab: Lab, task: str, method: str, seed: int, strength: float) -> FineTune:
     """Return a run with so much of its penalty; with none it is of the way that has none."""
     if strength == 0:
-        return dataclasses.replace(usual, method=TABLE[usual.method].rates)
-    return dataclasses.replace(usual, penalty=strength)
+        return lab.run(task, TABLE[method].rates, seed)
+    return dataclasses.replace(lab.run(task, method, seed), penalty=strength)
 
 
 def _measure(trial: Trial, strength: float) -> list[dict]:
     lab, linear, tasks = trial.lab, trial.linear, trial.lab.suite.names
-    common = {"lab": lab, "method": trial.method, "seed": trial.seed}
-    runs = {task: _with(Planned(task=task, **common), strength).recipe for task in tasks}
+    runs = {task: _recipe(lab, task, trial.method, trial.seed, strength) for task in tasks}
     ended = {}
     for task in track(tasks, len(tasks), "fine-tuning", unit="task", on=lab.progress):
         try:

@@ -8,22 +8,25 @@ linearity emerge can be varied: how long each phase takes, and how alike the tas
 from __future__ import annotations
 
 import dataclasses
+import functools
 import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+import numpy as np
 import pandas as pd
 import torch
 
 from tasklab.analyses import cross_task
 from tasklab.analyses.cross_task import Merge
-from tasklab.errors import choose
+from tasklab.errors import choose, unknown
 from tasklab.experiments.cross_task import CACHE_VERSION as MERGING_VERSION
-from tasklab.experiments.cross_task import rows_of
+from tasklab.experiments.cross_task import LINEARITY, rows_of
 from tasklab.experiments.lab import Lab
+from tasklab.experiments.registry import experiment
 from tasklab.experiments.runner import stored
 from tasklab.experiments.small_networks import (
     CACHE_VERSION,
-    SETTINGS,
+    COLUMNS,
     Setting,
     chosen_setting,
     classes_of,
@@ -34,17 +37,118 @@ from tasklab.experiments.small_networks import (
     trained,
 )
 from tasklab.progress import track
-from tasklab.records.comparisons import CONDITIONS
-from tasklab.records.comparisons import conditions as conditions
-from tasklab.records.comparisons import varied as varied
+from tasklab.records.claims import Claim
+from tasklab.records.comparisons import Sides
+from tasklab.records.schema import Rows
 from tasklab.records.table import tidy
 from tasklab.tasks.drawn import Images
 from tasklab.tuning import scratch
 
 ALPHAS = (0.25, 0.5, 0.75)
 N_TASKS = 4  # that a network is fine-tuned on
+CONDITIONS = ("pretraining", "finetuning", "pretraining samples", "other samples")
+EPOCHS, RATIOS = (0, 1, 2, 5, 10, 20), (0.0, 0.25, 0.5, 0.75, 1.0)  # that they take
 
 
+def _networks(
+    lab: Lab, network: str, *, n_tasks: int = N_TASKS, **changes: object
+) -> Iterator[tuple[Setting, int]]:
+    changes = {name: value for name, value in changes.items() if name not in ("alphas", "points")}
+    for seed in lab.parameters.seeds:
+        yield chosen_setting(lab, network, seed, changes), n_tasks
+
+
+def _emergence_networks(
+    lab: Lab, what: str, values: Iterable[float] | None = None, network: str = "resnet18"
+) -> Iterator[tuple[Setting, int]]:
+    for value in conditions(lab.parameters.preset)[what] if values is None else values:
+        yield from _networks(lab, network, n_tasks=2, **_changes(what, value))
+
+
+def _segment_sides(claim: Claim, rows: pd.DataFrame, _: pd.DataFrame) -> Sides:
+    """Accuracy in the `middle` of a segment against that of the model whose task it is (`end`)."""
+    rows = rows[rows["metric"] == "accuracy"]
+    ends = rows["subset"].str.split("+", expand=True)
+    own = np.where(rows["task"] == ends[0], 1.0, np.where(rows["task"] == ends[1], 0.0, np.nan))
+    rows, own = rows[np.isfinite(own)], own[np.isfinite(own)]
+    at = {"middle": 0.5, "end": own}
+    return {side: rows[np.isclose(rows["alpha"], alpha)] for side, alpha in at.items()}
+
+
+def conditions(preset: str = "full") -> dict[str, tuple[float, ...]]:
+    """Return the values of each condition that `emergence` varies: figures 11 and 12.
+
+    Args:
+        preset: In `"quick"` only the ends of each range.
+    """
+    few = preset == "quick"
+    ratios = (RATIOS[0], RATIOS[-1]) if few else RATIOS
+    return {
+        "pretraining": (0, 10) if few else EPOCHS,
+        "finetuning": (2, 10) if few else EPOCHS[1:],
+        "pretraining samples": ratios,
+        "other samples": ratios,
+    }
+
+
+def varied(records: pd.DataFrame, what: str, network: str = "resnet18") -> pd.DataFrame:
+    """Return the rows of `emergence` with one condition from a table with several.
+
+    The others are as most rows have them.
+
+    Args:
+        records: Of `experiments.emergence`, and of `experiments.scratch_linearity`.
+        what: One of `CONDITIONS`.
+        network: Which was trained.
+
+    Raises:
+        TasklabError: If there is no such condition.
+    """
+    if what not in CONDITIONS:
+        raise unknown("condition", what, CONDITIONS)
+    rows = records[(records["experiment"] == "ctl") & (records["model"] == network)]
+    rows = rows[(rows["alpha"] - 0.5).abs() < 1e-9]
+    if rows.empty:
+        return rows
+    if "wider" in rows:
+        rows = rows[rows["wider"].fillna(1) == 1]
+    column = "ratio" if what.endswith("samples") else what
+    replaced = what.removesuffix(" samples") if column == "ratio" else "other"
+    chosen = rows["replaced"] == replaced
+    for name in {"task", "pretraining", "finetuning"} - {column}:
+        chosen &= rows[name] == rows[name].mode().iloc[0]
+    return rows[chosen if column == "ratio" else chosen & (rows["ratio"] == 0)]
+
+
+def _ends(rows: pd.DataFrame, what: str) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Return the deepest block's rows at the least and at the most of a condition."""
+    rows = varied(rows, what)
+    rows = rows[rows["block"] == rows["block"].max()]
+    by = rows["ratio" if what.endswith("samples") else what]
+    return rows[by == by.min()], rows[by == by.max()]
+
+
+def _emergence_sides(claim: Claim, rows: pd.DataFrame, _: pd.DataFrame, *, what: str) -> Sides:
+    """Linearity at the deepest block with the `least` and with the `most` of a condition."""
+    sides = {}
+    for side, end in zip(("least", "most"), _ends(rows, what), strict=True):
+        distance, coef = (end[end["metric"] == metric] for metric in ("distance", "coef"))
+        error = coef.assign(value=(coef["value"] - 1).abs())
+        sides[side] = distance if claim.metric == "distance" else error
+    return sides
+
+
+def _changes_of_distance(claim: Claim, rows: pd.DataFrame, _: pd.DataFrame) -> Sides:
+    """How much each condition changes the distance, from its least to its most."""
+    sides = {}
+    for what in CONDITIONS:
+        least, most = (end[end["metric"] == "distance"] for end in _ends(rows, what))
+        change = (most.set_index("seed")["value"] - least.set_index("seed")["value"]).abs()
+        sides[what] = most.assign(value=most["seed"].map(change).astype(float))
+    return sides
+
+
+@experiment(records={"ctl": LINEARITY}, networks=_networks)
 def scratch_linearity(
     lab: Lab,
     network: str,
@@ -71,6 +175,18 @@ def scratch_linearity(
     return _records(lab, "ctl", network, changes, n_tasks, alphas)
 
 
+@experiment(
+    records={
+        "segment": Rows(
+            "the model at `alpha` between the two of `subset`",
+            {"accuracy": "%", "loss": "nats"},
+            COLUMNS,
+            figure="segments",
+        )
+    },
+    sides={"segments": _segment_sides},
+    networks=_networks,
+)
 def segments(
     lab: Lab, network: str, *, n_tasks: int = N_TASKS, points: int = 11, **changes: object
 ) -> pd.DataFrame:
@@ -92,8 +208,19 @@ def segments(
     return _records(lab, "segment", network, changes, n_tasks, alphas)
 
 
+@experiment(
+    records={"ctl": LINEARITY},
+    sides={
+        "changes": _changes_of_distance,
+        **{
+            f"emergence: {what}": functools.partial(_emergence_sides, what=what)
+            for what in CONDITIONS
+        },
+    },
+    networks=_emergence_networks,
+)
 def emergence(
-    lab: Lab, what: str, values: Iterable[float], network: str = "resnet18"
+    lab: Lab, what: str, values: Iterable[float] | None = None, network: str = "resnet18"
 ) -> pd.DataFrame:
     """Return cross-task linearity of the first two tasks as one condition varies (section 5).
 
@@ -101,7 +228,7 @@ def emergence(
         lab: Whose store and seeds are used.
         what: One of `CONDITIONS`: epochs (figure 11), or samples that others are replaced by
             (figure 12).
-        values: Epochs, or ratios from 0 to 1.
+        values: Epochs, or ratios from 0 to 1; by default the preset's (`conditions`).
         network: `"mlp"` or `"resnet18"`.
 
     Returns:
@@ -111,7 +238,8 @@ def emergence(
         TasklabError: If there is no such condition.
     """
     choose("condition", what, CONDITIONS)
-    tables, values = [], list(values)
+    tables = []
+    values = list(conditions(lab.parameters.preset)[what] if values is None else values)
     for value in track(values, len(values), what, unit="setting", on=lab.progress):
         changes = _changes(what, value)
         tables.append(scratch_linearity(lab, network, n_tasks=2, alphas=(0.5,), **changes))
@@ -123,20 +251,6 @@ def _changes(what: str, value: float) -> dict[str, object]:
     if what.endswith("samples"):
         return {"replaced": what.removesuffix(" samples"), "ratio": float(value)}
     return {what: value}
-
-
-def settings(lab: Lab) -> Iterator[tuple[Setting, int]]:
-    """Yield what a chapter trains beside the theorem's models: settings, and how many tasks.
-
-    Args:
-        lab: Its preset and seeds.
-    """
-    for seed in lab.parameters.seeds:
-        for network in SETTINGS:
-            yield chosen_setting(lab, network, seed, {}), N_TASKS
-        for what, values in conditions(lab.parameters.preset).items():
-            for value in values:
-                yield chosen_setting(lab, "resnet18", seed, _changes(what, value)), 2
 
 
 def _records(

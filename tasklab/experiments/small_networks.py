@@ -10,15 +10,18 @@ import dataclasses
 import math
 import time
 from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
 
 from torch import Tensor
 
 from tasklab import mini
 from tasklab.errors import choose
-from tasklab.experiments.lab import Lab
 from tasklab.tasks import small
 from tasklab.tasks.drawn import Images
 from tasklab.tuning import scratch
+
+if TYPE_CHECKING:
+    from tasklab.experiments.lab import Lab
 
 CACHE_VERSION = 2  # part of every key: raise it when the same configuration gives other records
 
@@ -53,6 +56,9 @@ class Setting:
 
 
 # The paper takes one epoch of MNIST, 938 steps; 1,300 digits make 525 steps of 25 epochs.
+COLUMNS = (  # of records, what tells such networks apart
+    *("pretraining", "finetuning", "lr", "finetuning_lr", "ratio", "replaced", "wider"),
+)
 SETTINGS = {"mlp": Setting("mlp", 0.1, 25, 15), "resnet18": Setting("resnet18", 0.05, 10, 10)}
 _CHANGES = [field.name for field in dataclasses.fields(Setting) if field.name != "network"]
 SUITES = {"mlp": "rotated_digits", "resnet18": "class_splits"}

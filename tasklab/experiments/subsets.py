@@ -14,7 +14,11 @@ from tasklab.analyses.subsets import Subset, affine, passes, search, subsets_of
 from tasklab.errors import TasklabError
 from tasklab.experiments.closed_vocabulary import probe_identity
 from tasklab.experiments.lab import Lab
+from tasklab.experiments.registry import experiment
 from tasklab.experiments.runner import Trial, grid, kept, known_methods
+from tasklab.records.claims import Claim
+from tasklab.records.comparisons import Sides
+from tasklab.records.schema import Rows
 from tasklab.records.table import tidy
 from tasklab.tuning import probes
 from tasklab.tuning.methods import JOINT
@@ -25,6 +29,42 @@ QUICK_IMAGES = {"val": 32, "test": 64}
 QUICK_SUBSETS = 2  # of each size
 
 
+def _decay(claim: Claim, rows: pd.DataFrame, records: pd.DataFrame) -> Sides:
+    """Mean normalised accuracy of sums of `two` and of `all` tasks (method `full`), and 100.
+
+    Args:
+        claim: A row of `claims.csv`.
+        rows: Records that the claim is about.
+        records: All records of the chapter.
+    """
+    sums = records[(records["experiment"] == "subsets") & (records["metric"] == "normalised")]
+    keys = ["model", "suite", "seed", "n_tasks"]
+    means = sums[sums["method"] == JOINT].groupby(keys, as_index=False)["value"].mean()
+    means = means[means["model"] == rows["model"].iloc[0]]
+    means = means.assign(task="all", subset="")
+    count = pd.to_numeric(sums["n"]).max()  # images of all tasks together
+    absolute = rows[(rows["metric"] == "absolute") & (rows["method"] == JOINT)]
+    top = absolute.groupby(keys, as_index=False)["value"].mean().rename(columns={"value": "top"})
+    means = means.merge(top, on=keys, how="left")
+    base = (100 * means["top"] / means["value"]).clip(0.1, 100)
+    odds = sum(100 / share - 1 for share in (means["top"].clip(0.1, 100), base))
+    means = means.assign(error=means["value"] * np.sqrt(odds / count))  # to first order
+    sides = {"two": means[means["n_tasks"] == 2]}
+    sides["all"] = means[means["n_tasks"] == means["n_tasks"].max()]
+    return {**sides, "one": sides["all"].assign(value=100.0, error=0.0)}
+
+
+@experiment(
+    records={
+        "subsets": Rows(
+            "the mean over the tasks of `subset`, whose vectors are added",
+            {"absolute": "%", "normalised": "%"},
+            ("vocabulary",),
+            figure="subset_curves",
+        )
+    },
+    sides={"decay": _decay},
+)
 def subsets(
     lab: Lab, methods: Sequence[str] = ("nonlinear",), *, most: int | None = None
 ) -> pd.DataFrame:

@@ -12,24 +12,7 @@ from matplotlib.figure import Figure
 
 from tasklab.errors import TasklabError
 from tasklab.figures.style import COLOURS, NothingToDrawError, book_figure
-
-FIGURES = {  # experiment -> module and function that draws its records
-    "sweep": "editing.addition_curves",
-    "addition": "editing.addition_bars",
-    "negation": "editing.negation",
-    "single": "editing.single_task",
-    "disentanglement": "disentanglement.heatmaps",
-    "merging": "merging.merge_accuracy",
-    "merging_rates": "merged_models.merge_rates",
-    "merged": "merged_models.merge_models",
-    "budget": "budgets.budget_curves",
-    "rate_search": "budgets.rate_search",
-    "cross_task": "merged_features.cross_task",
-    "subsets": "closed_vocabulary.subset_curves",
-    "localization": "kernels.localization",
-    "averaging": "stitching.averaging",
-    "cost": "cost.linearization_cost",
-}
+from tasklab.records.schema import EXPERIMENTS
 
 
 def draw(df: pd.DataFrame, **options: Any) -> Figure:
@@ -44,15 +27,16 @@ def draw(df: pd.DataFrame, **options: Any) -> Figure:
     """
     if not isinstance(df, pd.DataFrame) or "experiment" not in df:
         raise TasklabError("a plot is made of records of an experiment, an evaluation or a vector.")
-    there = list(dict.fromkeys(df["experiment"]))
-    known = [name for name in FIGURES if name in there]
+    there = df["experiment"].value_counts().index  # the most rows first
+    drawn = [EXPERIMENTS[name].figure for name in there if name in EXPERIMENTS]
+    known = [name for name in drawn if name]
     if not known:
         raise NothingToDrawError(
-            f"no figure draws records of {', '.join(map(str, there)) or 'nothing'} alone: "
-            f"{', '.join(FIGURES)} have one each; others are in tasklab.figures."
+            f"no figure draws records of {', '.join(map(str, there)) or 'nothing'} alone: those of "
+            f"{', '.join(n for n, rows in EXPERIMENTS.items() if rows.figure)} have one; others "
+            "are in tasklab.figures."
         )
-    module, _, name = FIGURES[known[0]].partition(".")
-    return getattr(importlib.import_module(f"tasklab.figures.{module}"), name)(df, **options)
+    return getattr(importlib.import_module("tasklab.figures"), known[0])(df, **options)
 
 
 @book_figure

@@ -14,7 +14,7 @@ from tasklab.figures.rows import ends, methods_in, require_rows, select, where
 from tasklab.figures.schemes import scheme, ways
 from tasklab.figures.style import METHOD_LABEL, WIDTH, book_figure
 from tasklab.records.foretelling import foretelling
-from tasklab.records.schema import LEADING_MERGES, UNITS
+from tasklab.records.schema import LEADING_MERGES, unit
 
 METRIC_LABEL = {
     "single": "accuracy alone",
@@ -76,10 +76,10 @@ def crossing_table(df: pd.DataFrame, *, encoders: bool = False) -> pd.DataFrame:
         for method in methods_in(part):
             name = scheme(model) if encoders else METHOD_LABEL[method]
             columns[name] = means[method].combine_first(of_encoder).reindex(order)
-    table, units = pd.DataFrame(columns, index=order), UNITS | {"trainable": "millions"}
+    table, units = pd.DataFrame(columns, index=order), {"trainable": "millions"}
     table.loc[table.index == "trainable"] /= 1e6
     table.insert(0, "metric", table.index.map(METRIC_LABEL))
-    table.insert(1, "unit", [units.get(metric, "") for metric in order])
+    table.insert(1, "unit", [units.get(metric, unit(metric)) for metric in order])
     return table.reset_index(drop=True)
 
 

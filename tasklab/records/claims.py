@@ -16,7 +16,7 @@ import pandas as pd
 
 from tasklab.errors import unknown
 from tasklab.records.matched import BEST, ONE_RATE, PLATEAU, RATES
-from tasklab.records.schema import UNITS
+from tasklab.records.schema import unit as unit_of
 
 RELATIONS = (">", "<", "=")
 # Where methods are compared: `matched`.
@@ -102,7 +102,7 @@ class Claim:
     def unit(self) -> str:
         """The unit of its effect; differences of percentages are points."""
         share = self.metric in ("accuracy", "violations")  # of comparisons, not of records
-        return "points" if share else UNITS.get(self.metric, "").replace("%", "points")
+        return "points" if share else unit_of(self.metric).replace("%", "points")
 
     @property
     def general(self) -> bool:

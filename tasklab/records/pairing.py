@@ -9,12 +9,11 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
-from tasklab.errors import TasklabError
+from tasklab.errors import unknown
 from tasklab.models.zoo import family
 from tasklab.records import images, matched
 from tasklab.records.claims import Claim
-from tasklab.records.comparisons import COMPARISONS, NETWORKS
-from tasklab.records.schema import MAKE
+from tasklab.records.schema import COMPARISONS, MAKE, NETWORKS
 from tasklab.records.table import one_model, select
 
 SHARE = re.compile(r"_(\d+)$")  # names of models that have seen so many per cent of the samples
@@ -105,9 +104,7 @@ def _found(
     if rows.empty:
         return Side(method, rows, mine), rows
     if claim.comparison not in COMPARISONS:
-        raise TasklabError(
-            f"comparison {claim.comparison!r} is not registered: import tasklab.study."
-        )
+        raise unknown("comparison", claim.comparison, COMPARISONS)
     if role not in compared:
         compared[role] = COMPARISONS[claim.comparison](claim, rows, df)
     return Side(method, compared[role].get(method, rows.iloc[:0]), mine), rows

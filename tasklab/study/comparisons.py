@@ -1,37 +1,10 @@
-"""What claims compare that takes an analysis: transitivity; and R^2 beside the paper's."""
+"""Recorded results beside the papers' numbers, where that takes more than a difference."""
 
 from __future__ import annotations
 
-from typing import Any
-
 import pandas as pd
 
-from tasklab.records.comparisons import Sides, comparison
 from tasklab.records.papers import papers
-
-# Cross-task linearity holds for a pair if its distance is at most this share of the base. Where all
-# pairs hold, or none does, nothing can be transitive: a range has thresholds in between.
-THRESHOLDS = (0.02, 0.04, 0.06, 0.08, 0.1, 0.12, 0.14, 0.16, 0.18, 0.2)
-
-
-@comparison
-def transitivity(claim: Any, rows: pd.DataFrame, _: pd.DataFrame) -> Sides:
-    """How often (i, k) fails after linear pairs with a middle (`linked`), and without one.
-
-    In per cent of the triples, at each of `THRESHOLDS` where some premise holds.
-    """
-    from tasklab.analyses.transitivity import pairs_in  # here: reading results needs no torch
-    from tasklab.analyses.transitivity import transitivity as over_triples
-
-    pairs = pairs_in(rows[rows["method"] == "nonlinear"])
-    if len(pairs) < 6:
-        return {}
-    table = over_triples(pairs, THRESHOLDS, by=["seed"]).summary
-    table = table.assign(task=table["threshold"].map("{:g}".format), subset="")
-    columns = {"linked": "violations", "unlinked": "violations_unlinked"}
-    table = table.dropna(subset=list(columns.values()))
-    table = table[["seed", "task", "subset", *columns.values()]]
-    return {side: table.assign(value=100 * table[name]) for side, name in columns.items()}
 
 
 def gains(df: pd.DataFrame) -> pd.DataFrame:

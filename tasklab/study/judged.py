@@ -8,12 +8,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tasklab.errors import choose
+from tasklab.chapters import CHAPTERS
+from tasklab.chapters import chapter as chapter_of
 from tasklab.records import judgement, statements
 from tasklab.records.claims import CLAIMS
 from tasklab.records.intervals import Interval
 from tasklab.records.judgement import Verdict
-from tasklab.study.parts import PARTS
 from tasklab.study.results import evidence
 
 if TYPE_CHECKING:
@@ -42,9 +42,9 @@ def judged(chapter: str, *, model: str = "mini", store: Store | None = None) -> 
     """
     from tasklab.storage.store import Store  # it needs torch, which judging does not
 
-    choose("chapter", chapter, PARTS)
+    chapter_of(chapter)
     kept = store or Store()
-    every = [one for name in PARTS for one in _judged(name, model, kept)]
+    every = [one for name in CHAPTERS for one in _judged(name, model, kept)]
     return [one for one in statements.marked(every) if one.claim.paper == chapter]
 
 

@@ -6,25 +6,19 @@ so that a study that was interrupted goes on where it was.
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 
 import pandas as pd
 
-from tasklab.experiments import Lab, estimate
-from tasklab.experiments.budgets import around
-from tasklab.experiments.estimate import Planned
-from tasklab.experiments.joint import planned as jointly
-from tasklab.experiments.merging_rates import below
+from tasklab.chapters import chapter as chapter_of
+from tasklab.experiments import estimate
+from tasklab.experiments.lab import Lab
+from tasklab.experiments.outlook import runs_of
 from tasklab.experiments.parameters import Parameters
-from tasklab.experiments.penalty_strengths import planned as strengths
-from tasklab.study.parts import Work, works_of
-
-_GRIDS = {"budgets": around, "merging_rates": below}  # experiments that train at several rates
 
 
 def outlook(parameters: Parameters, parts: Iterable[tuple[str, str]]) -> pd.DataFrame:
-    """Return what there is to fine-tune by part; a run that two of them need counts in the first.
+    """List the fine-tuning runs of each part; shared runs are counted once, in the first.
 
     Args:
         parameters: Of the study.
@@ -37,8 +31,9 @@ def outlook(parameters: Parameters, parts: Iterable[tuple[str, str]]) -> pd.Data
     rows, seen, steps = [], set[str](), dict[str, float]()
     for chapter, part in parts:
         runs = {}
-        for work in works_of(chapter, part):
-            runs |= {run.lab.store.key(run.identity): run for run in planned(parameters, work)}
+        for work in chapter_of(chapter).works(part):
+            lab = Lab(work.applied(parameters, parameters.seeds[: work.seeds]), progress=False)
+            runs |= {run.lab.store.key(run.identity): run for run in runs_of(lab, work)}
         fresh = [run for key, run in runs.items() if key not in seen]
         seen |= runs.keys()
         waiting = [run for run in fresh if not run.kept]
@@ -79,24 +74,3 @@ def describe(table: pd.DataFrame, jobs: int) -> str:
         f"fine-tuning takes about {hours:.1f} h{of}; what is measured with the vectors comes on top"
     )
     return "\n".join(lines)
-
-
-def planned(parameters: Parameters, work: Work) -> Iterator[Planned]:
-    """Yield the fine-tuning runs of some work."""
-    changes = {"suite": None, **work.changes} if "model" in work.changes else dict(work.changes)
-    seeds = parameters.seeds[: work.seeds]
-    lab = Lab(dataclasses.replace(parameters, seeds=seeds, **changes), progress=False)
-    if "penalty_strengths" in work.names:
-        yield from strengths(lab, work.methods, **work.names["penalty_strengths"])
-        return
-    if "joint" in work.names:
-        yield from jointly(lab, work.methods)
-        return
-    grid = next((name for name in _GRIDS if name in work.names), None)
-    if grid is None:
-        yield from estimate.planned(lab, work.methods)
-        return
-    axes = {name: over for name, over in work.names[grid].items() if name in ("rates", "lengths")}
-    for method in {run.method: None for run in estimate.planned(lab, work.methods)}:
-        for lr, steps in _GRIDS[grid](lab, method, **axes):
-            yield from estimate.planned(lab.sibling(lr=lr, steps=steps), [method])

@@ -15,15 +15,16 @@ from pathlib import Path
 import pandas as pd
 import torch
 
-from tasklab import experiments
+from tasklab.chapters import Work
+from tasklab.chapters import chapter as chapter_of
 from tasklab.errors import TasklabError, whole
 from tasklab.experiments import Lab
 from tasklab.experiments.parameters import Parameters
+from tasklab.experiments.registry import find
 from tasklab.records import table as records
 from tasklab.storage.store import noting
 from tasklab.study import sittings, workers
 from tasklab.study.behind import behind
-from tasklab.study.parts import Work, works_of
 from tasklab.study.results import path_of
 from tasklab.tuning.methods import POSTHOC
 
@@ -57,7 +58,7 @@ def study(
             was ended from outside; with `add` also if there is nothing to add to, or the file is of
             other choices.
     """
-    works = works_of(chapter, part)
+    works = chapter_of(chapter).works(part)
     if parameters.rehearsal and out is None:
         raise TasklabError("a rehearsal is no result: give --out, or more steps.")
     path = out or path_of(chapter, part)
@@ -123,11 +124,9 @@ def _records(
     parameters: Parameters, work: Work, seeds: Sequence[int], progress: bool = True
 ) -> list[pd.DataFrame]:
     """Return the tables of some work, from the store where they are there."""
-    seeds = tuple(seeds)
-    changes = {"suite": None, **work.changes} if "model" in work.changes else dict(work.changes)
-    lab = Lab(dataclasses.replace(parameters, seeds=seeds, **changes), progress=progress)
+    lab = Lab(work.applied(parameters, seeds), progress=progress)
     methods = [work.methods] if work.methods else []
-    tables = [getattr(experiments, n)(lab, *methods, **more) for n, more in work.names.items()]
+    tables = [find(name).call(lab, *methods, **more) for name, more in work.names.items()]
     if work.metrics is None:
         return tables
     return [table[table["metric"].isin(work.metrics)] for table in tables]

@@ -9,53 +9,40 @@ from typing import Any
 
 import pandas as pd
 
-import tasklab.study.comparisons  # noqa: F401 - registers what claims compare
+from tasklab.chapters import CHAPTERS
+from tasklab.chapters import chapter as chapter_of
 from tasklab.records import table
 from tasklab.records.machines import make_of
 from tasklab.records.maps import box_means
 from tasklab.records.schema import MAKE
-from tasklab.study.parts import PARTS, works_of
 from tasklab.study.sittings import each_of
 
 RECORDED = Path(__file__).parent / "recorded"
-_PRETRAININGS = ("tangent", ("pretraining", "replicas"))
-# By which a chapter's claims are judged as well: parts of another chapter, and experiments of them.
-_ALL_PAIRS = ("merging", ("matrix",), ("crossing",))  # errors of all pairs, at one coefficient
-_ELSEWHERE = {
-    "tangent": (("linear_layers", ("cost",), ("cost",)), _ALL_PAIRS),
-    "linear_layers": (
-        (*_PRETRAININGS, ("single", "addition", "search_box")),
-        ("tangent", ("budgets",), ("budget",)),
-        _ALL_PAIRS,
-    ),
-    "ctl": ((*_PRETRAININGS, ("ctl",)),),
-    "closed_vocab": (_ALL_PAIRS,),
-}
 
 
 def path_of(chapter: str, part: str) -> Path:
     """Return the file of a part's recorded results; the provenance lies beside it as JSON."""
-    works_of(chapter, part)
+    chapter_of(chapter).works(part)
     stem = chapter if part == "editing" else f"{chapter}_{part}"
     return RECORDED / f"{stem}.csv.xz"
 
 
 def awaited(chapter: str) -> bool:
     """Return whether nothing of a chapter is recorded yet."""
-    return not any(path_of(chapter, part).exists() for part in PARTS[chapter])
+    return not any(path_of(chapter, part).exists() for part in chapter_of(chapter).parts)
 
 
 def how_many_recorded() -> tuple[int, int]:
     """Return how many of all chapters' parts are recorded, and how many there are."""
-    files = [path_of(chapter, part) for chapter, parts in PARTS.items() for part in parts]
+    files = [path_of(chapter, part) for chapter, entry in CHAPTERS.items() for part in entry.parts]
     return sum(file.exists() for file in files), len(files)
 
 
 def seeds_of_parts() -> dict[str, int]:
     """Return how many seeds of fine-tuning each recorded part has; a part without any has 0."""
     counts = {}
-    for chapter, parts in PARTS.items():
-        for part in parts:
+    for chapter, entry in CHAPTERS.items():
+        for part in entry.parts:
             rows = recorded(chapter, part)[0]
             if len(rows):
                 seeds = rows.loc[rows["method"] != "pretrained", "seed"]
@@ -74,7 +61,7 @@ def sittings_of(chapter: str) -> pd.DataFrame:
         and of measuring, summed over processes; empty where they were not kept.
     """
     rows = []
-    for part in PARTS[chapter]:
+    for part in chapter_of(chapter).parts:
         _, origin = recorded(chapter, part)
         for one in each_of(origin) if origin else ():
             spent = [(one.get(kind) or {}).get("seconds") for kind in ("fine_tuning", "measuring")]
@@ -118,8 +105,8 @@ def evidence(chapter: str) -> pd.DataFrame:
     What two parts have is that of the first one: they may be of machines that round otherwise.
     Claims on what is not recorded are not tested.
     """
-    every = [_with_makes(*recorded(chapter, part)) for part in PARTS[chapter]]
-    for other, parts, experiments in _ELSEWHERE.get(chapter, ()):
+    every = [_with_makes(*recorded(chapter, part)) for part in chapter_of(chapter).parts]
+    for other, parts, experiments in chapter_of(chapter).elsewhere:
         for there in (_with_makes(*recorded(other, part)) for part in parts):
             rows = there[there["experiment"].isin(experiments)]
             crossed = (rows["experiment"] == "crossing") & ~rows["metric"].str.startswith("xi_")
@@ -127,12 +114,10 @@ def evidence(chapter: str) -> pd.DataFrame:
     tables = [part for part in every if not table.is_awaited(part)]
     if not tables:
         return table.nothing()
-    box = (-1.0, 1.0) if chapter == "closed_vocab" else (0.0, 1.0)  # as each paper draws it
     maps = [t[t["alpha1"].notna()] for t in tables if "alpha1" in t]
     others = [t[t["alpha1"].isna()] if "alpha1" in t else t for t in tables]
-    means = [box_means(t, *box) for t in maps if len(t)]
-    if chapter == "linear_layers":  # whose paper looks beyond the box as well
-        means += [box_means(t, 1.01, 2.0, name="beyond") for t in maps if len(t)]
+    boxes = chapter_of(chapter).boxes.items()
+    means = [box_means(t, *box, name=name) for name, box in boxes for t in maps if len(t)]
     return table.combine(_of_the_first([*others, *means]))
 
 

@@ -8,13 +8,14 @@ import pytest
 
 from tasklab import experiments, machine
 from tasklab.analyses import disentanglement, evaluation, kernels, tangent_gap
+from tasklab.chapters import Work
 from tasklab.errors import TasklabError
 from tasklab.experiments.parameters import Parameters
 from tasklab.models import loading
 from tasklab.models.zoo import FAMILIES, family
 from tasklab.records import claims, judgement, maps
 from tasklab.records import table as records
-from tasklab.study import parts, recording, results
+from tasklab.study import recording, results
 from tasklab.tuning import finetune
 
 PAIR = ("Textures", "Scenes")
@@ -196,7 +197,7 @@ def test_every_family_is_in_the_registry():
 
 
 def test_a_part_of_a_study_spans_models(tmp_path, lab):
-    work = parts.Work(("nonlinear",), {"disentanglement": {"n_pairs": 1}}, {"model": "mini_xs"}, 1)
+    work = Work(("nonlinear",), {"disentanglement": {"n_pairs": 1}}, {"model": "mini_xs"}, 1)
     (table,) = recording._records(lab.parameters, work, lab.parameters.seeds[:1], progress=False)
     assert set(table["model"]) == {"mini_xs"}
     with pytest.raises(TasklabError, match="did you mean 'maps'"):

@@ -8,6 +8,7 @@ import torch
 
 from tasklab import experiments
 from tasklab.analyses import evaluation
+from tasklab.chapters import CHAPTERS, Work
 from tasklab.errors import TasklabError
 from tasklab.experiments.parameters import Parameters
 from tasklab.models import heads
@@ -15,7 +16,6 @@ from tasklab.models.zoo import MINI_LR
 from tasklab.records import images, judgement, schema
 from tasklab.records import table as records
 from tasklab.records.claims import CLAIMS
-from tasklab.study import parts as parts_of_study
 from tasklab.study import recording
 from tasklab.taskvector import TaskVector
 from tasklab.tuning import finetune, tangent
@@ -141,12 +141,10 @@ def test_a_study_tells_the_recipe_of_every_run_and_the_seconds_of_training(
     lab, tables, tmp_path, monkeypatch
 ):
     works = (
-        parts_of_study.Work(("nonlinear", "linearized", "posthoc"), {"single": {}}, seeds=1),
-        parts_of_study.Work(
-            ("nonlinear",), {"rate_search": {"rates": (1e-4, 2e-4), "prolong": False}}
-        ),
+        Work(("nonlinear", "linearized", "posthoc"), {"single": {}}, seeds=1),
+        Work(("nonlinear",), {"rate_search": {"rates": (1e-4, 2e-4), "prolong": False}}),
     )
-    monkeypatch.setitem(parts_of_study.PARTS["tangent"], "editing", works)
+    monkeypatch.setitem(CHAPTERS["tangent"].parts, "editing", works)
     path = recording.study("tangent", lab.parameters, out=tmp_path / "few.csv")
     _, origin = records.read(path)
     assert (origin["recipe"]["steps"], origin["recipe"]["model"]) == (2, "mini")

@@ -13,6 +13,7 @@ import pytest
 from tasklab import experiments, study
 from tasklab.analyses import merging
 from tasklab.chapters import CHAPTERS
+from tasklab.chapters.chapter import HEADLINE
 from tasklab.experiments.merging import MERGES
 from tasklab.models import loading
 from tasklab.models.zoo import MINI_LR
@@ -22,7 +23,7 @@ from tasklab.records.matched import BEST
 from tasklab.records.statements import SITE, marked
 from tasklab.records.table import tidy
 from tasklab.storage.store import Store
-from tasklab.study import parts, results, sittings
+from tasklab.study import results, sittings
 from tasklab.tuning.recipe import recipe
 
 # As published since their records were made: their variants are recorded under names of their own.
@@ -35,11 +36,11 @@ def judged(chapters_store):
     return lambda chapter: study.judged(chapter, store=Store(chapters_store))
 
 
-@pytest.mark.parametrize("chapter", parts.PARTS)
+@pytest.mark.parametrize("chapter", CHAPTERS)
 def test_recorded_files_are_of_the_schema_the_weights_and_their_sittings(chapter):
     current = loading.load("mini").encoder.weights_hash  # a new model needs new studies
     told = study.sittings_of(chapter)
-    for part in parts.PARTS[chapter]:
+    for part in CHAPTERS[chapter].parts:
         rows, origin = results.recorded(chapter, part)  # which checks them
         assert (len(rows) > 0) == results.path_of(chapter, part).exists()
         metrics = rows.groupby("experiment")["metric"].unique()
@@ -86,7 +87,7 @@ def test_recorded_results_name_commits_that_are_in_the_history(root):
 
     if not (root / ".git").exists() or git("rev-parse", "--is-shallow-repository") != "false":
         pytest.skip("the history is not here")
-    commits = {c for chapter in parts.PARTS for c in study.sittings_of(chapter)["commit"]}
+    commits = {c for chapter in CHAPTERS for c in study.sittings_of(chapter)["commit"]}
     answers = git("cat-file", "--batch-check", told="\n".join(commits)).splitlines()
     assert len(commits) > 10
     assert [line for line in answers if " commit " not in line] == []
@@ -158,7 +159,7 @@ def test_recorded_results_cover_the_chapter(chapter):
     added = {8} if chapter == "closed_vocab" else {2, 4, 8}
     assert set(sums["n_tasks"].dropna()) == added
     verdicts = judgement.verdicts(table, chapter, model="mini")
-    seeds = 3 if chapter == "closed_vocab" else parts.HEADLINE
+    seeds = 3 if chapter == "closed_vocab" else HEADLINE
     assert max(v.n_seeds for v in verdicts) == seeds
 
 
@@ -182,7 +183,7 @@ def test_the_rates_are_those_that_the_recorded_search_chose(chapter, part, head)
 
 
 def test_evidence_obeys_the_schema_and_mixes_no_more_makes() -> None:
-    for chapter in parts.PARTS:
+    for chapter in CHAPTERS:
         df = results.evidence(chapter)
         pd.testing.assert_frame_equal(tidy(df), df)
         assert df[schema.MAKE].isin(["AMD", "Intel"]).all()
@@ -192,7 +193,7 @@ def test_evidence_obeys_the_schema_and_mixes_no_more_makes() -> None:
 
 @pytest.mark.parametrize("chapter", CHAPTERS)
 def test_every_claim_is_tested_by_the_recorded_results(chapter, judged):
-    require_recorded(chapter, parts.PARTS[chapter])
+    require_recorded(chapter, CHAPTERS[chapter].parts)
     found = judged(chapter)
     if not results.path_of("tangent", "pretraining").exists():  # by which growth is judged
         found = [v for v in found if not v.claim.grows]
@@ -220,7 +221,9 @@ def test_sentences_lead_to_their_evidence(monkeypatch, judged):
 
 
 def test_verdicts_are_kept_to_the_last_bit(tmp_path, monkeypatch):
-    monkeypatch.setattr(sys.modules["tasklab.study.judged"], "PARTS", {"merging": {}})
+    monkeypatch.setattr(
+        sys.modules["tasklab.study.judged"], "CHAPTERS", {"merging": CHAPTERS["merging"]}
+    )
     made, judge = [], judgement.verdicts
     monkeypatch.setattr(
         judgement, "verdicts", lambda *a, **k: made.append(judge(*a, **k)) or made[-1]

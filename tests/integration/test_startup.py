@@ -78,10 +78,3 @@ def test_a_dry_run_builds_no_model(tmp_path):
     there = imported(f"from tasklab.__main__ import main\nassert main({grid}) == 0")
     assert "tasklab.models.loading" in there
     assert not there & {*TABLES, "torchvision", "open_clip", "timm", "transformers"}
-
-
-def test_judging_claims_loads_no_torch():
-    # the chapter whose claims take most analyses; the landing page judges all of them
-    judge = "records.verdicts(evidence('ctl'), 'ctl', model='mini')"
-    there = imported(f"from tasklab import evidence, records\n{judge}")
-    assert "tasklab.analyses.transitivity" in there and not there & {"torch", "open_clip"}

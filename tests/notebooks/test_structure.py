@@ -141,7 +141,7 @@ def test_it_is_a_row_of_the_table_of_chapters(path):
     assert nbformat.read(path, 4).cells[0].source.splitlines()[0] == f"# {chapter.title}"
     assert f'Lab(Parameters.of(globals()), chapter="{path.stem}")' in _code(path)[1].source
     relatives = re.findall(r'lab\.relative\("(\w+)"\)', "\n".join(c.source for c in _code(path)))
-    assert {*relatives} - {"random"} <= {*chapter.relatives}
+    assert {*relatives} - {"random"} <= {*chapter.needs("full")}
 
 
 def _captions(path: Path) -> list[nbformat.NotebookNode]:

@@ -2,30 +2,63 @@
 
 from __future__ import annotations
 
+import dataclasses
+import inspect
+import re
+import sys
+import types
+from pathlib import Path
+
 import pytest
 
 from tasklab import chapters
-from tasklab.chapters import CHAPTERS
+from tasklab.chapters import CHAPTERS, Work
 from tasklab.errors import TasklabError
-from tasklab.models.zoo import FAMILIES
-from tasklab.study import parts
-from tasklab.tuning.methods import EDITS
+from tasklab.experiments.registry import find
+from tasklab.records.schema import EXPERIMENTS
+
+ROOT = Path(chapters.__file__).parents[2]
 
 
 @pytest.mark.parametrize("name", CHAPTERS)
 def test_it_names_what_exists(name):
     entry = CHAPTERS[name]
-    assert set(entry.methods) <= set(EDITS)
-    for roles in FAMILIES:
-        assert {*entry.needs("quick"), *entry.needs("full")} <= set(roles)
-    assert entry.parts == tuple(parts.PARTS[name])
-    assert entry.parts[0] == "editing"
+    assert (ROOT / f"notebooks/{name}.ipynb").is_file()
+    for work in (work for works in entry.parts.values() for work in works):
+        for experiment, options in work.names.items():
+            methods = [work.methods] if work.methods else []
+            inspect.signature(find(experiment).call).bind("lab", *methods, **options)
+    for work in entry.live:
+        for experiment, options in work.names.items():
+            inspect.signature(find(experiment).call).bind_partial("lab", **options)
+    for other, parts, sorts in entry.elsewhere:
+        assert set(parts) <= set(CHAPTERS[other].parts) and set(sorts) <= set(EXPERIMENTS)
+    assert set(entry.needs("quick")) <= set(entry.needs("full"))
 
 
-def test_the_full_preset_needs_no_less():
-    for entry in CHAPTERS.values():
-        assert set(entry.needs("quick")) <= set(entry.needs("full"))
-    assert CHAPTERS.keys() == parts.PARTS.keys()
+def test_they_are_in_the_order_of_the_book():
+    assert [entry.number for entry in CHAPTERS.values()] == [1, 2, 3, 4, 5]
+    toc = (ROOT / "_toc.yml").read_text("utf-8")
+    assert re.findall(r"notebooks/(\w+)", toc) == [*CHAPTERS]
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({"parts": {}}, "the first part of chapter 'tangent' must be 'editing'"),
+        ({"methods": ("linearised",)}, "unknown method in chapter 'tangent', 'linearised'"),
+        ({"live": (Work((), {}, role="smal"),)}, "unknown role in chapter 'tangent', 'smal'"),
+    ],
+)
+def test_what_is_declared_in_part_is_one_sentence(change, told):
+    with pytest.raises(TasklabError, match=told):
+        dataclasses.replace(CHAPTERS["tangent"], **change)
+
+
+def test_a_module_without_a_chapter_is_named(monkeypatch):
+    monkeypatch.setitem(sys.modules, "tasklab.chapters.rotation", types.ModuleType("rotation"))
+    with pytest.raises(TasklabError, match=r"chapters/rotation.py must declare CHAPTER"):
+        chapters._declared("rotation")
 
 
 def test_a_chapter_on_attention_refuses_a_model_without():

@@ -7,7 +7,7 @@ import torch
 
 from tasklab.errors import TasklabError
 from tasklab.experiments import Lab, joint
-from tasklab.experiments.joint import _runs, planned
+from tasklab.experiments.joint import _runs, _shares
 from tasklab.storage.termination import Terminated
 from tasklab.tasks import drawn
 from tasklab.tuning import multitask
@@ -40,8 +40,8 @@ def test_tasks_take_turns_on_the_batches_of_their_own_runs(lab, monkeypatch):
         own = [labels[batch(run, k, len(labels))].tolist() for k in range(3)]
         assert [there for name, there in seen if name == task] == own
     assert table["task"].tolist() == list(TASKS) and set(table["n_tasks"]) == {2}
-    assert all(share.kept for share in planned(lab, ["nonlinear"]))
-    assert not any(share.kept for share in planned(lab, ["attention"]))
+    assert all(share.kept for share in _shares(lab, ["nonlinear"]))
+    assert not any(share.kept for share in _shares(lab, ["attention"]))
 
 
 def test_one_task_together_with_none_is_its_own_run(tmp_path):

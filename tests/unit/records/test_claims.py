@@ -10,7 +10,7 @@ import pytest
 
 from tasklab.chapters import CHAPTERS
 from tasklab.models import zoo
-from tasklab.records import comparisons, papers, schema
+from tasklab.records import papers, schema
 from tasklab.records.claims import CLAIMS, SETTINGS
 from tasklab.records.statements import anchor
 
@@ -26,7 +26,7 @@ def test_claims_are_well_formed() -> None:
         for side in (claim.left, claim.right):
             method, _, role = side.partition("@")
             assert claim.comparison or method in schema.METHODS
-            assert role in ("", "random", *zoo.FAMILIES[0], *comparisons.NETWORKS)
+            assert role in ("", "random", *zoo.FAMILIES[0], *schema.NETWORKS)
         assert claim.comparison or claim.metric in entry.metrics
         assert (claim.paper, claim.table) in known or not claim.table.isdigit()
         assert claim.paper in CHAPTERS and claim.setting in SETTINGS

@@ -11,13 +11,13 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from tasklab.chapters import CHAPTERS
 from tasklab.errors import TasklabError
 from tasklab.records import images, maps, schema
 from tasklab.records import table as records
 from tasklab.records.papers import beside
 from tasklab.records.table import is_awaited, summarise, tidy, wilson
 from tasklab.study import results
-from tasklab.study.parts import PARTS
 
 TASKS = ("Signs", "Places")
 
@@ -149,7 +149,7 @@ def test_commit_is_the_packages_own(tmp_path: Path) -> None:
 
 def test_what_is_not_recorded_yet_is_no_records(monkeypatch, tmp_path):
     monkeypatch.setattr(results, "RECORDED", tmp_path)
-    every = sum(map(len, PARTS.values()))
+    every = sum(len(entry.parts) for entry in CHAPTERS.values())
     assert results.how_many_recorded() == (0, every)
     df, origin = results.recorded("merging", "ways")
     assert df.empty and origin == {} and results.awaited("merging")

@@ -9,10 +9,12 @@ import pandas as pd
 import pytest
 
 from tasklab.errors import TasklabError
+from tasklab.experiments import varied
+from tasklab.experiments.cross_task import THRESHOLDS
 from tasklab.experiments.small_networks import setting, task_names
 from tasklab.records import claims, judgement, pairing, statements
 from tasklab.records import table as records_table
-from tasklab.records.comparisons import COMPARISONS, varied
+from tasklab.records.schema import COMPARISONS
 from tasklab.study import comparisons, results
 from tasklab.tuning.methods import TABLE
 
@@ -277,7 +279,7 @@ def test_transitivity_is_counted_at_every_threshold(monkeypatch):
     found = COMPARISONS["transitivity"](CLAIMS["ctl-conj-4.1"], table, table)
     linked = found["linked"].set_index("task")["value"]
     assert linked.index.tolist() == [
-        f"{t:g}" for t in comparisons.THRESHOLDS if 0.05 <= t
+        f"{t:g}" for t in THRESHOLDS if 0.05 <= t
     ]  # no premise holds below
     assert linked["0.06"] == 0 and linked["0.2"] == 0
 
@@ -285,14 +287,15 @@ def test_transitivity_is_counted_at_every_threshold(monkeypatch):
 def test_a_comparison_makes_both_sides_at_once(records, monkeypatch):
     claim, made = CLAIMS["ctl-4.1-vit"], []
     own = COMPARISONS[claim.comparison]
-    monkeypatch.setitem(COMPARISONS, claim.comparison, lambda *a: made.append(a) or own(*a))
+    counted = lambda *sides: made.append(sides) or own(*sides)  # noqa: E731
+    monkeypatch.setitem(COMPARISONS._entries, claim.comparison, counted)
     pairing.sides_of(claim, records, "mini", 8)
     assert len(made) == 1
 
 
 def test_a_comparison_that_is_not_registered_is_named(records, monkeypatch):
-    monkeypatch.delitem(COMPARISONS, "features")
-    with pytest.raises(TasklabError, match="'features' is not registered"):
+    monkeypatch.delitem(COMPARISONS._entries, "features")
+    with pytest.raises(TasklabError, match="unknown comparison 'features'"):
         judgement.verdict(CLAIMS["ctl-4.1-vit"], records, model="mini")
 
 

@@ -27,7 +27,7 @@ def test_another_package_is_judged_again(tmp_path, monkeypatch):
         by_task={"Signs": -0.0},
     )
     calls = []
-    monkeypatch.setattr(module, "PARTS", {CLAIMS[0].paper: {}})
+    monkeypatch.setattr(module, "CHAPTERS", {CLAIMS[0].paper: None})
     monkeypatch.setattr(module, "evidence", lambda chapter: chapter)
     monkeypatch.setattr(judgement, "verdicts", lambda *_, **__: calls.append(1) or [verdict])
     for package in ("a", "a", "b"):

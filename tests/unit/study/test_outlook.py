@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from tasklab.__main__ import main
-from tasklab.chapters import CHAPTERS
+from tasklab.chapters import CHAPTERS, Work
 from tasklab.experiments import Lab
 from tasklab.experiments.parameters import Parameters
-from tasklab.study import outlook, parts, recording
-from tasklab.study.parts import Work
+from tasklab.experiments.registry import find, usual_runs
+from tasklab.study import outlook, recording
 
 SINGLE = {"single": {}}
 
@@ -21,7 +23,7 @@ def small(tmp_path, monkeypatch):
         "maps": (Work(("nonlinear",), SINGLE), Work(("nonlinear",), SINGLE, {"steps": 3})),
         "kernels": (Work((), {"localization": {}}),),
     }
-    monkeypatch.setitem(parts.PARTS, "tangent", works)
+    monkeypatch.setitem(CHAPTERS, "tangent", replace(CHAPTERS["tangent"], parts=works))
     return Parameters(
         model="mini_xs", preset="full", seeds=2, steps=2, store_root=tmp_path, device="cpu"
     )
@@ -44,7 +46,9 @@ def test_every_run_counts_once_and_kept_ones_take_no_time(small):
 
 def test_a_grid_of_rates_and_lengths_is_counted_whole(small, monkeypatch):
     grid = {"budgets": {"rates": (1e-4, 3e-4), "lengths": (2, 5)}}
-    monkeypatch.setitem(parts.PARTS["tangent"], "editing", (Work(("nonlinear",), grid, seeds=1),))
+    monkeypatch.setitem(
+        CHAPTERS["tangent"].parts, "editing", (Work(("nonlinear",), grid, seeds=1),)
+    )
     table = outlook.outlook(small, [("tangent", "editing")])
     # two rates and the usual one of two steps, five steps of the usual one
     assert table["runs"].tolist() == [4 * 8] and table["steps"].tolist() == [(3 * 2 + 5) * 8]
@@ -52,7 +56,9 @@ def test_a_grid_of_rates_and_lengths_is_counted_whole(small, monkeypatch):
 
 def test_lower_rates_of_merges_are_counted(small, monkeypatch):
     rates = {"merging_rates": {"rates": (1e-9, 1.0)}}  # one below the usual one, one above
-    monkeypatch.setitem(parts.PARTS["tangent"], "editing", (Work(("nonlinear",), rates, seeds=1),))
+    monkeypatch.setitem(
+        CHAPTERS["tangent"].parts, "editing", (Work(("nonlinear",), rates, seeds=1),)
+    )
     table = outlook.outlook(small, [("tangent", "editing")])
     assert table["runs"].tolist() == [2 * 8]
 
@@ -62,9 +68,9 @@ def test_every_part_that_trains_at_several_rates_is_counted_as_it_is(tmp_path):
     parameters = Parameters(model="mini", preset="full", **given)
     order = [
         (chapter, part)
-        for chapter, those in parts.PARTS.items()
-        for part, works in those.items()
-        if any(name in outlook._GRIDS for work in works for name in work.names)
+        for chapter, entry in CHAPTERS.items()
+        for part, works in entry.parts.items()
+        if any(find(name).runs is not usual_runs for work in works for name in work.names)
     ]
     assert {("merging", "fewer_rates"), ("tangent", "lengths")} <= {*order}
     for one in order:
@@ -74,7 +80,7 @@ def test_every_part_that_trains_at_several_rates_is_counted_as_it_is(tmp_path):
 def test_strengths_of_penalties_are_counted(small, monkeypatch):
     strengths = {"penalty_strengths": {"factors": (1.0, 10.0)}}
     works = (Work(("ortho_reg",), strengths, seeds=1), Work(("ortho_reg", "nonlinear"), SINGLE))
-    monkeypatch.setitem(parts.PARTS["tangent"], "editing", works)
+    monkeypatch.setitem(CHAPTERS["tangent"].parts, "editing", works)
     table = outlook.outlook(small, [("tangent", "editing")])
     assert table["runs"].tolist() == [3 * 8 + 2 * 8]  # none, one and ten; the other seed of two
 

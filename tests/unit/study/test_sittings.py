@@ -11,10 +11,10 @@ import torch
 
 from tasklab import TasklabError
 from tasklab.__main__ import main
+from tasklab.chapters import CHAPTERS, Work
 from tasklab.experiments.parameters import Parameters
 from tasklab.records import table as records
-from tasklab.study import parts, recording, sittings
-from tasklab.study.parts import Work
+from tasklab.study import recording, sittings
 
 SINGLE = {"single": {}}
 
@@ -34,7 +34,7 @@ def small(tmp_path_factory):
 @pytest.fixture
 def works(monkeypatch):
     works = (Work(("nonlinear",), SINGLE), Work(("linearized",), SINGLE, seeds=1))
-    monkeypatch.setitem(parts.PARTS["tangent"], "editing", works)
+    monkeypatch.setitem(CHAPTERS["tangent"].parts, "editing", works)
 
 
 def sorted_rows(table):
@@ -93,7 +93,7 @@ def test_nothing_is_added_to_records_of_other_choices(small, works, tmp_path, mo
 
 def test_a_part_that_has_all_its_seeds_is_left_alone(small, monkeypatch, tmp_path):
     works = (Work(("nonlinear",), SINGLE, seeds=1),)
-    monkeypatch.setitem(parts.PARTS["tangent"], "editing", works)
+    monkeypatch.setitem(CHAPTERS["tangent"].parts, "editing", works)
     record(small, tmp_path / "a.csv.xz")
     with pytest.raises(TasklabError, match="seeds 0 already: this part is recorded with no more"):
         record(dataclasses.replace(small, seeds=2), tmp_path / "a.csv.xz", add=True)
@@ -118,10 +118,10 @@ def test_another_precision_is_told_of_each_sitting(small, works, tmp_path):
 
 def test_a_model_that_a_file_lacks_gets_all_seeds(small, monkeypatch, tmp_path):
     one, other = (Work(("nonlinear",), SINGLE, {"model": m}) for m in ("mini_xs", "mini_s"))
-    monkeypatch.setitem(parts.PARTS["tangent"], "family", (one,))
+    monkeypatch.setitem(CHAPTERS["tangent"].parts, "family", (one,))
     path = tmp_path / "a.csv.xz"
     record(small, path, part="family")
-    monkeypatch.setitem(parts.PARTS["tangent"], "family", (one, other))
+    monkeypatch.setitem(CHAPTERS["tangent"].parts, "family", (one, other))
     joined, origin = record(dataclasses.replace(small, seeds=2), path, part="family", add=True)
     tuned = joined[joined["method"] == "nonlinear"]
     assert set(zip(tuned["model"], tuned["seed"], strict=True)) == {
@@ -135,10 +135,10 @@ def test_a_model_that_a_file_lacks_gets_all_seeds(small, monkeypatch, tmp_path):
 
 def test_a_sitting_of_further_models_at_the_same_seeds_names_them(small, monkeypatch, tmp_path):
     works = tuple(Work(("nonlinear",), SINGLE, {"model": m}) for m in ("mini_xs", "mini_s"))
-    monkeypatch.setitem(parts.PARTS["tangent"], "family", works[:1])
+    monkeypatch.setitem(CHAPTERS["tangent"].parts, "family", works[:1])
     path = tmp_path / "a.csv.xz"
     record(small, path, part="family")
-    monkeypatch.setitem(parts.PARTS["tangent"], "family", works)
+    monkeypatch.setitem(CHAPTERS["tangent"].parts, "family", works)
     joined, origin = record(small, path, part="family", add=True)
     assert set(joined["model"]) == {"mini_xs", "mini_s"} and origin["seeds"] == [0]
     assert [s.get("only") for s in origin["sittings"]] == [None, "mini_s"]
@@ -152,7 +152,7 @@ def test_a_sitting_of_further_models_at_the_same_seeds_names_them(small, monkeyp
 
 def test_nothing_is_added_where_another_model_was_pre_trained_anew(small, monkeypatch, tmp_path):
     both = tuple(Work(("nonlinear",), SINGLE, {"model": m}) for m in ("mini_xs", "mini_s"))
-    monkeypatch.setitem(parts.PARTS["tangent"], "family", both)
+    monkeypatch.setitem(CHAPTERS["tangent"].parts, "family", both)
     path = tmp_path / "a.csv.xz"
     _, origin = record(small, path, part="family")
     assert origin["recipes"]["mini_xs"]["weights"] == origin["weights"]
@@ -192,6 +192,6 @@ def test_what_only_one_sittings_runs_share_is_told_of_these():
 
 def test_a_provenance_has_the_seeds_that_were_made(small, monkeypatch, tmp_path):
     few = (Work(("nonlinear",), SINGLE, seeds=1),)
-    monkeypatch.setitem(parts.PARTS["tangent"], "editing", few)
+    monkeypatch.setitem(CHAPTERS["tangent"].parts, "editing", few)
     table, origin = record(dataclasses.replace(small, seeds=[0, 1]), tmp_path / "a.csv.xz")
     assert origin["seeds"] == [0] == table["seed"].unique().tolist()

@@ -9,11 +9,12 @@ from pathlib import Path
 import pytest
 
 from tasklab import Lab, chapters, experiments
-from tasklab.experiments import estimate, relatives, small_networks
-from tasklab.experiments.learning_rates import LIVE
+from tasklab.chapters import closed_vocab
+from tasklab.experiments import estimate, outlook, small_networks
 from tasklab.models.zoo import spec
 from tasklab.tuning import scratch
 
+RATES = closed_vocab._RATES["learning_rates"]["rates"]
 NOTEBOOKS = Path(__file__).parents[3] / "notebooks"
 
 
@@ -32,7 +33,7 @@ def runs(lab):
 
 
 def foretold(lab, chapter):
-    work = relatives.outlook(lab, chapter)
+    work = outlook.outlook(lab, chapter)
     return work.own.runs + sum(one.runs for one in work.others.values())
 
 
@@ -42,14 +43,13 @@ def test_relatives_are_those_of_the_notebook(chapter):
     used = set(re.findall(r'lab\.relative\("(\w+)"\)', source))
     for listed in re.findall(r"lab\.relative\(role\) for role in \(([^)]*)\)", source):
         used |= set(re.findall(r"\w+", listed))
-    asked = {one.role for one in relatives._ASKED.get(chapter, ())}
-    assert asked == used
-    assert asked - {"random"} <= set(chapters.chapter(chapter).needs("full"))
+    asked = {work.role for work in chapters.chapter(chapter).live if not work.probed}
+    assert asked - {""} == used
 
 
 def test_rates_are_those_of_the_notebook():
     (told,) = re.findall(r'\["probe", "nonlinear"\], rates=\(([^)]*)\)', code("closed_vocab"))
-    assert tuple(map(float, told.split(","))) == LIVE
+    assert tuple(map(float, told.split(","))) == RATES
 
 
 def test_what_cross_task_linearity_takes_is_what_is_then_run(lab):
@@ -63,7 +63,7 @@ def test_what_cross_task_linearity_takes_is_what_is_then_run(lab):
     experiments.cross_task(lab.relative("sup_few"), ["nonlinear"])
     assert runs(lab) == expected
     assert foretold(lab, "ctl") == 0
-    kept = relatives.outlook(lab, "ctl")
+    kept = outlook.outlook(lab, "ctl")
     assert kept.own.kept + sum(one.kept for one in kept.others.values()) == expected
 
 
@@ -89,11 +89,11 @@ def test_what_cross_task_linearity_takes_is_what_is_then_run(lab):
     ],
 )
 def test_runs_of_relatives_are_recognised_in_the_store(lab, chapter, asked):
-    expected = relatives.outlook(lab, chapter)
+    expected = outlook.outlook(lab, chapter)
     for role, methods in asked.items():
         for method in methods:
             lab.relative(role).vectors(method, 0)
-    after = relatives.outlook(lab, chapter)  # mini_xs is the small one of its family
+    after = outlook.outlook(lab, chapter)  # mini_xs is the small one of its family
     assert after.own.kept == len(lab.relative("small").suite.names)
     assert runs(lab) == sum(one.runs for one in expected.others.values()) + after.own.kept
     assert {name: one.kept for name, one in after.others.items()} == {
@@ -103,21 +103,21 @@ def test_runs_of_relatives_are_recognised_in_the_store(lab, chapter, asked):
 
 
 def test_schemes_train_and_the_chapters_own_model_does_not(lab):
-    work = relatives.outlook(lab, "closed_vocab")
+    work = outlook.outlook(lab, "closed_vocab")
     assert work.own == estimate.Plan()
     tasks = len(lab.suite.names)
     first, *others = experiments.schemes(lab)
     assert [*work.others] == [one.parameters.model for one in (first, *others)]
-    assert [one.runs for one in work.others.values()] == [2 * tasks + len(LIVE)] + 3 * [tasks]
+    assert [one.runs for one in work.others.values()] == [2 * tasks + len(RATES)] + 3 * [tasks]
     first.tune("Signs", "nonlinear", 0)
-    known = relatives.outlook(lab, "closed_vocab").others[first.parameters.model]
-    assert (known.runs, known.kept) == (2 * tasks + len(LIVE) - 1, 1)
+    known = outlook.outlook(lab, "closed_vocab").others[first.parameters.model]
+    assert (known.runs, known.kept) == (2 * tasks + len(RATES) - 1, 1)
 
 
 def test_networks_from_scratch_are_those_that_the_chapter_trains(lab, monkeypatch):
     untrained = lambda net, params, *_, **__: params  # noqa: E731
     monkeypatch.setattr(scratch, "train", untrained)
-    expected = relatives.networks(lab)
+    expected = outlook.outlook(lab, "ctl").networks
     assert expected.kept == 0 and expected.seconds > 0
     for network in ("mlp", "resnet18"):
         experiments.scratch_linearity(lab, network)
@@ -126,8 +126,8 @@ def test_networks_from_scratch_are_those_that_the_chapter_trains(lab, monkeypatc
         experiments.emergence(lab, what, values)
     experiments.theorem(lab, "mlp")
     assert len([*lab.store.configs("scratch")]) == expected.trainings
-    after = relatives.networks(lab)
-    assert after == relatives.Networks(kept=expected.trainings)
+    after = outlook.outlook(lab, "ctl").networks
+    assert after == outlook.Networks(kept=expected.trainings)
     assert f"{expected.trainings} trainings of small networks, " in str(expected)
     source = code("ctl")
     for call in ('scratch_linearity(lab, "mlp")', 'theorem(lab, "mlp")', "conditions(preset)"):
@@ -152,18 +152,18 @@ def test_steps_of_a_network_are_those_that_are_taken(lab, monkeypatch):
 
 def test_time_goes_with_the_matrix_products():
     pace = estimate.Pace(step=1.0, passed=0.5)
-    work = relatives.Outlook(
+    work = outlook.Outlook(
         estimate.Plan(equivalent=2.0), {"mini": estimate.Plan(equivalent=3.0, passed=4)}
     )
     ratio = spec("mini").tower.products / spec("mini_s").tower.products
     assert work.seconds(pace, "mini_s") == pytest.approx(2 + ratio * (3 + 2))
-    same = relatives.Outlook(work.own, {"mini_s (random)": work.others["mini"]})
+    same = outlook.Outlook(work.own, {"mini_s (random)": work.others["mini"]})
     assert same.seconds(pace, "mini_s") == 2 + 3 + 2
 
 
 def test_the_sentence_tells_both(lab):
-    told = relatives.describe(lab, "merging")
+    told = outlook.describe(lab, "merging")
+    assert told.startswith("About ")
     assert "mini_xs: 8 fine-tuning runs, 8 steps" in told
-    assert "In comparisons (mini_xs, mini_sup_few): 6 fine-tuning runs, 6 steps" in told
-    assert "by the size of their matrix products" in told
-    assert "comparisons" not in relatives.describe(lab, "linear_layers")
+    assert "mini_xs, mini_sup_few: 6 fine-tuning runs, 6 steps" in told
+    assert "mini_sup_few" not in outlook.describe(lab, "linear_layers")

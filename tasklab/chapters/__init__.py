@@ -1,0 +1,58 @@
+"""The chapters, each declared in a module of its own: what its notebook compares and records.
+
+A new chapter is a module here with a `CHAPTER`, a notebook of the same name in `notebooks` and in
+`_toc.yml`, and rows in `records/claims.csv`. The notebooks, the command line, `doctor`, the studies and
+the verdicts follow from it. Reading the chapters needs no torch.
+"""  # noqa: E501
+
+import importlib
+import pkgutil
+
+from tasklab.chapters.chapter import SCHEMES as SCHEMES
+from tasklab.chapters.chapter import SORTS as SORTS
+from tasklab.chapters.chapter import Chapter as Chapter
+from tasklab.chapters.chapter import Work as Work
+from tasklab.chapters.chapter import has_attention as has_attention
+from tasklab.errors import TasklabError, choose
+from tasklab.models.zoo import REGISTRY
+
+
+def _declared(name: str) -> Chapter:
+    """Return the chapter that a module declares.
+
+    Raises:
+        TasklabError: If it declares none, or one of another name.
+    """
+    found = getattr(importlib.import_module(f"{__name__}.{name}"), "CHAPTER", None)
+    if not isinstance(found, Chapter) or found.name != name:
+        raise TasklabError(
+            f"tasklab/chapters/{name}.py must declare CHAPTER = Chapter(name={name!r}, ...)."
+        )
+    return found
+
+
+_modules = [found.name for found in pkgutil.iter_modules(__path__) if found.name != "chapter"]
+CHAPTERS = {
+    entry.name: entry for entry in sorted(map(_declared, _modules), key=lambda entry: entry.number)
+}
+
+
+def chapter(name: str) -> Chapter:
+    """Return the chapter of that name, or raise a `TasklabError` with the nearest one."""
+    choose("chapter", name, CHAPTERS)
+    return CHAPTERS[name]
+
+
+def check(name: str, model: str) -> None:
+    """Raise a `TasklabError` if a chapter cannot be read with a model.
+
+    Args:
+        name: Of the chapter.
+        model: Short name.
+    """
+    if chapter(name).attention and not has_attention(model):
+        able = [one for one in REGISTRY if has_attention(one) and REGISTRY[one].kind == "clip"]
+        raise TasklabError(
+            f"the chapter {name!r} fine-tunes attention, which model {model!r} does not have: take "
+            f"one of {', '.join(able)}."
+        )

@@ -1,0 +1,135 @@
+"""What a chapter declares (`Chapter`), and the experiments on one model in it (`Work`)."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeVar
+
+from tasklab.errors import TasklabError, choose
+from tasklab.models.zoo import FAMILIES, MODELS, REGISTRY
+from tasklab.records.schema import LEADING_MERGES
+from tasklab.tuning.methods import EDITS
+
+Parameters = TypeVar("Parameters")  # `experiments.parameters`, of a room above
+
+HEADLINE = 5  # seeds of the tables of addition and negation; three for all else
+LEADING = ("arithmetic", *LEADING_MERGES)
+TRAINED = ("nonlinear", "linearized", "attention")
+PENALISED = ("tau_jp", "ortho_reg", "off_diagonal")
+TEXT = {"model": "mini_t5"}
+RANDOM = {"init": "random"}
+TABLES: Mapping[str, Mapping[str, Any]] = {"single": {}, "addition": {}}
+ONE_PAIR = {"disentanglement": {"n_pairs": 1}}
+XI = ("xi_classifier",)
+ALL_PAIRS = ("merging", ("matrix",), ("crossing",))  # errors of all pairs, at one coefficient
+REPLICAS = tuple({"model": name} for name in MODELS if re.search(r"_seed\d+$", name))
+# Pre-training schemes of the closed-vocabulary paper, by role: one of each sort (figure 1), and all
+# that its table 2 has.
+SORTS = ("sup_few", "mae", "dino", "clip_more")
+SCHEMES = (
+    "sup_few", "sup_many", "mae", "dino", "clip_less", "clip_more", "sup_large", "clip_large",
+)  # fmt: skip
+PROBED = {role: {"model": FAMILIES[0][role], "head": "probe"} for role in SCHEMES}
+
+
+@dataclasses.dataclass(frozen=True)
+class Work:
+    """Experiments on one model.
+
+    Attributes:
+        methods: What they compare; none for an experiment that fine-tunes nothing.
+        names: Of the experiments in `tasklab.experiments`, each with its options.
+        changes: Of the parameters, e.g. another model.
+        seeds: The first so many of the seeds.
+        metrics: Only these metrics are recorded; `None` for all.
+        role: Of a model that the notebook compares with its own (`zoo.family`, or `"random"`), on
+            the first pair of tasks.
+        probed: Whether that model has probed heads, and all of the chapter's tasks.
+        full: Whether the notebook has it in the preset `full` alone.
+    """
+
+    methods: Sequence[str]
+    names: Mapping[str, Mapping[str, Any]]
+    changes: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    seeds: int = 3
+    metrics: Sequence[str] | None = None
+    role: str = ""
+    probed: bool = False
+    full: bool = False
+
+    def applied(self, parameters: Parameters, seeds: Sequence[int]) -> Parameters:
+        """Return the parameters of this work.
+
+        Args:
+            parameters: Of a study.
+            seeds: Those of this work.
+        """
+        changes = {"suite": None, **self.changes} if "model" in self.changes else self.changes
+        return dataclasses.replace(parameters, **{**changes, "seeds": tuple(seeds)})
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Chapter:
+    """One notebook and what belongs to it.
+
+    Attributes:
+        name: Of its notebook and of the module that declares it.
+        number: Its place in the book.
+        title: Its first heading.
+        label: Its name in figures.
+        methods: Those it compares.
+        live: What its notebook runs: with its own model, and with others (`Work.role`).
+        parts: What is recorded of it, each a file; the first, `editing`, holds its tables.
+        attention: Whether its model must have attention.
+        apart: Whether its notebook compares others, and not its own model, where there are others.
+        elsewhere: Parts of other chapters by which its claims are judged as well: chapter, parts,
+            and names of sorts of records.
+        boxes: Least and largest coefficients of areas over which errors of pairs are averaged, as
+            its paper draws them, by the end of the metric's name.
+    """
+
+    name: str
+    number: int
+    title: str
+    label: str
+    methods: tuple[str, ...]
+    live: tuple[Work, ...]
+    parts: Mapping[str, tuple[Work, ...]]
+    attention: bool = False
+    apart: bool = False
+    elsewhere: tuple[tuple[str, tuple[str, ...], tuple[str, ...]], ...] = ()
+    boxes: Mapping[str, tuple[float, float]] = dataclasses.field(
+        default_factory=lambda: {"box": (0.0, 1.0)}
+    )
+
+    def __post_init__(self) -> None:
+        """Check what is declared.
+
+        Raises:
+            TasklabError: Names the chapter and what is missing or unknown.
+        """
+        if next(iter(self.parts), None) != "editing":
+            raise TasklabError(f"the first part of chapter {self.name!r} must be 'editing'.")
+        every = (*self.live, *(work for works in self.parts.values() for work in works))
+        for method in (*self.methods, *(method for work in every for method in work.methods)):
+            choose(f"method in chapter {self.name!r},", method, ("probe", *EDITS))
+        for work in self.live:
+            if work.role:
+                choose(f"role in chapter {self.name!r},", work.role, ("random", *FAMILIES[0]))
+
+    def needs(self, preset: str) -> tuple[str, ...]:
+        """Return the roles of the models that a preset compares with the given one."""
+        roles = (work.role for work in self.live if preset == "full" or not work.full)
+        return tuple(dict.fromkeys(role for role in roles if role not in ("", "random")))
+
+    def works(self, part: str) -> tuple[Work, ...]:
+        """Return what is recorded of a part, or raise a `TasklabError` with the nearest name."""
+        choose(f"part of chapter {self.name!r},", part, self.parts)
+        return self.parts[part]
+
+
+def has_attention(model: str) -> bool:
+    """Return whether a model of the registry has attention; others are looked at when loaded."""
+    return model not in REGISTRY or "stages" not in REGISTRY[model].block

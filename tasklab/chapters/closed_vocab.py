@@ -1,0 +1,90 @@
+"""Chapter 4: models without a text tower."""
+
+from tasklab.chapters.chapter import (
+    ALL_PAIRS,
+    ONE_PAIR,
+    PROBED,
+    RANDOM,
+    SCHEMES,
+    SORTS,
+    XI,
+    Chapter,
+    Work,
+)
+from tasklab.models.zoo import FAMILIES
+from tasklab.tuning.methods import JOINT
+
+_SORTS = tuple(PROBED[role] for role in SORTS)
+_UNTRAINED = {**PROBED["sup_few"], **RANDOM}
+_OPEN = {"model": FAMILIES[0]["medium"]}
+_SHARES = ("single", "absolute", "normalised", "lambda")  # without the seconds they took
+_SUMS = {"closed_addition": {}}
+_SUBSETS = {"subsets": {"most": 10}}  # of each size, where every sum takes passes of its own
+_LIVE = {"closed_addition": {}, "disentanglement": {}}
+_RATES = {"learning_rates": {"rates": (1e-5, 1e-4, 1e-3, 1e-2)}}
+
+CHAPTER = Chapter(
+    name="closed_vocab",
+    number=4,
+    title="Models without a text tower",
+    label="Closed vocabulary",
+    methods=("nonlinear", JOINT),
+    apart=True,
+    boxes={"box": (-1.0, 1.0)},
+    elsewhere=(ALL_PAIRS,),
+    live=(
+        Work(("nonlinear", JOINT), _LIVE),
+        *(
+            Work(
+                ("nonlinear", JOINT) if role == SCHEMES[0] else ("nonlinear",),
+                {**_LIVE, "cross_task": {}},
+                role=role,
+                probed=True,
+                full=role not in SORTS,
+            )
+            for role in SCHEMES
+        ),
+        Work(("probe", "nonlinear"), _RATES, role=SCHEMES[0], probed=True),
+    ),
+    parts={
+        "editing": (
+            *(Work((), {"probing": {}}, model) for model in (*PROBED.values(), _UNTRAINED)),
+            *(Work(("nonlinear",), _SUMS, model, metrics=_SHARES) for model in PROBED.values()),
+            Work(("nonlinear",), _SUMS, _UNTRAINED, metrics=_SHARES),
+        ),
+        "together": tuple(Work((JOINT,), _SUMS, m, metrics=_SHARES) for m in PROBED.values()),
+        "rates": tuple(
+            Work(("nonlinear", JOINT), {"rate_search": {}}, model, seeds=1) for model in _SORTS
+        ),
+        "maps": (
+            *(Work(("nonlinear",), ONE_PAIR, m, metrics=XI) for m in PROBED.values()),
+            *(Work((JOINT,), ONE_PAIR, m, metrics=XI) for m in _SORTS),
+            Work(("nonlinear",), ONE_PAIR, _UNTRAINED, metrics=XI),
+        ),
+        "open": (
+            Work((), {"probing": {}}, _OPEN),
+            Work(("nonlinear", JOINT), _SUMS, _OPEN, metrics=_SHARES),
+        ),
+        "subsets": (
+            *(Work((JOINT,), _SUBSETS, PROBED[r]) for r in (*SORTS, "sup_many", "sup_large")),
+            *(
+                Work((method,), _SUBSETS, PROBED[role])
+                for method in ("nonlinear", "linearized")
+                for role in ("sup_few", "clip_more")
+            ),
+        ),
+        "search": tuple(
+            Work(("probe", "nonlinear", JOINT), {"learning_rates": {}}, model) for model in _SORTS
+        ),
+        "beyond": (
+            *(
+                Work(("linearized", "posthoc", "attention"), _SUMS, PROBED[role], metrics=_SHARES)
+                for role in ("sup_few", "dino", "clip_more")
+            ),
+            *(
+                Work(("nonlinear",), {"cross_task": {"alphas": (0.5,)}}, model)
+                for model in PROBED.values()
+            ),
+        ),
+    },
+)

@@ -1,0 +1,55 @@
+"""Chapter 3: cross-task linearity."""
+
+from tasklab.chapters.chapter import TEXT, TRAINED, Chapter, Work
+
+# Cross-task linearity in the middle of all pairs, and what it may foretell.
+_PAIRS = {"cross_task": {"alphas": (0.5,)}, "pair_errors": {"coefficients": (0.5,)}}
+_SUMS = {"cross_task_addition": {}, "cross_task_negation": {}}
+_NETWORKS = tuple({"network": name, "wider": n} for name in ("mlp", "resnet18") for n in (1, 4))
+_CONDITIONS = ("pretraining", "finetuning", "pretraining samples", "other samples")
+_EMERGENCE = tuple(Work((), {"emergence": {"what": what}}) for what in _CONDITIONS)
+
+CHAPTER = Chapter(
+    name="ctl",
+    number=3,
+    title="Cross-task linearity",
+    label="Cross-task linearity",
+    methods=("nonlinear", "linearized", "attention"),
+    live=(
+        Work(TRAINED, {"cross_task": {}, "cross_task_addition": {}}),
+        *(Work((), {"scratch_linearity": {"network": name}}) for name in ("mlp", "resnet18")),
+        *_EMERGENCE,
+        Work((), {"theorem": {}}),
+        Work(TRAINED, {"cross_task": {}, "averaging": {}}, role="small"),
+        Work(("nonlinear",), _SUMS, role="text"),
+        Work(("nonlinear",), {"cross_task": {}}, role="sup_few"),
+    ),
+    parts={
+        "editing": (
+            Work(("nonlinear",), {**_SUMS, "cross_task_sum": {}}),
+            Work(("nonlinear",), {"cross_task_sum": {"coefficient": 0.1}}),  # 9 of it: inside
+            Work((), {"averaging": {}}),
+        ),
+        "methods": (
+            Work(
+                TRAINED,
+                _PAIRS,
+                metrics=("distance", "base", "coef", "endpoint", "xi_pair", "lost"),
+            ),
+            Work(("nonlinear",), _PAIRS, {"model": "mini_sup_few"}),
+        ),
+        "text": (Work(("nonlinear",), _SUMS, TEXT),),
+        "stitching": (
+            Work(
+                ("nonlinear",),
+                {"stitched_addition": {"n_pairs": 10}, "stitched_negation": {"n_tasks": 8}},
+            ),
+        ),
+        "scratch": (
+            *(Work((), {"scratch_linearity": net, "segments": net}) for net in _NETWORKS),
+            *_EMERGENCE,
+        ),
+        "theorem": tuple(Work((), {"theorem": {"network": n}}) for n in ("mlp", "resnet18")),
+    },
+    elsewhere=(("tangent", ("pretraining", "replicas"), ("ctl",)),),
+)

@@ -1,0 +1,40 @@
+"""Chapter 2: fine-tuning the attention projections only."""
+
+from tasklab.chapters.chapter import ALL_PAIRS, HEADLINE, TABLES, TRAINED, Chapter, Work
+
+METHODS = ("nonlinear", "posthoc", "linearized", "attention")
+_FURTHER = ("attention_bias", "attention_mlp", "attention_mlp_bias")
+
+CHAPTER = Chapter(
+    name="linear_layers",
+    number=2,
+    title="Fine-tuning the attention projections only",
+    label="Linear layers",
+    methods=METHODS,
+    attention=True,
+    boxes={"box": (0.0, 1.0), "beyond": (1.01, 2.0)},
+    live=(Work(METHODS, {"single": {}, "addition": {}, "disentanglement": {}}),),
+    parts={
+        "editing": (
+            Work((*METHODS, "attention_posthoc"), TABLES, seeds=HEADLINE),
+            Work(_FURTHER, {"single": {}, "addition": {"n_tasks": (8,)}}),
+        ),
+        "maps": (Work(METHODS, {"disentanglement": {"reach": 2.0, "points": 15}}),),
+        "budgets": (Work(("attention",), {"budgets": {"lengths": None}}),),  # beside chapter 1's
+        "lengths": (Work(("attention",), {"budgets": {"rates": None}}),),
+        "cost": (Work((), {"step_cost": {}}),),
+        "layers": (
+            Work(
+                TRAINED,
+                {"cosines": {}, "alignment": {}},
+                metrics=("cosine", "norm", "predicted_ratio", "change_ratio", "lost"),
+            ),
+            Work(TRAINED, {"linear_gaps": {}}),
+        ),
+    },
+    elsewhere=(
+        ("tangent", ("pretraining", "replicas"), ("single", "addition", "search_box")),
+        ("tangent", ("budgets",), ("budget",)),
+        ALL_PAIRS,
+    ),
+)

@@ -1,0 +1,63 @@
+"""Chapter 5: other ways of merging."""
+
+from tasklab.chapters.chapter import (
+    HEADLINE,
+    LEADING,
+    PENALISED,
+    PROBED,
+    REPLICAS,
+    SORTS,
+    TRAINED,
+    Chapter,
+    Work,
+)
+from tasklab.models.zoo import FAMILIES
+
+_MERGED = {"single": {}, "merging": {"n_tasks": (8,)}}
+_SORTS = tuple(PROBED[role] for role in SORTS)
+_ENCODERS = (*({"model": FAMILIES[0][role]} for role in ("small", "convnext", "closed")), *_SORTS)
+_LIVE = {"merging": {}}
+
+CHAPTER = Chapter(
+    name="merging",
+    number=5,
+    title="Other ways of merging",
+    label="Merging",
+    methods=("nonlinear",),
+    live=(
+        Work(("nonlinear",), {"single": {}, **_LIVE}),
+        Work(TRAINED, _LIVE, role="small"),
+        Work(("nonlinear",), _LIVE, role="closed"),
+    ),
+    parts={
+        "editing": (Work(("nonlinear",), _MERGED, seeds=HEADLINE),),
+        "fewer": (Work(("nonlinear",), {"single": {}, "merging": {"n_tasks": (2, 4)}}),),
+        "ways": (
+            Work(("linearized", "attention"), _MERGED),
+            Work(PENALISED, {"single": {}, "merging": {"merges": LEADING, "n_tasks": (8,)}}),
+            # of several pre-trainings that differ in their seed alone, too
+            *(
+                Work(
+                    ("nonlinear",),
+                    {"single": {}, "merging": {"merges": LEADING, "n_tasks": (2, 4, 8)}},
+                    model,
+                )
+                for model in REPLICAS
+            ),
+        ),
+        "encoders": tuple(Work(("nonlinear",), _MERGED, model) for model in _SORTS),
+        "models": (
+            Work(("nonlinear", "linearized"), {"merged": {"n_tasks": (8,)}}),
+            Work(("nonlinear",), {"merging_cost": {}}, seeds=1),
+        ),
+        "joint": (Work(TRAINED, {"joint": {}}),),
+        "joint_encoders": tuple(Work(("nonlinear",), {"joint": {}}, model) for model in _SORTS),
+        "rates": (Work(TRAINED, {"merging_rates": {}}),),
+        "fewer_rates": (Work(TRAINED, {"merging_rates": {"merges": LEADING, "n_tasks": (2, 4)}}),),
+        "strengths": (Work(PENALISED, {"penalty_strengths": {}}),),
+        "matrix": (
+            Work(("nonlinear", "posthoc", "linearized", "attention", *PENALISED), {"crossing": {}}),
+            *(Work(("nonlinear",), {"crossing": {}}, model) for model in _ENCODERS),
+        ),
+    },
+)

@@ -1,0 +1,79 @@
+"""Chapter 1: fine-tuning in the tangent space."""
+
+from tasklab.chapters.chapter import (
+    ALL_PAIRS,
+    HEADLINE,
+    ONE_PAIR,
+    RANDOM,
+    REPLICAS,
+    TABLES,
+    TEXT,
+    TRAINED,
+    XI,
+    Chapter,
+    Work,
+)
+
+METHODS = ("nonlinear", "posthoc", "linearized")
+_LINEAR = ("posthoc", "linearized")
+# What grows with pre-training, and what depends on its seed: the headline quantities.
+_HEADLINES = {
+    **{"single": {}, "addition": {"n_tasks": (8,)}, "negation": {}},
+    **{"search_box": {}, "cross_task": {"alphas": (0.5,)}},
+}
+# The paper's further models: sizes, a convolutional network, a closed vocabulary. Of each: what is
+# compared in sums, and what in maps.
+_FAMILY = {
+    "mini_s": (METHODS, ("nonlinear", "posthoc")),
+    "mini_xs": (METHODS, ("nonlinear", "posthoc")),
+    "mini_convnext": (("nonlinear", "linearized"), ("nonlinear", "linearized")),
+    "mini_sup_few": (("nonlinear", "linearized"), ("nonlinear", "posthoc")),
+}
+_MAP = {"disentanglement": {}}
+
+CHAPTER = Chapter(
+    name="tangent",
+    number=1,
+    title="Fine-tuning in the tangent space",
+    label="Tangent space",
+    methods=METHODS,
+    live=(
+        Work(METHODS, {"single": {}, "addition": {}, "negation": {}, "disentanglement": {}}),
+        *(Work(("nonlinear", "posthoc"), _MAP, role=r) for r in ("small", "medium", "large")),
+        Work(("nonlinear",), _MAP, role="random"),
+        Work(("nonlinear", "linearized"), _MAP, role="convnext"),
+        Work(("nonlinear", "posthoc"), _MAP, role="closed"),
+        Work(("nonlinear",), _MAP, role="text"),
+    ),
+    parts={
+        "editing": (
+            Work(METHODS, {"single": {}, "addition": {}, "negation": {}}, seeds=HEADLINE),
+            Work(METHODS, {"own_coefficients": {}}),
+            Work(_LINEAR, {"exact_negation": {}}, seeds=HEADLINE),
+            Work(_LINEAR, {"exact_alpha": {}}),
+        ),
+        "rates": (Work((*TRAINED, "attention_mlp"), {"rate_search": {}}, seeds=1),),
+        "text_rates": (Work(("nonlinear", "linearized"), {"rate_search": {}}, TEXT, seeds=1),),
+        # what is compared at equal accuracy is along rates alone
+        "budgets": (Work(METHODS, {"budgets": {"lengths": None}}),),
+        "lengths": (Work(METHODS, {"budgets": {"rates": None}}),),
+        "pretraining": tuple(
+            Work((*TRAINED, "posthoc"), _HEADLINES, {"model": model})
+            for model in ("mini_3", "mini_10", "mini_30", "mini")
+        ),
+        "replicas": tuple(Work((*TRAINED, "posthoc"), _HEADLINES, model) for model in REPLICAS),
+        "family": (
+            *(Work(sums, TABLES, {"model": m}) for m, (sums, _) in _FAMILY.items()),
+            Work(("nonlinear", "linearized"), TABLES, RANDOM),
+            *(Work(maps, ONE_PAIR, {"model": m}, metrics=XI) for m, (_, maps) in _FAMILY.items()),
+            Work(("nonlinear",), ONE_PAIR, RANDOM, metrics=XI),
+        ),
+        "maps": (Work(METHODS, _MAP, metrics=XI),),
+        "text": (
+            Work(("nonlinear",), TABLES, TEXT),
+            Work(("nonlinear", "linearized"), ONE_PAIR, TEXT, metrics=XI),
+        ),
+        "kernels": (Work((), {"localization": {}}),),
+    },
+    elsewhere=(("linear_layers", ("cost",), ("cost",)), ALL_PAIRS),
+)

@@ -1,0 +1,199 @@
+"""What a chapter takes before it starts: its experiments are asked (`registry.Experiment`).
+
+Counted are the fine-tuning runs that are not in the store, and the images that pass through models
+as if no record was in the store. Models that a chapter compares with its own are not loaded: their
+runs follow from the parameters, those in the store are recognised by their recipe, and their time is
+that of the chapter's own model by the ratio of matrix products. Networks that are trained from
+scratch are timed by a few steps. A reader's own tasks are not counted.
+"""  # noqa: E501
+
+from __future__ import annotations
+
+import collections
+import copy
+import dataclasses
+from typing import TYPE_CHECKING, NamedTuple
+
+from tasklab import chapters
+from tasklab.chapters import Work
+from tasklab.experiments import estimate, small_networks
+from tasklab.experiments.estimate import Plan
+from tasklab.experiments.registry import Run, find
+from tasklab.models.zoo import REGISTRY
+from tasklab.progress import duration
+from tasklab.storage.tensors import canonical
+from tasklab.tuning.methods import LINEAR
+from tasklab.tuning.recipe import FineTune
+
+if TYPE_CHECKING:
+    from tasklab.experiments.lab import Lab
+
+_FIELDS = {field.name for field in dataclasses.fields(FineTune)} - {"others", "probe"}
+_RANDOM = " (random)"  # after the name of a model
+
+
+class Networks(NamedTuple):
+    """Small networks that are trained from scratch.
+
+    Attributes:
+        trainings: To do.
+        kept: Those that are in the store.
+        steps: Of the trainings to do, all together.
+        seconds: That these take on this machine.
+    """
+
+    trainings: int = 0
+    kept: int = 0
+    steps: int = 0
+    seconds: float = 0.0
+
+    def __str__(self) -> str:
+        """Return the numbers in words."""
+        kept = f" ({self.kept} found in the store)" if self.kept else ""
+        return f"{self.trainings} trainings of small networks, {self.steps:,} steps{kept}"
+
+
+class Outlook(NamedTuple):
+    """What a chapter takes.
+
+    Attributes:
+        own: With its own model.
+        others: With each model that it compares, by name.
+        networks: That it trains from scratch.
+    """
+
+    own: Plan
+    others: dict[str, Plan]
+    networks: Networks = Networks()
+
+    def seconds(self, pace: estimate.Pace, model: str) -> float:
+        """Return how long all of it takes.
+
+        Args:
+            pace: Of the chapter's own model.
+            model: Its name.
+        """
+        other = (_ratio(name, model) * pace.seconds(work) for name, work in self.others.items())
+        return pace.seconds(self.own) + sum(other) + self.networks.seconds
+
+
+def describe(lab: Lab, chapter: str) -> str:
+    """Return the sentence with which a chapter begins.
+
+    Args:
+        lab: Its model, tasks, parameters and store.
+        chapter: One of `chapters.CHAPTERS`.
+    """
+    model, work = lab.parameters.model, outlook(lab, chapter)
+    told = [f"{model}: {work.own}"] if work.own != Plan() else []
+    if work.networks != Networks():
+        told.append(str(work.networks))
+    if work.others:
+        told.append(f"{', '.join(work.others)}: {sum(work.others.values(), Plan())}")
+    about = duration(work.seconds(estimate.pace(lab), model))
+    return f"About {about} on this machine. {'. '.join(told)}."
+
+
+def outlook(lab: Lab, chapter: str) -> Outlook:
+    """Return what a chapter asks of a lab and of other models; no run is counted twice.
+
+    Args:
+        lab: Its model, tasks, parameters and store.
+        chapter: One of `chapters.CHAPTERS`.
+    """
+    entry, own, seen = chapters.chapter(chapter), Plan(), set[str]()
+    works = [work for work in entry.live if lab.parameters.preset == "full" or not work.full]
+    for work in works:
+        if not work.role and not (entry.apart and lab.family):
+            fresh = {_recipe(run.recipe): run for run in runs_of(lab, work)}
+            told = [(run.recipe, run.kept) for key, run in fresh.items() if key not in seen]
+            own += estimate.work(told, images_of(lab, work))
+            seen |= fresh.keys()
+    known = {canonical(_fields_of(config)) for config in lab.store.configs("finetune")}
+    others: dict[str, Plan] = {}
+    for work in works:
+        if work.role not in ("random", *lab.family):
+            continue
+        other = _unloaded(lab, work)
+        fresh = {_recipe(run.recipe): run for run in runs_of(other, work)}
+        waiting = [(run.recipe, key in known) for key, run in fresh.items() if key not in seen]
+        if not waiting:  # the chapter's own model is one of its family
+            continue
+        seen |= fresh.keys()
+        name = other.parameters.model
+        name += _RANDOM if other.parameters.init == "random" else ""
+        more = estimate.work(waiting, images_of(other, work))
+        others[name] = others.get(name, Plan()) + more
+    return Outlook(own, others, _networks(lab, works))
+
+
+def runs_of(lab: Lab, work: Work) -> list[Run]:
+    """Return the fine-tuning runs that some work needs, and those that choose its rates.
+
+    Args:
+        lab: Its model, tasks and seeds.
+        work: Names and options of experiments.
+    """
+    asked = [find(name).runs(lab, work.methods, **more) for name, more in work.names.items()]
+    searched = (Run(lab, recipe) for recipe in estimate.searched(lab, work.methods))
+    return [*(run for runs in asked for run in runs), *searched]
+
+
+def images_of(lab: Lab, work: Work) -> int:
+    """Return how many images pass; those of a linearized model once for every vector.
+
+    Args:
+        lab: Its tasks, seeds and scale.
+        work: Names and options of experiments.
+    """
+    once = sum(find(name).passes(lab) for name in work.names)
+    linear = sum(method in LINEAR for method in work.methods)
+    images = once * (len(work.methods) - linear)
+    images += estimate.tangent_images(lab) * linear if once else 0
+    return round(images * len(lab.parameters.seeds))
+
+
+def _networks(lab: Lab, works: list[Work]) -> Networks:
+    every = {
+        canonical(small_networks.key_of(chosen, index)): (chosen, index)
+        for work in works
+        for name, options in work.names.items()
+        for chosen, n_tasks in find(name).networks(lab, **options)
+        for index in range(n_tasks + 1)
+    }
+    kept = {canonical(config) for config in lab.store.configs("scratch")}
+    waiting = [one for key, one in every.items() if key not in kept]
+    steps = collections.Counter[str]()
+    for chosen, index in waiting:
+        steps[chosen.network] += small_networks.steps_of(chosen, index)
+    first = {chosen.network: chosen for chosen, _ in waiting}
+    taken = sum(count * small_networks.seconds_a_step(first[n]) for n, count in steps.items())
+    return Networks(len(waiting), len(every) - len(waiting), steps.total(), taken)
+
+
+def _unloaded(lab: Lab, work: Work) -> Lab:
+    """Return a planning copy of the lab for another model; no weights are loaded."""
+    other = copy.copy(lab)
+    if work.probed:
+        changes = {"model": lab.family[work.role], "head": "probe"}
+        other.parameters, suite = lab.changed(changes)[0], lab.suite
+    else:
+        other.parameters, suite = lab.relative_terms(work.role)
+    data = lab.suite.data if suite.name == lab.suite.name else suite.data
+    other.suite = dataclasses.replace(suite, data=data)
+    return other
+
+
+def _fields_of(config: dict) -> dict:
+    return {name: value for name, value in config.items() if name in _FIELDS}
+
+
+def _recipe(run: FineTune) -> str:
+    return canonical(_fields_of(run.identity()))
+
+
+def _ratio(model: str, own: str) -> float:
+    """Return how many times the matrix products of another model a model's pass has."""
+    names = model.removesuffix(_RANDOM), own
+    other, mine = (REGISTRY[name].tower if name in REGISTRY else None for name in names)
+    return 1.0 if other is None or mine is None else other.products / mine.products

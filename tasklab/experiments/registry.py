@@ -1,0 +1,138 @@
+"""Experiments, declared beside the code that measures them.
+
+    @experiment(
+        records={"norms": Rows("a task vector's length", {"norm": ""}, figure="norms")},
+    )
+    def norms(lab, methods):
+        ...
+
+A declaration is all that the rest of the package knows of an experiment: its
+and columns, the figure that draws them, what claims compare, and what it takes before it runs.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import importlib
+import itertools
+import pkgutil
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from tasklab.errors import choose
+from tasklab.records.schema import COMPARISONS, EXPERIMENTS, Comparison, Declared, Rows
+from tasklab.tuning.methods import POSTHOC
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from tasklab.experiments.lab import Lab
+    from tasklab.experiments.small_networks import Setting
+    from tasklab.tuning.recipe import FineTune
+
+    Function = TypeVar("Function", bound=Callable[..., pd.DataFrame])
+
+
+@dataclasses.dataclass(frozen=True)
+class Run:
+    """A fine-tuning run, and the lab that asks for it."""
+
+    lab: Lab
+    recipe: FineTune
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """All that determines its result: its key in the store."""
+        return self.lab.trainer.identity(self.recipe)
+
+    @property
+    def kept(self) -> bool:
+        """Whether its result is in the store."""
+        return self.lab.store.has("finetune", self.identity)
+
+
+def usual_runs(lab: Lab, methods: Iterable[str], **_options: Any) -> Iterator[Run]:
+    """Yield the runs behind the vectors of some methods on all tasks and seeds, each once.
+
+    Args:
+        lab: Its tasks and seeds.
+        methods: Any; a post-hoc one uses the vectors of another, and `"probe"` trains none.
+    """
+    trained = dict.fromkeys(POSTHOC.get(method, method) for method in methods)
+    trained.pop("probe", None)
+    for method, seed, task in itertools.product(trained, lab.parameters.seeds, lab.suite.names):
+        yield Run(lab, lab.run(task, method, seed))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Experiment:
+    """A measurement, and what is known of it before it runs.
+
+    Attributes:
+        name: Under which it is called: `experiments.NAME(lab, ...)`.
+        call: The function that measures.
+        records: The sorts of records that it makes, by name.
+        sides: Functions from records to what claims compare, by the name that claims call.
+        runs: Lab, methods and the call's options -> the fine-tuning runs that it needs.
+        passes: Lab -> images that pass through the model, for each method and seed.
+        networks: Lab and options -> small networks that it trains, with their number of tasks.
+    """
+
+    name: str
+    call: Callable[..., pd.DataFrame]
+    records: Mapping[str, Rows]
+    sides: Mapping[str, Comparison] = dataclasses.field(default_factory=dict)
+    runs: Callable[..., Iterator[Run]] = usual_runs
+    passes: Callable[[Lab], int] = lambda lab: 0  # noqa: E731, ARG005
+    networks: Callable[..., Iterable[tuple[Setting, int]]] = lambda lab, **_: ()  # noqa: E731
+
+    @property
+    def summary(self) -> str:
+        """The first line of its description."""
+        return (self.call.__doc__ or "").partition("\n")[0]
+
+
+REGISTRY: Declared[Experiment] = Declared()  # by the name of the function
+
+
+def experiment(
+    *, records: Mapping[str, Rows], sides: Mapping[str, Comparison] | None = None, **more: Any
+) -> Callable[[Function], Function]:
+    """Return a decorator that declares a function as an experiment and leaves it as it is.
+
+    Args:
+        records: The sorts of records that it makes, by name.
+        sides: What claims compare of them, by the name that claims call.
+        **more: The further attributes of `Experiment`.
+
+    Raises:
+        TasklabError: If another module declares one of these names.
+    """
+
+    def declare(function: Function) -> Function:
+        home, name = function.__module__, function.__name__
+        entry = Experiment(name=name, call=function, records=records, sides=sides or {}, **more)
+        REGISTRY.declare(name, entry, home)
+        for sort, rows in records.items():
+            EXPERIMENTS.declare(sort, rows, home)
+        for side, comparison in entry.sides.items():
+            COMPARISONS.declare(side, comparison, home)
+        return function
+
+    return declare
+
+
+def find(name: str) -> Experiment:
+    """Return the experiment of that name, or raise a `TasklabError` with the nearest one."""
+    if name not in REGISTRY:
+        choose("experiment", name, REGISTRY)
+    return REGISTRY[name]
+
+
+@functools.cache
+def discover() -> None:
+    """Import every module of this room, each of which declares its experiments."""
+    package = __name__.rpartition(".")[0]
+    for module in pkgutil.iter_modules(importlib.import_module(package).__path__):
+        importlib.import_module(f"{package}.{module.name}")

@@ -1,0 +1,74 @@
+"""An experiment is declared once, and everything else follows."""
+
+from __future__ import annotations
+
+import inspect
+from collections import defaultdict
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from tasklab import experiments, figures
+from tasklab.errors import TasklabError
+from tasklab.experiments import registry
+from tasklab.experiments.registry import REGISTRY, experiment
+from tasklab.records.schema import COMPARISONS, EXPERIMENTS, Declared, Rows
+from tasklab.records.table import tidy
+
+
+def test_the_stub_lists_all():
+    stub = Path(experiments.__file__).with_suffix(".pyi").read_text("utf-8")
+    assert stub == experiments._stub(), "an experiment is new or gone: run `make stubs`"
+
+
+def test_every_experiment_is_a_name_of_the_package():
+    for name, entry in REGISTRY.items():
+        assert getattr(experiments, name) is entry.call
+        assert entry.summary.endswith("."), name
+
+
+def test_a_metric_has_one_unit():
+    units = defaultdict(set)
+    for rows in EXPERIMENTS.values():
+        for metric, unit in rows.metrics.items():
+            units[metric].add(unit)
+    assert {metric for metric, several in units.items() if len(several) > 1} == set()
+
+
+@pytest.mark.parametrize("name", [name for name, rows in EXPERIMENTS.items() if rows.figure])
+def test_a_figure_draws_the_records_alone(name):
+    drawn = getattr(figures, EXPERIMENTS[name].figure)
+    inspect.signature(drawn).bind(pd.DataFrame())
+
+
+def test_a_declaration_is_all_that_records_and_claims_need(monkeypatch):
+    for declared in (REGISTRY, EXPERIMENTS, COMPARISONS):
+        for place in ("_entries", "_homes"):
+            monkeypatch.setattr(declared, place, dict(getattr(declared, place)))
+
+    @experiment(
+        records={"turns": Rows("a turn", {"angle": "degrees"}, ("axis",))},
+        sides={"halves": lambda claim, rows, df: {"left": rows, "right": rows}},
+    )
+    def turns(lab, methods):
+        """Turn."""
+
+    row = {"experiment": "turns", "model": "mini", "method": "nonlinear", "task": "Signs"}
+    table = tidy([{**row, "metric": "angle", "value": 90.0, "axis": "z"}])
+    assert table["axis"].tolist() == ["z"]
+    assert set(COMPARISONS["halves"](None, table, table)) == {"left", "right"}
+    assert registry.find("turns").call is turns
+    with pytest.raises(TasklabError, match="unknown metric of the experiment 'turns', 'angel'"):
+        tidy([{**row, "metric": "angel", "value": 90.0}])
+    with pytest.raises(TasklabError, match="unknown experiment 'turn': did you mean 'turns'"):
+        registry.find("turn")
+
+
+def test_a_name_is_declared_in_one_module():
+    declared = Declared()
+    declared.declare("norms", 1, "here")
+    declared.declare("norms", 2, "here")  # a cell that runs again
+    declared.declare("norms", 2, "there")
+    with pytest.raises(TasklabError, match="'norms' of there is declared in here already"):
+        declared.declare("norms", 3, "there")
