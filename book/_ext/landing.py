@@ -4,7 +4,8 @@
     ```
 
 shows the editor that a chapter's run has made, smaller: nothing is computed again, and a build
-without it says so. `{citation}` is `CITATION.cff` as BibTeX.
+without it says so. `{network}` shows the network that ships, whose weights a page loads on request.
+`{citation}` is `CITATION.cff` as BibTeX.
 """
 
 from __future__ import annotations
@@ -20,9 +21,11 @@ from docutils import nodes
 from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
 
+from tasklab import explore
 from tasklab.explore import page
 
 PICTURES = 1  # of each task
+WEIGHTS = "network.js"
 _LONGEST = 160  # characters of a description
 
 
@@ -40,6 +43,15 @@ class EditorOf(SphinxDirective):
         return [editor_of(chapter=self.arguments[0])]
 
 
+class Network(SphinxDirective):
+    """The network that ships with the package."""
+
+    def run(self) -> list[nodes.Node]:
+        """Return its page without the weights, which `_write` puts beside."""
+        text = explore.network().document(source=f"_static/{WEIGHTS}")
+        return [nodes.raw("", text, format="html")]
+
+
 class Citation(SphinxDirective):
     """BibTeX of `CITATION.cff`."""
 
@@ -55,10 +67,19 @@ def setup(app: Sphinx) -> dict[str, object]:
     """Connect to the build."""
     app.add_node(editor_of)
     app.add_directive("editor-of", EditorOf)
+    app.add_directive("network", Network)
     app.add_directive("citation", Citation)
     app.connect("doctree-resolved", _fill)
     app.connect("html-page-context", _describe)
+    app.connect("build-finished", _write)
     return {"version": "1", "parallel_read_safe": True}
+
+
+def _write(app: Sphinx, error: Exception | None) -> None:
+    """Write the network's weights where its page loads them from."""
+    if error is None and app.builder.name == "html":
+        file = Path(app.outdir) / "_static" / WEIGHTS
+        file.write_text(explore.network().script(), "utf-8")
 
 
 def bibtex(cff: Mapping[str, Any]) -> str:

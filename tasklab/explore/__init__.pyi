@@ -1,2 +1,3 @@
 from .live import editor as editor
+from .network import network as network
 from .sliders import coefficients as coefficients

@@ -1,0 +1,159 @@
+"""The network itself in a page: pictures go through theta_0 + sum_t alpha_t tau_t in the browser.
+
+The page holds theta_0 in 8 bits and every task vector in 4, with one scale for each row of a
+matrix, merges them at each movement of a slider and runs the network by a WebAssembly kernel
+(`network.wat`): the non-linear model whose interference the book is about, and beside it its
+linearization f(x; theta_0) + J(x) sum_t alpha_t tau_t from the same coefficients. It needs no
+kernel of Jupyter and no server, and sends nothing anywhere.
+
+Letters: T tasks, N pictures of each, S their side in pixels.
+"""
+
+from __future__ import annotations
+
+import base64
+import dataclasses
+import functools
+import html
+import json
+import uuid
+from importlib.resources import files
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from safetensors.numpy import load as read_tensors
+from safetensors.numpy import save as tensor_bytes
+
+from tasklab.errors import whole
+
+if TYPE_CHECKING:  # a site shows what ships, without torch
+    from tasklab.experiments import Lab
+
+Rows = dict[str, np.ndarray]
+
+_SHIPPED = "network.safetensors"
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Network:
+    """A network and its task vectors, as a page holds them.
+
+    Attributes:
+        info: Shapes, tasks and pictures, for the script.
+        values: Bytes: theta_0, every vector and head in the order of `info`; then a PNG of all
+            pictures, a row a task.
+    """
+
+    info: dict[str, Any]
+    values: np.ndarray
+
+    def document(self, source: str | None = None) -> str:
+        """Return the page's HTML.
+
+        Args:
+            source: Address of the file that `script` wrote; by default the numbers are in the text.
+        """
+        name = f"tasklab-{uuid.uuid4().hex}"
+        info = self.info | {"megabytes": round(len(self.values) / 3 * 4 / 1e6, 1)}
+        data = json.dumps(info, separators=(",", ":")).replace("<", "\\u003c")
+        style, more, script = (
+            files(__package__).joinpath(file).read_text("utf-8")
+            for file in ("editor.css", "network.css", "network.js")
+        )
+        where = "" if source is None else f' data-source="{html.escape(source)}"'
+        inside = "" if source else f'<script type="text/plain">{self._text}</script>'
+        return (
+            f'<div class="tasklab-editor" id="{name}"{where}>\n<style>{style}{more}</style>\n'
+            f'<script type="application/json">{data}</script>\n{inside}'
+            f"<script>{script.replace('@ID@', name)}</script>\n</div>"
+        )
+
+    def script(self) -> str:
+        """Return the numbers as a script, which a page loads on request."""
+        return f'window.tasklabNetwork="{self._text}";'
+
+    def _repr_html_(self) -> str:
+        return self.document()
+
+    def __repr__(self) -> str:
+        """Return what it shows, for front ends without HTML."""
+        return f"network {self.info['model']} with {len(self.info['tasks'])} task vectors"
+
+    def save(self, path: str | Path) -> None:
+        """Write the network to a file; a path that ends in `.html` gets a page of its own."""
+        path = Path(path)
+        if path.suffix == ".html":
+            head = '<!doctype html><html lang="en"><meta charset="utf-8">'
+            head += '<meta name="viewport" content="width=device-width"><title>tasklab</title>'
+            head += "<style>:root { color-scheme: light dark }</style>"
+            path.write_text(head + self.document(), "utf-8")
+        else:
+            path.write_bytes(tensor_bytes({"values": self.values}, {"info": json.dumps(self.info)}))
+
+    @functools.cached_property
+    def _text(self) -> str:
+        return base64.b64encode(self.values.tobytes()).decode("ascii")
+
+    def decoded(self) -> tuple[Rows, dict[str, Rows], Rows]:
+        """Return what the page computes with: theta_0, vectors by task, and heads by task.
+
+        All are float32 matrices (rows, columns); those of weights have the names of
+        `info["tensors"]`.
+        """
+        place = 0
+
+        def taken(dtype: type, rows: int, columns: int) -> np.ndarray:
+            nonlocal place
+            values = np.frombuffer(self.values, dtype, rows * columns, place)
+            place += values.nbytes
+            return values.reshape(rows, columns)
+
+        shapes = {one["name"]: (one["rows"], one["columns"]) for one in self.info["tensors"]}
+        theta: Rows = {}
+        for name, (rows, columns) in shapes.items():
+            scales = taken(np.float32, rows, columns if rows == 1 else 1)
+            theta[name] = scales if rows == 1 else scales * taken(np.int8, rows, columns)
+        vectors: dict[str, Rows] = {}
+        for task in self.info["tasks"]:
+            vectors[task["name"]] = own = {}
+            for name, (rows, columns) in shapes.items():
+                scales = taken(np.float32, rows, 1)
+                if rows == 1:
+                    own[name] = scales * taken(np.int8, 1, columns)
+                else:
+                    pairs = taken(np.uint8, rows, columns // 2)
+                    steps = np.stack([pairs >> 4, pairs & 15], -1).astype(np.int8) - 8
+                    own[name] = scales * steps.reshape(rows, columns)
+        width = self.info["width"]
+        heads = {
+            task["name"]: taken(np.float32, len(task["classes"]), width)
+            for task in self.info["tasks"]
+        }
+        return theta, vectors, heads
+
+
+def network(lab: Lab | None = None, method: str = "nonlinear", *, pictures: int = 20) -> Network:
+    """Return a network with its task vectors, to be merged and run in a page.
+
+    Args:
+        lab: A model and its tasks, e.g. `Lab(model="mini_s")`; its first seed is taken. By default
+            the network that ships: `mini_s`, fine-tuned by the recipe of the preset `full`.
+        method: Whose vectors.
+        pictures: Validation images of each task that are shown and counted.
+
+    Raises:
+        TasklabError: If the model is not a small CLIP of plain blocks with zero-shot heads.
+    """
+    if lab is None:
+        return _read(files(__package__).joinpath(_SHIPPED).read_bytes())
+    whole("pictures", pictures, 1)
+    from tasklab.explore.packing import packed  # here, for it needs torch
+
+    return Network(*packed(lab, method, pictures))
+
+
+def _read(data: bytes) -> Network:
+    length = int.from_bytes(data[:8], "little")
+    metadata = json.loads(data[8 : 8 + length])["__metadata__"]
+    return Network(json.loads(metadata["info"]), read_tensors(data)["values"])
