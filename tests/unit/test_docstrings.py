@@ -71,6 +71,14 @@ def test_every_room_has_a_page_of_reference_opened_by_a_paragraph():
         assert len(text.split("```{room}")[0].split()) > 20, name
 
 
+def test_the_page_on_architecture_has_every_room():
+    text = (BOOK / "architecture.md").read_text("utf-8")
+    rooms = {p.parent.name for p in PACKAGE.glob("*/__init__.py")}
+    assert {room for room in rooms if f"`{room}`" not in text} == set()
+    picture = re.sub(r"<[^>]*>", " ", text.split("<svg")[1].split("</svg>")[0])
+    assert rooms <= {*re.findall(r"\w+", picture)}
+
+
 def test_modules_at_the_top_are_on_the_first_page():
     text = (BOOK / "reference" / "tasklab.md").read_text("utf-8")
     there = {p.stem for p in PACKAGE.glob("[a-z]*.py")}
