@@ -222,15 +222,18 @@ def merge_table(df: pd.DataFrame) -> pd.DataFrame:
         df: Records of the experiments `single` and `merging`, of one model.
 
     Returns:
-        A row a merge, and one for each task's own model: our mean, standard deviation over seeds
-        and seeds, and the published numbers by protocol and model; NaN where there is none.
+        A row a merge, above them each task's own model and one model of all tasks: our mean,
+        standard deviation over seeds and seeds, and the published numbers by protocol and model;
+        NaN where there is none.
     """
     wide = printed_merges().pivot_table("value", index="merge", columns=["protocol", "model"])
     wide = wide[[(p, m) for p in PROTOCOLS for m in SIZES if (p, m) in wide]]
     wide.columns = [f"{_SHORT[p]} {SIZES[m].removeprefix('ViT-')}" for p, m in wide]
     wide.insert(0, "here", _own(df).groupby("merge")["value"].mean())
     wide.insert(1, "± seeds", _own(df).groupby("merge")["value"].std())
-    labels = {"single": "each task's own"} | MERGE_LABEL
+    labels = {"single": "each task's own", "joint": "one model of all tasks"} | MERGE_LABEL
+    if len(joint := _own(df).query("merge == 'joint'")):
+        wide.loc["joint", ["here", "± seeds"]] = joint["value"].mean(), joint["value"].std()
     wide = wide.loc[[name for name in labels if name in wide.index]].rename(labels)
     return wide.rename_axis("merge").reset_index()
 
@@ -242,7 +245,8 @@ def _own(df: pd.DataFrame) -> pd.DataFrame:
         return pd.DataFrame(columns=["merge", "seed", "value"])
     mine = most_tasks(where(tuned, experiment="merging", metric="absolute"))
     alone = where(tuned, experiment="single").assign(merge="single")
-    return averaged(pd.concat([mine, alone]), "merge", "seed")
+    joint = where(tuned, experiment="joint").assign(merge="joint")
+    return averaged(pd.concat([mine, alone, joint]), "merge", "seed")
 
 
 @book_figure

@@ -146,7 +146,8 @@ def editing_table(df: pd.DataFrame) -> pd.DataFrame:
     """Return accuracy alone and in the sum of all tasks, of every model and method.
 
     Args:
-        df: Records of the experiments `single` and `addition`, of one or several models.
+        df: Records of the experiments `single` and `addition`, of one or several models; with those
+            of `joint`, one model trained on all tasks stands above, as `…, jointly`.
 
     Returns:
         One row a model and method, in %: alone, sum (absolute), normalised, each with its standard
@@ -168,5 +169,10 @@ def editing_table(df: pd.DataFrame) -> pd.DataFrame:
     models, methods = dict.fromkeys(df["model"]), methods_in(df, baseline=True)
     order = [way for way in itertools.product(models, methods) if way in table.index]
     table = table.loc[order].rename(index=METHOD_LABEL, level="method")
+    joint = summarise(where(tested, experiment="joint", metric="absolute"), by).set_index(by)
+    if len(joint):
+        joint = joint.rename(columns={"mean": "sum", "std": "± sum", "n_seeds": "seeds"})
+        joint = joint.rename(index=lambda way: f"{METHOD_LABEL[way]}, jointly", level="method")
+        table = pd.concat([joint.reindex(columns=table.columns), table])
     table = table.rename(index=scheme, level="model")
     return table.rename_axis(["model", "method"])

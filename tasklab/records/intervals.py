@@ -23,6 +23,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy.special import ndtri, stdtrit  # scipy.stats has the same, and takes seconds to load
 
 LEVEL = 0.95
@@ -59,15 +60,15 @@ class Interval(NamedTuple):
     high: float
 
 
-def of_means(name: str, values: Sequence[float]) -> Source:
+def of_means(name: str, values: ArrayLike) -> Source:
     """Return the source of error of a mean whose terms were drawn independently.
 
     Args:
         name: What was drawn.
         values: One a draw, at least two.
     """
-    values = np.asarray(values, float)
-    return Source(name=name, variance=values.var(ddof=1) / len(values), freedom=len(values) - 1)
+    drawn = np.asarray(values, float)
+    return Source(name=name, variance=drawn.var(ddof=1) / len(drawn), freedom=len(drawn) - 1)
 
 
 def of_tasks(values: Mapping[str, float]) -> Source | None:
@@ -132,7 +133,7 @@ def bootstrap_t(
     return effect - ends[0], effect + ends[1]
 
 
-def of_mean(values: Sequence[float]) -> Interval:
+def of_mean(values: Sequence[float] | np.ndarray) -> Interval:
     """Return a mean with Student's interval, whose ends are NaN for one value.
 
     Args:
@@ -193,7 +194,7 @@ def p_value(effect: float, sources: Iterable[Source]) -> float:
     return 10**high
 
 
-def holm(p: Sequence[float]) -> np.ndarray:
+def holm(p: ArrayLike) -> np.ndarray:
     """Return p-values corrected for how many there are (Holm, 1979); what is NaN stays so.
 
     Args:
@@ -202,10 +203,10 @@ def holm(p: Sequence[float]) -> np.ndarray:
     >>> [round(float(value), 3) for value in holm([0.01, 0.04, 0.03])]
     [0.03, 0.06, 0.06]
     """
-    p = np.asarray(p, float)
-    finite = np.flatnonzero(np.isfinite(p))
-    order = finite[np.argsort(p[finite], kind="stable")]
-    steps = p[order] * np.arange(len(order), 0, -1)
-    corrected = np.full(len(p), np.nan)
+    values = np.asarray(p, float)
+    finite = np.flatnonzero(np.isfinite(values))
+    order = finite[np.argsort(values[finite], kind="stable")]
+    steps = values[order] * np.arange(len(order), 0, -1)
+    corrected = np.full(len(values), np.nan)
     corrected[order] = np.minimum(np.maximum.accumulate(steps), 1)
     return corrected
