@@ -342,7 +342,7 @@ def test_vectors_are_merged_and_evaluated_by_commands(told):
 
 def test_runs_are_made_exported_imported_merged_and_compared_by_commands(told, tmp_path):
     chosen = [word for task in TASKS for word in ("--task", task)]
-    assert "2 done" in told("grid", "--model", MODEL, *chosen, *CUDA)
+    assert "2 done" in told("train", "--model", MODEL, *chosen, *CUDA)
     exported = told("export", "--model", MODEL, "--task", TASKS[0], "--with-base", *CUDA)
     folder = exported.splitlines()[0]
     told("import", folder, "--model", MODEL, "--task", TASKS[0])

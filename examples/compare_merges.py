@@ -1,0 +1,32 @@
+"""Compare merges of your checkpoints.
+
+Here two fine-tuned models are written as checkpoints of torch; yours are files of open_clip,
+transformers or timm, given as `TASK=FILE`, with `--data TASK=FOLDER` for your images.
+"""
+
+import json
+from pathlib import Path
+
+import torch
+
+from tasklab import Lab
+from tasklab.__main__ import main as tasklab
+
+
+def main(folder=".", **settings):
+    """Return the path of the report; `settings` are parameters of the lab."""
+    lab, folder = Lab(**{"model": "mini", **settings}), Path(folder)
+    words = ["compare", "--model", lab.parameters.model, "--out", str(folder / "report.html")]
+    for task in ("Signs", "Textures"):
+        theta = lab.vector(task).apply(lab.clip.encoder.params)
+        torch.save(theta, folder / f"{task}.pt")
+        words.append(f"{task}={folder / task}.pt")
+
+    merges = ["--methods", "arithmetic,ties,tsv_m,regmean"]  # leave it out for all
+    assert tasklab([*words, *merges, "--merged", str(folder / "best.safetensors")]) == 0
+    print(json.dumps(lab.evaluate(lab.vector(folder / "best.safetensors")).mean))
+    return folder / "report.html"
+
+
+if __name__ == "__main__":
+    main()
