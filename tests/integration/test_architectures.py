@@ -36,7 +36,7 @@ ARCHITECTURES = {  # image size, features, blocks, the last block's name
 PHOTOGRAPHS = [torch.tensor(x).permute(2, 0, 1) for x in load_sample_images().images]
 
 
-@pytest.fixture(scope="module", params=ARCHITECTURES)
+@pytest.fixture(scope="module", params=["vitb32", "convnext"])
 def clip(request: pytest.FixtureRequest) -> Iterator[loading.Clip]:
     yield loading.load(request.param, init="random", seed=1)
 
@@ -68,6 +68,26 @@ def test_forward_and_blocks(clip: loading.Clip, x: torch.Tensor) -> None:
     assert seen == list(encoder.blocks)  # listed in the order in which they run
     assert features.shape == (2, width) and features.isfinite().all()
     assert clip.text(["a photo of a cat."]).shape == (1, width)
+
+
+@pytest.mark.parametrize("name", ["vitb16", "vitl14"])
+def test_other_sizes_have_the_same_layers(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without numbers: it is the architecture of the first with other widths and depths."""
+
+    def unfilled(entry: object, *_: object) -> torch.nn.Module:
+        with torch.device("meta"):
+            model = loading.build(entry)
+        del model.logit_scale
+        model.logit_scale = torch.zeros(())  # the one number that is read
+        return model
+
+    monkeypatch.setattr(loading, "_filled", unfilled)
+    encoder = loading.load(name, init="random", device="meta").encoder
+    size, width, count, last = ARCHITECTURES[name]
+    assert (encoder.image_size, len(encoder.blocks), encoder.blocks[-1]) == (size, count, last)
+    x = torch.zeros(1, 3, size, size, device="meta")
+    assert encoder(encoder.params, x).shape == (1, width)
+    assert len(trainable(encoder.params, "attention", name)) == 2 * count
 
 
 def test_preprocessing_is_open_clips_on_photographs(clip: loading.Clip) -> None:

@@ -12,8 +12,10 @@ import nbformat
 import pytest
 from bs4 import BeautifulSoup
 
-from tasklab.book import report
+from tasklab import machine
+from tasklab.book import execution, report
 from tasklab.errors import TasklabError
+from tasklab.storage.store import Store
 
 AWAITED = [
     "from tasklab import figures, page\nfrom tasklab.records.table import nothing\nNone  # figure",
@@ -85,10 +87,6 @@ def _bare_build(clone: Path) -> None:
 @pytest.mark.slow
 def test_one_execution_whichever_way_it_is_built(clone, capsys, monkeypatch):
     page = clone / "book/_build/html/notebooks/count.html"
-    _bare_build(clone)
-    assert _executions(clone) == 1 and "ran as quick" in page.read_text()
-    for name in ("count", "page"):
-        (clone / name).unlink()
     report.report("full", root=clone)
     assert _executions(clone) == 1 and _executions(clone, "page") == 1
     assert "ran as a page" in (page.parents[1] / "index.html").read_text()
@@ -143,3 +141,34 @@ def test_a_failing_chapter_gives_no_site(clone):
     with pytest.raises(TasklabError, match=r"count\.ipynb stopped in code cell 11 with ZeroDiv"):
         report.report(root=clone)
     assert not report.is_current(clone)
+
+
+COUNTED = 'import os; print(together, os.environ["OMP_NUM_THREADS"])'
+MEET = """
+import pathlib, time
+folder = pathlib.Path({folder!r})
+(folder / "here-{name}").touch()
+until = time.monotonic() + 120
+while len([*folder.glob("here-*")]) < 2 and time.monotonic() < until:
+    time.sleep(0.1)  # until the other chapter is here too
+together = len([*folder.glob("here-*")])
+"""
+
+
+def test_two_chapters_run_at_once_with_a_thread_each(tmp_path, monkeypatch):
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    monkeypatch.setattr(machine, "cores", lambda: 2.0)
+    store, log, asked, run = Store(tmp_path / "chapters"), tmp_path / "report.log", [], []
+    for name in ("one", "two"):
+        cells = MEET.format(folder=str(tmp_path), name=name), COUNTED
+        notebook = nbformat.v4.new_notebook(cells=[*map(nbformat.v4.new_code_cell, cells)])
+        notebook.metadata["kernelspec"] = {"name": "python3", "display_name": "Python 3"}
+        source = tmp_path / f"{name}.ipynb"
+        nbformat.write(notebook, source)
+        asked.append(execution.asked(source, {"device": "cpu"}))
+        run.append((store, asked[-1], source, tmp_path / "copies" / source.name, {}, log))
+    report.execute(run, 2)
+    for config in asked:
+        cells = store.find(execution.KIND, config).record["notebook"]["cells"]
+        assert cells[-1]["outputs"][0]["text"] == "2 1\n"
+    assert {"one", "two"} <= {line.split(":")[0] for line in log.read_text().splitlines()}

@@ -133,3 +133,18 @@ def test_conditions_are_found_again_in_a_table_of_all(lab):
         assert sorted(found["value"]) == pytest.approx(sorted(rows["value"]))
     with pytest.raises(TasklabError, match="pretraining samples"):
         experiments.varied(table, "pretraining sample")
+
+
+def test_the_mlp_learns_upright_digits_and_then_turned_ones():
+    """Half the digits are enough to tell learning from not, and take a second."""
+    network = scratch.mlp()
+
+    def few(angle):
+        return Images(*(part[:650] for part in small.rotated_digits(angle, "train")))
+
+    upright = scratch.train(network, network.params, few(0.0), epochs=60, lr=0.1)
+    assert scratch.accuracy(network, upright, small.rotated_digits(0.0, "test")) > 80
+    turned = small.rotated_digits(90.0, "test")
+    assert scratch.accuracy(network, upright, turned) < 40
+    theta = scratch.train(network, upright, few(90.0), epochs=20, lr=0.1)
+    assert scratch.accuracy(network, theta, turned) > 80

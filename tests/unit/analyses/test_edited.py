@@ -37,7 +37,7 @@ def test_a_line_gives_the_same_models_from_wherever_it_begins():
             model, made = line.begin(start).at(alpha), vector.apply(start, alpha)
             assert model.keys() == made.keys()
             assert all(torch.equal(model[name], made[name]) for name in made)
-    with pytest.raises(TasklabError, match="a coefficient must be a finite number"):
+    with pytest.raises(TasklabError, match="coefficient"):
         line.at(float("nan"))
     with pytest.raises(TasklabError, match="lack c"):
         Line(theta, {"c": torch.ones(1)})

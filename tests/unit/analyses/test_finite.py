@@ -101,14 +101,14 @@ def test_logits_that_are_not_finite_are_not_scored(toy):
     toy.head = {"a": Head(EYE * 3e38, normalise=False)}.__getitem__
     with pytest.raises(TasklabError, match=r"logits \(task 'a', split 'test', coefficient 1\)"):
         toy.evaluate(toy.vectors["a"], "a", "test", linear=False)
-    with pytest.raises(TasklabError, match="what an accuracy is measured on"):
+    with pytest.raises(TasklabError, match="accuracy"):
         heads.accuracy(torch.full((2, 3), NAN), torch.zeros(2, dtype=torch.long))
 
 
 @pytest.mark.parametrize("spoilt", [NAN, INF])
 def test_exact_addition_refuses_scores_that_are_not_finite(toy, spoilt):
     toy.spoilt["b"] = spoilt
-    with pytest.raises(TasklabError, match=r"scores along the task vectors \(task 'b'"):
+    with pytest.raises(TasklabError, match=r"scores .*task 'b'"):
         coefficients.exact_addition(toy, toy.vectors)
 
 
@@ -132,7 +132,7 @@ def test_tangent_features_that_are_not_finite_are_not_kept():
 @LINEAR
 @pytest.mark.parametrize("alpha", [a for a in ODD if a != [1]], ids=str)
 def test_a_coefficient_is_a_finite_number(toy, alpha, linear):
-    with pytest.raises(TasklabError, match="alpha must be a finite number"):
+    with pytest.raises(TasklabError, match="alpha"):
         toy.evaluate(toy.vectors["a"], "a", "test", alpha, linear=linear)
 
 
@@ -277,7 +277,7 @@ def test_subsets_and_pairs_are_of_finite_features(toy, spoilt):
     with pytest.raises(TasklabError, match=r"features \(task 'a', edited\)"):
         next(pair_errors.pair_errors(toy, toy.vectors, (1.0,), 4))
     toy.spoilt["b"] = spoilt
-    with pytest.raises(TasklabError, match=r"scores along the task vectors \(task 'b'"):
+    with pytest.raises(TasklabError, match=r"scores .*task 'b'"):
         subsets.affine(toy, toy.vectors)
 
 

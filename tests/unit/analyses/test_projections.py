@@ -187,7 +187,7 @@ def test_a_projection_that_is_not_there_is_an_error(encoder):
     with pytest.raises(TasklabError, match="'q' must be there"):
         pieces(lacking, None)
     lacking = {n: x for n, x in encoder.params.items() if n != names[1]}
-    with pytest.raises(TasklabError, match=r"each of 2 blocks, and is in blocks \[0\]"):
+    with pytest.raises(TasklabError, match=r"2 blocks.*\[0\]"):
         pieces(lacking)
     with pytest.raises(TasklabError, match="projection"):
         pieces(encoder.params, ("query",))
@@ -210,7 +210,7 @@ def test_inputs_that_cannot_be_read_are_an_error(encoder):
 
     odd = encoder_of(Odd())
     object.__setattr__(odd, "preprocess", lambda x: x)
-    with pytest.raises(TasklabError, match="not used as a linear layer"):
+    with pytest.raises(TasklabError, match="linear layer"):
         second_moments(odd, images(0), projections=("MLP input",))
     with pytest.raises(TasklabError, match="at least one image"):
         second_moments(encoder, images(0)[:0])

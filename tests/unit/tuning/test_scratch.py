@@ -14,7 +14,6 @@ from torchvision.models import resnet
 
 from tasklab.errors import TasklabError
 from tasklab.models.blocks import FEATURES, Layers
-from tasklab.tasks import small
 from tasklab.tasks.drawn import Images
 from tasklab.tuning import scratch
 
@@ -240,18 +239,3 @@ def test_what_cannot_be_trained_is_said(mlp, change, told):
     asked = {"params": mlp.params, "data": pictures(9, 1, 28, 3)} | change
     with pytest.raises(TasklabError, match=told):
         scratch.train(mlp, asked.pop("params"), asked.pop("data"), lr=0.1, **asked)
-
-
-def test_the_mlp_learns_upright_digits_and_then_turned_ones():
-    """Half the digits are enough to tell learning from not, and take a second."""
-    network = scratch.mlp()
-
-    def few(angle):
-        return Images(*(part[:650] for part in small.rotated_digits(angle, "train")))
-
-    upright = scratch.train(network, network.params, few(0.0), epochs=60, lr=0.1)
-    assert scratch.accuracy(network, upright, small.rotated_digits(0.0, "test")) > 80
-    turned = small.rotated_digits(90.0, "test")
-    assert scratch.accuracy(network, upright, turned) < 40
-    theta = scratch.train(network, upright, few(90.0), epochs=20, lr=0.1)
-    assert scratch.accuracy(network, theta, turned) > 80

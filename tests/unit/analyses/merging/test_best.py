@@ -207,5 +207,5 @@ def test_what_cannot_be_solved_is_refused():
         best.everywhere(encoder, vectors, {**x, "a": x["a"] * float("nan")})
     with pytest.raises(TasklabError, match="at least one vector"):
         best.span([], [])
-    with pytest.raises(TasklabError, match="the same images of the same tasks"):
+    with pytest.raises(TasklabError, match="same images"):
         best.objective([torch.ones(2, 3)], [torch.ones(3, 3)])

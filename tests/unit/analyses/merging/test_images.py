@@ -115,10 +115,10 @@ def test_what_cannot_be_read_is_refused(encoder):
         fisher_diagonals(encoder, head, images(1), names=["x"])
     with pytest.raises(TasklabError, match="no parameter 'x'"):
         grams(encoder, images(1), names=["x"])
-    with pytest.raises(TasklabError, match="draws must be at least 1"):
+    with pytest.raises(TasklabError, match="draws"):
         fisher_diagonals(encoder, head, images(1), draws=0)
     bare = plain(nn.Sequential(nn.Conv2d(3, 2, 8), nn.Flatten()).double())
-    with pytest.raises(TasklabError, match="no linear layer whose inputs could be read"):
+    with pytest.raises(TasklabError, match="no linear layer"):
         grams(bare, images(2))
     with pytest.raises(TasklabError, match="not all finite"):
         grams(encoder, images(1) * float("nan"))

@@ -78,14 +78,14 @@ def test_what_not_all_tasks_have_is_averaged(cases):
     found = regmean(vectors, grams)
     torch.testing.assert_close(found[name], sum(v[name] for v in vectors) / 3)
     torch.testing.assert_close(found[kept], dense(vectors, grams, kept, 0.9, 0))
-    with pytest.raises(TasklabError, match="of none of the vectors' parameters"):
+    with pytest.raises(TasklabError, match="of none"):
         pooled_grams(vectors, [grams[0], {}, grams[2]])
 
 
 def test_too_few_and_too_many(cases):
     vectors, one = cases.vectors(2), grams_of(cases, 0)
     for many in (1, 3):
-        with pytest.raises(TasklabError, match=f"for each of 2 vectors, not {many}"):
+        with pytest.raises(TasklabError, match=f"2 vectors, not {many}"):
             regmean(vectors, iter([one] * many))
     with pytest.raises(TasklabError, match="grams.*, not int"):
         regmean(vectors, 3)

@@ -73,7 +73,7 @@ def test_regmean_takes_inputs_that_are_nearly_or_always_0(cases):
 
 def test_regmean_with_a_large_ridge_is_the_average(cases):
     vectors, G = cases.vectors(2), [grams_of(cases, seed=seed, rows=3) for seed in range(2)]
-    with pytest.raises(TasklabError, match="singular one: give more images, or a ridge"):
+    with pytest.raises(TasklabError, match="ridge"):
         regmean(vectors, G, ratio=1)
     cases.assert_close(
         regmean(vectors, G, ratio=1, ridge=1e9), average(vectors), rtol=1e-6, atol=1e-6
@@ -189,24 +189,24 @@ def test_equal_tasks_merge_to_what_they_are(cases):
 
 def test_images_that_are_not_there_are_asked_for(cases):
     vectors = cases.vectors(2)
-    with pytest.raises(TasklabError, match="regmean needs the Gram matrices of images: give grams"):
+    with pytest.raises(TasklabError, match="give grams"):
         regmean(vectors)
-    with pytest.raises(TasklabError, match="fisher needs the Fisher information of images"):
+    with pytest.raises(TasklabError, match="fisher"):
         fisher(vectors)
-    with pytest.raises(TasklabError, match="for each of 2 vectors, not 1"):
+    with pytest.raises(TasklabError, match="2 vectors, not 1"):
         regmean(vectors, [grams_of(cases, seed=0)])
     with pytest.raises(TasklabError, match="that of 'b' is missing"):
         fisher(dict(zip("ab", vectors, strict=True)), {"a": vectors[0], "c": vectors[1]})
-    with pytest.raises(TasklabError, match="each by the names of parameters"):
+    with pytest.raises(TasklabError, match="names of parameters"):
         regmean(vectors, [torch.ones(2, 2)] * 2)
 
 
 def test_what_images_told_of_another_model_is_refused(cases):
     vectors = cases.vectors(2)
-    with pytest.raises(TasklabError, match="of none of the vectors' parameters"):
+    with pytest.raises(TasklabError, match="of none"):
         regmean(vectors, [{"other": torch.eye(2)}] * 2)
     small = {name: torch.eye(3) for name in cases.MATRICES}
-    with pytest.raises(TasklabError, match="must have 6 rows and columns"):
+    with pytest.raises(TasklabError, match="6 rows"):
         regmean(vectors, [small] * 2)
     broken = {name: x * float("nan") for name, x in grams_of(cases, seed=0).items()}
     with pytest.raises(TasklabError, match="not all finite"):
@@ -223,7 +223,7 @@ def test_what_images_told_of_another_model_is_refused(cases):
         fisher(vectors, [-v for v in map(abs_of, vectors)])
     with pytest.raises(TasklabError, match="ratio must be"):
         regmean(vectors, [grams_of(cases, seed=0)] * 2, ratio=1.1)
-    with pytest.raises(TasklabError, match="steps must be at least 1"):
+    with pytest.raises(TasklabError, match="steps"):
         wudi_descent(vectors, steps=0)
 
 

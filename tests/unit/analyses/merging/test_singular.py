@@ -137,7 +137,7 @@ def test_vectors_that_are_zero_make_one_that_is(cases):
 
 
 def test_more_tasks_than_directions_are_refused(cases):
-    with pytest.raises(TasklabError, match="has 6 directions, too few for 7 tasks"):
+    with pytest.raises(TasklabError, match="6 directions.* 7 tasks"):
         tsv_m(cases.vectors(7))
     with pytest.raises(TasklabError, match="common must be"):
         iso_cts(cases.vectors(2), common=1.2)

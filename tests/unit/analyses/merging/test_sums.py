@@ -43,11 +43,11 @@ def test_convnext_has_stages_of_blocks():
 
 def test_what_cannot_be_summed_is_refused(cases):
     a, b = cases.vectors(2)
-    with pytest.raises(TasklabError, match="2 task vectors cannot have 3 coefficients"):
+    with pytest.raises(TasklabError, match="2 .* 3 coefficients"):
         arithmetic([a, b], alpha=[1, 2, 3])
-    with pytest.raises(TasklabError, match="alpha must be a finite number"):
+    with pytest.raises(TasklabError, match="alpha"):
         arithmetic([a, b], alpha=float("nan"))
-    with pytest.raises(TasklabError, match="alpha must be a finite number"):
+    with pytest.raises(TasklabError, match="alpha"):
         average([a, b], alpha="much")
     with pytest.raises(TasklabError, match="at least 2"):
         average([a])

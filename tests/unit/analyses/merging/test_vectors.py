@@ -50,7 +50,7 @@ def test_nothing_that_is_given_is_changed(cases):
 def test_vectors_of_different_models_are_refused(cases):
     whole = cases.vector(0)
     wide = TaskVector({**whole, "proj": torch.ones(6, 9)})
-    with pytest.raises(TasklabError, match="'b' has stem, which 'a' lacks, and no parameter of it"):
+    with pytest.raises(TasklabError, match="'b' has stem, which 'a' lacks"):
         listed({"a": whole, "b": TaskVector({"stem": torch.ones(2)})})
     with pytest.raises(
         TasklabError, match=r"proj has shape \(6, 8\) in task vector 1 and \(6, 9\)"
@@ -77,13 +77,13 @@ def test_a_parameter_that_a_vector_does_not_name_is_0_in_it(cases):
 
 def test_what_is_no_list_of_vectors_is_refused(cases):
     vector = cases.vector(0)
-    with pytest.raises(TasklabError, match="1 task vector cannot be merged: give at least 2"):
+    with pytest.raises(TasklabError, match="1 task vector .* 2"):
         listed([vector], 2)
     with pytest.raises(TasklabError, match="0 task vectors"):
         listed([])
-    with pytest.raises(TasklabError, match="takes a list of task vectors, not TaskVector"):
+    with pytest.raises(TasklabError, match="list .* not TaskVector"):
         listed(vector)
-    with pytest.raises(TasklabError, match="task vector 2 is no TaskVector but dict"):
+    with pytest.raises(TasklabError, match="2 .* dict"):
         listed([vector, dict(vector)])
     with pytest.raises(TasklabError, match="have no parameters"):
         listed([TaskVector({}), TaskVector({})])
