@@ -77,27 +77,31 @@
     task.values = shorts(task.scores);
     task.before = predictions(task, zeros);
   });
-  var live = make("div", { class: "tl-live" }), status = make("p", { role: "status" });
+  var live = make("div", { class: "tl-live" }), status = make("p", { role: "status", "aria-live": "polite" });
+  var labels = Object.keys(data.presets), opening = data.presets[labels[1] || labels[0]]; // the sum, at its chosen coefficient
+  var first = document.querySelector(".tasklab-editor script[type]").parentNode === root; // of the page: its state is in the address
   var start = accuracies(zeros);
 
   var presets = make("div", { role: "group", "aria-label": "Presets" });
   Object.keys(data.presets).forEach(function (label) {
     var button = make("button", { type: "button" }, [label]);
-    button.addEventListener("click", function () { alphas = data.presets[label].slice(); show(); });
+    button.addEventListener("click", function () { alphas = data.presets[label].slice(); show(true); });
     presets.append(button);
   });
 
-  var all = slider("all tasks", function (alpha) { alphas = zeros.map(function () { return alpha; }); show(); });
+  var all = slider("all tasks", function (alpha) { alphas = zeros.map(function () { return alpha; }); show(true); });
   var plot = drawn();
 
   var rows = data.tasks.map(function (task, row) {
     var t = data.vectors.indexOf(task.name), control = t < 0;
     var at = zeros.map(function (_, i) { return i === t ? 1 : 0; });
-    var own = control ? null : slider(task.name, function (alpha) { alphas[t] = alpha; show(); });
+    var own = control ? null : slider(task.name, function (alpha) { alphas[t] = alpha; show(true); });
     var fill = make("i"), before = make("b", { style: "left:calc(" + start[row] + "% - 1px)" });
     var bar = make("div", { class: "tl-bar", "aria-hidden": "true" }, [fill, before]);
     if (!control) bar.append(make("b", { class: "tl-alone", style: "left:calc(" + share(task, predictions(task, at)) + "% - 1px)" }));
     var number = make("span", { class: "tl-number" });
+    var forget = make("button", { type: "button", class: "tl-forget", "aria-label": "forget " + task.name }, ["forget"]);
+    forget.addEventListener("click", function () { alphas[t] = -Math.max.apply(null, opening.map(Math.abs)); show(true); });
     var pictures = [];
     for (var k = 0; k < task.pictures; k++) {
       var look = "background-image:var(--tl-sprite);background-size:" + SIDE * data.sprite.columns + "px;background-position:" + -SIDE * k + "px " + -SIDE * row + "px";
@@ -110,7 +114,7 @@
     var name = control ? make("span", { class: "tl-name" }, [task.name, make("br"), "(control)"]) : own.name;
     var strip = make("div", { class: "tl-pictures" }, pictures.map(function (p) { return p.node; }));
     var node = make("div", { class: "tl-task", role: "group", "aria-label": task.name },
-      [name, control ? make("span") : own.input, control ? make("span") : own.value, bar, number, strip]);
+      [name, control ? make("span") : own.input, control ? make("span") : make("span", { class: "tl-own" }, [own.value, forget]), bar, number, strip]);
     return { node: node, t: t, own: own, fill: fill, number: number, pictures: pictures };
   });
 
@@ -135,7 +139,14 @@
     });
     svg.append(make("text", { x: 170, y: 148, "text-anchor": "middle" }, ["coefficient of all tasks"]),
       make("text", { x: 0, y: 0, "text-anchor": "middle", transform: "translate(2 65) rotate(-90)" }, ["mean accuracy"]));
+    // Names of lines at their highest points, the live one above and others below.
+    function named(text, xs, ys, colour, shift) {
+      var at = ys.indexOf(Math.max.apply(null, ys));
+      svg.append(make("text", { x: Math.min(x(xs[at]), 250), y: y(ys[at]) + shift, "text-anchor": "middle", style: "fill:" + colour }, [text]));
+    }
+    named(data.method, grid, line, "var(--tl-live)", -8);
     data.curves.forEach(function (curve) {
+      named(curve.label, curve.alphas, curve.means, "var(--tl-recorded)", 16);
       svg.append(make("path", { d: path(curve.alphas, curve.means), fill: "none", stroke: "var(--tl-recorded)", "stroke-dasharray": "3 2" }));
       curve.alphas.forEach(function (a, j) {
         svg.append(make("rect", { x: x(a) - 2.5, y: y(curve.means[j]) - 2.5, width: 5, height: 5, fill: "var(--tl-recorded)" }));
@@ -147,7 +158,10 @@
     return { svg: svg, move: function (a, v) { point.setAttribute("cx", x(a)); point.setAttribute("cy", y(Math.max(low, Math.min(high, v)))); } };
   }
 
-  function show() {
+  // Shows the model at `alphas`; what a reader chose is kept in the page's address.
+  function show(chosen) {
+    if (chosen) playing = 0;
+    if (chosen && first && document.querySelector(".bd-content")) history.replaceState(null, "", "#edit=" + alphas.join(","));
     var better = 0, worse = 0, values = data.tasks.map(function (task, row) {
       var found = predictions(task, alphas), view = rows[row], value = share(task, found);
       found.forEach(function (c, n) {
@@ -172,18 +186,25 @@
     all.set(middle, shared ? "" : "each own");
     plot.move(middle, total);
     status.textContent = "Mean accuracy " + fixed(total, 1) + " % (pre-trained " + fixed(mean(start), 1) + " %): " +
-      better + " images turned right, " + worse + " turned wrong.";
+      better + " images turned right, " + worse + " turned wrong." + cost(values);
     Array.prototype.forEach.call(presets.children, function (button) {
       var own = data.presets[button.textContent];
       button.setAttribute("aria-pressed", String(own.every(function (a, i) { return a === alphas[i]; })));
     });
   }
 
+  function cost(values) {
+    return data.tasks.map(function (task, row) {
+      if (data.vectors.indexOf(task.name) >= 0) return "";
+      return " Control task: " + fixed(start[row], 1) + " to " + fixed(values[row], 1) + " %.";
+    }).join("");
+  }
+
   var key = "Line: the " + data.method + " model. " +
     data.curves.map(function (c) { return "Squares: the " + c.label + " model, measured there. "; }).join("") +
     "Disc: the sliders now, at their mean.";
-  var first = make("div", {}, [presets, make("div", { class: "tl-all" }, [all.name, all.input, all.value]), status]);
-  live.append(make("div", { class: "tl-top" }, [first, make("div", {}, [plot.svg, make("p", { class: "tl-key" }, [key])])]));
+  var head = make("div", {}, [presets, make("div", { class: "tl-all" }, [all.name, all.input, all.value]), status]);
+  live.append(make("div", { class: "tl-top" }, [head, make("div", {}, [plot.svg, make("p", { class: "tl-key" }, [key])])]));
   rows.forEach(function (row) { live.append(row.node); });
   live.append(make("p", { class: "tl-key" }, ["Bars: accuracy in %, with the pre-trained model (line) and each vector alone at 1 (dots); " +
     data.counted + ". Under a picture is its class, and below it \u2713 if the model says so, with a full frame, or \u2717 and what it says, with a dotted one; " +
@@ -192,5 +213,22 @@
   root.style.setProperty("--tl-sprite", "url(data:image/jpeg;base64," + data.sprite.jpeg + ")");
   root.append(live);
   root.tasklab = { accuracies: accuracies, fixed: fixed }; // for tests
+
+  // Opens at the sum, after a short sweep from the pre-trained model; an address may name another state.
+  var playing = 1, kept = /^#edit=([-\d.,]+)$/.exec(location.hash);
+  kept = kept && first ? kept[1].split(",").map(Number) : [];
+  if (kept.length === zeros.length && kept.every(function (a) { return a >= -1 && a <= 1; })) { alphas = kept; playing = 0; }
+  if (playing && matchMedia("(prefers-reduced-motion: reduce)").matches) { alphas = opening.slice(); playing = 0; }
   show();
+  if (playing) new IntersectionObserver(function (seen, observer) {
+    if (!seen[0].isIntersecting) return;
+    observer.disconnect();
+    (function step() {
+      if (!playing) return;
+      alphas = opening.map(function (a) { return playing < 20 ? Math.round(20 * a * playing / 20) / 20 : a; });
+      playing = playing < 20 ? playing + 1 : 0;
+      show();
+      if (playing) setTimeout(step, 45);
+    })();
+  }).observe(root);
 })();

@@ -110,11 +110,12 @@ class Payload:
         return {task.name: task.accuracy(alphas) for task in self.tasks}
 
     def smaller(self, pictures: int) -> Payload:
-        """Return it with at most so many pictures of a task, and without the control."""
+        """Return it with at most so many pictures of a task, and none of the control."""
         tasks = [
-            dataclasses.replace(task, pictures=task.pictures[:pictures])
+            dataclasses.replace(
+                task, pictures=task.pictures[: pictures if task.name in self.vectors else 0]
+            )
             for task in self.tasks
-            if task.name in self.vectors
         ]
         return dataclasses.replace(self, tasks=tuple(tasks))
 

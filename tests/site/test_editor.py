@@ -53,7 +53,7 @@ def page(browser, contents, tmp_path):
     file = tmp_path / "editors.html"
     head = '<!doctype html><html lang="en"><meta charset="utf-8"><title>Two editors</title>'
     file.write_text(head + "".join(map(pages.document, contents)), "utf-8")
-    page = browser.new_page(viewport={"width": 1000, "height": 900})
+    page = browser.new_page(viewport={"width": 1000, "height": 900}, reduced_motion="reduce")
     page.set_default_timeout(60_000)
     page.problems, page.asked = [], []
     page.on("pageerror", lambda error: page.problems.append(str(error)))
@@ -107,6 +107,7 @@ def test_what_is_shown_follows_a_preset(page, contents):
 
 
 def test_an_arrow_key_moves_a_coefficient_and_says_so(page, contents):
+    page.locator("button", has_text="pre-trained").first.click()
     before = status(page, 0)
     page.locator(".tl-task").nth(2).locator("input").focus()
     for _ in range(4):
@@ -115,6 +116,38 @@ def test_an_arrow_key_moves_a_coefficient_and_says_so(page, contents):
     assert status(page, 0) != before
     expected = [*contents[0].accuracies({"Task 2": 0.2}).values()]
     assert numbers(page, 0) == [float(payload.percent(value)) for value in expected]
+
+
+def test_it_opens_at_the_sum_and_sweeps_there_where_motion_is_welcome(browser, page, contents):
+    assert page.locator("output").nth(3).inner_text() == "0.40"
+    moving = browser.new_page(viewport={"width": 1000, "height": 900})
+    moving.goto(page.url)
+    moving.locator("output", has_text="0.40").first.wait_for()
+    assert numbers(moving, 0) == numbers(page, 0)
+    moving.close()
+
+
+def test_a_task_is_forgotten_and_the_control_s_cost_is_told(page, contents):
+    page.locator("button", has_text="pre-trained").first.click()
+    page.get_by_role("button", name="forget Task 1", exact=True).first.click()
+    assert page.locator("output").nth(2).inner_text() == "−0.40"
+    control = contents[0].accuracies({"Task 1": -0.4})["Control"]
+    assert f"to {payload.percent(control)} %." in status(page, 0)
+
+
+def test_the_address_keeps_what_a_reader_chose(browser, contents, tmp_path):
+    file = tmp_path / "page.html"
+    text = pages.document(contents[0])
+    file.write_text(f'<!doctype html><meta charset="utf-8"><div class="bd-content">{text}</div>')
+    page = browser.new_page(reduced_motion="reduce")
+    page.goto(file.as_uri())
+    page.get_by_role("button", name="forget Task 1", exact=True).click()
+    other = browser.new_page(reduced_motion="reduce")
+    other.goto(page.url)
+    assert "#edit=" in page.url
+    assert [*other.locator("output").all_inner_texts()][1:4] == ["0.40", "−0.40", "0.40"]
+    page.close()
+    other.close()
 
 
 def test_two_editors_do_not_disturb_each_other(page, contents):
@@ -143,11 +176,15 @@ def test_each_picture_s_class_can_be_read_and_what_it_is_taken_for(page, content
     page.set_viewport_size({"width": width, "height": 800})
     rows = page.locator(".tasklab-editor").first.locator(".tl-task").all()
     for row, task in zip(rows, contents[0].tasks, strict=True):
-        scores = task.scores[..., 0].argmax(1)
+        scores = (task.scores[..., 0] + 0.4 * task.scores[..., 1:].sum(-1)).argmax(1)
         pictures = row.locator(".tl-picture").all()
-        for picture, label, found in zip(pictures, task.labels, scores, strict=False):
+        start = task.scores[..., 0].argmax(1)
+        for picture, label, found, before in zip(
+            pictures, task.labels, scores, start, strict=False
+        ):
             words = picture.locator(".tl-class")
             answer = "✓" if found == label else f"✗ {task.classes[found]}"
+            answer = f"now {answer}" if (found == label) != (before == label) else answer
             assert [w.strip() for w in words.all_inner_texts()] == [task.classes[label], answer]
             for box in [word.bounding_box() for word in words.all()]:
                 assert box["height"] > 10 and box["x"] >= 0
@@ -156,7 +193,8 @@ def test_each_picture_s_class_can_be_read_and_what_it_is_taken_for(page, content
 
 def test_tab_goes_from_presets_to_all_tasks_and_to_each_one_by_its_name(page, contents):
     page.locator("button").first.focus()
-    expected = [*contents[0].presets, "all tasks", *contents[0].vectors]
+    rows = [text for name in contents[0].vectors for text in (name, "forget")]
+    expected = [*contents[0].presets, "all tasks", *rows]
     name = "(e => e.type === 'range' ? e.labels[0].textContent : e.textContent)"
     passed = []
     for _ in expected:
@@ -164,7 +202,7 @@ def test_tab_goes_from_presets_to_all_tasks_and_to_each_one_by_its_name(page, co
         page.keyboard.press("Tab")
     assert passed == expected
     page.get_by_role("slider", name="Task 3", exact=True).first.press("ArrowLeft")
-    assert page.locator("output").nth(4).inner_text() == "−0.05"
+    assert page.locator("output").nth(4).inner_text() == "0.35"
 
 
 def test_tasks_whose_names_differ_in_signs_alone_have_sliders_of_their_own(browser, tmp_path):
