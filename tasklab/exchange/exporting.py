@@ -130,8 +130,8 @@ def accuracies_of(store: Store, runs: Iterable[Artifact]) -> dict[str, list[dict
     for config in configs:
         concerned = [run for run in runs if _is_of(config, run, configs)]
         artifact = store.find("records", config) if concerned else None
-        for run in concerned if artifact is not None else ():
-            for row in artifact.record["rows"]:
+        for run in concerned:
+            for row in artifact.record["rows"] if artifact is not None else ():
                 kept = {part: row[part] for part in ("method", "value", "n", "split")}
                 if row["task"] == run.config["task"] and kept not in rows[run.key]:
                     rows[run.key].append(kept)

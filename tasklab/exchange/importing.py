@@ -46,14 +46,14 @@ class Comparison:
     Attributes:
         checkpoint: As it was found, with what the comparison adds to its notes.
         vector: theta - theta_0.
-        weights: Hash of theta_0.
+        weights: Hash of theta_0; `None` if that is not known.
         base: Where theta_0 is from, in words.
         distance: Norm of the vector relative to theta_0's; `None` if theta_0 is not there.
     """
 
     checkpoint: Checkpoint
     vector: TaskVector
-    weights: str
+    weights: str | None
     base: str
     distance: float | None
 
@@ -149,8 +149,8 @@ def compare(path: Path | str, model: str, *, base: Path | str | None = None) -> 
         raise TasklabError(f"{source} is zero everywhere: no encoder can start from it.")
     weights = checkpoint.weights if begin is None else hash_of(begin, model)
     if checkpoint.weights not in (None, weights):
-        raise TasklabError(_elsewhere(checkpoint, source, weights))
-    if checkpoint.theta0 is not None:
+        raise TasklabError(_elsewhere(checkpoint, source, str(weights)))
+    if checkpoint.theta0 is not None and begin is not None:
         far = _norm(TaskVector.between(begin, checkpoint.theta0)) / _norm(begin)
         if far > _CLOSE:
             raise TasklabError(
@@ -159,9 +159,9 @@ def compare(path: Path | str, model: str, *, base: Path | str | None = None) -> 
             )
     vector = checkpoint.vector
     if vector is None:
-        start = checkpoint.theta0 or begin
-        findings.check_weights(checkpoint.path, checkpoint.theta, start)
-        vector, notes = findings.difference(checkpoint.theta, checkpoint.kinds, start, other.kinds)
+        theta, start = checkpoint.theta or {}, checkpoint.theta0 or begin or {}
+        findings.check_weights(checkpoint.path, theta, start)
+        vector, notes = findings.difference(theta, checkpoint.kinds, start, other.kinds)
         checkpoint = dataclasses.replace(checkpoint, notes=(*checkpoint.notes, *notes))
     if not _norm(vector):
         raise TasklabError(
@@ -309,18 +309,8 @@ def listed(store: Store, model: str | None = None) -> list[dict[str, Any]]:
 
 def hash_of(theta0: Mapping[str, Tensor], model: str) -> str:
     """Return `Encoder.weights_hash` of parameters that no encoder was made with."""
-    encoder = Encoder(
-        name=model,
-        init="pretrained",
-        module=nn.Identity(),
-        params=dict(theta0),
-        blocks=(),
-        image_size=0,
-        mean=(),
-        std=(),
-        device=torch.device("cpu"),
-    )
-    return encoder.weights_hash
+    made = Encoder.of(nn.Identity(), name=model)
+    return dataclasses.replace(made, params=dict(theta0)).weights_hash
 
 
 def _tell(name: Path | str, notes: Iterable[str]) -> None:
@@ -393,7 +383,7 @@ def _of_method(
     """
     own = {name: torch.empty(shape, device="meta") for name, shape in reading.shapes(model).items()}
     trained = set(finetune.trainable(own, method, model))
-    theta, kinds = checkpoint.theta, checkpoint.kinds
+    theta, kinds = checkpoint.theta or {}, checkpoint.kinds
     changed = [
         name
         for name, x in vector.items()

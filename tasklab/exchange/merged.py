@@ -98,22 +98,23 @@ def find(
         raise TasklabError(f"{text} does not tell of which model it is: give --model.")
     if sources.is_saved(sources.header(file)):
         found = reading.contents(file, model)
+        vector = found.vector or TaskVector({})
         start = found.init if found.weights else init or "pretrained"
         size, theirs = _start(model, start, base)
         if base is not None and found.weights not in (None, theirs):
             raise TasklabError(
-                f"{text} starts from the weights {found.weights[:12]}, and {base} has "
+                f"{text} starts from the weights {str(found.weights)[:12]}, and {base} has "
                 f"{theirs[:12]}: give the checkpoint that it starts from as --base, or none."
             )
         return Source(
             name=text,
-            vector=found.vector.on_disk(file),
+            vector=vector.on_disk(file),
             model=model,
             task=file.stem,
             init=start,
             weights=theirs if base is not None else found.weights,
             sha256=found.sha256,
-            notes=tuple(importing.far(found.vector.norm() / size if size else None)),
+            notes=tuple(importing.far(vector.norm() / size if size else None)),
         )
     made = importing.compare(text, model, base=base)
     one = made.checkpoint
@@ -159,12 +160,12 @@ def together(sources: Sequence[Source]) -> str:
                 f"{tangent.name} belongs in the linearized model, and {plain.name} does not: they "
                 "make no model together."
             )
-    starts = {one.weights: one for one in sources if one.weights is not None}
+    starts = {one.weights: one.name for one in sources if one.weights is not None}
     if len(starts) > 1:
-        one, other = list(starts.values())[:2]
+        (weights, name), (others, other) = list(starts.items())[:2]
         raise TasklabError(
-            f"{one.name} starts from the weights {one.weights[:12]}, and {other.name} from "
-            f"{other.weights[:12]}: give vectors of the same pre-trained model."
+            f"{name} starts from the weights {weights[:12]}, and {other} from "
+            f"{others[:12]}: give vectors of the same pre-trained model."
         )
     if starts:
         return next(iter(starts))
@@ -187,8 +188,9 @@ def start_of(model: str, init: str, base: Path | str | None, weights: str) -> En
     theta0, hashes = encoder.params, {encoder.weights_hash}
     if base is not None:
         found = reading.contents(base, model)
-        theta0 = reading.completed(found, theta0).theta if found.lacking else found.theta
-        hashes = {importing.hash_of(one, model) for one in (found.theta, theta0)}
+        whole = reading.completed(found, theta0) if found.lacking else found
+        theta0 = dict(whole.theta or {})
+        hashes = {importing.hash_of(one, model) for one in (found.theta or {}, theta0)}
     if weights not in hashes:
         raise TasklabError(
             f"the task vectors start from the weights {weights[:12]}, and "

@@ -69,7 +69,7 @@ def check(facts: Mapping[str, Any], tower: nn.Module, model: str) -> list[str]:
     Raises:
         TasklabError: If they differ.
     """
-    blocks = getattr(getattr(tower, "transformer", None), "resblocks", None)
+    blocks: Any = getattr(getattr(tower, "transformer", None), "resblocks", None)
     clip = blocks is not None
     blocks = blocks if clip else getattr(tower, "blocks", None)
     try:

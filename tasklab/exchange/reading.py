@@ -167,11 +167,9 @@ def completed(checkpoint: Checkpoint, theta0: Mapping[str, Tensor]) -> Checkpoin
         checkpoint: As `contents` returns it.
         theta0: Pre-trained parameters.
     """
-    taken = {name: theta0[name] for name in checkpoint.lacking}
+    taken = dict(checkpoint.theta or {}) | {name: theta0[name] for name in checkpoint.lacking}
     note = "it has no projection: the pre-trained one is taken"
-    return dataclasses.replace(
-        checkpoint, theta={**checkpoint.theta, **taken}, lacking=(), notes=(*checkpoint.notes, note)
-    )
+    return dataclasses.replace(checkpoint, theta=taken, lacking=(), notes=(*checkpoint.notes, note))
 
 
 def shapes(model: str) -> dict[str, Size]:
@@ -224,8 +222,9 @@ def _exported(
     tensors = read_tensors(file)
     _check_vector(tensors, file, model)
     digest = file_sha256(file)
-    exported = settings is not None and file.name == sources.VECTOR_FILE
-    if exported and _recorded(settings, file.name) not in (None, digest):
+    if file.name != sources.VECTOR_FILE:
+        settings = None
+    if settings is not None and _recorded(settings, file.name) not in (None, digest):
         raise TasklabError(
             f"{file} is damaged: its checksum is not the one in {settings.name}. Export it again, "
             "or fetch it again."

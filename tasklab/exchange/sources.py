@@ -201,7 +201,7 @@ def _fetch(repository: str) -> tuple[Path, Path | None]:
     from huggingface_hub import hf_hub_download, try_to_load_from_cache
 
     hub.guard()
-    problem = ""
+    problem: str | None = None
     for name in _FILES:
         cached = try_to_load_from_cache(repository, name)
         if isinstance(cached, str):

@@ -89,7 +89,7 @@ def from_hub(
     named = {"config": config, "revision": revision, "image": image, "label": label}
     for what, text in named.items():
         plain = isinstance(text, str) and re.fullmatch(r"[\w./ -]{1,200}", text)
-        if not (plain and ".." not in text or text is None and what in ("config", "revision")):
+        if not (plain and ".." not in str(text) or text is None and what in ("config", "revision")):
             raise TasklabError(f"{what}= cannot be {shown(text)}: give its name on the hub.")
     source = Source(hub=repository, config=config, revision=revision, image=image, label=label)
     name = repository.partition("/")[2] if name is None else name
@@ -131,7 +131,7 @@ def _task(
     if own_names is None and classes is None:
         raise TasklabError(f"the files in {folder} do not name their classes: give classes=.")
     if classes is None:
-        words = tuple(" ".join(one.replace("_", " ").split()) for one in own_names)
+        words = tuple(" ".join(one.replace("_", " ").split()) for one in own_names or ())
     else:
         words = words_for(own_names, classes, str(folder))
     check_differ(name, words, own_names)

@@ -9,11 +9,11 @@ import html
 import importlib.util
 import json
 import re
+import runpy
 import string
 import unicodedata
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from types import ModuleType
 from typing import Any, Literal, get_args
 
 from tasklab.errors import TasklabError, abridged, choose, shown, unknown
@@ -157,6 +157,13 @@ class Task:
                     "class, and no other braces."
                 )
 
+    @property
+    def place(self) -> Source:
+        """The source of a task that has one."""
+        if self.source is None:
+            raise TasklabError(f"{self.name} is an embedded task: it has no source.")
+        return self.source
+
     def prompts(self) -> list[str]:
         """Return the prompts: for each class, one of each template."""
         texts = [form.format(name) for name in self.classes for form in self.templates]
@@ -256,14 +263,11 @@ def paper_data_sets() -> dict[str, dict[str, Any]]:
     return {entry["name"]: entry for entry in json.loads(_PAPER.read_text("utf-8"))["tasks"]}
 
 
-def _imagenet() -> ModuleType:
+def _imagenet() -> dict[str, Any]:
     """Return open_clip's names and prompts, without the seconds that importing all of it takes."""
     package = importlib.util.find_spec("open_clip")
-    file = Path(package.origin).with_name("zero_shot_metadata.py")
-    spec = importlib.util.spec_from_file_location("open_clip_zero_shot_metadata", file)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    folder = (package and package.submodule_search_locations or [""])[0]
+    return runpy.run_path(str(Path(folder, "zero_shot_metadata.py")))
 
 
 def paper_task(entry: Mapping[str, Any]) -> Task:
@@ -271,8 +275,8 @@ def paper_task(entry: Mapping[str, Any]) -> Task:
     classes, templates = entry["classes"], entry["templates"]
     if "open_clip" in (classes, templates):
         maintained = _imagenet()
-        classes = maintained.IMAGENET_CLASSNAMES
-        templates = [write("{}") for write in maintained.OPENAI_IMAGENET_TEMPLATES]
+        classes = maintained["IMAGENET_CLASSNAMES"]
+        templates = [write("{}") for write in maintained["OPENAI_IMAGENET_TEMPLATES"]]
     return Task(
         name=entry["name"],
         classes=tuple(classes),

@@ -5,7 +5,8 @@ from __future__ import annotations
 import collections
 import re
 import unicodedata
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence, Set
+from typing import Any
 
 from tasklab import errors
 from tasklab.errors import TasklabError, abridged, shown
@@ -36,9 +37,7 @@ def words_for(names: Sequence[str] | None, classes: Words, where: str) -> tuple[
         return errors.texts("classes", classes)
     names = list(map(str, range(len(classes)))) if names is None else names
     if isinstance(classes, Mapping):
-        classes = _mapped(names, classes, where)
-        if isinstance(classes, dict):
-            return errors.texts("classes", [classes[name] for name in names])
+        return errors.texts("classes", _mapped(names, classes, where))
     words = errors.texts("classes", classes)
     if len(words) != len(names):
         raise TasklabError(f"{where} has {_listed(names)}, not {len(words)}.")
@@ -59,10 +58,8 @@ def words_for(names: Sequence[str] | None, classes: Words, where: str) -> tuple[
     return words
 
 
-def _mapped(
-    names: Sequence[str], classes: Mapping[object, object], where: str
-) -> dict[str, object] | list[object]:
-    """Return words by name, or in the order of labels, of a mapping in any direction."""
+def _mapped(names: Sequence[str], classes: Mapping[Any, Any], where: str) -> list[Any]:
+    """Return words in the order of names, of a mapping in any direction."""
     known = {unicodedata.normalize("NFC", name): name for name in names}
     numbers = collections.Counter(int(name) for name in names if name.isdecimal())
 
@@ -73,7 +70,7 @@ def _mapped(
             return None
         return next(name for name in names if name.isdecimal() and int(name) == key)
 
-    def are(texts: object) -> bool:
+    def are(texts: Iterable[object]) -> bool:
         return sorted(map(str, map(name_of, texts))) == sorted(names)
 
     pairs = list(classes.items())
@@ -81,9 +78,11 @@ def _mapped(
         pairs = [(value, key) for key, value in pairs]
     keys = [key for key, _ in pairs]
     if are(keys):
-        return {name_of(key): word for key, word in pairs}
+        by_name = {name_of(key): word for key, word in pairs}
+        return [by_name[name] for name in names]
     if not numbers and (labels := _labels(keys, names)):
-        return [word for _, word in sorted(zip(labels, (w for _, w in pairs), strict=True))]
+        listed = [word for _, word in sorted(zip(labels, (w for _, w in pairs), strict=True))]
+        return [*words_for(names, listed, where)]
     strange = [key for key in keys if name_of(key) is None]
     lacking = set(names) - set(map(name_of, keys))
     problems = [
@@ -97,7 +96,7 @@ def _mapped(
     )
 
 
-def _labels(keys: object, names: Sequence[str]) -> list[int] | None:
+def _labels(keys: Iterable[object], names: Sequence[str]) -> list[int] | None:
     """Return keys as numbers if they are 0, 1, ... as many as names, in any order."""
     texts = [str(key) for key in keys if isinstance(key, int | str) and not isinstance(key, bool)]
     if sorted(texts) != sorted(map(str, range(len(names)))):

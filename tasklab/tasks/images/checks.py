@@ -320,8 +320,9 @@ def label_order(task: Task, names: Sequence[str]) -> np.ndarray:
     matches = _matched(fits)
     if task.repeats and len(names) == len(keys):
         matches = _spelled_alike(names, keys, matches)
-    if None not in matches and sorted(matches) == list(range(len(keys))):
-        return np.array(matches, dtype=np.int64)
+    found = [label for label in matches if label is not None]
+    if len(found) == len(matches) and sorted(found) == list(range(len(keys))):
+        return np.array(found, dtype=np.int64)
     strange = [name for name, label in zip(names, matches, strict=True) if label is None]
     absent = [name for label, name in enumerate(task.classes) if label not in matches]
     lists = names, task.classes, strange, absent

@@ -23,9 +23,9 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, BinaryIO, TextIO
+from typing import IO, Any, BinaryIO, TextIO
 
 import numpy as np
 from PIL import Image
@@ -146,7 +146,7 @@ class Job:
             BadImagesError: If some cannot be decoded; they are named, and the others written.
             OSError: If they cannot be written.
         """
-        digest, bad = hashlib.sha256(), []
+        digest, bad = hashlib.sha256(), list[str]()
         left = collections.deque(self.wanted(chunk))
         images = formats.read(self.data, chunk, set(left))
         while left and len(bad) < BAD:
@@ -207,7 +207,7 @@ class Job:
         return self.files[name]
 
 
-def answers(job: Job, chunks: Iterable[int]) -> Iterator[Answer]:
+def answers(job: Job, chunks: Iterable[int]) -> Generator[Answer]:
     """Decode one chunk after the other in this process, and yield how it went."""
     for chunk in chunks:
         try:
@@ -218,7 +218,7 @@ def answers(job: Job, chunks: Iterable[int]) -> Iterator[Answer]:
             yield {"errno": error.errno, "error": error.strerror or str(error)}
 
 
-def spread(work: Path, chunks: Sequence[int], jobs: int) -> Iterator[Answer]:
+def spread(work: Path, chunks: Sequence[int], jobs: int) -> Generator[Answer]:
     """Let processes decode chunks, and yield how each went, in any order.
 
     Args:
@@ -254,7 +254,13 @@ def spread(work: Path, chunks: Sequence[int], jobs: int) -> Iterator[Answer]:
 def _end(process: subprocess.Popen) -> None:
     process.kill()
     with contextlib.suppress(OSError):  # a number that it never read
-        process.stdin.close()
+        _pipes(process)[0].close()
+
+
+def _pipes(process: subprocess.Popen) -> tuple[IO[str], IO[str]]:
+    if process.stdin is None or process.stdout is None:
+        raise ValueError("a process without pipes")
+    return process.stdin, process.stdout
 
 
 def _feed(process: subprocess.Popen, todo: queue.SimpleQueue, coming: queue.SimpleQueue) -> None:
@@ -265,9 +271,9 @@ def _feed(process: subprocess.Popen, todo: queue.SimpleQueue, coming: queue.Simp
         except queue.Empty:
             return
         try:
-            process.stdin.write(f"{chunk}\n")
-            process.stdin.flush()
-            coming.put(json.loads(process.stdout.readline()))
+            asked, answered = _pipes(process)
+            print(chunk, file=asked, flush=True)
+            coming.put(json.loads(answered.readline()))
         except (OSError, ValueError):
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(_PATIENCE)

@@ -65,7 +65,7 @@ def find(task: Task, root: Path | None = None) -> DataSet:
     Raises:
         TasklabError: If there are none, they are incomplete, or they are not what they should be.
     """
-    source, problems = task.source, []
+    source, problems = task.place, []
     places = candidates(source, root)
     for folder in places:
         try:
@@ -87,7 +87,7 @@ def splits_in(source: Source, folder: Path) -> dict[str, Split]:
         TasklabError: If the data are there in part.
     """
     name = source.data_set or ""
-    more = {"config": _config(source), "image": source.image, "label": source.label}
+    more: Any = {"config": _config(source), "image": source.image, "label": source.label}
     for word in paper_data_sets()[name].get("splits", {}).get("test", ()) if name else ():
         if (own := folder / word).is_dir():
             if images := layouts.splits_in(own, name, **more).get("all"):
@@ -187,7 +187,7 @@ def candidates(source: Source, root: Path | None = None) -> list[Path]:
     if source.folder is not None:
         return [Path(source.folder).expanduser()]
     if source.data_set is None:
-        return cached(source.hub, source.revision)
+        return cached(str(source.hub), source.revision)
     entry = paper_data_sets()[source.data_set]
     repository = entry["hub"]["repo"]
     if root is None or not Path(root).is_dir():
@@ -234,7 +234,7 @@ def fetch(task: Task) -> Path:
     """
     from huggingface_hub import HfApi, snapshot_download
 
-    source, entry = task.source, facts(task)
+    source, entry = task.place, facts(task)
     data = entry["hub"] if entry else {"repo": source.hub, "revision": source.revision}
     if data["repo"] is None:
         raise TasklabError(f"{task.name} is a folder of yours: there is nothing to fetch.")

@@ -15,7 +15,7 @@ import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
 from PIL import Image
@@ -302,14 +302,14 @@ def _idx(file: Path, axes: int) -> np.ndarray:
         return np.frombuffer(stream.read(), np.uint8).reshape(shape)
 
 
-def _head(stream: BinaryIO, axes: int) -> tuple[int, ...]:
+def _head(stream: gzip.GzipFile | IO[bytes], axes: int) -> tuple[int, ...]:
     """Read the shape at the beginning of a file in MNIST's format."""
     if stream.read(4) != bytes([0, 0, 8, axes]):
         raise ValueError("it does not begin as one")
     return tuple(np.frombuffer(stream.read(4 * axes), ">i4", axes).tolist())
 
 
-def _stream(file: Path) -> BinaryIO:
+def _stream(file: Path) -> gzip.GzipFile | IO[bytes]:
     return gzip.open(file) if file.suffix == ".gz" else file.open("rb")
 
 

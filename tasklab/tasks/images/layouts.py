@@ -75,7 +75,7 @@ def hub(root: Path, *, config: str | None = None, must: bool = False, **columns:
         _one_configuration(root, {_configuration(path) for path in files}, config, must)
     parts: dict[str, list[Path]] = {}
     for path, file in files.items():
-        parts.setdefault(split_of(path.as_posix()), []).append(file)
+        parts.setdefault(str(split_of(path.as_posix())), []).append(file)
     for split, group in parts.items():
         check_shards(split, group)
     return {split: formats.parquet(group, **columns) for split, group in parts.items()}

@@ -59,6 +59,11 @@ class DecodedImages:
     cache: Path | None = None
     progress: bool = True
     jobs: int | None = None
+    # each is found, opened or read once
+    data_set: Callable[[Task], finding.DataSet] = dataclasses.field(init=False, repr=False)
+    arrays: Callable[[Task, str], Arrays] = dataclasses.field(init=False, repr=False)
+    contents: Callable[[Task, Split], list[str]] = dataclasses.field(init=False, repr=False)
+    prepared: set[str] = dataclasses.field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         """Check what is given; find data and open arrays once each."""
@@ -195,7 +200,7 @@ class DecodedImages:
             own = drawn.DrawnImages(suite("mini"))
             yield from own.batches(task, order, steps, seed=seed, device=device)
             return
-        arrays = self._sound(entry, "train")
+        arrays, side = self._sound(entry, "train"), self._side()
         x, y, sizes = map(torch.from_numpy, (arrays.x, arrays.y, arrays.sizes))
         pin = torch.device(device).type == "cuda"
 
@@ -205,12 +210,11 @@ class DecodedImages:
             return tuple(part.pin_memory() for part in parts) if pin else parts
 
         with concurrent.futures.ThreadPoolExecutor(1) as reader:
-            coming = reader.submit(gather, steps[0]) if len(steps) else None
+            coming = [reader.submit(gather, step) for step in steps[:1]]
             for number in range(len(steps)):
-                batch = [part.to(device, non_blocking=pin) for part in coming.result()]
-                if number + 1 < len(steps):
-                    coming = reader.submit(gather, steps[number + 1])
-                yield Images(augment.crop(batch[0], batch[2], self.side), batch[1])
+                batch = [part.to(device, non_blocking=pin) for part in coming.pop().result()]
+                coming += [reader.submit(gather, step) for step in steps[number + 1 : number + 2]]
+                yield Images(augment.crop(batch[0], batch[2], side), batch[1])
 
     def decode(self, *tasks: str) -> Iterator[tuple[str, str, Arrays]]:
         """Decode what is not decoded yet, and yield the name, split and arrays of everything.
@@ -222,7 +226,7 @@ class DecodedImages:
             BadImagesError: If images cannot be decoded; it names those of all tasks, at the end.
             TasklabError: If data are missing or wrong, or the disk is too small for all of them.
         """
-        chosen, bad = self._chosen(tasks), []
+        chosen, bad = self._chosen(tasks), list[str]()
         self._check_space(chosen)
         for task in chosen:
             for split in _splits(task):
@@ -263,19 +267,23 @@ class DecodedImages:
 
     def _data_set(self, task: Task) -> finding.DataSet:
         data = finding.find(task, self.root)
-        if not task.source.data_set:
+        if not task.place.data_set:
             twins.tell(task.name, finding.plan(task, data))
         return data
 
     def transform(self, task: Task, split: str) -> Transform:
         """Return how the images of a split are kept."""
-        if self.side is None:
-            raise TasklabError("images are decoded for a model: give the side of its input.")
-        wanted = augment.kept_side(self.side) if split == "train" else self.side
-        own = paper_data_sets()[task.source.data_set].get("side") if task.source.data_set else None
+        wanted = augment.kept_side(self._side()) if split == "train" else self._side()
+        known = task.place.data_set
+        own = paper_data_sets()[known].get("side") if known else None
         if own is not None and own <= wanted:
             return Transform("native", own)
         return Transform("whole" if split == "train" else "centre", wanted)
+
+    def _side(self) -> int:
+        if self.side is None:
+            raise TasklabError("images are decoded for a model: give the side of its input.")
+        return self.side
 
     def _data(self, task: Task, split: str) -> finding.DataSet | Arrays:
         """Return a task's data, or what was decoded of a split whose data are gone.
@@ -338,7 +346,7 @@ class DecodedImages:
         if arrays.damaged(count):
             _log.warning("%s is damaged: its images are decoded again", arrays.folder)
             pixels.discard(arrays)
-            self.arrays.cache_clear()
+            object.__setattr__(self, "arrays", functools.cache(self._arrays))
             arrays = self.arrays(task, split)
         return arrays
 
@@ -355,7 +363,7 @@ class DecodedImages:
         pixels.check_space(self._folder(), needed)
 
     def _folder(self, task: Task | None = None) -> Path:
-        return self.cache / "pictures" / (task.name if task else "")
+        return folders.data(self.cache) / "pictures" / (task.name if task else "")
 
     def _kept(self, task: Task, split: str) -> Arrays | None:
         """Return the newest decoded images of a split, whose data are gone."""
@@ -373,8 +381,8 @@ class DecodedImages:
 def _gone(task: Task, root: Path | None) -> bool:
     """Return whether there is nothing of a task's data, rather than something that is wrong."""
     try:
-        places = finding.candidates(task.source, root)
-        return not any(finding.splits_in(task.source, folder) for folder in places)
+        places = finding.candidates(task.place, root)
+        return not any(finding.splits_in(task.place, folder) for folder in places)
     except TasklabError:
         return False
 
@@ -388,5 +396,5 @@ def _stem(split: str, transform: Transform) -> str:
 
 
 def _name(task: Task) -> str:
-    source = task.source
+    source = task.place
     return source.data_set or source.hub or str(source.folder)

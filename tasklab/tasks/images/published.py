@@ -25,8 +25,9 @@ def _cars(root: Path) -> Splits:
     if not any(folder.is_dir() for folder in images.values()):
         return {}
     lists = ("cars_meta", "cars_train_annos", "cars_test_annos_withlabels")
-    at = {one: _first(root, rf"{one}( ?\(\d+\))?\.mat") for one in lists}
-    _need(root, [f"{one}.mat" for one, file in at.items() if file is None])
+    found = {one: _first(root, rf"{one}( ?\(\d+\))?\.mat") for one in lists}
+    at = {one: file for one, file in found.items() if file is not None}
+    _need(root, [f"{one}.mat" for one in lists if one not in at])
     _need(root, [folder.name for folder in images.values() if not folder.is_dir()])
     names = [str(name) for name in _matlab(at["cars_meta"], "class_names")]
     splits = {}
@@ -134,8 +135,9 @@ def _mnist(root: Path) -> Splits:
                 _first(root, f"{stem}[-_.]{part}[-_.]ubyte{ending}", deep=3)
                 for part in ("images[-_.]idx3", "labels[-_.]idx1")
             ]
-            if all(pair):
-                splits.setdefault(split, formats.idx(*pair))
+            files = [file for file in pair if file is not None]
+            if len(files) == 2:
+                splits.setdefault(split, formats.idx(*files))
     return splits
 
 

@@ -82,15 +82,15 @@ def by_class(root: Path, *, nested: bool = False) -> Splits:
     }
     if any(split_named(one.name) for one in inside) or len({named[one] for one in inside}) > 1:
         _check_splits(root, named, inside)
-        return {named[one]: images for one, images in inside.items()}
+        return {str(named[one]): images for one, images in inside.items()}
     if splits := _splits_within(root, folders):
         return splits
     images = class_folders(root, nested=nested)
     if images is None:
         return {}
-    plain = {name: split for name in images.names if (split := split_named(name))}
-    loose = {name: split_of(name) for name in images.names}
-    flat = plain if len(set(plain.values())) > 1 else loose
+    names = images.names or ()
+    plain = {name: split for name in names if (split := split_named(name))}
+    flat = plain if len(set(plain.values())) > 1 else {name: split_of(name) for name in names}
     if None not in flat.values() and len(set(flat.values())) > 1:
         raise TasklabError(
             f"{root} has {', '.join(flat)}: they look like splits, not classes, and have no folder "
@@ -114,7 +114,7 @@ def _check_splits(
     splits: dict[str, Path] = {}
     places: dict[str, Path] = {}
     for folder in inside:
-        split, place = named[folder], os.path.realpath(folder)
+        split, place = str(named[folder]), os.path.realpath(folder)
         if split in splits:
             raise TasklabError(
                 f"{splits[split]} and {folder} are both images of split {split!r}: remove one."
@@ -152,8 +152,8 @@ def _splits_within(root: Path, classes: Sequence[Path]) -> Splits:
     """
     inner: dict[Path, dict[Path, str]] = {}
     for folder in classes:
-        named = {one: split_named(one.name) for one in folders_in(folder)}
-        inner[folder] = {one: split for one, split in named.items() if split and _count(one, 1)}
+        found = ((one, split_named(one.name)) for one in folders_in(folder))
+        inner[folder] = {one: split for one, split in found if split and _count(one, 1)}
     words = [set(named.values()) for named in inner.values()]
     whole = set().union(*words)
     if len(inner) < 2 or not (all(words) or any(len(one) > 1 for one in words)):
@@ -169,16 +169,12 @@ def _splits_within(root: Path, classes: Sequence[Path]) -> Splits:
                 f"{' and '.join(filter(None, (problem, besides)))}: give each class the same "
                 "splits, and put all images into them."
             )
-    return {
-        split: _read(
-            root,
-            {
-                folder: [one for one, word in named.items() if word == split]
-                for folder, named in inner.items()
-            },
-        )
-        for split in sorted(whole)
-    }
+    splits: Splits = {}
+    for split in sorted(whole):
+        places = {f: [one for one in named if named[one] == split] for f, named in inner.items()}
+        if images := _read(root, places):
+            splits[split] = images
+    return splits
 
 
 def class_folders(root: Path, *, nested: bool = False) -> Split | None:
@@ -239,8 +235,8 @@ def _read(root: Path, classes: Mapping[Path, Sequence[Path]], nested: bool = Fal
         raise TasklabError(_says_bare(root, bare))
     if gone:
         raise absent(gone, sum(map(len, members.values())))
-    with os.scandir(root) as entries:
-        beside = [Path(e.path) for e in entries if e.name.lower().endswith(SUFFIXES)]
+    with os.scandir(root) as around:
+        beside = [Path(e.path) for e in around if e.name.lower().endswith(SUFFIXES)]
     _tell_unread(root, unread, "in folders of classes are no images that can be read")
     if inner and not nested:
         tell(

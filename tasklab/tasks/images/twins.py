@@ -79,16 +79,17 @@ def _same_files(parts: Mapping[str, Part]) -> list[list[_Image]]:
             for row, label in zip(part.rows.tolist(), part.labels.tolist(), strict=True)
         ]
     ]
-    for look in (os.path.getsize, _piece, _whole):
-        groups = [one for group in groups for one in _divided(group, lambda x, f=look: f(x.place))]
+    looks: tuple[Callable[[str], Hashable], ...] = (os.path.getsize, _piece, _whole)
+    for look in looks:
+        groups = [one for group in groups for one in _divided(group, look)]
     return groups
 
 
-def _divided(group: list[_Image], look: Callable[[_Image], Hashable]) -> list[list[_Image]]:
+def _divided(group: list[_Image], look: Callable[[str], Hashable]) -> list[list[_Image]]:
     """Return images that look alike, in groups of two at least with one of the test."""
     seen: dict[Hashable, list[_Image]] = {}
     for one in group:
-        seen.setdefault(look(one), []).append(one)
+        seen.setdefault(look(one.place), []).append(one)
     return [
         some for some in seen.values() if len(some) > 1 and any(x.split == "test" for x in some)
     ]
@@ -121,4 +122,4 @@ def _same_rows(parts: Mapping[str, Part]) -> list[list[_Image]]:
             if id(part.split) == key:
                 rows = zip(part.rows.tolist(), part.labels.tolist(), strict=True)
                 images += [_Image(places[row], name, label) for row, label in rows]
-    return _divided(images, lambda x: hashes[x.place])
+    return _divided(images, hashes.__getitem__)
