@@ -10,9 +10,8 @@ of the book is `../book/method.md` in a notebook, as its file lies, and `../meth
 
 from __future__ import annotations
 
-import base64
+import html
 import re
-from collections.abc import Mapping
 from pathlib import Path
 
 from docutils import nodes
@@ -21,13 +20,12 @@ from sphinx.transforms import SphinxTransform
 from sphinx.util import logging
 
 from tasklab.book.page import FIGURE, NOT_YET
-from tasklab.figures.pictures import TWIN
+from tasklab.figures.pictures import PHOTOGRAPHS
 
 LOGGER = logging.getLogger(__name__)
 MARK = re.compile(r"<!-- (caption|awaited) ([\w-]+) -->")
-PICTURE = re.compile(
-    r'<img (?:class="narrow" )?alt="[^"]*" src="data:image/png;base64,([^"]*)"[^>]*>'
-)
+PICTURE = re.compile(r'<img alt="[^"]*" src="data:image/png[^>]*>')
+DESCRIPTION = re.compile(r"<desc>(.*?)</desc>", re.DOTALL)
 TAGS = re.compile(r"<!--.*?-->|<style.*?</style>|<[^>]*>", re.DOTALL)
 BREAKS = re.compile(  # or a tag
     r"<(script|style)\b.*?</\1>|<[^>]*>|(?<=\d) (?=%)|\[[−+\d.]+, [−+\d.]+\]", re.DOTALL
@@ -53,44 +51,29 @@ def _pages_beside(app: Sphinx, name: str, source: list[str]) -> None:
 
 
 class Pictures(SphinxTransform):
-    """Take the picture of a figure with links from its file, as that of any other figure.
+    """Describe pictures of figures, and take those in HTML from their files.
 
-    The picture for a phone, in a comment (`tasklab.figures.pictures`) or with links of its own
-    (`tasklab.figures.forest_plot`), becomes a file, and so do those for dark pages.
+    The description is in the picture (`tasklab.figures.pictures`).
     """
 
     default_priority = 290
 
     def apply(self, **kwargs: object) -> None:
-        """Go through the page's outputs in HTML."""
-        for note in list(self.document.findall(nodes.raw)):
-            bundle = _above(note, lambda node: _is(node, "mime_bundle"))
-            parts = PICTURE.split(note.astext())
-            image = next(bundle.findall(nodes.image), None) if bundle else None
-            twins = dict(TWIN.findall(note.astext()))
-            if image and twins:
-                note.replace_self(nodes.container("", *self._all(image, twins)))
-            elif image and len(parts) in (3, 5):  # text, picture, text and so on
-                first, *others = (nodes.raw("", part, format="html") for part in parts[::2])
-                twins = {"narrow": parts[3]} if len(parts) == 5 else {}
-                pair = self._all(image, twins) if twins else [image.deepcopy()]
-                shown = [node for both in zip(pair, others, strict=True) for node in both]
-                note.replace_self(nodes.container("", first, *shown))
-
-    def _all(self, image: nodes.image, twins: Mapping[str, str]) -> list[nodes.image]:
-        """Return a figure's image and, of pictures in base64, those for a phone and the dark."""
-        shown, photograph = [], "dark" in twins
-        for kind in ("wide", *twins):
-            made = image.deepcopy()
-            if kind in twins:
-                made["uri"] = image["uri"].removesuffix("png") + f"{kind.replace(' ', '.')}.png"
-                file = Path(self.env.relfn2path(made["uri"], self.env.docname)[1])
-                file.write_bytes(base64.b64decode(twins[kind]))
-            names = ["narrow" if "narrow" in kind else "wide"]
-            names += ["only-dark" if "dark" in kind else "only-light"] * photograph
-            made["classes"] = [*made["classes"], *names]
-            shown.append(made)
-        return shown
+        """Go through the page's outputs."""
+        for bundle in [node for node in self.document.findall() if _is(node, "mime_bundle")]:
+            images = [one for one in bundle.findall(nodes.image) if one["uri"].endswith(".svg")]
+            for image in images:
+                file = Path(self.env.relfn2path(image["uri"], self.env.docname)[1])
+                head = file.read_text("utf-8")[:4000]
+                if found := DESCRIPTION.search(head):
+                    image["alt"] = html.unescape(found[1])
+                if PHOTOGRAPHS in head:
+                    image["classes"].append("photographs")
+            for note in list(bundle.findall(nodes.raw)):
+                before, *after = PICTURE.split(note.astext())
+                if images and after:
+                    parts = [nodes.raw("", text, format="html") for text in (before, *after)]
+                    note.replace_self(nodes.container("", parts[0], images[0].deepcopy(), parts[1]))
 
 
 class Captions(SphinxTransform):

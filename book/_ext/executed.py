@@ -68,7 +68,7 @@ def _pages_with_code(
 
 
 def _captions_as_text(app: Sphinx, doctree: nodes.document, name: str) -> None:
-    """Give a figure its caption as text alternative, and a link to the whole picture."""
+    """Give a figure without a description its caption, and all a link to the whole picture."""
     for figure in doctree.findall(nodes.figure):
         for caption in figure.findall(nodes.caption):
             for image in figure.findall(nodes.image):

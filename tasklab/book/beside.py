@@ -1,8 +1,7 @@
-"""What ran on a page beside what is recorded of it, and whether the two agree."""
+"""Results of this page beside recorded ones, and one line on whether they agree."""
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -10,11 +9,23 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from tasklab.book.words import counted, order, say, word
+from tasklab.book.words import counted, say
+from tasklab.figures.merging import MERGE_LABEL, merges_in
+from tasklab.figures.rows import methods_in
+from tasklab.figures.schemes import scheme
+from tasklab.figures.style import INIT_LABEL, METHOD_LABEL
+from tasklab.records import images
+from tasklab.records.table import summarise
 
-_FEW = 3  # pairs of methods that are named one by one
 _HEADS = {"model": "encoder", "n_tasks": "tasks", "lr": "learning rate"}
-_HERE = "one short fine-tuning on few images"
+_LABELS: dict[str, Callable[[Any], str]] = {
+    "method": METHOD_LABEL.__getitem__,
+    "merge": MERGE_LABEL.__getitem__,
+    "model": scheme,
+    "init": INIT_LABEL.__getitem__,
+    "n_tasks": lambda n: counted(n, n, "task"),
+    "lr": "rate {:g}".format,
+}
 
 
 def beside_recorded(
@@ -29,29 +40,23 @@ def beside_recorded(
     labels: Mapping[Any, str] | None = None,
     what: str = "",
 ) -> pd.DataFrame:
-    """Put what ran here beside what is recorded of the same model and tasks, row by row.
+    """Compare results of this page with recorded ones of the same models and tasks.
 
     Args:
-        live: Records of one model; of several where `by` is another column than the method's.
+        live: Records of one model; of several where `by` is not `method`.
         recorded: Recorded results, of any models.
-        experiment: Its name in the records, or several.
-        metric: One of its metrics.
-        n_tasks: Number of added tasks, where the experiment is addition.
+        experiment: One or several experiments.
+        metric: One of their metrics.
+        n_tasks: Number of added tasks, for addition.
         split: Of the images.
-        by: The column that tells rows apart: `method` of fine-tuning, `merge`,
-            `model`, `n_tasks`, `lr`, `task`, `init`, or any other.
-        labels: What rows are called, by the column's values, where that is not known.
-        what: What is compared, as the first column's heading; by default what rows are.
+        by: Column that identifies a row: `method`, `merge`, `model`, `n_tasks`, `lr`, `task`, ...
+        labels: Names of the rows, by the column's values; by default the book's.
+        what: Heading of the first column.
 
     Returns:
         Columns method (or encoder, ...), live, recorded, ± images (half of the 95 % interval for
-        the number of live images, of the first seed), seeds, std over seeds, how many seeds; a row
-        a method, encoder, ... that ran here. What recorded tasks, or pairs, did not run here
-        stands in `attrs["left out"]`; the recorded numbers are without them.
+        the live images of the first seed), seeds, std over seeds, how many (recorded seeds).
     """
-    from tasklab.figures.merging import merges_in
-    from tasklab.figures.rows import methods_in
-
     experiments = [experiment] if isinstance(experiment, str) else experiment
 
     def chosen(table: pd.DataFrame) -> pd.DataFrame:
@@ -60,22 +65,17 @@ def beside_recorded(
         return rows if n_tasks is None else rows[(rows["n_tasks"] == n_tasks).fillna(False)]
 
     live, recorded = chosen(live), chosen(recorded)
-    mine = recorded[recorded["model"].isin(live["model"]) & recorded["init"].isin(live["init"])]
-    left_out = {*mine["task"]} - {*live["task"]} if len(mine) else set()
     for name in ("model", "init", "task", *(("method", "subset") if by != "method" else ())):
         recorded = recorded[recorded[name].isin(live[name])]
     if by not in recorded:  # nothing is recorded yet
         recorded = recorded.assign(**{by: ""})
-    every = {"method": lambda: methods_in(live, baseline=True), "merge": lambda: merges_in(live)}
-    keys = every.get(by, lambda: live[by].dropna().unique())()
-    named = {key: (labels or {}).get(key) or _label(by, key) for key in keys}
+    if by == "method":
+        keys = methods_in(live, baseline=True)
+    else:
+        keys = merges_in(live) if by == "merge" else [*live[by].dropna().unique()]
+    named = {key: (labels or {}).get(key) or _LABELS.get(by, str)(key) for key in keys}
     halves = {key: _half(live[live[by] == key]) for key in keys}
-    table = _side_by_side(live, recorded, by, what or _HEADS.get(by, by), named, halves)
-    pairs = {task for task in left_out if "+" in task}
-    more = {"more task": left_out - pairs, "more pair": pairs}
-    told = [counted(len(n), len(n), noun) for noun, n in more.items() if n]
-    table.attrs["left out"] = " and ".join(told)
-    return table
+    return _side_by_side(live, recorded, by, what or _HEADS.get(by, by), named, halves)
 
 
 def beside_each_seed(
@@ -84,16 +84,16 @@ def beside_each_seed(
     measure: Callable[[pd.DataFrame], pd.Series],
     by: str,
 ) -> pd.DataFrame:
-    """Put what is computed from all records of a seed beside the same from recorded ones.
+    """Compare what is computed from all records of a seed, e.g. rank correlations.
 
     Args:
         live: Records.
         recorded: Recorded results of the same model and tasks.
-        measure: Records of one seed -> numbers by name, as rank correlations.
-        by: What these names are: the first column's heading.
+        measure: Records of one seed -> numbers by name.
+        by: Heading of these names.
 
     Returns:
-        As of `beside_recorded`.
+        As `beside_recorded`.
     """
 
     def measured(table: pd.DataFrame) -> pd.DataFrame:
@@ -116,42 +116,21 @@ def _side_by_side(
     named: Mapping[Any, str],
     halves: Mapping[Any, float],
 ) -> pd.DataFrame:
-    """Return the table of `beside_recorded`, a row a key of `named`."""
-    from tasklab.records.table import summarise
-
     here, there = (summarise(t, [by]).set_index(by) for t in (live, recorded))
-    rows = []
-    for key, name in named.items():
-        kept = there.loc[key] if key in there.index else {}
-        row = {head: name, "live": here.loc[key, "mean"]}
-        row |= {"recorded": kept.get("mean", math.nan)}
-        row |= {"± images": halves.get(key, math.nan), "seeds": int(here.loc[key, "n_seeds"])}
-        row |= {"std over seeds": kept.get("std", math.nan)}
-        rows.append(row | {"how many": int(kept.get("n_seeds", 0))})
-    return pd.DataFrame(rows)
-
-
-def _label(by: str, key: Any) -> str:
-    """Return what a row is called, in a table and in a sentence."""
-    from tasklab.figures.merging import MERGE_LABEL
-    from tasklab.figures.schemes import scheme
-    from tasklab.figures.style import INIT_LABEL, METHOD_LABEL
-
-    if by in ("method", "merge"):
-        return (METHOD_LABEL if by == "method" else MERGE_LABEL)[key]
-    if by == "model":
-        return scheme(key)
-    if by == "init":
-        return INIT_LABEL[key]
-    if by == "n_tasks":
-        return counted(key, key, "task")
-    return f"rate {key:g}" if by == "lr" else str(key)
+    there = there.reindex(list(named))
+    return pd.DataFrame({
+        head: [*named.values()],
+        "live": here.loc[list(named), "mean"].to_numpy(float),
+        "recorded": there["mean"].to_numpy(float),
+        "± images": [halves.get(key, math.nan) for key in named],
+        "seeds": here.loc[list(named), "n_seeds"].to_numpy(int),
+        "std over seeds": there["std"].to_numpy(float),
+        "how many": there["n_seeds"].fillna(0).to_numpy(int),
+    })  # fmt: skip
 
 
 def _half(rows: pd.DataFrame) -> float:
     """Return half of the 95 % interval of a mean of shares in %, for the images drawn."""
-    from tasklab.records import images
-
     rows = rows[rows["seed"].isna() | (rows["seed"] == rows["seed"].min())]
     metric = rows["metric"].iloc[0]
     one = ~rows["task"].astype(str).str.contains("+", regex=False)  # task: no sum of two shares
@@ -164,110 +143,37 @@ def _half(rows: pd.DataFrame) -> float:
     return 1.96 * math.hypot(*sets) / len(rows)
 
 
-def agreement(beside: pd.DataFrame, form: str = "{:.1f}", here: str = _HERE) -> Any:
-    """Return a sentence on whether what ran here has the order of what is recorded, and its size.
+def agreement(beside: pd.DataFrame, form: str = "{:.1f}") -> Any:
+    """Return one line: how many live values agree with the recorded ones, and the largest gap.
 
-    Sizes differ where they are further apart than twice the standard deviation over recorded seeds
-    and half of the interval for the live images make together, as independent errors.
+    They agree within twice the standard deviation over recorded seeds and half of the interval for
+    the live images, added as independent errors.
 
     Args:
-        beside: What `beside_recorded` returns.
+        beside: A table of `beside_recorded`.
         form: Of a number.
-        here: What the live run is, to be told where it differs.
     """
-    left = beside.attrs.get("left out", "")
-    verb = "are" if left.endswith("s") else "is"
-    note = f" {left.capitalize()} {verb} recorded that did not run here." if left else ""
-    comparable = beside.dropna(subset=["live", "recorded"]).set_index(beside.columns[0])
-    if not len(comparable):
-        return say("Nothing is recorded of the same models and tasks to compare with." + note)
-    if len(comparable) == 1:
-        told, differ = _alone(comparable, form), _apart(comparable)[0].gt(1).any()
-    else:
-        (ranks, turned), (sizes, far) = _order(comparable, form), _sizes(comparable, form)
-        told, differ = f"{ranks} {sizes}".strip(), turned or far
-    return say(told + (f" The live run: {here}." if differ else "") + note)
-
-
-def _noise(rows: pd.DataFrame) -> tuple[pd.Series, str]:
-    """Return by how much a live value may differ from a recorded one by chance, and what makes it.
-
-    NaN where nothing is known of it.
-    """
-    images, seeds = rows["± images"], 2 * rows["std over seeds"]
-    expected = np.hypot(images.fillna(0), seeds.fillna(0)).where(images.notna() | seeds.notna())
-    names = {"so few images": images, "the spread over seeds": seeds}
-    return expected, " and ".join(name for name, known in names.items() if known.notna().any())
-
-
-def _apart(rows: pd.DataFrame) -> tuple[pd.Series, str]:
-    """Return by how many times what is expected rows are apart, and the name of that."""
-    expected, told = _noise(rows)
-    verb = "explains" if told == "the spread over seeds" else "explain"
-    times = (rows["live"] - rows["recorded"]).abs() / expected.clip(lower=1e-12)
-    return times.dropna(), f"than {told} {verb}"
-
-
-def _alone(rows: pd.DataFrame, form: str) -> str:
-    """Return a sentence on the only row that can be compared."""
-    live, recorded = (form.format(rows[side].iloc[0]) for side in ("live", "recorded"))
-    times, than = _apart(rows)
-    further = f", {'further' if times.gt(1).any() else 'no further'} apart {than}"
-    return f"Live, {rows.index[0]}: {live}; recorded: {recorded}{further if len(times) else ''}."
-
-
-def _sizes(rows: pd.DataFrame, form: str) -> tuple[str, int]:
-    """Return a sentence on how many live values differ from the recorded ones, and the number."""
-    times, than = _apart(rows)
+    rows = beside.dropna(subset=["live", "recorded"]).set_index(beside.columns[0])
+    if rows.empty:
+        return say("Nothing is recorded of the same models and tasks.")
+    times, many = _apart(rows), len(rows)
     far = int((times > 1).sum())
-    if not far:
-        return f"No value differs from the recorded one by more {than}." if len(times) else "", 0
-    name = times.idxmax()
+    gap = (rows["live"] - rows["recorded"]).abs() if times.isna().all() else times
+    name = gap.idxmax()
     live, recorded = (form.format(rows.loc[name, side]) for side in ("live", "recorded"))
-    many = f"{word(far).capitalize()} of the {word(len(times))} values"
-    if far == len(times):
-        many = {1: "One value", 2: "Both values"}.get(far, f"All {word(far)} values")
-    return (
-        f"{many} differ{'s' if far == 1 else ''} from what is recorded by more {than}, most of all "
-        f"{name}: {live} live, {recorded} recorded.",
-        far,
+    worst = f"{name}, {live} live and {recorded} recorded"
+    if times.isna().all():
+        return say(f"Largest difference: {worst}.")
+    if not far:
+        return say("All live values agree with the recorded ones within their noise.")
+    return say(
+        f"{far} of {many} live values differ from the recorded ones by more than their noise, "
+        f"most of all {worst}."
     )
 
 
-def _order(rows: pd.DataFrame, form: str) -> tuple[str, int]:
-    """Return a sentence on the order of the rows, and the number of pairs that are turned.
-
-    What is told as the same number has no order.
-    """
-    live, recorded, (noise, made_of) = rows["live"], rows["recorded"], _noise(rows)
-    turned = [
-        (one, two) if live[one] > live[two] else (two, one)
-        for one, two in itertools.combinations(rows.index, 2)
-        if (live[one] - live[two]) * (recorded[one] - recorded[two]) < 0
-        and all(form.format(side[one]) != form.format(side[two]) for side in (live, recorded))
-    ]
-    if not turned:
-        return f"The live order is the recorded one: {order(live, form)}.", 0
-    reversals, within = [], 0
-    for one, two in turned:
-        far, half = live[one] - live[two], math.hypot(*noise[[one, two]])
-        within += far < half
-        if far < half and len(turned) > _FEW:
-            continue
-        size = form.format(far) + (" points" if rows["± images"].notna().any() else "")
-        told = f"; noise {form.format(half)}" if far < half else ""
-        reversals.append(f"{one} above {two} ({size}{told})")
-    if (more := len(reversals) - _FEW) > 0:
-        reversals[_FEW:] = [counted(more, more, "more pair")]
-    if within and len(turned) > _FEW:
-        where = ", within the noise" if within < len(turned) else ""
-        reversals.append(f"{counted(within, within, 'pair')} in another order{where}")
-    opening = (
-        f"The live order differs, but within the noise of {made_of}"
-        if within == len(turned)
-        else "**The live order differs from the recorded one**"
-    )
-    return (
-        f"{opening}: it has {'; '.join(reversals)}. The recorded order is {order(recorded, form)}.",
-        len(turned),
-    )
+def _apart(rows: pd.DataFrame) -> pd.Series:
+    """Return each row's difference divided by its expected noise, NaN where that is unknown."""
+    noise, seeds = rows["± images"], 2 * rows["std over seeds"]
+    expected = np.hypot(noise.fillna(0), seeds.fillna(0)).where(noise.notna() | seeds.notna())
+    return (rows["live"] - rows["recorded"]).abs() / expected.clip(lower=1e-12)

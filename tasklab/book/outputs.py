@@ -22,15 +22,15 @@ if TYPE_CHECKING:
     from nbformat import NotebookNode
 
 _STAMP = "tasklab.sha256"
+_SVG = "image/svg+xml"
 _WIDGET = "application/vnd.jupyter.widget-view+json"  # dead without a kernel
 
 
 def drop_stale(cache: Path) -> bool:
-    """Empty Jupyter Book's cache if it cannot be trusted; say whether there was one to empty.
+    """Empty Jupyter Book's cache if it cannot be trusted; return whether there was one.
 
-    It is trusted if the package, and what benchmarks measured, are those that filled it, its index
-    opens, and its files are, byte for byte, those that `seal` saw: a damaged cache is built anew,
-    and a number that was altered in it is not shown.
+    It is trusted if the package and the benchmarks are those that filled it, its index opens, and
+    its files are, byte for byte, those that `seal` saw.
     """
     if _sealed(cache):
         return False
@@ -42,7 +42,7 @@ def drop_stale(cache: Path) -> bool:
 
 
 def seal(cache: Path) -> None:
-    """Write down what the outputs in the cache were made with, and their checksums."""
+    """Write checksums of the outputs in the cache and of the code that made them."""
     (cache / _STAMP).write_text(json.dumps(_state(cache)))
 
 
@@ -75,11 +75,10 @@ def _outputs(cache: Path) -> dict[str, str]:
 
 
 def remember(executed: NotebookNode, source: Path, cache: Path, seconds: float) -> None:
-    """Put the outputs of a chapter or page where Jupyter Book looks for those of `source`.
+    """Put the outputs of a chapter or page into Jupyter Book's cache.
 
-    The cache matches code cells and their metadata, so what is stored is the source with outputs
-    added. Parameters that papermill passed are in a cell of their own, which the source does not
-    have: the parameters cell says in its output what they were.
+    The cache matches code cells and their metadata: the source is stored with outputs added.
+    Papermill's parameters, in a cell of their own, are shown below the parameters cell.
 
     Args:
         executed: The notebook with outputs.
@@ -132,17 +131,12 @@ def _assignments(source: str) -> str:
 
 
 def in_jupyterlab(executed: NotebookNode, chapter: str) -> NotebookNode:
-    """Return an executed chapter as JupyterLab is to show it, without pictures for a phone.
-
-    Its verdicts lead to headings of notebooks, not of the site.
+    """Return an executed chapter for JupyterLab: one picture a figure, links to notebooks.
 
     Args:
         executed: As it was executed for the site.
         chapter: Its name.
     """
-    from tasklab.figures.forest_plot import TWIN as FOREST  # they draw: nothing else here does
-    from tasklab.figures.pictures import PIXELS, TWIN, WIDTH
-
     places = dict.fromkeys(claim.evidence for claim in CLAIMS)
     links = {
         f'href="{evidence_link(place, chapter, site=True)}"': (
@@ -153,10 +147,9 @@ def in_jupyterlab(executed: NotebookNode, chapter: str) -> NotebookNode:
     notebook = copy.deepcopy(executed)
     for output in (output for cell in notebook.cells for output in cell.get("outputs", [])):
         data = output.get("data", {})
-        if TWIN.search(text := data.get("text/html", "")):
-            del data["text/html"]  # the same picture once more
-            output["metadata"]["image/png"] = {"width": round(PIXELS * WIDTH)}
-        elif text:
+        if data.pop(_SVG, None) and "text/html" not in data:
+            output["metadata"]["image/png"] = {"width": 750}  # of a page's column
+        if text := data.get("text/html", ""):
             text = re.sub(r'href="[^"]*"', lambda found: links.get(found[0], found[0]), text)
-            data["text/html"] = FOREST.sub("", text)
+            data["text/html"] = text
     return notebook

@@ -1,7 +1,6 @@
-"""What a chapter shows besides figures and tables: captions, sentences, and the code behind them.
+"""Captions, sentences, code and provenance in the outputs of chapters.
 
-All of it is Markdown in a cell's output: JupyterLab and the site set it alike. The numbers in
-it are computed when the cell runs: a sentence about results cannot be older than they are.
+All of it is Markdown or HTML in a cell's output, which JupyterLab and the site render alike.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ import textwrap
 from collections.abc import Callable, Iterable, Mapping
 from importlib.resources import files
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -32,14 +31,20 @@ from tasklab.book.words import seeds_recorded as seeds_recorded
 from tasklab.book.words import so_far as so_far
 from tasklab.book.words import word as word
 from tasklab.errors import TasklabError, choose
+from tasklab.figures.tables import origin_table, table
+from tasklab.records.judgement import Verdict
+from tasklab.records.statements import anchor, effect_of, seen, verdict_rows
 from tasklab.records.table import is_awaited
-
-if TYPE_CHECKING:
-    from tasklab.records.judgement import Verdict
 
 _ROOT = Path(__file__).resolve().parents[2]
 FIGURE = "**Figure.**"  # what a caption begins with; the site puts a number in its place
 NOT_YET = "Not recorded yet."
+FOREST = (  # the caption of `figures.forest`
+    "Right of the grey band a claim is confirmed, left of it contradicted, inside it open. The "
+    "axis is the effect divided by its margin of error. Light marks: decided on these tasks, open "
+    "for tasks in general. Italics: both methods made equal first. Open marks: no interval."
+)
+_OUTCOME = {"holds": "Confirmed", "does not hold": "Not confirmed", "undecided": "Open"}
 ORIGIN = "tasklab"  # under which an output's metadata tell programs where it comes from
 
 
@@ -54,10 +59,10 @@ def caption(
     """Return the caption of the figure above.
 
     Args:
-        name: Its anchor on the site, which JupyterLab has not: `fig-tangent-loss`.
-        text: What is to be seen, in Markdown.
-        records: Those that were drawn: how many seeds, tasks and images they have is added. Of none
-            there is no figure, which is said in place of the caption.
+        name: Its anchor on the site: `fig-tangent-loss`.
+        text: Markdown.
+        records: The records that were drawn; their numbers of seeds, tasks and images are added.
+            Without any the caption says that they are awaited.
         kind: `"live"` or `"recorded"`, said before that.
         counts: Whether these numbers are added.
 
@@ -77,41 +82,11 @@ def caption(
     return say(f"<!-- caption {name} -->\n\n{FIGURE} {text.strip()}{suffix}")
 
 
-def of_forest(verdicts: Iterable[Verdict]) -> str:
-    """Return what a forest of statements shows, as a caption says it: only of marks that it has.
-
-    Args:
-        verdicts: Those that are drawn.
-    """
-    from tasklab.records.statements import verdict_rows
-
-    rows = verdict_rows(verdicts, cells=False)
-    rows = rows[rows["outcome"] != "not tested"]
-    lighter = (rows["outcome"] == "undecided") & rows["here"].isin(["holds", "does not hold"])
-    told = {
-        "Of a statement with several parts the weakest is drawn, which alone does not decide "
-        "against it.": rows["n_cells"] > 1,
-        "In italics: the same where both sides are made equal.": rows["setting"] != "chosen",
-        "Light marks: decided on these tasks alone.": lighter,
-        "Open marks have no interval: one seed, or nothing that varies.": ~(
-            rows["high"] > rows["low"]
-        ),
-    }
-    always = (
-        "Every statement by its effect in half-widths of its 95 % interval: to the right as "
-        "claimed, beyond the shaded strip decided."
-    )
-    return " ".join([always, *(words for words, marks in told.items() if marks.any())])
-
-
 def sample(records: pd.DataFrame) -> str:
-    """Return of how many seeds, tasks and images or texts they are: `three seeds, eight tasks`.
+    """Return the numbers of seeds, tasks and images: `three seeds, eight tasks`.
 
-    Where the methods differ it is a range. The pre-trained model has no seeds. Images are test
-    images, or those of validation if there are no others; of costs it is rounds that are told.
-
-    Args:
-        records: Tidy records.
+    A range where methods differ, without the pre-trained model. Images are test images, or
+    validation images if there are no others; costs have rounds.
     """
     experiments = {*records["experiment"]} if "experiment" in records else set()
     if experiments == {"cost"}:
@@ -144,11 +119,7 @@ def sample(records: pd.DataFrame) -> str:
 
 
 def source(*functions: Callable[..., Any]) -> Any:
-    """Return the code of functions as it is in the package, without docstrings, to be read.
-
-    Args:
-        *functions: Of this package or any other module of Python.
-    """
+    """Return the code of functions as it is in the package, without docstrings."""
     blocks = [f"```python\n{_stripped(one)}\n```" for one in map(inspect.unwrap, functions)]
     from IPython.display import Markdown
 
@@ -167,72 +138,48 @@ def _stripped(function: Callable[..., Any]) -> str:
 
 
 def findings(verdicts: Iterable[Verdict], heading: str) -> Any:
-    """Return what was found on the claims of one section, as a list of sentences.
+    """Return the verdicts on the claims of one section, a line each.
 
     Args:
-        verdicts: Of all claims of the chapter, from recorded results.
+        verdicts: On all claims of the chapter, from recorded results.
         heading: The section's, as a link has it: `do-the-vectors-add`.
 
     Raises:
         TasklabError: If no claim is judged under that heading.
     """
-    from tasklab.records.statements import anchor, verdict_rows
-
     rows = verdict_rows(verdicts, cells=False)
     places = rows["evidence"].str.partition("#")[2].map(anchor)
     choose("heading", heading, {*places})
-    lines = ["**What the recorded runs say** of this section's claims, with 95 % intervals:", ""]
     here = rows[places == heading]
     tested = here[here["outcome"] != "not tested"]
+    lines = []
     for row in (tested if len(tested) else here).to_dict("records"):
         at = "" if row["setting"] == "chosen" else f" ({row['setting']})"
-        lines.append(f"- {row['statement']}{at}: **{row['outcome']}**{_numbers(row)}.")
+        lines.append(f"- {row['statement'].rstrip('.')}{at}. {_finding(row)}")
     return say("\n".join(lines))
 
 
-def _numbers(row: Mapping[str, Any]) -> str:
+def _finding(row: Mapping[str, Any]) -> str:
+    """Return a verdict in a few words: outcome, effect and interval, seeds and tasks."""
     if not row["n_seeds"]:
-        return " (no recorded runs of both sides)"
-    from tasklab.records.statements import effect_of, on_these_tasks, seen
-
-    effect, seeds = effect_of(row), counted(row["n_seeds"], row["n_seeds"], "seed")
-    if row["unit"] == "times":  # a cost has no seeds; what was counted has no rounds either
-        seeds = "over rounds of timing" if row["high"] > row["low"] else ""
-    parts = [effect, *([] if not seeds or effect.endswith(seeds) else [seeds])]
-    if mixed := row.get("mixed"):
-        parts.append(f"sides on two makes of processor at {word(mixed)} of them")
-    if row["n_pretrainings"] > 1:
-        beside = counted(row["n_pretrainings"], row["n_pretrainings"], "pre-training")
-        parts.append(f"{beside} of a smaller CLIP {effect_of(seen(row, 'others'))}")
+        return "**Not tested**: no recorded runs of both sides."
+    counts = [f"{row['n_seeds']} seeds"] if row["n_seeds"] > 1 and row["unit"] != "times" else []
     if row["n_tasks"] > 1:
-        parts.append(f"{row['tasks_as_claimed']} of {row['n_tasks']} {row['counted']} as claimed")
-    elif row["n_tasks"] and row["counted"] == "pairs":
-        parts.append("one pair")
+        counts.append(f"{row['tasks_as_claimed']} of {row['n_tasks']} {row['counted']}")
     if row["n_cells"] > 1:
-        parts.append(_parts(row["cells_holding"], row["n_cells"]))
-    alone = on_these_tasks(row)
-    return f", {', '.join(parts)}" + (f"; {alone}" if alone else "")
-
-
-def _parts(holding: int, many: int) -> str:
-    """Return how many parts of a statement hold, beside the numbers of the weakest one."""
-    verb = "holds" if holding <= 1 else "hold"
-    none, every = (
-        ("neither part", "both parts") if many == 2 else ("no part", f"all {word(many)} parts")
-    )
-    told = {0: none, many: every}.get(holding, f"{word(holding)} of {word(many)} parts")
-    return f"{told} {verb} (the weakest is shown)"
+        counts.append(f"weakest of {row['n_cells']} parts, {row['cells_holding']} confirmed")
+    told = f"**{_OUTCOME[row['outcome']]}**: {effect_of(row)}"
+    told += f" ({', '.join(counts)})" if counts else ""
+    if row["here"] not in ("", row["outcome"]):
+        told += f"; on these tasks {_OUTCOME[row['here']].lower()}: {effect_of(seen(row, 'here'))}"
+    if row["n_pretrainings"] > 1:
+        told += f"; {effect_of(seen(row, 'others'))} in {row['n_pretrainings']} smaller models"
+    return f"{told}."
 
 
 @dataclasses.dataclass(frozen=True)
 class opened:  # noqa: N801 (called as a function)
-    """What a chapter begins with: what is studied, and how JupyterLab shows its figures.
-
-    They are as wide as a column of the site at most, and dark in dark themes.
-
-    Attributes:
-        lab: The chapter's.
-    """
+    """A chapter's first output: its `lab`, and the style of figures in JupyterLab."""
 
     lab: Any
 
@@ -244,22 +191,12 @@ class opened:  # noqa: N801 (called as a function)
 
 
 def once_recorded(show: Callable[..., Any], *tables: pd.DataFrame) -> Any:
-    """Return what is made of recorded results; or, while one is awaited, the sentence that says so.
-
-    Args:
-        show: Tables -> a figure, a table or a sentence (`say`).
-        *tables: What `tasklab.recorded` returned, or was selected from it.
-    """
+    """Return `show(*tables)`, or "Not recorded yet" while one of the tables is awaited."""
     return say(f"*{NOT_YET}*") if any(map(is_awaited, tables)) else show(*tables)
 
 
 def awaited(recorded: pd.DataFrame, chapter: str) -> Any:
-    """Return a sentence that nothing is recorded of a chapter yet; nothing where something is.
-
-    Args:
-        recorded: What `tasklab.recorded` returned.
-        chapter: One of `chapters.CHAPTERS`.
-    """
+    """Return a sentence while nothing of a chapter is recorded."""
     if len(recorded):
         return None
     return say(f"""
@@ -269,14 +206,7 @@ def awaited(recorded: pd.DataFrame, chapter: str) -> Any:
 
 
 def origin(recorded: Mapping[str, Any], lab: Any) -> Origin:
-    """Return where numbers come from, recorded ones and those of this page, side by side.
-
-    Args:
-        recorded: The provenance of recorded results.
-        lab: What ran here.
-    """
-    from tasklab.figures.tables import origin_table
-
+    """Return the provenance of recorded results and of this page, side by side."""
     here = lab.provenance()
     sides = [origin_table(one)[""] for one in (recorded, here)]
     table = pd.concat(sides, axis=1, keys=["recorded", "this page"], sort=False).fillna("")
@@ -285,18 +215,11 @@ def origin(recorded: Mapping[str, Any], lab: Any) -> Origin:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Origin:
-    """A table of where numbers come from; programs find this page's side in the metadata.
-
-    Attributes:
-        table: What is shown.
-        here: The provenance of what ran here.
-    """
+    """A table of provenance; programs read this page's, `here`, in the metadata."""
 
     table: pd.DataFrame
     here: Mapping[str, Any]
 
     def _repr_mimebundle_(self, **_: Any) -> tuple[dict[str, str], dict[str, Any]]:
-        from tasklab.figures.tables import table
-
         data = {"text/plain": repr(self.table), "text/html": table(self.table).to_html()}
         return data, {ORIGIN: dict(self.here)}

@@ -1,4 +1,4 @@
-"""Sentences whose numbers come from the records at hand, and what they are made of."""
+"""Sentences with numbers from records, and their parts."""
 
 from __future__ import annotations
 
@@ -14,11 +14,9 @@ _WORDS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", 
 
 
 def say(text: str) -> Any:
-    """Return a sentence as Markdown; an f-string takes its numbers from the records at hand.
+    """Return Markdown, or nothing of an empty text.
 
-    Args:
-        text: Markdown. Indented lines are one paragraph. Of an empty one nothing is shown. Numbers
-            below zero get a minus sign for their hyphen.
+    Indented lines are one paragraph; hyphens before numbers become minus signs.
     """
     from IPython.display import Markdown
 
@@ -27,18 +25,14 @@ def say(text: str) -> Any:
 
 
 def answer(text: str) -> Any:
-    """Return the answer to an exercise, folded: JupyterLab opens every output of a cell that runs.
-
-    Args:
-        text: Markdown. The site folds the whole cell, and has it as it is.
-    """
+    """Return the answer to an exercise, folded in JupyterLab; the site folds the whole cell."""
     from tasklab.records.statements import on_site
 
     return say(text if on_site() else f"<details><summary>Answer</summary>\n\n{text}\n\n</details>")
 
 
 def counted(low: int, high: int, noun: str) -> str:
-    """Return a number of things, or one of a range of numbers, in words up to nine.
+    """Return a number of things, or a range of numbers, in words up to nine.
 
     Args:
         low: The least number.
@@ -54,16 +48,12 @@ def counted(low: int, high: int, noun: str) -> str:
 
 
 def word(number: int) -> str:
-    """Return a number as running text has it: in words up to nine."""
+    """Return a number in words up to nine."""
     return _WORDS[number] if 0 <= number < len(_WORDS) else f"{number:,}"
 
 
 def order(values: pd.Series, form: str = "{:.1f}") -> str:
-    """Return names with their numbers from the largest to the smallest, as running text.
-
-    Args:
-        values: Numbers by name.
-        form: Of a number.
+    """Return names with their numbers, the largest first, as running text.
 
     >>> order(pd.Series({"linearized": 59.52, "non-linear": 57.8}))
     'linearized 59.5, non-linear 57.8'
@@ -74,11 +64,7 @@ def order(values: pd.Series, form: str = "{:.1f}") -> str:
 
 
 def so_far(done: int, every: int) -> str:
-    """Return a sentence on how much is recorded, or nothing where everything is.
-
-    Args:
-        done: How many parts are.
-        every: How many there are.
+    """Return how many of the parts are recorded, or nothing where all are.
 
     >>> so_far(3, 30), so_far(30, 30)
     ('*Three of the 30 parts of the chapters are recorded so far.*', '')
@@ -90,10 +76,7 @@ def so_far(done: int, every: int) -> str:
 
 
 def seeds_recorded(seeds: Mapping[str, int]) -> str:
-    """Return a sentence on how many seeds of fine-tuning recorded parts have.
-
-    Args:
-        seeds: Number of seeds by part.
+    """Return the numbers of seeds of recorded parts, as a sentence.
 
     >>> seeds_recorded({"a": 5, "b": 1, "c": 5})
     'Of the three recorded parts, two have five seeds of fine-tuning and one has one.'

@@ -1,8 +1,8 @@
-"""An editor that needs no kernel: a slider for each task vector, every accuracy at each movement.
+"""An editor without a kernel: a slider for each task vector, all accuracies at each movement.
 
-The scores of a linearized model are affine in the coefficients, so that a page can hold them for
-some images and answer exactly (`tasklab.explore.payload`). Of a model that is not linear, a curve
-along one coefficient is recorded and drawn beside, and measured below 0.
+Scores of a linearized model are affine in the coefficients, so that a page stores them for some
+images and computes accuracies exactly (`tasklab.explore.payload`). A model that is not linear is a
+recorded curve along one coefficient, measured below 0.
 """
 
 from __future__ import annotations
@@ -35,11 +35,7 @@ _SPLITS = {"val": "validation", "test": "test"}
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Editor:
-    """What a notebook shows as sliders, bars and pictures.
-
-    Attributes:
-        payload: All that it shows.
-    """
+    """Sliders, bars and pictures of a `payload`."""
 
     payload: Payload
 
@@ -51,7 +47,7 @@ class Editor:
         return self._html
 
     def __repr__(self) -> str:
-        """Return what it shows, for front ends without HTML."""
+        """Return a line for front ends without HTML."""
         p = self.payload
         return f"editor of {len(p.vectors)} task vectors, {p.method} model, {p.counted}"
 
@@ -65,18 +61,13 @@ def editor(
     images: int = 250,
     pictures: int = 6,
 ) -> Editor:
-    """Return an editor of a linear model that lives in a page: f0 + sum_t alpha_t J tau_t.
+    """Return an editor of a linear model: f0 + sum_t alpha_t J tau_t.
 
-    Args:
-        lab: The notebook's model and tasks.
-        method: Whose vectors: one of `experiments.LINEAR`.
-        split: Images that are looked at. To move a slider is to choose a coefficient: coefficients
-            are chosen on `"val"`.
-        beside: Records of the experiment `addition`; the sums of models that are not linear are
-            drawn beside the live point where the records have them for this split. What these have
-            below 0, where nothing is recorded, is measured: four passes over all its images.
-        images: The most of each task; fewer where classes are so many that the page would be large.
-        pictures: Images of each task that are shown.
+    Args: lab: The model and tasks. method: Whose vectors: one of `experiments.LINEAR`. split:
+    Images; coefficients are chosen on `"val"`. beside: Records of the experiment `addition`, whose
+    non-linear sums are drawn beside the live point; coefficients below 0 are measured in four
+    passes over its images. images: At most so many of each task; fewer with many classes, to keep
+    the page small. pictures: Images of each task that are shown.
 
     Raises:
         TasklabError: If the method's model is not linear, or the split unknown.
@@ -118,14 +109,14 @@ def editor(
 def presets(
     scores: Sequence[AffineScores], grid: Sequence[float] = ALPHAS
 ) -> Mapping[str, tuple[float, ...]]:
-    """Return coefficients that a reader starts from, by their labels.
+    """Return initial coefficients by label.
 
-    The common one is the grid's with the highest mean normalised accuracy, as in the papers; from
-    it, each task's own are found.
+    The shared one has the highest mean normalised accuracy of the grid; from it each task's own are
+    found.
 
     Args:
         scores: Of each task's validation images along all vectors.
-        grid: Coefficients that are tried for all tasks.
+        grid: Shared coefficients to try.
     """
     alone = np.array(
         [task.accuracy(unit) for task, unit in zip(scores, np.eye(len(scores)), strict=True)]
@@ -145,7 +136,7 @@ def presets(
 
 
 def _curves(lab: Lab, records: pd.DataFrame, split: str, seed: int) -> tuple[Curve, ...]:
-    """Return the mean accuracy along the coefficient of each sum that is not of a linear model."""
+    """Return mean accuracies along the coefficient of each sum of a non-linear model."""
     rows = records[(records["experiment"] == "sweep") & (records["metric"] == "absolute")]
     rows = rows[(rows["split"] == _SPLITS[split]) & (rows["seed"] == seed)]
     rows = rows[rows["n_tasks"] == len(lab.suite.names)]

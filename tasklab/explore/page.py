@@ -1,8 +1,7 @@
 """An editor as one piece of HTML: markup, style, script and numbers, without any request.
 
-A notebook's output and a page of the site show the same text, with or without a kernel and from
-`file://`: everything is in it, the script is a plain one, and it finds its own markup by an
-identifier of its own. Where scripts do not run, a table is what one reads.
+Notebooks and the site show the same text, with or without a kernel, from `file://`. Without
+scripts a table remains.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ def document(content: Payload) -> str:
 
 
 def contents(text: str) -> list[Payload]:
-    """Return the payloads of the editors in a text, in their order."""
+    """Return the payloads of the editors in a text."""
     return [payload.read(number) for number in _NUMBERS.findall(text)]
 
 

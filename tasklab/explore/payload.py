@@ -1,10 +1,9 @@
-"""What an editor in a page knows: the scores of some images, affine in the coefficients.
+"""The data of an editor in a page: scores of some images, affine in the coefficients.
 
     S(x; a) = S_0(x) + sum_t a_t dS_t(x)
 
-The largest score decides. So the scores of an image may be shifted alike in all classes and divided
-by any number, and 16 bits are enough for each (`quantised`). NumPy alone is needed here: a site is
-built from these without torch.
+Only the largest score matters: a shift of all classes and a factor per image are free, and 16 bits
+are enough (`quantised`). NumPy suffices: a site is built without torch.
 
 Letters: T task vectors, N images, C classes, K images that are shown, S their side in pixels.
 """
@@ -36,8 +35,8 @@ class ShownTask:
         name: Of the task.
         classes: Their names (C).
         labels: True classes (N,).
-        scores: S_0, dS_1, ..., dS_T of each image and class (N, C, T + 1), as `quantised` returns.
-        pictures: The first images as they are shown (K, S, S, 3); none for a text task.
+        scores: S_0, dS_1, ..., dS_T (N, C, T + 1), from `quantised`.
+        pictures: The first images (K, S, S, 3); none for a text task.
     """
 
     name: str
@@ -47,10 +46,7 @@ class ShownTask:
     pictures: UInt8[np.ndarray, "K S S 3"]
 
     def accuracy(self, alphas: Sequence[float]) -> float:
-        """Return the accuracy in % at coefficients (T,).
-
-        The sum goes term by term, as in the page's script: both then round alike.
-        """
+        """Return the accuracy in % at coefficients (T,), summed in the order of the script."""
         total = self.scores[..., 0].astype(float)
         for k, alpha in enumerate(alphas):
             total = total + float(alpha) * self.scores[..., k + 1]
@@ -59,7 +55,7 @@ class ShownTask:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Curve:
-    """A recorded curve: mean accuracies in % along a coefficient that all tasks share."""
+    """Recorded mean accuracies in % along a shared coefficient."""
 
     label: str
     alphas: tuple[float, ...]
@@ -68,15 +64,15 @@ class Curve:
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class Payload:
-    """All that an editor shows.
+    """All data of an editor.
 
     Attributes:
-        method: Whose vectors, in words.
-        images: Which images of the tasks that have a vector, in words.
-        vectors: Names of the tasks that have a vector (T), in the order of the coefficients.
+        method: Its label.
+        images: Description of the images.
+        vectors: Tasks with a vector (T), in the order of the coefficients.
         tasks: The tasks' images; a task without a vector is the control.
         presets: Label -> coefficients (T,).
-        curves: Of models whose scores are not affine.
+        curves: Of non-linear models.
     """
 
     method: str
@@ -88,15 +84,12 @@ class Payload:
 
     @property
     def counted(self) -> str:
-        """Which images are counted, in words, those of the control with them."""
+        """The number of images in words, with those of the control."""
         controls = [len(task.labels) for task in self.tasks if task.name not in self.vectors]
         return self.images + "".join(f", {count} of the control" for count in controls)
 
     def accuracies(self, alphas: Sequence[float] | Mapping[str, float]) -> dict[str, float]:
-        """Return the accuracy in % on each task's images.
-
-        Args:
-            alphas: Coefficients (T,), or those that are not 0 by the names of their tasks.
+        """Return the accuracy in % on each task, at coefficients (T,) or by task (others 0).
 
         Raises:
             TasklabError: If there is not one for each vector, or a name is unknown.
@@ -110,7 +103,7 @@ class Payload:
         return {task.name: task.accuracy(alphas) for task in self.tasks}
 
     def smaller(self, pictures: int) -> Payload:
-        """Return it with at most so many pictures of a task, and none of the control."""
+        """Return a copy with at most so many pictures of a task, none of the control."""
         tasks = [
             dataclasses.replace(
                 task, pictures=task.pictures[: pictures if task.name in self.vectors else 0]
@@ -120,7 +113,7 @@ class Payload:
         return dataclasses.replace(self, tasks=tuple(tasks))
 
     def json(self) -> str:
-        """Return it as text, which `read` takes and no HTML parser trips over."""
+        """Return JSON that is safe in HTML; see `read`."""
         document = dataclasses.asdict(self) | {"presets": dict(self.presets)}
         document["tasks"] = [
             {
@@ -173,9 +166,9 @@ def read(text: str) -> Payload:
 
 
 def percent(accuracy: float) -> str:
-    """Return an accuracy with one digit; a half goes to the even one, as in the page's script.
+    """Return an accuracy with one digit, halves to even, as the page's script does.
 
-    Before that four digits are kept: 100 * (51 / 80) is a little less than the half of 63.75.
+    Four digits are kept before: 100 * (51 / 80) is a little less than 63.75.
 
     >>> percent(100 * (51 / 80)), percent(100 * 41 / 80)
     ('63.8', '51.2')
@@ -186,10 +179,10 @@ def percent(accuracy: float) -> str:
 def quantised(
     base: Float[np.ndarray, "N C"], slopes: Float[np.ndarray, "T N C"]
 ) -> Int16[np.ndarray, "N C T1"]:
-    """Return scores in 16 bits that order classes as the given ones do, but for near ties.
+    """Return scores in 16 bits that order classes as the given ones, but for near ties.
 
-    Of each image and term the middle of the classes' range is taken away, which adds the same to
-    every class; then an image's largest number becomes 32,767.
+    The middle of the classes' range is subtracted per image and term, and the largest number of an
+    image becomes 32,767.
     """
     terms = np.concatenate([base[None], slopes]).transpose(1, 2, 0)
     terms = terms - (terms.max(1, keepdims=True) + terms.min(1, keepdims=True)) / 2
@@ -200,8 +193,7 @@ def quantised(
 def _sprite(strips: Sequence[UInt8[np.ndarray, "K S S 3"]]) -> dict[str, Any]:
     """Return one JPEG with a row of pictures for each task.
 
-    Drawn images are full of noise, of which no eye sees the difference: losslessly they would be
-    five times as large. Colours are kept for each pixel, or edges of small pictures would blur.
+    Lossless it would be five times as large. Chroma is not subsampled: small pictures would blur.
     """
     size = max((strip.shape[1] for strip in strips), default=1)
     most = max((len(strip) for strip in strips), default=0)

@@ -1,8 +1,7 @@
-"""Widgets for a running notebook: move coefficients and see every task's accuracy.
+"""Widgets for a running notebook: coefficients and every task's accuracy, any method, any split.
 
-Any method, any split. A linear model answers at once, because its scores are affine in the
-coefficients; another takes a pass over all images for each movement, and shows how far it is.
-Without somebody who looks at a notebook, as in a report, a table stands in for the widgets.
+A linear model answers at once; another needs a pass over all images at each movement and shows its
+progress. Without a front end a table stands in.
 """
 
 from __future__ import annotations
@@ -36,11 +35,11 @@ At = Callable[[Mapping[str, float]], Iterator[tuple[str, float]]]
 def accuracies(lab: Lab, method: str, split: str = "val") -> At:
     """Return a function from {task: coefficient} to each task's name and accuracy in %, in turn.
 
-    Each task's vector gets its own coefficient: theta_0 + sum_t alpha_t tau_t, or the same of the
-    linearized model. The control task, which has no vector, comes last where prompts classify it.
+    The model is theta_0 + sum_t alpha_t tau_t, or its linearization. The control task comes last,
+    if there are prompts to classify it.
 
     Args:
-        lab: The notebook's model and tasks.
+        lab: The model and tasks.
         method: One of `tuning.methods.EDITS`.
         split: Images to evaluate on; choose coefficients on `"val"`.
 
@@ -73,12 +72,12 @@ def accuracies(lab: Lab, method: str, split: str = "val") -> At:
 
 
 def _control(lab: Lab) -> tuple[str, ...]:
-    """Return the control task's name, if there are prompts to classify it by."""
+    """Return the control task's name, if there are prompts to classify it."""
     return () if lab.clip.text is None else (lab.suite.control.name,)
 
 
 class Coefficients:
-    """Sliders for a method's coefficients, one for all tasks and one each, and a bar for each task.
+    """Sliders for a method's coefficients, one for all tasks and one each, and bars.
 
     The control task has a bar and no slider; the mean is without it.
 
@@ -97,10 +96,7 @@ class Coefficients:
         self.controls = [name for name in self.before if name not in tasks]
 
     def _ipython_display_(self) -> None:
-        """Show the table, and in a running notebook the widgets, beside which it is not seen.
-
-        A notebook that is opened without its kernel has no widgets: there it is what one reads.
-        """
+        """Show a table, which stays without a kernel, or the widgets in its place."""
         from IPython.display import display
 
         display({"text/plain": repr(self), "text/html": self._table()}, raw=True)
@@ -108,11 +104,11 @@ class Coefficients:
             display(self.widget())
 
     def __repr__(self) -> str:
-        """Return what it shows, for front ends without widgets."""
+        """Return a line for front ends without widgets."""
         return f"sliders for {len(self.tasks)} task vectors, {METHOD_LABEL[self.method]} model"
 
     def _table(self) -> str:
-        """Return the accuracies of the pre-trained model and at the chosen coefficient."""
+        """Return accuracies of the pre-trained model and at the chosen coefficient."""
         same = ", all at 0 (chosen)" if self.chosen == 0 else ""
         columns = {f"pre-trained{same}": self.before}
         if self.chosen:
@@ -201,14 +197,13 @@ def coefficients(
     *,
     records: pd.DataFrame | None = None,
 ) -> Coefficients:
-    """Return sliders from -1 to 1 for the coefficients of a method's vectors, and a bar per task.
+    """Return sliders from -1 to 1 for the coefficients of a method's vectors, and bars.
 
     Args:
-        lab: What to edit.
+        lab: The model and tasks.
         method: Whose vectors: one of `tuning.methods.EDITS`.
-        split: Images that are looked at.
-        records: Of an experiment that adds task vectors: the coefficient that it chose for all of
-            them gets a button.
+        split: Images to evaluate on.
+        records: Of an addition of task vectors, whose chosen coefficient gets a button.
 
     Raises:
         TasklabError: If there is no such method or split.

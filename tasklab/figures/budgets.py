@@ -1,4 +1,4 @@
-"""Figures of the same methods at other rates and lengths, and after more or less pre-training."""
+"""Figures over learning rates, numbers of steps and lengths of pre-training."""
 
 from __future__ import annotations
 
@@ -19,48 +19,43 @@ from tasklab.records import matched
 from tasklab.records.pairing import SHARE
 
 _BUDGET = {
-    "absolute": "in the sum of all (%)",
-    "target": "on its task, negated (%)",
-    "xi_classifier_box": "changed predictions ξ (%)",
-    "norm": "length |τ| / |θ₀|",
+    "absolute": "accuracy of the sum (%)",
+    "target": "accuracy after negation (%)",
+    "xi_classifier_box": "disentanglement error ξ (%)",
+    "norm": "norm |τ| / |θ₀|",
 }
 _EDITS = {"absolute": "sum", "target": "negation"}
 _GROWTH = {
-    ("single", "single"): "alone (%)",
-    ("addition", "absolute"): "in the sum of all (%)",
-    ("negation", "target"): "on its task, negated (%)",
-    ("search_box", "xi_classifier_box"): "changed predictions ξ (%)",
-    ("ctl", "distance"): "distance from linear",
+    ("single", "single"): "single-task accuracy (%)",
+    ("addition", "absolute"): "accuracy of the sum (%)",
+    ("negation", "target"): "accuracy after negation (%)",
+    ("search_box", "xi_classifier_box"): "disentanglement error ξ (%)",
+    ("ctl", "distance"): "distance from linearity",
 }
 
 
 @book_figure
 def budget_curves(df: pd.DataFrame, over: str = "lr") -> Figure:
-    """Draw what vectors do against their accuracy alone, along each method's grid.
+    """Plot sums, negations, ξ and norm against accuracy alone, along each method's grid.
 
-    A marker is a rate, or a number of steps, as means over tasks and seeds. Methods are compared
-    above one another: at equal accuracy alone.
-
-    Args:
-        df: Records of the experiment `budget` of one model.
-        over: `"lr"`: rates at the usual length; or `"steps"`: lengths at each method's rate.
+    Markers are rates, or numbers of steps with `over="steps"`; compare methods above one another,
+    at equal accuracy alone. Means over tasks and seeds. Records: `budget` of one model.
     """
     rows = select(df, "budget")
     rows = matched.usual(rows) if over == "lr" else _at_usual_rate(rows)
-    return against_alone(rows, over, "metric", _BUDGET).finish(x="accuracy alone (%)", y=_BUDGET)
+    return against_alone(rows, over, "metric", _BUDGET).finish(
+        x="single-task accuracy (%)", y=_BUDGET
+    )
 
 
 def against_alone(rows: pd.DataFrame, over: str, panel: str, named: Mapping[str, str]) -> Panels:
-    """Draw means over tasks and seeds against those of accuracy alone, a marker a run of the grid.
+    """Plot means over tasks and seeds against accuracy alone, a marker a run of the grid.
 
     Args:
         rows: Records of several methods, with the metric `single`.
-        over: Column of the grid, in whose order a line joins the markers.
+        over: Column of the grid; a line joins markers in its order.
         panel: Column of the panels.
-        named: Values of that column that have a panel, in their order.
-
-    Raises:
-        NothingToDrawError: If none of them was measured where accuracy alone was.
+        named: Values of that column that have a panel, in order.
     """
     at = ["method", over]
     alone = averaged(where(rows, metric="single"), *at).set_index(at)["value"].rename("alone")
@@ -113,7 +108,7 @@ def rate_effects(table: pd.DataFrame) -> Figure:
 
 
 def _at_usual_rate(rows: pd.DataFrame) -> pd.DataFrame:
-    """Return each method's records at the rate that most lengths were tried with."""
+    """Return the records at the rate at which most lengths were tried."""
     lengths = rows.groupby(["method", "lr"])["steps"].nunique()
     rates = {method: part.droplevel(0).idxmax() for method, part in lengths.groupby(level=0)}
     return rows[rows["lr"] == rows["method"].map(rates)]
@@ -121,12 +116,9 @@ def _at_usual_rate(rows: pd.DataFrame) -> pd.DataFrame:
 
 @book_figure
 def rate_search(df: pd.DataFrame) -> Figure:
-    """Draw accuracy alone on validation images by learning rate, the best rate of a method larger.
+    """Plot validation accuracy alone by learning rate; the best rate of a method is larger.
 
-    A rate at which a run diverged is left out, as it is not chosen.
-
-    Args:
-        df: Records of the experiment `rate_search` of one model, or of several.
+    Rates at which a run diverged are left out. Records: `rate_search` of one or several models.
     """
     rows, by = select(df, "rate_search", split="validation"), ["model", "method", "lr"]
     lost = where(rows, metric="diverged_at").set_index(by).index
@@ -134,12 +126,11 @@ def rate_search(df: pd.DataFrame) -> Figure:
     plot = _over_rates(
         means, "method", "model", columns=2, errorbar=None, share=(False, False), height=(0, 3.4)
     )
-    words = {"x": "learning rate", "y": "alone, on validation data (%)"}
+    words = {"x": "learning rate", "y": "validation accuracy (%)"}
     return plot.finish(title=schemes.scheme if means["model"].nunique() > 1 else {}, **words)
 
 
 def _over_rates(single: pd.DataFrame, group: str, panel: str, **more: Any) -> Panels:
-    """Draw accuracies alone over learning rates, the best rate of each line larger."""
     plot = curves(single, "lr", hue=group, col=panel, **more)
     means = averaged(single, group, panel, "lr")
     plot.mark(means.loc[means.groupby([group, panel])["value"].idxmax()], "lr")
@@ -149,13 +140,10 @@ def _over_rates(single: pd.DataFrame, group: str, panel: str, **more: Any) -> Pa
 
 @book_figure
 def learning_rate(df: pd.DataFrame) -> Figure:
-    """Draw validation accuracy by learning rate (appendix C), the best rate of each line larger.
+    """Plot validation accuracy by learning rate (appendix C); the best rate is larger.
 
-    Crosses at the bottom are runs that diverged. The dotted line is the minimum of the probe's
-    convex problem, which has no rate.
-
-    Args:
-        df: Records of `experiments.learning_rates`.
+    Crosses are runs that diverged. Dotted is the minimum of the probe's convex problem, which has
+    no rate. Records: `learning_rate`.
     """
     rows = require_rows(where(df, experiment="learning_rate"))
     methods = dict.fromkeys(["probe", "nonlinear", "full", *rows["method"]])
@@ -181,11 +169,10 @@ def learning_rate(df: pd.DataFrame) -> Figure:
 
 @book_figure
 def growth(df: pd.DataFrame) -> Figure:
-    """Draw the headline quantities against how much of its pre-training a model has seen.
+    """Plot the headline quantities against the length of pre-training.
 
-    Args:
-        df: Records of the experiments `single`, `addition`, `negation`, `search_box` and `ctl` of
-            the model `mini` and of those that have seen a share of its samples.
+    Records: `single`, `addition`, `negation`, `search_box` and `ctl` of `mini` and of the models
+    that saw a share of its samples.
     """
     names = df["model"].unique()
     found = {name: SHARE.search(name) for name in names if name.startswith("mini_")}
@@ -213,4 +200,4 @@ def growth(df: pd.DataFrame) -> Figure:
     )  # fmt: skip
     seen = sorted(shares.values())
     plot.grid.set(xscale="log", xticks=seen, xticklabels=[f"{share:g}" for share in seen])
-    return plot.finish(x="samples seen (%)", y=str)
+    return plot.finish(x="pre-training samples (%)", y=str)

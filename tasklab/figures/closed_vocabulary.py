@@ -19,14 +19,10 @@ GAIN = "gain over probing (points)"
 
 @book_figure
 def lambda_curves(df: pd.DataFrame, *, method: str = "nonlinear") -> Figure:
-    """Draw the accuracy of the sum of all vectors along the coefficient (figure 2).
+    """Plot the accuracy of the sum of all vectors along its coefficient (figure 2).
 
-    Left: mean normalised validation accuracy; the hollow marker at 0 is probing alone. Right: the
-    difference to probing near 0, in points of the same.
-
-    Args:
-        df: Records of `experiments.closed_addition`.
-        method: Whose vectors are added.
+    Left: mean normalised validation accuracy; the hollow marker is probing alone. Right: the
+    difference from probing near 0, in points. Records: `sweep`.
     """
     rows = select(of_vocabulary(df, "closed"), "sweep", "normalised", split="validation")
     rows, by = require_rows(where(rows, method=method)), ["model", "seed", "alpha"]
@@ -54,15 +50,11 @@ def lambda_curves(df: pd.DataFrame, *, method: str = "nonlinear") -> Figure:
 
 @book_figure
 def subset_curves(df: pd.DataFrame, *, method: str = "nonlinear") -> Figure:
-    """Draw the accuracy of sums by the number of added tasks (figures 6 to 9).
+    """Plot the accuracy of sums by the number of added tasks (figures 6 to 9).
 
-    Left: normalised accuracy. Right: the sum's gain over probing on the same subsets, absolute; it
-    is left out where probing was not measured on the same images. Lines are means over subsets,
-    bands their standard deviation, where at most four schemes are drawn.
-
-    Args:
-        df: Records of `experiments.subsets`.
-        method: Whose vectors are added.
+    Left: normalised. Right: gain over probing on the same subsets, absolute; left out where probing
+    was measured on other images. Lines are means over subsets; with at most four schemes a band is
+    their standard deviation. Records: `subsets`.
     """
     rows = select(df, "subsets")
     mine = require_rows(where(rows, method=method))
@@ -96,12 +88,9 @@ _KINDS = {"single single": "single", "addition absolute": "sum"}  # experiment a
 
 @book_figure
 def regimes(df: pd.DataFrame) -> Figure:
-    """Draw single-task accuracy and the sum's, fine-tuned after probing or with the head (table 3).
+    """Plot single-task accuracy and the sum's, probe first or with the head (table 3).
 
-    A line joins the two of each regime: what adding the vectors loses.
-
-    Args:
-        df: Records of `experiments.probing` and `experiments.closed_addition`.
+    A line joins the two of a regime: what addition loses. Records: `single` and `addition`.
     """
     df = of_vocabulary(df, "closed")
     named = looks(require_rows(where(df, method="full"), "there are no records of 'full'"))
@@ -133,11 +122,7 @@ _COSTS = {
 
 @book_figure
 def closed_cost(df: pd.DataFrame) -> Figure:
-    """Draw the seconds that probing and addition take for all tasks, a pair of bars a scheme.
-
-    Args:
-        df: Records of `experiments.closed_cost`.
-    """
+    """Plot the seconds of probing and of addition for all tasks. Records: `closed_cost`."""
     rows = where(df, experiment="closed_cost", metric=_COSTS, method=["probe", "nonlinear"])
     totals = require_rows(rows).groupby(["model", "metric"], as_index=False)["value"].sum()
     named, probing = looks(rows), totals["metric"].isin(["seconds_features", "seconds_probe"])
@@ -189,11 +174,9 @@ def linearity_against_addition(linearity: pd.DataFrame, sums: pd.DataFrame) -> F
 
 @book_figure
 def ways_after_probing(df: pd.DataFrame, methods: Sequence[str]) -> Figure:
-    """Draw what the sum gains over probing and its coefficient, by way of fine-tuning.
+    """Plot the sum's gain over probing and its coefficient, by method of fine-tuning.
 
-    Args:
-        df: Records of `experiments.probing` and `experiments.closed_addition`.
-        methods: Whose vectors are added, in the order of the legend.
+    `methods` are in the order of the legend. Records: `single` and `addition`.
     """
     df = of_vocabulary(df, "closed")
     rows = require_rows(where(df, method=list(methods), experiment="addition"))

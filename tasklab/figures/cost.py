@@ -1,7 +1,4 @@
-"""Figures of training: its data, the loss, and what a step costs (`tasklab.analyses.cost.measure`).
-
-The cost is that of linearization, and of training a part of the weights.
-"""
+"""Figures of training data, losses, and the cost of a step (`tasklab.analyses.cost.measure`)."""
 
 from __future__ import annotations
 
@@ -38,10 +35,9 @@ _TITLES = {"time_ratio": "time", "peak_memory": "peak memory"}
 
 @book_figure
 def loss_curve(df: pd.DataFrame) -> Figure:
-    """Draw the training loss against the step, one line for each method, averaged over tasks.
+    """Plot the training loss by step, averaged over tasks (moving mean).
 
-    Args:
-        df: Columns method, task, step, loss; seed may be there. This is not a table of records.
+    `df` has the columns method, task, step, loss, and perhaps seed.
     """
     means = df.groupby(["method", "step"])["loss"].mean().groupby(level="method")
     smoothed = means.transform(lambda x: x.rolling(10, min_periods=1, center=True).mean())
@@ -80,11 +76,10 @@ def contact_sheet(
 
 @book_figure
 def linearization_cost(df: pd.DataFrame) -> Figure:
-    """Draw time and memory of the linearized model as multiples of the non-linear one's.
+    """Plot time and memory of the linearized model as multiples of the non-linear one's.
 
-    The band is what the tangent paper expects (appendix B): training takes about twice the time and
-    the memory, inference two to three times the time. Dashed is the number of matrix products that
-    `ours` makes, counted; bars are quartiles over rounds.
+    The band is the tangent paper's expectation (appendix B). Dashed is the counted number of matrix
+    products of `ours`; bars are quartiles over rounds.
 
     Raises:
         TasklabError: If `standard` or every linearized variant is missing.
@@ -122,7 +117,7 @@ def linearization_cost(df: pd.DataFrame) -> Figure:
 
 
 def _over_standard(df: pd.DataFrame) -> pd.DataFrame:
-    """Return costs as multiples of `standard`'s; times are so already, within each round."""
+    """Return costs divided by `standard`'s; times already are, within each round."""
     by = ["what", "batch_size", "metric"]
     table = df.join(where(df, variant="standard").set_index(by)["value"].rename("base"), on=by)
     table.loc[table["metric"] == "time_ratio", "base"] = 1.0
@@ -132,17 +127,13 @@ def _over_standard(df: pd.DataFrame) -> pd.DataFrame:
 
 @book_figure
 def paradigm_cost(df: pd.DataFrame, batch_size: int | None = None) -> Figure:
-    """Draw what training by each method takes, with its ratio to non-linear fine-tuning.
+    """Plot time, memory and size of a training step of each method, with ratios.
 
-    The faint part of the memory is held between steps: weights, what is trained, the optimiser's
-    state.
-
-    Args:
-        df: As measured.
-        batch_size: The one to draw; by default the largest.
+    The faint part of the memory is held between steps: weights, trained parameters, the optimiser's
+    state. `batch_size` is the largest by default.
 
     Raises:
-        TasklabError: If there are no training steps of that batch size.
+        TasklabError: If no training step of that batch size was measured.
     """
     rows = where(df, what="training")
     batch_size = rows["batch_size"].max() if batch_size is None else batch_size

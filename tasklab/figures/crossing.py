@@ -17,52 +17,47 @@ from tasklab.records.foretelling import foretelling
 from tasklab.records.schema import LEADING_MERGES, unit
 
 METRIC_LABEL = {
-    "single": "accuracy alone",
-    "absolute": "accuracy in the sum of all",
-    "normalised": "the same, relative to alone",
-    "lost_sum": "lost in the sum of all",
-    **{f"lost_{name}": f"lost in the merge: {MERGE_LABEL[name]}" for name in LEADING_MERGES},
-    "target": "target of the negation",
-    "control": "control of the negation",
-    "lost": "lost in a pair",
+    "single": "single-task accuracy",
+    "absolute": "accuracy of the sum of all",
+    "normalised": "the same, normalised",
+    "lost_sum": "loss in the sum of all",
+    **{f"lost_{name}": f"loss in the merge: {MERGE_LABEL[name]}" for name in LEADING_MERGES},
+    "target": "target accuracy, negated",
+    "control": "control accuracy, negated",
+    "lost": "loss in a pair",
     "xi_pair": "ξ of the sum of a pair",
     "xi_classifier": "ξ at one coefficient",
     "xi_representation": "ξ of representations",
-    "distance": "distance from linear",
+    "distance": "distance from linearity",
     "coef": "coefficient of linearity",
     "base": "distance between models",
     "gap": "gap from the linearization",
     "cosine": "cosine of the vectors",
-    "norm": "length of the vector",
+    "norm": "norm of the vector",
     "share": "localization of the kernel",
     "seconds_finetune": "seconds of fine-tuning",
     "trainable": "trained parameters",
 }
 _TOLD = {
-    "lost": "what a pair loses",
-    "lost_sum": "what a task loses\nin the sum of all",
+    "lost": "the loss in a pair",
+    "lost_sum": "the loss of a task\nin the sum of all",
     "xi_pair": "ξ of the sum of a pair",
     "normalised": "normalised accuracy",
-    **{f"lost_{name}": "what a task\nloses" for name in LEADING_MERGES},
+    **{f"lost_{name}": "the loss\nof a task" for name in LEADING_MERGES},
 }
 _MERGE = {f"lost_{name}": MERGE_LABEL[name] for name in LEADING_MERGES}
 _LOOKS = {
-    True: ("after a correction for their number: related", "#D55E00", "o"),
-    False: ("not decided", "#8C8C8C", "D"),
+    True: ("related (corrected for the number)", "#D55E00", "o"),
+    False: ("open", "#8C8C8C", "D"),
 }
 
 
 def crossing_table(df: pd.DataFrame, *, encoders: bool = False) -> pd.DataFrame:
-    """Return every metric of the cross-examination, method by method or encoder by encoder.
+    """Return every metric of the cross-examination, by method or, on request, by encoder.
 
-    Args:
-        df: Records of the experiment `crossing`, of one or several models, the main one first.
-        encoders: Whether columns are encoders, fine-tuned non-linearly, in place of ways of
-            fine-tuning the main one.
-
-    Returns:
-        A row a metric with its unit, a column a way or an encoder: means over tasks, or pairs, and
-        seeds; NaN where it was not measured.
+    Records: `crossing` of one or several models, the main one first. A row a metric with its unit;
+    means over tasks, or pairs, and seeds; NaN where it was not measured. Encoders are fine-tuned
+    non-linearly.
     """
     rows = where(df, experiment="crossing")
     if rows.empty:
@@ -84,22 +79,16 @@ def crossing_table(df: pd.DataFrame, *, encoders: bool = False) -> pd.DataFrame:
 
 
 def _of_main(rows: pd.DataFrame) -> pd.DataFrame:
-    """Return the records of the first model."""
     return where(rows, model=rows["model"].iloc[0])
 
 
 @book_figure
 def merging_foretold(df: pd.DataFrame, outcomes: Sequence[str] = ("lost", "lost_sum")) -> Figure:
-    """Draw how strongly each metric of the book goes along with what merging costs.
+    """Plot each metric's rank correlation with the cost of merging, a panel an outcome.
 
-    Points are rank correlations within each method, encoder and seed, averaged; bars 95 % intervals
-    that draw tasks, which pairs share. Colour tells which are related to it by a permutation test
-    of tasks, after Holm's correction for the number of metrics of a panel.
-
-    Args:
-        df: Records of the experiment `crossing`.
-        outcomes: Any of `records.foretelling.OUTCOMES`, a panel each; those that are recorded are
-            drawn.
+    Correlations are within each method, encoder and seed, averaged; bars are 95 % intervals that
+    draw tasks. Colour: related by a permutation test of tasks, after Holm's correction in a panel.
+    `outcomes` are in `records.foretelling.OUTCOMES`. Records: `crossing`.
     """
     rows = select(df, "crossing")
     require_rows(where(rows, metric=list(outcomes)), f"no records of {', '.join(outcomes)}")
@@ -122,16 +111,10 @@ def merging_foretold(df: pd.DataFrame, outcomes: Sequence[str] = ("lost", "lost_
 
 
 def foretold_table(df: pd.DataFrame, outcome: str = "lost") -> pd.DataFrame:
-    """Return how each metric goes along with a cost, by ways of the main model and by encoders.
+    """Return rank correlations of metrics with an outcome, by method and by encoder.
 
-    Args:
-        df: Records of the experiment `crossing`, of one or several models, the main one first.
-        outcome: One of `records.foretelling.OUTCOMES`.
-
-    Returns:
-        A row a metric in the order of its mean, a column a way of fine-tuning or an encoder: rank
-        correlations over tasks or pairs, means over seeds. With few tasks one number alone decides
-        nothing.
+    A row a metric, sorted by its mean. Correlations are over tasks or pairs, averaged over seeds.
+    Records: `crossing`, the main model first; `outcome` is in `records.foretelling.OUTCOMES`.
     """
     rows, by = select(df, "crossing"), ["model", "method"]
     require_rows(where(rows, metric=outcome), f"no records of {outcome}")
@@ -143,12 +126,7 @@ def foretold_table(df: pd.DataFrame, outcome: str = "lost") -> pd.DataFrame:
 
 @book_figure
 def foretold_within(df: pd.DataFrame, outcome: str = "lost") -> Figure:
-    """Draw how strongly each metric goes along with a cost, in the ways of `foretold_table`.
-
-    Args:
-        df: Records of the experiment `crossing`, of one or several models, the main one first.
-        outcome: One of `records.foretelling.OUTCOMES`.
-    """
+    """Plot `foretold_table` as a matrix."""
     table = foretold_table(df, outcome)
     figure, axes = plt.subplots(figsize=(WIDTH, 2.3 + 0.27 * len(table)))
     numbers_in(axes, 100 * table, 100, "z.0f", annot_kws={"fontsize": 8})

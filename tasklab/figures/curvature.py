@@ -37,14 +37,12 @@ def gap_against_bound(
     fits: pd.DataFrame,
     predictors: tuple[str, ...] = ("bound", "curvature", "distance"),
 ) -> Figure:
-    """Draw delta against the bound of theorem 5.1, and against each of its factors alone.
+    """Plot delta against the bound of theorem 5.1 and against its factors (log axes).
 
-    The dashed line is delta = bound, and lies above all that is shown where the bound is loose.
-    Titles have R^2 of a linear regression with its 95 % interval; the axes are logarithmic.
+    Dashed is delta = bound. Titles have R² of a linear regression with its 95 % interval.
 
     Args:
-        df: What `analyses.curvature.pairs` returned; a column group colours the
-            points, of seeds alike.
+        df: What `analyses.curvature.pairs` returned; a column group colours the points.
         fits: What `curvature.explained_variance` returned.
         predictors: The panels.
 
@@ -79,14 +77,11 @@ def gap_against_bound(
 
 @book_figure
 def sum_form(df: pd.DataFrame) -> Figure:
-    """Draw how well theorem 4.3's form holds against the number of task vectors.
+    """Plot the distance and coefficient of theorem 4.3 against the number of task vectors.
 
-    Lines are means over images, bands quartiles, all of the encoder's features. On the left are two
-    baselines, 1 - cosine of the left side to a single member (their mean) and to theta_0's
-    features: a right side that is further away than these foretells nothing.
-
-    Args:
-        df: Records of `experiments.cross_task_sum`; of several coefficients the largest is drawn.
+    Lines are means over images, bands quartiles, at the encoder's output and the largest
+    coefficient. Left, two baselines: 1 − cosine to one of the merged models, and to the pre-trained
+    features. Records: `ctl_sum`.
     """
     df = require_rows(df[df["block"].isna()])
     df = df[df["alpha"] == df["alpha"].max()]
@@ -111,16 +106,14 @@ def sum_form(df: pd.DataFrame) -> Figure:
 def transitivity(
     triples: pd.DataFrame, summary: pd.DataFrame, threshold: float | None = None
 ) -> Figure:
-    """Draw what two pairs foretell of the third, a dot a triple (conjecture 4.1).
+    """Plot the third distance of a triple against the larger of the first two (conjecture 4.1).
 
-    On the left the values; on the right, where the table has them, values as a share of the
-    baseline. With a threshold, the shaded corner holds the violations: both premises are below it
-    and the conclusion is above. The dashed line is value = prediction. The legend has the rank
-    correlations.
+    Right, where recorded, as shares of the baseline. The shaded corner holds the violations at the
+    threshold: both premises below it, the conclusion above. The legend has rank correlations.
 
     Args:
         triples: `transitivity.transitivity(...).triples`, by method or not.
-        summary: Its `summary`: the rank correlation and its 95 % interval, and the violations.
+        summary: Its `summary`.
         threshold: The one that `summary` was made with.
     """
     triples = require_rows(triples)
@@ -149,15 +142,13 @@ def transitivity(
 
 @book_figure
 def foretelling(df: pd.DataFrame) -> Figure:
-    """Draw what a pair's linearity says of its disentanglement error and its loss in addition.
+    """Plot a pair's disentanglement error and its loss in addition against its linearity.
 
-    Titles have the rank correlation over all pairs and methods, with its 95 % interval over models.
-
-    Args:
-        df: What `experiments.foretold` returns.
+    Titles have the rank correlation over pairs and methods with its 95 % interval over models.
+    `df` is what `experiments.foretold` returns.
     """
-    labels = {"distance": "1 − cosine of merged features", "lost": "lost in addition (points)",
-              "xi_pair": "changed predictions ξ (%)"}  # fmt: skip
+    labels = {"distance": "1 − cosine of merged features", "lost": "accuracy lost (points)",
+              "xi_pair": "disentanglement error ξ (%)"}  # fmt: skip
     pairs = [("distance", "xi_pair"), ("distance", "lost")]
     plot = against(require_rows(df), pairs, labels, over_pairs)
     for axes, _, _ in plot:
@@ -166,10 +157,7 @@ def foretelling(df: pd.DataFrame) -> Figure:
 
 
 def group_looks(groups: list[str]) -> Looks:
-    """Return looks of groups that are no methods: colours start again with markers shifted.
-
-    Lengths, as `5 epochs`, are shades of one ramp, the longest darkest.
-    """
+    """Return looks of groups that are no methods; epochs are shades, the longest darkest."""
     colours: Sequence[str] = GROUP_COLOURS
     if len(groups) > 1 and all(re.fullmatch(r"\d+ epochs?", group) for group in groups):
         groups = sorted(groups, key=lambda group: int(group.split()[0]))
@@ -182,7 +170,7 @@ def group_looks(groups: list[str]) -> Looks:
 def _told(
     summary: pd.DataFrame, methods: list[str], threshold: float | None
 ) -> tuple[list[str], list[str]]:
-    """Return the ranks of each method and, at a threshold, a title and the violations."""
+    """Return the rank correlations of each method and, at a threshold, the violations."""
     ranks, violations = [], []
     for method in methods or [None]:
         rows = summary if method is None else where(summary, method=method)

@@ -31,8 +31,8 @@ from tasklab.figures.style import (
 )
 
 _SCALES = {  # label of the colour bar, unit, digits, and upper ends of it, or the largest value
-    "xi_classifier": ("prediction error ξ (%)", " %", 1, (100.0, 200.0)),
-    "xi_representation": ("divergence ξ of features (nats)", " nats", 2, ()),
+    "xi_classifier": ("disentanglement error ξ (%)", " %", 1, (100.0, 200.0)),
+    "xi_representation": ("representation error ξ (nats)", " nats", 2, ()),
 }
 _CHOSEN = {  # metric -> marker, size and words
     "chosen_grid": ("s", 8, "on the grid"),
@@ -48,21 +48,16 @@ def heatmaps(
     across: str = "task",
     box: tuple[float, float] = (0.0, 1.0),
 ) -> Figure:
-    """Draw disentanglement errors: a row for each method, a column for each pair of tasks.
+    """Draw maps of disentanglement errors: a row a method, a column a pair of tasks.
 
-    With one column, the methods stand side by side. All panels share one colour scale of square
-    roots, in which small errors differ. It ends at 100 % for the classifier, or at 200 %, where
-    each of two tasks is wrong on all images, if some box has a mean above 50 %; and at the largest
-    value for the representation. Each title has the mean over the cells whose centres lie in the
-    search box. Several seeds are averaged.
+    With one column the methods stand side by side. All maps share one scale of square roots, to 100
+    % for the classifier, to 200 % if the mean of a box is above 50 %. Titles have the mean over the
+    search box. Seeds are averaged.
 
-    Args:
-        df: Columns method, task (`"T1+T2"`), metric, alpha1, alpha2, value; seed may be there.
-        metric: `xi_classifier` (0 to 200 %) or `xi_representation` (nats).
-        across: Which column of `df` the figure's columns show: `task`, or, with one pair of tasks,
-            e.g. `model` or `init`, whose values then stand in the titles.
-        box: Lowest and highest coefficient of the search box (tangent, figure 3; the closed-
-            vocabulary paper's is (-1, 1)).
+    Args: df: Columns method, task (`"T1+T2"`), metric, alpha1, alpha2, value, and perhaps seed.
+    metric: `xi_classifier` (0 to 200 %) or `xi_representation` (nats). across: Column of `df` for
+    the figure's columns: `task` or, with one pair, `model` or `init`. box: Lowest and highest
+    coefficient of the search box (tangent, figure 3).
     """
     if metric not in _SCALES:
         raise TasklabError(f"a heatmap shows one of {', '.join(_SCALES)}, not {metric!r}.")
@@ -88,12 +83,12 @@ def heatmaps(
 def scheme_maps(
     df: pd.DataFrame, *, method: str = "nonlinear", box: tuple[float, float] = (-1.0, 1.0)
 ) -> Figure:
-    """Draw the disentanglement errors of one pair of tasks, a panel a scheme (figures 1, 3, 4, 5).
+    """Draw maps of one pair of tasks, one for each scheme (figures 1, 3, 4, 5).
 
     Args:
-        df: Records of `experiments.disentanglement` of several models.
+        df: Records of `disentanglement` of several models.
         method: Of the vectors; `full` is figure 5.
-        box: The search box (figure 1), whose mean the titles tell.
+        box: The search box (figure 1), whose mean is in the titles.
     """
     rows = require_rows(where(df, metric="xi_classifier", method=method))
     rows = rows[rows["task"] == rows["task"].iloc[0]]
@@ -104,10 +99,7 @@ def scheme_maps(
 def _maps(
     rows: pd.DataFrame, names: Mapping, metric: str, columns: int, box: tuple[float, float]
 ) -> Figure:
-    """Draw errors by two coefficients, a map a title of `names`, with their mean over the box.
-
-    All have one scale from 0, of one hue whose low end is light: no colour needs telling apart.
-    """
+    """Draw a map for each title of `names`; all share a scale of one hue."""
     label, unit, digits, tops = _SCALES[metric]
     means, side = averaged(rows, "panel", "alpha1", "alpha2", "task"), box[1] - box[0]
     from_middle = (means[["alpha1", "alpha2"]] - sum(box) / 2).abs().max(axis=1)
@@ -144,7 +136,7 @@ def _maps(
 
 
 def _whole(values: pd.Series) -> np.ndarray:
-    """Return the whole coefficients within a grid's reach; of many only the ends and 0."""
+    """Return the whole coefficients of a grid; of many only the ends and 0."""
     reach = int(np.floor(np.abs(values).max() + 1e-9))
     whole = np.arange(-reach, reach + 1, 1 if reach <= 2 else reach)
     return whole[(whole >= values.min() - 1e-9) & (whole <= values.max() + 1e-9)]
@@ -152,16 +144,11 @@ def _whole(values: pd.Series) -> np.ndarray:
 
 @book_figure
 def exact_curve(df: pd.DataFrame, split: str = "validation") -> Figure:
-    """Draw exact accuracy along the shared coefficient, and what a grid of it sees.
+    """Plot the exact accuracy of the linearized sum along its coefficient.
 
-    The line is the mean normalised accuracy over tasks of the linearized model, a step function;
-    dots are the grid's coefficients. On the right the neighbourhood of the chosen ones is enlarged.
-
-    Args:
-        df: Columns method, task, split, metric, alpha, value, for one seed. The metrics are
-            `normalised_exact` (a value holds up to the task's next alpha), `normalised_grid`,
-            `chosen_exact` and `chosen_grid`.
-        split: Images of the curve: `validation`, on which both are chosen, or `test`.
+    The line is the mean normalised accuracy over tasks, a step function; dots are the grid's
+    coefficients. Right: enlarged around the chosen ones. Records: `exact_alpha` of one seed, of
+    which a value holds up to the task's next coefficient. `split`: images of the curve.
     """
     rows = where(df, split=split)
     found = where(rows, metric="normalised_exact")
@@ -198,7 +185,6 @@ def exact_curve(df: pd.DataFrame, split: str = "validation") -> Figure:
 
 
 def _enlarge(whole: Axes, near: Axes, means: pd.DataFrame) -> None:
-    """Show the neighbourhood of the chosen coefficients in a panel, grey in the one beside it."""
     chosen = where(means, metric=_CHOSEN)["alpha"]
     exact = where(means, metric="normalised_exact").set_index("alpha")["value"]
     low = max(chosen.min() - 0.08, exact.index[0])
@@ -212,15 +198,11 @@ def _enlarge(whole: Axes, near: Axes, means: pd.DataFrame) -> None:
 
 @book_figure
 def per_task_coefficients(df: pd.DataFrame) -> Figure:
-    """Draw one coefficient for each task against a shared one, and what that gains.
+    """Plot one coefficient per task against a shared one, and the gain.
 
-    Left: the tasks' own coefficients, and the shared one as a vertical line. Right: the change of
-    mean normalised accuracy by own coefficients, on validation images, where they were chosen
-    (grey), and on test images (black).
-
-    Args:
-        df: Columns method, task, split, metric, alpha, value, seed, with the metrics
-            `normalised_shared` and `normalised_own`.
+    Left: the tasks' own coefficients; the vertical line is the shared one. Right: the gain in
+    normalised accuracy on validation images, where they were chosen, and on test images. Records:
+    `own_coefficients`.
     """
     rows = where(df, metric=["normalised_shared", "normalised_own"])
     rows = require_rows(rows, "there are no records of 'normalised_own'")
@@ -239,7 +221,7 @@ def per_task_coefficients(df: pd.DataFrame) -> Figure:
     splits = {"validation": ("validation", "#9A9A9A", "o"), "test": ("test", INK, "s")}
     order = {method: METHOD_LABEL[method].replace(" ", "\n") for method in methods}
     means_in(right, gains, "method", "gain", hue="split", looks=splits, order=order)
-    left.set(xlabel="coefficient (dashed: shared)", xlim=(-0.03, 1.03), ylabel="")
+    left.set(xlabel="coefficient α (dashed: shared)", xlim=(-0.03, 1.03), ylabel="")
     right.set(xlabel="gain in normalised\naccuracy (points)", ylabel="")
     right.margins(x=0.15)
     level(right, 0, along="y", **ZERO)

@@ -24,9 +24,9 @@ _KEPT = {"ls": ":", "lw": 2, "label": "95 % of pre-trained"}
 
 
 def _by_task(rows: pd.DataFrame, tasks: Collection[str], x: Mapping[str, str] | str) -> Panels:
-    """Draw each task, and their mean below: a panel a metric, the unedited model as a stroke.
+    """Plot each task and their mean; a stroke is the unedited model.
 
-    Bars are 95 % intervals of the test images, below of those of all tasks together.
+    Bars are 95 % intervals for the sampling of test images, below of those of all tasks together.
     """
     by, order = ["metric", "method"], {name: name for name in (*tasks, MEAN)}
     groups = rows.astype({"n": float}).groupby([*by, "task"], sort=False, as_index=False)
@@ -58,14 +58,14 @@ def _by_task(rows: pd.DataFrame, tasks: Collection[str], x: Mapping[str, str] | 
 
 @book_figure
 def single_task(df: pd.DataFrame) -> Figure:
-    """Draw each method's accuracy alone, per task, over the pre-trained one (tangent, figure 7)."""
+    """Plot each method's accuracy alone, per task (tangent, figure 7)."""
     rows = select(df, "single", "single")
     return _by_task(rows, rows["task"].unique(), "test accuracy (%), bars: 95 % interval").figure
 
 
 @book_figure
 def per_task(df: pd.DataFrame, n_tasks: int | None = None) -> Figure:
-    """Draw each task's accuracy after adding all task vectors (tangent, figure 8)."""
+    """Plot each task's accuracy after adding all task vectors (tangent, figure 8)."""
     rows = most_tasks(select(df, "addition", "absolute", n_tasks=n_tasks))
     tasks = rows[rows["method"] != "pretrained"]["task"].unique()
     if "pretrained" not in set(rows["method"]):
@@ -75,16 +75,14 @@ def per_task(df: pd.DataFrame, n_tasks: int | None = None) -> Figure:
 
 
 def _zero_shot(df: pd.DataFrame, tasks: Iterable[str]) -> pd.DataFrame:
-    """Return the records of the unedited model on some tasks."""
     return where(df, experiment="single", method="pretrained", split="test", task=tasks)
 
 
 @book_figure
 def nonlinear_advantage(df: pd.DataFrame) -> Figure:
-    """Draw accuracy alone against that of non-linear fine-tuning (tangent, figure 2).
+    """Plot accuracy alone against non-linear fine-tuning's (tangent, figure 2).
 
-    A dot is a task (mean over seeds), the large marker the mean over tasks; below the diagonal
-    non-linear fine-tuning is better.
+    A dot is a task, a large marker the mean; below the diagonal non-linear fine-tuning is better.
     """
     rows = select(df, "single", "single")
     table = rows.pivot_table(index="task", columns="method", values="value")
@@ -92,31 +90,30 @@ def nonlinear_advantage(df: pd.DataFrame) -> Figure:
         raise TasklabError("nothing to draw: there are no records of 'nonlinear' to compare with.")
     others = [m for m in COLOURS if m in table and m not in ("nonlinear", "pretrained")]
     rows = table[["nonlinear", *others]].melt("nonlinear", var_name="method").dropna()
-    words = {"x": "non-linear: accuracy alone (%)", "y": "other way: accuracy alone (%)"}
+    words = {"x": "non-linear: test accuracy (%)", "y": "other methods: test accuracy (%)"}
     return _against(rows, "nonlinear", "value", words)
 
 
 @book_figure
 def alone_against_sum(df: pd.DataFrame) -> Figure:
-    """Draw each task's accuracy in the sum of all vectors against that of its own model alone.
+    """Plot each task's accuracy in the sum of all vectors against its own model's.
 
-    A dot is a task by a method (mean over seeds), the large marker the mean over tasks; on the
-    diagonal the sum loses nothing.
-
-    Args:
-        df: Records of the experiments `single` and `addition`.
+    A dot is a task, a large marker the mean; on the diagonal the sum loses nothing. Records:
+    `single` and `addition`.
     """
     sums = most_tasks(select(df, "addition", "absolute"))
     parts = {"alone": select(df, "single", "single"), "sum": sums}
     by = ["method", "task"]
     means = {name: part.groupby(by, sort=False)["value"].mean() for name, part in parts.items()}
     rows = pd.concat(means, axis=1).dropna().drop("pretrained", errors="ignore").reset_index()
-    words = {"x": "accuracy alone (%)", "y": f"in the sum of {sums['n_tasks'].max()} (%)"}
+    words = {
+        "x": "single-task accuracy (%)",
+        "y": f"accuracy in the sum of {sums['n_tasks'].max()} (%)",
+    }
     return _against(rows, "alone", "sum", words)
 
 
 def _against(rows: pd.DataFrame, x: str, y: str, words: Mapping[str, str]) -> Figure:
-    """Draw two accuracies of tasks against each other, their means by method, and the diagonal."""
     plot = scatter(require_rows(rows), x, y, height=4.6)
     plot.mark(rows.groupby("method", as_index=False)[[x, y]].mean(), x, y, ms=12)
     shown = rows[[x, y]]
@@ -129,14 +126,12 @@ def _against(rows: pd.DataFrame, x: str, y: str, words: Mapping[str, str]) -> Fi
 
 @book_figure
 def addition_curves(df: pd.DataFrame, n_tasks: int | None = None, split: str = "test") -> Figure:
-    """Draw accuracy of the sum against its coefficient; the marker is the chosen one.
-
-    It is chosen on validation images, so on test images it need not sit on the line's top.
+    """Plot the accuracy of the sum along its coefficient; the marker is the chosen one.
 
     Args:
-        df: Records of the experiments `sweep` and, for the markers, `addition`.
+        df: Records of `sweep` and, for the markers, `addition`.
         n_tasks: Number of added tasks; by default the most that there are.
-        split: Images of the curve: `test` or `validation`.
+        split: Images of the curve: `test` or `validation`, on which the coefficient is chosen.
     """
     rows = most_tasks(select(df, "sweep", split=split, n_tasks=n_tasks))
     chosen = where(df, experiment="addition", n_tasks=rows["n_tasks"].max())
@@ -159,7 +154,7 @@ def addition_curves(df: pd.DataFrame, n_tasks: int | None = None, split: str = "
 
 @book_figure
 def addition_bars(df: pd.DataFrame) -> Figure:
-    """Draw absolute and normalised accuracy of sums of 2, 4 and 8 tasks, on axes of their own.
+    """Plot absolute and normalised accuracy of sums of 2, 4 and 8 tasks.
 
     Dashed is the pre-trained model on the same tasks.
     """
@@ -180,11 +175,7 @@ def addition_bars(df: pd.DataFrame) -> Figure:
 
 
 def _by_method(means: pd.DataFrame, **facets: str) -> tuple[Panels, dict[str, Line2D]]:
-    """Draw each method's mean, spread over seeds, seeds, and the number.
-
-    Returns:
-        The panels, and what their legend has to say of seeds.
-    """
+    """Plot each method's mean with its number; return also the legend's entry on seeds."""
     counts = means.groupby("method")["seed"].nunique()
     fewest, seeds = counts[counts > 1].min(), counts.max()  # the pre-trained model has one
     order = {method: METHOD_LABEL[method] for method in methods_in(means)}
@@ -208,7 +199,7 @@ def _by_method(means: pd.DataFrame, **facets: str) -> tuple[Panels, dict[str, Li
 
 @book_figure
 def negation(df: pd.DataFrame) -> Figure:
-    """Draw target and control accuracy after negation (tangent, table 2)."""
+    """Plot target and control accuracy after negation (tangent, table 2)."""
     tuned, before = _negated(df)
     plot, extra = _by_method(averaged(tuned, "metric", "method", "seed"), col="metric")
     for axes, _, side in plot:
@@ -220,7 +211,7 @@ def negation(df: pd.DataFrame) -> Figure:
 
 
 def _negated(df: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Return records of target and control after negation, and those of the unedited model."""
+    """Return records of target and control, after negation and of the unedited model."""
     rows = select(df, "negation")
     rows = pd.concat([where(rows, metric=side) for side in _TOLD])
     tuned, before = rows[rows["method"] != "pretrained"], where(rows, method="pretrained")
@@ -232,7 +223,7 @@ def _negated(df: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
 
 @book_figure
 def negation_per_task(df: pd.DataFrame) -> Figure:
-    """Draw target and control accuracy after the negation of each task; bars are 95 % intervals."""
+    """Plot target and control accuracy after the negation of each task, with 95 % intervals."""
     tuned, before = _negated(df)
     tasks, control = tuned["task"].unique(), where(before, metric="control")
     if len(control) and set(control["task"]) != set(tasks):  # one control for all targets

@@ -1,14 +1,12 @@
-"""All verdicts, each a link to its evidence: a forest plot of their effects, and a list.
+"""All verdicts, each a link to its evidence: a forest plot and a list with filters.
 
-The list can be searched and filtered. It is one piece of HTML, as the editor is: a plain table
-without scripts; on a phone, a card a row.
+Both are one piece of HTML; the list is a plain table without scripts, on a phone a card a row.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import html
-import re
 import uuid
 from collections.abc import Iterable, Mapping
 from importlib.resources import files
@@ -21,7 +19,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from tasklab.figures.pictures import NARROW, PIXELS, SHADES, WIDTH, encoded, put_legend
+from tasklab.figures.pictures import PIXELS, WIDTH, for_notebook, for_site, put_legend
 from tasklab.figures.rows import require_rows
 from tasklab.figures.style import book_figure
 from tasklab.records.judgement import ABOUT_VERDICTS, Verdict
@@ -43,45 +41,37 @@ PAPERS = {
     "closed_vocab": "Closed vocabulary",
     "merging": "Merging",
 }
-# Styles stand in the tags: of a notebook that is not trusted JupyterLab shows no others.
-_PICTURE = (
-    '<img alt="Every effect and its interval" src="data:image/png;base64,{}" '
-    'style="display: block; width: 100%; height: auto">'
-)
-TWIN = re.compile(r'<div class="tasklab-forest narrow".*?\n</div></div>', re.S)  # for a phone
-_FARTHEST = 6.0  # half-widths; what lies beyond is drawn there, as an arrow
+_PICTURE = '<img alt="{}" src="data:image/png;base64,{}" style="display: block; width: 100%">'
+_FARTHEST = 6.0  # half-widths; a mark beyond is an arrow there
+_SMALL = 3.8  # inches: a phone's width
 
 
 class _Forest(Figure):
-    """A figure whose lines of the page are links, where a notebook or a page shows it."""
+    """A figure whose lines are links. Styles are in the tags: JupyterLab drops others if untrusted.
 
-    def __init__(self, *args, **more) -> None:
+    Attributes:
+        links: The panel, line, address and description of each.
+    """
+
+    def __init__(self, *args: Any, **more: Any) -> None:
         super().__init__(*args, **more)
-        self.links: list[tuple[Axes, int, str, str]] = []  # panel, line, link and what is said
-        self.narrow: _Forest | None = None  # the same for a phone, where this one is too wide
+        self.links: list[tuple[Axes, int, str, str]] = []
 
-    def _repr_mimebundle_(self, **_) -> dict[str, str]:
-        twin = self.narrow is not None and on_site()
-        picture, text = self._shown("wide" if twin else "")
-        if twin:  # the site has files of the first picture alone
-            text += self.narrow._shown("narrow")[1].replace("<img ", '<img class="narrow" ')
-        return {"text/plain": repr(self), "image/png": picture, "text/html": text}
-
-    def _shown(self, kind: str) -> tuple[str, str]:
-        """Return the picture in base64, and the HTML of it and its links."""
-        picture = encoded(self, SHADES)
-        style = files(__package__).joinpath("forest.css").read_text("utf-8")
-        most, hidden = PIXELS * self.get_figwidth(), ' style="display: none"' * (kind == "narrow")
+    def _repr_mimebundle_(self, **_: Any) -> dict[str, str]:
+        bundle = for_site(self) if on_site() else for_notebook(self)[0]
+        shown = _PICTURE.format(html.escape(bundle["text/plain"]), bundle["image/png"])
+        style = files("tasklab.figures").joinpath("forest.css").read_text("utf-8")
+        width = PIXELS * self.get_figwidth()
         rows = "\n".join(self._row(*link) for link in self.links)
-        return picture, (
-            f'<div class="tasklab-forest {kind}"{hidden}><style>{style}</style>\n'
-            f'<div style="position: relative; max-width: {most:.0f}px">\n'
-            f"{_PICTURE.format(picture)}\n"
-            f"{rows}\n</div></div>"
+        text = (
+            f'<div class="tasklab-forest"><style>{style}</style>\n'
+            f'<div style="position: relative; max-width: {width:.0f}px">\n{shown}\n{rows}\n'
+            "</div></div>"
         )
+        return {**bundle, "text/html": text}
 
     def _row(self, axes: Axes, line: int, link: str, said: str) -> str:
-        """Return a link that lies over a line of the picture, from edge to edge."""
+        """Return a link that covers a line of the picture from edge to edge."""
         ends = axes.transData.transform([(0, line - 0.5), (0, line + 0.5)])[:, 1]
         top, bottom = 100 * (1 - ends / self.bbox.height)
         place = f"position: absolute; left: 0; width: 100%; border-radius: 0.2rem; top: {top:.3f}%"
@@ -92,18 +82,16 @@ class _Forest(Figure):
 
 @book_figure
 def forest(verdicts: Iterable[Verdict], here: str = "", *, headlines: bool = False) -> Figure:
-    """Draw how far every statement is on the claimed side, in half-widths of its 95 % interval.
+    """Plot every claim's effect in half-widths of its 95 % interval.
 
-    An interval is so one unit long on either side: what lies beyond 1 holds, what lies below -1
-    does not. Of a statement with several cells the weakest is drawn; as it was picked from several,
-    it may lie below -1 where the statement is undecided. Below a statement stands what is found of
-    it where both sides are made equal. Statements that were not tested are left out; those with one
-    seed have no interval, nor has what does not vary: an open mark at zero.
+    Beyond 1 a claim holds, below −1 it does not. Of a claim with several parts the weakest is
+    drawn; below a claim is its result where both sides are made equal. Open marks at 0 have no
+    interval. Claims that were not tested are left out.
 
     Args:
         verdicts: On claims of one or several papers.
         here: The chapter that shows it; by default a page beside the folder of chapters.
-        headlines: Only those that the protocol names, as they are, narrow enough for a phone.
+        headlines: Only those that the protocol names, at a phone's width.
 
     Raises:
         NothingToDrawError: If none was tested.
@@ -121,15 +109,12 @@ def forest(verdicts: Iterable[Verdict], here: str = "", *, headlines: bool = Fal
     rows = rows[rows["outcome"] != "not tested"]
     require_rows(rows, "no statement was tested")
     if headlines:
-        return _drawn([("", rows)], here, NARROW, 0.3)
+        return _drawn([("", rows)], here, _SMALL, 0.3)
     groups = [(PAPERS.get(name, name), part) for name, part in rows.groupby("paper", sort=False)]
-    figure = _drawn(groups, here, WIDTH, 0.19)
-    figure.narrow = _drawn(groups, here, NARROW, 0.3)
-    return figure
+    return _drawn(groups, here, WIDTH, 0.19)
 
 
 def _drawn(groups: list[tuple[str, pd.DataFrame]], here: str, width: float, line: float) -> _Forest:
-    """Draw a panel for each group: its title and rows; `line` is the height of a row in inches."""
     heights = [len(part) + (1.2 if title else 0.4) for title, part in groups]
     figure, panels = plt.subplots(
         len(groups), 1, figsize=(width, line * sum(heights) + 0.9), sharex=True, squeeze=False,
@@ -141,8 +126,7 @@ def _drawn(groups: list[tuple[str, pd.DataFrame]], here: str, width: float, line
             which = "" if row["setting"] == "chosen" else f" at {row['setting']}"
             said = f"{row['short']}{which}: {row['outcome']}, {effect_of(row)}"
             figure.links.append((axes, place, evidence_link(row["evidence"], here), said))
-        side = "left" if width == WIDTH else "right"  # over the labels, where panels are narrow
-        axes.set_title(title, loc=side, fontweight="bold", fontsize=10)
+        axes.set_title(title, loc="left", fontweight="bold", fontsize=10)
     panels[-1, 0].set_xlim(-_FARTHEST - 0.5, _FARTHEST + 0.5)
     label = "effect in half-widths of its interval\n← against the claim        as claimed →"
     if any(part["label"].str.endswith("✓").any() for _, part in groups):
@@ -153,7 +137,7 @@ def _drawn(groups: list[tuple[str, pd.DataFrame]], here: str, width: float, line
 
 
 def _look(row: Mapping[str, Any]) -> tuple[str, str]:
-    """Return an outcome and, where it is decided on these tasks alone, what it is there."""
+    """Return an outcome and, where only these tasks decide it, the outcome on them."""
     lighter = row["outcome"] == "undecided" and row["here"] in _LIGHTER
     return row["outcome"], row["here"] if lighter else ""
 
@@ -165,7 +149,6 @@ def _mark(outcome: str, here: str) -> dict[str, Any]:
 
 
 def _legend(figure: Figure, rows: pd.DataFrame, width: float) -> None:
-    """Say what those colours and marks mean that are there."""
     found = {_look(row) for row in rows.to_dict("records")}
     told = {(outcome, ""): outcome for outcome in LOOKS if outcome in {one for one, _ in found}}
     lighter = next((look for look in sorted(found, reverse=True) if look[1]), None)
@@ -180,7 +163,6 @@ def _legend(figure: Figure, rows: pd.DataFrame, width: float) -> None:
 
 
 def _panel(axes: Axes, rows: pd.DataFrame, *, numbers: bool) -> None:
-    """Draw the statements of one paper, the first one on top."""
     half = (rows["high"] - rows["low"]).to_numpy(float) / 2
     known = np.isfinite(half) & (half > 0)  # what does not vary has no interval to measure by
     with np.errstate(invalid="ignore", divide="ignore"):
@@ -216,7 +198,7 @@ _HEADS = ("outcome", "statement", "effect [95 % interval]", "seeds", "as claimed
 
 @dataclasses.dataclass(eq=False, repr=False)  # the notebook's text would be the whole table
 class VerdictList:
-    """What a notebook or a page shows: `rows` are those of `records.verdict_rows`."""
+    """A list of verdicts in a notebook or page; `rows` are those of `records.verdict_rows`."""
 
     rows: pd.DataFrame
     here: str = ""
@@ -238,12 +220,7 @@ class VerdictList:
 
 
 def verdict_list(verdicts: Iterable[Verdict], here: str = "") -> VerdictList:
-    """Return all verdicts as a list with filters; what was not tested is counted below it.
-
-    Args:
-        verdicts: On the claims of one or several papers.
-        here: The chapter that shows it; by default a page beside the folder of chapters.
-    """
+    """Return all verdicts as a list with filters; `here` is the chapter that shows it."""
     return VerdictList(verdict_rows(verdicts), here)
 
 

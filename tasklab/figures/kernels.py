@@ -21,20 +21,11 @@ _LINES = ("#000000", "#009E73", "#CC79A7", "#E69F00", "#7A4B00", "#56B4E9")
 
 @book_figure
 def localization(df: pd.DataFrame) -> Figure:
-    """Draw the local energy of the eigenfunctions on task and control (tangent, 6, 14 and 15).
+    """Plot the local energy of eigenfunctions on task and control (tangent, 6, 14, 15).
 
-    A panel is a pair of tasks by an initialisation, the task left of its control. A thin line is a
-    class, the thick one their mean; on either side the images are in order of that mean. The number
-    is the task's share of the energy: mean on the task over the sum of both sides' means. Below it,
-    where it was measured, the share of unseen images of the task, which are no rows of the kernel.
-
-    Args:
-        df: One row for each image and class: `task` (as `"Places|Vehicles"`: the task and its
-            control), `init`, `subset` (the class), `side` (`"task"` or `"control"`), `x` (number of
-            the image on that side), `metric` (`"energy"`, or `"unseen_share"`) and `value`.
-
-    Raises:
-        TasklabError: If there is nothing to draw.
+    A panel is a pair of tasks by an initialisation; a thin line a class, the thick one their mean;
+    the images are sorted by that mean. The number is the task's share of the energy, below it that
+    of images that are no rows of the kernel. Records: `localization`, a row an image and class.
     """
     rows = where(df, metric="energy", side=_SIDES)
     require_rows(rows, "there are no records of the metric 'energy'")
@@ -69,7 +60,6 @@ def localization(df: pd.DataFrame) -> Figure:
 
 
 def _sides(axes: Axes, rows: pd.DataFrame) -> None:
-    """Shade the part of the images that is the task's and the control's."""
     for side, (_, colour, _) in _SIDES.items():
         at = rows[rows["side"] == side]["at"]
         if len(at):
@@ -79,7 +69,7 @@ def _sides(axes: Axes, rows: pd.DataFrame) -> None:
 
 
 def _share(rows: pd.DataFrame) -> str:
-    """Return the task's share of the energy, with its spread over classes, as text."""
+    """Return the task's share of the energy and its spread over classes, as text."""
     means = rows.groupby(["side", "subset"])["value"].mean().unstack("side")
     if not set(_SIDES) <= set(means):
         return ""
@@ -89,17 +79,10 @@ def _share(rows: pd.DataFrame) -> str:
 
 @book_figure
 def ring(df: pd.DataFrame) -> Figure:
-    """Draw two tasks on a ring, for a kernel that is not localized and for one that is.
+    """Plot two tasks on a ring, for a kernel that is not localized and for one that is.
 
-    First row: the eigenfunctions with the largest eigenvalues. Second row: what each task's fit is
-    on the whole ring, with the tasks' functions. Last: the error of the fits alone and added,
-    relative to the root mean square of the task's function.
-
-    Args:
-        df: As `tasklab.analyses.ring.table` gives it.
-
-    Raises:
-        TasklabError: If there is nothing to draw.
+    Rows: the leading eigenfunctions; each task's fit on the whole ring; the relative error of the
+    fits alone and added. `df` is what `tasklab.analyses.ring.table` returns.
     """
     kernels = [kernel for kernel in _KERNELS if kernel in set(df["kernel"])]
     require_rows(where(df, kernel=kernels), f"there are no rows of {' or '.join(_KERNELS)}")

@@ -1,7 +1,6 @@
-"""Figures of task vectors by layer: angles, and what they do to the data (`analyses.layers`).
+"""Figures of task vectors by layer (`analyses.layers`). Seeds are averaged.
 
-Seeds are averaged. Post-hoc linearization has the vectors of non-linear fine-tuning: where only
-vectors are shown, it is left out beside them.
+Post-hoc linearization has the vectors of non-linear fine-tuning and is left out beside them.
 """
 
 from __future__ import annotations
@@ -39,25 +38,21 @@ _PARTS = {"own": ("own vector", ""), "others": ("sum of the others", (1, 1.2))} 
 
 
 def _whole_numbers(plot: Panels) -> None:
-    """Have whole numbers on the horizontal axes."""
     for axes, _, _ in plot:
         axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
 
 
 def _vectors_of(df: pd.DataFrame) -> list[str]:
-    """Return the methods, without post-hoc where its vectors are already shown."""
+    """Return the methods, without post-hoc where its vectors are shown."""
     return [m for m in methods_in(require_rows(df)) if POSTHOC.get(m) not in set(df["method"])]
 
 
 @book_figure
 def cosine_matrices(df: pd.DataFrame, projection: str = ALL) -> Figure:
-    """Draw the cosines of all pairs of task vectors, a matrix a method (linear layers, figure 5).
+    """Draw the cosines of all pairs of task vectors (linear layers, figure 5).
 
-    Titles have the mean size of a cosine. Where none is negative, the colours begin at 0.
-
-    Args:
-        df: What `layers.cosines` returned.
-        projection: The projection to show, in all blocks; by default all parameters.
+    Titles have the mean |cosine|. `projection` selects one in all blocks; by default all
+    parameters. Records: `cosines`.
     """
     rows = df[df["block"].isna() & (df["projection"] == projection)]
     methods, tasks = _vectors_of(rows), list(dict.fromkeys([*rows["task"], *rows["other"]]))
@@ -80,11 +75,7 @@ def cosine_matrices(df: pd.DataFrame, projection: str = ALL) -> Figure:
 
 @book_figure
 def cosine_by_block(df: pd.DataFrame) -> Figure:
-    """Draw the mean absolute cosine of pairs of task vectors against the block.
-
-    Args:
-        df: What `layers.cosines` returned.
-    """
+    """Plot the mean |cosine| of pairs of task vectors by block. Records: `cosines`."""
     rows = df[df["block"].notna()]
     methods = _vectors_of(rows)
     looks = PROJECTIONS | {ALL: ("all parameters", "#000000", "P")}
@@ -101,12 +92,10 @@ def cosine_by_block(df: pd.DataFrame) -> Figure:
 
 @book_figure
 def layer_alignment(df: pd.DataFrame, metric: str = "relative") -> Figure:
-    """Draw what a task's own vector and all others do to its data, a panel a projection.
+    """Plot the output of a task's own vector, and of all others, on its data.
 
-    Args:
-        df: What `layers.alignment` returned.
-        metric: `"relative"` to what the pre-trained projection does, or `"random"`: relative to
-            random matrices of the vectors' norm.
+    With the metric `relative` as a share of the pre-trained projection's output, with `random` of
+    that of random matrices of the same norm. Records: `alignment`.
     """
     rows = where(df, part=_PARTS, metric=metric)
     rows = where(rows, method=_vectors_of(rows)).assign(block=rows["block"].astype(int) + 1)
@@ -128,14 +117,10 @@ def layer_alignment(df: pd.DataFrame, metric: str = "relative") -> Figure:
 
 @book_figure
 def alignment_against_interference(df: pd.DataFrame, alpha: float | None = None) -> Figure:
-    """Draw measured interference against what alignment predicts; a dot is a task by a method.
+    """Plot measured interference against the alignment's prediction.
 
-    A panel's title has Spearman's rank correlation over all dots and its 95 % interval
-    (`statistics.over_tasks`).
-
-    Args:
-        df: What `layers.interference` returned.
-        alpha: The coefficient, needed where the table has several.
+    A dot is a task by a method. Titles have Spearman's rank correlation with its 95 % interval.
+    Records: `interference`; `alpha` is needed where they have several coefficients.
 
     Raises:
         TasklabError: If there are several coefficients and none is chosen.
@@ -150,13 +135,10 @@ def alignment_against_interference(df: pd.DataFrame, alpha: float | None = None)
 
 @book_figure
 def linearity(df: pd.DataFrame) -> Figure:
-    """Draw how far from linear a model is: against the distance, and block by block.
+    """Plot the gap from linearity, along the distance and block by block.
 
-    Thin lines are tasks and seeds, thick ones their means, bands the standard deviation over tasks
-    and seeds.
-
-    Args:
-        df: Records of the experiment `linearity`.
+    Thin lines are tasks and seeds, thick ones means, bands standard deviations. Records:
+    `linearity`.
     """
     along, blocks = where(require_rows(df), metric="gap_along"), where(df, metric="gap_block")
     along = along.assign(x=along["size"], panel="features")

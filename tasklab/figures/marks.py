@@ -1,7 +1,7 @@
-"""What figures are made of: curves, points and dots with intervals, in facets; maps of numbers.
+"""Marks of figures: curves, points with intervals, scatter plots, maps of numbers.
 
-seaborn averages, draws the intervals and arranges the panels; a figure says what is on which axis,
-adds to `Panels` what seaborn does not draw, and `finish` names them and puts the legend above.
+seaborn averages and arranges the panels; a figure adds to `Panels`, and `finish` adds labels and
+the legend.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ ZERO = {"ls": "-", "lw": 0.8}  # where nothing changes, in place of the former
 
 
 class Panels:
-    """The panels of a figure, each with the names of its row and column, `None` where it has none.
+    """The panels of a figure, each with its row and column (`None` where it has none).
 
     Args:
-        grid: seaborn's; the first of its panels is the attribute `first`.
+        grid: seaborn's; `first` is its first panel.
         hue: Column of the groups.
         looks: Label, colour and marker of each group.
         facets: Columns of the `row` and `col` of panels.
@@ -65,18 +65,18 @@ class Panels:
             yield axes, *(name if all(self._facets) else (None, name))
 
     def mark(self, rows: pd.DataFrame, x: str, y: str = "value", **look: Any) -> None:
-        """Draw a larger hollow marker at each row, in its panel and with the look of its group.
+        """Add a larger hollow marker at each row, in its panel and its group's colour.
 
         Args:
             rows: With the columns of groups and panels.
             x: Column on the horizontal axis.
-            y: Column on the vertical one.
+            y: Column on the vertical axis.
             look: Keywords of `Axes.plot`.
         """
         self._add(rows, x, y, {"ls": "", "ms": 10, "mfc": "none", "mew": 2, "zorder": 5} | look)
 
     def trace(self, rows: pd.DataFrame, x: str, y: str = "value", **look: Any) -> None:
-        """Draw a further line of each group in its colour, in each panel; see `mark`."""
+        """Add a line for each group, in each panel; see `mark`."""
         self._add(rows, x, y, {"marker": "", "lw": 1.3} | look)
 
     def _add(self, rows: pd.DataFrame, x: str, y: str, look: dict[str, Any]) -> None:
@@ -95,13 +95,12 @@ class Panels:
         looks: Looks | None = None,
         **words: str | Mapping[Any, str] | Callable[[Any], str],
     ) -> Figure:
-        """Put a legend above the panels and words on their axes, and return the figure.
+        """Add the legend and labels, and return the figure.
 
         Args:
-            extra: Further artists of the legend that have a label.
-            looks: Groups of the legend, where they are not those that are drawn.
-            words: The `x` and `y` of the axes: the same of all, or made of the name of the panel's
-                column; and the `title`, which is.
+            extra: Further labelled artists of the legend.
+            looks: Groups of the legend, if not those that are drawn.
+            words: `x`, `y` and `title`: one text, or one for each column of panels.
         """
         setters = {"x": Axes.set_xlabel, "y": Axes.set_ylabel, "title": Axes.set_title}
         for name, text in words.items():
@@ -128,22 +127,20 @@ def curves(
     dots: bool = True,
     **more: Any,
 ) -> Panels:
-    """Draw curves of `y` over `x` with their intervals, a colour and marker a group.
+    """Plot curves of mean `y` over `x` with intervals, a colour and marker a group.
 
     Args:
         df: Records, a row a measurement.
         x: Column on the horizontal axis.
-        y: Column on the vertical one, whose mean is drawn.
+        y: Column on the vertical axis.
         hue: Column of the groups.
         looks: Label, colour and marker of each group; by default those of methods.
         kind: `line`, or `scatter` for a dot a row.
-        height: In inches, of the whole figure, or around the panels and of each line of them.
-        columns: Panels side by side at most, where there are no rows of them.
-        share: Whether panels share their horizontal and vertical axis, as `sharex`, `sharey`.
-        dots: Whether measured places have a marker.
-        more: Keywords of `seaborn.relplot`: `row`, `col`, `col_order` (panels without a row are
-            left out), `errorbar` (the spread over what is averaged; by default the standard
-            deviation), `units`.
+        height: Inches of the figure, or around the panels and of each line of them.
+        columns: Panels side by side at most.
+        share: Whether panels share their axes, as `sharex`, `sharey`.
+        dots: Whether measured positions have a marker.
+        more: Keywords of `seaborn.relplot`; missing panels of `col_order` are left out.
     """
     looks = method_looks(methods_in(df)) if looks is None else looks
     settings: dict[str, Any] = {"errorbar": SEEDS, "err_kws": {"alpha": 0.15, "lw": 0}}
@@ -169,7 +166,7 @@ def curves(
 
 
 def scatter(df: pd.DataFrame, x: str, y: str = "value", **more: Any) -> Panels:
-    """Draw a dot a row, a colour and marker a group; see `curves`."""
+    """Plot a dot a row, a colour and marker a group; see `curves`."""
     return curves(df, x, y, kind="scatter", **({"share": (False, False)} | more))
 
 
@@ -180,13 +177,13 @@ def against(
     rank: Callable[[pd.DataFrame, str, str], Correlation] | None = None,
     **more: Any,
 ) -> Panels:
-    """Draw columns of a table against one another, a panel a pair, a dot a row.
+    """Plot columns of a table against one another, a panel a pair, a dot a row.
 
     Args:
         table: With the columns of the pairs and of the groups.
         pairs: Columns on the two axes of each panel.
-        labels: What columns are.
-        rank: What correlates two columns, where titles say how and the 95 % interval.
+        labels: Axis titles by column.
+        rank: Correlation of two columns for the titles, with its 95 % interval.
         more: Keywords of `scatter`.
     """
     parts = [table.assign(x=table[x], y=table[y], pair=f"{x} {y}") for x, y in pairs]
@@ -213,19 +210,19 @@ def means_in(
     apart: bool = True,
     **more: Any,
 ) -> None:
-    """Draw means with intervals, a line of the page a category, groups below one another.
+    """Plot means with intervals, a line a category, its groups below one another.
 
     Args:
-        axes: Where to draw.
+        axes: The panel.
         df: Records, a row a measurement.
         y: Column of the categories.
         x: Column whose mean is drawn.
         hue: Column of the groups; may be the categories themselves.
         looks: Label, colour and marker of each group.
-        order: The categories from the top, with the name of each.
+        order: The categories from the top, with their names.
         dots: Whether each measurement is a small dot, too.
-        apart: Whether groups are below one another, where there are several on a line.
-        more: Keywords of `seaborn.pointplot`, e.g. `errorbar`.
+        apart: Whether groups of a category are below one another.
+        more: Keywords of `seaborn.pointplot`.
     """
     several = apart and hue != y and len(looks) > 1
     shift = min(0.64, 0.2 * (len(looks) - 1)) if several else False  # nearer to its own line
@@ -253,10 +250,10 @@ def points(
     facets: Mapping[str, Any] | None = None,
     **more: Any,
 ) -> Panels:
-    """Draw panels, each on a horizontal axis of its own; see `means_in`.
+    """Plot panels of `means_in`, each with its own horizontal axis; see `means_in`.
 
-    The `height` is that of the whole figure, in inches; `facets` are the columns of the `row` and
-    `col` of panels, and `col_wrap`.
+    `height` is that of the figure in inches; `facets` are `row`, `col` and `col_wrap` of the
+    panels.
     """
     looks = method_looks(methods_in(df)) if looks is None else looks
     grid = sns.FacetGrid(df, **(facets or {}), sharex=False)
@@ -266,13 +263,13 @@ def points(
 
 
 def numbers_in(axes: Axes, table: pd.DataFrame, limit: float, form: str, **more: Any) -> None:
-    """Draw numbers around 0 with their colours, no number where there is none.
+    """Draw a matrix of numbers coloured around 0; missing ones are empty.
 
     Args:
-        axes: Where to draw.
-        table: The numbers, as they stand on the page.
+        axes: The panel.
+        table: The numbers.
         limit: Largest size of a number on the scale.
-        form: How a number is written, e.g. `+z.1f`.
+        form: Format of a number, e.g. `+z.1f`.
         more: Keywords of `seaborn.heatmap`.
     """
     words = table.map(lambda x: "" if pd.isna(x) else f"{x:{form}}".replace("-", "−"))
@@ -290,7 +287,7 @@ def numbers_in(axes: Axes, table: pd.DataFrame, limit: float, form: str, **more:
 
 
 def names_above(axes: Axes) -> None:
-    """Write the names of a matrix's columns above it, slanted in one line where they are long."""
+    """Put a matrix's column names above it, slanted where they are long."""
     names = [name.get_text() for name in axes.get_xticklabels()]
     axes.tick_params(axis="x", top=True, labeltop=True, bottom=False, labelbottom=False)
     if max(len(name.partition("\n")[0]) for name in names) * len(names) > _ABREAST:
@@ -301,12 +298,12 @@ def names_above(axes: Axes) -> None:
 
 
 def scale(figure: Figure, axes: Iterable[Axes], label: str, extend: str = "neither") -> Figure:
-    """Put the scale of maps below them, which is that of the first, and return the figure.
+    """Put the colour scale of maps below them and return the figure.
 
     Args:
         figure: The figure.
-        axes: Its maps.
-        label: What the colours are.
+        axes: Its maps; the first gives the scale.
+        label: Title of the scale.
         extend: Where values are beyond the scale: `max` or `neither`.
     """
     # It has to know of the bar, and keeps names of one line of maps from those of the next.
@@ -323,15 +320,15 @@ def level(axes: Axes, value: float, *, along: str = "x", **look: Any) -> Line2D:
 
     Args:
         axes: The panel.
-        value: Where it is.
-        along: The axis that it is parallel to: at `x` it is level, at `y` upright.
+        value: Its position.
+        along: The parallel axis: `x` is level, `y` upright.
         look: Keywords of the line.
     """
     return (axes.axhline if along == "x" else axes.axvline)(value, **(DASHED | look))
 
 
 def reaching(values: pd.Series, times: float = 1.5) -> tuple[float, float]:
-    """Return the least and the largest number within so many quartile ranges of the middle half."""
+    """Return the extremes within so many quartile ranges of the middle half."""
     few, many = values.quantile([0.25, 0.75])
     away = times * (many - few)
     usual = values[values.between(few - away, many + away)]
@@ -339,11 +336,11 @@ def reaching(values: pd.Series, times: float = 1.5) -> tuple[float, float]:
 
 
 def cut(axes: Axes, low: float, high: float = np.inf) -> None:
-    """End a panel at two values or a line of reference; a point beyond is an arrow and a number.
+    """Limit a panel; a point beyond becomes an arrow with its number.
 
     Args:
         axes: The panel.
-        low: Least number that is shown.
+        low: Least number that is shown, unless a line of reference is lower.
         high: Largest one.
     """
     points = [(line, *at) for line in axes.lines if line.get_marker() not in ("", "None")
@@ -368,7 +365,7 @@ def cut(axes: Axes, low: float, high: float = np.inf) -> None:
 
 
 def diagonal(axes: Axes, **look: Any) -> list[Line2D]:
-    """Draw y = x over what is shown, without changing it."""
+    """Draw y = x without changing the limits."""
     limits = np.array([axes.get_xlim(), axes.get_ylim()])
     first, last = limits[:, 0].max(), limits[:, 1].min()
     line = axes.plot([first, last], [first, last], **(DASHED | look)) if first < last else []
@@ -377,7 +374,7 @@ def diagonal(axes: Axes, **look: Any) -> list[Line2D]:
 
 
 def log(axes: Axes, which: str = "xy") -> None:
-    """Make axes logarithmic; label powers of ten or, where there are few, numbers between them."""
+    """Make axes logarithmic, with labels at powers of ten or, where few, between them."""
     for name in which:
         axes.set(**{f"{name}scale": "log"})
         axis = axes.xaxis if name == "x" else axes.yaxis
@@ -394,5 +391,5 @@ def _hues(looks: Looks) -> dict[str, Any]:
 
 
 def _plain(df: pd.DataFrame, *columns: str) -> pd.DataFrame:
-    """Return floats where pandas has whole numbers with gaps, which seaborn does not average."""
+    """Return floats in place of nullable integers, which seaborn does not average."""
     return df.assign(**{name: df[name].astype(float) for name in columns})

@@ -30,7 +30,7 @@ _FEATURES = {  # of a segment's features: label and colour
 
 
 def _depth(df: pd.DataFrame) -> pd.Series:
-    """Return the place of each row on the axis: blocks from 1, features after the last."""
+    """Return the position of each row: blocks from 1, features after the last."""
     last = int(df["block"].max()) + 1 if df["block"].notna().any() else 0
     return df["block"].fillna(last).astype(int) + 1
 
@@ -44,27 +44,23 @@ def _ticks(axes: Axes, df: pd.DataFrame) -> None:
 
 @book_figure
 def cross_task(df: pd.DataFrame, tasks: Sequence[str] | None = None, base: str = "base") -> Figure:
-    """Draw 1 - cosine of merged and single features, layer by layer, a panel a pair or task.
+    """Plot 1 − cosine of merged and single features by layer, a panel a pair or task.
 
-    Points are means over images and bars quartiles (the paper's figures 2, 5, 7, 13, 15 and 17 to
-    24); where a panel stands for several pairs, points are means of means.
+    Points are means over images, bars quartiles (figures 2, 5, 7, 13, 15 and 17 to 24).
 
     Args:
         df: Records with the metrics `distance` and `base` of one method.
-        tasks: The pairs to show; by default one panel with all of them.
-        base: `"base_merged"` compares with the distance of merged from single features instead, as
-            the paper does for averages (section 4.2).
+        tasks: The pairs to show; by default one panel with all.
+        base: `base_merged` compares with merged against single features (section 4.2).
     """
     return _layers(df, tasks, (base, "distance"), "1 − cosine (bars: quartiles)")
 
 
 @book_figure
 def cross_task_coefficients(df: pd.DataFrame, tasks: Sequence[str] | None = None) -> Figure:
-    """Draw the coefficient of merged features on single ones, layer by layer: 1 is equal length.
+    """Plot the coefficient of merged on single features by layer; 1 is equal length.
 
-    Args:
-        df: Records with the metric `coef` of one method and seed.
-        tasks: The pairs to show; by default one panel with all of them.
+    `tasks` are the pairs to show, by default one panel with all. Records: the metric `coef`.
     """
     return _layers(df, tasks, ("coef",), "coefficient (bars: quartiles)")
 
@@ -105,11 +101,9 @@ def _layers(
 
 @book_figure
 def cross_task_methods(df: pd.DataFrame) -> Figure:
-    """Draw 1 - cosine and coefficient of several methods, layer by layer.
+    """Plot 1 − cosine and coefficient of several methods by layer.
 
-    Args:
-        df: Records of `experiments.cross_task` of several methods; means over pairs, bands from the
-            closest pair to the farthest.
+    Means over pairs; bands reach from the closest pair to the farthest. Records: `ctl`.
     """
     half = require_rows(df)[np.isclose(df["alpha"], 0.5)]
     titles = {"base": "between the models:\n1 − cosine", "distance": "merged:\n1 − cosine",
@@ -130,13 +124,10 @@ def cross_task_methods(df: pd.DataFrame) -> Figure:
 
 @book_figure
 def segments(df: pd.DataFrame, features: pd.DataFrame | None = None) -> Figure:
-    """Draw accuracy along the segments between models, beside the features' distance from linear.
+    """Plot loss and accuracy along segments between models, and features' distances.
 
-    Args:
-        df: Records of `experiments.segments` of one network: means over pairs, thin lines are
-            pairs.
-        features: Records of `experiments.scratch_linearity` of the same network; a line is a layer,
-            early ones faint.
+    Thick lines are means, thin ones pairs. Records: `segment` and, for the `features`, `ctl` of the
+    same network; a line is a layer, early ones faint.
     """
     pair = require_rows(df)["subset"].str.split("+", expand=True)
     kind = np.select([df["task"] == pair[0], df["task"] == pair[1]], ["i", "j"], "start")
@@ -173,13 +164,10 @@ def segments(df: pd.DataFrame, features: pd.DataFrame | None = None) -> Figure:
 
 @book_figure
 def emergence(tables: Sequence[tuple[str, pd.DataFrame]], column: Sequence[str]) -> Figure:
-    """Draw how cross-task linearity changes with a condition (the paper's figures 11 and 12).
+    """Plot cross-task linearity against a condition (figures 11 and 12).
 
-    Lines are means, bands quartiles over images.
-
-    Args:
-        tables: Title and records of `experiments.emergence`, a column of panels each.
-        column: Which column of each table is the condition: `pretraining`, `finetuning`, `ratio`.
+    `tables` are titles with records, a column of panels each; `column` names the condition of each:
+    `pretraining`, `finetuning` or `ratio`. Lines are means, bands quartiles over images.
     """
     parts = []
     for (title, df), name in zip(tables, column, strict=True):

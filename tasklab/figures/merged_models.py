@@ -1,7 +1,7 @@
 """Figures of merged models: in the network and its linearization, at equal accuracy; costs.
 
-Last, published accuracies in three protocols beside ours. They are of different checkpoints, splits
-and searches, so that only orders within one are compared.
+Published accuracies are of other checkpoints, splits and searches: compare orders within one
+protocol.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ MODELS = {
 }
 _TOLD = {
     "absolute": "test accuracy\n(%)",
-    "xi_classifier": "changed predictions ξ\n(%)",
-    "distance": "distance\nfrom linear",
+    "xi_classifier": "disentanglement\nerror ξ (%)",
+    "distance": "distance\nfrom linearity",
 }
 PROTOCOLS = {
     "task_vectors": ("checkpoints of task_vectors", "#0072B2", "o"),
@@ -35,20 +35,17 @@ PROTOCOLS = {
     "here": ("here", "#D55E00", "P"),
 }
 _SHORT = {"task_vectors": "task_vectors", "tall_masks": "TALL, TSV", "fusionbench": "FusionBench"}
-_STRENGTHS = {"single": "alone (%)", "absolute": "in the sum of all (%)"}
+_STRENGTHS = {"single": "single-task accuracy (%)", "absolute": "accuracy of the sum (%)"}
 SIZES = {"vitb32": "ViT-B/32", "vitl14": "ViT-L/14"}
 
 
 @book_figure
 def merge_models(df: pd.DataFrame) -> Figure:
-    """Draw each merged vector in the network and in its tangent model.
+    """Plot each merge in the network and in its tangent model.
 
-    From the left: accuracy; predictions that differ from those of each task's own model of the same
-    kind; and the distance, 1 - cos, of the merged model's features from the mean of the features of
-    all tasks' own.
-
-    Args:
-        df: Records of the experiment `merged` of one model and method.
+    Accuracy; predictions that differ from each task's own model of the same kind; 1 − cosine
+    between the merged features and the mean of the tasks' own. Records: `merged` of one model and
+    method.
     """
     means = averaged(most_tasks(select(df, "merged")), "metric", "merge", "edited", "seed")
     shown = pd.concat([where(means, metric=metric) for metric in _TOLD])
@@ -57,26 +54,22 @@ def merge_models(df: pd.DataFrame) -> Figure:
 
 @book_figure
 def merge_rates(df: pd.DataFrame) -> Figure:
-    """Draw merged accuracy against accuracy alone along learning rates, as `budget_curves` does.
+    """Plot merged accuracy against accuracy alone along learning rates.
 
-    Args:
-        df: Records of the experiment `merging_rates` of one model, of which those of most tasks are
-            drawn.
+    Records: `merging_rates` of one model; those of most tasks are drawn.
     """
     rows = select(df, "merging_rates")
     rows = pd.concat([where(rows, metric="single"), most_tasks(where(rows, metric="absolute"))])
     plot = against_alone(rows, "lr", "merge", MERGE_LABEL)
-    return plot.finish(x="accuracy alone (%)", y="merged (%)", title=MERGE_LABEL)
+    return plot.finish(x="single-task accuracy (%)", y="accuracy (%)", title=MERGE_LABEL)
 
 
 @book_figure
 def merge_even(df: pd.DataFrame) -> Figure:
-    """Draw how far merges of each way of fine-tuning are above those of non-linear vectors.
+    """Plot the gain of merges of each method over merges of non-linear vectors.
 
-    All are equally accurate alone (`records.matched`). A panel a way, a marker a number of tasks.
-
-    Args:
-        df: Records of the experiment `merging_rates` of one model.
+    All are equally accurate alone (`records.matched`). A panel a method, a marker a number of
+    tasks. Records: `merging_rates` of one model.
     """
     gaps = gaps_at_equal_accuracy(df)
     gaps = require_rows(gaps, "merges were not recorded over learning rates")
@@ -97,15 +90,10 @@ def merge_even(df: pd.DataFrame) -> Figure:
 
 
 def merge_rates_table(df: pd.DataFrame) -> pd.DataFrame:
-    """Return what merges lose or gain where all ways of fine-tuning are equally accurate alone.
+    """Return merged accuracies where all methods are equally accurate alone.
 
-    Args:
-        df: Records of the experiment `merging_rates` of one model.
-
-    Returns:
-        A row a number of tasks and merge: the accuracy alone, the merged one of non-linear vectors,
-        in % as means over seeds, and how many points other ways are above it, in words with 95 %
-        intervals over seeds.
+    A row a number of tasks and merge: the accuracy alone and merged of non-linear vectors in %, and
+    the gain of other methods in points with 95 % intervals. Records: `merging_rates` of one model.
     """
     gaps, columns = gaps_at_equal_accuracy(df), ["tasks", "merge", "alone", "non-linear"]
     rows = []
@@ -121,16 +109,11 @@ def merge_rates_table(df: pd.DataFrame) -> pd.DataFrame:
 
 
 def strength_table(df: pd.DataFrame) -> pd.DataFrame:
-    """Return what a penalty's strength does, and which one validation images would choose.
+    """Return accuracies by a penalty's strength, and the strength that validation chooses.
 
-    Args:
-        df: Records of the experiment `penalty_strength` of one model.
-
-    Returns:
-        A row a method and strength, in that order: method, strength (lambda), factor (of the
-        method's own), alone and sum (test accuracies in %), validation (that of the sum), all three
-        as means over tasks and seeds, and chosen: whether the method's sum is best on validation
-        images. A strength at which a run diverged is left out.
+    A row a method and strength: strength, factor (of the method's own), alone, sum and validation
+    (of the sum) in %, and chosen. Strengths at which a run diverged are left out. Records:
+    `penalty_strength` of one model.
     """
     rows = where(_with_factors(df), metric=_STRENGTHS)
     keys, columns = ["method", "penalty", "factor"], ["alone", "sum", "validation"]
@@ -146,12 +129,9 @@ def strength_table(df: pd.DataFrame) -> pd.DataFrame:
 
 @book_figure
 def penalty_strengths(df: pd.DataFrame) -> Figure:
-    """Draw accuracy alone and that of the sum over a penalty's strength, the chosen one larger.
+    """Plot accuracy alone and in the sum over a penalty's strength; the chosen is larger.
 
-    Crosses at the bottom are strengths at which a run diverged.
-
-    Args:
-        df: Records of the experiment `penalty_strength` of one model.
+    Crosses are strengths at which a run diverged. Records: `penalty_strength` of one model.
     """
     rows = require_rows(_with_factors(df), "strengths of penalties were not recorded")
     rows = rows[(rows["split"] == "test") | (rows["metric"] == "diverged_at")]
@@ -175,7 +155,7 @@ def penalty_strengths(df: pd.DataFrame) -> Figure:
 
 
 def _with_factors(df: pd.DataFrame) -> pd.DataFrame:
-    """Return records of strengths with these as multiples of their methods' own."""
+    """Return records with strengths as multiples of their methods' own."""
     rows = where(df, experiment="penalty_strength")
     if rows.empty:
         return rows
@@ -184,14 +164,10 @@ def _with_factors(df: pd.DataFrame) -> pd.DataFrame:
 
 
 def merge_cost_table(df: pd.DataFrame) -> pd.DataFrame:
-    """Return what each merge of all tasks' vectors takes.
+    """Return the cost of each merge of all tasks' vectors.
 
-    Args:
-        df: Records of the experiment `merging_cost` of one model and method.
-
-    Returns:
-        A row a merge: seconds, peak memory as a multiple of the vectors' own, images passed through
-        a model, and validation images looked at in the search, at most.
+    Seconds, peak memory over the vectors' own, images passed through a model, and validation images
+    of the search at most. Records: `merging_cost` of one model and method.
     """
     rows = most_tasks(where(df, experiment="merging_cost"))
     names = {"seconds": "seconds", "memory_ratio": "memory / the vectors'",
@@ -205,10 +181,9 @@ def merge_cost_table(df: pd.DataFrame) -> pd.DataFrame:
 
 
 def printed_merges() -> pd.DataFrame:
-    """Return the published averages over eight tasks, by protocol.
+    """Return the published averages over eight tasks.
 
-    Returns:
-        Columns protocol, model, merge (our name; `single` for each task's own model) and value.
+    Columns protocol, model, merge (our name; `single` for each task's own model) and value.
     """
     names = {title: name for name, title in MERGE_LABEL.items()} | {"Single": "single"}
     rows = papers("merging").rename(columns={"table": "protocol"})
@@ -216,15 +191,10 @@ def printed_merges() -> pd.DataFrame:
 
 
 def merge_table(df: pd.DataFrame) -> pd.DataFrame:
-    """Put the recorded accuracies of all tasks merged beside the published ones.
+    """Return recorded accuracies of all tasks merged beside published ones.
 
-    Args:
-        df: Records of the experiments `single` and `merging`, of one model.
-
-    Returns:
-        A row a merge, above them each task's own model and one model of all tasks: our mean,
-        standard deviation over seeds and seeds, and the published numbers by protocol and model;
-        NaN where there is none.
+    A row a merge, above them each task's own model and one model of all tasks; columns here,
+    ± seeds, and each protocol and model. Records: `single` and `merging` of one model.
     """
     wide = printed_merges().pivot_table("value", index="merge", columns=["protocol", "model"])
     wide = wide[[(p, m) for p in PROTOCOLS for m in SIZES if (p, m) in wide]]
@@ -239,7 +209,6 @@ def merge_table(df: pd.DataFrame) -> pd.DataFrame:
 
 
 def _own(df: pd.DataFrame) -> pd.DataFrame:
-    """Return our accuracies with all tasks, merge by merge and of each task's own model."""
     tuned = where(df, method="nonlinear", split="test")
     if "merge" not in tuned:
         return pd.DataFrame(columns=["merge", "seed", "value"])
@@ -251,10 +220,9 @@ def _own(df: pd.DataFrame) -> pd.DataFrame:
 
 @book_figure
 def published_merges(*, here: pd.DataFrame | None = None) -> Figure:
-    """Draw by how many points merges are above task arithmetic, here and in three protocols.
+    """Plot the gain of merges over task arithmetic, here and in three protocols.
 
-    Args:
-        here: Records of the experiment `merging` of one model; without, the published ones alone.
+    `here`: records of `merging` of one model; without them the published ones alone.
     """
     rows = printed_merges()
     sides = [rows.assign(panel=rows["model"].map(SIZES), seed=0)]

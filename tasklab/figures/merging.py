@@ -54,27 +54,24 @@ _NUMBERS = (("#B3B3B3", "o"), ("#8C8C8C", "s"), ("#595959", "D"), ("#000000", "P
 
 
 def merges_in(df: pd.DataFrame) -> list[str]:
-    """Return the merges in records in the book's order."""
+    """Return the merges in records, in the book's order."""
     present = set(df["merge"].dropna()) if "merge" in df else set()
     return [name for name in MERGE_LABEL if name in present]
 
 
 def merged_accuracy(df: pd.DataFrame, metric: str = "absolute") -> pd.DataFrame:
-    """Return accuracies of merges as means over tasks and groups of them, a row a seed."""
+    """Return accuracies of merges, means over tasks and groups of them, a row a seed."""
     rows = select(df, "merging", metric)
     return averaged(rows, "model", "method", "merge", "n_tasks", "seed", "metric")
 
 
 @book_figure
 def merge_accuracy(df: pd.DataFrame) -> Figure:
-    """Draw the accuracy of every merge, absolute and normalised, by the number of merged tasks.
+    """Plot the accuracy of every merge, absolute and normalised, by number of tasks.
 
-    In absolute accuracy the dashed line is the pre-trained model, the dotted one each task's own.
-    Merges are in the order of what they reach with most tasks; one that is far below the others is
-    an arrow at the edge with its number.
-
-    Args:
-        df: Records of the experiment `merging` of one model and method, and for the lines `single`.
+    Dashed is the pre-trained model, dotted each task's own. Merges are sorted by their accuracy
+    with most tasks; one far below the others is an arrow with its number. Records: `merging` of one
+    model and method, and `single`.
     """
     absolute, normalised = (merged_accuracy(df, name) for name in ("absolute", "normalised"))
     reached = most_tasks(absolute).groupby("merge")["value"].mean()
@@ -105,10 +102,10 @@ def by_number(n_tasks: pd.Series) -> Looks:
 def by_merge(
     means: pd.DataFrame, col: str, order: Sequence[str] = (), *, looks: Looks, **more: Any
 ) -> Panels:
-    """Draw a line of the page for each merge, in a panel for each value of `col`.
+    """Plot a line for each merge, a panel for each value of `col`.
 
     Args:
-        means: What is drawn, with a column merge.
+        means: Data with a column merge.
         col: Column of the panels.
         order: The merges from the top; by default the book's.
         looks: Of the groups.
@@ -121,14 +118,10 @@ def by_merge(
 
 
 def merge_gains_table(df: pd.DataFrame) -> pd.DataFrame:
-    """Return what merges gain over task arithmetic, in words with 95 % intervals.
+    """Return gains over task arithmetic in points, with 95 % intervals.
 
-    Args:
-        df: Records of the experiment `merging`, of the model `mini` and of other pre-trainings.
-
-    Returns:
-        A row a merge, and one below it over several pre-trainings, where they are recorded; a
-        column for each number of merged tasks: points of absolute test accuracy.
+    A row a merge, and one below it over several pre-trainings where recorded; a column a number of
+    tasks. Records: `merging` of `mini` and of other pre-trainings.
     """
     found = gains(df, over=BASE, model="mini")
     if found.empty:
@@ -147,11 +140,11 @@ def merge_gains_table(df: pd.DataFrame) -> pd.DataFrame:
 
 
 def ranged(effect: float, low: float, high: float) -> str:
-    """Return an effect in points in words, with its interval if it has one.
+    """Return an effect with its interval, if it has one.
 
     Args:
         effect: The mean.
-        low: Lower end of its interval, NaN if there is none.
+        low: Lower end of its interval, or NaN.
         high: Upper end.
     """
     ends = "" if pd.isna(low) else f" [{low:.1f}, {high:.1f}]"
@@ -160,14 +153,10 @@ def ranged(effect: float, low: float, high: float) -> str:
 
 @book_figure
 def merge_distance(df: pd.DataFrame) -> Figure:
-    """Draw how far each merge is from the best: in what it minimises, and in accuracy.
+    """Plot each merge's distance from the best, in its objective and in accuracy.
 
-    Left E(tau) / E(0) in the tangent model at the best coefficient there, on validation images; 0
-    is a merge that loses nothing. Right the points of test accuracy by which a merge is above the
-    best one on the span. The merges are in the order of the former.
-
-    Args:
-        df: Records of the experiment `merging` of one model and method.
+    Left: E(τ) / E(0) in the tangent model at its best coefficient on validation images; 0 loses
+    nothing. Right: points of test accuracy above the best merge on the span. Records: `merging`.
     """
     rows = most_tasks(select(df, "merging", "objective", split="validation"))
     accuracy = where(merged_accuracy(df), n_tasks=rows["n_tasks"].max())
@@ -192,13 +181,9 @@ def merge_distance(df: pd.DataFrame) -> Figure:
 
 
 def merge_ways_table(df: pd.DataFrame) -> pd.DataFrame:
-    """Return the accuracy of merges of most tasks, in percent: a row a way to get their vectors.
+    """Return accuracies in % of merges of most tasks: a row a method or model.
 
-    A row is a way of fine-tuning the first model, or another model; a column is a merge. Numbers
-    are means over tasks and seeds.
-
-    Args:
-        df: Records of the experiment `merging`, of one or several models, the main one first.
+    Means over tasks and seeds. Records: `merging` of one or several models, the main one first.
     """
     means = most_tasks(merged_accuracy(df))
     require_rows(where(means, merge=BASE), "task arithmetic was not computed")
@@ -209,13 +194,10 @@ def merge_ways_table(df: pd.DataFrame) -> pd.DataFrame:
 
 @book_figure
 def merge_ways(df: pd.DataFrame) -> Figure:
-    """Draw what every merge gains over task arithmetic, by how its vectors were fine-tuned.
+    """Plot gains over task arithmetic by merge and by how its vectors were fine-tuned.
 
-    A number is in points of absolute test accuracy, a mean over tasks and seeds; with the name of
-    each column is what task arithmetic reaches.
-
-    Args:
-        df: Records of the experiment `merging`, of one or several models, the main one first.
+    In points of test accuracy, means over tasks and seeds; column names have task arithmetic's
+    accuracy. Records: `merging` of one or several models, the main one first.
     """
     table = merge_ways_table(df)
     gains = require_rows(table.sub(table[BASE], axis=0).drop(columns=BASE).T)

@@ -13,7 +13,7 @@ Rows = TypeVar("Rows", pd.DataFrame, pd.Series)
 
 
 def require_rows(df: Rows, absent: str = "the table has no rows of this kind") -> Rows:
-    """Return the rows; raise `NothingToDrawError` if there are none: `absent` says of what."""
+    """Return the rows; raise `NothingToDrawError`, with `absent`, if there are none."""
     if df.empty:
         raise NothingToDrawError(f"nothing to draw: {absent}.")
     return df
@@ -38,7 +38,7 @@ def select(
 
 
 def where(df: pd.DataFrame, **wanted: Any) -> pd.DataFrame:
-    """Return the records whose columns have the wanted values, or one of several (no tuple)."""
+    """Return the records whose columns have the given value, or one of several (no tuple)."""
     for name, value in wanted.items():
         several = isinstance(value, Iterable) and not isinstance(value, str | tuple)
         found = df[name].isin(list(value)) if several else df[name] == value
@@ -47,16 +47,15 @@ def where(df: pd.DataFrame, **wanted: Any) -> pd.DataFrame:
 
 
 def averaged(df: pd.DataFrame, *by: str) -> pd.DataFrame:
-    """Return the mean value of each group, a row a group in order of appearance."""
+    """Return the mean value of each group, in order of appearance."""
     return df.groupby(list(by), as_index=False, sort=False)["value"].mean()
 
 
 def ends(df: pd.DataFrame, *by: str) -> pd.DataFrame:
-    """Return measured intervals in a form that seaborn draws as they are.
+    """Return measured intervals as three rows a group, which `marks.GIVEN` draws.
 
-    The columns value, low and high are averaged in each group and become three rows, of which
-    `marks.GIVEN` draws the median and the range. A mean may lie outside the quartiles of a skewed
-    distribution; it then is its own end.
+    The columns value, low and high are averaged. A mean outside the quartiles of a skewed
+    distribution is its own end.
     """
     groups = df.groupby(list(by), dropna=False, sort=False, observed=True)
     means = groups[["value", "low", "high"]].mean()
@@ -66,11 +65,11 @@ def ends(df: pd.DataFrame, *by: str) -> pd.DataFrame:
 
 
 def most_tasks(df: pd.DataFrame) -> pd.DataFrame:
-    """Return the records with the largest number of tasks that there are."""
+    """Return the records with the largest number of tasks."""
     return where(df, n_tasks=df["n_tasks"].max())
 
 
 def methods_in(df: pd.DataFrame, *, baseline: bool = False) -> list[str]:
-    """Return the methods in `df` in the book's order, without the pre-trained one by default."""
+    """Return the methods in `df` in the book's order, without the pre-trained model by default."""
     present = set(df["method"])
     return [m for m in COLOURS if m in present and (baseline or m != "pretrained")]

@@ -39,7 +39,7 @@ _OTHERS = (("#595959", "*"), ("#999999", "X"), ("#7FC9AF", "h"), ("#B2DF8A", "d"
 
 
 def role(model: str) -> str:
-    """Return the role of a model among the schemes that are compared, or its own name."""
+    """Return a model's role among the compared schemes, or its own name."""
     roles = family(model) if model in REGISTRY else {}
     return next((name for name in SCHEMES if roles.get(name) == model), model)
 
@@ -54,7 +54,7 @@ def looks(df: pd.DataFrame) -> dict[str, tuple[str, str, str]]:
 
 
 def broken(named: Looks) -> dict[str, str]:
-    """Return the labels of models, broken at their commas where there is little room."""
+    """Return the labels of models, broken at their commas."""
     return {model: label.replace(", ", ",\n") for model, (label, _, _) in named.items()}
 
 
@@ -78,21 +78,20 @@ def ways(df: pd.DataFrame) -> dict[tuple[str, str], str]:
 
 
 def of_vocabulary(df: pd.DataFrame, vocabulary: str) -> pd.DataFrame:
-    """Return the records of one vocabulary, or all where that is not told."""
+    """Return the records of one vocabulary, or all if there is no such column."""
     return where(df, vocabulary=vocabulary) if "vocabulary" in df else df
 
 
 def closed_table(df: pd.DataFrame, table: str = "1", *, method: str = "nonlinear") -> Any:
-    """Return single-task and addition accuracies of each scheme beside the paper's (tables 1, 3).
+    """Return single-task and addition accuracies beside the paper's (tables 1, 3).
+
+    A row a scheme, in %, with the standard deviation over seeds; compare the order of rows.
+    Records: `single` and `addition`.
 
     Args:
-        df: Records of `experiments.probing` and `experiments.closed_addition`.
-        table: Of the paper, whose numbers stand beside ours.
+        df: The records.
+        table: Of the paper.
         method: Whose vectors are added; `full` in table 3.
-
-    Returns:
-        A pandas Styler: a row for each scheme, in %, with the standard deviation over seeds where
-        there are several. The worlds differ: read the order of the rows.
     """
     if is_awaited(df):
         return tables.table(df)
@@ -111,9 +110,7 @@ def closed_table(df: pd.DataFrame, table: str = "1", *, method: str = "nonlinear
 def open_table(df: pd.DataFrame) -> Any:
     """Return accuracies in the open vocabulary beside the paper's (table 4).
 
-    Args:
-        df: Records of `experiments.probing` and `experiments.closed_addition` of a lab with a
-            zero-shot head, of the methods `nonlinear` (the encoder alone) and `full`.
+    Records: `single` and `addition` of a lab with a zero-shot head, of `nonlinear` and `full`.
     """
     if is_awaited(df):
         return tables.table(df)
@@ -125,15 +122,9 @@ def open_table(df: pd.DataFrame) -> Any:
 
 
 def price(costs: pd.DataFrame, sums: pd.DataFrame) -> pd.DataFrame:
-    """Return what probing and addition cost, and what addition gains for it, a row a scheme.
+    """Return costs of probing and addition in seconds and the gain in points, a row a scheme.
 
-    Args:
-        costs: Records of `experiments.closed_cost`.
-        sums: Records of `experiments.probing` and `experiments.closed_addition`.
-
-    Returns:
-        Columns pre-training, probing (s), addition (s) with probing in it, times, and gain
-        (points): mean test accuracy of the sum less that of the probes.
+    `costs` are records of `closed_cost`, `sums` of `single` and `addition`.
     """
     costs = costs[costs["metric"] != "seconds_subsets"]
     seconds = costs.pivot_table(index="model", columns="method", values="value", aggfunc="sum")
@@ -146,17 +137,13 @@ def price(costs: pd.DataFrame, sums: pd.DataFrame) -> pd.DataFrame:
 
 
 def probed(df: pd.DataFrame) -> pd.Series:
-    """Return each model's mean accuracy of the probes on test images."""
+    """Return each model's mean test accuracy of the probes."""
     probes = where(df, experiment="single", method="probe", split="test")
     return probes.groupby("model")["value"].mean().rename("probed")
 
 
 def subset_cost(df: pd.DataFrame) -> pd.DataFrame:
-    """Return what all subsets took: seconds and coefficients tried, a row a scheme and method.
-
-    Args:
-        df: Records of `experiments.subsets`.
-    """
+    """Return seconds and coefficients tried for all subsets. Records: `subsets`."""
     rows, costs = [], where(df, experiment="closed_cost")
     for method in dict.fromkeys(costs["method"]):
         for model in looks(where(costs, method=method)):

@@ -27,11 +27,7 @@ _OF_NEGATION = {  # of negation: what is subtracted, and on which images
 
 @book_figure
 def averaging(df: pd.DataFrame) -> Figure:
-    """Draw accuracies of averaged weights against those of ensembles (the paper's figure 4).
-
-    Args:
-        df: Records of `experiments.averaging`.
-    """
+    """Plot accuracies of averaged weights against ensembles (figure 4). Records: `averaging`."""
     df = require_rows(where(df, experiment="averaging"))
     alone, groups = where(df, metric="alone")["value"], df[df["metric"] != "alone"]
     table = groups.pivot(index=["seed", "subset"], columns="metric", values="value")
@@ -53,10 +49,9 @@ def averaging(df: pd.DataFrame) -> Figure:
 
 @book_figure
 def stitched_addition(df: pd.DataFrame) -> Figure:
-    """Draw accuracies of stitched models on both tasks of each pair (the paper's figure 9).
+    """Plot accuracies of stitched models on both tasks of each pair (figure 9).
 
-    Args:
-        df: Records of `experiments.stitched_addition` at one block: lines join coefficients.
+    Lines join coefficients. Records: `stitched_addition` at one block.
     """
     df = require_rows(df)
     # On the axis of its own task a model is "own", on that of the other one "other".
@@ -80,11 +75,7 @@ def stitched_addition(df: pd.DataFrame) -> Figure:
 
 @book_figure
 def stitched_depth(df: pd.DataFrame) -> Figure:
-    """Draw accuracies of stitched models against the block that they are cut after.
-
-    Args:
-        df: Records of `experiments.stitched_addition` with `block=-1`.
-    """
+    """Plot accuracies of stitched models by block. Records: `stitched_addition`."""
     means = averaged(require_rows(df), "subset", "front", "block", *({"seed"} & set(df)))
     means["block"] += 1
     plot = curves(means, "block", hue="front", looks=FRONTS, col="subset", height=3.4)
@@ -95,10 +86,9 @@ def stitched_depth(df: pd.DataFrame) -> Figure:
 
 @book_figure
 def stitched_negation(df: pd.DataFrame) -> Figure:
-    """Draw accuracies of stitched negation on the task and the control (the paper's figure 10).
+    """Plot accuracies of stitched negation on task and control (figure 10).
 
-    Args:
-        df: Records of `experiments.stitched_negation`.
+    Records: `stitched_negation`.
     """
     side = list(zip(df["front"], df["task"] == df["subset"], strict=True))
     df = require_rows(df).assign(side=side)

@@ -1,4 +1,4 @@
-"""What all figures share: a colour, marker and label for each method, and sizes."""
+"""The book's style: colour, marker and label of each method, and sizes."""
 
 from __future__ import annotations
 
@@ -58,10 +58,9 @@ Looks = Mapping[Any, tuple[str, str, str]]  # key -> label, colour, marker
 
 
 def book_figure(function: Callable[..., Figure]) -> Callable[..., Figure | None]:
-    """Draw in the book's style, and leave showing the figure to the notebook's last line.
+    """Draw in the book's style; the notebook's last line shows the figure.
 
-    Of results that are not recorded yet there is no figure: `None`. A `$` in a name, of a task or a
-    class, is drawn as it is: no formula begins there.
+    Returns `None` while the results are not recorded. A `$` in a name is drawn as it is.
     """
 
     @functools.wraps(function)
@@ -90,7 +89,7 @@ def book_figure(function: Callable[..., Figure]) -> Callable[..., Figure | None]
 
 @contextlib.contextmanager
 def _laid_out_once() -> Iterator[None]:
-    """Leave out the layouts that seaborn computes for a grid: a third of the time, and replaced."""
+    """Skip the layouts of seaborn's grids, which are replaced: a third of the time."""
     theirs = sns.axisgrid.Grid.tight_layout
     sns.axisgrid.Grid.tight_layout = lambda grid, **_: grid
     try:
@@ -100,7 +99,7 @@ def _laid_out_once() -> Iterator[None]:
 
 
 def _unmarked(given: Any) -> Any:
-    r"""Return names, wherever they are in what is given, with each `$` escaped for matplotlib.
+    r"""Return data with each `$` in a name escaped for matplotlib.
 
     >>> _unmarked({"a$b": ["$x$", 1]})
     {'a\\$b': ['\\$x\\$', 1]}
@@ -124,7 +123,6 @@ def _unmarked(given: Any) -> Any:
 
 
 def _texts(df: pd.DataFrame) -> Iterator[object]:
-    """Yield the different texts in a table, and its headings."""
     yield from df.columns
     yield from df.index if not pd.api.types.is_numeric_dtype(df.index.dtype) else ()
     for _, column in df.items():
@@ -133,7 +131,7 @@ def _texts(df: pd.DataFrame) -> Iterator[object]:
 
 
 def _awaited(drawn: object) -> bool:
-    """Return whether nothing is recorded yet of what is to be drawn: a table, or several."""
+    """Return whether a table, or all of several, awaits its recording."""
     if isinstance(drawn, list | tuple):
         parts = [part for part in drawn if not isinstance(part, str)]
         return bool(parts) and all(map(_awaited, parts))
@@ -145,7 +143,7 @@ class NothingToDrawError(TasklabError):
 
 
 def once_recorded(figure: Callable[..., Figure], *given: Any, **more: Any) -> Figure | None:
-    """Return what a figure draws of what is given, or nothing while there are no records of it."""
+    """Return a figure, or `None` while there are no records of it."""
     try:
         return figure(*given, **more)
     except NothingToDrawError:

@@ -23,15 +23,9 @@ AIRY = [{"selector": "th, td", "props": [("padding", "0.2em 0.7em")]}]
 
 
 def table(df: pd.DataFrame, digits: int = 1) -> Any:
-    """Return a table of numbers for readers: rounded, a dash where there is none.
+    """Return a pandas Styler of rounded numbers, a dash where there is none.
 
-    Args:
-        df: E.g. what `records.beside` or `editing_table` returned.
-        digits: After the decimal point.
-
-    Returns:
-        A pandas Styler; rows are numbered only where their numbers mean something. Of no rows it
-        says that they are not recorded yet. Names are text in it, whatever markup they look like.
+    Text is escaped. An empty table reads "Not recorded yet.". `digits` are after the decimal point.
     """
     if df.empty:
         styler = df.iloc[:, :0].style.set_caption("Not recorded yet.").hide(axis="index")
@@ -41,12 +35,7 @@ def table(df: pd.DataFrame, digits: int = 1) -> Any:
 
 
 def styled(df: pd.DataFrame, cell: Callable[[Any], str]) -> Any:
-    """Return a pandas Styler in which every text is escaped, in cells, headings and names of axes.
-
-    Args:
-        df: The table; names of tasks and classes can be any text.
-        cell: Formats a value that is no text.
-    """
+    """Return a Styler with escaped text; `cell` formats values that are no text."""
 
     def safe(value: Any) -> str:
         return html.escape(value if isinstance(value, str) else str(cell(value)))
@@ -60,7 +49,7 @@ def styled(df: pd.DataFrame, cell: Callable[[Any], str]) -> Any:
 
 
 def _number(value: Any, digits: int) -> Any:
-    """Return a cell's text: of a number rounded, with a minus sign and no hyphen."""
+    """Return a rounded number with a minus sign."""
     if not isinstance(value, numbers.Real) or isinstance(value, bool):
         return value
     whole = isinstance(value, numbers.Integral)
@@ -68,13 +57,9 @@ def _number(value: Any, digits: int) -> Any:
 
 
 def pretraining_table(verdicts: Iterable[Verdict]) -> pd.DataFrame:
-    """Return what other seeds of pre-training say of claims, beside the main model's effects.
+    """Return effects and intervals over other pre-trainings beside the main model's.
 
-    Args:
-        verdicts: On claims; those with one pre-training are left out.
-
-    Returns:
-        A row a claim: effect and 95 % interval of the main model, and those over the pre-trainings.
+    A row a claim; claims with one pre-training are left out.
     """
     ends, rows = ("effect", "low", "high"), []
     for one in verdicts:
@@ -87,13 +72,9 @@ def pretraining_table(verdicts: Iterable[Verdict]) -> pd.DataFrame:
 
 
 def matched_table(verdicts: Iterable[Verdict]) -> pd.DataFrame:
-    """Return what is said of two methods at the rates chosen, and where they are made equal.
+    """Return outcomes and effects of comparisons at the chosen rates and at equal accuracy, norm.
 
-    Args:
-        verdicts: On claims; those that are judged at the rates chosen alone are left out.
-
-    Returns:
-        A row a comparison; for each setting the outcome, and the effect with its 95 % interval.
+    A row a comparison, a column a setting; claims judged at the chosen rates alone are left out.
     """
     verdicts = [v for v in verdicts if v.outcome != "not tested"]
     matched = {v.claim.id.partition("@")[0] for v in verdicts if v.claim.setting != SETTINGS[0]}
@@ -119,7 +100,7 @@ def matched_table(verdicts: Iterable[Verdict]) -> pd.DataFrame:
 
 
 def origin_table(provenance: Mapping[str, Any]) -> pd.DataFrame:
-    """Return where recorded results come from: versions, machine, configuration, time."""
+    """Return versions, machine, configuration and time of recorded results."""
     facts: dict[str, str] = {}
     for name, value in provenance.items():
         nested = value if isinstance(value, Mapping) else {"": value}
@@ -132,7 +113,6 @@ def origin_table(provenance: Mapping[str, Any]) -> pd.DataFrame:
 
 
 def _fact(value: Any) -> str:
-    """Return what a cell of a provenance says: choices by name, values one after another."""
     if isinstance(value, Mapping):
         return ", ".join(f"{name} {_fact(one)}" for name, one in value.items())
     if isinstance(value, list):
@@ -145,13 +125,9 @@ def _fact(value: Any) -> str:
 def editing_table(df: pd.DataFrame) -> pd.DataFrame:
     """Return accuracy alone and in the sum of all tasks, of every model and method.
 
-    Args:
-        df: Records of the experiments `single` and `addition`, of one or several models; with those
-            of `joint`, one model trained on all tasks stands above, as `…, jointly`.
-
-    Returns:
-        One row a model and method, in %: alone, sum (absolute), normalised, each with its standard
-        deviation over seeds where there are several; and the number of seeds.
+    In %: alone, sum (absolute) and normalised, with standard deviations over seeds; number of
+    seeds. Records: `single` and `addition` of one or several models; with `joint`, one model
+    trained on all tasks stands above, as `…, jointly`.
     """
     from tasklab.figures.schemes import scheme  # whose tables are made of those here
 

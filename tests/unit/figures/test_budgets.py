@@ -41,7 +41,7 @@ def test_methods_are_curves_over_their_accuracy_alone(over, first):
     assert sum(nonlinear, []) == pytest.approx([first, first - 9, 94.0, 85.0])
     assert drawn(negated)[figures.COLOURS["nonlinear"]][1] == pytest.approx([94.0, 26.0])
     assert drawn(errors)[figures.COLOURS["nonlinear"]][1] == pytest.approx([94.0, 9.4])
-    assert len(drawn(lengths)) == 2 and "length" in lengths.get_ylabel()
+    assert len(drawn(lengths)) == 2 and "norm" in lengths.get_ylabel()
 
 
 def test_two_rates_of_equal_accuracy_stay_two_points():
@@ -62,7 +62,7 @@ def test_growth_is_over_the_samples_seen():
     (axes,) = figures.growth(tidy(rows)).axes
     (line,) = axes.lines
     assert line.get_xydata().tolist() == [[3.0, 61.0], [30.0, 71.0], [100.0, 81.0]]
-    assert axes.get_xscale() == "log" and axes.get_ylabel() == "alone (%)"
+    assert axes.get_xscale() == "log" and axes.get_ylabel() == "single-task accuracy (%)"
 
 
 def test_growth_draws_the_error_of_the_search_box():

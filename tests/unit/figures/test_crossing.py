@@ -47,7 +47,7 @@ def test_the_table_has_a_column_a_way_or_an_encoder():
     table = figures.crossing_table(records()).set_index("metric")
     assert table.columns.tolist() == ["unit", "non-linear", "linearized"]
     by = table["non-linear"]
-    assert by["accuracy alone"] == 92.5 and by["lost in the sum of all"] == 12.5
+    assert by["single-task accuracy"] == 92.5 and by["loss in the sum of all"] == 12.5
     merged = table.loc["lost in the merge: TIES"]
     assert merged["unit"] == "%" and merged["non-linear"] == pytest.approx(10 / 6 + 0.25)
     assert figures.crossing_table(nothing()).empty

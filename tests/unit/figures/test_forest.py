@@ -107,30 +107,10 @@ def test_what_holds_where_both_sides_are_equal_stands_below_its_statement(verdic
 def test_a_row_leads_where_the_row_of_the_list_does(verdicts, here) -> None:
     shown = figures.forest(verdicts, here)._repr_mimebundle_()["text/html"]
     listed = figures.verdict_list(verdicts, here)._repr_html_()
-    for part in shown.split('<div class="tasklab-forest')[1:]:  # on a page, on a phone
-        rows = re.findall(r'<a href="([^"]*)".*? aria-label="([^"]*)">', part)
-        told = zip([said for _, said in rows], verdicts, strict=True)
-        assert all(said.startswith(f"{v.claim.short}: {v.outcome}, ") for said, v in told)
-        assert [link for link, _ in rows] == re.findall(r'<a href="([^"]*)">', listed)
-        first = "Linearized vectors forget better: holds, +2.0 [1.0, 3.0] points"
-        assert first in [said for _, said in rows]
-
-
-def test_a_phone_gets_a_narrow_picture_of_the_same_rows(verdicts) -> None:
-    figure = figures.forest(verdicts)
-    assert figure.narrow.get_figwidth() < 4.1 < figure.get_figwidth()
-    names = [
-        [label.get_text() for axes in one.axes for label in axes.get_yticklabels()]
-        for one in (figure, figure.narrow)
-    ]
-    assert names[0] == names[1]
-    shown = figure._repr_mimebundle_()["text/html"]
-    assert re.findall('class="tasklab-forest (.*?)"', shown) == ["wide", "narrow"]
-    for axes in figure.narrow.axes:
-        title = next(t for t in (axes.title, axes._left_title, axes._right_title) if t.get_text())
-        box = title.get_window_extent()
-        assert box.x0 >= 0
-        assert box.x1 <= figure.narrow.bbox.width + 1  # nothing is cut off
+    rows = re.findall(r'<a href="([^"]*)".*? aria-label="([^"]*)">', shown)
+    told = zip([said for _, said in rows], verdicts, strict=True)
+    assert all(said.startswith(f"{v.claim.short}: {v.outcome}, ") for said, v in told)
+    assert [link for link, _ in rows] == re.findall(r'<a href="([^"]*)">', listed)
 
 
 def test_a_notebook_gets_one_picture_whose_links_need_no_style_sheet(verdicts, monkeypatch) -> None:
@@ -145,12 +125,8 @@ def test_a_notebook_gets_one_picture_whose_links_need_no_style_sheet(verdicts, m
     assert links[-1].startswith("closed_vocab.ipynb#") and not any(".html" in x for x in links)
 
 
-@pytest.mark.parametrize("narrow", [False, True])
-def test_a_link_lies_over_its_row(verdicts, narrow) -> None:
+def test_a_link_lies_over_its_row(verdicts) -> None:
     figure = figures.forest(verdicts)
-    if narrow:
-        figure = figure.narrow
-    figure.narrow = None
     shown = figure._repr_mimebundle_()
     picture = matplotlib.image.imread(io.BytesIO(base64.b64decode(shown["image/png"])))
     assert picture.shape[:2] == tuple(figure.bbox.size[::-1].astype(int))  # nothing is cut off
@@ -162,13 +138,11 @@ def test_a_link_lies_over_its_row(verdicts, narrow) -> None:
         assert float(top) + float(height) / 2 == pytest.approx(middle, abs=float(height) / 8)
 
 
-def test_the_site_takes_both_pictures_from_files(verdicts, extension) -> None:
-    figure = figures.forest(verdicts)
-    shown = figure._repr_mimebundle_()
-    before, wide, between, narrow, after = extension("captions").PICTURE.split(shown["text/html"])
-    assert before.startswith("<div") and between.count("<a ") == after.count("<a ") == len(verdicts)
-    assert wide == shown["image/png"] and narrow == figure.narrow._shown("narrow")[0]
-    assert "base64" not in before + between + after
+def test_the_site_takes_the_picture_from_its_file(verdicts, extension) -> None:
+    shown = figures.forest(verdicts)._repr_mimebundle_()
+    before, after = extension("captions").PICTURE.split(shown["text/html"])
+    assert before.startswith("<div") and after.count("<a ") == len(verdicts)
+    assert "base64" not in before + after and "image/svg+xml" in shown
 
 
 def test_an_executed_notebook_to_download_has_each_picture_once(verdicts) -> None:
@@ -184,7 +158,7 @@ def test_an_executed_notebook_to_download_has_each_picture_once(verdicts) -> Non
     assert picture.metadata == {"image/png": {"width": 750}} and "text/html" not in picture.data
     assert picture.data["image/png"] == shown[0]["image/png"]
     text = forest.data["text/html"]
-    assert re.findall('class="tasklab-forest (.*?)"', text) == ["wide"]
+    assert forest.data["image/png"] in text and "image/svg+xml" not in forest.data
     assert text.count("<div") == text.count("</div>") and text.count("<a ") == len(verdicts)
 
 

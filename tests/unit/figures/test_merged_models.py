@@ -54,7 +54,7 @@ def rates(seeds=(0,)):
 def test_three_panels_have_both_models():
     figure = figures.merge_models(models())
     assert [axes.get_xlabel().split("\n")[0] for axes in figure.axes] == [
-        "test accuracy", "changed predictions ξ", "distance"]  # fmt: skip
+        "test accuracy", "disentanglement", "distance"]  # fmt: skip
     lines = [line for line in figure.axes[0].lines if line.get_markersize() == 6]
     found = [line.get_xdata().tolist() for line in lines if len(line.get_xdata()) == len(MERGES)]
     assert found == [pytest.approx([70.0, 70.0]), pytest.approx([63.0, 63.0])]
@@ -162,7 +162,7 @@ def test_strengths_are_multiples_of_the_methods_own():
     figure = figures.penalty_strengths(strengths())
     left, right = figure.axes
     assert [text.get_text() for text in right.get_xticklabels()] == ["0", "1", "10"]
-    assert left.get_ylabel() == "alone (%)" and right.get_ylabel() == "in the sum of all (%)"
+    assert [axes.get_ylabel().split()[0] for axes in (left, right)] == ["single-task", "accuracy"]
     curve = next(line for line in right.lines if len(line.get_xdata()) == 3)
     assert curve.get_ydata().tolist() == [60.5, 74.5, 82.5]
     (marked,) = (line for line in right.lines if line.get_markersize() == 10)
