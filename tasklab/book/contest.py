@@ -130,7 +130,8 @@ def _table(head: Sequence[str], lines: Iterable[Sequence[object]], *, shaded: bo
 
 
 def _merges(contest: Contest) -> tuple[list[str], list[list[object]]]:
-    expected, lines = _recorded(), []
+    expected = _recorded()
+    lines: list[list[object]] = []
     for one in contest.merges:
         mean, half = one.mean
         gain, around = one.gain(contest.start)

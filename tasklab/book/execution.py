@@ -34,7 +34,7 @@ def quiet_kernels() -> None:
     os.environ.update(INLINE)
 
 
-def asked(source: Path, parameters: Mapping[str, object]) -> dict[str, Any]:
+def asked(source: Path, parameters: Mapping[str, Any]) -> dict[str, Any]:
     """Return all that determines the outputs of a chapter or page: their key in the store.
 
     Args:

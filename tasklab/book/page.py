@@ -33,7 +33,7 @@ from tasklab.book.words import word as word
 from tasklab.errors import TasklabError, choose
 from tasklab.figures.tables import origin_table, table
 from tasklab.records.judgement import Verdict
-from tasklab.records.statements import anchor, effect_of, seen, verdict_rows
+from tasklab.records.statements import PLAIN, anchor, effect_of, seen, verdict_rows
 from tasklab.records.table import is_awaited
 
 _ROOT = Path(__file__).resolve().parents[2]
@@ -44,7 +44,6 @@ FOREST = (  # the caption of `figures.forest`
     "axis is the effect divided by its margin of error. Light marks: decided on these tasks, open "
     "for tasks in general. Italics: both methods made equal first. Open marks: no interval."
 )
-_OUTCOME = {"holds": "Confirmed", "does not hold": "Not confirmed", "undecided": "Open"}
 ORIGIN = "tasklab"  # under which an output's metadata tell programs where it comes from
 
 
@@ -95,8 +94,8 @@ def sample(records: pd.DataFrame) -> str:
         records = records[records["method"] != "pretrained"]
     parts = []
     if "seed" in records:
-        columns = [n for n in ("model", "init", "method", "n_tasks") if n in records]
-        seeds = (records.groupby(columns, dropna=False) if columns else records)["seed"].nunique()
+        by = [n for n in ("model", "init", "method", "n_tasks") if n in records]
+        seeds = (records.groupby(by, dropna=False) if by else records)["seed"].nunique()
         parts.append(counted(max(1, np.min(seeds)), max(1, np.max(seeds)), "seed"))
     columns = ("task", "other") if "cosines" in experiments else ("task",)
     named = [records[name].dropna().astype(str) for name in columns if name in records]
@@ -114,7 +113,8 @@ def sample(records: pd.DataFrame) -> str:
         suites = {*records["suite"]} if "suite" in records else set()
         noun = f"{split} {'text' if suites == {'mini_text'} else 'image'}"
         each = " of each" if len(parts) > ("seed" in records) else ""
-        parts += [counted(*map(int, counts.loc[split]), noun) + each] if split else []
+        low, high = map(int, counts.loc[split]) if split else (0, 0)
+        parts += [counted(low, high, noun) + each] if split else []
     return ", ".join(parts)
 
 
@@ -129,10 +129,10 @@ def source(*functions: Callable[..., Any]) -> Any:
 def _stripped(function: Callable[..., Any]) -> str:
     lines = textwrap.dedent(inspect.getsource(function)).splitlines()
     node = ast.parse("\n".join(lines)).body[0]
-    if ast.get_docstring(node, clean=False) is not None:
+    if isinstance(node, ast.FunctionDef) and ast.get_docstring(node, clean=False) is not None:
         first = node.body[0]
         del lines[first.lineno - 1 : first.end_lineno]
-    file = Path(inspect.getsourcefile(function)).resolve()
+    file = Path(inspect.getsourcefile(function) or "").resolve()
     place = file.relative_to(_ROOT).as_posix() if file.is_relative_to(_ROOT) else file.name
     return "\n".join([f"# {place}", *lines])
 
@@ -168,13 +168,17 @@ def _finding(row: Mapping[str, Any]) -> str:
         counts.append(f"{row['tasks_as_claimed']} of {row['n_tasks']} {row['counted']}")
     if row["n_cells"] > 1:
         counts.append(f"weakest of {row['n_cells']} parts, {row['cells_holding']} confirmed")
-    told = f"**{_OUTCOME[row['outcome']]}**: {effect_of(row)}"
+    told = f"**{_outcome(row['outcome']).capitalize()}**: {effect_of(row)}"
     told += f" ({', '.join(counts)})" if counts else ""
     if row["here"] not in ("", row["outcome"]):
-        told += f"; on these tasks {_OUTCOME[row['here']].lower()}: {effect_of(seen(row, 'here'))}"
+        told += f"; on these tasks {_outcome(row['here'])}: {effect_of(seen(row, 'here'))}"
     if row["n_pretrainings"] > 1:
         told += f"; {effect_of(seen(row, 'others'))} in {row['n_pretrainings']} smaller models"
     return f"{told}."
+
+
+def _outcome(outcome: str) -> str:
+    return PLAIN.get(outcome, outcome)
 
 
 @dataclasses.dataclass(frozen=True)

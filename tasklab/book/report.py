@@ -50,7 +50,7 @@ def report(
     from tasklab.storage.store import Store
 
     root = root or find_root()
-    given = {"preset": preset} if preset != "quick" else {}
+    given: dict[str, Any] = {"preset": preset} if preset != "quick" else {}
     given |= dict(parameters or {})
     settled = Parameters(**given)
     store = Store(settled.store_root)
@@ -79,6 +79,7 @@ def report(
     drop_stale(cache)
     for source, config in asked.items():
         kept = store.find(execution.KIND, config)
+        assert kept is not None  # it is there or was just made
         notebook = nbformat.from_dict(kept.record["notebook"])
         nbformat.write(notebook, copy[source])
         remember(notebook, source, cache, kept.record["seconds"])

@@ -80,8 +80,7 @@ def editor(
     choose("split", split, _SPLITS)
     whole("images", images, 1)
     whole("pictures", pictures, 0)
-    seed = lab.parameters.seeds[0]
-    vectors, evaluator = lab.vectors(method, seed), lab.evaluator_of(method, seed)
+    vectors, evaluator = lab.vectors(method), lab.evaluator_of(method)
     every = list(vectors.values())
     names = [*vectors, evaluator.suite.control.name] if lab.clip.text is not None else [*vectors]
     shown = []
@@ -101,7 +100,7 @@ def editor(
                 [affine_scores(evaluator, every, task, "val") for task in vectors],
                 lab.scale.alphas,
             ),
-            curves=() if beside is None else _curves(lab, beside, split, seed),
+            curves=() if beside is None else _curves(lab, beside, split),
         )
     )
 
@@ -135,15 +134,15 @@ def presets(
     return {label: tuple(alphas.tolist()) for label, alphas in presets.items()}
 
 
-def _curves(lab: Lab, records: pd.DataFrame, split: str, seed: int) -> tuple[Curve, ...]:
+def _curves(lab: Lab, records: pd.DataFrame, split: str) -> tuple[Curve, ...]:
     """Return mean accuracies along the coefficient of each sum of a non-linear model."""
     rows = records[(records["experiment"] == "sweep") & (records["metric"] == "absolute")]
-    rows = rows[(rows["split"] == _SPLITS[split]) & (rows["seed"] == seed)]
-    rows = rows[rows["n_tasks"] == len(lab.suite.names)]
+    rows = rows[(rows["split"] == _SPLITS[split]) & (rows["n_tasks"] == len(lab.suite.names))]
+    rows = rows[rows["seed"] == rows["seed"].iloc[0]] if len(rows) else rows  # the lab's first
     drawn = []
     for method, of_method in rows[~rows["method"].isin(LINEAR)].groupby("method", sort=False):
-        vectors = lab.vectors(method, seed)
-        below = lab.evaluator_of(method, seed).sweep(
+        vectors = lab.vectors(method)
+        below = lab.evaluator_of(method).sweep(
             TaskVector.sum([*vectors.values()]), [*vectors], split, linear=False, alphas=_BELOW
         )
         means = dict(zip(_BELOW, below.mean(axis=1), strict=True))

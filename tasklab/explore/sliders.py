@@ -48,9 +48,8 @@ def accuracies(lab: Lab, method: str, split: str = "val") -> At:
     """
     choose("method", method, EDITS)
     choose("split", split, ("val", "test"))
-    seed = lab.parameters.seeds[0]
-    every = list(lab.vectors(method, seed).values())
-    evaluator = lab.evaluator_of(method, seed)
+    every = list(lab.vectors(method).values())
+    evaluator = lab.evaluator_of(method)
     shown = (*lab.suite.names, *_control(lab))
     if method in LINEAR:
         scores = {task: affine_scores(evaluator, every, task, split) for task in shown}
@@ -62,7 +61,7 @@ def accuracies(lab: Lab, method: str, split: str = "val") -> At:
             yield from ((task, scores[task].accuracy(each)) for task in shown)
             return
         moved = [(task, alphas[task]) for task in lab.suite.names if alphas.get(task)]
-        total = TaskVector.sum(lab.tune(task, method, seed).vector * a for task, a in moved)
+        total = TaskVector.sum(lab.tune(task, method).vector * a for task, a in moved)
         params = total.apply(evaluator.clip.encoder.params)
         for task in shown:
             features = evaluator.features(params, task, split)

@@ -126,7 +126,7 @@ def rate_search(df: pd.DataFrame) -> Figure:
     plot = _over_rates(
         means, "method", "model", columns=2, errorbar=None, share=(False, False), height=(0, 3.4)
     )
-    words = {"x": "learning rate", "y": "validation accuracy (%)"}
+    words: Any = {"x": "learning rate", "y": "validation accuracy (%)"}
     return plot.finish(title=schemes.scheme if means["model"].nunique() > 1 else {}, **words)
 
 
@@ -163,7 +163,7 @@ def learning_rate(df: pd.DataFrame) -> Figure:
     extra = [Line2D([], [], color=INK, ls=":", label="the probe's minimum")] if len(exact) else []
     if len(gone):
         extra.append(Line2D([], [], color=INK, ls="", marker="x", label="diverged"))
-    words = {"x": "learning rate", "y": "validation accuracy (%)"}
+    words: Any = {"x": "learning rate", "y": "validation accuracy (%)"}
     return plot.finish(extra, title=METHOD_LABEL | titles, **words)
 
 

@@ -172,8 +172,8 @@ def _told(
 ) -> tuple[list[str], list[str]]:
     """Return the rank correlations of each method and, at a threshold, the violations."""
     ranks, violations = [], []
-    for method in methods or [None]:
-        rows = summary if method is None else where(summary, method=method)
+    for method in methods or [""]:
+        rows = where(summary, method=method) if method else summary
         if len(rows) != 1:
             raise TasklabError("the figure shows one group of pairs a method: choose a layer.")
         rank = "ρ {rank:.2f} [{low:.2f}, {high:.2f}]\nunlinked ρ {rank_unlinked:.2f}"

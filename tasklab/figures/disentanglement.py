@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping
+from typing import Any
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -171,7 +172,7 @@ def exact_curve(df: pd.DataFrame, split: str = "validation") -> Figure:
     plot.first.lines[0].set_label("exact")
     plot.mark(where(table, metric="normalised_grid"), "alpha", marker="o", ms=4, mew=1, mfc="white",
               color=INK, label="grid")  # fmt: skip
-    look = {"color": COLOURS["nonlinear"], "mfc": "auto", "mec": INK, "mew": 0.7}
+    look: dict[str, Any] = {"color": COLOURS["nonlinear"], "mfc": "auto", "mec": INK, "mew": 0.7}
     for name, (marker, size, words) in _CHOSEN.items():
         first = where(table, metric=name).drop_duplicates(["method", "panel"])
         plot.mark(first, "alpha", marker=marker, ms=size, label=f"chosen {words}", **look)

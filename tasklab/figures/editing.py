@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterable, Mapping
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -17,10 +18,10 @@ from tasklab.figures.style import COLOURS, INIT_LABEL, INK, METHOD_LABEL, book_f
 from tasklab.records.table import wilson
 
 MEAN = "mean"  # the last line of a figure of tasks
-BASE = {"color": COLOURS["pretrained"], "label": METHOD_LABEL["pretrained"]}
+BASE: dict[str, Any] = {"color": COLOURS["pretrained"], "label": METHOD_LABEL["pretrained"]}
 UPRIGHT = BASE | {"along": "y"}
 _TOLD = {"target": "target accuracy (%): lower is better", "control": "control accuracy (%)"}
-_KEPT = {"ls": ":", "lw": 2, "label": "95 % of pre-trained"}
+_KEPT: dict[str, Any] = {"ls": ":", "lw": 2, "label": "95 % of pre-trained"}
 
 
 def _by_task(rows: pd.DataFrame, tasks: Collection[str], x: Mapping[str, str] | str) -> Panels:
@@ -113,7 +114,7 @@ def alone_against_sum(df: pd.DataFrame) -> Figure:
     return _against(rows, "alone", "sum", words)
 
 
-def _against(rows: pd.DataFrame, x: str, y: str, words: Mapping[str, str]) -> Figure:
+def _against(rows: pd.DataFrame, x: str, y: str, words: Mapping[str, Any]) -> Figure:
     plot = scatter(require_rows(rows), x, y, height=4.6)
     plot.mark(rows.groupby("method", as_index=False)[[x, y]].mean(), x, y, ms=12)
     shown = rows[[x, y]]

@@ -158,7 +158,7 @@ def _legend(figure: Figure, rows: pd.DataFrame, width: float) -> None:
         (Line2D([], [], color=LOOKS[look[0]][0], lw=1.2), Line2D([], [], **_mark(*look)))
         for look in told
     ]
-    words = [PLAIN.get(one, one) if width == NARROW else one for one in told.values()]
+    words = [PLAIN.get(one, one) for one in told.values()]
     put_legend(figure, handles, words, width)
 
 

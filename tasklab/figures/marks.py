@@ -25,10 +25,10 @@ from tasklab.figures.style import INK, WIDTH, Looks, key, method_looks
 
 SEEDS = ("sd", 1)  # two or three seeds: their spread, not a limit of confidence
 GIVEN: dict[str, Any] = {"estimator": "median", "errorbar": ("pi", 100)}  # of `rows.ends`
-DASHED = {"color": INK, "lw": 1.1, "ls": "--", "zorder": 1}  # a line of reference
+DASHED: dict[str, Any] = {"color": INK, "lw": 1.1, "ls": "--", "zorder": 1}  # a line of reference
 _ABREAST = 60  # characters that names of columns may have together
 _LEVEL = ("--", ":")
-ZERO = {"ls": "-", "lw": 0.8}  # where nothing changes, in place of the former
+ZERO: dict[str, Any] = {"ls": "-", "lw": 0.8}  # where nothing changes, in place of the former
 
 
 class Panels:

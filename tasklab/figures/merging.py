@@ -111,9 +111,9 @@ def by_merge(
         looks: Of the groups.
         more: Keywords of `points`.
     """
-    order = {name: MERGE_LABEL[name] for name in order or merges_in(means)}
-    height = 1.5 + len(order) * max(0.26, 0.1 * len(looks) * more.get("apart", True))
-    more |= {"order": order, "facets": {"col": col}}
+    named = {name: MERGE_LABEL[name] for name in order or merges_in(means)}
+    height = 1.5 + len(named) * max(0.26, 0.1 * len(looks) * more.get("apart", True))
+    more |= {"order": named, "facets": {"col": col}}
     return points(means, "merge", height=height, looks=looks, **more)
 
 
@@ -126,9 +126,10 @@ def merge_gains_table(df: pd.DataFrame) -> pd.DataFrame:
     found = gains(df, over=BASE, model="mini")
     if found.empty:
         return pd.DataFrame(columns=["merge"])
-    columns, kinds = {}, {"": "", "others_": ", other pre-trainings"}
+    kinds = {"": "", "others_": ", other pre-trainings"}
+    columns: dict[str, dict[str, str]] = {}
     for n_tasks, part in found.groupby("n_tasks", sort=False):
-        cells = columns[f"{n_tasks} tasks"] = {}
+        cells = columns.setdefault(f"{n_tasks} tasks", {})
         for row, which in itertools.product(part.to_dict("records"), kinds):
             if pd.notna(row[which + "effect"]):
                 ends = (row[which + end] for end in ("effect", "low", "high"))

@@ -80,8 +80,8 @@ def stitched_depth(df: pd.DataFrame) -> Figure:
     means["block"] += 1
     plot = curves(means, "block", hue="front", looks=FRONTS, col="subset", height=3.4)
     plot.grid.set(xticks=sorted(set(means["block"].astype(int))))
-    words = {"x": "cut after block", "y": "mean accuracy of both tasks (%)"}
-    return plot.finish(title=lambda pair: pair.replace("+", "\nand "), **words)
+    y = "mean accuracy of both tasks (%)"
+    return plot.finish(title=lambda pair: pair.replace("+", "\nand "), x="cut after block", y=y)
 
 
 @book_figure

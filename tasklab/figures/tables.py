@@ -64,10 +64,10 @@ def pretraining_table(verdicts: Iterable[Verdict]) -> pd.DataFrame:
     ends, rows = ("effect", "low", "high"), []
     for one in verdicts:
         if one.n_pretrainings > 1:
-            row = {"claim": f"{one.claim.short}: {one.claim.cell}".removesuffix(": ")}
-            row |= dict(zip(ends, one.interval, strict=True))
-            row |= zip([f"others: {end}" for end in ends], one.pretrainings, strict=True)
-            rows.append(row | {"pre-trainings": one.n_pretrainings})
+            name = f"{one.claim.short}: {one.claim.cell}".removesuffix(": ")
+            others = dict(zip([f"others: {e}" for e in ends], one.pretrainings, strict=True))
+            mine = dict(zip(ends, one.interval, strict=True))
+            rows.append({"claim": name, **mine, **others, "pre-trainings": one.n_pretrainings})
     return pd.DataFrame(rows)
 
 
@@ -131,7 +131,8 @@ def editing_table(df: pd.DataFrame) -> pd.DataFrame:
     """
     from tasklab.figures.schemes import scheme  # whose tables are made of those here
 
-    tested, by, columns = where(df, split="test"), ["model", "method"], {}
+    tested, by = where(df, split="test"), ["model", "method"]
+    columns: dict[str, pd.Series] = {}
     sums = where(tested, experiment="addition")
     sums = sums[sums["n_tasks"] == sums.groupby("model")["n_tasks"].transform("max")]
     parts = {"alone": where(tested, experiment="single"), "sum": where(sums, metric="absolute"),
