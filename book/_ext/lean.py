@@ -1,9 +1,9 @@
 """Sphinx extension: pages load what they show, and no more.
 
-The theme draws its icons twice, with fonts and with a script of 0.5 MB; MathJax comes with menus,
-eleven notations and a speech engine; every page loads the index of all words. After the build the
-script and the index are left out where they are not used, pictures wait until they are in sight,
-and the needed parts of MathJax are one compressed file that the browser unpacks.
+The theme draws its icons twice, with fonts and a script of 0.5 MB, and brings all of Bootstrap;
+MathJax comes with menus, eleven notations and a speech engine; every page loads the index of all
+words. After the build scripts, rules and the index are left out where they are not used, pictures
+wait until they are in sight, and the needed parts of MathJax are one compressed file.
 """
 
 from __future__ import annotations
@@ -27,6 +27,8 @@ _MATH = (
 _UNPACK = Path(__file__).with_name("math.js")
 _SCRIPTS = "fontawesome"
 _SEARCH = "searchtools|language_data|searchindex"  # the theme asks for them where nothing is found
+_WORD = re.compile(r"[A-Za-z_][\w-]*")
+_RULE = re.compile(r"([^{}]+)\{([^{}]*)\}")  # the innermost, also within `@media`
 _PICTURE = re.compile(r'<img (?![^>]*\bloading=)[^>]*\bsrc="([^"]*_images/[^"]+\.svg)"')
 _SIZE = re.compile(r'<svg [^>]*?width="([\d.]+)pt" height="([\d.]+)pt"')
 
@@ -56,6 +58,10 @@ def _slim(app: Sphinx, error: Exception | None) -> None:
     for unused in (*static.glob("scripts/fontawesome.js*"), *static.rglob("*.map")):
         unused.unlink(missing_ok=True)
     bundle_math(static / "mathjax", static / "math.js")
+    sources = [*pages, *(s for s in static.rglob("*.js") if s.name != "math.js")]
+    words = {word for source in sources for word in _WORD.findall(source.read_text("utf-8"))}
+    for sheet in static.rglob("*.css"):
+        sheet.write_text(pruned(sheet.read_text("utf-8"), words), "utf-8")
 
 
 def lazy(text: str, folder: Path) -> str:
@@ -74,6 +80,29 @@ def lazy(text: str, folder: Path) -> str:
         return f'<img loading="lazy" width="{width}" height="{height}"{found[0][4:]}'
 
     return _PICTURE.sub(sized, text)
+
+
+def pruned(css: str, words: set[str]) -> str:
+    """Return a style sheet without the selectors whose classes are never named.
+
+    A word that ends in a hyphen stands for all that begin so: scripts put such names together.
+
+    Args:
+        css: The sheet.
+        words: Of all pages and scripts.
+    """
+    starts = tuple(word for word in words if word.endswith("-") and len(word) > 3)
+
+    def named(selector: str) -> bool:
+        classes = re.findall(r"\.(-?[A-Za-z_][\w-]*)", re.sub(r":not\([^()]*\)", "", selector))
+        return all(one in words or one.startswith(starts) for one in classes)
+
+    def kept(rule: re.Match[str]) -> str:
+        before, end, prelude = rule[1].rpartition(";")
+        selectors = [one for one in re.split(r",(?![^()]*\))", prelude) if named(one)]
+        return before + end + (f"{','.join(selectors)}{{{rule[2]}}}" if selectors else "")
+
+    return _RULE.sub(kept, re.sub(r"/\*.*?\*/", "", css, flags=re.DOTALL))
 
 
 def bundle_math(folder: Path, target: Path) -> None:

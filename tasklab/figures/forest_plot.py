@@ -43,7 +43,7 @@ PAPERS = {
 }
 _PICTURE = '<img alt="{}" src="data:image/png;base64,{}" style="display: block; width: 100%">'
 _FARTHEST = 6.0  # half-widths; a mark beyond is an arrow there
-_SMALL = 3.8  # inches: a phone's width
+_SMALL = 3.5  # inches: a phone's column
 
 
 class _Forest(Figure):

@@ -10,6 +10,19 @@ def lean(extension):
     return extension("lean")
 
 
+def test_rules_of_classes_that_no_page_names_are_left_out(lean):
+    kept = lean.pruned(
+        "/* .used */p{a:b}.used,.not-there{c:d}.not-there p{e:f}p:not(.not-there){g:h}"
+        "@media print{.not-there{i:j}.other{k:l}}@font-face{font-family:x}.made-up{m:n}"
+        "@layer one;.used:is(a,.other):before{content:'x'}@keyframes k{12.5%{o:p}}",
+        {"used", "other", "made-", "print"},
+    )
+    assert kept == (
+        "p{a:b}.used{c:d}p:not(.not-there){g:h}@media print{.other{k:l}}@font-face{font-family:x}"
+        ".made-up{m:n}@layer one;.used:is(a,.other):before{content:'x'}@keyframes k{12.5%{o:p}}"
+    )
+
+
 def test_equations_code_is_one_file_and_its_fonts_stay(lean, tmp_path):
     folder = tmp_path / "mathjax"
     for name in lean._MATH:

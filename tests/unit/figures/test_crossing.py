@@ -48,12 +48,12 @@ def test_the_table_has_a_column_a_way_or_an_encoder():
     assert table.columns.tolist() == ["unit", "non-linear", "linearized"]
     by = table["non-linear"]
     assert by["single-task accuracy"] == 92.5 and by["loss in the sum of all"] == 12.5
-    merged = table.loc["lost in the merge: TIES"]
+    merged = table.loc["loss in the merge: TIES"]
     assert merged["unit"] == "%" and merged["non-linear"] == pytest.approx(10 / 6 + 0.25)
     assert figures.crossing_table(nothing()).empty
     table = figures.crossing_table(records(), encoders=True).set_index("metric")
     assert table.columns.tolist() == ["unit", "CLIP", "supervised, fewer classes"]
-    assert np.isnan(table.loc["lost in the merge: TIES", "supervised, fewer classes"])
+    assert np.isnan(table.loc["loss in the merge: TIES", "supervised, fewer classes"])
     other = records().replace({"model": {"mini_few": "mini_convnext"}})
     assert figures.crossing_table(other, encoders=True).columns[-1] == "ConvNeXt"
 
@@ -78,7 +78,7 @@ def test_correlations_of_each_way_and_encoder_stand_side_by_side():
 def test_correlations_are_drawn_with_their_intervals():
     pair, whole = figures.merging_foretold(records()).axes
     labels = [text.get_text() for text in pair.get_yticklabels()]
-    assert {"distance from linear", "accuracy alone", "length of the vector"} <= set(labels)
+    assert {"distance from linearity", "single-task accuracy", "norm of the vector"} <= set(labels)
     at = labels.index("distance from linear")
     points = [
         float(x)
