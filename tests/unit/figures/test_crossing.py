@@ -79,7 +79,7 @@ def test_correlations_are_drawn_with_their_intervals():
     pair, whole = figures.merging_foretold(records()).axes
     labels = [text.get_text() for text in pair.get_yticklabels()]
     assert {"distance from linearity", "single-task accuracy", "norm of the vector"} <= set(labels)
-    at = labels.index("distance from linear")
+    at = labels.index("distance from linearity")
     points = [
         float(x)
         for line in pair.lines
