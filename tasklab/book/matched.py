@@ -39,7 +39,7 @@ def made_equal(verdicts: Iterable[Verdict]) -> Any:
 
 
 def merges_made_equal(df: pd.DataFrame) -> Any:
-    """Return the median gain over merges of non-linear vectors at equal accuracy alone, as a table.
+    """Return the median gain over merges of non-linear vectors at equal single-task accuracy.
 
     Args:
         df: Records of the experiment `merging_rates` of one model.
@@ -52,4 +52,5 @@ def merges_made_equal(df: pd.DataFrame) -> Any:
         medians = gaps[gaps["method"] == method].groupby("seed")["gap"].median()
         gain = ranged(*of_mean(medians))
         rows.append([METHOD_LABEL[method], gain, len(medians)])
-    return table(pd.DataFrame(rows, columns=["fine-tuning", "median gain (points)", "seeds"]))
+    head = f"median gain of {gaps['n_tasks'].max()} tasks at {gaps['alone'].mean():.1f} % (points)"
+    return table(pd.DataFrame(rows, columns=["fine-tuning", head, "seeds"]))

@@ -34,10 +34,10 @@ def packed(lab: Lab, method: str, pictures: int) -> tuple[dict[str, Any], np.nda
     Raises:
         TasklabError: If the page's network cannot compute this model.
     """
-    seed = lab.parameters.seeds[0]
-    encoder, evaluator = lab.clip.encoder, lab.evaluator_of(method, seed)
+    seeds: Any = lab.parameters.seeds  # settled: a tuple
+    encoder, evaluator = lab.clip.encoder, lab.evaluator_of(method)
     shape = _supported(tower(encoder.module), encoder.name)
-    vectors = lab.vectors(method, seed)
+    vectors = lab.vectors(method)
     heads = {task: evaluator.head(task) for task in vectors}
     names = _names(shape)
     theta = {short: _matrix(encoder.params[name], short) for short, name in names.items()}
@@ -46,7 +46,7 @@ def packed(lab: Lab, method: str, pictures: int) -> tuple[dict[str, Any], np.nda
     for short, x in theta.items():
         parts, rounded[short] = _rounded(x, _BITS["theta0"]) if len(x) > 1 else ([x], x)
         blob += parts
-    edits = {}
+    edits: dict[str, dict[str, Any]] = {}
     for task, vector in vectors.items():
         edits[task] = {}
         for short, name in names.items():
@@ -84,7 +84,7 @@ def packed(lab: Lab, method: str, pictures: int) -> tuple[dict[str, Any], np.nda
         "std": list(encoder.std),
         "alpha": alpha,
         "told": f"{encoder.name}: {sum(map(np.size, theta.values())) / 1e6:.1f} million weights, "
-        f"{METHOD_LABEL[method]} task vectors, seed {seed}. The page stores the weights in 8 bits "
+        f"{METHOD_LABEL[method]} task vectors, seed {seeds[0]}. The page stores weights in 8 bits "
         f"and each vector in 4. The sum at {alpha:.2f} scores {costs:.1f} % on all validation "
         f"images so, and {plain.max():.1f} % without rounding. Pictures are validation images. "
         "Nothing leaves this page.",

@@ -61,15 +61,15 @@ def test_the_table_has_a_column_a_way_or_an_encoder():
 def test_correlations_of_each_way_and_encoder_stand_side_by_side():
     table = figures.foretold_table(records())
     assert table.columns.tolist() == ["non-linear", "linearized", "supervised, fewer classes"]
-    assert table.index[0] == "distance from linear"
-    assert table.loc["distance from linear"].tolist() == pytest.approx([1.0] * 3)
+    assert table.index[0] == "distance from linearity"
+    assert table.loc["distance from linearity"].tolist() == pytest.approx([1.0] * 3)
     turned = records()  # for one encoder the farthest pairs lose least
     turned.loc[turned["metric"].eq("lost") & turned["model"].eq("mini_few"), "value"] *= -1
     table = figures.foretold_table(turned)
-    assert table.loc["distance from linear"].tolist() == pytest.approx([1.0, 1.0, -1.0])
+    assert table.loc["distance from linearity"].tolist() == pytest.approx([1.0, 1.0, -1.0])
     axes, _ = figures.foretold_within(turned).axes
     numbers = [text.get_text() for text in axes.texts]
-    at = list(table.index).index("distance from linear")
+    at = list(table.index).index("distance from linearity")
     assert numbers[3 * at : 3 * at + 3] == ["100", "100", "−100"]
     assert [name.get_text() for name in axes.get_xticklabels()] == table.columns.tolist()
     assert figures.once_recorded(figures.foretold_within, nothing()) is None

@@ -85,10 +85,10 @@ def test_a_row_is_a_merge_of_so_many_tasks():
     assert table["non-linear"].tolist() == [50, 50, 40, 40]
     assert table["linearized"].tolist() == ["+6.5 [0.1, 12.9]"] * 4  # 12.7 times 0.5 on each side
     assert figures.merge_rates_table(rates())["linearized"].tolist() == ["+6.0"] * 4  # one seed
-    said = page.merges_made_equal(rates(seeds=(0, 1))).data
-    assert "all eight tasks, at equal accuracy alone (80.5 %)" in said and "one seed" not in said
-    assert said.endswith("in points: linearized +6.5 [0.1, 12.9].")
-    assert "With one seed there is no interval" in page.merges_made_equal(rates()).data
+    shown = page.merges_made_equal(rates(seeds=(0, 1))).data
+    assert shown.iloc[0].tolist() == ["linearized", "+6.5 [0.1, 12.9]", 2]
+    assert "8 tasks at 80.5 %" in shown.columns[1]
+    assert page.merges_made_equal(rates()).data.iloc[0].tolist()[1:] == ["+6.0", 1]
 
 
 def test_points_are_the_gaps_of_every_number_of_tasks():
@@ -109,7 +109,7 @@ def test_a_merge_that_is_far_out_is_an_arrow_and_panels_share_their_range():
 
 
 def test_ways_that_do_not_reach_down_are_said_to_be_no_comparison():
-    assert "nothing can be compared" in page.merges_made_equal(rates().query("lr > 3e-4")).data
+    assert isinstance(page.merges_made_equal(rates().query("lr > 3e-4")).data, str)  # no table
 
 
 def test_a_way_that_falls_at_its_highest_rate_ends_there():
