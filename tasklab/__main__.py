@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from tasklab.cli import COMMANDS, FORMER, GROUPS
 from tasklab.errors import TasklabError, is_out_of_memory, unknown
-from tasklab.storage import termination
+from tasklab.storage import termination, writing
 
 LONGEST = 1000  # characters of a line
 
@@ -23,6 +23,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     _escape()
     try:
         status = _run(sys.argv[1:] if argv is None else argv)
+        writing.finish()
         sys.stdout.flush()
     except BrokenPipeError:  # whoever reads, such as `head`, has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

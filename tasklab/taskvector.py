@@ -83,7 +83,8 @@ class TaskVector(Mapping[str, Tensor]):
     __array_ufunc__ = None  # numpy's numbers leave products to this class
 
     def __init__(self, tensors: Mapping[str, Any], base: Base | None = None) -> None:
-        self._tensors = MappingProxyType({name: _tensor(t) for name, t in tensors.items()})
+        found = {name: _tensor(tensor) for name, tensor in tensors.items()}
+        self._tensors: Mapping[str, Tensor] = MappingProxyType(found)
         self._checked()
         self.base = base
         self._digest = ""  # made when it is asked for; a vector does not change
@@ -95,7 +96,7 @@ class TaskVector(Mapping[str, Tensor]):
             for name in sorted(self):
                 tensor = self[name].float().cpu().contiguous()
                 digest.update(f"{name} {tuple(tensor.shape)}\n".encode())
-                digest.update(tensor.view(-1).view(torch.uint8).numpy())
+                digest.update(tensor.view(-1).view(torch.uint8).numpy().data)
             self._digest = digest.hexdigest()
         return self._digest
 
@@ -120,7 +121,7 @@ class TaskVector(Mapping[str, Tensor]):
             TasklabError: If a name is missing on one side, or shapes differ; it names them.
         """
         given = names is not None
-        names = list(names) if given else sorted(theta0.keys() | theta.keys())
+        names = sorted(theta0.keys() | theta.keys()) if names is None else list(names)
         for side, params in (("pre-trained", theta0), ("fine-tuned", theta)):
             check_present(names, params, f"the {side} parameters")
         if not given:
@@ -182,20 +183,23 @@ class TaskVector(Mapping[str, Tensor]):
 
     @classmethod
     def of_file(
-        cls, tensors: Mapping[str, Tensor], file: Path, base: Base | None = None
+        cls, tensors: Mapping[str, Tensor], file: Path | None, base: Base | None = None
     ) -> TaskVector:
-        """Return a vector of tensors of a file, looked through for NaN and infinity once a process.
+        """Return a vector of a file's tensors, checked for NaN and infinity once a process.
 
         Args:
             tensors: What was read from it, on any device.
-            file: The file; of one file always the same tensors.
+            file: The file; of one file always the same tensors. `None` if it is not written yet.
             base: What the vector starts from.
 
         Raises:
             TasklabError: As the class does.
         """
         made = cls._trusted({name: tensor.detach() for name, tensor in tensors.items()}, base)
-        checksums.once(file, "finite", lambda _: made._checked())
+        if file is None:
+            made._checked()
+        else:
+            checksums.once(file, "finite", lambda _: made._checked())
         return made
 
     @classmethod
@@ -265,7 +269,7 @@ class TaskVector(Mapping[str, Tensor]):
         names = self.keys() == other.keys()
         return names and all(torch.equal(self[n], other[n].to(self[n].device)) for n in self)
 
-    __hash__ = None
+    __hash__ = None  # type: ignore[assignment]  # as Python has it of what has no hash
 
     def __add__(self, other: object) -> TaskVector:
         """Return the sum; a name that one side lacks counts as 0 there."""

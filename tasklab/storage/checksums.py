@@ -137,10 +137,14 @@ def _tree(file: Path) -> str:
 
 
 def _each(function: Callable[[Item], bytes], items: Iterable[Item]) -> list[bytes]:
-    """Return a function's results; threads compute those of more than a few."""
+    """Return a function's results; threads compute those of more than a few.
+
+    A thread that writes while others compute takes no more threads: at the end of the process there
+    are none.
+    """
     items = list(items)
     threads = min(_THREADS, len(items), int(machine.cores()))
-    if threads < 2:
+    if threads < 2 or threading.current_thread() is not threading.main_thread():
         return [function(item) for item in items]
     with ThreadPoolExecutor(threads) as pool:
         return list(pool.map(function, items))

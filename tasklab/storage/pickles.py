@@ -155,7 +155,7 @@ def interpret(
     """
     stack: list[Any] = []
     marks: list[int] = []
-    memo: dict[int, Any] = {}
+    memo: dict[Any, Any] = {}
     begin = stream.tell()  # of the instructions, moved on by the bytes that are among them
 
     def marked() -> list[Any]:
@@ -220,12 +220,14 @@ def interpret(
                 items = marked()
                 _set(stack[-1], items, budget)
             case "GLOBAL":
-                stack.append(_named(*arg.split(" ", 1), budget))
+                module, attribute = str(arg).split(" ", 1)
+                stack.append(_named(module, attribute, budget))
             case "STACK_GLOBAL":
                 attribute, module = stack.pop(), stack.pop()
                 stack.append(_named(module, attribute, budget))
             case "INST":
-                stack.append(_named(*arg.split(" ", 1), budget))
+                module, attribute = str(arg).split(" ", 1)
+                stack.append(_named(module, attribute, budget))
                 stack[-1].args = tuple(marked())
             case "OBJ":
                 first, *args = marked()

@@ -159,7 +159,7 @@ def _modules(stored: Any) -> Iterator[tuple[str, Inert, Callable[[int], None]]]:
             raise TasklabError(f"it has endlessly nested modules. {SAVE}")
         pay(len(module.state))
         yield name, module, pay
-        for key, child in reversed(_entries(module, "_modules", pay).items()):
+        for key, child in reversed([*_entries(module, "_modules", pay).items()]):
             todo.append((_joined(name, key, pay), depth + 1, child))
 
 

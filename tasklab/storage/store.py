@@ -8,6 +8,7 @@
     STORE/locks/, STORE/tmp/                one lock per key; artifacts being written
 
 An artifact is written in `tmp`, flushed to the disk and renamed: it is there whole or not at all.
+A thread does so with large ones (`storage.writing`).
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ import filelock
 from torch import Tensor
 
 from tasklab.errors import TasklabError
-from tasklab.storage import atomic, checksums, folders
+from tasklab.storage import atomic, checksums, folders, writing
 from tasklab.storage.tensors import (
     canonical,
     explained,
@@ -53,6 +54,7 @@ RESERVED = {"partial", "damaged", "locks", "tmp"}
 _ASKED: ContextVar[dict[tuple[str, str], Artifact] | None] = ContextVar("asked", default=None)
 _WITHIN: ContextVar[list[float] | None] = ContextVar("within", default=None)  # seconds, each
 _TENSORS, _CONFIG, _RECORD = "tensors.safetensors", "config.json", "record.json"
+_WRITING: dict[tuple[Path, str, str], Artifact] = {}  # by root, kind, key: not on the disk yet
 
 
 class _DamagedError(Exception):
@@ -69,9 +71,11 @@ class Artifact:
         key: Hash of `config`.
         config: What was asked for.
         record: What its maker wrote down beside the tensors.
-        checksum: Of the file of tensors: its name and its hex digits (`storage.checksums`).
+        checksum: Of the file of tensors: its name and its hex digits (`storage.checksums`); `None`
+            while the file is being written.
         seconds: That making it took, without other artifacts made meanwhile; `None` where the
             store did not write them down yet.
+        writing: Its way to the disk, if it was made in this process and is large.
     """
 
     path: Path
@@ -79,13 +83,26 @@ class Artifact:
     key: str
     config: dict[str, Any]
     record: dict[str, Any]
-    checksum: tuple[str, str]
+    checksum: tuple[str, str] | None
     seconds: float | None = None
+    writing: writing.Writing | None = dataclasses.field(default=None, repr=False, compare=False)
 
     @property
     def file(self) -> Path:
-        """The safetensors file of its tensors."""
+        """The safetensors file of its tensors; waited for while it is being written."""
+        if self.writing is not None:
+            self.writing.wait()
         return self.path / _TENSORS
+
+    @property
+    def written(self) -> bool:
+        """Whether its file is there."""
+        return self.writing is None or self.writing.tensors is None
+
+    @property
+    def version(self) -> tuple[str, str]:
+        """Its folder and the checksum of its record: other if it is made again."""
+        return str(self.path), text_sha256(self.record)
 
     @property
     def sha256(self) -> str:
@@ -95,11 +112,16 @@ class Artifact:
     def tensors(self) -> dict[str, Tensor]:
         """Return the tensors, on the CPU; the checksum is compared again if the file has changed.
 
+        While the file is being written they are the very tensors, wherever they were made.
+
         Raises:
             TasklabError: If the file was damaged or removed since the artifact was opened.
         """
+        if self.writing is not None and (held := self.writing.tensors) is not None:
+            return dict(held)
         try:
-            if checksums.of_file(self.file, self.checksum[0]) == self.checksum:
+            checksum = self.checksum if self.writing is None else self.writing.wait()
+            if checksum and checksums.of_file(self.file, checksum[0]) == checksum:
                 return read_tensors(self.file)
         except FileNotFoundError:
             pass
@@ -149,6 +171,9 @@ class Store:
         A damaged one is moved to `STORE/damaged`, with a warning in the log, and counts as absent.
         """
         key = self.key(config)
+        writing.check()
+        if (made := _WRITING.get((self.root, kind, key))) is not None:
+            return made
         try:
             return self._open(kind, key, config)
         except _DamagedError:
@@ -169,7 +194,8 @@ class Store:
                 next call can resume; returns the tensors and a record that JSON can hold.
 
         Raises:
-            TasklabError: If the store cannot be written. The checkpoints stay.
+            TasklabError: If the store cannot be written, now or by a thread since the last call.
+                The checkpoints stay.
         """
         start = time.perf_counter()
         artifact = self.find(kind, config) or self._made(kind, config, make)
@@ -181,7 +207,8 @@ class Store:
 
     def _made(self, kind: str, config: Mapping[str, Any], make: Make) -> Artifact:
         key = self.key(config)
-        with self._lock(kind, key):
+        with contextlib.ExitStack() as held:
+            held.enter_context(self._lock(kind, key))
             if artifact := self._find_locked(kind, key, config):
                 return artifact
             with explained(self.root):
@@ -190,15 +217,37 @@ class Store:
                 work = self.root / "partial" / kind / key
                 work.mkdir(parents=True, exist_ok=True)
             seconds, tensors, record = _timed(make, work)
-            self._publish(kind, key, config, tensors, record, seconds)
-            shutil.rmtree(work, ignore_errors=True)
+            note = {
+                "record": json.loads(canonical(record, "record")),
+                "seconds": round(seconds, 3),
+                "written": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+            }
+
+            def write(tensors: Mapping[str, Tensor]) -> tuple[str, str]:
+                checksum = self._publish(kind, key, config, tensors, note)
+                shutil.rmtree(work, ignore_errors=True)
+                return checksum
+
+            if sum(tensor.nbytes for tensor in tensors.values()) >= writing.LARGE:
+                place, asked = (self.root, kind, key), json.loads(canonical(config))
+                held.callback(_WRITING.pop, place)  # before the lock is free
+                way = writing.Writing(tensors, write, held.pop_all().close)
+                made = Artifact(
+                    self._folder(kind, key), kind, key, asked, note["record"], None,
+                    note["seconds"], way,
+                )  # fmt: skip
+                _WRITING[place] = made
+                way.start()
+                return made
+            write(tensors)
             if made := self._find_locked(kind, key, config):
                 return made
         raise TasklabError(f"{kind}/{key} was damaged while it was written to {self.root}.")
 
     def has(self, kind: str, config: Mapping[str, Any]) -> bool:
-        """Say whether there is an artifact; whether it is whole is looked at when it is read."""
-        return self._folder(kind, self.key(config)).is_dir()  # renamed when whole
+        """Return whether there is an artifact; whether it is whole shows when it is read."""
+        key = self.key(config)
+        return (self.root, kind, key) in _WRITING or self._folder(kind, key).is_dir()
 
     def making(self, kind: str, config: Mapping[str, Any]) -> bool:
         """Say whether another process makes an artifact right now, so that `get` would wait."""
@@ -221,6 +270,7 @@ class Store:
         Raises:
             TasklabError: If the store cannot be read.
         """
+        writing.finish()
         with explained(self.root, "read the store"):
             files = sorted((self.root / kind).glob(f"*/{_CONFIG}"))
         yield from (config for file in files if (config := self._asked(file)) is not None)
@@ -297,26 +347,22 @@ class Store:
         key: str,
         config: Mapping[str, Any],
         tensors: Mapping[str, Tensor],
-        record: Mapping[str, Any],
-        seconds: float,
-    ) -> None:
+        note: Mapping[str, Any],
+    ) -> tuple[str, str]:
+        """Write an artifact, and return the checksum of its tensors' file."""
         final = self._folder(kind, key)
         draft = self.root / "tmp" / f"{kind}-{key}-{uuid.uuid4().hex[:8]}"
-        record = json.loads(canonical(record, "record"))
         try:
             with explained(self.root):
                 draft.mkdir(parents=True)
                 write_tensors(tensors, draft / _TENSORS)
                 name, checksum = checksums.of_file(draft / _TENSORS)
-                note = {
-                    "record": record,
-                    "record_sha256": text_sha256(record),
+                sums = {
+                    "record_sha256": text_sha256(note["record"]),
                     f"tensors_{name}": checksum,
-                    "seconds": round(seconds, 3),
-                    "written": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
                 }
                 (draft / _CONFIG).write_text(canonical(config, indent=1))
-                (draft / _RECORD).write_text(canonical(note, "record", indent=1))
+                (draft / _RECORD).write_text(canonical({**note, **sums}, "record", indent=1))
                 final.parent.mkdir(parents=True, exist_ok=True)
                 try:
                     atomic.publish(draft, final)
@@ -325,6 +371,7 @@ class Store:
                 except OSError as error:  # where locks do not hold, another machine was first
                     if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
                         raise
+                return name, checksum
         finally:
             atomic.remove(draft)  # there only if something failed
 
@@ -333,7 +380,7 @@ class Store:
         file = self.root / "locks" / f"{kind}-{key}.lock"
         with explained(self.root):
             file.parent.mkdir(parents=True, exist_ok=True)
-            lock = filelock.FileLock(file)
+            lock = filelock.FileLock(file, thread_local=False)  # a thread that writes frees it
             try:
                 lock.acquire(timeout=1)
             except filelock.Timeout:

@@ -257,4 +257,4 @@ def _sealing(tensors: Mapping[str, Tensor], header: Mapping[str, str]) -> str:
 
 
 def _bytes_of(tensor: Tensor) -> memoryview:
-    return memoryview(tensor.detach().contiguous().reshape(-1).view(uint8).numpy())
+    return tensor.detach().contiguous().reshape(-1).view(uint8).numpy().data

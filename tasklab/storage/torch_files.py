@@ -19,12 +19,11 @@ well.
 from __future__ import annotations
 
 import io
-import mmap
 import struct
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -69,7 +68,7 @@ def read(path: Path | str) -> Any:
             if start[:4] == b"PK\x03\x04":
                 return _read_zip(path)
             if start.startswith((b"\x80", b"L%dL" % _MAGIC)):  # the latter in protocols 0 and 1
-                return _read_mapped(path)
+                return _read_older(path)
         except UnreadError as error:
             raise TasklabError(
                 f"{str(path)!r} is not read: {error}. Nothing in it was executed. {SAVE}"
@@ -124,7 +123,7 @@ def _read_zip(path: Path) -> Any:
             if key not in known:
                 memory = bytearray(entry.file_size)
                 with archive.open(entry) as stream:
-                    if stream.readinto(memory) != len(memory):
+                    if cast(zipfile.ZipExtFile, stream).readinto(memory) != len(memory):
                         raise ValueError(f"storage {shown(key)} is cut off")
                 known[key] = Storage(_numbers(memory, dtype))
             if known[key].numbers.dtype != dtype:
@@ -134,7 +133,7 @@ def _read_zip(path: Path) -> Any:
         return interpret(io.BytesIO(archive.read(code)), storage, budget)
 
 
-def _read_mapped(path: Path) -> Any:
+def _read_older(path: Path) -> Any:
     """Read the format before PyTorch 1.6, or a plain pickle with a file in it for each tensor."""
     budget = Budget()
     inner: dict[int, tuple[bytes, Any]] = {}
@@ -147,7 +146,7 @@ def _read_mapped(path: Path) -> Any:
             raise ValueError("what should be the numbers of a tensor in it is something else")
         return numbers
 
-    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as stream:
+    with path.open("rb") as stream:
         return _read_stream(stream, path.stat().st_size, budget, embedded)
 
 
@@ -195,10 +194,9 @@ def _read_stream(
     for key in keys:
         numbers = known[key].numbers
         (count,) = struct.unpack("<q", stream.read(8))
-        content = stream.read(numbers.nbytes)
-        if count != numbers.numel() or len(content) != numbers.nbytes:
+        memory = numbers.view(torch.uint8).numpy()  # read into, without a copy
+        if count != numbers.numel() or stream.readinto(memory) != numbers.nbytes:
             raise ValueError(f"storage {shown(key)} is cut off")
-        numbers.copy_(_numbers(bytearray(content), numbers.dtype))
     return tree
 
 

@@ -26,7 +26,10 @@ import safetensors.torch, torch
 from tasklab.storage.store import Store
 
 root, mode = Path(sys.argv[1]), sys.argv[2]
-if mode == "stall in write":  # half a file, and then nothing until the process is killed
+if mode == "stall in thread":  # that writes, while the process goes on
+    from tasklab.storage import writing
+    writing.LARGE = 1
+if mode.startswith("stall"):  # half a file, and then nothing until the process is killed
     def stall(tensors, file, metadata=None):
         Path(file).write_bytes(b"half")
         (root / "ready").touch()
@@ -149,8 +152,9 @@ def test_a_fine_tuning_that_is_killed_and_restarted_ends_bit_identical(tmp_path,
     assert not list(cut.rglob("checkpoint*"))
 
 
-def test_a_write_that_is_killed_leaves_nothing_and_can_be_repeated(tmp_path):
-    process = start(MAKE, tmp_path, "stall in write")
+@pytest.mark.parametrize("where", ["write", "thread"])
+def test_a_write_that_is_killed_leaves_nothing_and_can_be_repeated(tmp_path, where):
+    process = start(MAKE, tmp_path, f"stall in {where}")
     wait_for((tmp_path / "ready").exists, process)
     kill(process)
     store = Store(tmp_path / "store")

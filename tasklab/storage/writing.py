@@ -1,0 +1,104 @@
+"""Large artifacts are written by a thread, while the process goes on.
+
+Until an artifact is on the disk, its tensors are served from memory, and its key stays locked for
+other processes. A process ends only when all is written. A failure, such as a full disk, is raised
+once: by whoever waits for that artifact, by the next request to a store, or else by `finish`.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import sys
+import threading
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+Checksum = tuple[str, str]  # name, hex digits
+
+LARGE = 1 << 26  # bytes of tensors, from which on a thread writes them
+_MOST = 2  # artifacts on their way at once: each holds its tensors in memory
+
+
+class Writing:
+    """An artifact on its way to the disk.
+
+    Args:
+        tensors: Its tensors.
+        write: Writes them and returns the file's checksum.
+        done: Called when that is over.
+
+    Attributes:
+        tensors: Likewise; `None` when the file is there.
+    """
+
+    def __init__(
+        self,
+        tensors: Mapping[str, Tensor],
+        write: Callable[[Mapping[str, Tensor]], Checksum],
+        done: Callable[[], None],
+    ) -> None:
+        self.tensors: Mapping[str, Tensor] | None = tensors
+        self._write, self._done = write, done
+        self._found: Checksum | BaseException = RuntimeError("another process writes it")
+        self._thread = threading.Thread(target=self._run)  # no daemon: Python waits for it
+
+    def start(self) -> None:
+        """Begin as soon as fewer than two others are on their way."""
+        while len(_ON_THEIR_WAY) >= _MOST:
+            for oldest in _ON_THEIR_WAY[:1]:
+                oldest._thread.join()
+        _ON_THEIR_WAY.append(self)
+        self._thread.start()
+
+    def wait(self) -> Checksum:
+        """Return the file's checksum as soon as the file is there; raise what went wrong."""
+        self._thread.join()
+        if self in _FAILED:
+            _FAILED.remove(self)
+        if isinstance(self._found, tuple):
+            return self._found
+        raise self._found
+
+    def _run(self) -> None:
+        try:
+            # Copied first, so that a GPU's memory is free while the disk works.
+            self.tensors = {name: x.detach().cpu() for name, x in (self.tensors or {}).items()}
+            self._found = self._write(self.tensors)
+        except BaseException as error:  # raised where somebody asks
+            self._found = error
+            _FAILED.append(self)
+        finally:
+            self._done()
+            self.tensors = None
+            _ON_THEIR_WAY.remove(self)
+
+
+_ON_THEIR_WAY: list[Writing] = []
+_FAILED: list[Writing] = []
+
+
+def check() -> None:
+    """Raise the error of an artifact that could not be written, once."""
+    if _FAILED:
+        _FAILED[0].wait()
+
+
+def finish() -> None:
+    """Wait until all is written; raise the error of what could not be."""
+    for writing in [*_ON_THEIR_WAY]:
+        writing._thread.join()
+    check()
+
+
+def _last_words() -> None:
+    for failed in _FAILED:
+        print(f"tasklab: {failed._found}", file=sys.stderr)
+
+
+atexit.register(_last_words)
+if hasattr(os, "register_at_fork"):  # a child has the entries, and not the threads
+    os.register_at_fork(after_in_child=_ON_THEIR_WAY.clear)

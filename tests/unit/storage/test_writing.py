@@ -1,0 +1,163 @@
+"""Large artifacts: at hand at once, written meanwhile, whole or not there."""
+
+from __future__ import annotations
+
+import errno
+import os
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import filelock
+import pytest
+import safetensors.torch
+import torch
+
+from tasklab.errors import TasklabError
+from tasklab.storage import writing
+from tasklab.storage.store import Store
+
+VALUE = torch.arange(4096.0)
+ASKED = {"a": 1}
+
+
+@pytest.fixture
+def store(tmp_path, monkeypatch):
+    monkeypatch.setattr(writing, "LARGE", VALUE.nbytes)
+    yield Store(tmp_path / "store")
+    writing.finish()
+
+
+@pytest.fixture
+def disk(monkeypatch):
+    """A disk that writes when it is told to."""
+    usual, told = safetensors.torch.save_file, threading.Event()
+
+    def save(tensors, file, metadata=None):
+        assert told.wait(30)
+        usual(tensors, file, metadata)
+
+    monkeypatch.setattr(safetensors.torch, "save_file", save)
+    yield told
+    told.set()
+    writing.finish()
+
+
+def made(workdir: Path):
+    (workdir / "checkpoint").write_text("half way")
+    return {"w": VALUE}, {"loss": 0.5}
+
+
+def never(workdir: Path):
+    raise AssertionError("it was made again")
+
+
+def test_an_artifact_is_at_hand_before_it_is_written(store, disk):
+    artifact = store.get("vector", ASKED, made)
+    assert not artifact.path.exists() and store.has("vector", ASKED)
+    assert not artifact.written and artifact.record == {"loss": 0.5} and artifact.config == ASKED
+    for one in (artifact, store.find("vector", ASKED), store.get("vector", ASKED, never)):
+        assert torch.equal(one.tensors()["w"], VALUE)
+    assert not store.making("vector", ASKED)  # by another process: nobody would have to wait
+
+    lock = filelock.FileLock(store.root / "locks" / f"vector-{artifact.key}.lock")
+    with pytest.raises(filelock.Timeout):
+        lock.acquire(timeout=0)
+    assert (store.root / "partial" / "vector" / artifact.key / "checkpoint").exists()
+
+    disk.set()
+    assert artifact.file.is_file() and artifact.written
+    writing.finish()
+    lock.acquire(timeout=0)
+    lock.release()
+    again = Store(store.root).get("vector", ASKED, never)
+    assert again.file == artifact.file and again.version == artifact.version
+    assert again.checksum == artifact.writing.wait() and again.writing is None
+    assert torch.equal(again.tensors()["w"], VALUE) and torch.equal(artifact.tensors()["w"], VALUE)
+    assert not list((store.root / "partial" / "vector").iterdir())
+
+
+def test_a_small_artifact_is_written_at_once(store):
+    artifact = store.get("vector", ASKED, lambda _: ({"w": VALUE[:-1].clone()}, {}))
+    assert artifact.writing is None and artifact.path.is_dir()
+
+
+def test_configurations_are_listed_with_those_that_are_being_written(store):
+    store.get("vector", ASKED, made)
+    assert list(store.configs("vector")) == [ASKED]
+
+
+def test_no_more_than_two_are_in_memory(store, disk):
+    for n in range(2):
+        store.get("vector", {"n": n}, made)
+    third = threading.Thread(target=store.get, args=("vector", {"n": 2}, made))
+    third.start()
+    third.join(0.3)
+    assert third.is_alive()  # waits for the disk
+    disk.set()
+    third.join(30)
+    writing.finish()
+    assert len(list(store.configs("vector"))) == 3
+
+
+@pytest.mark.parametrize("asks", ["artifact", "store", "end"])
+def test_a_full_disk_is_told_once(store, monkeypatch, asks):
+    def full(tensors, file, metadata=None):
+        Path(file).write_bytes(b"half of it")
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(safetensors.torch, "save_file", full)
+        artifact = store.get("vector", ASKED, made)
+        while not artifact.written or writing._ON_THEIR_WAY:
+            pass
+    with pytest.raises(TasklabError, match="No space left.*Free some space"):
+        if asks == "artifact":
+            artifact.tensors()
+        elif asks == "store":
+            store.get("other", {}, made)
+        else:
+            writing.finish()
+    writing.finish()
+    assert store.find("vector", ASKED) is None and not list((store.root / "tmp").iterdir())
+    work = store.root / "partial" / "vector" / artifact.key
+    assert (work / "checkpoint").exists()  # the next call goes on from it
+    assert store.get("vector", ASKED, made).file.is_file()
+
+
+SCRIPT = """
+import sys, threading, time
+from pathlib import Path
+import safetensors.torch, torch
+from tasklab.storage import writing
+from tasklab.storage.store import Store
+
+root, mode = Path(sys.argv[1]), sys.argv[2]
+writing.LARGE = 1
+usual = safetensors.torch.save_file
+def slow(tensors, file, metadata=None):
+    if mode == "fails":
+        raise OSError(28, "No space left on device")
+    time.sleep(0.5)
+    usual(tensors, file, metadata)
+safetensors.torch.save_file = slow
+Store(root).get("vector", {"a": 1}, lambda _: ({"w": torch.arange(5e6)}, {}))
+assert not (root / "vector").exists()
+if mode == "raises":
+    raise SystemExit(3)
+"""
+
+
+@pytest.mark.parametrize(("mode", "status"), [("ends", 0), ("raises", 3), ("fails", 0)])
+def test_a_process_ends_when_all_is_written(tmp_path, mode, status):
+    ended = subprocess.run(
+        [sys.executable, "-c", SCRIPT, str(tmp_path), mode], capture_output=True, text=True
+    )
+    assert ended.returncode == status, ended.stderr
+    found = Store(tmp_path).find("vector", ASKED)
+    if mode == "fails":
+        assert found is None and ended.stderr.startswith("tasklab: cannot write to the store")
+        assert "No space left" in ended.stderr and len(ended.stderr.splitlines()) == 1
+    else:
+        assert torch.equal(found.tensors()["w"], torch.arange(5e6)) and not ended.stderr
