@@ -30,6 +30,8 @@ from tasklab.tasks.images.loader import DecodedImages
 from tasklab.tasks.suites import Suite, suite
 from tasklab.taskvector import TaskVector
 from tasklab.tuning import finetune
+from tasklab.tuning.methods import trainable
+from tasklab.tuning.order import batch
 from tasklab.tuning.recipe import FineTune, recipe
 
 POINTS, REACH = 20, 3  # tangent, appendix A
@@ -158,14 +160,14 @@ class Bench:
                 config, steps=size.steps, warmup=0, batch_size=size.step, precision=precision
             )
             every = data.load(task, "train")
-            order = [finetune.batch(config, step, len(every.y)) for step in range(size.steps)]
+            order = [batch(config, step, len(every.y)) for step in range(size.steps)]
             images, labels = (every[i][torch.cat(order)] for i in range(2))
             loader = papers.batches(self.encoder, images, size.step, labels)
-            names = finetune.trainable(self.encoder.params, method, self.encoder.name)
+            names = trainable(self.encoder.params, method, self.encoder.name)
 
             def ours(config: FineTune = config) -> list[float]:
                 checkpoint = Path(tempfile.mkdtemp(dir=self.folder)) / "checkpoint.safetensors"
-                done = finetune._train(config, self.clip, suite("mini"), head, checkpoint, False)
+                done = finetune.train(config, self.clip, suite("mini"), head, checkpoint, False)
                 return done[1]["losses"]
 
             def theirs(config: FineTune = config, loader: Any = loader, names: Any = names) -> Any:

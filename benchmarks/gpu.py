@@ -217,7 +217,7 @@ def within(
     tasks = dataclasses.replace(suite("mini"), data=Same(images))
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "checkpoint.safetensors"
-        _, record = finetune._train(config, clip, tasks, head, file, False)
+        _, record = finetune.train(config, clip, tasks, head, file, False)
     return record["seconds"], {"micro_batch": record["micro_batch"]}
 
 

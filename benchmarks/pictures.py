@@ -46,6 +46,7 @@ from tasklab.tasks.images import augment
 from tasklab.tasks.images.loader import DecodedImages
 from tasklab.tasks.suites import Suite, suite
 from tasklab.tuning import finetune
+from tasklab.tuning.order import batch
 from tasklab.tuning.recipe import FineTune, recipe
 
 
@@ -109,7 +110,7 @@ def served(
     data: datasets.SuiteImages, task: str, config: FineTune, device: str, steps: int = 8
 ) -> float:
     """Return how many training images a second come when nobody else computes."""
-    order, began = functools.partial(finetune.batch, config), 0.0
+    order, began = functools.partial(batch, config), 0.0
     batches = data.batches(task, order, range(steps + 1), seed=0, device=device)
     for number, _ in enumerate(batches):
         if device != "cpu":

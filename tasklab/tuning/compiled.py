@@ -67,26 +67,15 @@ def passes(encoder: Encoder) -> dual.Plain | None:
 
 @functools.cache
 def block(kind: Kind, dtype: torch.dtype) -> dual.Run:
-    """Return the compiled function of a block; it is compiled when it is called.
-
-    Args:
-        kind: Its settings.
-        dtype: Of matrix products.
-    """
+    """Return the compiled function of a block; it is compiled when it is called."""
     limit = torch._dynamo.config
     limit.recompile_limit = max(limit.recompile_limit, _CACHE)
-    options = {"dynamic": False, "fullgraph": True, "backend": _backend}
-    return torch.compile(dual.block_of(kind, dtype), **options)
+    made = dual.block_of(kind, dtype)
+    return torch.compile(made, dynamic=False, fullgraph=True, backend=_backend)
 
 
 class Quick:
-    """A function that has a quicker form, which is given up for good where it fails.
-
-    Args:
-        quick: The quicker form.
-        usual: The function.
-        said: What fails, for the log.
-    """
+    """A function that has a quicker form, which is given up for good where it fails."""
 
     failed: set[str] = set()  # noqa: RUF012 - of all: what fails once in a process fails again
 

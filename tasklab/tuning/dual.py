@@ -100,12 +100,7 @@ class Plain(Encoder):
 
 
 def block_of(kind: Kind, dtype: torch.dtype) -> Run:
-    """Return the function of a block.
-
-    Args:
-        kind: Its settings.
-        dtype: Of matrix products.
-    """
+    """Return the function of a block."""
 
     def block(x: Tensor, dx: Tensor | None, weights: Weights, tangents: Weights) -> Pair:
         """Return the tokens (B, L, D) after a block, and their tangent."""
@@ -146,7 +141,7 @@ class _Recomputed(torch.autograd.Function):
         ]
         with torch.enable_grad():
             y, _ = ctx.run(leaves[0], None, Block(*leaves[1:]), _NONE)
-        wanted = [leaf for leaf, need in zip(leaves, needed, strict=True) if need]
+        wanted = [leaf for leaf in leaves if leaf is not None and leaf.requires_grad]
         found = iter(torch.autograd.grad(y, wanted, dy))
         first, *others = [next(found) if need else None for need in needed]
         return None, first, None, None, *others
@@ -155,13 +150,13 @@ class _Recomputed(torch.autograd.Function):
 # --- Before and after the blocks -----------------------------------------------------------------
 
 
-def _embedded(shape: Tower, w: Ends, x: Float[Tensor, "B 3 H W"], dtype: torch.dtype) -> Pair:
+def _embedded(shape: Tower, w: Ends[Any], x: Float[Tensor, "B 3 H W"], dtype: torch.dtype) -> Pair:
     """Return the tokens of the first block."""
     p, q = shape.patch
     height, width = x.shape[2] // p * p, x.shape[3] // q * q
     tiles = x[..., :height, :width].unflatten(3, (-1, q)).unflatten(2, (-1, p))
     tiles = tiles.permute(0, 2, 4, 1, 3, 5).flatten(3).flatten(1, 2)  # (B, L, 3 p q)
-    weight = tuple(None if one is None else one.flatten(1) for one in w.patch_w)
+    weight = _each(lambda one: one.flatten(1), w.patch_w)
     stream = _wide(dtype) if shape.wide else dtype
     tokens = _to(_linear((tiles, None), weight, w.patch_b, dtype), stream)
     prefix = [_to(one, stream) for one in (w.class_token, w.registers) if one is not None]
@@ -175,7 +170,7 @@ def _embedded(shape: Tower, w: Ends, x: Float[Tensor, "B 3 H W"], dtype: torch.d
     return tokens if w.pre_w is None else _norm(tokens, w.pre_w, w.pre_b, shape.kind.eps, stream)
 
 
-def _pooled(shape: Tower, w: Ends, x: Pair, dtype: torch.dtype) -> Pair:
+def _pooled(shape: Tower, w: Ends[Any], x: Pair, dtype: torch.dtype) -> Pair:
     """Return features (B, D)."""
     stream = _wide(dtype) if shape.wide else dtype
     first = sum(_length(one) for one in (w.class_token, w.registers) if one is not None)
@@ -192,7 +187,7 @@ def _pooled(shape: Tower, w: Ends, x: Pair, dtype: torch.dtype) -> Pair:
         x = _each(pool, normed(x))
     if w.projection is None:
         return x
-    return _linear(x, tuple(None if one is None else one.mT for one in w.projection), None, dtype)
+    return _linear(x, _each(lambda one: one.mT, w.projection), None, dtype)
 
 
 def _expanded(token: Pair, count: int) -> Pair:
@@ -207,9 +202,10 @@ def _length(token: Pair) -> int:
 # --- Operations on values and tangents -----------------------------------------------------------
 
 
-def _linear(x: Pair, w: Pair, b: Pair | None, dtype: torch.dtype) -> Pair:
+def _linear(inputs: Pair, w: Pair, b: Pair | None, dtype: torch.dtype) -> Pair:
     """Return x W^T + b."""
-    (x, dx), (weight, dweight), (bias, dbias) = _to(x, dtype), _to(w, dtype), _to(b, dtype)
+    (x, dx), (weight, dweight) = _to(inputs, dtype), _to(w, dtype)
+    bias, dbias = _maybe(b, dtype)
     y, dy = F.linear(x, weight, bias), None
     with torch.no_grad():
         if dx is not None:
@@ -222,10 +218,10 @@ def _linear(x: Pair, w: Pair, b: Pair | None, dtype: torch.dtype) -> Pair:
     return y, dy
 
 
-def _norm(x: Pair, w: Pair, b: Pair | None, eps: float, dtype: torch.dtype) -> Pair:
+def _norm(inputs: Pair, w: Pair, b: Pair | None, eps: float, dtype: torch.dtype) -> Pair:
     """Return w n + b with n = (x - mean) / deviation, computed in float32, in a type."""
-    wide = _wide(x[0].dtype)
-    (x, dx), (weight, dweight), (bias, dbias) = _to(x, wide), _to(w, wide), _to(b, wide)
+    wide = _wide(inputs[0].dtype)
+    (x, dx), (weight, dweight), (bias, dbias) = _to(inputs, wide), _to(w, wide), _maybe(b, wide)
     y = F.layer_norm(x, x.shape[-1:], weight, bias, eps).to(dtype)
     if dx is None and dweight is None and dbias is None:
         return y, None
@@ -267,8 +263,8 @@ def _attention(qkv: Pair, heads: int) -> Pair:
         return out, merged(mixed)
 
 
-def _activated(x: Pair, name: str) -> Pair:
-    x, dx = x
+def _activated(inputs: Pair, name: str) -> Pair:
+    x, dx = inputs
     if name != "quick":
         y = F.gelu(x, approximate=name)
         with torch.no_grad():
@@ -282,10 +278,10 @@ def _activated(x: Pair, name: str) -> Pair:
         return y, (dx * (share + 1.702 * z * share * (1 - share))).to(x.dtype)
 
 
-def _scaled(x: Pair, scale: Pair | None) -> Pair:
+def _scaled(inputs: Pair, scale: Pair | None) -> Pair:
     if scale is None:
-        return x
-    (x, dx), (s, ds) = x, _to(scale, x[0].dtype)
+        return inputs
+    (x, dx), (s, ds) = inputs, _to(scale, inputs[0].dtype)
     with torch.no_grad():
         dy = None if dx is None else dx * s
         if ds is not None:
@@ -316,9 +312,12 @@ def _each(function: Callable[[Tensor], Tensor], x: Pair) -> Pair:
     return function(x[0]), None if x[1] is None else function(x[1])
 
 
-def _to(x: Pair | None, dtype: torch.dtype) -> tuple[Tensor | None, Tensor | None]:
-    x, dx = (None, None) if x is None else x
-    return None if x is None else x.to(dtype), None if dx is None else dx.to(dtype)
+def _to(pair: Pair, dtype: torch.dtype) -> Pair:
+    return _each(lambda x: x.to(dtype), pair)
+
+
+def _maybe(pair: Pair | None, dtype: torch.dtype) -> tuple[Tensor | None, Tensor | None]:
+    return (None, None) if pair is None else _to(pair, dtype)
 
 
 def _wide(dtype: torch.dtype) -> torch.dtype:
@@ -332,7 +331,7 @@ def _apart(names: Block[str | None], params: Params, tau: Params) -> tuple[Weigh
     """Return a block's weights and their tangents, as plain tensors of one class."""
     weights = [None if name is None else _plain(params[name]) for name in names]
     tangents = [
-        None if name not in tau else tau[name].detach().to(weight)
+        None if name is None or name not in tau else tau[name].detach().to(weight)
         for name, weight in zip(names, weights, strict=True)
     ]
     return Block(*weights), Block(*tangents)
@@ -343,13 +342,13 @@ def _plain(weight: Tensor) -> Tensor:
     return weight if weight.requires_grad else weight.detach()
 
 
-def _pairs(names: Ends[str | None], params: Params, tau: Params) -> Ends[Pair | None]:
+def _pairs(names: Ends[str | None], params: Params, tau: Params) -> Ends[Any]:
     values = [None if name is None else params[name] for name in names]
-    tangents = [tau[name].detach() if name in tau else None for name in names]
+    tangents = [None if name is None or name not in tau else tau[name].detach() for name in names]
     return Ends(*_paired(values, tangents))
 
 
-def _zipped(weights: Weights, tangents: Weights) -> Block[Pair | None]:
+def _zipped(weights: Weights, tangents: Weights) -> Block[Any]:
     return Block(*_paired(weights, tangents))
 
 

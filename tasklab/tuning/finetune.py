@@ -20,12 +20,9 @@ suffice (`memory`), by compiled blocks on a GPU (`compiled`).
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import functools
 import math
-import time
-from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -35,25 +32,19 @@ from torch import Tensor
 from tasklab.errors import TasklabError
 from tasklab.models import heads
 from tasklab.models.loading import Clip
-from tasklab.placement import laid_out, release, resident
-from tasklab.progress import bar
-from tasklab.storage import termination
+from tasklab.placement import laid_out, release
 from tasklab.storage.store import Store
 from tasklab.tasks import drawn
 from tasklab.tasks.suites import Suite, suite
-from tasklab.taskvector import Base, TaskVector
-from tasklab.tuning import memory, penalties, probes, rates
-from tasklab.tuning.journal import Journal
+from tasklab.taskvector import Base
+from tasklab.tuning import memory, penalties, probes, rates, runs
 from tasklab.tuning.methods import trainable
-from tasklab.tuning.order import batch
 from tasklab.tuning.recipe import FineTune
 from tasklab.tuning.runs import DivergedError, Run
-from tasklab.tuning.saver import Saver, with_threads
-from tasklab.tuning.steps import LESS, Step
+from tasklab.tuning.session import Session
+from tasklab.tuning.steps import Step
 
 CACHE_VERSION = 1  # part of every key: raise it when the same configuration gives other numbers
-
-_HEAD = ("classifier.weight", "classifier.bias")  # of a head that trains with the encoder
 
 
 def identity(config: FineTune, clip: Clip, tasks: Suite | None = None) -> dict[str, Any]:
@@ -92,7 +83,6 @@ def finetune(
     *,
     tasks: Suite | None = None,
     progress: bool = True,
-    key: Mapping[str, Any] | None = None,
 ) -> Run:
     """Return a run from the store, or train it, from its last checkpoint if there is one.
 
@@ -105,66 +95,13 @@ def finetune(
             threads that it began with. SIGTERM leaves a checkpoint of the present step.
         tasks: The suite with its images, where `config.suite` is not embedded.
         progress: Whether to show a progress bar.
-        key: The run's `identity`, where it is known already.
 
     Raises:
         TasklabError: If the model is not the configuration's, the method does not suit it, or
             there is not enough memory for one image at a time.
         DivergedError: If the loss stops being a finite number or grows far beyond guessing.
     """
-    encoder = clip.encoder
-    if (encoder.name, encoder.init) != (config.model, config.init):
-        raise TasklabError(
-            f"the run is for model {config.model!r}, init {config.init!r}, but the encoder is "
-            f"{encoder.name!r}, {encoder.init!r}."
-        )
-    trainable(encoder.params, config.method, encoder.name)  # a method that cannot be fails here
-    tasks, head = tasks or suite(config.suite), None
-    if config.head == "probe":
-        head = probes.fit(config.probe, clip, tasks, config.task, store).head
-
-    def make(workdir: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
-        release()  # training needs the memory that earlier vectors have on the device
-        start = head or heads.start(config.head, clip, tasks[config.task], config.seed)
-        lr = rate(config, clip, store, tasks=tasks, progress=progress)
-        chosen, checkpoint = dataclasses.replace(config, lr=lr), workdir / "checkpoint.safetensors"
-        with memory.given_back(encoder):
-            tensors, record = _train(chosen, clip, tasks, start, checkpoint, progress)
-        return tensors, {**record, "lr": lr}
-
-    artifact = store.get("finetune", key or identity(config, clip, tasks), make)
-    tensors = dict(
-        resident((str(artifact.file), *artifact.checksum), encoder.device, artifact.tensors)
-    )
-    parts = [tensors.pop(name, None) for name in _HEAD]
-    if parts[0] is not None:
-        head = heads.Head(*parts, normalise=config.head != "trained" and clip.cosine)
-    base = Base(config.model, config.init, artifact.config["weights"], config.method)
-    return Run(TaskVector.of_file(tensors, artifact.file, base), artifact.record, head)
-
-
-def rate(config: FineTune, clip: Clip, store: Store, *, tasks: Suite, progress: bool) -> float:
-    """Return a run's learning rate: its own, or what the search for it chose (`rates`).
-
-    Args:
-        config: The run.
-        clip: The model that it starts from.
-        store: Where the search and its runs are kept.
-        tasks: The suite with its images.
-        progress: Whether to show progress bars.
-    """
-
-    def accuracy(run: FineTune) -> float | None:
-        try:
-            done = finetune(run, clip, store, tasks=tasks, progress=progress)
-        except DivergedError:
-            return None
-        return rates.validation(run, done, clip, tasks)
-
-    if config.lr is not None:
-        return config.lr
-    key, asked = identity(rates.on(config, tasks), clip, tasks), rates.on(config, tasks)
-    return store.get("rate", key, lambda _: ({}, rates.search(asked, accuracy))).record["lr"]
+    return Trainer(clip, store, tasks or suite(config.suite), progress=progress)(config)
 
 
 class Trainer:
@@ -173,134 +110,115 @@ class Trainer:
         trainer = Trainer(clip, store, suite)
         run = trainer(recipe("mini", "Signs", "linearized"))
 
-    Args:
-        clip: The model that all runs start from.
-        store: Where the runs are kept.
-        tasks: The suite with its images.
-        progress: Whether to show progress bars.
+    Attributes:
+        identity: Run -> its configuration in the store (`identity`).
     """
 
     def __init__(self, clip: Clip, store: Store, tasks: Suite, *, progress: bool = True) -> None:
         self.clip, self.store, self.tasks, self.progress = clip, store, tasks, progress
         self.identity = functools.cache(lambda config: identity(config, clip, tasks))
-
-    def rate(self, config: FineTune) -> float:
-        """Return a run's learning rate; one that is not given is searched now (`rates`)."""
-        return rate(config, self.clip, self.store, tasks=self.tasks, progress=self.progress)
+        self._probe = functools.cache(self._fitted)
 
     def __call__(self, config: FineTune, store: Store | None = None) -> Run:
         """Return a run from the store, its own or another one, or train it (`finetune`)."""
-        return finetune(
-            config,
-            self.clip,
-            store or self.store,
-            tasks=self.tasks,
-            progress=self.progress,
-            key=self.identity(config),
-        )
+        store, encoder = store or self.store, self.clip.encoder
+        if (encoder.name, encoder.init) != (config.model, config.init):
+            raise TasklabError(
+                f"the run is for model {config.model!r}, init {config.init!r}, but the encoder is "
+                f"{encoder.name!r}, {encoder.init!r}."
+            )
+        trainable(encoder.params, config.method, encoder.name)  # a method that cannot be fails here
+        probe = self._probe(config, store) if config.head == "probe" else None
+
+        def make(workdir: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
+            release()  # training needs the memory that earlier vectors have on the device
+            task = self.tasks[config.task]
+            head = probe or heads.start(config.head, self.clip, task, config.seed)
+            chosen = dataclasses.replace(config, lr=self.rate(config, store))
+            file = workdir / "checkpoint.safetensors"
+            with memory.given_back(encoder):
+                return train(chosen, self.clip, self.tasks, head, file, self.progress)
+
+        artifact = store.get("finetune", self.identity(config), make)
+        base = Base(config.model, config.init, encoder.weights_hash, config.method)
+        return runs.read(artifact, self.clip, base, probe)
+
+    def rate(self, config: FineTune, store: Store | None = None) -> float:
+        """Return a run's learning rate; one that is not given is searched (`rates`) and kept."""
+        if config.lr is not None:
+            return config.lr
+        store, asked = store or self.store, rates.on(config, self.tasks)
+
+        def accuracy(run: FineTune) -> float | None:
+            try:
+                return rates.validation(run, self(run, store), self.clip, self.tasks)
+            except DivergedError:
+                return None
+
+        key = self.identity(asked)
+        return store.get("rate", key, lambda _: ({}, rates.search(asked, accuracy))).record["lr"]
+
+    @torch.inference_mode(False)  # what is kept serves training too, whoever asks first
+    def _fitted(self, config: FineTune, store: Store) -> heads.Head:
+        return probes.fit(config.probe, self.clip, self.tasks, config.task, store).head
 
 
 def learning_rate(config: FineTune, step: int) -> float:
     """Return the rate of a step (from 0): linear warm-up, then half a cosine down to zero."""
     if step < config.warmup:
-        return config.lr * (step + 1) / config.warmup
+        return config.peak * (step + 1) / config.warmup
     done = (step - config.warmup) / max(1, config.steps - config.warmup)
-    return config.lr * 0.5 * (1 + math.cos(math.pi * done))
+    return config.peak * 0.5 * (1 + math.cos(math.pi * done))
 
 
-def _train(
+def train(
     config: FineTune, clip: Clip, tasks: Suite, head: heads.Head, checkpoint: Path, show: bool
 ) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    encoder, task, data = clip.encoder, tasks[config.task], drawn.images_of(tasks)
+    """Return delta, with a head that trains along, and the record of the run.
+
+    Args:
+        config: The run, with its learning rate.
+        clip: The model that it starts from.
+        tasks: The suite with its images.
+        head: Where its head starts.
+        checkpoint: The file of checkpoints; the run goes on from one that is there.
+        show: Whether to show a progress bar.
+    """
+    encoder = clip.encoder
     names = trainable(encoder.params, config.method, encoder.name)
     theta0 = {name: encoder.params[name].detach() for name in names}
     delta = {name: torch.zeros_like(tensor) for name, tensor in theta0.items()}
-    own: dict[str, Tensor] = {}
-    if config.head in ("trained", "zero_shot_trained"):
-        parts = zip(_HEAD, (head.weight, head.bias), strict=True)
-        own = {name: tensor for name, tensor in parts if tensor is not None}
+    own = runs.of_head(head) if config.head in runs.TRAINED else {}
     moving = delta | own
-    optimiser = torch.optim.AdamW(
+    adamw = torch.optim.AdamW(
         moving.values(),
-        lr=config.lr,
+        lr=config.peak,
         betas=(config.beta1, config.beta2),
         weight_decay=config.weight_decay,
         fused=True,  # in place: PyTorch's usual one holds copies of delta, and is slower
     )
-    saver = Saver(checkpoint, moving, optimiser, config.checkpoint_every)
-    losses, before, threads = saver.resume()
-    steps, began = range(len(losses), config.steps), time.perf_counter()
-    journal = Journal(config, losses, len(task.classes), encoder.device)
+    session = Session(config, tasks, moving, adamw, checkpoint, encoder.device, show)
     gradient = Step(config, encoder, head, theta0, delta, own)
-    batches, others = _images(config, data, steps, encoder.device)
-    title = f"{config.task}, {config.method}"
-    with (
-        bar(config.steps, title, done=steps.start, on=show) as shown,
-        with_threads(threads),
-        termination.deferred() as request,
-    ):
-        for step, images, elsewhere in zip(steps, batches, others, strict=True):
-            what = f"fine-tuning on {config.task} by {config.method!r}, step {step}"
-            if note := gradient.note():
-                shown.say(note)
-            value, gradients = gradient(what, images.x, images.y, elsewhere)
+    with session:
+        for step, images, others in session:
+            session.say(gradient.note())
+            loss, gradients = gradient(session.what, images.x, images.y, others)
             for name, tensor in moving.items():
                 tensor.grad = laid_out(gradients.pop(name), tensor)
             norm = torch.nn.utils.clip_grad_norm_(moving.values(), config.clip)
-            journal.add(value, norm)
+            session.add(loss, norm)  # raises if the run diverges
 
-            rate = optimiser.param_groups[0]["lr"] = learning_rate(config, step)
-            with _advised_of_memory(what):
-                optimiser.step()
-            # the part of theta's decay that AdamW on delta does not know of
-            decay = rate * config.weight_decay
+            rate = adamw.param_groups[0]["lr"] = learning_rate(config, step)
+            with memory.advised(session.what):
+                adamw.step()
+            decay = rate * config.weight_decay  # of theta_0, which AdamW on delta does not know of
             torch._foreach_sub_(list(delta.values()), list(theta0.values()), alpha=decay)
-            optimiser.zero_grad()  # no gradients in memory beside those of the next step
-
-            shown.set_postfix_str(journal.note)
-            shown.update()
-            seconds = before + time.perf_counter() - began
-            if request.asked:
-                saver.save(journal, seconds)
-                raise termination.Terminated(
-                    f"{what}: asked to end (SIGTERM); {len(journal)} of {config.steps} steps are "
-                    f"kept in {checkpoint}, and the same call goes on from there."
-                )
-            saver.maybe(journal, seconds)
-        losses = journal.losses()
+            adamw.zero_grad()  # no gradients in memory beside those of the next step
 
     return moving, {
-        "losses": losses,
-        "seconds": before + time.perf_counter() - began,
+        **session.record(),
+        "lr": config.lr,
         "parameters": sum(tensor.numel() for tensor in moving.values()),
-        "images": data.size(config.task, "train"),
-        "device": str(encoder.device),
-        "threads": threads,
-        "torch": torch.__version__,
         "micro_batch": gradient.plan.size,
         "recomputed": gradient.plan.recompute,
     }
-
-
-def _images(
-    config: FineTune, data: drawn.SuiteImages, steps: range, device: torch.device
-) -> tuple[Iterator[drawn.Images], Iterator[Tensor | None]]:
-    """Return the images of each step, and those of other tasks that a penalty looks at."""
-    order = functools.partial(batch, config)
-    few = functools.partial(batch, dataclasses.replace(config, batch_size=penalties.IMAGES))
-    others = config.others if config.penalty else ()
-    return (
-        data.batches(config.task, order, steps, seed=config.seed, device=device),
-        penalties.turns(others, data, few, steps, config.seed, device),
-    )
-
-
-@contextlib.contextmanager
-def _advised_of_memory(what: str) -> Iterator[None]:
-    """Say what to do where there is no memory for the optimiser's state: no part is smaller."""
-    try:
-        yield
-    except (RuntimeError, MemoryError) as error:
-        if not memory.is_out_of_memory(error):
-            raise
-        raise TasklabError(f"{what}: out of memory for the optimiser's state. {LESS}") from error

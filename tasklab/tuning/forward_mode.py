@@ -308,15 +308,13 @@ def _multi_head_attention(
     x = x.transpose(0, 1)  # as the block holds it: (B, L, D), in order in memory
     dx = None if dx is None else dx.transpose(0, 1)
 
-    def three(qkv: Tensor | None) -> tuple[Tensor | None, ...]:
-        if qkv is None:
-            return None, None, None
+    def three(qkv: Tensor) -> tuple[Tensor, ...]:
         return qkv.view(*x.shape[:2], 3, heads, -1).permute(2, 0, 3, 1, 4).unbind(0)
 
     qkv = products.linear(x, w, b)
     d_qkv = _linear_tangent(qkv, x, dx, w, dw, db)
-    pairs = zip(three(qkv), three(d_qkv), strict=True)
-    out, d_out = _attend(*pairs, scale=(width // heads) ** -0.5)
+    (q, k, v), (dq, dk, dv) = three(qkv), (None,) * 3 if d_qkv is None else three(d_qkv)
+    out, d_out = _attend((q, dq), (k, dk), (v, dv), (width // heads) ** -0.5)
     out = out.transpose(1, 2).reshape(x.shape)
     with torch.no_grad():
         d_out = None if d_out is None else d_out.transpose(1, 2).reshape(x.shape)

@@ -41,6 +41,11 @@ Gradients = dict[str, Tensor]
 
 _LARGE = 2**27  # bytes of a model's parameters
 _ADVICE = "Take a smaller model or device='cpu', or end other programs on this device."
+LESS = (
+    "Take a smaller model, precision='bfloat16', a method that trains fewer parameters, such as "
+    "'attention', or device='cpu'; or end other programs on this device. The run then goes on from "
+    "its last checkpoint, or begins anew where these change it."
+)
 
 
 class Plan(NamedTuple):
@@ -62,10 +67,6 @@ class Plan(NamedTuple):
 
 def plans(size: int, *, recompute: bool = False) -> tuple[Plan, ...]:
     """Return the plans for a batch, from the one that needs most memory.
-
-    Args:
-        size: Images in the batch.
-        recompute: Whether blocks can be computed a second time.
 
     >>> [plan.size for plan in plans(6)]
     [6, 3, 2, 1]
@@ -140,9 +141,6 @@ class Parts:
 
     What did not fit once is not tried again, in other sets of images either.
 
-    Args:
-        size: Images at a time.
-
     Attributes:
         size: Likewise, by now.
     """
@@ -154,12 +152,6 @@ class Parts:
         self, function: Callable[[Tensor], Result], images: Tensor, what: str = "features"
     ) -> Iterator[Result]:
         """Yield the results for consecutive parts of a set of images; of an empty one, for itself.
-
-        Args:
-            function: Images (n, ...) -> what is wanted of them, e.g. features; it changes nothing
-                that another attempt would see.
-            images: (N, ...).
-            what: Is computed, for the log.
 
         Raises:
             TasklabError: If not even one image fits.
@@ -206,7 +198,7 @@ class Recomputed:
             # Those that the encoder was called with. In the backward pass the module has its own
             # back, and the gradient would be that of another model.
             plain = _Plain(block, usual)
-            params = dict(plain.named_parameters())
+            params: dict[str, Tensor] = dict(plain.named_parameters())
 
             def inside(*args: Any, **named: Any) -> Any:
                 with math_attention(self.encoder.math):  # as the encoder, whose call is over then
@@ -245,6 +237,17 @@ def _free() -> None:
     gc.collect()
     if torch.cuda.is_initialized():
         torch.cuda.empty_cache()
+
+
+@contextlib.contextmanager
+def advised(what: str) -> Iterator[None]:
+    """Raise what to do where there is no memory for the optimiser's state: no part is smaller."""
+    try:
+        yield
+    except (RuntimeError, MemoryError) as error:
+        if not is_out_of_memory(error):
+            raise
+        raise TasklabError(f"{what}: out of memory for the optimiser's state. {LESS}") from error
 
 
 @contextlib.contextmanager

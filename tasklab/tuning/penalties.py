@@ -81,7 +81,7 @@ def tangent_change(
     if len(images) == 0:
         raise TasklabError("the penalty of tau Jp needs at least one image of another task.")
     recorded = model if isinstance(model, memory.Recomputed) else None
-    encoder = recorded.encoder if recorded is not None else model
+    encoder = model.encoder if isinstance(model, memory.Recomputed) else model
     total: dict[str, Tensor] = {}
     values = []
     for part in images.split(size or len(images)):

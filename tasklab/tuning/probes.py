@@ -64,14 +64,7 @@ def searched_task(suite: Suite) -> str:
 
 
 def identity(probe: Probe, clip: Clip, suite: Suite, task: str) -> dict[str, Any]:
-    """Return all that determines a probe: its configuration in the store.
-
-    Args:
-        probe: How it is fitted.
-        clip: The pre-trained model.
-        suite: The tasks with their images.
-        task: Name of one of them.
-    """
+    """Return all that determines a probe: its configuration in the store."""
     searched = probe.solver == "adamw" and probe.lr is None
     search = {"rates": list(RATES), "on": _images(clip, suite, searched_task(suite))}
     return {
@@ -103,7 +96,8 @@ def fit(probe: Probe, clip: Clip, suite: Suite, task: str, store: Store) -> Fitt
         began = time.perf_counter()
         head = _solve(probe, features, labels, len(suite[task].classes), lr)
         taken = {"seconds": time.perf_counter() - began, "lr": lr}
-        return {"weight": head.weight, "bias": head.bias}, taken
+        made = {"weight": head.weight, "bias": head.bias}
+        return {name: x for name, x in made.items() if x is not None}, taken
 
     kept = store.get("probe", identity(probe, clip, suite, task), make)
     head = Head(**kept.tensors(), normalise=False).to(clip.encoder.device)
@@ -266,4 +260,5 @@ def _on(clip: Clip, inputs: Artifact, task: str) -> tuple[Tensor, Tensor]:
     """Return features and labels on the encoder's device."""
     kept = inputs.tensors()
     heads.check_finite(kept["features"], f"what model {clip.encoder.name!r} makes of {task}")
-    return tuple(kept[name].to(clip.encoder.device) for name in ("features", "labels"))
+    device = clip.encoder.device
+    return kept["features"].to(device), kept["labels"].to(device)

@@ -30,24 +30,14 @@ _BATCH = 250
 
 
 def on(config: FineTune, tasks: Suite) -> FineTune:
-    """Return the run whose rate stands for another's: of the stand-in for Cars, with seed 0.
-
-    Args:
-        config: The run whose rate is asked for.
-        tasks: Its suite.
-    """
+    """Return the run whose rate stands for another's: of the stand-in for Cars, with seed 0."""
     task = searched_task(tasks)
     others = tuple(name for name in tasks.names if name != task) if config.others else ()
     return dataclasses.replace(config, task=task, seed=0, others=others)
 
 
 def runs(config: FineTune, tasks: Suite) -> list[FineTune]:
-    """Return the runs that a search compares, or none where the rate is given.
-
-    Args:
-        config: The run whose rate is asked for.
-        tasks: Its suite.
-    """
+    """Return the runs that a search compares, or none where the rate is given."""
     if config.lr is not None:
         return []
     return [dataclasses.replace(on(config, tasks), lr=lr) for lr in RATES]
@@ -87,14 +77,7 @@ def search(config: FineTune, accuracy: Callable[[FineTune], float | None]) -> di
 
 @torch.no_grad()
 def validation(config: FineTune, run: Run, clip: Clip, tasks: Suite) -> float:
-    """Return the accuracy in % of a run's own model on all validation images of its task.
-
-    Args:
-        config: The run.
-        run: Its result.
-        clip: The model that it started from.
-        tasks: The suite with its images.
-    """
+    """Return the accuracy in % of a run's own model on all validation images of its task."""
     encoder = clip.encoder
     images = drawn.images_of(tasks).load(config.task, "val", device=encoder.device)
     head = run.head or heads.start(config.head, clip, tasks[config.task], config.seed)

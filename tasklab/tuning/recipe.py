@@ -173,6 +173,13 @@ class FineTune:
         if self.clip == 0:
             raise TasklabError("clip is the largest gradient norm: 0 would stop all training.")
 
+    @property
+    def peak(self) -> float:
+        """The highest learning rate, once it is known."""
+        if self.lr is None:
+            raise TasklabError(f"the learning rate of {self.task} is not searched yet: give lr.")
+        return self.lr
+
     def _check_penalty(self) -> None:
         """Settle how much of which penalty there is, and on whose images."""
         entry = TABLE[self.method]
@@ -276,14 +283,14 @@ def recipe(
     steps = whole("steps", usual * (entry.longer if entry else 1) if steps is None else steps, 1)
     usual_head = "trained" if closed(model) else "zero_shot"
     head = usual_head if head is None else head
-    rates = _rates(entry, head, method) if mini else {}
-    special = {"lr": rates[rate], "beta2": 0.98} if rate in rates else {}
+    rates = _rates(entry, head, method) if entry and mini else {}
+    special: dict[str, Any] = {"lr": rates[rate], "beta2": 0.98} if rate in rates else {}
     if not mini and preset == "full" and (head == "probe" or method == JOINT):
         special["lr"] = None  # searched: closed vocabulary, appendix C
     if TABLE[method].others and others is None:
         others = suite_of(suite).names if suite in SUITES else ()
     if TABLE[method].others:
-        special["others"] = tuple(name for name in others if name != task)
+        special["others"] = tuple(name for name in others or () if name != task)
     if lr is not None:
         special["lr"] = lr
     if method == JOINT:
@@ -312,9 +319,9 @@ def _rates(entry: Spec, head: str, method: str) -> dict[str, float]:
     """
     rates = dict(entry.rates) | {JOINT: entry.rates["nonlinear"]}
     if head == "probe" or method == JOINT:
-        return rates | entry.closed_rates
+        return {**rates, **entry.closed_rates}
     if head == "trained":
-        rates |= entry.closed_rates
+        rates.update(entry.closed_rates)
         further = rates[JOINT] / rates["nonlinear"]
         return {name: rate if name == JOINT else rate * further for name, rate in rates.items()}
     return rates
@@ -325,9 +332,6 @@ def usual_precision(device: str) -> str:
 
     bfloat16 on CUDA devices that do not emulate it, and on a processor that is clearly faster in it
     (`machine.fast_in_bfloat16`); float32 elsewhere.
-
-    Args:
-        device: As PyTorch calls it.
     """
     if not device.startswith("cuda"):
         return "bfloat16" if machine.fast_in_bfloat16() else "float32"

@@ -5,9 +5,17 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
+from torch import Tensor
+
 from tasklab.errors import TasklabError
-from tasklab.models import heads
-from tasklab.taskvector import TaskVector
+from tasklab.models.heads import Head
+from tasklab.models.loading import Clip
+from tasklab.placement import resident
+from tasklab.storage.store import Artifact
+from tasklab.taskvector import Base, TaskVector
+
+TRAINED = ("trained", "zero_shot_trained")  # kinds of heads that train with the encoder
+_WEIGHT, _BIAS = "classifier.weight", "classifier.bias"
 
 
 class DivergedError(TasklabError):
@@ -35,4 +43,27 @@ class Run:
 
     vector: TaskVector
     record: dict[str, Any]
-    head: heads.Head | None = None
+    head: Head | None = None
+
+
+def of_head(head: Head) -> dict[str, Tensor]:
+    """Return the tensors of a head that trains, by the names that a run keeps them under."""
+    return {_WEIGHT: head.weight} | ({} if head.bias is None else {_BIAS: head.bias})
+
+
+def read(artifact: Artifact, clip: Clip, base: Base, probe: Head | None = None) -> Run:
+    """Return the run that is kept as an artifact.
+
+    Args:
+        artifact: What training made.
+        clip: The model that the run started from.
+        base: Its weights, and the method.
+        probe: The head that the encoder was trained under, if it was fitted before.
+    """
+    tensors = dict(resident(artifact.version, clip.encoder.device, artifact.tensors))
+    weight, bias = tensors.pop(_WEIGHT, None), tensors.pop(_BIAS, None)
+    head = probe
+    if weight is not None:
+        head = Head(weight, bias, normalise=artifact.config["head"] != "trained" and clip.cosine)
+    file = artifact.file if artifact.written else None
+    return Run(TaskVector.of_file(tensors, file, base), artifact.record, head)

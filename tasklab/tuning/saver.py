@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
-import logging
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import torch
@@ -14,22 +11,7 @@ from torch import Tensor
 from tasklab.storage.store import load_checkpoint, save_checkpoint
 from tasklab.tuning.journal import Journal
 
-_log = logging.getLogger(__name__)
 _REST = 9  # train at least this many times as long as the last checkpoint took to write
-
-
-@contextlib.contextmanager
-def with_threads(count: int) -> Iterator[None]:
-    """Compute with so many threads, in this process and for now."""
-    usual = torch.get_num_threads()
-    if count != usual:
-        _log.info("the run goes on with %d threads, as it began", count)
-        torch.set_num_threads(count)
-    try:
-        yield
-    finally:
-        if count != usual:
-            torch.set_num_threads(usual)
 
 
 class Saver:

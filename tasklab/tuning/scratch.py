@@ -21,6 +21,7 @@ import dataclasses
 import math
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -46,12 +47,7 @@ class Network(Encoder):
     """
 
     def __call__(self, params: Mapping[str, Tensor], x: Tensor) -> Float[Tensor, "B K"]:
-        """Return logits (B, K) of preprocessed images (B, C, H, W), in eval mode.
-
-        Args:
-            params: Parameters and statistics by name; the initial ones stand in for absent ones.
-            x: As `preprocess` gives them.
-        """
+        """Return logits (B, K) of preprocessed images (B, C, H, W), in eval mode."""
         return torch.func.functional_call(self.module, dict(params), (x,))
 
     def preprocess(self, x: UInt8[Tensor, "B C H W"]) -> Float[Tensor, "B C H W"]:
@@ -78,6 +74,7 @@ class BatchNorm(nn.BatchNorm2d):
         """Return normalised feature maps."""
         if self.training:
             return super().forward(x)
+        assert self.running_mean is not None and self.running_var is not None
         scale = self.weight * torch.rsqrt(self.running_var + self.eps)
         shift = self.bias - self.running_mean * scale
         return x * scale[:, None, None] + shift[:, None, None]
@@ -90,10 +87,6 @@ def mlp(seed: int = 0, width: int = HIDDEN) -> Network:
     but the last. Its blocks are the three ReLUs and the classifier. Pixels go from 0 to 1: centred
     and scaled ones make larger steps of the same learning rate, and training takes it further from
     where features are linear in the weights.
-
-    Args:
-        seed: Of the weights.
-        width: Units of each hidden layer.
     """
     sizes = (28 * 28, width, width, width)
     with _seeded(seed):
@@ -119,7 +112,8 @@ def resnet18(seed: int = 0, width: int = 64, stride: int = 1) -> Network:
             is ResNet-18.
         stride: Of the stem; 2 halves the sides of all feature maps.
     """
-    from torchvision.models.resnet import BasicBlock  # here, for it takes seconds
+    # here, for it takes seconds; it has no types
+    from torchvision.models.resnet import BasicBlock  # type: ignore[import-untyped]
 
     with _seeded(seed):
         stem = nn.Conv2d(3, width, 3, stride, 1, bias=False)
@@ -183,7 +177,7 @@ def train(
     if (epochs is None) == (steps is None) or min(x for x in (epochs, steps) if x is not None) < 0:
         raise TasklabError(f"give epochs or steps, 0 or more: not {epochs} and {steps}.")
     count = len(data.y)
-    total = steps if steps is not None else epochs * math.ceil(count / batch_size)
+    total = (steps or 0) if epochs is None else epochs * math.ceil(count / batch_size)
     allowed = _allowed(network, data, classes)
     module = copy.deepcopy(network.module).requires_grad_(True).train()
     module.load_state_dict(dict(params), strict=False)
@@ -252,8 +246,8 @@ def _network(
     module: nn.Module,
     blocks: tuple[str, ...],
     size: int,
-    mean: tuple[float, ...],
-    std: tuple[float, ...],
+    mean: tuple[Any, ...],
+    std: tuple[Any, ...],
 ) -> Network:
     module.eval().requires_grad_(False)
     state = module.state_dict().items()  # without the counters of batches, which do nothing here

@@ -30,11 +30,6 @@ from tasklab.tuning.methods import LINEAR
 from tasklab.tuning.recipe import FineTune
 from tasklab.tuning.replay import Compute, Replayed
 
-LESS = (
-    "Take a smaller model, precision='bfloat16', a method that trains fewer parameters, such as "
-    "'attention', or device='cpu'; or end other programs on this device. The run then goes on from "
-    "its last checkpoint, or begins anew where these change it."
-)
 Gradients = dict[str, Tensor]
 Loss = Callable[[Tensor], Tensor]  # features (B, D) -> scalar
 Model = Encoder | memory.Recomputed
@@ -68,8 +63,8 @@ class Step:
         self.config, self.encoder = config, encoder
         self._problem = _Problem(config, head, theta0, delta, own)
         self._plans = footprint.plans(config, encoder)
-        usual = encoder if config.method in LINEAR else training.passes(encoder)
-        self._models: dict[bool, Model] = {False: usual, True: memory.Recomputed(usual)}
+        plain = encoder if config.method in LINEAR else training.passes(encoder)
+        self._models: dict[bool, Model] = {False: plain, True: memory.Recomputed(plain)}
         self._parts: dict[bool, Compute] = {
             again: functools.partial(_part, self._problem, model)
             for again, model in self._models.items()
@@ -77,7 +72,8 @@ class Step:
         self.compiling = compiled.compiles(config, encoder) and self._compile()
         if compiled.records(config, encoder):
             said = f"the step of {encoder.name} could not be recorded as a CUDA graph"
-            self._whole = compiled.Quick(Replayed(self._parts[False]), self._parts[False], said)
+            usual = self._parts[False]
+            self._whole: Compute = compiled.Quick(Replayed(usual), usual, said)
         else:
             self._whole = self._parts[False]
 
@@ -86,17 +82,11 @@ class Step:
     ) -> tuple[Tensor, Gradients]:
         """Return the loss and its gradients by the names of delta and of a head that trains.
 
-        Args:
-            what: The step, for the log and for errors.
-            images: (B, ...).
-            labels: (B,).
-            others: Images of another task, for penalties.
-
         Raises:
             TasklabError: If not even one image at a time fits into memory.
         """
         attempt = functools.partial(self._attempt, images, labels, others)
-        found, self._plans = memory.first_that_fits(attempt, self._plans, what, LESS)
+        found, self._plans = memory.first_that_fits(attempt, self._plans, what, memory.LESS)
         return found
 
     @property

@@ -118,7 +118,7 @@ def test_a_second_lab_reads_the_store(lab, tables, monkeypatch):
     def never(*_, **__):
         raise AssertionError("computed again")
 
-    monkeypatch.setattr(finetune, "_train", never)
+    monkeypatch.setattr(finetune, "train", never)
     monkeypatch.setattr(evaluation.Evaluator, "features", never)
     monkeypatch.setattr(evaluation.Evaluator, "tangent_features", never)
     experiments.train(again, METHODS)

@@ -75,7 +75,7 @@ def test_all_that_is_wrong_is_told_before_any_work(small, monkeypatch, tmp_path)
         return locate(name, *args, **more)
 
     monkeypatch.setattr(loading, "locate", without_one)
-    monkeypatch.setattr(finetune, "finetune", None)
+    monkeypatch.setattr(finetune.Trainer, "__call__", None)
     wrong = small.changed(
         models=["mini", "mini_s", "mini_convnext", "mine"],
         methods=["linearizd", "attention"],
@@ -105,18 +105,18 @@ def test_missing_images_are_told_before_any_work(small, tmp_path):
 
 
 def test_in_order_one_that_fails_does_not_stop_the_others(small, monkeypatch, tmp_path):
-    real = finetune.finetune
+    real = finetune.Trainer.__call__
     problems = {
         "Scenes": finetune.DivergedError("fine-tuning on Scenes diverges at step 1", 1),
         "Signs": RuntimeError("CUDA out of memory"),
     }
 
-    def some_fail(config, *args, **more):
+    def some_fail(self, config, *args):
         if config.task in problems:
             raise problems[config.task]
-        return real(config, *args, **more)
+        return real(self, config, *args)
 
-    monkeypatch.setattr(finetune, "finetune", some_fail)
+    monkeypatch.setattr(finetune.Trainer, "__call__", some_fail)
     three = small.changed(tasks=["Scenes", "Signs", "Textures"])
     table = grid.run(three, progress=False)
     assert tuple(table.columns) == grid.COLUMNS
@@ -124,13 +124,13 @@ def test_in_order_one_that_fails_does_not_stop_the_others(small, monkeypatch, tm
     assert list(table["error"]) == [str(problems["Scenes"]), "RuntimeError: CUDA out of memory", ""]
     assert list(table["attempts"]) == [1, 1, 1] and (table["node"] != "").all()
 
-    monkeypatch.setattr(finetune, "finetune", real)
+    monkeypatch.setattr(finetune.Trainer, "__call__", real)
     table = grid.run(three, progress=False)
     assert list(table["state"]) == ["done", "done", "kept"]
     kept = table.iloc[2]
     assert (kept["seconds"], kept["attempts"], kept["node"]) == (0.0, 0, "")
     lab = Lab(Parameters(steps=2, store_root=tmp_path / "store", device="cpu"), progress=False)
-    monkeypatch.setattr(finetune, "_train", None)  # what the grid left is what a chapter reads
+    monkeypatch.setattr(finetune, "train", None)  # what the grid left is what a chapter reads
     assert set(lab.vectors("posthoc", 0, three.tasks)) == set(three.tasks)
 
 
@@ -150,14 +150,14 @@ def test_the_command_lists_runs_and_fails_if_one_does(small, monkeypatch, capsys
         "to do  mini, nonlinear, Textures, seed 4",
         "2 runs, 0 kept",
     ]
-    real = finetune.finetune
+    real = finetune.Trainer.__call__
 
-    def one_fails(config, *args, **more):
+    def one_fails(self, config, *args):
         if config.seed == 4:
             raise TasklabError("no")
-        return real(config, *args, **more)
+        return real(self, config, *args)
 
-    monkeypatch.setattr(finetune, "finetune", one_fails)
+    monkeypatch.setattr(finetune.Trainer, "__call__", one_fails)
     assert main(words) == 1
     shown = capsys.readouterr().out
     assert "mini, nonlinear, Textures, seed 4" in shown and shown.rstrip().endswith("1 failed")

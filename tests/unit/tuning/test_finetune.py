@@ -21,7 +21,7 @@ from tasklab.models.loading import Clip, Encoder
 from tasklab.storage import termination
 from tasklab.storage.store import Store
 from tasklab.tasks import drawn, suites
-from tasklab.tuning import finetune, footprint, saver
+from tasklab.tuning import finetune, footprint, methods, order, saver, session
 from tasklab.tuning import steps as stepping
 from tasklab.tuning.memory import Recomputed
 from tasklab.tuning.methods import METHODS
@@ -104,7 +104,7 @@ def reference(config, clip, images, model):
     for step in range(config.steps):
         for group in optimiser.param_groups:
             group["lr"] = finetune.learning_rate(config, step)
-        index = finetune.batch(config, step, COUNT)
+        index = order.batch(config, step, COUNT)
         features = model(theta, encoder.preprocess(images.x[index]))
         loss = nn.functional.cross_entropy(head(features), images.y[index])
         optimiser.zero_grad()
@@ -205,8 +205,8 @@ def test_no_step_reads_a_number_from_the_device(tmp_path, monkeypatch, transform
     module = transformer.encoder.module.float()  # oneDNN's convolution, which a mode sees, has it
     encoder = Encoder.of(module, name="mini", image_size=SIZE)
     transformer = dataclasses.replace(transformer, encoder=encoder)
-    usual, device = finetune.Journal, torch.device("cuda")
-    monkeypatch.setattr(finetune, "Journal", lambda *args: usual(*args[:-1], device))
+    usual, device = session.Journal, torch.device("cuda")
+    monkeypatch.setattr(session, "Journal", lambda *args: usual(*args[:-1], device))
     config = dataclasses.replace(RUN, method=method, head=head, checkpoint_every=100)
     counts = []
     for steps in (2, 6):
@@ -306,7 +306,7 @@ def test_a_damaged_checkpoint_means_starting_again(tmp_path, monkeypatch, caplog
 
 def test_a_finished_run_is_not_run_again(store, monkeypatch):
     first = train(RUN, tiny(Curved), store)
-    monkeypatch.setattr(finetune, "_train", None)
+    monkeypatch.setattr(finetune, "train", None)
     second = train(dataclasses.replace(RUN, checkpoint_every=7), tiny(Curved), store)
     assert first.vector == second.vector and first.record == second.record
 
@@ -330,11 +330,11 @@ def test_seeds_change_the_run(store):
 
 
 def test_every_epoch_sees_every_image_once():
-    seen = torch.cat([finetune.batch(RUN, step, COUNT) for step in range(25)])
+    seen = torch.cat([order.batch(RUN, step, COUNT) for step in range(25)])
     epochs = seen.reshape(-1, COUNT)  # 25 batches of 16 are 8 epochs of 50
     assert torch.equal(epochs.sort().values, torch.arange(COUNT).expand(8, -1))
     assert len({tuple(epoch.tolist()) for epoch in epochs}) == 8
-    small = finetune.batch(RUN, 3, 5)  # more images in a batch than in the data
+    small = order.batch(RUN, 3, 5)  # more images in a batch than in the data
     assert len(small) == 16 and small.max() < 5
 
 
@@ -385,13 +385,13 @@ def test_methods_train_exactly_these_parameters_of_open_clips_vit(method):
     expected = {
         f"transformer.resblocks.{block}.{name}" for block in (0, 1) for name in PER_BLOCK[method]
     }
-    names = finetune.trainable(vit(), method, "ViT")
+    names = methods.trainable(vit(), method, "ViT")
     assert set(names) == expected and len(names) == len(expected)
 
 
 def test_whole_encoder_methods_train_everything():
     for method in ("nonlinear", "linearized"):
-        assert finetune.trainable(vit(), method, "ViT") == tuple(vit())
+        assert methods.trainable(vit(), method, "ViT") == tuple(vit())
 
 
 SPLIT = {
@@ -413,7 +413,7 @@ TIMM = {
 
 @pytest.mark.parametrize(("params", "attention"), [(SPLIT, 4), (TIMM, 2)])
 def test_other_names_of_the_same_layers(params, attention):
-    count = {m: len(finetune.trainable(params, m, "other")) for m in PER_BLOCK}
+    count = {m: len(methods.trainable(params, m, "other")) for m in PER_BLOCK}
     assert count["attention"] == 2 * attention
     assert count["attention_bias"] == 4 * attention
     assert count["attention_mlp"] == 2 * (attention + 2)
@@ -435,14 +435,14 @@ def without(part):
 )
 def test_a_pattern_that_matches_nothing_raises(params, message):
     with pytest.raises(TasklabError, match=message):
-        finetune.trainable(params, "attention", "ViT")
+        methods.trainable(params, "attention", "ViT")
 
 
 def test_unknown_methods():
     whole = {"nonlinear", "linearized", "tau_jp", "ortho_reg", "off_diagonal"}
     assert set(PER_BLOCK) | whole == set(METHODS)
     with pytest.raises(TasklabError, match="did you mean 'attention'"):
-        finetune.trainable(vit(), "atention", "ViT")
+        methods.trainable(vit(), "atention", "ViT")
 
 
 def test_a_method_that_cannot_be_fails_before_training(store):

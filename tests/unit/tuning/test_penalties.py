@@ -14,7 +14,7 @@ from tasklab.models.loading import Clip, Encoder
 from tasklab.storage.store import Store
 from tasklab.tasks import drawn
 from tasklab.tasks.suites import OWN
-from tasklab.tuning import finetune, footprint, memory, methods, penalties, tangent
+from tasklab.tuning import finetune, footprint, memory, methods, penalties, saver, tangent
 from tasklab.tuning.recipe import FineTune, recipe
 
 SIZE, COUNT, TASK, OTHERS = 8, 40, "LandCover", ("Signs", "Places", "Scenes")
@@ -187,7 +187,7 @@ def test_the_loss_of_a_step_is_the_sum(clip, tmp_path):
 @pytest.mark.parametrize("killed_at", [1, 4, 7])
 def test_a_resumed_run_ends_bit_for_bit_the_same(tmp_path, monkeypatch, killed_at):
     config, whole = run_of("tau_jp", penalty=1.0), clip_of()
-    monkeypatch.setattr(finetune.Saver, "maybe", finetune.Saver.save)
+    monkeypatch.setattr(saver.Saver, "maybe", saver.Saver.save)
     expected = train(config, whole, tmp_path / "whole")
     usual, left = penalties.measure, [killed_at]
 
