@@ -28,6 +28,7 @@ Placed = TypeVar("Placed")
 
 _FREE = 0.5  # of a device's memory, which passes keep for themselves
 _KEPT: dict[tuple[str, ...], Any] = {}  # what was used longest ago comes first
+_LATEST: dict[str, tuple[tuple[Any, ...], Any]] = {}  # what it was made of, and it
 
 
 def placed(what: Placed, device: torch.device | str) -> Placed:
@@ -46,8 +47,10 @@ def placed(what: Placed, device: torch.device | str) -> Placed:
         moved = what.to(device)
     elif isinstance(what, Mapping):
         moved = {name: placed(one, device) for name, one in what.items()}
-    elif type(what) in (list, tuple):
-        moved = type(what)(placed(one, device) for one in what)
+    elif isinstance(what, list):
+        moved = [placed(one, device) for one in what]
+    elif type(what) is tuple:
+        moved = tuple(placed(one, device) for one in what)
     return moved
 
 
@@ -78,12 +81,7 @@ def laid_out(gradient: Tensor, parameter: Tensor) -> Tensor:
 
 
 def fits(size: int, device: torch.device | str) -> bool:
-    """Return whether so many bytes more may stay on a device: half of its memory is then free.
-
-    Args:
-        size: Bytes.
-        device: Where; on a CPU files are mapped, and all fit.
-    """
+    """Return whether so many bytes more may stay on a device: half of its memory is then free."""
     if torch.device(device).type != "cuda" or not torch.cuda.is_initialized():
         return True
     free, total = torch.cuda.mem_get_info(device)
@@ -124,9 +122,20 @@ def resident(
     return moved
 
 
+def latest(name: str, of: tuple[Any, ...], make: Callable[[], Placed]) -> Placed:
+    """Return what was last made under a name, if it was made of these very objects; or make it."""
+    known = _LATEST.pop(name, None)
+    if known is None or any(a is not b for a, b in zip(known[0], of, strict=True)):
+        del known  # its memory first
+        known = of, make()
+    _LATEST[name] = known
+    return known[1]
+
+
 def release() -> None:
     """Forget what is kept on devices: its memory is free when nobody else uses it."""
     _KEPT.clear()
+    _LATEST.clear()
 
 
 def _tensors(what: Any) -> list[Tensor]:

@@ -78,20 +78,16 @@ def merged(
 
 
 def check_fits(vector: Mapping[str, Tensor], theta: Mapping[str, Tensor]) -> None:
-    """Raise a `TasklabError` if a vector names a parameter that theta lacks, or of another shape.
-
-    Args:
-        vector: What is added.
-        theta: Parameters that it is added to.
-    """
+    """Raise if a vector names a parameter that theta lacks, or one of another shape."""
     check_present(vector, theta, "the parameters to edit")
     check_shapes(vector, theta, vector)
 
 
 def coefficient(value: object) -> float:
     """Return a coefficient, or raise if it is no finite number that weights can be scaled by."""
+    given = value if isinstance(value, str) else number(value)
     try:
-        if abs(found := float(value if isinstance(value, str) else number(value))) <= _LARGEST:
+        if given is not None and abs(found := float(given)) <= _LARGEST:
             return found
     except (TypeError, ValueError, OverflowError):
         pass
@@ -153,6 +149,21 @@ def _add_at_once(
     total.update(zip(fresh, made, strict=True))
 
 
+def add_into(
+    total: Mapping[str, Tensor],
+    start: Mapping[str, Tensor],
+    vector: Mapping[str, Tensor],
+    weight: float,
+) -> None:
+    """Write start + weight vector, of the names in `total`, over its tensors."""
+    if not _fused(vector, start):
+        for name, out in total.items():
+            torch.add(start[name], vector[name].to(start[name]), alpha=weight, out=out)
+    elif total:
+        torch._foreach_copy_(list(total.values()), [start[name] for name in total])
+        torch._foreach_add_(list(total.values()), [vector[name] for name in total], alpha=weight)
+
+
 def check_finite(tensors: Mapping[str, Tensor], subject: str) -> None:
     """Raise if a number is not finite, which a sum shows in one pass; only then look closer."""
     on_gpus: dict[torch.device, list[str]] = {}
@@ -173,13 +184,7 @@ def check_finite(tensors: Mapping[str, Tensor], subject: str) -> None:
 
 
 def check_present(names: Iterable[str], params: Mapping[str, Tensor], side: str) -> None:
-    """Raise if parameters lack names.
-
-    Args:
-        names: What must be there.
-        params: Parameters by name.
-        side: Whose they are, for the message.
-    """
+    """Raise if parameters lack names."""
     if missing := [name for name in names if name not in params]:
         raise TasklabError(f"{side} lack {listed(missing)}: is it a vector of another model?")
 
@@ -187,13 +192,7 @@ def check_present(names: Iterable[str], params: Mapping[str, Tensor], side: str)
 def check_shapes(
     names: Iterable[str], one: Mapping[str, Tensor], two: Mapping[str, Tensor]
 ) -> None:
-    """Raise if shapes differ.
-
-    Args:
-        names: Of the tensors to compare.
-        one: Tensors by name.
-        two: Tensors by name.
-    """
+    """Raise if shapes differ."""
     if wrong := [
         f"{name} {tuple(one[name].shape)} and {tuple(two[name].shape)}"
         for name in sorted(names)

@@ -315,16 +315,16 @@ def _nonlinear(
     def features(params: Mapping[str, Tensor], x: Tensor, *at: float) -> Tensor:
         return torch.cat(list(evaluator.parts(lambda part: encoder(params, mixed(part, at)), x)))
 
-    line = Line(theta0, tau2)
+    alone, ahead, line = Line(theta0, tau1), Line(theta0, tau1), Line(theta0, tau2)
 
     @functools.lru_cache(1)  # a row of the map: the vector of its column is all that moves
     def row(alpha1: float) -> Line:
-        return line.begin(tau1.apply(theta0, alpha1))
+        return line.begin(ahead.at(alpha1))
 
     known: dict[tuple[int, float], Tensor] = {}
 
     def first(alpha: float) -> Tensor:
-        known[0, alpha] = features(tau1.apply(theta0, alpha), inputs[:n], alpha, 0.0)
+        known[0, alpha] = features(alone.at(alpha), inputs[:n], alpha, 0.0)
         return known[0, alpha]
 
     def second(alpha: float) -> Tensor:

@@ -8,9 +8,11 @@ import torch
 from torch import Tensor
 
 from tasklab.analyses.finite import as_coefficient
-from tasklab.placement import fits
-from tasklab.sums import check_fits
+from tasklab.placement import device_of, fits, latest
+from tasklab.sums import add_into, check_fits
 from tasklab.taskvector import TaskVector
+
+_SMALL = 1 << 28  # bytes that may stay on a CPU for the next coefficient
 
 
 class Edited(Mapping[str, Tensor]):
@@ -63,10 +65,10 @@ def _near(vector: Mapping[str, Tensor], theta: Mapping[str, Tensor]) -> Mapping[
 class Line:
     """The models theta + alpha tau, one after another in the same memory.
 
-    Each is one pass over the weights.
+    Each is one pass over the weights that tau changes, on a GPU one kernel.
 
     Args:
-        theta: Parameters of one type and on one device, where the line starts.
+        theta: Parameters, where the line starts.
         vector: tau.
 
     Raises:
@@ -74,32 +76,38 @@ class Line:
 
     >>> line = Line({"w": torch.ones(2), "b": torch.ones(1)}, {"w": torch.ones(2)})
     >>> line.at(0.5)
-    {'b': tensor([1.]), 'w': tensor([1.5000, 1.5000])}
+    {'w': tensor([1.5000, 1.5000]), 'b': tensor([1.])}
     """
 
+    @torch.inference_mode(False)  # written to in any mode
     def __init__(self, theta: Mapping[str, Tensor], vector: Mapping[str, Tensor]) -> None:
         check_fits(vector, theta)
-        self._fixed = {name: tensor for name, tensor in theta.items() if name not in vector}
-        self._shapes = {name: tensor.shape for name, tensor in vector.items()}
-        self._start, self._change = (
-            torch.cat([terms[name].reshape(-1).to(theta[name]) for name in vector])
-            if vector
-            else torch.empty(0)
-            for terms in (theta, vector)
-        )
-        self._total = torch.empty_like(self._start)
+        self._theta, self._vector = theta, _near(vector, theta)
+        self._total = {name: torch.empty_like(theta[name].detach()) for name in vector}
 
     def begin(self, theta: Mapping[str, Tensor]) -> Line:
         """Move the line's start to other parameters, in the same memory, and return it."""
-        self._fixed = {name: tensor for name, tensor in theta.items() if name not in self._shapes}
-        parts = self._start.split([shape.numel() for shape in self._shapes.values()])
-        for (name, shape), part in zip(self._shapes.items(), parts, strict=True):
-            part.view(shape).copy_(theta[name])
+        self._theta = theta
         return self
 
+    @torch.no_grad()
     def at(self, alpha: float) -> dict[str, Tensor]:
         """Return theta + alpha tau, valid until the next call, which writes over it."""
-        torch.add(self._start, self._change, alpha=as_coefficient(alpha), out=self._total)
-        parts = self._total.split([shape.numel() for shape in self._shapes.values()])
-        named = zip(self._shapes.items(), parts, strict=True)
-        return {**self._fixed, **{name: part.view(shape) for (name, shape), part in named}}
+        add_into(self._total, self._theta, self._vector, as_coefficient(alpha))
+        return {name: self._total.get(name, tensor) for name, tensor in self._theta.items()}
+
+
+def line(theta: Mapping[str, Tensor], vector: Mapping[str, Tensor]) -> Line:
+    """Return the line of a vector; a sweep that asks again goes on in the same memory.
+
+    One is kept, on a GPU or if it is small, until another is asked for or memory is needed
+    (`placement.release`). So what one `at` returned is not to be used after another one.
+
+    Args:
+        theta: Parameters, where the line starts.
+        vector: tau.
+    """
+    small = sum(theta[name].nbytes for name in vector if name in theta) <= _SMALL
+    if small or device_of(theta).type == "cuda":
+        return latest("line", (theta, vector), lambda: Line(theta, vector))
+    return Line(theta, vector)

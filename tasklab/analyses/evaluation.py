@@ -19,6 +19,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from tasklab.analyses.edited import line
 from tasklab.analyses.finite import (
     as_coefficient,
     as_coefficients,
@@ -30,7 +31,7 @@ from tasklab.errors import TasklabError, texts, whole
 from tasklab.models import heads, inference
 from tasklab.models.encoder import Encoder
 from tasklab.models.loading import Clip
-from tasklab.placement import placed
+from tasklab.placement import placed, resident
 from tasklab.storage.store import Store
 from tasklab.tasks import drawn
 from tasklab.tasks.drawn import Images
@@ -74,7 +75,6 @@ class Evaluator:
     Attributes:
         parts: Goes through images, fewer in one pass where memory does not suffice.
         head: Task -> its frozen head: zero-shot, or random if there is no text tower.
-        images: Task, split -> images (N, 3, h, w) and labels (N,).
     """
 
     def __init__(
@@ -93,7 +93,7 @@ class Evaluator:
             usual if batch_size is None else whole("batch_size", batch_size, 1)
         )
         self.head: Callable[[str], heads.Head] = functools.cache(self._head)
-        self.images = functools.cache(self._images)
+        self._loaded = functools.cache(self._load)
 
     def __repr__(self) -> str:
         """Return model, suite and images in a line."""
@@ -113,13 +113,19 @@ class Evaluator:
         return other
 
     @torch.inference_mode(False)
-    def _images(self, task: str, split: str) -> Images:
-        device = self.clip.encoder.device
+    def images(self, task: str, split: str) -> Images:
+        """Return a split's images (N, 3, h, w), on a GPU while they fit, and labels (N,)."""
+        (key, images), device = self._loaded(task, split), self.clip.encoder.device
+        x, y = resident(key, device, lambda: (images.x, images.y))
+        return Images(x, y.to(device))
+
+    def _load(self, task: str, split: str) -> tuple[tuple[str, ...], Images]:
         count = self.counts.get("control" if task == self.suite.control.name else split)
         data = drawn.images_of(self.suite)
         if count is not None:
             count = min(count, data.size(task, split))
-        return data.load(task, split, n=count, device=device)
+        images = data.load(task, split, n=count)
+        return ("evaluated", task, split, data.version(task, split), str(len(images.y))), images
 
     @functools.cached_property
     def start(self) -> Callable[[str, str], Start]:
@@ -343,7 +349,8 @@ class Evaluator:
     ) -> Iterator[Bool[np.ndarray, " n"]]:
         """Yield which images the edited network classifies correctly, part by part."""
         encoder, images, begun = self.passes, self.images(task, split), 0
-        params, order = vector.apply(encoder.params, alpha), self.start(task, split).order
+        order = self.start(task, split).order  # before the model that is then valid
+        params = line(encoder.params, vector).at(alpha)
         place = f"split {split!r}, coefficient {alpha:g}"
 
         def features_of(places: Tensor) -> Tensor:
@@ -377,7 +384,7 @@ class Evaluator:
         if linear:
             return self.tangent_features(vector, task, split).at
         theta0 = self.clip.encoder.params
-        return lambda alpha: self.features(vector.apply(theta0, alpha), task, split)
+        return lambda alpha: self.features(line(theta0, vector).at(alpha), task, split)
 
     def sweep(
         self,

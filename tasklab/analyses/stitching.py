@@ -19,6 +19,7 @@ from collections.abc import Iterator, Sequence
 import torch
 from torch import Tensor
 
+from tasklab.analyses.edited import Line
 from tasklab.analyses.finite import finite_rows
 from tasklab.models import heads
 from tasklab.models.encoder import Encoder
@@ -108,11 +109,9 @@ def negations(
         subtracted, `weights` of theta_0 - lambda tau.
     """
     start = _front(encoder, encoder.params, data, block)
+    line = Line(encoder.params, vector)
     for alpha in alphas:
-        more, less = (
-            _front(encoder, vector.apply(encoder.params, sign * alpha), data, block)
-            for sign in (1, -1)
-        )
+        more, less = (_front(encoder, line.at(sign * alpha), data, block) for sign in (1, -1))
         for name, h in (("features", 2 * start - more), ("weights", less)):
             yield alpha, name, accuracy(encoder, head, data, block, h)
 

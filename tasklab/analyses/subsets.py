@@ -26,6 +26,7 @@ import torch
 from torch import Tensor
 
 from tasklab.analyses import coefficients
+from tasklab.analyses.edited import Line
 from tasklab.analyses.editing import normalised
 from tasklab.analyses.evaluation import Evaluator
 from tasklab.analyses.finite import check_grid, check_vectors
@@ -196,10 +197,13 @@ def passes(
     def start(place: int, split: str) -> np.ndarray:
         return edited((place,), 0.0, split)
 
+    @functools.lru_cache(1)
+    def along(subset: Subset) -> Line:
+        return Line(theta0, TaskVector.sum(vectors[tasks[i]] for i in subset))
+
     @torch.inference_mode()
     def edited(subset: Subset, coefficient: float, split: str) -> np.ndarray:
-        total = TaskVector.sum(vectors[tasks[i]] for i in subset)
-        params = total.apply(theta0, coefficient)
+        params = along(subset).at(coefficient)
         percent = []
         for i in subset:
             x, labels = images_of[tasks[i], split]

@@ -21,6 +21,7 @@ import pandas as pd
 import torch
 from torch import Tensor
 
+from tasklab.analyses.edited import Line
 from tasklab.analyses.finite import as_coefficients, finite
 from tasklab.errors import TasklabError
 from tasklab.models.blocks import FEATURES, Layers
@@ -71,7 +72,7 @@ def gaps(
     if len(images) == 0:
         raise TasklabError("a gap needs images: give at least one.")
     theta = encoder.params
-    layers = Layers(encoder, encoder.preprocess(images[:1]))
+    layers, line = Layers(encoder, encoder.preprocess(images[:1])), Line(theta, vector)
 
     def sizes(batch: Tensor) -> Sizes:
         """Return the size of J tau at every layer, and of the remainder at every distance."""
@@ -80,7 +81,7 @@ def gaps(
         linear = {name: _size(part) for name, part in layers.cut(jtau).items()}
         remainder = {}
         for c in scales:
-            rest = (layers(vector.apply(theta, c), x) - f0).sub_(jtau, alpha=c)
+            rest = (layers(line.at(c), x) - f0).sub_(jtau, alpha=c)
             for name, part in layers.cut(rest).items():
                 remainder[c, name] = _size(part)
         return linear, remainder

@@ -20,6 +20,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+from tasklab.analyses.edited import line
 from tasklab.analyses.evaluation import Evaluator
 from tasklab.taskvector import TaskVector
 
@@ -59,7 +60,7 @@ class Looks:
             alpha: Its coefficient.
             least: What another look has reached.
         """
-        params = vector.apply(self.evaluator.clip.encoder.params, alpha)
+        params = line(self.evaluator.clip.encoder.params, vector).at(alpha)
         rounds = [np.array_split(np.argsort(-w, kind="stable"), ROUNDS) for w in self._wrong]
         most = self._counts.copy()  # right answers, if all that is left is right
         for places in zip(*rounds, strict=True):
