@@ -13,7 +13,8 @@ parameters, commits and stores stay in the file.
 
 `phases` shares the clock out by what the chapter's main thread does: hashing, finiteness, files,
 vectors, training, passes, ... (`benchmarks/phases.py`); `busy` is the share of it in which a GPU
-ran a kernel. `--minutes` stops a chapter there and reports what it did so far.
+ran a kernel. `--minutes` stops a chapter there and reports what it did so far. `compiled` says
+which fine-tunings take compiled blocks (`tasklab.tuning.compiled`).
 """
 
 from __future__ import annotations
@@ -38,6 +39,7 @@ from papermill.parameterize import parameterize_notebook
 from tasklab.book import execution, sources
 from tasklab.records.table import provenance
 from tasklab.storage.store import Store
+from tasklab.tuning import compiled
 
 HERE = Path(__file__).parent
 TOLD = 3.0  # seconds of a cell that are printed
@@ -170,7 +172,9 @@ def main() -> None:
     root = sources.find_root(Path(__file__).parent)
     given = dict(one.split("=", 1) for one in args.set)
     os.environ |= {"OMP_NUM_THREADS": str(args.threads), "TQDM_DISABLE": "1", **execution.INLINE}
-    notes = provenance({"threads": args.threads})
+    setting = os.environ.get(compiled.SETTING, "")
+    ways = {"": "runs of 100 steps and more, on a GPU", "0": "no"}
+    notes = provenance({"threads": args.threads, "compiled": ways.get(setting, "yes")})
     with tempfile.TemporaryDirectory() as empty:
         os.environ["TASKLAB_STORE"] = args.store or empty
         for source in sources.chapters(root):
@@ -180,6 +184,7 @@ def main() -> None:
             row |= profiled(source, given, 60 * args.minutes)
             print(f"{row['chapter']}: {row['cpu_s']} CPU s, {row['most_gib']} GiB", flush=True)
             print("  " + ", ".join(f"{name} {s} s" for name, s in row["phases"].items()))
+            print(f"  compiled: {row['compiled']}")
             if row["busy"] is not None:
                 print(f"  the device computes in {100 * row['busy']:.0f} % of {row['wall_s']} s")
             rows = json.loads(args.out.read_text())["rows"] if args.out.is_file() else []

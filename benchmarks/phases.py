@@ -4,8 +4,9 @@
     ...
     sampler.report()                # {"phases": {"hashing": 1.2, ...}, "busy": 0.71, ...}
 
-A sample belongs to the phase of the innermost frame that a rule knows. Other threads are not looked
-at: they cost nothing unless the main one waits for them. `busy` is the share of time in which an
+A sample belongs to the phase of the innermost frame that a rule knows. Other threads, such as the
+one that writes large artifacts, are not looked at: they cost nothing unless the main one waits for
+them. `busy` is the share of time in which an
 NVIDIA device ran a kernel, as its driver measures it; `None` without one.
 """
 
@@ -34,7 +35,7 @@ RULES = tuple(
         (r"tasklab/(storage|models|taskvector)", r"hash|digest|checksum|verif", "hashing"),
         (r"tasklab/", r"finite", "finiteness"),
         (r"tasklab/storage/", RUNS, "files"),
-        (r"tasklab/(taskvector|analyses/edited|analyses/merging/)", RUNS, "vectors"),
+        (r"tasklab/(taskvector|sums|placement|analyses/(edited|merging/))", RUNS, "vectors"),
         (r"tasklab/(tasks|mini)/", RUNS, "images"),
         (r"tasklab/(figures|book)/", RUNS, "figures"),
     )
