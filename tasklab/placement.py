@@ -49,8 +49,8 @@ def placed(what: Placed, device: torch.device | str) -> Placed:
         moved = {name: placed(one, device) for name, one in what.items()}
     elif isinstance(what, list):
         moved = [placed(one, device) for one in what]
-    elif type(what) is tuple:
-        moved = tuple(placed(one, device) for one in what)
+    elif type(moved) is tuple:
+        moved = tuple(placed(one, device) for one in moved)
     return moved
 
 

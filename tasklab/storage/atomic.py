@@ -29,13 +29,8 @@ def replacing(path: Path | str, *, alone: bool = False) -> Iterator[Path]:
 
     If the block raises, the draft is removed and the file stays as it was.
 
-    Args:
-        path: The file; of a link, what it leads to. Its folder must be there.
-        alone: Whether no other process writes this file: then the drafts that killed writers left
-            are removed first.
-
-    Raises:
-        OSError: If the disk is full or cannot be written to.
+    Of a link, what it leads to is replaced. Where no other process writes the file (`alone`),
+    drafts that killed writers left are removed first.
     """
     with _draft(path, alone) as (draft, place):
         yield draft
@@ -48,14 +43,11 @@ def folder(
 ) -> Iterator[Path]:
     """Yield a new folder; with all that the block has put there it becomes the folder `path`.
 
-    Args:
-        path: The folder, which must not be there yet, or be empty. The one it is in is made.
-        alone: As of `replacing`.
-        order: Names of files: if the folder is there already, those that the block has written
-            replace its own one by one in this order, and all others stay.
+    A folder that is there already must be empty, or else `order` names files: those that the block
+    has written replace the folder's one by one in this order, and all others stay.
 
     Raises:
-        OSError: As of `replacing`; `ENOTEMPTY` or `EEXIST` if another process was first.
+        OSError: `ENOTEMPTY` or `EEXIST` if another process was first.
     """
     with _draft(path, alone) as (draft, place):
         place.parent.mkdir(parents=True, exist_ok=True)
@@ -69,21 +61,15 @@ def folder(
 
 
 def write(path: Path | str, content: str | bytes) -> None:
-    """Write text (in UTF-8) or bytes to a file, replacing it.
-
-    Raises:
-        OSError: If the disk is full or cannot be written to.
-    """
+    """Write text (in UTF-8) or bytes to a file, replacing it."""
     with replacing(path) as draft:
         draft.write_bytes(content.encode() if isinstance(content, str) else content)
 
 
 def publish(draft: Path, path: Path) -> None:
-    """Give a draft its name when all of it is on the disk.
+    """Rename a draft, a file or folder, when all of it is on the disk.
 
-    Args:
-        draft: A file, or a folder with all that is in it, on the same disk.
-        path: Its name from now on. A file of that name is replaced, a folder only if it is empty.
+    A file of the new name is replaced, a folder only if it is empty.
     """
     for part in (*draft.rglob("*"), draft):  # a file has nothing in it
         flush(part)
@@ -104,12 +90,7 @@ def flush(path: Path) -> None:
 
 
 def abandoned(folder: Path, seconds: float = 3600) -> Iterator[Path]:
-    """Yield the drafts in a folder that nobody has written to for so long.
-
-    Args:
-        folder: Where they are, not below it; it need not be there.
-        seconds: How long; no file of ours takes an hour to write.
-    """
+    """Yield the drafts in a folder that nobody has written to for so long."""
     for draft in folder.glob(f".*{PARTIAL}"):
         with contextlib.suppress(OSError):  # another process has just removed it
             times = [path.lstat().st_mtime for path in (draft, *draft.rglob("*"))]

@@ -32,24 +32,14 @@ _SEEN: dict[
 
 
 def file_sha256(file: Path) -> str:
-    """Return the SHA-256 of a file in hex digits; it is read once a process.
-
-    Raises:
-        OSError: If it cannot be read.
-    """
+    """Return the SHA-256 of a file in hex digits; it is read once a process."""
     return once(file, PLAIN, _plain)
 
 
 def of_file(file: Path, kind: str | None = None) -> tuple[str, str]:
     """Return the name of a checksum and the checksum of a file; it is read once a process.
 
-    Args:
-        file: The file.
-        kind: `PLAIN` or `TREE`; by default the one for a file of this size.
-
-    Raises:
-        OSError: If it cannot be read.
-        KeyError: If there is no checksum of that name.
+    The kind is `PLAIN` or `TREE`, by default the one for a file of this size.
     """
     kind = kind or (TREE if file.stat().st_size > PART else PLAIN)
     return kind, once(file, kind, {PLAIN: _plain, TREE: _tree}[kind])
@@ -59,10 +49,6 @@ def of_parts(text: str, contents: Iterable[tuple[str, memoryview]]) -> str:
     """Return the checksum of a text and of named contents, in hex digits.
 
     It is the SHA-256 of the text, and of each content its name, and the checksums of its parts.
-
-    Args:
-        text: What belongs to them.
-        contents: Names and bytes, in an order of their own.
     """
     pieces = [
         (name, content[start : start + PART])
@@ -77,13 +63,7 @@ def of_parts(text: str, contents: Iterable[tuple[str, memoryview]]) -> str:
 
 
 def once(file: Path, what: str, compute: Callable[[Path], str]) -> str:
-    """Return what is computed of a file; it is computed again only if the file has changed.
-
-    Args:
-        file: The file.
-        what: The name of what is computed.
-        compute: File -> a text.
-    """
+    """Return what is computed of a file, under a name; again only if the file has changed."""
     place, now, began = os.path.abspath(file), state(file), time.time_ns()
     known = _SEEN.get(place)
     if known is not None and known[0] == now and what in known[1]:
@@ -95,13 +75,7 @@ def once(file: Path, what: str, compute: Callable[[Path], str]) -> str:
 
 
 def note(file: Path, what: str, found: str) -> None:
-    """Take for known what `once` would compute of a file.
-
-    Args:
-        file: The file, just written.
-        what: The name of what is known.
-        found: What `once` is to return.
-    """
+    """Make `once` return what is known of a file that was just written."""
     place, now = os.path.abspath(file), state(file)
     known = _SEEN.get(place)
     more = known[1] if known is not None and known[0] == now else {}

@@ -23,13 +23,9 @@ _NAME = re.compile(r"(?!\.)[\w.:+=-]{1,200}", re.ASCII)
 
 
 def unreachable(request: urllib.request.Request, seconds: float) -> str | None:
-    """Return why the hub does not answer a request, or `None` if it does.
+    """Return why the hub does not answer a request within some seconds, or `None` if it does.
 
-    The question is put in a thread, because no timeout holds for the look-up of a host name.
-
-    Args:
-        request: Of a page or file of the hub.
-        seconds: How long to wait.
+    A thread asks, because no timeout holds for the look-up of a host name.
     """
     from huggingface_hub import constants
 

@@ -30,13 +30,7 @@ _OLD = 3600  # seconds after which a room without a lock counts as left: older v
 def room(parent: Path, prefix: str, files: Iterable[Path] = ()) -> Iterator[Path]:
     """Yield a new folder in a folder; what killed processes left there is removed first.
 
-    Args:
-        parent: The folder.
-        prefix: Of the new folder's name.
-        files: What is written while it is there, beside it or elsewhere.
-
-    Raises:
-        OSError: If it cannot be written to.
+    The files are what is written while it is there, beside it or elsewhere.
     """
     sweep(parent, prefix)
     place = parent / f"{prefix}{uuid.uuid4().hex[:8]}"

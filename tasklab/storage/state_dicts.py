@@ -66,12 +66,7 @@ def tensors(stored: Any) -> dict[str, Tensor]:
 def vector(stored: Any) -> dict[str, Tensor] | None:
     """Return the task vector that others' code saved: tensors by name under an entry `vector`.
 
-    Args:
-        stored: As `torch_files.read` returns it: a dictionary, or a pickled object with such an
-            attribute. `None` is the answer for anything else.
-
-    Raises:
-        TasklabError: If one of its tensors is no plain one.
+    It is an entry of a dictionary or an attribute of a pickled object; `None` for anything else.
     """
     with one_error("its contents are not those of a task vector", SAVE):
         for _ in range(_MOST_AROUND):
@@ -90,14 +85,7 @@ def vector(stored: Any) -> dict[str, Tensor] | None:
 
 
 def beside(stored: Any) -> list[str]:
-    """Return the entries that hold weights beside the network's, such as averaged ones.
-
-    Args:
-        stored: As `torch_files.read` returns it.
-
-    Raises:
-        TasklabError: If there is no network in it.
-    """
+    """Return the entries that hold weights beside the network's, such as averaged ones."""
     with one_error("its contents are not those of a network", SAVE):
         _, levels = _opened(stored)
         names: list[str] = []
@@ -125,13 +113,7 @@ def averaged(name: str) -> bool:
 
 
 def modules(stored: Any) -> Iterator[tuple[str, Inert]]:
-    """Yield the names and records of a pickled module and of those in it, outermost first.
-
-    Nothing is yielded for anything else.
-
-    Raises:
-        TasklabError: If there are more than any network has, or they are within themselves.
-    """
+    """Yield the names and records of a pickled module and of those in it, outermost first."""
     with one_error("its contents are not those of a network", SAVE):
         for name, module, _ in _modules(_opened(stored)[0]):
             yield name, module
@@ -311,15 +293,7 @@ def _kind(stored: Any) -> str:
 
 @contextlib.contextmanager
 def one_error(what: str, todo: str) -> Iterator[None]:
-    """Turn all that malformed contents raise into one `TasklabError`.
-
-    Args:
-        what: What is wrong, in words.
-        todo: What to do about it.
-
-    Raises:
-        TasklabError: In place of what was raised.
-    """
+    """Raise one `TasklabError` in place of all that malformed contents raise."""
     try:
         yield
     except _WRONG as error:

@@ -63,28 +63,15 @@ class _DamagedError(Exception):
 
 @dataclasses.dataclass(frozen=True)
 class Artifact:
-    """A finished result in the store.
+    """A finished result in the store."""
 
-    Attributes:
-        path: Its folder.
-        kind: Sort of result, e.g. `"finetune"`.
-        key: Hash of `config`.
-        config: What was asked for.
-        record: What its maker wrote down beside the tensors.
-        checksum: Of the file of tensors: its name and its hex digits (`storage.checksums`); `None`
-            while the file is being written.
-        seconds: That making it took, without other artifacts made meanwhile; `None` where the
-            store did not write them down yet.
-        writing: Its way to the disk, if it was made in this process and is large.
-    """
-
-    path: Path
-    kind: str
-    key: str
-    config: dict[str, Any]
-    record: dict[str, Any]
-    checksum: tuple[str, str] | None
-    seconds: float | None = None
+    path: Path  # its folder
+    kind: str  # sort of result, e.g. "finetune"
+    key: str  # hash of `config`
+    config: dict[str, Any]  # what was asked for
+    record: dict[str, Any]  # what its maker wrote down beside the tensors
+    checksum: writing.Checksum | None  # of its file; `None` while that is being written
+    seconds: float | None = None  # that making took, without what was made for it; `None` if older
     writing: writing.Writing | None = dataclasses.field(default=None, repr=False, compare=False)
 
     @property
@@ -188,14 +175,12 @@ class Store:
 
         Args:
             kind: Sort of result: lower-case letters, digits, `_` and `-`.
-            config: Everything that determines the result: choices, hash of the base weights, data
-                version, algorithm version.
-            make: Called with a folder for checkpoints, which is kept after a crash, so that the
-                next call can resume; returns the tensors and a record that JSON can hold.
+            config: All that determines the result: choices, hash of the base weights, versions.
+            make: Folder for checkpoints, which stays after a crash -> tensors, and a record that
+                JSON can hold.
 
         Raises:
             TasklabError: If the store cannot be written, now or by a thread since the last call.
-                The checkpoints stay.
         """
         start = time.perf_counter()
         artifact = self.find(kind, config) or self._made(kind, config, make)
@@ -404,14 +389,9 @@ def _timed(make: Make, work: Path) -> tuple[float, Mapping[str, Tensor], Mapping
 
 
 def free_first(items: Iterable[T], busy: Callable[[T], bool]) -> Iterator[T]:
-    """Yield items in order, but those that others are busy with as late as can be.
+    """Yield items in order, but those that other processes are busy with as late as can be.
 
-    Several processes that go through the same items then share them, in place of waiting for one
-    another at each.
-
-    Args:
-        items: What is to be done.
-        busy: Whether another process does it now; asked anew before each.
+    So several processes that go through the same items share them.
 
     >>> list(free_first("abc", lambda item: item == "a"))
     ['b', 'c', 'a']

@@ -41,11 +41,6 @@ _IN_THE_WAY = {errno.ENOTDIR, errno.EEXIST}
 def save_checkpoint(path: Path, tensors: Mapping[str, Tensor], meta: Mapping[str, Any]) -> None:
     """Write tensors and a JSON-able `meta` to one safetensors file, replacing it atomically.
 
-    Args:
-        path: The file.
-        tensors: By name.
-        meta: What belongs to them.
-
     Raises:
         TasklabError: If the disk is full or read-only; an earlier checkpoint is then still there.
     """
@@ -143,13 +138,7 @@ def explained(
     doing: str = "write to the store",
     instead: str = "TASKLAB_STORE or store_root",
 ) -> Iterator[None]:
-    """Turn errors of the file system into one `TasklabError` that says what to do.
-
-    Args:
-        root: The folder that is written, or read.
-        doing: What is done with it.
-        instead: By what another folder is chosen.
-    """
+    """Raise one `TasklabError` that says what to do in place of a file system's errors."""
     try:
         yield
     except (OSError, safetensors.SafetensorError) as error:
@@ -171,13 +160,8 @@ def explained(
 def canonical(value: Mapping[str, Any], what: str = "config", indent: int | None = None) -> str:
     """Return JSON that is the same text for equal values: sorted names, no NaN.
 
-    Args:
-        value: What to write.
-        what: Its name in a message.
-        indent: Columns of a level; `None` is one line.
-
     Raises:
-        TasklabError: If JSON cannot hold the value.
+        TasklabError: If JSON cannot hold the value, which `what` names.
     """
 
     def check(part: Any) -> None:
@@ -204,10 +188,7 @@ def write_tensors(
 ) -> None:
     """Write tensors, from any device and of any layout, to a safetensors file.
 
-    Args:
-        tensors: By name.
-        file: Where to.
-        header: Texts kept in the file, with the checksum of all; without, the file has none.
+    A header's texts are kept in the file, with the checksum of all; without, the file has none.
     """
     own: dict[str, Tensor] = {}
     taken: set[int] = set()

@@ -15,10 +15,9 @@ _log = logging.getLogger(__name__)
 
 
 class Terminated(SystemExit):
-    """The process was asked to end; if nobody catches it, it does, with status 143.
+    """The process was asked to end; unless this is caught, it does, with status 143.
 
-    Args:
-        sentence: What is kept and how to go on, for the log.
+    The sentence, which says what is kept and how to go on, goes to the log.
     """
 
     def __init__(self, sentence: str) -> None:
@@ -28,11 +27,7 @@ class Terminated(SystemExit):
 
 @dataclasses.dataclass
 class Request:
-    """Whether the process was asked to end since.
-
-    Attributes:
-        asked: Likewise.
-    """
+    """Whether the process was asked to end since."""
 
     asked: bool = False
 
@@ -53,11 +48,7 @@ def deferred() -> Iterator[Request]:
 
 @contextlib.contextmanager
 def handled(sentence: str) -> Iterator[None]:
-    """Let SIGTERM raise `Terminated` wherever the program is, so that what it opened is closed.
-
-    Args:
-        sentence: What is kept and how to go on.
-    """
+    """Let SIGTERM raise `Terminated` wherever the program is, so that what it opened is closed."""
 
     def end(number: int, frame: object) -> None:
         raise Terminated(sentence)

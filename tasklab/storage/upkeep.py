@@ -27,43 +27,25 @@ DAYS = 7.0  # after which a computation that was not gone on with counts as give
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Damage:
-    """An artifact that is not what was written.
-
-    Attributes:
-        path: Its folder.
-        what: Which of its files is damaged.
-    """
+    """An artifact that is not what was written."""
 
     path: Path
-    what: str
+    what: str  # the file that is damaged
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Leftover:
-    """A file or folder that can be removed.
-
-    Attributes:
-        path: Where it is.
-        why: What it was, in words.
-        size: Bytes.
-    """
+    """A file or folder that can be removed."""
 
     path: Path
     why: str
-    size: int
+    size: int  # bytes
 
 
 def verify(store: Store, *, progress: bool = True) -> tuple[int, list[Damage]]:
     """Return how many artifacts there are, and the damaged ones; every file is read.
 
     A damaged one stays where it is: the store sets it aside when it is asked for.
-
-    Args:
-        store: The store.
-        progress: Whether to show a bar.
-
-    Raises:
-        TasklabError: If the store cannot be read.
     """
     paths = [path for kind in _kinds(store) for path in _entries(kind)]
     steps = track(paths, len(paths), "verifying", unit="artifact", on=progress)
@@ -76,14 +58,8 @@ def leftovers(store: Store, *, days: float = DAYS) -> Iterator[Leftover]:
 
     These are drafts of writers that were killed, also in the folder of drawn and decoded images and
     of pre-trained models, artifacts that were set aside as damaged,
-    checkpoints of computations that are finished or that nobody has gone on with, and locks.
-
-    Args:
-        store: The store.
-        days: How long nobody has gone on with a computation that is given up.
-
-    Raises:
-        TasklabError: If the store cannot be read.
+    checkpoints of computations that are finished or that nobody has gone on with for so many days,
+    and locks.
     """
     yield from (
         _leftover(path, "set aside as damaged") for path in _entries(store.root / "damaged")
@@ -113,15 +89,7 @@ def leftovers(store: Store, *, days: float = DAYS) -> Iterator[Leftover]:
 
 
 def leftovers_of_images(data: Path, *, days: float = DAYS) -> Iterator[Leftover]:
-    """Yield what can be removed of drawn and decoded images: drafts of writers that were killed.
-
-    Args:
-        data: The folder of images.
-        days: How long nobody has gone on with a decoding that is given up.
-
-    Raises:
-        TasklabError: If the folder cannot be read.
-    """
+    """Yield drafts of drawn and decoded images whose writers were killed."""
     worlds = _folders(data)
     for folder in (data, *worlds, *(task for world in worlds for task in _folders(world))):
         for draft in atomic.abandoned(folder):
@@ -137,17 +105,7 @@ def leftovers_of_images(data: Path, *, days: float = DAYS) -> Iterator[Leftover]
 def collect(
     store: Store, *, data: Path | None = None, days: float = DAYS, dry_run: bool = False
 ) -> list[Leftover]:
-    """Remove what `leftovers` and `leftovers_of_images` yield, and return it.
-
-    Args:
-        store: The store.
-        data: The folder of images; `None` leaves it as it is.
-        days: As of `leftovers`.
-        dry_run: Whether to leave all as it is.
-
-    Raises:
-        TasklabError: If the store cannot be read or written.
-    """
+    """Remove what `leftovers` and `leftovers_of_images` (of `data`) yield, and return it."""
     removed = []
     images = () if data is None else leftovers_of_images(data, days=days)
     for one in itertools.chain(leftovers(store, days=days), images):

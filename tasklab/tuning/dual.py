@@ -41,12 +41,7 @@ _NONE: Weights = Block(*[None] * len(Block._fields))
 
 
 def passes(encoder: Encoder, make: Make | None = None) -> Plain | None:
-    """Return an encoder of plain functions, or `None` where its network is another one.
-
-    Args:
-        encoder: The encoder; parameters are shared.
-        make: Returns the function of a block; by default `block_of`.
-    """
+    """Return an encoder of plain functions, or `None` where its network is another one."""
     if type(encoder) is not Encoder or (shape := tower(encoder.module)) is None:
         return None
     fields = {field.name: getattr(encoder, field.name) for field in dataclasses.fields(Encoder)}
@@ -72,13 +67,7 @@ class Plain(Encoder):
         return self.pair(params, {}, x)[0]
 
     def pair(self, params: Params, tau: Params, x: Tensor) -> Pair:
-        """Return f(x; params), recorded if gradients are enabled, and J(x) tau, which never is.
-
-        Args:
-            params: Parameters by name; the ones of theta_0 stand in for absent ones.
-            tau: The direction; a name that is absent counts as zero.
-            x: Preprocessed images.
-        """
+        """Return f(x; params), recorded if gradients are enabled, and J(x) tau, which never is."""
         device = x.device.type
         dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else x.dtype
         shape, params = self.tower, {**self.params, **params}

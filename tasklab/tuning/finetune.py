@@ -23,6 +23,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -39,10 +40,11 @@ from tasklab.tasks.suites import Suite, suite
 from tasklab.taskvector import Base
 from tasklab.tuning import memory, penalties, probes, rates, runs
 from tasklab.tuning.methods import trainable
+from tasklab.tuning.order import batch
 from tasklab.tuning.recipe import FineTune
 from tasklab.tuning.runs import DivergedError, Run
 from tasklab.tuning.session import Session
-from tasklab.tuning.steps import Step
+from tasklab.tuning.steps import Gradients, Step
 
 CACHE_VERSION = 1  # part of every key: raise it when the same configuration gives other numbers
 
@@ -174,35 +176,49 @@ def learning_rate(config: FineTune, step: int) -> float:
 def train(
     config: FineTune, clip: Clip, tasks: Suite, head: heads.Head, checkpoint: Path, show: bool
 ) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """Return delta, with a head that trains along, and the record of the run.
-
-    Args:
-        config: The run, with its learning rate.
-        clip: The model that it starts from.
-        tasks: The suite with its images.
-        head: Where its head starts.
-        checkpoint: The file of checkpoints; the run goes on from one that is there.
-        show: Whether to show a progress bar.
-    """
-    encoder = clip.encoder
+    """Return delta, with a head that trains along, and the record of the run."""
+    encoder, task, data = clip.encoder, tasks[config.task], drawn.images_of(tasks)
     names = trainable(encoder.params, config.method, encoder.name)
     theta0 = {name: encoder.params[name].detach() for name in names}
     delta = {name: torch.zeros_like(tensor) for name, tensor in theta0.items()}
     own = runs.of_head(head) if config.head in runs.TRAINED else {}
-    moving = delta | own
-    adamw = torch.optim.AdamW(
-        moving.values(),
-        lr=config.peak,
-        betas=(config.beta1, config.beta2),
-        weight_decay=config.weight_decay,
-        fused=True,  # in place: PyTorch's usual one holds copies of delta, and is slower
-    )
-    session = Session(config, tasks, moving, adamw, checkpoint, encoder.device, show)
+    adamw = optimiser(config, delta | own)
+    session = Session(
+        config, config.task, len(task.classes), delta | own, adamw, checkpoint, show
+    )  # fmt: skip
     gradient = Step(config, encoder, head, theta0, delta, own)
+    images, others = _images(config, data, session.left, encoder.device)
+
+    def next_gradient(step: int) -> tuple[Tensor, Gradients]:
+        session.say(gradient.note())
+        (x, y), z = next(images), next(others)
+        return gradient(session.what, x, y, z)
+
+    descend(config, session, next_gradient, theta0, delta, own, adamw)
+    return delta | own, {
+        **session.record(),
+        "lr": config.lr,
+        "images": data.size(config.task, "train"),
+        "parameters": sum(tensor.numel() for tensor in (delta | own).values()),
+        "micro_batch": gradient.plan.size,
+        "recomputed": gradient.plan.recompute,
+    }
+
+
+def descend(
+    config: FineTune,
+    session: Session,
+    gradient: Callable[[int], tuple[Tensor, Gradients]],
+    theta0: dict[str, Tensor],
+    delta: dict[str, Tensor],
+    own: dict[str, Tensor],
+    adamw: torch.optim.Optimizer,
+) -> None:
+    """Take the steps of a run that are left; delta and a head that trains change in place."""
+    moving = delta | own
     with session:
-        for step, images, others in session:
-            session.say(gradient.note())
-            loss, gradients = gradient(session.what, images.x, images.y, others)
+        for step in session:
+            loss, gradients = gradient(step)
             for name, tensor in moving.items():
                 tensor.grad = laid_out(gradients.pop(name), tensor)
             norm = torch.nn.utils.clip_grad_norm_(moving.values(), config.clip)
@@ -215,10 +231,26 @@ def train(
             torch._foreach_sub_(list(delta.values()), list(theta0.values()), alpha=decay)
             adamw.zero_grad()  # no gradients in memory beside those of the next step
 
-    return moving, {
-        **session.record(),
-        "lr": config.lr,
-        "parameters": sum(tensor.numel() for tensor in moving.values()),
-        "micro_batch": gradient.plan.size,
-        "recomputed": gradient.plan.recompute,
-    }
+
+def optimiser(config: FineTune, moving: dict[str, Tensor]) -> torch.optim.Optimizer:
+    """Return the AdamW of a run."""
+    return torch.optim.AdamW(
+        moving.values(),
+        lr=config.peak,
+        betas=(config.beta1, config.beta2),
+        weight_decay=config.weight_decay,
+        fused=True,  # in place: PyTorch's usual one holds copies of delta, and is slower
+    )
+
+
+def _images(
+    config: FineTune, data: drawn.SuiteImages, steps: range, device: torch.device
+) -> tuple[Iterator[drawn.Images], Iterator[Tensor | None]]:
+    """Return the images of each step, and those of other tasks that a penalty looks at."""
+    order = functools.partial(batch, config)
+    few = functools.partial(batch, dataclasses.replace(config, batch_size=penalties.IMAGES))
+    others = config.others if config.penalty else ()
+    return (
+        data.batches(config.task, order, steps, seed=config.seed, device=device),
+        penalties.turns(others, data, few, steps, config.seed, device),
+    )

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -20,21 +19,17 @@ from torch import Tensor
 from tasklab.errors import TasklabError
 from tasklab.models import heads
 from tasklab.models.loading import Clip
-from tasklab.placement import laid_out, resident
-from tasklab.progress import bar
-from tasklab.storage import termination
 from tasklab.storage.store import Store
 from tasklab.tasks import drawn
 from tasklab.tasks.drawn import Images
 from tasklab.tasks.suites import Suite
-from tasklab.taskvector import Base, TaskVector
+from tasklab.taskvector import Base
 from tasklab.tuning import finetune, probes
-from tasklab.tuning.journal import Journal
 from tasklab.tuning.methods import trainable
 from tasklab.tuning.order import batch
 from tasklab.tuning.recipe import FineTune
-from tasklab.tuning.runs import Run
-from tasklab.tuning.saver import Saver, with_threads
+from tasklab.tuning.runs import Run, read
+from tasklab.tuning.session import Session
 from tasklab.tuning.steps import Step
 
 CACHE_VERSION = 1  # part of every key: raise it when the same configuration gives other numbers
@@ -81,10 +76,7 @@ def multitask(
         return _train(runs, clip, store, tasks, workdir / "checkpoint.safetensors", progress)
 
     artifact = store.get(KIND, identity(runs, clip, tasks), make)
-    base = Base(first.model, first.init, clip.encoder.weights_hash)
-    place = (str(artifact.file), *artifact.checksum)
-    tensors = dict(resident(place, clip.encoder.device, artifact.tensors))
-    return Run(TaskVector.of_file(tensors, artifact.file, base), artifact.record)
+    return read(artifact, clip, Base(first.model, first.init, clip.encoder.weights_hash))
 
 
 def _train(
@@ -95,59 +87,19 @@ def _train(
     names = trainable(encoder.params, first.method, encoder.name)
     theta0 = {name: encoder.params[name].detach() for name in names}
     delta = {name: torch.zeros_like(tensor) for name, tensor in theta0.items()}
-    optimiser = torch.optim.AdamW(
-        delta.values(),
-        lr=whole.lr,
-        betas=(whole.beta1, whole.beta2),
-        weight_decay=whole.weight_decay,
-        fused=True,
-    )
-    saver = Saver(checkpoint, delta, optimiser, whole.checkpoint_every)
-    losses, before, threads = saver.resume()
-    began = time.perf_counter()
-    classes = max(len(tasks[run.task].classes) for run in runs)
-    journal = Journal(whole, losses, classes, encoder.device)
-    steps = range(len(losses), whole.steps)
-    gradients_of = [
-        Step(run, encoder, _head(run, clip, store, tasks), theta0, delta, {}) for run in runs
-    ]
-    batches = [_images(run, turn, count, steps.start, clip, tasks) for turn, run in enumerate(runs)]
-    with (
-        bar(whole.steps, f"{count} tasks, {first.method}", done=steps.start, on=show) as shown,
-        with_threads(threads),
-        termination.deferred() as request,
-    ):
-        for step in steps:
-            turn = step % count
-            what = f"fine-tuning on {count} tasks by {first.method!r}, step {step}"
-            images = next(batches[turn])
-            value, gradients = gradients_of[turn](what, images.x, images.y, None)
-            for name, tensor in delta.items():
-                tensor.grad = laid_out(gradients.pop(name), tensor)
-            journal.add(value, torch.nn.utils.clip_grad_norm_(delta.values(), whole.clip))
-            rate = optimiser.param_groups[0]["lr"] = finetune.learning_rate(whole, step)
-            optimiser.step()
-            decay = rate * whole.weight_decay  # of theta_0, as in `finetune`
-            torch._foreach_sub_(list(delta.values()), list(theta0.values()), alpha=decay)
-            optimiser.zero_grad()
-            shown.set_postfix_str(journal.note)
-            shown.update()
-            seconds = before + time.perf_counter() - began
-            if request.asked:
-                saver.save(journal, seconds)
-                raise termination.Terminated(f"{what}: asked to end; the steps so far are kept.")
-            saver.maybe(journal, seconds)
-        losses = journal.losses()
-    record = {
-        "losses": losses,
-        "seconds": before + time.perf_counter() - began,
-        "parameters": sum(tensor.numel() for tensor in delta.values()),
-        "device": str(encoder.device),
-        "threads": threads,
-        "torch": torch.__version__,
-        "lr": first.lr,
-    }
-    return delta, record
+    adamw, classes = finetune.optimiser(whole, delta), max(len(tasks[r.task].classes) for r in runs)
+    session = Session(whole, f"{count} tasks", classes, delta, adamw, checkpoint, show)
+    start = session.left.start
+    batches = [_images(run, turn, count, start, clip, tasks) for turn, run in enumerate(runs)]
+    each = [Step(run, encoder, _head(run, clip, store, tasks), theta0, delta, {}) for run in runs]
+
+    def gradient(step: int) -> tuple[Tensor, dict[str, Tensor]]:
+        images = next(batches[step % count])
+        return each[step % count](session.what, images.x, images.y, None)
+
+    finetune.descend(whole, session, gradient, theta0, delta, {}, adamw)
+    parameters = sum(tensor.numel() for tensor in delta.values())
+    return delta, {**session.record(), "parameters": parameters, "lr": first.lr}
 
 
 def _head(run: FineTune, clip: Clip, store: Store, tasks: Suite) -> heads.Head:

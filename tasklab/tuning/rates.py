@@ -58,10 +58,6 @@ def identity(tasks: Suite) -> dict[str, Any]:
 def search(config: FineTune, accuracy: Callable[[FineTune], float | None]) -> dict[str, Any]:
     """Return the rates, their accuracies on validation images in %, and the best rate.
 
-    Args:
-        config: The run whose rate is asked for (`on`).
-        accuracy: Trains a run and returns its accuracy, or `None` where it diverged.
-
     Raises:
         TasklabError: If all diverged.
     """

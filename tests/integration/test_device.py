@@ -41,14 +41,21 @@ def card(request, pretended):
         yield request.param
 
 
-@pytest.fixture
-def lab(tmp_path, request):
-    """Return what makes a small lab on a device."""
+@pytest.fixture(scope="module")
+def stores(tmp_path_factory):
+    """Return a folder for all tests: what one of them fine-tuned, the next ones read."""
+    return tmp_path_factory.mktemp("stores")
 
-    def make(device: str, **given):
+
+@pytest.fixture
+def lab(stores, request):
+    """Return what makes a small lab on a device; results of either kind of device stay apart."""
+    kind = "real" if "real" in request.node.name else "pretended"
+
+    def make(device: str, root=stores):
         names = Lab("mini_xs", progress=False, computes=False, device="cpu").suite.names[:2]
-        setting = {"steps": 2, "precision": "float32", "store_root": tmp_path / device}
-        return Lab("mini_xs", progress=False, tasks=names, device=device, **setting, **given)
+        setting = {"steps": 2, "precision": "float32", "store_root": root / f"{kind}-{device}"}
+        return Lab("mini_xs", progress=False, tasks=names, device=device, **setting)
 
     return make
 
@@ -108,8 +115,8 @@ def test_a_fused_step_refuses_what_a_convolution_gives(device):
     refuses(optimiser.step, RuntimeError, "dtype, device, and layout")
 
 
-def test_fine_tuning_fails_where_gradients_keep_their_layout(device, lab, monkeypatch):
-    there = lab("cuda")
+def test_fine_tuning_fails_where_gradients_keep_their_layout(device, lab, monkeypatch, tmp_path):
+    there = lab("cuda", tmp_path)
     assert there.tune(there.suite.names[0], "linearized", 0).record["device"].startswith("cuda")
     monkeypatch.setattr(finetune, "laid_out", lambda gradient, parameter: gradient)
     call = lambda: there.tune(there.suite.names[1], "linearized", 0)  # noqa: E731

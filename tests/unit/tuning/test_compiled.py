@@ -22,7 +22,7 @@ from tasklab.tuning.recipe import FineTune
 
 # PyTorch's own, of a block's input, while it traces
 pytestmark = pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf")
-RUN = FineTune(task="LandCover", model="mini_xs", steps=4, batch_size=8, lr=1e-3, warmup=1)
+RUN = FineTune(task="LandCover", model="mini_xs", steps=3, batch_size=8, lr=1e-3, warmup=1)
 METHODS = ("nonlinear", "linearized", "attention")
 
 
@@ -84,7 +84,7 @@ def test_a_compiled_run_is_the_same_and_compiles_one_block(
 ):
     config = dataclasses.replace(RUN, method=method)
     run = train(config, clip, tmp_path / "compiled")
-    assert counters["stats"]["unique_graphs"] == 1  # three blocks, four steps
+    assert counters["stats"]["unique_graphs"] == 1  # of three blocks and steps
     again = train(dataclasses.replace(config, seed=1), clip, tmp_path / "compiled")
     assert counters["stats"]["unique_graphs"] == 1 and again.vector != run.vector
     monkeypatch.setenv(compiled.SETTING, "0")
