@@ -112,8 +112,7 @@ def resnet18(seed: int = 0, width: int = 64, stride: int = 1) -> Network:
             is ResNet-18.
         stride: Of the stem; 2 halves the sides of all feature maps.
     """
-    # here, for it takes seconds; it has no types
-    from torchvision.models.resnet import BasicBlock  # type: ignore[import-untyped]
+    from torchvision.models.resnet import BasicBlock  # here, for it takes seconds
 
     with _seeded(seed):
         stem = nn.Conv2d(3, width, 3, stride, 1, bias=False)
