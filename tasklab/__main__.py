@@ -64,14 +64,14 @@ def _escape() -> None:
 
 
 def _complain(text: str) -> None:
-    """Say what is wrong; lines that something very long got into are cut."""
+    """Print an error; very long lines are cut."""
     lines = [line if len(line) <= LONGEST else f"{line[:LONGEST]}..." for line in text.split("\n")]
     text = "\n".join(lines).encode(errors="backslashreplace").decode()
     print(f"tasklab: {text}", file=sys.stderr)
 
 
 def _drop_output() -> None:
-    """Let what cannot be written to the standard output not fail a second time at the end."""
+    """Discard buffered output so that exit does not raise again."""
     try:
         sys.stdout.flush()
     except OSError:

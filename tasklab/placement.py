@@ -123,7 +123,7 @@ def resident(
 
 
 def latest(name: str, of: tuple[Any, ...], make: Callable[[], Placed]) -> Placed:
-    """Return what was last made under a name, if it was made of these very objects; or make it."""
+    """Return the latest object of a name if it was made of these very objects; or make it."""
     known = _LATEST.pop(name, None)
     if known is None or any(a is not b for a, b in zip(known[0], of, strict=True)):
         del known  # its memory first

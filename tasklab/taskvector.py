@@ -374,7 +374,7 @@ def shared_base(vectors: Iterable[TaskVector]) -> Base | None:
     """
     bases = {vector.base for vector in vectors if vector}
     if len(bases) > 1 and None not in bases:
-        bases = {base._replace(method="") for base in bases}
+        bases = {base._replace(method="") for base in bases if base is not None}
     return bases.pop() if len(bases) == 1 else None
 
 
@@ -403,7 +403,7 @@ def _told_in(path: Path) -> Base | None:
 
 
 def _base_in(meta: dict[str, Any]) -> Base | None:
-    """Take the base out of what a file tells, where it has one as `save` writes it."""
+    """Pop the base from a file's header, if `save` wrote one."""
     base = meta.get("base")
     if not isinstance(base, dict) or not {*Base._fields[:3]} <= base.keys() <= {*Base._fields}:
         return None

@@ -63,7 +63,7 @@ def of_parts(text: str, contents: Iterable[tuple[str, memoryview]]) -> str:
 
 
 def once(file: Path, what: str, compute: Callable[[Path], str]) -> str:
-    """Return what is computed of a file, under a name; again only if the file has changed."""
+    """Compute a named text of a file; again only if the file has changed."""
     place, now, began = os.path.abspath(file), state(file), time.time_ns()
     known = _SEEN.get(place)
     if known is not None and known[0] == now and what in known[1]:
@@ -75,7 +75,7 @@ def once(file: Path, what: str, compute: Callable[[Path], str]) -> str:
 
 
 def note(file: Path, what: str, found: str) -> None:
-    """Make `once` return what is known of a file that was just written."""
+    """Record a text of a file that was just written, for `once`."""
     place, now = os.path.abspath(file), state(file)
     known = _SEEN.get(place)
     more = known[1] if known is not None and known[0] == now else {}
@@ -83,7 +83,7 @@ def note(file: Path, what: str, found: str) -> None:
 
 
 def state(file: Path) -> tuple[int, ...]:
-    """Return what changes whenever a file does: inode, size, times of change."""
+    """Return a file's inode, size and times of change."""
     stat = os.stat(file)
     return stat.st_dev, stat.st_ino, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns
 

@@ -49,7 +49,7 @@ def unreachable(request: urllib.request.Request, seconds: float) -> str | None:
 
 @functools.cache
 def guard() -> None:
-    """Make the hub's client refuse answers that would name a file outside of its cache.
+    """Refuse answers of the hub that would name a file outside of its client's cache.
 
     To be called before anything is fetched. A hostile mirror (`HF_ENDPOINT`) could otherwise write
     where it likes: by the ETag or the commit in a header, or a checksum in a list of files.

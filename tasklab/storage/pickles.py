@@ -144,7 +144,7 @@ def interpret(
     budget: Budget,
     embedded: Callable[[bytes], Storage] | None = None,
 ) -> Any:
-    """Return what one pickle describes, leaving the stream behind it.
+    """Interpret one pickle, and leave the stream behind it.
 
     Args:
         stream: Of bytes, with `read`, `readline` and `tell`.
@@ -159,7 +159,7 @@ def interpret(
     begin = stream.tell()  # of the instructions, moved on by the bytes that are among them
 
     def marked() -> list[Any]:
-        """Take everything above the last mark off the stack."""
+        """Pop everything above the last mark."""
         start = marks.pop()
         items = stack[start:]
         del stack[start:]
@@ -278,7 +278,7 @@ def _named(module: Any, attribute: Any, budget: Budget) -> Inert:
 def _record(
     what: Any, args: Any, budget: Budget, embedded: Callable[[bytes], Storage] | None
 ) -> Any:
-    """Return what a call stands for: a tensor, a dictionary, or a record that there was one."""
+    """Return the tensor, dictionary or record that a call stands for."""
     if isinstance(what, Inert) and what.name == _WITH_ATTRIBUTES:
         what, args = args[0], args[2]  # the rest are the type and the attributes
     if not isinstance(what, Inert) or type(args) is not tuple:

@@ -242,7 +242,7 @@ def _is_list(value: Any) -> bool:
 
 
 def _count(value: Any) -> int:
-    """Return how many tensors a dictionary has by name; of a module, more than any other has."""
+    """Count the named tensors of a dictionary; a module counts as more than any."""
     if _is_network(value):
         return _MOST_LOOKED_AT + 1
     return sum(isinstance(x, Tensor) for x in islice(value.values(), _MOST_LOOKED_AT))

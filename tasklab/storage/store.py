@@ -225,8 +225,8 @@ class Store:
                 way.start()
                 return made
             write(tensors)
-            if made := self._find_locked(kind, key, config):
-                return made
+            if artifact := self._find_locked(kind, key, config):
+                return artifact
         raise TasklabError(f"{kind}/{key} was damaged while it was written to {self.root}.")
 
     def has(self, kind: str, config: Mapping[str, Any]) -> bool:
@@ -235,7 +235,7 @@ class Store:
         return (self.root, kind, key) in _WRITING or self._folder(kind, key).is_dir()
 
     def making(self, kind: str, config: Mapping[str, Any]) -> bool:
-        """Say whether another process makes an artifact right now, so that `get` would wait."""
+        """Return whether another process makes an artifact now, so that `get` would wait."""
         file = self.root / "locks" / f"{kind}-{self.key(config)}.lock"
         if self.has(kind, config) or not file.exists():
             return False

@@ -34,7 +34,7 @@ class Request:
 
 @contextlib.contextmanager
 def deferred() -> Iterator[Request]:
-    """Let SIGTERM wait: whoever looks at the request ends by `Terminated` when all is in order.
+    """Defer SIGTERM: the block sees the request, and raises `Terminated` when all is in order.
 
     A request that nobody looked at is handed on afterwards. Other threads than the main one cannot
     do this, and then nothing changes.
@@ -48,7 +48,7 @@ def deferred() -> Iterator[Request]:
 
 @contextlib.contextmanager
 def handled(sentence: str) -> Iterator[None]:
-    """Let SIGTERM raise `Terminated` wherever the program is, so that what it opened is closed."""
+    """Raise `Terminated` at SIGTERM wherever the program is, so that open files are closed."""
 
     def end(number: int, frame: object) -> None:
         raise Terminated(sentence)

@@ -48,7 +48,7 @@ _OTHERS = {  # how other files begin -> what they are and what to do
 
 
 def read(path: Path | str) -> Any:
-    """Return what is in a file of `torch.save`: containers, numbers, texts, tensors, `Inert`.
+    """Read a file of `torch.save`: containers, numbers, texts, tensors, `Inert` records.
 
     Args:
         path: In the format of PyTorch 1.6 and later (zip), in the earlier one, a TorchScript

@@ -43,7 +43,7 @@ class Leftover:
 
 
 def verify(store: Store, *, progress: bool = True) -> tuple[int, list[Damage]]:
-    """Return how many artifacts there are, and the damaged ones; every file is read.
+    """Count the artifacts and list the damaged ones; every file is read.
 
     A damaged one stays where it is: the store sets it aside when it is asked for.
     """
@@ -140,7 +140,7 @@ def _kinds(store: Store) -> list[Path]:
 
 
 def _entries(folder: Path) -> list[Path]:
-    """Return what is in a folder; nothing if it is not there."""
+    """Return the paths in a folder; none if it is not there."""
     with explained(folder, "read"), contextlib.suppress(FileNotFoundError):
         return sorted(folder.iterdir())
     return []
@@ -160,7 +160,7 @@ def _lock(store: Store, name: str) -> Path:
 
 @contextlib.contextmanager
 def _held(file: Path) -> Iterator[bool]:
-    """Hold a lock if nobody else does; yield whether that is so."""
+    """Acquire a lock if it is free; yield whether it was."""
     if not file.is_file():  # whoever works has made it before
         yield True
         return

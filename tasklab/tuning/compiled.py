@@ -83,7 +83,7 @@ class Quick:
         self.quick, self.usual, self.said = quick, usual, said
 
     def __call__(self, *args: Any) -> Any:
-        """Return what the function returns."""
+        """Return the function's result."""
         if self.said not in self.failed:
             try:
                 return self.quick(*args)

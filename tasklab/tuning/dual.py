@@ -229,7 +229,7 @@ def _norm(inputs: Pair, w: Pair, b: Pair | None, eps: float, dtype: torch.dtype)
 
 
 def _attention(qkv: Pair, heads: int) -> Pair:
-    """Return what heads mix of the values, (B, L, D), from (B, L, 3 D)."""
+    """Return attention's mixed values (B, L, D) from q, k and v (B, L, 3 D)."""
 
     def three(rows: Float[Tensor, "B L E"]) -> tuple[Tensor, ...]:
         return rows.unflatten(-1, (3, heads, -1)).permute(2, 0, 3, 1, 4).unbind(0)  # (B, H, L, d)

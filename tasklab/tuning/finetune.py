@@ -214,7 +214,7 @@ def descend(
     own: dict[str, Tensor],
     adamw: torch.optim.Optimizer,
 ) -> None:
-    """Take the steps of a run that are left; delta and a head that trains change in place."""
+    """Train for the steps that are left; delta and a head that trains change in place."""
     moving = delta | own
     with session:
         for step in session:

@@ -55,7 +55,7 @@ def span(entry: Spec) -> tuple[int, int] | None:
 
 
 def plans(config: FineTune, encoder: Encoder) -> Sequence[Plan]:
-    """Return how a step may be computed, without what cannot fit into a processor's memory.
+    """Return the plans of a step, without those that cannot fit into a processor's memory.
 
     A GPU says that its memory is full, and the next plan is tried; a system that has given away
     more than it has ends the process.

@@ -220,7 +220,7 @@ def _add(sums: Gradients, part: tuple[Tensor, Gradients], share: float) -> Tenso
 
 
 def _free() -> None:
-    """Give back what failed attempts left behind, and what is kept for later."""
+    """Free the memory of failed attempts, and all that is kept for later."""
     placement.release()
     gc.collect()
     if torch.cuda.is_initialized():
@@ -240,7 +240,7 @@ def advised(what: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def given_back(encoder: Encoder) -> Iterator[None]:
-    """Return what a block of work has freed to the system, where the model is a large one.
+    """Return freed memory to the system after a block of work, for a large model.
 
     What glibc keeps for the next tensor is as much as five copies of the model after a training
     run, and in small models soon used again.

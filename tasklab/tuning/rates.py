@@ -44,7 +44,7 @@ def runs(config: FineTune, tasks: Suite) -> list[FineTune]:
 
 
 def identity(tasks: Suite) -> dict[str, Any]:
-    """Return what determines a searched rate beside the run itself."""
+    """Return the part of a searched rate's identity that is not the run's."""
     task, data = searched_task(tasks), drawn.images_of(tasks)
     return {
         "rates": list(RATES),

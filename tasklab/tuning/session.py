@@ -107,7 +107,7 @@ class Session(contextlib.ExitStack):
         return self._before + time.perf_counter() - self._began
 
     def record(self) -> dict[str, Any]:
-        """Return what the loop knows of a finished run."""
+        """Return the loop's part of a finished run's record."""
         return {
             "losses": self.losses,
             "seconds": self.seconds,

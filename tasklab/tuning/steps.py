@@ -95,7 +95,7 @@ class Step:
         return self._plans[0]
 
     def note(self) -> str:
-        """Return what to say before the next step, which may take long; nothing if it does not."""
+        """Return a note to show before a step that compiles; empty otherwise."""
         key = (self.encoder.name, self.config.method, self.config.precision, self.config.batch_size)
         if not self.compiling or key in _compiled:
             return ""
@@ -124,7 +124,7 @@ class Step:
         return value, gradients
 
     def _compile(self) -> bool:
-        """Let parts take compiled blocks, if they are of a kind that can be; return whether."""
+        """Use compiled blocks where the network's kind allows; return whether it does."""
         if (once := compiled.passes(self.encoder)) is None:
             return False
         said = f"the blocks of {self.encoder.name} could not be compiled"

@@ -92,8 +92,8 @@ VAGUE = re.compile(
     r"|Return (?:what|how|that|whether it|by how)\b"
 )
 EXEMPT = {
-    "__main__.py", "book", "cli", "cluster", "doctor", "exchange", "experiments", "explore",
-    "figures", "records", "storage", "study", "tasks", "taskvector.py", "tuning",
+    "book", "cli", "cluster", "doctor", "exchange", "experiments", "explore",
+    "figures", "records", "study", "tasks",
 }  # fmt: skip
 
 
