@@ -123,7 +123,13 @@ def resident(
 
 
 def latest(name: str, of: tuple[Any, ...], make: Callable[[], Placed]) -> Placed:
-    """Return the latest object of a name if it was made of these very objects; or make it."""
+    """Return the latest object of a name if it was made of these very objects; or make it.
+
+    Args:
+        name: Of the one place that it is kept in.
+        of: The objects that it is made of.
+        make: Makes it; the former one is gone then.
+    """
     known = _LATEST.pop(name, None)
     if known is None or any(a is not b for a, b in zip(known[0], of, strict=True)):
         del known  # its memory first

@@ -155,7 +155,14 @@ def add_into(
     vector: Mapping[str, Tensor],
     weight: float,
 ) -> None:
-    """Write start + weight vector, of the names in `total`, over its tensors."""
+    """Write start + weight vector over tensors.
+
+    Args:
+        total: What is written over, by name.
+        start: Tensors of these names, and others.
+        vector: Tensors of these names.
+        weight: Its coefficient.
+    """
     if not _fused(vector, start):
         for name, out in total.items():
             torch.add(start[name], vector[name].to(start[name]), alpha=weight, out=out)
@@ -184,7 +191,13 @@ def check_finite(tensors: Mapping[str, Tensor], subject: str) -> None:
 
 
 def check_present(names: Iterable[str], params: Mapping[str, Tensor], side: str) -> None:
-    """Raise if parameters lack names."""
+    """Raise if parameters lack names.
+
+    Args:
+        names: What must be there.
+        params: Parameters by name.
+        side: Whose they are, for the message.
+    """
     if missing := [name for name in names if name not in params]:
         raise TasklabError(f"{side} lack {listed(missing)}: is it a vector of another model?")
 
@@ -192,7 +205,13 @@ def check_present(names: Iterable[str], params: Mapping[str, Tensor], side: str)
 def check_shapes(
     names: Iterable[str], one: Mapping[str, Tensor], two: Mapping[str, Tensor]
 ) -> None:
-    """Raise if shapes differ."""
+    """Raise if shapes differ.
+
+    Args:
+        names: Of the tensors to compare.
+        one: Tensors by name.
+        two: Tensors by name.
+    """
     if wrong := [
         f"{name} {tuple(one[name].shape)} and {tuple(two[name].shape)}"
         for name in sorted(names)

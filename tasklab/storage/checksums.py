@@ -63,7 +63,13 @@ def of_parts(text: str, contents: Iterable[tuple[str, memoryview]]) -> str:
 
 
 def once(file: Path, what: str, compute: Callable[[Path], str]) -> str:
-    """Compute a named text of a file; again only if the file has changed."""
+    """Compute a named text of a file; again only if the file has changed.
+
+    Args:
+        file: The file.
+        what: The name of what is computed.
+        compute: File -> a text.
+    """
     place, now, began = os.path.abspath(file), state(file), time.time_ns()
     known = _SEEN.get(place)
     if known is not None and known[0] == now and what in known[1]:
@@ -75,7 +81,13 @@ def once(file: Path, what: str, compute: Callable[[Path], str]) -> str:
 
 
 def note(file: Path, what: str, found: str) -> None:
-    """Record a text of a file that was just written, for `once`."""
+    """Record a text of a file that was just written, for `once`.
+
+    Args:
+        file: The file, just written.
+        what: The name of what is known.
+        found: What `once` is to return.
+    """
     place, now = os.path.abspath(file), state(file)
     known = _SEEN.get(place)
     more = known[1] if known is not None and known[0] == now else {}

@@ -216,11 +216,9 @@ class Store:
             if sum(tensor.nbytes for tensor in tensors.values()) >= writing.LARGE:
                 place, asked = (self.root, kind, key), json.loads(canonical(config))
                 held.callback(_WRITING.pop, place)  # before the lock is free
-                way = writing.Writing(tensors, write, held.pop_all().close)
-                made = Artifact(
-                    self._folder(kind, key), kind, key, asked, note["record"], None,
-                    note["seconds"], way,
-                )  # fmt: skip
+                way, path = writing.Writing(tensors, write, held.pop_all().close), place[0] / kind
+                known = asked, note["record"], None, note["seconds"], way
+                made = Artifact(path / key, kind, key, *known)
                 _WRITING[place] = made
                 way.start()
                 return made

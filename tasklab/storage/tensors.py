@@ -41,6 +41,11 @@ _IN_THE_WAY = {errno.ENOTDIR, errno.EEXIST}
 def save_checkpoint(path: Path, tensors: Mapping[str, Tensor], meta: Mapping[str, Any]) -> None:
     """Write tensors and a JSON-able `meta` to one safetensors file, replacing it atomically.
 
+    Args:
+        path: The file.
+        tensors: By name.
+        meta: What belongs to them.
+
     Raises:
         TasklabError: If the disk is full or read-only; an earlier checkpoint is then still there.
     """
@@ -138,7 +143,13 @@ def explained(
     doing: str = "write to the store",
     instead: str = "TASKLAB_STORE or store_root",
 ) -> Iterator[None]:
-    """Raise one `TasklabError` that says what to do in place of a file system's errors."""
+    """Raise one `TasklabError` that says what to do in place of a file system's errors.
+
+    Args:
+        root: The folder that is written, or read.
+        doing: What is done with it.
+        instead: By what another folder is chosen.
+    """
     try:
         yield
     except (OSError, safetensors.SafetensorError) as error:
@@ -159,6 +170,11 @@ def explained(
 
 def canonical(value: Mapping[str, Any], what: str = "config", indent: int | None = None) -> str:
     """Return JSON that is the same text for equal values: sorted names, no NaN.
+
+    Args:
+        value: What to write.
+        what: Its name in a message.
+        indent: Columns of a level; `None` is one line.
 
     Raises:
         TasklabError: If JSON cannot hold the value, which `what` names.
@@ -189,6 +205,11 @@ def write_tensors(
     """Write tensors, from any device and of any layout, to a safetensors file.
 
     A header's texts are kept in the file, with the checksum of all; without, the file has none.
+
+    Args:
+        tensors: By name.
+        file: Where to.
+        header: Texts kept in the file, with the checksum of all; without, the file has none.
     """
     own: dict[str, Tensor] = {}
     taken: set[int] = set()

@@ -105,7 +105,14 @@ def leftovers_of_images(data: Path, *, days: float = DAYS) -> Iterator[Leftover]
 def collect(
     store: Store, *, data: Path | None = None, days: float = DAYS, dry_run: bool = False
 ) -> list[Leftover]:
-    """Remove what `leftovers` and `leftovers_of_images` (of `data`) yield, and return it."""
+    """Remove what `leftovers` and `leftovers_of_images` (of `data`) yield, and return it.
+
+    Args:
+        store: The store.
+        data: The folder of images; `None` leaves it as it is.
+        days: As of `leftovers`.
+        dry_run: Whether to leave all as it is.
+    """
     removed = []
     images = () if data is None else leftovers_of_images(data, days=days)
     for one in itertools.chain(leftovers(store, days=days), images):

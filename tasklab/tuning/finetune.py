@@ -112,6 +112,12 @@ class Trainer:
         trainer = Trainer(clip, store, suite)
         run = trainer(recipe("mini", "Signs", "linearized"))
 
+    Args:
+        clip: The model that all runs start from.
+        store: Where the runs are kept.
+        tasks: The suite with its images.
+        progress: Whether to show progress bars.
+
     Attributes:
         identity: Run -> its configuration in the store (`identity`).
     """
@@ -176,7 +182,16 @@ def learning_rate(config: FineTune, step: int) -> float:
 def train(
     config: FineTune, clip: Clip, tasks: Suite, head: heads.Head, checkpoint: Path, show: bool
 ) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """Return delta, with a head that trains along, and the record of the run."""
+    """Return delta, with a head that trains along, and the record of the run.
+
+    Args:
+        config: The run, with its learning rate.
+        clip: The model that it starts from.
+        tasks: The suite with its images.
+        head: Where its head starts.
+        checkpoint: The file of checkpoints; the run goes on from one that is there.
+        show: Whether to show a progress bar.
+    """
     encoder, task, data = clip.encoder, tasks[config.task], drawn.images_of(tasks)
     names = trainable(encoder.params, config.method, encoder.name)
     theta0 = {name: encoder.params[name].detach() for name in names}
@@ -214,7 +229,17 @@ def descend(
     own: dict[str, Tensor],
     adamw: torch.optim.Optimizer,
 ) -> None:
-    """Train for the steps that are left; delta and a head that trains change in place."""
+    """Train for the steps that are left; delta and a head that trains change in place.
+
+    Args:
+        config: The run.
+        session: Counts the steps.
+        gradient: Step -> loss, and its gradient in theta, or in delta for a linearized model.
+        theta0: The parameters that train, before.
+        delta: Their change.
+        own: Weight and bias of a head that trains along.
+        adamw: The optimiser of both (`optimiser`).
+    """
     moving = delta | own
     with session:
         for step in session:

@@ -18,7 +18,14 @@ EVERY = 32  # steps between two readings from a device
 
 
 class Journal:
-    """Collects losses and gradient norms; stops a run that has gone wrong."""
+    """Collects losses and gradient norms; stops a run that has gone wrong.
+
+    Args:
+        config: The run.
+        losses: Of the steps before.
+        classes: Of the task.
+        device: Where the run computes.
+    """
 
     def __init__(
         self, config: FineTune, losses: list[float], classes: int, device: torch.device

@@ -83,6 +83,12 @@ def first_that_fits(
 ) -> tuple[Result, Sequence[Plan]]:
     """Return the result of the first plan that fits into memory, and the plans from it on.
 
+    Args:
+        attempt: Computes by a plan, and changes nothing that another attempt would see.
+        left: The plans to try, in order.
+        what: Is computed, for the log and the error.
+        advice: What the user can do where no plan fits.
+
     Raises:
         TasklabError: If none does.
     """
@@ -113,6 +119,12 @@ def accumulated(
 
     Gradients are added in their own type, which is that of the weights: float32, under autocast
     too. A batch that is not divided is not weighted either: its result is bit for bit `gradient`'s.
+
+    Args:
+        gradient: Images and labels -> mean loss and its gradients.
+        x: Images (B, ...).
+        y: Labels (B,).
+        size: Images at a time.
     """
     if size >= len(y):
         return gradient(x, y)

@@ -155,7 +155,16 @@ def turns(
     seed: int,
     device: torch.device | str,
 ) -> Iterator[Tensor | None]:
-    """Yield each step's images of other tasks, one task a step; `None` where there are none."""
+    """Yield each step's images of other tasks, one task a step; `None` where there are none.
+
+    Args:
+        others: Names of the tasks.
+        data: Their images.
+        order: Step and number of images -> indices of the step's images.
+        steps: The steps that are left, in order: a resumed run sees what another one does.
+        seed: Of what is random in an image.
+        device: Where to put them.
+    """
     streams = {}
     for place, task in enumerate(others):
         first = steps.start + (place - steps.start) % len(others)
@@ -168,7 +177,15 @@ def turns(
 def measure(
     method: str, model: Model, delta: Mapping[str, Tensor], images: Tensor | None, size: int
 ) -> Penalty:
-    """Return the penalty of a method."""
+    """Return the penalty of a method.
+
+    Args:
+        method: One of `methods.METHODS` that has one.
+        model: The encoder, or the same in a form that records less.
+        delta: The change of the parameters that train.
+        images: Of another task, where the penalty looks at them.
+        size: Images at a time.
+    """
     entry = TABLE[method]
     penalty = PENALTIES[entry.penalty]
     return penalty(model, delta, images, size) if entry.others else penalty(delta)

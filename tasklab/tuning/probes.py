@@ -64,7 +64,14 @@ def searched_task(suite: Suite) -> str:
 
 
 def identity(probe: Probe, clip: Clip, suite: Suite, task: str) -> dict[str, Any]:
-    """Return all that determines a probe: its configuration in the store."""
+    """Return all that determines a probe: its configuration in the store.
+
+    Args:
+        probe: How it is fitted.
+        clip: The pre-trained model.
+        suite: The tasks with their images.
+        task: Name of one of them.
+    """
     searched = probe.solver == "adamw" and probe.lr is None
     search = {"rates": list(RATES), "on": _images(clip, suite, searched_task(suite))}
     return {
@@ -77,7 +84,15 @@ def identity(probe: Probe, clip: Clip, suite: Suite, task: str) -> dict[str, Any
 
 
 def fit(probe: Probe, clip: Clip, suite: Suite, task: str, store: Store) -> Fitted:
-    """Return a task's probe from the store, or fit it."""
+    """Return a task's probe from the store, or fit it.
+
+    Args:
+        probe: How.
+        clip: The pre-trained model.
+        suite: The tasks; a learning rate that is not given is searched on the stand-in for Cars.
+        task: Name of one of them.
+        store: Where features and heads are kept.
+    """
     inputs = _features(probe, clip, suite, task, store)
 
     def make(_: object) -> tuple[dict[str, Tensor], dict[str, Any]]:
@@ -105,14 +120,31 @@ def search(
     rates: Sequence[float] = RATES,
     task: str | None = None,
 ) -> dict[float, float]:
-    """Return validation accuracies in % of AdamW's probes by rate."""
+    """Return validation accuracies in % of AdamW's probes by rate.
+
+    Args:
+        probe: Steps, batch size, decay and number of images; of validation as many at most.
+        clip: The pre-trained model.
+        suite: The tasks.
+        store: Where features are kept.
+        rates: Learning rates to try.
+        task: By default the stand-in for Cars.
+    """
     task = task or searched_task(suite)
     every = {float(lr): dataclasses.replace(probe, solver="adamw", lr=lr) for lr in rates}
     return {lr: validation(one, clip, suite, store, task) for lr, one in every.items()}
 
 
 def validation(probe: Probe, clip: Clip, suite: Suite, store: Store, task: str) -> float:
-    """Return the validation accuracy in % of a probe with a given rate, or by L-BFGS."""
+    """Return the validation accuracy in % of a probe with a given rate, or by L-BFGS.
+
+    Args:
+        probe: How it is fitted; with AdamW its `lr` must be given.
+        clip: The pre-trained model.
+        suite: The tasks with their images.
+        store: Where features are kept.
+        task: Name of one of the tasks.
+    """
     train, val = (_features(probe, clip, suite, task, store, split) for split in ("train", "val"))
     (features, labels), (others, answers) = (_on(clip, kept, task) for kept in (train, val))
     head = _solve(probe, features, labels, len(suite[task].classes), probe.lr or 0.0)

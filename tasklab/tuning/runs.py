@@ -52,7 +52,14 @@ def of_head(head: Head) -> dict[str, Tensor]:
 
 
 def read(artifact: Artifact, clip: Clip, base: Base, probe: Head | None = None) -> Run:
-    """Return the run that is kept as an artifact."""
+    """Return the run that is kept as an artifact.
+
+    Args:
+        artifact: What training made.
+        clip: The model that the run started from.
+        base: Its weights, and the method.
+        probe: The head that the encoder was trained under, if it was fitted before.
+    """
     tensors = dict(resident(artifact.version, clip.encoder.device, artifact.tensors))
     weight, bias = tensors.pop(_WEIGHT, None), tensors.pop(_BIAS, None)
     head = probe

@@ -207,6 +207,12 @@ def loss(
 ) -> float:
     """Return the mean cross-entropy in eval mode, in nats.
 
+    Args:
+        network: The architecture.
+        params: As the network takes them.
+        data: Images uint8 (N, C, H, W) and labels (N,).
+        classes: Labels of the task; `None` is all.
+
     Raises:
         TasklabError: If a label is not among the classes.
     """
@@ -220,6 +226,12 @@ def accuracy(
     classes: Iterable[int] | None = None,
 ) -> float:
     """Return the share of images whose largest logit is their class's, in eval mode, in percent.
+
+    Args:
+        network: The architecture.
+        params: As the network takes them.
+        data: Images uint8 (N, C, H, W) and labels (N,).
+        classes: Labels of the task; `None` is all.
 
     Raises:
         TasklabError: If a label is not among the classes.

@@ -165,7 +165,15 @@ def _part(problem: _Problem, model: Model, x: Tensor, y: Tensor) -> tuple[Tensor
 def gradient(
     model: Model, theta0: Mapping[str, Tensor], delta: Mapping[str, Tensor], x: Tensor, loss: Loss
 ) -> tuple[Tensor, Gradients]:
-    """Return the loss of f(x; theta_0 + delta), and its gradient in theta."""
+    """Return the loss of f(x; theta_0 + delta), and its gradient in theta.
+
+    Args:
+        model: f.
+        theta0: The parameters that train, before.
+        delta: Their change.
+        x: Preprocessed images.
+        loss: Features -> scalar.
+    """
     sums = torch._foreach_add([theta0[name] for name in delta], list(delta.values()))
     theta = {name: tensor.requires_grad_() for name, tensor in zip(delta, sums, strict=True)}
     value = loss(model({**model.params, **theta}, x))
@@ -175,7 +183,15 @@ def gradient(
 def tangent_gradient(
     model: Model, theta0: Mapping[str, Tensor], delta: Mapping[str, Tensor], x: Tensor, loss: Loss
 ) -> tuple[Tensor, Gradients]:
-    """Return the loss of f(x; theta_0) + J(x; theta_0) delta, and its gradient in delta."""
+    """Return the loss of f(x; theta_0) + J(x; theta_0) delta, and its gradient in delta.
+
+    Args:
+        model: f.
+        theta0: The parameters that train, before.
+        delta: Their change.
+        x: Preprocessed images.
+        loss: Features -> scalar.
+    """
     if isinstance(model, memory.Recomputed):
         plain = model.encoder
         return tangent.value_and_grad(plain, plain.params, delta, x, loss, recorded=model)
@@ -185,7 +201,14 @@ def tangent_gradient(
 def head_gradient(
     own: Mapping[str, Tensor], normalise: bool, features: Tensor, y: Tensor
 ) -> Gradients:
-    """Return the gradient of the loss in the head's weight and bias, at given features."""
+    """Return the gradient of the loss in the head's weight and bias, at given features.
+
+    Args:
+        own: The head's weight and bias, by name.
+        normalise: Whether the head normalises features.
+        features: (B, D).
+        y: Labels (B,).
+    """
     leaves = {name: tensor.detach().requires_grad_() for name, tensor in own.items()}
     weight, *bias = leaves.values()  # no `Head`: it reads whether its numbers are finite
     features = features.to(weight.dtype)

@@ -124,6 +124,13 @@ def normal(
 ) -> tuple[Float[Tensor, "B D"], dict[str, Tensor]]:
     """Return J tau and J' J tau, summed over images, from one forward and one backward pass.
 
+    Args:
+        encoder: The model to linearize, in eval mode.
+        params: theta_0, all parameters by name.
+        tau: The direction; J' is of the parameters that it names.
+        x: Preprocessed images (B, 3, H, W).
+        recorded: As for `value_and_grad`.
+
     Raises:
         TasklabError: If `tau` has a name or a shape that `params` has not.
     """
