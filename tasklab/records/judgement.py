@@ -84,9 +84,10 @@ class Verdict:
         if "tasks" not in self.sources:
             return None
         outcome = _outcome(self.claim, self.here)
-        given = {"interval": self.here, "outcome": outcome, "p": self.p_here}
         sources = "seeds", "images", *(name for name in self.sources if name == "machine")
-        return dataclasses.replace(self, **given, sources=sources)
+        return dataclasses.replace(
+            self, interval=self.here, outcome=outcome, p=self.p_here, sources=sources
+        )
 
     @property
     def robustly(self) -> str:
@@ -154,10 +155,7 @@ class Verdict:
 
 
 def _of_rounds(claim: Claim, table: pd.DataFrame, effect: float) -> dict[str, Any]:
-    """Return the interval of a cost: of time over the rounds of its measurement; memory has none.
-
-    Memory is counted from tensors and comes out the same each time: its interval has no width.
-    """
+    """Return the interval of a cost over the rounds of its measurement; memory's has no width."""
     errors = table["error"] ** 2 + (claim.factor * table["error_right"]) ** 2
     freedom = float(table["n"].astype(float).min()) - 1
     rounds = [Source(name="rounds", variance=float(errors.sum()), freedom=freedom)]
@@ -314,25 +312,6 @@ def verdicts(
     chosen = [c for c in CLAIMS if paper in (None, c.paper) and table in (None, c.table)]
     needed = _needed(df)
     return [verdict(c, needed(_experiments(c)), n_tasks=n_tasks, model=model) for c in chosen]
-
-
-def mixed(df: pd.DataFrame, paper: str, *, n_tasks: int = 8, model: str) -> dict[str, int]:
-    """Return which of a paper's claims compare sides of different makes of processor.
-
-    Args:
-        df: Tidy records with the make of each.
-        paper: Whose claims.
-        n_tasks: Number of added tasks for claims on addition.
-        model: Which model the claims are about.
-
-    Returns:
-        By the claim's id, at how many seeds.
-    """
-    needed, found = _needed(df.drop(columns="hits", errors="ignore")), {}
-    for claim in (claim for claim in CLAIMS if claim.paper == paper):
-        both = growth if claim.grows else pairs
-        found[claim.id] = machines.mixed(both(claim, needed(_experiments(claim)), model, n_tasks))
-    return {name: seeds for name, seeds in found.items() if seeds}
 
 
 def _needed(df: pd.DataFrame) -> Callable[[tuple[str, ...]], pd.DataFrame]:

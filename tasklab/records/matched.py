@@ -220,8 +220,8 @@ def end_of(grid: pd.DataFrame, method: str) -> float:
     entry, tried = REGISTRY.get(alone["model"].iloc[0]), alone["lr"].unique()
     way = TABLE[method]
     given = entry.rates.get(way.vectors or way.rates or method) if entry else None
-    near = tried[np.isclose(tried, given, rtol=1e-6)] if given else ()
-    return float(near[0] if len(near) else alone.groupby("lr")["value"].mean().idxmax())
+    near = [rate for rate in tried if given and np.isclose(rate, given, rtol=1e-6)]
+    return float(near[0] if near else alone.groupby("lr")["value"].mean().idxmax())
 
 
 def interpolated(rows: pd.DataFrame, way: pd.DataFrame, level: float) -> pd.DataFrame:

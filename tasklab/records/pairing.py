@@ -13,6 +13,7 @@ from tasklab.errors import unknown
 from tasklab.models.zoo import family
 from tasklab.records import images, matched
 from tasklab.records.claims import Claim
+from tasklab.records.comparisons import Sides
 from tasklab.records.schema import COMPARISONS, MAKE, NETWORKS
 from tasklab.records.table import one_model, select
 
@@ -42,35 +43,16 @@ def sides_of(claim: Claim, df: pd.DataFrame, model: str | None, n_tasks: int) ->
         model: Which model it is about, if there are records of several.
         n_tasks: Number of added tasks for claims on addition.
     """
-    compared: dict[str, dict[str, pd.DataFrame]] = {}
-    return [_side(claim, side, df, model, n_tasks, compared) for side in (claim.left, claim.right)]
-
-
-def _side(
-    claim: Claim,
-    side: str,
-    df: pd.DataFrame,
-    model: str | None,
-    n_tasks: int,
-    compared: dict[str, dict[str, pd.DataFrame]],
-) -> Side:
-    """Return one side of a claim.
-
-    Args:
-        claim: What to judge.
-        side: Its left or right one.
-        df: Tidy records.
-        model: As for `sides_of`.
-        n_tasks: As for `sides_of`.
-        compared: What the claim's comparison made, by role: both sides at once.
-    """
-    found, behind = _found(claim, side, df, model, n_tasks, compared)
-    if MAKE in behind and MAKE not in found.rows and len(found.rows):  # made of several rows
-        makes = (
-            behind.dropna(subset=MAKE).groupby("seed")[MAKE].agg(lambda x: "+".join(sorted(set(x))))
-        )
-        return found._replace(rows=found.rows.assign(**{MAKE: found.rows["seed"].map(makes)}))
-    return found
+    compared: dict[str, Sides] = {}  # by role: both sides at once
+    both = []
+    for side in (claim.left, claim.right):
+        found, behind = _found(claim, side, df, model, n_tasks, compared)
+        if MAKE in behind and MAKE not in found.rows and len(found.rows):  # made of several rows
+            makes = behind.dropna(subset=MAKE).groupby("seed")[MAKE]
+            makes = makes.agg(lambda x: "+".join(sorted(set(x))))
+            found = found._replace(rows=found.rows.assign(make=found.rows["seed"].map(makes)))
+        both.append(found)
+    return both
 
 
 def _found(
@@ -79,9 +61,9 @@ def _found(
     df: pd.DataFrame,
     model: str | None,
     n_tasks: int,
-    compared: dict[str, dict[str, pd.DataFrame]],
+    compared: dict[str, Sides],
 ) -> tuple[Side, pd.DataFrame]:
-    """Return one side of a claim, and the records that it is made of; arguments as of `_side`."""
+    """Return one side of a claim, and the records that it is made of."""
     method, _, role = side.partition("@")
     init = "random" if role == "random" else "pretrained"
     if role in NETWORKS:
@@ -156,8 +138,8 @@ def _contributions(claim: Claim, side: Side) -> pd.DataFrame:
         table["hits"] = None
         parts = {"top": absolute, "base": _alone(rows, side)}
         for name, part in parts.items():
-            recorded = part is not None and "hits" in part
-            table[name] = part["hits"].to_numpy() if recorded else None
+            hits = None if part is None or "hits" not in part else part["hits"].to_numpy()
+            table[name] = hits
     return table
 
 

@@ -9,12 +9,7 @@ import pandas as pd
 from tasklab.records.judgement import Verdict
 from tasklab.records.matched import BEST, ONE_RATE, PLATEAU
 
-RULES = {
-    "chosen": "each at the rate that is best alone, one seed",
-    PLATEAU: "each at its smallest rate within one standard error, three seeds",
-    BEST: "each at its best rate for the sum, on validation images",
-    ONE_RATE: "one rate for both, as in the papers",
-}
+RULES = ("chosen", PLATEAU, BEST, ONE_RATE)
 COLUMNS = [
     *(
         "entry",
@@ -40,9 +35,8 @@ def over_rates(verdicts: Iterable[Verdict]) -> pd.DataFrame:
         verdicts: On the claims of one or several papers.
 
     Returns:
-        Columns entry and claim (names), metric, sides (`linearized − nonlinear`), unit, rule (of
-        `RULES`), lr (NaN where sides differ in it), effect, low, high and outcome (tasks
-        drawn), here_low, here_high and here (these tasks alone) and seeds.
+        `COLUMNS`: lr is NaN where sides differ in it; effect, low, high and outcome draw tasks,
+        here_low, here_high and here are of these tasks alone.
     """
     tested = [one for one in verdicts if one.outcome != "not tested"]
     known = {one.claim.id.partition("@")[0] for one in tested if one.claim.setting == ONE_RATE}

@@ -115,10 +115,7 @@ def _is_headline(entry: Entry) -> bool:
 
 
 def _corrected(judged: Sequence[Entry]) -> list[Entry]:
-    """Return entries with the outcomes that they have after the corrections for their number.
-
-    One is for all of them, one for the headlines alone, which the protocol named beforehand.
-    """
+    """Return entries corrected for their number: all, and the headlines among themselves."""
     levels = {
         "headlines": holm([one.p if _is_headline(one) else math.nan for one in judged]),
         "all": holm([one.p for one in judged]),
@@ -164,10 +161,10 @@ def _entry(cells: Sequence[Verdict]) -> Entry:
     else:
         outcome = "no gain" if "no gain" in kinds else "undecided"
     weakest = min(tested, key=lambda cell: cell.strength)
-    here = [cell.on_these_tasks for cell in tested]
+    here = [alone for cell in tested if (alone := cell.on_these_tasks)]
     return Entry(
         cells=tuple(cells), outcome=outcome, weakest=weakest, p=p,
-        here=_entry(here) if all(here) else None,
+        here=_entry(here) if len(here) == len(tested) else None,
     )  # fmt: skip
 
 
@@ -179,23 +176,12 @@ def verdict_rows(verdicts: Iterable[Verdict], *, cells: bool = True) -> pd.DataF
         cells: Whether statements that have several cells are followed by them.
 
     Returns:
-        Columns paper, headline (its number in the protocol, or 0), id, short (a few words),
-        statement, cell (empty in the statement's own row), setting (`chosen`, or what both sides
-        were made equal in), outcome; effect, unit, low, high, n_seeds, n_pretrainings,
-        tasks_as_claimed, n_tasks, counted (what these are: tasks, pairs, cases) and strength (how
-        far the effect is on the claimed side, in half-widths of its interval), these of the weakest
-        cell; n_cells (tested ones),
-        cells_holding, corrected (the outcome after a correction for the number of statements) and
-        evidence (notebook#heading); here, here_effect, here_low and here_high: outcome, effect and
-        interval on the tasks that were tried alone, where the statement is about tasks in general,
-        of the cell that is the weakest there, here_cell, which is empty where it is the same one;
-        others, others_effect, others_low and others_high: the effect's mean over several
-        pre-trainings, its interval over their seeds, and the outcome of that; survives: the
-        corrections that the statement survives; robust: the outcome by the studentised bootstrap
-        over tasks, of a statement of one cell; value and bound: what the left side has, and what
-        it is compared with; band: whether this book set the bound; too_few: whether pairs are too
-        few for a verdict in general; mixed: at how many seeds both sides
-        of it, or of one of its cells, are of different makes of processor.
+        `COLUMNS`. Effect, its interval and what belongs to it (unit, seeds, tasks, strength, value,
+        bound, band, robust, too_few) are those of the weakest cell; n_cells counts tested ones.
+        here, here_effect, ... are those of the tasks that were tried alone, of the cell that is the
+        weakest there (here_cell, empty for the same one); others, ... of several pre-trainings.
+        corrected is the outcome after the correction for all statements, survives names the
+        corrections that it survives, mixed counts seeds at which sides are of different makes.
     """
     rows = []
     for entry in entries(verdicts):
@@ -208,8 +194,8 @@ def verdict_rows(verdicts: Iterable[Verdict], *, cells: bool = True) -> pd.DataF
         own = {"id": claim.entry, "cell": "", "corrected": entry.corrected}
         own["survives"] = ", ".join(entry.survives)
         own |= {"robust": ""} if tested > 1 else {}  # it is that of one cell
-        alone = entry.here and entry.here.weakest
-        here = _here(alone, entry.here and entry.here.outcome)
+        alone = entry.here.weakest if entry.here else None
+        here = _here(alone, entry.here.outcome if entry.here else "")
         if alone and alone.claim.id != entry.weakest.claim.id:
             here["here_cell"] = alone.claim.cell
         rows.append(common | _numbers(entry.weakest, entry.outcome) | here | numbers | own)
@@ -217,7 +203,7 @@ def verdict_rows(verdicts: Iterable[Verdict], *, cells: bool = True) -> pd.DataF
             labels = {"id": cell.claim.id, "cell": cell.claim.cell, "corrected": "", "survives": ""}
             numbers = {"n_cells": 0, "cells_holding": 0}
             alone = cell.on_these_tasks
-            here = _here(alone, alone and alone.outcome)
+            here = _here(alone, alone.outcome if alone else "")
             rows.append(common | _numbers(cell, cell.outcome) | here | numbers | labels)
     return pd.DataFrame(rows, columns=list(COLUMNS))
 
@@ -273,7 +259,8 @@ def over_pretrainings(row: Mapping[str, Any]) -> str:
 def _elsewhere(row: Mapping[str, Any], side: str, place: str) -> str:
     if row[side] in ("", row["outcome"]):
         return ""
-    said = f"it is {row[side]}" if row[side] == "undecided" else f"it {row[side]}"
+    verbs = row[side] in ("holds", "does not hold")
+    said = f"it {row[side]}" if verbs else f"it is {row[side]}"
     return f"{place} {said}: {effect_of(seen(row, side))}"
 
 
@@ -347,10 +334,7 @@ def correction(verdicts: Iterable[Verdict], *, named: bool = True) -> str:
 
 
 def on_how_many(judged: Sequence[Entry]) -> str:
-    """Return how many verdicts there are, on how many statements, in words.
-
-    Some statements are judged again where both sides are made equal.
-    """
+    """Return how many verdicts there are, on how many statements, in words."""
     statements = len({entry.cells[0].claim.entry for entry in judged})
     told = f"{len(judged)} verdict{'s' * (len(judged) > 1)}"
     return told if statements == len(judged) else f"{told} on {statements} statements"
@@ -362,11 +346,11 @@ def _kept(judged: Sequence[Entry]) -> str:
     return f"{sum(one.corrected == one.outcome for one in decided)} of the {len(decided)}"
 
 
-def _here(cell: Verdict | None, outcome: str | None) -> dict[str, object]:
+def _here(cell: Verdict | None, outcome: str) -> dict[str, object]:
     """Return the columns on the tasks that were tried alone; empty where no others are meant."""
     interval = cell.interval if cell else NOTHING
     named = {f"here_{name}": value for name, value in zip(_ENDS, interval, strict=True)}
-    return {"here": outcome or "", "here_cell": "", **named}
+    return {"here": outcome, "here_cell": "", **named}
 
 
 def _numbers(cell: Verdict, outcome: str) -> dict[str, object]:

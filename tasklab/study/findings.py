@@ -166,11 +166,10 @@ def _of_ctl(told: _Told, model: str) -> tuple[str, ...]:
 
 def _of_closed_vocab(told: _Told, model: str) -> tuple[str, ...]:
     closed = recorded("closed_vocab")[0]
-    probed = [
-        (name, *(_mean(closed, model=f"{model}_{one}", method=method, **_EIGHT)
-                 for method in ("probe", "nonlinear")))
-        for one, name in (("clip_more", "CLIP's image encoder"), ("mae", "a masked autoencoder"))
-    ]  # fmt: skip
+    probed = []
+    for one, name in (("clip_more", "CLIP's image encoder"), ("mae", "a masked autoencoder")):
+        mine = _of(closed, model=f"{model}_{one}", **_EIGHT)
+        probed.append((name, _mean(mine, method="probe"), _mean(mine, method="nonlinear")))
     return (
         "**Without text.** With linear probes in place of prompts, the sum of eight vectors "
         f"{_takes(*probed)}. That CLIP's adds best: {told.verdict('closed-clip')}.",
@@ -220,7 +219,8 @@ def _mean(records: pd.DataFrame, **chosen: object) -> float:
 
 def _negated(records: pd.DataFrame, task: str, metric: str) -> tuple[str, float, float]:
     given = {"experiment": "negation", "metric": metric}
-    return task, *(_mean(records, method=method, **given) for method in ("pretrained", "nonlinear"))
+    before, after = (_mean(records, method=one, **given) for one in ("pretrained", "nonlinear"))
+    return task, before, after
 
 
 def _takes(*moves: tuple[str, float, float]) -> str:
