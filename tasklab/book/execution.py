@@ -29,7 +29,7 @@ INLINE = {"MPLBACKEND": "module://matplotlib_inline.backend_inline", SITE: "1"}
 
 
 def quiet_kernels() -> None:
-    """Let kernels that Jupyter Book starts show figures, and no progress bars, in the pages."""
+    """Configure kernels that Jupyter Book starts: figures, and no progress bars."""
     os.environ.setdefault("TQDM_DISABLE", "1")
     os.environ.update(INLINE)
 

@@ -95,7 +95,7 @@ def report(
 
 
 def usual_jobs(parameters: Parameters, count: int) -> int:
-    """Return how many notebooks run at once: one on each core, where memory is no question.
+    """Return the number of notebooks to run at once: one on each core for a shipped model.
 
     A shipped model is too small to keep two threads busy: two processes of one thread each do
     nearly twice the work. Full-size models, and those on a device of its own, come one by one.
@@ -188,7 +188,7 @@ def build(root: Path) -> Path:
 
 
 def is_current(root: Path) -> bool:
-    """Say whether the site is what `report` built of the sources and the package as they are."""
+    """Return whether `report` built the site from the sources and package as they are."""
     stamp, site = _stamp(root), root / "book" / "_build" / "html"
     return stamp.get("sources") == fingerprint(root) and stamp["site"] == _files(site)
 

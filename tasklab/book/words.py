@@ -64,7 +64,7 @@ def order(values: pd.Series, form: str = "{:.1f}") -> str:
 
 
 def so_far(done: int, every: int) -> str:
-    """Return how many of the parts are recorded, or nothing where all are.
+    """Count the recorded parts in a sentence; empty where all are.
 
     >>> so_far(3, 30), so_far(30, 30)
     ('*Three of the 30 parts of the chapters are recorded so far.*', '')

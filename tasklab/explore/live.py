@@ -63,11 +63,14 @@ def editor(
 ) -> Editor:
     """Return an editor of a linear model: f0 + sum_t alpha_t J tau_t.
 
-    Args: lab: The model and tasks. method: Whose vectors: one of `experiments.LINEAR`. split:
-    Images; coefficients are chosen on `"val"`. beside: Records of the experiment `addition`, whose
-    non-linear sums are drawn beside the live point; coefficients below 0 are measured in four
-    passes over its images. images: At most so many of each task; fewer with many classes, to keep
-    the page small. pictures: Images of each task that are shown.
+    Args:
+        lab: The model and tasks.
+        method: Whose vectors: one of `experiments.LINEAR`.
+        split: Images; coefficients are chosen on `"val"`.
+        beside: Records of the experiment `addition`, whose non-linear sums are drawn beside the
+            live point; coefficients below 0 are measured in four passes over its images.
+        images: At most so many of each task; fewer with many classes, to keep the page small.
+        pictures: Images of each task that are shown.
 
     Raises:
         TasklabError: If the method's model is not linear, or the split unknown.

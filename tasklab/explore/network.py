@@ -77,7 +77,7 @@ class Network:
         return self.document()
 
     def __repr__(self) -> str:
-        """Return what it shows, for front ends without HTML."""
+        """Return a line for front ends without HTML."""
         return f"network {self.info['model']} with {len(self.info['tasks'])} task vectors"
 
     def save(self, path: str | Path) -> None:
@@ -96,7 +96,7 @@ class Network:
         return base64.b64encode(self.values.tobytes()).decode("ascii")
 
     def decoded(self) -> tuple[Rows, dict[str, Rows], Rows]:
-        """Return what the page computes with: theta_0, vectors by task, and heads by task.
+        """Return the page's numbers: theta_0, vectors by task, and heads by task.
 
         All are float32 matrices (rows, columns); those of weights have the names of
         `info["tensors"]`.

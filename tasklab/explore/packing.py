@@ -24,7 +24,7 @@ _BITS = {"theta0": 8, "vector": 4, "row": 8}
 
 
 def packed(lab: Lab, method: str, pictures: int) -> tuple[dict[str, Any], np.ndarray]:
-    """Return what a page needs to know of a network, and its numbers.
+    """Return the description of a network for a page, and its numbers.
 
     Args:
         lab: The model and its tasks.
@@ -145,7 +145,7 @@ def _matrix(x: Tensor, short: str) -> np.ndarray:
 
 
 def parameters(encoder: Encoder, rows: Mapping[str, np.ndarray]) -> dict[str, Tensor]:
-    """Return what a page holds as rows by the encoder's names and in its shapes.
+    """Return a page's rows by the encoder's names and in its shapes.
 
     Args:
         encoder: The network that was packed.

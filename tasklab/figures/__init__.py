@@ -1,7 +1,7 @@
 """Records → figures. One colour and one marker for each method in the whole book.
 
 Every function takes tidy records (`tasklab.records.table`) of one model, selects the rows it needs
-and returns a matplotlib figure six inches wide; the site has a second picture of it for phones
+and returns a matplotlib figure six inches wide: an SVG on the site, a PNG in a notebook
 (`pictures`). seaborn draws it (`marks`): means over tasks and seeds, with bars or bands of the
 standard deviation over seeds (and small dots for the seeds) where a figure does not say 95 %
 interval or quartiles.

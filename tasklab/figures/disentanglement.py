@@ -51,14 +51,15 @@ def heatmaps(
 ) -> Figure:
     """Draw maps of disentanglement errors: a row a method, a column a pair of tasks.
 
-    With one column the methods stand side by side. All maps share one scale of square roots, to 100
-    % for the classifier, to 200 % if the mean of a box is above 50 %. Titles have the mean over the
-    search box. Seeds are averaged.
+    With one column the methods stand side by side. All maps share one scale of square roots, up to
+    100 % for the classifier, or 200 % if the mean of a box is above 50 %. Titles have the mean over
+    the search box. Seeds are averaged.
 
-    Args: df: Columns method, task (`"T1+T2"`), metric, alpha1, alpha2, value, and perhaps seed.
-    metric: `xi_classifier` (0 to 200 %) or `xi_representation` (nats). across: Column of `df` for
-    the figure's columns: `task` or, with one pair, `model` or `init`. box: Lowest and highest
-    coefficient of the search box (tangent, figure 3).
+    Args:
+        df: Columns method, task (`"T1+T2"`), metric, alpha1, alpha2, value, and perhaps seed.
+        metric: `xi_classifier` (0 to 200 %) or `xi_representation` (nats).
+        across: Column of `df` for the panels: `task` or, with one pair, `model` or `init`.
+        box: Lowest and highest coefficient of the search box (tangent, figure 3).
     """
     if metric not in _SCALES:
         raise TasklabError(f"a heatmap shows one of {', '.join(_SCALES)}, not {metric!r}.")

@@ -374,7 +374,7 @@ def diagonal(axes: Axes, **look: Any) -> list[Line2D]:
 
 
 def log(axes: Axes, which: str = "xy") -> None:
-    """Make axes logarithmic, with labels at powers of ten or, where few, between them."""
+    """Set logarithmic axes, with labels at powers of ten or, where few, between them."""
     for name in which:
         axes.set(**{f"{name}scale": "log"})
         axis = axes.xaxis if name == "x" else axes.yaxis

@@ -117,7 +117,7 @@ def svg(figure: Figure) -> str:
 
 
 def described(figure: Figure) -> str:
-    """Return what a figure shows, in words: its panels, axes and groups.
+    """Describe a figure in words: its panels, axes and groups.
 
     >>> from matplotlib.figure import Figure
     >>> figure = Figure()
@@ -177,7 +177,7 @@ def put_legend(
 
 
 def _columns(widths: list[int], most: int) -> int:
-    """Return how many columns fit; widths are in characters, and columns are filled first."""
+    """Return the number of columns that fit, filled first; widths are in characters."""
     fit = (n for n in range(len(widths), 1, -1)
            if sum(map(max, np.array_split(widths, n))) <= most)  # fmt: skip
     return next(fit, 1)

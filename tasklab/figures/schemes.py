@@ -59,12 +59,12 @@ def broken(named: Looks) -> dict[str, str]:
 
 
 def scheme(model: str) -> str:
-    """Return what a model is called: by its pre-training if that is compared, or by its sort."""
+    """Return a model's label: its pre-training if that is compared, or its kind."""
     return SCHEMES[role(model)][0] if role(model) in SCHEMES else _MODELS.get(model, model)
 
 
 def ways(df: pd.DataFrame) -> dict[tuple[str, str], str]:
-    """Return what each model and method of a table is called: another model than the first by it.
+    """Return a label for each model and method of a table; models but the first have their own.
 
     The first model's ways of fine-tuning come first.
     """

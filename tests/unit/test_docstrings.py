@@ -92,8 +92,7 @@ VAGUE = re.compile(
     r"|Return (?:what|how|that|whether it|by how)\b"
 )
 EXEMPT = {
-    "book", "cli", "cluster", "doctor", "exchange", "experiments", "explore",
-    "figures", "records", "study", "tasks",
+    "cli", "cluster", "doctor", "exchange", "experiments", "records", "study", "tasks",
 }  # fmt: skip
 
 
