@@ -7,7 +7,7 @@ BIN    := $(VENV)/bin
 READER := $(VENV)/.readable
 STAMP  := $(VENV)/.installed
 
-.PHONY: help report test bench bench-gpu lint stubs reader env pins clean
+.PHONY: help report test bench bench-gpu lint stubs same new reader env pins clean
 .DELETE_ON_ERROR:
 
 help:
@@ -17,6 +17,8 @@ help:
 	@echo "make bench-gpu  on a CUDA device, in ten minutes: steps, and a chapter by phase"
 	@echo "make lint     style, docstrings, the import order and types"
 	@echo "make stubs    list new experiments for type checkers"
+	@echo "make same     changed code of experiments gives the numbers that it gave before"
+	@echo "make new      it gives others (OF=\"merging stitching\"): measure them again"
 	@echo "make reader   only the environment of the report, in $(VENV)"
 	@echo "make env      the same, and what tests, clusters and pre-training need"
 	@echo "make pins     renew the exact versions in requirements.txt and requirements-dev.txt"
@@ -49,6 +51,12 @@ lint: $(STAMP)
 
 stubs: $(STAMP)
 	$(BIN)/python -c "import tasklab.experiments as e; open(e.__file__ + 'i', 'w').write(e._stub())"
+
+same: $(STAMP)
+	$(BIN)/python -c "from tasklab.experiments.versions import lock; lock()"
+
+new: $(STAMP)
+	$(BIN)/python -c "from tasklab.experiments.versions import lock; lock('$(OF)'.split())"
 
 reader: $(READER)
 

@@ -8,10 +8,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tasklab.errors import TasklabError
+from tasklab.storage.code import code_of, modules
 
 if TYPE_CHECKING:
     from nbformat import NotebookNode
 
+_APART = ("__main__", "cli", "cluster", "doctor", "explore")  # that no chapter runs
 _CODE = (".py", ".csv", ".json", ".gz", ".xz", ".safetensors", ".txt", ".css", ".js")
 _PAGES = (".ipynb", ".md", ".yml", ".bib", ".py", ".css", ".js", ".svg", ".cff")
 
@@ -84,27 +86,30 @@ def read(source: Path) -> NotebookNode:
 
 
 def fingerprint(root: Path | None = None) -> str:
-    """Return a hash of the package's code and data, and of the book's sources if `root` is given.
+    """Return a hash of the code and data that chapters run, or of all sources if `root` is given.
 
-    By the first, stale outputs are recognised; by the second, a stale site.
+    By the first, stale outputs are recognised, whatever comments and docstrings say; by the second,
+    a stale site.
     """
     package = Path(__file__).resolve().parents[1]
     files = [path for path in package.rglob("*") if path.suffix in _CODE]
-    if root is not None:
-        folders = (
-            root,
-            root / "notebooks",
-            root / "book",
-            root / "book/_ext",
-            root / "book/_static",
-        )
-        files += [
-            path
-            for folder in folders
-            for path in folder.glob("*")
-            if path.suffix in _PAGES and path.is_file()
-        ]
-        files += measured()
+    if root is None:
+        data = [path for path in files if path.suffix != ".py"]
+        return f"{code_of(modules(_APART), lambda name: False)}-{checksum(data)}"
+    folders = (
+        root,
+        root / "notebooks",
+        root / "book",
+        root / "book/_ext",
+        root / "book/_static",
+    )
+    files += [
+        path
+        for folder in folders
+        for path in folder.glob("*")
+        if path.suffix in _PAGES and path.is_file()
+    ]
+    files += measured()
     return checksum(files)
 
 

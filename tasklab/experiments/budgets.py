@@ -26,7 +26,6 @@ from tasklab.taskvector import TaskVector
 from tasklab.tuning.finetune import DivergedError
 from tasklab.tuning.methods import POSTHOC
 
-CACHE_VERSION = 1  # part of every key: raise it when the same configuration gives other records
 LENGTHS = (60, 120, 240, 480)  # steps
 _EDITED = ("single", "absolute", "target", "control", "xi_classifier_box")
 _FACTOR, _FARTHEST = 2.0, 4  # the grid is prolonged by it, so many times at most
@@ -202,8 +201,8 @@ def _budget(lab: Lab, method: str) -> pd.DataFrame:
 
     rows = []
     for trial in grid(lab, "budget", [method], title=f"{method}, {lr:g}, {steps} steps"):
-        rows += kept(trial, alone, what="alone", budget=CACHE_VERSION)
-        rows += kept(trial, lengths_of, what="norm", budget=CACHE_VERSION)
+        rows += kept(trial, alone, what="alone", budget=1)
+        rows += kept(trial, lengths_of, what="norm", budget=1)
     tables = [
         single(lab, [method]),
         addition(lab, [method], n_tasks=(len(lab.suite.names),)),
@@ -240,6 +239,6 @@ def _searched(lab: Lab, method: str, rates: Sequence[float]) -> pd.DataFrame:
         over = [[task] for task in lab.suite.names]
         title = f"{method}, rate {lr:g}"
         for trial in grid(other, "rate_search", [method], over=over, title=title):
-            rows = kept(trial, measure, search=CACHE_VERSION)
+            rows = kept(trial, measure, search=1)
             tables.append(tidy(rows).assign(lr=lr))
     return combine(*tables)

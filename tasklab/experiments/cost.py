@@ -12,6 +12,7 @@ from tasklab.analyses import cost as costs
 from tasklab.experiments.lab import Lab
 from tasklab.experiments.registry import experiment
 from tasklab.experiments.runner import Trial
+from tasklab.experiments.versions import version
 from tasklab.records.claims import Claim
 from tasklab.records.comparisons import Sides
 from tasklab.records.schema import Rows
@@ -20,7 +21,6 @@ from tasklab.tasks import drawn
 from tasklab.tasks.suites import SUITES, suite
 from tasklab.tuning import memory
 
-CACHE_VERSION = 1  # part of the key: raise it when the code that is timed changes
 _TRAINING = ("standard", "ours", "listing", *(v for v in costs.VARIANTS if "attention" in v))
 _METRICS = {
     "seconds": "seconds_per_step",
@@ -59,11 +59,12 @@ def cost(
         "weights": lab.clip.encoder.weights_hash,
         "machine": provenance()["machine"],
         "torch": torch.__version__,
-        "algorithm": CACHE_VERSION,
+        "algorithm": 1,
         "device": lab.parameters.device,
         "threads": torch.get_num_threads(),
         **light,
         **own,
+        **version(cost),
     }
 
     def make(_: object) -> tuple[dict, dict]:

@@ -21,7 +21,6 @@ from tasklab.records.schema import Rows
 
 _ENDS = ("", "_box", "_beyond")  # of metrics: at two coefficients, and means over areas
 BOX = (0.0, 0.25, 0.5, 0.75, 1.0)  # coefficients of both vectors in the search box of addition
-CACHE_VERSION = 3  # part of every map's key: raise it when the same configuration gives other ones
 
 
 def pairs(lab: Lab, count: int | None = None) -> list[tuple[str, str]]:
@@ -156,7 +155,7 @@ def disentanglement(
         over=over,
         alphas=list(alphas),
         images=lab.scale.map_images,
-        maps=CACHE_VERSION,
+        maps=3,
     )
 
 

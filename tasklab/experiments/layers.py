@@ -19,8 +19,6 @@ from tasklab.records.claims import Claim
 from tasklab.records.comparisons import Sides
 from tasklab.records.schema import Rows
 
-CACHE_VERSION = 1  # part of every key: raise it when the same configuration gives other records
-
 
 def _at_equal_length(claim: Claim, rows: pd.DataFrame, _: pd.DataFrame) -> Sides:
     """How far two methods are from linear where their vectors are equally long.
@@ -76,7 +74,7 @@ def cosines(lab: Lab, methods: Sequence[str]) -> pd.DataFrame:
         return [*trial.rows(table), *trial.rows(norms, metric="norm")]
 
     title = "cosines of task vectors"
-    return run(lab, "cosines", methods, measure, title=title, layers=CACHE_VERSION)
+    return run(lab, "cosines", methods, measure, title=title, layers=1)
 
 
 @experiment(
@@ -133,7 +131,7 @@ def alignment(lab: Lab, methods: Sequence[str], *, alpha: float = 0.3) -> pd.Dat
         over=[tasks],
         alpha=alpha,
         images=count,
-        layers=CACHE_VERSION,
+        layers=1,
     )
 
 
@@ -185,5 +183,5 @@ def linear_gaps(
         measure,
         scales=list(scales),
         images=count,
-        gaps=CACHE_VERSION,
+        gaps=1,
     )

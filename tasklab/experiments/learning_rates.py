@@ -24,7 +24,6 @@ from tasklab.tuning.methods import EDITS
 from tasklab.tuning.probes import searched_task
 from tasklab.tuning.rates import RATES
 
-CACHE_VERSION = 1  # part of every key: raise it when the same configuration gives other records
 LIVE = RATES[1:5]  # that the chapter tries
 FINER = (*RATES[:3], 3e-4, *RATES[3:4], 3e-3, *RATES[4:])  # half decades where a small model learns
 
@@ -91,7 +90,7 @@ def learning_rates(
     if "probe" in methods:  # kept under the non-linear run, whose probe it is
         trial = Trial(method="nonlinear", seed=0, **common)
         key = {"what": "probe", "rates": list(probes.RATES)}
-        rows += kept(trial, _probed, **key, search=CACHE_VERSION)
+        rows += kept(trial, _probed, **key, search=1)
 
     def measure(trial: Trial) -> list[dict]:
         return _tuned(trial, rates)
@@ -100,7 +99,7 @@ def learning_rates(
     title = "learning rates"
     for trial in grid(lab, "learning_rate", trained, over=[[task]], title=title) if trained else ():
         key = {"what": trial.method, "rates": list(rates)}
-        rows += kept(trial, measure, **key, search=CACHE_VERSION)
+        rows += kept(trial, measure, **key, search=1)
     return tidy(rows)
 
 

@@ -35,7 +35,6 @@ from tasklab.records.schema import Rows
 from tasklab.records.table import provenance, tidy
 from tasklab.taskvector import TaskVector
 
-CACHE_VERSION = 1  # part of every key: raise it when the same configuration gives other records
 NETWORK, TANGENT = "network", "tangent"
 
 
@@ -119,7 +118,7 @@ def _of_bench(bench: Bench, merges: Sequence[str]) -> Iterator[dict]:
                 rows += _in(bench, vector, singles, {"edited": edited, **labels})
             return rows
 
-        key = {"images": count, "merged": CACHE_VERSION, **bench.key(name)}
+        key = {"images": count, "merged": 1, **bench.key(name)}
         yield from kept(bench.trial, measure, grouped=True, **key)
 
 
@@ -225,7 +224,7 @@ def merging_cost(
                 "torch": torch.__version__,
                 "device": lab.parameters.device,
                 "threads": torch.get_num_threads(),
-                "costs": CACHE_VERSION,
+                "costs": 1,
                 **order_of(lab, bench.tasks),
                 **bench.key(name),
             }

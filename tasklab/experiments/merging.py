@@ -48,7 +48,6 @@ from tasklab.storage.store import free_first
 from tasklab.tasks import drawn
 from tasklab.taskvector import TaskVector
 
-CACHE_VERSION = 3  # part of every key: raise it when the same configuration gives other records
 # Of merges whose records alone have changed since: `wudi` and `breadcrumbs` are the published ones.
 _VERSIONS = {"wudi": 5, "wudi_exact": 4, "breadcrumbs": 4}
 SPAN, EVERYWHERE, LOSS = "best_span", "best", "best_loss"
@@ -170,7 +169,7 @@ class Bench:
             "merge": name,
             "options": list(self.options(name)),
             "sizes": self.sizes,
-            "rule": [_VERSIONS.get(name, CACHE_VERSION), search.LOW, search.HIGH],
+            "rule": [_VERSIONS.get(name, 3), search.LOW, search.HIGH],
             **({"numbers": REHEARSED} if self.trial.lab.light else {}),
         }
 
@@ -364,7 +363,7 @@ def merging_of(bench: Bench, name: str) -> list[dict]:
 
 def _busy(bench: Bench, name: str) -> bool:
     """Return whether another process measures a merge now: this one then takes others first."""
-    return busy(_trial(bench), **bench.key(name))
+    return busy(_trial(bench), merging_of, **bench.key(name))
 
 
 def _trial(bench: Bench) -> Trial:

@@ -29,7 +29,6 @@ from tasklab.tuning.finetune import DivergedError
 from tasklab.tuning.methods import TABLE, penalised
 from tasklab.tuning.recipe import FineTune
 
-CACHE_VERSION = 1  # part of every key: raise it when the same configuration gives other records
 FACTORS = (0.1, 0.3, 1.0, 3.0, 10.0)  # of a method's own strength
 
 
@@ -102,7 +101,7 @@ def penalty_strengths(
         measure = functools.partial(_measure, strength=strength)
         title = f"{method}, strength {strength:g}"
         for trial in grid(lab, "penalty_strength", [method], title=title):
-            made = kept(trial, measure, penalty=strength, version=CACHE_VERSION)
+            made = kept(trial, measure, penalty=strength, version=1)
             rows += [row | {"penalty": strength} for row in made]
     return tidy(rows)
 

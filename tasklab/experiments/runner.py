@@ -18,6 +18,7 @@ import pandas as pd
 from tasklab.analyses import evaluation
 from tasklab.errors import choose, texts
 from tasklab.experiments.lab import LINEAR, Lab
+from tasklab.experiments.versions import version
 from tasklab.placement import placed
 from tasklab.progress import track
 from tasklab.records.images import packed
@@ -30,7 +31,6 @@ from tasklab.tuning import memory
 from tasklab.tuning.methods import EDITS
 
 KIND = "records"  # of artifact
-CACHE_VERSION = 1  # part of every key: raise it when the same configuration gives other records
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
@@ -211,10 +211,10 @@ def kept(trial: Trial, measure: Measure, *, grouped: bool = False, **key: Any) -
         grouped: Whether the records name the group of tasks (`Trial.group`).
         **key: What else determines the records.
     """
-    config, tasks = _config(trial, **key), list(trial.tasks or trial.lab.suite.names)
-    rows = stored(trial.lab, config, lambda: measure(trial))
+    config, tasks = _config(trial, measure, **key), list(trial.tasks or trial.lab.suite.names)
+    rows = _stored(trial.lab, config, lambda: measure(trial))
     if _other_order(rows, tasks):  # kept before keys had the order
-        rows = stored(trial.lab, config | {"order": tasks}, lambda: measure(trial))
+        rows = _stored(trial.lab, config | {"order": tasks}, lambda: measure(trial))
     return [{**row, **trial.group} for row in rows] if grouped else rows
 
 
@@ -225,8 +225,8 @@ def _other_order(rows: Iterable[Mapping[str, Any]], tasks: Sequence[str]) -> boo
     return order != [name for name in tasks if name in order]
 
 
-def _config(trial: Trial, **key: Any) -> dict[str, Any]:
-    """Return all that determines a trial's records."""
+def _config(trial: Trial, measure: Callable, **key: Any) -> dict[str, Any]:
+    """Return all that determines a trial's records; the code by its version, if it changed."""
     lab, method = trial.lab, trial.method
     tasks = list(trial.tasks or lab.suite.names)
     tuned = () if method == "pretrained" else tasks
@@ -242,9 +242,10 @@ def _config(trial: Trial, **key: Any) -> dict[str, Any]:
             for t in (*tasks, lab.suite.control.name)
         },
         "counts": dict(lab.scale.counts),
-        "algorithms": [CACHE_VERSION, evaluation.CACHE_VERSION],
+        "algorithms": [1, evaluation.CACHE_VERSION],
         **_told_apart(trial, tasks),
         **order_of(lab, tasks),
+        **version(measure),
         **key,
     }
 
@@ -278,9 +279,9 @@ def _told_apart(trial: Trial, tasks: Sequence[str]) -> dict[str, Any]:
     return told
 
 
-def busy(trial: Trial, **key: Any) -> bool:
+def busy(trial: Trial, measure: Callable, **key: Any) -> bool:
     """Return whether another process measures now what `kept` would."""
-    return trial.lab.store.making(KIND, _config(trial, **key))
+    return trial.lab.store.making(KIND, _config(trial, measure, **key))
 
 
 def stored(lab: Lab, config: Mapping[str, Any], make: Callable[[], list[dict]]) -> list[dict]:
@@ -288,10 +289,13 @@ def stored(lab: Lab, config: Mapping[str, Any], make: Callable[[], list[dict]]) 
 
     Args:
         lab: In whose store they are.
-        config: All that determines the records.
+        config: All that determines the records, beside the code.
         make: Measures them.
     """
+    return _stored(lab, {**config, **version(make)}, make)
 
+
+def _stored(lab: Lab, config: Mapping[str, Any], make: Callable[[], list[dict]]) -> list[dict]:
     def measured(_: object) -> tuple[dict, dict]:
         with memory.given_back(lab.clip.encoder):  # a large model's vectors, and passes with them
             return {}, {"rows": make()}
@@ -346,7 +350,7 @@ def in_any_order(
     if not trials:
         return []
     lab, title = trials[0].lab, title or trials[0].experiment.replace("_", " ")
-    order = free_first(range(len(trials)), lambda at: busy(trials[at], **key(trials[at])))
+    order = free_first(range(len(trials)), lambda at: busy(trials[at], measure, **key(trials[at])))
     measured = {}
     for place in track(order, len(trials), title, unit="run", on=lab.progress):
         trial = dataclasses.replace(trials[place])  # its vectors go when it does

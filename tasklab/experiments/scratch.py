@@ -19,13 +19,11 @@ import torch
 from tasklab.analyses import cross_task
 from tasklab.analyses.cross_task import Merge
 from tasklab.errors import choose, unknown
-from tasklab.experiments.cross_task import CACHE_VERSION as MERGING_VERSION
 from tasklab.experiments.cross_task import LINEARITY, rows_of
 from tasklab.experiments.lab import Lab
 from tasklab.experiments.registry import experiment
 from tasklab.experiments.runner import stored
 from tasklab.experiments.small_networks import (
-    CACHE_VERSION,
     COLUMNS,
     Setting,
     chosen_setting,
@@ -266,10 +264,10 @@ def _records(
             "n_tasks": n_tasks,
             "alphas": list(alphas),
             "images": count,
-            "algorithm": CACHE_VERSION,
+            "algorithm": 2,
             **data_version(network),
         }
-        config |= {"ctl": MERGING_VERSION} if experiment == "ctl" else {}
+        config |= {"ctl": 2} if experiment == "ctl" else {}
         rows += stored(lab, config, lambda c=chosen: measure(lab, c, n_tasks, alphas, count))
     return tidy(rows)
 

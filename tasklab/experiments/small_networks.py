@@ -23,8 +23,6 @@ from tasklab.tuning import scratch
 if TYPE_CHECKING:
     from tasklab.experiments.lab import Lab
 
-CACHE_VERSION = 2  # part of every key: raise it when the same configuration gives other records
-
 
 @dataclasses.dataclass(frozen=True)
 class Setting:
@@ -142,7 +140,7 @@ def key_of(chosen: Setting, index: int) -> dict[str, object]:
     """
     shared = {"network": chosen.network, "wider": chosen.wider, "lr": chosen.lr}
     shared |= data_version(chosen.network)
-    before = {"seed": chosen.seed, "algorithm": CACHE_VERSION, "pretraining": chosen.pretraining}
+    before = {"seed": chosen.seed, "algorithm": 2, "pretraining": chosen.pretraining}
     if not index:
         return shared | before
     return {

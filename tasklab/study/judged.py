@@ -6,7 +6,7 @@ import functools
 import hashlib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tasklab.chapters import CHAPTERS
 from tasklab.chapters import chapter as chapter_of
@@ -14,13 +14,14 @@ from tasklab.records import judgement, statements
 from tasklab.records.claims import CLAIMS
 from tasklab.records.intervals import Interval
 from tasklab.records.judgement import Verdict
+from tasklab.records.schema import COMPARISONS
+from tasklab.storage.code import code_of
+from tasklab.storage.store import Store
 from tasklab.study.results import evidence
-
-if TYPE_CHECKING:
-    from tasklab.storage.store import Store
 
 KIND = "verdicts"  # of artifact
 _CLAIMS = {claim.id: claim for claim in CLAIMS}
+_ROOMS = ("records", "chapters", "study", "analyses")  # whose code judges
 _INTERVALS = ("interval", "here", "pretrainings", "robust")
 _LEVELS = ("p", "p_here", "value", "bound")
 
@@ -30,7 +31,7 @@ def judged(chapter: str, *, model: str = "mini", store: Store | None = None) -> 
 
     They are those of `records.verdicts(evidence(chapter), chapter, model=model)`, marked with the
     corrections that their statements survive among those of all chapters. As that takes seconds,
-    verdicts are kept in the store, until the package or its records change.
+    verdicts are kept in the store, until the code that judges, a claim or a record changes.
 
     Args:
         chapter: One of `chapters.CHAPTERS`.
@@ -40,8 +41,6 @@ def judged(chapter: str, *, model: str = "mini", store: Store | None = None) -> 
     Raises:
         TasklabError: If there is no such chapter.
     """
-    from tasklab.storage.store import Store  # it needs torch, which judging does not
-
     chapter_of(chapter)
     kept = store or Store()
     every = [one for name in CHAPTERS for one in _judged(name, model, kept)]
@@ -60,12 +59,14 @@ def _judged(chapter: str, model: str, store: Store) -> list[Verdict]:
 
 @functools.cache
 def _package() -> str:
-    """Return a hash of all by which claims are judged: the package's code and its tables."""
-    package, digest = Path(__file__).resolve().parents[1], hashlib.sha256()
-    for file in sorted(
-        f for f in package.rglob("*") if f.suffix in (".py", ".csv", ".xz", ".json")
-    ):
-        digest.update(f"{file.relative_to(package)}".encode())
+    """Return a hash of all by which claims are judged: code that judges, claims, and records."""
+    code = code_of(
+        {"tasklab.records.judgement", "tasklab.study.results", *COMPARISONS.homes()},
+        lambda name: name.startswith(tuple(f"tasklab.{room}." for room in _ROOMS)),
+    )
+    package, digest = Path(__file__).resolve().parents[1], hashlib.sha256(code.encode())
+    for file in sorted((*package.glob("records/*.csv"), *package.glob("study/recorded/*"))):
+        digest.update(file.name.encode())
         digest.update(hashlib.sha256(file.read_bytes()).digest())
     return digest.hexdigest()
 

@@ -11,6 +11,7 @@ import torch
 
 from tasklab import experiments
 from tasklab.analyses import cross_task
+from tasklab.experiments import runner
 from tasklab.experiments.parameters import Parameters
 from tasklab.models import heads
 
@@ -122,7 +123,7 @@ def test_stitched_negation_starts_at_the_pretrained_model(lab):
 def test_many_images_are_stitched_in_parts(lab, monkeypatch):
     whole = experiments.stitched_negation(lab, ["nonlinear"], n_tasks=1, coefficients=(0.0, 1.0))
     monkeypatch.setattr(sys.modules["tasklab.experiments.stitching"], "_PART", 3)  # of four images
-    monkeypatch.setattr(sys.modules["tasklab.experiments.stitching"], "CACHE_VERSION", "in parts")
+    monkeypatch.setattr(runner, "version", lambda measure: {"code": "in parts"})
     parts = experiments.stitched_negation(lab, ["nonlinear"], n_tasks=1, coefficients=(0.0, 1.0))
     assert set(whole["n"]) == {2 * lab.scale.images}
     pd.testing.assert_frame_equal(whole, parts)
