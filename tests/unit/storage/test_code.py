@@ -7,7 +7,7 @@ import pytest
 from tasklab.storage import code
 
 FILES = {
-    "analyses/length.py": '"""Lengths."""\n\n\ndef length(x):\n    """Return it."""\n    return x\n',
+    "analyses/length.py": '"""Lengths."""\n\ndef length(x):\n    """Return it."""\n    return x\n',
     "analyses/angle.py": "from tasklab.analyses.length import length\n\nhalf = length(1) / 2\n",
     "mini/draw.py": "SIDE = 32\n",
     "experiments/angles.py": "from tasklab.analyses import angle\nfrom tasklab.mini import draw\n",
