@@ -55,7 +55,11 @@ CHAPTER = Chapter(
         "rates": (Work((*TRAINED, "attention_mlp"), {"rate_search": {}}, seeds=1),),
         "text_rates": (Work(("nonlinear", "linearized"), {"rate_search": {}}, TEXT, seeds=1),),
         # what is compared at equal accuracy is along rates alone
-        "budgets": (Work(METHODS, {"budgets": {"lengths": None}}),),
+        "budgets": (
+            Work(METHODS, {"budgets": {"lengths": None}}),
+            # whose sum is best at the last of the usual rates
+            Work(("linearized",), {"budgets": {"lengths": None, "rates": (3.2e-3,)}}),
+        ),
         "lengths": (Work(METHODS, {"budgets": {"rates": None}}),),
         "pretraining": tuple(
             Work((*TRAINED, "posthoc"), _HEADLINES, {"model": model})

@@ -195,7 +195,8 @@ def test_evidence_obeys_the_schema_and_mixes_no_more_makes(judged) -> None:
 
 @pytest.mark.parametrize("chapter", CHAPTERS)
 def test_every_claim_is_tested_by_the_recorded_results(chapter, judged):
-    require_recorded(chapter, CHAPTERS[chapter].parts)
+    judging = [part for part in CHAPTERS[chapter].parts if not part.startswith("joint")]
+    require_recorded(chapter, judging)
     found = judged(chapter)
     if not results.path_of("tangent", "pretraining").exists():  # by which growth is judged
         found = [v for v in found if not v.claim.grows]

@@ -14,7 +14,7 @@ from tasklab.records.claims import CLAIMS
 from tasklab.records.gains import gains
 from tasklab.records.intervals import Interval
 from tasklab.records.judgement import Verdict
-from tasklab.records.table import nothing, tidy
+from tasklab.records.table import combine, nothing, tidy
 
 TASKS = ("Signs", "Places")
 VALUES = {name: 60.0 + 2 * i for i, name in enumerate(MERGES)}
@@ -159,6 +159,14 @@ def test_published_numbers_are_in_the_table_and_in_the_figure():
     assert table.loc["Iso-C", "FusionBench B/32"] == 82.8
     assert table.loc["TIES", "here"] == VALUES["ties"] - 0.5
     assert figures.merge_table(nothing())["here"].isna().all()
+    joint = tidy(
+        {"experiment": "joint", "model": "mini", "method": "nonlinear", "task": task, "n_tasks": 8,
+         "metric": "absolute", "seed": seed, "value": 90.0 + 2 * seed}
+        for task in ("Signs", "Places") for seed in (0, 1)
+    )  # fmt: skip
+    above = figures.merge_table(combine(synthetic(seeds=(0, 1)), joint))
+    assert above["merge"].tolist()[:2] == ["each task's own", "one model of all tasks"]
+    assert above["here"][1] == 91.0 and above["± seeds"][1] == pytest.approx(2**0.5)
     panels = figures.published_merges(here=synthetic()).axes
     assert [axes.get_title() for axes in panels] == ["here", "ViT-B/32", "ViT-L/14"]
     assert len(figures.published_merges().axes) == 2

@@ -1,0 +1,67 @@
+"""Headlines under other rules for the learning rate: one for both sides, plateaus, best sums."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from tasklab import figures, records
+from tasklab.figures.style import NothingToDrawError
+from tasklab.records import judgement, matched, rates
+from tasklab.records.claims import CLAIMS
+from tasklab.records.table import tidy
+
+RATES = matched.RATES
+# Accuracy of the sum by rate: non-linear falls, linearized rises; alone both rise to a plateau.
+SUM = {"nonlinear": (80, 79, 78, 74, 70), "linearized": (78, 78, 78, 79, 80)}
+ALONE = {"nonlinear": (90, 94, 95.9, 96, 96), "linearized": (88, 90, 92, 94, 95)}
+
+
+def budgets(validation=True):
+    """Return records whose non-linear accuracy alone is within noise from the third rate on."""
+    return tidy(
+        {"experiment": "budget", "model": "mini", "method": method, "task": task, "split": split,
+         "metric": metric, "value": values[i] + 0.2 * seed + effect, "seed": seed, "lr": lr,
+         "steps": 240, "n": 1000, "n_tasks": 8 if metric == "absolute" else None}
+        for metric, table in (("absolute", SUM), ("single", ALONE))
+        for method, values in table.items() for i, lr in enumerate(RATES)
+        for split in (("test", "validation") if validation or metric == "single" else ("test",))
+        for seed in range(3) for task, effect in (("A", 0.0), ("B", 1.0), ("C", 2.0))
+    )  # fmt: skip
+
+
+def judged(df):
+    chosen = [c for c in CLAIMS if c.id.startswith("tangent-1-absolute@")]
+    return [judgement.verdict(claim, df, model="mini") for claim in chosen]
+
+
+def test_the_effect_at_one_rate_changes_its_sign_and_is_told() -> None:
+    table = records.over_rates(judged(budgets()))
+    same = table[table["rule"] == matched.ONE_RATE].set_index("lr")["effect"]
+    assert same.to_dict() == pytest.approx(dict(zip(RATES, (-2, -1, 0, 5, 10), strict=True)))
+    told = rates.told(table, "tangent-1-absolute")
+    assert "from −2.0 at 1e-4 to +10.0 at 16e-4 points" in told
+    assert told.endswith("at the plateau rates it is +2.0; each at its best for the sum it is +0.0")
+    assert rates.told(table, "tangent-2-target") == ""
+    assert len(figures.rate_effects(table).axes) == 3
+    with pytest.raises(NothingToDrawError):
+        figures.rate_effects(records.over_rates([]))
+
+
+def test_a_plateau_begins_at_the_smallest_rate_within_one_standard_error() -> None:
+    grid = budgets()
+    of = {name: grid[grid["method"] == name] for name in SUM}
+    assert matched.plateau(of["nonlinear"]) == 4e-4  # 95.9 against 96, error 0.12
+    assert matched.plateau(of["linearized"]) == 1.6e-3
+    one = of["nonlinear"][of["nonlinear"]["seed"] == 0]
+    assert matched.plateau(one) == 8e-4  # of one seed the best, of equal ones the lowest
+    assert math.isnan(matched.plateau(grid.iloc[:0]))
+
+
+def test_sums_on_test_images_choose_no_rate() -> None:
+    grid = budgets(validation=False)
+    assert math.isnan(matched.best_for_the_sum(grid[grid["method"] == "nonlinear"]))
+    best = next(one for one in judged(grid) if one.claim.setting == matched.BEST)
+    assert best.outcome == "not tested"
+    assert matched.best_for_the_sum(grid[grid["method"] == "nonlinear"], "test") == 1e-4
