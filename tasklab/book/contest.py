@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import html
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+import pandas as pd
+
+from tasklab.analyses.merging import METHODS
 from tasklab.experiments.contest import Contest, Entry
 from tasklab.study import results
 
@@ -15,12 +19,12 @@ _STYLE = """
 @media (prefers-color-scheme: dark) { :root { --ink: #ececf0; --soft: #a0a0a8; --line: #3a3a40;
   --paper: #161618; --good: 60, 190, 140; --bad: 240, 120, 80; --mark: #56b4e9; } }
 body { font: 16px/1.5 system-ui, sans-serif; color: var(--ink); background: var(--paper);
-  max-width: 60rem; margin: 2rem auto; padding: 0 1rem; }
+  max-width: 66rem; margin: 2rem auto; padding: 0 1rem; }
 h1 { font-size: 1.7rem; margin-bottom: .2rem } h2 { font-size: 1.2rem; margin-top: 2.2rem }
 .lead { font-size: 1.15rem } .soft { color: var(--soft) } .wide { overflow-x: auto }
 table { border-collapse: collapse; font-variant-numeric: tabular-nums; font-size: .92rem }
 th, td { text-align: right; padding: .25rem .6rem; border-bottom: 1px solid var(--line) }
-th:first-child, td:first-child { text-align: left }
+td { white-space: nowrap } th:first-child, td:first-child { text-align: left }
 thead th { color: var(--soft); font-weight: 600 }
 svg text { fill: var(--ink); font: 13px system-ui, sans-serif }
 svg .soft { fill: var(--soft) }
@@ -53,9 +57,9 @@ def page(contest: Contest, about: Mapping[str, Any]) -> str:
         "<h2>All merges</h2>",
         _forest(contest),
         _table(*_merges(contest)),
-        '<p class="soft">Intervals draw test images and keep the tasks. "Book" is the mean '
-        "accuracy of the same merge in the book's recorded benchmark (eight drawn tasks): compare "
-        "orders, not values.</p>",
+        '<p class="soft">Intervals draw test images and keep the tasks. "Expected" is what the '
+        "merge gained over the plain sum in the book's recorded benchmark (drawn tasks, model "
+        "mini): compare orders, not values. Looks are evaluations on validation images.</p>",
         "<h2>Gain of each task, in points against the pre-trained model</h2>",
         _table(*_gains(contest), shaded=True),
         '<p class="soft">"Own vector" is the model with the task\'s own vector alone.</p>',
@@ -64,9 +68,10 @@ def page(contest: Contest, about: Mapping[str, Any]) -> str:
         *_notes(about["vectors"]),
         "<h2>Interference of pairs</h2>",
         _table(*_pairs(contest)),
-        f'<p class="soft">Both vectors at the coefficient {contest.alpha:.2f}, which validation '
-        "chose for the plain sum. ξ is the share of predictions that the other vector changes, "
-        "mean over both tasks; lost accuracy is what it costs them.</p>",
+        f'<p class="soft">Above the diagonal: ξ, the share of predictions that the other vector '
+        "changes, mean over both tasks, and in brackets the accuracy that this costs, in points; "
+        f"both vectors at the coefficient {contest.alpha:.2f}, which validation chose for the "
+        "plain sum. Below the diagonal: cosines of the vectors.</p>",
         "<h2>How it was measured</h2>",
         _facts(contest, about),
     ]
@@ -130,36 +135,53 @@ def _table(head: Sequence[str], lines: Iterable[Sequence[object]], *, shaded: bo
 
 
 def _merges(contest: Contest) -> tuple[list[str], list[list[object]]]:
-    expected = _recorded()
+    expected, plain = expected_gains(len(contest.tasks)), _plain_sum(contest)
     lines: list[list[object]] = []
     for one in contest.merges:
-        mean, half = one.mean
-        gain, around = one.gain(contest.start)
+        (mean, half), (gain, around) = one.mean, one.gain(contest.start)
+        over = "" if plain is None or one is plain else f"{mean - plain.mean[0]:+.1f}"
         book = expected.get(one.name)
         lines.append([
-            one.title, f"{one.validation:.1f}", f"{mean:.1f} ± {half:.1f}",
-            f"{gain:+.1f} ± {around:.1f}",
-            f"{one.alpha:.3g}", "" if one.option is None else f"{one.option:g}",
-            f"{one.seconds:.0f}", "" if book is None else f"{book:.1f}",
+            one.title, f"{mean:.1f} ± {half:.1f}", f"{gain:+.1f} ± {around:.1f}", over,
+            "" if book is None or not over else f"{book:+.1f}", f"{one.alpha:.3g}", _option(one),
+            f"{one.validation:.1f}", one.looks, f"{one.norm:.3g}", f"{one.seconds:.0f}",
         ])  # fmt: skip
     mean, half = contest.start.mean
-    first = [contest.start.title, f"{contest.start.validation:.1f}", f"{mean:.1f} ± {half:.1f}"]
-    lines.append([*first, "", "", "", "", ""])
-    head = ["merge", "validation, %", "test, %", "gain, points", "coefficient", "option", "s"]
-    return [*head, "book"], lines
+    first = [contest.start.title, f"{mean:.1f} ± {half:.1f}", *[""] * 5]
+    lines.append([*first, f"{contest.start.validation:.1f}", "", "", ""])
+    head = ["merge", "test, %", "gain, points", "over the sum", "expected", "coefficient", "option"]
+    return [*head, "validation, %", "looks", "norm", "s"], lines
 
 
-def _recorded() -> dict[str, float]:
-    """Return the recorded mean accuracy of each merge of all tasks, in %."""
+def _plain_sum(contest: Contest) -> Entry | None:
+    return next((one for one in contest.merges if one.name == "arithmetic"), None)
+
+
+def _option(one: Entry) -> str:
+    """Return the chosen value of a merge's option, and those that were tried."""
+    if one.option is None:
+        return ""
+    rule = METHODS[one.name]
+    return f"{rule.searched} {one.option:g} of {', '.join(f'{x:g}' for x in rule.values)}"
+
+
+def expected_gains(count: int) -> dict[str, float]:
+    """Return what each merge gains over the plain sum in the book, in points on test images.
+
+    Args:
+        count: How many vectors; the recorded number nearest to it is taken.
+    """
     chapter, model = _EXPECTED
-    table, _ = results.recorded(chapter)
-    if table.empty:
+    tables = [results.recorded(chapter, part)[0] for part in ("editing", "fewer")]
+    every = pd.concat([one for one in tables if not one.empty] or tables)
+    if every.empty:
         return {}
     asked = {"experiment": "merging", "model": model, "metric": "absolute", "method": "nonlinear"}
     for column, value in asked.items():
-        table = table[table[column] == value]
-    table = table[table["n_tasks"] == table["n_tasks"].max()]
-    return table.groupby("merge")["value"].mean().to_dict()
+        every = every[every[column] == value]
+    nearest = min(set(every["n_tasks"]), key=lambda n: abs(math.log(n / count)))
+    means = every[every["n_tasks"] == nearest].groupby("merge")["value"].mean()
+    return (means - means["arithmetic"]).to_dict()
 
 
 def _gains(contest: Contest) -> tuple[list[str], list[list[object]]]:
@@ -209,11 +231,17 @@ def _warnings(contest: Contest) -> list[str]:
 
 
 def _pairs(contest: Contest) -> tuple[list[str], list[list[object]]]:
-    worst = sorted(contest.pairs, key=lambda pair: -pair.xi)
-    lines: list[list[object]] = [
-        [" + ".join(p.tasks), f"{p.cosine:.3f}", f"{p.xi:.1f}", f"{p.lost:+.1f}"] for p in worst
-    ]
-    return ["pair", "cosine", "ξ, %", "lost, points"], lines
+    """Return a matrix of tasks: xi above the diagonal, cosines below it."""
+    of_pair = {frozenset(pair.tasks): pair for pair in contest.pairs}
+    lines: list[list[object]] = []
+    for i, one in enumerate(contest.tasks):
+        cells: list[object] = [one]
+        for j, other in enumerate(contest.tasks):
+            pair = of_pair.get(frozenset((one, other)))
+            upper = pair and f"{pair.xi:.1f} % ({pair.lost:+.1f})"
+            cells.append("" if pair is None or i == j else upper if i < j else f"{pair.cosine:.3f}")
+        lines.append(cells)
+    return ["", *contest.tasks], lines
 
 
 def _facts(contest: Contest, about: Mapping[str, Any]) -> str:
@@ -236,6 +264,7 @@ def _facts(contest: Contest, about: Mapping[str, Any]) -> str:
             f"tasklab {notes['tasklab']}, torch {notes['torch']}, Python {notes['python']}",
         ),
         ("when", f"{notes['utc']} UTC, {notes['seconds']:.0f} s"),
+        ("memory", f"{about['memory']} at its peak" if about.get("memory") else "not measured"),
     ]
     return _table(["", ""], facts)
 
@@ -247,7 +276,7 @@ def _forest(contest: Contest) -> str:
     own = sum(one.accuracy(task) for task, one in contest.alone.items()) / len(contest.alone)
     low, high = min(a for a, _ in ends), max(own, *(b for _, b in ends))
     low, high = low - 0.05 * (high - low) - 0.1, high + 0.05 * (high - low) + 0.1
-    left, width, step, top = 150, 560, 22, 26
+    left, width, step, top = 130, 320, 22, 26
 
     def x(value: float) -> float:
         return left + width * (value - low) / (high - low)
@@ -277,7 +306,7 @@ def _forest(contest: Contest) -> str:
     told = "; ".join(f"{one.title} {one.mean[0]:.1f} %" for one in entries)
     return (
         f'<div class="wide"><svg viewBox="0 0 {left + width + 40} {height}" role="img" '
-        f'aria-label="Mean test accuracy: {_text(told)}" style="min-width: 34rem; width: 100%">'
+        f'aria-label="Mean test accuracy: {_text(told)}" style="width: 100%; max-width: 36rem">'
         f"{''.join(parts)}</svg></div>"
         '<p class="soft">Mean test accuracy in % with 95 % intervals.</p>'
     )

@@ -203,6 +203,7 @@ def _write(
     from tasklab.book import contest as report
     from tasklab.exchange import merged, publishing
     from tasklab.experiments import contest as contests
+    from tasklab.machine import gib
     from tasklab.storage import atomic
 
     sources, best = list(of_task.values()), found.best
@@ -244,6 +245,18 @@ def _write(
         "images": {t: {s: lab.evaluator.count(t, s) for s in splits} for t in found.tasks},
         "written": [*map(str, targets.values()), *([str(into.place)] if into else [])],
         "provenance": lab.provenance(),
+        "memory": gib(_peak(lab.device)),
     }
     atomic.write(targets["--out"], report.page(found, about))
     return about["written"]
+
+
+def _peak(device: Any) -> int:
+    """Return the most bytes that this process has had, on a CUDA device those of tensors there."""
+    if device.type == "cuda":
+        import torch  # start-up
+
+        return torch.cuda.max_memory_allocated(device)
+    import resource  # not on Windows
+
+    return 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

@@ -34,7 +34,9 @@ def select(
     wanted = {"experiment": experiment, "metric": metric, "split": split} | more
     rows = where(df, **{name: value for name, value in wanted.items() if value is not None})
     words = " ".join(word for word in (experiment, metric, split) if word)
-    return require_rows(rows, f"there are no records of {words!r}")
+    there = list(dict.fromkeys(df["experiment"])) if "experiment" in df else []
+    have = f", only of {', '.join(map(str, there))}" if there else ""
+    return require_rows(rows, f"there are no records of {words!r}{have}")
 
 
 def where(df: pd.DataFrame, **wanted: Any) -> pd.DataFrame:

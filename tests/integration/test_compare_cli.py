@@ -17,6 +17,7 @@ from tasklab.experiments.contest import Contest, Entry, Pair
 from tasklab.experiments.lab import Lab
 from tasklab.experiments.merging import Bench
 from tasklab.models import loading
+from tasklab.study import results
 from tasklab.taskvector import TaskVector
 
 MODEL, TASKS = "mini_xs", ("Vehicles", "Textures", "Signs")
@@ -174,3 +175,11 @@ def test_a_linear_vector_is_compared_in_the_tangent_model(tmp_path):
     for task in TASKS[:2]:
         expected = lab.evaluator.evaluate(tau, task, "test", linear=True)
         assert best.accuracy(task) == pytest.approx(expected)
+
+
+def test_what_is_expected_is_the_recorded_gain_over_the_plain_sum():
+    rows = results.recorded("merging")[0].query("metric == 'absolute' and model == 'mini'")
+    means = rows.groupby("merge")["value"].mean()
+    expected = report.expected_gains(8)
+    assert expected["regmean"] == pytest.approx(means["regmean"] - means["arithmetic"])
+    assert expected["arithmetic"] == 0 and report.expected_gains(3) == report.expected_gains(4)
