@@ -124,15 +124,15 @@ def _of_tangent(told: _Told, model: str) -> tuple[str, ...]:
     return (
         f"**Addition.** The sum of eight task vectors {_takes(added)}. Each alone reaches "
         f"{_mean(usual, method='nonlinear', **_ALONE):.1f} % on its own task, the sum of "
-        f"linearized ones {_mean(usual, method='linearized', **_EIGHT):.1f} %. That linearized "
+        f"linearized ones {_mean(usual, method='linearized', **_EIGHT):.1f} %. Linearized "
         f"fine-tuning adds better: {told.both('tangent-adds', 'tangent-1-absolute')}.",
         "**Subtraction.** Subtracting a task's vector "
         f"{_takes(*(_negated(usual, *of) for of in subtracted))}. "
-        "That linearized vectors forget better: "
+        "Linearized vectors forget better: "
         f"{told.both('tangent-forgets', 'tangent-2-target')}.",
         "**Pre-training.** From random weights a model learns a task to "
         f"{_mean(random, method='nonlinear', **_ALONE):.1f} %, but the sum of eight vectors has "
-        f"{_mean(random, method='nonlinear', **_EIGHT):.1f} %. That random networks do not add: "
+        f"{_mean(random, method='nonlinear', **_EIGHT):.1f} %. Random networks do not add: "
         f"{told.verdict('tangent-random-adds')}.",
     )
 
@@ -143,9 +143,9 @@ def _of_linear_layers(told: _Told, model: str) -> tuple[str, ...]:
         "**Attention alone.** If only the attention's linear layers are fine-tuned, the sum of "
         f"eight vectors reaches {_mean(layers, method='attention', **_EIGHT):.1f} %; with all "
         f"weights it is {_mean(layers, method='nonlinear', **_EIGHT):.1f} %, linearized "
-        f"{_mean(layers, method='linearized', **_EIGHT):.1f} %. That attention alone adds best: "
-        f"{told.both('linear-adds', 'linear-1-absolute-nonlinear')}. That it learns as much alone, "
-        f"within one point: {told.verdict('linear-alone-equal')}.",
+        f"{_mean(layers, method='linearized', **_EIGHT):.1f} %. Attention alone adds best: "
+        f"{told.both('linear-adds', 'linear-1-absolute-nonlinear')}. It learns single tasks "
+        f"as well, within one point: {told.verdict('linear-alone-equal')}.",
     )
 
 
@@ -156,10 +156,10 @@ def _of_ctl(told: _Told, model: str) -> tuple[str, ...]:
     near, far, coefficient = (_mean(merged, metric=m) for m in ("distance", "base", "coef"))
     return (
         "**Features.** Average the weights of two models, and the features are nearly the average "
-        f"of theirs: at a distance (1 − cosine) of {near:.3f}, where those of the two are "
-        f"{far:.3f} apart. That a single model's are further away: {told.verdict('ctl-linear')}. "
+        f"of theirs: at a distance (1 − cosine) of {near:.3f}, where the two models' are "
+        f"{far:.3f} apart. A single model's are further away: {told.verdict('ctl-linear')}. "
         f"The ratio of lengths is {blocks.min():.2f} to {blocks.max():.2f} in the blocks and "
-        f"{coefficient:.2f} at the output. That it is near 1, within 0.1, in every block: "
+        f"{coefficient:.2f} at the output. It is near 1, within 0.1, in every block: "
         f"{told.verdict('ctl-linear-coef')}.",
     )
 
@@ -172,7 +172,7 @@ def _of_closed_vocab(told: _Told, model: str) -> tuple[str, ...]:
         probed.append((name, _mean(mine, method="probe"), _mean(mine, method="nonlinear")))
     return (
         "**Without text.** With linear probes in place of prompts, the sum of eight vectors "
-        f"{_takes(*probed)}. That CLIP's adds best: {told.verdict('closed-clip')}.",
+        f"{_takes(*probed)}. CLIP's adds best: {told.verdict('closed-clip')}.",
     )
 
 
@@ -191,7 +191,7 @@ def _of_merging(told: _Told, model: str) -> tuple[str, ...]:
         f"**Merging.** Of {len(alone)} other merges of {int(rows['n_tasks'].max())} task vectors "
         f"without training images, {MERGE_LABEL[best]} is the most accurate: {alone.max():.1f} %, "
         f"where the sum has {means['arithmetic']:.1f} %.{more if other != best else ''} "
-        f"That TIES beats the sum: {told.verdict('merging-ties')}; that TSV-M beats it and "
+        f"TIES beats the sum: {told.verdict('merging-ties')}; TSV-M beats it and "
         f"Consensus: {told.verdict('merging-tsv')}.",
     )
 
@@ -239,7 +239,7 @@ def _equally_accurate(rows: pd.DataFrame | None, name: str, here: str = "") -> s
     """Return what is added to a verdict where both ways are equally accurate alone, if recorded."""
     if rows is None or name not in rows.index or rows.loc[name, "outcome"] == "not tested":
         return ""
-    return f"; where both are equally accurate alone: {_verdict(rows, name, here)}"
+    return f"; at equal single-task accuracy: {_verdict(rows, name, here)}"
 
 
 def _verdict(rows: pd.DataFrame, name: str, here: str = "") -> str:

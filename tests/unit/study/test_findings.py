@@ -144,7 +144,7 @@ def test_merges_have_a_sentence_once_they_are_recorded(written):
         "Of 2 other merges of 8 task vectors without training images, WUDI is the most accurate: "
         in told
     )
-    assert "73.0 %, where the sum has 68.0 %. That TIES beats the sum: not tested;" in told
+    assert "73.0 %, where the sum has 68.0 %. TIES beats the sum: not tested;" in told
 
 
 def test_a_verdict_has_its_effect_and_says_what_is_found_on_these_tasks_alone():
@@ -177,7 +177,7 @@ def test_the_fair_comparison_is_told_once_it_is_recorded():
     row |= {"here": "holds", "others": "", "n_pretrainings": 1}
     rows = pd.DataFrame([row, row | {"outcome": "not tested"}], index=["one", "two"])
     told = _equally_accurate(rows, "one")
-    assert told.startswith("; where both are equally accurate alone: <a ") and "[1.0, 5.0]" in told
+    assert told.startswith("; at equal single-task accuracy: <a ") and "[1.0, 5.0]" in told
     assert _equally_accurate(rows, "two") == _equally_accurate(rows, "three") == ""
     assert _equally_accurate(None, "one") == ""
 
