@@ -14,8 +14,9 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from tasklab import Lab, experiments
+from tasklab import Lab, experiments, placement
 from tasklab.analyses import disentanglement, meters
+from tasklab.storage import writing
 from tasklab.tuning import finetune, memory
 
 CARD = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
@@ -143,6 +144,32 @@ def test_heads_and_vectors_meet_an_encoder_from_anywhere(card, lab):
     vector = there.tune(task, "nonlinear", 0).vector.to("cpu")
     name = next(iter(vector))
     assert vector.apply(encoder.params, 0.5)[name].device.type == "cuda"
+
+
+def test_a_run_is_at_hand_on_the_device_before_it_is_written(card, lab, tmp_path, monkeypatch):
+    monkeypatch.setattr(writing, "LARGE", 1)
+    there = lab("cuda", tmp_path)
+    task, evaluator = there.suite.names[0], there.evaluator
+    vector = there.tune(task, "nonlinear", 0).vector
+    early = evaluator.tangent_features(vector, task, "val").jtau
+    writing.finish()
+    placement.release()  # read from the disk now
+    again = there.tune(task, "nonlinear", 0).vector
+    assert vector.device.type == again.device.type == early.device.type == "cuda"
+    assert again == vector
+    assert torch.equal(evaluator.tangent_features(again, task, "val").jtau, early)
+
+
+def test_an_evaluators_images_leave_the_device_when_memory_is_needed(pretended, lab):
+    placement.release()  # of tests before
+    with pretended.cuda() as memory:
+        there = lab("cuda")
+        task, images = there.suite.names[0], there.evaluator.images
+        size, before = images(task, "val").x.nbytes, memory.now
+        assert images(task, "val").x.device.type == "cuda" and memory.now == before  # kept
+        placement.release()
+        assert memory.now <= before - size
+        assert images(task, "val").x.device.type == "cuda"
 
 
 @pytest.mark.slow

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from tasklab.analyses.edited import Edited, Line
+from tasklab import placement
+from tasklab.analyses.edited import Edited, Line, line
 from tasklab.errors import TasklabError
 from tasklab.taskvector import TaskVector, merged
 
@@ -52,3 +53,19 @@ def test_a_vector_elsewhere_is_moved_once_if_it_fits(monkeypatch):
     assert edited["w"].device.type == edited["w"].device.type == "meta" and len(moves) == 1
     monkeypatch.setattr("tasklab.analyses.edited.fits", lambda size, device: size < 8)
     assert Edited(theta, vector)["w"].device.type == "meta" and len(moves) == 1
+
+
+def test_a_sweep_goes_on_in_the_same_memory():
+    theta = {"w": torch.randn(3, 2), "b": torch.randn(2)}
+    one, two = (TaskVector({"w": torch.randn(3, 2)}) for _ in range(2))
+    place = line(theta, one).at(0.5)["w"].data_ptr()
+    with torch.inference_mode():
+        assert line(theta, one).at(-1.0)["w"].data_ptr() == place
+    for vector in (one, two, one):
+        for alpha in (0.25, 1.0):
+            model, expected = line(theta, vector).at(alpha), vector.apply(theta, alpha)
+            assert all(torch.equal(model[name], expected[name]) for name in theta)
+            assert model["b"] is theta["b"] and list(model) == list(theta)
+    kept = line(theta, one)
+    placement.release()
+    assert line(theta, one) is not kept and line(dict(theta), one) is not kept
