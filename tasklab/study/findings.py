@@ -102,8 +102,11 @@ class _Told:
         return _verdict(self.chosen, name, self.here)
 
     def both(self, name: str, claim: str) -> str:
-        """Return the same at the rates that are best alone, and what it is by other rules."""
-        equal = _equally_accurate(self.equal, name, self.here)
+        """Return the same at the rates that are best alone, and what it is by other rules.
+
+        The landing page leaves out what it is where both ways are equally accurate alone.
+        """
+        equal = _equally_accurate(self.equal, name, self.here) if self.here else ""
         other = rates.told(self.rates, claim)
         best = " with each at the learning rate that is best alone" if other else ""
         return f"{self.verdict(name)}{best}{equal}" + (f"; {other}" if other else "")

@@ -1,4 +1,4 @@
-"""The best merge there could be: what the other methods approximate, solved in the tangent model.
+"""The merge that loses least in the tangent model: what the other methods approximate.
 
 In the tangent model f(x; theta_0) + J(x) tau, a merge loses nothing on task t if J(x) tau is
 J(x) tau_t for its images x. So the best one minimises
@@ -11,9 +11,9 @@ of which average, Fisher, RegMean and WUDI keep a part of each task's matrix H_t
 - on the span of the vectors, tau = sum_s c_s tau_s, from their tangent features alone (`span`);
 - over all weights, sum_t H_t tau = sum_t H_t tau_t by conjugate gradients (`everywhere`).
 
-The second is never higher. With more weights than images times features it goes to 0 on the images
-that it is solved for, so that only other images tell what it is worth, and the number of steps is
-a choice like that of any training.
+On the images that it is solved for the second is never higher. With more weights than images times
+features it goes to 0 there, so that only other images tell what it is worth, and the number of
+steps is a choice like that of any training.
 
 Letters: T tasks, S vectors, N images, D features.
 """
