@@ -24,6 +24,7 @@ CHAPTERS = ("tangent", "linear_layers", "ctl", "closed_vocab", "merging")
 SHOWS = {"figures", "page", "recorded", "study", "evidence"}
 WITHOUT = {"scratch_linearity", "segments", "emergence", "varied", "theorem"}  # small: on the CPU
 SETTING = {"model": "mini_xs", "steps": 1}
+FROM_RANDOM = {"linear_layers": {"init": "random"}}  # in place of pre-trained weights
 
 
 def names(tree: ast.AST, kind: type) -> set[str]:
@@ -139,7 +140,7 @@ def test_a_rehearsal_runs_on_a_device(chapter, store, device, half_full, monkeyp
     monkeypatch.setattr(small_networks, "seconds_a_step", lambda *args: 0.0)
     space = {"__name__": "__main__", "display": lambda *args: None}
     exec(compile(source(chapter)[0], f"{chapter}, parameters", "exec"), space)
-    space.update(SETTING, store_root=store)
+    space.update(SETTING | FROM_RANDOM.get(chapter, {}), store_root=store)
     for one in statements_of(chapter):
         exec(compile(ast.Module([one], []), f"{chapter}: {ast.unparse(one)}", "exec"), space)
     labs_there = [space["lab"], *space.get("labs", [])]
