@@ -6,7 +6,7 @@ import pytest
 
 from tasklab.errors import TasklabError
 from tasklab.experiments import Lab, addition, penalty_strengths
-from tasklab.experiments.penalty_strengths import planned
+from tasklab.experiments.registry import find
 from tasklab.tuning.finetune import DivergedError
 from tasklab.tuning.methods import TABLE
 
@@ -19,8 +19,9 @@ def lab():
 
 
 def test_no_strength_is_the_way_without_and_one_is_the_usual_run(lab):
-    runs = list(planned(lab, ["ortho_reg"], (1.0, 50.0)))
-    assert [(run.task, run.method, run.penalty) for run in runs] == [
+    runs = list(find("penalty_strengths").runs(lab, ["ortho_reg"], factors=(1.0, 50.0)))
+    told = [(run.recipe.task, run.recipe.method, run.recipe.penalty) for run in runs]
+    assert told == [
         ("Signs", "nonlinear", None), ("Places", "nonlinear", None),
         ("Signs", "ortho_reg", WEIGHT), ("Places", "ortho_reg", WEIGHT),
         ("Signs", "ortho_reg", 50 * WEIGHT), ("Places", "ortho_reg", 50 * WEIGHT),
@@ -35,7 +36,9 @@ def test_every_strength_has_accuracies_alone_and_of_the_sum_on_both_splits(lab):
     assert set(table["penalty"]) == {0.0, WEIGHT, 1e9 * WEIGHT}
     counts = table.groupby(["penalty", "metric", "split"]).size()
     assert len(counts) == 3 * 2 * 2 and (counts == 2).all()
-    assert all(run.kept for run in planned(lab, ["ortho_reg"], (1.0, 1e9)))
+    assert all(
+        run.kept for run in find("penalty_strengths").runs(lab, ["ortho_reg"], factors=(1.0, 1e9))
+    )
     sums = addition(lab, ["nonlinear"], n_tasks=(2,))
     usual = sums[(sums["experiment"] == "addition") & (sums["metric"] == "absolute")]
     none = table[(table["penalty"] == 0) & (table["split"] == "test")]
