@@ -2,6 +2,7 @@ from .answers import advice_table as advice_table
 from .answers import answers as answers
 from .comparisons import gains as gains
 from .comparisons import r_squared as r_squared
+from .findings import Finding as Finding
 from .findings import findings as findings
 from .findings import found as found
 from .judged import judged as judged

@@ -1,17 +1,14 @@
-"""What was found, a few sentences a topic, whose numbers are computed from the recorded results.
-
-The sentences are so worded that they stay true whatever the numbers are: an accuracy goes from one
-number to another, and what a paper claims is followed by what the intervals say of it.
-"""
+"""Findings: sentences written by hand, with numbers and verdicts from the recorded results."""
 
 from __future__ import annotations
 
-import re
+import math
 from collections.abc import Iterable
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import pandas as pd
 
+from tasklab.chapters import CHAPTERS
 from tasklab.errors import choose
 from tasklab.figures.merging import MERGE_LABEL
 from tasklab.records import rates
@@ -29,36 +26,68 @@ from tasklab.records.statements import (
 )
 from tasklab.study.results import evidence, recorded
 
+_WITH_IMAGES = ["fisher", "regmean"]  # merges that read training images
+_NO_MERGES = ["arithmetic", "best_span", "best", "best_loss", "joint"]
+_EIGHT = {"experiment": "addition", "metric": "absolute", "n_tasks": 8}
+_ALONE = {"experiment": "single", "metric": "single"}
 
-def findings(
-    verdicts: Iterable[Verdict], model: str = "mini", chapter: str | None = None
-) -> tuple[str, ...]:
-    """Return the findings, Markdown with links to their evidence, less those not recorded.
+
+class Finding(NamedTuple):
+    """A finding for a page that is read in ten seconds.
+
+    Attributes:
+        number: The one number, in large type.
+        title: What was found.
+        text: Two sentences with at most three numbers.
+        mark: The verdict of the statement behind it, with a link to its evidence.
+    """
+
+    number: str
+    title: str
+    text: str
+    mark: str
+
+
+def findings(verdicts: Iterable[Verdict], model: str = "mini") -> tuple[Finding, ...]:
+    """Return the landing page's three findings, less those that are not recorded.
 
     Args:
-        verdicts: On the claims of all papers, or of the chapter's.
+        verdicts: On the claims of all papers.
         model: Whose records they are about.
-        chapter: Only its own, with links within it; by default seven of all chapters, for a page
-            beside their folder.
-
-    Raises:
-        TasklabError: If there is no such chapter.
     """
-    if chapter is not None:
-        choose("chapter", chapter, _OF)
-    verdicts = list(verdicts)
-    rows = verdict_rows(verdicts, cells=False)
-    at = {setting: part.set_index("id") for setting, part in rows.groupby("setting")}
-    here = chapter or ""
-    chosen = at.get("chosen", rows.set_index("id")[:0])
-    told = _Told(chosen, at.get("equal accuracy"), rates.over_rates(verdicts), here)
-    chapters = _OF if chapter is None else (chapter,)
-    sentences = [sentence for name in chapters for sentence in _OF[name](told, model)]
-    return tuple(sentence for sentence in sentences if not re.search(r"\bnan\b", sentence))
+    said = _Said(verdicts)
+    n = _numbers(model)
+    three = (
+        Finding(
+            f"{n['before']:.0f} → {n['added']:.0f} %",
+            "Task vectors add up",
+            f"One model with the sum of eight vectors scores {n['added']:.1f} % on the eight "
+            f"tasks; the pre-trained model scores {n['before']:.1f} %. Without pre-training the "
+            f"sum scores {n['random_added']:.0f} %.",
+            said.mark("tangent-random-adds"),
+        ),
+        Finding(
+            f"{n['near']:.2f} of {n['far']:.2f}",
+            "Averaging weights averages features",
+            "Average the weights of two fine-tuned models, and you nearly average their features: "
+            f"the cosine distance is {n['near']:.2f}, against {n['far']:.2f} between the two "
+            "models.",
+            said.mark("ctl-linear"),
+        ),
+        Finding(
+            f"{n['added']:.0f} → {n['merged']:.0f} %",
+            "A better merge keeps more",
+            f"From the same eight vectors {n['merge']} reaches {n['merged']:.1f} %, and "
+            f"{n['with_images']}, which reads training images, {n['read']:.1f} %. One model a "
+            f"task reaches {n['alone']:.1f} %.",
+            said.mark("merging-tsv"),
+        ),
+    )
+    return tuple(one for one in three if "nan" not in one.number + one.text)
 
 
 def found(chapter: str, verdicts: Iterable[Verdict], model: str = "mini") -> str:
-    """Return a chapter's findings and how many of its statements are decided; or nothing.
+    """Return a chapter's findings and how many of its statements are decided, as Markdown.
 
     Args:
         chapter: One of `chapters.CHAPTERS`.
@@ -68,138 +97,171 @@ def found(chapter: str, verdicts: Iterable[Verdict], model: str = "mini") -> str
     Raises:
         TasklabError: If there is no such chapter.
     """
+    choose("chapter", chapter, CHAPTERS)
     verdicts = list(verdicts)
-    sentences = findings(verdicts, model, chapter)
     judged = [entry for entry in entries(verdicts) if entry.outcome != "not tested"]
-    if not sentences or not judged:
+    sentences = _SENTENCES[chapter](_numbers(model), _Said(verdicts, chapter))
+    listed = [f"- {sentence}" for sentence in sentences if "nan" not in sentence]
+    if not listed or not judged:
         return ""
     counts = how_many(entry.outcome for entry in judged)
     alone = how_many((entry.here or entry).outcome for entry in judged)
-    told = f"Of this chapter's {on_how_many(judged)}, {counts}"
-    told += "." if alone == counts else f"; on these tasks alone, {alone}."
-    listed = "\n".join(f"- {sentence}" for sentence in sentences)
-    return f"**Found** in recorded runs, with 95 % intervals:\n\n{listed}\n\n{told}"
+    total = f"Of this chapter's {on_how_many(judged)}, {counts}"
+    total += "." if alone == counts else f"; on these tasks alone, {alone}."
+    return "\n".join(["**Found** in recorded runs, with 95 % intervals:\n", *listed, "", total])
 
 
-@dataclass(frozen=True)
-class _Told:
-    """What is said of statements.
+class _Said:
+    """Verdicts on statements, as a page says them.
 
-    Attributes:
-        chosen: Rows of `verdict_rows` by the statement's name, at the rates chosen.
-        equal: The same where both sides are equally accurate alone, if there are any.
-        rates: Headlines under other rules for the learning rate (`records.over_rates`).
-        here: The chapter that shows it; the landing page says less of each.
+    Args:
+        verdicts: On claims.
+        here: The chapter that shows them; by default a page beside the folder of chapters.
     """
 
-    chosen: pd.DataFrame
-    equal: pd.DataFrame | None
-    rates: pd.DataFrame
-    here: str
+    def __init__(self, verdicts: Iterable[Verdict], here: str = "") -> None:
+        verdicts = list(verdicts)
+        rows = verdict_rows(verdicts, cells=False)
+        self.rows = rows[rows["setting"] == "chosen"].set_index("id") if len(rows) else rows
+        self.rates, self.here = rates.over_rates(verdicts), here
 
-    def verdict(self, name: str) -> str:
-        """Return the outcome of a statement, leading to its evidence, with its effect."""
-        return _verdict(self.chosen, name, self.here)
+    def mark(self, name: str) -> str:
+        """Return a statement's outcome as a link, with a check if it survives the correction."""
+        if name not in self.rows.index:
+            return ""
+        row = self.rows.loc[name]
+        word = PLAIN.get(row["outcome"], row["outcome"])
+        kept = " ✓ also after the correction for many tests" if row["survives"] else ""
+        return f'<a href="{evidence_link(row["evidence"], self.here)}">{word}</a>{kept}'
 
-    def both(self, name: str, claim: str) -> str:
-        """Return the same at the rates that are best alone, and what it is by other rules.
+    def verdict(self, name: str, claim: str = "") -> str:
+        """Return a statement's outcome as a link, its effect, and what other scopes say.
 
-        The landing page leaves out what it is where both ways are equally accurate alone.
+        Args:
+            name: The statement.
+            claim: Its claim in the table of learning rates; by default it has none.
         """
-        equal = _equally_accurate(self.equal, name, self.here) if self.here else ""
-        other = rates.told(self.rates, claim)
-        best = " with each at the learning rate that is best alone" if other else ""
-        return f"{self.verdict(name)}{best}{equal}" + (f"; {other}" if other else "")
+        if name not in self.rows.index:
+            return "not tested"
+        row = self.rows.loc[name]
+        word = PLAIN.get(row["outcome"], row["outcome"])
+        link = f'<a href="{evidence_link(row["evidence"], self.here)}"><strong>{word}</strong></a>'
+        if pd.isna(row["effect"]):
+            return link
+        parts = filter(None, (effect_of(row), on_these_tasks(row), over_pretrainings(row)))
+        depends = rates.told(self.rates, claim) if claim else ""
+        return f"{link} ({'; '.join(parts)})" + (f"; {depends}" if depends else "")
 
 
-_WITH_IMAGES = ["fisher", "regmean"]  # merges that read training images
-_EIGHT = {"experiment": "addition", "metric": "absolute", "n_tasks": 8}
-_ALONE = {"experiment": "single", "metric": "single"}
-
-
-def _of_tangent(told: _Told, model: str) -> tuple[str, ...]:
+def _numbers(model: str) -> dict[str, object]:
+    """Return the means over recorded test images that the sentences hold; NaN is not recorded."""
     tangent = evidence("tangent")
-    usual = _of(tangent, model=model, init="pretrained")
-    random = _of(tangent, model=model, init="random")
-    before = _mean(usual, method="pretrained", **_ALONE)
-    added = ("the mean accuracy on their tasks", before, _mean(usual, method="nonlinear", **_EIGHT))
-    subtracted = (("its task", "target"), ("the control task", "control"))
-    return (
-        f"**Addition.** The sum of eight task vectors {_takes(added)}. Each alone reaches "
-        f"{_mean(usual, method='nonlinear', **_ALONE):.1f} % on its own task, the sum of "
-        f"linearized ones {_mean(usual, method='linearized', **_EIGHT):.1f} %. Linearized "
-        f"fine-tuning adds better: {told.both('tangent-adds', 'tangent-1-absolute')}.",
-        "**Subtraction.** Subtracting a task's vector "
-        f"{_takes(*(_negated(usual, *of) for of in subtracted))}. "
-        "Linearized vectors forget better: "
-        f"{told.both('tangent-forgets', 'tangent-2-target')}.",
-        "**Pre-training.** From random weights a model learns a task to "
-        f"{_mean(random, method='nonlinear', **_ALONE):.1f} %, but the sum of eight vectors has "
-        f"{_mean(random, method='nonlinear', **_EIGHT):.1f} %. Random networks do not add: "
-        f"{told.verdict('tangent-random-adds')}.",
-    )
+    usual, random = (_of(tangent, model=model, init=init) for init in ("pretrained", "random"))
+    layers, closed = _of(evidence("linear_layers"), model=model), recorded("closed_vocab")[0]
+    ctl = _of(evidence("ctl"), model=model, experiment="ctl", method="nonlinear")
+    blocks = _of(ctl, metric="coef").dropna(subset="block").groupby("block")["value"].mean()
+    ctl = ctl[ctl["block"].isna()]  # at the projected output
+    found: dict[str, object] = {
+        "before": _mean(usual, method="pretrained", **_ALONE),
+        "alone": _mean(usual, method="nonlinear", **_ALONE),
+        "added": _mean(usual, method="nonlinear", **_EIGHT),
+        "linearized": _mean(usual, method="linearized", **_EIGHT),
+        "random_alone": _mean(random, method="nonlinear", **_ALONE),
+        "random_added": _mean(random, method="nonlinear", **_EIGHT),
+        "attention": _mean(layers, method="attention", **_EIGHT),
+        "all_weights": _mean(layers, method="nonlinear", **_EIGHT),
+        "near": _mean(ctl, metric="distance"),
+        "far": _mean(ctl, metric="base"),
+        "ratio": _mean(ctl, metric="coef"),
+        "ratio_least": blocks.min(),
+        "ratio_most": blocks.max(),
+    }
+    for metric in ("target", "control"):
+        for name, method in (("kept", "pretrained"), ("forgot", "nonlinear")):
+            rows = {"experiment": "negation", "metric": metric, "method": method}
+            found[f"{name}_{metric}"] = _mean(usual, **rows)
+    for short, name in (("clip", f"{model}_clip_more"), ("mae", f"{model}_mae")):
+        for method in ("probe", "nonlinear"):
+            found[f"{short}_{method}"] = _mean(closed, model=name, method=method, **_EIGHT)
+    return found | _merges(model)
 
 
-def _of_linear_layers(told: _Told, model: str) -> tuple[str, ...]:
-    layers = _of(evidence("linear_layers"), model=model)
-    return (
-        "**Attention alone.** If only the attention's linear layers are fine-tuned, the sum of "
-        f"eight vectors reaches {_mean(layers, method='attention', **_EIGHT):.1f} %; with all "
-        f"weights it is {_mean(layers, method='nonlinear', **_EIGHT):.1f} %, linearized "
-        f"{_mean(layers, method='linearized', **_EIGHT):.1f} %. Attention alone adds best: "
-        f"{told.both('linear-adds', 'linear-1-absolute-nonlinear')}. It learns single tasks "
-        f"as well, within one point: {told.verdict('linear-alone-equal')}.",
-    )
-
-
-def _of_ctl(told: _Told, model: str) -> tuple[str, ...]:
-    merged = _of(evidence("ctl"), model=model, experiment="ctl", method="nonlinear")
-    blocks = _of(merged, metric="coef").dropna(subset="block").groupby("block")["value"].mean()
-    merged = merged[merged["block"].isna()]  # at the projected output
-    near, far, coefficient = (_mean(merged, metric=m) for m in ("distance", "base", "coef"))
-    return (
-        "**Features.** Average the weights of two models, and the features are nearly the average "
-        f"of theirs: at a distance (1 − cosine) of {near:.3f}, where the two models' are "
-        f"{far:.3f} apart. A single model's are further away: {told.verdict('ctl-linear')}. "
-        f"The ratio of lengths is {blocks.min():.2f} to {blocks.max():.2f} in the blocks and "
-        f"{coefficient:.2f} at the output. It is near 1, within 0.1, in every block: "
-        f"{told.verdict('ctl-linear-coef')}.",
-    )
-
-
-def _of_closed_vocab(told: _Told, model: str) -> tuple[str, ...]:
-    closed = recorded("closed_vocab")[0]
-    probed = []
-    for one, name in (("clip_more", "CLIP's image encoder"), ("mae", "a masked autoencoder")):
-        mine = _of(closed, model=f"{model}_{one}", **_EIGHT)
-        probed.append((name, _mean(mine, method="probe"), _mean(mine, method="nonlinear")))
-    return (
-        "**Without text.** With linear probes in place of prompts, the sum of eight vectors "
-        f"{_takes(*probed)}. CLIP's adds best: {told.verdict('closed-clip')}.",
-    )
-
-
-def _of_merging(told: _Told, model: str) -> tuple[str, ...]:
+def _merges(model: str) -> dict[str, object]:
+    """Return the most accurate merges of all vectors, without and with training images."""
     rows = _of(evidence("merging"), model=model, method="nonlinear")
     rows = _of(rows, experiment="merging", metric="absolute")
-    if rows.empty:
-        return ()
-    means = rows[rows["n_tasks"] == rows["n_tasks"].max()].groupby("merge")["value"].mean()
-    tried = means.drop(["arithmetic", "best_span", "best", "best_loss"], errors="ignore")
-    alone = tried.drop(_WITH_IMAGES, errors="ignore")
-    best, other = alone.idxmax(), tried.idxmax()
-    more = f" {MERGE_LABEL[other]}, which reads training images of every task, has "
-    more += f"{tried.max():.1f} %."
+    rows = rows[rows["n_tasks"] == rows["n_tasks"].max()]
+    means = rows.groupby("merge")["value"].mean().drop(_NO_MERGES, errors="ignore")
+    without = means.drop(_WITH_IMAGES, errors="ignore")
+    read = means[means.index.isin(_WITH_IMAGES)]
+    if without.empty or read.empty:
+        return dict.fromkeys(("merged", "read"), math.nan) | {"merge": "", "with_images": ""}
+    return {
+        "merge": MERGE_LABEL[without.idxmax()],
+        "merged": without.max(),
+        "with_images": MERGE_LABEL[read.idxmax()],
+        "read": read.max(),
+    }
+
+
+def _of_tangent(n: dict[str, object], said: _Said) -> tuple[str, ...]:
     return (
-        f"**Merging.** Of {len(alone)} other merges of {int(rows['n_tasks'].max())} task vectors "
-        f"without training images, {MERGE_LABEL[best]} is the most accurate: {alone.max():.1f} %, "
-        f"where the sum has {means['arithmetic']:.1f} %.{more if other != best else ''} "
-        f"TIES beats the sum: {told.verdict('merging-ties')}; TSV-M beats it and "
-        f"Consensus: {told.verdict('merging-tsv')}.",
+        f"**Task vectors add up.** One model with the sum of eight vectors scores {n['added']:.1f} "
+        f"% on the eight tasks; the pre-trained model scores {n['before']:.1f} %, one model a task "
+        f"{n['alone']:.1f} %. The sum of linearized vectors scores {n['linearized']:.1f} %. "
+        f"Linearized vectors add better: {said.verdict('tangent-adds', 'tangent-1-absolute')}.",
+        f"**Subtracting forgets.** Subtracting a task's vector lowers that task from "
+        f"{n['kept_target']:.1f} to {n['forgot_target']:.1f} %, and the control task from "
+        f"{n['kept_control']:.1f} to {n['forgot_control']:.1f} %. Linearized vectors forget more: "
+        f"{said.verdict('tangent-forgets', 'tangent-2-target')}.",
+        "**Without pre-training addition fails.** Each random network learns its task "
+        f"({n['random_alone']:.1f} %), but their sum scores {n['random_added']:.1f} %: "
+        f"{said.verdict('tangent-random-adds')}.",
     )
 
 
-_OF = {
+def _of_linear_layers(n: dict[str, object], said: _Said) -> tuple[str, ...]:
+    return (
+        "**Attention is enough for one task.** Fine-tuning the attention's linear layers alone is "
+        "as accurate as fine-tuning all weights, within a point: "
+        f"{said.verdict('linear-alone-equal')}.",
+        f"**The sum depends on the learning rate.** The sum of eight attention vectors scores "
+        f"{n['attention']:.1f} %, of vectors of all weights {n['all_weights']:.1f} %. Attention "
+        f"alone adds best: {said.verdict('linear-adds', 'linear-1-absolute-nonlinear')}.",
+    )
+
+
+def _of_ctl(n: dict[str, object], said: _Said) -> tuple[str, ...]:
+    return (
+        "**Averaging weights averages features.** Between the averaged model's features and the "
+        f"average of the two models' features the cosine distance is {n['near']:.3f}; between the "
+        f"two models it is {n['far']:.3f}: {said.verdict('ctl-linear')}.",
+        f"**Lengths agree, too.** The ratio of lengths is {n['ratio_least']:.2f} to "
+        f"{n['ratio_most']:.2f} in the blocks and {n['ratio']:.2f} at the output. It lies within "
+        f"0.1 of one in every block: {said.verdict('ctl-linear-coef')}.",
+    )
+
+
+def _of_closed_vocab(n: dict[str, object], said: _Said) -> tuple[str, ...]:
+    return (
+        "**Probes do most of the work.** The sum of eight vectors takes CLIP's image encoder from "
+        f"{n['clip_probe']:.1f} to {n['clip_nonlinear']:.1f} %, and a masked autoencoder from "
+        f"{n['mae_probe']:.1f} to {n['mae_nonlinear']:.1f} %. CLIP's vectors add best: "
+        f"{said.verdict('closed-clip')}.",
+    )
+
+
+def _of_merging(n: dict[str, object], said: _Said) -> tuple[str, ...]:
+    return (
+        f"**A better merge keeps more.** Of merges without images {n['merge']} is the most "
+        f"accurate: {n['merged']:.1f} %, against {n['added']:.1f} % for the sum. "
+        f"{n['with_images']} reads training images and reaches {n['read']:.1f} %. TSV-M beats TIES "
+        f"and Consensus: {said.verdict('merging-tsv')}.",
+        f"**TIES against the sum.** TIES beats the sum: {said.verdict('merging-ties')}.",
+    )
+
+
+_SENTENCES = {
     "tangent": _of_tangent,
     "linear_layers": _of_linear_layers,
     "ctl": _of_ctl,
@@ -218,43 +280,3 @@ def _of(records: pd.DataFrame, **chosen: object) -> pd.DataFrame:
 
 def _mean(records: pd.DataFrame, **chosen: object) -> float:
     return float(_of(records, **chosen)["value"].mean())
-
-
-def _negated(records: pd.DataFrame, task: str, metric: str) -> tuple[str, float, float]:
-    given = {"experiment": "negation", "metric": metric}
-    before, after = (_mean(records, method=one, **given) for one in ("pretrained", "nonlinear"))
-    return task, before, after
-
-
-def _takes(*moves: tuple[str, float, float]) -> str:
-    """Return what is taken from one accuracy to another or, if they read alike, is left at it."""
-    parts, last = [], ""
-    for what, before, after in moves:
-        one, other = f"{before:.1f}", f"{after:.1f}"
-        verb = "leaves" if one == other else "takes"
-        told = f"{what} at {one} %" if one == other else f"{what} from {one} to {other} %"
-        parts.append(told if verb == last else f"{verb} {told}")
-        last = verb
-    return ", and ".join(parts)
-
-
-def _equally_accurate(rows: pd.DataFrame | None, name: str, here: str = "") -> str:
-    """Return what is added to a verdict where both ways are equally accurate alone, if recorded."""
-    if rows is None or name not in rows.index or rows.loc[name, "outcome"] == "not tested":
-        return ""
-    return f"; at equal single-task accuracy: {_verdict(rows, name, here)}"
-
-
-def _verdict(rows: pd.DataFrame, name: str, here: str = "") -> str:
-    """Return the outcome of a statement, leading to its evidence, with its effect and interval."""
-    if name not in rows.index:
-        return "not tested"
-    row = rows.loc[name]
-    word = row["outcome"] if here else PLAIN.get(row["outcome"], row["outcome"])
-    text = f'<a href="{evidence_link(row["evidence"], here)}"><strong>{word}</strong></a>'
-    if pd.isna(row["effect"]):
-        return text
-    others = [on_these_tasks(row), over_pretrainings(row)]
-    if not here:
-        others = [re.sub(r" \([^)]*\)|:.*", "", one) for one in others]
-    return f"{text} ({'; '.join(filter(None, (effect_of(row), *others)))})"

@@ -216,11 +216,16 @@ def test_every_claim_is_tested_by_the_recorded_results(chapter, judged):
             assert one.n_seeds >= (1 if one.claim.grows else 2), one.claim.id
 
 
-def test_sentences_lead_to_their_evidence(monkeypatch, judged):
+def test_findings_lead_to_their_evidence_and_numbers_bear_their_titles(monkeypatch, judged):
     monkeypatch.setenv(SITE, "1")
     verdicts = [verdict for chapter in CHAPTERS for verdict in judged(chapter)]
-    for sentence in study.findings(verdicts):
-        assert re.search(r'href="notebooks/\w+\.html#[\w-]+"', sentence) or "not tested" in sentence
+    found = study.findings(verdicts)
+    assert len(found) == 3
+    assert all(re.search(r'href="notebooks/\w+\.html#[\w-]+"', one.mark) for one in found)
+    n = sys.modules["tasklab.study.findings"]._numbers("mini")
+    assert n["before"] + 10 < n["added"] < n["merged"] < n["read"] < n["alone"]
+    assert n["random_added"] < n["random_alone"] / 2 and n["near"] < n["far"] / 5
+    assert n["clip_nonlinear"] - n["clip_probe"] < 0.2 * n["clip_probe"]
 
 
 def test_verdicts_are_kept_to_the_last_bit(tmp_path, monkeypatch):
