@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pandas as pd
 
@@ -153,7 +153,7 @@ class _Said:
         return f"{link} ({'; '.join(parts)})" + (f"; {depends}" if depends else "")
 
 
-def _numbers(model: str) -> dict[str, object]:
+def _numbers(model: str) -> dict[str, Any]:
     """Return the means over recorded test images that the sentences hold; NaN is not recorded."""
     tangent = evidence("tangent")
     usual, random = (_of(tangent, model=model, init=init) for init in ("pretrained", "random"))
@@ -161,7 +161,7 @@ def _numbers(model: str) -> dict[str, object]:
     ctl = _of(evidence("ctl"), model=model, experiment="ctl", method="nonlinear")
     blocks = _of(ctl, metric="coef").dropna(subset="block").groupby("block")["value"].mean()
     ctl = ctl[ctl["block"].isna()]  # at the projected output
-    found: dict[str, object] = {
+    found: dict[str, Any] = {
         "before": _mean(usual, method="pretrained", **_ALONE),
         "alone": _mean(usual, method="nonlinear", **_ALONE),
         "added": _mean(usual, method="nonlinear", **_EIGHT),
@@ -186,7 +186,7 @@ def _numbers(model: str) -> dict[str, object]:
     return found | _merges(model)
 
 
-def _merges(model: str) -> dict[str, object]:
+def _merges(model: str) -> dict[str, Any]:
     """Return the most accurate merges of all vectors, without and with training images."""
     rows = _of(evidence("merging"), model=model, method="nonlinear")
     rows = _of(rows, experiment="merging", metric="absolute")
@@ -204,7 +204,7 @@ def _merges(model: str) -> dict[str, object]:
     }
 
 
-def _of_tangent(n: dict[str, object], said: _Said) -> tuple[str, ...]:
+def _of_tangent(n: dict[str, Any], said: _Said) -> tuple[str, ...]:
     return (
         f"**Task vectors add up.** One model with the sum of eight vectors scores {n['added']:.1f} "
         f"% on the eight tasks; the pre-trained model scores {n['before']:.1f} %, one model a task "
@@ -220,7 +220,7 @@ def _of_tangent(n: dict[str, object], said: _Said) -> tuple[str, ...]:
     )
 
 
-def _of_linear_layers(n: dict[str, object], said: _Said) -> tuple[str, ...]:
+def _of_linear_layers(n: dict[str, Any], said: _Said) -> tuple[str, ...]:
     return (
         "**Attention is enough for one task.** Fine-tuning the attention's linear layers alone is "
         "as accurate as fine-tuning all weights, within a point: "
@@ -231,7 +231,7 @@ def _of_linear_layers(n: dict[str, object], said: _Said) -> tuple[str, ...]:
     )
 
 
-def _of_ctl(n: dict[str, object], said: _Said) -> tuple[str, ...]:
+def _of_ctl(n: dict[str, Any], said: _Said) -> tuple[str, ...]:
     return (
         "**Averaging weights averages features.** Between the averaged model's features and the "
         f"average of the two models' features the cosine distance is {n['near']:.3f}; between the "
@@ -242,7 +242,7 @@ def _of_ctl(n: dict[str, object], said: _Said) -> tuple[str, ...]:
     )
 
 
-def _of_closed_vocab(n: dict[str, object], said: _Said) -> tuple[str, ...]:
+def _of_closed_vocab(n: dict[str, Any], said: _Said) -> tuple[str, ...]:
     return (
         "**Probes do most of the work.** The sum of eight vectors takes CLIP's image encoder from "
         f"{n['clip_probe']:.1f} to {n['clip_nonlinear']:.1f} %, and a masked autoencoder from "
@@ -251,7 +251,7 @@ def _of_closed_vocab(n: dict[str, object], said: _Said) -> tuple[str, ...]:
     )
 
 
-def _of_merging(n: dict[str, object], said: _Said) -> tuple[str, ...]:
+def _of_merging(n: dict[str, Any], said: _Said) -> tuple[str, ...]:
     return (
         f"**A better merge keeps more.** Of merges without images {n['merge']} is the most "
         f"accurate: {n['merged']:.1f} %, against {n['added']:.1f} % for the sum. "
