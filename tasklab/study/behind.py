@@ -8,6 +8,7 @@ from typing import Any
 from tasklab.experiments.runner import KIND
 from tasklab.storage.store import Artifact, Store
 from tasklab.study.sittings import NAMES
+from tasklab.tuning import multitask
 
 _RUN = "finetune"  # kind of artifact
 # What a run is about, not how it is run; the rest is told elsewhere in the provenance.
@@ -31,17 +32,19 @@ def behind(asked: Mapping[tuple[str, str], Artifact], store: Store) -> dict[str,
     measured = [artifact for (kind, _), artifact in asked.items() if kind == KIND]
     times = [artifact.seconds for artifact in measured if artifact.seconds is not None]
     measuring = {"runs": len(measured), "timed": len(times), "seconds": round(sum(times), 1)}
+    joint = [a.config["runs"].values() for a in measured if multitask.KIND in a.config]
     runs = {
         store.key(identity): identity
-        for (kind, _), artifact in asked.items()
-        if kind == KIND
+        for artifact in measured
         for identity in artifact.config.get("runs", {}).values()
     }
     runs |= {key: artifact.config for (kind, key), artifact in asked.items() if kind == _RUN}
     if not runs:
         tuned = {"runs": 0, "seconds": 0.0}
         return {"recipe": None, "fine_tuning": tuned, "measuring": measuring}
-    found = [artifact for one in runs.values() if (artifact := store.find(_RUN, one))]
+    whole = [(multitask.KIND, multitask.known_by([*tasks])) for tasks in joint]
+    kept = whole or [(_RUN, one) for one in runs.values()]  # a part is of one sort
+    found = [artifact for one in kept if (artifact := store.find(*one))]
     seconds = round(sum(artifact.record["seconds"] for artifact in found), 1)
     return {
         **_recipes(runs.values()),

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -44,8 +44,12 @@ def identity(runs: Sequence[FineTune], clip: Clip, tasks: Suite) -> dict[str, An
         clip: The model that it starts from.
         tasks: The suite with its images.
     """
-    each = [finetune.identity(run, clip, tasks) for run in runs]
-    return {"tasks": each, "algorithm": [CACHE_VERSION, finetune.CACHE_VERSION]}
+    return known_by([finetune.identity(run, clip, tasks) for run in runs])
+
+
+def known_by(tasks: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return a run's key in the store from the identities of the runs on each task."""
+    return {"tasks": list(tasks), "algorithm": [CACHE_VERSION, finetune.CACHE_VERSION]}
 
 
 def multitask(
