@@ -32,7 +32,11 @@ def behind(asked: Mapping[tuple[str, str], Artifact], store: Store) -> dict[str,
     measured = [artifact for (kind, _), artifact in asked.items() if kind == KIND]
     times = [artifact.seconds for artifact in measured if artifact.seconds is not None]
     measuring = {"runs": len(measured), "timed": len(times), "seconds": round(sum(times), 1)}
-    joint = [a.config["runs"].values() for a in measured if multitask.KIND in a.config]
+    joint = [  # in the order of the tasks' turns, which a stored configuration does not keep
+        [a.config["runs"][row["task"]] for row in a.record["rows"]]
+        for a in measured
+        if multitask.KIND in a.config
+    ]
     runs = {
         store.key(identity): identity
         for artifact in measured
@@ -42,7 +46,7 @@ def behind(asked: Mapping[tuple[str, str], Artifact], store: Store) -> dict[str,
     if not runs:
         tuned = {"runs": 0, "seconds": 0.0}
         return {"recipe": None, "fine_tuning": tuned, "measuring": measuring}
-    whole = [(multitask.KIND, multitask.known_by([*tasks])) for tasks in joint]
+    whole = [(multitask.KIND, multitask.known_by(tasks)) for tasks in joint]
     kept = whole or [(_RUN, one) for one in runs.values()]  # a part is of one sort
     found = [artifact for one in kept if (artifact := store.find(*one))]
     seconds = round(sum(artifact.record["seconds"] for artifact in found), 1)
