@@ -152,7 +152,6 @@ def _is_of(config: Mapping[str, Any], run: Artifact, configs: Sequence[Mapping[s
 
 
 def _about(run: Artifact) -> dict[str, Any]:
-    """Return what the vector's file says of itself."""
     config = run.config
     names = ("model", "init", "task", "method", "seed", "weights")
     return {name: config[name] for name in names} | {"run": run.key, "sha256": run.sha256}

@@ -33,13 +33,15 @@ Shapes = Mapping[str, Size]
 TRANSFORMERS = "transformers' CLIP vision model"
 _ANCHOR = "embeddings.class_embedding"
 _VIT = "embeddings.patch_embeddings.projection.weight"
-_PARTS = (  # of names: in open_clip -> in transformers
+_PARTS = (  # of names, of either tower: in open_clip -> in transformers
     ("transformer.resblocks.", "encoder.layers."),
     ("class_embedding", "embeddings.class_embedding"),
     ("positional_embedding", "embeddings.position_embedding.weight"),
+    ("token_embedding.", "embeddings.token_embedding."),
     ("conv1.", "embeddings.patch_embedding."),
     ("ln_pre.", "pre_layrnorm."),
     ("ln_post.", "post_layernorm."),
+    ("ln_final.", "final_layer_norm."),
     (".ln_1.", ".layer_norm1."),
     (".ln_2.", ".layer_norm2."),
     (".attn.", ".self_attn."),
@@ -148,7 +150,6 @@ def _prefixes(tensors: Tensors, own: Shapes) -> list[str]:
 
 
 def _places(name: str) -> list[int]:
-    """Return where a name's parts begin."""
     return [0, *(match.end() for match in re.finditer(r"\.", name))]
 
 
@@ -215,19 +216,24 @@ def _from_transformers(tensors: Tensors, own: Shapes) -> Weights:
     )
 
 
+def in_transformers(name: str) -> str:
+    """Return a name of open_clip's CLIP as transformers has it, queries, keys and values apart."""
+    for ours, theirs in _PARTS:
+        name = name.replace(ours, theirs)
+    return name
+
+
 def _in_transformers(name: str) -> list[str]:
     """Return transformers' name of one of our parameters: three for queries, keys and values."""
     if name == "proj":
         return [_PROJECTION]
-    for ours, theirs in _PARTS:
-        name = name.replace(ours, theirs)
+    name = in_transformers(name)
     if "self_attn.in_proj_" not in name:
         return [name]
     return [name.replace("in_proj_", f"{one}_proj.") for one in "qkv"]
 
 
 def _joined(parts: Tensors) -> Tensor:
-    """Return tensors as one, along their first axis."""
     shapes = [tuple(x.shape) for x in parts.values()]
     if len(shapes) == 1:
         return next(iter(parts.values()))
@@ -237,11 +243,7 @@ def _joined(parts: Tensors) -> Tensor:
 
 
 def _lists(tensors: Tensors) -> tuple[list[Tensor], list[Tensor]] | None:
-    """Return the lists theta and theta_0, or `None` if there are none.
-
-    Raises:
-        TasklabError: If numbers are missing, or the lists do not fit each other.
-    """
+    """Return the lists theta and theta_0, or `None` if there are none."""
     lists: dict[str, dict[int, Tensor]] = {"params": {}, "params0": {}}
     prefixes = set()
     for name, tensor in tensors.items():
@@ -303,7 +305,6 @@ def _ways(shapes: Sequence[Size], own: Shapes) -> Iterator[tuple[int, list[str]]
 
 
 def _reordered(names: list[str], parts: Sequence[str]) -> list[str]:
-    """Return names with the parts of each block in the given order."""
     block = re.compile(rf"(.*\.resblocks\.\d+)\.({'|'.join(parts)})\..*")
     place = {}
     for index, name in enumerate(names):

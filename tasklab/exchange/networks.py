@@ -103,7 +103,6 @@ def _told_by_open_clip(settings: Mapping) -> dict[str, Any]:
 
 
 def _told(settings: Any) -> dict[str, Any]:
-    """Return what transformers' settings tell."""
     if not isinstance(settings, Mapping):
         return {}
     return _checked(settings.get("hidden_act"), settings.get("num_attention_heads"))

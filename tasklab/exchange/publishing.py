@@ -28,6 +28,7 @@ from torch import Tensor, nn
 
 from tasklab import __version__
 from tasklab.errors import TasklabError, shown
+from tasklab.exchange import layouts
 from tasklab.exchange.naming import inert
 from tasklab.mini import clip as shipped
 from tasklab.models import loading
@@ -41,21 +42,6 @@ _FILES = (".safetensors", ".pt")
 _CARD, _WEIGHTS, _SETTINGS, _IMAGES = (
     "README.md", "model.safetensors", "config.json", "preprocessor_config.json",
 )  # fmt: skip
-_PARTS = (  # of names of a block and of the image tower: in open_clip -> in transformers
-    ("transformer.resblocks.", "encoder.layers."),
-    ("class_embedding", "embeddings.class_embedding"),
-    ("positional_embedding", "embeddings.position_embedding.weight"),
-    ("token_embedding.", "embeddings.token_embedding."),
-    ("conv1.", "embeddings.patch_embedding."),
-    ("ln_pre.", "pre_layrnorm."),
-    ("ln_post.", "post_layernorm."),
-    ("ln_final.", "final_layer_norm."),
-    (".ln_1.", ".layer_norm1."),
-    (".ln_2.", ".layer_norm2."),
-    (".attn.", ".self_attn."),
-    (".mlp.c_fc.", ".mlp.fc1."),
-    (".mlp.c_proj.", ".mlp.fc2."),
-)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -240,8 +226,7 @@ def in_transformers(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
         else:
             tower = "vision_model" if name.startswith("visual.") else "text_model"
             theirs = f"{tower}.{name.removeprefix('visual.')}"
-            for ours, other in _PARTS:
-                theirs = theirs.replace(ours, other)
+            theirs = layouts.in_transformers(theirs)
             parts = tensor.chunk(3) if "in_proj_" in theirs else (tensor,)
             for one, part in zip("qkv" if len(parts) > 1 else "q", parts, strict=True):
                 renamed[theirs.replace("in_proj_", f"{one}_proj.")] = part
@@ -295,7 +280,6 @@ def _tower_settings(transformer: nn.Module, features: int) -> dict[str, Any]:
 
 
 def _images(encoder: Encoder) -> dict[str, Any]:
-    """Return the `preprocessor_config.json` of transformers."""
     size = encoder.image_size
     return {
         "image_processor_type": "CLIPImageProcessor",
@@ -312,7 +296,6 @@ def _open_clip_settings(encoder: Encoder) -> dict[str, Any]:
 
 
 def _loading(into: Target, encoder: Encoder) -> list[str]:
-    """Return the lines of Python that load the model."""
     place = into.place.name
     if into.folder:
         return ["import transformers", f"transformers.CLIPModel.from_pretrained({place!r})"]

@@ -208,14 +208,7 @@ def is_plain(text: str) -> bool:
 def _exported(
     file: Path, settings: Path | None, about: Mapping[str, Any], model: str
 ) -> Checkpoint:
-    """Return a task vector that `tasklab export` wrote.
-
-    Args:
-        file: Of the vector.
-        settings: The `config.json` beside it, which has its checksum.
-        about: What the file tells of itself.
-        model: Short name of the model that it should be of.
-    """
+    """Return a task vector that `tasklab export` wrote."""
     owner = about["model"]
     if owner != model:
         raise TasklabError(f"{file} is a task vector of model {owner!r}, not of {model!r}.")
@@ -363,7 +356,6 @@ def _check_finite(tensors: Mapping[str, Tensor], file: Path) -> None:
 
 
 def _digest(parts: Sequence[Path]) -> str:
-    """Return the checksum of a file, or that of several files' checksums."""
     digests = [file_sha256(part) for part in parts]
     return digests[0] if len(digests) == 1 else text_sha256({"files": digests})
 

@@ -145,11 +145,7 @@ def _locate(text: str) -> tuple[Path, Path | None]:
 
 
 def _in_folder(folder: Path) -> str:
-    """Return the name of a folder's checkpoint.
-
-    Raises:
-        TasklabError: If none has a usual name; it names the files that could be meant.
-    """
+    """Return the name of a folder's checkpoint."""
     there = sorted(one.name for one in folder.iterdir() if one.is_file())
     names = [name for name in _FILES if name in there]
     if names:

@@ -258,7 +258,6 @@ def _read(file: Path, name: str, expected: str | None) -> Images | None:
 
 
 def _stamp(file: Path) -> tuple[int, ...] | None:
-    """Return what changes when a file does, or `None` if it is not there."""
     try:
         state = file.stat()
     except OSError:

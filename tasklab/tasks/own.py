@@ -120,7 +120,6 @@ def _task(
     templates: Sequence[str] | str,
     classes: Words | None,
 ) -> Task:
-    """Read the names of the classes from the data and return the task."""
     if not splits:
         raise TasklabError(f"{folder} has {finding.NO_IMAGES}{_why(folder)}.")
     names = {split.names for split in splits.values()}
@@ -145,7 +144,6 @@ def _task(
 
 
 def _why(folder: Path) -> str:
-    """Return why there are no images in a folder, where that can be told."""
     if not folder.exists():
         return ": it does not exist"
     if not folder.is_dir():

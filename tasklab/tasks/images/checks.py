@@ -36,7 +36,7 @@ _ALIKE = 0.75  # of the letters, for such a name
 
 @contextlib.contextmanager
 def sound(where: Path | str, what: str, advice: str = "Fetch it again.") -> Iterator[None]:
-    """Say in one line what is wrong with a file or folder that is read inside.
+    """Raise what goes wrong with a file or folder inside as one `TasklabError`.
 
     Args:
         where: The file or folder, for the message.

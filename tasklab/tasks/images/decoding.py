@@ -219,7 +219,7 @@ def answers(job: Job, chunks: Iterable[int]) -> Generator[Answer]:
 
 
 def spread(work: Path, chunks: Sequence[int], jobs: int) -> Generator[Answer]:
-    """Let processes decode chunks, and yield how each went, in any order.
+    """Decode chunks in processes of their own; yield each answer as it comes.
 
     Args:
         work: Folder of the job.
@@ -264,7 +264,7 @@ def _pipes(process: subprocess.Popen) -> tuple[IO[str], IO[str]]:
 
 
 def _feed(process: subprocess.Popen, todo: queue.SimpleQueue, coming: queue.SimpleQueue) -> None:
-    """Hand one process a chunk after the other."""
+    """Send chunks to one process until none is left."""
     while True:
         try:
             chunk = todo.get_nowait()
@@ -289,7 +289,7 @@ def _ended(code: int | None) -> str:
 
 
 def _serve(work: Path) -> None:
-    """Answer for each number of a chunk that is read, until there is nobody who asks."""
+    """Worker loop: decode requested chunks until the parent exits."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # where there are no sessions
     todo: queue.SimpleQueue[int] = queue.SimpleQueue()
     threading.Thread(target=_listen, args=(sys.stdin, todo), daemon=True).start()

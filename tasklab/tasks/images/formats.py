@@ -342,7 +342,6 @@ def _check_columns(file: Path, schema: pa.Schema, image: str, label: str) -> Non
 
 
 def _values(file: Path, column: pa.ChunkedArray, label: str) -> np.ndarray:
-    """Return labels as int64 or as texts."""
     if column.null_count:
         raise TasklabError(f"{file}: {column.null_count:,} rows have no {label!r}.")
     values = column.combine_chunks().to_numpy(zero_copy_only=False)

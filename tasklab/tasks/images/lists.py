@@ -146,11 +146,7 @@ def _splits(root: Path, rows: Sequence[tuple[Path, str, str]]) -> Splits:
 
 
 def _by_folders(root: Path, rows: Sequence[tuple[Path, str, str]], lists: Sequence[_List]) -> bool:
-    """Return whether folders tell the classes as well, or the column of classes is not named.
-
-    Raises:
-        TasklabError: If they tell other ones.
-    """
+    """Return whether folders tell the classes as well, or the column of classes is not named."""
     pairs = {
         (image.parent.name, label)
         for image, label, _ in rows
@@ -187,11 +183,7 @@ def _images(root: Path) -> dict[str, list[Path]]:
 
 
 def _read(root: Path, file: Path, there: dict[str, list[Path]]) -> _List | None:
-    """Return what a list tells of images, or `None` if it names none, or no classes.
-
-    Raises:
-        TasklabError: If it is not clear which column has the classes.
-    """
+    """Return what a list tells of images, or `None` if it names none, or no classes."""
     split = _split_of(file)
 
     def images_of(entry: str) -> Sequence[Path | str]:
@@ -270,7 +262,6 @@ def _column_of_files(
 def _column_of_splits(
     rows: Sequence[Sequence[str]], names: Sequence[str], others: Sequence[int]
 ) -> int | None:
-    """Return the column of words such as train and test."""
     for column in others:
         words = {split_named(row[column].strip()) for row in rows}
         if None not in words and (len(words) > 1 or names and _SPLIT.fullmatch(names[column])):
@@ -284,9 +275,6 @@ def _column_of_classes(
     """Return the column of classes, and whether it is called so.
 
     Of columns that tell the same, one in words and one in numbers, it is the one in words.
-
-    Raises:
-        TasklabError: If several could be meant.
     """
     called = [one for one in others if names and _LABEL.fullmatch(names[one])]
     meant = called or list(others)

@@ -286,11 +286,7 @@ class DecodedImages:
         return self.side
 
     def _data(self, task: Task, split: str) -> finding.DataSet | Arrays:
-        """Return a task's data, or what was decoded of a split whose data are gone.
-
-        Raises:
-            TasklabError: If the data are gone and nothing is kept, or they are there and wrong.
-        """
+        """Return a task's data, or what was decoded of a split whose data are gone."""
         try:
             return self.data_set(task)
         except TasklabError:
@@ -299,7 +295,6 @@ class DecodedImages:
             raise
 
     def _arrays(self, task: Task, split: str) -> Arrays:
-        """Return the decoded images of a split, from the cache if they are there."""
         transform, data = self.transform(task, split), self._data(task, split)
         if isinstance(data, Arrays):
             return data
@@ -332,7 +327,6 @@ class DecodedImages:
         return part, self._folder(task) / f"{_stem(split, self.transform(task, split))}-{digest}"
 
     def _contents(self, task: Task, split: Split) -> list[str]:
-        """Return the checksums of the files of a split."""
         try:
             return pixels.contents(split.files, self._folder(task) / "contents.json")
         except OSError as error:
@@ -351,7 +345,6 @@ class DecodedImages:
         return arrays
 
     def _check_space(self, tasks: list[Task]) -> None:
-        """Raise a `TasklabError` if what is not decoded yet does not fit on the disk."""
         needed = 0
         for task in tasks:
             for split in _splits(task):

@@ -110,7 +110,7 @@ def opened(folder: Path) -> Arrays | None:
 
 
 def discard(arrays: Arrays) -> None:
-    """Let arrays count as not there, so that they are decoded again."""
+    """Mark decoded images as damaged, so that they are decoded again."""
     with contextlib.suppress(OSError):
         (arrays.folder / _MANIFEST).rename(arrays.folder / f"{_MANIFEST}.damaged")
 
@@ -250,7 +250,7 @@ def _work(folder: Path) -> Path:
 
 @contextlib.contextmanager
 def _alone(folder: Path, title: str) -> Iterator[None]:
-    """Hold the lock of a folder, and say so if another process has it for long."""
+    """Hold the lock of a folder; warn if another process has it for long."""
     lock = filelock.FileLock(folder.with_name(f"{folder.name}.lock"))
     try:
         lock.acquire(timeout=1)
@@ -365,7 +365,6 @@ def _finish(
     seconds: float,
     note: dict[str, Any],
 ) -> None:
-    """Write the manifest and give the folder its name."""
     y, side = split.labels[rows].astype(np.int64), transform.side
     x = np.load(work / "x.npy", mmap_mode="r")
     order = [hashes[chunk] for chunk in sorted(hashes)]

@@ -43,13 +43,7 @@ def _cars(root: Path) -> Splits:
 
 
 def _first(root: Path, pattern: str, deep: int = 2) -> Path | None:
-    """Return the file of a name, in a folder or at most so many below, the highest first.
-
-    Args:
-        root: The folder.
-        pattern: Regular expression of the whole name, upper or lower case.
-        deep: How far below.
-    """
+    """Return the file of a name, in a folder or at most so many below, the highest first."""
     level = [root]
     for _ in range(deep + 1):
         entries = [one for folder in level for one in sorted(folder.iterdir())]
@@ -69,7 +63,6 @@ def _matlab(file: Path, variable: str) -> Iterable[Any]:
 
 
 def _need(root: Path, missing: Iterable[str]) -> None:
-    """Raise a `TasklabError` that names what a folder lacks, if it lacks anything."""
     if names := ", ".join(missing):
         raise TasklabError(f"{root} has no {names}, which belongs to the data set: put it there.")
 

@@ -145,11 +145,7 @@ def _check_splits(
 
 
 def _splits_within(root: Path, classes: Sequence[Path]) -> Splits:
-    """Return the splits of `root/<class>/<split>/`, or `{}` if they are none.
-
-    Raises:
-        TasklabError: If a class lacks a split that others have, or has images in none.
-    """
+    """Return the splits of `root/<class>/<split>/`, or `{}` if they are none."""
     inner: dict[Path, dict[Path, str]] = {}
     for folder in classes:
         found = ((one, split_named(one.name)) for one in folders_in(folder))
@@ -197,7 +193,6 @@ def class_folders(root: Path, *, nested: bool = False) -> Split | None:
 
 
 def _read(root: Path, classes: Mapping[Path, Sequence[Path]], nested: bool = False) -> Split | None:
-    """Return the images of classes, of each of which the images are in some folders."""
     top = Path(os.path.realpath(root))
     above = {str(folder) for folder in (top, *top.parents)}
     tops: dict[str, Path] = {}

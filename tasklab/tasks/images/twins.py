@@ -107,7 +107,6 @@ def _whole(file: str) -> str:
 
 
 def _same_rows(parts: Mapping[str, Part]) -> list[list[_Image]]:
-    """Return groups of rows with the same bytes, one of them of the test."""
     splits = {id(part.split): part.split for part in parts.values()}
     if sum(os.path.getsize(file) for one in splits.values() for file in one.files) > _MOST:
         return []

@@ -84,6 +84,14 @@ def test_open_clip_computes_the_merged_features(merge, tmp_path, model, suffix):
         close(network.encode_text(texts), text_features)
     before = loading.load(model).encoder
     assert not torch.allclose(images, before(before.params, x), atol=1e-3)
+    facts = card_of(tmp_path / "edited.md")
+    assert facts["model"] == model and facts["method"] == "ties"
+    assert facts["options"] == {"keep": 0.3, "alpha": 0.5}
+    assert facts["weights"] == before.weights_hash and facts["base"] == f"{model} (pretrained)"
+    assert facts["file_sha256"] == file_sha256(tmp_path / f"edited{suffix}")
+    for one, name in zip(facts["vectors"], "ab", strict=True):
+        file = tmp_path / f"{name}.safetensors"
+        assert (one["vector"], one["sha256"]) == (file.name, file_sha256(file))
 
 
 def test_transformers_computes_the_merged_features(merge, tmp_path):
@@ -122,19 +130,6 @@ def test_both_libraries_agree_on_a_network_with_either_activation(quick, tmp_pat
         found = theirs(input_ids=ids, pixel_values=x)
         close(found.image_embeds, ours.encode_image(x, normalize=True))
         close(found.text_embeds, ours.encode_text(ids, normalize=True))
-
-
-def test_the_card_has_what_was_merged(merge, tmp_path):
-    assert merge(MODEL, "--alpha", "0.25", "--model-out", "edited.safetensors") == 0
-    facts = card_of(tmp_path / "edited.md")
-    assert facts["model"] == MODEL and facts["method"] == "arithmetic"
-    assert facts["options"] == {"alpha": 0.25}
-    assert facts["weights"] == loading.load(MODEL).encoder.weights_hash
-    assert facts["base"] == f"{MODEL} (pretrained)"
-    assert facts["file_sha256"] == file_sha256(tmp_path / "edited.safetensors")
-    for one, name in zip(facts["vectors"], "ab", strict=True):
-        file = tmp_path / f"{name}.safetensors"
-        assert (one["vector"], one["sha256"]) == (file.name, file_sha256(file))
 
 
 def test_a_base_is_what_the_merged_model_starts_from(merge, tmp_path):
