@@ -20,11 +20,12 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from pretraining import queue, t5
+from pretraining.classes import CLASSES
 from pretraining.evaluate import probe_accuracy, zero_shot_accuracy
 from pretraining.objectives import TOWERS_ONLY
 from pretraining.recipes import JOBS, SHORTER, Job
 from tasklab.errors import TasklabError, choose
-from tasklab.mini import clip, stream, vit
+from tasklab.mini import clip, vit
 from tasklab.mini.shipped import FOLDER, extra_folder
 from tasklab.mini.t5 import NAME, build_t5
 from tasklab.mini.text import TEXT_VERSION
@@ -94,8 +95,8 @@ def seen(job: Job) -> str:
         return f"text world {TEXT_VERSION}, {count} texts"
     classes = job.model.rpartition("_")[2]
     kind = "image-caption pairs" if job.model in clip.VISION else "images"
-    if classes in stream.CLASSES:
-        kind += f" of {len(stream.CLASSES[classes])} classes ({classes})"
+    if classes in CLASSES:
+        kind += f" of {len(CLASSES[classes])} classes ({classes})"
     distinct = f"{recipe.pool * recipe.shard:,} of them distinct"
     return f"drawn world {VERSION}, {count} {kind}, {distinct}"
 

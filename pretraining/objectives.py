@@ -10,6 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from pretraining.classes import CLASSES, few, many
 from pretraining.evaluate import features, zero_shot_accuracy
 from pretraining.loop import Recipe
 from pretraining.pool import Pool
@@ -110,7 +111,7 @@ class Supervised:
         self.name, self.recipe = name, recipe
         self.classes = name.rpartition("_")[2]
         self.pool = pool_of(recipe, pool)
-        self.names = stream.CLASSES[self.classes]
+        self.names = CLASSES[self.classes]
 
     def build(self, **settings: object) -> nn.Module:
         """Return the tower without a head."""
@@ -143,7 +144,7 @@ class Supervised:
 
     def _labelled(self, part: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
         shown = [part[name].long() for name in ("kind", "noun", "form", "tone")]
-        labels = stream.few(*shown[:3]) if self.classes == "few" else stream.many(*shown)
+        labels = few(*shown[:3]) if self.classes == "few" else many(*shown)
         return part["images"], labels
 
     def after_step(self, model: nn.Module) -> None:

@@ -9,9 +9,10 @@ import torch
 from torch import Tensor
 
 from tasklab.errors import TasklabError
-from tasklab.mini.vocabulary import MERGES
+from tasklab.mini.shipped import FOLDER
 
 CONTEXT = 12
+MERGES = FOLDER / "bpe_merges.txt.gz"
 MEAN, STD = (0.5, 0.5, 0.5), (0.27, 0.27, 0.27)
 _VIT = {"patch_size": 8, "image_size": 32}
 _CONVNEXT = {"timm_model_name": "tasklab_convnext", "timm_pool": "avg", "timm_proj": "linear"}
@@ -35,7 +36,7 @@ def tokenizer():
     if not MERGES.exists():
         raise TasklabError(
             f"the vocabulary {MERGES} is missing: reinstall tasklab, or write it anew with "
-            "python -m tasklab.mini.vocabulary"
+            "python -m pretraining.vocabulary from a clone."
         )
     return SimpleTokenizer(bpe_path=str(MERGES), context_length=CONTEXT)
 

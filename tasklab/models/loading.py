@@ -25,6 +25,7 @@ from tasklab import architectures, mini
 from tasklab.errors import TasklabError, unknown
 from tasklab.mini import vit
 from tasklab.mini.clip import MEAN, STD
+from tasklab.mini.lexicon import EOS, PAD, vocabulary
 from tasklab.models.encoder import Encoder, TextEncoder, math_attention
 from tasklab.models.weights import compare, find, fit, read, remember
 from tasklab.models.zoo import INITS, REGISTRY, Spec, spec
@@ -257,7 +258,7 @@ def build(entry: Spec) -> nn.Module:
         return timm.create_model(f"{entry.arch}.{entry.pretrained}", num_classes=0, **special)
     from transformers import T5Config, T5ForConditionalGeneration
 
-    from tasklab.mini import t5
+    from tasklab.mini import t5  # here: transformers takes seconds to import
 
     if entry.shipped:
         return t5.build_t5()
@@ -351,8 +352,7 @@ def _text(entry: Spec, model: nn.Module, device: torch.device) -> Callable[[list
 
 def _text_to_text(entry: Spec, init: str, model: nn.Module, device: torch.device) -> Clip:
     """Return T5: its features are compared with rows of the output embedding."""
-    from tasklab.mini import t5
-    from tasklab.mini.lexicon import EOS, PAD, vocabulary
+    from tasklab.mini import t5  # here: transformers takes seconds to import
 
     own = None if entry.shipped or init == "random" else _t5_tokenizer(entry)
     words, marks = list(vocabulary()), (PAD, EOS)
@@ -369,16 +369,9 @@ def _text_to_text(entry: Spec, init: str, model: nn.Module, device: torch.device
         return model.shared.weight[[own(word).input_ids[0] for word in words]]
 
     encoder = _encoder(
-        TextEncoder,
-        entry,
-        init,
-        model,
-        device,
-        image_size=0,
-        mean=(),
-        std=(),
-        translate=translate,
-    )
+        TextEncoder, entry, init, model, device,
+        image_size=0, mean=(), std=(), translate=translate,
+    )  # fmt: skip
     return Clip(encoder=encoder, text=text, cosine=False)
 
 

@@ -160,6 +160,7 @@ def read(path: Path) -> dict[str, Tensor]:
     Raises:
         TasklabError: If the file is damaged, or holds other things than tensors by name.
     """
+    # here: they need torch, and checksums are read without
     from tasklab.storage import state_dicts, torch_files
     from tasklab.storage.store import read_tensors
 

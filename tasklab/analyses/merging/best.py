@@ -164,13 +164,13 @@ def everywhere(
     for task in vectors:
         if task not in images or not len(images[task]):
             raise TasklabError(f"the best merge needs images of task {shown(task)}.")
-    system = _System(encoder, batch_size)
+    parts = memory.Parts(whole("batch_size", batch_size, 1))
     tau = dict(TaskVector.zeros_like(each[0]) if start is None else start)
     r = {name: torch.zeros_like(x) for name, x in tau.items()}
     errors: dict[str, Tensor] = {}  # J(x) (tau - tau_t)
     for task, vector in vectors.items():
         left = {name: vector[name] - x for name, x in tau.items()}
-        residual, product = system.product(left, images[task])
+        residual, product = _product(encoder, parts, left, images[task])
         errors[task] = -residual
         _add(r, product)
     p, size = dict(r), _dot(r, r)
@@ -182,7 +182,7 @@ def everywhere(
             Hp = {name: torch.zeros_like(x) for name, x in p.items()}
             moved = {}
             for task in vectors:
-                moved[task], product = system.product(p, images[task])
+                moved[task], product = _product(encoder, parts, p, images[task])
                 _add(Hp, product)
             length = _dot(p, Hp)
             if not length > 0:
@@ -199,33 +199,18 @@ def everywhere(
     return Solution(TaskVector(tau), tuple(objective))
 
 
-class _System:
-    """J and J' of an encoder at theta_0, over sets of images in parts."""
-
-    def __init__(self, encoder: Encoder, batch_size: int) -> None:
-        self.encoder, self.parts = encoder, memory.Parts(whole("batch_size", batch_size, 1))
-
-    def product(
-        self, tau: Mapping[str, Tensor], images: Tensor
-    ) -> tuple[Float[Tensor, "N D"], dict[str, Tensor]]:
-        """Return J tau, and E J' J tau."""
-        encoder = self.encoder
-        rows: list[Tensor] = []
-        total: dict[str, Tensor] = {}
-        for jtau, part in self.parts(
-            lambda x: tangent.normal(encoder, encoder.params, tau, encoder.preprocess(x)), images
-        ):
-            rows.append(finite(jtau, "tangents"))
-            total = {name: x + total[name] if total else x for name, x in part.items()}
-        return torch.cat(rows), {name: x / len(images) for name, x in total.items()}
-
-    def tangents(self, tau: Mapping[str, Tensor], images: Tensor) -> Float[Tensor, "N D"]:
-        """Return J tau."""
-        encoder = self.encoder
-        passes = self.parts(
-            lambda x: tangent.jvp(encoder, encoder.params, tau, encoder.preprocess(x)).jtau, images
-        )
-        return finite(torch.cat(list(passes)), "tangents")
+def _product(
+    encoder: Encoder, parts: memory.Parts, tau: Mapping[str, Tensor], images: Tensor
+) -> tuple[Float[Tensor, "N D"], dict[str, Tensor]]:
+    """Return J tau on the images, and E J' J tau, at theta_0."""
+    rows: list[Tensor] = []
+    total: dict[str, Tensor] = {}
+    for jtau, part in parts(
+        lambda x: tangent.normal(encoder, encoder.params, tau, encoder.preprocess(x)), images
+    ):
+        rows.append(finite(jtau, "tangents"))
+        total = {name: x + total[name] if total else x for name, x in part.items()}
+    return torch.cat(rows), {name: x / len(images) for name, x in total.items()}
 
 
 def _add(to: dict[str, Tensor], what: Mapping[str, Tensor], scale: float = 1.0) -> None:

@@ -6,7 +6,7 @@ Letters: T tasks, N all numbers of a task vector.
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import torch
 from torch import Tensor
@@ -99,12 +99,7 @@ def breadcrumbs(
     Raises:
         TasklabError: If the two shares leave nothing.
     """
-    small, large = _shares(small, large)
-
-    def rule(name: str, tensors: list[Tensor]) -> Tensor:
-        return total([_between_of_rows(x, small, large) for x in tensors])
-
-    return by_tensor(listed(vectors), rule, alpha)
+    return _crumbs(_between_of_rows, vectors, small, large, alpha)
 
 
 def breadcrumbs_tensor(
@@ -124,12 +119,7 @@ def breadcrumbs_tensor(
     Raises:
         TasklabError: If the two shares leave nothing.
     """
-    small, large = _shares(small, large)
-
-    def rule(name: str, tensors: list[Tensor]) -> Tensor:
-        return total([_between(x, small, large) for x in tensors])
-
-    return by_tensor(listed(vectors), rule, alpha)
+    return _crumbs(_between, vectors, small, large, alpha)
 
 
 def consensus(
@@ -246,11 +236,21 @@ def _largest(vector: TaskVector, keep: float) -> float:
     return 0.0 if count == many else kth_smallest(lambda: _sizes(vector), many - count)
 
 
-def _shares(small: float, large: float) -> tuple[float, float]:
+def _crumbs(
+    between: Callable[[Tensor, float, float], Tensor],
+    vectors: Vectors,
+    small: float,
+    large: float,
+    alpha: float,
+) -> TaskVector:
     small, large = real("small", small, 0, 1), real("large", large, 0, 1)
     if small + large >= 1:
         raise TasklabError(f"dropping shares of {small:g} and {large:g} leaves nothing.")
-    return small, large
+    return by_tensor(
+        listed(vectors),
+        lambda _, tensors: total([between(x, small, large) for x in tensors]),
+        alpha,
+    )
 
 
 def _between_of_rows(x: Tensor, small: float, large: float) -> Tensor:

@@ -12,6 +12,7 @@ import torch
 from safetensors.torch import load_file
 
 import tasklab
+from pretraining import classes
 from pretraining.install import EXTRA, SHIPPED
 from pretraining.recipes import JOBS
 from tasklab import mini
@@ -113,23 +114,23 @@ def test_the_stream_is_reproducible_and_its_captions_fit():
 
 def test_supervised_classes_are_named_and_no_class_of_the_eight_tasks():
     tasks = {name for task in TASKS if not task.get("control") for name in task["classes"]}
-    for names in stream.CLASSES.values():
+    for names in classes.CLASSES.values():
         assert len(set(names)) == len(names)
         assert not set(names) & tasks
-    assert set(stream.FEW) & set(SHAPES) == set(SHAPES)  # the control's classes are among the few
+    assert set(classes.FEW) & set(SHAPES) == set(SHAPES)  # the control's classes are among the few
 
 
 def test_supervised_labels_name_what_is_shown():
     part = stream.draw(0, 9, 4000)
     shown = part.kind, part.noun, part.form
-    few, many = stream.few(*shown), stream.many(*shown, part.tone)
-    assert len(few.unique()) == len(stream.FEW)
+    few, many = classes.few(*shown), classes.many(*shown, part.tone)
+    assert len(few.unique()) == len(classes.FEW)
     for i in range(len(few)):
-        assert stream.MANY[many[i]].endswith(stream.FEW[few[i]])
+        assert classes.MANY[many[i]].endswith(classes.FEW[few[i]])
     named = [
-        (stream.FEW[f], caption)
+        (classes.FEW[f], caption)
         for f, caption in zip(few.tolist(), part.captions, strict=True)
-        if stream.FEW[f].startswith("letter") and "letter" in caption
+        if classes.FEW[f].startswith("letter") and "letter" in caption
     ]
     right = sum(caption.split("letter ")[-1].startswith(name[7:]) for name, caption in named)
     assert right > 0.5 * len(named)  # the others have a form without the name, or a wrong caption

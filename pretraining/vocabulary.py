@@ -1,6 +1,6 @@
 """The small byte-pair vocabulary, learned from every word of the captions and task prompts.
 
-`python -m tasklab.mini.vocabulary` writes the merges file that ships with the package.
+`python -m pretraining.vocabulary` writes the merges file that ships with the package.
 """
 
 from __future__ import annotations
@@ -9,15 +9,14 @@ import collections
 import gzip
 from pathlib import Path
 
-MERGES = Path(__file__).parent / "weights" / "bpe_merges.txt.gz"
+from tasklab.mini.captions import GENERIC, KINDS, draw_pairs
+from tasklab.mini.catalog import TASKS
+from tasklab.mini.clip import MERGES
+from tasklab.mini.draw import Rng
 
 
 def words() -> list[str]:
     """Return, sorted, every word that a caption or a prompt of the tasks can hold."""
-    from tasklab.mini.captions import GENERIC, KINDS, draw_pairs
-    from tasklab.mini.catalog import TASKS
-    from tasklab.mini.draw import Rng
-
     texts = list(GENERIC)
     for kind in KINDS:
         texts += draw_pairs(kind, 2000, Rng(0))[1]
