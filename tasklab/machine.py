@@ -1,6 +1,6 @@
-"""What a machine has: versions, processor, memory, devices, disks. Nothing here needs torch to run.
+"""Versions, processor, memory, devices and disks of this machine, without importing torch.
 
-What cannot be told is `None`, or an error that its reader turns into a line.
+An unknown value is `None`.
 """
 
 from __future__ import annotations
@@ -58,27 +58,18 @@ class Device:
 
 @dataclasses.dataclass(frozen=True)
 class Disk:
-    """A folder and the disk that it is on, or would be on; sizes in bytes.
-
-    Attributes:
-        path: The folder.
-        free: Space on its disk.
-        total: Size of its disk.
-        writable: Whether files can be written there.
-        used: What the folder holds; `None` if nobody counted.
-        whole: Whether all of it was counted in the time there was.
-    """
+    """A folder and the disk that it is on, or would be on; sizes in bytes."""
 
     path: str
     free: int
     total: int
     writable: bool
-    used: int | None = None
-    whole: bool = True
+    used: int | None = None  # what the folder holds, if it was counted
+    whole: bool = True  # all of it was counted in the time there was
 
 
 def versions(installed: Callable[[str], str] = importlib.metadata.version) -> dict[str, str | None]:
-    """Return the versions of what tasklab runs with; nothing is imported for it.
+    """Return the versions of tasklab's dependencies, without importing them.
 
     Args:
         installed: Name of a package -> its version.
@@ -93,11 +84,11 @@ def versions(installed: Callable[[str], str] = importlib.metadata.version) -> di
 
 
 def unpaired(present: Mapping[str, str | None], wanted: list[str] | None) -> str | None:
-    """Return why torch and torchvision do not go together, or `None` if nothing tells so.
+    """Return why torch and torchvision do not fit each other, or `None` if they may.
 
     Args:
         present: Of `versions`.
-        wanted: What torchvision requires, as its metadata write it.
+        wanted: Requirements of torchvision, as in its metadata.
 
     >>> unpaired({"torch": "2.5.0+cpu", "torchvision": "0.20.1+cpu"}, ["torch==2.5.1"])
     'torchvision 0.20.1+cpu asks for torch ==2.5.1, not 2.5.0+cpu: install both anew, together.'
@@ -148,8 +139,7 @@ def cores(root: Path = Path("/")) -> float:
 def memory(root: Path = Path("/")) -> Memory:
     """Return the memory of the machine, or of the tightest cgroup around this process.
 
-    Files that a cgroup only caches count as available, as they do for the machine: those that are
-    mapped into memory, too, as vectors are.
+    Files that a cgroup caches count as available, also those mapped into memory, as vectors are.
 
     Args:
         root: Of the file system, whose `proc` and `sys` are read.
@@ -239,11 +229,10 @@ def devices() -> list[Device]:
 
 @functools.cache
 def fast_in_bfloat16() -> bool:
-    """Return whether the processor multiplies matrices of bfloat16 by a half faster, or more.
+    """Measure whether the processor multiplies bfloat16 matrices at least 1.5 times as fast.
 
-    That is measured, in milliseconds: processors are slower in it also where they have instructions
-    for it, if the library of matrix products does not take them. A processor that is about as fast
-    in both takes float32, so that the answer is the same each time.
+    Instructions for bfloat16 do not suffice: the library of matrix products must use them. A
+    processor that is about as fast in both takes float32, so that the answer is always the same.
     """
     import torch
 
@@ -256,9 +245,9 @@ def fast_in_bfloat16() -> bool:
 
 
 def shortest(*ways: Callable[[], object], rounds: int = 16) -> list[float]:
-    """Return the shortest seconds that computing something in some ways takes, on one thread.
+    """Return the shortest time of each function in seconds, on one thread.
 
-    Threads wait for each other where a core is busy with other work.
+    Several threads would wait for each other where a core is busy with other work.
 
     Args:
         ways: Functions, called in turns.
@@ -296,10 +285,7 @@ def gpu_name(device: str) -> str | None:
 
 
 def capabilities() -> list[tuple[int, int]]:
-    """Return the compute capabilities of all CUDA devices, also of those that torch may not see.
-
-    NVIDIA's driver tells them, without a context on any of them. Without it there are none.
-    """
+    """Return the compute capabilities of all CUDA devices by nvidia-smi, without a context."""
     ask = ["nvidia-smi", "--query-gpu=compute_cap", "--format=csv,noheader"]
     try:
         output = subprocess.run(ask, capture_output=True, text=True, timeout=60).stdout
@@ -377,13 +363,12 @@ _LARGE = 2**22  # bytes
 def keep_freed_memory(keep: bool = True) -> bool:
     """Configure glibc's malloc to keep freed blocks; return whether that worked.
 
-    Does nothing where the C library is another one. Tensors of small models take it again at once.
-    Of a large model half a gigabyte more would be held at its peak, by tensors of other sizes too
-    between which there is no room; to ask the system for each large one costs a fraction of a step.
+    With another C library this does nothing. Small models reuse the blocks at once. A large model
+    would hold half a gigabyte more at its peak, and new blocks cost it a fraction of a step.
 
     Args:
-        keep: Whether it shall. The first call of a process decides: glibc cannot be told to go back
-            to what it does by itself.
+        keep: `False` for large models. The first call of a process decides: glibc cannot return to
+            its own setting.
     """
     _asked.append(keep)
     if platform.libc_ver()[0] != "glibc":
@@ -398,8 +383,7 @@ def keep_freed_memory(keep: bool = True) -> bool:
 def return_freed_memory() -> bool:
     """Return freed memory to the system; return whether glibc did.
 
-    What only cycles of references hold is freed first. Between two runs of a large model it is
-    gigabytes, which files in memory maps can then have.
+    Reference cycles are freed first. Between two runs of a large model this is gigabytes.
     """
     gc.collect()
     if platform.libc_ver()[0] != "glibc":

@@ -1,9 +1,8 @@
 """Progress: one line for all that a call does, where its reader looks.
 
-Bars that are opened inside others (the steps of a run, the runs of an experiment) are told in the
-outermost one's line: `train: run 3 of 24, Signs: step 12 of 45, about 9 min left`. It stands in a
-terminal on a line that is written over, in a notebook in an output that is replaced and ends as one
-plain sentence, and in a log as a few lines.
+Bars inside others (the steps of a run, the runs of an experiment) are part of the outermost line:
+`train: run 3 of 24, Signs: step 12 of 45, about 9 min left`. A terminal overwrites the line, a
+notebook replaces its output and keeps one sentence, a log gets a few lines.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ Clock = Callable[[], float]
 
 # Who runs a kernel and reads its stderr, as `tasklab.book` does, sets this to "lines".
 FORM = "TASKLAB_PROGRESS"
-SOON = 1.0  # seconds until anything is shown: nobody asks about what takes less
+SOON = 1.0  # seconds until anything is shown
 WORTH = 10.0  # seconds of work that are worth a sentence when all is done
 _open: list[Bar] = []  # outermost first
 
@@ -49,7 +48,7 @@ class Log:
         print(text, file=self.file or sys.stderr, flush=True)
 
     def end(self, text: str, seconds: float) -> None:
-        """Write the last line, unless all went so fast that nobody would have asked."""
+        """Write the last line, unless the work took less than `SOON`."""
         if seconds >= SOON:
             self.show(text, 1.0)
 

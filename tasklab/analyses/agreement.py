@@ -1,4 +1,4 @@
-"""How far a merged model says what each task's own model says, in a network or its tangent model.
+"""Agreement of a merged model with each task's own model, in a network or its tangent model.
 
 A merge is one vector tau in place of the vectors tau_t of T tasks. On the images of task t its
 model g(.; tau) stands against g(.; tau_t), where g is the network f(.; theta_0 + tau), or its
@@ -45,7 +45,7 @@ METRICS = ("xi_classifier", "xi_representation", "distance", "coef")
 
 @dataclass(frozen=True, eq=False)
 class Singles:
-    """What the tasks' own models say.
+    """Answers of the tasks' own models.
 
     Attributes:
         linear: Whether of the tangent model.
@@ -156,7 +156,7 @@ def agreement(
     Args:
         evaluator: With the heads.
         merged: g(x; tau) on all images of each task (`features`).
-        alone: What the tasks' own models say (`singles`).
+        alone: Answers of the tasks' own models (`singles`).
 
     Yields:
         task, metric (one of `METRICS`), value (a mean over images) and n (images).

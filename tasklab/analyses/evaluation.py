@@ -46,7 +46,7 @@ CACHE_VERSION = 1  # part of every key of cached features: raise it when they ch
 
 
 class Start(NamedTuple):
-    """What the unedited model says of the images of a split.
+    """Answers of the unedited model on the images of a split.
 
     Attributes:
         right: Which of them it classifies correctly.
@@ -129,7 +129,7 @@ class Evaluator:
 
     @functools.cached_property
     def start(self) -> Callable[[str, str], Start]:
-        """Task, split -> what the unedited model says of the images; kept."""
+        """Task, split -> answers of the unedited model; kept."""
         return functools.cache(self._start)
 
     def _start(self, task: str, split: str) -> Start:
@@ -198,7 +198,7 @@ class Evaluator:
         Args:
             features: Of an edited model.
             task: Name of the task.
-            place: What else tells where the features come from, for the error.
+            place: Where the features come from, for the error.
 
         Raises:
             TasklabError: If a feature or a logit is not finite.

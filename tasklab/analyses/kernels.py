@@ -196,7 +196,7 @@ def localization(kernels: Float[Tensor, "C N M"], own: int, *, power: float = 0.
     are an orthonormal basis of the functions that training on D_t can add. With `power` 0, as in
     the paper, each counts the same, E_loc lies in [0, 1], and it is the squared value at x_j of
     that one function of unit energy which is largest there. (Over the eigenvectors of a *square*
-    kernel this sum is 1 everywhere and says nothing.) Singular values below rounding error are left
+    kernel this sum is 1 everywhere.) Singular values below rounding error are left
     out.
 
     With `power` 2 a function counts by what it contributes: E_loc(x_j) = sum_i k(x_i, x_j)², the

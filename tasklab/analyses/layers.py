@@ -58,7 +58,7 @@ def cosines(
 
     Args:
         vectors: One vector per task, by the task's name.
-        projections: Those to tell apart, all of which must be there; `()` for none. By default
+        projections: Those to separate, all of which must be there; `()` for none. By default
             those that the vectors have, at least the four of attention.
 
     Returns:
@@ -96,7 +96,7 @@ def norms(
     Args:
         vectors: One vector per task, by the task's name.
         theta0: The pre-trained parameters; one that a vector does not name has not changed.
-        projections: Those to tell apart.
+        projections: Those to separate.
 
     Returns:
         Columns task, block, projection, value; the groups are those of `cosines`.

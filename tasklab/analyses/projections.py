@@ -100,7 +100,7 @@ def pieces(
 
 
 def all_pieces(params: Mapping[str, Tensor]) -> list[Piece]:
-    """Return all parameters, the projections of each block told apart, whichever are there.
+    """Return all parameters, separating the projections of each block that are there.
 
     Raises:
         TasklabError: If a matrix for q, k and v cannot be split into thirds.

@@ -84,8 +84,8 @@ def pearson(x: np.ndarray, y: np.ndarray, weights: np.ndarray) -> np.ndarray:
 def over_tasks(df: pd.DataFrame, x: str, y: str, *, seed: int = 0) -> Correlation:
     """Return the rank correlation of two columns; whole tasks are drawn anew for the interval.
 
-    A task's rows (methods, seeds) share its images, so they stay together. The interval says
-    nothing of other methods.
+    A task's rows (methods, seeds) share its images, so they stay together. The interval does
+    not cover other methods.
 
     Args:
         df: One row a point, with a column task.

@@ -156,9 +156,7 @@ def start(kind: str, clip: Clip, task: Task, seed: int = 0) -> Head:
     """
     device = clip.encoder.device
     if kind not in ("zero_shot", "zero_shot_trained", "trained"):
-        raise TasklabError(
-            f"a head of kind {kind!r} is not made of nothing: see tasklab.tuning.probes."
-        )
+        raise TasklabError(f"a head of kind {kind!r} needs fitting: see tasklab.tuning.probes.")
     if kind != "trained":
         known, key = _MADE.setdefault(clip, {}), (tuple(task.prompts()), len(task.classes))
         if key not in known:
@@ -176,7 +174,7 @@ def start(kind: str, clip: Clip, task: Task, seed: int = 0) -> Head:
 
 @functools.lru_cache(maxsize=8)
 def _width(encoder: Encoder) -> int:
-    """Return the number of features, which no library tells in the same way."""
+    """Return the number of features; each library has its own name for it."""
     with torch.no_grad():
         blank = torch.zeros(1, 3, encoder.image_size, encoder.image_size, device=encoder.device)
         return encoder({}, blank).shape[-1]

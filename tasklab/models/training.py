@@ -101,7 +101,7 @@ class _Attention(nn.MultiheadAttention):
 
 
 class _Patches(nn.Conv2d):
-    """A convolution whose steps are as long as its kernel: one product of all patches."""
+    """Non-overlapping patch embedding as one matrix product."""
 
     def forward(self, x: Float[Tensor, "B C H W"]) -> Float[Tensor, "B D h w"]:
         """Return the embedded patches; pixels beyond the last whole patch are left out."""

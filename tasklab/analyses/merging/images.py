@@ -1,4 +1,4 @@
-"""What some merges need of a task's images: Gram matrices for RegMean, Fisher information.
+"""Statistics of a task's images for merges: Gram matrices for RegMean, Fisher information.
 
 Both are taken at the task's own model, theta_0 + tau_t:
 

@@ -1,4 +1,4 @@
-"""Merges that leave numbers out: by size, by sign, by chance, or by what other tasks have there.
+"""Merges that drop entries: by size, by sign, at random, or by comparison with other tasks.
 
 Letters: T tasks, N all numbers of a task vector.
 """
@@ -79,7 +79,7 @@ def dare(vectors: Vectors, *, drop: float = 0.9, seed: int = 0, alpha: float = 1
 def breadcrumbs(
     vectors: Vectors, *, small: float = 0.85, large: float = 0.007, alpha: float = 1.0
 ) -> TaskVector:
-    """Drop the smallest and the largest numbers of every row, and add.
+    """Drop the smallest and the largest entries of every row, and add.
 
     *Model Breadcrumbs*, arXiv:2312.06795, as its published code does it, along the last axis of
     every tensor, of n numbers:
@@ -105,7 +105,7 @@ def breadcrumbs(
 def breadcrumbs_tensor(
     vectors: Vectors, *, small: float = 0.85, large: float = 0.007, alpha: float = 1.0
 ) -> TaskVector:
-    """Drop the smallest and the largest numbers of every whole tensor, and add.
+    """Drop the smallest and the largest entries of every whole tensor, and add.
 
     The text of *Model Breadcrumbs* (arXiv:2312.06795) can be read so; its published code is
     `breadcrumbs`. Here the share `small` is dropped from below: 1 - small - large is kept.
@@ -129,7 +129,7 @@ def consensus(
     agree: int = 2,
     alpha: float = 1.0,
 ) -> TaskVector:
-    """Keep of the sum what matters to several tasks (*Consensus*, arXiv:2405.07813).
+    """Keep the entries of the sum that several tasks need (*Consensus*, arXiv:2405.07813).
 
         m_t = |tau_t| >= lambda_t |S - tau_t|,      S = sum_t tau_t
         merged = alpha S where sum_t m_t >= agree, or 0
@@ -169,7 +169,7 @@ def consensus(
 
 
 def pcb(vectors: Vectors, *, keep: float = 0.05, alpha: float = 1.0) -> TaskVector:
-    """Weigh numbers by their competition within and between tasks (*PCB*, arXiv:2410.02396).
+    """Weigh entries by their competition within and between tasks (*PCB*, arXiv:2410.02396).
 
     As in the published code, over all parameters of a task at once (in place of the product with
     the sum, the paper's text has that with the sum of normalised sizes, which have signs):

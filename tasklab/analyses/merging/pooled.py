@@ -1,4 +1,4 @@
-"""What images tell of all tasks together, summed up a task at a time.
+"""Statistics of all tasks' images, summed up a task at a time.
 
 Fisher's and RegMean's merges need no task's statistics by themselves, only sums over tasks, so that
 however many tasks there are, those of one are held beside the sums:
@@ -177,7 +177,7 @@ def add_to(sums: dict[str, Tensor], name: str, x: Tensor) -> None:
 
 
 def _matched(vectors: Vectors, given: PerTask | None, asked: str, many: int) -> Iterator[Tensors]:
-    """Yield what images told of each task, in the order of the vectors."""
+    """Yield each task's statistics, in the order of the vectors."""
     if given is None:
         raise TasklabError(f"{asked}.")
     if isinstance(vectors, Mapping) and isinstance(given, Mapping):

@@ -52,13 +52,13 @@ _SINGULAR = 1e-10  # smallest pivot, relative to the largest, that is no roundin
 def fisher(
     vectors: Vectors, diagonals: PerTask | Diagonals | None = None, *, alpha: float = 1.0
 ) -> TaskVector:
-    """Weigh every number by the task's Fisher information.
+    """Weigh every entry by the task's Fisher information.
 
     *Merging Models with Fisher-Weighted Averaging*, arXiv:2111.09832:
 
         merged = alpha sum_t F_t tau_t / sum_t F_t
 
-    Numbers of which no task tells anything are averaged.
+    Entries without Fisher information are averaged.
 
     Args:
         vectors: tau_t, at least two.
@@ -87,7 +87,7 @@ def regmean(
     ridge: float = 0.0,
     alpha: float = 1.0,
 ) -> TaskVector:
-    """Solve for the matrices that give what each task's own gives, on its images.
+    """Solve least squares for the outputs of each task's own layers on its images.
 
     *Dataless Knowledge Fusion by Merging Weights* (RegMean), arXiv:2212.09849:
 
@@ -138,7 +138,7 @@ def regmean(
 
 
 def wudi(vectors: Vectors, *, steps: int = 300, lr: float = 1e-5, alpha: float = 1.0) -> TaskVector:
-    """Reduce what the merged matrix does on each task's own rows, by Adam from the sum.
+    """Reduce interference on each task's own rows, by Adam from the sum.
 
     *Whoever Started the Interference Should End It* (WUDI), arXiv:2503.08099, as its authors' code
     does it, for the weights of the linear layers of all blocks:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Method:
-    """A way of merging.
+    """A merge rule.
 
     Attributes:
         place: The module and the function of it that merges; loaded when it is first used, so that
@@ -28,7 +28,7 @@ class Method:
         title: In tables and figures.
         text: What it does, in a line.
         paper: Number on arXiv.
-        needs: The option that takes what images tell of the tasks; empty if none is needed.
+        needs: The option that takes statistics of the tasks' images; empty if none is needed.
         searched: The option that is chosen on validation images (`search`); empty if there is none.
         values: Those of it that are tried: the paper's and its neighbours.
         chosen: Number of vectors -> the coefficient, and the value of `searched`, that validation

@@ -1,4 +1,4 @@
-"""Merges of matrices by their singular vectors; what is no matrix is averaged.
+"""Merges of matrices by their singular vectors; other parameters are averaged.
 
 All work on a matrix at a time, in float64. Which parameters are matrices is said in
 `tasklab.analyses.merging.vectors`.
@@ -18,7 +18,7 @@ from tasklab.taskvector import TaskVector
 
 
 def tsv_m(vectors: Vectors, *, alpha: float = 1.0) -> TaskVector:
-    """Concatenate each task's leading directions, and make them orthogonal.
+    """Concatenate each task's leading singular directions, and orthogonalise them.
 
     *Task Singular Vectors*, arXiv:2412.00081 (TSV-Merge):
 
