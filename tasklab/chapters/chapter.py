@@ -125,7 +125,7 @@ class Chapter:
         return tuple(dict.fromkeys(role for role in roles if role not in ("", "random")))
 
     def works(self, part: str) -> tuple[Work, ...]:
-        """Return what is recorded of a part, or raise a `TasklabError` with the nearest name."""
+        """Return the records of a part, or raise a `TasklabError` with the nearest name."""
         choose(f"part of chapter {self.name!r},", part, self.parts)
         return self.parts[part]
 
