@@ -202,7 +202,9 @@ def interpret(
                 stack.append(tuple(marked()))
             case "TUPLE1" | "TUPLE2" | "TUPLE3":
                 count = int(opcode.name[-1])
-                stack[-count:] = [tuple(stack[-count:])] if len(stack) >= count else _missing()
+                if len(stack) < count:
+                    raise IndexError("an instruction lacks its operands")
+                stack[-count:] = [tuple(stack[-count:])]
             case "DICT":
                 items = marked()
                 stack.append({})
@@ -257,10 +259,6 @@ def interpret(
             case other if other not in ("PROTO", "FRAME"):
                 raise ValueError(f"it has the instruction {other}, which torch.save never writes")
     raise ValueError("it ends before its last instruction")
-
-
-def _missing() -> Any:
-    raise IndexError("an instruction lacks its operands")
 
 
 def _short(name: Any) -> bool:

@@ -14,6 +14,7 @@ import time
 from pathlib import Path
 
 import pytest
+import torch
 
 from tasklab.storage.store import Store
 
@@ -183,3 +184,38 @@ def test_a_lock_ends_with_the_process_that_held_it(tmp_path):
     (tmp_path / "go").touch()
     finish(start(MAKE, tmp_path, "together"))
     assert len((tmp_path / "log").read_text().split()) == 2
+
+
+LARGE = """
+import sys, threading, time
+from pathlib import Path
+import safetensors.torch, torch
+from tasklab.storage import writing
+from tasklab.storage.store import Store
+
+root, mode = Path(sys.argv[1]), sys.argv[2]
+writing.LARGE = 1
+usual = safetensors.torch.save_file
+def slow(tensors, file, metadata=None):
+    if mode == "fails":
+        raise OSError(28, "No space left on device")
+    time.sleep(0.5)
+    usual(tensors, file, metadata)
+safetensors.torch.save_file = slow
+Store(root).get("vector", {"a": 1}, lambda _: ({"w": torch.arange(5e6)}, {}))
+assert not (root / "vector").exists()
+"""
+
+
+@pytest.mark.parametrize("mode", ["ends", "fails"])
+def test_a_process_ends_when_all_is_written(tmp_path, mode):
+    ended = subprocess.run(
+        [sys.executable, "-c", LARGE, str(tmp_path), mode], capture_output=True, text=True
+    )
+    assert ended.returncode == 0, ended.stderr
+    found = Store(tmp_path).find("vector", {"a": 1})
+    if mode == "fails":
+        assert found is None and ended.stderr.startswith("tasklab: cannot write to the store")
+        assert "No space left" in ended.stderr and len(ended.stderr.splitlines()) == 1
+    else:
+        assert torch.equal(found.tensors()["w"], torch.arange(5e6)) and not ended.stderr

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-import subprocess
-import sys
 import threading
 from pathlib import Path
 
@@ -124,40 +122,3 @@ def test_a_full_disk_is_told_once(store, monkeypatch, asks):
     work = store.root / "partial" / "vector" / artifact.key
     assert (work / "checkpoint").exists()  # the next call goes on from it
     assert store.get("vector", ASKED, made).file.is_file()
-
-
-SCRIPT = """
-import sys, threading, time
-from pathlib import Path
-import safetensors.torch, torch
-from tasklab.storage import writing
-from tasklab.storage.store import Store
-
-root, mode = Path(sys.argv[1]), sys.argv[2]
-writing.LARGE = 1
-usual = safetensors.torch.save_file
-def slow(tensors, file, metadata=None):
-    if mode == "fails":
-        raise OSError(28, "No space left on device")
-    time.sleep(0.5)
-    usual(tensors, file, metadata)
-safetensors.torch.save_file = slow
-Store(root).get("vector", {"a": 1}, lambda _: ({"w": torch.arange(5e6)}, {}))
-assert not (root / "vector").exists()
-if mode == "raises":
-    raise SystemExit(3)
-"""
-
-
-@pytest.mark.parametrize(("mode", "status"), [("ends", 0), ("raises", 3), ("fails", 0)])
-def test_a_process_ends_when_all_is_written(tmp_path, mode, status):
-    ended = subprocess.run(
-        [sys.executable, "-c", SCRIPT, str(tmp_path), mode], capture_output=True, text=True
-    )
-    assert ended.returncode == status, ended.stderr
-    found = Store(tmp_path).find("vector", ASKED)
-    if mode == "fails":
-        assert found is None and ended.stderr.startswith("tasklab: cannot write to the store")
-        assert "No space left" in ended.stderr and len(ended.stderr.splitlines()) == 1
-    else:
-        assert torch.equal(found.tensors()["w"], torch.arange(5e6)) and not ended.stderr
