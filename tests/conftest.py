@@ -25,16 +25,17 @@ gc.set_threshold(50_000, 20, 50)  # what importing all tests makes stays: looked
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark every test by its folder, and begin with files that have slow tests.
+    """Mark every test by its folder, and begin with the site, then with files of slow tests.
 
-    So `-m "not site"` needs no line in any of them, and of two processes none ends long before.
+    So `-m "not site"` needs no line in any of them, of two processes none ends long before, and
+    the rehearsal that the site is built from is there when the notebooks' tests look at it.
     """
     for item in items:
         folder = item.path.relative_to(HERE).parts[0] if item.path.is_relative_to(HERE) else "unit"
         if folder in FOLDERS:  # doctests of the package count as unit tests
             item.add_marker(getattr(pytest.mark, folder))
     slow = {item.path for item in items if item.get_closest_marker("slow")}
-    items.sort(key=lambda item: item.path not in slow)
+    items.sort(key=lambda item: (item.path not in slow, item.path.parent.name != "site"))
 
 
 @pytest.hookimpl(wrapper=True)
