@@ -131,6 +131,11 @@ def _splits(root: Path, rows: Sequence[tuple[Path, str, str]]) -> Splits:
     if all(re.fullmatch(r"\d{1,9}", name) for name in names):
         names.sort(key=int)
         tell(f"{root}: lists call the classes {abridged(names, 4)}: classes= names them.")
+    if 2 * len(names) > len(rows):
+        raise TasklabError(
+            f"{root}: lists have {len(names):,} different classes for {len(rows):,} images, such "
+            f"as {abridged(names, 3)}: these are no classes. Name the column of classes label."
+        )
     number = {name: label for label, name in enumerate(names)}
     if len(names) < 2:
         raise TasklabError(f"{root}: lists have one class, {names[0]!r}, and a task needs two.")

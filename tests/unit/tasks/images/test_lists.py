@@ -80,12 +80,12 @@ def test_splits_of_lists(way: str, tmp_path: Path) -> None:
 
 
 def test_numbers_are_in_their_order(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    images(tmp_path, *map(str, range(12)))
-    rows = [f"{n},{n}" for n in range(12)]  # the column of more images is that of files
+    images(tmp_path, *map(str, range(24)))
+    rows = [f"{n},{n % 12}" for n in range(24)]  # the column of more images is that of files
     (tmp_path / "labels.csv").write_text("\n".join(["image,label", *rows]))
     (split,) = layouts.splits_in(tmp_path).values()
     assert split.names == tuple(map(str, range(12)))
-    assert np.array_equal(split.labels, [int(Path(file).stem) for file in split.files])
+    assert np.array_equal(split.labels, [int(Path(file).stem) % 12 for file in split.files])
     assert "classes= names them" in caplog.text
 
 
@@ -107,6 +107,7 @@ def test_images_that_no_row_names_are_told(
         (["file,a,b", "0.png,1,0", "1.png,0,1"], "which of a, b has their classes"),
         (["0.png,cat", "1.png,dog,3"], "2 columns in its first rows and 3 in row 2"),
         (["0.png,cat", "1.png,cat"], "one class, 'cat'"),
+        (["file,text", "0.png,a cat", "1.png,a dog", "3.png,cups"], "3 different classes for 3"),
         (["file,label", "0.png,cat", "2,dog", "3,cat"], r"names .*2.png or .*2.png"),
     ],
 )
