@@ -14,14 +14,15 @@ from tasklab.tuning.methods import EDITS
 
 Parameters = TypeVar("Parameters")  # `experiments.parameters`, of a room above
 
+Names = Mapping[str, Mapping[str, Any]]  # of experiments, each with its options
 HEADLINE = 5  # seeds of the tables of addition and negation; three for all else
 LEADING = ("arithmetic", *LEADING_MERGES)
 TRAINED = ("nonlinear", "linearized", "attention")
 PENALISED = ("tau_jp", "ortho_reg", "off_diagonal")
 TEXT = {"model": "mini_t5"}
 RANDOM = {"init": "random"}
-TABLES: Mapping[str, Mapping[str, Any]] = {"single": {}, "addition": {}}
-ONE_PAIR = {"disentanglement": {"n_pairs": 1}}
+TABLES: Names = {"single": {}, "addition": {}}
+ONE_PAIR: Names = {"disentanglement": {"n_pairs": 1}}
 XI = ("xi_classifier",)
 ALL_PAIRS = ("merging", ("matrix",), ("crossing",))  # errors of all pairs, at one coefficient
 REPLICAS = tuple({"model": name} for name in MODELS if re.search(r"_seed\d+$", name))
@@ -51,7 +52,7 @@ class Work:
     """
 
     methods: Sequence[str]
-    names: Mapping[str, Mapping[str, Any]]
+    names: Names
     changes: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     seeds: int = 3
     metrics: Sequence[str] | None = None

@@ -9,6 +9,7 @@ from tasklab.chapters.chapter import (
     SORTS,
     XI,
     Chapter,
+    Names,
     Work,
 )
 from tasklab.models.zoo import FAMILIES
@@ -18,10 +19,10 @@ _SORTS = tuple(PROBED[role] for role in SORTS)
 _UNTRAINED = {**PROBED["sup_few"], **RANDOM}
 _OPEN = {"model": FAMILIES[0]["medium"]}
 _SHARES = ("single", "absolute", "normalised", "lambda")  # without the seconds they took
-_SUMS = {"closed_addition": {}}
-_SUBSETS = {"subsets": {"most": 10}}  # of each size, where every sum takes passes of its own
-_LIVE = {"closed_addition": {}, "disentanglement": {}}
-_RATES = {"learning_rates": {"rates": (1e-5, 1e-4, 1e-3, 1e-2)}}
+_SUMS: Names = {"closed_addition": {}}
+_SUBSETS: Names = {"subsets": {"most": 10}}  # of each size, where every sum takes passes of its own
+_LIVE: Names = {"closed_addition": {}, "disentanglement": {}}
+_RATES: Names = {"learning_rates": {"rates": (1e-5, 1e-4, 1e-3, 1e-2)}}
 
 CHAPTER = Chapter(
     name="closed_vocab",

@@ -1,10 +1,10 @@
 """Chapter 3: cross-task linearity."""
 
-from tasklab.chapters.chapter import TEXT, TRAINED, Chapter, Work
+from tasklab.chapters.chapter import TEXT, TRAINED, Chapter, Names, Work
 
 # Cross-task linearity in the middle of all pairs, and what it may foretell.
-_PAIRS = {"cross_task": {"alphas": (0.5,)}, "pair_errors": {"coefficients": (0.5,)}}
-_SUMS = {"cross_task_addition": {}, "cross_task_negation": {}}
+_PAIRS: Names = {"cross_task": {"alphas": (0.5,)}, "pair_errors": {"coefficients": (0.5,)}}
+_SUMS: Names = {"cross_task_addition": {}, "cross_task_negation": {}}
 _NETWORKS = tuple({"network": name, "wider": n} for name in ("mlp", "resnet18") for n in (1, 4))
 _CONDITIONS = ("pretraining", "finetuning", "pretraining samples", "other samples")
 _EMERGENCE = tuple(Work((), {"emergence": {"what": what}}) for what in _CONDITIONS)

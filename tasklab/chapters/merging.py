@@ -9,14 +9,15 @@ from tasklab.chapters.chapter import (
     SORTS,
     TRAINED,
     Chapter,
+    Names,
     Work,
 )
 from tasklab.models.zoo import FAMILIES
 
-_MERGED = {"single": {}, "merging": {"n_tasks": (8,)}}
+_MERGED: Names = {"single": {}, "merging": {"n_tasks": (8,)}}
 _SORTS = tuple(PROBED[role] for role in SORTS)
 _ENCODERS = (*({"model": FAMILIES[0][role]} for role in ("small", "convnext", "closed")), *_SORTS)
-_LIVE = {"merging": {}}
+_LIVE: Names = {"merging": {}}
 
 CHAPTER = Chapter(
     name="merging",

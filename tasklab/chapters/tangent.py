@@ -11,13 +11,14 @@ from tasklab.chapters.chapter import (
     TRAINED,
     XI,
     Chapter,
+    Names,
     Work,
 )
 
 METHODS = ("nonlinear", "posthoc", "linearized")
 _LINEAR = ("posthoc", "linearized")
 # What grows with pre-training, and what depends on its seed: the headline quantities.
-_HEADLINES = {
+_HEADLINES: Names = {
     **{"single": {}, "addition": {"n_tasks": (8,)}, "negation": {}},
     **{"search_box": {}, "cross_task": {"alphas": (0.5,)}},
 }
@@ -29,7 +30,7 @@ _FAMILY = {
     "mini_convnext": (("nonlinear", "linearized"), ("nonlinear", "linearized")),
     "mini_sup_few": (("nonlinear", "linearized"), ("nonlinear", "posthoc")),
 }
-_MAP = {"disentanglement": {}}
+_MAP: Names = {"disentanglement": {}}
 
 CHAPTER = Chapter(
     name="tangent",

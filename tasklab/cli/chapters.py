@@ -46,7 +46,7 @@ def record(
 
     Args:
         given: As in a chapter's first code cell.
-        chapter: Its name: tangent, linear_layers, ctl, closed_vocab or merging.
+        chapter: Its name (`tasklab list chapters`).
         part: Which of its files: editing, maps, ... By default editing.
         every: All parts, of all chapters or of the named one, after an estimate of the time. What
             is kept in the store is not computed again, so that the same command goes on after an

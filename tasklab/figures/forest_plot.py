@@ -19,6 +19,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
+from tasklab.chapters import CHAPTERS
 from tasklab.figures.pictures import PIXELS, WIDTH, for_notebook, for_site, put_legend
 from tasklab.figures.rows import require_rows
 from tasklab.figures.style import book_figure
@@ -34,13 +35,7 @@ LOOKS = {
     "no gain": ("#8C8C8C", "v"),
 }
 _LIGHTER = {"holds": "#9CCBEA", "does not hold": "#F5BE8E"}
-PAPERS = {
-    "tangent": "Tangent space",
-    "linear_layers": "Linear layers",
-    "ctl": "Cross-task linearity",
-    "closed_vocab": "Closed vocabulary",
-    "merging": "Merging",
-}
+PAPERS = {name: one.label for name, one in CHAPTERS.items()}
 _PICTURE = '<img alt="{}" src="data:image/png;base64,{}" style="display: block; width: 100%">'
 _FARTHEST = 6.0  # half-widths; a mark beyond is an arrow there
 _SMALL = 3.5  # inches: a phone's column
