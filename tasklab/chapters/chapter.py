@@ -5,14 +5,12 @@ from __future__ import annotations
 import dataclasses
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any
 
 from tasklab.errors import TasklabError, choose
 from tasklab.models.zoo import FAMILIES, MODELS, REGISTRY
 from tasklab.records.schema import LEADING_MERGES
 from tasklab.tuning.methods import EDITS
-
-Parameters = TypeVar("Parameters")  # `experiments.parameters`, of a room above
 
 Names = Mapping[str, Mapping[str, Any]]  # of experiments, each with its options
 HEADLINE = 5  # seeds of the tables of addition and negation; three for all else
@@ -60,11 +58,11 @@ class Work:
     probed: bool = False
     full: bool = False
 
-    def applied(self, parameters: Parameters, seeds: Sequence[int]) -> Parameters:
+    def applied(self, parameters: Any, seeds: Sequence[int]) -> Any:
         """Return the parameters of this work.
 
         Args:
-            parameters: Of a study.
+            parameters: Of a study (`experiments.parameters`, of a room above).
             seeds: Those of this work.
         """
         changes = {"suite": None, **self.changes} if "model" in self.changes else self.changes

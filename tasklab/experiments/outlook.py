@@ -148,7 +148,7 @@ def images_of(lab: Lab, work: Work) -> int:
     """
     once = sum(find(name).passes(lab) for name in work.names)
     linear = sum(method in LINEAR for method in work.methods)
-    images = once * (len(work.methods) - linear)
+    images: float = once * (len(work.methods) - linear)
     images += estimate.tangent_images(lab) * linear if once else 0
     return round(images * len(lab.parameters.seeds))
 

@@ -15,6 +15,7 @@ from tasklab.experiments import estimate
 from tasklab.experiments.lab import Lab
 from tasklab.experiments.outlook import runs_of
 from tasklab.experiments.parameters import Parameters
+from tasklab.experiments.registry import Run
 
 
 def outlook(parameters: Parameters, parts: Iterable[tuple[str, str]]) -> pd.DataFrame:
@@ -30,7 +31,7 @@ def outlook(parameters: Parameters, parts: Iterable[tuple[str, str]]) -> pd.Data
     """
     rows, seen, steps = [], set[str](), dict[str, float]()
     for chapter, part in parts:
-        runs = {}
+        runs: dict[str, Run] = {}
         for work in chapter_of(chapter).works(part):
             lab = Lab(work.applied(parameters, parameters.seeds[: work.seeds]), progress=False)
             runs |= {run.lab.store.key(run.identity): run for run in runs_of(lab, work)}
