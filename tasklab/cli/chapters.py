@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
@@ -11,7 +11,10 @@ from tasklab.cli.parsing import settings
 from tasklab.errors import TasklabError, path, whole
 from tasklab.experiments.parameters import Parameters
 
-Quick, Full = settings(), settings(preset="full")
+if TYPE_CHECKING:
+    Quick = Full = dict[str, Any]
+else:
+    Quick, Full = settings(), settings(preset="full")
 
 
 def report(given: Quick, *, jobs: int | str | None = None) -> None:

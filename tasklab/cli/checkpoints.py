@@ -19,7 +19,10 @@ if TYPE_CHECKING:
     from tasklab.experiments import Lab
     from tasklab.storage.store import Store
 
-Settings = settings()
+if TYPE_CHECKING:
+    Settings = dict[str, Any]
+else:
+    Settings = settings()
 
 
 def import_(

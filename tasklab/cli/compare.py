@@ -31,7 +31,10 @@ if TYPE_CHECKING:
     from tasklab.experiments import Lab
     from tasklab.experiments.contest import Contest
 
-Settings = settings()
+if TYPE_CHECKING:
+    Settings = dict[str, Any]
+else:
+    Settings = settings()
 
 
 def compare(
@@ -143,10 +146,10 @@ def compare(
         )
     mean, half = found.start.mean
     print(f"{found.start.title:<{width}}    {mean:5.1f} +- {half:3.1f}")
-    for one in of_task.values():
-        if one.notes:
-            print(one.name)
-            print_notes(one.notes)
+    for source in of_task.values():
+        if source.notes:
+            print(source.name)
+            print_notes(source.notes)
     for task in found.useless():
         print(
             f"the vector of {task} does not surely raise the accuracy on it: is it the right one?"
@@ -225,7 +228,11 @@ def _write(
         options[METHODS[best.name].searched] = best.option
     if into is not None:
         encoder, p = lab.clip.encoder, lab.parameters
-        about = {"method": best.name, "title": best.title, "paper": METHODS[best.name].paper}
+        about: dict[str, Any] = {
+            "method": best.name,
+            "title": best.title,
+            "paper": METHODS[best.name].paper,
+        }
         about |= {"base": f"{p.model} ({p.init})", "options": options, "vectors": rows}
         about |= {"weights": encoder.weights_hash}
         with publishing.written(into, result.apply(encoder.params), encoder, about):

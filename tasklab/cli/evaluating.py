@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json as writer
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
@@ -13,7 +13,10 @@ from tasklab.errors import TasklabError, choose, real
 from tasklab.experiments.parameters import Parameters
 from tasklab.tasks.suites import suite
 
-Settings = settings("model")
+if TYPE_CHECKING:
+    Settings = dict[str, Any]
+else:
+    Settings = settings("model")
 Term = Annotated[tuple[str, ...], tyro.conf.arg(metavar="VECTOR[:COEFFICIENT]")]
 SPLITS = ("test", "val")
 
@@ -75,7 +78,7 @@ def evaluate(
     passes = 2 if sources else 1
     tell_time(f"{images} images, {passes} passes", passes * images * pace(lab).passed)
     found = lab.evaluate(vector, chosen, split, linear=linear)
-    edits = [
+    edits: list[dict[str, Any]] = [
         {"vector": name, "coefficient": c * sign, "notes": [*one.notes]}
         for one, (name, c, sign) in zip(sources, terms, strict=True)
     ]

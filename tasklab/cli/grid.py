@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
@@ -11,7 +11,10 @@ from tasklab.cli.parsing import settings
 from tasklab.cluster import names
 from tasklab.errors import TasklabError, texts, whole
 
-Given = settings("model")
+if TYPE_CHECKING:
+    Given = dict[str, Any]
+else:
+    Given = settings("model")
 
 
 def grid(

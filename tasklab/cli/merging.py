@@ -28,7 +28,10 @@ if TYPE_CHECKING:
     from tasklab.exchange.merged import Source
     from tasklab.experiments import Lab
 
-Settings = settings()
+if TYPE_CHECKING:
+    Settings = dict[str, Any]
+else:
+    Settings = settings()
 
 
 def merge(
@@ -110,7 +113,7 @@ def merge(
             encoder = merged.start_of(first.model, first.init, base, weights)
         lab = _lab(sources, weights, given, folders) if chosen.needs or search else None
         result, plain, origin = _merged(chosen, method, sources, options, lab, count, search)
-        rows = [
+        rows: list[dict[str, Any]] = [
             {
                 "vector": one.name,
                 "task": one.task,
@@ -125,7 +128,12 @@ def merge(
         model = None
         if into is not None:
             start = f"{first.model} ({first.init})" if base is None else base
-            about = {"method": method, "title": chosen.title, "paper": chosen.paper, "base": start}
+            about: dict[str, Any] = {
+                "method": method,
+                "title": chosen.title,
+                "paper": chosen.paper,
+                "base": start,
+            }
             full = {name: x for name, x in {**chosen.options, **plain}.items()}
             full.pop(chosen.needs, None)
             about |= {"options": full, "weights": weights, "vectors": rows}

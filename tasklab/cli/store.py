@@ -28,10 +28,14 @@ def store(
         days: Of gc: unfinished computations go after so many days. By default 7.
     """
     if what == "gc":
-        return gc(store_root, dry_run, days)
+        gc(store_root, dry_run, days)
+        return None
     if dry_run or days is not None:
         raise TasklabError(f"--dry-run and --days belong to `tasklab store gc`, not to {what}.")
-    return verify(store_root) if what == "verify" else size(store_root)
+    if what == "verify":
+        return verify(store_root)
+    size(store_root)
+    return None
 
 
 def verify(store_root: Path | str | None = None) -> int:

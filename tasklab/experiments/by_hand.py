@@ -19,26 +19,25 @@ if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
 
-    from tasklab.experiments.lab import Lab
 
 SPLITS = ("test", "val", "train")
 
 
-class ByHand:
+class ByHand:  # `self` is a `Lab`, which is made of this
     """The part of a `Lab` for edits one at a time."""
 
     @property
-    def tasks(self: Lab) -> tuple[str, ...]:
+    def tasks(self: Any) -> tuple[str, ...]:
         """Names of the tasks."""
         return self.suite.names
 
     @property
-    def device(self: Lab) -> torch.device:
+    def device(self: Any) -> torch.device:
         """Where the model is."""
         return self.clip.encoder.device
 
     def vector(
-        self: Lab, task: str | Path, method: str = "nonlinear", seed: int | None = None
+        self: Any, task: str | Path, method: str = "nonlinear", seed: int | None = None
     ) -> TaskVector:
         """Return a task vector, fine-tuned if it is not in the store, or read from a file.
 
@@ -68,7 +67,7 @@ class ByHand:
         return found.vector.starting_from(base._replace(method=found.method))
 
     def evaluate(
-        self: Lab,
+        self: Any,
         vector: TaskVector | None = None,
         tasks: Sequence[str] | str | None = None,
         split: str = "test",
@@ -114,7 +113,7 @@ class ByHand:
         return Evaluation(title=title, before=before, after=after, control=control)
 
     def merge(
-        self: Lab,
+        self: Any,
         name: str = "arithmetic",
         vectors: Mapping[str, TaskVector] | Sequence[TaskVector] | None = None,
         *,
@@ -155,7 +154,7 @@ class ByHand:
         options = registry.method(name).recommended(len(vectors)) | options
         return merge(name, bench.vectors, **bench.statistics(name), **options)
 
-    def plot(self: Lab, what: TaskVector | Evaluation | pd.DataFrame, **options: Any) -> Figure:
+    def plot(self: Any, what: TaskVector | Evaluation | pd.DataFrame, **options: Any) -> Figure:
         """Return a figure of what an experiment returned, or of a vector along its coefficient.
 
         Args:
@@ -172,7 +171,7 @@ class ByHand:
         return by_experiment.draw(what, **options)
 
     def _along(
-        self: Lab,
+        self: Any,
         vector: TaskVector,
         tasks: Sequence[str] | str | None = None,
         alphas: Sequence[float] = (0.0, 0.25, 0.5, 0.75, 1.0, 1.25, 1.5),

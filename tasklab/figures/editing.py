@@ -126,7 +126,9 @@ def _against(rows: pd.DataFrame, x: str, y: str, words: Mapping[str, Any]) -> Fi
 
 
 @book_figure
-def addition_curves(df: pd.DataFrame, n_tasks: int | None = None, split: str = "test") -> Figure:
+def addition_curves(
+    df: pd.DataFrame, n_tasks: int | None = None, split: str | None = None
+) -> Figure:
     """Plot the accuracy of the sum along its coefficient; the marker is the chosen one.
 
     Args:
@@ -134,6 +136,9 @@ def addition_curves(df: pd.DataFrame, n_tasks: int | None = None, split: str = "
         n_tasks: Number of added tasks; by default the most that there are.
         split: Images of the curve: `test` or `validation`, on which the coefficient is chosen.
     """
+    if split is None:
+        tested = where(df, experiment="sweep", split="test")
+        split = "validation" if tested.empty else "test"
     rows = most_tasks(select(df, "sweep", split=split, n_tasks=n_tasks))
     chosen = where(df, experiment="addition", n_tasks=rows["n_tasks"].max())
     best = chosen[chosen["method"] != "pretrained"].groupby("method")["alpha"].median()

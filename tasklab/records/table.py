@@ -34,6 +34,24 @@ _AWAITED = "awaited"  # key of a table's attributes, which pandas hands on
 Z95 = 1.959963984540054  # 97.5 % quantile of the standard normal distribution
 
 
+class Records(pd.DataFrame):
+    """Tidy records; which images were right is in the column `hits`, and not shown."""
+
+    @property
+    def _constructor(self) -> type[Records]:
+        return Records
+
+    def _shown(self) -> pd.DataFrame:
+        return pd.DataFrame(self).drop(columns="hits", errors="ignore")
+
+    def __repr__(self) -> str:
+        """Return the table without the images."""
+        return repr(self._shown())
+
+    def _repr_html_(self) -> str | None:
+        return self._shown()._repr_html_()
+
+
 def tidy(rows: pd.DataFrame | Iterable[Mapping[str, Any]]) -> pd.DataFrame:
     """Return `rows` as a checked table with the columns of `COLUMNS` first, further ones after.
 
@@ -46,7 +64,7 @@ def tidy(rows: pd.DataFrame | Iterable[Mapping[str, Any]]) -> pd.DataFrame:
             have an experiment, metric, column or method, a run is recorded twice, a row is a mean
             over tasks, or accuracies look like fractions.
     """
-    df = rows.copy() if isinstance(rows, pd.DataFrame) else pd.DataFrame(list(rows))
+    df = Records(rows.copy() if isinstance(rows, pd.DataFrame) else list(rows))
     missing = [name for name in _REQUIRED if name not in df]
     if missing:
         raise TasklabError(f"records need the columns {', '.join(missing)}.")

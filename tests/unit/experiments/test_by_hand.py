@@ -125,3 +125,9 @@ def test_reprs_are_a_line(lab):
     for thing in (lab.suite, lab.clip, lab.evaluator):
         assert "\n" not in repr(thing) and len(repr(thing)) < 200, repr(thing)
     assert isinstance(lab.evaluator, Evaluator)
+
+
+def test_answers_by_image_are_kept_and_not_shown(lab):
+    df = experiments.single(lab, ["nonlinear"])
+    assert "hits" in df and "hits" not in repr(df) and "hits" not in df._repr_html_()
+    assert "hits" not in repr(df[df["method"] == "nonlinear"])
