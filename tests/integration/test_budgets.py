@@ -32,6 +32,7 @@ def test_every_rate_and_length_is_measured_once(lab):
         assert (pairs == 1).all() and (per == 2).all(axis=None)  # tasks
         assert set(per) == {
             ("single", "validation"), ("single", "test"), ("absolute", "test"),
+            ("absolute", "validation"),
             ("target", "test"), ("control", "test"), ("norm", "test"),
         }  # fmt: skip
 
