@@ -24,7 +24,8 @@ def made_equal(verdicts: Iterable[Verdict]) -> Any:
         verdicts: On claims in all settings.
     """
     outcomes = {v.claim.id: v.outcome for v in verdicts if v.outcome != "not tested"}
-    names = dict.fromkeys(name.partition("@")[0] for name in outcomes if "@" in name)
+    ends = ("@accuracy", "@length")
+    names = dict.fromkeys(name.partition("@")[0] for name in outcomes if name.endswith(ends))
     decided = [name for name in names if outcomes.get(name, "undecided") != "undecided"]
     if not decided:
         return say("None of these comparisons is decided at the chosen rates.")

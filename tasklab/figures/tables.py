@@ -19,6 +19,7 @@ from tasklab.records.judgement import Verdict
 from tasklab.records.statements import effect_of, verdict_rows
 from tasklab.records.table import summarise
 
+_EQUAL = SETTINGS[:3]  # as chosen, at equal accuracy, at equal norm; rates have rows of their own
 AIRY = [{"selector": "th, td", "props": [("padding", "0.2em 0.7em")]}]
 
 
@@ -76,10 +77,10 @@ def matched_table(verdicts: Iterable[Verdict]) -> pd.DataFrame:
 
     A row a comparison, a column a setting; claims judged at the chosen rates alone are left out.
     """
-    verdicts = [v for v in verdicts if v.outcome != "not tested"]
-    matched = {v.claim.id.partition("@")[0] for v in verdicts if v.claim.setting != SETTINGS[0]}
+    tested = [v for v in verdicts if v.outcome != "not tested" and v.claim.setting in _EQUAL]
+    matched = {v.claim.id.partition("@")[0] for v in tested if v.claim.setting != _EQUAL[0]}
     rows = []
-    for one in verdicts:
+    for one in tested:
         claim, (row,) = one.claim, verdict_rows([one], cells=False).to_dict("records")
         if (name := claim.id.partition("@")[0]) in matched:
             sides = [METHOD_LABEL[side] for side in (claim.left, claim.right)]
@@ -94,7 +95,7 @@ def matched_table(verdicts: Iterable[Verdict]) -> pd.DataFrame:
         index=index, columns="setting", values="told"
     )
     order = dict.fromkeys(tuple(row[name] for name in index) for row in rows)
-    wide = wide.reindex(index=list(order), columns=list(SETTINGS))
+    wide = wide.reindex(index=list(order), columns=list(_EQUAL))
     wide = wide.astype(object).where(wide.notna(), "–")
     return wide.rename_axis(columns=None).reset_index().drop(columns="id")
 

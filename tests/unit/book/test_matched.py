@@ -6,6 +6,7 @@ import re
 
 import pytest
 
+from tasklab import figures
 from tasklab.book import page
 from tasklab.book.words import say, seeds_recorded
 from tasklab.records.claims import CLAIMS
@@ -33,6 +34,13 @@ def test_same_outcomes_are_counted(effects, counts) -> None:
     found = [made(f"tangent-2-target{ending}", effect) for ending, effect in effects.items()]
     found.append(made("tangent-1-absolute", 5.0))  # which is not compared where both are equal
     assert [*map(int, re.findall(r"\d+", page.made_equal(found).data))] == counts
+
+
+def test_a_comparison_has_one_row_whatever_its_rates() -> None:
+    names = [c.id for c in CLAIMS if c.id.partition("@")[0] == "tangent-2-target"]
+    assert len(names) > 3  # several of one rate
+    table = figures.matched_table([made(name, 5.0) for name in names])
+    assert len(table) == 1 and table["equal accuracy"].item().startswith("holds: +5.0")
 
 
 def test_an_empty_sentence_shows_nothing() -> None:
