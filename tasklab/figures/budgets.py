@@ -200,4 +200,4 @@ def growth(df: pd.DataFrame) -> Figure:
     )  # fmt: skip
     seen = sorted(shares.values())
     plot.grid.set(xscale="log", xticks=seen, xticklabels=[f"{share:g}" for share in seen])
-    return plot.finish(x="pre-training samples (%)", y=str)
+    return plot.finish(x="samples seen (%)", y=str)
