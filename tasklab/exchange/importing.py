@@ -12,6 +12,7 @@ and can be used like a vector of one's own:
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import logging
 import math
@@ -76,9 +77,9 @@ def read(path: Path | str, model: str) -> dict[str, Tensor]:
     if checkpoint.theta is None:
         raise TasklabError(f"{checkpoint.path} holds a task vector: read it with vector_of().")
     if checkpoint.buffers:
-        encoder = loading.load(model).encoder
-        ours = dict(encoder.module.named_buffers())
-        _tell(path, findings.statistics(checkpoint.buffers, ours, f"{model} (pretrained)"))
+        with contextlib.suppress(TasklabError):  # the model's own weights may not be here
+            ours = dict(loading.load(model).encoder.module.named_buffers())
+            _tell(path, findings.statistics(checkpoint.buffers, ours, f"{model} (pretrained)"))
     return checkpoint.theta
 
 
