@@ -166,7 +166,7 @@ def _option(one: Entry) -> str:
 
 
 def expected_gains(count: int) -> dict[str, float]:
-    """Return what each merge gains over the plain sum in the book, in points on test images.
+    """Return the recorded gain of each merge over the plain sum, in points on test images.
 
     Args:
         count: How many vectors; the recorded number nearest to it is taken.

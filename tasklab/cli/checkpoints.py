@@ -153,7 +153,7 @@ def export(
 
 
 def _wanted(lab: Lab, methods: Iterable[str], tasks: Iterable[str]) -> dict[str, dict[str, Any]]:
-    """Return what the runs are known by in the store, by the names of their folders."""
+    """Return the store configuration of each run, by the name of its export folder."""
     from tasklab.tuning.methods import POSTHOC
 
     return {

@@ -64,7 +64,7 @@ def settings(*without: str, **defaults: str) -> Any:
 
 
 def _asked(function: Callable[..., Any]) -> Callable[..., Callable[[], Any]]:
-    """Return what tyro calls: parameters come in groups, and no default of `None` is shown."""
+    """Return the function that tyro parses: grouped parameters, no default of `None` shown."""
     signature = inspect.signature(function)
     hints = typing.get_type_hints(function, include_extras=True)
     quiet = tyro.conf.arg(help_behavior_hint="")

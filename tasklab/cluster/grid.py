@@ -259,7 +259,7 @@ def run(
 def _table(
     jobs: list[Job], waiting: list[Job], outcomes: Iterator[ray_cluster.Outcome], progress: bool
 ) -> pd.DataFrame:
-    """Return what becomes of every run, as it comes."""
+    """Return the table of outcomes, filled as runs finish."""
     import pandas as pd  # here, for it takes half a second, and a plan needs no table
 
     rows = {job.key: _row(job, state=KEPT) for job in jobs if job.kept}

@@ -189,7 +189,7 @@ class Cluster:
         return names
 
     def _ask(self, function: Callable[..., Any], *args: Any) -> dict[str, Any]:
-        """Return what a function gives on each machine, by its id."""
+        """Return a function's result on each machine, by its id."""
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
         ray, names, answers = self.ray, _names(self.ray), {}

@@ -109,7 +109,7 @@ def _interrupted(repository: str) -> str:
 
 
 def damage(path: Path) -> str:
-    """Return what is wrong with a file of weights as far as its ends tell, or nothing.
+    """Return the damage that both ends of a file of weights show; empty if none.
 
     A safetensors file says in its header how long it is; a file of `torch.save` ends with the list
     of what is in it, in all but its oldest format, of which only the start is looked at.

@@ -66,7 +66,7 @@ class Report:
 
 
 def examine(data_root: Path | None = None, store_root: Path | None = None) -> Report:
-    """Return what this machine has and which chapters can run, within a few seconds.
+    """Examine this machine, and which chapters can run on it, within a few seconds.
 
     Args:
         data_root: Folder of data sets; the hub's cache is searched too.
@@ -222,7 +222,7 @@ def blocking(
     files: Mapping[str, Weights],
     chapters: Mapping[str, Mapping[str, Cell]],
 ) -> list[str]:
-    """Return what keeps the default model's chapters from running, one line for each cause.
+    """List the causes that keep the default model's chapters from running.
 
     Args:
         versions: Of the packages that are needed, `None` where one is missing.
