@@ -343,9 +343,8 @@ def _of_timm(name: str) -> Spec:
         card = None
     if card is None or not card.hf_hub_id:
         near = difflib.get_close_matches(name.removeprefix(TIMM), timm.list_pretrained(), n=3)
-        hint = (
-            " did you mean " + " or ".join(repr(TIMM + one) for one in near) + "?" if near else ""
-        )
+        names = " or ".join(repr(TIMM + one) for one in near)
+        hint = f" did you mean {names}?" if near else ""
         raise TasklabError(
             f"timm has no pre-trained model {name.removeprefix(TIMM)!r}:{hint} "
             "timm.list_pretrained() returns all names."
