@@ -29,7 +29,7 @@ _SCRIPTS = "fontawesome"
 _SEARCH = "searchtools|language_data|searchindex"  # the theme asks for them where nothing is found
 _WORD = re.compile(r"[A-Za-z_][\w-]*")
 _RULE = re.compile(r"([^{}]+)\{([^{}]*)\}")  # the innermost, also within `@media`
-_PICTURE = re.compile(r'<img (?![^>]*\bloading=)[^>]*\bsrc="([^"]*_images/[^"]+\.svg)"')
+_PICTURE = re.compile(r'<img (?![^>]*\bloading=)[^>]*\bsrc="([^"]*_images/[^"]+\.svg)"[^>]*>')
 _SIZE = re.compile(r'<svg [^>]*?width="([\d.]+)pt" height="([\d.]+)pt"')
 
 
@@ -77,7 +77,8 @@ def lazy(text: str, folder: Path) -> str:
         if size is None:
             return found[0]
         width, height = (round(float(points) / 0.75) for points in size.groups())
-        return f'<img loading="lazy" width="{width}" height="{height}"{found[0][4:]}'
+        tag = found[0].replace('style="', f'style="--natural: {width}px; ', 1)
+        return f'<img loading="lazy" width="{width}" height="{height}"{tag[4:]}'
 
     return _PICTURE.sub(sized, text)
 
