@@ -66,7 +66,17 @@ class SuiteImages(Protocol):
     def load(
         self, task: str, split: str, *, n: int | None = None, device: torch.device | str = "cpu"
     ) -> Images:
-        """Return a split, or its first n images, on a device."""
+        """Return a split, or its first n images.
+
+        Args:
+            task: Name of a task, or of the control.
+            split: `"train"`, `"val"` or `"test"`.
+            n: Number of images; `None` is all.
+            device: Where to put the tensors.
+
+        Raises:
+            TasklabError: If a name is unknown, or the split has fewer than n images.
+        """
 
     def size(self, task: str, split: str) -> int:
         """Return how many images a split has."""
@@ -86,7 +96,15 @@ class SuiteImages(Protocol):
         seed: int,
         device: torch.device | str,
     ) -> Iterator[Images]:
-        """Yield the training images of each step, by `order`: step, number of images -> indices."""
+        """Yield the training images of each step.
+
+        Args:
+            task: Name of the task.
+            order: Step and number of images -> indices (B,) of the step's images.
+            steps: The steps, in order.
+            seed: Of what is random in an image, such as a crop.
+            device: Where to put the images.
+        """
 
 
 @dataclasses.dataclass(frozen=True)
