@@ -133,9 +133,8 @@ def compare(path: Path | str, model: str, *, base: Path | str | None = None) -> 
     Raises:
         TasklabError: As `vector_of` does.
     """
-    checkpoint = reading.contents(
-        path, model, lambda: _known(model, base)
-    )  # a wrong file is told first
+    # a wrong file is told first
+    checkpoint = reading.contents(path, model, lambda: _known(model, base))
     theta0, source, other = _start(model, base, checkpoint)
     notes = [] if theta0 is None else findings.statistics(checkpoint.buffers, other.buffers, source)
     if theta0 is None:
@@ -296,11 +295,8 @@ def listed(store: Store, model: str | None = None) -> list[dict[str, Any]]:
     Raises:
         TasklabError: If there is no such model, or the store cannot be read.
     """
-    records = []
-    for config in store.configs(KIND):
-        found = store.find(KIND, config)
-        if found is not None:
-            records.append({**config, **found.record})
+    kept = ((config, store.find(KIND, config)) for config in store.configs(KIND))
+    records = [{**config, **found.record} for config, found in kept if found is not None]
     if model is not None:
         records = [one for one in records if one["model"] == model]
         if not records:
@@ -375,9 +371,7 @@ def _elsewhere(checkpoint: Checkpoint, what: str, weights: str) -> str:
     return f"{checkpoint.path} starts from the weights {theirs}, and {what} has {weights[:12]}."
 
 
-def _of_method(
-    vector: TaskVector, method: str, model: str, checkpoint: Checkpoint
-) -> TaskVector:  # fmt: skip
+def _of_method(vector: TaskVector, method: str, model: str, checkpoint: Checkpoint) -> TaskVector:
     """Return a vector of those parameters alone that a method trains, if no other one changed.
 
     A change by at most one step of the type that the numbers are rounded to is none.
