@@ -50,3 +50,26 @@ def test_negation_by_lighter_passes(case):
     slow = list(stitching.negations(encoder, head, data, vector, alphas, block))
     quick = inference.passes(encoder)
     assert list(stitching.negations(quick, head, data, vector, alphas, block)) == slow
+
+
+def test_features_that_are_stitched_are_those_of_the_definition(case, monkeypatch):
+    encoder, head, data, own, other = case
+    monkeypatch.setattr(stitching, "accuracy", lambda *given: given[-1])  # what is put in place
+    alpha, block = 0.5, 1
+
+    def f(*terms):
+        theta = {
+            name: x + sum(scale * vector[name] for scale, vector in terms if name in vector)
+            for name, x in encoder.params.items()
+        }
+        return stitching.front(encoder, theta, data.x, block)
+
+    start, one, two = f(), f((alpha, own)), f((alpha, other))
+    both = f((alpha / 2, own), (alpha / 2, other))
+    wanted = {"own": one, "other": two, "edited": both, "both": (one + two) / 2}
+    found = {n: h for _, n, h in stitching.sums(encoder, head, data, own, other, alpha, [block])}
+    wanted |= {"features": start - (one - start), "weights": f((-alpha, own))}
+    found |= {n: h for _, n, h in stitching.negations(encoder, head, data, own, [alpha], block)}
+    assert found.keys() == wanted.keys()
+    for name, h in found.items():
+        torch.testing.assert_close(h, wanted[name], rtol=1e-4, atol=1e-4)
