@@ -20,7 +20,7 @@ import tasklab
 from tasklab import machine
 from tasklab.records import table
 
-HEAVY = {"ray", "playwright", "pytest", "mypy", "lightly", "ruff"}
+HEAVY = {"ray", "playwright", "pytest", "nbval", "mypy", "lightly", "ruff"}
 
 
 def _blocks(path):
