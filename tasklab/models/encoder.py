@@ -160,4 +160,4 @@ class TextEncoder(Encoder):
 
     def preprocess(self, x: Int[Tensor, "B L"]) -> Int[Tensor, "B M"]:
         """Return token ids as the model knows them."""
-        return self.translate(x.long())
+        return self.translate(x.to(self.device).long())
