@@ -369,7 +369,7 @@ def shared_base(vectors: Iterable[TaskVector]) -> Base | None:
 
     >>> base, one = Base("mini", "pretrained", "0f"), {"w": torch.ones(1)}
     >>> shared_base([TaskVector(one, base), TaskVector({})])
-    Base(model='mini', init='pretrained', weights='0f')
+    Base(model='mini', init='pretrained', weights='0f', method='')
     >>> shared_base([TaskVector(one, base), TaskVector(one)])
     """
     bases = {vector.base for vector in vectors if vector}

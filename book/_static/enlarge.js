@@ -10,7 +10,7 @@
     close.setAttribute("aria-label", "Close");
     picture.loading = "eager";
     var whole = 0.96 * Math.min(innerWidth, innerHeight * shown.naturalWidth / shown.naturalHeight);
-    picture.style.width = Math.max(shown.naturalWidth, whole) + "px";
+    picture.style.width = Math.max(shown.naturalWidth, whole, 1.4 * shown.clientWidth) + "px";
     dialog.append(close, picture);
     dialog.addEventListener("click", function () { dialog.close(); });
     dialog.addEventListener("close", function () { dialog.remove(); });

@@ -71,7 +71,7 @@ class Method:
             count: How many vectors are merged.
 
         >>> METHODS["arithmetic"].recommended(8), METHODS["ties"].recommended(3)
-        ({'alpha': 0.24}, {'alpha': 1.12, 'keep': 0.2})
+        ({'alpha': 0.24}, {'alpha': 1.13, 'keep': 0.2})
         """
         chosen = METHODS[self.like].chosen if self.like else self.chosen
         known = sorted(chosen)

@@ -95,7 +95,8 @@ def test_what_was_kept_under_another_order_is_measured_anew(tmp_path):
     def records(order, value):
         return lambda _: [trial.row(task=t, metric="absolute", value=value) for t in order]
 
-    runner.stored(lab, runner._config(trial), lambda: records(TURNED, 1.0)(trial))
+    former = records(TURNED, 1.0)
+    runner._stored(lab, runner._config(trial, former), lambda: former(trial))
     for _ in range(2):  # the second time from the store
         assert {row["value"] for row in runner.kept(trial, records(TASKS, 2.0))} == {2.0}
     assert len(list(Store(tmp_path).configs("records"))) == 2

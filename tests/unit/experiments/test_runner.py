@@ -27,7 +27,7 @@ def lab():
 
 def test_what_another_process_measures_comes_last_and_records_stay_in_order(lab, monkeypatch):
     monkeypatch.setattr(
-        runner, "_config", lambda trial, **key: {"method": trial.method, "seed": trial.seed}
+        runner, "_config", lambda trial, _, **key: {"method": trial.method, "seed": trial.seed}
     )
     measured = []
 
@@ -63,6 +63,6 @@ def test_the_order_of_tasks_is_part_of_a_key_where_it_is_not_the_suites(tmp_path
         runner.Trial(lab=lab, experiment="merging", method="pretrained", seed=0, tasks=tasks)
         for tasks in (lab.suite.names[:2], lab.suite.names[1::-1])
     ]
-    usual, turned = (runner._config(trial) for trial in trials)
+    usual, turned = (runner._config(trial, single) for trial in trials)
     assert "order" not in usual  # what is recorded stays so
     assert turned["order"] == list(lab.suite.names[1::-1])
