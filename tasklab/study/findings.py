@@ -131,7 +131,7 @@ class _Said:
             return ""
         row = self.rows.loc[name]
         word = PLAIN.get(row["outcome"], row["outcome"])
-        kept = " ✓ also after the correction for many tests" if row["survives"] else ""
+        kept = " ✓ survives the correction" if row["survives"] else ""
         return f'<a href="{evidence_link(row["evidence"], self.here)}">{word}</a>{kept}'
 
     def verdict(self, name: str, claim: str = "") -> str:
