@@ -9,8 +9,9 @@
     close.textContent = "\u00d7";
     close.setAttribute("aria-label", "Close");
     picture.loading = "eager";
-    var whole = 0.96 * Math.min(innerWidth, innerHeight * shown.naturalWidth / shown.naturalHeight);
-    picture.style.width = Math.max(shown.naturalWidth, whole, 1.4 * shown.clientWidth) + "px";
+    var box = shown.getBoundingClientRect(); // its place is kept before it is loaded
+    var whole = 0.96 * Math.min(innerWidth, innerHeight * box.width / box.height);
+    picture.style.width = Math.max(shown.naturalWidth, whole, 1.4 * box.width) + "px";
     dialog.append(close, picture);
     dialog.addEventListener("click", function () { dialog.close(); });
     dialog.addEventListener("close", function () { dialog.remove(); });
