@@ -11,7 +11,7 @@ import sys
 from collections.abc import Sequence
 
 from tasklab.cli import COMMANDS, FORMER, GROUPS
-from tasklab.errors import TasklabError, abridged, is_out_of_memory, unknown
+from tasklab.errors import LONG_PATH, TasklabError, is_out_of_memory, shown, unknown
 from tasklab.storage import termination, writing
 
 LONGEST = 1000  # characters of a line
@@ -44,7 +44,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         _drop_output()  # of a file that nothing else looked after
         name = error.filename  # a path, or the number of an open file
         name = os.fsdecode(name) if isinstance(name, bytes) else name
-        named = f"{abridged([str(name)])}: " if name else ""
+        long = len(str(name)) > LONG_PATH
+        named = f"{shown(str(name)) if long else name}: " if name else ""
         reason = error.strerror or next(iter(str(error).splitlines()), "") or type(error).__name__
         _complain(f"{named}{reason}")
         return 2
