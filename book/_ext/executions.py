@@ -38,7 +38,7 @@ class Executions(SphinxDirective):
     """The table of executions."""
 
     def run(self) -> list[nodes.Node]:
-        """Return what is replaced when all pages are read."""
+        """Return a placeholder, replaced once all pages are read."""
         self.env.note_reread()  # it changes with the chapters, and not with its own source
         return [executions()]
 

@@ -28,7 +28,7 @@ class Gallery(SphinxDirective):
     required_arguments = 1
 
     def run(self) -> list[nodes.Node]:
-        """Return what is replaced when all pages are read."""
+        """Return a placeholder, replaced once all pages are read."""
         self.env.note_reread()  # it changes with the chapters
         return [gallery(room=self.arguments[0])]
 

@@ -39,7 +39,7 @@ class EditorOf(SphinxDirective):
     required_arguments = 1
 
     def run(self) -> list[nodes.Node]:
-        """Return what is replaced when all pages are read."""
+        """Return a placeholder, replaced once all pages are read."""
         return [editor_of(chapter=self.arguments[0])]
 
 

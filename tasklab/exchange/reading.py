@@ -178,7 +178,7 @@ def shapes(model: str) -> dict[str, Size]:
 
 
 def export_facts(file: Path) -> dict[str, Any]:
-    """Return what an exported or merged vector tells of itself; nothing for any other file.
+    """Return the metadata of an exported or merged vector; empty for any other file.
 
     Raises:
         TasklabError: If it says too little, or what no export says.

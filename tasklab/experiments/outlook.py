@@ -95,7 +95,7 @@ def describe(lab: Lab, chapter: str) -> str:
 
 
 def outlook(lab: Lab, chapter: str) -> Outlook:
-    """Return what a chapter asks of a lab and of other models; no run is counted twice.
+    """Count the pending runs of a chapter, other models' included; shared runs count once.
 
     Args:
         lab: Its model, tasks, parameters and store.

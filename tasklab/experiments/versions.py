@@ -28,7 +28,7 @@ _ROOM = __name__.rpartition(".")[0]
 
 
 def version(function: Callable) -> dict[str, str]:
-    """Return what a key has of the code behind a measurement; nothing of the first edition's.
+    """Return a key's entry for the code of a measurement; empty for the locked first edition.
 
     Args:
         function: What measures. Of a notebook's it is the function's own code.

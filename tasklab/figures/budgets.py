@@ -72,7 +72,7 @@ def against_alone(rows: pd.DataFrame, over: str, panel: str, named: Mapping[str,
 def rate_effects(table: pd.DataFrame) -> Figure:
     """Draw headlines against the learning rate, where both sides have the same one.
 
-    Bars are 95 % intervals on these tasks alone, thin ones in general. The dotted line is the
+    Bars are 95 % intervals for these tasks, thin ones for tasks in general. The dotted line is the
     effect at the rates that were chosen for each side.
 
     Args:
@@ -103,7 +103,7 @@ def rate_effects(table: pd.DataFrame) -> Figure:
         axes.set(xscale="log", title=f"{what}\n{first} − {second}")
         axes.title.set_fontsize(8.5)
     figure.supxlabel("learning rate of both sides", fontsize=9)
-    figure.supylabel("effect (points), positive as claimed", fontsize=9)
+    figure.supylabel("effect (points; positive supports the claim)", fontsize=9)
     return figure
 
 

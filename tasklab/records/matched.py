@@ -6,8 +6,7 @@ less. The methods that headlines compare are recorded over a grid of rates (expe
 along it, what is compared becomes a function of the accuracy alone, or of the length of the
 vectors, both as means over tasks. **The side that went further is taken back along its rates to
 where the other one ends**, by linear interpolation between two neighbours, for each seed. A side
-ends at the rate that was chosen for it, as the protocol has it; how much hangs on that is told by
-taking both to the last rates of their grids (`FURTHER`).
+ends at the rate that was chosen for it, as the protocol has it.
 
 Three more rules take each side at one rate of its grid: *one rate* is the same for both, as in the
 papers, at each of `RATES`; *plateau rates* are each side's smallest rate within one standard error
@@ -28,8 +27,7 @@ from tasklab.tuning.methods import TABLE
 
 RATES = (1e-4, 2e-4, 4e-4, 8e-4, 1.6e-3)  # that all methods are recorded at
 ONE_RATE, PLATEAU, BEST = "one rate", "plateau rates", "best for the sum"
-FURTHER = "equal length, with all rates"  # no verdict of the protocol's: what hangs on the ends
-MEASURES = {"equal accuracy": "single", "equal length": "norm", FURTHER: "norm"}
+MEASURES = {"equal accuracy": "single", "equal length": "norm"}
 METRICS = ("absolute", "normalised", "target", "xi_classifier_box")
 _KEYS = ["seed", "task", "subset"]
 
@@ -66,8 +64,7 @@ def at_setting(
         elif setting == BEST:
             rate = best_for_the_sum(mine)
         return values(mine[np.isclose(mine["lr"], rate, rtol=1e-6)], metric)
-    measure, whole = MEASURES[setting], setting == FURTHER
-    ways = {name: walk(grid, name, measure, whole=whole) for name in sides}
+    ways = {name: walk(grid, name, MEASURES[setting]) for name in sides}
     rows = values(grid[grid["method"] == method], metric)
     parts = [rows.iloc[:0]]
     for seed in sorted(set.intersection(*(set(way["seed"]) for way in ways.values()))):
@@ -184,21 +181,19 @@ def values(rows: pd.DataFrame, metric: str) -> pd.DataFrame:
     return both.assign(value=share, error=share * np.sqrt(sum(odds))).drop(columns="base")
 
 
-def walk(grid: pd.DataFrame, method: str, measure: str, *, whole: bool = False) -> pd.DataFrame:
+def walk(grid: pd.DataFrame, method: str, measure: str) -> pd.DataFrame:
     """Return a method's way along its rates, from the least to the chosen one.
 
     Args:
         grid: Records of the experiment `budget`, of one model and at one number of steps.
         method: Its name.
         measure: `single` or `norm`.
-        whole: To the last rate of the grid instead.
 
     Returns:
         Columns seed, lr and x, the measure on test images as a mean over tasks; ascending in lr.
     """
     way = grid[(grid["method"] == method) & (grid["metric"] == measure) & (grid["split"] == "test")]
-    if not whole:
-        way = way[way["lr"] <= end_of(grid, method) * (1 + 1e-6)]
+    way = way[way["lr"] <= end_of(grid, method) * (1 + 1e-6)]
     return way.groupby(["seed", "lr"])["value"].mean().rename("x").reset_index()
 
 

@@ -308,7 +308,7 @@ def how_many(outcomes: Iterable[str]) -> str:
 
 
 def correction(verdicts: Iterable[Verdict], *, named: bool = True) -> str:
-    """Return what corrections for the number of statements leave, as sentences.
+    """Count the verdicts that survive the corrections for many tests, as sentences.
 
     Args:
         verdicts: Of all papers.

@@ -107,7 +107,7 @@ def found(chapter: str, verdicts: Iterable[Verdict], model: str = "mini") -> str
     counts = how_many(entry.outcome for entry in judged)
     alone = how_many((entry.here or entry).outcome for entry in judged)
     total = f"Of this chapter's {on_how_many(judged)}, {counts}"
-    total += "." if alone == counts else f"; on these tasks alone, {alone}."
+    total += "." if alone == counts else f"; for these tasks only, {alone}."
     return "\n".join(["**Found** in recorded runs, with 95 % intervals:\n", *listed, "", total])
 
 

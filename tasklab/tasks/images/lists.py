@@ -188,7 +188,7 @@ def _images(root: Path) -> dict[str, list[Path]]:
 
 
 def _read(root: Path, file: Path, there: dict[str, list[Path]]) -> _List | None:
-    """Return what a list tells of images, or `None` if it names none, or no classes."""
+    """Return the classes of a list's images; `None` if it names no image or no class."""
     split = _split_of(file)
 
     def images_of(entry: str) -> Sequence[Path | str]:
