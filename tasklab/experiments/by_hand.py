@@ -138,6 +138,10 @@ class ByHand:  # `self` is a `Lab`, which is made of this
         if vectors is None:
             vectors = self.vectors()
         elif not isinstance(vectors, Mapping):
+            if len(vectors) > len(self.suite.names):
+                raise TasklabError(
+                    f"{len(vectors)} vectors for {len(self.suite.names)} tasks: name their tasks."
+                )
             vectors = dict(zip(self.suite.names, vectors, strict=False))
         if wrong := [task for task in vectors if task not in self.suite.names]:
             texts("tasks of vectors", wrong, self.suite.names)

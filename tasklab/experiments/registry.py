@@ -6,7 +6,7 @@
     def norms(lab, methods):
         ...
 
-A declaration is all that the rest of the package knows of an experiment: its
+A declaration is all that the rest of the package knows of an experiment: its metrics
 and columns, the figure that draws them, what claims compare, and what it takes before it runs.
 """
 

@@ -131,3 +131,8 @@ def test_answers_by_image_are_kept_and_not_shown(lab):
     df = experiments.single(lab, ["nonlinear"])
     assert "hits" in df and "hits" not in repr(df) and "hits" not in df._repr_html_()
     assert "hits" not in repr(df[df["method"] == "nonlinear"])
+
+
+def test_more_vectors_than_tasks_are_not_cut_off(lab):
+    with pytest.raises(TasklabError, match="3 vectors for 2 tasks"):
+        lab.merge("arithmetic", [drawn(lab, seed) for seed in range(3)])
