@@ -139,14 +139,15 @@
     });
     svg.append(make("text", { x: 170, y: 148, "text-anchor": "middle" }, ["coefficient of all tasks"]),
       make("text", { x: 0, y: 0, "text-anchor": "middle", transform: "translate(2 65) rotate(-90)" }, ["mean accuracy"]));
-    // Names of lines at their highest points, the live one above and others below.
-    function named(text, xs, ys, colour, shift) {
-      var at = ys.indexOf(Math.max.apply(null, ys));
-      svg.append(make("text", { x: Math.min(x(xs[at]), 250), y: y(ys[at]) + shift, "text-anchor": "middle", style: "fill:" + colour }, [text]));
+    // Names of lines: the live one above its highest point, others below their ends.
+    function named(text, a, v, shift, anchor, colour) {
+      svg.append(make("text", { x: x(a), y: y(v) + shift, "text-anchor": anchor, style: "fill:" + colour }, [text]));
     }
-    named(data.method, grid, line, "var(--tl-live)", -8);
+    var top = Math.max.apply(null, line);
+    named(data.method, Math.min(grid[line.indexOf(top)], 0.6), top, -8, "middle", "var(--tl-live)");
     data.curves.forEach(function (curve) {
-      named(curve.label, curve.alphas, curve.means, "var(--tl-recorded)", 16);
+      var end = curve.means.length - 1;
+      named(curve.label, curve.alphas[end], curve.means[end], 16, "end", "var(--tl-recorded)");
       svg.append(make("path", { d: path(curve.alphas, curve.means), fill: "none", stroke: "var(--tl-recorded)", "stroke-dasharray": "3 2" }));
       curve.alphas.forEach(function (a, j) {
         svg.append(make("rect", { x: x(a) - 2.5, y: y(curve.means[j]) - 2.5, width: 5, height: 5, fill: "var(--tl-recorded)" }));

@@ -126,13 +126,14 @@ class _Said:
         self.rates, self.here = rates.over_rates(verdicts), here
 
     def mark(self, name: str) -> str:
-        """Return a statement's outcome as a link, with a check if it survives the correction."""
+        """Return a statement and its outcome, a link; with a check if it survives the correction."""
         if name not in self.rows.index:
             return ""
         row = self.rows.loc[name]
         word = PLAIN.get(row["outcome"], row["outcome"])
         kept = " ✓ survives the correction" if row["survives"] else ""
-        return f'<a href="{evidence_link(row["evidence"], self.here)}">{word}</a>{kept}'
+        link = f'<a href="{evidence_link(row["evidence"], self.here)}">{word}</a>'
+        return f"{row['short']}: {link}{kept}"
 
     def verdict(self, name: str, claim: str = "") -> str:
         """Return a statement's outcome as a link, its effect, and what other scopes say.
