@@ -11,10 +11,11 @@ import html
 import inspect
 import re
 import textwrap
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import numpy as np
 import pandas as pd
@@ -30,10 +31,12 @@ from tasklab.book.words import order as order
 from tasklab.book.words import seeds_recorded as seeds_recorded
 from tasklab.book.words import so_far as so_far
 from tasklab.book.words import word as word
+from tasklab.chapters import CHAPTERS
 from tasklab.errors import TasklabError, choose
+from tasklab.experiments.registry import REGISTRY
 from tasklab.figures.tables import origin_table, table
 from tasklab.records.judgement import Verdict
-from tasklab.records.statements import PLAIN, anchor, effect_of, seen, verdict_rows
+from tasklab.records.statements import PLAIN, anchor, effect_of, on_site, verdict_rows
 from tasklab.records.table import is_awaited
 
 _ROOT = Path(__file__).resolve().parents[2]
@@ -52,7 +55,7 @@ def caption(
     text: str,
     records: pd.DataFrame | None = None,
     *,
-    kind: str = "",
+    kind: str | None = None,
     counts: bool = True,
 ) -> Any:
     """Return the caption of the figure above.
@@ -62,12 +65,15 @@ def caption(
         text: Markdown.
         records: The records that were drawn; their numbers of seeds, tasks and images are added.
             Without any the caption says that they are awaited.
-        kind: `"live"` or `"recorded"`, said before that.
+        kind: `"live"` or `"recorded"`, said before that; by default what `results` returned, and
+            else live.
         counts: Whether these numbers are added.
 
     Raises:
         TasklabError: If a live or recorded figure comes without records.
     """
+    if kind is None:
+        kind = "" if records is None else records.attrs.get("kind", "live")
     if kind and records is None:
         raise TasklabError(f"{kind} figure {name}: give its records, whose number is to be told.")
     if records is not None and records.empty and kind == "recorded":
@@ -137,8 +143,42 @@ def _stripped(function: Callable[..., Any]) -> str:
     return "\n".join([f"# {place}", *lines])
 
 
+def results(
+    lab: Any,
+    rows: pd.DataFrame,
+    run: Callable[..., pd.DataFrame],
+    methods: Sequence[str] | None = None,
+    **options: Any,
+) -> pd.DataFrame:
+    """Return recorded results, or those of the same experiment that runs here.
+
+    It runs with `live="all"`, the default of models of which nothing is recorded.
+
+    Args:
+        lab: The chapter's.
+        rows: Recorded results, of which those of the experiment and methods are returned.
+        run: One of `tasklab.experiments`, or a function of the lab that calls several.
+        methods: The experiment's second argument; the pre-trained model's rows are kept as well.
+        **options: Its further ones.
+    """
+    given = () if methods is None else (methods,)
+    if lab.parameters.live == "all":
+        return _of_kind(run(lab, *given, **options), "live")
+    if run.__name__ in REGISTRY:
+        rows = rows[rows["experiment"].isin(REGISTRY[run.__name__].records)]
+    if methods is not None:
+        rows = rows[rows["method"].isin(["pretrained", *methods])]
+    return _of_kind(rows, "recorded")
+
+
+def _of_kind(rows: pd.DataFrame, kind: str) -> pd.DataFrame:
+    rows = rows.copy(deep=False)
+    rows.attrs["kind"] = kind
+    return rows
+
+
 def findings(verdicts: Iterable[Verdict], heading: str) -> Any:
-    """Return the verdicts on the claims of one section, a line each.
+    """Return the verdicts on the statements of one section, a short line each.
 
     Args:
         verdicts: On all claims of the chapter, from recorded results.
@@ -150,35 +190,43 @@ def findings(verdicts: Iterable[Verdict], heading: str) -> Any:
     rows = verdict_rows(verdicts, cells=False)
     places = rows["evidence"].str.partition("#")[2].map(anchor)
     choose("heading", heading, {*places})
-    here = rows[places == heading]
+    here = rows[(places == heading) & (rows["setting"] == "chosen")]
     tested = here[here["outcome"] != "not tested"]
-    lines = []
-    for row in (tested if len(tested) else here).to_dict("records"):
-        at = "" if row["setting"] == "chosen" else f" ({row['setting']})"
-        lines.append(f"- {row['statement'].rstrip('.')}{at}. {_finding(row)}")
-    return say("\n".join(lines))
+    lines = [
+        f"**{PLAIN.get(row['outcome'], row['outcome'])}**: {row['short']}"
+        + (f" ({effect_of(row)})" if row["n_seeds"] else "")
+        for row in tested.to_dict("records")
+    ]
+    lines += [f"**not tested**: {short}" for short in here[~here.index.isin(tested.index)]["short"]]
+    lead = _link("verdicts", "Statements of the paper")
+    return say(f"{lead}, in recorded runs: {'; '.join(lines)}.")
 
 
-def _finding(row: Mapping[str, Any]) -> str:
-    """Return a verdict in a few words: outcome, effect and interval, seeds and tasks."""
-    if not row["n_seeds"]:
-        return "**Not tested**: no recorded runs of both sides."
-    counts = [f"{row['n_seeds']} seeds"] if row["n_seeds"] > 1 and row["unit"] != "times" else []
-    if row["n_tasks"] > 1:
-        counts.append(f"{row['tasks_as_claimed']} of {row['n_tasks']} {row['counted']}")
-    if row["n_cells"] > 1:
-        counts.append(f"weakest of {row['n_cells']} parts, {row['cells_holding']} confirmed")
-    told = f"**{_outcome(row['outcome']).capitalize()}**: {effect_of(row)}"
-    told += f" ({', '.join(counts)})" if counts else ""
-    if row["here"] not in ("", row["outcome"]):
-        told += f"; on these tasks {_outcome(row['here'])}: {effect_of(seen(row, 'here'))}"
-    if row["n_pretrainings"] > 1:
-        told += f"; {effect_of(seen(row, 'others'))} in {row['n_pretrainings']} smaller models"
-    return f"{told}."
+def _link(page: str, text: str, query: str = "") -> str:
+    """Return a link from a chapter to a page of the book, on the site and in JupyterLab."""
+    place = f"{page}.html" if on_site() else f"book/{page}.md"
+    return f'<a href="../{place}{query}">{text}</a>'
 
 
-def _outcome(outcome: str) -> str:
-    return PLAIN.get(outcome, outcome)
+def verdicts(judged: Iterable[Verdict], chapter: str) -> Any:
+    """Return how many of a chapter's statements have which outcome, with a link to their list.
+
+    Args:
+        judged: Verdicts on the chapter's claims.
+        chapter: One of `chapters.CHAPTERS`.
+    """
+    rows = verdict_rows(judged, cells=False)
+    rows = rows[rows["setting"] == "chosen"]
+    counts = rows["outcome"].map(lambda one: PLAIN.get(one, one)).value_counts()
+    told = ", ".join(f"{count} {outcome}" for outcome, count in counts.items())
+    kept = int((rows["survives"] != "").sum())
+    link = _link("verdicts", "list of them", f"?paper={quote(CHAPTERS[chapter].label)}")
+    rule = _link("verdicts_method", "how a claim is judged")
+    return say(
+        f"{len(rows)} statements of the paper: {told}. {kept} of these outcomes survive the "
+        f"correction for the number of tests. The {link} has effects, intervals and scopes; see "
+        f"also {rule}."
+    )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -188,8 +236,14 @@ class opened:  # noqa: N801 (called as a function)
     lab: Any
 
     def _repr_mimebundle_(self, **_: Any) -> dict[str, str]:
+        p = self.lab.parameters
+        shown = (
+            "figures and tables: computed here; sentences are about recorded runs of mini"
+            if p.live == "all"
+            else 'results: recorded runs; "Run it yourself" runs here, and all with live="all"'
+        )
         style = files("tasklab.figures").joinpath("jupyterlab.css").read_text(encoding="utf-8")
-        text = repr(self.lab)
+        text = f"{self.lab!r}\n{shown}"
         marked = f'<pre class="tasklab-opened">{html.escape(text)}</pre>'
         return {"text/plain": text, "text/html": f"<style>{style}</style>{marked}"}
 

@@ -37,10 +37,22 @@ CHAPTERS = {
 }
 
 
+MORE = "_more"  # the end of the name of a chapter's appendix
+
+
 def chapter(name: str) -> Chapter:
-    """Return the chapter of that name, or raise a `TasklabError` with the nearest one."""
-    choose("chapter", name, CHAPTERS)
-    return CHAPTERS[name]
+    """Return the chapter of that name, or of its appendix, `tangent_more`.
+
+    Raises:
+        TasklabError: If there is none; names the nearest one.
+    """
+    choose("chapter", name.removesuffix(MORE), CHAPTERS)
+    return CHAPTERS[name.removesuffix(MORE)]
+
+
+def page_of(name: str) -> str:
+    """Return which page of a chapter a name is of: `"chapter"`, or `"more"` for its appendix."""
+    return "more" if name.endswith(MORE) else "chapter"
 
 
 def check(name: str, model: str) -> None:

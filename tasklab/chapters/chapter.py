@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 from tasklab.errors import TasklabError, choose
 from tasklab.models.zoo import FAMILIES, MODELS, REGISTRY
@@ -47,6 +47,8 @@ class Work:
             the first pair of tasks.
         probed: Whether that model has probed heads, and all of the chapter's tasks.
         full: Whether the notebook has it in the preset `full` alone.
+        page: Where the notebooks run it: `"example"`, with every model, in *Run it yourself*; in
+            the chapter or its appendix (`"more"`), only with `live="all"`.
     """
 
     methods: Sequence[str]
@@ -57,6 +59,7 @@ class Work:
     role: str = ""
     probed: bool = False
     full: bool = False
+    page: Literal["example", "chapter", "more"] = "chapter"
 
     def applied(self, parameters: Any, seeds: Sequence[int]) -> Any:
         """Return the parameters of this work.
@@ -118,9 +121,25 @@ class Chapter:
             if work.role:
                 choose(f"role in chapter {self.name!r},", work.role, ("random", *FAMILIES[0]))
 
-    def needs(self, preset: str) -> tuple[str, ...]:
-        """Return the roles of the models that a preset compares with the given one."""
-        roles = (work.role for work in self.live if preset == "full" or not work.full)
+    def runs(self, preset: str, live: str = "all", page: str = "") -> list[Work]:
+        """Return what a notebook runs.
+
+        Args:
+            preset: Of the parameters.
+            live: `"all"`, or `"example"` for *Run it yourself* alone.
+            page: `"chapter"` or `"more"`; by default both.
+        """
+        pages = {"": ("example", "chapter", "more"), "chapter": ("example", "chapter")}
+        shown = pages.get(page, (page,)) if live == "all" else ("example",)
+        if page == "more" and live != "all":
+            shown = ()
+        return [
+            work for work in self.live if work.page in shown and (preset == "full" or not work.full)
+        ]
+
+    def needs(self, preset: str, live: str = "all", page: str = "") -> tuple[str, ...]:
+        """Return the roles of the models that a notebook compares with the given one (`runs`)."""
+        roles = (work.role for work in self.runs(preset, live, page))
         return tuple(dict.fromkeys(role for role in roles if role not in ("", "random")))
 
     def works(self, part: str) -> tuple[Work, ...]:

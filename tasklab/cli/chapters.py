@@ -14,7 +14,7 @@ from tasklab.experiments.parameters import Parameters
 if TYPE_CHECKING:
     Quick = Full = dict[str, Any]
 else:
-    Quick, Full = settings(), settings(preset="full")
+    Quick, Full = settings(live=True), settings(preset="full")
 
 
 def report(given: Quick, *, jobs: int | str | None = None) -> None:

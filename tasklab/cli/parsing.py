@@ -38,11 +38,12 @@ _RUNS = "runs"
 _REGISTRY = ConstructorRegistry()
 
 
-def settings(*without: str, **defaults: str) -> Any:
+def settings(*without: str, live: bool = False, **defaults: str) -> Any:
     """Return the type of an argument that takes notebook parameters, those that are given.
 
     Args:
         *without: Names that are no options of this command.
+        live: Whether `--live` is one: of commands that execute chapters.
         **defaults: Of the command, where it has others than `Parameters`; only shown.
     """
     fields = inspect.signature(Parameters).parameters
@@ -50,7 +51,7 @@ def settings(*without: str, **defaults: str) -> Any:
     texts = {p.arg_name: p.description for p in docstring_parser.parse(Parameters.__doc__).params}
     options: dict[bool, dict[str, Any]] = {False: {}, True: {}}
     for name, field in fields.items():
-        if name not in without:
+        if name not in without and (live or name != "live"):
             usual = defaults.get(name, field.default)
             hint = "" if usual is None else f"(default: {usual})"
             text = " ".join((texts[name] or "").split())

@@ -52,9 +52,9 @@ class Lab(ByHand):
 
     Args:
         parameters: What to study, or the name of the model alone: `Lab("mini")`.
-        chapter: That it is made for, one of `chapters.CHAPTERS`: the models that the chapter
-            compares with this one are looked for beforehand, and a model that it cannot be read
-            with is refused.
+        chapter: That it is made for, one of `chapters.CHAPTERS` or its appendix (`tangent_more`):
+            models that it compares with this one are looked for beforehand, and a model that it
+            cannot be read with is refused.
         progress: Whether to show progress bars, and with a chapter what it will take.
         tasks: Only these tasks of the suite; one or several names.
         own: Tasks of your own (`tasklab.tasks.own`), in place of the suite's.
@@ -91,7 +91,8 @@ class Lab(ByHand):
         if chapter is not None:
             chapters.check(chapter, parameters.model)
             if not _light(parameters):  # else the chapter takes shipped ones
-                needs = (*needs, *chapters.chapter(chapter).needs(parameters.preset))
+                terms = parameters.preset, parameters.live, chapters.page_of(chapter)
+                needs = (*needs, *chapters.chapter(chapter).needs(*terms))
         own = _own_tasks(own)
         machine.keep_freed_memory(shipped(parameters.model))
         self.began = time.perf_counter()

@@ -15,7 +15,7 @@ import dataclasses
 from typing import TYPE_CHECKING, NamedTuple
 
 from tasklab import chapters
-from tasklab.chapters import Work
+from tasklab.chapters import Work, page_of
 from tasklab.experiments import estimate, small_networks
 from tasklab.experiments.estimate import Plan
 from tasklab.experiments.registry import Run, find
@@ -82,9 +82,11 @@ def describe(lab: Lab, chapter: str) -> str:
 
     Args:
         lab: Its model, tasks, parameters and store.
-        chapter: One of `chapters.CHAPTERS`.
+        chapter: One of `chapters.CHAPTERS`, or its appendix.
     """
     model, work = lab.parameters.model, outlook(lab, chapter)
+    if work == Outlook(Plan(), {}):
+        return "Nothing is fine-tuned here: results are recorded ones."
     told = [f"{model}: {work.own}"] if work.own != Plan() else []
     if work.networks != Networks():
         told.append(str(work.networks))
@@ -99,10 +101,10 @@ def outlook(lab: Lab, chapter: str) -> Outlook:
 
     Args:
         lab: Its model, tasks, parameters and store.
-        chapter: One of `chapters.CHAPTERS`.
+        chapter: One of `chapters.CHAPTERS`, or its appendix.
     """
     entry, own, seen = chapters.chapter(chapter), Plan(), set[str]()
-    works = [work for work in entry.live if lab.parameters.preset == "full" or not work.full]
+    works = entry.runs(lab.parameters.preset, lab.parameters.live, page_of(chapter))
     for work in works:
         if not work.role and not (entry.apart and lab.family):
             fresh = {_recipe(run.recipe): run for run in runs_of(lab, work)}

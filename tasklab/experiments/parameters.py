@@ -26,6 +26,8 @@ from tasklab.tuning.recipe import (
 
 Preset = Literal["quick", "full"]
 PRESETS = get_args(Preset)
+Live = Literal["example", "all"]
+RECORDED = {"model": "mini", "suite": "mini", "init": "pretrained"}  # what chapters have on record
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -43,6 +45,8 @@ class Parameters:
         head: The classifier: made of prompts, trained along, or probed first. By default what fits
             the model.
         preset: Minutes on a laptop, or the paper's protocol.
+        live: What a chapter computes: its example, beside recorded results, or all. By default all
+            where nothing is recorded of the model.
         seeds: How many, or which, e.g. 0,1,2. By default one (quick) or three (full).
         steps: Of fine-tuning. By default the recipe's; below 10 it is a rehearsal of the code path.
         lr: Learning rate of fine-tuning, for every method. By default the recipe's.
@@ -61,6 +65,7 @@ class Parameters:
     init: Init = "pretrained"
     head: UsualHead | None = None
     preset: Preset = "quick"
+    live: Live | None = None
     seeds: int | str | Iterable[int] | None = None
     steps: int | str | None = None
     lr: float | str | None = None
@@ -138,6 +143,8 @@ class Parameters:
         choose_model(self.model)
         choose("init", self.init, INITS)
         choose("preset", self.preset, PRESETS)
+        if self.live is not None:
+            choose("live", self.live, get_args(Live))
         if self.head is not None:
             choose("head", self.head, USUAL_HEADS)
         if self.precision is not None:
@@ -155,8 +162,11 @@ class Parameters:
                 f"model {self.model!r} does not read suite {suite!r}: leave it out, or give "
                 f"{fitting[0]!r}."
             )
+        terms = {"model": self.model, "suite": suite, "init": self.init}
+        recorded = terms == RECORDED and self.head is None
         settled = {
             "suite": suite,
+            "live": self.live or ("example" if recorded else "all"),
             "seeds": _seeds(self.seeds, self.preset),
             "steps": None if self.steps is None else whole("steps", self.steps, 1),
             "lr": None if self.lr is None else positive("lr", self.lr),

@@ -46,6 +46,12 @@
     status.textContent = shown ? shown + " of " + listed.length + " rows" : "Nothing matches: fewer words?";
   }
 
+  var asked = new URLSearchParams(location.search); // verdicts.html?paper=Merging&outcome=holds
+  [[outcome, "outcome"], [paper, "paper"]].forEach(function (pair) {
+    var value = asked.get(pair[1]);
+    if (value && pair[0].querySelector('option[value="' + CSS.escape(value) + '"]')) pair[0].value = value;
+  });
+
   form.addEventListener("input", show);
   form.addEventListener("submit", function (event) { event.preventDefault(); });
   root.insertBefore(form, root.querySelector("table"));

@@ -116,7 +116,10 @@ def combine(*tables: pd.DataFrame) -> pd.DataFrame:
     """
     if not tables:
         raise TasklabError("give at least one table of records to combine.")
-    return tidy(pd.concat(tables, ignore_index=True).drop_duplicates())
+    whole = tidy(pd.concat(tables, ignore_index=True).drop_duplicates())
+    if all(one.attrs == tables[0].attrs for one in tables):
+        whole.attrs = dict(tables[0].attrs)
+    return whole
 
 
 def one_model(df: pd.DataFrame, init: str) -> pd.DataFrame:
