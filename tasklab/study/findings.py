@@ -126,7 +126,7 @@ class _Said:
         self.rates, self.here = rates.over_rates(verdicts), here
 
     def mark(self, name: str) -> str:
-        """Return a statement and its outcome, a link; with a check if it survives the correction."""
+        """Return a statement and its linked outcome; with a check if it survives correction."""
         if name not in self.rows.index:
             return ""
         row = self.rows.loc[name]
