@@ -41,8 +41,6 @@ class Base(NamedTuple):
     """The weights theta_0 that a task vector starts from.
 
     Attributes:
-        model: Short name of the model.
-        init: `"pretrained"` or `"random"`.
         weights: `Encoder.weights_hash`.
         method: How the vector was fine-tuned; empty if that is not known, or not one method.
     """
@@ -111,8 +109,6 @@ class TaskVector(Mapping[str, Tensor]):
         """Return theta - theta_0, without the counters and masks that a state dict has.
 
         Args:
-            theta0: Pre-trained parameters.
-            theta: Fine-tuned parameters.
             names: Parameters to compare; by default all floating-point ones, and both must then
                 have the same names.
             base: Of which model theta_0 is, where that is known.
@@ -147,9 +143,6 @@ class TaskVector(Mapping[str, Tensor]):
     @classmethod
     def load(cls, path: Path | str) -> TaskVector:
         """Return the vector of a file of `save`, `tasklab merge` or `tasklab export`.
-
-        Args:
-            path: The file, or the folder of an export.
 
         Raises:
             TasklabError: If there is no such file, or it is not what was written.

@@ -48,8 +48,6 @@ class Singles:
     """Answers of the tasks' own models.
 
     Attributes:
-        linear: Whether of the tangent model.
-        split: Of the images.
         own: g(x; tau_t) (N, D) on all images of each task t.
         mean: 1/T sum_s g(x; tau_s) on the first images of each task t.
     """
@@ -63,11 +61,7 @@ class Singles:
 def linearity(
     merged: Float[Tensor, "N D"], mean: Float[Tensor, "N D"]
 ) -> tuple[Float[Tensor, " N"], Float[Tensor, " N"]]:
-    """Return 1 - cos(u, v) and |u| cos(u, v) / |v| of each image, in float64.
-
-    Args:
-        merged: u, features of the merged model.
-        mean: v, the mean of the single models' features.
+    """Return 1 - cos(u, v) and |u| cos(u, v) / |v| of each image, u = `merged` and v = `mean`.
 
     >>> linearity(torch.tensor([[3.0, 4.0]]), torch.tensor([[5.0, 0.0]]))
     (tensor([0.4000], dtype=torch.float64), tensor([0.6000], dtype=torch.float64))
@@ -83,10 +77,6 @@ def features(
     """Return g(x; tau) on all images of a task.
 
     Args:
-        evaluator: Model and images.
-        vector: tau, with its coefficient.
-        task: Name of the task.
-        split: `"val"` or `"test"`.
         linear: Whether of the tangent model; it then is in the store from the second time on.
     """
     if linear:
@@ -108,11 +98,8 @@ def singles(
     `count`; in the tangent model two, for the mean of J tau_s is J of the mean.
 
     Args:
-        evaluator: Model, heads and images.
         vectors: tau_t by the task's name, at least two.
         count: The most images of each task on which all models are looked at.
-        linear: Whether of the tangent model.
-        split: `"val"` or `"test"`.
 
     Raises:
         TasklabError: If there are fewer than two vectors, or features are not finite.
@@ -154,7 +141,6 @@ def agreement(
     """Yield the disentanglement error and the cross-task linearity of a merged model, by task.
 
     Args:
-        evaluator: With the heads.
         merged: g(x; tau) on all images of each task (`features`).
         alone: Answers of the tasks' own models (`singles`).
 

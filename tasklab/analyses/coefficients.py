@@ -57,9 +57,6 @@ def affine_scores(
 
     Args:
         evaluator: Model, heads and images; it keeps the tangent features in the store.
-        vectors: What is added, each with a coefficient of its own.
-        task: Name of the task whose images are classified.
-        split: `"val"` or `"test"`.
 
     Raises:
         TasklabError: If there is no vector, or a score is not finite.
@@ -85,13 +82,10 @@ class ExactAddition:
     """The sum of some tasks' vectors in the linearized model, for every coefficient at once.
 
     Attributes:
-        tasks: Their names.
         validation: Exact accuracy in % of each task on validation images, along alpha.
         test: The same on test images.
         single: Accuracies (T,) in % of each vector alone by split: `"validation"` and `"test"`.
         best: Where the mean normalised validation accuracy is highest.
-        grid: The papers' coefficients.
-        n: Images of each task by split.
     """
 
     tasks: tuple[str, ...]
@@ -152,13 +146,6 @@ def exact_addition(
 ) -> ExactAddition:
     """Add the vectors in the linearized model, and solve for the best shared coefficient.
 
-    Args:
-        evaluator: Model and images.
-        vectors: One vector per task, by the task's name.
-        low: Lowest coefficient.
-        high: Highest coefficient.
-        grid: The coefficients to compare with, between the two.
-
     Raises:
         TasklabError: If there is no vector, the grid is out of order or leaves the interval, or
             scores are not finite.
@@ -190,11 +177,6 @@ def exact_negation(evaluator: Evaluator, task: str, vector: TaskVector) -> Negat
 
     Of all coefficients in [0, 1] that keep the control on validation images, those of the lowest
     target accuracy; of these the middle of the widest stretch.
-
-    Args:
-        evaluator: Model and images.
-        task: The vector's task.
-        vector: It is negated here.
 
     Raises:
         TasklabError: If scores are not finite.
@@ -228,7 +210,6 @@ class PerTask:
     """One coefficient for each task against one for all, both chosen on validation images.
 
     Attributes:
-        tasks: Names of the tasks.
         shared: The coefficient that all tasks share.
         alphas: The tasks' own coefficients (T,).
         single: Accuracies (T,) in % of each vector alone, by split: `"validation"`, `"test"`.
@@ -237,7 +218,6 @@ class PerTask:
         sweeps: Sweeps over the coefficients.
         passes: Passes over one task's validation images that both choices took; a linear model's
             are forward-mode passes, made once and kept in the store.
-        n: Images of each task by split.
     """
 
     tasks: tuple[str, ...]
@@ -298,9 +278,6 @@ def per_task(
     non-linear model is evaluated on all tasks at each trial (`climb`).
 
     Args:
-        evaluator: Model and images.
-        vectors: One vector per task, by the task's name.
-        linear: Whether to edit the linearized model.
         shared: The shared coefficient, if known, e.g. `editing.addition(...).alpha`: the search for
             it on the grid is then left out. Linear models solve for it anyway.
         step: Of a coefficient, for a non-linear model.

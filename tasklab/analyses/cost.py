@@ -90,11 +90,8 @@ def gradients(
 
     Args:
         variant: One of `RUNS["training"]`.
-        encoder: The model, in eval mode.
-        params: theta_0, all parameters by name, frozen.
         held: What is trained, by name: tau for `ours` and `listing`, else theta_0 + tau. No variant
             has to copy weights in a step; the listing's `p - p0` would.
-        x: Preprocessed images (B, 3, H, W).
         loss: Features (B, D) -> scalar.
     """
     if variant == "ours":
@@ -114,10 +111,7 @@ def features(
 
     Args:
         variant: One of `RUNS["inference"]` but `cached`.
-        encoder: The model, in eval mode.
-        params: theta_0, all parameters by name.
         held: As `gradients` takes it.
-        x: Preprocessed images (B, 3, H, W).
     """
     with torch.no_grad():
         if variant == "ours":
@@ -229,9 +223,7 @@ def measure(
 
     Args:
         model: Its image encoder is measured, with a small random task vector.
-        head: Makes logits of the features.
         images: Before preprocessing, which is not measured.
-        labels: Class of each image.
         variants: Of `VARIANTS`; one that adds nothing to a run (`RUNS`) is left out there.
         batch_sizes: The first that many images are taken.
         rounds: Of the timing; see `turns`. A pass that counts comes before and warms up.

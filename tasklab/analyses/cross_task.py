@@ -62,7 +62,6 @@ class Merge:
     """A point between models, and the data on which its features are looked at.
 
     Attributes:
-        name: For the table.
         weights: Of each model, by name; they sum to 1.
         on: Names of the data sets whose union is looked at.
     """
@@ -88,10 +87,6 @@ class Merge:
 def merged(models: Mapping[str, Params], weights: Mapping[str, float]) -> dict[str, Tensor]:
     """Return sum_k w_k theta_k, tensor by tensor.
 
-    Args:
-        models: Parameters by the model's name.
-        weights: Of some of the models.
-
     Raises:
         TasklabError: If a model is unknown or the models have different tensors.
     """
@@ -116,12 +111,10 @@ def measure(
     Args:
         encoder: The architecture; its own parameters are not used.
         models: Parameters by the model's name; it is asked for them each time they are needed.
-        merges: What to measure.
         data: Images (N, 3, H, W) by the data set's name, as the encoder's `preprocess` takes them.
         batch_size: Images of a data set in one pass; features of that many are held, of all models,
             and of all data sets at once if they take at most 1 GiB. By default as many as take
             1 GiB, but at most 50; fewer where memory does not suffice.
-        progress: Whether to show progress.
 
     Returns:
         Columns merge, block (0, 1, ...; missing for the encoder's own features), metric (one of
@@ -182,11 +175,7 @@ def _of_batch(
     """Yield the metrics of each merge at each layer and image of a batch.
 
     Args:
-        layers: What is looked at.
-        models: Parameters by the model's name.
-        merges: Some of whose data sets are among these.
         x: Preprocessed images (B, ...) of each data set.
-        shown: The bar of progress, in images by merges.
     """
     single: dict[tuple[str, str], dict[str, Tensor]] = {}  # by model and data set
 

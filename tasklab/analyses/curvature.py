@@ -51,10 +51,7 @@ def loss(encoder: Model, head: Head, x: Tensor, y: Int[Tensor, " B"]) -> Scalar:
     Logits are summed up in float64: a delta is a small difference of losses.
 
     Args:
-        encoder: The model.
-        head: Its classifier.
         x: Preprocessed inputs (B, ...).
-        y: Labels.
     """
     return lambda params: F.cross_entropy(head(encoder(params, x)).double(), y)
 
@@ -71,7 +68,6 @@ def hessian_product(
 
     Args:
         f: A scalar function of the parameters.
-        params: Where the Hessian is taken.
         names: Parameters that vary; by default all. Others have no row in H.
 
     Raises:
@@ -108,7 +104,6 @@ class Curvature(NamedTuple):
     """The eigenvalue of a Hessian that is largest in size.
 
     Attributes:
-        value: The eigenvalue, with its sign.
         residual: |H v - value v| / |value| for the unit vector v that was found: an eigenvalue of
             H lies within this share of `value`.
         products: Hessian-vector products that it took.
@@ -140,11 +135,9 @@ def largest_curvature(
 
     Args:
         f: A scalar function of the parameters.
-        params: theta_0, where the Hessian is taken.
         names: Parameters that vary, e.g. those that were fine-tuned; by default all.
         tol: Relative accuracy. The eigenvalue's error is about the square of the residual.
         max_iter: Restarts of the method, of about 20 products each.
-        seed: Of the first vector.
 
     Raises:
         TasklabError: If it has not converged by then, or a product is not finite.
@@ -239,8 +232,6 @@ def pairs(
 
     Args:
         f: The function, e.g. `loss` on a fixed batch.
-        theta0: The common start, where the Hessian is taken.
-        vectors: theta_i - theta_0 by the model's name.
         alpha: Weight of the first model of a pair.
         curvature: Of f at theta_0, by default `largest_curvature` over `names`.
         names: Parameters that may differ from theta_0; by default all.
@@ -284,8 +275,6 @@ def explained_variance(
     Args:
         df: What `pairs` returned; with a column group, the same name in two groups is two models.
         unit: What is drawn anew, `"model"` or `"group"`.
-        repeats: Bootstrap samples.
-        seed: Of the samples.
 
     Returns:
         A row a predictor of `PREDICTORS` that the table has: predictor, value (R^2), low, high,

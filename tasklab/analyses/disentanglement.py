@@ -83,7 +83,6 @@ class BoxMean(NamedTuple):
     """The mean of a map over the cells whose centres lie in a square.
 
     Attributes:
-        value: In the metric's unit.
         cells: How many cells these are. The papers' grids have few in the search box [0, 1]²: 9 of
             400, and 16 of 225.
     """
@@ -97,11 +96,9 @@ class ErrorMap:
     """The disentanglement errors of one pair of tasks on a grid of coefficients.
 
     Attributes:
-        tasks: Names of the two tasks.
         alphas: The coefficients (A,) along both axes.
         classifier: Prediction errors (A, A) in %, from 0 to 200; row i, column j is xi(a_i, a_j).
         representation: Symmetrised divergences (A, A) in nats.
-        n: Images of each task.
         changed: Whether the prediction on an image changes (A, A, 2, N), by cell and task.
         passes: Passes over one task's images that the map takes; a linear model's are in the store
             from the second time on.
@@ -144,10 +141,6 @@ class ErrorMap:
 
     def rows(self, method: str, seed: int) -> list[dict[str, Any]]:
         """Return one record for each metric and cell.
-
-        Args:
-            method: How the vectors were made and are used.
-            seed: Of the fine-tuning.
 
         Returns:
             Records with method, task (`"T1+T2"`), metric, alpha1, alpha2, value, n and seed; of
@@ -193,8 +186,6 @@ def error_cells(
         singles: For each task t: a_t -> features of f(.; theta_0 + a_t tau_t) on task t's images.
         joint: (a_1, a_2) -> features of f(.; theta_0 + a_1 tau_1 + a_2 tau_2) on either task's.
         classify: For each task: features -> predicted classes.
-        alphas: Coefficients (A,), ascending.
-        progress: Whether to show a bar.
 
     Returns:
         Errors (A, A) in %, divergences (A, A) in nats, and whether the prediction on an image
@@ -245,15 +236,10 @@ def error_map(
     preprocessed once and stay in memory: 2,048 images of 224 x 224 take 1.2 GB.
 
     Args:
-        evaluator: Model, heads and images.
-        vectors: The two vectors, by their tasks' names.
-        linear: Whether to edit the linearized model.
         alphas: Coefficients of both axes, ascending: `GRID_TANGENT`, `GRID_LINEAR_LAYERS`, or e.g.
             a finer grid inside the search box.
         images: The most images of each task; `None` for all that the evaluator has. Both tasks get
             equally many.
-        split: `"val"` or `"test"`.
-        progress: Whether to show a bar.
 
     Raises:
         TasklabError: If there are not two vectors, both are empty, the grid is out of order, or

@@ -20,8 +20,6 @@ class Edited(Mapping[str, Tensor]):
 
     Args:
         theta: Parameters, where tau begins.
-        vector: tau.
-        alpha: Its coefficient.
 
     Raises:
         TasklabError: If tau names a parameter that theta lacks, or one of another shape.
@@ -69,7 +67,6 @@ class Line:
 
     Args:
         theta: Parameters, where the line starts.
-        vector: tau.
 
     Raises:
         TasklabError: If tau names a parameter that theta lacks, or one of another shape.
@@ -102,10 +99,6 @@ def line(theta: Mapping[str, Tensor], vector: Mapping[str, Tensor]) -> Line:
 
     One is kept, on a GPU or if it is small, until another is asked for or memory is needed
     (`placement.release`). So what one `at` returned is not to be used after another one.
-
-    Args:
-        theta: Parameters, where the line starts.
-        vector: tau.
     """
     small = sum(theta[name].nbytes for name in vector if name in theta) <= _SMALL
     if small or device_of(theta).type == "cuda":

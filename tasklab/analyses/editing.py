@@ -42,7 +42,6 @@ class Addition:
     """The sum of some tasks' vectors, evaluated on these tasks.
 
     Attributes:
-        tasks: Their names.
         alphas: The grid (A,).
         validation: Accuracies (A, T) in % on validation images.
         alpha: The coefficient of the best mean normalised validation accuracy.
@@ -68,14 +67,7 @@ class Addition:
 def single_task(
     evaluator: Evaluator, vectors: Mapping[str, TaskVector], split: str, *, linear: bool
 ) -> Float[np.ndarray, " T"]:
-    """Return accuracies in % of each vector alone, at coefficient 1, on its own task.
-
-    Args:
-        evaluator: Model and images.
-        vectors: One vector per task, by the task's name.
-        split: `"val"` or `"test"`.
-        linear: Whether to edit the linearized model.
-    """
+    """Return accuracies in % of each vector alone, at coefficient 1, on its own task."""
     check_vectors(vectors)
     each = vectors.items()
     return np.array([evaluator.evaluate(v, task, split, linear=linear) for task, v in each])
@@ -94,12 +86,6 @@ def addition(
     alphas: Sequence[float] = ALPHAS,
 ) -> Addition:
     """Add the vectors; choose alpha on validation, report on test images (tangent, table 1).
-
-    Args:
-        evaluator: Model and images.
-        vectors: One vector per task, by the task's name.
-        linear: Whether to edit the linearized model.
-        alphas: Coefficients (A,), ascending.
 
     Raises:
         TasklabError: If there is no vector, the coefficients do not ascend, or a model's features
@@ -128,7 +114,6 @@ class Negation:
     """One task's vector subtracted, evaluated on that task and on the control task.
 
     Attributes:
-        task: The task to forget.
         alphas: The grid (A,).
         target_validation: Accuracies (A,) in % on the task.
         alpha: The chosen coefficient; 0 if no other keeps the control task.
@@ -176,10 +161,6 @@ def negation(
     no others, and only until it is sure whether it is kept (`Evaluator.reaches`).
 
     Args:
-        evaluator: Model and images.
-        task: The vector's task.
-        vector: It is negated here.
-        linear: Whether to edit the linearized model.
         alphas: Coefficients (A,), ascending from 0.
 
     Raises:

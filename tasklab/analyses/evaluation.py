@@ -64,8 +64,6 @@ class Evaluator:
     Images are loaded and heads are made when they are first asked for, and then kept.
 
     Args:
-        clip: The pre-trained model.
-        suite: Its tasks.
         store: Where tangent features are kept.
         counts: Images of each task by split, and, as `"control"`, of either split of the control
             task, e.g. `{"val": 250, "control": 1000}`. What is not named is used whole.
@@ -145,8 +143,6 @@ class Evaluator:
         """Return a split's first images as the encoder takes them, for many passes over them.
 
         Args:
-            task: Name of the task.
-            split: `"train"`, `"val"` or `"test"`.
             most: The most images.
         """
         images = self.images(task, split).x[:most]
@@ -161,12 +157,6 @@ class Evaluator:
     ) -> float:
         """Return the accuracy in % of features of all images of a split.
 
-        Args:
-            features: Of an edited model.
-            task: Name of the task whose head classifies them.
-            split: `"train"`, `"val"` or `"test"`.
-            alpha: The coefficient behind them, for the error.
-
         Raises:
             TasklabError: If a feature or a logit is not finite.
         """
@@ -176,12 +166,6 @@ class Evaluator:
         self, features: Float[Tensor, "N D"], task: str, split: str, alpha: float | None = None
     ) -> Bool[np.ndarray, " N"]:
         """Return which images are classified correctly from their features.
-
-        Args:
-            features: Of an edited model, of all images of the split.
-            task: Name of the task whose head classifies them.
-            split: `"train"`, `"val"` or `"test"`.
-            alpha: The coefficient behind them, for the error.
 
         Raises:
             TasklabError: If a feature or a logit is not finite.
@@ -196,8 +180,6 @@ class Evaluator:
         """Return the logits of a task's head.
 
         Args:
-            features: Of an edited model.
-            task: Name of the task.
             place: Where the features come from, for the error.
 
         Raises:
@@ -209,13 +191,7 @@ class Evaluator:
 
     @torch.inference_mode()
     def features(self, params: Mapping[str, Tensor], task: str, split: str) -> Float[Tensor, "N D"]:
-        """Return the features of all images of a split.
-
-        Args:
-            params: theta, all parameters by name.
-            task: Name of the task.
-            split: `"train"`, `"val"` or `"test"`.
-        """
+        """Return the features of all images of a split."""
         encoder, images = self.passes, self.images(task, split).x
         return torch.cat(list(self.parts(lambda x: encoder(params, encoder.preprocess(x)), images)))
 
@@ -226,11 +202,6 @@ class Evaluator:
 
     def tangent_features(self, vector: TaskVector, task: str, split: str) -> TangentFeatures:
         """Return f(x; theta_0) and J(x) tau for the images of a split, from the store if there.
-
-        Args:
-            vector: tau.
-            task: Name of the task.
-            split: `"train"`, `"val"` or `"test"`.
 
         Raises:
             TasklabError: If they are not finite; nothing is then kept in the store.
@@ -277,9 +248,6 @@ class Evaluator:
         """Return the accuracy in % of the model edited by alpha times a vector.
 
         Args:
-            vector: tau.
-            task: Name of the task.
-            split: `"train"`, `"val"` or `"test"`.
             alpha: A coefficient, or several (A,).
             linear: Whether to edit the linearized model; by default where the vector's method is
                 one of it.
@@ -303,15 +271,7 @@ class Evaluator:
     def answers(
         self, vector: TaskVector, task: str, split: str, alpha: float = 1.0, *, linear: bool
     ) -> Bool[np.ndarray, " N"]:
-        """Return which images the edited model classifies correctly; their share is `evaluate`'s.
-
-        Args:
-            vector: tau.
-            task: Name of the task.
-            split: `"train"`, `"val"` or `"test"`.
-            alpha: The coefficient.
-            linear: Whether to edit the linearized model.
-        """
+        """Return which images the edited model classifies correctly, as `evaluate` counts them."""
         return self._answering(vector, task, split, linear)(alpha)
 
     def reaches(
@@ -331,11 +291,6 @@ class Evaluator:
 
         Args:
             accuracy: In %.
-            vector: tau.
-            task: Name of the task.
-            split: `"train"`, `"val"` or `"test"`.
-            alpha: The coefficient.
-            linear: Whether to edit the linearized model.
         """
         if linear:  # whose features are kept
             return self.evaluate(vector, task, split, alpha, linear=True) >= accuracy
@@ -399,10 +354,6 @@ class Evaluator:
 
         Args:
             vector: What is added, e.g. the sum of the tasks' vectors.
-            tasks: Names of the tasks to evaluate, or one name.
-            split: `"val"` or `"test"`.
-            linear: Whether to edit the linearized model.
-            alphas: Coefficients (A,), ascending.
 
         Raises:
             TasklabError: If the coefficients are not ascending, or there is no task.
@@ -418,7 +369,6 @@ def settled(answers: Iterable[Bool[np.ndarray, " n"]], count: int, accuracy: flo
 
     Args:
         answers: Which were right, in parts.
-        count: How many there are in all, N.
         accuracy: In %.
 
     >>> parts = iter([np.array([True, False]), np.array([False, False]), np.array([True, True])])

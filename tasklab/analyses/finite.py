@@ -24,7 +24,6 @@ def finite(values: Numbers, subject: str) -> Numbers:
     """Return numbers, or raise a `TasklabError` if one of them is NaN or infinite.
 
     Args:
-        values: A number, or a tensor or array of any shape.
         subject: What they are and of what, in the plural: "the features of task 'Textures'".
     """
     found = values.isfinite() if hasattr(values, "isfinite") else np.isfinite(values)
@@ -79,12 +78,7 @@ def as_coefficient(value: Any, name: str = "a coefficient") -> float:
 
 
 def as_coefficients(values: object, name: str = "alphas") -> tuple[float, ...]:
-    """Return coefficients as floats, or raise unless they are a list of numbers, at least one.
-
-    Args:
-        values: A sequence or array of one axis.
-        name: What they are called.
-    """
+    """Return coefficients as floats, or raise unless they are a list of numbers, at least one."""
     if isinstance(values, str | bytes | Mapping) or not isinstance(values, Iterable):
         raise TasklabError(f"{name} must be a list of numbers, not {shown(str(values))}.")
     numbers = tuple(as_coefficient(value, f"each of {name}") for value in values)

@@ -59,8 +59,6 @@ def gram(
     """Return the empirical kernels k_c(x_i, x_j) between a task's images and all images.
 
     Args:
-        encoder: Any function of parameters and inputs, in eval mode.
-        params: theta_0, all parameters by name.
         head: The task's head; its scores before normalisation are the outputs.
         x: Preprocessed inputs (N, ...) of the task: rows, and the first N columns.
         control: Further inputs, the other columns; `None` for none (M = N).

@@ -57,7 +57,6 @@ def cosines(
         cos(tau_s, tau_t) = <tau_s, tau_t> / (|tau_s| |tau_t|)      (linear layers, figure 5)
 
     Args:
-        vectors: One vector per task, by the task's name.
         projections: Those to separate, all of which must be there; `()` for none. By default
             those that the vectors have, at least the four of attention.
 
@@ -94,7 +93,6 @@ def norms(
     """Return |tau| / |theta_0|, whole and by block and projection: where fine-tuning acts.
 
     Args:
-        vectors: One vector per task, by the task's name.
         theta0: The pre-trained parameters; one that a vector does not name has not changed.
         projections: Those to separate.
 
@@ -148,7 +146,6 @@ def alignment(
     Args:
         vectors: One vector per task, by the task's name; at least two.
         moments: Of each task's images, from `tasklab.analyses.projections.second_moments`.
-        theta0: The pre-trained parameters.
 
     Returns:
         Columns task, part, block, projection, metric, value, for the projections that have
@@ -232,12 +229,7 @@ def interference(
     Weights are disentangled on the task where both changes are 0 (property 3).
 
     Args:
-        evaluator: Model, heads and images.
-        vectors: One vector per task, by the task's name.
         aligned: What `alignment` returned for these vectors.
-        linear: Whether they edit the linearized model.
-        alpha: Coefficient of all vectors.
-        split: Images to measure on.
 
     Returns:
         Columns task, alpha, metric, value, n (images).

@@ -30,8 +30,6 @@ def turns(
     load of the machine: compare seconds within a round.
 
     Args:
-        steps: By name.
-        rounds: How often each takes its turn.
         clocks: Return seconds; by default of the wall and of the process, all its threads.
 
     Returns:

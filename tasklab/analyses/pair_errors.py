@@ -31,11 +31,7 @@ def pair_errors(
     share of changed predictions (xi, tangent, equation 3) and the accuracy that is lost.
 
     Args:
-        evaluator: Model, heads and images.
-        vectors: One for each task, where the model is.
-        coefficients: Values of c.
         count: Test images of each task, at most.
-        linear: Whether to edit the linearized model, in place of the model itself.
 
     Yields:
         Task (`"T1+T2"`), alpha (c), the metrics `xi_pair` (%) and `lost` (points), means over both
@@ -118,7 +114,6 @@ def foretold(linearity: pd.DataFrame, errors: pd.DataFrame, alpha: float = 0.5) 
     Args:
         linearity: Records of the experiment `ctl`.
         errors: Records of the experiment `pair_errors` of the same methods and seeds.
-        alpha: Where both are looked at.
 
     Returns:
         A row a pair and method, means over seeds: method, one, other, distance (1 - cos at the

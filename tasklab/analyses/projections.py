@@ -51,7 +51,6 @@ class Piece(NamedTuple):
     """Some rows of a parameter.
 
     Attributes:
-        name: The parameter's name.
         block: Its block's place, from 0; `None` outside the blocks.
         projection: One of `PROJECTIONS`, or `None` for a bias, a normalisation, an embedding.
         rows: The rows: a third where q, k and v are one matrix, else all.
@@ -69,7 +68,6 @@ def pieces(
     """Cut parameters into projections, by name.
 
     Args:
-        params: Parameters, or the changes of some of them.
         projections: Those to tell from the rest, each of which must be in every block. `None`
             takes those that are there, but no less than the four of attention.
 
@@ -141,7 +139,6 @@ def second_moments(
     Args:
         encoder: The image encoder; one whose projections are linear layers or
             `nn.MultiheadAttention`.
-        images: (N, 3, H, W), as the encoder's `preprocess` takes them.
         params: Parameters to run it with, by default the pre-trained ones.
         projections: Whose inputs: that of the MLP output is the largest.
         batch_size: Images in one pass; fewer where memory does not suffice.

@@ -101,7 +101,6 @@ def fit(
     Args:
         kernel: On all points.
         inside: Numbers of the n points of the task.
-        y: The function there.
     """
     return kernel[:, inside] @ np.linalg.solve(kernel[np.ix_(inside, inside)], y)
 
@@ -133,9 +132,6 @@ def add_tasks(kernel: Float[ndarray, "N N"]) -> Sum:
 
     (B is the first harmonic that makes the norm least), so the errors of the sum are 100 % on D_1
     and 105 % on D_2. With the block kernel they are 0.
-
-    Args:
-        kernel: On equally spaced angles.
     """
     a = angles(len(kernel))
     first = np.arange(len(a)) < len(a) // 2
@@ -157,10 +153,6 @@ def add_tasks(kernel: Float[ndarray, "N N"]) -> Sum:
 
 def table(points: int = 200, count: int = 4) -> pd.DataFrame:
     """Compute the example of `tasklab.figures.ring`, for both kernels.
-
-    Args:
-        points: N.
-        count: How many eigenfunctions.
 
     Returns:
         Columns `kernel` (of `KERNELS`), `metric`, `subset`, `x`, `value`. By metric:

@@ -23,8 +23,6 @@ class Correlation(NamedTuple):
 
     Attributes:
         value: From -1 to 1; NaN if a column is constant.
-        low: Lower end.
-        high: Upper end.
     """
 
     value: float
@@ -45,8 +43,6 @@ def rank_correlation(x: np.ndarray, y: np.ndarray, weights: np.ndarray | None = 
     """Return Spearman's correlation for each row of weights; NaN if a column is empty or constant.
 
     Args:
-        x: First column (N,).
-        y: Second column (N,).
         weights: How often each row counts (..., N); by default once.
     """
     if not len(x):
@@ -69,7 +65,6 @@ def pearson(x: np.ndarray, y: np.ndarray, weights: np.ndarray) -> np.ndarray:
 
     Args:
         x: First column (N,), or one for each row of weights (..., N).
-        y: Second column, likewise.
         weights: How often each row counts (..., N).
     """
     with np.errstate(invalid="ignore", divide="ignore"):
@@ -87,12 +82,6 @@ def over_tasks(df: pd.DataFrame, x: str, y: str, *, seed: int = 0) -> Correlatio
     A task's rows (methods, seeds) share its images, so they stay together. The interval does
     not cover other methods.
 
-    Args:
-        df: One row a point, with a column task.
-        x: First column.
-        y: Second column.
-        seed: Of the samples.
-
     Raises:
         TasklabError: If there are fewer than three tasks.
     """
@@ -109,9 +98,6 @@ def over_pairs(df: pd.DataFrame, x: str, y: str, *, seed: int = 0) -> Correlatio
     Args:
         df: One row a pair of models, with the columns one and other. With a column group, the same
             name in two groups is two models, drawn within their group.
-        x: First column.
-        y: Second column.
-        seed: Of the samples.
 
     Raises:
         TasklabError: If there are fewer than four models.
@@ -139,11 +125,6 @@ def models_of(df: pd.DataFrame) -> pd.DataFrame:
 def drawn_pairs(df: pd.DataFrame, repeats: int, rng: np.random.Generator) -> np.ndarray:
     """Return the count of each pair in each bootstrap sample of its group's models.
 
-    Args:
-        df: As for `over_pairs`.
-        repeats: Samples.
-        rng: Draws them.
-
     Returns:
         (repeats, pairs) whole numbers.
     """
@@ -159,11 +140,5 @@ def drawn_pairs(df: pd.DataFrame, repeats: int, rng: np.random.Generator) -> np.
 
 
 def times(n: int, repeats: int, rng: np.random.Generator) -> np.ndarray:
-    """Return bootstrap counts of n things, (repeats, n).
-
-    Args:
-        n: Number of things, and of draws.
-        repeats: Number of samples.
-        rng: Draws them.
-    """
+    """Return bootstrap counts of n things, (repeats, n)."""
     return rng.multinomial(n, np.full(n, 1 / n), size=repeats)

@@ -35,7 +35,6 @@ class Best(NamedTuple):
 
     Attributes:
         low, high: Ends of the widest interval on which it is; the first of those equally wide.
-        value: The maximum.
     """
 
     low: float
@@ -111,9 +110,6 @@ def exact_curve(
     Args:
         scores: At alpha = 0.
         slopes: Their change per unit of alpha.
-        labels: True classes.
-        low: Lowest alpha.
-        high: Highest alpha.
 
     Raises:
         TasklabError: If there is no image, a number is not finite, a label has no class, or `low`
@@ -168,7 +164,6 @@ def mean_curve(
     """Return the mean of step functions, each times its weight, with the knots of all.
 
     Args:
-        curves: On the same interval.
         weights: By default 1 each; 100 / single-task accuracy makes accuracies normalised.
 
     Raises:
@@ -197,7 +192,6 @@ class AffineScores:
     Attributes:
         base: Scores of the pre-trained model (N, C).
         slopes: Change of the scores per unit of each coefficient (T, N, C).
-        labels: True classes (N,).
     """
 
     base: Float[np.ndarray, "N C"]
@@ -232,8 +226,6 @@ class AffineScores:
         Args:
             direction: A change of the coefficients (T,), e.g. ones for a shared coefficient.
             origin: Coefficients (T,) at alpha = 0; by default the pre-trained model.
-            low: Lowest alpha.
-            high: Highest alpha.
         """
         start = self.base if origin is None else self.at(origin)
         slope = np.tensordot(self._checked(direction), self.slopes, 1)
@@ -282,11 +274,8 @@ def ascend(
     local maximum: moving two coefficients at once may find more.
 
     Args:
-        tasks: Scores of each task's validation images.
         single: Accuracies (T,) in % of each task's own vector.
         start: Coefficients (T,) to start from.
-        low: Lowest coefficient.
-        high: Highest coefficient.
         sweeps: The most sweeps over the coefficients.
     """
 
@@ -331,8 +320,6 @@ def climb(
         start: Coefficients (T,) to start from.
         step: Of a coefficient.
         budget: The most trials, the start among them; by default 2 T + 1, for one sweep.
-        low: Lowest coefficient.
-        high: Highest coefficient.
 
     Raises:
         TasklabError: If a coefficient or a value of the objective is not finite, or no trial is

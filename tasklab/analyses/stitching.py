@@ -35,9 +35,6 @@ def accuracy(encoder: Encoder, head: heads.Head, data: Images, block: int, h: Te
     """Return the accuracy in % of the pre-trained back on given features.
 
     Args:
-        encoder: The pre-trained model.
-        head: The task's.
-        data: N preprocessed images with their labels.
         block: Number of the block whose output is replaced, from 0.
         h: What stands in its place, of N images.
 
@@ -61,12 +58,8 @@ def sums(
     """Yield the accuracies of stitched addition (figure 9).
 
     Args:
-        encoder: The pre-trained model.
-        head: The task's.
-        data: Its preprocessed images with their labels.
         own: The task's vector.
         other: Another task's.
-        alpha: lambda, of each vector.
         blocks: Last blocks of the front, each taken in turn.
 
     Yields:
@@ -95,14 +88,6 @@ def negations(
     block: int,
 ) -> Iterator[tuple[float, str, float]]:
     """Yield the accuracies of stitched negation (figure 10).
-
-    Args:
-        encoder: The pre-trained model.
-        head: The head of the images' task.
-        data: Preprocessed images with their labels.
-        vector: tau.
-        alphas: Values of lambda.
-        block: Last block of the front.
 
     Yields:
         lambda, the front, and the accuracy in %: `features` with the change of the features

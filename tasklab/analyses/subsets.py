@@ -64,7 +64,6 @@ def subsets_of(count: int, most: int | None = None, seed: int = 0) -> list[Subse
     Args:
         count: Number of tasks.
         most: Of each size between one task, of which all are taken, and all tasks.
-        seed: Of the sample.
 
     >>> subsets_of(2)
     [(0,), (1,), (0, 1)]
@@ -87,7 +86,6 @@ def climb(value: Callable[[int], float], size: int, start: int) -> int:
 
     Args:
         value: Place on the grid -> value.
-        size: Of the grid.
         start: Where to begin.
     """
     here = start
@@ -114,9 +112,7 @@ def search(
         accuracies: Of the edited model.
         single: Accuracies (T,) in % of each vector alone, of the splits `val` and `test`.
         chosen: Subsets.
-        grid: Coefficients, ascending.
         whole: Whether to try the whole grid for each subset, or `COARSE` and then climb.
-        progress: Whether to show a bar.
     """
     check_grid(grid)
     sums = []
@@ -173,8 +169,6 @@ def passes(
     Images stay preprocessed.
 
     Args:
-        evaluator: Model, heads and images.
-        vectors: One for each task, by its name.
         images: The most images of each task by split.
     """
     check_vectors(vectors)

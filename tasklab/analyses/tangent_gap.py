@@ -52,9 +52,6 @@ def gaps(
     One pass with tangents a batch, and one plain pass a distance.
 
     Args:
-        encoder: The pre-trained encoder.
-        vector: Any task vector of it.
-        images: (N, 3, H, W), as the encoder's `preprocess` takes them.
         scales: The distances c, none of them 0.
         batch_size: Images in one pass, fewer where memory does not suffice; outputs of all layers
             are held of as many.

@@ -170,7 +170,6 @@ def pairs_in(records: pd.DataFrame, alpha: float = 0.5, block: int | None = None
 
     Args:
         records: Of the experiment `ctl`; tasks are named `"T1+T2"`.
-        alpha: Place on the segments.
         block: Of the features; `None` is the encoder's output.
 
     Returns:

@@ -101,10 +101,7 @@ class Job:
     """One run of a grid.
 
     Attributes:
-        model: Its short name.
         method: One that trains: of `METHODS`, or `full`.
-        task: Name of the task.
-        seed: Order of the images.
         settings: Arguments of `Parameters`.
         tasks: Those that its `Lab` knows.
         key: Of its result in the store.
@@ -127,7 +124,6 @@ def plan(grid: Grid, address: str | None = None) -> list[Job]:
     A result counts as kept if it is in the store; its checksum is compared when it is read.
 
     Args:
-        grid: What to fine-tune.
         address: Where, as for `run`: the precision may depend on it.
 
     Raises:
@@ -227,11 +223,9 @@ def run(
     """Fine-tune what is not in the store yet, and return what became of every run.
 
     Args:
-        grid: What to fine-tune.
         address: `None` runs in order on this machine. Of a Ray cluster: `"auto"` for the one that
             this machine belongs to (or `$RAY_ADDRESS`), `"local"` for a new one on this machine
             alone, or `"host:port"`.
-        progress: Whether to show progress bars.
         cpus: Processor cores of a run on a cluster; it also takes a GPU if the cluster has any.
         retries: How many times a run is started again whose machine or process was lost.
 

@@ -47,7 +47,6 @@ class Outcome(NamedTuple):
     """What became of one item.
 
     Attributes:
-        index: Its place among the items.
         value: What the work gave, or `None` if it did not end.
         error: Why it did not end, or nothing.
         node: Name of the machine; empty if it was lost.
@@ -117,7 +116,6 @@ class Cluster:
         Args:
             items: Anything that can be sent.
             work: Called with an item and the store.
-            root: Folder of the store.
             cpus: Processor cores of a slot, and threads of the work.
             retries: The most times that an item is begun again.
 

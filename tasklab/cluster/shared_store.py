@@ -66,7 +66,6 @@ class ClaimedStore(Store):
     had time to stop.
 
     Args:
-        folder: Of this grid, in the store.
         attempt: Who asks.
         patience: Seconds for which a lock of a lost attempt is waited for.
     """

@@ -31,7 +31,6 @@ class Weights:
     """The weights of a model.
 
     Attributes:
-        model: Its name.
         state: `"shipped"`, `"found"`, `"fetchable"`, `"missing"` or `"damaged"`.
         where: The file that was found, or the repository and file that were looked for.
         memory: Bytes that fine-tuning takes, one image at a time and with whole batches.
@@ -50,7 +49,6 @@ class Data:
     """A data set of the suite `paper`.
 
     Attributes:
-        task: Its name.
         state: `"found"`, `"decoded"` (its originals are gone, or were not looked at), `"missing"`,
             `"damaged"` or `"unknown"`.
         where: The folder, or the repository that has it.
@@ -69,7 +67,6 @@ def find_weights(entry: Spec, reachable: bool) -> Weights:
     """Return the state of a model's weights, looked for where `weights.find` does.
 
     Args:
-        entry: The model.
         reachable: Whether the hub answers.
     """
     memory = span(entry)
@@ -136,7 +133,6 @@ def find_data(name: str, root: Path | None = None, cache: Path | None = None) ->
     """Return the state of a data set of the suite `paper`.
 
     Args:
-        name: Of its task.
         root: Folder of data sets; the hub's cache is searched too.
         cache: Folder of decoded images; `None` is `folders.data()`.
     """

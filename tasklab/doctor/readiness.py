@@ -134,7 +134,6 @@ def run_at_once(
     """Return the results of jobs that run at once, and why the others have none.
 
     Args:
-        jobs: Functions by name, each in a thread.
         seconds: For all of them; what takes longer is left behind.
     """
     answers, failed, until = {}, {}, time.monotonic() + seconds
@@ -178,7 +177,6 @@ def table(files: Mapping[str, Weights], room: int | None) -> dict[str, dict[str,
     """Return, for each model and chapter, whether it can run.
 
     Args:
-        files: The weights by model.
         room: Free memory of the device in bytes; `None` if nobody knows.
     """
     return {name: {one: _cell(one, name, files, room) for one in CHAPTERS} for name in files}

@@ -59,7 +59,6 @@ def rate(number: int = 0, precision: str = "bfloat16", side: int = SIDE) -> floa
     Args:
         number: Of the device.
         precision: `"bfloat16"` or `"float32"`.
-        side: Rows and columns of the matrices.
     """
     import torch  # here: most of what the doctor does needs none
 
@@ -107,7 +106,6 @@ def fine_tuning(tflops: float, *, compiled: bool) -> dict[str, dict[str, float]]
 
     Args:
         tflops: The device's `rate`.
-        compiled: Whether blocks are compiled.
     """
     tasks, found = len(suite("paper").names), {}
     for name, entry in REGISTRY.items():

@@ -63,9 +63,6 @@ def rate_search(
     Nothing else is looked at: no sums, no negations, no test images.
 
     Args:
-        lab: What to study.
-        methods: Those that train a vector.
-        rates: Learning rates, ascending.
         prolong: Whether to go on by factors of two while an end of the grid is the best.
 
     Returns:
@@ -93,7 +90,6 @@ def chosen_rate(table: pd.DataFrame, method: str) -> float:
     Args:
         table: What `rate_search` returns. Of one seed the best rate is chosen, of equal rates the
             lowest, and none at which a run diverged.
-        method: Whose.
 
     Raises:
         TasklabError: If no rate of the method came to its end.
@@ -138,7 +134,6 @@ def budgets(
     """Return what methods reach at every rate of the usual length, and every length of their rate.
 
     Args:
-        lab: What to study. Its own rate and number of steps are part of the grid.
         methods: Any of `EDITS`; a post-hoc one evaluates the vectors that it takes over.
         rates: Learning rates; `None` for the usual one alone.
         lengths: Numbers of steps; `None` for the usual one alone.
@@ -168,8 +163,6 @@ def around(
     """Yield a cross of rates and lengths through the method's usual run.
 
     Args:
-        lab: Whose run is the usual one.
-        method: Of fine-tuning.
         rates: Learning rates, of the usual length; `None` for the usual one alone.
         lengths: Numbers of steps, at the usual rate; `None` for the usual one alone.
     """

@@ -62,7 +62,6 @@ def schemes(
     """Return a lab of each pre-training scheme, with probed heads and the same preset and store.
 
     Args:
-        lab: Whose family of models it is.
         roles: Of `zoo.family`. By default all of `SCHEMES` that it has in the preset `full`,
             else of `SORTS`. A model of timm's stands alone.
         head: `"probe"`, or `"zero_shot"` for models with a text tower (open vocabulary).
@@ -144,7 +143,6 @@ def closed_addition(
     """Add the vectors of all tasks, each with its own head (tables 1, 3 and 4, figure 2).
 
     Args:
-        lab: What to study; of `schemes`.
         methods: Any of `EDITS`; `full` trains the head along.
         lambdas: Coefficients, ascending from 0; by default `LAMBDAS`, or `QUICK_LAMBDAS` in the
             preset `quick`.
@@ -227,7 +225,6 @@ def closed_cost(lab: Lab, methods: Sequence[str] = ("nonlinear",)) -> pd.DataFra
     """Return the seconds that probing and adding take, as they were when they were made.
 
     Args:
-        lab: What to study; of `schemes`.
         methods: Any of `EDITS`.
 
     Returns:

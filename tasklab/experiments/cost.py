@@ -43,7 +43,6 @@ def cost(
         lab: What to study; the images are those of its first task.
         variants: Of `costs.VARIANTS`.
         batch_sizes: By default the preset's.
-        rounds: Of the timing.
     """
     sizes = list(batch_sizes or lab.scale.cost_batches)
     task = lab.suite.names[0]
@@ -123,9 +122,7 @@ def step_cost(lab: Lab, variants: Sequence[str] = _TRAINING, *, rounds: int = 15
     """Return the costs of a training step as records, which claims are judged by.
 
     Args:
-        lab: What to study.
         variants: Of `costs.VARIANTS`.
-        rounds: Of the timing.
 
     Returns:
         Records of the experiment `cost` with the columns variant, low and high (quartiles over
@@ -139,7 +136,6 @@ def step_records(lab: Lab, costs: pd.DataFrame) -> pd.DataFrame:
     """Return what `cost` measured of training steps with the largest batch, as of `step_cost`.
 
     Args:
-        lab: What was studied.
         costs: What `cost` returned.
     """
     training = costs[costs["what"] == "training"]

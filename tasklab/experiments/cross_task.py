@@ -140,8 +140,6 @@ def cross_task(
     """Return how linear features are between models of different tasks (CTL, section 4.1).
 
     Args:
-        lab: What to study.
-        methods: Those that train a vector.
         alphas: Places on the segment theta_alpha = alpha theta_i + (1 - alpha) theta_j.
         pairs: Of tasks; by default all.
 
@@ -174,11 +172,6 @@ def cross_task_addition(
     f(theta_0 + lambda (tau_i + tau_j)) is compared with the mean of f(theta_0 + 2 lambda tau_i) and
     f(theta_0 + 2 lambda tau_j).
 
-    Args:
-        lab: What to study.
-        methods: Those that train a vector.
-        coefficient: lambda.
-
     Returns:
         Records of the experiment `ctl_addition`, as `cross_task` returns them; `alpha` is lambda.
     """
@@ -200,11 +193,6 @@ def cross_task_negation(
     """Return how far negating a vector negates features (CTL, equation 3), for every task.
 
     f(theta_0) is compared with the mean of f(theta_0 + lambda tau) and f(theta_0 - lambda tau).
-
-    Args:
-        lab: What to study.
-        methods: Those that train a vector.
-        coefficient: lambda.
 
     Returns:
         Records of the experiment `ctl_negation`, as `cross_task` returns them; `alpha` is lambda.
@@ -243,10 +231,7 @@ def cross_task_sum(
         sum_i f(theta_0 + (k + 1) alpha tau_i) / (k + 1)  +  f(theta_0) / (k + 1).
 
     Args:
-        lab: What to study.
-        methods: Those that train a vector.
         sizes: Numbers k of vectors, each of the suite's first k tasks; by default 2 to all.
-        coefficient: alpha.
 
     Returns:
         Records of the experiment `ctl_sum`, as `cross_task` returns them, with n_tasks.

@@ -119,7 +119,6 @@ def _kept(table: pd.DataFrame, alpha: float) -> list[dict]:
 
     Args:
         table: Records of one of the chapters' experiments.
-        alpha: The coefficient at which pairs are looked at.
     """
     table = table[table["split"] == "test"]
     experiment = table["experiment"].iloc[0]
@@ -166,12 +165,7 @@ def _shared(rows: list[dict], methods: Sequence[str]) -> list[dict]:
 
 
 def _lost(rows: list[dict], reached: list[dict]) -> list[dict]:
-    """Return accuracies of sums and merges as what each task loses there, in points.
-
-    Args:
-        rows: With the accuracies alone.
-        reached: Accuracies under the names of the losses.
-    """
+    """Return accuracies of sums and merges as what each task loses there, in points."""
 
     def run(row: Mapping) -> tuple:
         return tuple(row.get(name) for name in ("method", "seed", "task"))

@@ -88,11 +88,8 @@ def theorem(
     different rates and lengths. f is the loss on that task's test images.
 
     Args:
-        lab: Whose store and seeds are used.
-        network: `"mlp"` or `"resnet18"`.
         stages: Epochs of pre-training, a checkpoint each.
         epochs: Of fine-tuning.
-        rates: Of fine-tuning, times the setting's learning rate.
 
     Returns:
         Records of the experiment `theorem`, a pair each: the metric `delta` (nats), with the
@@ -185,12 +182,6 @@ def pair_errors(
     At c = 0.5 the sum of two vectors is the middle of the two models, where `cross_task` measures.
     All vectors are used in the model itself, not in its linearization, in which cross-task
     linearity is exact, unless that is asked for.
-
-    Args:
-        lab: What to study.
-        methods: Those that train a vector.
-        coefficients: Values of c.
-        linear: Whether to edit the linearized model.
 
     Returns:
         Records of the experiment `pair_errors`, as `analyses.pair_errors` describes them.

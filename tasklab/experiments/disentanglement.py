@@ -27,7 +27,6 @@ def pairs(lab: Lab, count: int | None = None) -> list[tuple[str, str]]:
     """Return pairs of the suite's tasks: first those that stand in for the papers', then others.
 
     Args:
-        lab: What is studied.
         count: How many; by default as many of the papers' as the preset has.
     """
     every = list(itertools.combinations(several(lab.suite), 2))
@@ -39,12 +38,7 @@ def pairs(lab: Lab, count: int | None = None) -> list[tuple[str, str]]:
 
 
 def checked_pairs(lab: Lab, given: Iterable[Sequence[str]]) -> list[Sequence[str]]:
-    """Return pairs of the suite's tasks as a list, or raise unless they are.
-
-    Args:
-        lab: What is studied.
-        given: Two different tasks each.
-    """
+    """Return pairs of the suite's tasks as a list, or raise unless they are."""
     chosen = list(given)
     for pair in chosen:
         tasks = texts("a pair of tasks", pair, several(lab.suite))
@@ -80,8 +74,6 @@ def _pretraining(claim: Claim, rows: pd.DataFrame, records: pd.DataFrame) -> Sid
 
     Args:
         claim: A row of `claims.csv`.
-        rows: Records that the claim is about.
-        records: All records of the chapter.
     """
     sides = {"pretrained": rows[rows["init"] == "pretrained"]}
     sides["random"] = records[records["init"] == "random"]
@@ -119,7 +111,6 @@ def disentanglement(
     """Return the disentanglement errors of pairs of tasks on a grid (tangent, figures 3 and 10).
 
     Args:
-        lab: What to study.
         methods: Any of `EDITS`.
         reach: The grid is on [-reach, reach]².
         points: Of each axis; by default the preset's.
@@ -174,7 +165,6 @@ def search_box(lab: Lab, methods: Sequence[str], *, n_pairs: int | None = None) 
     It takes 5 by 5 coefficients in [0, 1]², of which a map on [-3, 3]² has few.
 
     Args:
-        lab: What to study.
         methods: Any of `EDITS`.
         n_pairs: How many pairs; by default the preset's.
 
@@ -201,7 +191,6 @@ def exact_alpha(lab: Lab, methods: Sequence[str]) -> pd.DataFrame:
     """Return the exact accuracy of the sum of all vectors along alpha, beside the papers' grid.
 
     Args:
-        lab: What to study.
         methods: Those that edit the linearized model: `linearized`, `posthoc`, ...
 
     Raises:
@@ -235,7 +224,6 @@ def own_coefficients(lab: Lab, methods: Sequence[str]) -> pd.DataFrame:
     """Return accuracies with one coefficient for each task, beside one for all.
 
     Args:
-        lab: What to study.
         methods: Any of `EDITS`. Linear models are solved by coordinate ascent; others take a trial
             of every task's images for each step.
     """

@@ -116,7 +116,6 @@ def single(lab: Lab, methods: Sequence[str]) -> pd.DataFrame:
     """Return test accuracies of the pre-trained model and of each vector on its own task.
 
     Args:
-        lab: What to study.
         methods: Any of `EDITS`; none for the pre-trained model alone.
     """
 
@@ -168,9 +167,7 @@ def addition(
     """Add task vectors; return accuracies at the chosen alpha and along alpha.
 
     Args:
-        lab: What to study.
         methods: Any of `EDITS`.
-        n_tasks: Sizes of the groups of added tasks; by default the preset's.
 
     Returns:
         Records of the experiments `addition` (test) and `sweep` (validation; test as well for
@@ -211,7 +208,6 @@ def groups_of(lab: Lab, n_tasks: Sequence[int] | None, least: int = 1) -> list[l
     """Return the groups of tasks whose vectors are added or merged.
 
     Args:
-        lab: What is studied.
         n_tasks: Sizes of the groups; `None` for the preset's.
         least: The smallest group.
 
@@ -224,12 +220,7 @@ def groups_of(lab: Lab, n_tasks: Sequence[int] | None, least: int = 1) -> list[l
 
 
 def alone(trial: Trial, **more: Any) -> list[dict]:
-    """Return the records of each vector's accuracy alone on its own task.
-
-    Args:
-        trial: What is studied.
-        **more: Further columns.
-    """
+    """Return the records of each vector's accuracy alone on its own task."""
     evaluator, linear = trial.evaluator, trial.linear
     return [
         trial.answered(
@@ -251,12 +242,9 @@ def shares(
     """Return the records of each task's absolute and normalised accuracy.
 
     Args:
-        trial: What was studied.
-        tasks: T names.
         absolute: Accuracies (T,) in % of the edited model.
         single: Accuracies (T,) in % of each vector alone.
         answers: Which images the edited model classified correctly, an array a task, if known.
-        **more: Further columns.
     """
     share = editing.normalised(absolute, single)
     hits = [{}] * len(tasks) if answers is None else [{"hits": packed(right)} for right in answers]
@@ -329,7 +317,6 @@ def exact_negation(lab: Lab, methods: Sequence[str]) -> pd.DataFrame:
     """Subtract each task's vector by the 95 % rule, at the exact coefficient in place of a grid's.
 
     Args:
-        lab: What to study.
         methods: Those that edit the linearized model: `linearized`, `posthoc`, ...
 
     Returns:

@@ -35,7 +35,6 @@ class Plan:
     """Fine-tuning runs and evaluation passes.
 
     Attributes:
-        runs: Fine-tuning runs to do.
         kept: Those that are in the store.
         steps: Of the runs to do, all together.
         trained: Images of these steps.
@@ -68,7 +67,6 @@ def looked_at(lab: Lab, split: str) -> int:
     """Return how many images of a task are evaluated.
 
     Args:
-        lab: Its tasks and scale.
         split: `"val"`, `"test"`, or `"control"` for the test images of the control task.
     """
     task = lab.suite.control.name if split == "control" else lab.suite.names[0]
@@ -84,12 +82,7 @@ def tangent_images(lab: Lab) -> float:
 
 
 def searched(lab: Lab, methods: Iterable[str]) -> Iterator[FineTune]:
-    """Yield the runs of the searches for learning rates that some methods ask for (`rates`).
-
-    Args:
-        lab: Its tasks and parameters.
-        methods: Any.
-    """
+    """Yield the runs of the searches for learning rates that some methods ask for (`rates`)."""
     for method in dict.fromkeys(POSTHOC.get(method, method) for method in methods):
         if method != "probe":
             run = lab.run(lab.suite.names[0], method, lab.parameters.seeds[0])
@@ -100,7 +93,6 @@ def work(runs: Collection[tuple[FineTune, bool]], passed: int) -> Plan:
     """Return what some runs take.
 
     Args:
-        runs: Each with whether it is in the store.
         passed: Images that pass through a model without training.
     """
     waiting = [run for run, kept in runs if not kept]
@@ -133,11 +125,7 @@ class Pace(NamedTuple):
 
 
 def pace(lab: Lab) -> Pace:
-    """Return how fast this machine is, from a step and a pass of few images.
-
-    Args:
-        lab: Whose model is measured.
-    """
+    """Return how fast this machine is, from a step and a pass of few images."""
     encoder = lab.clip.encoder
     quick, trained = inference.passes(encoder), training.passes(encoder)
     precision = lab.parameters.precision or usual_precision(lab.parameters.device)

@@ -55,10 +55,6 @@ def joint(lab: Lab, methods: Sequence[str] = ("nonlinear",)) -> pd.DataFrame:
     It takes as many steps on every task as a run on that task alone, at the same learning rate
     (`tuning.multitask`). Heads are frozen: of prompts, or probes in a closed vocabulary.
 
-    Args:
-        lab: What to study.
-        methods: Those that train a vector, without a penalty.
-
     Returns:
         Records of the experiment `joint`: `absolute`, the accuracy on each task's test images.
 

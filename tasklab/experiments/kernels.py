@@ -48,7 +48,6 @@ def localization(
     takes other images and, of an encoder that was not pre-trained, other random weights.
 
     Args:
-        lab: What to study.
         inits: Initialisations of the encoder to compare; by default the lab's and random weights.
         n_pairs: How many pairs of tasks; by default the preset's.
 

@@ -52,10 +52,6 @@ def _at_equal_length(claim: Claim, rows: pd.DataFrame, _: pd.DataFrame) -> Sides
 def cosines(lab: Lab, methods: Sequence[str]) -> pd.DataFrame:
     """Return cosines between task vectors and their sizes (linear layers, figure 5).
 
-    Args:
-        lab: What to study.
-        methods: Those that train a vector.
-
     Returns:
         Records of the experiment `cosines`: the metrics `cosine` of whole vectors, with the other
         task as subset, `cosine_part`, with the columns block and projection too, and `norm`,
@@ -98,7 +94,6 @@ def alignment(lab: Lab, methods: Sequence[str], *, alpha: float = 0.3) -> pd.Dat
     """Return what vectors do to other tasks' data, predicted and measured (proposition 1).
 
     Args:
-        lab: What to study.
         methods: Any of `EDITS`.
         alpha: Coefficient of all vectors, for what is measured; the default is near those that
             addition of eight chooses.
@@ -152,8 +147,6 @@ def linear_gaps(
     """Return how far the model is from linear along each task vector (`analyses.tangent_gap`).
 
     Args:
-        lab: What to study.
-        methods: Those that train a vector.
         scales: Distances along each vector; 1 is where fine-tuning ended.
 
     Returns:

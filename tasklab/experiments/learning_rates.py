@@ -68,7 +68,6 @@ def learning_rates(
     Test images are not looked at. All validation images are used.
 
     Args:
-        lab: What to study; of `schemes`.
         methods: `probe` for AdamW's linear probe at `probes.RATES`, and any that train a vector.
         rates: Of fine-tuning; by default the paper's, in the preset `full` with half decades around
             the best.
@@ -104,12 +103,7 @@ def learning_rates(
 
 
 def ascending(values: Sequence[float], name: str = "rates") -> tuple[float, ...]:
-    """Return different numbers in their order, or raise unless each is positive.
-
-    Args:
-        values: Learning rates, or others.
-        name: What they are called.
-    """
+    """Return different numbers in their order, or raise unless each is positive."""
     if isinstance(values, str) or not isinstance(values, Iterable):
         raise TasklabError(f"{name} must be a list of numbers, not {shown(values)}.")
     settled = sorted({positive(f"each of {name}", value) for value in values})
@@ -169,11 +163,7 @@ def validated(
     """Return the validation accuracy in % of one vector with its own head, if it has one.
 
     Args:
-        evaluator: Model, heads and images.
-        task: Whose images.
-        vector: Its task vector.
         head: Its own head; `None` is the evaluator's.
-        linear: Whether the edited model is linearized.
     """
     own = evaluator.with_heads({task: head}) if head is not None else evaluator
     return own.evaluate(vector, task, "val", linear=linear)

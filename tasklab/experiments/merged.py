@@ -63,11 +63,9 @@ def merged(
     """Put each merged vector into the network and into its tangent model.
 
     Args:
-        lab: What to study.
         methods: How the vectors are fine-tuned, and in which model `merging` chooses, any of
             `EDITS`.
         merges: Any of `MERGES`; by default all.
-        n_tasks: Sizes of the groups of merged tasks; by default the preset's.
 
     Returns:
         Records of the experiment `merged`, with the columns merge, `edited` (`network` or
@@ -126,7 +124,6 @@ def chosen(bench: Bench, name: str) -> tuple[float, float | None]:
     """Return the coefficient and the option that `merging` chose.
 
     Args:
-        bench: Of the vectors.
         name: One of `MERGES`.
     """
     row = next(row for row in merging_of(bench, name) if row["metric"] == "absolute")
@@ -193,10 +190,8 @@ def merging_cost(
     seed's vectors and the first group of tasks of each size stand for all.
 
     Args:
-        lab: What to study.
         methods: How the vectors are fine-tuned, any of `EDITS`.
         merges: Any of `MERGES`; by default all.
-        n_tasks: Sizes of the groups of merged tasks; by default the preset's.
 
     Returns:
         Records of the experiment `merging_cost` (task `all`): `seconds` and `peak_memory` of the
@@ -261,7 +256,6 @@ def passed(bench: Bench, name: str) -> int:
     """Return how many images a merge passes through a model; forward and backward count as two.
 
     Args:
-        bench: Of the vectors.
         name: One of `MERGES`.
     """
     tasks, sizes = len(bench.tasks), bench.sizes

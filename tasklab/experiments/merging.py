@@ -65,11 +65,7 @@ REHEARSED = 2**24  # numbers of each vector that a rehearsal at full size merges
 class Bench:
     """What merges of one trial share: what the vectors do alone, and how a merge is made.
 
-    Args:
-        trial: Whose vectors are merged.
-
     Attributes:
-        tasks: Their tasks.
         sizes: Looks at validation images, training images of each task, and steps.
     """
 
@@ -261,10 +257,7 @@ def benches(
     """Yield the bench of every method, seed and group of tasks.
 
     Args:
-        lab: What to study.
         methods: Any of `EDITS`.
-        n_tasks: Sizes of the groups of merged tasks; by default the preset's.
-        experiment: Its name in the records.
     """
     several(lab.suite)
     for trial in grid(lab, experiment, methods, over=groups_of(lab, n_tasks, least=2)):
@@ -314,10 +307,8 @@ def merging(
     """Merge task vectors in every way; return accuracies at what validation chose.
 
     Args:
-        lab: What to study.
         methods: How the vectors are fine-tuned and edited, any of `EDITS`.
         merges: Any of `MERGES`; by default all. Each is kept by itself.
-        n_tasks: Sizes of the groups of merged tasks; by default the preset's.
 
     Returns:
         Records of the experiment `merging`: `absolute` and `normalised` of each task on test
@@ -340,7 +331,6 @@ def merging_of(bench: Bench, name: str) -> list[dict]:
     """Return the records of one merge from the store, or choose, measure and keep them.
 
     Args:
-        bench: Of the vectors.
         name: One of `MERGES`.
     """
 

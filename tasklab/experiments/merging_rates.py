@@ -52,7 +52,6 @@ def merging_rates(
     """Merge tasks' vectors at the usual learning rate and at the lower ones of some.
 
     Args:
-        lab: What to study.
         methods: How the vectors are fine-tuned and edited, any of `EDITS`.
         merges: Any of `MERGES`; by default `LEADING`.
         rates: Learning rates; those above a method's own are left out.
@@ -81,13 +80,7 @@ def merging_rates(
 
 
 def below(lab: Lab, method: str, rates: Sequence[float] = RATES) -> Iterator[tuple[float, int]]:
-    """Yield a method's own learning rate and the lower ones of some, with its number of steps.
-
-    Args:
-        lab: Whose run is the usual one.
-        method: Of fine-tuning.
-        rates: Learning rates.
-    """
+    """Yield a method's own learning rate and the lower ones of some, with its number of steps."""
     usual = lab.run(lab.suite.names[0], method, lab.parameters.seeds[0])
     own = lab.trainer.rate(usual)
     for lr in sorted({own, *(rate for rate in rates if rate < own)}):

@@ -67,12 +67,7 @@ class Outlook(NamedTuple):
     networks: Networks = Networks()
 
     def seconds(self, pace: estimate.Pace, model: str) -> float:
-        """Return how long all of it takes.
-
-        Args:
-            pace: Of the chapter's own model.
-            model: Its name.
-        """
+        """Return how long all of it takes."""
         other = (_ratio(name, model) * pace.seconds(work) for name, work in self.others.items())
         return pace.seconds(self.own) + sum(other) + self.networks.seconds
 
@@ -81,7 +76,6 @@ def describe(lab: Lab, chapter: str) -> str:
     """Return the sentence with which a chapter begins.
 
     Args:
-        lab: Its model, tasks, parameters and store.
         chapter: One of `chapters.CHAPTERS`, or its appendix.
     """
     model, work = lab.parameters.model, outlook(lab, chapter)
@@ -100,7 +94,6 @@ def outlook(lab: Lab, chapter: str) -> Outlook:
     """Count the pending runs of a chapter, other models' included; shared runs count once.
 
     Args:
-        lab: Its model, tasks, parameters and store.
         chapter: One of `chapters.CHAPTERS`, or its appendix.
     """
     entry, own, seen = chapters.chapter(chapter), Plan(), set[str]()
@@ -133,7 +126,6 @@ def runs_of(lab: Lab, work: Work) -> list[Run]:
     """Return the fine-tuning runs that some work needs, and those that choose its rates.
 
     Args:
-        lab: Its model, tasks and seeds.
         work: Names and options of experiments.
     """
     asked = [find(name).runs(lab, work.methods, **more) for name, more in work.names.items()]
@@ -145,7 +137,6 @@ def images_of(lab: Lab, work: Work) -> int:
     """Return how many images pass; those of a linearized model once for every vector.
 
     Args:
-        lab: Its tasks, seeds and scale.
         work: Names and options of experiments.
     """
     once = sum(find(name).passes(lab) for name in work.names)

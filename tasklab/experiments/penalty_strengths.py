@@ -79,8 +79,6 @@ def penalty_strengths(
     """Measure vectors alone and their sum at every strength of a method's penalty, and without it.
 
     Args:
-        lab: What to study.
-        methods: Any that have a penalty.
         factors: Strengths as multiples of a method's own.
 
     Returns:

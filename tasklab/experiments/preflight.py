@@ -62,12 +62,7 @@ def complete(
 
 
 def lacking(pictures: DecodedImages, tasks: Sequence[str]) -> list[str]:
-    """Return what is missing of some tasks' images, in one line for all of them, or nothing.
-
-    Args:
-        pictures: The images of a suite.
-        tasks: Names of tasks, or of the control task.
-    """
+    """Return what is missing of some tasks' images, in one line for all of them, or nothing."""
     found = {task: lines for task in dict.fromkeys(tasks) if (lines := pictures.missing(task))}
     if len(found) < 2:
         return [line for lines in found.values() for line in lines]

@@ -56,7 +56,6 @@ def usual_runs(lab: Lab, methods: Iterable[str], **_options: Any) -> Iterator[Ru
     """Yield the runs behind the vectors of some methods on all tasks and seeds, each once.
 
     Args:
-        lab: Its tasks and seeds.
         methods: Any; a post-hoc one uses the vectors of another, and `"probe"` trains none.
     """
     trained = dict.fromkeys(POSTHOC.get(method, method) for method in methods)
@@ -102,7 +101,6 @@ def experiment(
     """Return a decorator that declares a function as an experiment and leaves it as it is.
 
     Args:
-        records: The sorts of records that it makes, by name.
         sides: What claims compare of them, by the name that claims call.
         **more: The further attributes of `Experiment`.
 

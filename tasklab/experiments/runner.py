@@ -38,10 +38,7 @@ class Trial:
     """One method with one seed, on some of a lab's tasks.
 
     Attributes:
-        lab: What is studied.
-        experiment: Its name in the records.
         method: One of `EDITS`, or `"pretrained"`.
-        seed: Of fine-tuning.
         tasks: Whose vectors are used; `None` is all of the lab's.
     """
 
@@ -99,11 +96,8 @@ class Trial:
         """Return the record of an accuracy, with the number of images.
 
         Args:
-            task: Whose images were classified.
-            metric: The metric's name.
             value: In %.
             split: `"test"` or `"validation"`.
-            **more: Further columns.
         """
         n = self.lab.evaluator.count(task, "val" if split == "validation" else split)
         named = {"task": task, "metric": metric, "split": split, "value": float(value), "n": n}
@@ -113,10 +107,7 @@ class Trial:
         """Return the record of an accuracy on test images that tells of each whether it was right.
 
         Args:
-            task: Whose images were classified.
-            metric: The metric's name.
             answers: Which of them correctly, (N,).
-            **more: Further columns.
         """
         columns = {"n": len(answers), "hits": packed(answers), **more}
         return self.accuracy(task, metric, 100 * float(answers.mean()), **columns)
@@ -137,9 +128,7 @@ class Given(Trial):
         """Return the trial of some vectors.
 
         Args:
-            lab: The model they start from.
             vectors: By their tasks; none stand for all tasks of the lab.
-            method: How they were fine-tuned.
         """
         tasks = tuple(vectors) or lab.suite.names
         about = {"experiment": "given", "method": method, "seed": lab.parameters.seeds[0]}
@@ -172,8 +161,6 @@ def grid(
     """Yield a trial for every method, seed and group of tasks, showing progress.
 
     Args:
-        lab: What is studied.
-        experiment: Its name in the records.
         methods: Any of `EDITS`.
         over: Groups of tasks; by default all tasks at once.
         title: Of the progress bar; by default the experiment's name.
@@ -254,10 +241,6 @@ def order_of(lab: Lab, tasks: Sequence[str]) -> dict[str, Any]:
     """Return the order of tasks for a key, where it is not the suite's own; of own tasks always.
 
     Random masks, sums of the first k and names of pairs depend on it.
-
-    Args:
-        lab: Whose tasks they are.
-        tasks: Their names.
     """
     known = lab.suite.name in SUITES
     usual = [name for name in suite(lab.suite.name).names if name in tasks] if known else None
@@ -288,8 +271,6 @@ def stored(lab: Lab, config: Mapping[str, Any], make: Callable[[], list[dict]]) 
     """Return the records of a configuration from the store, or make and keep them.
 
     Args:
-        lab: In whose store they are.
-        config: All that determines the records, beside the code.
         make: Measures them.
     """
     return _stored(lab, {**config, **version(make)}, make)
@@ -317,8 +298,6 @@ def records(
     """Return the records of all trials of an experiment.
 
     Args:
-        lab: What is studied.
-        experiment: Its name in the records.
         methods: Any of `EDITS`.
         measure: Trial -> records.
         over: Groups of tasks, a trial each; by default all tasks at once.
@@ -364,8 +343,6 @@ def run(
     """Return `records` as one checked table.
 
     Args:
-        lab: What is studied.
-        experiment: Its name in the records.
         methods: Any of `EDITS`.
         measure: Trial -> records.
         **more: The further arguments of `records`.

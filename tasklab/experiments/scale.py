@@ -15,7 +15,6 @@ class Scale:
 
     Attributes:
         counts: Images of each task by split, and of either split of the control task.
-        alphas: The grid of coefficients.
         n_tasks: Sizes of the groups of added tasks.
         pairs: Pairs of tasks whose disentanglement is mapped.
         points: Coefficients along each axis of a map.

@@ -97,7 +97,6 @@ def varied(records: pd.DataFrame, what: str, network: str = "resnet18") -> pd.Da
     Args:
         records: Of `experiments.emergence`, and of `experiments.scratch_linearity`.
         what: One of `CONDITIONS`.
-        network: Which was trained.
 
     Raises:
         TasklabError: If there is no such condition.
@@ -160,10 +159,7 @@ def scratch_linearity(
     Figures 2, 3 and 13 to 16; with other epochs figure 11, with `ratio` figure 12.
 
     Args:
-        lab: Whose store and seeds are used.
-        network: `"mlp"` or `"resnet18"`.
         n_tasks: The first so many of its tasks after that of pre-training.
-        alphas: Places on the segments.
         **changes: Of the network's `Setting`.
 
     Returns:
@@ -191,8 +187,6 @@ def segments(
     """Return loss and accuracy along the segment between two models (linear mode connectivity).
 
     Args:
-        lab: Whose store and seeds are used.
-        network: `"mlp"` or `"resnet18"`.
         n_tasks: The first so many of its tasks after that of pre-training.
         points: Places on each segment, ends included.
         **changes: Of the network's `Setting`.
@@ -223,11 +217,9 @@ def emergence(
     """Return cross-task linearity of the first two tasks as one condition varies (section 5).
 
     Args:
-        lab: Whose store and seeds are used.
         what: One of `CONDITIONS`: epochs (figure 11), or samples that others are replaced by
             (figure 12).
         values: Epochs, or ratios from 0 to 1; by default the preset's (`conditions`).
-        network: `"mlp"` or `"resnet18"`.
 
     Returns:
         Records as `scratch_linearity` returns them, at alpha = 0.5.

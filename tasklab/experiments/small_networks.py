@@ -92,9 +92,7 @@ def chosen_setting(lab: Lab, network: str, seed: int, changes: Mapping[str, obje
     """Return the setting of a seed; one epoch of each phase if the lab only rehearses.
 
     Args:
-        lab: Whether it rehearses.
         network: One of `SETTINGS`.
-        seed: Of the initial weights and the order of the images.
         changes: Of the network's `Setting`.
     """
     quick = {"pretraining": 1, "finetuning": 1} if lab.rehearsal else {}
@@ -135,7 +133,6 @@ def key_of(chosen: Setting, index: int) -> dict[str, object]:
     """Return what determines a model: its configuration in the store.
 
     Args:
-        chosen: How to train.
         index: Number of the task; 0 is that of pre-training.
     """
     shared = {"network": chosen.network, "wider": chosen.wider, "lr": chosen.lr}
@@ -157,7 +154,6 @@ def steps_of(chosen: Setting, index: int) -> int:
     """Return how many steps a training has.
 
     Args:
-        chosen: How to train.
         index: Number of the task; 0 is that of pre-training.
     """
     images = small.TRAIN_DIGITS
@@ -187,7 +183,6 @@ def trained(
     """Return the network, and the parameters of the pre-trained and the fine-tuned models.
 
     Args:
-        lab: In whose store they are kept.
         chosen: How to train.
         n_tasks: The first so many of the tasks after that of pre-training.
     """

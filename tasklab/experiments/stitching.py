@@ -114,8 +114,6 @@ def stitched_addition(
     theta_0 + lambda tau_j, or gives the mean of both's features.
 
     Args:
-        lab: What to study.
-        methods: Those that train a vector.
         block: The last block of the front, counted from 0; by default that after three quarters of
             them, rounded, as in the paper, whose ViT-B/32 is cut after block 9 of 12. -1 takes
             every block in turn, at the largest coefficient alone.
@@ -177,12 +175,9 @@ def stitched_negation(
     f(theta_0 + lambda tau) - f(theta_0), or the features of theta_0 - lambda tau.
 
     Args:
-        lab: What to study.
-        methods: Those that train a vector.
         block: The last block of the front; by default four fifths of the way, as in the paper,
             whose ViT-L/14 is cut after block 19 of 24.
         coefficients: Values of lambda; by default the preset's grid.
-        n_tasks: How many tasks of the suite, from its first.
 
     Returns:
         Records of the experiment `stitched_negation`: the metric `stitched` of the task, and of the
@@ -237,9 +232,7 @@ def averaging(lab: Lab, *, task: str | None = None, count: int = 3) -> pd.DataFr
     figures 5, 6, 17 and 18).
 
     Args:
-        lab: What to study.
         task: Of the suite; by default its first.
-        count: Models in a group.
 
     Returns:
         Records of the experiment `averaging` (the metrics `averaged`, `ensemble`, and `alone` of
@@ -281,7 +274,6 @@ def variants(lab: Lab, task: str, seed: int) -> dict[str, finetune.FineTune]:
 
     Args:
         lab: What is studied; in a rehearsal at full size all runs have one length.
-        task: That all of them are of.
         seed: Its number; no two share a run.
     """
     first, runs = lab.run(task, "nonlinear", seed), {}

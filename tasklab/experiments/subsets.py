@@ -33,8 +33,6 @@ def _decay(claim: Claim, rows: pd.DataFrame, records: pd.DataFrame) -> Sides:
 
     Args:
         claim: A row of `claims.csv`.
-        rows: Records that the claim is about.
-        records: All records of the chapter.
     """
     sums = records[(records["experiment"] == "subsets") & (records["metric"] == "normalised")]
     keys = ["model", "suite", "seed", "n_tasks"]
@@ -70,7 +68,6 @@ def subsets(
     """Add the vectors of every subset of the tasks, each sum at its own best coefficient.
 
     Args:
-        lab: What to study; of `experiments.schemes`.
         methods: Any of `EDITS`. Those that edit the linearized model have all subsets and the
             whole grid at once.
         most: Subsets of each size for other methods; by default all, or in the preset `quick` a

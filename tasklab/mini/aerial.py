@@ -112,11 +112,7 @@ def land(rng: Rng, index: Tensor, angle: Tensor, frequency: Tensor, jitter: floa
     """Return images (n, 3, S, S) of land cover `LAND[index]` from above.
 
     Args:
-        rng: Source of everything not given.
-        index: (n,) classes.
-        angle: (n,) orientation in radians.
         frequency: (n,) spatial frequency of fields, trees and roofs.
-        jitter: Spread of the colours.
     """
     n = len(index)
     one = torch.ones(n)
@@ -288,15 +284,7 @@ PLACE_PAINTERS = {
 
 
 def places(rng: Rng, index: Tensor, angle: Tensor, scale: Tensor, jitter: float) -> Tensor:
-    """Return images (n, 3, S, S) of the place `PLACES[index]` from above.
-
-    Args:
-        rng: Source of everything not given.
-        index: (n,) classes.
-        angle: (n,) orientation in radians.
-        scale: (n,) size.
-        jitter: Spread of the colours.
-    """
+    """Return images (n, 3, S, S) of the place `PLACES[index]` from above."""
     n = len(index)
     u, v = local(rng.uniform(n, -0.15, 0.15), rng.uniform(n, -0.15, 0.15), scale, angle)
     return render(

@@ -346,8 +346,6 @@ def draw_pairs(kind: str, n: int, rng: Rng) -> tuple[Tensor, list[str]]:
 
     Args:
         kind: One of `KINDS`.
-        n: How many pictures.
-        rng: Source of chance.
     """
     drawn = _draw(kind, n, rng)
     return drawn.image, drawn.captions
@@ -357,8 +355,6 @@ def mixture(rng: Rng, n: int, rare: tuple[Camera, ...] = ()) -> dict[str, Drawn]
     """Return n pictures, of each kind its share; rough ones pass the `rare` cameras as well.
 
     Args:
-        rng: Source of chance.
-        n: How many pictures.
         rare: Cameras that rough pictures pass as well.
     """
     weights = torch.tensor([share for _, share in KINDS.values()])

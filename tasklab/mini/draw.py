@@ -36,13 +36,7 @@ class Rng:
         self.words = random.Random(mixed)
 
     def uniform(self, n: int, low: float = 0.0, high: float = 1.0) -> Tensor:
-        """Return (n,) numbers uniform in [low, high).
-
-        Args:
-            n: How many numbers.
-            low: Lowest value.
-            high: Upper end, not reached.
-        """
+        """Return (n,) numbers uniform in [low, high)."""
         return torch.rand(n, generator=self.generator) * (high - low) + low
 
     def integers(self, n: int, high: int) -> Tensor:
@@ -75,8 +69,6 @@ def local(
     Args:
         dx: Shift to the right (n,).
         dy: Shift down (n,).
-        scale: Size of each (n,), as a share of half the image.
-        angle: Turn in radians (n,).
         aspect: Width by height (n,); `None` is 1.
     """
     x, y = GRID_X - column(dx), GRID_Y - column(dy)
@@ -102,7 +94,6 @@ def blend(image: Tensor, colour: Tensor, alpha: Tensor) -> Tensor:
 
     Args:
         image: Images (n, 3, S, S), from 0 to 1.
-        colour: Colours (n, 3), from 0 to 1.
         alpha: Opacity (n, S, S), from 0 to 1.
     """
     alpha = alpha[:, None]
@@ -110,13 +101,7 @@ def blend(image: Tensor, colour: Tensor, alpha: Tensor) -> Tensor:
 
 
 def palette(rng: Rng, index: Tensor, jitter: float = 0.06) -> Tensor:
-    """Return named colours by index, each a little off: (n, 3).
-
-    Args:
-        rng: Source of chance.
-        index: Which one in each image (n,).
-        jitter: Standard deviation of what is added to a colour.
-    """
+    """Return named colours by index, each a little off: (n, 3)."""
     return (COLOUR_TABLE[index] + rng.normal(len(index), 3) * jitter).clamp(0, 1)
 
 
@@ -124,8 +109,6 @@ def field(rng: Rng, n: int, cells: int, channels: int = 1) -> Tensor:
     """Return smooth noise (n, channels, S, S) with features of S / cells pixels.
 
     Args:
-        rng: Source of chance.
-        n: How many fields.
         cells: How many features side by side.
         channels: Fields of one image.
     """
@@ -152,8 +135,6 @@ def box(u: Tensor, v: Tensor, half_width, half_height) -> Tensor:
     """Return the distance to an upright rectangle around the origin.
 
     Args:
-        u: Horizontal coordinates (n, S, S).
-        v: Vertical coordinates (n, S, S).
         half_width: Half the width, a number or (n, 1, 1).
         half_height: Half the height, likewise.
     """
@@ -164,8 +145,6 @@ def polygon(u: Tensor, v: Tensor, sides: int, apothem: float, turn: float = 0.0)
     """Return the distance to a regular polygon around the origin.
 
     Args:
-        u: Horizontal coordinates (n, S, S).
-        v: Vertical coordinates (n, S, S).
         sides: How many.
         apothem: Distance of a side from the middle.
         turn: Radians.
@@ -189,7 +168,6 @@ class Canvas:
     """A stack of n images of one class, painted in place.
 
     Args:
-        rng: Source of chance.
         u: Horizontal coordinates (n, S, S).
         v: Vertical coordinates (n, S, S).
         scale: Size of each (n,), as a share of half the image.
@@ -230,7 +208,6 @@ class Canvas:
         """Cover everything with a colour, uneven by `grain` at a scale of S / cells pixels.
 
         Args:
-            colour: Colours (n, 3), from 0 to 1.
             cells: How many features side by side.
             grain: How uneven.
         """
@@ -246,7 +223,6 @@ class Canvas:
         """Lay a colour over a distance, a boolean mask, or an opacity in [0, 1] (`alpha`).
 
         Args:
-            colour: Colours (n, 3), from 0 to 1.
             where: A distance, a mask or an opacity (n, S, S).
             opacity: Of the whole, one for all or (n, 1, 1).
         """
@@ -270,8 +246,6 @@ def render(
     """Return images (n, 3, S, S): each class is painted by its own function on its own canvas.
 
     Args:
-        index: (n,) class of each image.
-        names: Class names by index.
         painters: A function per name that paints a canvas.
         canvas: Makes the canvas for the images selected by a boolean mask (n,).
     """

@@ -48,12 +48,7 @@ def cos(x: Tensor) -> Tensor:
 
 
 def atan2(y: Tensor, x: Tensor) -> Tensor:
-    """Return the angles of points (x, y), from -pi to pi.
-
-    Args:
-        y: Ordinates.
-        x: Abscissas.
-    """
+    """Return the angles of points (x, y), from -pi to pi."""
     x, y = (part.double() for part in torch.broadcast_tensors(x, y))
     across, up = x.abs(), y.abs()
     small, large = torch.minimum(across, up), torch.maximum(across, up)
@@ -94,10 +89,6 @@ def normal(shape: Sequence[int], generator: torch.Generator) -> Tensor:
     """Return standard normal numbers: 16 or more are those of torch.randn but for their rounding.
 
     Equation: sqrt(-2 log(1 - u)) (cos, sin)(2 pi v), of uniform u and v (Box and Muller).
-
-    Args:
-        shape: Of the result.
-        generator: Gives the uniform numbers.
     """
     n = math.prod(shape)
     whole = n - n % _BLOCK
@@ -118,7 +109,6 @@ def resized(image: Tensor, size: int) -> Tensor:
 
     Args:
         image: Images (n, c, h, h).
-        size: Pixels a side.
     """
     cells = image.shape[-1]
     taps: list[list[tuple[int, float]]] = []
@@ -139,8 +129,6 @@ def sampled(image: Tensor, u: Tensor, v: Tensor, *, reflect: bool = False) -> Te
 
     Args:
         image: Images (n, c, h, w).
-        u: Horizontal coordinates (n, S, S).
-        v: Vertical coordinates (n, S, S).
         reflect: Whether what lies beyond an edge is the image reflected there; else it is 0.
     """
     n, channels, height, width = image.shape

@@ -223,10 +223,7 @@ def landscapes(rng: Rng, index: Tensor, horizon: Tensor, jitter: float) -> Tenso
     """Return images (n, 3, S, S) of the scene `SCENES[index]`.
 
     Args:
-        rng: Source of everything not given.
-        index: (n,) classes.
         horizon: (n,) height of the horizon, -1 at the top to 1 at the bottom.
-        jitter: Spread of the colours.
     """
     n = len(index)
     phase, shift = rng.uniform(n), rng.uniform(n, -0.3, 0.3)

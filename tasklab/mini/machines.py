@@ -57,15 +57,9 @@ def vehicles(
     """Return the images with the vehicle `VEHICLES[index]` drawn over them.
 
     Args:
-        rng: Source of small variations of the body.
         image: (n, 3, S, S) background.
-        index: (n,) kind.
         colour: (n, 3) of the body.
         striped: (n,) 1 for a contrasting stripe along the body, else 0.
-        dx: (n,) shift to the right.
-        dy: (n,) shift downwards.
-        scale: (n,) size.
-        angle: (n,) rotation in radians.
         facing: (n,) +1 or -1.
     """
     n = len(index)
@@ -134,15 +128,10 @@ def signs(
     """Return the images with a road sign drawn over them.
 
     Args:
-        rng: Source of the colours' spread.
         image: (n, 3, S, S) background.
         plate: (n,) index into `PLATES`.
         rim: (n,) index into `draw.COLOUR_NAMES`.
         symbol: (n,) index into `SYMBOLS`.
-        dx: (n,) shift to the right.
-        dy: (n,) shift downwards.
-        scale: (n,) size.
-        angle: (n,) rotation in radians.
         font: (n,) index into `shapes.FONTS`.
     """
     n = len(plate)

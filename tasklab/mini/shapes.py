@@ -81,14 +81,7 @@ DISTANCES = {
 
 
 def shape_alpha(index: Tensor, u: Tensor, v: Tensor, scale: Tensor) -> Tensor:
-    """Return the opacity (n, S, S) of the shape `SHAPES[index]` in each image.
-
-    Args:
-        index: Which one in each image (n,).
-        u: Horizontal coordinates (n, S, S).
-        v: Vertical coordinates (n, S, S).
-        scale: Size of each (n,), as a share of half the image.
-    """
+    """Return the opacity (n, S, S) of the shape `SHAPES[index]` in each image."""
     alpha = torch.zeros_like(u)
     for k in index.unique().tolist():
         m = index == k
@@ -134,13 +127,8 @@ def glyph_alpha(
     """Return the opacity (n, S, S) of one printed character per image.
 
     Args:
-        rng: Source of the warp.
         character: (n,) index into `catalog.GLYPHS`.
         font: (n,) index into `FONTS`.
-        dx: (n,) shift to the right.
-        dy: (n,) shift downwards.
-        scale: (n,) size.
-        angle: (n,) rotation in radians.
         shear: (n,) slant, in local units of u per v.
         warp: (n,) size of a smooth random distortion, in local units.
         stroke: (n,) weight of the strokes, 0 thin to 1 thick.

@@ -46,9 +46,7 @@ def draw(seed: int, shard: int, n: int) -> Part:
     """Return part `shard` of the stream of a seed; each is reproducible by itself.
 
     Args:
-        seed: Of everything random.
         shard: Number of the part.
-        n: How many pictures.
     """
     rng = Rng(2, seed, shard)
     drawn = mixture(rng, n, RARE)

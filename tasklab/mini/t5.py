@@ -64,10 +64,6 @@ def build_t5() -> FirstToken:
 def text(model: FirstToken, words: Sequence[str]) -> Float[Tensor, "C D"]:
     """Return the rows of the output embedding for the answer words, a frozen head's weight.
 
-    Args:
-        model: The model.
-        words: Answer words, one a class.
-
     Raises:
         TasklabError: If a word is not one token of the vocabulary.
     """

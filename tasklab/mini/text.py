@@ -81,9 +81,7 @@ def clauses(rng: Rng, forms: tuple[str, ...], n: int) -> tuple[str, float]:
     What follows `but` counts half more.
 
     Args:
-        rng: Source of chance.
         forms: Sentences to choose from.
-        n: How many judgements.
     """
     said, total = [], 0.0
     for i, aspect in enumerate(rng.sample(ASPECTS, n)):
@@ -104,11 +102,9 @@ def paragraph(rng: Rng, topic: str, forms: tuple[str, ...], stray: float, n: int
     """Return n sentences with nouns of a topic; each noun is of any topic with chance `stray`.
 
     Args:
-        rng: Source of chance.
         topic: Name of the topic.
         forms: Words to choose from.
         stray: Chance that a noun is of any topic.
-        n: How many sentences.
     """
 
     def noun() -> str:
@@ -121,10 +117,8 @@ def clues(rng: Rng, animal: str, forms: tuple[tuple[str, ...], ...], n: int) -> 
     """Return n traits of an animal in words, enough of them to know it from the others.
 
     Args:
-        rng: Source of chance.
         animal: Its name.
         forms: Words to choose from.
-        n: How many traits.
     """
     traits = ANIMALS[animal]
     while True:
@@ -138,11 +132,9 @@ def choices(rng: Rng, right: str, pool: tuple[str, ...], at: int, n: int, near: 
     """Return n lettered options with the right one at place `at`; `near` ones are always there.
 
     Args:
-        rng: Source of chance.
         right: The right option.
         pool: Where the others are from.
         at: Place of the right one, from 0.
-        n: How many options.
         near: Options that are always there.
     """
     others = [x for x in near if x != right][: n - 1]
@@ -279,11 +271,6 @@ def sample_text(task: str, split: str, n: int) -> tuple[Tensor, Tensor]:
 
     Classes are balanced and shuffled. The splits are drawn from different seeds, and no text is in
     two of them.
-
-    Args:
-        task: Name of a task.
-        split: `"train"`, `"val"` or `"test"`.
-        n: How many texts.
 
     Raises:
         TasklabError: If the task or the split is unknown.

@@ -68,10 +68,6 @@ def texture(rng: Rng, index: Tensor, u: Tensor, v: Tensor, frequency: Tensor) ->
     """Return values in [0, 1], (n, S, S), of the texture `TEXTURES[index]` in each image.
 
     Args:
-        rng: Source of chance.
-        index: Which one in each image (n,).
-        u: Horizontal coordinates (n, S, S).
-        v: Vertical coordinates (n, S, S).
         frequency: Repeats across the image (n,).
     """
     n = len(index)
@@ -94,8 +90,6 @@ def textured_background(rng: Rng, n: int, contrast: float) -> Tensor:
     """Return images (n, 3, S, S) of a random texture in two related random colours.
 
     Args:
-        rng: Source of chance.
-        n: How many images.
         contrast: Between the two colours.
     """
     first = torch.rand(n, 3, generator=rng.generator)

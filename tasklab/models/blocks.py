@@ -51,7 +51,6 @@ class Layers:
         """Return the outputs of all layers, a row an image.
 
         Args:
-            params: As the encoder takes them.
             x: As the encoder's `preprocess` gives it.
         """
         return torch.cat(list(self.parts(params, x).values()), 1)
@@ -60,7 +59,6 @@ class Layers:
         """Return the outputs of each layer, a row an image, by the block's name.
 
         Args:
-            params: As the encoder takes them.
             x: As the encoder's `preprocess` gives it.
         """
         given = zip(self._run(params, x), self._axes, strict=True)

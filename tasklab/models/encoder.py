@@ -48,15 +48,12 @@ class Encoder:
     """An image encoder f(x; theta) and its parameters theta_0.
 
     Attributes:
-        name: Short name of the model.
-        init: `"pretrained"` or `"random"`.
         module: The image tower, frozen, in eval mode; it holds `params`.
         params: theta_0 by name, float32. Not to be written to.
         blocks: Names of the modules after which features are compared, in order.
         image_size: Height and width of the input.
         mean: Of each channel, for `preprocess`.
         std: Of each channel, for `preprocess`.
-        device: Where the parameters are.
     """
 
     name: str
@@ -85,8 +82,6 @@ class Encoder:
 
         Args:
             module: Images (B, 3, H, W) -> features (B, D), each from its image alone.
-            name: For messages and results.
-            init: `"pretrained"` or `"random"`.
             blocks: Names of its modules after which features are compared, in order.
             image_size: Height and width of the input.
             mean: Of each channel from 0 to 1, as it was trained.
@@ -100,7 +95,6 @@ class Encoder:
         """Return features (B, D), not normalised, of preprocessed images (B, 3, H, W).
 
         Args:
-            params: Parameters by name; the ones of theta_0 stand in for absent ones.
             x: As `preprocess` gives them.
         """
         with math_attention(self.math):

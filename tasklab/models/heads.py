@@ -78,12 +78,7 @@ class Head:
 
 
 def check_finite(x: Tensor, subject: str) -> None:
-    """Raise if a number is not finite: `argmax` would make a class of NaN like any other.
-
-    Args:
-        x: The numbers.
-        subject: What they are, for the message.
-    """
+    """Raise if a number is not finite: `argmax` would make a class of NaN like any other."""
     if not x.isfinite().all():
         raise TasklabError(f"{subject} is not finite: NaN or infinity in {tuple(x.shape)} numbers.")
 
@@ -97,10 +92,6 @@ def zero_shot(clip: Clip, task: Task) -> Head:
     normalised: the class is the answer that is most likely to be generated first.
 
     The papers keep it frozen while the image encoder trains (tangent paper, appendix A).
-
-    Args:
-        clip: The model whose text tower reads the prompts.
-        task: Its class names and templates.
 
     Raises:
         TasklabError: If the model has no text tower, or reads two classes as the same text.
@@ -147,9 +138,6 @@ def start(kind: str, clip: Clip, task: Task, seed: int = 0) -> Head:
     Args:
         kind: `"trained"` for a linear layer with PyTorch's usual random weights; `"zero_shot"` or
             `"zero_shot_trained"` for one made of prompts. A `"probe"` is fitted by `probes.fit`.
-        clip: The model.
-        task: Its classes, and templates for a zero-shot head.
-        seed: Of a random head.
 
     Raises:
         TasklabError: If a zero-shot head is asked for and the model has no text tower.
@@ -208,8 +196,6 @@ def linear_probe(
     seed.
 
     Args:
-        features: As the encoder gives them.
-        labels: Class of each image.
         classes: C; some may have no image.
         decay: Strength of the penalty on s W. The default keeps the cross-entropy in charge: at
             |s W| = 30 a class, the size of a zero-shot head, the penalty is 0.05 a class.

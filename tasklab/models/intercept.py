@@ -32,7 +32,6 @@ def around(root: nn.Module, forwards: Mapping[str, Callable[..., Any]]) -> Itera
     """Replace `usual(*args, **named)` of some modules by `forward(usual, *args, **named)`.
 
     Args:
-        root: The network.
         forwards: What each module computes, by its name in the network; `usual` is its own forward
             pass.
     """
@@ -48,8 +47,6 @@ def outputs(
     """Record the outputs of modules, and under `FEATURES` the encoder's own.
 
     Args:
-        encoder: The architecture.
-        params: As the encoder takes them.
         x: As the encoder's `preprocess` gives it.
         names: Of the modules; `None` is all blocks.
     """
@@ -73,8 +70,6 @@ def front(encoder: Encoder, params: Params, x: Tensor, block: int) -> Tensor:
     """Return h_l(x; theta), what a block gives, as it gives it; later blocks do not run.
 
     Args:
-        encoder: The architecture.
-        params: theta.
         x: As the encoder's `preprocess` gives it.
         block: l, the number of the block, from 0.
 
@@ -100,7 +95,6 @@ def back(
 
     Args:
         encoder: The architecture; its blocks must take and give one tensor.
-        params: theta.
         x: The images: what comes before the blocks still reads them, and nothing after does.
         block: l, the number of the block, from 0.
         h: In the place of its output, as `front` returns it.

@@ -50,7 +50,6 @@ class Clip:
     """An encoder, and the text tower that zero-shot heads are made of.
 
     Attributes:
-        encoder: The image encoder.
         text: Texts (n) -> features (n, D), not normalised; `None` where there is no text tower.
         logit_scale: The trained inverse temperature, exponential taken.
         cosine: Whether the features and those of texts are compared by their angle, as CLIP does,
@@ -87,7 +86,6 @@ def load(
         init: `"random"` draws the encoder from `seed`. The text tower stays pre-trained for models
             whose weights ship with the package, and is random too for the others.
         seed: Of `init="random"`.
-        device: Where to compute.
         weights: A checkpoint file to take instead of the usual one.
 
     Raises:
@@ -113,7 +111,6 @@ def both_towers(name: str, *, init: str = "pretrained") -> nn.Module:
     """Return open_clip's network of a model, with the text tower that its encoder may discard.
 
     Args:
-        name: As of `load`.
         init: As of `load`; of seed 0.
 
     Raises:
@@ -127,13 +124,7 @@ def both_towers(name: str, *, init: str = "pretrained") -> nn.Module:
 
 
 def shared(name: str, *, init: str = "pretrained", device: str = "cpu") -> Clip:
-    """Return a model as `load` does; while anybody in this process has it, it is not loaded again.
-
-    Args:
-        name: As of `load`.
-        init: As of `load`.
-        device: As of `load`.
-    """
+    """Return a model as `load` does; in this process it is loaded once while in use."""
     key = (name, init, device)
     if (clip := _SHARED.get(key)) is None:
         clip = _SHARED[key] = load(name, init=init, device=device)
@@ -144,11 +135,6 @@ def outline(name: str, *, init: str = "pretrained", device: str = "cpu") -> Clip
     """Return a model as `shared` does, but a shipped one without its network, in milliseconds.
 
     Its encoder has theta_0 and all that keys of results hold; it cannot be called.
-
-    Args:
-        name: As of `load`.
-        init: As of `load`.
-        device: As of `load`.
     """
     entry = spec(name)
     if not entry.shipped or init == "random":
@@ -175,8 +161,6 @@ def locate(
     """Return the checkpoint that `load` would read, fetched if need be; `None` if it needs none.
 
     Args:
-        name: As of `load`.
-        init: As of `load`.
         weights: As of `load`.
         fetch: Whether to fetch it now; without, `None` is also the answer if it could be fetched.
 

@@ -32,8 +32,6 @@ def linear(
     """Return x W^T + b.
 
     Args:
-        x: Tokens.
-        weight: W.
         bias: b, or `None` for none.
     """
     return _convolved(x, weight, bias) if _quick(x, weight) else F.linear(x, weight, bias)
@@ -49,9 +47,6 @@ def add_product(
 
     Args:
         total: In order in memory.
-        x: Tokens.
-        weight: W.
-        scale: A factor.
     """
     if _quick(x, weight):
         return total.add_(_convolved(x, weight, None), alpha=scale)

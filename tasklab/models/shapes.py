@@ -38,7 +38,6 @@ def activations(width: int, depth: int, tokens: int, heads: int) -> int:
     each head, two rows of attention weights.
 
     Args:
-        width: Of the residual stream.
         depth: Blocks.
         tokens: Of one image.
         heads: Of attention.
@@ -50,10 +49,7 @@ def vit_products(width: int, depth: int, patch: int, side: int = 224) -> int:
     """Return the multiplications of a pass: 12 w^2 + 2 L w for each of L tokens in each block.
 
     Args:
-        width: Of the residual stream.
         depth: Blocks.
-        patch: Height and width of a patch.
-        side: Height and width of the image.
     """
     patches = (side // patch) ** 2
     tokens = patches + 1
@@ -69,8 +65,6 @@ def convnext_products(
         widths: Of the stages; between them is a convolution of 2 x 2.
         depths: Blocks of each.
         kernels: Heights and widths of their depthwise convolutions.
-        patch: Height and width of a patch.
-        side: Height and width of the image.
     """
     places = (side // patch) ** 2
     total = places * 3 * patch**2 * widths[0]
@@ -85,7 +79,6 @@ def t5_products(width: int, inner: int, depths: tuple[int, int], tokens: int = 4
     """Return the multiplications of a pass up to the first token that is generated.
 
     Args:
-        width: Of the residual stream, and of all heads together.
         inner: Of the MLPs.
         depths: Blocks of the encoder and of the decoder.
         tokens: Of a text, at most (`mini.lexicon.LENGTH`).
@@ -102,8 +95,6 @@ def vit(width: int, depth: int, patch: int, *, side: int = 224, embed: int = 0) 
     Args:
         width: Of the residual stream; a head has 64 of it.
         depth: Blocks.
-        patch: Height and width of a patch.
-        side: Height and width of the image.
         embed: Width of CLIP's features and of its text tower; 0 for a tower of timm's.
     """
     tokens = (side // patch) ** 2 + 1
@@ -120,9 +111,6 @@ def small(products: int) -> Tower:
     """Return a shipped model's tower: `mini`'s, whose text tower is too small to count.
 
     The largest stands for the memory of all of them.
-
-    Args:
-        products: Multiplications in a pass, the model's own.
     """
     largest = vit(192, 6, 8, side=32, embed=128)
     return dataclasses.replace(largest, text=0, products=products)

@@ -74,12 +74,10 @@ class Tower:
     """A vision transformer.
 
     Attributes:
-        kind: Of every block.
         blocks: Names of parameters, block by block.
         ends: Names of the others.
         wide: Whether tokens between blocks stay float32 under autocast (timm), or are rounded
             (open_clip).
-        patch: Height and width of a patch.
         prefix_positions: Whether positions are of the class token and registers too.
         mean: Whether features are the mean of the patches' tokens, not the class token.
         mean_prefix: Whether that mean is of the class token and registers too.

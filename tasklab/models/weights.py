@@ -46,10 +46,8 @@ def find(
     """Return the checkpoint of a model, fetched if it is not on this machine.
 
     Args:
-        name: Short name of the model.
         repository: Of the weights on the Hugging Face hub, `owner/name`.
         path: A file given by the user; nothing else is then looked for.
-        file: Its name in the repository.
         revision: Commit of the repository; `None` is its newest.
         fetch: Whether to fetch it now; if not, and it can be fetched, the answer is `None`.
 
@@ -89,9 +87,6 @@ def local(name: str, repository: str, file: str, revision: str | None = None) ->
     """Return the checkpoint if it is on this machine: in the folder of weights, or the hub's cache.
 
     Args:
-        name: Short name of the model.
-        repository: Of the weights on the hub.
-        file: Its name in the repository.
         revision: Commit of the repository; `None` is the newest that is here.
     """
     from huggingface_hub import try_to_load_from_cache
@@ -108,7 +103,6 @@ def compare(path: Path, expected: str, advice: str) -> None:
     """Raise if a file is not the one that a checksum was taken of; looked at once a process.
 
     Args:
-        path: The file.
         expected: Its SHA-256 in hex digits.
         advice: What to do about it.
     """
@@ -118,10 +112,6 @@ def compare(path: Path, expected: str, advice: str) -> None:
 
 def remember(path: Path, repository: str) -> None:
     """Compare a fetched file with the note of its first load, or write that note.
-
-    Args:
-        path: The file, in the hub's cache or in the folder of weights.
-        repository: Where it comes from.
 
     Raises:
         TasklabError: If it is another file than at its first load.
@@ -178,8 +168,6 @@ def fit(model: nn.Module, tensors: Mapping[str, Tensor], source: str) -> None:
 
     Args:
         model: Whose parameters and buffers are overwritten.
-        tensors: The checkpoint, by name.
-        source: Where it comes from, for the message.
 
     Raises:
         TasklabError: If a parameter is missing, unexpected or of another shape; it names them.

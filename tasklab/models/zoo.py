@@ -57,7 +57,6 @@ class Spec:
     """A pre-trained model: an entry of the table.
 
     Attributes:
-        name: As the user writes it.
         kind: `"clip"` (open_clip: image and text tower), `"vit"` (timm: an image tower alone; the
             features are its class token after the final norm) or `"t5"` (transformers: text in,
             the first generated token out).

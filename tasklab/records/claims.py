@@ -46,9 +46,7 @@ class Claim:
         statement: The statement.
         cell: Which of its cells this is; empty if it has only one.
         table: Where the paper says so.
-        experiment: Of the records.
         comparison: Makes the sides of records; empty for two methods.
-        metric: What is compared.
         left: First side.
         relation: `>`, `<`, or `=` for "within the margin".
         factor: Of the second side.

@@ -18,7 +18,6 @@ def by_seed(rows: pd.DataFrame, numbers: Callable[[pd.DataFrame], Mapping[str, f
     """Return sides that are one number of each seed.
 
     Args:
-        rows: Records.
         numbers: Rows of a seed -> a number by side.
     """
     sides: dict[str, list[pd.DataFrame]] = {}

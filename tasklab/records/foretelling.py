@@ -139,10 +139,6 @@ def correlated(
 
     Args:
         table: A row a unit and group, as `units` returns them, without missing values.
-        x: First column.
-        y: Second column.
-        repeats: Permutations and samples.
-        seed: Of both.
 
     Returns:
         The correlation with its interval, p, and the number of groups that have one; NaN where a

@@ -23,7 +23,6 @@ def gains(
         df: Records of the experiment `merging`, of the model and of other pre-trainings.
         over: The merge that all are compared with.
         metric: `absolute` or `normalised`.
-        model: Whose gains they are.
 
     Returns:
         Columns n_tasks, merge, effect, low, high, seeds, and effect, low, high of the others

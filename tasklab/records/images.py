@@ -42,7 +42,6 @@ def unpacked(text: str, n: int) -> np.ndarray:
 
     Args:
         text: What `packed` made of them.
-        n: Number of images.
 
     Raises:
         TasklabError: If the text is not of so many images.
@@ -68,7 +67,6 @@ def averaged(texts: Sequence[str], n: int) -> str:
     Args:
         texts: Of each model which predictions changed, `packed`: on n images of one task, then on n
             of the other.
-        n: Images of each task.
     """
     changed = np.mean([unpacked(text, 2 * n).reshape(2, n) for text in texts], axis=0)
     shares = changed.mean(1, keepdims=True)
@@ -92,10 +90,6 @@ def sets_of(rows: pd.DataFrame, metric: str) -> np.ndarray:
 
     Those of the control task are the same for every target. Pairs of tasks that overlap count as
     one set, which is cautious in `bounded`; `crossed` leaves them to it.
-
-    Args:
-        rows: Records, with the column task.
-        metric: What is compared.
     """
     tasks = rows["task"].astype(str)
     if metric == "control":
@@ -117,7 +111,6 @@ def standard_errors(rows: pd.DataFrame, metric: str, absolute: pd.DataFrame | No
 
     Args:
         rows: Records. A column `error` is taken as it is.
-        metric: What is compared, which says how images make up its value.
         absolute: The accuracies behind normalised ones, row by row.
     """
     value = rows["value"].astype(float)
@@ -144,7 +137,6 @@ def bounded(pairs: pd.DataFrame, sets: np.ndarray, factor: float) -> float:
     Rows of one set count as fully dependent, sets as independent; seeds share their images.
 
     Args:
-        pairs: Both sides, with the columns error and error_right.
         sets: Label of each row (`sets_of`).
         factor: Of the right side.
     """
@@ -162,7 +154,6 @@ def crossed(
     """Return the variance that images add, from what each image contributes.
 
     Args:
-        pairs: Both sides, with the column seed.
         sets: Label of each row (`sets_of`).
         contributions: Row -> what each of its images adds to its difference (N,), times N.
 

@@ -51,8 +51,6 @@ class Interval(NamedTuple):
 
     Attributes:
         effect: The mean.
-        low: Lower end.
-        high: Upper end.
     """
 
     effect: float
@@ -64,7 +62,6 @@ def of_means(name: str, values: ArrayLike) -> Source:
     """Return the source of error of a mean whose terms were drawn independently.
 
     Args:
-        name: What was drawn.
         values: One a draw, at least two.
     """
     drawn = np.asarray(values, float)
@@ -136,9 +133,6 @@ def bootstrap_t(
 def of_mean(values: Sequence[float] | np.ndarray) -> Interval:
     """Return a mean with Student's interval, whose ends are NaN for one value.
 
-    Args:
-        values: Drawn independently, as those of seeds are.
-
     >>> [round(x, 2) for x in of_mean([1.0, 2.0, 3.0])]
     [2.0, -0.48, 4.48]
     """
@@ -177,12 +171,7 @@ def interval(effect: float, sources: Iterable[Source], level: float = LEVEL) -> 
 
 
 def p_value(effect: float, sources: Iterable[Source]) -> float:
-    """Return at which 1 - level the interval just reaches zero (two-sided); NaN without one.
-
-    Args:
-        effect: The mean.
-        sources: What it was drawn of.
-    """
+    """Return at which 1 - level the interval just reaches zero (two-sided); NaN without one."""
     sources = list(sources)
     if math.isnan(half_width(sources)):
         return math.nan
@@ -196,9 +185,6 @@ def p_value(effect: float, sources: Iterable[Source]) -> float:
 
 def holm(p: ArrayLike) -> np.ndarray:
     """Return p-values corrected for how many there are (Holm, 1979); what is NaN stays so.
-
-    Args:
-        p: Of all statements.
 
     >>> [round(float(value), 3) for value in holm([0.01, 0.04, 0.03])]
     [0.03, 0.06, 0.06]

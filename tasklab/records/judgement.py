@@ -40,7 +40,6 @@ class Verdict:
     """What our records say about a claim.
 
     Attributes:
-        claim: The claim.
         outcome: One of `OUTCOMES`.
         interval: Effect, positive in the claimed direction (of a claim of equality: left minus
             right), and its 95 % interval.
@@ -219,9 +218,6 @@ def verdict(
     have no seeds: their interval is over rounds of timing.
 
     Args:
-        claim: What to judge.
-        df: Tidy records.
-        n_tasks: Number of added tasks for claims on addition.
         model: Which model the claim is about, if there are records of several.
 
     Raises:
@@ -298,10 +294,8 @@ def verdicts(
     """Judge all claims, or those of one paper or table, in the papers' order.
 
     Args:
-        df: Tidy records.
         paper: Only its claims.
         table: Only those of this table, as printed.
-        n_tasks: Number of added tasks for claims on addition.
         model: Which model the claims are about, if there are records of several.
 
     Raises:

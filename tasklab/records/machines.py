@@ -58,10 +58,6 @@ def source(claim: Claim, pairs: pd.DataFrame) -> Source | None:
     """Return the machine as a source of error of a claim's effect, or `None`.
 
     There is none where records do not name the make, or nothing was measured of the metric.
-
-    Args:
-        claim: What is judged.
-        pairs: Both sides, row by row (`pairing.pairs`).
     """
     scope = _SCOPES.get((claim.experiment, claim.comparison), ())
     if claim.metric not in scope or MAKE not in pairs or pairs[MAKE].isna().all():
@@ -74,11 +70,7 @@ def source(claim: Claim, pairs: pd.DataFrame) -> Source | None:
 
 
 def mixed(pairs: pd.DataFrame) -> int:
-    """Return at how many seeds the two sides were measured on different makes.
-
-    Args:
-        pairs: Both sides, row by row (`pairing.pairs`).
-    """
+    """Return at how many seeds the two sides were measured on different makes."""
     names = [MAKE, f"{MAKE}_right"]
     if not set(names) <= set(pairs):
         return 0
@@ -102,8 +94,6 @@ def runs(one: pd.DataFrame, other: pd.DataFrame, experiment: str, metric: str) -
     Args:
         one: Tidy records of one make.
         other: Those of the same runs on another.
-        experiment: Its name.
-        metric: Its metric.
 
     Returns:
         A row a method, task and seed with the columns value, value_other and difference.

@@ -17,8 +17,6 @@ def box_means(
     Args:
         df: Records of the experiment `disentanglement`, one a cell.
         low: Lowest coefficient of the square; the default is the search box of addition.
-        high: Highest coefficient.
-        name: Ending of the metrics' names.
 
     Returns:
         Records of the same experiment with the metrics `xi_classifier_box` (%) and

@@ -45,9 +45,7 @@ def at_setting(
     Args:
         records: Of one model.
         setting: Of `MEASURES`, or a rule for the rate.
-        metric: Of `METRICS`.
         sides: Both methods.
-        method: One of them.
         rate: The learning rate, where it is the same for both.
 
     Returns:
@@ -143,7 +141,6 @@ def gaps_at_equal_accuracy(df: pd.DataFrame, over: str = "nonlinear") -> pd.Data
 
     Args:
         df: Records of the experiment `merging_rates`, of one model.
-        over: The way that the others are compared with.
 
     Returns:
         The columns of `merges_at_equal_accuracy` without those of `over`, with its value as `base`
@@ -162,12 +159,7 @@ def usual(grid: pd.DataFrame) -> pd.DataFrame:
 
 
 def values(rows: pd.DataFrame, metric: str) -> pd.DataFrame:
-    """Return one metric of a method's test records; a normalised accuracy is made of two.
-
-    Args:
-        rows: Of one method, at one number of steps.
-        metric: Of `METRICS`.
-    """
+    """Return one metric of a method's test records; a normalised accuracy is made of two."""
     rows = rows[rows["split"] == "test"]
     if metric != "normalised":
         return rows[rows["metric"] == metric]
@@ -186,7 +178,6 @@ def walk(grid: pd.DataFrame, method: str, measure: str) -> pd.DataFrame:
 
     Args:
         grid: Records of the experiment `budget`, of one model and at one number of steps.
-        method: Its name.
         measure: `single` or `norm`.
 
     Returns:
@@ -206,7 +197,6 @@ def end_of(grid: pd.DataFrame, method: str) -> float:
 
     Args:
         grid: Records of the experiment `budget`, of one model and at one number of steps.
-        method: Its name.
     """
     mine = grid[(grid["method"] == method) & (grid["metric"] == "single")]
     alone = mine[(mine["split"] == "validation") & (mine["seed"] == mine["seed"].min())]

@@ -25,7 +25,6 @@ class Side(NamedTuple):
 
     Attributes:
         method: The method, or the side's name in the claim's comparison.
-        rows: Its records.
         records: All records of its model.
     """
 
@@ -38,10 +37,7 @@ def sides_of(claim: Claim, df: pd.DataFrame, model: str | None, n_tasks: int) ->
     """Return both sides of a claim.
 
     Args:
-        claim: What to judge.
-        df: Tidy records.
         model: Which model it is about, if there are records of several.
-        n_tasks: Number of added tasks for claims on addition.
     """
     compared: dict[str, Sides] = {}  # by role: both sides at once
     both = []
@@ -96,10 +92,7 @@ def pairs(claim: Claim, df: pd.DataFrame, model: str | None, n_tasks: int) -> pd
     """Return a row a seed, task and subset that both sides have, with their difference.
 
     Args:
-        claim: What to judge.
-        df: Tidy records.
         model: Which model it is about, if there are records of several.
-        n_tasks: Number of added tasks for claims on addition.
 
     Returns:
         Columns seed, task, subset and difference, positive as claimed; of each side value, error
@@ -170,12 +163,6 @@ def growth(claim: Claim, df: pd.DataFrame, model: str | None, n_tasks: int) -> p
     """Return by how much a difference grows for every tenfold of the samples of pre-training.
 
     The slope of a least-squares line over the logarithm of the samples, for each seed and task.
-
-    Args:
-        claim: What is said to grow.
-        df: Tidy records of the model and of those that have seen a share of its samples.
-        model: The model that has seen all of them.
-        n_tasks: Number of added tasks for claims on addition.
     """
     name = model or "mini"
     shares = {name: 100.0}

@@ -53,9 +53,7 @@ def beside(
     Args:
         ours: Tidy records of one model; random initialisation is used for tables about it only.
         paper: The paper's name.
-        table: The table's number.
         model: The column of the paper's table, as our model name, e.g. `"vitb32"`.
-        n_tasks: Number of added tasks; the papers' tables add eight.
 
     Returns:
         One row for each printed number: method, called (the row's name in the paper), metric,

@@ -31,9 +31,6 @@ COLUMNS = [
 def over_rates(verdicts: Iterable[Verdict]) -> pd.DataFrame:
     """Return headlines under every rule for the rate, a row a rule or, at one rate, a rate.
 
-    Args:
-        verdicts: On the claims of one or several papers.
-
     Returns:
         `COLUMNS`: lr is NaN where sides differ in it; effect, low, high and outcome draw tasks,
         here_low, here_high and here are of these tasks alone.
@@ -65,7 +62,6 @@ def told(table: pd.DataFrame, claim: str) -> str:
 
     Args:
         table: What `over_rates` returns.
-        claim: Its name there.
     """
     rows = table[table["claim"] == claim]
     same = rows[rows["rule"] == ONE_RATE]

@@ -72,7 +72,6 @@ class Declared(Mapping[str, Entry], Generic[Entry]):
         """Add an entry, or replace that of the same module.
 
         Args:
-            name: Of the entry.
             entry: What is declared.
             home: The module that declares it; a notebook's cell may do so again and again.
 

@@ -26,7 +26,6 @@ class World:
     """What is drawn.
 
     Attributes:
-        seeds: Seeds of fine-tuning.
         tasks: Number of tasks.
         n_images: Test images of each.
         accuracy: Mean of both methods, in %.
@@ -74,7 +73,6 @@ def answers(world: World, rng: np.random.Generator) -> np.ndarray:
 
     Args:
         world: What is drawn.
-        rng: Draws it.
     """
     w, n = world, world.n_images
     normal = lambda *shape: rng.standard_normal(shape, dtype=np.float32)  # noqa: E731
@@ -91,7 +89,6 @@ def judge(world: World, right: np.ndarray) -> Interval:
     """Return the interval of a draw, from the same sources as a claim's.
 
     Args:
-        world: What was drawn.
         right: What `answers` returned.
     """
     difference = 100.0 * (right[0].astype(np.float32) - right[1])  # tasks, seeds, images
@@ -118,8 +115,6 @@ def rates(world: World, repeats: int, seed: int = 0) -> Rates:
 
     Args:
         world: What is drawn.
-        repeats: How often.
-        seed: Of the draws.
     """
     rng = np.random.default_rng(seed)
     outcomes, halves, unlike = [], [], []
@@ -160,10 +155,7 @@ def skewed(
 
     Args:
         draw: Generator and shape -> effects of tasks, of mean 0 and variance 1.
-        seeds: Seeds of fine-tuning.
         tasks: Number of tasks.
-        repeats: How often.
-        seed: Of the draws.
 
     Returns:
         The larger rate of *holds* and *does not hold* by Student's t and by the bootstrap's.

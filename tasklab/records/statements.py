@@ -172,7 +172,6 @@ def verdict_rows(verdicts: Iterable[Verdict], *, cells: bool = True) -> pd.DataF
     """Return the verdicts as a table: a row a statement, and below it one for each of its cells.
 
     Args:
-        verdicts: Of one or several papers.
         cells: Whether statements that have several cells are followed by them.
 
     Returns:
@@ -268,7 +267,6 @@ def seen(row: Mapping[str, Any], side: str) -> dict[str, Any]:
     """Return a row of `verdict_rows` with another of its effects in place of the first.
 
     Args:
-        row: A row.
         side: `here`, of the tasks that were tried alone, or `others`, of several pre-trainings.
     """
     return {**row, **{name: row[f"{side}_{name}"] for name in _ENDS}}
@@ -278,9 +276,6 @@ def both_scopes(verdicts: Iterable[Verdict]) -> str:
     """Return how many verdicts are decided in general, and on these tasks alone, in sentences.
 
     Nothing where none is about tasks in general.
-
-    Args:
-        verdicts: Of one or several papers.
     """
     rows = verdict_rows(verdicts, cells=False)
     rows = rows[rows["here"] != ""]
@@ -296,9 +291,6 @@ def both_scopes(verdicts: Iterable[Verdict]) -> str:
 def how_many(outcomes: Iterable[str]) -> str:
     """Return how many of some outcomes there are of each kind, in words.
 
-    Args:
-        outcomes: Of verdicts or statements.
-
     >>> how_many(["holds", "undecided", "holds"])
     '2 hold, 1 is undecided'
     """
@@ -308,12 +300,7 @@ def how_many(outcomes: Iterable[str]) -> str:
 
 
 def correction(verdicts: Iterable[Verdict], *, named: bool = True) -> str:
-    """Count the verdicts that survive the corrections for many tests, as sentences.
-
-    Args:
-        verdicts: Of all papers.
-        named: Whether it names the headlines that survive.
-    """
+    """Count the verdicts that survive the corrections for many tests, as sentences."""
     judged = [entry for entry in entries(verdicts) if entry.outcome != "not tested"]
     first = [entry for entry in judged if _is_headline(entry)]
     kept = [entry for entry in first if "headlines" in entry.survives]

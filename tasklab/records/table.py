@@ -137,11 +137,7 @@ def select(
     """Return the records of a method on test images.
 
     Args:
-        df: Tidy records.
-        experiment: Its name.
-        metric: Its metric.
         method: One of `METHODS`.
-        n_tasks: Number of added tasks, where the experiment is addition.
     """
     chosen = (df["experiment"] == experiment) & (df["metric"] == metric)
     chosen &= (df["method"] == method) & (df["split"] == "test")
@@ -196,7 +192,6 @@ def wilson(k_correct: Any, n: Any) -> tuple[Any, Any]:
 
     Args:
         k_correct: Number of correct answers; a number or an array, need not be whole.
-        n: Number of images, of the same shape or a number.
 
     Returns:
         Lower and upper end, shaped like the arguments.
@@ -218,9 +213,7 @@ def summarise(df: pd.DataFrame, by: Iterable[str], value: str = "value") -> pd.D
     """Average within each seed first (over tasks and subsets), then over seeds.
 
     Args:
-        df: Tidy records.
         by: Columns that define a group.
-        value: Column to average.
 
     Returns:
         One row a group in order of appearance: `by`, `mean`, `std` (over seeds, n − 1; NaN for one
@@ -251,7 +244,6 @@ def provenance(
         extra: Further entries, e.g. the configuration; they win over the ones below.
         gpu: Name of the accelerator, where one was used (this module does not import torch).
         threads: Of a process: sums in another order are rounded otherwise.
-        preset: The notebook's preset.
         seconds: Wall time of the study.
 
     Returns:

@@ -66,8 +66,6 @@ def once(file: Path, what: str, compute: Callable[[Path], str]) -> str:
     """Compute a named text of a file; again only if the file has changed.
 
     Args:
-        file: The file.
-        what: The name of what is computed.
         compute: File -> a text.
     """
     place, now, began = os.path.abspath(file), state(file), time.time_ns()
@@ -84,8 +82,6 @@ def note(file: Path, what: str, found: str) -> None:
     """Record a text of a file that was just written, for `once`.
 
     Args:
-        file: The file, just written.
-        what: The name of what is known.
         found: What `once` is to return.
     """
     place, now = os.path.abspath(file), state(file)

@@ -18,7 +18,6 @@ def code_of(modules: Iterable[str], follow: Callable[[str], bool]) -> str:
     """Return a hash of modules' code and of the code that they import.
 
     Args:
-        modules: Full names.
         follow: Whether an imported module of this package counts, and what it imports.
     """
     seen, waiting = set[str](), sorted(modules)
@@ -32,11 +31,7 @@ def code_of(modules: Iterable[str], follow: Callable[[str], bool]) -> str:
 
 
 def modules(without: Iterable[str] = ()) -> list[str]:
-    """Return the names of all modules of the package.
-
-    Args:
-        without: Rooms that are left out.
-    """
+    """Return the names of all modules of the package."""
     files = [file.relative_to(ROOT).with_suffix("") for file in ROOT.glob("tasklab/**/*.py")]
     return [".".join(file.parts) for file in files if file.parts[1] not in set(without)]
 

@@ -42,8 +42,6 @@ def save_checkpoint(path: Path, tensors: Mapping[str, Tensor], meta: Mapping[str
     """Write tensors and a JSON-able `meta` to one safetensors file, replacing it atomically.
 
     Args:
-        path: The file.
-        tensors: By name.
         meta: What belongs to them.
 
     Raises:
@@ -106,7 +104,6 @@ class OnDisk(Mapping[str, Tensor]):
     """Tensors of a safetensors file, each read when it is asked for, so that none is held.
 
     Args:
-        path: The file.
         like: What was read from it, perhaps in another type, which stays the type of each tensor.
 
     Raises:
@@ -146,7 +143,6 @@ def explained(
     """Raise one `TasklabError` that says what to do in place of a file system's errors.
 
     Args:
-        root: The folder that is written, or read.
         doing: What is done with it.
         instead: By what another folder is chosen.
     """
@@ -172,8 +168,6 @@ def canonical(value: Mapping[str, Any], what: str = "config", indent: int | None
     """Return JSON that is the same text for equal values: sorted names, no NaN.
 
     Args:
-        value: What to write.
-        what: Its name in a message.
         indent: Columns of a level; `None` is one line.
 
     Raises:
@@ -207,8 +201,6 @@ def write_tensors(
     A header's texts are kept in the file, with the checksum of all; without, the file has none.
 
     Args:
-        tensors: By name.
-        file: Where to.
         header: Texts kept in the file, with the checksum of all; without, the file has none.
     """
     own: dict[str, Tensor] = {}

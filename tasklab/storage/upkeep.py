@@ -108,7 +108,6 @@ def collect(
     """Remove what `leftovers` and `leftovers_of_images` (of `data`) yield, and return it.
 
     Args:
-        store: The store.
         data: The folder of images; `None` leaves it as it is.
         days: As of `leftovers`.
         dry_run: Whether to leave all as it is.

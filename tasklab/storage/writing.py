@@ -27,7 +27,6 @@ class Writing:
     """An artifact on its way to the disk.
 
     Args:
-        tensors: Its tensors.
         write: Writes them and returns the file's checksum.
         done: Called when that is over.
 

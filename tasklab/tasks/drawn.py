@@ -69,10 +69,7 @@ class SuiteImages(Protocol):
         """Return a split, or its first n images.
 
         Args:
-            task: Name of a task, or of the control.
-            split: `"train"`, `"val"` or `"test"`.
             n: Number of images; `None` is all.
-            device: Where to put the tensors.
 
         Raises:
             TasklabError: If a name is unknown, or the split has fewer than n images.
@@ -99,11 +96,7 @@ class SuiteImages(Protocol):
         """Yield the training images of each step.
 
         Args:
-            task: Name of the task.
             order: Step and number of images -> indices (B,) of the step's images.
-            steps: The steps, in order.
-            seed: Of what is random in an image, such as a crop.
-            device: Where to put the images.
         """
 
 
@@ -112,7 +105,6 @@ class DrawnImages:
     """The images of a drawn world. Training does not augment them.
 
     Attributes:
-        suite: Its tasks.
         cache: Folder of drawn images; `None` is `$TASKLAB_DATA` or the user's cache. If it cannot
             be written to, images are drawn again in every process.
         side: Height and width of the model's input, to which images are enlarged; `None` is theirs.
@@ -217,7 +209,6 @@ def count_of(n: int | None, whole: int, split: str) -> int:
     Args:
         n: So many, or `None` for all.
         whole: As many as there are.
-        split: Its name, for the message.
 
     Raises:
         TasklabError: If there are not so many.

@@ -36,7 +36,6 @@ def from_folder(
     seed 0. Without a validation split, a tenth of the training images validate.
 
     Args:
-        path: The folder.
         name: Of the task; `None` is the folder's name.
         templates: One or more prompts with one `{}` each, for the class name.
         classes: Names to write into the prompts: a list in the alphabetical order of the folders,

@@ -69,7 +69,6 @@ def rotated_digits(angle: float, split: str) -> Images:
     the geometry of MNIST. The returned tensors are shared between calls: do not write to them.
 
     Args:
-        angle: Degrees, counter-clockwise.
         split: `"train"`, 1,300 digits, or `"test"`, the other 497, the same ones at every angle.
 
     Raises:
@@ -159,7 +158,6 @@ def replaced(one: Images, other: Images, ratio: float, seed: int = 0) -> Images:
         one: N samples.
         other: At least as many as are replaced, of the same shape.
         ratio: Share of `one` to replace, 0 to 1.
-        seed: Of the choice.
 
     Raises:
         TasklabError: If the ratio is not a share, the shapes differ, or `other` has too few.

@@ -84,7 +84,6 @@ def check_differ(task: str, words: Sequence[str], names: Sequence[str] | None = 
     """Raise if prompts of two classes are the same: one of the two would never be predicted.
 
     Args:
-        task: Its name.
         words: What prompts call the classes.
         names: What to call them in the message, if not so.
     """
@@ -110,7 +109,6 @@ class Task:
     """A classification task that a zero-shot head can be made for.
 
     Attributes:
-        name: As the user writes it.
         classes: Name of each class; the index is the label.
         templates: Prompts with one `{}` each, for the class name.
         stand_in_for: The data set of the papers whose place it takes.

@@ -70,9 +70,7 @@ class Plain(Encoder):
         """Return f(x; params), recorded if gradients are enabled, and J(x) tau, which never is.
 
         Args:
-            params: Parameters by name; the ones of theta_0 stand in for absent ones.
             tau: The direction; a name that is absent counts as zero.
-            x: Preprocessed images.
         """
         device = x.device.type
         dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else x.dtype

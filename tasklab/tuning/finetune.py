@@ -53,8 +53,6 @@ def identity(config: FineTune, clip: Clip, tasks: Suite | None = None) -> dict[s
     """Return all that determines the result of a run: its configuration in the store.
 
     Args:
-        config: The run.
-        clip: The model that it starts from.
         tasks: The suite with its images, where `config.suite` is not embedded.
     """
     tasks = tasks or suite(config.suite)
@@ -96,7 +94,6 @@ def finetune(
             bit where an uninterrupted one does, unless memory ran out: it keeps the number of
             threads that it began with. SIGTERM leaves a checkpoint of the present step.
         tasks: The suite with its images, where `config.suite` is not embedded.
-        progress: Whether to show a progress bar.
 
     Raises:
         TasklabError: If the model is not the configuration's, the method does not suit it, or
@@ -114,9 +111,6 @@ class Trainer:
 
     Args:
         clip: The model that all runs start from.
-        store: Where the runs are kept.
-        tasks: The suite with its images.
-        progress: Whether to show progress bars.
 
     Attributes:
         identity: Run -> its configuration in the store (`identity`).
@@ -185,10 +179,6 @@ def train(
     """Return delta, with a head that trains along, and the record of the run.
 
     Args:
-        config: The run, with its learning rate.
-        clip: The model that it starts from.
-        tasks: The suite with its images.
-        head: Where its head starts.
         checkpoint: The file of checkpoints; the run goes on from one that is there.
         show: Whether to show a progress bar.
     """
@@ -232,11 +222,8 @@ def descend(
     """Train for the steps that are left; delta and a head that trains change in place.
 
     Args:
-        config: The run.
         session: Counts the steps.
         gradient: Step -> loss, and its gradient in theta, or in delta for a linearized model.
-        theta0: The parameters that train, before.
-        delta: Their change.
         own: Weight and bias of a head that trains along.
         adamw: The optimiser of both (`optimiser`).
     """

@@ -34,10 +34,8 @@ def needed(
 
     Args:
         tower: Its shape.
-        images: At a time.
         recompute: Whether blocks are computed a second time in the backward pass: then only their
             inputs are kept, a twentieth of all, and the insides of one.
-        text: Whether the text tower is kept.
     """
     kept = tower.activations
     if recompute:

@@ -21,10 +21,7 @@ class Journal:
     """Collects losses and gradient norms; stops a run that has gone wrong.
 
     Args:
-        config: The run.
         losses: Of the steps before.
-        classes: Of the task.
-        device: Where the run computes.
     """
 
     def __init__(

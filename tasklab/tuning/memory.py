@@ -52,7 +52,6 @@ class Plan(NamedTuple):
     """How a batch is computed.
 
     Attributes:
-        size: Images at a time.
         recompute: Whether the insides of blocks are computed again in the backward pass.
     """
 
@@ -86,7 +85,6 @@ def first_that_fits(
     Args:
         attempt: Computes by a plan, and changes nothing that another attempt would see.
         left: The plans to try, in order.
-        what: Is computed, for the log and the error.
         advice: What the user can do where no plan fits.
 
     Raises:
@@ -122,9 +120,6 @@ def accumulated(
 
     Args:
         gradient: Images and labels -> mean loss and its gradients.
-        x: Images (B, ...).
-        y: Labels (B,).
-        size: Images at a time.
     """
     if size >= len(y):
         return gradient(x, y)
@@ -140,9 +135,6 @@ class Parts:
     """Goes through sets of images in parts, as large as asked for or as fit into memory.
 
     What did not fit once is not tried again, in other sets of images either.
-
-    Attributes:
-        size: Likewise, by now.
     """
 
     def __init__(self, size: int) -> None:
@@ -175,10 +167,6 @@ class Recomputed:
 
     They are computed again when the backward pass comes to a block. Values and gradients are those
     of the encoder. Not for forward-mode derivatives, which keep nothing.
-
-    Attributes:
-        encoder: The encoder.
-        params: Its theta_0.
     """
 
     def __init__(self, encoder: Encoder) -> None:

@@ -44,7 +44,6 @@ class Method:
     """A way to make a task vector and to edit a model by it.
 
     Attributes:
-        title: In figures and tables.
         text: What it trains, in the list of the command line.
         colour: In figures; a palette that is distinguishable with the common forms of colour
             blindness.
@@ -169,7 +168,6 @@ def trainable(params: Mapping[str, Tensor], method: str, arch: str) -> tuple[str
     """Return the names that a method trains, in the order of `params`.
 
     Args:
-        params: Parameters of the image encoder.
         method: One of `METHODS`; `nonlinear` and `linearized` train everything.
         arch: Name of the encoder, for messages.
 

@@ -37,13 +37,7 @@ KIND = "multitask"  # of artifact
 
 
 def identity(runs: Sequence[FineTune], clip: Clip, tasks: Suite) -> dict[str, Any]:
-    """Return all that determines the result: the runs on each task, in the order of their turns.
-
-    Args:
-        runs: One a task.
-        clip: The model that it starts from.
-        tasks: The suite with its images.
-    """
+    """Return all that determines the result: the runs on each task, in the order of their turns."""
     return known_by([finetune.identity(run, clip, tasks) for run in runs])
 
 
@@ -56,13 +50,6 @@ def multitask(
     runs: Sequence[FineTune], clip: Clip, store: Store, tasks: Suite, *, progress: bool = True
 ) -> Run:
     """Return the vector of one model that is fine-tuned on several tasks, from the store if there.
-
-    Args:
-        runs: One a task, alike in all else.
-        clip: The model it starts from.
-        store: Where the result is kept. An interrupted run goes on from its last checkpoint.
-        tasks: The suite with its images.
-        progress: Whether to show a progress bar.
 
     Raises:
         TasklabError: If the runs differ in more than their task, or their heads train along.

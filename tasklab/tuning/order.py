@@ -16,7 +16,6 @@ def batch(config: FineTune, step: int, count: int) -> Tensor:
     Args:
         config: The run: its seed and batch size.
         step: From 0.
-        count: Training images of the task.
     """
     position, parts, missing = step * config.batch_size, [], config.batch_size
     while missing:

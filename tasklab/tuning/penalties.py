@@ -56,7 +56,6 @@ class Penalty(NamedTuple):
     """A penalty of the present change.
 
     Attributes:
-        value: P.
         gradients: dP / d delta, by the names of the parameters that it reaches.
     """
 
@@ -71,7 +70,6 @@ def tangent_change(
 
     Args:
         model: The encoder, or the same in a form that records less.
-        delta: The change of the parameters that train.
         images: (B, 3, H, W) of other tasks, as the encoder's `preprocess` takes them.
         size: Images at a time; by default all.
 
@@ -159,11 +157,8 @@ def turns(
 
     Args:
         others: Names of the tasks.
-        data: Their images.
         order: Step and number of images -> indices of the step's images.
         steps: The steps that are left, in order: a resumed run sees what another one does.
-        seed: Of what is random in an image.
-        device: Where to put them.
     """
     streams = {}
     for place, task in enumerate(others):
@@ -182,9 +177,6 @@ def measure(
     Args:
         method: One of `methods.METHODS` that has one.
         model: The encoder, or the same in a form that records less.
-        delta: The change of the parameters that train.
-        images: Of another task, where the penalty looks at them.
-        size: Images at a time.
     """
     entry = TABLE[method]
     penalty = PENALTIES[entry.penalty]

@@ -46,7 +46,6 @@ class Fitted(NamedTuple):
     """A probe, and what it took.
 
     Attributes:
-        head: On the encoder's device.
         seconds_features: Of the pass over the training images.
         seconds_fit: Of the fit, the search for a learning rate not included.
         lr: The learning rate; 0 where there is none.
@@ -68,9 +67,6 @@ def identity(probe: Probe, clip: Clip, suite: Suite, task: str) -> dict[str, Any
 
     Args:
         probe: How it is fitted.
-        clip: The pre-trained model.
-        suite: The tasks with their images.
-        task: Name of one of them.
     """
     searched = probe.solver == "adamw" and probe.lr is None
     search = {"rates": list(RATES), "on": _images(clip, suite, searched_task(suite))}
@@ -88,10 +84,7 @@ def fit(probe: Probe, clip: Clip, suite: Suite, task: str, store: Store) -> Fitt
 
     Args:
         probe: How.
-        clip: The pre-trained model.
         suite: The tasks; a learning rate that is not given is searched on the stand-in for Cars.
-        task: Name of one of them.
-        store: Where features and heads are kept.
     """
     inputs = _features(probe, clip, suite, task, store)
 
@@ -124,10 +117,6 @@ def search(
 
     Args:
         probe: Steps, batch size, decay and number of images; of validation as many at most.
-        clip: The pre-trained model.
-        suite: The tasks.
-        store: Where features are kept.
-        rates: Learning rates to try.
         task: By default the stand-in for Cars.
     """
     task = task or searched_task(suite)
@@ -140,10 +129,6 @@ def validation(probe: Probe, clip: Clip, suite: Suite, store: Store, task: str) 
 
     Args:
         probe: How it is fitted; with AdamW its `lr` must be given.
-        clip: The pre-trained model.
-        suite: The tasks with their images.
-        store: Where features are kept.
-        task: Name of one of the tasks.
     """
     train, val = (_features(probe, clip, suite, task, store, split) for split in ("train", "val"))
     (features, labels), (others, answers) = (_on(clip, kept, task) for kept in (train, val))
@@ -177,14 +162,9 @@ def adamw(
     down to zero, from PyTorch's usual random weights of a linear layer.
 
     Args:
-        features: As the encoder gives them.
-        labels: Class of each image.
-        classes: C.
-        lr: Highest learning rate.
         steps: 2,000 (appendix C).
         batch_size: 128 (appendix C); all images where there are fewer.
         weight_decay: 0.1 (protocol).
-        seed: Of the weights and of the order.
 
     Raises:
         TasklabError: If there is no image.

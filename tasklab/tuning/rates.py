@@ -76,10 +76,7 @@ def validation(config: FineTune, run: Run, clip: Clip, tasks: Suite) -> float:
     """Return the accuracy in % of a run's own model on all validation images of its task.
 
     Args:
-        config: The run.
         run: Its result.
-        clip: The model that it started from.
-        tasks: The suite with its images.
     """
     encoder = clip.encoder
     images = drawn.images_of(tasks).load(config.task, "val", device=encoder.device)

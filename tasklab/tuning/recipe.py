@@ -250,15 +250,12 @@ def recipe(
         suite: One of `SUITES`.
         init: One of `INITS`.
         head: `"zero_shot"`, `"trained"` or `"probe"`; `None` is what fits the model.
-        seed: Order of the images.
-        steps: Instead of the recipe's. A tenth of the steps is warm-up, as in the papers.
         lr: Instead of the recipe's, for every method. The recipe's own is searched (`rates`) for a
             published model in the preset `full`, after a probe or with a head that trains along.
         precision: One of `PRECISIONS`. `None` is bfloat16 where the device is fast at it
             (`usual_precision`), else float32.
         preset: `"quick"`: fewer steps, on a shipped model of fewer images, and fewer images for its
             probe; `"rehearsal"`: `steps` tiny steps, to see whether all runs.
-        device: Where it will run.
         others: Tasks whose images a penalty looks at; `None` is all others of the suite.
 
     Raises:

@@ -56,7 +56,6 @@ def read(artifact: Artifact, clip: Clip, base: Base, probe: Head | None = None) 
 
     Args:
         artifact: What training made.
-        clip: The model that the run started from.
         base: Its weights, and the method.
         probe: The head that the encoder was trained under, if it was fitted before.
     """

@@ -18,7 +18,6 @@ class Saver:
     """Writes and reads delta, the optimiser's moments and the losses so far.
 
     Args:
-        path: The file of the checkpoint.
         delta: What is trained, by name, in the optimiser's order; written and read in place.
         optimiser: Its AdamW.
         every: Steps between checkpoints.

@@ -107,7 +107,6 @@ def resnet18(seed: int = 0, width: int = 64, stride: int = 1) -> Network:
     Two cores train it in seconds at a width of 8 and a stride of 2.
 
     Args:
-        seed: Of the weights.
         width: Channels of the first stage; each later stage has twice those of the one before. 64
             is ResNet-18.
         stride: Of the stem; 2 halves the sides of all feature maps.
@@ -157,14 +156,10 @@ def train(
     network changes. Give `epochs` or `steps`; 0 returns a copy of `params`.
 
     Args:
-        network: The architecture.
         params: Where to start; all names of `network.params`.
         data: Images uint8 (N, C, H, W) and labels (N,).
         lr: Learning rate. C.1.1: 0.1 for the MLP, 0.05 for the ResNet.
         epochs: Passes over the data, the last batch of each being what is left.
-        steps: Batches, in epochs that follow one another.
-        batch_size: Images in a step.
-        seed: Of the order of the images.
         momentum: 0 is plain SGD.
         classes: Labels of the task; `None` is all.
         log: Called with every step (from 0) and its loss.
@@ -208,8 +203,6 @@ def loss(
     """Return the mean cross-entropy in eval mode, in nats.
 
     Args:
-        network: The architecture.
-        params: As the network takes them.
         data: Images uint8 (N, C, H, W) and labels (N,).
         classes: Labels of the task; `None` is all.
 
@@ -228,8 +221,6 @@ def accuracy(
     """Return the share of images whose largest logit is their class's, in eval mode, in percent.
 
     Args:
-        network: The architecture.
-        params: As the network takes them.
         data: Images uint8 (N, C, H, W) and labels (N,).
         classes: Labels of the task; `None` is all.
 

@@ -33,9 +33,7 @@ class Session(contextlib.ExitStack):
     """The steps of a run that are left, from its last checkpoint on.
 
     Args:
-        config: The run.
         title: What it trains on, in a few words.
-        classes: Of its task.
         moving: What trains, by name; a checkpoint's numbers are written into it.
         optimiser: Its optimiser; likewise.
         checkpoint: The file of checkpoints.

@@ -40,9 +40,6 @@ class Step:
     """Computes the loss and the gradients of a run's steps.
 
     Args:
-        config: The run.
-        encoder: The model, at theta_0.
-        head: Makes logits of features.
         theta0: The parameters that train, before.
         delta: Their change, which is written to between steps.
         own: Weight and bias of a head that trains along, by name.
@@ -168,10 +165,6 @@ def gradient(
     """Return the loss of f(x; theta_0 + delta), and its gradient in theta.
 
     Args:
-        model: f.
-        theta0: The parameters that train, before.
-        delta: Their change.
-        x: Preprocessed images.
         loss: Features -> scalar.
     """
     sums = torch._foreach_add([theta0[name] for name in delta], list(delta.values()))
@@ -186,10 +179,6 @@ def tangent_gradient(
     """Return the loss of f(x; theta_0) + J(x; theta_0) delta, and its gradient in delta.
 
     Args:
-        model: f.
-        theta0: The parameters that train, before.
-        delta: Their change.
-        x: Preprocessed images.
         loss: Features -> scalar.
     """
     if isinstance(model, memory.Recomputed):
@@ -207,7 +196,6 @@ def head_gradient(
         own: The head's weight and bias, by name.
         normalise: Whether the head normalises features.
         features: (B, D).
-        y: Labels (B,).
     """
     leaves = {name: tensor.detach().requires_grad_() for name, tensor in own.items()}
     weight, *bias = leaves.values()  # no `Head`: it reads whether its numbers are finite

@@ -69,10 +69,7 @@ def jvp(encoder: Model, params: Params, tau: Params, x: Tensor) -> TangentFeatur
     They are at least float32, also where autocast computed them in bfloat16: sums need the digits.
 
     Args:
-        encoder: The model to linearize, in eval mode.
-        params: theta_0, all parameters by name.
         tau: The direction; a name that is absent counts as zero.
-        x: Preprocessed images (B, 3, H, W).
 
     Raises:
         TasklabError: If `tau` has a name or a shape that `params` has not.
@@ -96,10 +93,7 @@ def value_and_grad(
     theta_0. The forward pass is shared by the values, the tangents and that backward pass.
 
     Args:
-        encoder: The model to linearize, in eval mode.
-        params: theta_0, all parameters by name.
         tau: The task vector; its names are those that train.
-        x: Preprocessed images (B, 3, H, W).
         loss: Features (B, D) -> scalar.
         recorded: The encoder in a form that records less (`memory.Recomputed`). It then gets a
             forward pass of its own, for the backward pass, and the one with tangents keeps nothing.
@@ -125,10 +119,7 @@ def normal(
     """Return J tau and J' J tau, summed over images, from one forward and one backward pass.
 
     Args:
-        encoder: The model to linearize, in eval mode.
-        params: theta_0, all parameters by name.
         tau: The direction; J' is of the parameters that it names.
-        x: Preprocessed images (B, 3, H, W).
         recorded: As for `value_and_grad`.
 
     Raises:
@@ -147,8 +138,6 @@ def features(
 
     Args:
         encoder: The model to linearize; its `preprocess`, if it has one, is applied to each batch.
-        params: theta_0, all parameters by name.
-        tau: The direction.
         images: (N, 3, H, W), e.g. uint8.
         batch_size: Images in one pass; fewer where memory does not suffice.
     """

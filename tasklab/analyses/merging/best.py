@@ -43,14 +43,7 @@ PerTask = Sequence[Float[Tensor, "N D"]]  # J(x) tau on the images of each task
 def tangents(
     evaluator: Evaluator, vector: TaskVector, tasks: Sequence[str], split: str = "val"
 ) -> list[Float[Tensor, "N D"]]:
-    """Return J(x) tau of a vector on the images of each task, from the store if it is there.
-
-    Args:
-        evaluator: Model and images.
-        vector: tau.
-        tasks: Their names.
-        split: `"train"`, `"val"` or `"test"`.
-    """
+    """Return J(x) tau of a vector on the images of each task, from the store if it is there."""
     return [evaluator.tangent_features(vector, task, split).jtau for task in tasks]
 
 
@@ -144,13 +137,11 @@ def everywhere(
     is the one that it goes to.
 
     Args:
-        encoder: The pre-trained encoder.
         vectors: tau_t by the task's name, at least two.
         images: (N, 3, H, W) of each task, as the encoder's `preprocess` takes them.
         start: Where to begin, e.g. the minimum on the span; by default at 0.
         steps: The most steps; fewer where nothing is left to gain.
         batch_size: Images in one pass, fewer where memory does not suffice.
-        progress: Whether to show progress.
 
     Raises:
         TasklabError: If images of a task are missing, the vectors or `start` are of another model,

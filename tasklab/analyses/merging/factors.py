@@ -32,7 +32,6 @@ def leading(A: Float[Tensor, "O I"], k: int) -> Triplets:
     """Return the k largest singular values of a matrix, with their vectors; none that are 0.
 
     Args:
-        A: The matrix.
         k: At most its smaller side; fewer are returned if its rank is lower.
     """
     A = A.double()

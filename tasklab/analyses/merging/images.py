@@ -43,11 +43,6 @@ def of_images(
 
     Args:
         needs: `"grams"`, or `"diagonals"` of Fisher information.
-        encoder: The image encoder.
-        head: The task's.
-        images: (N, 3, H, W), as the encoder's `preprocess` takes them.
-        vector: tau_t.
-        linear: Whether it belongs in the linearized model.
 
     Raises:
         TasklabError: As `grams` and `fisher_diagonals` do.
@@ -72,8 +67,6 @@ def grams(
     of the parameters' type, summed up in float64.
 
     Args:
-        encoder: The image encoder.
-        images: (N, 3, H, W), as the encoder's `preprocess` takes them.
         params: theta of the task's model; by default the pre-trained one.
         names: Of the parameters; by default all.
         batch_size: Images whose sums are made apart; fewer where memory does not suffice.
@@ -140,14 +133,10 @@ def fisher_diagonals(
     a backward pass for each image and draw.
 
     Args:
-        encoder: The image encoder.
         head: The task's head; p is the softmax of its logits.
-        images: (N, 3, H, W), as the encoder's `preprocess` takes them.
         params: theta of the task's model; by default the pre-trained one.
         names: Of the parameters; by default all.
         draws: Labels of each image.
-        seed: Of the draws.
-        progress: Whether to show progress.
 
     Returns:
         F by the parameter's name, in its shape and type.

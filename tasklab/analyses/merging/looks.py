@@ -31,8 +31,6 @@ class Looks:
     """Scores of edited networks by their accuracy on several tasks.
 
     Args:
-        evaluator: Model, heads and images.
-        tasks: Names of the tasks.
         split: `"val"`, or another.
         score: Of accuracies (T,) in %; it falls with none of them.
 
@@ -53,13 +51,7 @@ class Looks:
         self._wrong = [np.zeros(count, dtype=int) for count in self._counts]  # in earlier looks
 
     def __call__(self, vector: TaskVector, alpha: float, least: float = -math.inf) -> float:
-        """Return the score, or minus infinity where it is surely below `least`.
-
-        Args:
-            vector: tau.
-            alpha: Its coefficient.
-            least: What another look has reached.
-        """
+        """Return the score, or minus infinity where it is surely below `least`."""
         params = line(self.evaluator.clip.encoder.params, vector).at(alpha)
         rounds = [np.array_split(np.argsort(-w, kind="stable"), ROUNDS) for w in self._wrong]
         most = self._counts.copy()  # right answers, if all that is left is right

@@ -38,8 +38,6 @@ def span_of_loss(
     Args:
         f0: f(x; theta_0) on the images of each task.
         basis: J(x) tau_s there, for each s.
-        heads: Of each task.
-        labels: Of each task's images.
         start: Where to begin, e.g. the c of `best.span`; by default at 0.
         iterations: The most steps.
 

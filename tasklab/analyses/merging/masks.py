@@ -30,9 +30,7 @@ def ties(vectors: Vectors, *, keep: float = 0.2, alpha: float = 1.0) -> TaskVect
     sign of most parameters there.
 
     Args:
-        vectors: tau_t.
         keep: Share of the numbers that is kept; 0.2 is the paper's.
-        alpha: Coefficient of the result.
     """
     each, keep = listed(vectors), real("keep", keep, 0, 1)
     floors = [_largest(vector, keep) for vector in each]
@@ -55,10 +53,7 @@ def dare(vectors: Vectors, *, drop: float = 0.9, seed: int = 0, alpha: float = 1
     Over seeds its mean is task arithmetic.
 
     Args:
-        vectors: tau_t.
         drop: Probability that a number is dropped; 0.9 is usual.
-        seed: The same draws the same numbers.
-        alpha: Coefficient of the result.
     """
     each, drop = listed(vectors), real("drop", drop, 0, 1)
     if drop == 1:
@@ -91,10 +86,8 @@ def breadcrumbs(
     rows nothing is large: 0.007 of fewer than 143 is none.
 
     Args:
-        vectors: tau_t.
         small: 1 less the share of a row's numbers that is kept; the published code's 0.85.
         large: Share that is dropped from above; the published code's search has 0.001 to 0.01.
-        alpha: Coefficient of the result.
 
     Raises:
         TasklabError: If the two shares leave nothing.
@@ -111,10 +104,8 @@ def breadcrumbs_tensor(
     `breadcrumbs`. Here the share `small` is dropped from below: 1 - small - large is kept.
 
     Args:
-        vectors: tau_t.
         small: Share of a tensor's numbers, beta in the paper, that are dropped from below.
         large: Share that is dropped from above, 1 - gamma in the paper.
-        alpha: Coefficient of the result.
 
     Raises:
         TasklabError: If the two shares leave nothing.
@@ -141,7 +132,6 @@ def consensus(
         vectors: tau_t, at least `agree`.
         threshold: lambda, of all tasks or of each, to be chosen on validation images.
         agree: Of how many tasks a number must pass the threshold.
-        alpha: Coefficient of the result.
 
     Raises:
         TasklabError: If there are fewer vectors, or not as many thresholds.
@@ -182,9 +172,7 @@ def pcb(vectors: Vectors, *, keep: float = 0.05, alpha: float = 1.0) -> TaskVect
     where norm(x) = (x - min) / (max - min). So a share `keep` of each task has a weight at all.
 
     Args:
-        vectors: tau_t, at least two.
         keep: Share of each task's numbers that is kept.
-        alpha: Coefficient of the result.
     """
     each, keep = listed(vectors, 2), real("keep", keep, 0, 1)
     if not keep:

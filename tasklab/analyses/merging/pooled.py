@@ -63,7 +63,6 @@ def pooled_grams(vectors: Vectors, grams: PerTask | Grams | None) -> Grams:
     """Sum up what `regmean` needs of Gram matrices; those that not all tasks have are left out.
 
     Args:
-        vectors: tau_t, at least two.
         grams: G_t (I, I), symmetric, by the parameter's name: in the vectors' order, where an
             iterator may make them one by one, or by the same names. Sums are only moved.
 
@@ -106,7 +105,6 @@ def pooled_diagonals(vectors: Vectors, diagonals: PerTask | Diagonals | None) ->
     """Sum up what `fisher` needs of Fisher information.
 
     Args:
-        vectors: tau_t, at least two.
         diagonals: F_t in the parameters' shapes, by their names: in the vectors' order, where an
             iterator may make them one by one, or by the same names. Sums are only moved.
 
@@ -167,8 +165,6 @@ def add_to(sums: dict[str, Tensor], name: str, x: Tensor) -> None:
 
     Args:
         sums: By name.
-        name: Of the sum.
-        x: The tensor.
     """
     if name in sums:
         sums[name].add_(x)

@@ -61,11 +61,9 @@ def fisher(
     Entries without Fisher information are averaged.
 
     Args:
-        vectors: tau_t, at least two.
         diagonals: F_t of each, as `images.fisher_diagonals` gives it, in the vectors' order, where
             an iterator may make them one by one, or by the same names; or their sums
             (`pooled.pooled_diagonals`).
-        alpha: Coefficient of the result.
 
     Raises:
         TasklabError: If Fisher information is missing, negative or of another shape.
@@ -97,7 +95,6 @@ def regmean(
     columns of inputs that are 0 on all images.
 
     Args:
-        vectors: tau_t, at least two.
         grams: G_t (I, I) of each, by the parameter's name, as `images.grams` gives it, in the
             vectors' order, where an iterator may make them one by one, or by the same names; or
             their sums (`pooled.pooled_grams`).
@@ -106,7 +103,6 @@ def regmean(
             G_t: the larger, the nearer is the result to the average. Without it, weights that read
             what images hardly have are free: they may make the result hundreds of times as long as
             a vector, with little change of what it answers.
-        alpha: Coefficient of the result.
 
     Raises:
         TasklabError: If Gram matrices are missing or of other shapes, or their sum is singular.
@@ -149,10 +145,7 @@ def wudi(vectors: Vectors, *, steps: int = 300, lr: float = 1e-5, alpha: float =
     Of a model whose blocks have no such names, all matrices are merged.
 
     Args:
-        vectors: tau_t, at least two.
         steps: Of Adam; 300 of 1e-5 are those of the authors' code.
-        lr: Its learning rate, in the units of the weights.
-        alpha: Coefficient of the result.
     """
     each = listed(vectors, 2)
     chosen = matrices(each[0]) or [name for name, x in each[0].items() if is_matrix(name, x)]
@@ -177,10 +170,6 @@ def wudi_exact(vectors: Vectors, *, alpha: float = 1.0) -> TaskVector:
     gradient descent from the sum of the vectors goes to. What is no matrix is averaged. Where the
     vectors together have about as many rows as there are inputs, the minimum fits nearly all of
     these rows, the noise in them too, and is far longer than their sum: `wudi_descent` ends before.
-
-    Args:
-        vectors: tau_t, at least two.
-        alpha: Coefficient of the result.
     """
 
     def rule(name: str, each: list[Tensor]) -> Tensor:
@@ -209,12 +198,6 @@ def wudi_descent(
 
     This is FusionBench's WUDI (arXiv:2503.08099): `wudi` of all matrices, with |tau_t|^2 in place
     of |tau_t|, and what is no matrix averaged.
-
-    Args:
-        vectors: tau_t, at least two.
-        steps: Of Adam.
-        lr: Its learning rate, in the units of the weights.
-        alpha: Coefficient of the result.
     """
     steps, lr = whole("steps", steps, 1), real("lr", lr, 0)
 
@@ -240,12 +223,7 @@ def _descended(each: Sequence[Tensor], steps: int, lr: float, *, power: int) -> 
 
 
 def interference(W: Float[Tensor, "O I"], each: Sequence[Float[Tensor, "O I"]]) -> float:
-    """Return the objective of WUDI's text, sum_t |(W - tau_t) tau_t'|^2 / |tau_t|^2, at a matrix.
-
-    Args:
-        W: The merged matrix.
-        each: tau_t.
-    """
+    """Return the objective of WUDI's text, sum_t |(W - tau_t) tau_t'|^2 / |tau_t|^2."""
     return sum(float(((W - x) @ x.T).square().sum() / x.square().sum()) for x in each if x.any())
 
 

@@ -25,8 +25,6 @@ class Method:
     Attributes:
         place: The module and the function of it that merges; loaded when it is first used, so that
             names can be listed without torch.
-        title: In tables and figures.
-        text: What it does, in a line.
         paper: Number on arXiv.
         needs: The option that takes statistics of the tasks' images; empty if none is needed.
         searched: The option that is chosen on validation images (`search`); empty if there is none.
@@ -66,9 +64,6 @@ class Method:
 
         Between recorded numbers of vectors the coefficient is interpolated on logarithmic scales;
         beyond them its trend goes on where it falls.
-
-        Args:
-            count: How many vectors are merged.
 
         >>> METHODS["arithmetic"].recommended(8), METHODS["ties"].recommended(3)
         ({'alpha': 0.24}, {'alpha': 1.13, 'keep': 0.2})
@@ -211,7 +206,6 @@ def merge(name: str, vectors: Vectors, **options: Any) -> TaskVector:
 
     Args:
         name: One of `METHODS`.
-        vectors: Of one model, in a row or by their tasks' names.
         **options: Of the method: alpha, and what its function takes beside.
 
     Raises:

@@ -38,7 +38,6 @@ class Choice:
 
     Attributes:
         vector: The merge, before its coefficient.
-        alpha: The coefficient.
         option: The value behind the vector, if its method has an option.
         scale: The size of c*, the coefficient that is best in the tangent model.
         objective: E(c* tau) / E(0) there (`best.relative`); 1 where c* is not above 0, as no

@@ -29,10 +29,6 @@ def tsv_m(vectors: Vectors, *, alpha: float = 1.0) -> TaskVector:
     One task alone stays as it is. A direction that tasks share exactly is kept once, shared among
     them. (TSV-Compress keeps a model for each task: it is no merge.)
 
-    Args:
-        vectors: tau_t.
-        alpha: Coefficient of the result.
-
     Raises:
         TasklabError: If a matrix has fewer directions than there are tasks.
     """
@@ -56,10 +52,6 @@ def iso_c(vectors: Vectors, *, alpha: float = 1.0) -> TaskVector:
     *Isotropic Merging in Common Subspace*, arXiv:2502.04959:
 
         sum_t tau_t = U S V',      merged = alpha U mean(S) V'
-
-    Args:
-        vectors: tau_t.
-        alpha: Coefficient of the result.
     """
     return by_matrix(listed(vectors), lambda _, matrices: flattened(total(matrices)), alpha)
 
@@ -76,9 +68,7 @@ def iso_cts(vectors: Vectors, *, common: float = 0.8, alpha: float = 1.0) -> Tas
     The rest is rounded to a multiple of T, as in the published code.
 
     Args:
-        vectors: tau_t, at least two.
         common: Share of the directions that are common; 0.8 is the paper's.
-        alpha: Coefficient of the result.
     """
     each, common = listed(vectors, 2), real("common", common, 0, 1)
 
@@ -100,12 +90,7 @@ def iso_cts(vectors: Vectors, *, common: float = 0.8, alpha: float = 1.0) -> Tas
 
 
 def _rejoined(parts: list[Triplets], *, flat: bool = False) -> Tensor:
-    """Return the matrix of several sets of directions, made orthogonal to each other.
-
-    Args:
-        parts: The directions, together no more than the matrix' smaller side.
-        flat: Whether all get the mean of the singular values.
-    """
+    """Return the matrix of several sets of directions, made orthogonal to each other."""
     s = torch.cat([part.s for part in parts])
     if not len(s):
         return parts[0].u @ parts[0].vh  # of a matrix that no task changes

@@ -21,20 +21,12 @@ def average(vectors: Vectors, *, alpha: float = 1.0) -> TaskVector:
     """Return the mean of the vectors, alpha / T sum_t tau_t.
 
     With alpha = 1 this is the mean of the models (*Model soups*, arXiv:2203.05482).
-
-    Args:
-        vectors: tau_t, at least two.
-        alpha: Coefficient of the result.
     """
     return by_tensor(listed(vectors, 2), lambda _, tensors: mean(tensors), alpha)
 
 
 def arithmetic(vectors: Vectors, *, alpha: float | Sequence[float] = 1.0) -> TaskVector:
     """Return the sum of the vectors, alpha sum_t tau_t (*Task Arithmetic*, arXiv:2212.04089).
-
-    Args:
-        vectors: tau_t.
-        alpha: Coefficient of all, or one of each.
 
     Raises:
         TasklabError: If there are not as many coefficients as vectors.
@@ -57,8 +49,6 @@ def lines(vectors: Vectors, *, alpha: float = 1.0, beta: float = 0.0) -> TaskVec
     beta = 0 this is task arithmetic.
 
     Args:
-        vectors: tau_t.
-        alpha: Coefficient of the first block.
         beta: How much larger that of the last one is.
 
     Raises:

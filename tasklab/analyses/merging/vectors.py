@@ -38,10 +38,6 @@ def listed(vectors: Vectors, least: int = 1) -> list[TaskVector]:
     attention-only run beside a full one. Vectors of several devices, of which not all fitted on
     one, are merged on the CPU.
 
-    Args:
-        vectors: In a row, or by their tasks' names.
-        least: How few make sense.
-
     Raises:
         TasklabError: If there are too few, one is no task vector, or they are not of one model: no
             parameter in common, other shapes, or other weights that they start from.
@@ -112,9 +108,7 @@ def by_tensor(vectors: Sequence[TaskVector], rule: Rule, alpha: float = 1.0) -> 
     """Return alpha times what a rule makes of each parameter.
 
     Args:
-        vectors: Of one model, T of them.
         rule: Takes a parameter's name and its T tensors; returns one.
-        alpha: Coefficient of the result.
     """
     alpha = as_coefficient(alpha, "alpha")
     made = {}
@@ -128,9 +122,7 @@ def by_matrix(vectors: Sequence[TaskVector], rule: Rule, alpha: float = 1.0) -> 
     """Return alpha times what a rule makes of each matrix, and the mean of everything else.
 
     Args:
-        vectors: Of one model, T of them.
         rule: Takes a matrix' name and its T tensors (O, I); returns one.
-        alpha: Coefficient of the result.
     """
 
     def one(name: str, tensors: list[Tensor]) -> Tensor:

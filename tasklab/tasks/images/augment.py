@@ -59,7 +59,6 @@ def boxes(sizes: Int[Tensor, "B 2"], random: torch.Generator) -> Float[Tensor, "
 
     Args:
         sizes: Width and height of the images before they were decoded to squares.
-        random: Where chance comes from.
 
     Returns:
         Left, top, right and bottom edge as shares of the image's width and height.
@@ -98,9 +97,7 @@ def crop(
     """Cut a rectangle out of each image and resize it to a square.
 
     Args:
-        x: Images.
         edges: Left, top, right and bottom, as shares of width and height.
-        side: Of the squares.
     """
     return (by_pillow if x.device.type == "cpu" else by_products)(x, edges, side)
 
@@ -111,9 +108,7 @@ def by_pillow(
     """Do as `crop` does, one channel of an image after another.
 
     Args:
-        x: Images.
         edges: Left, top, right and bottom, as shares of width and height.
-        side: Of the squares.
     """
     height, width = x.shape[-2:]
     pixels = edges * torch.tensor([width, height, width, height], dtype=edges.dtype)
@@ -136,9 +131,7 @@ def by_products(
     """Do as `crop` does, for all images at once.
 
     Args:
-        x: Images.
         edges: Left, top, right and bottom, as shares of width and height.
-        side: Of the squares.
     """
     height, width = x.shape[-2:]
     edges = edges.to(x.device)
@@ -155,11 +148,6 @@ def resized(x: UInt8[Tensor, "B C h w"], height: int, width: int) -> UInt8[Tenso
 
     Pillow multiplies by weights of 22 binary digits, columns first, then rows, each time to whole
     grey levels. These products and their sums are whole numbers that float64 holds.
-
-    Args:
-        x: Images.
-        height: New height.
-        width: New width.
     """
     across = _weights(x.shape[-1], width, x.device)
     down = _weights(x.shape[-2], height, x.device)
@@ -190,12 +178,6 @@ def resampling(
 
     Pillow's bicubic resampling: the cubic of Keys with a = -1/2, widened where the image shrinks,
     cut off at the rectangle, and normalised.
-
-    Args:
-        low: Left edges, in pixels.
-        high: Right edges.
-        count: Pixels of a line.
-        side: Pixels of the new line.
     """
     return _exact(low, high, count, side).float()
 

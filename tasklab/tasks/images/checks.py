@@ -155,9 +155,7 @@ def checked(task: Task, splits: Mapping[str, Split], folder: Path) -> dict[str, 
     """Return the splits as the papers take them, with labels in the order of the task's classes.
 
     Args:
-        task: The task.
         splits: By the data set's own names, as they were found.
-        folder: Where, for messages.
 
     Raises:
         TasklabError: If sizes or classes are not what they should be; it shows both.
@@ -302,7 +300,6 @@ def label_order(task: Task, names: Sequence[str]) -> np.ndarray:
     matched first; what is left goes to its own place, or else is taken in order.
 
     Args:
-        task: The task, with its classes and, for the papers' data sets, other names of them.
         names: The copy's class names; spelling is compared without case and punctuation.
 
     Raises:

@@ -224,7 +224,6 @@ def spread(work: Path, chunks: Sequence[int], jobs: int) -> Generator[Answer]:
     Args:
         work: Folder of the job.
         chunks: Their numbers.
-        jobs: How many processes.
     """
     todo: queue.SimpleQueue[int] = queue.SimpleQueue()
     for chunk in chunks:

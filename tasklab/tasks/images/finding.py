@@ -29,7 +29,6 @@ class DataSet:
     """The data of a task on this machine, with labels in the task's order.
 
     Attributes:
-        folder: Where it is.
         splits: `train`, `test` and perhaps `val`, or `all`.
         origin: For the manifest: format, folder, and the hub's revision if it is from there.
     """
@@ -59,7 +58,6 @@ def find(task: Task, root: Path | None = None) -> DataSet:
     """Return the data of a task.
 
     Args:
-        task: A task with a source.
         root: Folder of data sets, `data_root`; the hub's cache is searched too.
 
     Raises:
@@ -179,10 +177,6 @@ def candidates(source: Source, root: Path | None = None) -> list[Path]:
 
     Names are compared without case, and looked for once more in the folders found, since archives
     often have a folder of that name in them.
-
-    Args:
-        source: Of a task.
-        root: Folder of data sets.
     """
     if source.folder is not None:
         return [Path(source.folder).expanduser()]
@@ -292,7 +286,6 @@ def wanted_files(
 
     Args:
         listed: Names of the files there.
-        config: Which of several configurations.
         splits: Only these, if all of them are there.
     """
     files = [name for name in listed if name.endswith(".parquet") and trees.split_of(name)]

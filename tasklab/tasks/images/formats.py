@@ -99,7 +99,6 @@ def image_files(
     Args:
         files: Their paths.
         labels: (N,) the number of each one's class.
-        names: Of the classes.
         seen: Whether the files were seen to be there, and need not be looked for.
 
     Raises:

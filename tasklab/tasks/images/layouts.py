@@ -20,8 +20,6 @@ def splits_in(root: Path, name: str = "", *, config: str | None = None, **column
     """Return the splits of a data set in a folder, whatever its layout.
 
     Args:
-        root: The folder.
-        name: Name of a data set of the papers, to look for torchvision's layout of it.
         config: Which of several configurations of parquet files, by the name of their folder. A
             data set of the papers need not have it.
         **columns: `image` and `label`, of parquet files.
@@ -54,8 +52,6 @@ def hub(root: Path, *, config: str | None = None, must: bool = False, **columns:
     Files of other splits, such as `extra`, are left out, and so are those in hidden folders.
 
     Args:
-        root: The folder.
-        config: Which of several configurations, by the name of their folder.
         must: Whether it is an error if the only configuration is another one.
         **columns: `image` and `label`.
 

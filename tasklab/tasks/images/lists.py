@@ -63,9 +63,6 @@ class _List:
 def by_list(root: Path) -> Splits:
     """Return the splits that lists in a folder, or in the folders in it, give to its images.
 
-    Args:
-        root: The folder.
-
     Raises:
         TasklabError: If lists name images, and it is not clear which class each of them has.
     """

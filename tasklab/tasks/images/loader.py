@@ -45,11 +45,9 @@ class DecodedImages:
     """The images of a suite's tasks; tasks without a source are embedded ones.
 
     Attributes:
-        suite: The tasks.
         side: Height and width of the model's input; `None` before there is a model.
         root: Folder of data sets; the hub's cache is searched too.
         cache: Folder of decoded images; `None` is `$TASKLAB_DATA` or the user's cache.
-        progress: Whether to show progress bars.
         jobs: Processes that decode; `None` is one a core.
     """
 
@@ -94,9 +92,6 @@ class DecodedImages:
         """Return what is missing or wrong, one line a task.
 
         Decoded images need no others; but others that are there, and are wrong, are reported.
-
-        Args:
-            *tasks: Only these, by name.
         """
         lines = []
         for task in self._chosen(tasks):
@@ -111,9 +106,6 @@ class DecodedImages:
         """Return what of the decoded images is no longer as it was decoded, one line a folder.
 
         It reads all of them, of every model.
-
-        Args:
-            *tasks: Only these, by name.
         """
         lines = []
         for task in self._chosen(tasks):
@@ -134,10 +126,7 @@ class DecodedImages:
         map, on the CPU; the labels are moved to the device. Training images come uncropped.
 
         Args:
-            task: Name of a task, or of the control.
-            split: `"train"`, `"val"` or `"test"`.
             n: Only the first n images.
-            device: Where to put them.
 
         Raises:
             TasklabError: If a name is unknown, the data are missing or not what they should be, or
@@ -189,11 +178,7 @@ class DecodedImages:
         The next batch is read from the memory map while the device works on this one.
 
         Args:
-            task: Name of the task.
             order: Step and number of images -> indices (B,) of the step's images.
-            steps: The steps, in order.
-            seed: Of the crops, which depend on it and on the step alone.
-            device: Where to crop.
         """
         entry = self._task(task, "train")
         if entry.source is None:
@@ -219,9 +204,6 @@ class DecodedImages:
     def decode(self, *tasks: str) -> Iterator[tuple[str, str, Arrays]]:
         """Decode what is not decoded yet, and yield the name, split and arrays of everything.
 
-        Args:
-            *tasks: Only these, by name.
-
         Raises:
             BadImagesError: If images cannot be decoded; it names those of all tasks, at the end.
             TasklabError: If data are missing or wrong, or the disk is too small for all of them.
@@ -243,9 +225,6 @@ class DecodedImages:
         """Decode what is not decoded yet, so that bad images show before anything is trained.
 
         The second time it costs nothing.
-
-        Args:
-            *tasks: Only these, by name.
 
         Raises:
             TasklabError: As `decode` does.

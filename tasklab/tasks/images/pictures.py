@@ -29,7 +29,6 @@ def rgb(source: str | io.BytesIO, where: str, advice: str = "Remove or replace i
     Grey levels of 16 bits are scaled to 8 bits; Pillow by itself would cut them off at 255.
 
     Args:
-        source: Path, or the bytes of a file.
         where: What to call it in messages.
         advice: What to do if it cannot be decoded.
 

@@ -58,7 +58,6 @@ class Arrays:
         y: int64 (N,), the labels.
         sizes: int32 (N, 2), width and height before resizing.
         manifest: What is known of them.
-        folder: Where they are.
     """
 
     x: np.ndarray
@@ -140,7 +139,6 @@ def contents(files: Sequence[str], memory: Path) -> list[str]:
     """Return the SHA-256 of files, reading those that changed since they were last read.
 
     Args:
-        files: Their paths.
         memory: File of what was found before. A file is the same one as then if its size, place on
             the disk and times are, that of its last change included, which nobody sets.
 
@@ -181,14 +179,10 @@ def decode(
     Of several processes that ask for the same folder, the first decodes and the others wait.
 
     Args:
-        folder: Where to.
-        split: The data, with labels in the order that is wanted.
         rows: (N,) which of its images, in the order in which to keep them.
         transform: What is done to each image.
         note: What else to write into the manifest.
         jobs: Processes; `None` is one a core, and one alone for few images.
-        progress: Whether to show a progress bar.
-        title: What the bar says.
 
     Raises:
         BadImagesError: If images cannot be decoded; it names all of them, up to twenty.
@@ -221,7 +215,6 @@ def needed(folder: Path, images: int, transform: Transform) -> int:
     """Return how many more bytes the decoded images will take, `0` if they are there.
 
     Args:
-        folder: Where they are kept.
         images: How many.
         transform: What is done to each.
     """

@@ -66,7 +66,6 @@ def by_class(root: Path, *, nested: bool = False) -> Splits:
     words, such as `birds_test`, two must be splits. Without splits the one split is called `all`.
 
     Args:
-        root: The folder.
         nested: Whether a folder within a class is a class of its own, as in SUN397.
 
     Raises:
@@ -182,7 +181,6 @@ def class_folders(root: Path, *, nested: bool = False) -> Split | None:
     suffix, or by its contents if it has another.
 
     Args:
-        root: The folder.
         nested: Whether a folder within a class is a class of its own, as in SUN397.
 
     Raises:

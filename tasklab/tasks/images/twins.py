@@ -34,10 +34,6 @@ def tell(task: str, parts: Mapping[str, Part]) -> None:
 
     Image files are compared by size, then a piece, then all bytes; rows of parquet files by their
     bytes, in files of up to 4 GiB together. MNIST's and SVHN's own files are not compared.
-
-    Args:
-        task: Its name.
-        parts: The images of each split.
     """
     kinds = {part.split.kind for part in parts.values()}
     alike = {"files": _same_files, "parquet": _same_rows}.get(kinds.pop())
