@@ -20,7 +20,7 @@ from tasklab.experiments import lab as labs
 from tasklab.experiments import small_networks
 
 FOLDER = Path(__file__).parents[2] / "notebooks"
-CHAPTERS = ("tangent", "linear_layers", "ctl", "closed_vocab", "merging")
+CHAPTERS = sorted(path.stem for path in FOLDER.glob("*.ipynb"))
 SHOWS = {"figures", "page", "recorded", "study", "evidence"}
 WITHOUT = {"scratch_linearity", "segments", "emergence", "varied", "theorem"}  # small: on the CPU
 SETTING = {"model": "mini_xs", "steps": 1}
@@ -85,11 +85,23 @@ def live(statements: list[ast.stmt]) -> list[ast.stmt]:
     return kept
 
 
+class Live(ast.NodeTransformer):
+    """Replace `page.results(lab, rows, run, ...)` by what `live="all"` calls: `run(lab, ...)`."""
+
+    def visit_Call(self, node: ast.Call) -> ast.Call:
+        self.generic_visit(node)
+        if ast.unparse(node.func) != "page.results":
+            return node
+        lab, _, run, *rest = node.args
+        return ast.copy_location(ast.Call(run, [lab, *rest], node.keywords), node)
+
+
 @functools.cache
 def source(chapter: str) -> list[ast.Module]:
     """Return a chapter's cells of code; the first has its parameters."""
     notebook = load_notebook_node(str(FOLDER / f"{chapter}.ipynb"))
-    return [ast.parse(cell.source) for cell in notebook.cells if cell.cell_type == "code"]
+    cells = [ast.parse(cell.source) for cell in notebook.cells if cell.cell_type == "code"]
+    return [ast.fix_missing_locations(Live().visit(cell)) for cell in cells]
 
 
 def statements_of(chapter: str) -> list[ast.stmt]:
