@@ -184,9 +184,6 @@ class TaskVector(Mapping[str, Tensor]):
             tensors: What was read from it, on any device.
             file: The file; of one file always the same tensors. `None` if it is not written yet.
             base: What the vector starts from.
-
-        Raises:
-            TasklabError: As the class does.
         """
         made = cls._trusted({name: tensor.detach() for name, tensor in tensors.items()}, base)
         if file is None:
@@ -239,24 +236,19 @@ class TaskVector(Mapping[str, Tensor]):
         return torch.device("cpu") if first is None else self[first].device
 
     def __getitem__(self, name: str) -> Tensor:
-        """Return the change of one parameter, in its shape."""
         return self._tensors[name]
 
     def __iter__(self) -> Iterator[str]:
-        """Iterate over the names."""
         return iter(self._tensors)
 
     def __len__(self) -> int:
-        """Return the number of named parameters."""
         return len(self._tensors)
 
     def __repr__(self) -> str:
-        """Return the size, not the numbers."""
         count = sum(tensor.numel() for tensor in self.values())
         return f"TaskVector({len(self)} tensors, {count:,} numbers, norm {self.norm():.4g})"
 
     def __eq__(self, other: object) -> bool:
-        """Whether names and numbers are the same, bit for bit."""
         if not isinstance(other, TaskVector):
             return NotImplemented
         names = self.keys() == other.keys()
@@ -265,7 +257,6 @@ class TaskVector(Mapping[str, Tensor]):
     __hash__ = None  # type: ignore[assignment]  # as Python has it of what has no hash
 
     def __add__(self, other: object) -> TaskVector:
-        """Return the sum; a name that one side lacks counts as 0 there."""
         if number(other) == 0:  # `sum` starts from it
             return self
         if not isinstance(other, TaskVector):
@@ -279,15 +270,12 @@ class TaskVector(Mapping[str, Tensor]):
     __radd__ = __add__
 
     def __sub__(self, other: object) -> TaskVector:
-        """Return the difference."""
         return self + (-other) if isinstance(other, TaskVector) else NotImplemented
 
     def __neg__(self) -> TaskVector:
-        """Return the negation."""
         return TaskVector({name: -tensor for name, tensor in self.items()}, self.base)
 
     def __mul__(self, scale: object) -> TaskVector:
-        """Return the vector times a number."""
         if (scale := number(scale)) is None:
             return NotImplemented
         scale = coefficient(scale)
@@ -296,7 +284,6 @@ class TaskVector(Mapping[str, Tensor]):
     __rmul__ = __mul__
 
     def __truediv__(self, scale: object) -> TaskVector:
-        """Return the vector divided by a number."""
         if (scale := number(scale)) is None:
             return NotImplemented
         if scale == 0:
@@ -305,7 +292,6 @@ class TaskVector(Mapping[str, Tensor]):
         return TaskVector({name: tensor / scale for name, tensor in self.items()}, self.base)
 
     def __matmul__(self, other: object) -> float:
-        """Return the inner product."""
         return self.dot(other) if isinstance(other, TaskVector) else NotImplemented
 
     def dot(self, other: TaskVector) -> float:
@@ -380,13 +366,11 @@ def _tensor(value: Any) -> Tensor:
 
 
 def _beside(one: TaskVector, other: TaskVector) -> tuple[TaskVector, TaskVector]:
-    """Return two vectors on one device: where one of them is on a GPU, there."""
     device = other.device if one.device.type == "cpu" else one.device
     return one.to(device), other.to(device)
 
 
 def _told_in(path: Path) -> Base | None:
-    """Return the base that the header of a merged or exported vector has."""
     try:
         with safetensors.safe_open(path, framework="pt") as file:
             about = json.loads((file.metadata() or {})["tasklab"])
@@ -396,7 +380,6 @@ def _told_in(path: Path) -> Base | None:
 
 
 def _base_in(meta: dict[str, Any]) -> Base | None:
-    """Pop the base from a file's header, if `save` wrote one."""
     base = meta.get("base")
     if not isinstance(base, dict) or not {*Base._fields[:3]} <= base.keys() <= {*Base._fields}:
         return None

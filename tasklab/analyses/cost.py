@@ -242,9 +242,6 @@ def measure(
         - `flops`: as `flops` counts them;
         - `trainable` parameters, `vector_bytes` of a task vector in float32 and `stored_bytes` of
           the file that the store writes, for training alone.
-
-    Raises:
-        TasklabError: If a choice is unknown, there are too few images, or a label has no class.
     """
     encoder = model.encoder if isinstance(model, Clip) else model
     chosen = tuple(dict.fromkeys(variants))
@@ -279,7 +276,6 @@ def _part(tau: Mapping[str, Tensor], names: Iterable[str]) -> dict[str, Tensor]:
 
 
 def _random_vector(params: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Return a task vector of a thousandth of the weights' spread; a zero one might be cheaper."""
     generator = torch.Generator().manual_seed(0)
     return {
         name: 1e-3 * p.std(correction=0) * torch.randn(p.shape, generator=generator).to(p)
@@ -288,7 +284,6 @@ def _random_vector(params: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def _count(step: Step, held: int, device: torch.device) -> dict[str, tuple[float, ...]]:
-    """Measure one step, which also warms up."""
     if device.type == "cuda":
         step()  # workspaces that stay are no part of the step
     peaks: list[int] = []

@@ -71,7 +71,6 @@ class Merge:
     on: tuple[str, ...]
 
     def __post_init__(self) -> None:
-        """Check the weights and the names of the data sets."""
         if isinstance(self.on, str) or not (self.on and isinstance(self.weights, Mapping)):
             raise TasklabError(
                 f"merge {self.name!r} needs weights by model, and a list of data sets."
@@ -85,11 +84,7 @@ class Merge:
 
 
 def merged(models: Mapping[str, Params], weights: Mapping[str, float]) -> dict[str, Tensor]:
-    """Return sum_k w_k theta_k, tensor by tensor.
-
-    Raises:
-        TasklabError: If a model is unknown or the models have different tensors.
-    """
+    """Return sum_k w_k theta_k, tensor by tensor."""
     if unknown := [name for name in weights if name not in models]:
         raise TasklabError(f"there is no model {unknown[0]!r} among {', '.join(models)}.")
     return taskvector.merged([models[name] for name in weights], weights.values())
@@ -204,7 +199,6 @@ def _of_batch(
 def _each(
     layers: Layers, params: Params, x: Mapping[str, Tensor], on: Sequence[str]
 ) -> Iterator[dict[str, Tensor]]:
-    """Yield the features of each data set, in one pass where their inputs have one shape."""
     if len({x[name].shape[1:] for name in on}) > 1:  # texts may differ in length
         yield from (layers.parts(params, x[name]) for name in on)
     elif on:
@@ -222,7 +216,6 @@ def _dot(
 
 
 def _metrics(weights: Mapping[str, float], uu: Tensor, uf: Mapping[str, Tensor], product):
-    """Return the metrics (M, L, B) from products of features."""
     names = list(weights)
     uv = sum(weights[k] * uf[k] for k in names)
     vv = sum(weights[k] * weights[m] * product(k, m) for k, m in itertools.product(names, names))
@@ -279,7 +272,6 @@ class Spread:
             yield {"metric": metric, "value": value, **quartiles, "n": self.n}
 
     def _quantile(self, metric: str, i: int, layer: int, q: float) -> float:
-        """Return the centre of the bin in which the quantile lies."""
         edges = self.EDGES[metric]
         place = int(np.searchsorted(np.cumsum(self._counts[i][layer]), q * self.n))
         if place == 0 or place == len(edges):

@@ -69,9 +69,6 @@ def hessian_product(
     Args:
         f: A scalar function of the parameters.
         names: Parameters that vary; by default all. Others have no row in H.
-
-    Raises:
-        TasklabError: If f is no scalar, does not depend on them, or a name is unknown.
     """
     names = list(params if names is None else names)
     absent = [name for name in names if name not in params]
@@ -239,9 +236,6 @@ def pairs(
     Returns:
         Columns one, other (the models), alpha, value (delta), curvature (lambda_max), distance
         (squared), bound, and second_order, alpha (1 - alpha) / 2 |d' H d|.
-
-    Raises:
-        TasklabError: If a vector moves parameters that `names` leaves out: no bound covers them.
     """
     moved = {name for vector in vectors.values() for name in vector}
     if outside := sorted(moved - set(theta0 if names is None else names)):

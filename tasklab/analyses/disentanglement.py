@@ -128,9 +128,6 @@ class ErrorMap:
             box: Lowest and highest coefficient of the square, both in it; `None` for the whole map.
                 The default is the search box of addition (tangent, figure 3); the closed-vocabulary
                 paper's is (-1, 1).
-
-        Raises:
-            TasklabError: If no cell lies in the box.
         """
         low, high = (self.alphas[0], self.alphas[-1]) if box is None else box
         inside = [low - _NEAR <= alpha <= high + _NEAR for alpha in self.alphas]
@@ -212,7 +209,6 @@ def error_cells(
 def _alone(
     t: int, single: Single, classify: Classify, alphas: Sequence[float]
 ) -> list[tuple[Tensor, Tensor]]:
-    """Return features and predicted classes of task t's own model at every coefficient."""
     place = f"features (task {t + 1} of 2, its vector times {{:g}})"
     features = (finite_rows(single(alpha), place.format(alpha)) for alpha in alphas)
     return [(one, classify(one)) for one in features]
@@ -294,7 +290,6 @@ def _linear(
 def _nonlinear(
     evaluator: Evaluator, vectors: Mapping[str, TaskVector], split: str, n: int
 ) -> tuple[tuple[Single, Single], Joint]:
-    """Return features by passes over the images."""
     theta0, (tau1, tau2) = evaluator.clip.encoder.params, vectors.values()
     encoder, inputs, mixed = _inputs(evaluator, vectors, split, n)
 

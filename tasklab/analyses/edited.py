@@ -21,9 +21,6 @@ class Edited(Mapping[str, Tensor]):
     Args:
         theta: Parameters, where tau begins.
 
-    Raises:
-        TasklabError: If tau names a parameter that theta lacks, or one of another shape.
-
     >>> Edited({"w": torch.ones(1), "b": torch.zeros(1)}, {"w": torch.ones(1)}, 2.0)["w"]
     tensor([3.])
     """
@@ -51,7 +48,6 @@ class Edited(Mapping[str, Tensor]):
 
 
 def _near(vector: Mapping[str, Tensor], theta: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
-    """Return a task vector where theta is, if it fits there: moved once, not tensor by tensor."""
     if not isinstance(vector, TaskVector) or not vector:
         return vector
     device = theta[next(iter(vector))].device
@@ -67,9 +63,6 @@ class Line:
 
     Args:
         theta: Parameters, where the line starts.
-
-    Raises:
-        TasklabError: If tau names a parameter that theta lacks, or one of another shape.
 
     >>> line = Line({"w": torch.ones(2), "b": torch.ones(1)}, {"w": torch.ones(2)})
     >>> line.at(0.5)

@@ -94,7 +94,6 @@ class Evaluator:
         self._loaded = functools.cache(self._load)
 
     def __repr__(self) -> str:
-        """Return model, suite and images in a line."""
         counts = ", ".join(f"{name} {n}" for name, n in self.counts.items()) or "whole splits"
         return f"Evaluator({self.clip.encoder.name} on {self.suite.name}: {counts})"
 
@@ -335,7 +334,6 @@ class Evaluator:
     def _edited(
         self, vector: TaskVector, task: str, split: str, linear: bool
     ) -> Callable[[float], Tensor]:
-        """Return the features of a split as a function of the coefficient."""
         if linear:
             return self.tangent_features(vector, task, split).at
         theta0 = self.clip.encoder.params
@@ -354,9 +352,6 @@ class Evaluator:
 
         Args:
             vector: What is added, e.g. the sum of the tasks' vectors.
-
-        Raises:
-            TasklabError: If the coefficients are not ascending, or there is no task.
         """
         check_grid(alphas)
         names = texts("tasks", tasks)

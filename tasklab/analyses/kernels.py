@@ -110,8 +110,6 @@ def _gradients(
     weight: Float[Tensor, " D"],
     vectorised: bool,
 ) -> list[Float[Tensor, "B P"]]:
-    """Return the gradients of w · f(x) for each parameter of a group, a row for each input."""
-
     def score(theta: Params, one: Tensor) -> Tensor:
         return encoder({**params, **theta}, one[None])[0] @ weight
 

@@ -64,9 +64,6 @@ def cosines(
         Columns task, other (each pair once), block, projection, value. Block is missing where all
         blocks count, and projection is `ALL` where all parameters count. A zero vector's cosine
         is 0.
-
-    Raises:
-        TasklabError: If a projection matches nothing, or there is no vector.
     """
     check_vectors(vectors)
     tasks, named = list(vectors), _named(vectors)
@@ -98,9 +95,6 @@ def norms(
 
     Returns:
         Columns task, block, projection, value; the groups are those of `cosines`.
-
-    Raises:
-        TasklabError: If a projection matches nothing, or there is no vector.
     """
     check_vectors(vectors)
     every = (*vectors.values(), theta0)
@@ -150,10 +144,6 @@ def alignment(
     Returns:
         Columns task, part, block, projection, metric, value, for the projections that have
         moments and that some vector changes.
-
-    Raises:
-        TasklabError: If there are fewer than two tasks, a task has no moments, or no vector changes
-            a projection that has moments.
     """
     check_vectors(vectors)
     tasks, named = list(vectors), _named(vectors)
@@ -321,7 +311,6 @@ def _groups(piece: Piece) -> Iterator[tuple[int | None, str]]:
 
 
 def _ratio(one: Tensor, two: Tensor) -> Tensor:
-    """Return one / two, and 0 where both are 0."""
     return torch.where(one == 0, torch.zeros_like(one), one / two)
 
 

@@ -48,7 +48,6 @@ def turns(
 
 
 def _products(_: Any, a: Sequence[int], b: Sequence[int], **ignored: Any) -> int:
-    """Return 2 m k n for (..., m, k) times (..., k, n): the flops of an in-place product."""
     return 2 * torch.Size(a).numel() * b[-1]
 
 

@@ -98,11 +98,7 @@ def pieces(
 
 
 def all_pieces(params: Mapping[str, Tensor]) -> list[Piece]:
-    """Return all parameters, separating the projections of each block that are there.
-
-    Raises:
-        TasklabError: If a matrix for q, k and v cannot be split into thirds.
-    """
+    """Return all parameters, separating the projections of each block that are there."""
     prefixes = {name: m.group() for name in params if (m := re.search("^.*" + BLOCK, name))}
     numbers = {p: number for number, p in enumerate(sorted(set(prefixes.values()), key=_natural))}
     cuts = []
@@ -195,7 +191,6 @@ def is_root(moment: Tensor) -> bool:
 
 
 def _joined(first: Tensor | None, second: Tensor) -> Tensor:
-    """Combine two groups of inputs: their rows, or the sum of their products."""
     if first is None:
         return second
     if is_root(first) and is_root(second) and len(first) + len(second) < first.shape[1]:

@@ -54,7 +54,6 @@ def rank_correlation(x: np.ndarray, y: np.ndarray, weights: np.ndarray | None = 
 
 
 def _ranks(values: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    """Return the ranks of values that count so often; equal ones share the mean of theirs."""
     kinds, which = np.unique(values, return_inverse=True)
     counts = weights @ (which[:, None] == np.arange(len(kinds)))
     return (counts.cumsum(-1) - (counts - 1) / 2)[..., which]
@@ -81,9 +80,6 @@ def over_tasks(df: pd.DataFrame, x: str, y: str, *, seed: int = 0) -> Correlatio
 
     A task's rows (methods, seeds) share its images, so they stay together. The interval does
     not cover other methods.
-
-    Raises:
-        TasklabError: If there are fewer than three tasks.
     """
     codes, names = pd.factorize(df["task"])
     if len(names) < 3:
@@ -98,9 +94,6 @@ def over_pairs(df: pd.DataFrame, x: str, y: str, *, seed: int = 0) -> Correlatio
     Args:
         df: One row a pair of models, with the columns one and other. With a column group, the same
             name in two groups is two models, drawn within their group.
-
-    Raises:
-        TasklabError: If there are fewer than four models.
     """
     if len(models_of(df)) < 4:
         raise TasklabError("a rank correlation over pairs needs at least four models.")

@@ -67,11 +67,7 @@ class PiecewiseConstant:
     points: np.ndarray
 
     def at(self, alpha: float | Sequence[float] | np.ndarray) -> np.ndarray:
-        """Return the values at one coefficient or several, shaped like them.
-
-        Raises:
-            TasklabError: If one lies outside the knots.
-        """
+        """Return the values at one coefficient or several, shaped like them."""
         alpha = finite_array(alpha, "coefficients")
         if not ((alpha >= self.knots[0]) & (alpha <= self.knots[-1])).all():
             raise TasklabError(
@@ -154,7 +150,6 @@ def exact_curve(
 
 
 def _count(values: np.ndarray, knots: np.ndarray, side: str) -> np.ndarray:
-    """Count the values before each knot, those on it included for the side "right"."""
     return np.sort(values).searchsorted(knots, side)
 
 

@@ -105,7 +105,6 @@ def negations(
 def _fronts(
     encoder: Encoder, params: dict[str, Tensor], data: Images, names: list[str]
 ) -> dict[str, Tensor]:
-    """Return the outputs of some blocks, in one pass."""
     if len(names) == 1:
         block = encoder.blocks.index(names[0])
         return {names[0]: _front(encoder, params, data, block)}

@@ -139,7 +139,6 @@ def search(
 
 
 def _coarse(grid: Sequence[float]) -> list[int]:
-    """Return the places on the grid nearest to `COARSE`."""
     return sorted({int(np.abs(np.asarray(grid) - x).argmin()) for x in COARSE})
 
 

@@ -155,7 +155,6 @@ def _unlinked(V: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _matrix(part: pd.DataFrame, column: str, names: pd.Index) -> np.ndarray:
-    """Return a column as a symmetric matrix over models, NaN on the diagonal."""
     one, other = (names.get_indexer(part[name]) for name in ("one", "other"))
     twice = pd.DataFrame({"a": np.minimum(one, other), "b": np.maximum(one, other)}).duplicated()
     if twice.any() or (one == other).any():

@@ -51,9 +51,6 @@ class Grid:
         **given: Further fields of `Parameters`, the same for all models. On a cluster `store_root`
             is a folder that all machines share, `device` is looked for on each machine by itself,
             and `precision` is bfloat16 by default if all its GPUs, or processors, are fast at it.
-
-    Raises:
-        TasklabError: If there is no such parameter.
     """
 
     models: tuple[str, ...]
@@ -68,7 +65,6 @@ class Grid:
         tasks: Iterable[str] | str | None = None,
         **given: Any,
     ) -> None:
-        """Read single names as lists of one, and take each only once."""
         for name, value in {"models": models, "methods": methods, "tasks": tasks}.items():
             names = None if value is None else tuple(dict.fromkeys(texts(name, value)))
             object.__setattr__(self, name, names)
@@ -135,7 +131,6 @@ def plan(grid: Grid, address: str | None = None) -> list[Job]:
 
 
 def _cluster(grid: Grid, address: str | None) -> contextlib.AbstractContextManager:
-    """Yield the cluster where there is an address, else nothing."""
     if address is None:
         return contextlib.nullcontext()
     device = grid.given.get("device")
@@ -203,7 +198,6 @@ def _plan(grid: Grid, cluster: ray_cluster.Cluster | None) -> list[Job]:
 
 
 def _suits(lab: Lab, task: str, method: str) -> None:
-    """Raise if the model cannot do the method."""
     encoder = lab.clip.encoder
     finetune.trainable(encoder.params, lab.run(task, method, 0).method, encoder.name)
 
@@ -253,7 +247,6 @@ def run(
 def _table(
     jobs: list[Job], waiting: list[Job], outcomes: Iterator[ray_cluster.Outcome], progress: bool
 ) -> pd.DataFrame:
-    """Return the table of outcomes, filled as runs finish."""
     import pandas as pd  # here, for it takes half a second, and a plan needs no table
 
     rows = {job.key: _row(job, state=KEPT) for job in jobs if job.kept}

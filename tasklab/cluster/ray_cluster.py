@@ -168,7 +168,6 @@ class Cluster:
                         ray.cancel(sent, force=True)
 
     def _share(self, folder: Path) -> dict[str, str]:
-        """Return the machines' names by id, after asking each whether it shares the store."""
         names, blind = _names(self.ray), []
         answers = self._ask(sees_store, folder)
         names |= _names(self.ray)  # with one that came meanwhile
@@ -187,7 +186,6 @@ class Cluster:
         return names
 
     def _ask(self, function: Callable[..., Any], *args: Any) -> dict[str, Any]:
-        """Return a function's result on each machine, by its id."""
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
         ray, names, answers = self.ray, _names(self.ray), {}
@@ -226,7 +224,6 @@ def _ray() -> ModuleType:
 
 
 def _refuse_strangers(cluster: Cluster) -> None:
-    """Raise unless every machine of the cluster asks for a token."""
     names = _names(cluster.ray)
     if open_nodes := [names[n] for n, asks in cluster._ask(_asks_for_token).items() if not asks]:
         raise TasklabError(
@@ -242,7 +239,6 @@ def _fast_processor() -> bool:
 
 
 def _asks_for_token() -> bool:
-    """Return whether Ray asks for a token on this machine."""
     try:
         from ray._private.authentication.authentication_utils import is_token_auth_enabled
     except ImportError:  # not public: of a release that has it elsewhere

@@ -41,7 +41,6 @@ def _names() -> dict[str, list[str]]:
 
 
 def _stub() -> str:
-    """Return the text of `__init__.pyi`."""
     every = [(module, name) for module, names in _names().items() for name in names]
     return "".join(f"from .{module} import {name} as {name}\n" for module, name in every)
 

@@ -90,15 +90,11 @@ def chosen_rate(table: pd.DataFrame, method: str) -> float:
     Args:
         table: What `rate_search` returns. Of one seed the best rate is chosen, of equal rates the
             lowest, and none at which a run diverged.
-
-    Raises:
-        TasklabError: If no rate of the method came to its end.
     """
     return plateau(_ended(table, method))
 
 
 def _best_rate(table: pd.DataFrame, method: str) -> float:
-    """Return the rate of the highest mean accuracy alone over tasks and seeds."""
     return float(_ended(table, method).groupby("lr")["value"].mean().idxmax())
 
 

@@ -66,9 +66,6 @@ def schemes(
             else of `SORTS`. A model of timm's stands alone.
         head: `"probe"`, or `"zero_shot"` for models with a text tower (open vocabulary).
         tasks: Only these tasks; by default those of `lab`.
-
-    Raises:
-        TasklabError: If there is no such role.
     """
     models = lab.family or scheme_models(lab.parameters.model)
     if roles is not None:
@@ -256,7 +253,6 @@ def _seconds(trial: Trial, part: str, value: float, task: str = "all", **more: s
 
 
 def _with_vocabulary(lab: Lab, rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return records that say which vocabulary their heads have."""
     return [{**row, "vocabulary": lab.parameters.vocabulary} for row in rows]
 
 

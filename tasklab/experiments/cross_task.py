@@ -264,7 +264,6 @@ def _measured(
     alone: bool = False,
     **key: object,
 ) -> pd.DataFrame:
-    """Return the records of the merges that `plan` makes, of several tasks or of one `alone`."""
     count = lab.scale.feature_images[alone]
 
     def measure(trial: Trial) -> list[dict]:

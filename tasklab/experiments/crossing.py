@@ -81,9 +81,6 @@ def crossing(
         Records of the experiment `crossing`: on test images, `n_tasks` 1 for a task, 2 for a pair
         `"T1+T2"`. `share` is the mean over classes, of the task, of the task's share of energy;
         `seconds_finetune` is of the machine that trained.
-
-    Raises:
-        TasklabError: If a method or merge is unknown, or there are fewer than three tasks.
     """
     methods, names = list(known_methods(methods)), lab.suite.names
     if len(names) < 3:
@@ -175,7 +172,6 @@ def _lost(rows: list[dict], reached: list[dict]) -> list[dict]:
 
 
 def _costs(lab: Lab, methods: Sequence[str]) -> list[dict]:
-    """Return what fine-tuning each task took, from the runs' own records."""
     p, rows = lab.parameters, []
     for method, seed, task in itertools.product(methods, p.seeds, lab.suite.names):
         record = lab.tune(task, method, seed).record

@@ -54,7 +54,6 @@ def _sides(claim: Claim, rows: pd.DataFrame, _: pd.DataFrame) -> Sides:
 
 
 def _r_squared(x: pd.Series, y: pd.Series) -> float:
-    """Return the R^2 of a linear regression; 0 where a side is constant."""
     if any(np.ptp(v) <= 1e-9 * np.abs(v).max() for v in (x, y)):
         return 0.0
     return float(scipy.stats.linregress(x.to_numpy(float), y.to_numpy(float)).rvalue ** 2)
@@ -116,7 +115,6 @@ def theorem(
 
 
 def _extent(lab: Lab, network: str) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Return the epochs of pre-training and of fine-tuning."""
     network = small_networks.setting(network).network  # there is one of that name
     return ((0, 1), (1,)) if lab.rehearsal else (STAGES[network], EPOCHS[network])
 
@@ -124,7 +122,6 @@ def _extent(lab: Lab, network: str) -> tuple[tuple[int, ...], tuple[int, ...]]:
 def _tuned(
     usual: small_networks.Setting, epochs: Sequence[int], rates: Sequence[float]
 ) -> dict[str, small_networks.Setting]:
-    """Return how a checkpoint is fine-tuned, by what distinguishes it."""
     return {
         f"rate {rate:g}, {length} epochs": dataclasses.replace(
             usual, finetuning=length, finetuning_lr=rate * usual.lr

@@ -192,9 +192,6 @@ def exact_alpha(lab: Lab, methods: Sequence[str]) -> pd.DataFrame:
 
     Args:
         methods: Those that edit the linearized model: `linearized`, `posthoc`, ...
-
-    Raises:
-        TasklabError: If a method's edited model is not linear.
     """
     methods = known_methods(methods)
     if wrong := [method for method in methods if method not in LINEAR]:

@@ -129,8 +129,6 @@ def single(lab: Lab, methods: Sequence[str]) -> pd.DataFrame:
 
 
 def _pretrained(lab: Lab) -> list[dict]:
-    """Return the accuracies of the unedited model on all tasks and on the control."""
-
     def measure(trial: Trial) -> list[dict]:
         empty = TaskVector({})
         return [
@@ -210,9 +208,6 @@ def groups_of(lab: Lab, n_tasks: Sequence[int] | None, least: int = 1) -> list[l
     Args:
         n_tasks: Sizes of the groups; `None` for the preset's.
         least: The smallest group.
-
-    Raises:
-        TasklabError: If the suite cannot be cut into groups of these sizes.
     """
     names = lab.suite.names
     sizes = wholes("n_tasks", lab.sizes() if n_tasks is None else n_tasks, least, len(names))
@@ -271,11 +266,7 @@ def shares(
     passes=_passes_of_negations,
 )
 def negation(lab: Lab, methods: Sequence[str]) -> pd.DataFrame:
-    """Subtract each task's vector by the 95 % rule; return target and control accuracies.
-
-    Raises:
-        TasklabError: If the model has no text tower, and so no head for the control task.
-    """
+    """Subtract each task's vector by the 95 % rule; return target and control accuracies."""
     if lab.clip.text is None:
         raise TasklabError("the control task needs a head made of prompts: take a model with text.")
     control, alphas = lab.suite.control.name, lab.scale.alphas
@@ -321,9 +312,6 @@ def exact_negation(lab: Lab, methods: Sequence[str]) -> pd.DataFrame:
 
     Returns:
         Records of the experiment `exact_negation`: `target` and `control`.
-
-    Raises:
-        TasklabError: If a method's edited model is not linear.
     """
     methods = known_methods(methods)
     if wrong := [method for method in methods if method not in LINEAR]:

@@ -50,13 +50,11 @@ class Plan:
     passed: int = 0
 
     def __add__(self, other: Plan) -> Plan:
-        """Return the work of both."""
         pairs = zip(dataclasses.astuple(self), dataclasses.astuple(other), strict=True)
         names = (field.name for field in dataclasses.fields(Plan))
         return Plan(**dict(zip(names, map(sum, pairs), strict=True)))
 
     def __str__(self) -> str:
-        """Return the numbers in words."""
         runs = f"{self.runs} fine-tuning run{'' if self.runs == 1 else 's'}"
         steps = f", {self.steps:,} steps" if self.runs else ""
         kept = f" ({self.kept} found in the store)" if self.kept else ""

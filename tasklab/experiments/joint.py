@@ -57,9 +57,6 @@ def joint(lab: Lab, methods: Sequence[str] = ("nonlinear",)) -> pd.DataFrame:
 
     Returns:
         Records of the experiment `joint`: `absolute`, the accuracy on each task's test images.
-
-    Raises:
-        TasklabError: If a method trains no vector of its own, or heads would train along.
     """
     several(lab.suite)
     for method in known_methods(methods):

@@ -56,9 +56,6 @@ def localization(
         class of T: the metrics `energy` with the columns side (`task`, `unseen` or `control`) and x
         (number of the image), and `share` (of the task's energy) and
         `unseen_share` (of the unseen images'). Energies are those of the first seed.
-
-    Raises:
-        TasklabError: If there are too few images for that many seeds.
     """
     n, most = lab.scale.kernel_images, lab.scale.kernel_classes
 
@@ -120,14 +117,12 @@ def _encoder(lab: Lab, seed: int) -> Encoder:
 
 
 def _memory(encoder: Encoder, rows: int) -> int:
-    """Return the bytes for gradients: those of all parameters, where they are not too many."""
     each = sum(tensor.numel() * tensor.element_size() for tensor in encoder.params.values())
     needed = each * (rows + _CHUNK)
     return needed if needed <= _AT_ONCE else 2**30
 
 
 def _drawn(x: Tensor, n: int, seed: int, task: str) -> Tensor:
-    """Return a seed's own `n` of a task's inputs: none is in two seeds' draws."""
     first = seed * n
     if first + n > len(x):
         raise TasklabError(

@@ -74,9 +74,6 @@ def merged(
         `analyses.agreement`. Of the vector (task `all`): `norm`, its length over the mean length of
         the single vectors; `objective`, E(tau) / E(0) in the tangent model on validation images;
         `excess`, what that is above the best merge on the span.
-
-    Raises:
-        TasklabError: If a method or merge is unknown.
     """
     chosen = known_merges(merges)
     return tidy(
@@ -131,7 +128,6 @@ def chosen(bench: Bench, name: str) -> tuple[float, float | None]:
 
 
 def _of_vector(bench: Bench, vector: TaskVector, labels: dict) -> list[dict]:
-    """Return the length of a merged vector, and how far it is from the best one."""
     trial, own = bench.trial, bench.own
     lengths = [single.norm() for single in trial.vectors.values()]
     objective = best.relative(bench.tangents(vector), own)
@@ -149,7 +145,6 @@ def _of_vector(bench: Bench, vector: TaskVector, labels: dict) -> list[dict]:
 
 
 def _in(bench: Bench, vector: TaskVector, alone: agreement.Singles, labels: dict) -> list[dict]:
-    """Return accuracies and agreement of a merged vector in one of the models."""
     evaluator, split = bench.trial.evaluator, alone.split
     features = {
         task: agreement.features(evaluator, vector, task, split, linear=alone.linear)
@@ -200,9 +195,6 @@ def merging_cost(
         the merge itself sees (of training; of validation for those that are solved for) by passes
         through a model, a forward and a backward one counting as two; `searched`, validation
         images by looks in the search, at most: a look may end early.
-
-    Raises:
-        TasklabError: If a method or merge is unknown.
     """
     names, rows, seen = known_merges(merges), [], set()
     for bench in benches(lab, methods, n_tasks, "merging_cost"):

@@ -235,7 +235,6 @@ class Bench:
 
 
 def _score(accuracies: np.ndarray, alone: np.ndarray) -> float:
-    """Return the mean over tasks of accuracies relative to those alone, by which is chosen."""
     return float(editing.normalised(accuracies, alone).mean())
 
 
@@ -315,9 +314,6 @@ def merging(
         images, and `objective` (task `all`), E(tau) / E(0) in the tangent model on validation
         images at the coefficient that is best there. `trials` is the number of looks at validation
         images, and `option` what they chose beside the coefficient `alpha`.
-
-    Raises:
-        TasklabError: If a method or merge is unknown.
     """
     chosen, rows = known_merges(merges), []
     for bench in benches(lab, methods, n_tasks, "merging"):

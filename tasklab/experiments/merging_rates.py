@@ -60,9 +60,6 @@ def merging_rates(
     Returns:
         Records of the experiment `merging_rates` with the column lr: on test images of each task
         `single`, the accuracy alone, and by merge `absolute`, that of the merged model.
-
-    Raises:
-        TasklabError: If a method or merge is unknown.
     """
     names, tables = several(lab.suite), []
     sizes = (len(names),) if n_tasks is None else n_tasks

@@ -48,7 +48,6 @@ class Networks(NamedTuple):
     seconds: float = 0.0
 
     def __str__(self) -> str:
-        """Return the numbers in words."""
         kept = f" ({self.kept} found in the store)" if self.kept else ""
         return f"{self.trainings} trainings of small networks, {self.steps:,} steps{kept}"
 
@@ -186,7 +185,6 @@ def _recipe(run: FineTune) -> str:
 
 
 def _ratio(model: str, own: str) -> float:
-    """Return how many times the matrix products of another model a model's pass has."""
     names = model.removesuffix(_RANDOM), own
     other, mine = (REGISTRY[name].tower if name in REGISTRY else None for name in names)
     return 1.0 if other is None or mine is None else other.products / mine.products

@@ -113,9 +113,6 @@ class Parameters:
         Args:
             given: Parameters, the name of a model, or `None`.
             more: Single parameters by name.
-
-        Raises:
-            TasklabError: If they are given twice, misspelt or not possible.
         """
         for name in more:
             if name not in cls.names():
@@ -139,7 +136,6 @@ class Parameters:
         return cls(**more)
 
     def __post_init__(self) -> None:
-        """Check every field, and replace `None` by what it stands for."""
         choose_model(self.model)
         choose("init", self.init, INITS)
         choose("preset", self.preset, PRESETS)

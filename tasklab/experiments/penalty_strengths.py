@@ -86,9 +86,6 @@ def penalty_strengths(
         validation and on test images of each task `single`, the accuracy alone, and `absolute`,
         that of the sum of all at the coefficient that is best on validation images; or, where a
         run diverges, its `diverged_at` alone, the step (from 0) at which it was stopped.
-
-    Raises:
-        TasklabError: If a method is unknown or has no penalty.
     """
     several(lab.suite)
     chosen, factors = known_methods(methods), ascending(factors, "factors")

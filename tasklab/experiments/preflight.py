@@ -74,7 +74,6 @@ def lacking(pictures: DecodedImages, tasks: Sequence[str]) -> list[str]:
 
 
 def _too_small(parameters: Parameters, names: Iterable[str]) -> list[str]:
-    """Return a line for each model for which there is not enough memory, or space for a run."""
     if parameters.device == "cpu":
         room = machine.memory().available
     else:

@@ -103,9 +103,6 @@ def experiment(
     Args:
         sides: What claims compare of them, by the name that claims call.
         **more: The further attributes of `Experiment`.
-
-    Raises:
-        TasklabError: If another module declares one of these names.
     """
 
     def declare(function: Function) -> Function:

@@ -164,9 +164,6 @@ def grid(
         methods: Any of `EDITS`.
         over: Groups of tasks; by default all tasks at once.
         title: Of the progress bar; by default the experiment's name.
-
-    Raises:
-        TasklabError: If a method is unknown.
     """
     trials, title = _trials(lab, experiment, methods, over), title or experiment.replace("_", " ")
     for trial in track(trials, len(trials), title, unit="run", on=lab.progress):

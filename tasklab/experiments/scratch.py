@@ -97,9 +97,6 @@ def varied(records: pd.DataFrame, what: str, network: str = "resnet18") -> pd.Da
     Args:
         records: Of `experiments.emergence`, and of `experiments.scratch_linearity`.
         what: One of `CONDITIONS`.
-
-    Raises:
-        TasklabError: If there is no such condition.
     """
     if what not in CONDITIONS:
         raise unknown("condition", what, CONDITIONS)
@@ -118,7 +115,6 @@ def varied(records: pd.DataFrame, what: str, network: str = "resnet18") -> pd.Da
 
 
 def _ends(rows: pd.DataFrame, what: str) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Return the deepest block's rows at the least and at the most of a condition."""
     rows = varied(rows, what)
     rows = rows[rows["block"] == rows["block"].max()]
     by = rows["ratio" if what.endswith("samples") else what]
@@ -223,9 +219,6 @@ def emergence(
 
     Returns:
         Records as `scratch_linearity` returns them, at alpha = 0.5.
-
-    Raises:
-        TasklabError: If there is no such condition.
     """
     choose("condition", what, CONDITIONS)
     tables = []
@@ -237,7 +230,6 @@ def emergence(
 
 
 def _changes(what: str, value: float) -> dict[str, object]:
-    """Return what a condition's value changes of a setting."""
     if what.endswith("samples"):
         return {"replaced": what.removesuffix(" samples"), "ratio": float(value)}
     return {what: value}

@@ -63,11 +63,7 @@ SUITES = {"mlp": "rotated_digits", "resnet18": "class_splits"}
 
 
 def setting(network: str, **changes: object) -> Setting:
-    """Return how a network is trained by default, with changes.
-
-    Raises:
-        TasklabError: If there is no such network, or nothing of that name to change.
-    """
+    """Return how a network is trained by default, with changes."""
     choose("network", network, SETTINGS)
     for name in changes:
         choose("change of a network's setting,", name, _CHANGES)

@@ -238,10 +238,6 @@ def averaging(lab: Lab, *, task: str | None = None, count: int = 3) -> pd.DataFr
         Records of the experiment `averaging` (the metrics `averaged`, `ensemble`, and `alone` of
         single models, with the group as subset), and of `ctl_average`, as
         `experiments.cross_task` returns them.
-
-    Raises:
-        TasklabError: If there is no such task or no group of `count`, or each model has a head of
-            its own, trained along.
     """
     task = task or lab.suite.names[0]
     choose("task", task, lab.suite.names)
@@ -292,7 +288,6 @@ def variants(lab: Lab, task: str, seed: int) -> dict[str, finetune.FineTune]:
 
 
 def _searched(lab: Lab) -> list[tuple[float, float]]:
-    """Return the rates and lengths of the models that are averaged, times the recipe's."""
     return list(itertools.product(RATES, STEPS[-1:] if lab.light else STEPS))
 
 
@@ -325,7 +320,6 @@ def _averaged(trial: Trial, runs: Mapping[str, finetune.FineTune], count: int) -
 
 
 def _alphas(lab: Lab, coefficients: Sequence[float] | None) -> list[float]:
-    """Return the coefficients that are asked for, or the preset's."""
     chosen = list(lab.scale.alphas) if coefficients is None else coefficients
     as_coefficients(chosen, "coefficients")
     return list(chosen)
@@ -343,7 +337,6 @@ def _means(
     n: int,
     accuracies: Callable[..., Iterable[tuple[Hashable, Hashable, float]]],
 ) -> dict[tuple, float]:
-    """Return accuracies on the first n test images of a task, computed in parts that fit memory."""
     encoder, head = trial.evaluator.passes, trial.evaluator.head(task)
     images = trial.lab.evaluator.images(task, "test")
     parts = list(zip(images.x[:n].split(_PART), images.y[:n].split(_PART), strict=True))

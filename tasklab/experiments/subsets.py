@@ -79,9 +79,6 @@ def subsets(
         `probe`, lambda = 0, normalised as the first method (absolute alone beside `full`); and
         `closed_cost` records with `seconds_subsets` and `tried`, the coefficients tried for a
         subset on average.
-
-    Raises:
-        TasklabError: If the lab's vocabulary is open: there is no probe.
     """
     if lab.parameters.vocabulary != "closed":
         raise TasklabError("subsets are compared with probing: take a lab with head='probe'.")
@@ -120,7 +117,6 @@ def subsets(
 
 
 def _probes(trial: Trial, most: int | None, images: int) -> list[dict]:
-    """Return the accuracy of probing alone, on the images and subsets of the method `full`."""
     lab, tasks, encoder = trial.lab, trial.lab.suite.names, trial.lab.clip.encoder
     count, percent = min(images, *(lab.evaluator.count(t, "test") for t in tasks)), []
     for task in tasks:
@@ -146,7 +142,6 @@ def _probes(trial: Trial, most: int | None, images: int) -> list[dict]:
 
 
 def _row(trial: Trial, tasks: Sequence[str], count: int, **more: object) -> dict:
-    """Return a record of the mean over a subset's tasks, `count` images each."""
     sizes = {"n_tasks": len(tasks), "n": count * len(tasks)}
     named = {"experiment": "subsets", "task": "all", "subset": "+".join(tasks)}
     return trial.row(**named, **sizes, **more, vocabulary=trial.lab.parameters.vocabulary)

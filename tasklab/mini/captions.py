@@ -68,7 +68,6 @@ class Drawn(NamedTuple):
 
 
 def _other(rng: Rng, index: Tensor) -> Tensor:
-    """Return colours that differ from the given ones."""
     return (index + 1 + rng.integers(len(index), _COLOURS - 1)) % _COLOURS
 
 
@@ -205,7 +204,6 @@ def _glyphs(rng: Rng, n: int) -> Drawn:
 def _named(
     rng: Rng, image: Tensor, index: Tensor, names: tuple[str, ...], forms: tuple[str, ...]
 ) -> Drawn:
-    """Caption each picture with one of the forms about its class."""
     captions = [rng.choice(forms).format(names[k]) for k in index.tolist()]
     image = Camera(noise=0.04, contrast=0.15)(rng, image)
     zero = torch.zeros_like(index)

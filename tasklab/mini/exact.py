@@ -191,14 +191,12 @@ def _quadrant(rest: Tensor, quadrant: Tensor) -> Tensor:
 
 
 def _turned(x: Tensor, quarters: int) -> Tensor:
-    """Return float32 sines of x and so many right angles."""
     turns = torch.round(x.double() * (2 / math.pi))
     rest = (x.double() - turns * _HALF_PI[0]) - turns * _HALF_PI[1]
     return _quadrant(rest, remainder(turns + quarters, 4)).float()
 
 
 def _log(x: Tensor) -> Tensor:
-    """Return logarithms of float64 numbers above 0."""
     fraction, exponent = torch.frexp(x)  # exact
     low = fraction < math.sqrt(0.5)
     fraction = torch.where(low, fraction * 2, fraction)

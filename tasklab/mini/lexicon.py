@@ -117,11 +117,7 @@ def vocabulary() -> dict[str, int]:
 
 
 def encode(text: str) -> list[int]:
-    """Return the ids of a text's words and the end mark.
-
-    Raises:
-        TasklabError: If they are more than 48.
-    """
+    """Return the ids of a text's words and the end mark."""
     known = vocabulary()
     ids = [known.get(word, UNK) for word in text.split()] + [EOS]
     if len(ids) > LENGTH:

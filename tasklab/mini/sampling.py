@@ -230,9 +230,6 @@ def sample(task: str, split: str, n: int) -> tuple[Tensor, Tensor]:
 
     Classes are balanced and shuffled. The splits are drawn from different seeds; those of the
     handwritten digits come from different sheets as well, so that no source is in two splits.
-
-    Raises:
-        TasklabError: If the task or the split is unknown.
     """
     if task not in _DRAWERS:
         raise unknown("task", task, _DRAWERS)

@@ -22,11 +22,7 @@ BLOCK = r"(encoder|decoder)\.block\.\d+"  # matches each block, the encoder's fi
 
 
 def tokenize(texts: Sequence[str]) -> Int[Tensor, "n 48"]:
-    """Return token ids (n, 48): one a word, the end mark, zeros.
-
-    Raises:
-        TasklabError: If a text is longer.
-    """
+    """Return token ids (n, 48): one a word, the end mark, zeros."""
     ids = torch.full((len(texts), LENGTH), PAD)
     for row, text in zip(ids, texts, strict=True):
         tokens = encode(text)

@@ -271,9 +271,6 @@ def sample_text(task: str, split: str, n: int) -> tuple[Tensor, Tensor]:
 
     Classes are balanced and shuffled. The splits are drawn from different seeds, and no text is in
     two of them.
-
-    Raises:
-        TasklabError: If the task or the split is unknown.
     """
     import torch
 

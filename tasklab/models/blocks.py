@@ -30,9 +30,6 @@ class Layers:
         encoder: The encoder; its `blocks` say what is read.
         x: Any of the inputs that will come, (B, ...) as `preprocess` gives them: images of the same
             size.
-
-    Raises:
-        TasklabError: If a block's output does not grow with the number of images.
     """
 
     def __init__(self, encoder: Encoder, x: Tensor) -> None:
@@ -76,7 +73,6 @@ class Layers:
 
 
 def _mean_token(out: Tensor, mask: Tensor) -> Tensor:
-    """Return the mean of (B, L, D) over the tokens that are no padding; (B, D) as it is."""
     if out.dim() == 2:
         return out
     mask = mask[:, : out.shape[1], None].to(out.dtype)

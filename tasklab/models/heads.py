@@ -48,7 +48,6 @@ class Head:
     normalise: bool = True
 
     def __post_init__(self) -> None:
-        """Refuse what `scores` could not serve, and what would score everything alike."""
         if self.normalise and self.bias is not None:
             raise TasklabError("a head that normalises features has no bias.")
         for name, tensor in (("weight", self.weight), ("bias", self.bias)):
@@ -92,9 +91,6 @@ def zero_shot(clip: Clip, task: Task) -> Head:
     normalised: the class is the answer that is most likely to be generated first.
 
     The papers keep it frozen while the image encoder trains (tangent paper, appendix A).
-
-    Raises:
-        TasklabError: If the model has no text tower, or reads two classes as the same text.
     """
     if clip.text is None:
         raise TasklabError(
@@ -138,9 +134,6 @@ def start(kind: str, clip: Clip, task: Task, seed: int = 0) -> Head:
     Args:
         kind: `"trained"` for a linear layer with PyTorch's usual random weights; `"zero_shot"` or
             `"zero_shot_trained"` for one made of prompts. A `"probe"` is fitted by `probes.fit`.
-
-    Raises:
-        TasklabError: If a zero-shot head is asked for and the model has no text tower.
     """
     device = clip.encoder.device
     if kind not in ("zero_shot", "zero_shot_trained", "trained"):
@@ -162,7 +155,6 @@ def start(kind: str, clip: Clip, task: Task, seed: int = 0) -> Head:
 
 @functools.lru_cache(maxsize=8)
 def _width(encoder: Encoder) -> int:
-    """Return the number of features; each library has its own name for it."""
     with torch.no_grad():
         blank = torch.zeros(1, 3, encoder.image_size, encoder.image_size, device=encoder.device)
         return encoder({}, blank).shape[-1]
@@ -200,9 +192,6 @@ def linear_probe(
         decay: Strength of the penalty on s W. The default keeps the cross-entropy in charge: at
             |s W| = 30 a class, the size of a zero-shot head, the penalty is 0.05 a class.
         iterations: The most steps of L-BFGS.
-
-    Raises:
-        TasklabError: If there is no image, or a label is not below `classes`.
     """
     if len(features) == 0:
         raise TasklabError("a linear probe needs at least one image.")

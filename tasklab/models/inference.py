@@ -224,7 +224,6 @@ class _TimmBlock(_Block):
 
 
 def _all(parts: _Parts, x: Float[Tensor, "B L D"]) -> Tensor:
-    """Return the attention output of all tokens (B, L, D)."""
     rows = linear(x, parts.weight, parts.bias).unflatten(-1, (3, parts.heads, -1))
     mixed = F.scaled_dot_product_attention(*rows.permute(2, 0, 3, 1, 4))
     return mixed.transpose(1, 2).flatten(2)

@@ -72,9 +72,6 @@ def front(encoder: Encoder, params: Params, x: Tensor, block: int) -> Tensor:
     Args:
         x: As the encoder's `preprocess` gives it.
         block: l, the number of the block, from 0.
-
-    Raises:
-        TasklabError: If there is no such block.
     """
     kept: list[Tensor] = []
 
@@ -98,9 +95,6 @@ def back(
         x: The images: what comes before the blocks still reads them, and nothing after does.
         block: l, the number of the block, from 0.
         h: In the place of its output, as `front` returns it.
-
-    Raises:
-        TasklabError: If there is no such block.
     """
     *skipped, last = _upto(encoder, block)
     forwards = dict.fromkeys(skipped, lambda usual, x, *args, **named: x)
@@ -109,7 +103,6 @@ def back(
 
 
 def _upto(encoder: Encoder, block: int) -> tuple[str, ...]:
-    """Return the names of all blocks up to one."""
     if not 0 <= block < len(encoder.blocks):
         raise TasklabError(
             f"{encoder.name} has blocks 0 to {len(encoder.blocks) - 1}: there is no block {block}."

@@ -62,7 +62,6 @@ class Clip:
     cosine: bool = True
 
     def __repr__(self) -> str:
-        """Return the model in a line."""
         encoder, text = self.encoder, "no text tower" if self.text is None else "text tower"
         size = sum(tensor.numel() for tensor in encoder.params.values()) / 1e6
         return f"Clip({encoder.name}, {encoder.init}, {size:.1f} M parameters, {text})"
@@ -112,9 +111,6 @@ def both_towers(name: str, *, init: str = "pretrained") -> nn.Module:
 
     Args:
         init: As of `load`; of seed 0.
-
-    Raises:
-        TasklabError: If it is no CLIP, its weights have no text tower, or as `load` raises.
     """
     entry = spec(name)
     if entry.kind != "clip":
@@ -163,9 +159,6 @@ def locate(
     Args:
         weights: As of `load`.
         fetch: Whether to fetch it now; without, `None` is also the answer if it could be fetched.
-
-    Raises:
-        TasklabError: As `load` does.
     """
     entry = spec(name)
     if init not in INITS:
@@ -176,7 +169,6 @@ def locate(
 
 
 def _reads(entry: Spec) -> bool:
-    """Return whether the model is a CLIP that keeps its text tower."""
     return entry.kind == "clip" and entry.text
 
 
@@ -207,7 +199,6 @@ def _compare(entry: Spec, path: Path) -> None:
 def _filled(
     entry: Spec, init: str, seed: int = 0, weights: Path | str | None = None
 ) -> nn.Module:  # fmt: skip
-    """Return the network with its weights, random ones from the seed."""
     path = locate(entry.name, init, weights)
     with torch.random.fork_rng(devices=[]):  # the caller's random numbers stay as they were
         torch.manual_seed(seed)
@@ -301,7 +292,6 @@ def _blocks(module: nn.Module) -> str:
 
 
 def _images(entry: Spec, module: nn.Module) -> dict:
-    """Return the arguments of `Encoder.preprocess`."""
     if entry.shipped:
         return {"image_size": 32, "mean": MEAN, "std": STD}
     if entry.kind == "vit":

@@ -268,7 +268,6 @@ def _eps(norms: Iterable[nn.Module]) -> float:
 
 
 def _activation(parts: Iterable[nn.Module], quick: type | None) -> str:
-    """Return the name of the activation that all blocks share."""
     names = set()
     for part in parts:
         if quick is not None and type(part) is quick:

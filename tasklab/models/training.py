@@ -42,7 +42,6 @@ def passes(encoder: Encoder) -> Encoder:
 
 
 def _rewritten(tower: nn.Module) -> nn.Module:
-    """Return a network whose attention is written out, or the same one if it has none."""
     changed = _with_attention(tower)
     return tower if changed is tower else _with_patches(changed)
 
@@ -62,7 +61,6 @@ def _with_patches(module: nn.Module) -> nn.Module:
 
 
 def _with_parts(module: nn.Module, change: Any) -> nn.Module:
-    """Return a module with changed parts, or the same one if none changed."""
     parts = {name: (part, change(part)) for name, part in module.named_children()}
     changed = {name: new for name, (old, new) in parts.items() if new is not old}
     return like(module, **changed) if changed else module

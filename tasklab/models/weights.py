@@ -111,11 +111,7 @@ def compare(path: Path, expected: str, advice: str) -> None:
 
 
 def remember(path: Path, repository: str) -> None:
-    """Compare a fetched file with the note of its first load, or write that note.
-
-    Raises:
-        TasklabError: If it is another file than at its first load.
-    """
+    """Compare a fetched file with the note of its first load, or write that note."""
     inside = [folder for folder in path.parents if folder.name == "snapshots"]
     commit = path.relative_to(inside[0]).parts[0] if inside else ""
     note = (inside[0].parent if inside else path.parent) / f"{path.name}{_NOTE}"

@@ -333,7 +333,6 @@ def spec(name: str) -> Spec:
 
 @functools.cache
 def _of_timm(name: str) -> Spec:
-    """Return the entry of a model of timm's."""
     import timm  # here, for it takes seconds
 
     try:

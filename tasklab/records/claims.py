@@ -83,7 +83,6 @@ class Claim:
     band: bool = False
 
     def __post_init__(self) -> None:
-        """Check the relation."""
         if self.relation not in RELATIONS:
             raise unknown("relation", self.relation, RELATIONS)
 
@@ -126,7 +125,6 @@ def _matchable(claim: Claim) -> bool:
 
 
 def _claims() -> tuple[Claim, ...]:
-    """Return all claims in the papers' order, each headline on methods in every setting."""
     folder = Path(__file__).parent
     statements = pd.read_csv(folder / "statements.csv", dtype={"headline": "Int64"})
     statements["headline"] = statements["headline"].fillna(0).astype(int)

@@ -103,10 +103,6 @@ def foretelling(
     Returns:
         Columns `by`, metric, value, low, high (95 %), p (QAP), p_holm (corrected for the metrics of
         the table), tasks, units and groups; the largest |value| first.
-
-    Raises:
-        TasklabError: If there is no such outcome, or there are fewer than four tasks, or not all
-            their pairs.
     """
     choose("outcome", outcome, OUTCOMES)
     table = units(df, OUTCOMES[outcome])
@@ -143,10 +139,6 @@ def correlated(
     Returns:
         The correlation with its interval, p, and the number of groups that have one; NaN where a
         column is constant in every group.
-
-    Raises:
-        TasklabError: If there are fewer than four tasks, or not the same units, all of them, in
-            every group.
     """
     tasks = pd.Index(pd.unique(table[["one", "other"]].to_numpy().ravel()))
     T = len(tasks)

@@ -27,9 +27,6 @@ def gains(
     Returns:
         Columns n_tasks, merge, effect, low, high, seeds, and effect, low, high of the others
         (`others_effect`, ...) with their number `pretrainings`; NaN where there is no interval.
-
-    Raises:
-        TasklabError: If there is no such metric, or no such merge.
     """
     choose("metric", metric, ("absolute", "normalised"))
     df = df[df["experiment"].isin(("merging", "single"))]

@@ -43,9 +43,6 @@ def unpacked(text: str, n: int) -> np.ndarray:
     Args:
         text: What `packed` made of them.
 
-    Raises:
-        TasklabError: If the text is not of so many images.
-
     >>> unpacked("oA==", 3).tolist()
     [True, False, True]
     """

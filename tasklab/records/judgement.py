@@ -188,7 +188,6 @@ def judged(interval: Interval, margin: float = math.nan) -> str:
 
 
 def _outcome(claim: Claim, interval: Interval) -> str:
-    """Return a claim's outcome; beyond a tolerance that the book set it is outside the band."""
     outcome = judged(interval, claim.margin)
     return "outside the band" if claim.band and outcome == "does not hold" else outcome
 
@@ -219,10 +218,6 @@ def verdict(
 
     Args:
         model: Which model the claim is about, if there are records of several.
-
-    Raises:
-        TasklabError: The records mix several models and none is named, or the claim's comparison is
-            registered by a module that was not imported.
     """
     table = (growth if claim.grows else pairs)(claim, df, model, n_tasks)
     if table.empty:
@@ -297,9 +292,6 @@ def verdicts(
         paper: Only its claims.
         table: Only those of this table, as printed.
         model: Which model the claims are about, if there are records of several.
-
-    Raises:
-        TasklabError: If there are no claims of the paper.
     """
     if paper is not None:
         choose("paper", paper, dict.fromkeys(claim.paper for claim in CLAIMS))
@@ -309,7 +301,6 @@ def verdicts(
 
 
 def _needed(df: pd.DataFrame) -> Callable[[tuple[str, ...]], pd.DataFrame]:
-    """Return a function that gives the few rows and columns of some experiments."""
     rows_of = df.groupby("experiment", sort=False).indices
 
     @functools.cache
@@ -322,7 +313,6 @@ def _needed(df: pd.DataFrame) -> Callable[[tuple[str, ...]], pd.DataFrame]:
 
 
 def _experiments(claim: Claim) -> tuple[str, ...]:
-    """Return whose records a claim is judged by."""
     if claim.setting != "chosen":
         return ("budget",)
     alone = claim.metric == "normalised" or claim.comparison == "over_start"
@@ -343,7 +333,6 @@ def _of_images(claim: Claim, table: pd.DataFrame) -> list[Source]:
 
 
 def _contributions(claim: Claim, row: Mapping) -> np.ndarray:
-    """Return what each image adds to a row's difference, times their number, but for a constant."""
     both = []
     for end, times in (("", 1.0), ("_right", claim.factor)):
         hits = lambda name, end=end: 100.0 * images.given(row[name + end], int(row["n" + end]))  # noqa: E731

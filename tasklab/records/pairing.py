@@ -59,7 +59,6 @@ def _found(
     n_tasks: int,
     compared: dict[str, Sides],
 ) -> tuple[Side, pd.DataFrame]:
-    """Return one side of a claim, and the records that it is made of."""
     method, _, role = side.partition("@")
     init = "random" if role == "random" else "pretrained"
     if role in NETWORKS:
@@ -118,7 +117,6 @@ def pairs(claim: Claim, df: pd.DataFrame, model: str | None, n_tasks: int) -> pd
 
 
 def _contributions(claim: Claim, side: Side) -> pd.DataFrame:
-    """Return a side's rows with what tells how images make up their value."""
     rows = side.rows.fillna({"seed": 0, "subset": ""})
     absolute = None
     if claim.metric == "normalised" and "error" not in rows and len(rows):
@@ -137,12 +135,10 @@ def _contributions(claim: Claim, side: Side) -> pd.DataFrame:
 
 
 def _behind(rows: pd.DataFrame, records: pd.DataFrame) -> pd.DataFrame | None:
-    """Return the accuracies that normalised ones were made of, row by row."""
     return _partners(rows, records[records["metric"] == "absolute"], _OF_A_RATIO)
 
 
 def _alone(rows: pd.DataFrame, side: Side) -> pd.DataFrame | None:
-    """Return the accuracies alone that normalised ones were divided by, row by row."""
     alone = side.records[side.records["metric"] == "single"]
     return _partners(rows, alone, ["method", "task", "seed", "split"])
 

@@ -25,9 +25,6 @@ def papers(paper: str | None = None, table: str | None = None) -> pd.DataFrame:
         Columns paper, table, page_or_section, row and column (as printed), method and model (our
         names), experiment, metric, value, unit, source_file, note. `value` is NaN where the cell
         is missing in the text at hand.
-
-    Raises:
-        TasklabError: There is no such paper or table.
     """
     df = pd.read_csv(Path(__file__).with_name("papers.csv"), dtype={"table": str})
     df = df.fillna({name: "" for name in df if name != "value"})
@@ -59,9 +56,6 @@ def beside(
         One row for each printed number: method, called (the row's name in the paper), metric,
         paper, here, std over seeds, seeds, difference (here − paper). NaN where we have no
         measurement.
-
-    Raises:
-        TasklabError: Unknown paper, table or model, or `ours` mixes several models.
     """
     printed = papers(paper, table)
     if model not in set(printed["model"]):

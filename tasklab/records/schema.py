@@ -74,9 +74,6 @@ class Declared(Mapping[str, Entry], Generic[Entry]):
         Args:
             entry: What is declared.
             home: The module that declares it; a notebook's cell may do so again and again.
-
-        Raises:
-            TasklabError: If another module declares something else by that name.
         """
         there = self._homes.setdefault(name, home)
         if there == home:
@@ -94,15 +91,12 @@ class Declared(Mapping[str, Entry], Generic[Entry]):
         return self._entries
 
     def __getitem__(self, name: str) -> Entry:
-        """Return an entry."""
         return self._entries[name] if name in self._entries else self._all()[name]
 
     def __iter__(self) -> Iterator[str]:
-        """Iterate over all names."""
         return iter(self._all())
 
     def __len__(self) -> int:
-        """Return how many there are."""
         return len(self._all())
 
 

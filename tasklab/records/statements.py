@@ -115,7 +115,6 @@ def _is_headline(entry: Entry) -> bool:
 
 
 def _corrected(judged: Sequence[Entry]) -> list[Entry]:
-    """Return entries corrected for their number: all, and the headlines among themselves."""
     levels = {
         "headlines": holm([one.p if _is_headline(one) else math.nan for one in judged]),
         "all": holm([one.p for one in judged]),
@@ -328,7 +327,6 @@ def on_how_many(judged: Sequence[Entry]) -> str:
 
 
 def _kept(judged: Sequence[Entry]) -> str:
-    """Return how many of the decided stay so after the correction, in words."""
     decided = [entry for entry in judged if entry.outcome in DECIDED]
     return f"{sum(one.corrected == one.outcome for one in decided)} of the {len(decided)}"
 

@@ -45,7 +45,6 @@ class Records(pd.DataFrame):
         return pd.DataFrame(self).drop(columns="hits", errors="ignore")
 
     def __repr__(self) -> str:
-        """Return the table without the images."""
         return repr(self._shown())
 
     def _repr_html_(self) -> str | None:
@@ -109,11 +108,7 @@ def filled(table: pd.DataFrame) -> list[dict[str, Any]]:
 
 
 def combine(*tables: pd.DataFrame) -> pd.DataFrame:
-    """Return several tables of records as one, checked again; the same record counts once.
-
-    Raises:
-        TasklabError: If no table is given, or as of `tidy`.
-    """
+    """Return several tables of records as one, checked again; the same record counts once."""
     if not tables:
         raise TasklabError("give at least one table of records to combine.")
     whole = tidy(pd.concat(tables, ignore_index=True).drop_duplicates())
@@ -147,7 +142,6 @@ def select(
 
 
 def _obey(df: pd.DataFrame) -> None:
-    """Raise a `TasklabError` for an experiment, metric or column that the schema does not have."""
     further = [name for name in df if name not in (*COLUMNS, MAKE)]
     for name, rows in df.groupby("experiment", sort=False):
         if name not in EXPERIMENTS:
@@ -344,9 +338,6 @@ def write(
 
 def provenance_path(path: Path) -> Path:
     """Return where the provenance of a file of records lies.
-
-    Raises:
-        TasklabError: If the file's name is not one of records.
 
     >>> provenance_path(Path("study/maps.csv.xz")).name
     'maps.json'

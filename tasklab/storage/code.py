@@ -88,8 +88,6 @@ def _running(node: ast.AST) -> Iterator[ast.AST]:
 
 
 class _Bare(ast.NodeTransformer):
-    """Removes what does not count."""
-
     def visit_Expr(self, node: ast.Expr) -> ast.AST | None:  # noqa: N802
         constant = isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
         return None if constant else self.generic_visit(node)

@@ -84,7 +84,6 @@ class Inert:
     pairs: dict = dataclasses.field(default_factory=dict)
 
     def __repr__(self) -> str:
-        """Return the name alone: what is recorded may be deep."""
         return f"Inert({self.name!r})"
 
 
@@ -159,7 +158,6 @@ def interpret(
     begin = stream.tell()  # of the instructions, moved on by the bytes that are among them
 
     def marked() -> list[Any]:
-        """Pop everything above the last mark."""
         start = marks.pop()
         items = stack[start:]
         del stack[start:]
@@ -266,7 +264,6 @@ def _short(name: Any) -> bool:
 
 
 def _named(module: Any, attribute: Any, budget: Budget) -> Inert:
-    """Return the record of a class or function, whose name must be one."""
     if not _short(module) or not _short(attribute):
         raise ValueError("the name of a class or function is none")
     budget.copy(len(module) + len(attribute))

@@ -85,7 +85,6 @@ def _drafts_of(file: Path) -> list[Path]:
 
 
 def _is_left(place: Path) -> bool:
-    """Return whether no living process has a room."""
     lock = place / _LOCK
     try:
         if not lock.is_file():

@@ -48,9 +48,6 @@ def tensors(stored: Any) -> dict[str, Tensor]:
     Of a module these are parameters and persistent buffers, named as `module.state_dict()` names
     them. Of a dictionary that has a module or a dictionary as its entry `state_dict`, `model` or
     `image_encoder`, those in there.
-
-    Raises:
-        TasklabError: If there are none, or one of them is no plain tensor.
     """
     with one_error("its contents are not those of a network", SAVE):
         stored, _ = _opened(stored)
@@ -146,7 +143,6 @@ def _modules(stored: Any) -> Iterator[tuple[str, Inert, Callable[[int], None]]]:
 
 
 def _stored(stored: Inert) -> Iterator[tuple[str, Any]]:
-    """Yield parameters and persistent buffers, whatever they are."""
     for prefix, module, pay in _modules(stored):
         passing = module.state.get("_non_persistent_buffers_set")
         passing = passing if isinstance(passing, list) else []
@@ -161,7 +157,6 @@ def _stored(stored: Inert) -> Iterator[tuple[str, Any]]:
 
 
 def _entries(module: Inert, part: str, pay: Callable[[int], None]) -> Mapping:
-    """Return the modules, parameters or buffers of a module by name."""
     if module.name.startswith(_SCRIPT):
         kind = {"_modules": Inert, "_parameters": Tensor}.get(part, ())
         return {key: x for key, x in module.state.items() if isinstance(x, kind)}
@@ -242,7 +237,6 @@ def _is_list(value: Any) -> bool:
 
 
 def _count(value: Any) -> int:
-    """Count the named tensors of a dictionary; a module counts as more than any."""
     if _is_network(value):
         return _MOST_LOOKED_AT + 1
     return sum(isinstance(x, Tensor) for x in islice(value.values(), _MOST_LOOKED_AT))
@@ -257,7 +251,6 @@ def _is_network(value: Any) -> bool:
 
 
 def _has_tensors(value: Any) -> bool:
-    """Is it a pickled module, or does it have tensors by name?"""
     if not isinstance(value, Mapping):
         return _is_network(value)
     return any(isinstance(x, Tensor) for x in islice(value.values(), _MOST_LOOKED_AT))

@@ -141,15 +141,10 @@ class Store:
         self.root = folders.store(root)
 
     def __repr__(self) -> str:
-        """Return where it is."""
         return f"Store({str(self.root)!r})"
 
     def key(self, config: Mapping[str, Any]) -> str:
-        """Return the first 20 hex digits of SHA-256 of `config` as canonical JSON.
-
-        Raises:
-            TasklabError: If JSON cannot hold it (NaN, objects, names that are not strings).
-        """
+        """Return the first 20 hex digits of SHA-256 of `config` as canonical JSON."""
         return hashlib.sha256(canonical(config).encode()).hexdigest()[:20]
 
     def find(self, kind: str, config: Mapping[str, Any]) -> Artifact | None:
@@ -332,7 +327,6 @@ class Store:
         tensors: Mapping[str, Tensor],
         note: Mapping[str, Any],
     ) -> tuple[str, str]:
-        """Write an artifact, and return the checksum of its tensors' file."""
         final = self._folder(kind, key)
         draft = self.root / "tmp" / f"{kind}-{key}-{uuid.uuid4().hex[:8]}"
         try:

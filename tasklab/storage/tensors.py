@@ -169,9 +169,6 @@ def canonical(value: Mapping[str, Any], what: str = "config", indent: int | None
 
     Args:
         indent: Columns of a level; `None` is one line.
-
-    Raises:
-        TasklabError: If JSON cannot hold the value, which `what` names.
     """
 
     def check(part: Any) -> None:
@@ -241,7 +238,6 @@ def _is_whole(path: Path, tensors: Mapping[str, Tensor], header: Mapping[str, st
 
 
 def _sealing(tensors: Mapping[str, Tensor], header: Mapping[str, str]) -> str:
-    """Return the checksum of a file's tensors and texts, which threads compute."""
     text = canonical({name: text for name, text in header.items() if name != _SEAL})
     contents = (
         (f"{name} {tensors[name].dtype} {tuple(tensors[name].shape)}", _bytes_of(tensors[name]))

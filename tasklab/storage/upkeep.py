@@ -131,7 +131,6 @@ def sizes(root: Path) -> dict[str, tuple[int, int]]:
 
 
 def _drafts(root: Path) -> Iterator[Path]:
-    """Yield files and folders below a folder that have a draft's name."""
     for path in _entries(root):
         if path.is_symlink():
             continue
@@ -146,7 +145,6 @@ def _kinds(store: Store) -> list[Path]:
 
 
 def _entries(folder: Path) -> list[Path]:
-    """Return the paths in a folder; none if it is not there."""
     with explained(folder, "read"), contextlib.suppress(FileNotFoundError):
         return sorted(folder.iterdir())
     return []
@@ -166,7 +164,6 @@ def _lock(store: Store, name: str) -> Path:
 
 @contextlib.contextmanager
 def _held(file: Path) -> Iterator[bool]:
-    """Acquire a lock if it is free; yield whether it was."""
     if not file.is_file():  # whoever works has made it before
         yield True
         return
@@ -184,6 +181,5 @@ def _leftover(path: Path, why: str) -> Leftover:
 
 
 def _age(folder: Path) -> float:
-    """Return the days since anything in a folder was written."""
     times = [path.lstat().st_mtime for path in (folder, *folder.rglob("*"))]
     return (time.time() - max(times)) / 86_400

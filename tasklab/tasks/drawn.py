@@ -70,9 +70,6 @@ class SuiteImages(Protocol):
 
         Args:
             n: Number of images; `None` is all.
-
-        Raises:
-            TasklabError: If a name is unknown, or the split has fewer than n images.
         """
 
     def size(self, task: str, split: str) -> int:
@@ -124,11 +121,7 @@ class DrawnImages:
         return Images(*(part[:n].to(device, copy=True) for part in images))
 
     def size(self, task: str, split: str) -> int:
-        """Return how many images a split has.
-
-        Raises:
-            TasklabError: If a name is unknown.
-        """
+        """Return how many images a split has."""
         sizes = SIZES | (CONTROL_SIZES if self.suite[task].control else {})
         choose("split", split, sizes)
         return sizes[split]
@@ -169,7 +162,6 @@ class DrawnImages:
         return f"{self._world}/{task}/{split}/{self.size(task, split)}"
 
     def _checked(self, task: str, split: str) -> tuple[Images, str]:
-        """Return a split and its checksum: from memory, from its file, or drawn."""
         name = self._name(task, split)
         expected = _checksums().get(name)
         stem = "-".join([*name.split("/")[1:], (expected or _sources_sha256())[:12]])
@@ -182,7 +174,6 @@ class DrawnImages:
         return images, sha256
 
     def _draw(self, file: Path, name: str, expected: str | None) -> Images:
-        """Draw a split and keep it, if it is as expected and that is possible."""
         _, task, split, count = name.split("/")
         sample = mini.sample if self.suite.name == "mini" else mini.sample_text
         images = Images(*sample(task, split, int(count)))
@@ -209,9 +200,6 @@ def count_of(n: int | None, whole: int, split: str) -> int:
     Args:
         n: So many, or `None` for all.
         whole: As many as there are.
-
-    Raises:
-        TasklabError: If there are not so many.
     """
     try:
         number = operator.index(whole if n is None else n)
@@ -223,11 +211,7 @@ def count_of(n: int | None, whole: int, split: str) -> int:
 
 
 def images_of(suite: Suite) -> SuiteImages:
-    """Return the images of a suite: its own, or the drawn ones.
-
-    Raises:
-        TasklabError: If the suite is not drawn and was not given its images.
-    """
+    """Return the images of a suite: its own, or the drawn ones."""
     if not isinstance(suite, Suite):
         raise TasklabError(f"images are those of a suite, not of {shown(suite)}.")
     if suite.data is not None:

@@ -41,9 +41,6 @@ def from_folder(
         classes: Names to write into the prompts: a list in the alphabetical order of the folders,
             if there is but one such order, or a mapping from folders to names; `None` is the
             folders' names, with spaces instead of `_`.
-
-    Raises:
-        TasklabError: If there are no images, or the names do not fit.
     """
     folder = errors.path("path", path).absolute()
     if ".." in folder.parts:

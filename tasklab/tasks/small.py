@@ -70,9 +70,6 @@ def rotated_digits(angle: float, split: str) -> Images:
 
     Args:
         split: `"train"`, 1,300 digits, or `"test"`, the other 497, the same ones at every angle.
-
-    Raises:
-        TasklabError: If the split is unknown.
     """
     from torchvision.transforms import InterpolationMode  # here, for it takes seconds
     from torchvision.transforms.v2.functional import rotate
@@ -98,11 +95,7 @@ def _digits(split: str) -> tuple[Float[Tensor, "N 1 8 8"], Int[Tensor, " N"]]:
 
 
 def classes(index: int) -> tuple[int, ...]:
-    """Return the labels of a split: its 5 consecutive classes of `CLASSES`.
-
-    Raises:
-        TasklabError: If there is no such split.
-    """
+    """Return the labels of a split: its 5 consecutive classes of `CLASSES`."""
     index = whole("index", index, 0, len(CLASSES) // GROUP - 1)
     return tuple(range(index * GROUP, (index + 1) * GROUP))
 
@@ -117,9 +110,6 @@ def class_split(index: int, split: str) -> Images:
     Args:
         index: 0 to 19. The paper pre-trains on the first and fine-tunes on the next four.
         split: `"train"` or `"test"`, with `PER_CLASS` pictures a class.
-
-    Raises:
-        TasklabError: If there is no such split.
     """
     _known(split)
     labels = classes(index)
@@ -158,9 +148,6 @@ def replaced(one: Images, other: Images, ratio: float, seed: int = 0) -> Images:
         one: N samples.
         other: At least as many as are replaced, of the same shape.
         ratio: Share of `one` to replace, 0 to 1.
-
-    Raises:
-        TasklabError: If the ratio is not a share, the shapes differ, or `other` has too few.
     """
     if not 0 <= ratio <= 1:
         raise TasklabError(f"a share of samples is from 0 to 1, not {ratio}.")

@@ -62,7 +62,6 @@ def check_name(name: str) -> None:
 
 
 def _check_text(kind: str, text: object, task: str) -> None:
-    """Raise unless it is a text that can stand in a prompt."""
     if not isinstance(text, str) or not text.strip() or re.search(_UNPRINTED, text):
         raise TasklabError(f"{kind} of {task} must be a text of one line, not {shown(text)}.")
     if len(text) > _LONGEST_TEXT:
@@ -117,10 +116,6 @@ class Task:
         articles: Whether prompts have "an" where English does.
         repeats: Whether classes may share a name. Two pairs do in the CLIP paper's list for
             ImageNet; a zero-shot head cannot tell such classes apart.
-
-    Raises:
-        TasklabError: If the name cannot be a folder's, a class is listed twice or a template has no
-            place for the class.
     """
 
     name: str
@@ -133,7 +128,6 @@ class Task:
     repeats: bool = False
 
     def __post_init__(self) -> None:
-        """Check what would otherwise show as a poor accuracy."""
         check_name(self.name)
         for field, kind in (("classes", "class"), ("templates", "template")):
             listed = getattr(self, field)
@@ -190,7 +184,6 @@ class Suite:
     data: Any = dataclasses.field(default=None, compare=False, repr=False)
 
     def __repr__(self) -> str:
-        """Return the names of the tasks in a line."""
         return f"Suite({self.name}: {', '.join(self.names)}; control {self.control.name})"
 
     @property
@@ -199,7 +192,6 @@ class Suite:
         return tuple(task.name for task in self.tasks)
 
     def __getitem__(self, name: str) -> Task:
-        """Return the task (or the control) of that name, or raise a `TasklabError`."""
         for task in (*self.tasks, self.control):
             if task.name == name:
                 return task
@@ -212,9 +204,6 @@ class Suite:
         Args:
             *tasks: As `tasklab.tasks.own` makes them, or any others.
             control: What editing must leave alone; `None` is the embedded control task.
-
-        Raises:
-            TasklabError: If there is no task, or two have the same name.
         """
         control = suite("mini").control if control is None else control
         for task in (*tasks, control):
@@ -228,9 +217,6 @@ class Suite:
 
 def suite(name: str = "mini") -> Suite:
     """Return the suite of that name.
-
-    Raises:
-        TasklabError: If there is none.
 
     >>> suite("mini")["Handwritten"].stand_in_for
     'MNIST'

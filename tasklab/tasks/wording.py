@@ -25,9 +25,6 @@ def words_for(names: Sequence[str] | None, classes: Words, where: str) -> tuple[
             mapping from names (of classes that are called by numbers: from these) to words, from
             labels to words, or the other way round.
         where: Where the data are, for messages.
-
-    Raises:
-        TasklabError: If there are not as many, or it is not clear which word belongs to which name.
     """
     if isinstance(classes, str):
         raise TasklabError(f"classes= is a list of names, one for each class, not {classes!r}.")

@@ -144,7 +144,6 @@ class _Recomputed(torch.autograd.Function):
 
 
 def _embedded(shape: Tower, w: Ends[Any], x: Float[Tensor, "B 3 H W"], dtype: torch.dtype) -> Pair:
-    """Return the tokens of the first block."""
     p, q = shape.patch
     height, width = x.shape[2] // p * p, x.shape[3] // q * q
     tiles = x[..., :height, :width].unflatten(3, (-1, q)).unflatten(2, (-1, p))
@@ -164,7 +163,6 @@ def _embedded(shape: Tower, w: Ends[Any], x: Float[Tensor, "B 3 H W"], dtype: to
 
 
 def _pooled(shape: Tower, w: Ends[Any], x: Pair, dtype: torch.dtype) -> Pair:
-    """Return features (B, D)."""
     stream = _wide(dtype) if shape.wide else dtype
     first = sum(_length(one) for one in (w.class_token, w.registers) if one is not None)
 
@@ -196,7 +194,6 @@ def _length(token: Pair) -> int:
 
 
 def _linear(inputs: Pair, w: Pair, b: Pair | None, dtype: torch.dtype) -> Pair:
-    """Return x W^T + b."""
     (x, dx), (weight, dweight) = _to(inputs, dtype), _to(w, dtype)
     bias, dbias = _maybe(b, dtype)
     y, dy = F.linear(x, weight, bias), None
@@ -233,8 +230,6 @@ def _norm(inputs: Pair, w: Pair, b: Pair | None, eps: float, dtype: torch.dtype)
 
 
 def _attention(qkv: Pair, heads: int) -> Pair:
-    """Return attention's mixed values (B, L, D) from q, k and v (B, L, 3 D)."""
-
     def three(rows: Float[Tensor, "B L E"]) -> tuple[Tensor, ...]:
         return rows.unflatten(-1, (3, heads, -1)).permute(2, 0, 3, 1, 4).unbind(0)  # (B, H, L, d)
 
@@ -301,7 +296,6 @@ def _joined(parts: list[Pair]) -> Pair:
 
 
 def _each(function: Callable[[Tensor], Tensor], x: Pair) -> Pair:
-    """Apply a linear function to a value and to its tangent."""
     return function(x[0]), None if x[1] is None else function(x[1])
 
 

@@ -258,7 +258,6 @@ def optimiser(config: FineTune, moving: dict[str, Tensor]) -> torch.optim.Optimi
 def _images(
     config: FineTune, data: drawn.SuiteImages, steps: range, device: torch.device
 ) -> tuple[Iterator[drawn.Images], Iterator[Tensor | None]]:
-    """Return the images of each step, and those of other tasks that a penalty looks at."""
     order = functools.partial(batch, config)
     few = functools.partial(batch, dataclasses.replace(config, batch_size=penalties.IMAGES))
     others = config.others if config.penalty else ()

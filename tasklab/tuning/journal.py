@@ -32,7 +32,6 @@ class Journal:
         self.every = 1 if device.type == "cpu" else EVERY
 
     def __len__(self) -> int:
-        """Return the number of steps, those that are not read yet among them."""
         return len(self._losses) + len(self._left)
 
     def add(self, loss: Tensor, norm: Tensor) -> None:

@@ -59,7 +59,6 @@ class Plan(NamedTuple):
     recompute: bool = False
 
     def __str__(self) -> str:
-        """Return it for the log."""
         again = ", and the insides of blocks a second time in the backward pass"
         return f"{self.size} at a time{again if self.recompute else ''}"
 
@@ -86,9 +85,6 @@ def first_that_fits(
         attempt: Computes by a plan, and changes nothing that another attempt would see.
         left: The plans to try, in order.
         advice: What the user can do where no plan fits.
-
-    Raises:
-        TasklabError: If none does.
     """
     reason = ""
     for index, plan in enumerate(left):
@@ -209,7 +205,6 @@ class _Plain(nn.Module):
 
 
 def _add(sums: Gradients, part: tuple[Tensor, Gradients], share: float) -> Tensor:
-    """Add a part's gradients, and return its part of the loss."""
     value, gradients = part
     for name, gradient in gradients.items():
         if name in sums:
@@ -220,7 +215,6 @@ def _add(sums: Gradients, part: tuple[Tensor, Gradients], share: float) -> Tenso
 
 
 def _free() -> None:
-    """Free the memory of failed attempts, and all that is kept for later."""
     placement.release()
     gc.collect()
     if torch.cuda.is_initialized():

@@ -170,10 +170,6 @@ def trainable(params: Mapping[str, Tensor], method: str, arch: str) -> tuple[str
     Args:
         method: One of `METHODS`; `nonlinear` and `linearized` train everything.
         arch: Name of the encoder, for messages.
-
-    Raises:
-        TasklabError: If a pattern of the method matches nothing, or not every block alike, or the
-            method's penalty is of linear layers and there are none.
     """
     if method not in METHODS:
         raise unknown("method", method, METHODS)

@@ -52,7 +52,6 @@ def multitask(
     """Return the vector of one model that is fine-tuned on several tasks, from the store if there.
 
     Raises:
-        TasklabError: If the runs differ in more than their task, or their heads train along.
         DivergedError: If the loss stops being a finite number or grows far beyond guessing.
     """
     first = runs[0]
@@ -102,7 +101,6 @@ def _head(run: FineTune, clip: Clip, store: Store, tasks: Suite) -> heads.Head:
 def _images(
     run: FineTune, turn: int, count: int, start: int, clip: Clip, tasks: Suite
 ) -> Iterator[Images]:
-    """Return the batches of one task that are left, from a step of the whole run on."""
     own = range(-((turn - start) // count), run.steps)
     data, order = drawn.images_of(tasks), functools.partial(batch, run)
     return data.batches(run.task, order, own, seed=run.seed, device=clip.encoder.device)

@@ -72,9 +72,6 @@ def tangent_change(
         model: The encoder, or the same in a form that records less.
         images: (B, 3, H, W) of other tasks, as the encoder's `preprocess` takes them.
         size: Images at a time; by default all.
-
-    Raises:
-        TasklabError: If there is no image.
     """
     if len(images) == 0:
         raise TasklabError("the penalty of tau Jp needs at least one image of another task.")

@@ -165,9 +165,6 @@ def adamw(
         steps: 2,000 (appendix C).
         batch_size: 128 (appendix C); all images where there are fewer.
         weight_decay: 0.1 (protocol).
-
-    Raises:
-        TasklabError: If there is no image.
     """
     count, warmup = len(features), steps // 10
     if count == 0:
@@ -221,7 +218,6 @@ def _images(clip: Clip, suite: Suite, task: str) -> dict[str, str]:
 def _features(
     probe: Probe, clip: Clip, suite: Suite, task: str, store: Store, split: str = "train"
 ) -> Artifact:
-    """Return the artifact of the features and labels of a split's images."""
     encoder, whole = clip.encoder, drawn.images_of(suite).size(task, split)
     count = whole if probe.images is None else min(probe.images, whole)
 
@@ -244,7 +240,6 @@ def _features(
 
 
 def _on(clip: Clip, inputs: Artifact, task: str) -> tuple[Tensor, Tensor]:
-    """Return features and labels on the encoder's device."""
     kept = inputs.tensors()
     heads.check_finite(kept["features"], f"what model {clip.encoder.name!r} makes of {task}")
     device = clip.encoder.device

@@ -53,9 +53,6 @@ class Probe:
         batch_size: 128 (appendix C).
         weight_decay: Of AdamW, 0.1 (protocol).
         images: Only the first so many training images; `None` for all.
-
-    Raises:
-        TasklabError: If a value is not possible.
     """
 
     solver: str = "adamw"
@@ -66,7 +63,6 @@ class Probe:
     images: int | None = None
 
     def __post_init__(self) -> None:
-        """Check every field and give it its one type."""
         choose("solver", self.solver, SOLVERS)
         for name in ("steps", "batch_size", "images"):
             value = getattr(self, name)
@@ -114,9 +110,6 @@ class FineTune:
         penalty: lambda, how much of the method's penalty is added to the loss (`penalties`). By
             default the method's own; 0 is the method without it; `None` if it has none.
         others: Names of other tasks of `suite` whose images the penalty looks at.
-
-    Raises:
-        TasklabError: If a value is not possible.
     """
 
     task: str
@@ -141,7 +134,6 @@ class FineTune:
     others: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        """Check every field and give it its one type, so that equal runs have equal keys."""
         if not (isinstance(self.task, str) and self.task):
             raise TasklabError(f"task must be the name of a task, not {self.task!r}.")
         if self.method in POSTHOC:
@@ -181,7 +173,6 @@ class FineTune:
         return self.lr
 
     def _check_penalty(self) -> None:
-        """Settle how much of which penalty there is, and on whose images."""
         entry = TABLE[self.method]
         others = texts("others", self.others) if self.others else ()
         if self.penalty or others:
@@ -257,9 +248,6 @@ def recipe(
         preset: `"quick"`: fewer steps, on a shipped model of fewer images, and fewer images for its
             probe; `"rehearsal"`: `steps` tiny steps, to see whether all runs.
         others: Tasks whose images a penalty looks at; `None` is all others of the suite.
-
-    Raises:
-        TasklabError: If a choice does not exist or a number is not possible.
     """
     rate = entry_of(method).rates or method  # `FineTune` then says what 'posthoc' is
     choose("preset", preset, get_args(Extent))

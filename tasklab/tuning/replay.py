@@ -60,7 +60,6 @@ class Replayed:
 
 
 def _cuda_graph(run: Callable[[], Results]) -> tuple[Callable[[], None], Results]:
-    """Record a CUDA graph, after calls on another stream, as PyTorch asks for."""
     side = torch.cuda.Stream()
     side.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(side):

@@ -51,11 +51,7 @@ class Network(Encoder):
         return torch.func.functional_call(self.module, dict(params), (x,))
 
     def preprocess(self, x: UInt8[Tensor, "B C H W"]) -> Float[Tensor, "B C H W"]:
-        """Return images with normalised channels, in the precision of the parameters.
-
-        Raises:
-            TasklabError: If they are not of the network's size.
-        """
+        """Return images with normalised channels, in the precision of the parameters."""
         shape = (len(self.mean), self.image_size, self.image_size)
         if tuple(x.shape[1:]) != shape:
             raise TasklabError(f"{self.name} takes images {shape}, not {tuple(x.shape[1:])}.")
@@ -205,9 +201,6 @@ def loss(
     Args:
         data: Images uint8 (N, C, H, W) and labels (N,).
         classes: Labels of the task; `None` is all.
-
-    Raises:
-        TasklabError: If a label is not among the classes.
     """
     return float(F.cross_entropy(_logits(network, params, data, classes), data.y))
 
@@ -223,9 +216,6 @@ def accuracy(
     Args:
         data: Images uint8 (N, C, H, W) and labels (N,).
         classes: Labels of the task; `None` is all.
-
-    Raises:
-        TasklabError: If a label is not among the classes.
     """
     hits = _logits(network, params, data, classes).argmax(1) == data.y
     return 100 * float(hits.double().mean())
@@ -254,7 +244,6 @@ def _seeded(seed: int) -> Iterator[None]:
 
 
 def _batches(count: int, size: int, seed: int) -> Iterator[Tensor]:
-    """Yield the indices of shuffled batches, epoch after epoch without end."""
     generator = torch.Generator().manual_seed(seed)
     while True:
         yield from torch.randperm(count, generator=generator).split(size)
@@ -263,7 +252,6 @@ def _batches(count: int, size: int, seed: int) -> Iterator[Tensor]:
 def _allowed(
     network: Network, data: Images, classes: Iterable[int] | None
 ) -> Bool[Tensor, " K"] | None:
-    """Return which logits take part, `None` for all of them."""
     if classes is None:
         return None
     last = list(network.params.values())[-1]  # the classifier's bias

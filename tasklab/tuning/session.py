@@ -66,7 +66,6 @@ class Session(contextlib.ExitStack):
         self.what = f"fine-tuning on {title} by {config.method!r}"
 
     def __enter__(self) -> Self:
-        """Show progress, take as many threads as the run began with, and let SIGTERM wait."""
         super().__enter__()
         self.enter_context(self._bar)
         self.enter_context(_with_threads(self.threads))
@@ -74,7 +73,6 @@ class Session(contextlib.ExitStack):
         return self
 
     def __iter__(self) -> Iterator[int]:
-        """Yield each step that is left; after it, a checkpoint is written if one is due."""
         what = self.what
         for step in self.left:
             self.what = f"{what}, step {step}"

@@ -121,7 +121,6 @@ class Step:
         return value, gradients
 
     def _compile(self) -> bool:
-        """Use compiled blocks where the network's kind allows; return whether it does."""
         if (once := compiled.passes(self.encoder)) is None:
             return False
         said = f"the blocks of {self.encoder.name} could not be compiled"
@@ -143,7 +142,6 @@ class _Problem(NamedTuple):
 
 
 def _part(problem: _Problem, model: Model, x: Tensor, y: Tensor) -> tuple[Tensor, Gradients]:
-    """Return mean loss and gradients of some of a step's images."""
     config, head, theta0, delta, own = problem
     how, last = tangent_gradient if config.method in LINEAR else gradient, {}
 

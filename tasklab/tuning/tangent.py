@@ -70,9 +70,6 @@ def jvp(encoder: Model, params: Params, tau: Params, x: Tensor) -> TangentFeatur
 
     Args:
         tau: The direction; a name that is absent counts as zero.
-
-    Raises:
-        TasklabError: If `tau` has a name or a shape that `params` has not.
     """
     with torch.no_grad():
         return TangentFeatures(*map(_precise, _dual_pass(encoder, params, tau, x)))
@@ -100,9 +97,6 @@ def value_and_grad(
 
     Returns:
         The loss, and gradients with the names, shapes and types of `tau`.
-
-    Raises:
-        TasklabError: If `tau` has a name or a shape that `params` has not.
     """
     with torch.enable_grad():
         leaves = {name: params[name].detach().requires_grad_() for name in tau if name in params}
@@ -121,9 +115,6 @@ def normal(
     Args:
         tau: The direction; J' is of the parameters that it names.
         recorded: As for `value_and_grad`.
-
-    Raises:
-        TasklabError: If `tau` has a name or a shape that `params` has not.
     """
     with torch.enable_grad():
         leaves = {name: params[name].detach().requires_grad_() for name in tau if name in params}

@@ -63,9 +63,6 @@ def relative(merged: PerTask, own: PerTask) -> float:
     Args:
         merged: J(x) tau on the images of each task.
         own: J(x) tau_t there.
-
-    Raises:
-        TasklabError: If the vectors change no feature.
     """
     start = sum(_mean_product(b, b) for b in own)
     if start == 0:
@@ -89,9 +86,6 @@ def span(basis: Sequence[PerTask], own: PerTask) -> Float[Tensor, " S"]:
     Args:
         basis: J(x) tau_s on the images of each task, for each s.
         own: J(x) tau_t on the images of each task t.
-
-    Raises:
-        TasklabError: If there is no vector, or not the same tasks.
 
     >>> span([[torch.tensor([[2.0, 0.0]])]], [torch.tensor([[1.0, 5.0]])])
     tensor([0.5000], dtype=torch.float64)

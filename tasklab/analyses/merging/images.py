@@ -43,9 +43,6 @@ def of_images(
 
     Args:
         needs: `"grams"`, or `"diagonals"` of Fisher information.
-
-    Raises:
-        TasklabError: As `grams` and `fisher_diagonals` do.
     """
     params = None if linear else vector.apply(encoder.params)
     if needs == "grams":
@@ -175,7 +172,6 @@ def fisher_diagonals(
 
 
 def _known(names: Collection[str] | None, theta: Mapping[str, Tensor]) -> Collection[str]:
-    """Return names of parameters, by default all."""
     if unknown := [name for name in names or () if name not in theta]:
         raise TasklabError(f"the model has no parameter {unknown[0]!r}.")
     return names or theta

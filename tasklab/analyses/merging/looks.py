@@ -71,7 +71,6 @@ class Looks:
     def _answers(
         self, params: Mapping[str, Tensor], places: Sequence[np.ndarray], place: str
     ) -> list[Bool[np.ndarray, " n"]]:
-        """Return which images of each task are classified correctly; tasks share passes."""
         evaluator = self.evaluator
         images = [evaluator.images(task, self.split) for task in self.tasks]
         encoder = evaluator.passes

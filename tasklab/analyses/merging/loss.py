@@ -40,9 +40,6 @@ def span_of_loss(
         basis: J(x) tau_s there, for each s.
         start: Where to begin, e.g. the c of `best.span`; by default at 0.
         iterations: The most steps.
-
-    Raises:
-        TasklabError: If there is no vector, or not the same tasks.
     """
     if not basis:
         raise TasklabError("a span needs at least one vector.")

@@ -88,9 +88,6 @@ def breadcrumbs(
     Args:
         small: 1 less the share of a row's numbers that is kept; the published code's 0.85.
         large: Share that is dropped from above; the published code's search has 0.001 to 0.01.
-
-    Raises:
-        TasklabError: If the two shares leave nothing.
     """
     return _crumbs(_between_of_rows, vectors, small, large, alpha)
 
@@ -106,9 +103,6 @@ def breadcrumbs_tensor(
     Args:
         small: Share of a tensor's numbers, beta in the paper, that are dropped from below.
         large: Share that is dropped from above, 1 - gamma in the paper.
-
-    Raises:
-        TasklabError: If the two shares leave nothing.
     """
     return _crumbs(_between, vectors, small, large, alpha)
 
@@ -132,9 +126,6 @@ def consensus(
         vectors: tau_t, at least `agree`.
         threshold: lambda, of all tasks or of each, to be chosen on validation images.
         agree: Of how many tasks a number must pass the threshold.
-
-    Raises:
-        TasklabError: If there are fewer vectors, or not as many thresholds.
     """
     agree, each = whole("agree", agree, 1), listed(vectors, 2)
     if agree > len(each):

@@ -173,7 +173,6 @@ def add_to(sums: dict[str, Tensor], name: str, x: Tensor) -> None:
 
 
 def _matched(vectors: Vectors, given: PerTask | None, asked: str, many: int) -> Iterator[Tensors]:
-    """Yield each task's statistics, in the order of the vectors."""
     if given is None:
         raise TasklabError(f"{asked}.")
     if isinstance(vectors, Mapping) and isinstance(given, Mapping):

@@ -26,9 +26,6 @@ def kth_smallest(parts: Callable[[], Iterable[Tensor]], k: int) -> float:
             float32 (and for shorter types, which are read as float32), 4 times for float64.
         k: From 0.
 
-    Raises:
-        TasklabError: If there are not so many numbers.
-
     >>> kth_smallest(lambda: [torch.tensor([3.0, -1.0]), torch.tensor([0.5])], 1)
     0.5
     """

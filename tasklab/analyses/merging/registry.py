@@ -208,9 +208,6 @@ def merge(name: str, vectors: Vectors, **options: Any) -> TaskVector:
         name: One of `METHODS`.
         **options: Of the method: alpha, and what its function takes beside.
 
-    Raises:
-        TasklabError: If there is no such method or option, or as the method raises.
-
     >>> import torch
     >>> from tasklab.taskvector import TaskVector
     >>> one, two = (TaskVector({"w": torch.tensor(x)}) for x in ([2.0, 0.0], [4.0, 2.0]))

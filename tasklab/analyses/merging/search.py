@@ -71,9 +71,6 @@ def choose(
             possible on validation images; anything below the best stands for all that is.
         budget: How many looks there are, of all values together.
 
-    Raises:
-        TasklabError: If the budget does not suffice for every value and one coefficient more.
-
     >>> one = TaskVector({})
     >>> score = lambda _, alpha, least: -abs(alpha - 3.0)
     >>> choice = choose(lambda _: one, (None,), lambda _: (2.0, 0.5), score, budget=3)

@@ -28,9 +28,6 @@ def tsv_m(vectors: Vectors, *, alpha: float = 1.0) -> TaskVector:
 
     One task alone stays as it is. A direction that tasks share exactly is kept once, shared among
     them. (TSV-Compress keeps a model for each task: it is no merge.)
-
-    Raises:
-        TasklabError: If a matrix has fewer directions than there are tasks.
     """
     each = listed(vectors)
 
@@ -90,7 +87,6 @@ def iso_cts(vectors: Vectors, *, common: float = 0.8, alpha: float = 1.0) -> Tas
 
 
 def _rejoined(parts: list[Triplets], *, flat: bool = False) -> Tensor:
-    """Return the matrix of several sets of directions, made orthogonal to each other."""
     s = torch.cat([part.s for part in parts])
     if not len(s):
         return parts[0].u @ parts[0].vh  # of a matrix that no task changes

@@ -26,11 +26,7 @@ def average(vectors: Vectors, *, alpha: float = 1.0) -> TaskVector:
 
 
 def arithmetic(vectors: Vectors, *, alpha: float | Sequence[float] = 1.0) -> TaskVector:
-    """Return the sum of the vectors, alpha sum_t tau_t (*Task Arithmetic*, arXiv:2212.04089).
-
-    Raises:
-        TasklabError: If there are not as many coefficients as vectors.
-    """
+    """Return the sum of the vectors, alpha sum_t tau_t (*Task Arithmetic*, arXiv:2212.04089)."""
     each = listed(vectors)
     if not isinstance(alpha, Sequence) or isinstance(alpha, str):
         return by_tensor(each, lambda _, tensors: total(tensors), alpha)
@@ -50,9 +46,6 @@ def lines(vectors: Vectors, *, alpha: float = 1.0, beta: float = 0.0) -> TaskVec
 
     Args:
         beta: How much larger that of the last one is.
-
-    Raises:
-        TasklabError: If the parameters are of fewer than two blocks.
     """
     each = listed(vectors)
     alpha, beta = as_coefficient(alpha, "alpha"), as_coefficient(beta, "beta")

@@ -37,10 +37,6 @@ def listed(vectors: Vectors, least: int = 1) -> list[TaskVector]:
     A parameter that a vector does not name is 0 in it, as in every sum of task vectors: that of an
     attention-only run beside a full one. Vectors of several devices, of which not all fitted on
     one, are merged on the CPU.
-
-    Raises:
-        TasklabError: If there are too few, one is no task vector, or they are not of one model: no
-            parameter in common, other shapes, or other weights that they start from.
     """
     if isinstance(vectors, TaskVector) or not isinstance(vectors, Mapping | Sequence):
         raise TasklabError(f"a merge takes a list of task vectors, not {type(vectors).__name__}.")

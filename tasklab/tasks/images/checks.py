@@ -240,7 +240,6 @@ def _sizes_differ(task: Task, entry: Mapping[str, Any], has: Mapping[str, int]) 
 
 
 def _ordered(task: Task, name: str, split: Split, folder: Path) -> Split:
-    """Return the split with its labels in the order of the task's classes."""
     count = len(split.names) if split.names is not None else len(task.classes)
     low, high = int(split.labels.min()), int(split.labels.max())
     if low < 0 or high >= count:

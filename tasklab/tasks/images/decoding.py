@@ -72,11 +72,7 @@ class Transform:
     side: int
 
     def __call__(self, image: Image.Image) -> np.ndarray:
-        """Return uint8 (3, side, side) of an RGB image.
-
-        Raises:
-            TasklabError: If the image is not of the size that `"native"` asks for.
-        """
+        """Return uint8 (3, side, side) of an RGB image."""
         side, (width, height) = self.side, image.size
         if self.kind == "whole":
             image = image.resize((side, side), Image.Resampling.BICUBIC)
@@ -122,11 +118,9 @@ class Job:
             self.files[name] = (work / f"{name}.npy").open("r+b", buffering=0)
 
     def __enter__(self) -> Job:
-        """Return itself."""
         return self
 
     def __exit__(self, *error: object) -> None:
-        """Close the files."""
         for file in self.files.values():
             file.close()
 
@@ -170,7 +164,6 @@ class Job:
     def _next(
         self, images: Iterator[tuple[int, Image.Image]], row: int
     ) -> tuple[np.ndarray, tuple[int, int]]:
-        """Return the pixels and the size of the next image, or raise an error that names it."""
         where = formats.location(self.data, row)
         try:
             _, image = next(images)
@@ -263,7 +256,6 @@ def _pipes(process: subprocess.Popen) -> tuple[IO[str], IO[str]]:
 
 
 def _feed(process: subprocess.Popen, todo: queue.SimpleQueue, coming: queue.SimpleQueue) -> None:
-    """Send chunks to one process until none is left."""
     while True:
         try:
             chunk = todo.get_nowait()

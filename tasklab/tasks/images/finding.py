@@ -103,9 +103,6 @@ def plan(task: Task, data: DataSet) -> dict[str, Part]:
     task trains nothing: a tenth of its images, at most 5,000, choose coefficients, and the others
     report. Of your own images without splits, a fifth are for the test; where this leaves a class
     without a training image, it gets one in exchange.
-
-    Raises:
-        TasklabError: If your own images are too few for that.
     """
     splits, sizes = data.splits, facts(task).get("sizes", {})
     if task.control:
@@ -193,7 +190,6 @@ def candidates(source: Source, root: Path | None = None) -> list[Path]:
 
 
 def _named(names: Sequence[str], root: Path) -> list[Path]:
-    """Return the folders in a folder that have one of these names, in their order."""
     order = [name.lower() for name in names]
     try:
         folders = [one for one in root.iterdir() if one.name.lower() in order and one.is_dir()]

@@ -57,7 +57,6 @@ class Split:
     groups: tuple[tuple[int, int], ...] = ()
 
     def __len__(self) -> int:
-        """Return the number of images."""
         return len(self.labels)
 
     def description(self) -> dict[str, Any]:
@@ -71,11 +70,7 @@ class Split:
         }
 
     def joined(self, other: Split) -> Split:
-        """Return this split and another of the same format and classes as one.
-
-        Raises:
-            TasklabError: If they differ in format or classes.
-        """
+        """Return this split and another of the same format and classes as one."""
         if (self.kind, self.names, self.column) != (other.kind, other.names, other.column):
             raise TasklabError(
                 f"splits of different formats or classes cannot be joined: {self.kind} "
@@ -302,7 +297,6 @@ def _idx(file: Path, axes: int) -> np.ndarray:
 
 
 def _head(stream: gzip.GzipFile | IO[bytes], axes: int) -> tuple[int, ...]:
-    """Read the shape at the beginning of a file in MNIST's format."""
     if stream.read(4) != bytes([0, 0, 8, axes]):
         raise ValueError("it does not begin as one")
     return tuple(np.frombuffer(stream.read(4 * axes), ">i4", axes).tolist())

@@ -61,11 +61,7 @@ class _List:
 
 
 def by_list(root: Path) -> Splits:
-    """Return the splits that lists in a folder, or in the folders in it, give to its images.
-
-    Raises:
-        TasklabError: If lists name images, and it is not clear which class each of them has.
-    """
+    """Return the splits that lists in a folder, or in the folders in it, give to its images."""
     places = [root, *folders_in(root)[:_MANY]]
     files = sorted(f for p in places for f in p.iterdir() if f.suffix.lower() in (".csv", ".tsv"))
     if not files:
@@ -170,7 +166,6 @@ def _by_folders(root: Path, rows: Sequence[tuple[Path, str, str]], lists: Sequen
 
 
 def _images(root: Path) -> dict[str, list[Path]]:
-    """Return the images in a folder by every end of their paths; all of them by the empty one."""
     there: dict[str, list[Path]] = {"": []}
     for entry in files_below(root):
         if entry.name.lower().endswith(SUFFIXES):
@@ -185,7 +180,6 @@ def _images(root: Path) -> dict[str, list[Path]]:
 
 
 def _read(root: Path, file: Path, there: dict[str, list[Path]]) -> _List | None:
-    """Return the classes of a list's images; `None` if it names no image or no class."""
     split = _split_of(file)
 
     def images_of(entry: str) -> Sequence[Path | str]:
@@ -238,7 +232,6 @@ def _read(root: Path, file: Path, there: dict[str, list[Path]]) -> _List | None:
 
 
 def _rows(file: Path) -> Iterator[list[str]]:
-    """Yield the rows of a list that are not empty, whatever separates their columns."""
     with file.open(newline="", encoding="utf-8-sig") as stream:
         head = next(filter(str.strip, stream), "")
         stream.seek(0)

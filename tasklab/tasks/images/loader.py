@@ -64,7 +64,6 @@ class DecodedImages:
     prepared: set[str] = dataclasses.field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        """Check what is given; find data and open arrays once each."""
         for name, most in (("jobs", 1000), ("side", 10_000)):
             if (number := getattr(self, name)) is not None:
                 object.__setattr__(self, name, errors.whole(name, number, 1, most))
@@ -225,9 +224,6 @@ class DecodedImages:
         """Decode what is not decoded yet, so that bad images show before anything is trained.
 
         The second time it costs nothing.
-
-        Raises:
-            TasklabError: As `decode` does.
         """
         left = [task.name for task in self._chosen(tasks) if task.name not in self.prepared]
         if left:
@@ -265,7 +261,6 @@ class DecodedImages:
         return self.side
 
     def _data(self, task: Task, split: str) -> finding.DataSet | Arrays:
-        """Return a task's data, or what was decoded of a split whose data are gone."""
         try:
             return self.data_set(task)
         except TasklabError:
@@ -297,7 +292,6 @@ class DecodedImages:
         )
 
     def _place(self, task: Task, split: str, data: finding.DataSet) -> tuple[finding.Part, Path]:
-        """Return the images of a split, and the folder of what is decoded of them."""
         part = finding.plan(task, data)[split]
         stamp = [part.split.kind, part.split.column, self.contents(task, part.split)]
         names = [*(part.split.names or ()), None, *task.classes]

@@ -257,7 +257,6 @@ def _alone(folder: Path, title: str) -> Iterator[None]:
 
 
 def _prepare(folder: Path, split: formats.Split, rows: np.ndarray, transform: Transform) -> None:
-    """Make the files to write into, unless the same job was begun before and they are whole."""
     job = {
         "version": VERSION,
         "transform": dataclasses.asdict(transform),
@@ -292,7 +291,6 @@ def _prepare(folder: Path, split: formats.Split, rows: np.ndarray, transform: Tr
 def _run(
     work: Path, images: int, jobs: int | None, progress: bool, title: str
 ) -> tuple[dict[int, str], float]:
-    """Decode every chunk that is not done yet; return the checksums of all, and the seconds."""
     began, bad = time.perf_counter(), []
     with Job(work) as job:
         counts = {chunk: len(job.wanted(chunk)) for chunk in job.chunks()}

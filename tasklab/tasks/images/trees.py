@@ -245,7 +245,6 @@ def _read(root: Path, classes: Mapping[Path, Sequence[Path]], nested: bool = Fal
 
 
 def _is_image(entry: os.DirEntry[str]) -> bool:
-    """Return whether a file is taken for an image: by its suffix, or else by what is in it."""
     if entry.name.lower().endswith(SUFFIXES):
         return True
     noted = Path(entry.name).suffix.lower() in _NOTES
@@ -282,7 +281,6 @@ def folders_in(root: Path) -> list[Path]:
 
 
 def _count(folder: Path, most: int | None = None) -> int:
-    """Return how many images, by their suffix, are in and below a folder, at most so many."""
     count = 0
     for entry in files_below(folder):
         count += entry.name.lower().endswith(SUFFIXES)

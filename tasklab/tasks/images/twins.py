@@ -82,7 +82,6 @@ def _same_files(parts: Mapping[str, Part]) -> list[list[_Image]]:
 
 
 def _divided(group: list[_Image], look: Callable[[str], Hashable]) -> list[list[_Image]]:
-    """Return images that look alike, in groups of two at least with one of the test."""
     seen: dict[Hashable, list[_Image]] = {}
     for one in group:
         seen.setdefault(look(one.place), []).append(one)
