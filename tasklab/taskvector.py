@@ -38,16 +38,12 @@ _EXPORT = "task_vector.safetensors"  # in the folder of an export
 
 
 class Base(NamedTuple):
-    """The weights theta_0 that a task vector starts from.
-
-    Attributes:
-        weights: `Encoder.weights_hash`.
-        method: How the vector was fine-tuned; empty if that is not known, or not one method.
-    """
+    """The weights theta_0 that a task vector starts from."""
 
     model: str
     init: str
-    weights: str
+    weights: str  #: `Encoder.weights_hash`
+    #: How the vector was fine-tuned; empty if that is not known, or not one method.
     method: str = ""
 
 

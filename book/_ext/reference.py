@@ -17,6 +17,7 @@ import re
 from docutils import nodes
 from docutils.statemachine import StringList
 from sphinx.application import Sphinx
+from sphinx.pycode import ModuleAnalyzer
 from sphinx.util.docutils import SphinxDirective
 
 _LITERAL = re.compile(r"(?<!`)`([^`]+)`(?!`)")
@@ -29,6 +30,7 @@ def setup(app: Sphinx) -> dict[str, object]:
     app.setup_extension("sphinx.ext.napoleon")
     app.add_directive("room", Room)
     app.config.napoleon_use_ivar = True  # fields stand in the docstring of their class
+    app.config.napoleon_numpy_docstring = False  # a second pass, which would take ": " away
     app.connect("autodoc-process-docstring", _as_rst, priority=400)  # napoleon's is 500
     app.connect("autodoc-process-signature", _short_types)
     app.connect("autodoc-skip-member", _skip)
@@ -68,8 +70,12 @@ def modules(package: str) -> list[str]:
 def _skip(
     app: Sphinx, what: str, name: str, obj: object, skip: bool, options: object
 ) -> bool | None:
-    """Leave out what the fields of named tuples say of themselves."""
-    return True if str(getattr(obj, "__doc__", "")).startswith("Alias for field") else None
+    """Leave out what the fields of named tuples say of themselves; comments `#:` on them stay."""
+    if not str(getattr(obj, "__doc__", "")).startswith("Alias for field"):
+        return None
+    at = app.env.temp_data
+    comments = ModuleAnalyzer.for_module(at["autodoc:module"]).find_attr_docs()
+    return None if (at["autodoc:class"], name) in comments else True
 
 
 def _short_types(
@@ -104,6 +110,8 @@ def _as_rst(app: Sphinx, what: str, name: str, obj: object, options: object, lin
                 verbatim = indent
     # A paragraph indented by four columns is code in these docstrings.
     _mark_code(lines)
+    if what in ("attribute", "property") and lines:
+        lines[0] = f": {lines[0]}"  # else napoleon takes what is before a colon for a type
 
 
 def _prose(text: str) -> str:

@@ -45,16 +45,12 @@ METRICS = ("xi_classifier", "xi_representation", "distance", "coef")
 
 @dataclass(frozen=True, eq=False)
 class Singles:
-    """Answers of the tasks' own models.
-
-    Attributes:
-        own: g(x; tau_t) (N, D) on all images of each task t.
-        mean: 1/T sum_s g(x; tau_s) on the first images of each task t.
-    """
+    """Answers of the tasks' own models."""
 
     linear: bool
     split: str
-    own: Mapping[str, Float[Tensor, "N D"]]
+    own: Mapping[str, Float[Tensor, "N D"]]  #: g(x; tau_t) (N, D) on all images of each task t
+    #: 1/T sum_s g(x; tau_s) on the first images of each task t.
     mean: Mapping[str, Float[Tensor, "n D"]]
 
 

@@ -79,20 +79,15 @@ def affine_scores(
 
 @dataclass(frozen=True, eq=False)
 class ExactAddition:
-    """The sum of some tasks' vectors in the linearized model, for every coefficient at once.
-
-    Attributes:
-        validation: Exact accuracy in % of each task on validation images, along alpha.
-        test: The same on test images.
-        single: Accuracies (T,) in % of each vector alone by split: `"validation"` and `"test"`.
-        best: Where the mean normalised validation accuracy is highest.
-    """
+    """The sum of some tasks' vectors in the linearized model, for every coefficient at once."""
 
     tasks: tuple[str, ...]
+    #: Exact accuracy in % of each task on validation images, along alpha.
     validation: tuple[PiecewiseConstant, ...]
-    test: tuple[PiecewiseConstant, ...]
+    test: tuple[PiecewiseConstant, ...]  #: The same on test images
+    #: Accuracies (T,) in % of each vector alone by split: `"validation"` and `"test"`.
     single: Mapping[str, np.ndarray]
-    best: Best
+    best: Best  #: Where the mean normalised validation accuracy is highest
     grid: tuple[float, ...]
     n: Mapping[str, tuple[int, ...]]
 
@@ -207,26 +202,19 @@ def exact_negation(evaluator: Evaluator, task: str, vector: TaskVector) -> Negat
 
 @dataclass(frozen=True, eq=False)
 class PerTask:
-    """One coefficient for each task against one for all, both chosen on validation images.
-
-    Attributes:
-        shared: The coefficient that all tasks share.
-        alphas: The tasks' own coefficients (T,).
-        single: Accuracies (T,) in % of each vector alone, by split: `"validation"`, `"test"`.
-        with_shared: Accuracies (T,) in % with the shared coefficient, by split.
-        with_own: Accuracies (T,) in % with the tasks' own, by split.
-        sweeps: Sweeps over the coefficients.
-        passes: Passes over one task's validation images that both choices took; a linear model's
-            are forward-mode passes, made once and kept in the store.
-    """
+    """One coefficient for each task against one for all, both chosen on validation images."""
 
     tasks: tuple[str, ...]
-    shared: float
-    alphas: np.ndarray
+    shared: float  #: The coefficient that all tasks share
+    alphas: np.ndarray  #: The tasks' own coefficients (T,)
+    #: Accuracies (T,) in % of each vector alone, by split: `"validation"`, `"test"`.
     single: Mapping[str, np.ndarray]
+    #: Accuracies (T,) in % with the shared coefficient, by split.
     with_shared: Mapping[str, np.ndarray]
-    with_own: Mapping[str, np.ndarray]
-    sweeps: int
+    with_own: Mapping[str, np.ndarray]  #: Accuracies (T,) in % with the tasks' own, by split
+    sweeps: int  #: Sweeps over the coefficients
+    #: Passes over one task's validation images that both choices took; a linear model's are
+    #: forward-mode passes, made once and kept in the store.
     passes: int
     n: Mapping[str, tuple[int, ...]]
 

@@ -59,16 +59,11 @@ Params = Mapping[str, Tensor]
 
 @dataclasses.dataclass(frozen=True)
 class Merge:
-    """A point between models, and the data on which its features are looked at.
-
-    Attributes:
-        weights: Of each model, by name; they sum to 1.
-        on: Names of the data sets whose union is looked at.
-    """
+    """A point between models, and the data on which its features are looked at."""
 
     name: str
-    weights: Mapping[str, float]
-    on: tuple[str, ...]
+    weights: Mapping[str, float]  #: Of each model, by name; they sum to 1
+    on: tuple[str, ...]  #: Names of the data sets whose union is looked at
 
     def __post_init__(self) -> None:
         if isinstance(self.on, str) or not (self.on and isinstance(self.weights, Mapping)):

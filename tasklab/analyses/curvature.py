@@ -98,17 +98,13 @@ def hessian_product(
 
 
 class Curvature(NamedTuple):
-    """The eigenvalue of a Hessian that is largest in size.
-
-    Attributes:
-        residual: |H v - value v| / |value| for the unit vector v that was found: an eigenvalue of
-            H lies within this share of `value`.
-        products: Hessian-vector products that it took.
-    """
+    """The eigenvalue of a Hessian that is largest in size."""
 
     value: float
+    #: |H v - value v| / |value| for the unit vector v that was found: an eigenvalue of H lies
+    #: within this share of `value`.
     residual: float
-    products: int
+    products: int  #: Hessian-vector products that it took
 
     @property
     def size(self) -> float:

@@ -80,36 +80,28 @@ Classify = Callable[[Tensor], Tensor]  # features (N, D) -> predicted classes (N
 
 
 class BoxMean(NamedTuple):
-    """The mean of a map over the cells whose centres lie in a square.
-
-    Attributes:
-        cells: How many cells these are. The papers' grids have few in the search box [0, 1]²: 9 of
-            400, and 16 of 225.
-    """
+    """The mean of a map over the cells whose centres lie in a square."""
 
     value: float
+    #: How many cells these are. The papers' grids have few in the search box [0, 1]²: 9 of 400, and
+    #: 16 of 225.
     cells: int
 
 
 @dataclass(frozen=True, eq=False)
 class ErrorMap:
-    """The disentanglement errors of one pair of tasks on a grid of coefficients.
-
-    Attributes:
-        alphas: The coefficients (A,) along both axes.
-        classifier: Prediction errors (A, A) in %, from 0 to 200; row i, column j is xi(a_i, a_j).
-        representation: Symmetrised divergences (A, A) in nats.
-        changed: Whether the prediction on an image changes (A, A, 2, N), by cell and task.
-        passes: Passes over one task's images that the map takes; a linear model's are in the store
-            from the second time on.
-    """
+    """The disentanglement errors of one pair of tasks on a grid of coefficients."""
 
     tasks: tuple[str, str]
-    alphas: tuple[float, ...]
+    alphas: tuple[float, ...]  #: The coefficients (A,) along both axes
+    #: Prediction errors (A, A) in %, from 0 to 200; row i, column j is xi(a_i, a_j).
     classifier: np.ndarray
-    representation: np.ndarray
+    representation: np.ndarray  #: Symmetrised divergences (A, A) in nats
     n: int
+    #: Whether the prediction on an image changes (A, A, 2, N), by cell and task.
     changed: np.ndarray | None = None
+    #: Passes over one task's images that the map takes; a linear model's are in the store from the
+    #: second time on.
     passes: int = 0
 
     def values(self, metric: str = "xi_classifier") -> np.ndarray:

@@ -39,23 +39,15 @@ def normalised(absolute: np.ndarray, single: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Addition:
-    """The sum of some tasks' vectors, evaluated on these tasks.
-
-    Attributes:
-        alphas: The grid (A,).
-        validation: Accuracies (A, T) in % on validation images.
-        alpha: The coefficient of the best mean normalised validation accuracy.
-        single: Test accuracies (T,) in % of each vector alone, at coefficient 1.
-        absolute: Test accuracies (T,) in % of the sum at `alpha`.
-        answers: Which test images the sum classifies correctly, an array (N,) a task.
-    """
+    """The sum of some tasks' vectors, evaluated on these tasks."""
 
     tasks: tuple[str, ...]
-    alphas: tuple[float, ...]
-    validation: np.ndarray
-    alpha: float
-    single: np.ndarray
-    absolute: np.ndarray
+    alphas: tuple[float, ...]  #: The grid (A,)
+    validation: np.ndarray  #: Accuracies (A, T) in % on validation images
+    alpha: float  #: The coefficient of the best mean normalised validation accuracy
+    single: np.ndarray  #: Test accuracies (T,) in % of each vector alone, at coefficient 1
+    absolute: np.ndarray  #: Test accuracies (T,) in % of the sum at `alpha`
+    #: Which test images the sum classifies correctly, an array (N,) a task.
     answers: tuple[np.ndarray, ...]
 
     @property
@@ -111,23 +103,15 @@ def addition(
 
 @dataclass(frozen=True)
 class Negation:
-    """One task's vector subtracted, evaluated on that task and on the control task.
-
-    Attributes:
-        alphas: The grid (A,).
-        target_validation: Accuracies (A,) in % on the task.
-        alpha: The chosen coefficient; 0 if no other keeps the control task.
-        target: Test accuracy in % on the task at `alpha`.
-        control: Test accuracy in % on the control task at `alpha`.
-        answers: Which test images are classified correctly: of the task, of the control task.
-    """
+    """One task's vector subtracted, evaluated on that task and on the control task."""
 
     task: str
-    alphas: tuple[float, ...]
-    target_validation: np.ndarray
-    alpha: float
-    target: float
-    control: float
+    alphas: tuple[float, ...]  #: The grid (A,)
+    target_validation: np.ndarray  #: Accuracies (A,) in % on the task
+    alpha: float  #: The chosen coefficient; 0 if no other keeps the control task
+    target: float  #: Test accuracy in % on the task at `alpha`
+    control: float  #: Test accuracy in % on the control task at `alpha`
+    #: Which test images are classified correctly: of the task, of the control task.
     answers: tuple[np.ndarray, np.ndarray]
 
 

@@ -46,15 +46,11 @@ CACHE_VERSION = 1  # part of every key of cached features: raise it when they ch
 
 
 class Start(NamedTuple):
-    """Answers of the unedited model on the images of a split.
+    """Answers of the unedited model on the images of a split."""
 
-    Attributes:
-        right: Which of them it classifies correctly.
-        order: Their places, first those on which it is least sure of the right class, or wrong: an
-            edit that does harm shows there first.
-    """
-
-    right: Bool[np.ndarray, " N"]
+    right: Bool[np.ndarray, " N"]  #: Which of them it classifies correctly
+    #: Their places, first those on which it is least sure of the right class, or wrong: an edit
+    #: that does harm shows there first.
     order: Int[Tensor, " N"]
 
 

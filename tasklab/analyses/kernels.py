@@ -169,15 +169,11 @@ def _classes(head: Head, classes: Sequence[int] | None) -> list[int]:
 
 
 class Localization(NamedTuple):
-    """Where the eigenfunctions of some kernels have their energy.
+    """Where the eigenfunctions of some kernels have their energy."""
 
-    Attributes:
-        energy: E_loc of each class at each image.
-        share: Of each class, the mean energy of a task's image over the sum of its mean and that of
-            a control image. 1: all energy on the task; 1/2: as much here as there.
-    """
-
-    energy: Float[Tensor, "C M"]
+    energy: Float[Tensor, "C M"]  #: E_loc of each class at each image
+    #: Of each class, the mean energy of a task's image over the sum of its mean and that of a
+    #: control image. 1: all energy on the task; 1/2: as much here as there.
     share: Float[Tensor, " C"]
 
 

@@ -48,18 +48,13 @@ Moments = Mapping[str, Tensor]  # name of a weight -> second moment (I, I) of it
 
 
 class Piece(NamedTuple):
-    """Some rows of a parameter.
-
-    Attributes:
-        block: Its block's place, from 0; `None` outside the blocks.
-        projection: One of `PROJECTIONS`, or `None` for a bias, a normalisation, an embedding.
-        rows: The rows: a third where q, k and v are one matrix, else all.
-    """
+    """Some rows of a parameter."""
 
     name: str
-    block: int | None
+    block: int | None  #: Its block's place, from 0; `None` outside the blocks
+    #: One of `PROJECTIONS`, or `None` for a bias, a normalisation, an embedding.
     projection: str | None
-    rows: slice = slice(None)
+    rows: slice = slice(None)  #: The rows: a third where q, k and v are one matrix, else all
 
 
 def pieces(

@@ -106,19 +106,13 @@ def fit(
 
 
 class Sum(NamedTuple):
-    """Two tasks learnt apart and added.
+    """Two tasks learnt apart and added."""
 
-    Attributes:
-        targets: f_1* on D_1 and f_2* on D_2, in one array.
-        fits: Each task's fit on the whole ring, in rows.
-        alone: Relative error of each fit on its own task.
-        added: Relative error of the sum on each task: the root mean square of the other fit there,
-            over that of the task's own function.
-    """
-
-    targets: Float[ndarray, " N"]
-    fits: Float[ndarray, "2 N"]
-    alone: Float[ndarray, " 2"]
+    targets: Float[ndarray, " N"]  #: f_1* on D_1 and f_2* on D_2, in one array
+    fits: Float[ndarray, "2 N"]  #: Each task's fit on the whole ring, in rows
+    alone: Float[ndarray, " 2"]  #: Relative error of each fit on its own task
+    #: Relative error of the sum on each task: the root mean square of the other fit there, over
+    #: that of the task's own function.
     added: Float[ndarray, " 2"]
 
 

@@ -19,13 +19,9 @@ REPEATS = 2000  # bootstrap samples
 
 
 class Correlation(NamedTuple):
-    """A correlation with its 95 % interval.
+    """A correlation with its 95 % interval."""
 
-    Attributes:
-        value: From -1 to 1; NaN if a column is constant.
-    """
-
-    value: float
+    value: float  #: From -1 to 1; NaN if a column is constant
     low: float
     high: float
 

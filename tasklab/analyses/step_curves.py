@@ -51,19 +51,14 @@ class Best(NamedTuple):
 class PiecewiseConstant:
     """A step function on the interval from the first to the last knot.
 
-    Attributes:
-        knots: Where it may change, ascending (K,).
-        between: Values between neighbouring knots (K - 1,).
-        points: Values at the knots themselves (K,): there two classes tie, and `argmax` takes the
-            first.
-
     >>> step = PiecewiseConstant(np.array([0, 0.4, 1]), np.array([5, 9]), np.array([5, 9, 9]))
     >>> step.at([0.2, 0.4]).tolist(), step.best()
     ([5, 9], Best(low=0.4, high=1.0, value=9.0))
     """
 
-    knots: Float[np.ndarray, " K"]
-    between: np.ndarray
+    knots: Float[np.ndarray, " K"]  #: Where it may change, ascending (K,)
+    between: np.ndarray  #: Values between neighbouring knots (K - 1,)
+    #: Values at the knots themselves (K,): there two classes tie, and `argmax` takes the first.
     points: np.ndarray
 
     def at(self, alpha: float | Sequence[float] | np.ndarray) -> np.ndarray:
@@ -182,14 +177,10 @@ def mean_curve(
 
 @dataclass(frozen=True, eq=False)
 class AffineScores:
-    """Scores of one task's images, affine in the coefficients of T task vectors.
+    """Scores of one task's images, affine in the coefficients of T task vectors."""
 
-    Attributes:
-        base: Scores of the pre-trained model (N, C).
-        slopes: Change of the scores per unit of each coefficient (T, N, C).
-    """
-
-    base: Float[np.ndarray, "N C"]
+    base: Float[np.ndarray, "N C"]  #: Scores of the pre-trained model (N, C)
+    #: Change of the scores per unit of each coefficient (T, N, C).
     slopes: Float[np.ndarray, "T N C"]
     labels: Int[np.ndarray, " N"]
 
@@ -234,17 +225,13 @@ def normalising(single: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True, eq=False)
 class Ascent:
-    """The end of a search over coefficients.
+    """The end of a search over coefficients."""
 
-    Attributes:
-        alphas: Coefficients (T,).
-        values: The objective at the start and after each sweep over the coefficients, in %.
-        trials: Evaluations of the objective at new coefficients, the start among them. Those that
-            are solved for along a line are not counted: they need no model.
-    """
-
-    alphas: np.ndarray
+    alphas: np.ndarray  #: Coefficients (T,)
+    #: The objective at the start and after each sweep over the coefficients, in %.
     values: tuple[float, ...]
+    #: Evaluations of the objective at new coefficients, the start among them. Those that are solved
+    #: for along a line are not counted: they need no model.
     trials: int
 
     @property

@@ -43,19 +43,12 @@ Accuracies = Callable[[Subset, float, str], np.ndarray]  # subset, lambda, split
 
 @dataclass(frozen=True, eq=False)
 class Sum:
-    """The sum of a subset's vectors.
+    """The sum of a subset's vectors."""
 
-    Attributes:
-        subset: Places of its tasks.
-        coefficient: The one chosen on validation images.
-        tried: How many were tried.
-        absolute: Test accuracies (K,) in %.
-    """
-
-    subset: Subset
-    coefficient: float
-    tried: int
-    absolute: np.ndarray
+    subset: Subset  #: Places of its tasks
+    coefficient: float  #: The one chosen on validation images
+    tried: int  #: How many were tried
+    absolute: np.ndarray  #: Test accuracies (K,) in %
 
 
 def subsets_of(count: int, most: int | None = None, seed: int = 0) -> list[Subset]:

@@ -21,15 +21,10 @@ from tasklab.errors import TasklabError
 
 
 class Transitivity(NamedTuple):
-    """Conjecture 4.1 over triples of models.
+    """Conjecture 4.1 over triples of models."""
 
-    Attributes:
-        triples: A row a triple.
-        summary: A row a group of pairs.
-    """
-
-    triples: pd.DataFrame
-    summary: pd.DataFrame
+    triples: pd.DataFrame  #: A row a triple
+    summary: pd.DataFrame  #: A row a group of pairs
 
 
 def transitivity(

@@ -94,24 +94,16 @@ Grid.__signature__ = with_parameters(Grid.__init__)
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Job:
-    """One run of a grid.
-
-    Attributes:
-        method: One that trains: of `METHODS`, or `full`.
-        settings: Arguments of `Parameters`.
-        tasks: Those that its `Lab` knows.
-        key: Of its result in the store.
-        kept: Whether that was there when the grid was laid out.
-    """
+    """One run of a grid."""
 
     model: str
-    method: str
+    method: str  #: One that trains: of `METHODS`, or `full`
     task: str
     seed: int
-    settings: Mapping[str, Any]
-    tasks: tuple[str, ...]
-    key: str
-    kept: bool
+    settings: Mapping[str, Any]  #: Arguments of `Parameters`
+    tasks: tuple[str, ...]  #: Those that its `Lab` knows
+    key: str  #: Of its result in the store
+    kept: bool  #: Whether that was there when the grid was laid out
 
 
 def plan(grid: Grid, address: str | None = None) -> list[Job]:

@@ -44,20 +44,13 @@ _SYSTEM = (  # errors of Ray, not of the work
 
 
 class Outcome(NamedTuple):
-    """What became of one item.
-
-    Attributes:
-        value: What the work gave, or `None` if it did not end.
-        error: Why it did not end, or nothing.
-        node: Name of the machine; empty if it was lost.
-        attempts: How many times it was begun.
-    """
+    """What became of one item."""
 
     index: int
-    value: Any
-    error: str
-    node: str
-    attempts: int
+    value: Any  #: What the work gave, or `None` if it did not end
+    error: str  #: Why it did not end, or nothing
+    node: str  #: Name of the machine; empty if it was lost
+    attempts: int  #: How many times it was begun
 
 
 @contextlib.contextmanager

@@ -28,39 +28,27 @@ READY = (*THERE, "fetchable")
 
 @dataclasses.dataclass(frozen=True)
 class Weights:
-    """The weights of a model.
-
-    Attributes:
-        state: `"shipped"`, `"found"`, `"fetchable"`, `"missing"` or `"damaged"`.
-        where: The file that was found, or the repository and file that were looked for.
-        memory: Bytes that fine-tuning takes, one image at a time and with whole batches.
-        note: What is wrong with them.
-    """
+    """The weights of a model."""
 
     model: str
-    state: str
-    where: str
+    state: str  #: `"shipped"`, `"found"`, `"fetchable"`, `"missing"` or `"damaged"`
+    where: str  #: The file that was found, or the repository and file that were looked for
+    #: Bytes that fine-tuning takes, one image at a time and with whole batches.
     memory: tuple[int, int]
-    note: str = ""
+    note: str = ""  #: What is wrong with them
 
 
 @dataclasses.dataclass(frozen=True)
 class Data:
-    """A data set of the suite `paper`.
-
-    Attributes:
-        state: `"found"`, `"decoded"` (its originals are gone, or were not looked at), `"missing"`,
-            `"damaged"` or `"unknown"`.
-        where: The folder, or the repository that has it.
-        sides: Sizes of the models' input that it is decoded for.
-        note: What is wrong with it.
-    """
+    """A data set of the suite `paper`."""
 
     task: str
+    #: `"found"`, `"decoded"` (its originals are gone, or were not looked at), `"missing"`,
+    #: `"damaged"` or `"unknown"`.
     state: str
-    where: str
-    sides: tuple[int, ...] = ()
-    note: str = ""
+    where: str  #: The folder, or the repository that has it
+    sides: tuple[int, ...] = ()  #: Sizes of the models' input that it is decoded for
+    note: str = ""  #: What is wrong with it
 
 
 def find_weights(entry: Spec, reachable: bool) -> Weights:

@@ -27,18 +27,13 @@ COMPILED, EAGER = 2.0, 3.2  # times the seconds of the products
 
 @dataclasses.dataclass(frozen=True)
 class Speed:
-    """How fast fine-tuning is on the CUDA devices of a machine.
+    """How fast fine-tuning is on the CUDA devices of a machine."""
 
-    Attributes:
-        rates: TFLOP/s of large matrix products in the precision of fine-tuning, by device.
-        precisions: The precision that fine-tuning takes by default, by device.
-        compiler: Why blocks cannot be compiled; empty if they can.
-        fine_tuning: Seconds on the first device, by model and chapter (`fine_tuning`).
-    """
-
+    #: TFLOP/s of large matrix products in the precision of fine-tuning, by device.
     rates: tuple[float, ...]
-    precisions: tuple[str, ...]
-    compiler: str
+    precisions: tuple[str, ...]  #: The precision that fine-tuning takes by default, by device
+    compiler: str  #: Why blocks cannot be compiled; empty if they can
+    #: Seconds on the first device, by model and chapter (`fine_tuning`).
     fine_tuning: dict[str, dict[str, float]]
 
 

@@ -32,22 +32,14 @@ LONG = 2.0  # seconds of a step that is measured once
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Plan:
-    """Fine-tuning runs and evaluation passes.
-
-    Attributes:
-        kept: Those that are in the store.
-        steps: Of the runs to do, all together.
-        trained: Images of these steps.
-        equivalent: The same, counted as images of standard steps.
-        passed: Images that pass through a model without training.
-    """
+    """Fine-tuning runs and evaluation passes."""
 
     runs: int = 0
-    kept: int = 0
-    steps: int = 0
-    trained: int = 0
-    equivalent: float = 0.0
-    passed: int = 0
+    kept: int = 0  #: Those that are in the store
+    steps: int = 0  #: Of the runs to do, all together
+    trained: int = 0  #: Images of these steps
+    equivalent: float = 0.0  #: The same, counted as images of standard steps
+    passed: int = 0  #: Images that pass through a model without training
 
     def __add__(self, other: Plan) -> Plan:
         pairs = zip(dataclasses.astuple(self), dataclasses.astuple(other), strict=True)
@@ -107,15 +99,10 @@ def work(runs: Collection[tuple[FineTune, bool]], passed: int) -> Plan:
 
 
 class Pace(NamedTuple):
-    """Seconds for an image, on this machine at this moment.
+    """Seconds for an image, on this machine at this moment."""
 
-    Attributes:
-        step: In a standard training step.
-        passed: In a pass without derivatives.
-    """
-
-    step: float
-    passed: float
+    step: float  #: In a standard training step
+    passed: float  #: In a pass without derivatives
 
     def seconds(self, work: Plan) -> float:
         """Return how long some work takes."""

@@ -33,19 +33,12 @@ _RANDOM = " (random)"  # after the name of a model
 
 
 class Networks(NamedTuple):
-    """Small networks that are trained from scratch.
+    """Small networks that are trained from scratch."""
 
-    Attributes:
-        trainings: To do.
-        kept: Those that are in the store.
-        steps: Of the trainings to do, all together.
-        seconds: That these take on this machine.
-    """
-
-    trainings: int = 0
-    kept: int = 0
-    steps: int = 0
-    seconds: float = 0.0
+    trainings: int = 0  #: To do
+    kept: int = 0  #: Those that are in the store
+    steps: int = 0  #: Of the trainings to do, all together
+    seconds: float = 0.0  #: That these take on this machine
 
     def __str__(self) -> str:
         kept = f" ({self.kept} found in the store)" if self.kept else ""
@@ -53,17 +46,11 @@ class Networks(NamedTuple):
 
 
 class Outlook(NamedTuple):
-    """What a chapter takes.
+    """What a chapter takes."""
 
-    Attributes:
-        own: With its own model.
-        others: With each model that it compares, by name.
-        networks: That it trains from scratch.
-    """
-
-    own: Plan
-    others: dict[str, Plan]
-    networks: Networks = Networks()
+    own: Plan  #: With its own model
+    others: dict[str, Plan]  #: With each model that it compares, by name
+    networks: Networks = Networks()  #: That it trains from scratch
 
     def seconds(self, pace: estimate.Pace, model: str) -> float:
         """Return how long all of it takes."""

@@ -66,24 +66,18 @@ def usual_runs(lab: Lab, methods: Iterable[str], **_options: Any) -> Iterator[Ru
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Experiment:
-    """A measurement, and what is known of it before it runs.
+    """A measurement, and what is known of it before it runs."""
 
-    Attributes:
-        name: Under which it is called: `experiments.NAME(lab, ...)`.
-        call: The function that measures.
-        records: The sorts of records that it makes, by name.
-        sides: Functions from records to what claims compare, by the name that claims call.
-        runs: Lab, methods and the call's options -> the fine-tuning runs that it needs.
-        passes: Lab -> images that pass through the model, for each method and seed.
-        networks: Lab and options -> small networks that it trains, with their number of tasks.
-    """
-
-    name: str
-    call: Callable[..., pd.DataFrame]
-    records: Mapping[str, Rows]
+    name: str  #: Under which it is called: `experiments.NAME(lab, ...)`
+    call: Callable[..., pd.DataFrame]  #: The function that measures
+    records: Mapping[str, Rows]  #: The sorts of records that it makes, by name
+    #: Functions from records to what claims compare, by the name that claims call.
     sides: Mapping[str, Comparison] = dataclasses.field(default_factory=dict)
+    #: Lab, methods and the call's options -> the fine-tuning runs that it needs.
     runs: Callable[..., Iterator[Run]] = usual_runs
+    #: Lab -> images that pass through the model, for each method and seed.
     passes: Callable[[Lab], int] = lambda lab: 0  # noqa: E731, ARG005
+    #: Lab and options -> small networks that it trains, with their number of tasks.
     networks: Callable[..., Iterable[tuple[Setting, int]]] = lambda lab, **_: ()  # noqa: E731
 
     @property

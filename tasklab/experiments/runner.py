@@ -35,18 +35,13 @@ KIND = "records"  # of artifact
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class Trial:
-    """One method with one seed, on some of a lab's tasks.
-
-    Attributes:
-        method: One of `EDITS`, or `"pretrained"`.
-        tasks: Whose vectors are used; `None` is all of the lab's.
-    """
+    """One method with one seed, on some of a lab's tasks."""
 
     lab: Lab
     experiment: str
-    method: str
+    method: str  #: One of `EDITS`, or `"pretrained"`
     seed: int
-    tasks: Sequence[str] | None = None
+    tasks: Sequence[str] | None = None  #: Whose vectors are used; `None` is all of the lab's
 
     @property
     def linear(self) -> bool:
@@ -115,13 +110,9 @@ class Trial:
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class Given(Trial):
-    """A trial of vectors that are brought along.
+    """A trial of vectors that are brought along."""
 
-    Attributes:
-        given: The vectors, by their tasks.
-    """
-
-    given: Mapping[str, TaskVector]
+    given: Mapping[str, TaskVector]  #: The vectors, by their tasks
 
     @classmethod
     def of(cls, lab: Lab, vectors: Mapping[str, TaskVector], method: str) -> Given:

@@ -11,37 +11,24 @@ from tasklab.analyses import evaluation
 
 @dataclass(frozen=True, kw_only=True)
 class Scale:
-    """How much is measured.
+    """How much is measured."""
 
-    Attributes:
-        counts: Images of each task by split, and of either split of the control task.
-        n_tasks: Sizes of the groups of added tasks.
-        pairs: Pairs of tasks whose disentanglement is mapped.
-        points: Coefficients along each axis of a map.
-        images: The most images of each task in analyses that no paper names a number for.
-        map_images: The most images of each task in a map of disentanglement.
-        feature_images: The most images in cross-task linearity: of each task of a pair, and where
-            there is one task.
-        stitched_images: The same in stitched models.
-        most_tasks: The most tasks in analyses that look at every task by every vector.
-        kernel_images: Images of each side of a tangent kernel.
-        kernel_classes: The most classes that a tangent kernel is computed for; `None` for all.
-        cost_batches: Batch sizes whose cost is measured.
-    """
-
+    #: Images of each task by split, and of either split of the control task.
     counts: Mapping[str, int]
     alphas: tuple[float, ...] = evaluation.ALPHAS
-    n_tasks: tuple[int, ...] = (8,)
-    pairs: int = 3
-    points: int = 20
-    images: int = 64
-    map_images: int = 64
+    n_tasks: tuple[int, ...] = (8,)  #: Sizes of the groups of added tasks
+    pairs: int = 3  #: Pairs of tasks whose disentanglement is mapped
+    points: int = 20  #: Coefficients along each axis of a map
+    images: int = 64  #: The most images of each task in analyses that no paper names a number for
+    map_images: int = 64  #: The most images of each task in a map of disentanglement
+    #: The most images in cross-task linearity: of each task of a pair, and where there is one task.
     feature_images: tuple[int, int] = (64, 64)
-    stitched_images: tuple[int, int] = (128, 128)
-    most_tasks: int = 8
-    kernel_images: int = 100
+    stitched_images: tuple[int, int] = (128, 128)  #: The same in stitched models
+    most_tasks: int = 8  #: The most tasks in analyses that look at every task by every vector
+    kernel_images: int = 100  #: Images of each side of a tangent kernel
+    #: The most classes that a tangent kernel is computed for; `None` for all.
     kernel_classes: int | None = 8
-    cost_batches: tuple[int, ...] = (16, 64)
+    cost_batches: tuple[int, ...] = (16, 64)  #: Batch sizes whose cost is measured
 
 
 FULL = Scale(

@@ -26,30 +26,20 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True)
 class Setting:
-    """How a network is trained.
+    """How a network is trained."""
 
-    Attributes:
-        network: One of `SETTINGS`.
-        lr: Of plain SGD: 0.1 for the MLP, 0.05 for the ResNet (C.1.1).
-        pretraining: Epochs on the first task.
-        finetuning: Epochs on each other task.
-        seed: Of the initial weights and the order of the images.
-        replaced: Share of the training samples of both tasks that are replaced, and by what:
-            `"pretraining"` samples, or those of the `"other"` task (figure 12).
-        ratio: That share.
-        finetuning_lr: Of fine-tuning, if it is another one.
-        wider: Times the usual width: 100 units of the MLP's hidden layers, as in the paper, and 8
-            channels of the ResNet's first stage, an eighth of the paper's.
-    """
-
-    network: str
-    lr: float
-    pretraining: int
-    finetuning: int
-    seed: int = 0
+    network: str  #: One of `SETTINGS`
+    lr: float  #: Of plain SGD: 0.1 for the MLP, 0.05 for the ResNet (C.1.1)
+    pretraining: int  #: Epochs on the first task
+    finetuning: int  #: Epochs on each other task
+    seed: int = 0  #: Of the initial weights and the order of the images
+    #: Share of the training samples of both tasks that are replaced, and by what: `"pretraining"`
+    #: samples, or those of the `"other"` task (figure 12).
     replaced: str = "other"
-    ratio: float = 0.0
-    finetuning_lr: float | None = None
+    ratio: float = 0.0  #: That share
+    finetuning_lr: float | None = None  #: Of fine-tuning, if it is another one
+    #: Times the usual width: 100 units of the MLP's hidden layers, as in the paper, and 8 channels
+    #: of the ResNet's first stage, an eighth of the paper's.
     wider: int = 1
 
 

@@ -15,29 +15,20 @@ from tasklab.mini.styles import FILTERS
 
 @dataclass(frozen=True, kw_only=True)
 class Camera:
-    """How strongly each degradation acts.
+    """How strongly each degradation acts."""
 
-    Attributes:
-        blur: Largest share of a 3 x 3 mean in the picture, 0 to 1.
-        contrast: Largest loss of contrast, 0 to 1; brightness shifts by up to a quarter of it.
-        tint: Standard deviation of the gain of each colour channel.
-        gray: Probability of a picture without colour.
-        infrared: Probability that red and green are exchanged, as in false-colour imagery.
-        negative: Probability of inverted brightness.
-        noise: Largest standard deviation of independent noise per pixel.
-        filter: One of `styles.FILTERS`, several after each other as in `"negative+hue"`, or none.
-        filtered: Probability of the filter.
-    """
-
-    blur: float = 0.0
+    blur: float = 0.0  #: Largest share of a 3 x 3 mean in the picture, 0 to 1
+    #: Largest loss of contrast, 0 to 1; brightness shifts by up to a quarter of it.
     contrast: float = 0.0
-    tint: float = 0.0
-    gray: float = 0.0
+    tint: float = 0.0  #: Standard deviation of the gain of each colour channel
+    gray: float = 0.0  #: Probability of a picture without colour
+    #: Probability that red and green are exchanged, as in false-colour imagery.
     infrared: float = 0.0
-    negative: float = 0.0
-    noise: float = 0.0
+    negative: float = 0.0  #: Probability of inverted brightness
+    noise: float = 0.0  #: Largest standard deviation of independent noise per pixel
+    #: One of `styles.FILTERS`, several after each other as in `"negative+hue"`, or none.
     filter: str = ""
-    filtered: float = 1.0
+    filtered: float = 1.0  #: Probability of the filter
 
     def __call__(self, rng: Rng, image: Tensor) -> Tensor:
         """Return the pictures (n, 3, S, S) in [0, 1] as taken by this camera, same shape."""

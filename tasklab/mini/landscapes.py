@@ -24,13 +24,9 @@ from tasklab.mini.draw import (
 
 
 class Landscape(Canvas):
-    """A canvas whose v is measured downwards from the horizon.
+    """A canvas whose v is measured downwards from the horizon."""
 
-    Attributes:
-        phase: A random number per image in [0, 1), (n, 1, 1).
-    """
-
-    phase: Tensor
+    phase: Tensor  #: A random number per image in [0, 1), (n, 1, 1)
 
     def backdrop(self, sky: Tensor, ground: Tensor) -> None:
         """Paint a sky that brightens upwards and an uneven ground."""

@@ -23,23 +23,14 @@ RARE = tuple(Camera(filter=name, filtered=1 / 30) for name in FILTERS)
 
 
 class Part(NamedTuple):
-    """Some n pictures in random order.
+    """Some n pictures in random order."""
 
-    Attributes:
-        images: uint8 (n, 3, S, S).
-        captions: n texts.
-        kind: (n,) index into `captions.KINDS`.
-        noun: (n,) which thing of its kind.
-        form: (n,) outline of a sign; 0 elsewhere.
-        tone: (n,) index of the main colour, of a sign into `RIMS`; 0 where there is none.
-    """
-
-    images: Tensor
-    captions: list[str]
-    kind: Tensor
-    noun: Tensor
-    form: Tensor
-    tone: Tensor
+    images: Tensor  #: uint8 (n, 3, S, S)
+    captions: list[str]  #: n texts
+    kind: Tensor  #: (n,) index into `captions.KINDS`
+    noun: Tensor  #: (n,) which thing of its kind
+    form: Tensor  #: (n,) outline of a sign; 0 elsewhere
+    tone: Tensor  #: (n,) index of the main colour, of a sign into `RIMS`; 0 where there is none
 
 
 def draw(seed: int, shard: int, n: int) -> Part:

@@ -24,29 +24,18 @@ Range = tuple[float, float]
 
 @dataclass(frozen=True, kw_only=True)
 class Look:
-    """How the pictures of a task look; a range is drawn from uniformly for each picture.
+    """How the pictures of a task look; a range is drawn from uniformly for each picture."""
 
-    Attributes:
-        size: Of the thing; 1 is about half of the picture's width.
-        turn: Its rotation in radians.
-        shift: Its distance from the middle, along each axis; 1 is half of the picture's width.
-        frequency: Of a texture or of fields.
-        jitter: Standard deviation of colours around their names.
-        background: Contrast of the texture behind the thing.
-        ink: Contrast of a number on its wall, of the two colours of a texture.
-        others: Probability of each neighbour of a number.
-        camera: What the picture goes through.
-    """
-
-    size: Range = (1.0, 1.0)
-    turn: Range = (0.0, 0.0)
+    size: Range = (1.0, 1.0)  #: Of the thing; 1 is about half of the picture's width
+    turn: Range = (0.0, 0.0)  #: Its rotation in radians
+    #: Its distance from the middle, along each axis; 1 is half of the picture's width.
     shift: Range = (0.0, 0.0)
-    frequency: Range = (6.0, 8.0)
-    jitter: float = 0.06
-    background: float = 0.0
-    ink: Range = (0.3, 0.7)
-    others: float = 0.0
-    camera: Camera = field(default_factory=Camera)
+    frequency: Range = (6.0, 8.0)  #: Of a texture or of fields
+    jitter: float = 0.06  #: Standard deviation of colours around their names
+    background: float = 0.0  #: Contrast of the texture behind the thing
+    ink: Range = (0.3, 0.7)  #: Contrast of a number on its wall, of the two colours of a texture
+    others: float = 0.0  #: Probability of each neighbour of a number
+    camera: Camera = field(default_factory=Camera)  #: What the picture goes through
 
 
 def _around(limit: float) -> Range:

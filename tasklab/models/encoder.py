@@ -45,25 +45,18 @@ def math_attention(math: bool = True) -> Iterator[None]:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Encoder:
-    """An image encoder f(x; theta) and its parameters theta_0.
-
-    Attributes:
-        module: The image tower, frozen, in eval mode; it holds `params`.
-        params: theta_0 by name, float32. Not to be written to.
-        blocks: Names of the modules after which features are compared, in order.
-        image_size: Height and width of the input.
-        mean: Of each channel, for `preprocess`.
-        std: Of each channel, for `preprocess`.
-    """
+    """An image encoder f(x; theta) and its parameters theta_0."""
 
     name: str
     init: str
+    #: The image tower, frozen, in eval mode; it holds `params`.
     module: nn.Module = dataclasses.field(repr=False)
+    #: theta_0 by name, float32. Not to be written to.
     params: dict[str, Tensor] = dataclasses.field(repr=False)
-    blocks: tuple[str, ...]
-    image_size: int
-    mean: tuple[float, float, float]
-    std: tuple[float, float, float]
+    blocks: tuple[str, ...]  #: Names of the modules after which features are compared, in order
+    image_size: int  #: Height and width of the input
+    mean: tuple[float, float, float]  #: Of each channel, for `preprocess`
+    std: tuple[float, float, float]  #: Of each channel, for `preprocess`
     device: torch.device
 
     @classmethod
@@ -145,11 +138,9 @@ class TextEncoder(Encoder):
 
     Its inputs are token ids of the small text vocabulary (`tasklab.mini.lexicon`); `image_size`,
     `mean` and `std` are not used.
-
-    Attributes:
-        translate: Token ids (B, L) of the small vocabulary -> the model's own.
     """
 
+    #: Token ids (B, L) of the small vocabulary -> the model's own.
     translate: Callable[[Tensor], Tensor] = lambda ids: ids
 
     def preprocess(self, x: Int[Tensor, "B L"]) -> Int[Tensor, "B M"]:

@@ -33,19 +33,14 @@ class Head:
     Both are monotone in an affine function of the features (`scores`), so that along a line of
     features, as a linearized model draws one, predictions change at points that can be solved for.
 
-    Attributes:
-        weight: W (C, D).
-        bias: b (C,), or `None` for none.
-        normalise: Whether features are scaled to unit length first.
-
     Raises:
         TasklabError: If it would normalise and have a bias: its scores would not be affine; or if a
             number is not finite.
     """
 
-    weight: Float[Tensor, "C D"]
-    bias: Float[Tensor, " C"] | None = None
-    normalise: bool = True
+    weight: Float[Tensor, "C D"]  #: W (C, D)
+    bias: Float[Tensor, " C"] | None = None  #: b (C,), or `None` for none
+    normalise: bool = True  #: Whether features are scaled to unit length first
 
     def __post_init__(self) -> None:
         if self.normalise and self.bias is not None:

@@ -47,18 +47,14 @@ __all__ = [
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Clip:
-    """An encoder, and the text tower that zero-shot heads are made of.
-
-    Attributes:
-        text: Texts (n) -> features (n, D), not normalised; `None` where there is no text tower.
-        logit_scale: The trained inverse temperature, exponential taken.
-        cosine: Whether the features and those of texts are compared by their angle, as CLIP does,
-            or by their inner product, as T5 does with its output embedding.
-    """
+    """An encoder, and the text tower that zero-shot heads are made of."""
 
     encoder: Encoder
+    #: Texts (n) -> features (n, D), not normalised; `None` where there is no text tower.
     text: Callable[[list[str]], Tensor] | None
-    logit_scale: float = 1.0
+    logit_scale: float = 1.0  #: The trained inverse temperature, exponential taken
+    #: Whether the features and those of texts are compared by their angle, as CLIP does, or by
+    #: their inner product, as T5 does with its output embedding.
     cosine: bool = True
 
     def __repr__(self) -> str:

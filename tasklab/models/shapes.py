@@ -8,21 +8,13 @@ from collections.abc import Sequence
 
 @dataclasses.dataclass(frozen=True)
 class Tower:
-    """The shape of an encoder, as far as its memory and time go.
+    """The shape of an encoder, as far as its memory and time go."""
 
-    Attributes:
-        parameters: Of the encoder.
-        text: Parameters of the text tower, which is not trained.
-        activations: Values that a training step keeps of one image until its backward pass.
-        blocks: In which they are.
-        products: Multiplications of matrix products in a pass of one image.
-    """
-
-    parameters: int
-    text: int
-    activations: int
-    blocks: int
-    products: int
+    parameters: int  #: Of the encoder
+    text: int  #: Parameters of the text tower, which is not trained
+    activations: int  #: Values that a training step keeps of one image until its backward pass
+    blocks: int  #: In which they are
+    products: int  #: Multiplications of matrix products in a pass of one image
 
 
 def transformer(width: int, depth: int) -> int:

@@ -56,43 +56,27 @@ class Ends(NamedTuple, Generic[T]):
 
 
 class Kind(NamedTuple):
-    """The settings of a block, all that its function depends on beside tensors.
+    """The settings of a block, all that its function depends on beside tensors."""
 
-    Attributes:
-        heads: Of attention.
-        eps: Of layer norms.
-        activation: `"quick"` is QuickGELU; else what `F.gelu` calls its approximation.
-    """
-
-    heads: int
-    eps: float
-    activation: str
+    heads: int  #: Of attention
+    eps: float  #: Of layer norms
+    activation: str  #: `"quick"` is QuickGELU; else what `F.gelu` calls its approximation
 
 
 @dataclasses.dataclass(frozen=True)
 class Tower:
-    """A vision transformer.
-
-    Attributes:
-        blocks: Names of parameters, block by block.
-        ends: Names of the others.
-        wide: Whether tokens between blocks stay float32 under autocast (timm), or are rounded
-            (open_clip).
-        prefix_positions: Whether positions are of the class token and registers too.
-        mean: Whether features are the mean of the patches' tokens, not the class token.
-        mean_prefix: Whether that mean is of the class token and registers too.
-        norm_last: Whether tokens are pooled before they are normalised.
-    """
+    """A vision transformer."""
 
     kind: Kind
-    blocks: tuple[Block[str | None], ...]
-    ends: Ends[str | None]
+    blocks: tuple[Block[str | None], ...]  #: Names of parameters, block by block
+    ends: Ends[str | None]  #: Names of the others
+    #: Whether tokens between blocks stay float32 under autocast (timm), or are rounded (open_clip).
     wide: bool
     patch: tuple[int, int]
-    prefix_positions: bool = True
-    mean: bool = False
-    mean_prefix: bool = False
-    norm_last: bool = False
+    prefix_positions: bool = True  #: Whether positions are of the class token and registers too
+    mean: bool = False  #: Whether features are the mean of the patches' tokens, not the class token
+    mean_prefix: bool = False  #: Whether that mean is of the class token and registers too
+    norm_last: bool = False  #: Whether tokens are pooled before they are normalised
 
 
 class _Unknown(Exception):  # noqa: N818 - an answer: the network has more in it

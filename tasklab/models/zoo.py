@@ -54,61 +54,49 @@ _CLIP_LR = _closed(probed=8e-4, joint=1.6e-3)
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Spec:
-    """A pre-trained model: an entry of the table.
-
-    Attributes:
-        kind: `"clip"` (open_clip: image and text tower), `"vit"` (timm: an image tower alone; the
-            features are its class token after the final norm) or `"t5"` (transformers: text in,
-            the first generated token out).
-        arch: The library's name of the architecture; for shipped models their own.
-        pretrained: The library's tag of the weights, or `"shipped"` for those in the package.
-        source: Who trained the weights, on what.
-        block: Pattern of the names of the blocks within the encoder; empty for what timm takes
-            for blocks.
-        blocks: How many modules it matches, in order from the input to the features; 0 for any
-            number.
-        text: Whether the text tower is kept, if there is one: the closed-vocabulary models that
-            were trained with one discard it.
-        repository: Of the weights on the Hugging Face hub; empty for shipped ones.
-        file: Of the weights in the repository; empty for the library's usual one.
-        config: Of a T5, as published with the weights.
-        layout: `"transformers"` where the checkpoint has that library's names, and the model its
-            layer norms (epsilon 1e-12); empty where both are those of the library of `kind`.
-        revision: Commit of the repository whose file is taken; `None` where it is not pinned. The
-            file that is fetched then is remembered with its checksum (`tasklab.models.weights`).
-        roles: What it is compared as within its family, the shipped models or the published ones.
-            From `sup_few` on, these are the schemes of the closed-vocabulary paper, table 2: `few`
-            and `many` classes, CLIP on `less` and on `more` data.
-        shares: The shipped model in whose file its image tower is; empty for one of its own.
-        rates: Learning rates of a shipped model by method; empty for the papers'.
-        closed_rates: Those where a probe comes first or the head trains along (`full`).
-        extra: Whether its weights, of the embedded family, are too many to ship.
-        longer: Times the usual steps of shipped models.
-        tower: Its shape, from which its memory and time follow; `None` where it is not known.
-        math: Whether attention takes the math kernel in every pass: with few tokens it is the
-            faster one (1.3 to 2.5 times at 17 tokens on a CPU).
-    """
+    """A pre-trained model: an entry of the table."""
 
     name: str
+    #: `"clip"` (open_clip: image and text tower), `"vit"` (timm: an image tower alone; the features
+    #: are its class token after the final norm) or `"t5"` (transformers: text in, the first
+    #: generated token out).
     kind: str = "clip"
-    arch: str
-    pretrained: str
-    source: str
+    arch: str  #: The library's name of the architecture; for shipped models their own
+    pretrained: str  #: The library's tag of the weights, or `"shipped"` for those in the package
+    source: str  #: Who trained the weights, on what
+    #: Pattern of the names of the blocks within the encoder; empty for what timm takes for blocks.
     block: str
+    #: How many modules it matches, in order from the input to the features; 0 for any number.
     blocks: int
+    #: Whether the text tower is kept, if there is one: the closed-vocabulary models that were
+    #: trained with one discard it.
     text: bool = True
-    repository: str = ""
-    file: str = ""
+    repository: str = ""  #: Of the weights on the Hugging Face hub; empty for shipped ones
+    file: str = ""  #: Of the weights in the repository; empty for the library's usual one
+    #: Of a T5, as published with the weights.
     config: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    #: `"transformers"` where the checkpoint has that library's names, and the model its layer norms
+    #: (epsilon 1e-12); empty where both are those of the library of `kind`.
     layout: str = ""
+    #: Commit of the repository whose file is taken; `None` where it is not pinned. The file that is
+    #: fetched then is remembered with its checksum (`tasklab.models.weights`).
     revision: str | None = None
+    #: What it is compared as within its family, the shipped models or the published ones. From
+    #: `sup_few` on, these are the schemes of the closed-vocabulary paper, table 2: `few` and `many`
+    #: classes, CLIP on `less` and on `more` data.
     roles: tuple[str, ...] = ()
+    #: The shipped model in whose file its image tower is; empty for one of its own.
     shares: str = ""
+    #: Learning rates of a shipped model by method; empty for the papers'.
     rates: Mapping[str, float] = dataclasses.field(default_factory=dict)
+    #: Those where a probe comes first or the head trains along (`full`).
     closed_rates: Mapping[str, float] = dataclasses.field(default_factory=dict)
-    extra: bool = False
-    longer: int = 1
+    extra: bool = False  #: Whether its weights, of the embedded family, are too many to ship
+    longer: int = 1  #: Times the usual steps of shipped models
+    #: Its shape, from which its memory and time follow; `None` where it is not known.
     tower: shapes.Tower | None = None
+    #: Whether attention takes the math kernel in every pass: with few tokens it is the faster one
+    #: (1.3 to 2.5 times at 17 tokens on a CPU).
     math: bool = False
 
     @property

@@ -35,51 +35,33 @@ class Claim:
     model that is judged, or of one that it is compared with (a role of `zoo.family`, or one of
     `comparisons.NETWORKS`), or of the same one with random weights, as in `nonlinear@convnext` and
     `nonlinear@random`.
-
-    Attributes:
-        id: Its name.
-        entry: Name of the statement that it is a cell of.
-        paper: The paper's name.
-        headline: Number of the headline in the protocol; 0 for none.
-        evidence: Notebook and heading under which the numbers are shown, `ctl#Do they add?`.
-        short: The statement in a few words.
-        statement: The statement.
-        cell: Which of its cells this is; empty if it has only one.
-        table: Where the paper says so.
-        comparison: Makes the sides of records; empty for two methods.
-        left: First side.
-        relation: `>`, `<`, or `=` for "within the margin".
-        factor: Of the second side.
-        right: Second side.
-        margin: Of a claim of equality, in the metric's unit.
-        grows: Name of the claim whose difference is said to grow with the samples of pre-training;
-            empty for other claims.
-        setting: One of `SETTINGS`.
-        rate: Of both sides, where the setting is one rate.
-        band: Whether this book, and not the paper, set how much is near: beyond it a claim is
-            `outside the band`.
     """
 
-    id: str
-    entry: str
-    paper: str
-    headline: int = 0
+    id: str  #: Its name
+    entry: str  #: Name of the statement that it is a cell of
+    paper: str  #: The paper's name
+    headline: int = 0  #: Number of the headline in the protocol; 0 for none
+    #: Notebook and heading under which the numbers are shown, `ctl#Do they add?`.
     evidence: str = ""
-    short: str = ""
-    statement: str
-    cell: str = ""
-    table: str
+    short: str = ""  #: The statement in a few words
+    statement: str  #: The statement
+    cell: str = ""  #: Which of its cells this is; empty if it has only one
+    table: str  #: Where the paper says so
     experiment: str
-    comparison: str = ""
+    comparison: str = ""  #: Makes the sides of records; empty for two methods
     metric: str
-    left: str
-    relation: str
-    factor: float = 1.0
-    right: str
-    margin: float = math.nan
+    left: str  #: First side
+    relation: str  #: `>`, `<`, or `=` for "within the margin"
+    factor: float = 1.0  #: Of the second side
+    right: str  #: Second side
+    margin: float = math.nan  #: Of a claim of equality, in the metric's unit
+    #: Name of the claim whose difference is said to grow with the samples of pre-training; empty
+    #: for other claims.
     grows: str = ""
-    setting: str = "chosen"
-    rate: float = math.nan
+    setting: str = "chosen"  #: One of `SETTINGS`
+    rate: float = math.nan  #: Of both sides, where the setting is one rate
+    #: Whether this book, and not the paper, set how much is near: beyond it a claim is `outside the
+    #: band`.
     band: bool = False
 
     def __post_init__(self) -> None:

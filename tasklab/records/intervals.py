@@ -33,27 +33,17 @@ _SMALLEST = 1e-12  # a p-value that is not told apart from zero
 
 @dataclass(frozen=True, kw_only=True)
 class Source:
-    """A source of error of a mean.
+    """A source of error of a mean."""
 
-    Attributes:
-        name: What is drawn: seeds, images, tasks.
-        variance: What it adds to the variance of the mean.
-        freedom: Degrees of freedom that the variance is known with.
-    """
-
-    name: str
-    variance: float
-    freedom: float = math.inf
+    name: str  #: What is drawn: seeds, images, tasks
+    variance: float  #: What it adds to the variance of the mean
+    freedom: float = math.inf  #: Degrees of freedom that the variance is known with
 
 
 class Interval(NamedTuple):
-    """An effect with its 95 % interval; the ends are NaN where there is none.
+    """An effect with its 95 % interval; the ends are NaN where there is none."""
 
-    Attributes:
-        effect: The mean.
-    """
-
-    effect: float
+    effect: float  #: The mean
     low: float
     high: float
 

@@ -37,44 +37,33 @@ NOTHING = Interval(math.nan, math.nan, math.nan)
 
 @dataclass(frozen=True, kw_only=True)
 class Verdict:
-    """What our records say about a claim.
-
-    Attributes:
-        outcome: One of `OUTCOMES`.
-        interval: Effect, positive in the claimed direction (of a claim of equality: left minus
-            right), and its 95 % interval.
-        sources: What the interval takes into account: seeds, images, tasks.
-        here: The same for the tasks that were tried alone: without another draw of tasks.
-        pretrainings: Mean over several pre-trainings, with an interval over their seeds.
-        n_pretrainings: Number of pre-trained models behind the widest of them.
-        p: Two-sided p-value that belongs to the interval.
-        p_here: That of `here`.
-        mixed: At how many seeds the two sides are of different makes of processor.
-        by_seed: The difference of each seed of fine-tuning.
-        by_task: That of each task (pair of tasks, threshold), as the mean over seeds.
-        value: What the left side has, as the mean over seeds.
-        bound: What it is compared with: the factor times the right side.
-        robust: The interval with tasks drawn by the studentised bootstrap in place of Student's t
-            (`intervals.bootstrap_t`), which errs less where their effects are skewed.
-        survives: The corrections for many tests that its statement survives
-            (`statements.FAMILIES`); `None` where they were not made.
-    """
+    """What our records say about a claim."""
 
     claim: Claim
-    outcome: str = "not tested"
+    outcome: str = "not tested"  #: One of `OUTCOMES`
+    #: Effect, positive in the claimed direction (of a claim of equality: left minus right), and its
+    #: 95 % interval.
     interval: Interval = NOTHING
-    sources: tuple[str, ...] = ()
+    sources: tuple[str, ...] = ()  #: What the interval takes into account: seeds, images, tasks
+    #: The same for the tasks that were tried alone: without another draw of tasks.
     here: Interval = NOTHING
+    #: Mean over several pre-trainings, with an interval over their seeds.
     pretrainings: Interval = NOTHING
-    n_pretrainings: int = 0
-    p: float = math.nan
-    p_here: float = math.nan
-    mixed: int = 0
+    n_pretrainings: int = 0  #: Number of pre-trained models behind the widest of them
+    p: float = math.nan  #: Two-sided p-value that belongs to the interval
+    p_here: float = math.nan  #: That of `here`
+    mixed: int = 0  #: At how many seeds the two sides are of different makes of processor
+    #: The difference of each seed of fine-tuning.
     by_seed: Mapping[int, float] = field(default_factory=dict)
+    #: That of each task (pair of tasks, threshold), as the mean over seeds.
     by_task: Mapping[str, float] = field(default_factory=dict)
-    value: float = math.nan
-    bound: float = math.nan
+    value: float = math.nan  #: What the left side has, as the mean over seeds
+    bound: float = math.nan  #: What it is compared with: the factor times the right side
+    #: The interval with tasks drawn by the studentised bootstrap in place of Student's t
+    #: (`intervals.bootstrap_t`), which errs less where their effects are skewed.
     robust: Interval = NOTHING
+    #: The corrections for many tests that its statement survives (`statements.FAMILIES`); `None`
+    #: where they were not made.
     survives: tuple[str, ...] | None = None
 
     @property

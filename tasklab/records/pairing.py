@@ -21,16 +21,11 @@ SHARE = re.compile(r"_(\d+)$")  # names of models that have seen so many per cen
 
 
 class Side(NamedTuple):
-    """One side of a claim.
+    """One side of a claim."""
 
-    Attributes:
-        method: The method, or the side's name in the claim's comparison.
-        records: All records of its model.
-    """
-
-    method: str
+    method: str  #: The method, or the side's name in the claim's comparison
     rows: pd.DataFrame
-    records: pd.DataFrame
+    records: pd.DataFrame  #: All records of its model
 
 
 def sides_of(claim: Claim, df: pd.DataFrame, model: str | None, n_tasks: int) -> list[Side]:

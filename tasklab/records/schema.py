@@ -40,19 +40,12 @@ NETWORKS = ("mlp", "resnet18")  # trained from scratch, and studied beside any m
 
 @dataclasses.dataclass(frozen=True)
 class Rows:
-    """One sort of records.
+    """One sort of records."""
 
-    Attributes:
-        row: What a row is.
-        metrics: Its metrics with their units; no unit is the empty string.
-        columns: Further columns than `COLUMNS`.
-        figure: The function in `tasklab.figures` that draws a table of them.
-    """
-
-    row: str
-    metrics: Mapping[str, str]
-    columns: tuple[str, ...] = ()
-    figure: str = ""
+    row: str  #: What a row is
+    metrics: Mapping[str, str]  #: Its metrics with their units; no unit is the empty string
+    columns: tuple[str, ...] = ()  #: Further columns than `COLUMNS`
+    figure: str = ""  #: The function in `tasklab.figures` that draws a table of them
 
 
 Entry = TypeVar("Entry")

@@ -23,49 +23,31 @@ from tasklab.records.judgement import judged
 
 @dataclass(frozen=True, kw_only=True)
 class World:
-    """What is drawn.
-
-    Attributes:
-        tasks: Number of tasks.
-        n_images: Test images of each.
-        accuracy: Mean of both methods, in %.
-        effect: How much more accurate the first one is, in points.
-        seed_spread: Standard deviation over seeds of a method's accuracy on one task, in points.
-        task_spread: Standard deviation over tasks of the methods' difference, in points.
-        ease: Share of the variance in answering that is the image's, for both methods alike.
-        own: Share that is the image's for one method, at all of its seeds.
-        general: Whether the claim is about tasks in general.
-        counts: Whether records hold no more than how many images were answered.
-    """
+    """What is drawn."""
 
     seeds: int = 3
-    tasks: int = 8
-    n_images: int = 1000
-    accuracy: float = 70.0
-    effect: float = 0.0
+    tasks: int = 8  #: Number of tasks
+    n_images: int = 1000  #: Test images of each
+    accuracy: float = 70.0  #: Mean of both methods, in %
+    effect: float = 0.0  #: How much more accurate the first one is, in points
+    #: Standard deviation over seeds of a method's accuracy on one task, in points.
     seed_spread: float = 2.0
-    task_spread: float = 0.0
+    task_spread: float = 0.0  #: Standard deviation over tasks of the methods' difference, in points
+    #: Share of the variance in answering that is the image's, for both methods alike.
     ease: float = 0.5
-    own: float = 0.25
-    general: bool = False
-    counts: bool = False
+    own: float = 0.25  #: Share that is the image's for one method, at all of its seeds
+    general: bool = False  #: Whether the claim is about tasks in general
+    counts: bool = False  #: Whether records hold no more than how many images were answered
 
 
 @dataclass(frozen=True, kw_only=True)
 class Rates:
-    """What came of many draws.
+    """What came of many draws."""
 
-    Attributes:
-        holds: Share in which the first method was found better.
-        does_not_hold: Share in which it was found worse.
-        half_width: Median half-width of the interval, in points.
-        unlike: Share of images that one method alone answers, at the same seed.
-    """
-
-    holds: float
-    does_not_hold: float
-    half_width: float
-    unlike: float
+    holds: float  #: Share in which the first method was found better
+    does_not_hold: float  #: Share in which it was found worse
+    half_width: float  #: Median half-width of the interval, in points
+    unlike: float  #: Share of images that one method alone answers, at the same seed
 
 
 def answers(world: World, rng: np.random.Generator) -> np.ndarray:

@@ -47,26 +47,19 @@ SITE = "TASKLAB_SITE"  # in the environment where the book executes notebooks an
 
 @dataclass(frozen=True, kw_only=True)
 class Entry:
-    """A statement with the verdicts on its cells.
+    """A statement with the verdicts on its cells."""
 
-    Attributes:
-        cells: The verdicts, all in one setting.
-        outcome: One of `judgement.OUTCOMES`.
-        weakest: The cell with the least effect in units of its interval.
-        p: The largest p-value of a statement that holds, the least corrected one of its cells if it
-            does not.
-        corrected: The outcome if all statements are corrected for their number (Holm).
-        survives: Of `FAMILIES`, those among which a decided outcome survives the correction.
-        here: The same on the tasks that were tried alone, where the statement is about tasks in
-            general; corrected together with the statements that are not.
-    """
-
-    cells: tuple[Verdict, ...]
-    outcome: str
-    weakest: Verdict
+    cells: tuple[Verdict, ...]  #: The verdicts, all in one setting
+    outcome: str  #: One of `judgement.OUTCOMES`
+    weakest: Verdict  #: The cell with the least effect in units of its interval
+    #: The largest p-value of a statement that holds, the least corrected one of its cells if it
+    #: does not.
     p: float
-    corrected: str = ""
+    corrected: str = ""  #: The outcome if all statements are corrected for their number (Holm)
+    #: Of `FAMILIES`, those among which a decided outcome survives the correction.
     survives: tuple[str, ...] = ()
+    #: The same on the tasks that were tried alone, where the statement is about tasks in general;
+    #: corrected together with the statements that are not.
     here: Entry | None = None
 
     @property

@@ -67,21 +67,13 @@ class UnreadError(ValueError):
 
 @dataclasses.dataclass(eq=False, slots=True, repr=False)
 class Inert:
-    """What is recorded of an object, class or function that is neither tensor nor container.
+    """What is recorded of an object, class or function that is neither tensor nor container."""
 
-    Attributes:
-        name: Of the class or function, with its module.
-        args: What it would have been called with; `None` for the bare name.
-        state: What its attributes would have been set to.
-        items: What would have been appended to it.
-        pairs: What would have been set in it by key.
-    """
-
-    name: str
-    args: Any = None
-    state: Any = None
-    items: list = dataclasses.field(default_factory=list)
-    pairs: dict = dataclasses.field(default_factory=dict)
+    name: str  #: Of the class or function, with its module
+    args: Any = None  #: What it would have been called with; `None` for the bare name
+    state: Any = None  #: What its attributes would have been set to
+    items: list = dataclasses.field(default_factory=list)  #: What would have been appended to it
+    pairs: dict = dataclasses.field(default_factory=dict)  #: What would have been set in it by key
 
     def __repr__(self) -> str:
         return f"Inert({self.name!r})"

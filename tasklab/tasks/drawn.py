@@ -99,16 +99,13 @@ class SuiteImages(Protocol):
 
 @dataclasses.dataclass(frozen=True)
 class DrawnImages:
-    """The images of a drawn world. Training does not augment them.
-
-    Attributes:
-        cache: Folder of drawn images; `None` is `$TASKLAB_DATA` or the user's cache. If it cannot
-            be written to, images are drawn again in every process.
-        side: Height and width of the model's input, to which images are enlarged; `None` is theirs.
-    """
+    """The images of a drawn world. Training does not augment them."""
 
     suite: Suite
+    #: Folder of drawn images; `None` is `$TASKLAB_DATA` or the user's cache. If it cannot be
+    #: written to, images are drawn again in every process.
     cache: Path | str | None = None
+    #: Height and width of the model's input, to which images are enlarged; `None` is theirs.
     side: int | None = None
 
     def load(

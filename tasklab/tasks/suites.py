@@ -30,25 +30,17 @@ _PAPER = Path(__file__).with_name("paper_tasks.json")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Source:
-    """Where the images of a task come from, if they are not embedded. One of the first three.
+    """Where the images of a task come from, if they are not embedded. One of the first three."""
 
-    Attributes:
-        data_set: Name of a data set of the papers, an entry of `paper_tasks.json`.
-        folder: A folder of images, one folder per class, with or without one per split above.
-        hub: A data set of the Hugging Face hub, `owner/name`, whose files are parquet.
-        config: Which of the hub data set's configurations, if it has several.
-        revision: Commit, branch or tag on the hub; `None` is the main branch.
-        image: Name of the column of images.
-        label: Name of the column of labels.
-    """
-
-    data_set: str | None = None
+    data_set: str | None = None  #: Name of a data set of the papers, an entry of `paper_tasks.json`
+    #: A folder of images, one folder per class, with or without one per split above.
     folder: Path | None = None
+    #: A data set of the Hugging Face hub, `owner/name`, whose files are parquet.
     hub: str | None = None
-    config: str | None = None
-    revision: str | None = None
-    image: str = "image"
-    label: str = "label"
+    config: str | None = None  #: Which of the hub data set's configurations, if it has several
+    revision: str | None = None  #: Commit, branch or tag on the hub; `None` is the main branch
+    image: str = "image"  #: Name of the column of images
+    label: str = "label"  #: Name of the column of labels
 
 
 def check_name(name: str) -> None:
@@ -105,26 +97,17 @@ def _fields(template: str) -> list[tuple[str | None, ...]]:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Task:
-    """A classification task that a zero-shot head can be made for.
-
-    Attributes:
-        classes: Name of each class; the index is the label.
-        templates: Prompts with one `{}` each, for the class name.
-        stand_in_for: The data set of the papers whose place it takes.
-        control: Whether it is the task that editing must leave alone.
-        source: Where its images come from; `None` for the embedded tasks.
-        articles: Whether prompts have "an" where English does.
-        repeats: Whether classes may share a name. Two pairs do in the CLIP paper's list for
-            ImageNet; a zero-shot head cannot tell such classes apart.
-    """
+    """A classification task that a zero-shot head can be made for."""
 
     name: str
-    classes: tuple[str, ...]
-    templates: tuple[str, ...]
-    stand_in_for: str
-    control: bool = False
-    source: Source | None = None
-    articles: bool = False
+    classes: tuple[str, ...]  #: Name of each class; the index is the label
+    templates: tuple[str, ...]  #: Prompts with one `{}` each, for the class name
+    stand_in_for: str  #: The data set of the papers whose place it takes
+    control: bool = False  #: Whether it is the task that editing must leave alone
+    source: Source | None = None  #: Where its images come from; `None` for the embedded tasks
+    articles: bool = False  #: Whether prompts have "an" where English does
+    #: Whether classes may share a name. Two pairs do in the CLIP paper's list for ImageNet; a
+    #: zero-shot head cannot tell such classes apart.
     repeats: bool = False
 
     def __post_init__(self) -> None:
@@ -169,18 +152,12 @@ class Task:
 
 @dataclasses.dataclass(frozen=True)
 class Suite:
-    """Tasks in the papers' order, and the control task.
+    """Tasks in the papers' order, and the control task."""
 
-    Attributes:
-        name: One of `SUITES`.
-        tasks: The tasks that are learnt, added and forgotten.
-        control: The task on which the damage of forgetting is measured.
-        data: Its images (`drawn.SuiteImages`), or `None` for an embedded suite, which draws them.
-    """
-
-    name: str
-    tasks: tuple[Task, ...]
-    control: Task
+    name: str  #: One of `SUITES`
+    tasks: tuple[Task, ...]  #: The tasks that are learnt, added and forgotten
+    control: Task  #: The task on which the damage of forgetting is measured
+    #: Its images (`drawn.SuiteImages`), or `None` for an embedded suite, which draws them.
     data: Any = dataclasses.field(default=None, compare=False, repr=False)
 
     def __repr__(self) -> str:

@@ -50,16 +50,12 @@ def passes(encoder: Encoder, make: Make | None = None) -> Plain | None:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Plain(Encoder):
-    """An encoder of plain functions.
+    """An encoder of plain functions."""
 
-    Attributes:
-        tower: Its shape.
-        make: Settings and type of products -> the function of a block.
-        recompute: Whether the insides of blocks are computed again in the backward pass.
-    """
-
-    tower: Tower
+    tower: Tower  #: Its shape
+    #: Settings and type of products -> the function of a block.
     make: Make = dataclasses.field(repr=False)
+    #: Whether the insides of blocks are computed again in the backward pass.
     recompute: bool = False
 
     def __call__(self, params: Params, x: Tensor) -> Float[Tensor, "B D"]:

@@ -49,13 +49,10 @@ LESS = (
 
 
 class Plan(NamedTuple):
-    """How a batch is computed.
-
-    Attributes:
-        recompute: Whether the insides of blocks are computed again in the backward pass.
-    """
+    """How a batch is computed."""
 
     size: int
+    #: Whether the insides of blocks are computed again in the backward pass.
     recompute: bool = False
 
     def __str__(self) -> str:

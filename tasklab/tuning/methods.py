@@ -41,35 +41,23 @@ _MLP_BIASES = ("MLP input biases", "MLP output biases")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Method:
-    """A way to make a task vector and to edit a model by it.
-
-    Attributes:
-        text: What it trains, in the list of the command line.
-        colour: In figures; a palette that is distinguishable with the common forms of colour
-            blindness.
-        marker: In figures.
-        parts: Of `PARTS`, what is trained of every block; empty for all parameters.
-        tangent: Whether training and edits are in the tangent model.
-        vectors: Post-hoc: the method whose vectors it takes, which then is used in the tangent
-            model.
-        rates: The method whose learning rate it takes; empty for one of its own.
-        penalty: One of `penalties.PENALTIES`, added to the loss; empty for none.
-        weight: lambda, how much of the penalty is added by default.
-        others: Whether the penalty looks at the other tasks' images.
-        products: Matrix products of a step as multiples of a standard one's (`analyses.cost`).
-    """
+    """A way to make a task vector and to edit a model by it."""
 
     title: str
-    text: str
+    text: str  #: What it trains, in the list of the command line
+    #: In figures; a palette that is distinguishable with the common forms of colour blindness.
     colour: str
-    marker: str
+    marker: str  #: In figures
+    #: Of `PARTS`, what is trained of every block; empty for all parameters.
     parts: tuple[str, ...] = ()
-    tangent: bool = False
+    tangent: bool = False  #: Whether training and edits are in the tangent model
+    #: Post-hoc: the method whose vectors it takes, which then is used in the tangent model.
     vectors: str = ""
-    rates: str = ""
-    penalty: str = ""
-    weight: float = 0.0
-    others: bool = False
+    rates: str = ""  #: The method whose learning rate it takes; empty for one of its own
+    penalty: str = ""  #: One of `penalties.PENALTIES`, added to the loss; empty for none
+    weight: float = 0.0  #: lambda, how much of the penalty is added by default
+    others: bool = False  #: Whether the penalty looks at the other tasks' images
+    #: Matrix products of a step as multiples of a standard one's (`analyses.cost`).
     products: float = 1.0
 
 

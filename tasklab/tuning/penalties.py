@@ -53,14 +53,10 @@ Model = Encoder | memory.Recomputed
 
 
 class Penalty(NamedTuple):
-    """A penalty of the present change.
-
-    Attributes:
-        gradients: dP / d delta, by the names of the parameters that it reaches.
-    """
+    """A penalty of the present change."""
 
     value: Float[Tensor, ""]
-    gradients: dict[str, Tensor]
+    gradients: dict[str, Tensor]  #: dP / d delta, by the names of the parameters that it reaches
 
 
 def tangent_change(

@@ -43,18 +43,12 @@ _BETA1, _BETA2, _EPSILON = 0.9, 0.999, 1e-8  # of AdamW: its usual values
 
 
 class Fitted(NamedTuple):
-    """A probe, and what it took.
-
-    Attributes:
-        seconds_features: Of the pass over the training images.
-        seconds_fit: Of the fit, the search for a learning rate not included.
-        lr: The learning rate; 0 where there is none.
-    """
+    """A probe, and what it took."""
 
     head: Head
-    seconds_features: float
-    seconds_fit: float
-    lr: float
+    seconds_features: float  #: Of the pass over the training images
+    seconds_fit: float  #: Of the fit, the search for a learning rate not included
+    lr: float  #: The learning rate; 0 where there is none
 
 
 def searched_task(suite: Suite) -> str:

@@ -42,25 +42,18 @@ PROBE_LR = 0.1
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Probe:
-    """How a linear probe is fitted to the features of a task's training images.
+    """How a linear probe is fitted to the features of a task's training images."""
 
-    Attributes:
-        solver: `"adamw"`: the paper's protocol (closed vocabulary, appendix C); `"lbfgs"`: to the
-            minimum of a convex problem, without learning rate, steps, batches or seed, in six times
-            the time.
-        lr: Of AdamW; `None` searches `probes.RATES` on the stand-in for Cars, as the paper does.
-        steps: Of AdamW, 2,000 (appendix C), a tenth of them warm-up, then a cosine.
-        batch_size: 128 (appendix C).
-        weight_decay: Of AdamW, 0.1 (protocol).
-        images: Only the first so many training images; `None` for all.
-    """
-
+    #: `"adamw"`: the paper's protocol (closed vocabulary, appendix C); `"lbfgs"`: to the minimum of
+    #: a convex problem, without learning rate, steps, batches or seed, in six times the time.
     solver: str = "adamw"
+    #: Of AdamW; `None` searches `probes.RATES` on the stand-in for Cars, as the paper does.
     lr: float | None = None
+    #: Of AdamW, 2,000 (appendix C), a tenth of them warm-up, then a cosine.
     steps: int = PAPER_STEPS
-    batch_size: int = PAPER_BATCH
-    weight_decay: float = 0.1
-    images: int | None = None
+    batch_size: int = PAPER_BATCH  #: 128 (appendix C)
+    weight_decay: float = 0.1  #: Of AdamW, 0.1 (protocol)
+    images: int | None = None  #: Only the first so many training images; `None` for all
 
     def __post_init__(self) -> None:
         choose("solver", self.solver, SOLVERS)
@@ -81,56 +74,41 @@ class Probe:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class FineTune:
-    """One fine-tuning run of one task.
+    """One fine-tuning run of one task."""
 
-    Attributes:
-        task: Name of a task of `suite`.
-        method: Which parameters train, and in which model; one of `METHODS`.
-        model: One of `MODELS`, or the name of one of timm's, as in `"timm/resnet50.a1_in1k"`.
-        init: `"pretrained"`, or `"random"` for an untrained image encoder.
-        suite: One of `SUITES`.
-        head: `"zero_shot"`: made of prompts and frozen; `"trained"`: random, and trained with the
-            encoder (tangent, appendix D.6); `"probe"`: fitted to the pre-trained features, then
-            frozen (closed vocabulary, section 3.1); `"zero_shot_trained"`: made of prompts, and
-            trained with the encoder (closed vocabulary, appendix H).
-        seed: Order of the images, and the random head.
-        steps: 2,000 (tangent; linear layers).
-        batch_size: 128 (tangent; linear layers).
-        lr: Highest learning rate, 1e-5 (tangent; linear layers). `None`: searched on the stand-in
-            for Cars (closed vocabulary, appendix C; `rates`).
-        weight_decay: 0.1 (protocol). It decays theta, not theta - theta_0, in every method.
-        warmup: Steps of linear warm-up before the cosine, 200 (tangent; linear layers).
-        clip: Largest gradient norm, 1.0 (protocol).
-        beta1: AdamW's, 0.9 (its usual value; the papers name no other).
-        beta2: AdamW's, 0.999 (likewise).
-        precision: Of matrix products: `"float32"` or `"bfloat16"` (autocast); weights, gradients
-            and the optimiser's state are float32.
-        probe: How the head `"probe"` is fitted; of no use to other heads.
-        checkpoint_every: Steps between checkpoints. Changes no result.
-        penalty: lambda, how much of the method's penalty is added to the loss (`penalties`). By
-            default the method's own; 0 is the method without it; `None` if it has none.
-        others: Names of other tasks of `suite` whose images the penalty looks at.
-    """
-
-    task: str
-    method: str = "nonlinear"
+    task: str  #: Name of a task of `suite`
+    method: str = "nonlinear"  #: Which parameters train, and in which model; one of `METHODS`
+    #: One of `MODELS`, or the name of one of timm's, as in `"timm/resnet50.a1_in1k"`.
     model: str = "mini"
-    init: str = "pretrained"
-    suite: str = "mini"
+    init: str = "pretrained"  #: `"pretrained"`, or `"random"` for an untrained image encoder
+    suite: str = "mini"  #: One of `SUITES`
+    #: `"zero_shot"`: made of prompts and frozen; `"trained"`: random, and trained with the encoder
+    #: (tangent, appendix D.6); `"probe"`: fitted to the pre-trained features, then frozen (closed
+    #: vocabulary, section 3.1); `"zero_shot_trained"`: made of prompts, and trained with the
+    #: encoder (closed vocabulary, appendix H).
     head: str = "zero_shot"
-    seed: int = 0
-    steps: int = PAPER_STEPS
-    batch_size: int = 128
+    seed: int = 0  #: Order of the images, and the random head
+    steps: int = PAPER_STEPS  #: 2,000 (tangent; linear layers)
+    batch_size: int = 128  #: 128 (tangent; linear layers)
+    #: Highest learning rate, 1e-5 (tangent; linear layers). `None`: searched on the stand-in for
+    #: Cars (closed vocabulary, appendix C; `rates`).
     lr: float | None = 1e-5
+    #: 0.1 (protocol). It decays theta, not theta - theta_0, in every method.
     weight_decay: float = 0.1
-    warmup: int = 200
-    clip: float = 1.0
-    beta1: float = 0.9
-    beta2: float = 0.999
+    warmup: int = 200  #: Steps of linear warm-up before the cosine, 200 (tangent; linear layers)
+    clip: float = 1.0  #: Largest gradient norm, 1.0 (protocol)
+    beta1: float = 0.9  #: AdamW's, 0.9 (its usual value; the papers name no other)
+    beta2: float = 0.999  #: AdamW's, 0.999 (likewise)
+    #: Of matrix products: `"float32"` or `"bfloat16"` (autocast); weights, gradients and the
+    #: optimiser's state are float32.
     precision: str = "float32"
+    #: How the head `"probe"` is fitted; of no use to other heads.
     probe: Probe = dataclasses.field(default_factory=Probe)
-    checkpoint_every: int = 50
+    checkpoint_every: int = 50  #: Steps between checkpoints. Changes no result.
+    #: lambda, how much of the method's penalty is added to the loss (`penalties`). By default the
+    #: method's own; 0 is the method without it; `None` if it has none.
     penalty: float | None = None
+    #: Names of other tasks of `suite` whose images the penalty looks at.
     others: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:

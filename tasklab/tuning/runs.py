@@ -32,17 +32,14 @@ class DivergedError(TasklabError):
 
 @dataclasses.dataclass(frozen=True)
 class Run:
-    """A finished run.
+    """A finished run."""
 
-    Attributes:
-        vector: Its task vector, on the model's device while it fits (`placement.resident`).
-        head: The head that was trained with the encoder, or the probe that came before, if any.
-        record: `losses` of all steps, `seconds` of training, `parameters` trained, where, how many
-            images at a time (`micro_batch`) and whether blocks were computed twice (`recomputed`).
-    """
-
+    #: Its task vector, on the model's device while it fits (`placement.resident`).
     vector: TaskVector
+    #: `losses` of all steps, `seconds` of training, `parameters` trained, where, how many images at
+    #: a time (`micro_batch`) and whether blocks were computed twice (`recomputed`).
     record: dict[str, Any]
+    #: The head that was trained with the encoder, or the probe that came before, if any.
     head: Head | None = None
 
 

@@ -103,14 +103,10 @@ def span(basis: Sequence[PerTask], own: PerTask) -> Float[Tensor, " S"]:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Solution:
-    """A merge over all weights.
+    """A merge over all weights."""
 
-    Attributes:
-        vector: tau after the last step, on the encoder's device.
-        objective: E(tau) before the first step and after each, on the images it is solved for.
-    """
-
-    vector: TaskVector
+    vector: TaskVector  #: tau after the last step, on the encoder's device
+    #: E(tau) before the first step and after each, on the images it is solved for.
     objective: tuple[float, ...]
 
 

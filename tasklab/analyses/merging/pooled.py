@@ -33,30 +33,19 @@ PerTask = Iterable[Tensors] | Mapping[str, Tensors]
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class Grams:
-    """Sums over tasks of Gram matrices, in float64.
+    """Sums over tasks of Gram matrices, in float64."""
 
-    Attributes:
-        total: sum_t G_t by parameter, its upper triangle (P,).
-        products: sum_t tau_t G_t (O, I).
-        diagonals: That of each G_t (T, I).
-    """
-
-    total: Tensors
-    products: Tensors
-    diagonals: Tensors
+    total: Tensors  #: sum_t G_t by parameter, its upper triangle (P,)
+    products: Tensors  #: sum_t tau_t G_t (O, I)
+    diagonals: Tensors  #: That of each G_t (T, I)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class Diagonals:
-    """Sums over tasks of Fisher information, of the vectors' type.
+    """Sums over tasks of Fisher information, of the vectors' type."""
 
-    Attributes:
-        total: sum_t F_t by parameter.
-        products: sum_t F_t tau_t.
-    """
-
-    total: Tensors
-    products: Tensors
+    total: Tensors  #: sum_t F_t by parameter
+    products: Tensors  #: sum_t F_t tau_t
 
 
 def pooled_grams(vectors: Vectors, grams: PerTask | Grams | None) -> Grams:

@@ -20,32 +20,25 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Method:
-    """A merge rule.
+    """A merge rule."""
 
-    Attributes:
-        place: The module and the function of it that merges; loaded when it is first used, so that
-            names can be listed without torch.
-        paper: Number on arXiv.
-        needs: The option that takes statistics of the tasks' images; empty if none is needed.
-        searched: The option that is chosen on validation images (`search`); empty if there is none.
-        values: Those of it that are tried: the paper's and its neighbours.
-        chosen: Number of vectors -> the coefficient, and the value of `searched`, that validation
-            images chose on the model `mini`: of the recorded runs (`study.results`) the value that
-            was chosen most often, and the median coefficient at it.
-        like: A method whose `chosen` serves while this one is not recorded.
-        fixed: Further options to take.
-    """
-
+    #: The module and the function of it that merges; loaded when it is first used, so that names
+    #: can be listed without torch.
     place: str
     title: str
     text: str
-    paper: str
+    paper: str  #: Number on arXiv
+    #: The option that takes statistics of the tasks' images; empty if none is needed.
     needs: str = ""
+    #: The option that is chosen on validation images (`search`); empty if there is none.
     searched: str = ""
-    values: tuple[float, ...] = ()
+    values: tuple[float, ...] = ()  #: Those of it that are tried: the paper's and its neighbours
+    #: Number of vectors -> the coefficient, and the value of `searched`, that validation images
+    #: chose on the model `mini`: of the recorded runs (`study.results`) the value that was chosen
+    #: most often, and the median coefficient at it.
     chosen: Mapping[int, tuple[float, float | None]] = dataclasses.field(default_factory=dict)
-    like: str = ""
-    fixed: Mapping[str, float] = dataclasses.field(default_factory=dict)
+    like: str = ""  #: A method whose `chosen` serves while this one is not recorded
+    fixed: Mapping[str, float] = dataclasses.field(default_factory=dict)  #: Further options to take
 
     @property
     def function(self) -> Callable[..., TaskVector]:

@@ -34,23 +34,16 @@ Option = float | None
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class Choice:
-    """What validation chose.
+    """What validation chose."""
 
-    Attributes:
-        vector: The merge, before its coefficient.
-        option: The value behind the vector, if its method has an option.
-        scale: The size of c*, the coefficient that is best in the tangent model.
-        objective: E(c* tau) / E(0) there (`best.relative`); 1 where c* is not above 0, as no
-            coefficient above 0 is better than none.
-        trials: How often validation images were looked at.
-    """
-
-    vector: TaskVector
+    vector: TaskVector  #: The merge, before its coefficient
     alpha: float
-    option: Option
-    scale: float
+    option: Option  #: The value behind the vector, if its method has an option
+    scale: float  #: The size of c*, the coefficient that is best in the tangent model
+    #: E(c* tau) / E(0) there (`best.relative`); 1 where c* is not above 0, as no coefficient above
+    #: 0 is better than none.
     objective: float
-    trials: int
+    trials: int  #: How often validation images were looked at
 
 
 def choose(

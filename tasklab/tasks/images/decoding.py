@@ -57,19 +57,15 @@ class BadImagesError(TasklabError):
 
 @dataclasses.dataclass(frozen=True)
 class Transform:
-    """What is done to an image before it is kept.
+    """What is done to an image before it is kept."""
 
-    Attributes:
-        kind: `"centre"`: the shorter side is resized to `side` (bicubic) and the centre cut out,
-            open_clip's transform for evaluation, bit for bit; of a strip, more than 16 times as
-            long as wide, only the centre is resized, which differs by the rounding between two
-            passes; `"whole"`: the whole image is resized to a square, for crops to be drawn
-            from; `"native"`: all images are squares of `side` already.
-        side: Height and width of what is kept.
-    """
-
+    #: `"centre"`: the shorter side is resized to `side` (bicubic) and the centre cut out,
+    #: open_clip's transform for evaluation, bit for bit; of a strip, more than 16 times as long as
+    #: wide, only the centre is resized, which differs by the rounding between two passes;
+    #: `"whole"`: the whole image is resized to a square, for crops to be drawn from; `"native"`:
+    #: all images are squares of `side` already.
     kind: str
-    side: int
+    side: int  #: Height and width of what is kept
 
     def __call__(self, image: Image.Image) -> np.ndarray:
         """Return uint8 (3, side, side) of an RGB image."""

@@ -26,15 +26,11 @@ _SEED = 0
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class DataSet:
-    """The data of a task on this machine, with labels in the task's order.
-
-    Attributes:
-        splits: `train`, `test` and perhaps `val`, or `all`.
-        origin: For the manifest: format, folder, and the hub's revision if it is from there.
-    """
+    """The data of a task on this machine, with labels in the task's order."""
 
     folder: Path
-    splits: dict[str, Split]
+    splits: dict[str, Split]  #: `train`, `test` and perhaps `val`, or `all`
+    #: For the manifest: format, folder, and the hub's revision if it is from there.
     origin: dict[str, Any]
 
 

@@ -36,24 +36,16 @@ _IDX, _MAT = "a whole file of MNIST's format", "a whole file of SVHN's format"
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Split:
-    """The images of a split, not decoded.
+    """The images of a split, not decoded."""
 
-    Attributes:
-        kind: `"files"`, `"parquet"`, `"idx"` (MNIST) or `"mat"` (SVHN).
-        files: Absolute paths: of the images, or of the files that hold them.
-        labels: (N,) as the data have them.
-        names: Names of the classes as the data have them, or `None` if they have none.
-        bounds: Chunk i has the images from bounds[i] to bounds[i + 1].
-        column: Of a parquet file: the images'.
-        groups: Of parquet files: number of the file, and row group in it, of each chunk.
-    """
-
-    kind: str
-    files: tuple[str, ...]
-    labels: np.ndarray
+    kind: str  #: `"files"`, `"parquet"`, `"idx"` (MNIST) or `"mat"` (SVHN)
+    files: tuple[str, ...]  #: Absolute paths: of the images, or of the files that hold them
+    labels: np.ndarray  #: (N,) as the data have them
+    #: Names of the classes as the data have them, or `None` if they have none.
     names: tuple[str, ...] | None
-    bounds: tuple[int, ...]
-    column: str = "image"
+    bounds: tuple[int, ...]  #: Chunk i has the images from bounds[i] to bounds[i + 1]
+    column: str = "image"  #: Of a parquet file: the images'
+    #: Of parquet files: number of the file, and row group in it, of each chunk.
     groups: tuple[tuple[int, int], ...] = ()
 
     def __len__(self) -> int:

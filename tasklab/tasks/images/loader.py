@@ -42,21 +42,16 @@ _log = logging.getLogger(__name__)
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
 class DecodedImages:
-    """The images of a suite's tasks; tasks without a source are embedded ones.
-
-    Attributes:
-        side: Height and width of the model's input; `None` before there is a model.
-        root: Folder of data sets; the hub's cache is searched too.
-        cache: Folder of decoded images; `None` is `$TASKLAB_DATA` or the user's cache.
-        jobs: Processes that decode; `None` is one a core.
-    """
+    """The images of a suite's tasks; tasks without a source are embedded ones."""
 
     suite: Suite
+    #: Height and width of the model's input; `None` before there is a model.
     side: int | None = None
-    root: Path | None = None
+    root: Path | None = None  #: Folder of data sets; the hub's cache is searched too
+    #: Folder of decoded images; `None` is `$TASKLAB_DATA` or the user's cache.
     cache: Path | None = None
     progress: bool = True
-    jobs: int | None = None
+    jobs: int | None = None  #: Processes that decode; `None` is one a core
     # each is found, opened or read once
     data_set: Callable[[Task], finding.DataSet] = dataclasses.field(init=False, repr=False)
     arrays: Callable[[Task, str], Arrays] = dataclasses.field(init=False, repr=False)

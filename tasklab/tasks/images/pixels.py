@@ -51,19 +51,12 @@ _log = logging.getLogger(__name__)
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Arrays:
-    """A decoded split; `x` is memory-mapped, copy on write.
+    """A decoded split; `x` is memory-mapped, copy on write."""
 
-    Attributes:
-        x: uint8 (N, 3, H, W).
-        y: int64 (N,), the labels.
-        sizes: int32 (N, 2), width and height before resizing.
-        manifest: What is known of them.
-    """
-
-    x: np.ndarray
-    y: np.ndarray
-    sizes: np.ndarray
-    manifest: dict[str, Any]
+    x: np.ndarray  #: uint8 (N, 3, H, W)
+    y: np.ndarray  #: int64 (N,), the labels
+    sizes: np.ndarray  #: int32 (N, 2), width and height before resizing
+    manifest: dict[str, Any]  #: What is known of them
     folder: Path
 
     def damaged(self, count: int | None = None) -> list[int]:
