@@ -39,6 +39,7 @@ def setup(app: Sphinx) -> dict[str, object]:
     app.add_transform(Captions)
     app.add_transform(Awaited)
     app.add_transform(Equations)
+    app.add_transform(Parameters)
     app.add_transform(Together)
     app.connect("source-read", _pages_beside)
     return {"version": "1", "parallel_read_safe": True}
@@ -161,6 +162,21 @@ def _waits(shown: nodes.Element) -> bool:
     """Return whether an output says that results are not recorded yet, and nothing else."""
     kinds = (re.sub(TAGS, "", part.astext()).strip() for part in shown.children)
     return NOT_YET in kinds
+
+
+class Parameters(SphinxTransform):
+    """Fold the cell of parameters: JupyterLab shows it, where it can be changed."""
+
+    default_priority = 310
+
+    def apply(self, **kwargs: object) -> None:
+        """Go through the page's cells."""
+        for cell in _cells(self.document):
+            if "tag_parameters" in cell["classes"]:
+                prompts = {
+                    f"prompt_{one}": f"{one.capitalize()} parameters" for one in ("show", "hide")
+                }
+                cell.attributes.update(prompts, hide_mode="input")
 
 
 class Equations(SphinxTransform):

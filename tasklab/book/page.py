@@ -28,7 +28,6 @@ from tasklab.book.matched import merges_made_equal as merges_made_equal
 from tasklab.book.words import answer as answer
 from tasklab.book.words import counted, say
 from tasklab.book.words import order as order
-from tasklab.book.words import seeds_recorded as seeds_recorded
 from tasklab.book.words import so_far as so_far
 from tasklab.book.words import word as word
 from tasklab.chapters import CHAPTERS
@@ -65,15 +64,15 @@ def caption(
         text: Markdown.
         records: The records that were drawn; their numbers of seeds, tasks and images are added.
             Without any the caption says that they are awaited.
-        kind: `"live"` or `"recorded"`, said before that; by default what `results` returned, and
-            else live.
+        kind: `"live"` or `"recorded"`, said before that; by default what the records say
+            (`results`, `study.recorded`).
         counts: Whether these numbers are added.
 
     Raises:
         TasklabError: If a live or recorded figure comes without records.
     """
     if kind is None:
-        kind = "" if records is None else records.attrs.get("kind", "live")
+        kind = "" if records is None else records.attrs.get("kind", "")
     if kind and records is None:
         raise TasklabError(f"{kind} figure {name}: give its records, whose number is to be told.")
     if records is not None and records.empty and kind == "recorded":
@@ -209,7 +208,7 @@ def _link(page: str, text: str, query: str = "") -> str:
 
 
 def verdicts(judged: Iterable[Verdict], chapter: str) -> Any:
-    """Return how many of a chapter's statements have which outcome, with a link to their list.
+    """Count the outcomes of a chapter's statements, with a link to their list.
 
     Args:
         judged: Verdicts on the chapter's claims.
@@ -231,11 +230,14 @@ def verdicts(judged: Iterable[Verdict], chapter: str) -> Any:
 
 @dataclasses.dataclass(frozen=True)
 class opened:  # noqa: N801 (called as a function)
-    """A chapter's first output: its `lab`, and the style of figures in JupyterLab."""
+    """A chapter's first output: its `lab`, and the style of figures in JupyterLab.
+
+    Its metadata have the provenance of what the notebook computes, which the site lists.
+    """
 
     lab: Any
 
-    def _repr_mimebundle_(self, **_: Any) -> dict[str, str]:
+    def _repr_mimebundle_(self, **_: Any) -> tuple[dict[str, str], dict[str, Any]]:
         p = self.lab.parameters
         shown = (
             "figures and tables: computed here; sentences are about recorded runs of mini"
@@ -245,7 +247,8 @@ class opened:  # noqa: N801 (called as a function)
         style = files("tasklab.figures").joinpath("jupyterlab.css").read_text(encoding="utf-8")
         text = f"{self.lab!r}\n{shown}"
         marked = f'<pre class="tasklab-opened">{html.escape(text)}</pre>'
-        return {"text/plain": text, "text/html": f"<style>{style}</style>{marked}"}
+        data = {"text/plain": text, "text/html": f"<style>{style}</style>{marked}"}
+        return data, {ORIGIN: self.lab.provenance()}
 
 
 def once_recorded(show: Callable[..., Any], *tables: pd.DataFrame) -> Any:
@@ -263,21 +266,7 @@ def awaited(recorded: pd.DataFrame, chapter: str) -> Any:
     """)
 
 
-def origin(recorded: Mapping[str, Any], lab: Any) -> Origin:
+def origin(recorded: Mapping[str, Any], lab: Any) -> Any:
     """Return the provenance of recorded results and of this page, side by side."""
-    here = lab.provenance()
-    sides = [origin_table(one)[""] for one in (recorded, here)]
-    table = pd.concat(sides, axis=1, keys=["recorded", "this page"], sort=False).fillna("")
-    return Origin(table=table, here=here)
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Origin:
-    """A table of provenance; programs read this page's, `here`, in the metadata."""
-
-    table: pd.DataFrame
-    here: Mapping[str, Any]
-
-    def _repr_mimebundle_(self, **_: Any) -> tuple[dict[str, str], dict[str, Any]]:
-        data = {"text/plain": repr(self.table), "text/html": table(self.table).to_html()}
-        return data, {ORIGIN: dict(self.here)}
+    sides = [origin_table(one)[""] for one in (recorded, lab.provenance())]
+    return table(pd.concat(sides, axis=1, keys=["recorded", "this page"], sort=False).fillna(""))

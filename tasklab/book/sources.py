@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 _APART = ("__main__", "cli", "cluster", "doctor", "explore")  # that no chapter runs
 _CODE = (".py", ".csv", ".json", ".gz", ".xz", ".safetensors", ".txt", ".css", ".js")
-_PAGES = (".ipynb", ".md", ".yml", ".bib", ".py", ".css", ".js", ".svg", ".cff")
+_PAGES = (".ipynb", ".md", ".yml", ".bib", ".py", ".css", ".js", ".svg", ".cff", ".woff2")
 
 
 def find_root(start: Path | None = None) -> Path:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import re
 import textwrap
-from collections import Counter
-from collections.abc import Mapping
 from typing import Any
 
 import pandas as pd
@@ -73,22 +71,3 @@ def so_far(done: int, every: int) -> str:
         return ""
     number = word(done).capitalize() if done else "None"
     return f"*{number} of the {every} parts of the chapters are recorded so far.*"
-
-
-def seeds_recorded(seeds: Mapping[str, int]) -> str:
-    """Return the numbers of seeds of recorded parts, as a sentence.
-
-    >>> seeds_recorded({"a": 5, "b": 1, "c": 5})
-    'Of the three recorded parts, two have five seeds of fine-tuning and one has one.'
-    """
-    counts = sorted(Counter(seeds.values()).items(), reverse=True)
-    told = [
-        f"{word(parts)} {'has' if parts == 1 else 'have'} "
-        + (word(n) if n else "none, as nothing is fine-tuned")
-        for n, parts in counts
-    ]
-    if not told:
-        return ""
-    noun = " seeds of fine-tuning" if counts[0][0] != 1 else " seed of fine-tuning"
-    listed = " and ".join(filter(None, [", ".join([told[0] + noun, *told[1:-1]]), *told[1:][-1:]]))
-    return f"Of the {word(len(seeds))} recorded parts, {listed}."

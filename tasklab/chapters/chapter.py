@@ -122,7 +122,7 @@ class Chapter:
                 choose(f"role in chapter {self.name!r},", work.role, ("random", *FAMILIES[0]))
 
     def runs(self, preset: str, live: str = "all", page: str = "") -> list[Work]:
-        """Return what a notebook runs.
+        """List the works of a notebook.
 
         Args:
             preset: Of the parameters.
@@ -138,7 +138,13 @@ class Chapter:
         ]
 
     def needs(self, preset: str, live: str = "all", page: str = "") -> tuple[str, ...]:
-        """Return the roles of the models that a notebook compares with the given one (`runs`)."""
+        """Return the roles of the models that a notebook compares with the given one.
+
+        Args:
+            preset: As of `runs`.
+            live: As of `runs`.
+            page: As of `runs`.
+        """
         roles = (work.role for work in self.runs(preset, live, page))
         return tuple(dict.fromkeys(role for role in roles if role not in ("", "random")))
 

@@ -10,5 +10,4 @@ from .recording import study as study
 from .results import evidence as evidence
 from .results import how_many_recorded as how_many_recorded
 from .results import recorded as recorded
-from .results import seeds_of_parts as seeds_of_parts
 from .results import sittings_of as sittings_of

@@ -38,18 +38,6 @@ def how_many_recorded() -> tuple[int, int]:
     return sum(file.exists() for file in files), len(files)
 
 
-def seeds_of_parts() -> dict[str, int]:
-    """Return how many seeds of fine-tuning each recorded part has; a part without any has 0."""
-    counts = {}
-    for chapter, entry in CHAPTERS.items():
-        for part in entry.parts:
-            rows = recorded(chapter, part)[0]
-            if len(rows):
-                seeds = rows.loc[rows["method"] != "pretrained", "seed"]
-                counts[f"{chapter} {part}"] = int(seeds.nunique())
-    return counts
-
-
 def sittings_of(chapter: str) -> pd.DataFrame:
     """Return where and when the recorded results of a chapter were made, a row a sitting.
 
@@ -96,7 +84,11 @@ def recorded(chapter: str, part: str = "editing") -> tuple[pd.DataFrame, dict[st
     """
     path = path_of(chapter, part)
     recorded = path.exists() or table.provenance_path(path).exists()
-    return table.read(path) if recorded else (table.nothing(), {})
+    if not recorded:
+        return table.nothing(), {}
+    rows, origin = table.read(path)
+    rows.attrs["kind"] = "recorded"
+    return rows, origin
 
 
 def evidence(chapter: str) -> pd.DataFrame:

@@ -8,7 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import yaml
+
+from tasklab.book import sources
 
 PACKAGE = Path(__file__).parents[2] / "tasklab"
 BOOK = PACKAGE.parent / "book"
@@ -77,8 +78,7 @@ def test_the_page_explains_names_that_are_used():
 
 
 def test_every_room_has_a_page_of_reference_opened_by_a_paragraph():
-    contents = yaml.safe_load((PACKAGE.parent / "_toc.yml").read_text("utf-8"))
-    files = [c["file"] for part in contents["parts"] for c in part["chapters"]]
+    files = sources.pages(PACKAGE.parent)
     rooms = {p.parent.name for p in PACKAGE.glob("*/__init__.py")} - {"cli"}
     pages = {Path(file).name for file in files if file.startswith("reference/")}
     assert pages == rooms | {"tasklab"}

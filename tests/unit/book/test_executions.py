@@ -83,7 +83,7 @@ def test_what_did_not_run_and_what_tells_nothing_are_no_errors(executions, sourc
 
 def test_every_chapter_tells_its_origin(root):
     for chapter in sources.chapters(root):
-        assert "page.origin(source, lab)" in chapter.read_text("utf-8"), chapter.name
+        assert "page.opened(lab)" in chapter.read_text("utf-8"), chapter.name
 
 
 def test_what_was_found_stands_below_what_is_claimed(executions):

@@ -8,7 +8,7 @@ import pytest
 
 from tasklab import figures
 from tasklab.book import page
-from tasklab.book.words import say, seeds_recorded
+from tasklab.book.words import say
 from tasklab.records.claims import CLAIMS
 from tasklab.records.intervals import Interval
 from tasklab.records.judgement import Verdict
@@ -45,4 +45,3 @@ def test_a_comparison_has_one_row_whatever_its_rates() -> None:
 
 def test_an_empty_sentence_shows_nothing() -> None:
     assert say("  ") is None and say("a").data == "a"
-    assert seeds_recorded({}) == ""

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pandas as pd
 import pytest
 
-from tasklab import TasklabError, page
-from tasklab.records import tidy, verdicts
-from tasklab.records.claims import CLAIMS
-from tasklab.records.intervals import Interval
-from tasklab.records.judgement import Verdict
+from tasklab import TasklabError, experiments, page
+from tasklab.experiments.parameters import Parameters
+from tasklab.records import combine, tidy, verdicts
+from tasklab.records.statements import verdict_rows
 from tasklab.records.table import nothing
 
 
@@ -184,13 +185,19 @@ def test_an_answer_is_folded_where_its_cell_is_not(monkeypatch):
 
 
 def test_a_chapter_opens_with_what_is_studied_and_a_style_for_dark_themes():
-    class Studied:
+    class Studied(Chosen):
         def __repr__(self):
             return "<mini> on 2 tasks"
 
-    shown = page.opened(Studied())._repr_mimebundle_()
-    assert shown["text/plain"] == "<mini> on 2 tasks"
-    assert "&lt;mini&gt; on 2 tasks</pre>" in shown["text/html"]
+        def provenance(self):
+            return {"utc": "2026-11-22 07:00:00"}
+
+    shown, told = page.opened(Studied("all"))._repr_mimebundle_()
+    assert told == {page.ORIGIN: {"utc": "2026-11-22 07:00:00"}}  # for the page of executions
+    assert shown["text/plain"].startswith("<mini> on 2 tasks\nfigures and tables: computed here")
+    (recorded, _), start = page.opened(Studied("example"))._repr_mimebundle_(), "results: recorded"
+    assert recorded["text/plain"].splitlines()[1].startswith(start)
+    assert "&lt;mini&gt; on 2 tasks\n" in shown["text/html"]
     style = shown["text/html"].partition("</style>")[0]
     assert '[data-jp-theme-light="false"]' in style and ".tasklab-opened" in style
 
@@ -295,24 +302,54 @@ def with_a_negative_number():
 def test_findings_are_those_of_a_section():
     judged = verdicts(full_records(), "tangent", model="mini")
     told = page.findings(judged, "do-the-vectors-add").data
-    assert told.startswith("- ") and "**Confirmed**: +10" in told
+    assert "**confirmed**: Linearized fine-tuning adds better (+10" in told
+    assert "own task" not in told  # another section's
     with pytest.raises(TasklabError, match="did you mean 'do-the-vectors-add'"):
         page.findings(judged, "do-vectors-add")
     alone = verdicts(full_records().query("seed == 0"), "tangent", model="mini")
-    assert "**Open**: +10 points, one seed (" in page.findings(alone, "do-the-vectors-add").data
+    assert "**open**: Linearized" in page.findings(alone, "do-the-vectors-add").data
 
 
-def test_a_finding_has_its_outcome_effect_and_counts():
-    claim = next(c for c in CLAIMS if c.id == "tangent-2-target")
-    wide, narrow = Interval(1.0, -1.0, 3.0), Interval(1.0, 0.5, 1.5)
-    given = {"outcome": "undecided", "interval": wide, "here": narrow, "sources": ("tasks",)}
-    tasks = {"by_seed": {0: 1.0, 1: 1.0}, "by_task": {"a": 1.0, "b": -1.0, "c": 2.0}}
-    one = Verdict(claim=claim, **given, **tasks)
-    told = page.findings([one], "does-subtracting-a-vector-forget-its-task").data
-    assert told.endswith(
-        "**Open**: +1.0 [−1.0, 3.0] points (2 seeds, 2 of 3 tasks); "
-        "on these tasks confirmed: +1.00 [0.50, 1.50] points."
-    )
+def test_outcomes_of_a_chapter_are_counted_and_linked(monkeypatch):
+    judged = verdicts(full_records(), "tangent", model="mini")
+    told = page.verdicts(judged, "tangent").data
+    rows = verdict_rows(judged, cells=False).query("setting == 'chosen'")
+    assert told.startswith(f"{len(rows)} statements of the paper: ")
+    counts = [int(n) for n in re.findall(r"(\d+) [a-z ]+[,.]", told.partition(". ")[0] + ".")]
+    assert sum(counts) == len(rows)
+    assert 'href="../book/verdicts.md?paper=Tangent%20space"' in told
+    monkeypatch.setenv("TASKLAB_SITE", "1")
+    assert "../verdicts.html?paper=Tangent%20space" in page.verdicts(judged, "tangent").data
+
+
+class Chosen:
+    """A lab, as far as `page.results` looks at one."""
+
+    def __init__(self, live):
+        self.parameters = Parameters(live=live)
+
+
+def test_results_are_recorded_or_of_a_run():
+    rows = tidy([
+        *records(method="nonlinear"), *records(method="attention"), *records(method="pretrained"),
+        *({**row, "experiment": "addition", "metric": "absolute"} for row in records()),
+    ])  # fmt: skip
+    shown = page.results(Chosen("example"), rows, experiments.single, ["nonlinear"])
+    assert {*shown["method"]} == {"nonlinear", "pretrained"}
+    assert {*shown["experiment"]} == {"single"}
+    assert page.caption("fig-a", "A.", shown).data.endswith("500 test images of each.*")
+    assert "*Recorded: one seed" in page.caption("fig-a", "A.", shown).data
+    asked = []
+
+    def run(lab, methods, **options):
+        asked.append((lab.parameters.live, methods, options))
+        return rows
+
+    here = page.results(Chosen("all"), nothing(), run, ["nonlinear"], reach=2.0)
+    assert asked == [("all", ["nonlinear"], {"reach": 2.0})] and len(here) == len(rows)
+    assert "*Live: one seed" in page.caption("fig-a", "A.", combine(here, here)).data
+    assert "kind" not in rows.attrs  # the table itself is as it was
+    assert len(page.results(Chosen("example"), rows, lambda lab: nothing())) == len(rows)
 
 
 def full_records():
@@ -325,16 +362,14 @@ def full_records():
     return tidy(rows)
 
 
-def test_origin_is_a_table_that_programs_can_read_too():
+def test_origin_has_both_sides():
     class Here:
         def provenance(self):
             return {"utc": "2026-11-22 07:00:00", "machine": {"cpu": "a", "gpu": None}}
 
-    data, told = page.origin({"utc": "2026-11-01 00:00:00"}, Here())._repr_mimebundle_()
-    assert told == {page.ORIGIN: Here().provenance()}
-    row = data["text/html"].split(">utc</th>")[1].split("</tr>")[0]
-    assert row.index("2026-11-01") < row.index("2026-11-22")
-    assert "machine: cpu" in data["text/plain"]
+    told = page.origin({"utc": "2026-11-01 00:00:00"}, Here()).to_html()
+    row = told.split(">utc</th>")[1].split("</tr>")[0]
+    assert row.index("2026-11-01") < row.index("2026-11-22") and "machine: cpu" in told
 
 
 def test_a_sample_counts_tasks_and_not_what_is_of_all_of_them():
