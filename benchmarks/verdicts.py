@@ -16,10 +16,10 @@ import time
 from pathlib import Path
 
 import numpy as np
+import simulation
+from simulation import World
 
 from tasklab import study
-from tasklab.records import simulation
-from tasklab.records.simulation import World
 from tasklab.records.table import provenance
 
 LIKENESS = {"alike": {"ease": 0.75, "own": 0.1}, "unlike": {"ease": 0.4, "own": 0.3}}

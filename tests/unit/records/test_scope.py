@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from tasklab.records import intervals, simulation
+from benchmarks import simulation
+from tasklab.records import intervals
 from tasklab.records.claims import CLAIMS
 from tasklab.records.intervals import Interval
 from tasklab.records.judgement import Verdict, verdict

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from benchmarks import simulation
+from benchmarks.simulation import World, rates, wrong
 from tasklab.errors import TasklabError
-from tasklab.records import simulation
-from tasklab.records.simulation import World, rates, wrong
 
 RECORDED = Path(__file__).parents[3] / "benchmarks" / "verdicts.json"
 SIDE = 0.025  # the most wrong verdicts on one side
