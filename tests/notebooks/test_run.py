@@ -10,6 +10,7 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import nbformat
+import papermill
 import pytest
 
 FOLDER = Path(__file__).parents[2] / "notebooks"
@@ -29,6 +30,18 @@ def test_every_cell_runs(chapter, rehearsal):
     assert [cell.source for cell in ran if cell not in injected] == sources
     assert [cell.execution_count for cell in ran] == [*range(1, len(ran) + 1)]
     assert not [out for cell in ran for out in cell.outputs if out.output_type == "error"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("chapter", CHAPTERS)
+def test_every_cell_runs_where_nothing_is_recorded(chapter, chapters_store, tmp_path):
+    """Of another model all is computed here; figures draw what experiments return."""
+    ran = tmp_path / f"{chapter}.ipynb"
+    given = {"model": "mini_xs", "steps": 1, "store_root": str(chapters_store)}
+    papermill.execute_notebook(FOLDER / ran.name, ran, parameters=given, progress_bar=False)
+    shown = [out for cell in _code(ran) for out in cell.outputs]
+    assert not [out for out in shown if out.output_type == "error"]
+    assert "figures and tables: computed here" in str(shown[0])
 
 
 @pytest.mark.slow
