@@ -21,6 +21,7 @@ Clock = Callable[[], float]
 # Who runs a kernel and reads its stderr, as `tasklab.book` does, sets this to "lines".
 FORM = "TASKLAB_PROGRESS"
 SOON = 1.0  # seconds until anything is shown
+LATER = 4.0  # the same, where most calls are done before
 WORTH = 10.0  # seconds of work that are worth a sentence when all is done
 _open: list[Bar] = []  # outermost first
 
@@ -238,7 +239,13 @@ def bar(
 
 
 def track(
-    items: Iterable[T], total: int, desc: str, *, unit: str = "step", on: bool = True
+    items: Iterable[T],
+    total: int,
+    desc: str,
+    *,
+    unit: str = "step",
+    on: bool = True,
+    soon: float = SOON,
 ) -> Iterator[T]:
     """Yield the items and show how many of `total` there have been.
 
@@ -248,8 +255,9 @@ def track(
         desc: What is done with them.
         unit: What one of them is.
         on: Whether to show anything.
+        soon: Seconds until anything is shown.
     """
-    with bar(total, desc, unit=unit, on=on) as shown:
+    with bar(total, desc, unit=unit, on=on, soon=soon) as shown:
         for item in items:
             yield item
             shown.update()

@@ -96,22 +96,17 @@ def compare(
     folders = folders_of(data)
     with tempfile.TemporaryDirectory(prefix=".merge-", dir=targets["--out"].parent) as room:
         sources = sources_of(words, given, base, Path(room))
-        weights, method = merging.together(sources), sources[0].method
+        method = sources[0].method
         of_task = _by_task(sources, tasks, folders, given)
         start = {**given, "model": sources[0].model, "init": sources[0].init}
-        lab = lab_of(start, list(of_task), folders, template)
-        if weights != lab.clip.encoder.weights_hash:
-            raise TasklabError(
-                f"the task vectors start from other weights than {lab.parameters.model} here: "
-                "compare measures with the model's own weights."
-            )
+        lab = lab_of(start, list(of_task), folders, template, base, sources)
         if into is not None:
             if sources[0].linear:
                 raise TasklabError(f"{sources[0].name} {TOGETHER}: leave --model-out out.")
-            publishing.check_model(into, sources[0].model, sources[0].init)
+            publishing.check_model(into, sources[0].model, sources[0].init, base)
         vectors = {task: one.vector for task, one in of_task.items()}
         about = contests.seconds(lab, chosen, linear=sources[0].linear)
-        tell_time(f"{len(chosen)} merges of {len(vectors)} vectors", about)
+        tell_time(f"{len(chosen)} merges of {len(vectors)} vectors", about, kept=True)
         found = contests.contest(lab, vectors, method, chosen)
         written = _write(targets, into, found, lab, of_task, method)
     answer = {
@@ -232,10 +227,12 @@ def _write(
             "method": best.name,
             "title": best.title,
             "paper": METHODS[best.name].paper,
+            "base": str(lab.base or f"{p.model} ({p.init})"),
+            "options": options,
+            "vectors": rows,
+            "weights": encoder.weights_hash,
         }
-        about |= {"base": f"{p.model} ({p.init})", "options": options, "vectors": rows}
-        about |= {"weights": encoder.weights_hash}
-        with publishing.written(into, result.apply(encoder.params), encoder, about):
+        with publishing.written(into, result.apply(encoder.params), encoder, about, lab.base):
             pass
     if target := targets.get("--merged"):
         merged.write(target, result, sources, {"method": best.name, "options": options})

@@ -9,7 +9,7 @@ import tyro
 
 from tasklab.cli.parsing import settings
 from tasklab.cli.vectors import folders_of, lab_of, print_notes, sources_of, tell_time
-from tasklab.errors import TasklabError, choose, real
+from tasklab.errors import choose, real
 from tasklab.experiments.parameters import Parameters
 from tasklab.tasks.suites import suite
 
@@ -61,15 +61,11 @@ def evaluate(
     chosen = tuple(dict.fromkeys(task)) or every  # each counts once
     for one in chosen:
         choose("task", one, every)
-    from tasklab.exchange import merged  # start-up: these load torch
-    from tasklab.experiments.estimate import pace
+    from tasklab.experiments.estimate import pace  # start-up: these load torch
     from tasklab.taskvector import TaskVector
 
     sources = sources_of([name for name, _, _ in terms], given, base)
-    lab = lab_of(given, chosen, folders, template)
-    weights = lab.clip.encoder.weights_hash
-    if sources and merged.together(sources) != weights:
-        raise TasklabError(f"the task vectors start from other weights than {model} here.")
+    lab = lab_of(given, chosen, folders, template, base, sources)
     linear = linear or any(one.linear for one in sources)
     vector = TaskVector.sum(
         one.vector * (c * sign) for one, (_, c, sign) in zip(sources, terms, strict=True)

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
     from tasklab.exchange.merged import Source
     from tasklab.experiments import Lab
+    from tasklab.models.encoder import Encoder
 
 if TYPE_CHECKING:
     Settings = dict[str, Any]
@@ -99,8 +100,8 @@ def merge(
     init = given.get("init") or "pretrained"
     if given.get("model"):  # before vectors are read, which may take minutes
         if into is not None:
-            publishing.check_model(into, given["model"], init)
-        if chosen.needs or search:
+            publishing.check_model(into, given["model"], init, base)
+        if base is None and (chosen.needs or search):
             loading.locate(given["model"], init, fetch=False)
     written = [target] if into is None else [target, into.place, *into.beside.values()]
     with rooms.room(target.parent, ".merge-", written) as room:
@@ -109,9 +110,9 @@ def merge(
         if into is not None:
             if first.linear:
                 raise TasklabError(f"{first.name} {TOGETHER}: leave --model-out out.")
-            publishing.check_model(into, first.model, first.init)
-            encoder = merged.start_of(first.model, first.init, base, weights)
-        lab = _lab(sources, weights, given, folders) if chosen.needs or search else None
+            if not given.get("model"):
+                publishing.check_model(into, first.model, first.init, base)
+        lab = _lab(sources, given, folders, base) if chosen.needs or search else None
         result, plain, origin = _merged(chosen, method, sources, options, lab, count, search)
         rows: list[dict[str, Any]] = [
             {
@@ -137,7 +138,9 @@ def merge(
             full = {name: x for name, x in {**chosen.options, **plain}.items()}
             full.pop(chosen.needs, None)
             about |= {"options": full, "weights": weights, "vectors": rows}
-            model = publishing.written(into, result.apply(encoder.params), encoder, about)
+            encoder = _encoder(lab, first, base)
+            merged.check_start(encoder, weights, base)
+            model = publishing.written(into, result.apply(encoder.params), encoder, about, base)
         merged.write(target, result, sources, {"method": method, "options": plain}, model)
     about = {"out": str(target), "model_out": None if into is None else str(into.place)}
     about |= {"model": first.model, "weights": weights, "method": method, "options": plain}
@@ -179,7 +182,6 @@ def _merged(
 ) -> tuple[Any, dict[str, Any], str]:
     """Return the merge, its options, and where they come from."""
     from tasklab.analyses import merging  # start-up: torch
-    from tasklab.progress import bar
 
     if search:
         from tasklab.experiments import contest
@@ -204,15 +206,24 @@ def _merged(
     named = {one.name: one.vector for one in sources}  # for messages
     vectors = named if len(named) == len(sources) else [one.vector for one in sources]
     full = dict(plain)
-    with bar(1, f"merge by {method}", soon=10.0) as shown:
-        if chosen.needs:
-            full[chosen.needs] = _of_images(chosen.needs, sources, lab, count)
-        result = merging.merge(method, vectors, **full)
-        shown.update()
-    return result, plain, origin
+    if chosen.needs:
+        full[chosen.needs] = _of_images(chosen.needs, sources, lab, count)
+    return merging.merge(method, vectors, **full), plain, origin
 
 
-def _lab(sources: Sequence[Source], weights: str, given: Any, folders: dict[str, Path]) -> Lab:
+def _encoder(lab: Lab | None, first: Source, base: str | None) -> Encoder:
+    """Return the encoder that the vectors start from."""
+    from tasklab.exchange import bases  # start-up: torch
+    from tasklab.models import loading
+
+    if lab is not None:
+        return lab.clip.encoder
+    if base is not None:
+        return bases.clip_of(base, first.model, texts=False).encoder
+    return loading.load(first.model, init=first.init).encoder
+
+
+def _lab(sources: Sequence[Source], given: Any, folders: dict[str, Path], base: str | None) -> Lab:
     """Return the model with the images of the vectors' tasks."""
     given = {**given, "model": sources[0].model, "init": sources[0].init}
     tasks = list(dict.fromkeys(one.task for one in sources))
@@ -225,12 +236,7 @@ def _lab(sources: Sequence[Source], weights: str, given: Any, folders: dict[str,
             f"them by --data {unknown[0]}=FOLDER, choose a --method that needs none, or vectors "
             f"of {', '.join(there)}."
         )
-    lab = lab_of(given, tasks, folders)
-    if weights != lab.clip.encoder.weights_hash:
-        raise TasklabError(
-            f"the task vectors start from other weights than {sources[0].model} here."
-        )
-    return lab
+    return lab_of(given, tasks, folders, base=base, sources=sources)
 
 
 def _of_images(
@@ -238,14 +244,16 @@ def _of_images(
 ) -> Iterator[dict[str, Any]]:
     """Yield what training images of each task tell, at the task's own model."""
     from tasklab.analyses.merging import of_images  # start-up: torch
+    from tasklab.experiments.runner import Given
     from tasklab.progress import track
     from tasklab.tasks import drawn
 
     encoder, data = lab.clip.encoder, drawn.images_of(lab.suite)
+    evaluator = Given.of(lab, {}, sources[0].method).evaluator
     for one in track(sources, len(sources), "looking at images", unit="task"):
         many = min(count, data.size(one.task, "train"))
         x = data.load(one.task, "train", n=many, device=encoder.device).x
-        head = lab.evaluator.head(one.task)
+        head = evaluator.head(one.task)
         yield of_images(needs, encoder, head, x, one.vector, linear=one.linear)
 
 

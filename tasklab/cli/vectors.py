@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+import time
 import zipfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -38,13 +39,19 @@ def check_target(option: str, target: Path) -> None:
         raise TasklabError(f"cannot write {option} {target}: {error.strerror}.") from error
 
 
-def tell_time(what: str, seconds: float) -> None:
-    """Print how long something takes, where that is longer than ten seconds."""
+def tell_time(what: str, seconds: float, *, kept: bool = False) -> None:
+    """Print about how long something takes, where that is longer than ten seconds.
+
+    Args:
+        what: In words.
+        seconds: About how long.
+        kept: Whether an interrupted one goes on from there.
+    """
     from tasklab.doctor.speed import spoken  # start-up: these two load torch
     from tasklab.progress import tell
 
     if seconds > 10:
-        tell(f"{what}: about {spoken(seconds)}; what is finished is kept.")
+        tell(f"{what}: about {spoken(seconds)}{'; what is finished is kept' if kept else ''}.")
 
 
 def print_notes(notes: Sequence[str]) -> None:
@@ -71,7 +78,8 @@ def lab_of(
     tasks: Sequence[str] | None,
     folders: Mapping[str, Path],
     templates: Sequence[str] = (),
-    images_of: Sequence[str] | None = None,
+    base: str | None = None,
+    sources: Sequence[Source] = (),
 ) -> Lab:
     """Return a model with the images of some tasks, and heads that classify them.
 
@@ -82,15 +90,17 @@ def lab_of(
         tasks: Names; `None` for all.
         folders: Own folders of images by task; empty for the suite's images.
         templates: Prompts of own tasks; none for the usual ones.
-        images_of: Tasks whose images are looked at; by default `tasks`.
+        base: The checkpoint whose weights are the model's.
+        sources: Task vectors, which must start from these weights.
     """
-    from tasklab.experiments.lab import Lab  # start-up: torch
+    from tasklab.exchange import merged  # start-up: torch
+    from tasklab.experiments.lab import Lab
     from tasklab.tasks import own
 
     if closed(given.get("model") or "mini") and not given.get("head"):
         given = {**given, "head": "probe"}
     parameters = Parameters(**given)
-    about: dict[str, Any] = {"trains": False, "images_of": images_of or tasks}
+    about: dict[str, Any] = {"trains": False, "images_of": tasks, "base": base}
     if folders:
         words = {"templates": tuple(templates)} if templates else {}
         mine = [own.from_folder(folders[task], name=task, **words) for task in tasks or folders]
@@ -101,6 +111,8 @@ def lab_of(
         control = suite(parameters.suite).control.name
         named = [task for task in tasks or () if task != control] or None
         lab = Lab(parameters, tasks=named, **about)
+    if sources:
+        merged.check_start(lab.clip.encoder, merged.together(sources), base)
     return lab
 
 
@@ -118,24 +130,29 @@ def sources_of(
     Raises:
         TasklabError: If one is not there or cannot be read.
     """
-    from tasklab.exchange import merged  # start-up: torch
-    from tasklab.progress import bar
+    from tasklab.exchange import importing, merged  # start-up: torch
+    from tasklab.progress import LATER, track
     from tasklab.storage.store import Store
 
+    held = None  # or every vector reads the base again
     if base is not None:  # a path, or owner/name on the hub
         path("--base", base, None if "/" in base or path("--base", base).is_dir() else "file")
-        merged.check_base(base, given.get("model"))
+        if model := given.get("model"):
+            held = importing.base_of(base, model)
     elif model := given.get("model"):
         _check_start(names, model, given.get("init") or "pretrained")
     runs = {name: _run_of(name, given) for name in names if _names_run(name)}
     about = {"model": given.get("model"), "base": base, "init": given.get("init"), "room": room}
     store = Store(given.get("store_root"))
     found = []
-    with bar(len(names), "reading", unit="vector", soon=10.0) as shown:
-        for name in names:
-            one = _run(name, *runs[name]) if name in runs else merged.find(name, store, **about)
-            found.append(one)
-            shown.update()
+    for name in track(names, len(names), "reading", unit="vector", soon=LATER):
+        began = time.perf_counter()
+        one = _run(name, *runs[name]) if name in runs else merged.find(name, store, **about)
+        if not found:
+            left = (len(names) - 1) * (time.perf_counter() - began)
+            tell_time(f"reading {len(names) - 1} more vectors", left)
+        found.append(one)
+    del held
     return found
 
 

@@ -16,6 +16,7 @@ import contextlib
 import dataclasses
 import logging
 import math
+import weakref
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -24,7 +25,7 @@ import torch
 from torch import Tensor, nn
 
 from tasklab.errors import TasklabError, unknown
-from tasklab.exchange import findings, precision, reading
+from tasklab.exchange import findings, precision, reading, sources
 from tasklab.exchange.reading import Checkpoint
 from tasklab.models import loading
 from tasklab.models.encoder import Encoder
@@ -35,6 +36,9 @@ from tasklab.tuning import finetune
 from tasklab.tuning.methods import METHODS
 
 _log = logging.getLogger(__name__)
+_BASES: weakref.WeakValueDictionary[tuple[str, Path, int], Checkpoint] = (
+    weakref.WeakValueDictionary()
+)
 KIND = "imported"  # of artifact in the store
 _CLOSE = 1e-3  # relative distance of two theta_0: half precision rounds by up to 5e-4
 _FAR = 0.5  # from here on the norm of a task vector, relative to theta_0's, is worth a word
@@ -304,6 +308,25 @@ def listed(store: Store, model: str | None = None) -> list[dict[str, Any]]:
     return sorted(records, key=lambda one: (one["model"], one["name"]))
 
 
+def base_of(path: Path | str, model: str) -> Checkpoint:
+    """Return a checkpoint that others start from; while it is held, it is not read again.
+
+    Args:
+        path: As for `vector_of`.
+        model: As for `vector_of`.
+
+    Raises:
+        TasklabError: If it cannot be had, does not fit the model, or is a task vector.
+    """
+    file, _ = sources.locate(path)
+    key = (model, file.absolute(), file.stat().st_mtime_ns)
+    if (found := _BASES.get(key)) is None:
+        found = _BASES[key] = reading.contents(path, model)
+    if found.theta is None:
+        raise TasklabError(f"{path} holds a task vector, which can be no base.")
+    return found
+
+
 def hash_of(theta0: Mapping[str, Tensor], model: str) -> str:
     """Return `Encoder.weights_hash` of parameters that no encoder was made with."""
     made = Encoder.of(nn.Identity(), name=model)
@@ -318,9 +341,7 @@ def _tell(name: Path | str, notes: Iterable[str]) -> None:
 
 def _known(model: str, base: Path | str | None) -> Mapping[str, Tensor]:
     """Return theta_0 for a checkpoint of which nothing is known yet."""
-    if base is None:
-        return loading.load(model).encoder.params
-    return reading.contents(base, model).theta or {}
+    return loading.load(model).encoder.params if base is None else base_of(base, model).theta or {}
 
 
 def _start(
@@ -331,9 +352,7 @@ def _start(
     theta_0 is `None` if it is neither there nor needed.
     """
     if base is not None:
-        start = reading.contents(base, model)
-        if start.theta is None:
-            raise TasklabError(f"{start.path} holds a task vector, which can be no base.")
+        start = base_of(base, model)
         source = f"{start.path.name} ({start.sha256[:12]})"
         if start.lacking and not checkpoint.lacking:
             encoder = _pretrained(model, or_else="one with a projection")

@@ -17,7 +17,7 @@ from __future__ import annotations
 import collections
 import dataclasses
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import torch
 from torch import Size, Tensor
@@ -49,6 +49,7 @@ _PARTS = (  # of names, of either tower: in open_clip -> in transformers
     (".mlp.c_proj.", ".mlp.fc2."),
 )
 _PROJECTION = "visual_projection.weight"
+_BESIDE = {"logit_scale": "logit_scale", "text_projection": "text_projection.weight"}  # the towers
 _BUFFER = "embeddings.position_ids"  # in older versions
 # The classifier of the pre-training task, as timm's models and torchvision's have it.
 _CLASSIFIER = re.compile(r"(head|head\.fc|head_dist|fc|classifier)\.(weight|bias)")
@@ -214,6 +215,31 @@ def _from_transformers(tensors: Tensors, own: Shapes) -> Weights:
         missing=tuple(missing),
         projected=bool(projections) or whole,
     )
+
+
+def text_tower(tensors: Tensors, named: Weights, names: Iterable[str]) -> dict[str, Tensor]:
+    """Return the text tower beside an image tower, under open_clip's names; empty if it has none.
+
+    Args:
+        tensors: By the names of the checkpoint.
+        named: The image tower that was recognised among them.
+        names: What open_clip calls the parameters of the text tower.
+    """
+    tensors, theirs = naming.unwrapped(tensors), named.layout == TRANSFORMERS
+    inside, outside = ("vision_model.", "text_model.") if theirs else ("visual.", "")
+    if not named.prefix.endswith(inside):
+        return {}
+    before, found = named.prefix.removesuffix(inside), {}
+    for name in names:
+        parts = [f"{outside}{one}" for one in _in_transformers(name)] if theirs else [name]
+        if name in _BESIDE:
+            parts = [_BESIDE[name] if theirs else name]
+        if any(f"{before}{one}" not in tensors for one in parts):
+            return {}
+        found[name] = _joined({one: tensors[f"{before}{one}"] for one in parts})
+    if theirs:
+        found["text_projection"] = found["text_projection"].mT  # a linear layer there
+    return found
 
 
 def in_transformers(name: str) -> str:

@@ -172,32 +172,23 @@ def together(sources: Sequence[Source]) -> str:
     return loading.load(first.model, init=first.init).encoder.weights_hash
 
 
-def start_of(model: str, init: str, base: Path | str | None, weights: str) -> Encoder:
-    """Return the encoder with the theta_0 that vectors start from.
+def check_start(encoder: Encoder, weights: str, base: Path | str | None = None) -> None:
+    """Raise unless task vectors start from an encoder's weights; they may lack its projection.
 
     Args:
-        model: Short name.
-        init: From which encoder they start.
-        base: The checkpoint they start from; `None` is the model's own weights.
+        encoder: With theta_0.
         weights: Hash of theta_0, as `together` returns it.
-
-    Raises:
-        TasklabError: If the model's weights are not on this machine, or are not theta_0.
+        base: The checkpoint that theta_0 is from; `None` is the model's own weights.
     """
-    encoder = loading.load(model, init=init).encoder
-    theta0, hashes = encoder.params, {encoder.weights_hash}
-    if base is not None:
-        found = reading.contents(base, model)
-        whole = reading.completed(found, theta0) if found.lacking else found
-        theta0 = dict(whole.theta or {})
-        hashes = {importing.hash_of(one, model) for one in (found.theta or {}, theta0)}
-    if weights not in hashes:
+    if weights == encoder.weights_hash:
+        return
+    without = {name: x for name, x in encoder.params.items() if name != "proj"}
+    if weights != importing.hash_of(without, encoder.name):
         raise TasklabError(
             f"the task vectors start from the weights {weights[:12]}, and "
-            f"{model if base is None else base} has {min(hashes)[:12]}: give the checkpoint that "
-            "they start from as --base."
+            f"{encoder.name if base is None else base} has {encoder.weights_hash[:12]}: give the "
+            "checkpoint that they start from as --base."
         )
-    return dataclasses.replace(encoder, params=theta0)
 
 
 def _start(model: str, init: str, base: Path | str | None) -> tuple[float, str]:
@@ -217,25 +208,12 @@ def _measured(model: str, init: str, base: str | None, stamp: object) -> tuple[f
     if base is None:
         encoder = loading.load(model, init=init).encoder
         return TaskVector(encoder.params).norm(), encoder.weights_hash
-    theta0 = reading.inspect(base, model).theta
-    if theta0 is None:
-        raise TasklabError(f"{base} holds a task vector, which can be no base.")
+    found = importing.base_of(base, model)
+    if found.lacking:
+        with contextlib.suppress(TasklabError):  # the published weights may not be here
+            found = reading.completed(found, loading.load(model, init=init).encoder.params)
+    theta0 = found.theta or {}
     return TaskVector(theta0).norm(), importing.hash_of(theta0, model)
-
-
-def check_base(base: Path | str, model: str | None) -> None:
-    """Raise unless a base is a checkpoint, of a model if it is known.
-
-    Args:
-        base: A file, a folder, or a repository on the hub.
-        model: Short name.
-
-    Raises:
-        TasklabError: If there is none, or it is none of the model's.
-    """
-    sources.locate(base)
-    if model is not None:
-        _start(model, "pretrained", base)
 
 
 def write(

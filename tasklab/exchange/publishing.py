@@ -28,7 +28,7 @@ from torch import Tensor, nn
 
 from tasklab import __version__
 from tasklab.errors import TasklabError, shown
-from tasklab.exchange import layouts
+from tasklab.exchange import bases, layouts
 from tasklab.exchange.naming import inert
 from tasklab.mini import clip as shipped
 from tasklab.models import loading
@@ -89,13 +89,14 @@ def target(place: Path) -> Target:
     return made
 
 
-def check_model(into: Target, model: str, init: str) -> None:
+def check_model(into: Target, model: str, init: str, base: Path | str | None = None) -> None:
     """Raise unless a model can be written, before any vector of it is read.
 
     Args:
         into: The place.
         model: Short name.
         init: `"pretrained"` or `"random"`.
+        base: The checkpoint whose weights stand in for the published ones.
 
     Raises:
         TasklabError: If it is no CLIP with a text tower, its weights are not on this machine, or
@@ -108,7 +109,9 @@ def check_model(into: Target, model: str, init: str) -> None:
             f"model {model!r} is no CLIP, which is what {OPTION} writes for open_clip and "
             f"transformers: {advice}."
         )
-    path = loading.locate(model, init, fetch=False)
+    if base is not None:
+        bases.network(base, model)
+    path = None if base is not None else loading.locate(model, init, fetch=False)
     if entry.shipped and path is not None:
         with safetensors.safe_open(path, framework="pt") as file:
             if "token_embedding.weight" not in file.keys():  # noqa: SIM118
@@ -128,7 +131,11 @@ def check_model(into: Target, model: str, init: str) -> None:
 
 @contextmanager
 def written(
-    into: Target, theta: Mapping[str, Tensor], encoder: Encoder, about: Mapping[str, Any]
+    into: Target,
+    theta: Mapping[str, Tensor],
+    encoder: Encoder,
+    about: Mapping[str, Any],
+    base: Path | str | None = None,
 ) -> Iterator[None]:
     """Write an edited model, which is there when the block has ended without an error.
 
@@ -137,11 +144,15 @@ def written(
         theta: Parameters of its image tower.
         encoder: Whose image tower it is.
         about: What was merged: see `card`.
+        base: As of `check_model`.
 
     Raises:
         TasklabError: If the disk is full or cannot be written to.
     """
-    network = loading.both_towers(encoder.name, init=encoder.init)
+    if base is None:
+        network = loading.both_towers(encoder.name, init=encoder.init)
+    else:
+        network = bases.network(base, encoder.name)
     tensors = network.state_dict()
     tensors |= {f"visual.{name}": x for name, x in theta.items()}
     with explained(into.place.parent, "write to", OPTION):

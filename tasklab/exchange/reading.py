@@ -14,7 +14,7 @@ import contextlib
 import dataclasses
 import json
 import struct
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -61,6 +61,7 @@ class Checkpoint:
         lacking: Parameters that theta has not because its layout has none: the projection.
         vector: A task vector, exported or saved.
         weights: Hash of theta_0, which an exported task vector tells.
+        text: The text tower under open_clip's names; empty where it has none, or none is asked for.
     """
 
     path: Path
@@ -77,6 +78,7 @@ class Checkpoint:
     lacking: tuple[str, ...] = ()
     vector: TaskVector | None = None
     weights: str | None = None
+    text: Mapping[str, Tensor] = dataclasses.field(default_factory=dict)
 
 
 def inspect(
@@ -99,7 +101,11 @@ def inspect(
 
 
 def contents(
-    path: Path | str, model: str, start: Callable[[], Mapping[str, Tensor]] | None = None
+    path: Path | str,
+    model: str,
+    start: Callable[[], Mapping[str, Tensor]] | None = None,
+    *,
+    text: Iterable[str] = (),
 ) -> Checkpoint:
     """Return what is in a checkpoint, which needs no pre-trained weights.
 
@@ -107,6 +113,7 @@ def contents(
         path: A file, a folder, or a repository on the hub.
         model: Short name of the model that it belongs to.
         start: Returns the pre-trained parameters: asked if there are two ways to name a list.
+        text: What open_clip calls the parameters of its text tower, which is read as well.
 
     Raises:
         TasklabError: If the checkpoint cannot be had, or does not fit the model.
@@ -157,6 +164,7 @@ def contents(
             buffers={name: x for name, x in named.theta.items() if name in kept},
             kinds={name: kind for name, kind in rounded.items() if kind is not None},
             lacking=lacking,
+            text=layouts.text_tower(tensors, named, text) if text else {},
         )
 
 

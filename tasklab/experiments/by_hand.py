@@ -54,7 +54,7 @@ class ByHand:  # `self` is a `Lab`, which is made of this
         if not there and task not in names:
             texts("task", [task], self.suite.names)  # raises with the nearest name
         p = self.parameters
-        found = merged.find(str(task), self.store, p.model, init=p.init)
+        found = merged.find(str(task), self.store, p.model, init=p.init, base=self.base)
         weights = self.clip.encoder.weights_hash
         if found.weights not in (None, weights):
             raise TasklabError(

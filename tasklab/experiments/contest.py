@@ -180,7 +180,7 @@ def contest(
         return lab.store.get(KIND, config, lambda _: ({}, make())).record
 
     def measured(vector: TaskVector, alpha: float, of: Sequence[str]) -> dict[str, Any]:
-        edit = functools.partial(lab.evaluator.answers, vector, alpha=alpha, linear=linear)
+        edit = functools.partial(trial.evaluator.answers, vector, alpha=alpha, linear=linear)
         return {
             "hits": {task: packed(edit(task, "test")) for task in of},
             "validation": float(np.mean([100 * edit(task, "val").mean() for task in of])),
@@ -274,6 +274,7 @@ def _identity(lab: Lab, tasks: Sequence[str]) -> dict[str, Any]:
         },
         "order": list(tasks),
         "counts": dict(lab.scale.counts),
+        **({"head": "probe"} if lab.parameters.vocabulary == "closed" else {}),
     }
 
 

@@ -7,11 +7,13 @@ import functools
 import logging
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from tasklab import chapters, machine
 from tasklab.analyses import evaluation
 from tasklab.errors import TasklabError, choose, shown, texts, unknown
+from tasklab.exchange import bases
 from tasklab.experiments import outlook
 from tasklab.experiments.by_hand import ByHand
 from tasklab.experiments.parameters import Parameters, with_parameters
@@ -65,6 +67,8 @@ class Lab(ByHand):
             only tells which runs there are and whether they are in the store.
         images_of: Only the images of these tasks, or of the control task, will be looked at, and
             must be there; `None` for all.
+        base: A checkpoint whose weights stand in for the model's published ones, which then need
+            not be on this machine; the text tower too, if it has one.
         **given: Single parameters in place of `parameters`, as in `Lab(model="mini", steps=60)`.
 
     Raises:
@@ -84,6 +88,7 @@ class Lab(ByHand):
         trains: bool = True,
         computes: bool = True,
         images_of: Sequence[str] | None = None,
+        base: Path | str | None = None,
         **given: Any,
     ) -> None:
         parameters = Parameters.read(parameters, given)
@@ -115,9 +120,15 @@ class Lab(ByHand):
             self.suite = dataclasses.replace(self.suite, tasks=few)
         self.store = Store(parameters.store_root)
         pictures = DecodedImages(suite=self.suite, root=parameters.data_root, progress=progress)
-        complete(parameters, pictures, needs, trains=trains, images_of=images_of)
-        model = loading.shared if computes else loading.outline
-        self.clip = model(parameters.model, init=parameters.init, device=parameters.device)
+        about = {"trains": trains, "images_of": images_of, "weights": base is None}
+        complete(parameters, pictures, needs, **about)
+        device, self.base = parameters.device, base
+        if base is None:
+            model = loading.shared if computes else loading.outline
+            self.clip = model(parameters.model, init=parameters.init, device=device)
+        else:
+            zero_shot = parameters.vocabulary == "open"
+            self.clip = bases.clip_of(base, parameters.model, texts=zero_shot, device=device)
         if pictures.sources:
             pictures = pictures.at(self.clip.encoder.image_size)
             self.suite = dataclasses.replace(self.suite, data=pictures)

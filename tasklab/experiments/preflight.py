@@ -24,6 +24,7 @@ def complete(
     *,
     trains: bool = True,
     images_of: Sequence[str] | None = None,
+    weights: bool = True,
 ) -> None:
     """Raise one `TasklabError` that names everything that is missing, within seconds.
 
@@ -35,6 +36,7 @@ def complete(
         needs: Roles of further models; those that the model's family does not have are left out.
         trains: Whether there must be memory and disk for fine-tuning.
         images_of: Only images of these tasks must be there; `None` for all.
+        weights: Whether the model's own weights must be there.
     """
     roles = family(parameters.model)
     names = [parameters.model, *(roles[role] for role in needs if role in roles)]
@@ -46,8 +48,9 @@ def complete(
             return [str(error)]
         return []
 
+    wanted = dict.fromkeys(names if weights else names[1:])
     with ThreadPoolExecutor(len(names)) as pool:  # each may wait for the hub
-        missing = list(pool.map(problem, dict.fromkeys(names)))
+        missing = list(pool.map(problem, wanted))
     problems = [message for messages in missing for message in messages]
     problems += pictures.missing() if images_of is None else lacking(pictures, images_of)
     slow = parameters.device == "cpu" and parameters.precision == "bfloat16"

@@ -90,7 +90,24 @@ def load(
     entry = spec(name)
     if init == "random" and weights is not None:
         raise TasklabError("init='random' takes no weights: leave one of the two out.")
-    model = _filled(entry, init, seed, weights)
+    return as_clip(entry, _filled(entry, init, seed, weights), init=init, device=device)
+
+
+def as_clip(
+    entry: Spec,
+    model: nn.Module,
+    *,
+    init: str = "pretrained",
+    device: torch.device | str = "cpu",
+) -> Clip:
+    """Return a network with its weights as an encoder and, of a CLIP, its text tower.
+
+    Args:
+        entry: Of the model; its `text` says whether the network has both towers.
+        model: As `build` makes it.
+        init: As of `load`.
+        device: As of `load`.
+    """
     model = model.to(device=device, dtype=torch.float32).eval().requires_grad_(False)
     device = torch.device(device)
     if entry.kind == "t5":

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from PIL import Image
@@ -12,6 +13,7 @@ from PIL import Image
 from tasklab import checkpoints
 from tasklab.__main__ import main
 from tasklab.book import contest as report
+from tasklab.errors import TasklabError
 from tasklab.experiments import contest as contests
 from tasklab.experiments.contest import Contest, Entry, Pair
 from tasklab.experiments.lab import Lab
@@ -103,6 +105,48 @@ def test_own_folders_of_images_are_the_tasks(at, capsys):
     assert found["tasks"] == ["dogs", odd]
     page = (at / "own.html").read_text("utf-8")
     assert odd not in page and "&lt;b&gt;cats" in page
+
+
+def test_a_base_stands_in_for_weights_that_are_not_here(at, capsys, monkeypatch):
+    torch.manual_seed(0)
+    network = loading.build(loading.spec(MODEL))
+    torch.save(network.state_dict(), "whole.pt")
+    torch.save(network.visual.state_dict(), "images.pt")
+    for number, task in enumerate(TASKS[:2]):
+        draw = torch.Generator().manual_seed(number)
+        theta = {n: x + 0.02 * torch.randn(x.shape, generator=draw)
+                 for n, x in network.visual.state_dict().items()}  # fmt: skip
+        torch.save(theta, f"{task}.pt")
+
+    def gone(*_, **__):
+        raise TasklabError("the weights are not here.")
+
+    for name in ("load", "shared", "outline", "locate", "both_towers"):
+        monkeypatch.setattr(loading, name, gone)
+    pair = [f"{task}.pt" for task in TASKS[:2]]
+    words = ["--model", MODEL, "--base", "whole.pt"]
+    assert main(["merge", *pair, *words, "--search", "--out", "s.st", "--model-out", "m.pt"]) == 0
+    written, tau = torch.load("m.pt"), TaskVector.load("s.st")
+    theta0 = network.visual.state_dict()
+    for name, x in tau.items():
+        torch.testing.assert_close(written[f"visual.{name}"], theta0[name] + x)
+    assert torch.equal(written["token_embedding.weight"], network.token_embedding.weight)
+    capsys.readouterr()
+    some = ["--task", TASKS[0], "--json"]
+    assert main(["evaluate", *words[1:], "--add", "s.st", *some]) == 0
+    (row,) = json.loads(capsys.readouterr().out)["tasks"]
+    found = told(capsys, *pair, *words, "--methods", "average", "--out", "b.html", "--json")
+    probed = ["--methods", "average", "--head", "probe", "--out", "b.html", "--csv", "b.csv"]
+    told(capsys, *pair, "--model", MODEL, "--base", "images.pt", *probed, "--json")
+    lab = Lab(model=MODEL, tasks=TASKS[:2], base="images.pt", head="probe", progress=False)
+    assert lab.vector(pair[0]).base.weights == lab.clip.encoder.weights_hash
+    rows = pd.read_csv("b.csv").query("model == 'pretrained'").set_index("task")["accuracy"]
+    for task in TASKS[:2]:
+        right = lab.evaluator_of(tasks=[task]).start(task, "test").right
+        assert rows[task] == pytest.approx(100 * right.mean())
+    assert found["tasks"] == list(TASKS[:2]) and 0 <= row["after"] <= 100
+    assert main(["compare", *pair, "--model", MODEL, "--base", "images.pt"]) == 2
+    assert "images.pt lacks a text tower" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

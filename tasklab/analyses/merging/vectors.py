@@ -23,6 +23,7 @@ from torch import Size, Tensor
 from tasklab.analyses.finite import as_coefficient
 from tasklab.errors import TasklabError, abridged, shown
 from tasklab.placement import placed
+from tasklab.progress import LATER, track
 from tasklab.taskvector import TaskVector, shared_base
 
 Vectors = Sequence[TaskVector] | Mapping[str, TaskVector]
@@ -107,9 +108,9 @@ def by_tensor(vectors: Sequence[TaskVector], rule: Rule, alpha: float = 1.0) -> 
         rule: Takes a parameter's name and its T tensors; returns one.
     """
     alpha = as_coefficient(alpha, "alpha")
-    made = {}
-    for name, tensor in vectors[0].items():
-        merged = rule(name, [vector[name] for vector in vectors]).to(tensor)
+    made, first = {}, vectors[0]
+    for name in track(first, len(first), "merge", unit="tensor", soon=LATER):
+        merged = rule(name, [vector[name] for vector in vectors]).to(first[name])
         made[name] = merged if alpha == 1 else merged * alpha
     return TaskVector(made, shared_base(vectors))
 
