@@ -107,7 +107,6 @@ class TaskVector(Mapping[str, Tensor]):
         Args:
             names: Parameters to compare; by default all floating-point ones, and both must then
                 have the same names.
-            base: Of which model theta_0 is, where that is known.
 
         Raises:
             TasklabError: If a name is missing on one side, or shapes differ; it names them.
@@ -177,9 +176,7 @@ class TaskVector(Mapping[str, Tensor]):
         """Return a vector of a file's tensors, checked for NaN and infinity once a process.
 
         Args:
-            tensors: What was read from it, on any device.
             file: The file; of one file always the same tensors. `None` if it is not written yet.
-            base: What the vector starts from.
         """
         made = cls._trusted({name: tensor.detach() for name, tensor in tensors.items()}, base)
         if file is None:

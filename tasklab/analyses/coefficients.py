@@ -55,9 +55,6 @@ def affine_scores(
 ) -> AffineScores:
     """Return the scores of a linearized model on a task's images, in float64.
 
-    Args:
-        evaluator: Model, heads and images; it keeps the tangent features in the store.
-
     Raises:
         TasklabError: If there is no vector, or a score is not finite.
     """
@@ -268,7 +265,6 @@ def per_task(
     Args:
         shared: The shared coefficient, if known, e.g. `editing.addition(...).alpha`: the search for
             it on the grid is then left out. Linear models solve for it anyway.
-        step: Of a coefficient, for a non-linear model.
         budget: The most trials for a non-linear model; by default 2 T + 1, for one sweep.
 
     Raises:

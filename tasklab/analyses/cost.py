@@ -89,10 +89,8 @@ def gradients(
     """Return the gradients of one training step.
 
     Args:
-        variant: One of `RUNS["training"]`.
         held: What is trained, by name: tau for `ours` and `listing`, else theta_0 + tau. No variant
             has to copy weights in a step; the listing's `p - p0` would.
-        loss: Features (B, D) -> scalar.
     """
     if variant == "ours":
         return tangent.value_and_grad(encoder, params, held, x, loss)[1]
@@ -107,12 +105,7 @@ def gradients(
 def features(
     variant: str, encoder: tangent.Model, params: tangent.Params, held: tangent.Params, x: Tensor
 ) -> Float[Tensor, "B D"]:
-    """Return the features of one batch, without a graph.
-
-    Args:
-        variant: One of `RUNS["inference"]` but `cached`.
-        held: As `gradients` takes it.
-    """
+    """Return the features of one batch, without a graph."""
     with torch.no_grad():
         if variant == "ours":
             return tangent.jvp(encoder, params, held, x).at(1.0)
@@ -227,9 +220,7 @@ def measure(
         variants: Of `VARIANTS`; one that adds nothing to a run (`RUNS`) is left out there.
         batch_sizes: The first that many images are taken.
         rounds: Of the timing; see `turns`. A pass that counts comes before and warms up.
-        runs: `"training"`, `"inference"` or both.
         optimiser: Whether a training step clips gradients and takes a step of AdamW.
-        precision: `"bfloat16"` is autocast.
 
     Returns:
         Columns method, variant, what (the run), batch_size, metric, value, low, high (quartiles

@@ -49,9 +49,6 @@ def loss(encoder: Model, head: Head, x: Tensor, y: Int[Tensor, " B"]) -> Scalar:
     """Return the mean cross-entropy of a fixed batch as a function of the parameters.
 
     Logits are summed up in float64: a delta is a small difference of losses.
-
-    Args:
-        x: Preprocessed inputs (B, ...).
     """
     return lambda params: F.cross_entropy(head(encoder(params, x)).double(), y)
 
@@ -67,7 +64,6 @@ def hessian_product(
     have no second derivative.
 
     Args:
-        f: A scalar function of the parameters.
         names: Parameters that vary; by default all. Others have no row in H.
     """
     names = list(params if names is None else names)
@@ -127,7 +123,6 @@ def largest_curvature(
     and holds 20 vectors of the parameters' size; products are in the parameters' own type.
 
     Args:
-        f: A scalar function of the parameters.
         names: Parameters that vary, e.g. those that were fine-tuned; by default all.
         tol: Relative accuracy. The eigenvalue's error is about the square of the residual.
         max_iter: Restarts of the method, of about 20 products each.
@@ -177,14 +172,7 @@ def largest_curvature(
 
 
 def interpolation_gap(f: Scalar, one: Params, two: Params, alpha: float = 0.5) -> float:
-    """Return delta = |f(alpha one + (1 - alpha) two) - alpha f(one) - (1 - alpha) f(two)|.
-
-    Args:
-        f: A scalar function of the parameters.
-        one: Parameters theta_i, all by name.
-        two: Parameters theta_j, with the same names.
-        alpha: 0.5 in appendix C.2.
-    """
+    """Return delta = |f(alpha one + (1 - alpha) two) - alpha f(one) - (1 - alpha) f(two)|."""
     with torch.no_grad():
         return _gap(f, TaskVector.between(two, one), two, float(f(one)), float(f(two)), alpha)
 
@@ -200,7 +188,6 @@ def bound(curvature: float, distance: float, alpha: float = 0.5) -> float:
     Args:
         curvature: lambda_max, the Hessian's norm.
         distance: The squared distance.
-        alpha: From 0 to 1.
 
     >>> bound(8.0, 0.5)
     0.5
@@ -224,7 +211,6 @@ def pairs(
     Tables of several theta_0 or losses are stacked for `explained_variance`, with a column group.
 
     Args:
-        f: The function, e.g. `loss` on a fixed batch.
         alpha: Weight of the first model of a pair.
         curvature: Of f at theta_0, by default `largest_curvature` over `names`.
         names: Parameters that may differ from theta_0; by default all.

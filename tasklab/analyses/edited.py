@@ -18,9 +18,6 @@ _SMALL = 1 << 28  # bytes that may stay on a CPU for the next coefficient
 class Edited(Mapping[str, Tensor]):
     """theta + alpha tau, each tensor made when it is asked for: nothing of it is held.
 
-    Args:
-        theta: Parameters, where tau begins.
-
     >>> Edited({"w": torch.ones(1), "b": torch.zeros(1)}, {"w": torch.ones(1)}, 2.0)["w"]
     tensor([3.])
     """
@@ -60,9 +57,6 @@ class Line:
     """The models theta + alpha tau, one after another in the same memory.
 
     Each is one pass over the weights that tau changes, on a GPU one kernel.
-
-    Args:
-        theta: Parameters, where the line starts.
 
     >>> line = Line({"w": torch.ones(2), "b": torch.ones(1)}, {"w": torch.ones(2)})
     >>> line.at(0.5)

@@ -26,10 +26,6 @@ CONTROL_SHARE = 0.95  # of the control accuracy, which negation must retain: tan
 def normalised(absolute: np.ndarray, single: np.ndarray) -> np.ndarray:
     """Return accuracies as a share of the single-task ones, in % (tangent, equation 7).
 
-    Args:
-        absolute: (..., T) accuracies in % of the edited model.
-        single: (T,) accuracies in % of each task's own fine-tuned model.
-
     >>> normalised(np.array([40.0, 90.0]), np.array([80.0, 90.0])).tolist()
     [50.0, 100.0]
     """

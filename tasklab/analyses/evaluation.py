@@ -60,7 +60,6 @@ class Evaluator:
     Images are loaded and heads are made when they are first asked for, and then kept.
 
     Args:
-        store: Where tangent features are kept.
         counts: Images of each task by split, and, as `"control"`, of either split of the control
             task, e.g. `{"val": 250, "control": 1000}`. What is not named is used whole.
         batch_size: Images in one pass. By default 250, and 100 on the CPU, whose caches then hold
@@ -135,11 +134,7 @@ class Evaluator:
 
     @torch.inference_mode()
     def preprocessed(self, task: str, split: str, most: int) -> Tensor:
-        """Return a split's first images as the encoder takes them, for many passes over them.
-
-        Args:
-            most: The most images.
-        """
+        """Return a split's first images as the encoder takes them, for many passes over them."""
         images = self.images(task, split).x[:most]
         return torch.cat([self.clip.encoder.preprocess(x) for x in images.split(self.parts.size)])
 
@@ -173,9 +168,6 @@ class Evaluator:
         self, features: Float[Tensor, "N D"], task: str, place: str = "edited"
     ) -> Float[Tensor, "N C"]:
         """Return the logits of a task's head.
-
-        Args:
-            place: Where the features come from, for the error.
 
         Raises:
             TasklabError: If a feature or a logit is not finite.
@@ -283,9 +275,6 @@ class Evaluator:
 
         The answer is exact: images are left out only once they cannot change it. Those that the
         unedited model is least sure of come first, so that it is soon sure where many are lost.
-
-        Args:
-            accuracy: In %.
         """
         if linear:  # whose features are kept
             return self.evaluate(vector, task, split, alpha, linear=True) >= accuracy
@@ -344,11 +333,7 @@ class Evaluator:
         linear: bool,
         alphas: Sequence[float] = ALPHAS,
     ) -> Float[np.ndarray, "A T"]:
-        """Return accuracies in % along alpha.
-
-        Args:
-            vector: What is added, e.g. the sum of the tasks' vectors.
-        """
+        """Return accuracies in % along alpha."""
         check_grid(alphas)
         names = texts("tasks", tasks)
         each = [self.evaluate(vector, name, split, alphas, linear=linear) for name in names]
@@ -357,10 +342,6 @@ class Evaluator:
 
 def settled(answers: Iterable[Bool[np.ndarray, " n"]], count: int, accuracy: float) -> bool:
     """Return whether a share of right answers is at least some accuracy, as soon as that is sure.
-
-    Args:
-        answers: Which were right, in parts.
-        accuracy: In %.
 
     >>> parts = iter([np.array([True, False]), np.array([False, False]), np.array([True, True])])
     >>> settled(parts, 6, 60.0), len(list(parts))

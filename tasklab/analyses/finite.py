@@ -36,12 +36,7 @@ def finite(values: Numbers, subject: str) -> Numbers:
 
 
 def finite_array(values: object, subject: str) -> np.ndarray:
-    """Return numbers as an array in float64, or raise a `TasklabError` unless all are finite.
-
-    Args:
-        values: A number, a list of numbers, or an array of any shape.
-        subject: As in `finite`.
-    """
+    """Return numbers as an array in float64, or raise a `TasklabError` unless all are finite."""
     try:
         array = np.asarray(values)
         if array.dtype.kind not in "biuf":  # an array of texts would be read as numbers

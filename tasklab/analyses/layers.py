@@ -89,10 +89,6 @@ def norms(
 ) -> pd.DataFrame:
     """Return |tau| / |theta_0|, whole and by block and projection: where fine-tuning acts.
 
-    Args:
-        theta0: The pre-trained parameters; one that a vector does not name has not changed.
-        projections: Those to separate.
-
     Returns:
         Columns task, block, projection, value; the groups are those of `cosines`.
     """
@@ -138,7 +134,6 @@ def alignment(
     tasks; at 1 they are as little orthogonal to the data as random matrices.
 
     Args:
-        vectors: One vector per task, by the task's name; at least two.
         moments: Of each task's images, from `tasklab.analyses.projections.second_moments`.
 
     Returns:

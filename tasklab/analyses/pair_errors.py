@@ -30,9 +30,6 @@ def pair_errors(
     Of theta_0 + c (tau_i + tau_j) on either task, beside theta_0 + c tau_i of the task alone: the
     share of changed predictions (xi, tangent, equation 3) and the accuracy that is lost.
 
-    Args:
-        count: Test images of each task, at most.
-
     Yields:
         Task (`"T1+T2"`), alpha (c), the metrics `xi_pair` (%) and `lost` (points), means over both
         tasks, as value, and n (images of both).
@@ -110,10 +107,6 @@ def _share(flags: Tensor) -> float:
 
 def foretold(linearity: pd.DataFrame, errors: pd.DataFrame, alpha: float = 0.5) -> pd.DataFrame:
     """Put a pair's linearity beside its disentanglement error and its loss in addition.
-
-    Args:
-        linearity: Records of the experiment `ctl`.
-        errors: Records of the experiment `pair_errors` of the same methods and seeds.
 
     Returns:
         A row a pair and method, means over seeds: method, one, other, distance (1 - cos at the

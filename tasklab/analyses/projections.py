@@ -130,9 +130,7 @@ def second_moments(
     Args:
         encoder: The image encoder; one whose projections are linear layers or
             `nn.MultiheadAttention`.
-        params: Parameters to run it with, by default the pre-trained ones.
         projections: Whose inputs: that of the MLP output is the largest.
-        batch_size: Images in one pass; fewer where memory does not suffice.
         roots: Whether a projection that reads fewer inputs than they have entries gets a root.
 
     Returns:
@@ -201,7 +199,6 @@ class Inputs(TorchFunctionMode):
     output projection out of sight; it is called without that projection here, which then follows.
 
     Args:
-        weights: The weights by name, the very tensors that the model runs with.
         add: Takes a weight's name and its input (..., I).
     """
 

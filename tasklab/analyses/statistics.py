@@ -36,11 +36,7 @@ def packed(hits: np.ndarray) -> str:
 
 
 def rank_correlation(x: np.ndarray, y: np.ndarray, weights: np.ndarray | None = None) -> np.ndarray:
-    """Return Spearman's correlation for each row of weights; NaN if a column is empty or constant.
-
-    Args:
-        weights: How often each row counts (..., N); by default once.
-    """
+    """Return Spearman's correlation for each row of weights; NaN if a column is constant."""
     if not len(x):
         return np.float64(np.nan)
     if np.isnan([x, y]).any():

@@ -98,10 +98,6 @@ def exact_curve(
     that y must pass to the first at which it falls back. At a crossing itself, `argmax` gives the
     class with the lower index. Sorting the ends of all intervals costs O(N C + N log N).
 
-    Args:
-        scores: At alpha = 0.
-        slopes: Their change per unit of alpha.
-
     Raises:
         TasklabError: If there is no image, a number is not finite, a label has no class, or `low`
             is not below `high`.
@@ -254,11 +250,6 @@ def ascend(
     Each step takes the best value of one coefficient, the others fixed: the middle of the widest
     interval where the exact curve is highest. It stops when no coefficient improves. That is a
     local maximum: moving two coefficients at once may find more.
-
-    Args:
-        single: Accuracies (T,) in % of each task's own vector.
-        start: Coefficients (T,) to start from.
-        sweeps: The most sweeps over the coefficients.
     """
 
     def objective(alphas: np.ndarray) -> float:
@@ -295,12 +286,10 @@ def climb(
 ) -> Ascent:
     """Maximise any objective over coefficients in [low, high]^T with a bounded number of trials.
 
-    Each coefficient in turn goes one step up or down if that is better. No trial is made twice.
+    Each coefficient in turn goes one step up or down if `objective` is better there; no trial is
+    made twice.
 
     Args:
-        objective: Coefficients (T,) -> value. Every call may cost passes over images.
-        start: Coefficients (T,) to start from.
-        step: Of a coefficient.
         budget: The most trials, the start among them; by default 2 T + 1, for one sweep.
 
     Raises:

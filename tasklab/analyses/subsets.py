@@ -55,7 +55,6 @@ def subsets_of(count: int, most: int | None = None, seed: int = 0) -> list[Subse
     """Return all subsets of so many tasks, small ones first, or a sample of each size.
 
     Args:
-        count: Number of tasks.
         most: Of each size between one task, of which all are taken, and all tasks.
 
     >>> subsets_of(2)
@@ -76,10 +75,6 @@ def climb(value: Callable[[int], float], size: int, start: int) -> int:
     """Return the place of a local maximum on a grid.
 
     A step is taken to the better neighbour while it is better.
-
-    Args:
-        value: Place on the grid -> value.
-        start: Where to begin.
     """
     here = start
     while True:
@@ -102,9 +97,6 @@ def search(
     """Choose a coefficient for each subset on validation images, and report test accuracies.
 
     Args:
-        accuracies: Of the edited model.
-        single: Accuracies (T,) in % of each vector alone, of the splits `val` and `test`.
-        chosen: Subsets.
         whole: Whether to try the whole grid for each subset, or `COARSE` and then climb.
     """
     check_grid(grid)
@@ -159,9 +151,6 @@ def passes(
     """Return the accuracies of sums in the model itself, by passes over a task's first images.
 
     Images stay preprocessed.
-
-    Args:
-        images: The most images of each task by split.
     """
     check_vectors(vectors)
     encoder, tasks = evaluator.passes, tuple(vectors)

@@ -53,8 +53,6 @@ def gaps(
 
     Args:
         scales: The distances c, none of them 0.
-        batch_size: Images in one pass, fewer where memory does not suffice; outputs of all layers
-            are held of as many.
 
     Returns:
         Columns alpha (the distance c), size (c |tau| / |theta_0|, over all parameters), block

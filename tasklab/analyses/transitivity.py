@@ -163,7 +163,6 @@ def pairs_in(records: pd.DataFrame, alpha: float = 0.5, block: int | None = None
     """Return the pairs of `experiments.cross_task` as `transitivity` takes them.
 
     Args:
-        records: Of the experiment `ctl`; tasks are named `"T1+T2"`.
         block: Of the features; `None` is the encoder's output.
 
     Returns:

@@ -45,7 +45,6 @@ class Grid:
     """What to fine-tune: every model by every method on every task with every seed.
 
     Args:
-        models: Short names.
         methods: Of `EDITS`. A post-hoc method stands for the one whose vectors it uses.
         tasks: Names; `None` for all tasks of each model's suite.
         **given: Further fields of `Parameters`, the same for all models. On a cluster `store_root`
@@ -110,9 +109,6 @@ def plan(grid: Grid, address: str | None = None) -> list[Job]:
     """Return the runs of a grid, each once, after checking all that can be checked beforehand.
 
     A result counts as kept if it is in the store; its checksum is compared when it is read.
-
-    Args:
-        address: Where, as for `run`: the precision may depend on it.
 
     Raises:
         TasklabError: If a name is unknown, a model cannot do a method, or weights or images are

@@ -17,14 +17,7 @@ def problems(
     tasks: Iterable[str] | None,
     given: Mapping[str, Any],
 ) -> list[str]:
-    """Return a line for each model, method, task or parameter that cannot be, but for the device.
-
-    Args:
-        models: Short names.
-        methods: Of `EDITS`.
-        tasks: Of each model's suite; `None` for all.
-        given: Further arguments of `Parameters`.
-    """
+    """Return a line for each model, method, task or parameter that is impossible."""
     problems = [str(unknown("method", m, EDITS)) for m in methods if m not in EDITS]
     for model in models:
         try:

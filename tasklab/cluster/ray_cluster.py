@@ -58,7 +58,6 @@ def join(address: str, gpus: bool | None = None) -> Iterator[Cluster]:
     """Join a cluster, or start one; leave it at the end, unless the user had joined it before.
 
     Args:
-        address: `"auto"`, `"local"` or `"host:port"`.
         gpus: Whether a slot has a GPU; `None` asks whether the cluster has any.
 
     Raises:
@@ -79,12 +78,7 @@ def join(address: str, gpus: bool | None = None) -> Iterator[Cluster]:
 
 
 class Cluster:
-    """A Ray cluster that this process has joined.
-
-    Args:
-        ray: The module.
-        gpus: Whether a slot has a GPU.
-    """
+    """A Ray cluster that this process has joined."""
 
     def __init__(self, ray: ModuleType, gpus: bool) -> None:
         self.ray, self.gpus = ray, gpus
@@ -107,8 +101,6 @@ class Cluster:
         failed. If the caller stops, by Ctrl-C or otherwise, what is under way is stopped too.
 
         Args:
-            items: Anything that can be sent.
-            work: Called with an item and the store.
             cpus: Processor cores of a slot, and threads of the work.
             retries: The most times that an item is begun again.
 

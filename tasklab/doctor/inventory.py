@@ -52,11 +52,7 @@ class Data:
 
 
 def find_weights(entry: Spec, reachable: bool) -> Weights:
-    """Return the state of a model's weights, looked for where `weights.find` does.
-
-    Args:
-        reachable: Whether the hub answers.
-    """
+    """Return the state of a model's weights, looked for where `weights.find` does."""
     memory = span(entry)
     if entry.shipped:
         folder = shipped.extra_folder() if entry.extra else shipped.FOLDER
@@ -118,12 +114,7 @@ def damage(path: Path) -> str:
 
 
 def find_data(name: str, root: Path | None = None, cache: Path | None = None) -> Data:
-    """Return the state of a data set of the suite `paper`.
-
-    Args:
-        root: Folder of data sets; the hub's cache is searched too.
-        cache: Folder of decoded images; `None` is `folders.data()`.
-    """
+    """Return the state of a data set of the suite `paper`."""
     cache = cache or folders.data()
     task, sides = paper_task(paper_data_sets()[name]), decoded_sides(name, cache)
     try:

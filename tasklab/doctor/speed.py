@@ -49,12 +49,7 @@ def measure() -> Speed | None:
 
 
 def rate(number: int = 0, precision: str = "bfloat16", side: int = SIDE) -> float:
-    """Return the rate of large matrix products on a CUDA device, in TFLOP/s.
-
-    Args:
-        number: Of the device.
-        precision: `"bfloat16"` or `"float32"`.
-    """
+    """Return the rate of large matrix products on a CUDA device, in TFLOP/s."""
     import torch  # here: most of what the doctor does needs none
 
     pair = torch.ones(2, side, side, device=f"cuda:{number}", dtype=getattr(torch, precision))
@@ -97,11 +92,7 @@ def step(entry: Spec, tflops: float, *, compiled: bool, products: float = 1.0) -
 
 
 def fine_tuning(tflops: float, *, compiled: bool) -> dict[str, dict[str, float]]:
-    """Return the seconds of a chapter's fine-tuning runs in the preset quick, one seed, by model.
-
-    Args:
-        tflops: The device's `rate`.
-    """
+    """Return the seconds of a chapter's runs in the preset quick, one seed, by model."""
     tasks, found = len(suite("paper").names), {}
     for name, entry in REGISTRY.items():
         if entry.shipped or entry.tower is None or name in TEXT_MODELS:

@@ -156,12 +156,7 @@ def around(
     rates: Sequence[float] | None = RATES,
     lengths: Sequence[int] | None = LENGTHS,
 ) -> Iterator[tuple[float, int]]:
-    """Yield a cross of rates and lengths through the method's usual run.
-
-    Args:
-        rates: Learning rates, of the usual length; `None` for the usual one alone.
-        lengths: Numbers of steps, at the usual rate; `None` for the usual one alone.
-    """
+    """Yield a cross of rates and lengths through the method's usual run."""
     usual = lab.run(lab.suite.names[0], method, lab.parameters.seeds[0])
     own = lab.trainer.rate(usual)
     for lr in sorted({*(rates or ()), own}):

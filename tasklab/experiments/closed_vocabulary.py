@@ -65,7 +65,6 @@ def schemes(
         roles: Of `zoo.family`. By default all of `SCHEMES` that it has in the preset `full`,
             else of `SORTS`. A model of timm's stands alone.
         head: `"probe"`, or `"zero_shot"` for models with a text tower (open vocabulary).
-        tasks: Only these tasks; by default those of `lab`.
     """
     models = lab.family or scheme_models(lab.parameters.model)
     if roles is not None:
@@ -220,9 +219,6 @@ def _added(trial: Trial, grid: Sequence[float]) -> list[dict]:
 )
 def closed_cost(lab: Lab, methods: Sequence[str] = ("nonlinear",)) -> pd.DataFrame:
     """Return the seconds that probing and adding take, as they were when they were made.
-
-    Args:
-        methods: Any of `EDITS`.
 
     Returns:
         Records of the experiment `closed_cost`: `seconds_features` and `seconds_probe` of the

@@ -38,11 +38,6 @@ def cost(
     Kept in the store for one machine, number of threads, device and version of torch. In the
     rehearsal of a full-size model it is one round, without the optimiser's two copies of the model
     for every variant.
-
-    Args:
-        lab: What to study; the images are those of its first task.
-        variants: Of `costs.VARIANTS`.
-        batch_sizes: By default the preset's.
     """
     sizes = list(batch_sizes or lab.scale.cost_batches)
     task = lab.suite.names[0]
@@ -121,9 +116,6 @@ def _sides(claim: Claim, rows: pd.DataFrame, _: pd.DataFrame) -> Sides:
 def step_cost(lab: Lab, variants: Sequence[str] = _TRAINING, *, rounds: int = 15) -> pd.DataFrame:
     """Return the costs of a training step as records, which claims are judged by.
 
-    Args:
-        variants: Of `costs.VARIANTS`.
-
     Returns:
         Records of the experiment `cost` with the columns variant, low and high (quartiles over
         rounds), and n (rounds).
@@ -133,11 +125,7 @@ def step_cost(lab: Lab, variants: Sequence[str] = _TRAINING, *, rounds: int = 15
 
 
 def step_records(lab: Lab, costs: pd.DataFrame) -> pd.DataFrame:
-    """Return what `cost` measured of training steps with the largest batch, as of `step_cost`.
-
-    Args:
-        costs: What `cost` returned.
-    """
+    """Return what `cost` measured of training steps with the largest batch, as of `step_cost`."""
     training = costs[costs["what"] == "training"]
     largest = training[training["batch_size"] == training["batch_size"].max()]
     task, seed = lab.suite.names[0], lab.parameters.seeds[0]

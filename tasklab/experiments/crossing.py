@@ -68,14 +68,11 @@ def crossing(
     Tables of several encoders are put together by `records.combine`.
 
     Args:
-        lab: What to study; at least three tasks.
         methods: Any of `EDITS`. What a post-hoc method's vectors are like (cosine, length, gap from
             linear, cross-task linearity) is that of the method whose vectors it takes; what it does
             is measured in the model that it edits.
-        coefficient: Of both vectors of a pair.
         kernels: Whether to add the localization of the tangent kernel, which belongs to the
             encoder alone (method `pretrained`).
-        merges: Any of `LEADING_MERGES`: what each task loses in them.
 
     Returns:
         Records of the experiment `crossing`: on test images, `n_tasks` 1 for a task, 2 for a pair
@@ -112,11 +109,7 @@ def crossing(
 
 
 def _kept(table: pd.DataFrame, alpha: float) -> list[dict]:
-    """Return an experiment's records as those of the cross-examination, each metric once.
-
-    Args:
-        table: Records of one of the chapters' experiments.
-    """
+    """Return an experiment's records as those of the cross-examination, each metric once."""
     table = table[table["split"] == "test"]
     experiment = table["experiment"].iloc[0]
     if experiment == "addition":

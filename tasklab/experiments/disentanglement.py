@@ -70,11 +70,7 @@ def _beyond(claim: Claim, rows: pd.DataFrame, _: pd.DataFrame) -> Sides:
 
 
 def _pretraining(claim: Claim, rows: pd.DataFrame, records: pd.DataFrame) -> Sides:
-    """The disentanglement error of a model (`pretrained`), and of the untrained one (`random`).
-
-    Args:
-        claim: A row of `claims.csv`.
-    """
+    """The disentanglement error of a model (`pretrained`), and of the untrained one (`random`)."""
     sides = {"pretrained": rows[rows["init"] == "pretrained"]}
     sides["random"] = records[records["init"] == "random"]
     chosen = {"experiment": "disentanglement", "metric": claim.metric, "method": "nonlinear"}
@@ -111,10 +107,7 @@ def disentanglement(
     """Return the disentanglement errors of pairs of tasks on a grid (tangent, figures 3 and 10).
 
     Args:
-        methods: Any of `EDITS`.
         reach: The grid is on [-reach, reach]².
-        points: Of each axis; by default the preset's.
-        n_pairs: How many pairs; by default the preset's.
         of: These pairs of tasks, in place of those that stand in for the papers'.
         alphas: These coefficients on both axes, in place of `reach` and `points`.
 
@@ -164,10 +157,6 @@ def search_box(lab: Lab, methods: Sequence[str], *, n_pairs: int | None = None) 
 
     It takes 5 by 5 coefficients in [0, 1]², of which a map on [-3, 3]² has few.
 
-    Args:
-        methods: Any of `EDITS`.
-        n_pairs: How many pairs; by default the preset's.
-
     Returns:
         Records of the experiment `search_box`: `xi_classifier_box` and `xi_representation_box`, of
         the method's name for the task `"T1+T2"`.
@@ -188,11 +177,7 @@ def search_box(lab: Lab, methods: Sequence[str], *, n_pairs: int | None = None) 
     },
 )
 def exact_alpha(lab: Lab, methods: Sequence[str]) -> pd.DataFrame:
-    """Return the exact accuracy of the sum of all vectors along alpha, beside the papers' grid.
-
-    Args:
-        methods: Those that edit the linearized model: `linearized`, `posthoc`, ...
-    """
+    """Return the exact accuracy of the sum of all vectors along alpha, beside the papers' grid."""
     methods = known_methods(methods)
     if wrong := [method for method in methods if method not in LINEAR]:
         raise TasklabError(f"{wrong[0]!r} is not affine in alpha: its curve has no closed form.")

@@ -113,11 +113,7 @@ def _over_start(claim: Claim, rows: pd.DataFrame, records: pd.DataFrame) -> Side
     passes=_passes_alone,
 )
 def single(lab: Lab, methods: Sequence[str]) -> pd.DataFrame:
-    """Return test accuracies of the pre-trained model and of each vector on its own task.
-
-    Args:
-        methods: Any of `EDITS`; none for the pre-trained model alone.
-    """
+    """Return test accuracies of the pre-trained model and of each vector on its own task."""
 
     def measure(trial: Trial) -> list[dict]:
         return alone(trial)
@@ -164,9 +160,6 @@ def addition(
 ) -> pd.DataFrame:
     """Add task vectors; return accuracies at the chosen alpha and along alpha.
 
-    Args:
-        methods: Any of `EDITS`.
-
     Returns:
         Records of the experiments `addition` (test) and `sweep` (validation; test as well for
         linear models, where it costs nothing).
@@ -203,12 +196,7 @@ def addition(
 
 
 def groups_of(lab: Lab, n_tasks: Sequence[int] | None, least: int = 1) -> list[list[str]]:
-    """Return the groups of tasks whose vectors are added or merged.
-
-    Args:
-        n_tasks: Sizes of the groups; `None` for the preset's.
-        least: The smallest group.
-    """
+    """Return the groups of tasks whose vectors are added or merged."""
     names = lab.suite.names
     sizes = wholes("n_tasks", lab.sizes() if n_tasks is None else n_tasks, least, len(names))
     return [list(group) for n in sizes for group in editing.groups(names, n)]
@@ -237,8 +225,6 @@ def shares(
     """Return the records of each task's absolute and normalised accuracy.
 
     Args:
-        absolute: Accuracies (T,) in % of the edited model.
-        single: Accuracies (T,) in % of each vector alone.
         answers: Which images the edited model classified correctly, an array a task, if known.
     """
     share = editing.normalised(absolute, single)
@@ -306,9 +292,6 @@ def negation(lab: Lab, methods: Sequence[str]) -> pd.DataFrame:
 )
 def exact_negation(lab: Lab, methods: Sequence[str]) -> pd.DataFrame:
     """Subtract each task's vector by the 95 % rule, at the exact coefficient in place of a grid's.
-
-    Args:
-        methods: Those that edit the linearized model: `linearized`, `posthoc`, ...
 
     Returns:
         Records of the experiment `exact_negation`: `target` and `control`.

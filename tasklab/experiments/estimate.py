@@ -80,11 +80,7 @@ def searched(lab: Lab, methods: Iterable[str]) -> Iterator[FineTune]:
 
 
 def work(runs: Collection[tuple[FineTune, bool]], passed: int) -> Plan:
-    """Return what some runs take.
-
-    Args:
-        passed: Images that pass through a model without training.
-    """
+    """Return what some runs take."""
     waiting = [run for run, kept in runs if not kept]
     images = [run.steps * run.batch_size for run in waiting]
     weights = (TABLE[run.method].products for run in waiting)

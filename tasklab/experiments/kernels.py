@@ -49,7 +49,6 @@ def localization(
 
     Args:
         inits: Initialisations of the encoder to compare; by default the lab's and random weights.
-        n_pairs: How many pairs of tasks; by default the preset's.
 
     Returns:
         Records of the experiment `localization`, for the task `"T|control"` and, as subset, each

@@ -94,7 +94,6 @@ def alignment(lab: Lab, methods: Sequence[str], *, alpha: float = 0.3) -> pd.Dat
     """Return what vectors do to other tasks' data, predicted and measured (proposition 1).
 
     Args:
-        methods: Any of `EDITS`.
         alpha: Coefficient of all vectors, for what is measured; the default is near those that
             addition of eight chooses.
 

@@ -71,7 +71,6 @@ def learning_rates(
         methods: `probe` for AdamW's linear probe at `probes.RATES`, and any that train a vector.
         rates: Of fine-tuning; by default the paper's, in the preset `full` with half decades around
             the best.
-        task: By default the stand-in for Cars.
 
     Returns:
         Records of the experiment `learning_rate` with the column lr: `single` on validation

@@ -65,7 +65,6 @@ def merged(
     Args:
         methods: How the vectors are fine-tuned, and in which model `merging` chooses, any of
             `EDITS`.
-        merges: Any of `MERGES`; by default all.
 
     Returns:
         Records of the experiment `merged`, with the columns merge, `edited` (`network` or
@@ -118,11 +117,7 @@ def _of_bench(bench: Bench, merges: Sequence[str]) -> Iterator[dict]:
 
 
 def chosen(bench: Bench, name: str) -> tuple[float, float | None]:
-    """Return the coefficient and the option that `merging` chose.
-
-    Args:
-        name: One of `MERGES`.
-    """
+    """Return the coefficient and the option that `merging` chose."""
     row = next(row for row in merging_of(bench, name) if row["metric"] == "absolute")
     return row["alpha"], row.get("option")
 
@@ -184,10 +179,6 @@ def merging_cost(
     Kept in the store for one machine, number of threads, device and version of torch. The first
     seed's vectors and the first group of tasks of each size stand for all.
 
-    Args:
-        methods: How the vectors are fine-tuned, any of `EDITS`.
-        merges: Any of `MERGES`; by default all.
-
     Returns:
         Records of the experiment `merging_cost` (task `all`): `seconds` and `peak_memory` of the
         merge, from the vectors on (and, of the best on their span, from their J tau, which every
@@ -245,11 +236,7 @@ def _cost(bench: Bench, name: str) -> list[dict]:
 
 
 def passed(bench: Bench, name: str) -> int:
-    """Return how many images a merge passes through a model; forward and backward count as two.
-
-    Args:
-        name: One of `MERGES`.
-    """
+    """Return how many images a merge passes through a model; forward and backward count as two."""
     tasks, sizes = len(bench.tasks), bench.sizes
     if name in (SPAN, LOSS):  # every vector's J tau on validation images
         return tasks * sum(map(len, bench.own))

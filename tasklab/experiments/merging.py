@@ -127,11 +127,7 @@ class Bench:
         return scale, best.relative([scale * x for x in moved], self.own)
 
     def choose(self, name: str) -> search.Choice:
-        """Return a merge with what validation chose for it.
-
-        Args:
-            name: One of `MERGES`.
-        """
+        """Return a merge with what validation chose for it."""
         trial, statistics = self.trial, self.statistics(name)
 
         def look(vector: TaskVector, alpha: float, least: float) -> float:
@@ -148,19 +144,11 @@ class Bench:
         return search.choose(make, self.options(name), self.place, look, budget=looks)
 
     def options(self, name: str) -> tuple[float | None, ...]:
-        """Return the values of a merge's option that are tried: one in a rehearsal at full size.
-
-        Args:
-            name: One of `MERGES`.
-        """
+        """Return the values of a merge's option that are tried: one in a rehearsal at full size."""
         return options(name)[:1] if self.trial.lab.light else options(name)
 
     def key(self, name: str) -> dict[str, Any]:
-        """Return what determines a merge and its coefficient beside the trial.
-
-        Args:
-            name: One of `MERGES`.
-        """
+        """Return what determines a merge and its coefficient beside the trial."""
         return {
             "merge": name,
             "options": list(self.options(name)),
@@ -170,11 +158,7 @@ class Bench:
         }
 
     def statistics(self, name: str) -> Statistics:
-        """Return what training images tell of all tasks, if a method needs it.
-
-        Args:
-            name: One of `MERGES`.
-        """
+        """Return what training images tell of all tasks, if a method needs it."""
         needs = METHODS[name].needs if name in METHODS else ""
         if not needs:
             return {}
@@ -188,7 +172,6 @@ class Bench:
         """Return the merged vector of the trial's tasks, before its coefficient.
 
         Args:
-            name: One of `MERGES`.
             option: Value of the option that is searched for; `None` for the method's own.
             statistics: What images tell of the tasks, where it is known already.
         """
@@ -241,9 +224,6 @@ def _score(accuracies: np.ndarray, alone: np.ndarray) -> float:
 def options(name: str) -> tuple[float | None, ...]:
     """Return the values that are tried of a merge's option; `(None,)` if it has none.
 
-    Args:
-        name: One of `MERGES`.
-
     >>> options("ties"), options("average")
     ((0.1, 0.2, 0.3), (None,))
     """
@@ -253,11 +233,7 @@ def options(name: str) -> tuple[float | None, ...]:
 def benches(
     lab: Lab, methods: Sequence[str] | str, n_tasks: Sequence[int] | None, experiment: str
 ) -> Iterator[Bench]:
-    """Yield the bench of every method, seed and group of tasks.
-
-    Args:
-        methods: Any of `EDITS`.
-    """
+    """Yield the bench of every method, seed and group of tasks."""
     several(lab.suite)
     for trial in grid(lab, experiment, methods, over=groups_of(lab, n_tasks, least=2)):
         yield Bench(trial)
@@ -324,11 +300,7 @@ def merging(
 
 
 def merging_of(bench: Bench, name: str) -> list[dict]:
-    """Return the records of one merge from the store, or choose, measure and keep them.
-
-    Args:
-        name: One of `MERGES`.
-    """
+    """Return the records of one merge from the store, or choose, measure and keep them."""
 
     def measure(trial: Trial) -> list[dict]:
         choice = bench.choose(name)

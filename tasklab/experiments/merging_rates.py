@@ -52,10 +52,8 @@ def merging_rates(
     """Merge tasks' vectors at the usual learning rate and at the lower ones of some.
 
     Args:
-        methods: How the vectors are fine-tuned and edited, any of `EDITS`.
         merges: Any of `MERGES`; by default `LEADING`.
         rates: Learning rates; those above a method's own are left out.
-        n_tasks: Sizes of the groups of merged tasks; by default all tasks at once.
 
     Returns:
         Records of the experiment `merging_rates` with the column lr: on test images of each task

@@ -59,11 +59,7 @@ class Outlook(NamedTuple):
 
 
 def describe(lab: Lab, chapter: str) -> str:
-    """Return the sentence with which a chapter begins.
-
-    Args:
-        chapter: One of `chapters.CHAPTERS`, or its appendix.
-    """
+    """Return the sentence with which a chapter begins."""
     model, work = lab.parameters.model, outlook(lab, chapter)
     if work == Outlook(Plan(), {}):
         return "Nothing is fine-tuned here: results are recorded ones."
@@ -77,11 +73,7 @@ def describe(lab: Lab, chapter: str) -> str:
 
 
 def outlook(lab: Lab, chapter: str) -> Outlook:
-    """Count the pending runs of a chapter, other models' included; shared runs count once.
-
-    Args:
-        chapter: One of `chapters.CHAPTERS`, or its appendix.
-    """
+    """Count the pending runs of a chapter, other models' included; shared runs count once."""
     entry, own, seen = chapters.chapter(chapter), Plan(), set[str]()
     works = entry.runs(lab.parameters.preset, lab.parameters.live, page_of(chapter))
     for work in works:
@@ -109,22 +101,14 @@ def outlook(lab: Lab, chapter: str) -> Outlook:
 
 
 def runs_of(lab: Lab, work: Work) -> list[Run]:
-    """Return the fine-tuning runs that some work needs, and those that choose its rates.
-
-    Args:
-        work: Names and options of experiments.
-    """
+    """Return the fine-tuning runs that some work needs, and those that choose its rates."""
     asked = [find(name).runs(lab, work.methods, **more) for name, more in work.names.items()]
     searched = (Run(lab, recipe) for recipe in estimate.searched(lab, work.methods))
     return [*(run for runs in asked for run in runs), *searched]
 
 
 def images_of(lab: Lab, work: Work) -> int:
-    """Return how many images pass; those of a linearized model once for every vector.
-
-    Args:
-        work: Names and options of experiments.
-    """
+    """Return how many images pass; those of a linearized model once for every vector."""
     once = sum(find(name).passes(lab) for name in work.names)
     linear = sum(method in LINEAR for method in work.methods)
     images: float = once * (len(work.methods) - linear)

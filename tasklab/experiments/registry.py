@@ -96,7 +96,6 @@ def experiment(
 
     Args:
         sides: What claims compare of them, by the name that claims call.
-        **more: The further attributes of `Experiment`.
     """
 
     def declare(function: Function) -> Function:

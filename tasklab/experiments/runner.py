@@ -91,7 +91,6 @@ class Trial:
         """Return the record of an accuracy, with the number of images.
 
         Args:
-            value: In %.
             split: `"test"` or `"validation"`.
         """
         n = self.lab.evaluator.count(task, "val" if split == "validation" else split)
@@ -99,11 +98,7 @@ class Trial:
         return self.row(**{**named, **more})
 
     def answered(self, task: str, metric: str, answers: np.ndarray, **more: Any) -> dict[str, Any]:
-        """Return the record of an accuracy on test images that tells of each whether it was right.
-
-        Args:
-            answers: Which of them correctly, (N,).
-        """
+        """Return the record of an accuracy on test images, with which of them were right."""
         columns = {"n": len(answers), "hits": packed(answers), **more}
         return self.accuracy(task, metric, 100 * float(answers.mean()), **columns)
 
@@ -152,9 +147,7 @@ def grid(
     """Yield a trial for every method, seed and group of tasks, showing progress.
 
     Args:
-        methods: Any of `EDITS`.
         over: Groups of tasks; by default all tasks at once.
-        title: Of the progress bar; by default the experiment's name.
     """
     trials, title = _trials(lab, experiment, methods, over), title or experiment.replace("_", " ")
     for trial in track(trials, len(trials), title, unit="run", on=lab.progress):
@@ -182,7 +175,6 @@ def kept(trial: Trial, measure: Measure, *, grouped: bool = False, **key: Any) -
     Args:
         trial: What to measure. The runs behind its vectors, their data, the model and the number of
             images are part of the key.
-        measure: Trial -> records.
         grouped: Whether the records name the group of tasks (`Trial.group`).
         **key: What else determines the records.
     """
@@ -256,11 +248,7 @@ def busy(trial: Trial, measure: Callable, **key: Any) -> bool:
 
 
 def stored(lab: Lab, config: Mapping[str, Any], make: Callable[[], list[dict]]) -> list[dict]:
-    """Return the records of a configuration from the store, or make and keep them.
-
-    Args:
-        make: Measures them.
-    """
+    """Return the records of a configuration from the store, or those that `make` measures."""
     return _stored(lab, {**config, **version(make)}, make)
 
 
@@ -286,11 +274,7 @@ def records(
     """Return the records of all trials of an experiment.
 
     Args:
-        methods: Any of `EDITS`.
-        measure: Trial -> records.
         over: Groups of tasks, a trial each; by default all tasks at once.
-        title: Of the progress bar; by default the experiment's name.
-        grouped: Whether the records name the group of tasks (`Trial.group`).
         **key: What determines the records, besides what a trial is (`kept`).
     """
     trials = _trials(lab, experiment, methods, over)
@@ -305,14 +289,9 @@ def in_any_order(
     title: str | None = None,
     grouped: bool = False,
 ) -> list[dict]:
-    """Return the records of trials in their order; what another process measures now comes last.
+    """Return the records of trials in their order; what others measure now comes last.
 
-    Args:
-        trials: Of one experiment.
-        measure: Trial -> records.
-        key: What determines a trial's records, besides what a trial is (`kept`).
-        title: Of the progress bar; by default the experiment's name.
-        grouped: Whether the records name the group of tasks (`Trial.group`).
+    `key` returns what determines a trial's records, besides what a trial is (`kept`).
     """
     if not trials:
         return []
@@ -328,13 +307,7 @@ def in_any_order(
 def run(
     lab: Lab, experiment: str, methods: Sequence[str] | str, measure: Measure, **more: Any
 ) -> pd.DataFrame:
-    """Return `records` as one checked table.
-
-    Args:
-        methods: Any of `EDITS`.
-        measure: Trial -> records.
-        **more: The further arguments of `records`.
-    """
+    """Return `records` as one checked table."""
     return tidy(records(lab, experiment, methods, measure, **more))
 
 

@@ -93,10 +93,6 @@ def varied(records: pd.DataFrame, what: str, network: str = "resnet18") -> pd.Da
     """Return the rows of `emergence` with one condition from a table with several.
 
     The others are as most rows have them.
-
-    Args:
-        records: Of `experiments.emergence`, and of `experiments.scratch_linearity`.
-        what: One of `CONDITIONS`.
     """
     if what not in CONDITIONS:
         raise unknown("condition", what, CONDITIONS)
@@ -156,7 +152,6 @@ def scratch_linearity(
 
     Args:
         n_tasks: The first so many of its tasks after that of pre-training.
-        **changes: Of the network's `Setting`.
 
     Returns:
         Records of the experiment `ctl`, as `experiments.cross_task` returns them, of the model
@@ -184,8 +179,6 @@ def segments(
 
     Args:
         n_tasks: The first so many of its tasks after that of pre-training.
-        points: Places on each segment, ends included.
-        **changes: Of the network's `Setting`.
 
     Returns:
         Records of the experiment `segment`: the metrics `loss` (nats) and `accuracy` (%) on the

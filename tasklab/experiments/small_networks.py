@@ -75,24 +75,13 @@ def task_names(network: str) -> tuple[str, ...]:
 
 
 def chosen_setting(lab: Lab, network: str, seed: int, changes: Mapping[str, object]) -> Setting:
-    """Return the setting of a seed; one epoch of each phase if the lab only rehearses.
-
-    Args:
-        network: One of `SETTINGS`.
-        changes: Of the network's `Setting`.
-    """
+    """Return the setting of a seed; one epoch of each phase if the lab only rehearses."""
     quick = {"pretraining": 1, "finetuning": 1} if lab.rehearsal else {}
     return setting(network, **(dict(changes) | quick | {"seed": seed}))
 
 
 def data_of(network: str, index: int, split: str) -> Images:
-    """Return the images of a task.
-
-    Args:
-        network: One of `SETTINGS`.
-        index: Number of the task; 0 is that of pre-training.
-        split: `"train"` or `"test"`.
-    """
+    """Return the images of a task."""
     if network == "mlp":
         return small.rotated_digits((0.0, *small.ANGLES[-4:])[index], split)
     return small.class_split(index, split)
@@ -116,11 +105,7 @@ def data_version(network: str) -> dict[str, object]:
 
 
 def key_of(chosen: Setting, index: int) -> dict[str, object]:
-    """Return what determines a model: its configuration in the store.
-
-    Args:
-        index: Number of the task; 0 is that of pre-training.
-    """
+    """Return what determines a model: its configuration in the store."""
     shared = {"network": chosen.network, "wider": chosen.wider, "lr": chosen.lr}
     shared |= data_version(chosen.network)
     before = {"seed": chosen.seed, "algorithm": 2, "pretraining": chosen.pretraining}
@@ -137,11 +122,7 @@ def key_of(chosen: Setting, index: int) -> dict[str, object]:
 
 
 def steps_of(chosen: Setting, index: int) -> int:
-    """Return how many steps a training has.
-
-    Args:
-        index: Number of the task; 0 is that of pre-training.
-    """
+    """Return how many steps a training has."""
     images = small.TRAIN_DIGITS
     if chosen.network != "mlp":
         images = small.GROUP * small.PER_CLASS["train"]
@@ -166,12 +147,7 @@ def seconds_a_step(chosen: Setting) -> float:
 def trained(
     lab: Lab, chosen: Setting, n_tasks: int
 ) -> tuple[scratch.Network, list[dict[str, Tensor]]]:
-    """Return the network, and the parameters of the pre-trained and the fine-tuned models.
-
-    Args:
-        chosen: How to train.
-        n_tasks: The first so many of the tasks after that of pre-training.
-    """
+    """Return the network, and the parameters of the pre-trained and the fine-tuned models."""
     network, name = network_of(chosen), chosen.network
 
     def kept(index: int, make: Callable[[], dict[str, Tensor]]) -> dict[str, Tensor]:

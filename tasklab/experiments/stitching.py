@@ -117,8 +117,6 @@ def stitched_addition(
         block: The last block of the front, counted from 0; by default that after three quarters of
             them, rounded, as in the paper, whose ViT-B/32 is cut after block 9 of 12. -1 takes
             every block in turn, at the largest coefficient alone.
-        coefficients: Values of lambda; by default the preset's grid without 0.
-        n_pairs: How many pairs of tasks; by default the preset's.
 
     Returns:
         Records of the experiment `stitched_addition`: the metric `stitched` for each task of the
@@ -177,7 +175,6 @@ def stitched_negation(
     Args:
         block: The last block of the front; by default four fifths of the way, as in the paper,
             whose ViT-L/14 is cut after block 19 of 24.
-        coefficients: Values of lambda; by default the preset's grid.
 
     Returns:
         Records of the experiment `stitched_negation`: the metric `stitched` of the task, and of the
@@ -230,9 +227,6 @@ def averaging(lab: Lab, *, task: str | None = None, count: int = 3) -> pd.DataFr
     of these models, the accuracy of the mean of weights is set beside that of the mean of logits
     (figure 4), and the features of the mean of all weights beside the mean of features (equation 1,
     figures 5, 6, 17 and 18).
-
-    Args:
-        task: Of the suite; by default its first.
 
     Returns:
         Records of the experiment `averaging` (the metrics `averaged`, `ensemble`, and `alone` of

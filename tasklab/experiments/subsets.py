@@ -29,11 +29,7 @@ QUICK_SUBSETS = 2  # of each size
 
 
 def _decay(claim: Claim, rows: pd.DataFrame, records: pd.DataFrame) -> Sides:
-    """Mean normalised accuracy of sums of `two` and of `all` tasks (method `full`), and 100.
-
-    Args:
-        claim: A row of `claims.csv`.
-    """
+    """Mean normalised accuracy of sums of `two` and of `all` tasks (method `full`), and 100."""
     sums = records[(records["experiment"] == "subsets") & (records["metric"] == "normalised")]
     keys = ["model", "suite", "seed", "n_tasks"]
     means = sums[sums["method"] == JOINT].groupby(keys, as_index=False)["value"].mean()

@@ -340,11 +340,7 @@ def _draw(kind: str, n: int, rng: Rng, rare: tuple[Camera, ...] = ()) -> Drawn:
 
 
 def draw_pairs(kind: str, n: int, rng: Rng) -> tuple[Tensor, list[str]]:
-    """Return n pictures of one kind, uint8 (n, 3, S, S), with true captions.
-
-    Args:
-        kind: One of `KINDS`.
-    """
+    """Return n pictures of one kind, uint8 (n, 3, S, S), with true captions."""
     drawn = _draw(kind, n, rng)
     return drawn.image, drawn.captions
 

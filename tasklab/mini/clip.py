@@ -65,7 +65,6 @@ def build(name: str = "mini", **vision: object) -> torch.nn.Module:
     """Return a model with random weights from torch's global seed.
 
     Args:
-        name: One of `VISION`.
         **vision: Overrides of the image encoder's configuration, e.g. `patch_dropout=0.25`.
     """
     from open_clip.model import CLIP, CLIPTextCfg, CLIPVisionCfg

@@ -67,8 +67,6 @@ def local(
     """Return pixel coordinates (u, v) in frames moved, turned and scaled per image.
 
     Args:
-        dx: Shift to the right (n,).
-        dy: Shift down (n,).
         aspect: Width by height (n,); `None` is 1.
     """
     x, y = GRID_X - column(dx), GRID_Y - column(dy)
@@ -90,12 +88,7 @@ def flat(colour: Tensor) -> Tensor:
 
 
 def blend(image: Tensor, colour: Tensor, alpha: Tensor) -> Tensor:
-    """Return the colour (n, 3) laid over the image with opacity alpha (n, S, S).
-
-    Args:
-        image: Images (n, 3, S, S), from 0 to 1.
-        alpha: Opacity (n, S, S), from 0 to 1.
-    """
+    """Return the colour (n, 3) laid over the image with opacity alpha (n, S, S)."""
     alpha = alpha[:, None]
     return image * (1 - alpha) + colour[:, :, None, None] * alpha
 
@@ -106,12 +99,7 @@ def palette(rng: Rng, index: Tensor, jitter: float = 0.06) -> Tensor:
 
 
 def field(rng: Rng, n: int, cells: int, channels: int = 1) -> Tensor:
-    """Return smooth noise (n, channels, S, S) with features of S / cells pixels.
-
-    Args:
-        cells: How many features side by side.
-        channels: Fields of one image.
-    """
+    """Return smooth noise (n, channels, S, S) with features of S / cells pixels."""
     coarse = rng.normal(n, channels, cells, cells)
     return exact.resized(coarse, SIZE)
 
@@ -132,12 +120,7 @@ def radius(u: Tensor, v: Tensor) -> Tensor:
 
 
 def box(u: Tensor, v: Tensor, half_width, half_height) -> Tensor:
-    """Return the distance to an upright rectangle around the origin.
-
-    Args:
-        half_width: Half the width, a number or (n, 1, 1).
-        half_height: Half the height, likewise.
-    """
+    """Return the distance to an upright rectangle around the origin."""
     return torch.maximum(u.abs() - half_width, v.abs() - half_height)
 
 
@@ -145,9 +128,7 @@ def polygon(u: Tensor, v: Tensor, sides: int, apothem: float, turn: float = 0.0)
     """Return the distance to a regular polygon around the origin.
 
     Args:
-        sides: How many.
         apothem: Distance of a side from the middle.
-        turn: Radians.
     """
     wedge = 2 * math.pi / sides
     angle = exact.remainder(exact.atan2(u, -v) + turn + wedge / 2, wedge) - wedge / 2
@@ -187,13 +168,7 @@ class Canvas:
         return len(self.u)
 
     def colour(self, r: float, g: float, b: float) -> Tensor:
-        """Return a colour (n, 3) around (r, g, b), another one for each image.
-
-        Args:
-            r: Red, from 0 to 1.
-            g: Green.
-            b: Blue.
-        """
+        """Return a colour (n, 3) around (r, g, b), another one for each image."""
         return torch.tensor([r, g, b]) + self.rng.normal(len(self), 3) * self.jitter
 
     def field(self, cells: int) -> Tensor:
@@ -205,12 +180,7 @@ class Canvas:
         return torch.rand(len(self), SIZE, SIZE, generator=self.rng.generator)
 
     def fill(self, colour: Tensor, cells: int = 0, grain: float = 0.0) -> None:
-        """Cover everything with a colour, uneven by `grain` at a scale of S / cells pixels.
-
-        Args:
-            cells: How many features side by side.
-            grain: How uneven.
-        """
+        """Cover everything with a colour, uneven by `grain` at a scale of S / cells pixels."""
         self.image = flat(colour)
         if cells:
             self.shade(1 + grain * self.field(cells))

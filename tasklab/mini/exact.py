@@ -105,11 +105,7 @@ def normal(shape: Sequence[int], generator: torch.Generator) -> Tensor:
 
 
 def resized(image: Tensor, size: int) -> Tensor:
-    """Return images (n, c, size, size) by cubic convolution, as torch's `bicubic`.
-
-    Args:
-        image: Images (n, c, h, h).
-    """
+    """Return images (n, c, size, size) by cubic convolution, as torch's `bicubic`."""
     cells = image.shape[-1]
     taps: list[list[tuple[int, float]]] = []
     for i in range(size):
@@ -128,7 +124,6 @@ def sampled(image: Tensor, u: Tensor, v: Tensor, *, reflect: bool = False) -> Te
     """Return images (n, c, S, S) read at coordinates in [-1, 1], linearly between pixels.
 
     Args:
-        image: Images (n, c, h, w).
         reflect: Whether what lies beyond an edge is the image reflected there; else it is 0.
     """
     n, channels, height, width = image.shape

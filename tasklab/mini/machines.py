@@ -57,8 +57,6 @@ def vehicles(
     """Return the images with the vehicle `VEHICLES[index]` drawn over them.
 
     Args:
-        image: (n, 3, S, S) background.
-        colour: (n, 3) of the body.
         striped: (n,) 1 for a contrasting stripe along the body, else 0.
         facing: (n,) +1 or -1.
     """
@@ -128,7 +126,6 @@ def signs(
     """Return the images with a road sign drawn over them.
 
     Args:
-        image: (n, 3, S, S) background.
         plate: (n,) index into `PLATES`.
         rim: (n,) index into `draw.COLOUR_NAMES`.
         symbol: (n,) index into `SYMBOLS`.

@@ -34,11 +34,7 @@ class Part(NamedTuple):
 
 
 def draw(seed: int, shard: int, n: int) -> Part:
-    """Return part `shard` of the stream of a seed; each is reproducible by itself.
-
-    Args:
-        shard: Number of the part.
-    """
+    """Return part `shard` of the stream of a seed; each is reproducible by itself."""
     rng = Rng(2, seed, shard)
     drawn = mixture(rng, n, RARE)
     captions = [caption for part in drawn.values() for caption in part.captions]

@@ -79,9 +79,6 @@ def clauses(rng: Rng, forms: tuple[str, ...], n: int) -> tuple[str, float]:
     """Return n joined judgements of a product's parts and their sum.
 
     What follows `but` counts half more.
-
-    Args:
-        forms: Sentences to choose from.
     """
     said, total = [], 0.0
     for i, aspect in enumerate(rng.sample(ASPECTS, n)):
@@ -102,8 +99,6 @@ def paragraph(rng: Rng, topic: str, forms: tuple[str, ...], stray: float, n: int
     """Return n sentences with nouns of a topic; each noun is of any topic with chance `stray`.
 
     Args:
-        topic: Name of the topic.
-        forms: Words to choose from.
         stray: Chance that a noun is of any topic.
     """
 
@@ -114,12 +109,7 @@ def paragraph(rng: Rng, topic: str, forms: tuple[str, ...], stray: float, n: int
 
 
 def clues(rng: Rng, animal: str, forms: tuple[tuple[str, ...], ...], n: int) -> list[str]:
-    """Return n traits of an animal in words, enough of them to know it from the others.
-
-    Args:
-        animal: Its name.
-        forms: Words to choose from.
-    """
+    """Return n traits of an animal in words, enough of them to know it from the others."""
     traits = ANIMALS[animal]
     while True:
         shown = rng.sample(range(len(traits)), n)
@@ -132,7 +122,6 @@ def choices(rng: Rng, right: str, pool: tuple[str, ...], at: int, n: int, near: 
     """Return n lettered options with the right one at place `at`; `near` ones are always there.
 
     Args:
-        right: The right option.
         pool: Where the others are from.
         at: Place of the right one, from 0.
         near: Options that are always there.

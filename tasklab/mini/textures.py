@@ -65,11 +65,7 @@ VALUES = {
 
 
 def texture(rng: Rng, index: Tensor, u: Tensor, v: Tensor, frequency: Tensor) -> Tensor:
-    """Return values in [0, 1], (n, S, S), of the texture `TEXTURES[index]` in each image.
-
-    Args:
-        frequency: Repeats across the image (n,).
-    """
+    """Return values in [0, 1], (n, S, S), of the texture `TEXTURES[index]` in each image."""
     n = len(index)
     whole = Surface(
         u,
@@ -87,11 +83,7 @@ def texture(rng: Rng, index: Tensor, u: Tensor, v: Tensor, frequency: Tensor) ->
 
 
 def textured_background(rng: Rng, n: int, contrast: float) -> Tensor:
-    """Return images (n, 3, S, S) of a random texture in two related random colours.
-
-    Args:
-        contrast: Between the two colours.
-    """
+    """Return images (n, 3, S, S) of a random texture in two related random colours."""
     first = torch.rand(n, 3, generator=rng.generator)
     second = (first + rng.normal(n, 3) * contrast).clamp(0, 1)
     index = rng.integers(n, len(TEXTURES))

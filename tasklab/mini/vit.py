@@ -24,7 +24,6 @@ def build(name: str, classes: int = 0, **settings: object) -> torch.nn.Module:
     """Return a timm vision transformer with random weights from torch's global seed.
 
     Args:
-        name: One of `TOWERS`.
         classes: Outputs of its head; 0 for features.
         **settings: Overrides, e.g. `patch_drop_rate=0.25`.
     """

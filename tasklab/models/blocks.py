@@ -27,7 +27,6 @@ class Layers:
     is one, the first that is generated (cross-task linearity, appendix C.1.3).
 
     Args:
-        encoder: The encoder; its `blocks` say what is read.
         x: Any of the inputs that will come, (B, ...) as `preprocess` gives them: images of the same
             size.
     """
@@ -45,19 +44,11 @@ class Layers:
         self.sizes = dict(zip(names, sizes, strict=True))
 
     def __call__(self, params: Mapping[str, Tensor], x: Tensor) -> Float[Tensor, "B S"]:
-        """Return the outputs of all layers, a row an image.
-
-        Args:
-            x: As the encoder's `preprocess` gives it.
-        """
+        """Return the outputs of all layers, a row an image."""
         return torch.cat(list(self.parts(params, x).values()), 1)
 
     def parts(self, params: Mapping[str, Tensor], x: Tensor) -> dict[str, Float[Tensor, "B s"]]:
-        """Return the outputs of each layer, a row an image, by the block's name.
-
-        Args:
-            x: As the encoder's `preprocess` gives it.
-        """
+        """Return the outputs of each layer, a row an image, by the block's name."""
         given = zip(self._run(params, x), self._axes, strict=True)
         rows = [out.movedim(axis, 0) for out, axis in given]
         if self._pad is not None:

@@ -76,20 +76,13 @@ class Encoder:
         Args:
             module: Images (B, 3, H, W) -> features (B, D), each from its image alone.
             blocks: Names of its modules after which features are compared, in order.
-            image_size: Height and width of the input.
-            mean: Of each channel from 0 to 1, as it was trained.
-            std: Of each channel, likewise.
         """
         params = dict(module.eval().requires_grad_(False).named_parameters())
         device = next((x.device for x in params.values()), torch.device("cpu"))
         return cls(name, init, module, params, blocks, image_size, mean, std, device)
 
     def __call__(self, params: Mapping[str, Tensor], x: Tensor) -> Float[Tensor, "B D"]:
-        """Return features (B, D), not normalised, of preprocessed images (B, 3, H, W).
-
-        Args:
-            x: As `preprocess` gives them.
-        """
+        """Return features (B, D), not normalised, of preprocessed images (B, 3, H, W)."""
         with math_attention(self.math):
             return torch.func.functional_call(self.module, dict(params), (x,))
 

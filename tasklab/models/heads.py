@@ -186,7 +186,6 @@ def linear_probe(
         classes: C; some may have no image.
         decay: Strength of the penalty on s W. The default keeps the cross-entropy in charge: at
             |s W| = 30 a class, the size of a zero-shot head, the penalty is 0.05 a class.
-        iterations: The most steps of L-BFGS.
     """
     if len(features) == 0:
         raise TasklabError("a linear probe needs at least one image.")

@@ -61,9 +61,6 @@ def from_patches(encoder: Encoder) -> tuple[Encoder, str, Embed] | None:
     The embedding is linear in its weight: conv(x; W + sum_t a_t W_t) is a sum of convolutions that
     do not change from one coefficient to the next.
 
-    Args:
-        encoder: What `passes` returned.
-
     Returns:
         The encoder from patches (B, D, h, w) on, the name of the weight W that makes them, and a
         function of W and of images as `preprocess` gives them.
@@ -85,7 +82,6 @@ def passes(encoder: Encoder, *, tokens: bool = False) -> Encoder:
     Known are open_clip's and timm's vision transformers; any other is returned as it is.
 
     Args:
-        encoder: The encoder, which stays as it is; parameters are shared.
         tokens: Whether what blocks give is read, so that the last one has to give all tokens.
     """
     if type(encoder) is not Encoder:

@@ -47,7 +47,6 @@ def outputs(
     """Record the outputs of modules, and under `FEATURES` the encoder's own.
 
     Args:
-        x: As the encoder's `preprocess` gives it.
         names: Of the modules; `None` is all blocks.
     """
     kept: dict[str, Tensor] = {}
@@ -67,12 +66,7 @@ def outputs(
 
 
 def front(encoder: Encoder, params: Params, x: Tensor, block: int) -> Tensor:
-    """Return h_l(x; theta), what a block gives, as it gives it; later blocks do not run.
-
-    Args:
-        x: As the encoder's `preprocess` gives it.
-        block: l, the number of the block, from 0.
-    """
+    """Return h_l(x; theta), what a block gives, as it gives it; later blocks do not run."""
     kept: list[Tensor] = []
 
     def stop(usual: Callable[..., Any], *args: Any, **named: Any) -> Any:
@@ -93,8 +87,6 @@ def back(
     Args:
         encoder: The architecture; its blocks must take and give one tensor.
         x: The images: what comes before the blocks still reads them, and nothing after does.
-        block: l, the number of the block, from 0.
-        h: In the place of its output, as `front` returns it.
     """
     *skipped, last = _upto(encoder, block)
     forwards = dict.fromkeys(skipped, lambda usual, x, *args, **named: x)

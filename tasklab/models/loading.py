@@ -80,7 +80,6 @@ def load(
         name: A name in `REGISTRY`, or `timm/` and the name of a model of timm's.
         init: `"random"` draws the encoder from `seed`. The text tower stays pre-trained for models
             whose weights ship with the package, and is random too for the others.
-        seed: Of `init="random"`.
         weights: A checkpoint file to take instead of the usual one.
 
     Raises:
@@ -120,11 +119,7 @@ def as_clip(
 
 
 def both_towers(name: str, *, init: str = "pretrained") -> nn.Module:
-    """Return open_clip's network of a model, with the text tower that its encoder may discard.
-
-    Args:
-        init: As of `load`; of seed 0.
-    """
+    """Return open_clip's network of a model, with the text tower that its encoder may discard."""
     entry = spec(name)
     if entry.kind != "clip":
         raise TasklabError(f"model {name!r} is no CLIP.")
@@ -170,7 +165,6 @@ def locate(
     """Return the checkpoint that `load` would read, fetched if need be; `None` if it needs none.
 
     Args:
-        weights: As of `load`.
         fetch: Whether to fetch it now; without, `None` is also the answer if it could be fetched.
     """
     entry = spec(name)

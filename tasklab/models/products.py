@@ -29,11 +29,7 @@ _LEAST = 16  # images
 def linear(
     x: Float[Tensor, "*B L D"], weight: Float[Tensor, "E D"], bias: Float[Tensor, " E"] | None
 ) -> Float[Tensor, "*B L E"]:
-    """Return x W^T + b.
-
-    Args:
-        bias: b, or `None` for none.
-    """
+    """Return x W^T + b."""
     return _convolved(x, weight, bias) if _quick(x, weight) else F.linear(x, weight, bias)
 
 
@@ -43,11 +39,7 @@ def add_product(
     weight: Float[Tensor, "E D"],
     scale: float = 1.0,
 ) -> Tensor:
-    """Return `total`, to which scale x W^T is added in place.
-
-    Args:
-        total: In order in memory.
-    """
+    """Return `total`, to which scale x W^T is added in place."""
     if _quick(x, weight):
         return total.add_(_convolved(x, weight, None), alpha=scale)
     rows = total.view(-1, total.shape[-1])

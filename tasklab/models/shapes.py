@@ -28,21 +28,12 @@ def activations(width: int, depth: int, tokens: int, heads: int) -> int:
     Each token of a block keeps, in units of the width: both norms' inputs and results (4), q, k and
     v (3), what attention gives (1), and in the MLP, three of its four-fold width (12); and, for
     each head, two rows of attention weights.
-
-    Args:
-        depth: Blocks.
-        tokens: Of one image.
-        heads: Of attention.
     """
     return depth * tokens * (20 * width + 2 * heads * tokens)
 
 
 def vit_products(width: int, depth: int, patch: int, side: int = 224) -> int:
-    """Return the multiplications of a pass: 12 w^2 + 2 L w for each of L tokens in each block.
-
-    Args:
-        depth: Blocks.
-    """
+    """Return the multiplications of a pass: 12 w^2 + 2 L w for each of L tokens in each block."""
     patches = (side // patch) ** 2
     tokens = patches + 1
     return depth * tokens * (12 * width**2 + 2 * tokens * width) + patches * 3 * patch**2 * width
@@ -51,13 +42,7 @@ def vit_products(width: int, depth: int, patch: int, side: int = 224) -> int:
 def convnext_products(
     widths: Sequence[int], depths: Sequence[int], kernels: Sequence[int], patch: int, side: int
 ) -> int:
-    """Return the multiplications of a pass: 8 w^2 + k^2 w for each position in each block.
-
-    Args:
-        widths: Of the stages; between them is a convolution of 2 x 2.
-        depths: Blocks of each.
-        kernels: Heights and widths of their depthwise convolutions.
-    """
+    """Return the multiplications of a pass: 8 w^2 + k^2 w for each position in each block."""
     places = (side // patch) ** 2
     total = places * 3 * patch**2 * widths[0]
     stages = zip(widths, (*widths[1:], 0), depths, kernels, strict=True)
@@ -68,13 +53,7 @@ def convnext_products(
 
 
 def t5_products(width: int, inner: int, depths: tuple[int, int], tokens: int = 48) -> int:
-    """Return the multiplications of a pass up to the first token that is generated.
-
-    Args:
-        inner: Of the MLPs.
-        depths: Blocks of the encoder and of the decoder.
-        tokens: Of a text, at most (`mini.lexicon.LENGTH`).
-    """
+    """Return the multiplications of a pass up to the first token that is generated."""
     mlp, attention = 2 * width * inner, 4 * width**2
     encoder = tokens * (attention + 2 * tokens * width + mlp)
     decoder = 2 * attention + (tokens - 1) * 2 * width**2 + mlp  # keys and values of all tokens
@@ -86,7 +65,6 @@ def vit(width: int, depth: int, patch: int, *, side: int = 224, embed: int = 0) 
 
     Args:
         width: Of the residual stream; a head has 64 of it.
-        depth: Blocks.
         embed: Width of CLIP's features and of its text tower; 0 for a tower of timm's.
     """
     tokens = (side // patch) ** 2 + 1

@@ -32,11 +32,7 @@ from tasklab.models.inference import like
 
 
 def passes(encoder: Encoder) -> Encoder:
-    """Return an encoder for passes with a derivative: the same function of the same parameters.
-
-    Args:
-        encoder: The encoder, which stays as it is; returned where nothing is to be gained.
-    """
+    """Return an encoder for passes with a derivative: the same function of the same parameters."""
     tower = _rewritten(encoder.module) if encoder.math else encoder.module
     return encoder if tower is encoder.module else dataclasses.replace(encoder, module=tower)
 

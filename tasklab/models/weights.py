@@ -46,7 +46,6 @@ def find(
     """Return the checkpoint of a model, fetched if it is not on this machine.
 
     Args:
-        repository: Of the weights on the Hugging Face hub, `owner/name`.
         path: A file given by the user; nothing else is then looked for.
         revision: Commit of the repository; `None` is its newest.
         fetch: Whether to fetch it now; if not, and it can be fetched, the answer is `None`.
@@ -84,11 +83,7 @@ def find(
 
 
 def local(name: str, repository: str, file: str, revision: str | None = None) -> Path | None:
-    """Return the checkpoint if it is on this machine: in the folder of weights, or the hub's cache.
-
-    Args:
-        revision: Commit of the repository; `None` is the newest that is here.
-    """
+    """Return the checkpoint if it is on this machine: in the folder of weights or the cache."""
     from huggingface_hub import try_to_load_from_cache
 
     if folder := os.environ.get(FOLDER):
@@ -100,12 +95,7 @@ def local(name: str, repository: str, file: str, revision: str | None = None) ->
 
 
 def compare(path: Path, expected: str, advice: str) -> None:
-    """Raise if a file is not the one that a checksum was taken of; looked at once a process.
-
-    Args:
-        expected: Its SHA-256 in hex digits.
-        advice: What to do about it.
-    """
+    """Raise if a file is not the one that a checksum was taken of; looked at once a process."""
     if file_sha256(path) != expected:
         raise TasklabError(f"the weights {path} are not what they were (their checksum). {advice}")
 
@@ -161,9 +151,6 @@ def read(path: Path) -> dict[str, Tensor]:
 
 def fit(model: nn.Module, tensors: Mapping[str, Tensor], source: str) -> None:
     """Load a checkpoint into a model, whose names and shapes it must have exactly.
-
-    Args:
-        model: Whose parameters and buffers are overwritten.
 
     Raises:
         TasklabError: If a parameter is missing, unexpected or of another shape; it names them.

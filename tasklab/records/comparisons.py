@@ -15,11 +15,7 @@ Sides = Mapping[str, pd.DataFrame]  # by name, each with columns seed, task, sub
 
 
 def by_seed(rows: pd.DataFrame, numbers: Callable[[pd.DataFrame], Mapping[str, float]]) -> Sides:
-    """Return sides that are one number of each seed.
-
-    Args:
-        numbers: Rows of a seed -> a number by side.
-    """
+    """Return sides that are one number of each seed."""
     sides: dict[str, list[pd.DataFrame]] = {}
     for _, part in rows.groupby("seed"):
         for name, value in numbers(part).items():

@@ -55,10 +55,6 @@ def units(df: pd.DataFrame, n_tasks: int) -> pd.DataFrame:
     What is known of tasks alone counts for a pair by its mean over both; what is known of pairs
     counts for a task by its mean over all pairs with it.
 
-    Args:
-        df: Records of the experiment `crossing`.
-        n_tasks: 1 for tasks, 2 for pairs.
-
     Returns:
         A row a unit and group: model, init, method, seed, task, one, other (the same as one for a
         task), and a column a metric.
@@ -95,7 +91,6 @@ def foretelling(
     """Return the rank correlation of every metric with what merging costs.
 
     Args:
-        df: Records of the experiment `crossing`.
         outcome: One of `OUTCOMES`: `lost` and `xi_pair` of a pair, `lost_sum` and `normalised` of a
             task in the sum of all, `lost_ties`, ... (`IN_MERGES`) in a merge of all.
         by: Columns that a row of the result is for; `()` for one over all methods and encoders.
@@ -132,9 +127,6 @@ def correlated(
     table: pd.DataFrame, x: str, y: str, *, repeats: int = REPEATS, seed: int = 0
 ) -> tuple[Correlation, float, int]:
     """Return the mean rank correlation within groups, its interval and its p-value.
-
-    Args:
-        table: A row a unit and group, as `units` returns them, without missing values.
 
     Returns:
         The correlation with its interval, p, and the number of groups that have one; NaN where a

@@ -19,11 +19,6 @@ def gains(
     spread over seeds of fine-tuning and over tasks (`judgement.verdict`). Beside it stands that
     over pre-trainings which differ in their seed, where several are recorded.
 
-    Args:
-        df: Records of the experiment `merging`, of the model and of other pre-trainings.
-        over: The merge that all are compared with.
-        metric: `absolute` or `normalised`.
-
     Returns:
         Columns n_tasks, merge, effect, low, high, seeds, and effect, low, high of the others
         (`others_effect`, ...) with their number `pretrainings`; NaN where there is no interval.

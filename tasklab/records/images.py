@@ -40,9 +40,6 @@ _QUARTILES = 1.349  # distance of a normal distribution's quartiles in standard 
 def unpacked(text: str, n: int) -> np.ndarray:
     """Return which of n images were answered.
 
-    Args:
-        text: What `packed` made of them.
-
     >>> unpacked("oA==", 3).tolist()
     [True, False, True]
     """
@@ -108,7 +105,6 @@ def standard_errors(rows: pd.DataFrame, metric: str, absolute: pd.DataFrame | No
 
     Args:
         rows: Records. A column `error` is taken as it is.
-        absolute: The accuracies behind normalised ones, row by row.
     """
     value = rows["value"].astype(float)
     n = rows["n"].astype(float) if "n" in rows else pd.Series(np.nan, rows.index)
@@ -132,10 +128,6 @@ def bounded(pairs: pd.DataFrame, sets: np.ndarray, factor: float) -> float:
     """Return the variance that images add, as if both sides had images of their own.
 
     Rows of one set count as fully dependent, sets as independent; seeds share their images.
-
-    Args:
-        sets: Label of each row (`sets_of`).
-        factor: Of the right side.
     """
     shares = pd.Series(sets).value_counts(normalize=True)
     total = 0.0
@@ -151,7 +143,6 @@ def crossed(
     """Return the variance that images add, from what each image contributes.
 
     Args:
-        sets: Label of each row (`sets_of`).
         contributions: Row -> what each of its images adds to its difference (N,), times N.
 
     Returns:

@@ -49,11 +49,7 @@ class Interval(NamedTuple):
 
 
 def of_means(name: str, values: ArrayLike) -> Source:
-    """Return the source of error of a mean whose terms were drawn independently.
-
-    Args:
-        values: One a draw, at least two.
-    """
+    """Return the source of error of a mean whose terms were drawn independently."""
     drawn = np.asarray(values, float)
     return Source(name=name, variance=drawn.var(ddof=1) / len(drawn), freedom=len(drawn) - 1)
 
@@ -100,7 +96,6 @@ def bootstrap_t(
     16 (1988), 927-953.
 
     Args:
-        effect: The mean (...).
         values: Of tasks (..., n), drawn independently; at least five, else the ends are NaN.
         others: Squared half-width of all other sources (...).
     """
@@ -149,13 +144,7 @@ def quantile(tail: float, freedom: float) -> float:
 
 
 def interval(effect: float, sources: Iterable[Source], level: float = LEVEL) -> Interval:
-    """Return the interval of an effect with these sources of error.
-
-    Args:
-        effect: The mean.
-        sources: What it was drawn of.
-        level: How often the interval contains the truth.
-    """
+    """Return the interval of an effect with these sources of error."""
     half = half_width(sources, level)
     return Interval(effect, effect - half, effect + half)
 

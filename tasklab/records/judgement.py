@@ -204,9 +204,6 @@ def verdict(
     that of machines where records name them and it was measured (`machines`).
     It speaks of this pre-trained model; what other seeds of pre-training say is given apart. Costs
     have no seeds: their interval is over rounds of timing.
-
-    Args:
-        model: Which model the claim is about, if there are records of several.
     """
     table = (growth if claim.grows else pairs)(claim, df, model, n_tasks)
     if table.empty:
@@ -275,13 +272,7 @@ def verdicts(
     n_tasks: int = 8,
     model: str | None = None,
 ) -> list[Verdict]:
-    """Judge all claims, or those of one paper or table, in the papers' order.
-
-    Args:
-        paper: Only its claims.
-        table: Only those of this table, as printed.
-        model: Which model the claims are about, if there are records of several.
-    """
+    """Judge all claims, or those of one paper or table, in the papers' order."""
     if paper is not None:
         choose("paper", paper, dict.fromkeys(claim.paper for claim in CLAIMS))
     chosen = [c for c in CLAIMS if paper in (None, c.paper) and table in (None, c.table)]

@@ -79,21 +79,13 @@ def mixed(pairs: pd.DataFrame) -> int:
 
 
 def smallest(metric: str) -> float:
-    """Return the half-width of the interval of a difference that has the machine alone.
-
-    Args:
-        metric: One of `SPREAD`.
-    """
+    """Return the half-width of the interval of a difference that has the machine alone."""
     sd, freedom = SPREAD[metric]
     return half_width([Source(name="machine", variance=2 * sd**2, freedom=freedom)])
 
 
 def runs(one: pd.DataFrame, other: pd.DataFrame, experiment: str, metric: str) -> pd.DataFrame:
     """Return `mini`'s runs that were recorded on two makes.
-
-    Args:
-        one: Tidy records of one make.
-        other: Those of the same runs on another.
 
     Returns:
         A row a method, task and seed with the columns value, value_other and difference.
@@ -107,9 +99,6 @@ def spread(runs: pd.DataFrame) -> tuple[float, int]:
     """Return how far one run's mean over tasks is from itself on another make, and from how many.
 
     Equation: sd = sqrt(mean of D² / 2), D the difference of a method's mean over tasks at a seed.
-
-    Args:
-        runs: Those on two makes.
     """
     each = runs.groupby(["method", "seed"])["difference"].mean()
     return math.sqrt((each**2).mean() / 2), len(each)

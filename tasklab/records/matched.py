@@ -43,10 +43,7 @@ def at_setting(
     """Return a method's records of a metric where two methods are equal in what a setting names.
 
     Args:
-        records: Of one model.
         setting: Of `MEASURES`, or a rule for the rate.
-        sides: Both methods.
-        rate: The learning rate, where it is the same for both.
 
     Returns:
         A row a seed and task; none where a grid does not reach that far, or was not recorded.
@@ -77,9 +74,6 @@ def plateau(grid: pd.DataFrame) -> float:
 
     The error is that of the best rate's mean over seeds, on validation images; of one seed it is
     the best rate. NaN where nothing was measured on validation images.
-
-    Args:
-        grid: Records of accuracy alone by `lr`, of one method and number of steps.
     """
     rows = grid[(grid["metric"] == "single") & (grid["split"] == "validation")]
     if rows.empty:
@@ -106,9 +100,6 @@ def merges_at_equal_accuracy(df: pd.DataFrame) -> pd.DataFrame:
 
     The level is the accuracy alone at which the way that learns least ends; the others are taken
     back to it along their rates, by linear interpolation, for each seed.
-
-    Args:
-        df: Records of the experiment `merging_rates`, of one model.
 
     Returns:
         Columns method, merge, n_tasks, seed, alone (the level) and value, a mean over tasks; none
@@ -138,9 +129,6 @@ def merges_at_equal_accuracy(df: pd.DataFrame) -> pd.DataFrame:
 
 def gaps_at_equal_accuracy(df: pd.DataFrame, over: str = "nonlinear") -> pd.DataFrame:
     """Return by how much merges of other ways of fine-tuning are above those of one, seed by seed.
-
-    Args:
-        df: Records of the experiment `merging_rates`, of one model.
 
     Returns:
         The columns of `merges_at_equal_accuracy` without those of `over`, with its value as `base`
@@ -177,7 +165,6 @@ def walk(grid: pd.DataFrame, method: str, measure: str) -> pd.DataFrame:
     """Return a method's way along its rates, from the least to the chosen one.
 
     Args:
-        grid: Records of the experiment `budget`, of one model and at one number of steps.
         measure: `single` or `norm`.
 
     Returns:
@@ -194,9 +181,6 @@ def end_of(grid: pd.DataFrame, method: str) -> float:
     It is the recipe's, of the recorded search. Where that lies outside of the grid, or a model has
     none, it is the rate with the highest accuracy alone on validation images of the first seed, the
     mean over tasks.
-
-    Args:
-        grid: Records of the experiment `budget`, of one model and at one number of steps.
     """
     mine = grid[(grid["method"] == method) & (grid["metric"] == "single")]
     alone = mine[(mine["split"] == "validation") & (mine["seed"] == mine["seed"].min())]
@@ -213,9 +197,7 @@ def interpolated(rows: pd.DataFrame, way: pd.DataFrame, level: float) -> pd.Data
     """Return records at a level of the measure, between two rates of the grid.
 
     Args:
-        rows: Records of one method, seed and metric, at every rate.
         way: The same seed's rows of `walk`.
-        level: Of the measure; at most that at the way's end.
 
     Returns:
         One row a task, as at the upper rate but for its value; none if the grid does not reach down

@@ -29,11 +29,7 @@ class Side(NamedTuple):
 
 
 def sides_of(claim: Claim, df: pd.DataFrame, model: str | None, n_tasks: int) -> list[Side]:
-    """Return both sides of a claim.
-
-    Args:
-        model: Which model it is about, if there are records of several.
-    """
+    """Return both sides of a claim."""
     compared: dict[str, Sides] = {}  # by role: both sides at once
     both = []
     for side in (claim.left, claim.right):
@@ -84,9 +80,6 @@ def _found(
 
 def pairs(claim: Claim, df: pd.DataFrame, model: str | None, n_tasks: int) -> pd.DataFrame:
     """Return a row a seed, task and subset that both sides have, with their difference.
-
-    Args:
-        model: Which model it is about, if there are records of several.
 
     Returns:
         Columns seed, task, subset and difference, positive as claimed; of each side value, error

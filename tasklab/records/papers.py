@@ -49,7 +49,6 @@ def beside(
 
     Args:
         ours: Tidy records of one model; random initialisation is used for tables about it only.
-        paper: The paper's name.
         model: The column of the paper's table, as our model name, e.g. `"vitb32"`.
 
     Returns:

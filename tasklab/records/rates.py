@@ -58,11 +58,7 @@ def over_rates(verdicts: Iterable[Verdict]) -> pd.DataFrame:
 
 
 def told(table: pd.DataFrame, claim: str) -> str:
-    """Return in words how a headline's effect depends on the rule; nothing if it is not recorded.
-
-    Args:
-        table: What `over_rates` returns.
-    """
+    """Return in words how a headline's effect depends on the rule; empty if not recorded."""
     rows = table[table["claim"] == claim]
     same = rows[rows["rule"] == ONE_RATE]
     if same.empty:

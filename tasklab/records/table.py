@@ -129,11 +129,7 @@ def one_model(df: pd.DataFrame, init: str) -> pd.DataFrame:
 def select(
     df: pd.DataFrame, experiment: str, metric: str, method: str, n_tasks: int
 ) -> pd.DataFrame:
-    """Return the records of a method on test images.
-
-    Args:
-        method: One of `METHODS`.
-    """
+    """Return the records of a method on test images."""
     chosen = (df["experiment"] == experiment) & (df["metric"] == metric)
     chosen &= (df["method"] == method) & (df["split"] == "test")
     if experiment == "addition":
@@ -184,9 +180,6 @@ def wilson(k_correct: Any, n: Any) -> tuple[Any, Any]:
     Equation: (p + z²/2n ± z √(p(1−p)/n + z²/4n²)) / (1 + z²/n), with p = k/n and z = 1.96. Unlike
     the normal approximation it stays within 0 to 100 % and is not empty at k = 0 or k = n.
 
-    Args:
-        k_correct: Number of correct answers; a number or an array, need not be whole.
-
     Returns:
         Lower and upper end, shaped like the arguments.
 
@@ -205,9 +198,6 @@ def wilson(k_correct: Any, n: Any) -> tuple[Any, Any]:
 
 def summarise(df: pd.DataFrame, by: Iterable[str], value: str = "value") -> pd.DataFrame:
     """Average within each seed first (over tasks and subsets), then over seeds.
-
-    Args:
-        by: Columns that define a group.
 
     Returns:
         One row a group in order of appearance: `by`, `mean`, `std` (over seeds, n − 1; NaN for one
@@ -236,9 +226,9 @@ def provenance(
 
     Args:
         extra: Further entries, e.g. the configuration; they win over the ones below.
-        gpu: Name of the accelerator, where one was used (this module does not import torch).
         threads: Of a process: sums in another order are rounded otherwise.
         seconds: Wall time of the study.
+        gpu: Name of the accelerator, where one was used (this module does not import torch).
 
     Returns:
         Versions of tasklab, Python, torch and open_clip, the commit where there is one (with
@@ -314,8 +304,6 @@ def write(
     Args:
         path: Name ending in `.csv`, or in `.csv.xz` for a compressed file; the provenance takes the
             same name with `.json`.
-        rows: Records, checked by `tidy`.
-        provenance: What `provenance()` returned, with the configuration.
 
     Returns:
         The CSV file's path.

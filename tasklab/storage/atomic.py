@@ -48,7 +48,6 @@ def folder(
 
     Args:
         path: The folder, which must not be there yet, or be empty. The one it is in is made.
-        alone: As of `replacing`.
         order: Names of files: if the folder is there already, those that the block has written
             replace its own one by one in this order, and all others stay.
 

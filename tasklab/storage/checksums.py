@@ -63,11 +63,7 @@ def of_parts(text: str, contents: Iterable[tuple[str, memoryview]]) -> str:
 
 
 def once(file: Path, what: str, compute: Callable[[Path], str]) -> str:
-    """Compute a named text of a file; again only if the file has changed.
-
-    Args:
-        compute: File -> a text.
-    """
+    """Return the text that `compute` makes of a file; it is made again if the file has changed."""
     place, now, began = os.path.abspath(file), state(file), time.time_ns()
     known = _SEEN.get(place)
     if known is not None and known[0] == now and what in known[1]:
@@ -79,11 +75,7 @@ def once(file: Path, what: str, compute: Callable[[Path], str]) -> str:
 
 
 def note(file: Path, what: str, found: str) -> None:
-    """Record a text of a file that was just written, for `once`.
-
-    Args:
-        found: What `once` is to return.
-    """
+    """Record a text of a file that was just written, for `once`."""
     place, now = os.path.abspath(file), state(file)
     known = _SEEN.get(place)
     more = known[1] if known is not None and known[0] == now else {}

@@ -138,9 +138,8 @@ def interpret(
     """Interpret one pickle, and leave the stream behind it.
 
     Args:
-        stream: Of bytes, with `read`, `readline` and `tell`.
-        storage: Identity that the file gives a storage -> the storage.
         budget: That of the file; what this pickle costs is taken from it.
+        storage: Identity that the file gives a storage -> the storage.
         embedded: Bytes of a file of `torch.save` within the pickle -> the storage in there; without
             it such bytes are recorded as any other object.
     """

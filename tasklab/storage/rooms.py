@@ -31,11 +31,6 @@ def room(parent: Path, prefix: str, files: Iterable[Path] = ()) -> Iterator[Path
     """Yield a new folder in a folder; what killed processes left there is removed first.
 
     The files are what is written while it is there, beside it or elsewhere.
-
-    Args:
-        parent: The folder.
-        prefix: Of the new folder's name.
-        files: What is written while it is there, beside it or elsewhere.
     """
     sweep(parent, prefix)
     place = parent / f"{prefix}{uuid.uuid4().hex[:8]}"

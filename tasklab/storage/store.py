@@ -169,7 +169,6 @@ class Store:
         Of several processes that ask for the same one, the first computes and the others wait.
 
         Args:
-            kind: Sort of result: lower-case letters, digits, `_` and `-`.
             config: All that determines the result: choices, hash of the base weights, versions.
             make: Folder for checkpoints, which stays after a crash -> tensors, and a record that
                 JSON can hold.

@@ -41,9 +41,6 @@ _IN_THE_WAY = {errno.ENOTDIR, errno.EEXIST}
 def save_checkpoint(path: Path, tensors: Mapping[str, Tensor], meta: Mapping[str, Any]) -> None:
     """Write tensors and a JSON-able `meta` to one safetensors file, replacing it atomically.
 
-    Args:
-        meta: What belongs to them.
-
     Raises:
         TasklabError: If the disk is full or read-only; an earlier checkpoint is then still there.
     """
@@ -165,11 +162,7 @@ def explained(
 
 
 def canonical(value: Mapping[str, Any], what: str = "config", indent: int | None = None) -> str:
-    """Return JSON that is the same text for equal values: sorted names, no NaN.
-
-    Args:
-        indent: Columns of a level; `None` is one line.
-    """
+    """Return JSON, the same text for equal values: sorted names, no NaN; `indent` in columns."""
 
     def check(part: Any) -> None:
         if isinstance(part, Mapping):

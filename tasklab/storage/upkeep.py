@@ -109,8 +109,6 @@ def collect(
 
     Args:
         data: The folder of images; `None` leaves it as it is.
-        days: As of `leftovers`.
-        dry_run: Whether to leave all as it is.
     """
     removed = []
     images = () if data is None else leftovers_of_images(data, days=days)

@@ -66,11 +66,7 @@ class SuiteImages(Protocol):
     def load(
         self, task: str, split: str, *, n: int | None = None, device: torch.device | str = "cpu"
     ) -> Images:
-        """Return a split, or its first n images.
-
-        Args:
-            n: Number of images; `None` is all.
-        """
+        """Return a split, or its first n images."""
 
     def size(self, task: str, split: str) -> int:
         """Return how many images a split has."""
@@ -90,11 +86,7 @@ class SuiteImages(Protocol):
         seed: int,
         device: torch.device | str,
     ) -> Iterator[Images]:
-        """Yield the training images of each step.
-
-        Args:
-            order: Step and number of images -> indices (B,) of the step's images.
-        """
+        """Yield the training images of each step."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -192,12 +184,7 @@ class DrawnImages:
 
 
 def count_of(n: int | None, whole: int, split: str) -> int:
-    """Return how many images of a split are meant.
-
-    Args:
-        n: So many, or `None` for all.
-        whole: As many as there are.
-    """
+    """Return how many images of a split are meant."""
     try:
         number = operator.index(whole if n is None else n)
     except TypeError:

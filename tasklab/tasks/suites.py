@@ -72,12 +72,7 @@ def spoken(name: str) -> str:
 
 
 def check_differ(task: str, words: Sequence[str], names: Sequence[str] | None = None) -> None:
-    """Raise if prompts of two classes are the same: one of the two would never be predicted.
-
-    Args:
-        words: What prompts call the classes.
-        names: What to call them in the message, if not so.
-    """
+    """Raise if prompts of two classes are the same: one of the two would never be predicted."""
     counted = collections.Counter(map(spoken, words))
     pairs = zip(words if names is None else names, words, strict=True)
     if same := [name for name, word in pairs if counted[spoken(word)] > 1]:

@@ -24,7 +24,6 @@ def words_for(names: Sequence[str] | None, classes: Words, where: str) -> tuple[
         classes: A list in this order, in which names of the classes themselves may have any; or a
             mapping from names (of classes that are called by numbers: from these) to words, from
             labels to words, or the other way round.
-        where: Where the data are, for messages.
     """
     if isinstance(classes, str):
         raise TasklabError(f"classes= is a list of names, one for each class, not {classes!r}.")

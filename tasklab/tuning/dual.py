@@ -63,11 +63,7 @@ class Plain(Encoder):
         return self.pair(params, {}, x)[0]
 
     def pair(self, params: Params, tau: Params, x: Tensor) -> Pair:
-        """Return f(x; params), recorded if gradients are enabled, and J(x) tau, which never is.
-
-        Args:
-            tau: The direction; a name that is absent counts as zero.
-        """
+        """Return f(x; params), recorded if gradients are enabled, and J(x) tau, which never is."""
         device = x.device.type
         dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else x.dtype
         shape, params = self.tower, {**self.params, **params}

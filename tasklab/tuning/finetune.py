@@ -50,11 +50,7 @@ CACHE_VERSION = 1  # part of every key: raise it when the same configuration giv
 
 
 def identity(config: FineTune, clip: Clip, tasks: Suite | None = None) -> dict[str, Any]:
-    """Return all that determines the result of a run: its configuration in the store.
-
-    Args:
-        tasks: The suite with its images, where `config.suite` is not embedded.
-    """
+    """Return all that determines the result of a run: its configuration in the store."""
     tasks = tasks or suite(config.suite)
     data = drawn.images_of(tasks)
     task, fields = tasks[config.task], config.identity()
@@ -108,9 +104,6 @@ class Trainer:
 
         trainer = Trainer(clip, store, suite)
         run = trainer(recipe("mini", "Signs", "linearized"))
-
-    Args:
-        clip: The model that all runs start from.
 
     Attributes:
         identity: Run -> its configuration in the store (`identity`).
@@ -180,7 +173,6 @@ def train(
 
     Args:
         checkpoint: The file of checkpoints; the run goes on from one that is there.
-        show: Whether to show a progress bar.
     """
     encoder, task, data = clip.encoder, tasks[config.task], drawn.images_of(tasks)
     names = trainable(encoder.params, config.method, encoder.name)
@@ -222,9 +214,7 @@ def descend(
     """Train for the steps that are left; delta and a head that trains change in place.
 
     Args:
-        session: Counts the steps.
         gradient: Step -> loss, and its gradient in theta, or in delta for a linearized model.
-        own: Weight and bias of a head that trains along.
         adamw: The optimiser of both (`optimiser`).
     """
     moving = delta | own

@@ -33,7 +33,6 @@ def needed(
     themselves come on top.
 
     Args:
-        tower: Its shape.
         recompute: Whether blocks are computed a second time in the backward pass: then only their
             inputs are kept, a twentieth of all, and the insides of one.
     """

@@ -18,11 +18,7 @@ EVERY = 32  # steps between two readings from a device
 
 
 class Journal:
-    """Collects losses and gradient norms; stops a run that has gone wrong.
-
-    Args:
-        losses: Of the steps before.
-    """
+    """Collects losses and gradient norms; stops a run that has gone wrong."""
 
     def __init__(
         self, config: FineTune, losses: list[float], classes: int, device: torch.device

@@ -81,7 +81,6 @@ def first_that_fits(
     Args:
         attempt: Computes by a plan, and changes nothing that another attempt would see.
         left: The plans to try, in order.
-        advice: What the user can do where no plan fits.
     """
     reason = ""
     for index, plan in enumerate(left):
@@ -110,9 +109,6 @@ def accumulated(
 
     Gradients are added in their own type, which is that of the weights: float32, under autocast
     too. A batch that is not divided is not weighted either: its result is bit for bit `gradient`'s.
-
-    Args:
-        gradient: Images and labels -> mean loss and its gradients.
     """
     if size >= len(y):
         return gradient(x, y)

@@ -157,7 +157,6 @@ def trainable(params: Mapping[str, Tensor], method: str, arch: str) -> tuple[str
 
     Args:
         method: One of `METHODS`; `nonlinear` and `linearized` train everything.
-        arch: Name of the encoder, for messages.
     """
     if method not in METHODS:
         raise unknown("method", method, METHODS)

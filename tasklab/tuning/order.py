@@ -11,12 +11,7 @@ from tasklab.tuning.recipe import FineTune
 
 
 def batch(config: FineTune, step: int, count: int) -> Tensor:
-    """Return the indices (B,) of a step's images: shuffled epochs, one after another.
-
-    Args:
-        config: The run: its seed and batch size.
-        step: From 0.
-    """
+    """Return the indices (B,) of a step's images: shuffled epochs, one after another."""
     position, parts, missing = step * config.batch_size, [], config.batch_size
     while missing:
         epoch, start = divmod(position, count)

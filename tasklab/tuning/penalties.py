@@ -66,8 +66,6 @@ def tangent_change(
 
     Args:
         model: The encoder, or the same in a form that records less.
-        images: (B, 3, H, W) of other tasks, as the encoder's `preprocess` takes them.
-        size: Images at a time; by default all.
     """
     if len(images) == 0:
         raise TasklabError("the penalty of tau Jp needs at least one image of another task.")
@@ -89,9 +87,6 @@ def tangent_change(
 def orthonormal(delta: Mapping[str, Tensor]) -> Penalty:
     """Return sum_l |DW_l' DW_l - 1|_F, of the smaller side, and its gradient (OrthoReg).
 
-    Args:
-        delta: The change of the parameters that train; those of two axes count.
-
     >>> orthonormal({"w": torch.tensor([[3.0, 0.0, 0.0], [0.0, 1.0, 0.0]])}).value  # |9 - 1|
     tensor(8.)
     """
@@ -112,9 +107,6 @@ def orthonormal(delta: Mapping[str, Tensor]) -> Penalty:
 
 def off_diagonal(delta: Mapping[str, Tensor]) -> Penalty:
     """Return sum_l |DW_l' DW_l off its diagonal|_F^2 and its gradient.
-
-    Args:
-        delta: The change of the parameters that train; its matrices are `methods.matrices`.
 
     >>> name = "blocks.0.mlp.fc1.weight"
     >>> off_diagonal({name: torch.tensor([[1.0, 2.0]])}).value  # columns 1 and 2: twice (1 x 2)^2
@@ -149,8 +141,6 @@ def turns(
     """Yield each step's images of other tasks, one task a step; `None` where there are none.
 
     Args:
-        others: Names of the tasks.
-        order: Step and number of images -> indices of the step's images.
         steps: The steps that are left, in order: a resumed run sees what another one does.
     """
     streams = {}
@@ -168,7 +158,6 @@ def measure(
     """Return the penalty of a method.
 
     Args:
-        method: One of `methods.METHODS` that has one.
         model: The encoder, or the same in a form that records less.
     """
     entry = TABLE[method]

@@ -57,11 +57,7 @@ def searched_task(suite: Suite) -> str:
 
 
 def identity(probe: Probe, clip: Clip, suite: Suite, task: str) -> dict[str, Any]:
-    """Return all that determines a probe: its configuration in the store.
-
-    Args:
-        probe: How it is fitted.
-    """
+    """Return all that determines a probe: its configuration in the store."""
     searched = probe.solver == "adamw" and probe.lr is None
     search = {"rates": list(RATES), "on": _images(clip, suite, searched_task(suite))}
     return {
@@ -77,7 +73,6 @@ def fit(probe: Probe, clip: Clip, suite: Suite, task: str, store: Store) -> Fitt
     """Return a task's probe from the store, or fit it.
 
     Args:
-        probe: How.
         suite: The tasks; a learning rate that is not given is searched on the stand-in for Cars.
     """
     inputs = _features(probe, clip, suite, task, store)
@@ -111,7 +106,6 @@ def search(
 
     Args:
         probe: Steps, batch size, decay and number of images; of validation as many at most.
-        task: By default the stand-in for Cars.
     """
     task = task or searched_task(suite)
     every = {float(lr): dataclasses.replace(probe, solver="adamw", lr=lr) for lr in rates}
@@ -154,11 +148,6 @@ def adamw(
 
     AdamW on the mean cross-entropy of shuffled batches, a tenth of the steps warm-up, then a cosine
     down to zero, from PyTorch's usual random weights of a linear layer.
-
-    Args:
-        steps: 2,000 (appendix C).
-        batch_size: 128 (appendix C); all images where there are fewer.
-        weight_decay: 0.1 (protocol).
     """
     count, warmup = len(features), steps // 10
     if count == 0:

@@ -73,11 +73,7 @@ def search(config: FineTune, accuracy: Callable[[FineTune], float | None]) -> di
 
 @torch.no_grad()
 def validation(config: FineTune, run: Run, clip: Clip, tasks: Suite) -> float:
-    """Return the accuracy in % of a run's own model on all validation images of its task.
-
-    Args:
-        run: Its result.
-    """
+    """Return the accuracy in % of a run's own model on all validation images of its task."""
     encoder = clip.encoder
     images = drawn.images_of(tasks).load(config.task, "val", device=encoder.device)
     head = run.head or heads.start(config.head, clip, tasks[config.task], config.seed)

@@ -213,11 +213,7 @@ def recipe(
     4e-2, against 2e-3 in the papers.
 
     Args:
-        model: One of `MODELS`.
-        task: Name of a task of `suite`.
         method: One of `METHODS`, or `JOINT`: `nonlinear` with a head that trains along.
-        suite: One of `SUITES`.
-        init: One of `INITS`.
         head: `"zero_shot"`, `"trained"` or `"probe"`; `None` is what fits the model.
         lr: Instead of the recipe's, for every method. The recipe's own is searched (`rates`) for a
             published model in the preset `full`, after a probe or with a head that trains along.

@@ -49,13 +49,7 @@ def of_head(head: Head) -> dict[str, Tensor]:
 
 
 def read(artifact: Artifact, clip: Clip, base: Base, probe: Head | None = None) -> Run:
-    """Return the run that is kept as an artifact.
-
-    Args:
-        artifact: What training made.
-        base: Its weights, and the method.
-        probe: The head that the encoder was trained under, if it was fitted before.
-    """
+    """Return the run that is kept as an artifact."""
     tensors = dict(resident(artifact.version, clip.encoder.device, artifact.tensors))
     weight, bias = tensors.pop(_WEIGHT, None), tensors.pop(_BIAS, None)
     head = probe

@@ -19,8 +19,6 @@ class Saver:
 
     Args:
         delta: What is trained, by name, in the optimiser's order; written and read in place.
-        optimiser: Its AdamW.
-        every: Steps between checkpoints.
     """
 
     def __init__(

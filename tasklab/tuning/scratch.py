@@ -152,8 +152,6 @@ def train(
     network changes. Give `epochs` or `steps`; 0 returns a copy of `params`.
 
     Args:
-        params: Where to start; all names of `network.params`.
-        data: Images uint8 (N, C, H, W) and labels (N,).
         lr: Learning rate. C.1.1: 0.1 for the MLP, 0.05 for the ResNet.
         epochs: Passes over the data, the last batch of each being what is left.
         momentum: 0 is plain SGD.
@@ -196,12 +194,7 @@ def loss(
     data: Images,
     classes: Iterable[int] | None = None,
 ) -> float:
-    """Return the mean cross-entropy in eval mode, in nats.
-
-    Args:
-        data: Images uint8 (N, C, H, W) and labels (N,).
-        classes: Labels of the task; `None` is all.
-    """
+    """Return the mean cross-entropy in eval mode, in nats."""
     return float(F.cross_entropy(_logits(network, params, data, classes), data.y))
 
 
@@ -211,12 +204,7 @@ def accuracy(
     data: Images,
     classes: Iterable[int] | None = None,
 ) -> float:
-    """Return the share of images whose largest logit is their class's, in eval mode, in percent.
-
-    Args:
-        data: Images uint8 (N, C, H, W) and labels (N,).
-        classes: Labels of the task; `None` is all.
-    """
+    """Return the share of images whose largest logit is their class's, in eval mode, in percent."""
     hits = _logits(network, params, data, classes).argmax(1) == data.y
     return 100 * float(hits.double().mean())
 

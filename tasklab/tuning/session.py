@@ -35,9 +35,6 @@ class Session(contextlib.ExitStack):
     Args:
         title: What it trains on, in a few words.
         moving: What trains, by name; a checkpoint's numbers are written into it.
-        optimiser: Its optimiser; likewise.
-        checkpoint: The file of checkpoints.
-        show: Whether to show a progress bar.
 
     Attributes:
         left: The steps that are left.

@@ -40,9 +40,7 @@ class Step:
     """Computes the loss and the gradients of a run's steps.
 
     Args:
-        theta0: The parameters that train, before.
         delta: Their change, which is written to between steps.
-        own: Weight and bias of a head that trains along, by name.
 
     Attributes:
         plan: How steps are computed now.
@@ -160,11 +158,7 @@ def _part(problem: _Problem, model: Model, x: Tensor, y: Tensor) -> tuple[Tensor
 def gradient(
     model: Model, theta0: Mapping[str, Tensor], delta: Mapping[str, Tensor], x: Tensor, loss: Loss
 ) -> tuple[Tensor, Gradients]:
-    """Return the loss of f(x; theta_0 + delta), and its gradient in theta.
-
-    Args:
-        loss: Features -> scalar.
-    """
+    """Return the loss of f(x; theta_0 + delta), and its gradient in theta."""
     sums = torch._foreach_add([theta0[name] for name in delta], list(delta.values()))
     theta = {name: tensor.requires_grad_() for name, tensor in zip(delta, sums, strict=True)}
     value = loss(model({**model.params, **theta}, x))
@@ -174,11 +168,7 @@ def gradient(
 def tangent_gradient(
     model: Model, theta0: Mapping[str, Tensor], delta: Mapping[str, Tensor], x: Tensor, loss: Loss
 ) -> tuple[Tensor, Gradients]:
-    """Return the loss of f(x; theta_0) + J(x; theta_0) delta, and its gradient in delta.
-
-    Args:
-        loss: Features -> scalar.
-    """
+    """Return the loss of f(x; theta_0) + J(x; theta_0) delta, and its gradient in delta."""
     if isinstance(model, memory.Recomputed):
         plain = model.encoder
         return tangent.value_and_grad(plain, plain.params, delta, x, loss, recorded=model)
@@ -188,13 +178,7 @@ def tangent_gradient(
 def head_gradient(
     own: Mapping[str, Tensor], normalise: bool, features: Tensor, y: Tensor
 ) -> Gradients:
-    """Return the gradient of the loss in the head's weight and bias, at given features.
-
-    Args:
-        own: The head's weight and bias, by name.
-        normalise: Whether the head normalises features.
-        features: (B, D).
-    """
+    """Return the gradient of the loss in the head's weight and bias, at given features."""
     leaves = {name: tensor.detach().requires_grad_() for name, tensor in own.items()}
     weight, *bias = leaves.values()  # no `Head`: it reads whether its numbers are finite
     features = features.to(weight.dtype)

@@ -67,9 +67,6 @@ def jvp(encoder: Model, params: Params, tau: Params, x: Tensor) -> TangentFeatur
     """Return f(x; theta_0) and J(x) tau from one forward-mode pass, without a graph.
 
     They are at least float32, also where autocast computed them in bfloat16: sums need the digits.
-
-    Args:
-        tau: The direction; a name that is absent counts as zero.
     """
     with torch.no_grad():
         return TangentFeatures(*map(_precise, _dual_pass(encoder, params, tau, x)))

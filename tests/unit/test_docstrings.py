@@ -1,4 +1,4 @@
-"""Docstrings explain parameters that the page of names does not."""
+"""Docstrings explain parameters that a name and a type do not."""
 
 from __future__ import annotations
 
@@ -36,28 +36,35 @@ def named() -> set[str]:
 NAMED = named()
 
 
+def unclear(node: ast.FunctionDef) -> set[str]:
+    """Return the parameters that are functions, or `None` where nothing is given."""
+    both = [*node.args.posonlyargs, *node.args.args]
+    pairs = [*zip(both[::-1], node.args.defaults[::-1], strict=False)]
+    pairs += zip(node.args.kwonlyargs, node.args.kw_defaults, strict=True)
+    nothing = {a.arg for a, default in pairs if default and ast.unparse(default) == "None"}
+    listed = [*both, *node.args.kwonlyargs]
+    return nothing | {a.arg for a in listed if a.annotation and "Call" in ast.unparse(a.annotation)}
+
+
 def undocumented(path: Path) -> list[str]:
-    """Return the public functions of three or more parameters that leave one unexplained."""
+    """Return the public functions of three or more parameters that leave an unclear one so."""
     found = []
     for name, node, of_class in functions(ast.parse(path.read_text("utf-8"))):
         last = name.rpartition(".")[2]
         if last.startswith("_") and last != "__init__":
             continue
-        listed = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
-        names = [a.arg for a in listed if a.arg not in ("self", "cls") and a.arg[0] != "_"]
         if any(ast.unparse(d).endswith("overload") for d in node.decorator_list):
             continue
         text = of_class if last == "__init__" else ast.get_docstring(node) or ""
         _, _, args = text.partition("Args:")
         elsewhere = re.search(r"\bsee `\w+`", text)  # the protocol that a class keeps lists them
         if (
-            len(names) >= 3
+            len([*node.args.args, *node.args.kwonlyargs]) >= 3
             and not elsewhere
             and any(
-                n not in NAMED
-                and f"`{n}`" not in text
+                f"`{n}`" not in text
                 and not re.search(rf"^\s*(\w+, )*{re.escape(n)}\b.*:", args, re.M)
-                for n in names
+                for n in unclear(node) - NAMED
             )
         ):
             found.append(f"{path.relative_to(PACKAGE.parent)}:{node.lineno} {name}")
@@ -68,7 +75,7 @@ MODULES = [p for p in sorted(PACKAGE.rglob("*.py")) if not p.name.startswith("_"
 
 
 @pytest.mark.parametrize("path", MODULES, ids=lambda p: str(p.relative_to(PACKAGE)))
-def test_functions_of_three_parameters_explain_them(path):
+def test_parameters_that_a_type_does_not_explain_are_explained(path):
     assert not undocumented(path)
 
 

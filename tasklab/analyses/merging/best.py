@@ -48,22 +48,12 @@ def tangents(
 
 
 def objective(merged: PerTask, own: PerTask) -> float:
-    """Return E(tau) = sum_t E |J(x) tau - J(x) tau_t|^2.
-
-    Args:
-        merged: J(x) tau on the images of each task.
-        own: J(x) tau_t there.
-    """
+    """Return E(tau) = sum_t E |J(x) tau - J(x) tau_t|^2."""
     return sum(_mean_product(a - b, a - b) for a, b in pairs(merged, own))
 
 
 def relative(merged: PerTask, own: PerTask) -> float:
-    """Return E(tau) / E(0): 0 if nothing is lost on any task, 1 for the unedited model.
-
-    Args:
-        merged: J(x) tau on the images of each task.
-        own: J(x) tau_t there.
-    """
+    """Return E(tau) / E(0): 0 if nothing is lost on any task, 1 for the unedited model."""
     start = sum(_mean_product(b, b) for b in own)
     if start == 0:
         raise TasklabError("the task vectors change no feature of these images.")
@@ -127,11 +117,8 @@ def everywhere(
     is the one that it goes to.
 
     Args:
-        vectors: tau_t by the task's name, at least two.
-        images: (N, 3, H, W) of each task, as the encoder's `preprocess` takes them.
         start: Where to begin, e.g. the minimum on the span; by default at 0.
         steps: The most steps; fewer where nothing is left to gain.
-        batch_size: Images in one pass, fewer where memory does not suffice.
 
     Raises:
         TasklabError: If images of a task are missing, the vectors or `start` are of another model,

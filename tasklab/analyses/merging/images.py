@@ -64,8 +64,6 @@ def grams(
     of the parameters' type, summed up in float64.
 
     Args:
-        params: theta of the task's model; by default the pre-trained one.
-        names: Of the parameters; by default all.
         batch_size: Images whose sums are made apart; fewer where memory does not suffice.
 
     Returns:
@@ -130,9 +128,6 @@ def fisher_diagonals(
     a backward pass for each image and draw.
 
     Args:
-        head: The task's head; p is the softmax of its logits.
-        params: theta of the task's model; by default the pre-trained one.
-        names: Of the parameters; by default all.
         draws: Labels of each image.
 
     Returns:

@@ -31,7 +31,6 @@ class Looks:
     """Scores of edited networks by their accuracy on several tasks.
 
     Args:
-        split: `"val"`, or another.
         score: Of accuracies (T,) in %; it falls with none of them.
 
     Attributes:

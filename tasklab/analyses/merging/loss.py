@@ -39,7 +39,6 @@ def span_of_loss(
         f0: f(x; theta_0) on the images of each task.
         basis: J(x) tau_s there, for each s.
         start: Where to begin, e.g. the c of `best.span`; by default at 0.
-        iterations: The most steps.
     """
     if not basis:
         raise TasklabError("a span needs at least one vector.")

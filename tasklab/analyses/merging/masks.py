@@ -123,7 +123,6 @@ def consensus(
     own: they are no merge.)
 
     Args:
-        vectors: tau_t, at least `agree`.
         threshold: lambda, of all tasks or of each, to be chosen on validation images.
         agree: Of how many tasks a number must pass the threshold.
     """

@@ -150,11 +150,7 @@ def unpacked(triangle: Float[Tensor, " P"]) -> Float[Tensor, "I I"]:
 
 
 def add_to(sums: dict[str, Tensor], name: str, x: Tensor) -> None:
-    """Add a tensor to what there is by that name, in place; the first one is kept as it is.
-
-    Args:
-        sums: By name.
-    """
+    """Add a tensor to what there is by that name, in place; the first one is kept as it is."""
     if name in sums:
         sums[name].add_(x)
     else:

@@ -198,7 +198,6 @@ def merge(name: str, vectors: Vectors, **options: Any) -> TaskVector:
     """Return the task vectors of several tasks merged into one.
 
     Args:
-        name: One of `METHODS`.
         **options: Of the method: alpha, and what its function takes beside.
 
     >>> import torch
@@ -211,12 +210,7 @@ def merge(name: str, vectors: Vectors, **options: Any) -> TaskVector:
 
 
 def check(name: str, options: Iterable[str]) -> Method:
-    """Return a method, or raise a `TasklabError` if it or one of the options does not exist.
-
-    Args:
-        name: One of `METHODS`.
-        options: Names of its options.
-    """
+    """Return a method, or raise a `TasklabError` if it or one of the options does not exist."""
     chosen = method(name)
     if wrong := [option for option in options if option not in chosen.options]:
         raise unknown(f"option of {name}", wrong[0], chosen.options)

@@ -57,9 +57,6 @@ def generator(seed: int, step: int) -> torch.Generator:
 def boxes(sizes: Int[Tensor, "B 2"], random: torch.Generator) -> Float[Tensor, "B 4"]:
     """Draw one crop for each image, as torchvision's `RandomResizedCrop` does.
 
-    Args:
-        sizes: Width and height of the images before they were decoded to squares.
-
     Returns:
         Left, top, right and bottom edge as shares of the image's width and height.
     """
@@ -105,11 +102,7 @@ def crop(
 def by_pillow(
     x: UInt8[Tensor, "B 3 H W"], edges: Float[Tensor, "B 4"], side: int
 ) -> UInt8[Tensor, "B 3 S S"]:
-    """Do as `crop` does, one channel of an image after another.
-
-    Args:
-        edges: Left, top, right and bottom, as shares of width and height.
-    """
+    """Do as `crop` does, one channel of an image after another."""
     height, width = x.shape[-2:]
     pixels = edges * torch.tensor([width, height, width, height], dtype=edges.dtype)
     out = np.empty((len(x), 3, side, side), np.uint8)
@@ -128,11 +121,7 @@ def by_pillow(
 def by_products(
     x: UInt8[Tensor, "B 3 H W"], edges: Float[Tensor, "B 4"], side: int
 ) -> UInt8[Tensor, "B 3 S S"]:
-    """Do as `crop` does, for all images at once.
-
-    Args:
-        edges: Left, top, right and bottom, as shares of width and height.
-    """
+    """Do as `crop` does, for all images at once."""
     height, width = x.shape[-2:]
     edges = edges.to(x.device)
     across = resampling(edges[:, 0] * width, edges[:, 2] * width, width, side)

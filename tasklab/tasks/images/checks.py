@@ -39,9 +39,7 @@ def sound(where: Path | str, what: str, advice: str = "Fetch it again.") -> Iter
     """Raise what goes wrong with a file or folder inside as one `TasklabError`.
 
     Args:
-        where: The file or folder, for the message.
         what: What it should be, e.g. `"a whole parquet file"`.
-        advice: What to do if it is not.
 
     Raises:
         TasklabError: If anything goes wrong inside; damaged files raise nearly everything.
@@ -153,9 +151,6 @@ def facts(task: Task) -> dict[str, Any]:
 
 def checked(task: Task, splits: Mapping[str, Split], folder: Path) -> dict[str, Split]:
     """Return the splits as the papers take them, with labels in the order of the task's classes.
-
-    Args:
-        splits: By the data set's own names, as they were found.
 
     Raises:
         TasklabError: If sizes or classes are not what they should be; it shows both.

@@ -94,11 +94,7 @@ class Transform:
 
 
 class Job:
-    """The files of one decoding.
-
-    Args:
-        work: Their folder, with what is decoded, and how, in its `job.json`.
-    """
+    """The files of one decoding."""
 
     def __init__(self, work: Path) -> None:
         job = json.loads((work / JOB).read_text("utf-8"))
@@ -208,12 +204,7 @@ def answers(job: Job, chunks: Iterable[int]) -> Generator[Answer]:
 
 
 def spread(work: Path, chunks: Sequence[int], jobs: int) -> Generator[Answer]:
-    """Decode chunks in processes of their own; yield each answer as it comes.
-
-    Args:
-        work: Folder of the job.
-        chunks: Their numbers.
-    """
+    """Decode chunks in processes of their own; yield each answer as it comes."""
     todo: queue.SimpleQueue[int] = queue.SimpleQueue()
     for chunk in chunks:
         todo.put(chunk)

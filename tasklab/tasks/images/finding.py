@@ -53,9 +53,6 @@ class Part:
 def find(task: Task, root: Path | None = None) -> DataSet:
     """Return the data of a task.
 
-    Args:
-        root: Folder of data sets, `data_root`; the hub's cache is searched too.
-
     Raises:
         TasklabError: If there are none, they are incomplete, or they are not what they should be.
     """
@@ -277,7 +274,6 @@ def wanted_files(
     """Return the files to fetch: parquet files of our splits (and configuration), and the card.
 
     Args:
-        listed: Names of the files there.
         splits: Only these, if all of them are there.
     """
     files = [name for name in listed if name.endswith(".parquet") and trees.split_of(name)]

@@ -84,8 +84,6 @@ def image_files(
     """Return a split of image files.
 
     Args:
-        files: Their paths.
-        labels: (N,) the number of each one's class.
         seen: Whether the files were seen to be there, and need not be looked for.
 
     Raises:
@@ -108,11 +106,6 @@ def parquet(files: Sequence[Path], *, image: str = "image", label: str = "label"
     The column of images holds structs of `bytes` and `path`, or plain bytes. The names of classes
     are in the files' metadata, or else in `classes.txt` (one per line) or `README.md` beside or
     above them. A column of texts as labels is numbered alphabetically.
-
-    Args:
-        files: In their order.
-        image: Name of the column of images.
-        label: Name of the column of labels.
 
     Raises:
         TasklabError: If a file is damaged, a column is missing or holds something else, or the
@@ -208,8 +201,6 @@ def read(
 
     Args:
         description: As `Split.description` gives it.
-        chunk: Its number.
-        wanted: Rows, counted from the beginning of the split.
 
     Raises:
         TasklabError: If an image or its file cannot be read; it names them.

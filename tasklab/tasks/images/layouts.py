@@ -22,7 +22,6 @@ def splits_in(root: Path, name: str = "", *, config: str | None = None, **column
     Args:
         config: Which of several configurations of parquet files, by the name of their folder. A
             data set of the papers need not have it.
-        **columns: `image` and `label`, of parquet files.
 
     Raises:
         TasklabError: If the data are there in part, or cannot be read.
@@ -53,7 +52,6 @@ def hub(root: Path, *, config: str | None = None, must: bool = False, **columns:
 
     Args:
         must: Whether it is an error if the only configuration is another one.
-        **columns: `image` and `label`.
 
     Raises:
         TasklabError: If one of several files of a split is missing, or it is not said which

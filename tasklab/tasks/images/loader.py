@@ -119,9 +119,6 @@ class DecodedImages:
         The images move to a GPU while they fit (`placement.resident`), and else stay in the memory
         map, on the CPU; the labels are moved to the device. Training images come uncropped.
 
-        Args:
-            n: Only the first n images.
-
         Raises:
             TasklabError: If a name is unknown, the data are missing or not what they should be, or
                 the split has fewer than n images.
@@ -170,9 +167,6 @@ class DecodedImages:
         """Yield the training images of each step, cropped as the papers crop them.
 
         The next batch is read from the memory map while the device works on this one.
-
-        Args:
-            order: Step and number of images -> indices (B,) of the step's images.
         """
         entry = self._task(task, "train")
         if entry.source is None:

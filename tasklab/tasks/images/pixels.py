@@ -60,11 +60,7 @@ class Arrays:
     folder: Path
 
     def damaged(self, count: int | None = None) -> list[int]:
-        """Return the numbers of the blocks whose pixels are not those that were decoded.
-
-        Args:
-            count: Only blocks of the first so many images; `None` is all.
-        """
+        """Return the numbers of the blocks whose pixels are not those that were decoded."""
         sound = _SOUND.setdefault((self.folder, *_state(self.folder / "x.npy")), set())
         left = set(range(-(-(len(self.x) if count is None else count) // BLOCK))) - sound
         with concurrent.futures.ThreadPoolExecutor() as pool:  # hashing lets other threads run
@@ -167,14 +163,12 @@ def decode(
     progress: bool = True,
     title: str = "decode",
 ) -> Arrays:
-    """Decode rows of a split into a folder, or return what is there.
+    """Decode rows of a split into a folder, with a `note` in its manifest, or return what is there.
 
     Of several processes that ask for the same folder, the first decodes and the others wait.
 
     Args:
         rows: (N,) which of its images, in the order in which to keep them.
-        transform: What is done to each image.
-        note: What else to write into the manifest.
         jobs: Processes; `None` is one a core, and one alone for few images.
 
     Raises:
@@ -205,12 +199,7 @@ def decode(
 
 
 def needed(folder: Path, images: int, transform: Transform) -> int:
-    """Return how many more bytes the decoded images will take, `0` if they are there.
-
-    Args:
-        images: How many.
-        transform: What is done to each.
-    """
+    """Return how many more bytes the decoded images will take, `0` if they are there."""
     if opened(folder):
         return 0
     taken = 0

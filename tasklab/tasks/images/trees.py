@@ -180,9 +180,6 @@ def class_folders(root: Path, *, nested: bool = False) -> Split | None:
     links back to a folder above and folders that were seen already. A file is an image by its
     suffix, or by its contents if it has another.
 
-    Args:
-        nested: Whether a folder within a class is a class of its own, as in SUN397.
-
     Raises:
         TasklabError: If one of several classes has no image that can be read, or is another one's
             folder, or an image is a link that leads nowhere.
