@@ -318,10 +318,6 @@ class TaskVector(Mapping[str, Tensor]):
         Args:
             theta0: Parameters; they keep their device and type.
             alpha: Scale of the vector; for several scales the models come one after another.
-
-        Raises:
-            TasklabError: If tau names a parameter that theta_0 lacks, or one of another shape, or
-                a number that is not finite would come out.
         """
         if number(alpha) is None and isinstance(alpha, Iterable) and not isinstance(alpha, str):
             return (self.apply(theta0, one) for one in list(alpha))

@@ -96,9 +96,6 @@ def singles(
     Args:
         vectors: tau_t by the task's name, at least two.
         count: The most images of each task on which all models are looked at.
-
-    Raises:
-        TasklabError: If there are fewer than two vectors, or features are not finite.
     """
     check_vectors(vectors)
     if len(vectors) < 2:
@@ -142,9 +139,6 @@ def agreement(
 
     Yields:
         task, metric (one of `METRICS`), value (a mean over images) and n (images).
-
-    Raises:
-        TasklabError: If features are not finite, or of other images.
     """
     for task, own in alone.own.items():
         if task not in merged or merged[task].shape != own.shape:

@@ -53,11 +53,7 @@ Validate = Callable[[np.ndarray], np.ndarray]  # coefficients (T,) -> validation
 def affine_scores(
     evaluator: Evaluator, vectors: Sequence[TaskVector], task: str, split: str
 ) -> AffineScores:
-    """Return the scores of a linearized model on a task's images, in float64.
-
-    Raises:
-        TasklabError: If there is no vector, or a score is not finite.
-    """
+    """Return the scores of a linearized model on a task's images, in float64."""
     if not vectors:
         raise TasklabError("scores along task vectors need at least one vector.")
     features = [evaluator.tangent_features(vector, task, split) for vector in vectors]
@@ -136,12 +132,7 @@ def exact_addition(
     high: float = 1.0,
     grid: Sequence[float] = ALPHAS,
 ) -> ExactAddition:
-    """Add the vectors in the linearized model, and solve for the best shared coefficient.
-
-    Raises:
-        TasklabError: If there is no vector, the grid is out of order or leaves the interval, or
-            scores are not finite.
-    """
+    """Add the vectors in the linearized model, and solve for the best shared coefficient."""
     check_grid(grid)
     check_vectors(vectors)
     tasks, total = tuple(vectors), TaskVector.sum(vectors.values())
@@ -169,9 +160,6 @@ def exact_negation(evaluator: Evaluator, task: str, vector: TaskVector) -> Negat
 
     Of all coefficients in [0, 1] that keep the control on validation images, those of the lowest
     target accuracy; of these the middle of the widest stretch.
-
-    Raises:
-        TasklabError: If scores are not finite.
     """
     names = (task, evaluator.suite.control.name)
     curves = [affine_scores(evaluator, [vector], name, "val").along([-1.0]) for name in names]
@@ -266,9 +254,6 @@ def per_task(
         shared: The shared coefficient, if known, e.g. `editing.addition(...).alpha`: the search for
             it on the grid is then left out. Linear models solve for it anyway.
         budget: The most trials for a non-linear model; by default 2 T + 1, for one sweep.
-
-    Raises:
-        TasklabError: If there is no vector, or features are not finite.
     """
     check_vectors(vectors)
     tasks, shared = tuple(vectors), None if shared is None else as_coefficient(shared, "shared")

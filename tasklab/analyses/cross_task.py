@@ -110,10 +110,6 @@ def measure(
         Columns merge, block (0, 1, ...; missing for the encoder's own features), metric (one of
         `METRICS`), value (mean over images), low, middle and high (quartiles, from histograms
         whose bins are 2 % wide, or 0.001 for `coef`), and n (images).
-
-    Raises:
-        TasklabError: If a data set is missing or empty, a model is unknown, or features are not
-            finite.
     """
     for merge in merges:
         if lacking := [name for name in merge.on if name not in data or not len(data[name])]:

@@ -256,9 +256,6 @@ def explained_variance(
         A row a predictor of `PREDICTORS` that the table has: predictor, value (R^2), low, high,
         slope, intercept, rank (Spearman's correlation, which no single large pair decides),
         n_pairs, n_models, n_groups. All but the counts are NaN for a predictor that is constant.
-
-    Raises:
-        TasklabError: If there are fewer than four of the units, or a number is not finite.
     """
     group = df["group"] if "group" in df else pd.Series("", index=df.index)
     df = df.assign(group=group).reset_index(drop=True)

@@ -179,9 +179,6 @@ def error_cells(
     Returns:
         Errors (A, A) in %, divergences (A, A) in nats, and whether the prediction on an image
         changes (A, A, 2, N). `singles` are called A times each, `joint` A² times.
-
-    Raises:
-        TasklabError: If coefficients or features are not finite.
     """
     as_coefficients(alphas)
     alone = [_alone(t, singles[t], classify[t], alphas) for t in (0, 1)]
@@ -228,10 +225,6 @@ def error_map(
             a finer grid inside the search box.
         images: The most images of each task; `None` for all that the evaluator has. Both tasks get
             equally many.
-
-    Raises:
-        TasklabError: If there are not two vectors, both are empty, the grid is out of order, or
-            features are not finite.
     """
     check_grid(alphas)
     check_vectors(vectors)

@@ -73,12 +73,7 @@ def addition(
     linear: bool,
     alphas: Sequence[float] = ALPHAS,
 ) -> Addition:
-    """Add the vectors; choose alpha on validation, report on test images (tangent, table 1).
-
-    Raises:
-        TasklabError: If there is no vector, the coefficients do not ascend, or a model's features
-            are not finite.
-    """
+    """Add the vectors; choose alpha on validation, report on test images (tangent, table 1)."""
     check_grid(alphas)
     check_vectors(vectors)
     tasks, total = tuple(vectors), TaskVector.sum(vectors.values())
@@ -142,9 +137,6 @@ def negation(
 
     Args:
         alphas: Coefficients (A,), ascending from 0.
-
-    Raises:
-        TasklabError: If the coefficients do not ascend from 0, or features are not finite.
     """
     check_grid(alphas)
     if alphas[0] != 0:

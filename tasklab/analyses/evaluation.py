@@ -145,21 +145,13 @@ class Evaluator:
     def accuracy(
         self, features: Float[Tensor, "N D"], task: str, split: str, *, alpha: float | None = None
     ) -> float:
-        """Return the accuracy in % of features of all images of a split.
-
-        Raises:
-            TasklabError: If a feature or a logit is not finite.
-        """
+        """Return the accuracy in % of features of all images of a split."""
         return 100 * float(self.right(features, task, split, alpha).mean())
 
     def right(
         self, features: Float[Tensor, "N D"], task: str, split: str, alpha: float | None = None
     ) -> Bool[np.ndarray, " N"]:
-        """Return which images are classified correctly from their features.
-
-        Raises:
-            TasklabError: If a feature or a logit is not finite.
-        """
+        """Return which images are classified correctly from their features."""
         place = f"split {split!r}" + ("" if alpha is None else f", coefficient {alpha:g}")
         logits = self.logits(features, task, place)
         return (logits.argmax(-1) == self.images(task, split).y).cpu().numpy()
@@ -167,11 +159,7 @@ class Evaluator:
     def logits(
         self, features: Float[Tensor, "N D"], task: str, place: str = "edited"
     ) -> Float[Tensor, "N C"]:
-        """Return the logits of a task's head.
-
-        Raises:
-            TasklabError: If a feature or a logit is not finite.
-        """
+        """Return the logits of a task's head."""
         place = f"task {task!r}, {place}"
         logits = self.head(task)(finite_rows(features, f"features ({place})"))
         return finite(logits, f"logits ({place})")
@@ -241,10 +229,6 @@ class Evaluator:
 
         Returns:
             A number for one coefficient, an array (A,) for several.
-
-        Raises:
-            TasklabError: If a coefficient is no finite number from -1e6 to 1e6, or features are not
-                finite.
         """
         if not isinstance(vector, TaskVector):
             raise TasklabError(f"a model is edited by a TaskVector, not {type(vector).__name__}.")

@@ -73,10 +73,6 @@ def gram(
 
     Returns:
         Kernels in float64, added up from products in the parameters' own type.
-
-    Raises:
-        TasklabError: If there is no image, a class or a parameter is unknown, `chunk` is not
-            positive, or a kernel is not finite.
     """
     names, chunk = _names(params, trainable), whole("chunk", chunk, 1)
     memory = whole("memory", memory, 1)
@@ -205,10 +201,6 @@ def localization(kernels: Float[Tensor, "C N M"], own: int, *, power: float = 0.
         kernels: As `gram` gives them; the task's columns first.
         own: How many columns are the task's.
         power: Weight of the singular values.
-
-    Raises:
-        TasklabError: If not both the task and the control have a column, or a number is not
-            finite.
 
     >>> kernel = torch.tensor([[[2.0, 0.0, 0.0], [0.0, 1.0, 0.0]]])  # zero on the control image
     >>> localization(kernel, own=2)

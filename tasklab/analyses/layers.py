@@ -218,10 +218,6 @@ def interference(
 
     Returns:
         Columns task, alpha, metric, value, n (images).
-
-    Raises:
-        TasklabError: If a task's alignment is not there, its vector changes no feature, or features
-            are not finite.
     """
     check_vectors(vectors)
     as_coefficient(alpha, "alpha")

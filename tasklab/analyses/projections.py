@@ -68,9 +68,6 @@ def pieces(
 
     Returns:
         The pieces; together they are all parameters.
-
-    Raises:
-        TasklabError: If a projection is unknown, matches nothing, or is missing in some block.
     """
     asked = PROJECTIONS if projections is None else tuple(projections)
     kept = [
@@ -135,10 +132,6 @@ def second_moments(
 
     Returns:
         One matrix a weight, by its name; q, k and v share theirs where they are one weight.
-
-    Raises:
-        TasklabError: If a projection matches nothing or is not used as a matrix, if there is no
-            image, or a moment is not finite.
     """
     if len(images) == 0:
         raise TasklabError("second moments need at least one image.")

@@ -97,10 +97,6 @@ def exact_curve(
     one side of the crossing. Over all c, an image is right on an interval, from the last crossing
     that y must pass to the first at which it falls back. At a crossing itself, `argmax` gives the
     class with the lower index. Sorting the ends of all intervals costs O(N C + N log N).
-
-    Raises:
-        TasklabError: If there is no image, a number is not finite, a label has no class, or `low`
-            is not below `high`.
     """
     low, high = as_coefficient(low, "the lowest alpha"), as_coefficient(high, "the highest alpha")
     if not low < high:
@@ -151,10 +147,6 @@ def mean_curve(
 
     Args:
         weights: By default 1 each; 100 / single-task accuracy makes accuracies normalised.
-
-    Raises:
-        TasklabError: If there is no curve, they differ in their ends, or there is not one finite
-            weight for each.
     """
     ends = {(curve.knots[0], curve.knots[-1]) for curve in curves}
     if len(ends) != 1:
@@ -291,10 +283,6 @@ def climb(
 
     Args:
         budget: The most trials, the start among them; by default 2 T + 1, for one sweep.
-
-    Raises:
-        TasklabError: If a coefficient or a value of the objective is not finite, or no trial is
-            allowed.
     """
     alphas = np.array(as_coefficients(start, "start"))
     budget = 2 * len(alphas) + 1 if budget is None else whole("budget", budget, 1)

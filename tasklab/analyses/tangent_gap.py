@@ -58,10 +58,6 @@ def gaps(
         Columns alpha (the distance c), size (c |tau| / |theta_0|, over all parameters), block
         (0, 1, ...; missing for the features) and value (the gap). A block that the vector does not
         reach is left out.
-
-    Raises:
-        TasklabError: If there is no image or no distance, one is 0, the vector does not change the
-            features, or outputs are not finite.
     """
     check_scales(scales)
     if len(images) == 0:

@@ -62,10 +62,6 @@ def transitivity(
         violations (share of these whose conclusion does not), violations_unlinked, and unsatisfied
         (share of all triples whose conclusion does not hold: what violations would be if premises
         told nothing).
-
-    Raises:
-        TasklabError: If a pair is there twice, fewer than three models are, a column is missing, or
-            a number is not finite.
     """
     alone = isinstance(threshold, numbers.Number)
     several = [threshold] if alone else threshold

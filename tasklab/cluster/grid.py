@@ -109,10 +109,6 @@ def plan(grid: Grid, address: str | None = None) -> list[Job]:
     """Return the runs of a grid, each once, after checking all that can be checked beforehand.
 
     A result counts as kept if it is in the store; its checksum is compared when it is read.
-
-    Raises:
-        TasklabError: If a name is unknown, a model cannot do a method, or weights or images are
-            missing. It has one line for each problem. Or if the cluster cannot be used.
     """
     with _cluster(grid, address) as cluster:
         return _plan(grid, cluster)

@@ -87,9 +87,6 @@ class Parameters:
         is noticed on either side: in the cell a name is missing; what papermill was given stands in
         a cell of its own, whatever its name; and what another program assigned instead is a plain
         variable with nearly the name of a parameter.
-
-        Raises:
-            TasklabError: If one is missing, misspelt or not possible.
         """
         names = cls.names()
         missing = [name for name in names if name not in namespace]
@@ -243,11 +240,7 @@ def _seeds(value: object, preset: str) -> tuple[int, ...]:
 
 
 def folder(name: str, value: object) -> Path | None:
-    """Return the path of a folder that may not be there yet; `None` stays.
-
-    Raises:
-        TasklabError: If it can be no path, or is a file.
-    """
+    """Return the path of a folder that may not be there yet; `None` stays."""
     if value is None:
         return None
     place = path(name, value)

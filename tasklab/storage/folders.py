@@ -13,20 +13,13 @@ STORE, DATA = "TASKLAB_STORE", "TASKLAB_DATA"  # environment variables
 
 
 def store(root: Path | str | None = None) -> Path:
-    """Return the folder of results: `root`, or `$TASKLAB_STORE`, or one in the user's cache.
-
-    Raises:
-        TasklabError: If it cannot be the path of a folder. It need not be there.
-    """
+    """Return the folder of results: `root`, or `$TASKLAB_STORE`, or one in the user's cache."""
     return _folder("store_root", root, STORE, "store")
 
 
 def data(root: Path | str | None = None) -> Path:
     """Return the folder of images that were drawn or decoded: `root`, or `$TASKLAB_DATA`, or one in
     the user's cache.
-
-    Raises:
-        TasklabError: If it cannot be the path of a folder. It need not be there.
     """  # noqa: D205
     return _folder("cache", root, DATA, "data")
 

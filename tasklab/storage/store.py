@@ -132,9 +132,6 @@ class Store:
     Args:
         root: The folder; `None` is `$TASKLAB_STORE`, or else the user's cache folder. It is made
             at the first result, so a store that is only read may lie on a read-only disk.
-
-    Raises:
-        TasklabError: If that can be no path.
     """
 
     def __init__(self, root: Path | str | None = None) -> None:

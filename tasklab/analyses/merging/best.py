@@ -119,10 +119,6 @@ def everywhere(
     Args:
         start: Where to begin, e.g. the minimum on the span; by default at 0.
         steps: The most steps; fewer where nothing is left to gain.
-
-    Raises:
-        TasklabError: If images of a task are missing, the vectors or `start` are of another model,
-            or tangents are not finite.
     """
     check_vectors(vectors)
     each, steps = placed(listed(vectors, 2), encoder.device), whole("steps", steps, 0)

@@ -68,10 +68,6 @@ def grams(
 
     Returns:
         A matrix for each named weight of a linear layer or of `nn.MultiheadAttention`, by its name.
-
-    Raises:
-        TasklabError: If there is no image, a parameter is unknown, none is of such a layer, or a
-            number is not finite.
     """
     if len(images) == 0:
         raise TasklabError("Gram matrices need at least one image.")
@@ -132,9 +128,6 @@ def fisher_diagonals(
 
     Returns:
         F by the parameter's name, in its shape and type.
-
-    Raises:
-        TasklabError: If there is no image, a parameter is unknown, or a number is not finite.
     """
     if len(images) == 0:
         raise TasklabError("Fisher information needs at least one image.")

@@ -54,9 +54,6 @@ def pooled_grams(vectors: Vectors, grams: PerTask | Grams | None) -> Grams:
     Args:
         grams: G_t (I, I), symmetric, by the parameter's name: in the vectors' order, where an
             iterator may make them one by one, or by the same names. Sums are only moved.
-
-    Raises:
-        TasklabError: If Gram matrices are missing, or of other shapes.
     """
     each = listed(vectors, 2)
     if isinstance(grams, Grams):
@@ -96,9 +93,6 @@ def pooled_diagonals(vectors: Vectors, diagonals: PerTask | Diagonals | None) ->
     Args:
         diagonals: F_t in the parameters' shapes, by their names: in the vectors' order, where an
             iterator may make them one by one, or by the same names. Sums are only moved.
-
-    Raises:
-        TasklabError: If Fisher information is missing, negative or of another shape.
     """
     each = listed(vectors, 2)
     if isinstance(diagonals, Diagonals):

@@ -64,9 +64,6 @@ def fisher(
         diagonals: F_t of each, as `images.fisher_diagonals` gives it, in the vectors' order, where
             an iterator may make them one by one, or by the same names; or their sums
             (`pooled.pooled_diagonals`).
-
-    Raises:
-        TasklabError: If Fisher information is missing, negative or of another shape.
     """
     sums = pooled_diagonals(vectors, diagonals)
 
@@ -103,9 +100,6 @@ def regmean(
             G_t: the larger, the nearer is the result to the average. Without it, weights that read
             what images hardly have are free: they may make the result hundreds of times as long as
             a vector, with little change of what it answers.
-
-    Raises:
-        TasklabError: If Gram matrices are missing or of other shapes, or their sum is singular.
     """
     ratio, ridge = real("ratio", ratio, 0, 1), real("ridge", ridge, 0)
     sums = pooled_grams(vectors, grams)

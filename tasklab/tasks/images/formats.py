@@ -155,11 +155,7 @@ def parquet(files: Sequence[Path], *, image: str = "image", label: str = "label"
 
 
 def idx(images: Path, labels: Path) -> Split:
-    """Return a split in MNIST's format, compressed or not. Its classes are the digits.
-
-    Raises:
-        TasklabError: If a file is not whole, or there are not as many images as labels.
-    """
+    """Return a split in MNIST's format, compressed or not. Its classes are the digits."""
     numbers = _idx(labels, 1).astype(np.int64)
     with sound(images, _IDX), _stream(images) as stream:
         shape, size = _head(stream, 3), _size(images)
@@ -171,11 +167,7 @@ def idx(images: Path, labels: Path) -> Split:
 
 
 def mat(file: Path) -> Split:
-    """Return a split in SVHN's format, a MATLAB file; its label 10 is the digit 0.
-
-    Raises:
-        TasklabError: If the file is not whole, or there are not as many images as labels.
-    """
+    """Return a split in SVHN's format, a MATLAB file; its label 10 is the digit 0."""
     from scipy.io import loadmat, whosmat
 
     with sound(file, _MAT):

@@ -52,10 +52,6 @@ def hub(root: Path, *, config: str | None = None, must: bool = False, **columns:
 
     Args:
         must: Whether it is an error if the only configuration is another one.
-
-    Raises:
-        TasklabError: If one of several files of a split is missing, or it is not said which
-            configuration is meant.
     """
     paths = (file.relative_to(root) for file in sorted(root.rglob("*.parquet")))
     there = [path for path in paths if all(map(visible, path.parts))]

@@ -118,10 +118,6 @@ class DecodedImages:
 
         The images move to a GPU while they fit (`placement.resident`), and else stay in the memory
         map, on the CPU; the labels are moved to the device. Training images come uncropped.
-
-        Raises:
-            TasklabError: If a name is unknown, the data are missing or not what they should be, or
-                the split has fewer than n images.
         """
         entry = self._task(task, split)
         if entry.source is None:
