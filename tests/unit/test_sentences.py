@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from tasklab import study
+
 FIXED = {"protocol.md"}  # thresholds written down before any result, and the levels then reached
 
 
@@ -16,5 +18,12 @@ def test_numbers_of_results_are_computed_in_pages_too(root, typed_results):
     assert not typed_results("At $0.123$, `0.123`, 95 % and in steps of 0.05.")
     pages = [root / "README.md", *sorted((root / "book").glob("*.md"))]
     found = {page.name: typed_results(page.read_text("utf-8")) for page in pages}
-    found["README.md"] = [n for n in found["README.md"] if n != "3.11"]  # of Python
+    said = " ".join(one.text for one in study.findings([]))  # the README has them: below
+    found["README.md"] = [n for n in found["README.md"] if n != "3.11" and n not in said]
     assert {name: numbers for name, numbers in found.items() if numbers and name not in FIXED} == {}
+
+
+def test_the_readme_opens_with_the_findings_of_the_landing_page(root):
+    text = " ".join((root / "README.md").read_text("utf-8").split())
+    found = [f"**{one.title}** ({one.number}). {one.text}" for one in study.findings([])]
+    assert found and [one for one in found if one not in text] == []
