@@ -165,18 +165,19 @@ def _waits(shown: nodes.Element) -> bool:
 
 
 class Parameters(SphinxTransform):
-    """Fold the cell of parameters: JupyterLab shows it, where it can be changed."""
+    """Fold the cells of parameters and of what they choose, which JupyterLab shows."""
 
     default_priority = 310
 
     def apply(self, **kwargs: object) -> None:
         """Go through the page's cells."""
         for cell in _cells(self.document):
-            if "tag_parameters" in cell["classes"]:
-                prompts = {
-                    f"prompt_{one}": f"{one.capitalize()} parameters" for one in ("show", "hide")
-                }
-                cell.attributes.update(prompts, hide_mode="input")
+            code = next(cell.findall(nodes.literal_block), None)
+            opens = code is not None and "page.opened(" in code.astext()
+            if opens or "tag_parameters" in cell["classes"]:
+                what = "model and tasks" if opens else "parameters"
+                cell["hide_mode"] = "all" if opens else "input"
+                cell["prompt_show"], cell["prompt_hide"] = f"Show {what}", f"Hide {what}"
 
 
 class Equations(SphinxTransform):
