@@ -192,13 +192,15 @@ def findings(verdicts: Iterable[Verdict], heading: str) -> Any:
     here = rows[(places == heading) & (rows["setting"] == "chosen")]
     tested = here[here["outcome"] != "not tested"]
     lines = [
-        f"**{PLAIN.get(row['outcome'], row['outcome'])}**: {row['short']}"
+        f"<b>{PLAIN.get(row['outcome'], row['outcome'])}</b>: {row['short']}"
         + (f" ({effect_of(row)})" if row["n_seeds"] else "")
         for row in tested.to_dict("records")
     ]
-    lines += [f"**not tested**: {short}" for short in here[~here.index.isin(tested.index)]["short"]]
+    lines += [
+        f"<b>not tested</b>: {short}" for short in here[~here.index.isin(tested.index)]["short"]
+    ]
     lead = _link("verdicts", "Statements of the paper")
-    return say(f"{lead}, in recorded runs: {'; '.join(lines)}.")
+    return say(f'<p class="tl-verdicts">{lead}, in recorded runs: {"; ".join(lines)}.</p>')
 
 
 def _link(page: str, text: str, query: str = "") -> str:
