@@ -14,6 +14,7 @@ import pytest
 from tasklab import chapters
 from tasklab.chapters import CHAPTERS, Work
 from tasklab.errors import TasklabError
+from tasklab.experiments.parameters import Parameters
 from tasklab.experiments.registry import find
 from tasklab.records.schema import EXPERIMENTS
 
@@ -73,3 +74,34 @@ def test_a_chapter_on_attention_refuses_a_model_without():
         chapters.check("linear_layers", model)
     with pytest.raises(TasklabError, match="unknown chapter 'tangnet': did you mean 'tangent'"):
         chapters.check("tangnet", "mini")
+
+
+def test_a_notebook_runs_its_example_alone_beside_recorded_results():
+    example, chapter, more = (
+        Work(("nonlinear",), {"single": {}}, page=page, role=role)
+        for page, role in (("example", ""), ("chapter", "small"), ("more", "text"))
+    )
+    entry = dataclasses.replace(CHAPTERS["tangent"], live=(example, chapter, more))
+    assert entry.runs("quick", "example", "chapter") == [example]
+    assert entry.runs("quick", "all", "chapter") == [example, chapter]
+    assert entry.runs("quick", "all", "more") == [more]
+    assert entry.runs("quick", "example", "more") == []
+    assert entry.needs("quick") == ("small", "text")
+    assert entry.needs("quick", "all", "chapter") == ("small",)
+    assert chapters.chapter("tangent_more") is CHAPTERS["tangent"]
+
+
+@pytest.mark.parametrize(
+    ("given", "live"),
+    [
+        ({}, "example"),
+        ({"model": "mini", "steps": 2}, "example"),
+        ({"live": "all"}, "all"),
+        ({"model": "mini_s"}, "all"),
+        ({"init": "random"}, "all"),
+        ({"suite": "paper"}, "all"),
+        ({"model": "vitb32", "live": "example"}, "example"),
+    ],
+)
+def test_everything_is_computed_where_nothing_is_recorded(given, live):
+    assert Parameters(**given).live == live
