@@ -59,8 +59,11 @@ from .merged_models import published_merges as published_merges
 from .merged_models import strength_table as strength_table
 from .merging import MERGE_LABEL as MERGE_LABEL
 from .merging import merge_accuracy as merge_accuracy
+from .merging import merge_curves as merge_curves
 from .merging import merge_distance as merge_distance
+from .merging import merge_gains as merge_gains
 from .merging import merge_gains_table as merge_gains_table
+from .merging import merge_ranking as merge_ranking
 from .merging import merge_ways as merge_ways
 from .merging import merge_ways_table as merge_ways_table
 from .schemes import closed_table as closed_table

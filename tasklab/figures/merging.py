@@ -13,11 +13,15 @@ from typing import Any
 import matplotlib.pyplot as plt
 import pandas as pd
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 
 from tasklab.analyses.merging.registry import METHODS
 from tasklab.figures.marks import (
+    DASHED,
+    GIVEN,
     ZERO,
     Panels,
+    curves,
     cut,
     level,
     names_above,
@@ -26,7 +30,7 @@ from tasklab.figures.marks import (
     reaching,
     scale,
 )
-from tasklab.figures.rows import averaged, most_tasks, require_rows, select, where
+from tasklab.figures.rows import averaged, ends, methods_in, most_tasks, require_rows, select, where
 from tasklab.figures.schemes import ways
 from tasklab.figures.style import COLOURS, METHOD_LABEL, WIDTH, Looks, book_figure
 from tasklab.records.gains import gains
@@ -50,6 +54,22 @@ _SORT = {
     for name in MERGE_LABEL
 }
 BASE = "arithmetic"  # what gains are counted from
+_BOUND = "bound"
+_BOUNDS = {
+    "single": "one model a task", "joint": "joint training", "pretrained": "pre-trained model",
+}  # fmt: skip
+_READS = {
+    _BOUND: ("no merge", "#595959", "D"),
+    "vectors": ("reads vectors only", "#0072B2", "o"),
+    "images": ("reads images, too", "#D55E00", "s"),
+}
+_SAMPLES = {
+    "here": ("this model", "#0072B2", "o"), "others": ("other pre-trainings", "#E69F00", "s"),
+}  # fmt: skip
+_LINES = {  # merges that are measured everywhere: colour, marker
+    BASE: ("#8C8C8C", "o"), "ties": ("#E69F00", "s"), "tsv_m": ("#009E73", "D"),
+    "regmean": ("#0072B2", "^"), "wudi_exact": ("#CC79A7", "v"), "best_span": ("#D55E00", "P"),
+}  # fmt: skip
 _NUMBERS = (("#B3B3B3", "o"), ("#8C8C8C", "s"), ("#595959", "D"), ("#000000", "P"))
 
 
@@ -91,6 +111,105 @@ def merge_accuracy(df: pd.DataFrame) -> Figure:
         values = where(means, metric=metric).groupby(["merge", "n_tasks"])["value"].mean()
         cut(axes, reaching(values)[0])
     return plot.finish(lines, x="{} test accuracy (%)".format)
+
+
+@book_figure
+def merge_ranking(df: pd.DataFrame) -> Figure:
+    """Plot the accuracy of every merge of most tasks between the rows that bound it.
+
+    Above stand one model a task and joint training, below the pre-trained model. Colour tells
+    whether a merge reads images; dots are seeds. Records: `merging` of one model and method,
+    `single` and `joint`.
+    """
+    means = merged_accuracy(most_tasks(where(df, experiment="merging")))
+    alone = where(df, experiment="single", split="test")
+    bounds = {
+        "single": alone[alone["method"] != "pretrained"],
+        "joint": where(df, experiment="joint", split="test"),
+        "pretrained": where(alone, method="pretrained"),
+    }
+    rows = [averaged(part.assign(merge=name), "merge", "seed") for name, part in bounds.items()]
+    means = pd.concat([means, *rows])[["merge", "seed", "value"]]
+    reached = means.groupby("merge")["value"].mean().sort_values(ascending=False)
+    merges = [name for name in reached.index if name in MERGE_LABEL]
+    order = [*(name for name in ("single", "joint") if name in reached), *merges]
+    order += ["pretrained"] if "pretrained" in reached else []
+    means["reads"] = means["merge"].map(lambda name: _BOUND if name in bounds else _reads(name))
+    plot = points(
+        means, "merge", height=1.2 + 0.24 * len(order), hue="reads", looks=_READS, apart=False,
+        order={name: (_BOUNDS | MERGE_LABEL)[name] for name in order},
+    )  # fmt: skip
+    return plot.finish(x="test accuracy (%), mean over tasks")
+
+
+def _reads(merge: str) -> str:
+    needs = METHODS[merge].needs if merge in METHODS else "images"
+    return "images" if needs else "vectors"
+
+
+@book_figure
+def merge_gains(df: pd.DataFrame) -> Figure:
+    """Plot gains over task arithmetic with 95 % intervals, of most tasks.
+
+    Hollow markers are other pre-trainings. Records: `merging` of a model, which comes first, and of
+    other pre-trainings.
+    """
+    rows = require_rows(where(df, experiment="merging"), "no merges were recorded")
+    rows = most_tasks(rows)
+    found = require_rows(gains(rows, over=BASE, model=rows["model"].iloc[0]), "no gains")
+    parts = []
+    for kind, which in (("here", ""), ("others", "others_")):
+        part = found[["merge"]].assign(kind=kind)
+        for name in ("effect", "low", "high"):
+            part[name] = found.get(which + name)
+        part = part.rename(columns={"effect": "value"}).dropna(subset="value")
+        parts.append(part.assign(**{n: part[n].fillna(part["value"]) for n in ("low", "high")}))
+    both = pd.concat(parts, ignore_index=True)
+    order = parts[0].sort_values("value", ascending=False)["merge"]
+    looks = {kind: look for kind, look in _SAMPLES.items() if kind in set(both["kind"])}
+    plot = points(
+        ends(both, "merge", "kind"), "merge", height=1.2 + 0.26 * len(order), hue="kind",
+        looks=looks, order={name: MERGE_LABEL[name] for name in order}, **GIVEN,
+    )  # fmt: skip
+    level(plot.first, 0, along="y", **ZERO)
+    return plot.finish(x="points of test accuracy above task arithmetic")
+
+
+@book_figure
+def merge_curves(df: pd.DataFrame, over: str = "n_tasks") -> Figure:
+    """Plot the accuracy of merges over learning rates or over the number of tasks.
+
+    A line a merge, dashed each task's own model, a panel a method. Records: `merging_rates` for
+    `over="lr"`, `merging` and `single` for `over="n_tasks"`; of one model.
+    """
+    rates = over == "lr"
+    rows = select(df, "merging_rates" if rates else "merging", "absolute")
+    alone = where(df, metric="single", split="test")
+    if rates:
+        rows, alone = (part.assign(lr=part["lr"] * 1e4) for part in (most_tasks(rows), alone))
+    means = averaged(rows, "method", "merge", over, "seed")
+    named = [name for name in merges_in(means) if name in _LINES]
+    looks = {name: (MERGE_LABEL[name], *_LINES[name]) for name in named}
+    plot = curves(
+        where(means, merge=named), over, hue="merge", looks=looks, height=3.8,
+        **({"col": "method", "col_order": methods_in(means)} if rates else {}),
+    )  # fmt: skip
+    if rates:
+        alone = averaged(alone, "method", "lr").sort_values("lr")
+        for axes, _, method in plot:
+            axes.plot(*where(alone, method=method)[["lr", "value"]].to_numpy().T, **DASHED)
+            axes.set_xscale("log", base=2)
+            axes.set_xticks(ticks := sorted(means[over].unique()), [f"{one:g}" for one in ticks])
+    else:
+        own = alone[alone["method"] != "pretrained"]
+        level(plot.first, float(own["value"].mean()), **DASHED)
+        plot.first.set_xticks(sorted(means[over].unique()))
+    dashed = Line2D([], [], **DASHED, label="each task's own model")
+    words = {
+        "x": "learning rate (10⁻⁴)" if rates else "number of merged tasks",
+        "y": "test accuracy (%)",
+    }
+    return plot.finish([dashed], title=METHOD_LABEL, **words)
 
 
 def by_number(n_tasks: pd.Series) -> Looks:
