@@ -17,7 +17,6 @@ from tasklab.models.zoo import FAMILIES
 _MERGED: Names = {"single": {}, "merging": {"n_tasks": (8,)}}
 _SORTS = tuple(PROBED[role] for role in SORTS)
 _ENCODERS = (*({"model": FAMILIES[0][role]} for role in ("small", "convnext", "closed")), *_SORTS)
-_LIVE: Names = {"merging": {}}
 
 CHAPTER = Chapter(
     name="merging",
@@ -26,9 +25,11 @@ CHAPTER = Chapter(
     label="Merging",
     methods=("nonlinear",),
     live=(
-        Work(("nonlinear",), {"single": {}, **_LIVE}),
-        Work(TRAINED, _LIVE, role="small"),
-        Work(("nonlinear",), _LIVE, role="closed"),
+        Work(("nonlinear",), {"single": {}, "merging": {}}, page="example"),
+        Work(("nonlinear",), {"joint": {}}),
+        Work(TRAINED, {"merging": {}}, role="small"),
+        Work(("nonlinear",), {"merged": {}, "merging_cost": {}}, page="more"),
+        Work(("nonlinear",), {"merging": {}}, role="closed", page="more"),
     ),
     parts={
         "editing": (Work(("nonlinear",), _MERGED, seeds=HEADLINE),),

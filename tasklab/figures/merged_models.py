@@ -190,22 +190,21 @@ def printed_merges() -> pd.DataFrame:
     return rows.assign(merge=rows["row"].map(names))[["protocol", "model", "merge", "value"]]
 
 
-def merge_table(df: pd.DataFrame) -> pd.DataFrame:
-    """Return recorded accuracies of all tasks merged beside published ones.
+def merge_table(df: pd.DataFrame, size: str = "vitb32") -> pd.DataFrame:
+    """Return recorded accuracies of all tasks merged beside those published for a size of CLIP.
 
-    A row a merge, above them each task's own model and one model of all tasks; columns here,
-    ± seeds, and each protocol and model. Records: `single` and `merging` of one model.
+    A row a merge, above them each task's own model and joint training; columns here and each
+    protocol. Records: `single`, `merging` and `joint` of one model.
     """
-    wide = printed_merges().pivot_table("value", index="merge", columns=["protocol", "model"])
-    wide = wide[[(p, m) for p in PROTOCOLS for m in SIZES if (p, m) in wide]]
-    wide.columns = [f"{_SHORT[p]} {SIZES[m].removeprefix('ViT-')}" for p, m in wide]
-    wide.insert(0, "here", _own(df).groupby("merge")["value"].mean())
-    wide.insert(1, "± seeds", _own(df).groupby("merge")["value"].std())
-    labels = {"single": "each task's own", "joint": "one model of all tasks"} | MERGE_LABEL
-    if len(joint := _own(df).query("merge == 'joint'")):
-        wide.loc["joint", ["here", "± seeds"]] = joint["value"].mean(), joint["value"].std()
-    wide = wide.loc[[name for name in labels if name in wide.index]].rename(labels)
-    return wide.rename_axis("merge").reset_index()
+    printed = where(printed_merges(), model=size)
+    wide = printed.pivot_table("value", index="merge", columns="protocol")
+    wide = wide[[name for name in PROTOCOLS if name in wide]].rename(columns=_SHORT)
+    own = _own(df).groupby("merge")["value"].mean()
+    names = set(wide.index) | ({"joint"} & set(own.index))
+    labels = {"single": "one model a task", "joint": "joint training"} | MERGE_LABEL
+    wide = wide.reindex([name for name in labels if name in names])
+    wide.insert(0, "here", own)
+    return wide.rename(labels).rename_axis(index="merge", columns=None).reset_index()
 
 
 def _own(df: pd.DataFrame) -> pd.DataFrame:
