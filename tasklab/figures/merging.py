@@ -118,7 +118,7 @@ def merge_ranking(df: pd.DataFrame) -> Figure:
     """Plot the accuracy of every merge of most tasks between the rows that bound it.
 
     Above stand one model a task and joint training, below the pre-trained model. Colour tells
-    whether a merge reads images; dots are seeds. Records: `merging` of one model and method,
+    whether a merge reads images. Records: `merging` of one model and method,
     `single` and `joint`.
     """
     means = merged_accuracy(most_tasks(where(df, experiment="merging")))
@@ -135,8 +135,9 @@ def merge_ranking(df: pd.DataFrame) -> Figure:
     order = [*(name for name in ("single", "joint") if name in reached), *merges]
     order += ["pretrained"] if "pretrained" in reached else []
     means["reads"] = means["merge"].map(lambda name: _BOUND if name in bounds else _reads(name))
+    looks = {name: look for name, look in _READS.items() if name in {*means["reads"]}}
     plot = points(
-        means, "merge", height=1.2 + 0.24 * len(order), hue="reads", looks=_READS, apart=False,
+        means, "merge", height=1.2 + 0.24 * len(order), hue="reads", looks=looks, apart=False,
         order={name: (_BOUNDS | MERGE_LABEL)[name] for name in order},
     )  # fmt: skip
     return plot.finish(x="test accuracy (%), mean over tasks")

@@ -39,7 +39,7 @@ def foretold(lab, chapter):
 
 @pytest.mark.parametrize("chapter", chapters.CHAPTERS)
 def test_relatives_are_those_of_the_notebook(chapter):
-    source = code(chapter)
+    source = code(chapter) + code(f"{chapter}{chapters.MORE}")
     used = set(re.findall(r'lab\.relative\("(\w+)"\)', source))
     for listed in re.findall(r"lab\.relative\(role\) for role in \(([^)]*)\)", source):
         used |= set(re.findall(r"\w+", listed))

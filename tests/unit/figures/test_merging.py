@@ -151,22 +151,63 @@ def test_ways_are_columns_of_gains():
         "non-linear\n61.0 %", "linearized\n61.0 %"]  # fmt: skip
 
 
+def joint_training():
+    return tidy(
+        row("joint", "absolute", 90.0 + 2 * seed, task=task, n_tasks=8, seed=seed)
+        for task in TASKS for seed in (0, 1)
+    )  # fmt: skip
+
+
+def test_merges_stand_between_what_bounds_them():
+    axes = figures.merge_ranking(combine(synthetic(seeds=(0, 1)), joint_training())).axes[0]
+    labels = [text.get_text() for text in axes.get_yticklabels()]
+    bounds = [labels[0], labels[1], labels[-1]]
+    assert bounds == ["one model a task", "joint training", "pre-trained model"]
+    assert labels[2:-1] == [merging.MERGE_LABEL[name] for name in reversed(MERGES)]
+    found = one_by_one(axes)
+    assert found[:3] == pytest.approx([95.0, 91.0, max(VALUES.values()) - 0.5])
+    assert found[-1] == 40.0
+
+
+def test_gains_have_intervals_and_those_of_other_pre_trainings():
+    df = synthetic(seeds=(0, 1), merges=("arithmetic", "ties", "tsv_m"))
+    others = [synthetic(numbers=(8,), model=f"mini_s_seed{i}") for i in range(2)]
+    others = [one[one["experiment"] == "merging"] for one in others]
+    axes = figures.merge_gains(tidy(pd.concat([df, *others]))).axes[0]
+    assert [text.get_text() for text in axes.get_yticklabels()] == ["TSV-M", "TIES"]
+    gain = {name: VALUES[name] - VALUES["arithmetic"] for name in ("tsv_m", "ties")}
+    here, there = drawn(axes)
+    assert here == there == pytest.approx(list(gain.values()))
+
+
+def test_curves_go_over_the_number_of_tasks_or_over_rates():
+    axes = figures.merge_curves(synthetic(merges=("arithmetic", "ties", "pcb"))).axes[0]
+    lines = {len(line.get_xdata()): line for line in axes.lines if line.get_marker() == "s"}
+    assert lines[2].get_xdata().tolist() == [2, 8]
+    assert lines[2].get_ydata().tolist() == [VALUES["ties"], VALUES["ties"] - 1]
+    rates = [
+        row("merging_rates", metric, value + 1e4 * lr, n_tasks=n, merge=merge, lr=lr)
+        for lr in (1e-4, 2e-4)
+        for metric, value, n, merge in (("single", 90.0, 1, None), ("absolute", 70.0, 8, "ties"))
+    ]
+    (axes,) = figures.merge_curves(tidy(rates), "lr").axes
+    dashed = [line for line in axes.lines if line.get_linestyle() == "--"]
+    assert dashed[0].get_xydata().ravel().tolist() == pytest.approx([1, 91, 2, 92])
+    assert [text.get_text() for text in axes.get_xticklabels()] == ["1", "2"]
+
+
 def test_published_numbers_are_in_the_table_and_in_the_figure():
     table = figures.merge_table(synthetic(seeds=(0, 1))).set_index("merge")
-    assert table.index[0] == "each task's own" and table.loc["each task's own", "here"] == 95.0
-    assert table.loc["WUDI", "task_vectors B/32"] == 85.2
-    assert table.loc["TSV-M", "TALL, TSV L/14"] == 93.0
-    assert table.loc["Iso-C", "FusionBench B/32"] == 82.8
+    assert table.index[0] == "one model a task" and table["here"].iloc[0] == 95.0
+    assert table.loc["WUDI", "task_vectors"] == 85.2
+    assert table.loc["Iso-C", "FusionBench"] == 82.8
     assert table.loc["TIES", "here"] == VALUES["ties"] - 0.5
+    large = figures.merge_table(synthetic(), "vitl14").set_index("merge")
+    assert large.loc["TSV-M", "TALL, TSV"] == 93.0
     assert figures.merge_table(nothing())["here"].isna().all()
-    joint = tidy(
-        {"experiment": "joint", "model": "mini", "method": "nonlinear", "task": task, "n_tasks": 8,
-         "metric": "absolute", "seed": seed, "value": 90.0 + 2 * seed}
-        for task in ("Signs", "Places") for seed in (0, 1)
-    )  # fmt: skip
-    above = figures.merge_table(combine(synthetic(seeds=(0, 1)), joint))
-    assert above["merge"].tolist()[:2] == ["each task's own", "one model of all tasks"]
-    assert above["here"][1] == 91.0 and above["± seeds"][1] == pytest.approx(2**0.5)
+    above = figures.merge_table(combine(synthetic(seeds=(0, 1)), joint_training()))
+    assert above["merge"].tolist()[:2] == ["one model a task", "joint training"]
+    assert above["here"][1] == 91.0
     panels = figures.published_merges(here=synthetic()).axes
     assert [axes.get_title() for axes in panels] == ["here", "ViT-B/32", "ViT-L/14"]
     assert len(figures.published_merges().axes) == 2
