@@ -78,7 +78,7 @@ def outlook(lab: Lab, chapter: str) -> Outlook:
     works = entry.runs(lab.parameters.preset, lab.parameters.live, page_of(chapter))
     for work in works:
         if not work.role and not (entry.apart and lab.family):
-            fresh = {_recipe(run.recipe): run for run in runs_of(lab, work)}
+            fresh = {_key(run): run for run in runs_of(lab, work)}
             told = [(run.recipe, run.kept) for key, run in fresh.items() if key not in seen]
             own += estimate.work(told, images_of(lab, work))
             seen |= fresh.keys()
@@ -88,8 +88,9 @@ def outlook(lab: Lab, chapter: str) -> Outlook:
         if work.role not in ("random", *lab.family):
             continue
         other = _unloaded(lab, work)
-        fresh = {_recipe(run.recipe): run for run in runs_of(other, work)}
-        waiting = [(run.recipe, key in known) for key, run in fresh.items() if key not in seen]
+        fresh = {_key(run): run for run in runs_of(other, work)}
+        new = [run.recipe for key, run in fresh.items() if key not in seen]
+        waiting = [(recipe, _recipe(recipe) in known) for recipe in new]
         if not waiting:  # the chapter's own model is one of its family
             continue
         seen |= fresh.keys()
@@ -153,6 +154,10 @@ def _fields_of(config: dict) -> dict:
 
 def _recipe(run: FineTune) -> str:
     return canonical(_fields_of(run.identity()))
+
+
+def _key(run: Run) -> str:
+    return f"{type(run).__name__} {_recipe(run.recipe)}"  # a share of joint training is no own run
 
 
 def _ratio(model: str, own: str) -> float:

@@ -70,10 +70,7 @@ def test_what_cross_task_linearity_takes_is_what_is_then_run(lab):
 @pytest.mark.parametrize(
     ("chapter", "asked"),
     [
-        (
-            "merging",
-            {"small": ("nonlinear", "linearized", "attention"), "closed": ("nonlinear",)},
-        ),
+        ("merging", {"small": ("nonlinear", "linearized", "attention")}),
         (
             "tangent",
             {
@@ -164,6 +161,7 @@ def test_time_goes_with_the_matrix_products():
 def test_the_sentence_tells_both(lab):
     told = outlook.describe(lab, "merging")
     assert told.startswith("About ")
-    assert "mini_xs: 8 fine-tuning runs, 8 steps" in told
-    assert "mini_xs, mini_sup_few: 6 fine-tuning runs, 6 steps" in told
+    assert "mini_xs: 16 fine-tuning runs, 16 steps" in told  # alone, and together
+    assert "mini_xs: 4 fine-tuning runs, 4 steps" in told
+    assert "mini_sup_few: 2 fine-tuning runs, 2 steps" in outlook.describe(lab, "merging_more")
     assert "mini_sup_few" not in outlook.describe(lab, "linear_layers")
