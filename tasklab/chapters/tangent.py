@@ -39,12 +39,20 @@ CHAPTER = Chapter(
     label="Tangent space",
     methods=METHODS,
     live=(
-        Work(METHODS, {"single": {}, "addition": {}, "negation": {}, "disentanglement": {}}),
-        *(Work(("nonlinear", "posthoc"), _MAP, role=r) for r in ("small", "medium", "large")),
+        Work(("nonlinear", "linearized"), {"addition": {}}, page="example"),
+        Work(METHODS, {"single": {}, "addition": {}, "negation": {}, **ONE_PAIR}),
         Work(("nonlinear",), _MAP, role="random"),
-        Work(("nonlinear", "linearized"), _MAP, role="convnext"),
-        Work(("nonlinear", "posthoc"), _MAP, role="closed"),
-        Work(("nonlinear",), _MAP, role="text"),
+        Work((), {"localization": {}}),
+        Work(METHODS, {"single": {}, "addition": {}, **_MAP}, page="more"),
+        Work(METHODS, {"own_coefficients": {}}, page="more"),
+        Work(("linearized",), {"exact_alpha": {}}, page="more"),
+        *(
+            Work(("nonlinear", "posthoc"), _MAP, role=role, page="more")
+            for role in ("small", "medium", "large", "closed")
+        ),
+        Work(("nonlinear", "linearized"), {"single": {}}, role="random", page="more"),
+        Work(("nonlinear", "linearized"), _MAP, role="convnext", page="more"),
+        Work(("nonlinear", "linearized"), {"single": {}, **_MAP}, role="text", page="more"),
     ),
     parts={
         "editing": (

@@ -64,7 +64,7 @@ def against_alone(rows: pd.DataFrame, over: str, panel: str, named: Mapping[str,
     means = require_rows(means, "nothing was measured over rates")
     return curves(
         means, "alone", col=panel, col_order=named, estimator=None, errorbar=None, sort=False,
-        share=(True, False), columns=2, height=(1.0, 2.7),
+        share=(True, False), columns=2, height=(1.0, 2.3),
     )  # fmt: skip
 
 

@@ -122,17 +122,17 @@ def _maps(
         axes.grid(visible=False)
         frame = {"fill": False, "ec": "#D55E00", "lw": 1.8}
         axes.add_patch(Rectangle((box[0], box[0]), side, side, **frame))
-        mean = f"\nbox: {boxed[panel]:.{digits}f}{unit}" if panel in boxed else ""
+        mean = f"\nsquare: {boxed[panel]:.{digits}f}{unit}" if panel in boxed else ""
         axes.set_title(name + mean, fontsize=9)
         one, _, two = mine["task"].iloc[0].partition("+")
         axes.set_xlabel(f"$\\alpha_1$ ({one})", fontsize=9, labelpad=2)
         axes.set_ylabel(f"$\\alpha_2$ ({two})", fontsize=9, labelpad=1)
     sns.despine(grid.figure, left=True, bottom=True)
     words = 0.7 + 0.17 * max(name.count("\n") + 1 for name in names.values())
-    height = (min(2.9, WIDTH / wrap - 0.6) + words) * -(-len(names) // wrap) + 0.8
+    height = (min(2.3, WIDTH / wrap - 0.6) + words) * -(-len(names) // wrap) + 0.8
     grid.figure.set_size_inches(WIDTH, height)
     numbers = set(inside.size().reindex(names))
-    size = f"; box: mean of {numbers.pop():g} cells" if len(numbers) == 1 else ""
+    size = f"; square: mean of {numbers.pop():g} cells" if len(numbers) == 1 else ""
     beyond = "max" if highest > top * (1 + 1e-9) else "neither"
     return scale(grid.figure, grid.axes.flat, label + size, beyond)
 

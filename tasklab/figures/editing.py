@@ -115,7 +115,7 @@ def alone_against_sum(df: pd.DataFrame) -> Figure:
 
 
 def _against(rows: pd.DataFrame, x: str, y: str, words: Mapping[str, Any]) -> Figure:
-    plot = scatter(require_rows(rows), x, y, height=4.6)
+    plot = scatter(require_rows(rows), x, y, height=3.9)
     plot.mark(rows.groupby("method", as_index=False)[[x, y]].mean(), x, y, ms=12)
     shown = rows[[x, y]]
     low, high = math.floor(shown.min().min()) - 2, min(101, math.ceil(shown.max().max()) + 2)

@@ -1,7 +1,7 @@
 """The verdict on a claim: its effect, its 95 % interval, and what follows.
 
-The embedded benchmark (`mini`) is synthetic and far smaller than the papers': its verdicts are
-about rankings and effects, not about absolute numbers.
+**Verdicts on the embedded default (`mini`) are about orderings and effects, not about absolute
+values**: its world, model and pre-training are far smaller than the papers'.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from tasklab.records.pairing import growth, pairs
 from tasklab.records.schema import COLUMNS, EXPERIMENTS, MAKE
 
 ABOUT_VERDICTS = (
-    "The benchmark is synthetic: compare rankings and effects, not absolute numbers. Intervals are "
-    "at 95 %."
+    "Verdicts on the embedded benchmark are about orderings and effects, not about absolute "
+    "values: its world is not the papers'. Intervals are at 95 %."
 )
 OUTCOMES = ("holds", "does not hold", "outside the band", "no gain", "undecided", "not tested")
 DECIDED = OUTCOMES[:4]
@@ -125,6 +125,21 @@ class Verdict:
     def too_few(self) -> bool:
         """Whether it is about tasks in general, and was measured on too few pairs for that."""
         return "tasks" in self.sources and self.n_seeds > 1 and math.isnan(self.interval.low)
+
+    @property
+    def text(self) -> str:
+        """The verdict with its numbers in one sentence."""
+        if self.outcome == "not tested":
+            return "not tested: no records of both sides."
+        if self.outcome == "no gain":
+            return f"no gain: both sides are one model at {self.n_seeds} seeds."
+        effect = f"{self.interval.effect:+.3g} {self.claim.unit}".rstrip()
+        if math.isfinite(self.interval.low):
+            effect += f" [{self.interval.low:.3g}, {self.interval.high:.3g}]"
+        seeds = f"{self.n_seeds} seed" + "s" * (self.n_seeds != 1)
+        counted = f", {self.tasks_as_claimed} of {self.n_tasks} {self.counted} as claimed"
+        makes = f", sides of two makes of processor at {self.mixed} of them" if self.mixed else ""
+        return f"{self.outcome}: {effect}, {seeds}{makes}{counted if self.n_tasks > 1 else ''}."
 
 
 def _of_rounds(claim: Claim, table: pd.DataFrame, effect: float) -> dict[str, Any]:
@@ -241,7 +256,7 @@ def verdict(
     return Verdict(
         claim=claim,
         outcome=_outcome(claim, statistics["interval"]),
-        pretrainings=intervals.of_mean(replicas) if len(replicas) > 1 else NOTHING,
+        pretrainings=_over_pretrainings(replicas),
         n_pretrainings=max(1, len(replicas)),
         mixed=machines.mixed(table),
         **seen,
@@ -318,3 +333,7 @@ def _replicas(claim: Claim, df: pd.DataFrame, n_tasks: int) -> tuple[float, ...]
     tables = [pairs(claim, df, name, n_tasks) for name in names]
     means = [t.groupby("seed")["difference"].mean().mean() for t in tables if len(t)]
     return tuple(float(mean) for mean in means)
+
+
+def _over_pretrainings(effects: tuple[float, ...]) -> Interval:
+    return intervals.of_mean(effects) if len(effects) > 1 else NOTHING

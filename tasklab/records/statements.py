@@ -15,7 +15,6 @@ import dataclasses
 import math
 import os
 import re
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -23,7 +22,7 @@ from typing import Any
 import pandas as pd
 
 from tasklab.records.intervals import LEVEL, holm
-from tasklab.records.judgement import DECIDED, NOTHING, OUTCOMES, Verdict
+from tasklab.records.judgement import DECIDED, NOTHING, Verdict
 
 COLUMNS = (
     "paper", "headline", "id", "short", "statement", "cell", "setting", "outcome", "effect", "unit",
@@ -34,6 +33,13 @@ COLUMNS = (
 )  # fmt: skip
 FAMILIES = ("headlines", "all")  # of statements that share 5 % by Holm's correction
 
+_SAYS = {  # one, several
+    "holds": ("holds", "hold"),
+    "does not hold": ("does not hold", "do not hold"),
+    "outside the band": ("is outside its band", "are outside their bands"),
+    "no gain": ("has no gain", "have no gain"),
+    "undecided": ("is undecided", "are undecided"),
+}
 PLAIN = {"holds": "confirmed", "does not hold": "not confirmed", "undecided": "open"}
 _ENDS = ("effect", "low", "high")
 SITE = "TASKLAB_SITE"  # in the environment where the book executes notebooks and pages for the site
@@ -67,6 +73,9 @@ def entries(verdicts: Iterable[Verdict]) -> list[Entry]:
 
     A claim that a difference grows with pre-training counts only where the difference was judged
     to hold, or was not judged along with it.
+
+    Args:
+        verdicts: On claims of one or several papers; the correction is for their statements.
     """
     verdicts = list(verdicts)
     outcomes = {v.claim.id: v.outcome for v in verdicts}
@@ -83,7 +92,11 @@ def entries(verdicts: Iterable[Verdict]) -> list[Entry]:
 
 
 def marked(verdicts: Iterable[Verdict]) -> list[Verdict]:
-    """Return verdicts with the corrections that their statements survive."""
+    """Return verdicts with the corrections that their statements survive.
+
+    Args:
+        verdicts: On the claims of all papers; on those of some, corrections are for fewer.
+    """
     verdicts = list(verdicts)
     found = {cell.claim.id: entry.survives for entry in entries(verdicts) for cell in entry.cells}
     return [dataclasses.replace(one, survives=found.get(one.claim.id, ())) for one in verdicts]
@@ -150,6 +163,9 @@ def _entry(cells: Sequence[Verdict]) -> Entry:
 def verdict_rows(verdicts: Iterable[Verdict], *, cells: bool = True) -> pd.DataFrame:
     """Return the verdicts as a table: a row a statement, and below it one for each of its cells.
 
+    Args:
+        cells: Whether statements that have several cells are followed by them.
+
     Returns:
         `COLUMNS`. Effect, its interval and what belongs to it (unit, seeds, tasks, strength, value,
         bound, band, robust, too_few) are those of the weakest cell; n_cells counts tested ones.
@@ -209,22 +225,22 @@ def effect_of(row: Mapping[str, Any]) -> str:
 
 
 def on_these_tasks(row: Mapping[str, Any]) -> str:
-    """Return the outcome and effect of a row of `verdict_rows` with the tasks held fixed.
+    """Return what a row of `verdict_rows` has on the tasks that were tried alone, in words.
 
-    An empty text if the claim is about these tasks anyway, or if the outcome is the same.
+    Nothing where no other tasks are meant, or where it is the same outcome.
 
     >>> row = {"outcome": "undecided", "here": "holds", "unit": "points", "n_seeds": 5}
     >>> on_these_tasks(row | {"here_effect": 3.86, "here_low": 2.5, "here_high": 5.22})
-    'on these tasks confirmed: +3.9 [2.5, 5.2] points'
+    'on these tasks alone it holds: +3.9 [2.5, 5.2] points'
     """
     cell = f" ({row['here_cell']})" if row.get("here_cell") else ""
-    return _elsewhere(row, "here", f"on these tasks{cell}")
+    return _elsewhere(row, "here", f"on these tasks alone{cell}")
 
 
 def over_pretrainings(row: Mapping[str, Any]) -> str:
-    """Return the outcome and effect of a row of `verdict_rows` over several pre-trainings.
+    """Return what a row of `verdict_rows` has over several pre-trainings, in words.
 
-    An empty text if there are no others, or if the outcome is the same.
+    Nothing where there are no others, or where it is the same outcome.
     """
     return _elsewhere(
         row, "others", f"over {row['n_pretrainings']} pre-trainings of a smaller CLIP"
@@ -234,7 +250,9 @@ def over_pretrainings(row: Mapping[str, Any]) -> str:
 def _elsewhere(row: Mapping[str, Any], side: str, place: str) -> str:
     if row[side] in ("", row["outcome"]):
         return ""
-    return f"{place} {PLAIN.get(row[side], row[side])}: {effect_of(seen(row, side))}"
+    verbs = row[side] in ("holds", "does not hold")
+    said = f"it {row[side]}" if verbs else f"it is {row[side]}"
+    return f"{place} {said}: {effect_of(seen(row, side))}"
 
 
 def seen(row: Mapping[str, Any], side: str) -> dict[str, Any]:
@@ -247,9 +265,9 @@ def seen(row: Mapping[str, Any], side: str) -> dict[str, Any]:
 
 
 def both_scopes(verdicts: Iterable[Verdict]) -> str:
-    """Count the outcomes for tasks in general, and with the tasks held fixed, as sentences.
+    """Return how many verdicts are decided in general, and on these tasks alone, in sentences.
 
-    An empty text if no verdict is about tasks in general.
+    Nothing where none is about tasks in general.
     """
     rows = verdict_rows(verdicts, cells=False)
     rows = rows[rows["here"] != ""]
@@ -257,19 +275,20 @@ def both_scopes(verdicts: Iterable[Verdict]) -> str:
         return ""
     told = [how_many(rows[name]) for name in ("outcome", "here")]
     return (
-        f"Verdicts about tasks in general ({len(rows)}): {told[0]}. The same with the tasks held "
-        f"fixed: {told[1]}."
+        f"Of the {len(rows)} verdicts that are about tasks in general, {told[0]}. On these tasks "
+        f"alone, another draw of tasks left aside, {told[1]}."
     )
 
 
 def how_many(outcomes: Iterable[str]) -> str:
-    """Count outcomes by kind, as text.
+    """Return how many of some outcomes there are of each kind, in words.
 
     >>> how_many(["holds", "undecided", "holds"])
-    '2 confirmed, 1 open'
+    '2 hold, 1 is undecided'
     """
-    counts = Counter(outcomes)
-    return ", ".join(f"{counts[x]} {PLAIN.get(x, x)}" for x in OUTCOMES[:-1] if counts[x])
+    outcomes = list(outcomes)
+    counts = {one: outcomes.count(one) for one in _SAYS}
+    return ", ".join(f"{n} {_SAYS[one][n > 1]}" for one, n in counts.items() if n)
 
 
 def correction(verdicts: Iterable[Verdict], *, named: bool = True) -> str:
@@ -279,19 +298,17 @@ def correction(verdicts: Iterable[Verdict], *, named: bool = True) -> str:
     kept = [entry for entry in first if "headlines" in entry.survives]
     told = ""
     if first:
-        shorts = [
-            f"{one.cells[0].claim.short} ({PLAIN.get(one.outcome, one.outcome)})" for one in kept
-        ]
+        shorts = [f"{one.cells[0].claim.short} ({one.outcome})" for one in kept]
         names = f": {'; '.join(shorts)}" if named and kept else ""
         told = (
-            f"Headlines named beforehand ({len(first)}): "
-            f"{how_many(entry.outcome for entry in first)}. After Holm's correction for their "
-            f"number, {len(kept)} of these outcomes remain{names}. "
+            f"Of the {len(first)} statements fixed beforehand as headlines, "
+            f"{how_many(entry.outcome for entry in first)}; if they share 5 % among themselves "
+            f"(Holm's correction), {len(kept)} survive{names}. "
         )
     alone = _kept([entry.here or entry for entry in judged])
     return (
-        f"{told}After correction for all {on_how_many(judged)}, {_kept(judged)} decided ones "
-        f"remain; with the tasks held fixed, {alone}."
+        f"{told}If all {on_how_many(judged)} share 5 %, {_kept(judged)} decided ones stay decided; "
+        f"with the tasks held fixed, {alone}."
     )
 
 
@@ -308,6 +325,7 @@ def _kept(judged: Sequence[Entry]) -> str:
 
 
 def _here(cell: Verdict | None, outcome: str) -> dict[str, object]:
+    """Return the columns on the tasks that were tried alone; empty where no others are meant."""
     interval = cell.interval if cell else NOTHING
     named = {f"here_{name}": value for name, value in zip(_ENDS, interval, strict=True)}
     return {"here": outcome, "here_cell": "", **named}

@@ -208,7 +208,7 @@ def test_links_lead_somewhere_in_jupyterlab(path):
     nodes = [node for cell in _code(path) for node in ast.walk(ast.parse(cell.source))]
     strings = [n.value for n in nodes if isinstance(n, ast.Constant) and isinstance(n.value, str)]
     links = re.findall(r"\]\(([^\s()]+)\)", "\n".join(texts + strings))
-    assert len(links) > 3
+    assert len(links) > 1
     for link in links:
         place, _, anchor = link.partition("#")
         if not link.startswith("https://"):

@@ -72,15 +72,15 @@ def test_what_cross_task_linearity_takes_is_what_is_then_run(lab):
     [
         ("merging", {"small": ("nonlinear", "linearized", "attention")}),
         (
-            "tangent",
+            "tangent_more",
             {
                 "small": ("nonlinear",),
                 "medium": ("nonlinear",),
                 "large": ("nonlinear",),
-                "random": ("nonlinear",),
+                "random": ("nonlinear", "linearized"),
                 "convnext": ("nonlinear", "linearized"),
                 "closed": ("nonlinear",),
-                "text": ("nonlinear",),
+                "text": ("nonlinear", "linearized"),
             },
         ),
     ],

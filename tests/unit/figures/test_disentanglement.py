@@ -93,7 +93,7 @@ def test_heatmaps_put_alpha_1_across_and_average_seeds():
     box = next(p for p in panel.patches if isinstance(p, Rectangle))
     assert (box.get_xy(), box.get_width(), box.get_height()) == ((0, 0), 1, 1)
     # cells (0, 0), (0, 1), (1, 0), (1, 1): 0, 10, 1, 11, and half a seed
-    assert panel.get_title() == "non-linear\nbox: 6.0 %"
+    assert panel.get_title() == "non-linear\nsquare: 6.0 %"
     assert scale_of(figure).get_xlabel().endswith("4 cells")
 
 
