@@ -7,12 +7,13 @@ BIN    := $(VENV)/bin
 READER := $(VENV)/.readable
 STAMP  := $(VENV)/.installed
 
-.PHONY: help report archive test bench bench-gpu lint stubs same new reader env pins clean
+.PHONY: help report archive pdf test bench bench-gpu lint stubs same new reader env pins clean
 .DELETE_ON_ERROR:
 
 help:
 	@echo "make report   execute the chapters and build the site (PRESET=quick|full)"
 	@echo "make archive  the built site as one file with its checksum, in dist/"
+	@echo "make pdf      all pages but the reference as dist/tasklab.pdf, by Chromium and poppler-utils"
 	@echo "make test     run every test (PYTEST_ARGS='-m \"not site\"' for a part)"
 	@echo "make bench    how many times as long the papers' own procedures take"
 	@echo "make bench-gpu  on a CUDA device, in ten minutes: steps, and a chapter by phase"
@@ -48,6 +49,9 @@ archive: report
 	mkdir -p dist
 	tar -C book/_build -czf dist/tasklab-site.tar.gz --owner=0 --group=0 --sort=name html
 	cd dist && sha256sum tasklab-site.tar.gz > SHA256SUMS
+
+pdf: report $(STAMP)
+	$(BIN)/python book/print.py
 
 lint: $(STAMP)
 	$(BIN)/ruff check .

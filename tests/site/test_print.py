@@ -1,0 +1,32 @@
+"""The site as one PDF."""
+
+from __future__ import annotations
+
+import importlib.util
+import shutil
+
+import pytest
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+def printing(root):
+    """Return the script that prints, as a module."""
+    spec = importlib.util.spec_from_file_location("printing", root / "book" / "print.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_pages_are_printed_in_order(printing, site, browser, tmp_path):
+    if not shutil.which("pdfunite"):
+        pytest.skip("pdfunite is not installed")
+    target = tmp_path / "dist" / "tasklab.pdf"
+    printing.printed(browser, [site / "bibliography.html", site / "install.html"], target)
+    assert target.read_bytes().startswith(b"%PDF") and target.stat().st_size > 20_000
+
+
+def test_what_is_missing_is_a_sentence(printing, tmp_path, monkeypatch):
+    monkeypatch.setattr(printing, "SITE", tmp_path)
+    assert printing.main() == "the site lacks index.html: run `make report` first."
