@@ -64,10 +64,6 @@ class TaskVector(Mapping[str, Tensor]):
     Attributes:
         base: Likewise.
 
-    Raises:
-        TasklabError: If a tensor is not of floating-point numbers of 16 to 64 bits, or has one that
-            is not finite; it names the parameters.
-
     >>> a, b = TaskVector({"w": torch.ones(2)}), TaskVector({"b": torch.ones(1)})
     >>> (a / 2 - b)["w"].tolist(), (a / 2 - b)["b"].tolist()
     ([0.5, 0.5], [-1.0])
@@ -107,9 +103,6 @@ class TaskVector(Mapping[str, Tensor]):
         Args:
             names: Parameters to compare; by default all floating-point ones, and both must then
                 have the same names.
-
-        Raises:
-            TasklabError: If a name is missing on one side, or shapes differ; it names them.
         """
         given = names is not None
         names = sorted(theta0.keys() | theta.keys()) if names is None else list(names)
@@ -137,11 +130,7 @@ class TaskVector(Mapping[str, Tensor]):
 
     @classmethod
     def load(cls, path: Path | str) -> TaskVector:
-        """Return the vector of a file of `save`, `tasklab merge` or `tasklab export`.
-
-        Raises:
-            TasklabError: If there is no such file, or it is not what was written.
-        """
+        """Return the vector of a file of `save`, `tasklab merge` or `tasklab export`."""
         what = "the file of a task vector"
         folder = checked_path(what, path)
         path = checked_path(what, folder / _EXPORT if folder.is_dir() else folder, "file")
@@ -189,7 +178,6 @@ class TaskVector(Mapping[str, Tensor]):
     def _trusted(
         cls, tensors: Mapping[str, Tensor], base: Base | None, digest: str = ""
     ) -> TaskVector:
-        """Return a vector of tensors that were checked before."""
         made = object.__new__(cls)
         made._tensors = tensors if isinstance(tensors, OnDisk) else MappingProxyType(tensors)
         made.base, made._digest = base, digest
@@ -201,11 +189,7 @@ class TaskVector(Mapping[str, Tensor]):
         return "finite"
 
     def on_disk(self, path: Path) -> TaskVector:
-        """Return this vector, each tensor read when it is asked for: no memory holds it.
-
-        Args:
-            path: The safetensors file that its tensors were read from, under the same names.
-        """
+        """Return this vector, each tensor read when it is asked for: no memory holds it."""
         return self._trusted(OnDisk(path, self), self.base, self._digest)
 
     def starting_from(self, base: Base | None) -> TaskVector:
@@ -347,7 +331,6 @@ def shared_base(vectors: Iterable[TaskVector]) -> Base | None:
 
 
 def _tensor(value: Any) -> Tensor:
-    """Return an array or a list as a tensor, whole numbers in single precision."""
     if isinstance(value, Tensor):
         return value.detach()
     made = torch.as_tensor(value)

@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import torch
 
 from tasklab.analyses.editing import (
     CONTROL_SHARE,
@@ -57,9 +58,7 @@ def affine_scores(
     if not vectors:
         raise TasklabError("scores along task vectors need at least one vector.")
     features = [evaluator.tangent_features(vector, task, split) for vector in vectors]
-    head = evaluator.head(task)
-    bias = None if head.bias is None else head.bias.double()
-    head = dataclasses.replace(head, weight=head.weight.double(), bias=bias)
+    head = evaluator.head(task).to(torch.float64)
     slope = dataclasses.replace(head, bias=None)
     scores = head.scores(features[0].f0.double()).cpu().numpy()
     slopes = np.stack([slope.scores(f.jtau.double()).cpu().numpy() for f in features])
@@ -128,8 +127,6 @@ def exact_addition(
     evaluator: Evaluator,
     vectors: Mapping[str, TaskVector],
     *,
-    low: float = 0.0,
-    high: float = 1.0,
     grid: Sequence[float] = ALPHAS,
 ) -> ExactAddition:
     """Add the vectors in the linearized model, and solve for the best shared coefficient."""
@@ -139,8 +136,7 @@ def exact_addition(
     curves, single = {}, {}
     for name, split in SPLITS.items():
         curves[name] = tuple(
-            affine_scores(evaluator, [total], task, split).along([1.0], low=low, high=high)
-            for task in tasks
+            affine_scores(evaluator, [total], task, split).along([1.0]) for task in tasks
         )
         single[name] = single_task(evaluator, vectors, split, linear=True)
     mean = mean_curve(curves["validation"], normalising(single["validation"]))
@@ -202,15 +198,6 @@ class PerTask:
     #: forward-mode passes, made once and kept in the store.
     passes: int
     n: Mapping[str, tuple[int, ...]]
-
-    def gain(self, split: str = "test") -> float:
-        """Return the gain of own coefficients in mean normalised accuracy, in points.
-
-        On validation it is never negative; what of it the test images do not show was overfitting.
-        """
-        single = self.single[split]
-        own, shared = (normalised(x[split], single) for x in (self.with_own, self.with_shared))
-        return float((own - shared).mean())
 
     def rows(self, method: str, seed: int) -> list[dict[str, Any]]:
         """Return records of both choices, with each task's coefficient as alpha.
@@ -330,7 +317,6 @@ def _accuracies(
     split: str,
     linear: bool,
 ) -> np.ndarray:
-    """Return accuracies (T,) in % of the model edited by each vector times its coefficient."""
     # One at a time: all of a large model would be as much memory again as the vectors.
     scaled = (vector * float(a) for vector, a in zip(vectors.values(), alphas, strict=True))
     total = TaskVector.sum(scaled)

@@ -240,7 +240,8 @@ def measure(
     device = encoder.device
     params = {name: tensor.detach() for name, tensor in encoder.params.items()}
     tau = _random_vector(params)
-    vectors = {v: _part(tau, trainable(params, VARIANTS[v], encoder.name)) for v in chosen}
+    names = {v: trainable(params, VARIANTS[v], encoder.name) for v in chosen}
+    vectors = {v: {name: tau[name] for name in names[v]} for v in chosen}
     sizes = {v: _sizes(vectors[v]) for v in chosen} if "training" in runs else {}
     common = {"n": rounds, "threads": torch.get_num_threads(), "device": str(device)}
     tables = []
@@ -260,10 +261,6 @@ def measure(
                 tables.append(table.assign(**case, **common))
     order = ["method", "variant", "what", "batch_size", "metric", "value", "low", "high", *common]
     return pd.concat(tables, ignore_index=True)[order]
-
-
-def _part(tau: Mapping[str, Tensor], names: Iterable[str]) -> dict[str, Tensor]:
-    return {name: tau[name] for name in names}
 
 
 def _random_vector(params: Mapping[str, Tensor]) -> dict[str, Tensor]:

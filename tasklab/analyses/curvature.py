@@ -126,9 +126,6 @@ def largest_curvature(
         names: Parameters that vary, e.g. those that were fine-tuned; by default all.
         tol: Relative accuracy. The eigenvalue's error is about the square of the residual.
         max_iter: Restarts of the method, of about 20 products each.
-
-    Raises:
-        TasklabError: If it has not converged by then, or a product is not finite.
     """
     product = hessian_product(f, params, names)
     names = list(params if names is None else names)

@@ -134,9 +134,6 @@ def negation(
     Coefficients are tried from the one that forgets most, and the first that keeps 95 % of the
     control accuracy is the rule's choice. The control task, which has most images, is evaluated at
     no others, and only until it is sure whether it is kept (`Evaluator.reaches`).
-
-    Args:
-        alphas: Coefficients (A,), ascending from 0.
     """
     check_grid(alphas)
     if alphas[0] != 0:

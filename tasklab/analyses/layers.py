@@ -133,9 +133,6 @@ def alignment(
     tau's rows and x, over that of random rows. The proposition wants it to be near 0 for other
     tasks; at 1 they are as little orthogonal to the data as random matrices.
 
-    Args:
-        moments: Of each task's images, from `tasklab.analyses.projections.second_moments`.
-
     Returns:
         Columns task, part, block, projection, metric, value, for the projections that have
         moments and that some vector changes.
@@ -213,9 +210,6 @@ def interference(
 
     Weights are disentangled on the task where both changes are 0 (property 3).
 
-    Args:
-        aligned: What `alignment` returned for these vectors.
-
     Returns:
         Columns task, alpha, metric, value, n (images).
     """
@@ -254,7 +248,6 @@ def _edited(
     linear: bool,
     alpha: float,
 ) -> list[Tensor]:
-    """Return features (N, D) of the pre-trained model and of those that the vectors edit."""
     theta0 = evaluator.clip.encoder.params
     if linear:
         tangents = [evaluator.tangent_features(vector, task, split) for vector in vectors]
@@ -290,7 +283,6 @@ def _part(params: Mapping[str, Tensor], piece: Piece, named: Mapping[str, Tensor
 
 
 def _named(vectors: Mapping[str, TaskVector]) -> dict[str, Tensor]:
-    """Return a tensor of the right shape for every name in any of the vectors."""
     return {name: tensor for vector in vectors.values() for name, tensor in vector.items()}
 
 

@@ -233,11 +233,9 @@ def ascend(
     single: np.ndarray,
     start: Sequence[float] | np.ndarray,
     *,
-    low: float = 0.0,
-    high: float = 1.0,
     sweeps: int = 50,
 ) -> Ascent:
-    """Maximise the mean normalised accuracy over coefficients in [low, high]^T, one at a time.
+    """Maximise the mean normalised accuracy over coefficients in [0, 1]^T, one at a time.
 
     Each step takes the best value of one coefficient, the others fixed: the middle of the widest
     interval where the exact curve is highest. It stops when no coefficient improves. That is a
@@ -256,7 +254,7 @@ def ascend(
     for _ in range(sweeps):
         for s, direction in enumerate(np.eye(len(alphas))):
             origin = np.where(direction == 1, 0.0, alphas)
-            curves = [task.along(direction, origin, low, high) for task in tasks]
+            curves = [task.along(direction, origin) for task in tasks]
             trial = origin + mean_curve(curves, weights).best().alpha * direction
             reached, trials = objective(trial), trials + 1
             if reached > value + BETTER:
@@ -273,10 +271,8 @@ def climb(
     *,
     step: float = 0.1,
     budget: int | None = None,
-    low: float = 0.0,
-    high: float = 1.0,
 ) -> Ascent:
-    """Maximise any objective over coefficients in [low, high]^T with a bounded number of trials.
+    """Maximise any objective over coefficients in [0, 1]^T with a bounded number of trials.
 
     Each coefficient in turn goes one step up or down if `objective` is better there; no trial is
     made twice.
@@ -305,7 +301,7 @@ def climb(
             trials = []
             for move in (step, -step):
                 trial = alphas.copy()
-                trial[s] = np.clip(trial[s] + move, low, high)
+                trial[s] = np.clip(trial[s] + move, 0.0, 1.0)
                 trials.append((value_at(trial), trial))
             reached, trial = max(trials, key=lambda pair: pair[0])
             if reached > value + BETTER:

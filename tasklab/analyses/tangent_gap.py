@@ -51,9 +51,6 @@ def gaps(
 
     One pass with tangents a batch, and one plain pass a distance.
 
-    Args:
-        scales: The distances c, none of them 0.
-
     Returns:
         Columns alpha (the distance c), size (c |tau| / |theta_0|, over all parameters), block
         (0, 1, ...; missing for the features) and value (the gap). A block that the vector does not
@@ -66,7 +63,6 @@ def gaps(
     layers, line = Layers(encoder, encoder.preprocess(images[:1])), Line(theta, vector)
 
     def sizes(batch: Tensor) -> Sizes:
-        """Return the size of J tau at every layer, and of the remainder at every distance."""
         x = encoder.preprocess(batch)
         f0, jtau = tangent.jvp(layers, theta, vector, x)
         linear = {name: _size(part) for name, part in layers.cut(jtau).items()}

@@ -132,7 +132,6 @@ def _jackknife(value: float, left_out: Sequence[float]) -> tuple[float, float, f
 
 
 def _violations(x: np.ndarray, y: np.ndarray, threshold: float) -> tuple[int, float]:
-    """Count where the premises hold; return also the share of these whose conclusion fails."""
     held = x <= threshold
     return int(held.sum()), float(np.mean(~(y[held] <= threshold))) if held.any() else np.nan
 

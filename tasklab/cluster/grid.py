@@ -269,7 +269,6 @@ def _in_order(jobs: list[Job], progress: bool) -> Iterator[ray_cluster.Outcome]:
 
 
 def _work(job: Job, store: Store | None, progress: bool = False) -> tuple[float, str]:
-    """Fine-tune one run, here; return the seconds that it took, and its error or nothing."""
     began, error = time.perf_counter(), ""
     try:
         lab = _lab(tuple(job.settings.items()), job.tasks, progress)

@@ -80,7 +80,6 @@ def _cached(repository: str, file: str) -> Path | None:
 
 
 def _interrupted(repository: str) -> str:
-    """Return a note if a download of the repository has begun and did not end."""
     blobs = Path(constants.HF_HUB_CACHE) / f"models--{repository.replace('/', '--')}" / "blobs"
     try:
         begun = sum(part.stat().st_size for part in blobs.glob("*.incomplete"))

@@ -62,12 +62,10 @@ def rate_search(
 
     Nothing else is looked at: no sums, no negations, no test images.
 
+    `diverged_at` is the step (from 0) at which a run was stopped. `chosen_rate` reads the records.
+
     Args:
         prolong: Whether to go on by factors of two while an end of the grid is the best.
-
-    Returns:
-        Records of the experiment `rate_search` with the column lr: `single`, or `diverged_at`, the
-        step (from 0) at which a run was stopped. `chosen_rate` reads them.
     """
     tables, rates = [], ascending(rates)
     for method in known_methods(methods):
@@ -75,7 +73,7 @@ def rate_search(
             raise TasklabError(f"{method!r} trains no vector: search the rate of another method.")
         tried, table = list(rates), _searched(lab, method, rates)
         for _ in range(_FARTHEST if prolong else 0):
-            best = _best_rate(table, method)
+            best = float(_ended(table, method).groupby("lr")["value"].mean().idxmax())
             if best not in (min(tried), max(tried)):
                 break
             tried.append(best / _FACTOR if best == min(tried) else best * _FACTOR)
@@ -92,10 +90,6 @@ def chosen_rate(table: pd.DataFrame, method: str) -> float:
             lowest, and none at which a run diverged.
     """
     return plateau(_ended(table, method))
-
-
-def _best_rate(table: pd.DataFrame, method: str) -> float:
-    return float(_ended(table, method).groupby("lr")["value"].mean().idxmax())
 
 
 def _ended(table: pd.DataFrame, method: str) -> pd.DataFrame:
@@ -129,16 +123,12 @@ def budgets(
 ) -> pd.DataFrame:
     """Return what methods reach at every rate of the usual length, and every length of their rate.
 
+    `single` and `absolute` are on validation images as well; `norm` is |tau| / |theta_0|.
+
     Args:
         methods: Any of `EDITS`; a post-hoc one evaluates the vectors that it takes over.
         rates: Learning rates; `None` for the usual one alone.
         lengths: Numbers of steps; `None` for the usual one alone.
-
-    Returns:
-        Records of the experiment `budget` with the columns lr and steps: a vector's accuracy alone
-        (`single`) and of the sum of all vectors (`absolute`), both on validation images as well, of
-        its negation (`target`, `control`) on test images, its length |tau| / |theta_0| (`norm`),
-        and the first pair's mean disentanglement error in the search box (`xi_classifier_box`).
     """
     rates = None if rates is None else ascending(rates)
     lengths = None if lengths is None else sorted(set(wholes("lengths", lengths, 1)))
@@ -157,13 +147,15 @@ def around(
     lengths: Sequence[int] | None = LENGTHS,
 ) -> Iterator[tuple[float, int]]:
     """Yield a cross of rates and lengths through the method's usual run."""
-    usual = lab.run(lab.suite.names[0], method, lab.parameters.seeds[0])
-    own = lab.trainer.rate(usual)
-    for lr in sorted({*(rates or ()), own}):
-        yield lr, usual.steps
-    for steps in lengths or ():
-        if steps != usual.steps:
-            yield own, steps
+    own, usual = usual_rate(lab, method)
+    yield from ((lr, usual) for lr in sorted({*(rates or ()), own}))
+    yield from ((own, steps) for steps in lengths or () if steps != usual)
+
+
+def usual_rate(lab: Lab, method: str) -> tuple[float, int]:
+    """Return the learning rate and the number of steps of a method's usual run."""
+    run = lab.run(lab.suite.names[0], method, lab.parameters.seeds[0])
+    return lab.trainer.rate(run), run.steps
 
 
 def _budget(lab: Lab, method: str) -> pd.DataFrame:
@@ -214,8 +206,7 @@ def _searched(lab: Lab, method: str, rates: Sequence[float]) -> pd.DataFrame:
             try:
                 run = trial.lab.tune(task, method, trial.seed)
             except DivergedError as error:
-                value = float(error.step)
-                return [trial.row(task=task, metric="diverged_at", value=value, split="validation")]
+                return [trial.diverged(task, error)]
             linear = method in LINEAR
             value = validated(trial.lab.evaluator, task, run.vector, run.head, linear=linear)
             return [trial.accuracy(task, "single", value, "validation")]

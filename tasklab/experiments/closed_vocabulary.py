@@ -218,13 +218,7 @@ def _added(trial: Trial, grid: Sequence[float]) -> list[dict]:
     },
 )
 def closed_cost(lab: Lab, methods: Sequence[str] = ("nonlinear",)) -> pd.DataFrame:
-    """Return the seconds that probing and adding take, as they were when they were made.
-
-    Returns:
-        Records of the experiment `closed_cost`: `seconds_features` and `seconds_probe` of the
-        method `probe`, `seconds_finetune` of each task and method, and `seconds_sweep` of all
-        tasks together: the search for the coefficient.
-    """
+    """Return the seconds that probing and adding take, as they were when they were made."""
     seed, rows = lab.parameters.seeds[0], []
     trials = [
         Trial(lab=lab, experiment="closed_cost", method=method, seed=seed)

@@ -6,17 +6,16 @@ from collections.abc import Sequence
 
 import numpy as np
 import pandas as pd
-import torch
 
 from tasklab.analyses import cost as costs
 from tasklab.experiments.lab import Lab
 from tasklab.experiments.registry import experiment
-from tasklab.experiments.runner import Trial
+from tasklab.experiments.runner import Trial, machine_key
 from tasklab.experiments.versions import version
 from tasklab.records.claims import Claim
 from tasklab.records.comparisons import Sides
 from tasklab.records.schema import Rows
-from tasklab.records.table import provenance, tidy
+from tasklab.records.table import tidy
 from tasklab.tasks import drawn
 from tasklab.tasks.suites import SUITES, suite
 from tasklab.tuning import memory
@@ -51,11 +50,8 @@ def cost(
         "rounds": rounds,
         "model": lab.parameters.model,
         "weights": lab.clip.encoder.weights_hash,
-        "machine": provenance()["machine"],
-        "torch": torch.__version__,
         "algorithm": 1,
-        "device": lab.parameters.device,
-        "threads": torch.get_num_threads(),
+        **machine_key(lab),
         **light,
         **own,
         **version(cost),
@@ -114,12 +110,7 @@ def _sides(claim: Claim, rows: pd.DataFrame, _: pd.DataFrame) -> Sides:
     sides={"steps": _sides},
 )
 def step_cost(lab: Lab, variants: Sequence[str] = _TRAINING, *, rounds: int = 15) -> pd.DataFrame:
-    """Return the costs of a training step as records, which claims are judged by.
-
-    Returns:
-        Records of the experiment `cost` with the columns variant, low and high (quartiles over
-        rounds), and n (rounds).
-    """
+    """Return the costs of a training step as records, which claims are judged by."""
     batch = [max(lab.scale.cost_batches)]
     return step_records(lab, cost(lab, variants, batch_sizes=batch, rounds=rounds))
 

@@ -139,13 +139,11 @@ def cross_task(
 ) -> pd.DataFrame:
     """Return how linear features are between models of different tasks (CTL, section 4.1).
 
+    Each pair is measured on the images of both its tasks.
+
     Args:
         alphas: Places on the segment theta_alpha = alpha theta_i + (1 - alpha) theta_j.
         pairs: Of tasks; by default all.
-
-    Returns:
-        Records of the experiment `ctl`, each pair on the images of both its tasks: the metrics of
-        `ctl.METRICS` at every `alpha`, with the columns block, low, middle and high.
     """
     every = itertools.combinations(several(lab.suite), 2)
     chosen = checked_pairs(lab, every if pairs is None else pairs)
@@ -172,8 +170,7 @@ def cross_task_addition(
     f(theta_0 + lambda (tau_i + tau_j)) is compared with the mean of f(theta_0 + 2 lambda tau_i) and
     f(theta_0 + 2 lambda tau_j).
 
-    Returns:
-        Records of the experiment `ctl_addition`, as `cross_task` returns them; `alpha` is lambda.
+    `alpha` is lambda.
     """
     pairs = list(itertools.combinations(several(lab.suite), 2))
     as_coefficient(coefficient)
@@ -194,8 +191,7 @@ def cross_task_negation(
 
     f(theta_0) is compared with the mean of f(theta_0 + lambda tau) and f(theta_0 - lambda tau).
 
-    Returns:
-        Records of the experiment `ctl_negation`, as `cross_task` returns them; `alpha` is lambda.
+    `alpha` is lambda.
     """
     as_coefficient(coefficient)
 
@@ -232,9 +228,6 @@ def cross_task_sum(
 
     Args:
         sizes: Numbers k of vectors, each of the suite's first k tasks; by default 2 to all.
-
-    Returns:
-        Records of the experiment `ctl_sum`, as `cross_task` returns them, with n_tasks.
     """
     names = lab.suite.names
     usual = range(2, len(several(lab.suite)) + 1)

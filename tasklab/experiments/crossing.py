@@ -67,17 +67,15 @@ def crossing(
 
     Tables of several encoders are put together by `records.combine`.
 
+    `share` is the mean over classes of the task's share of energy; `seconds_finetune` is of the
+    machine that trained.
+
     Args:
         methods: Any of `EDITS`. What a post-hoc method's vectors are like (cosine, length, gap from
             linear, cross-task linearity) is that of the method whose vectors it takes; what it does
             is measured in the model that it edits.
         kernels: Whether to add the localization of the tangent kernel, which belongs to the
             encoder alone (method `pretrained`).
-
-    Returns:
-        Records of the experiment `crossing`: on test images, `n_tasks` 1 for a task, 2 for a pair
-        `"T1+T2"`. `share` is the mean over classes, of the task, of the task's share of energy;
-        `seconds_finetune` is of the machine that trained.
     """
     methods, names = list(known_methods(methods)), lab.suite.names
     if len(names) < 3:

@@ -89,10 +89,6 @@ def theorem(
     Args:
         stages: Epochs of pre-training, a checkpoint each.
         epochs: Of fine-tuning.
-
-    Returns:
-        Records of the experiment `theorem`, a pair each: the metric `delta` (nats), with the
-        columns that `curvature.pairs` returns, and group, the checkpoint.
     """
     usual_stages, usual_epochs = _extent(lab, network)
     stages, epochs = stages or usual_stages, epochs or usual_epochs
@@ -179,9 +175,6 @@ def pair_errors(
     At c = 0.5 the sum of two vectors is the middle of the two models, where `cross_task` measures.
     All vectors are used in the model itself, not in its linearization, in which cross-task
     linearity is exact, unless that is asked for.
-
-    Returns:
-        Records of the experiment `pair_errors`, as `analyses.pair_errors` describes them.
     """
     as_coefficients(coefficients, "coefficients")
     several(lab.suite)

@@ -11,9 +11,9 @@ from tasklab.analyses import coefficients
 from tasklab.analyses import disentanglement as disentangle
 from tasklab.analyses.finite import check_grid
 from tasklab.errors import TasklabError, texts, whole
-from tasklab.experiments.lab import LINEAR, Lab, pairs_of, several
+from tasklab.experiments.lab import Lab, pairs_of, several
 from tasklab.experiments.registry import experiment
-from tasklab.experiments.runner import Trial, known_methods, run
+from tasklab.experiments.runner import Trial, affine_methods, run
 from tasklab.records.claims import Claim
 from tasklab.records.comparisons import Sides
 from tasklab.records.maps import box_means
@@ -110,10 +110,6 @@ def disentanglement(
         reach: The grid is on [-reach, reach]².
         of: These pairs of tasks, in place of those that stand in for the papers'.
         alphas: These coefficients on both axes, in place of `reach` and `points`.
-
-    Returns:
-        Records of the experiment `disentanglement`, one for each metric and cell, with the columns
-        alpha1 and alpha2, of the method's name for the task `"T1+T2"`.
     """
     if alphas is None:
         alphas = disentangle.grid(reach, points or lab.scale.points)
@@ -156,10 +152,6 @@ def search_box(lab: Lab, methods: Sequence[str], *, n_pairs: int | None = None) 
     """Return the mean disentanglement error of pairs of tasks in the search box of addition.
 
     It takes 5 by 5 coefficients in [0, 1]², of which a map on [-3, 3]² has few.
-
-    Returns:
-        Records of the experiment `search_box`: `xi_classifier_box` and `xi_representation_box`, of
-        the method's name for the task `"T1+T2"`.
     """
     cells = disentanglement(lab, methods, n_pairs=n_pairs, alphas=BOX)
     return box_means(cells).assign(experiment="search_box")
@@ -178,9 +170,7 @@ def search_box(lab: Lab, methods: Sequence[str], *, n_pairs: int | None = None) 
 )
 def exact_alpha(lab: Lab, methods: Sequence[str]) -> pd.DataFrame:
     """Return the exact accuracy of the sum of all vectors along alpha, beside the papers' grid."""
-    methods = known_methods(methods)
-    if wrong := [method for method in methods if method not in LINEAR]:
-        raise TasklabError(f"{wrong[0]!r} is not affine in alpha: its curve has no closed form.")
+    methods = affine_methods(methods)
     grid = lab.scale.alphas
 
     def measure(trial: Trial) -> list[dict]:

@@ -12,9 +12,9 @@ import pandas as pd
 from tasklab.analyses import coefficients, editing
 from tasklab.errors import TasklabError, wholes
 from tasklab.experiments.estimate import looked_at
-from tasklab.experiments.lab import LINEAR, Lab
+from tasklab.experiments.lab import Lab
 from tasklab.experiments.registry import experiment
-from tasklab.experiments.runner import Trial, kept, known_methods, records, run
+from tasklab.experiments.runner import Trial, affine_methods, kept, known_methods, records, run
 from tasklab.progress import track
 from tasklab.records.claims import Claim
 from tasklab.records.comparisons import Sides, by_seed
@@ -114,13 +114,9 @@ def _over_start(claim: Claim, rows: pd.DataFrame, records: pd.DataFrame) -> Side
 )
 def single(lab: Lab, methods: Sequence[str]) -> pd.DataFrame:
     """Return test accuracies of the pre-trained model and of each vector on its own task."""
-
-    def measure(trial: Trial) -> list[dict]:
-        return alone(trial)
-
     start = [row for row in _pretrained(lab) if row["task"] != lab.suite.control.name]
     title = "single-task accuracy"
-    tuned = records(lab, "single", methods, measure, title=title) if methods else []
+    tuned = records(lab, "single", methods, alone, title=title) if methods else []
     return tidy([*start, *tuned])
 
 
@@ -160,9 +156,8 @@ def addition(
 ) -> pd.DataFrame:
     """Add task vectors; return accuracies at the chosen alpha and along alpha.
 
-    Returns:
-        Records of the experiments `addition` (test) and `sweep` (validation; test as well for
-        linear models, where it costs nothing).
+    The sweep is on validation images; for linear models, where it costs nothing, on test images
+    too.
     """
     alphas = lab.scale.alphas
 
@@ -291,14 +286,8 @@ def negation(lab: Lab, methods: Sequence[str]) -> pd.DataFrame:
     },
 )
 def exact_negation(lab: Lab, methods: Sequence[str]) -> pd.DataFrame:
-    """Subtract each task's vector by the 95 % rule, at the exact coefficient in place of a grid's.
-
-    Returns:
-        Records of the experiment `exact_negation`: `target` and `control`.
-    """
-    methods = known_methods(methods)
-    if wrong := [method for method in methods if method not in LINEAR]:
-        raise TasklabError(f"{wrong[0]!r} is not affine in alpha: its curve has no closed form.")
+    """Subtract each task's vector by the 95 % rule, at the exact coefficient."""
+    methods = affine_methods(methods)
 
     def measure(trial: Trial) -> list[dict]:
         ((task, vector),) = trial.vectors.items()
@@ -317,7 +306,6 @@ def _negated(trial: Trial, end: editing.Negation) -> list[dict]:
 
 
 def _both(trial: Trial, task: str, of_target: dict, of_control: dict) -> list[dict]:
-    """Return a target's two records; the control's images are those of another task."""
     accuracies = {"target": of_target, "control": of_control}
     return [
         trial.row(task=task, metric=metric, split="test", **numbers)

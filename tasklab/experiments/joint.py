@@ -54,9 +54,6 @@ def joint(lab: Lab, methods: Sequence[str] = ("nonlinear",)) -> pd.DataFrame:
 
     It takes as many steps on every task as a run on that task alone, at the same learning rate
     (`tuning.multitask`). Heads are frozen: of prompts, or probes in a closed vocabulary.
-
-    Returns:
-        Records of the experiment `joint`: `absolute`, the accuracy on each task's test images.
     """
     several(lab.suite)
     for method in known_methods(methods):

@@ -47,14 +47,11 @@ def localization(
     and on as many images of the pair's second task, the control. Nothing is fine-tuned: a seed
     takes other images and, of an encoder that was not pre-trained, other random weights.
 
+    `share` is of the task's energy, `unseen_share` of the unseen images'; energies are those of the
+    first seed. A record's task is `"T|control"`.
+
     Args:
         inits: Initialisations of the encoder to compare; by default the lab's and random weights.
-
-    Returns:
-        Records of the experiment `localization`, for the task `"T|control"` and, as subset, each
-        class of T: the metrics `energy` with the columns side (`task`, `unseen` or `control`) and x
-        (number of the image), and `share` (of the task's energy) and
-        `unseen_share` (of the unseen images'). Energies are those of the first seed.
     """
     n, most = lab.scale.kernel_images, lab.scale.kernel_classes
 
@@ -108,7 +105,6 @@ def localization(
 
 
 def _encoder(lab: Lab, seed: int) -> Encoder:
-    """Return the lab's encoder or, where its weights are random, one drawn from a seed."""
     at = lab.parameters
     if at.init != "random" or seed == 0:
         return lab.clip.encoder

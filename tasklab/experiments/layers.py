@@ -52,10 +52,7 @@ def _at_equal_length(claim: Claim, rows: pd.DataFrame, _: pd.DataFrame) -> Sides
 def cosines(lab: Lab, methods: Sequence[str]) -> pd.DataFrame:
     """Return cosines between task vectors and their sizes (linear layers, figure 5).
 
-    Returns:
-        Records of the experiment `cosines`: the metrics `cosine` of whole vectors, with the other
-        task as subset, `cosine_part`, with the columns block and projection too, and `norm`,
-        |tau| / |theta_0|. Of a model without attention no projections are told apart.
+    `norm` is |tau| / |theta_0|. Of a model without attention no projections are told apart.
     """
     parts = {} if has_attention(lab.parameters.model) else {"projections": ()}
     theta0 = lab.clip.encoder.params
@@ -93,13 +90,11 @@ def cosines(lab: Lab, methods: Sequence[str]) -> pd.DataFrame:
 def alignment(lab: Lab, methods: Sequence[str], *, alpha: float = 0.3) -> pd.DataFrame:
     """Return what vectors do to other tasks' data, predicted and measured (proposition 1).
 
+    Metrics are those of `layers.alignment` and `layers.interference`.
+
     Args:
         alpha: Coefficient of all vectors, for what is measured; the default is near those that
             addition of eight chooses.
-
-    Returns:
-        Records of the experiments `alignment` (as `layers.alignment` describes, with the columns
-        part, block and projection) and `interference` (as `layers.interference` does).
     """
     tasks, count = lab.suite.names[: lab.scale.most_tasks], lab.scale.images
 
@@ -145,13 +140,10 @@ def linear_gaps(
 ) -> pd.DataFrame:
     """Return how far the model is from linear along each task vector (`analyses.tangent_gap`).
 
+    All are on test images of the vector's own task; `gap` is that of the features at 1.
+
     Args:
         scales: Distances along each vector; 1 is where fine-tuning ended.
-
-    Returns:
-        Records of the experiment `linearity`, on test images of the vector's own task: the metrics
-        `gap_along` of the features and `gap_block`, with the columns size and block, at every
-        distance `alpha`; and `gap`, that of the features at 1.
     """
     tangent_gap.check_scales(scales)
     encoder, count = lab.clip.encoder, lab.scale.images

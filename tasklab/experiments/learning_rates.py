@@ -67,16 +67,13 @@ def learning_rates(
 
     Test images are not looked at. All validation images are used.
 
+    `diverged_at` is the step (from 0) at which a run was stopped. `exact`, of the method `probe`,
+    has no rate: the minimum of the convex problem, by L-BFGS with a penalty of 1e-5.
+
     Args:
         methods: `probe` for AdamW's linear probe at `probes.RATES`, and any that train a vector.
         rates: Of fine-tuning; by default the paper's, in the preset `full` with half decades around
             the best.
-
-    Returns:
-        Records of the experiment `learning_rate` with the column lr: `single` on validation
-        images, or, where a run went wrong, `diverged_at`, the step (from 0) at which it was
-        stopped. Of the method `probe` also `exact`, without a rate: the minimum of the convex
-        problem, by L-BFGS with a penalty of 1e-5.
     """
     task = task or searched_task(lab.suite)
     choose("task", task, lab.suite.names)
@@ -142,8 +139,8 @@ def _tuned(trial: Trial, rates: Sequence[float]) -> list[dict]:
         try:
             run = lab.trainer(config)
         except DivergedError as error:
-            value = float(error.step)
-            rows.append(_row(trial, lr=float(lr), metric="diverged_at", value=value))
+            more = {"lr": float(lr), "vocabulary": lab.parameters.vocabulary}
+            rows.append(trial.diverged(task, error, **more))
             continue
         value = validated(evaluator, task, run.vector, run.head, linear=trial.linear)
         n = evaluator.count(task, "val")
@@ -159,10 +156,6 @@ def validated(
     *,
     linear: bool,
 ) -> float:
-    """Return the validation accuracy in % of one vector with its own head, if it has one.
-
-    Args:
-        head: Its own head; `None` is the evaluator's.
-    """
+    """Return the validation accuracy in % of one vector with its own head, if it has one."""
     own = evaluator.with_heads({task: head}) if head is not None else evaluator
     return own.evaluate(vector, task, "val", linear=linear)

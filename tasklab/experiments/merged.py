@@ -12,7 +12,6 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 import pandas as pd
-import torch
 
 from tasklab.analyses import agreement, meters
 from tasklab.analyses.merging import METHODS, best
@@ -29,10 +28,10 @@ from tasklab.experiments.merging import (
     options,
 )
 from tasklab.experiments.registry import experiment
-from tasklab.experiments.runner import Trial, kept, order_of, stored
+from tasklab.experiments.runner import Trial, kept, machine_key, order_of, stored
 from tasklab.placement import device_of
 from tasklab.records.schema import Rows
-from tasklab.records.table import provenance, tidy
+from tasklab.records.table import tidy
 from tasklab.taskvector import TaskVector
 
 NETWORK, TANGENT = "network", "tangent"
@@ -62,17 +61,14 @@ def merged(
 ) -> pd.DataFrame:
     """Put each merged vector into the network and into its tangent model.
 
+    `normalised` is by the single model of the same kind. Of the vector (task `all`): `norm`, its
+    length over the mean length of the single vectors; `objective`, E(tau) / E(0) in the tangent
+    model on validation images; `excess`, what that is above the best merge on the span. The other
+    metrics are those of `analyses.agreement`.
+
     Args:
         methods: How the vectors are fine-tuned, and in which model `merging` chooses, any of
             `EDITS`.
-
-    Returns:
-        Records of the experiment `merged`, with the columns merge, `edited` (`network` or
-        `tangent`), and `alpha` and `option` as `merging` chose them. On test images of each task:
-        `absolute`, `normalised` by the single model of the same kind, and the metrics of
-        `analyses.agreement`. Of the vector (task `all`): `norm`, its length over the mean length of
-        the single vectors; `objective`, E(tau) / E(0) in the tangent model on validation images;
-        `excess`, what that is above the best merge on the span.
     """
     chosen = known_merges(merges)
     return tidy(
@@ -198,11 +194,8 @@ def merging_cost(
                 "experiment": trial.experiment,
                 "method": trial.method,
                 "runs": {t: lab.identity(t, trial.method, trial.seed) for t in bench.tasks},
-                "machine": provenance()["machine"],
-                "torch": torch.__version__,
-                "device": lab.parameters.device,
-                "threads": torch.get_num_threads(),
                 "costs": 1,
+                **machine_key(lab),
                 **order_of(lab, bench.tasks),
                 **bench.key(name),
             }

@@ -195,7 +195,6 @@ class Bench:
         return merge(name, vectors, **statistics, **chosen)
 
     def _least_loss(self) -> list[float]:
-        """Return a coefficient for each vector: least loss in the tangent model, on validation."""
         evaluator, vectors = self.trial.evaluator, self.trial.vectors
         first, basis = next(iter(vectors.values())), [self.tangents(v) for v in vectors.values()]
         at_start = [evaluator.tangent_features(first, task, "val").f0 for task in self.tasks]
@@ -281,15 +280,12 @@ def merging(
 ) -> pd.DataFrame:
     """Merge task vectors in every way; return accuracies at what validation chose.
 
+    `objective` is E(tau) / E(0) on validation images, at the coefficient that is best in the
+    tangent model.
+
     Args:
         methods: How the vectors are fine-tuned and edited, any of `EDITS`.
         merges: Any of `MERGES`; by default all. Each is kept by itself.
-
-    Returns:
-        Records of the experiment `merging`: `absolute` and `normalised` of each task on test
-        images, and `objective` (task `all`), E(tau) / E(0) in the tangent model on validation
-        images at the coefficient that is best there. `trials` is the number of looks at validation
-        images, and `option` what they chose beside the coefficient `alpha`.
     """
     chosen, rows = known_merges(merges), []
     for bench in benches(lab, methods, n_tasks, "merging"):

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 
 import pandas as pd
 
-from tasklab.experiments.budgets import RATES
+from tasklab.experiments.budgets import RATES, usual_rate
 from tasklab.experiments.editing import single
 from tasklab.experiments.lab import Lab, several
 from tasklab.experiments.learning_rates import ascending
@@ -54,10 +54,6 @@ def merging_rates(
     Args:
         merges: Any of `MERGES`; by default `LEADING`.
         rates: Learning rates; those above a method's own are left out.
-
-    Returns:
-        Records of the experiment `merging_rates` with the column lr: on test images of each task
-        `single`, the accuracy alone, and by merge `absolute`, that of the merged model.
     """
     names, tables = several(lab.suite), []
     sizes = (len(names),) if n_tasks is None else n_tasks
@@ -76,7 +72,6 @@ def merging_rates(
 
 def below(lab: Lab, method: str, rates: Sequence[float] = RATES) -> Iterator[tuple[float, int]]:
     """Yield a method's own learning rate and the lower ones of some, with its number of steps."""
-    usual = lab.run(lab.suite.names[0], method, lab.parameters.seeds[0])
-    own = lab.trainer.rate(usual)
+    own, steps = usual_rate(lab, method)
     for lr in sorted({own, *(rate for rate in rates if rate < own)}):
-        yield lr, usual.steps
+        yield lr, steps

@@ -221,7 +221,6 @@ def with_parameters(function: Callable[..., Any]) -> inspect.Signature:
 
 
 def _injected(history: Iterable[object]) -> Iterator[str]:
-    """Yield the names that papermill assigned, of the cells that a kernel has run."""
     for cell in history:
         if isinstance(cell, str) and cell.startswith("# Parameters\n"):
             for node in ast.parse(cell).body:

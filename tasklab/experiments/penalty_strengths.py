@@ -78,14 +78,8 @@ def penalty_strengths(
 ) -> pd.DataFrame:
     """Measure vectors alone and their sum at every strength of a method's penalty, and without it.
 
-    Args:
-        factors: Strengths as multiples of a method's own.
-
-    Returns:
-        Records of the experiment `penalty_strength` with the column penalty, the strength: on
-        validation and on test images of each task `single`, the accuracy alone, and `absolute`,
-        that of the sum of all at the coefficient that is best on validation images; or, where a
-        run diverges, its `diverged_at` alone, the step (from 0) at which it was stopped.
+    The sum is at the coefficient that is best on validation images; where a run diverges,
+    `diverged_at` alone is recorded, the step (from 0) at which it was stopped.
     """
     several(lab.suite)
     chosen, factors = known_methods(methods), ascending(factors, "factors")
@@ -120,8 +114,7 @@ def _measure(trial: Trial, strength: float) -> list[dict]:
         try:
             ended[task] = lab.trainer(runs[task])
         except DivergedError as error:
-            value = float(error.step)
-            return [trial.row(task=task, metric="diverged_at", value=value, split="validation")]
+            return [trial.diverged(task, error)]
     vectors = {task: run.vector for task, run in ended.items()}
     heads = {task: run.head for task, run in ended.items() if run.head is not None}
     evaluator = lab.evaluator.with_heads(heads) if heads else trial.evaluator

@@ -15,8 +15,10 @@ from __future__ import annotations
 import dataclasses
 import functools
 import importlib
+import inspect
 import itertools
 import pkgutil
+import textwrap
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -92,11 +94,7 @@ REGISTRY: Declared[Experiment] = Declared()  # by the name of the function
 def experiment(
     *, records: Mapping[str, Rows], sides: Mapping[str, Comparison] | None = None, **more: Any
 ) -> Callable[[Function], Function]:
-    """Return a decorator that declares a function as an experiment and leaves it as it is.
-
-    Args:
-        sides: What claims compare of them, by the name that claims call.
-    """
+    """Return a decorator that declares a function as an experiment, and describes its records."""
 
     def declare(function: Function) -> Function:
         home, name = function.__module__, function.__name__
@@ -106,6 +104,9 @@ def experiment(
             EXPERIMENTS.declare(sort, rows, home)
         for side, comparison in entry.sides.items():
             COMPARISONS.declare(side, comparison, home)
+        told = (f"Records of the experiment `{sort}`: {rows}" for sort, rows in records.items())
+        paragraphs = (textwrap.fill(one, 96) for one in told)
+        function.__doc__ = "\n\n".join((inspect.cleandoc(function.__doc__ or ""), *paragraphs))
         return function
 
     return declare

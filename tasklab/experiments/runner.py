@@ -14,20 +14,22 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import torch
 
 from tasklab.analyses import evaluation
-from tasklab.errors import choose, texts
+from tasklab.errors import TasklabError, choose, texts
 from tasklab.experiments.lab import LINEAR, Lab
 from tasklab.experiments.versions import version
 from tasklab.placement import placed
 from tasklab.progress import track
 from tasklab.records.images import packed
-from tasklab.records.table import filled, tidy
+from tasklab.records.table import filled, provenance, tidy
 from tasklab.storage.store import free_first
 from tasklab.tasks import drawn
 from tasklab.tasks.suites import SUITES, suite
 from tasklab.taskvector import TaskVector
 from tasklab.tuning import memory
+from tasklab.tuning.finetune import DivergedError
 from tasklab.tuning.methods import EDITS
 
 KIND = "records"  # of artifact
@@ -88,11 +90,7 @@ class Trial:
     def accuracy(
         self, task: str, metric: str, value: float, split: str = "test", **more: Any
     ) -> dict[str, Any]:
-        """Return the record of an accuracy, with the number of images.
-
-        Args:
-            split: `"test"` or `"validation"`.
-        """
+        """Return the record of an accuracy, with the number of images."""
         n = self.lab.evaluator.count(task, "val" if split == "validation" else split)
         named = {"task": task, "metric": metric, "split": split, "value": float(value), "n": n}
         return self.row(**{**named, **more})
@@ -101,6 +99,11 @@ class Trial:
         """Return the record of an accuracy on test images, with which of them were right."""
         columns = {"n": len(answers), "hits": packed(answers), **more}
         return self.accuracy(task, metric, 100 * float(answers.mean()), **columns)
+
+    def diverged(self, task: str, error: DivergedError, **more: Any) -> dict[str, Any]:
+        """Return the record of the step at which a run was stopped."""
+        named = {"metric": "diverged_at", "split": "validation", "value": float(error.step)}
+        return self.row(task=task, **named, **more)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
@@ -317,3 +320,20 @@ def known_methods(methods: Sequence[str] | str) -> Sequence[str]:
     for name in names:
         choose("method", name, EDITS)
     return names
+
+
+def affine_methods(methods: Sequence[str] | str) -> Sequence[str]:
+    """Return the methods as a list, or raise unless each edits the linearized model."""
+    if wrong := [method for method in known_methods(methods) if method not in LINEAR]:
+        raise TasklabError(f"{wrong[0]!r} is not affine in alpha: its curve has no closed form.")
+    return known_methods(methods)
+
+
+def machine_key(lab: Lab) -> dict[str, Any]:
+    """Return what tells measurements of time and memory apart, for keys."""
+    return {
+        "machine": provenance()["machine"],
+        "torch": torch.__version__,
+        "device": lab.parameters.device,
+        "threads": torch.get_num_threads(),
+    }

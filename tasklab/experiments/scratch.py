@@ -149,13 +149,6 @@ def scratch_linearity(
     """Return cross-task linearity between all pairs of a network's fine-tuned models.
 
     Figures 2, 3 and 13 to 16; with other epochs figure 11, with `ratio` figure 12.
-
-    Args:
-        n_tasks: The first so many of its tasks after that of pre-training.
-
-    Returns:
-        Records of the experiment `ctl`, as `experiments.cross_task` returns them, of the model
-        `network`, with the setting's epochs, `replaced` and `ratio` as columns.
     """
     return _records(lab, "ctl", network, changes, n_tasks, alphas)
 
@@ -177,13 +170,8 @@ def segments(
 ) -> pd.DataFrame:
     """Return loss and accuracy along the segment between two models (linear mode connectivity).
 
-    Args:
-        n_tasks: The first so many of its tasks after that of pre-training.
-
-    Returns:
-        Records of the experiment `segment`: the metrics `loss` (nats) and `accuracy` (%) on the
-        test images of either task and of pre-training, with the pair as subset; theta_alpha is
-        alpha theta_i + (1 - alpha) theta_j of the pair `"i+j"`.
+    theta_alpha is alpha theta_i + (1 - alpha) theta_j of the pair `"i+j"`, on the test images of
+    either task and of pre-training.
     """
     alphas = torch.linspace(0, 1, points).tolist()
     return _records(lab, "segment", network, changes, n_tasks, alphas)
@@ -205,13 +193,12 @@ def emergence(
 ) -> pd.DataFrame:
     """Return cross-task linearity of the first two tasks as one condition varies (section 5).
 
+    Records are those of `scratch_linearity`, at alpha = 0.5.
+
     Args:
         what: One of `CONDITIONS`: epochs (figure 11), or samples that others are replaced by
             (figure 12).
         values: Epochs, or ratios from 0 to 1; by default the preset's (`conditions`).
-
-    Returns:
-        Records as `scratch_linearity` returns them, at alpha = 0.5.
     """
     choose("condition", what, CONDITIONS)
     tables = []

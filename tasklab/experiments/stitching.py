@@ -113,15 +113,13 @@ def stitched_addition(
     The back is the pre-trained model's. The front is that of theta_0 + lambda tau_i, that of
     theta_0 + lambda tau_j, or gives the mean of both's features.
 
+    Fronts are `both`, `own` and `other`; `edited` has the features of theta_0 + lambda (tau_i +
+    tau_j) / 2 in the same place.
+
     Args:
         block: The last block of the front, counted from 0; by default that after three quarters of
             them, rounded, as in the paper, whose ViT-B/32 is cut after block 9 of 12. -1 takes
             every block in turn, at the largest coefficient alone.
-
-    Returns:
-        Records of the experiment `stitched_addition`: the metric `stitched` for each task of the
-        pair `subset` at each `alpha`, with the columns block and front (`both`, `own`, `other`; and
-        `edited`, the features of theta_0 + lambda (tau_i + tau_j) / 2 in the same place).
     """
     alphas = [a for a in _alphas(lab, coefficients) if a]
     if not alphas:
@@ -172,14 +170,11 @@ def stitched_negation(
     The back is the pre-trained model's. The front gives f(theta_0) - Delta, with Delta the change
     f(theta_0 + lambda tau) - f(theta_0), or the features of theta_0 - lambda tau.
 
+    Fronts are `features` and `weights`; the control's records have the task as `subset`.
+
     Args:
         block: The last block of the front; by default four fifths of the way, as in the paper,
             whose ViT-L/14 is cut after block 19 of 24.
-
-    Returns:
-        Records of the experiment `stitched_negation`: the metric `stitched` of the task, and of the
-        control with the task as `subset`, at each `alpha`, with the columns block and front
-        (`features`, `weights`).
     """
     alphas, cut = _alphas(lab, coefficients), _cut(lab, block, 0.8)
     n_tasks, n = whole("n_tasks", n_tasks, 1), lab.scale.stitched_images[1]
@@ -227,11 +222,6 @@ def averaging(lab: Lab, *, task: str | None = None, count: int = 3) -> pd.DataFr
     of these models, the accuracy of the mean of weights is set beside that of the mean of logits
     (figure 4), and the features of the mean of all weights beside the mean of features (equation 1,
     figures 5, 6, 17 and 18).
-
-    Returns:
-        Records of the experiment `averaging` (the metrics `averaged`, `ensemble`, and `alone` of
-        single models, with the group as subset), and of `ctl_average`, as
-        `experiments.cross_task` returns them.
     """
     task = task or lab.suite.names[0]
     choose("task", task, lab.suite.names)

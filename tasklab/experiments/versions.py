@@ -64,11 +64,7 @@ def _measures(name: str) -> bool:
 
 
 def lock(new: Iterable[str] = ()) -> None:
-    """Write the lock of today's code.
-
-    Args:
-        new: Modules of experiments whose results have other numbers than before.
-    """
+    """Write the lock of today's code."""
     homes = {home: code(home) for home in sorted({*REGISTRY.homes()}) if home.startswith(_ROOM)}
     fresh, names = {f"{_ROOM}.{one}" for one in new}, _locked()
     entries = {

@@ -109,11 +109,7 @@ LAND_PAINTERS = dict(
 
 
 def land(rng: Rng, index: Tensor, angle: Tensor, frequency: Tensor, jitter: float) -> Tensor:
-    """Return images (n, 3, S, S) of land cover `LAND[index]` from above.
-
-    Args:
-        frequency: (n,) spatial frequency of fields, trees and roofs.
-    """
+    """Return images (n, 3, S, S) of land cover `LAND[index]` from above."""
     n = len(index)
     one = torch.ones(n)
     u, v = local(rng.uniform(n, -0.3, 0.3), rng.uniform(n, -0.3, 0.3), one, angle)

@@ -346,11 +346,7 @@ def draw_pairs(kind: str, n: int, rng: Rng) -> tuple[Tensor, list[str]]:
 
 
 def mixture(rng: Rng, n: int, rare: tuple[Camera, ...] = ()) -> dict[str, Drawn]:
-    """Return n pictures, of each kind its share; rough ones pass the `rare` cameras as well.
-
-    Args:
-        rare: Cameras that rough pictures pass as well.
-    """
+    """Return n pictures, of each kind its share; rough ones pass the `rare` cameras as well."""
     weights = torch.tensor([share for _, share in KINDS.values()])
     counts = torch.bincount(
         torch.multinomial(weights, n, replacement=True, generator=rng.generator),

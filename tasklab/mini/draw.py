@@ -125,11 +125,7 @@ def box(u: Tensor, v: Tensor, half_width, half_height) -> Tensor:
 
 
 def polygon(u: Tensor, v: Tensor, sides: int, apothem: float, turn: float = 0.0) -> Tensor:
-    """Return the distance to a regular polygon around the origin.
-
-    Args:
-        apothem: Distance of a side from the middle.
-    """
+    """Return the distance to a regular polygon around the origin."""
     wedge = 2 * math.pi / sides
     angle = exact.remainder(exact.atan2(u, -v) + turn + wedge / 2, wedge) - wedge / 2
     return radius(u, v) * exact.cos(angle) - apothem

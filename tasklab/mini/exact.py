@@ -121,11 +121,7 @@ def resized(image: Tensor, size: int) -> Tensor:
 
 
 def sampled(image: Tensor, u: Tensor, v: Tensor, *, reflect: bool = False) -> Tensor:
-    """Return images (n, c, S, S) read at coordinates in [-1, 1], linearly between pixels.
-
-    Args:
-        reflect: Whether what lies beyond an edge is the image reflected there; else it is 0.
-    """
+    """Return images (n, c, S, S) read at coordinates in [-1, 1], linearly between pixels."""
     n, channels, height, width = image.shape
     x, y = (
         _reflected((at + 1) * (side / 2) - 0.5, side) if reflect else (at + 1) * (side / 2) - 0.5
@@ -201,7 +197,6 @@ def _log(x: Tensor) -> Tensor:
 
 
 def _box_muller(uniform: Tensor) -> Tensor:
-    """Return normal numbers from blocks of 16 uniform ones."""
     first, second = uniform.double().reshape(-1, 2, _BLOCK // 2).unbind(1)
     radius = sqrt(_log(1 - first) * -2)
     turns = torch.round(second * 4)

@@ -216,11 +216,7 @@ PAINTERS = {
 
 
 def landscapes(rng: Rng, index: Tensor, horizon: Tensor, jitter: float) -> Tensor:
-    """Return images (n, 3, S, S) of the scene `SCENES[index]`.
-
-    Args:
-        horizon: (n,) height of the horizon, -1 at the top to 1 at the bottom.
-    """
+    """Return images (n, 3, S, S) of the scene `SCENES[index]`."""
     n = len(index)
     phase, shift = rng.uniform(n), rng.uniform(n, -0.3, 0.3)
     u, v = GRID_X + column(shift), GRID_Y - column(horizon)

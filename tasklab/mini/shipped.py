@@ -31,11 +31,7 @@ def weights_path(name: str = "mini") -> Path:
 
 
 def card(name: str = "mini") -> dict:
-    """Return a model's card: data, steps, machine, seed, accuracies, hash.
-
-    Raises:
-        TasklabError: If it is missing or damaged.
-    """
+    """Return a model's card: data, steps, machine, seed, accuracies, hash."""
     file = weights_path(name).with_suffix(".json")
     try:
         told = json.loads(file.read_text("utf-8"))

@@ -58,11 +58,7 @@ def build_t5() -> FirstToken:
 
 
 def text(model: FirstToken, words: Sequence[str]) -> Float[Tensor, "C D"]:
-    """Return the rows of the output embedding for the answer words, a frozen head's weight.
-
-    Raises:
-        TasklabError: If a word is not one token of the vocabulary.
-    """
+    """Return the rows of the output embedding for the answer words, a frozen head's weight."""
     known = vocabulary()
     absent = [word for word in words if word not in known]
     if absent:

@@ -96,11 +96,7 @@ def owned(rng: Rng, n: int) -> list[tuple[str, str, str, str]]:
 
 
 def paragraph(rng: Rng, topic: str, forms: tuple[str, ...], stray: float, n: int) -> str:
-    """Return n sentences with nouns of a topic; each noun is of any topic with chance `stray`.
-
-    Args:
-        stray: Chance that a noun is of any topic.
-    """
+    """Return n sentences with nouns of a topic; each noun is of any topic with chance `stray`."""
 
     def noun() -> str:
         return rng.choice(TOPICS[rng.choice(list(TOPICS)) if rng.random() < stray else topic])

@@ -30,9 +30,6 @@ def math_attention(math: bool = True) -> Iterator[None]:
 
     The inference-only path of `nn.MultiheadAttention` is off as well: it has no derivatives, and
     turning it on and off would make the same weights give two results.
-
-    Args:
-        math: `False` leaves the choice of the attention kernel to PyTorch.
     """
     fast = torch.backends.mha.get_fastpath_enabled()
     torch.backends.mha.set_fastpath_enabled(False)

@@ -32,10 +32,6 @@ class Head:
 
     Both are monotone in an affine function of the features (`scores`), so that along a line of
     features, as a linearized model draws one, predictions change at points that can be solved for.
-
-    Raises:
-        TasklabError: If it would normalise and have a bias: its scores would not be affine; or if a
-            number is not finite.
     """
 
     weight: Float[Tensor, "C D"]  #: W (C, D)
@@ -65,10 +61,10 @@ class Head:
         product = features @ weight.T
         return product if bias is None else product + bias
 
-    def to(self, device: torch.device | str) -> Head:
-        """Return the head on a device."""
-        bias = None if self.bias is None else self.bias.to(device)
-        return dataclasses.replace(self, weight=self.weight.to(device), bias=bias)
+    def to(self, place: torch.device | str | torch.dtype) -> Head:
+        """Return the head on a device, or in a type."""
+        bias = None if self.bias is None else self.bias.to(place)
+        return dataclasses.replace(self, weight=self.weight.to(place), bias=bias)
 
 
 def check_finite(x: Tensor, subject: str) -> None:

@@ -196,7 +196,6 @@ def _find(entry: Spec, given: Path | str | None, fetch: bool = True) -> Path | N
 
 
 def _compare(entry: Spec, path: Path) -> None:
-    """Raise if a model's own weights are not what they were."""
     if entry.shipped:
         compare(path, mini.card(entry.shipped_as)["sha256"], "Reinstall tasklab.")
     else:

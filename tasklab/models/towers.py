@@ -84,11 +84,7 @@ class _Unknown(Exception):  # noqa: N818 - an answer: the network has more in it
 
 
 def tower(module: nn.Module) -> Tower | None:
-    """Return a network's shape, or `None` where it is another one than a `Tower`.
-
-    Args:
-        module: In eval mode: dropout does nothing.
-    """
+    """Return a network's shape, or `None` where it is another one than a `Tower`."""
     library = type(module).__module__.partition(".")[0]
     read = {"open_clip": _open_clip, "timm": _timm}.get(library)
     try:

@@ -95,8 +95,6 @@ class _Attention(nn.MultiheadAttention):
 
 
 class _Patches(nn.Conv2d):
-    """Non-overlapping patch embedding as one matrix product."""
-
     def forward(self, x: Float[Tensor, "B C H W"]) -> Float[Tensor, "B D h w"]:
         """Return the embedded patches; pixels beyond the last whole patch are left out."""
         (p, q), (height, width) = self.kernel_size, x.shape[2:]

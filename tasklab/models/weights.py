@@ -49,9 +49,6 @@ def find(
         path: A file given by the user; nothing else is then looked for.
         revision: Commit of the repository; `None` is its newest.
         fetch: Whether to fetch it now; if not, and it can be fetched, the answer is `None`.
-
-    Raises:
-        TasklabError: If there is none and it cannot be fetched.
     """
     if path is not None:
         path = Path(path).expanduser()
@@ -132,9 +129,6 @@ def read(path: Path) -> dict[str, Tensor]:
 
     A checkpoint of a training run, as open_clip writes it, has them under `state_dict` and with
     the prefix `module.`; both are taken off.
-
-    Raises:
-        TasklabError: If the file is damaged, or holds other things than tensors by name.
     """
     # here: they need torch, and checksums are read without
     from tasklab.storage import state_dicts, torch_files
@@ -150,11 +144,7 @@ def read(path: Path) -> dict[str, Tensor]:
 
 
 def fit(model: nn.Module, tensors: Mapping[str, Tensor], source: str) -> None:
-    """Load a checkpoint into a model, whose names and shapes it must have exactly.
-
-    Raises:
-        TasklabError: If a parameter is missing, unexpected or of another shape; it names them.
-    """
+    """Load a checkpoint into a model, whose names and shapes it must have exactly."""
     own = model.state_dict()
     problems = []
     for what, names in (

@@ -308,9 +308,6 @@ def spec(name: str) -> Spec:
 
     Args:
         name: In `REGISTRY`, or of a model of timm's, as in `"timm/resnet50.a1_in1k"`.
-
-    Raises:
-        TasklabError: If there is no such model; it suggests the nearest name.
     """
     if name.startswith(TIMM):
         return _of_timm(name)

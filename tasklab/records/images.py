@@ -101,11 +101,7 @@ def _proportion(share: pd.Series, n: pd.Series) -> pd.Series:
 
 
 def standard_errors(rows: pd.DataFrame, metric: str, absolute: pd.DataFrame | None) -> pd.Series:
-    """Return the standard error of each record by the sampling of its images; NaN if unknown.
-
-    Args:
-        rows: Records. A column `error` is taken as it is.
-    """
+    """Return the standard error of each record by the sampling of its images; NaN if unknown."""
     value = rows["value"].astype(float)
     n = rows["n"].astype(float) if "n" in rows else pd.Series(np.nan, rows.index)
     if metric in PROPORTIONS:
@@ -169,9 +165,6 @@ def shared(contributions: np.ndarray) -> float:
 
     The covariance over images between different seeds, over the number of images; the mean of all
     pairs of seeds. It may be negative where there is none.
-
-    Args:
-        contributions: Of each image to each seed's effect (seeds, images), at least two seeds.
     """
     seeds, n = contributions.shape
     centred = contributions - contributions.mean(1, keepdims=True)

@@ -61,9 +61,6 @@ def of_tasks(values: Mapping[str, float]) -> Source | None:
     jackknife, which leaves out each task with all of its pairs (B. Efron and C. Stein, Annals of
     Statistics 9, 1981, 586-596: cautious for such means).
 
-    Args:
-        values: By task, or by pair `A+B`.
-
     Returns:
         The source; of an infinite variance for one or two pairs, `None` for one or two tasks.
     """

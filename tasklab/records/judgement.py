@@ -126,21 +126,6 @@ class Verdict:
         """Whether it is about tasks in general, and was measured on too few pairs for that."""
         return "tasks" in self.sources and self.n_seeds > 1 and math.isnan(self.interval.low)
 
-    @property
-    def text(self) -> str:
-        """The verdict with its numbers in one sentence."""
-        if self.outcome == "not tested":
-            return "not tested: no records of both sides."
-        if self.outcome == "no gain":
-            return f"no gain: both sides are one model at {self.n_seeds} seeds."
-        effect = f"{self.interval.effect:+.3g} {self.claim.unit}".rstrip()
-        if math.isfinite(self.interval.low):
-            effect += f" [{self.interval.low:.3g}, {self.interval.high:.3g}]"
-        seeds = f"{self.n_seeds} seed" + "s" * (self.n_seeds != 1)
-        counted = f", {self.tasks_as_claimed} of {self.n_tasks} {self.counted} as claimed"
-        makes = f", sides of two makes of processor at {self.mixed} of them" if self.mixed else ""
-        return f"{self.outcome}: {effect}, {seeds}{makes}{counted if self.n_tasks > 1 else ''}."
-
 
 def _of_rounds(claim: Claim, table: pd.DataFrame, effect: float) -> dict[str, Any]:
     """Return the interval of a cost over the rounds of its measurement; memory's has no width."""
@@ -256,7 +241,7 @@ def verdict(
     return Verdict(
         claim=claim,
         outcome=_outcome(claim, statistics["interval"]),
-        pretrainings=_over_pretrainings(replicas),
+        pretrainings=intervals.of_mean(replicas) if len(replicas) > 1 else NOTHING,
         n_pretrainings=max(1, len(replicas)),
         mixed=machines.mixed(table),
         **seen,
@@ -333,7 +318,3 @@ def _replicas(claim: Claim, df: pd.DataFrame, n_tasks: int) -> tuple[float, ...]
     tables = [pairs(claim, df, name, n_tasks) for name in names]
     means = [t.groupby("seed")["difference"].mean().mean() for t in tables if len(t)]
     return tuple(float(mean) for mean in means)
-
-
-def _over_pretrainings(effects: tuple[float, ...]) -> Interval:
-    return intervals.of_mean(effects) if len(effects) > 1 else NOTHING

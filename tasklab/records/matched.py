@@ -42,9 +42,6 @@ def at_setting(
 ) -> pd.DataFrame:
     """Return a method's records of a metric where two methods are equal in what a setting names.
 
-    Args:
-        setting: Of `MEASURES`, or a rule for the rate.
-
     Returns:
         A row a seed and task; none where a grid does not reach that far, or was not recorded.
     """
@@ -164,9 +161,6 @@ def values(rows: pd.DataFrame, metric: str) -> pd.DataFrame:
 def walk(grid: pd.DataFrame, method: str, measure: str) -> pd.DataFrame:
     """Return a method's way along its rates, from the least to the chosen one.
 
-    Args:
-        measure: `single` or `norm`.
-
     Returns:
         Columns seed, lr and x, the measure on test images as a mean over tasks; ascending in lr.
     """
@@ -195,9 +189,6 @@ def end_of(grid: pd.DataFrame, method: str) -> float:
 
 def interpolated(rows: pd.DataFrame, way: pd.DataFrame, level: float) -> pd.DataFrame:
     """Return records at a level of the measure, between two rates of the grid.
-
-    Args:
-        way: The same seed's rows of `walk`.
 
     Returns:
         One row a task, as at the upper rate but for its value; none if the grid does not reach down

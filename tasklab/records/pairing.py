@@ -108,27 +108,21 @@ def _contributions(claim: Claim, side: Side) -> pd.DataFrame:
     rows = side.rows.fillna({"seed": 0, "subset": ""})
     absolute = None
     if claim.metric == "normalised" and "error" not in rows and len(rows):
-        absolute = _behind(rows, side.records)
+        absolute = side.records[side.records["metric"] == "absolute"]
+        absolute = _partners(rows, absolute, _OF_A_RATIO)
     error = images.standard_errors(rows, claim.metric, absolute)
     table = rows[["seed", "task", "subset", "value"]].assign(error=error)
     for name in ("n", "hits", MAKE):
         table[name] = rows[name] if name in rows else None
     if claim.metric == "normalised":  # a ratio: whose images' contributions need both parts
         table["hits"] = None
-        parts = {"top": absolute, "base": _alone(rows, side)}
+        alone = side.records[side.records["metric"] == "single"]
+        base = _partners(rows, alone, ["method", "task", "seed", "split"])
+        parts = {"top": absolute, "base": base}
         for name, part in parts.items():
             hits = None if part is None or "hits" not in part else part["hits"].to_numpy()
             table[name] = hits
     return table
-
-
-def _behind(rows: pd.DataFrame, records: pd.DataFrame) -> pd.DataFrame | None:
-    return _partners(rows, records[records["metric"] == "absolute"], _OF_A_RATIO)
-
-
-def _alone(rows: pd.DataFrame, side: Side) -> pd.DataFrame | None:
-    alone = side.records[side.records["metric"] == "single"]
-    return _partners(rows, alone, ["method", "task", "seed", "split"])
 
 
 _OF_A_RATIO = ["experiment", "method", "task", "subset", "split", "n_tasks", "seed"]

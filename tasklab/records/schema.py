@@ -47,6 +47,11 @@ class Rows:
     columns: tuple[str, ...] = ()  #: Further columns than `COLUMNS`
     figure: str = ""  #: The function in `tasklab.figures` that draws a table of them
 
+    def __str__(self) -> str:
+        units = (f"`{name}`" + f" ({unit})" * bool(unit) for name, unit in self.metrics.items())
+        further = f"; columns {', '.join(self.columns)}" * bool(self.columns)
+        return f"{self.row}. Metrics: {', '.join(units)}{further}."
+
 
 Entry = TypeVar("Entry")
 

@@ -73,9 +73,6 @@ def entries(verdicts: Iterable[Verdict]) -> list[Entry]:
 
     A claim that a difference grows with pre-training counts only where the difference was judged
     to hold, or was not judged along with it.
-
-    Args:
-        verdicts: On claims of one or several papers; the correction is for their statements.
     """
     verdicts = list(verdicts)
     outcomes = {v.claim.id: v.outcome for v in verdicts}
@@ -92,11 +89,7 @@ def entries(verdicts: Iterable[Verdict]) -> list[Entry]:
 
 
 def marked(verdicts: Iterable[Verdict]) -> list[Verdict]:
-    """Return verdicts with the corrections that their statements survive.
-
-    Args:
-        verdicts: On the claims of all papers; on those of some, corrections are for fewer.
-    """
+    """Return verdicts with the corrections that their statements survive."""
     verdicts = list(verdicts)
     found = {cell.claim.id: entry.survives for entry in entries(verdicts) for cell in entry.cells}
     return [dataclasses.replace(one, survives=found.get(one.claim.id, ())) for one in verdicts]
@@ -162,9 +155,6 @@ def _entry(cells: Sequence[Verdict]) -> Entry:
 
 def verdict_rows(verdicts: Iterable[Verdict], *, cells: bool = True) -> pd.DataFrame:
     """Return the verdicts as a table: a row a statement, and below it one for each of its cells.
-
-    Args:
-        cells: Whether statements that have several cells are followed by them.
 
     Returns:
         `COLUMNS`. Effect, its interval and what belongs to it (unit, seeds, tasks, strength, value,
@@ -325,7 +315,6 @@ def _kept(judged: Sequence[Entry]) -> str:
 
 
 def _here(cell: Verdict | None, outcome: str) -> dict[str, object]:
-    """Return the columns on the tasks that were tried alone; empty where no others are meant."""
     interval = cell.interval if cell else NOTHING
     named = {f"here_{name}": value for name, value in zip(_ENDS, interval, strict=True)}
     return {"here": outcome, "here_cell": "", **named}

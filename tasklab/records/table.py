@@ -307,9 +307,6 @@ def write(
 
     Returns:
         The CSV file's path.
-
-    Raises:
-        TasklabError: The records are not valid or the folder cannot be written to.
     """
     path = Path(path)
     beside = provenance_path(path)
@@ -336,11 +333,7 @@ def provenance_path(path: Path) -> Path:
 
 
 def read(path: Path | str) -> tuple[pd.DataFrame, dict[str, Any]]:
-    """Return the records in `path` and their provenance.
-
-    Raises:
-        TasklabError: A file is missing, or the records are not the ones the provenance describes.
-    """
+    """Return the records in `path` and their provenance."""
     path = Path(path)
     beside = provenance_path(path)
     try:

@@ -80,7 +80,6 @@ def _all_of(name: str) -> list[str]:
 
 
 def _running(node: ast.AST) -> Iterator[ast.AST]:
-    """Yield a tree's nodes, without what type checkers alone read."""
     for child in ast.iter_child_nodes(node):
         if not (isinstance(child, ast.If) and ast.unparse(child.test) == "TYPE_CHECKING"):
             yield child

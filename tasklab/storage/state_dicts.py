@@ -257,7 +257,6 @@ def _has_tensors(value: Any) -> bool:
 
 
 def _plain(named: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Return tensors that are all plain: dense, and not quantised."""
     for name, tensor in named.items():
         plain = isinstance(tensor, Tensor) and tensor.layout == torch.strided
         if not plain or tensor.is_quantized:
@@ -268,7 +267,6 @@ def _plain(named: dict[str, Tensor]) -> dict[str, Tensor]:
 
 
 def _nothing(stored: Any) -> str:
-    """Return a message that says what is there in place of tensors by name."""
     inside = stored.state if isinstance(stored, Inert) else stored
     entries = ""
     if isinstance(inside, Mapping) and inside:

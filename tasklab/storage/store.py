@@ -239,11 +239,7 @@ class Store:
         return False
 
     def configs(self, kind: str) -> Iterator[dict[str, Any]]:
-        """Yield what was asked for, for each artifact of a kind; what cannot be read is left out.
-
-        Raises:
-            TasklabError: If the store cannot be read.
-        """
+        """Yield what was asked for, for each artifact of a kind that can be read."""
         writing.finish()
         with explained(self.root, "read the store"):
             files = sorted((self.root / kind).glob(f"*/{_CONFIG}"))

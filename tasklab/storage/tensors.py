@@ -71,11 +71,7 @@ def load_checkpoint(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]] | No
 
 
 def read_tensors(path: Path | str) -> dict[str, Tensor]:
-    """Return the tensors of a safetensors file. Nothing is ever unpickled.
-
-    Raises:
-        TasklabError: If the file is missing, damaged, or of another format.
-    """
+    """Return the tensors of a safetensors file. Nothing is ever unpickled."""
     path = Path(path)
     if not path.is_file():
         raise TasklabError(f"there is no file {str(path)!r}.")
@@ -99,9 +95,6 @@ def read_tensors(path: Path | str) -> dict[str, Tensor]:
 
 class OnDisk(Mapping[str, Tensor]):
     """Tensors of a safetensors file, each read when it is asked for, so that none is held.
-
-    Args:
-        like: What was read from it, perhaps in another type, which stays the type of each tensor.
 
     Raises:
         TasklabError: When a tensor is asked for that is no longer in the file as it was.
@@ -226,7 +219,6 @@ def digest(tensors: Mapping[str, Tensor], text: str) -> str:
 
 
 def _is_whole(path: Path, tensors: Mapping[str, Tensor], header: Mapping[str, str]) -> bool:
-    """Whether a file has the checksum in its header; computed once a process."""
     return checksums.once(path, _SEAL, lambda _: _sealing(tensors, header)) == header[_SEAL]
 
 

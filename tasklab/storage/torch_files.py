@@ -53,9 +53,6 @@ def read(path: Path | str) -> Any:
     Args:
         path: In the format of PyTorch 1.6 and later (zip), in the earlier one, a TorchScript
             archive, or a plain pickle.
-
-    Raises:
-        TasklabError: If the file is of another format, not whole, or not what it claims to be.
     """
     path = Path(path)
     if not path.is_file():

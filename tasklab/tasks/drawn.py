@@ -219,7 +219,6 @@ def write_checksums() -> None:
 
 
 def _read(file: Path, name: str, expected: str | None) -> Images | None:
-    """Return the images in a file, or `None` if they are not there, or not what was drawn."""
     try:
         with safetensors.safe_open(file, framework="pt") as opened:
             header = opened.metadata() or {}
@@ -244,7 +243,6 @@ def _stamp(file: Path) -> tuple[int, ...] | None:
 
 @functools.cache
 def _warn_of_others() -> None:
-    """Log once a process that images differ from those of the checksums."""
     _log.warning(
         "images drawn by this PyTorch (%s, %s) differ from those of other machines: results on "
         "them are kept under keys of their own", torch.__version__, platform.machine(),

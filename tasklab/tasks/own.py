@@ -75,9 +75,6 @@ def from_hub(
         revision: Commit, branch or tag; `None` is the main branch.
         image: Name of the column of images.
         label: Name of the column of labels.
-
-    Raises:
-        TasklabError: If it cannot be fetched, or has no images with labels.
     """
     part = r"\w[\w.-]{0,95}"
     if not (isinstance(repository, str) and re.fullmatch(f"{part}/{part}", repository)):

@@ -88,8 +88,7 @@ def block_of(kind: Kind, dtype: torch.dtype) -> Run:
     """Return the function of a block."""
 
     def block(x: Tensor, dx: Tensor | None, weights: Weights, tangents: Weights) -> Pair:
-        """Return the tokens (B, L, D) after a block, and their tangent."""
-        w, total = _zipped(weights, tangents), (x, dx)
+        w, total = Block(*_paired(weights, tangents)), (x, dx)
         inner = _norm(total, w.norm1_w, w.norm1_b, kind.eps, dtype)
         inner = _linear(inner, w.qkv_w, w.qkv_b, dtype)
         inner = _linear(_attention(inner, kind.heads), w.out_w, w.out_b, dtype)
@@ -325,10 +324,6 @@ def _pairs(names: Ends[str | None], params: Params, tau: Params) -> Ends[Any]:
     values = [None if name is None else params[name] for name in names]
     tangents = [None if name is None or name not in tau else tau[name].detach() for name in names]
     return Ends(*_paired(values, tangents))
-
-
-def _zipped(weights: Weights, tangents: Weights) -> Block[Any]:
-    return Block(*_paired(weights, tangents))
 
 
 def _paired(values: Sequence[Tensor | None], tangents: Sequence[Tensor | None]) -> list[Any]:

@@ -169,11 +169,7 @@ def learning_rate(config: FineTune, step: int) -> float:
 def train(
     config: FineTune, clip: Clip, tasks: Suite, head: heads.Head, checkpoint: Path, show: bool
 ) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """Return delta, with a head that trains along, and the record of the run.
-
-    Args:
-        checkpoint: The file of checkpoints; the run goes on from one that is there.
-    """
+    """Return delta, with a head that trains along, and the record of the run."""
     encoder, task, data = clip.encoder, tasks[config.task], drawn.images_of(tasks)
     names = trainable(encoder.params, config.method, encoder.name)
     theta0 = {name: encoder.params[name].detach() for name in names}

@@ -68,7 +68,6 @@ class Tangents(TorchFunctionMode):
         args: tuple[Any, ...] = (),
         kwargs: dict[str, Any] | None = None,
     ) -> Any:
-        """Compute `func` and the tangent of its result."""
         kwargs = kwargs or {}
         if getattr(func, "__name__", "") == "__get__":  # x.shape, x.dtype, ...
             return func(*args, **kwargs)

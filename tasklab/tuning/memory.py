@@ -132,11 +132,7 @@ class Parts:
     def __call__(
         self, function: Callable[[Tensor], Result], images: Tensor, what: str = "features"
     ) -> Iterator[Result]:
-        """Yield the results for consecutive parts of a set of images; of an empty one, for itself.
-
-        Raises:
-            TasklabError: If not even one image fits.
-        """
+        """Yield the results for consecutive parts of images; of an empty set, for itself."""
         left: Sequence[Plan] = plans(max(1, min(self.size, len(images))))
         whole, start = left[0].size, 0
         while start < max(1, len(images)):

@@ -153,11 +153,7 @@ def matrices(names: Mapping[str, Tensor]) -> tuple[str, ...]:
 
 
 def trainable(params: Mapping[str, Tensor], method: str, arch: str) -> tuple[str, ...]:
-    """Return the names that a method trains, in the order of `params`.
-
-    Args:
-        method: One of `METHODS`; `nonlinear` and `linearized` train everything.
-    """
+    """Return the names that a method trains, in the order of `params`."""
     if method not in METHODS:
         raise unknown("method", method, METHODS)
     parts = TABLE[method].parts

@@ -62,11 +62,7 @@ class Penalty(NamedTuple):
 def tangent_change(
     model: Model, delta: Mapping[str, Tensor], images: Tensor, size: int | None = None
 ) -> Penalty:
-    """Return E|J(x) delta|^2 and its gradient (tau Jp).
-
-    Args:
-        model: The encoder, or the same in a form that records less.
-    """
+    """Return E|J(x) delta|^2 and its gradient (tau Jp)."""
     if len(images) == 0:
         raise TasklabError("the penalty of tau Jp needs at least one image of another task.")
     recorded = model if isinstance(model, memory.Recomputed) else None
@@ -155,11 +151,7 @@ def turns(
 def measure(
     method: str, model: Model, delta: Mapping[str, Tensor], images: Tensor | None, size: int
 ) -> Penalty:
-    """Return the penalty of a method.
-
-    Args:
-        model: The encoder, or the same in a form that records less.
-    """
+    """Return the penalty of a method."""
     entry = TABLE[method]
     penalty = PENALTIES[entry.penalty]
     return penalty(model, delta, images, size) if entry.others else penalty(delta)

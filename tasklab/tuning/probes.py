@@ -102,22 +102,14 @@ def search(
     rates: Sequence[float] = RATES,
     task: str | None = None,
 ) -> dict[float, float]:
-    """Return validation accuracies in % of AdamW's probes by rate.
-
-    Args:
-        probe: Steps, batch size, decay and number of images; of validation as many at most.
-    """
+    """Return validation accuracies in % of AdamW's probes by rate."""
     task = task or searched_task(suite)
     every = {float(lr): dataclasses.replace(probe, solver="adamw", lr=lr) for lr in rates}
     return {lr: validation(one, clip, suite, store, task) for lr, one in every.items()}
 
 
 def validation(probe: Probe, clip: Clip, suite: Suite, store: Store, task: str) -> float:
-    """Return the validation accuracy in % of a probe with a given rate, or by L-BFGS.
-
-    Args:
-        probe: How it is fitted; with AdamW its `lr` must be given.
-    """
+    """Return the validation accuracy in % of a probe with a given rate, or by L-BFGS."""
     train, val = (_features(probe, clip, suite, task, store, split) for split in ("train", "val"))
     (features, labels), (others, answers) = (_on(clip, kept, task) for kept in (train, val))
     head = _solve(probe, features, labels, len(suite[task].classes), probe.lr or 0.0)

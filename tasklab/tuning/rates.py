@@ -56,11 +56,7 @@ def identity(tasks: Suite) -> dict[str, Any]:
 
 
 def search(config: FineTune, accuracy: Callable[[FineTune], float | None]) -> dict[str, Any]:
-    """Return the rates, their accuracies on validation images in %, and the best rate.
-
-    Raises:
-        TasklabError: If all diverged.
-    """
+    """Return the rates, their accuracies on validation images in %, and the best rate."""
     every = {lr: accuracy(dataclasses.replace(config, lr=lr)) for lr in RATES}
     ended = {lr: value for lr, value in every.items() if value is not None}
     if not ended:

@@ -15,11 +15,7 @@ _REST = 9  # train at least this many times as long as the last checkpoint took 
 
 
 class Saver:
-    """Writes and reads delta, the optimiser's moments and the losses so far.
-
-    Args:
-        delta: What is trained, by name, in the optimiser's order; written and read in place.
-    """
+    """Writes and reads delta, the optimiser's moments and the losses so far."""
 
     def __init__(
         self, path: Path, delta: dict[str, Tensor], optimiser: torch.optim.Optimizer, every: int

@@ -130,8 +130,6 @@ class Step:
 
 
 class _Problem(NamedTuple):
-    """What a loss depends on beside images and the model's form."""
-
     config: FineTune
     head: heads.Head
     theta0: Mapping[str, Tensor]

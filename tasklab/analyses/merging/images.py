@@ -123,9 +123,6 @@ def fisher_diagonals(
     The labels y are drawn from the model itself, so that it needs none (arXiv:2111.09832). It takes
     a backward pass for each image and draw.
 
-    Args:
-        draws: Labels of each image.
-
     Returns:
         F by the parameter's name, in its shape and type.
     """

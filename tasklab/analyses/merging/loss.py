@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
 
 import torch
@@ -46,7 +45,7 @@ def span_of_loss(
         pairs(one, f0)
     if not len(f0) == len(heads) == len(labels):
         raise TasklabError("each task needs a head, and labels of its images.")
-    precise = [_precise(head) for head in heads]
+    precise = [head.to(torch.float64) for head in heads]
     slopes = [torch.stack([one[t] for one in basis]).double() for t in range(len(f0))]
     first = torch.zeros(len(basis)) if start is None else torch.as_tensor(start)
     c = first.detach().double().clone().requires_grad_()
@@ -70,8 +69,3 @@ def span_of_loss(
     with torch.enable_grad():
         solver.step(loss)
     return finite(c.detach(), "coefficients on the span")
-
-
-def _precise(head: Head) -> Head:
-    bias = None if head.bias is None else head.bias.double()
-    return dataclasses.replace(head, weight=head.weight.double(), bias=bias)

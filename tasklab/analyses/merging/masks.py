@@ -160,9 +160,6 @@ def pcb(vectors: Vectors, *, keep: float = 0.05, alpha: float = 1.0) -> TaskVect
         merged   alpha sum_t w_t sign(tau_t) a_t / sum_t w_t
 
     where norm(x) = (x - min) / (max - min). So a share `keep` of each task has a weight at all.
-
-    Args:
-        keep: Share of each task's numbers that is kept.
     """
     each, keep = listed(vectors, 2), real("keep", keep, 0, 1)
     if not keep:
@@ -242,7 +239,6 @@ def _between_of_rows(x: Tensor, small: float, large: float) -> Tensor:
 
 
 def _between(x: Tensor, small: float, large: float) -> Tensor:
-    """Return a tensor with its smallest and its largest numbers set to 0."""
     sizes = x.reshape(-1).abs()
     many = sizes.numel()
     first, last = round(small * many), many - round(large * many)

@@ -43,9 +43,6 @@ def lines(vectors: Vectors, *, alpha: float = 1.0, beta: float = 0.0) -> TaskVec
 
     What is in no block gets alpha, as in the published code: embeddings, the projection. With
     beta = 0 this is task arithmetic.
-
-    Args:
-        beta: How much larger that of the last one is.
     """
     each = listed(vectors)
     alpha, beta = as_coefficient(alpha, "alpha"), as_coefficient(beta, "beta")

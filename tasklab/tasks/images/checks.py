@@ -38,9 +38,6 @@ _ALIKE = 0.75  # of the letters, for such a name
 def sound(where: Path | str, what: str, advice: str = "Fetch it again.") -> Iterator[None]:
     """Raise what goes wrong with a file or folder inside as one `TasklabError`.
 
-    Args:
-        what: What it should be, e.g. `"a whole parquet file"`.
-
     Raises:
         TasklabError: If anything goes wrong inside; damaged files raise nearly everything.
     """
@@ -150,11 +147,7 @@ def facts(task: Task) -> dict[str, Any]:
 
 
 def checked(task: Task, splits: Mapping[str, Split], folder: Path) -> dict[str, Split]:
-    """Return the splits as the papers take them, with labels in the order of the task's classes.
-
-    Raises:
-        TasklabError: If sizes or classes are not what they should be; it shows both.
-    """
+    """Return the splits as the papers take them, with labels in the order of the task's classes."""
     arranged = arrange(task, splits)
     ordered = {name: _ordered(task, name, split, folder) for name, split in arranged.items()}
     for name, split in ordered.items() if "train" in ordered else ():
@@ -167,11 +160,7 @@ def checked(task: Task, splits: Mapping[str, Split], folder: Path) -> dict[str, 
 
 
 def arrange(task: Task, splits: Mapping[str, Split]) -> dict[str, Split]:
-    """Return the splits `train`, `test` and perhaps `val` of a data set, or the one split `all`.
-
-    Raises:
-        TasklabError: If their sizes are not those that the papers use; it shows both.
-    """
+    """Return the splits `train`, `test` and perhaps `val` of a data set, or the one split `all`."""
     entry, splits = facts(task), dict(splits)
     if not entry:
         return _arrange_own(task, splits)
@@ -277,7 +266,6 @@ def _check_classes(task: Task, name: str, split: Split, folder: Path, count: int
 
 
 def _why(labels: np.ndarray, count: int) -> str:
-    """Return what labels out of range may mean, if that can be told."""
     low, high, hidden = int(labels.min()), int(labels.max()), int((labels == -1).sum())
     if low == -1 and high < count:
         which = "All" if hidden == len(labels) else f"{hidden:,} of {len(labels):,}"
@@ -295,9 +283,6 @@ def label_order(task: Task, names: Sequence[str]) -> np.ndarray:
 
     Args:
         names: The copy's class names; spelling is compared without case and punctuation.
-
-    Raises:
-        TasklabError: If the classes are not the same; it shows both.
     """
     keys = [
         {_key(part) for one in (name, *others) for part in (one, *one.split(","))}

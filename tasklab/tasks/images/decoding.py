@@ -267,7 +267,6 @@ def _ended(code: int | None) -> str:
 
 
 def _serve(work: Path) -> None:
-    """Worker loop: decode requested chunks until the parent exits."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # where there are no sessions
     todo: queue.SimpleQueue[int] = queue.SimpleQueue()
     threading.Thread(target=_listen, args=(sys.stdin, todo), daemon=True).start()

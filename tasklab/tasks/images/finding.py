@@ -51,11 +51,7 @@ class Part:
 
 
 def find(task: Task, root: Path | None = None) -> DataSet:
-    """Return the data of a task.
-
-    Raises:
-        TasklabError: If there are none, they are incomplete, or they are not what they should be.
-    """
+    """Return the data of a task."""
     source, problems = task.place, []
     places = candidates(source, root)
     for folder in places:
@@ -73,9 +69,6 @@ def splits_in(source: Source, folder: Path) -> dict[str, Split]:
 
     Of the control's folders only that of its own split is looked at: ImageNet has more than a
     million training images, of which none is used.
-
-    Raises:
-        TasklabError: If the data are there in part.
     """
     name = source.data_set or ""
     more: Any = {"config": _config(source), "image": source.image, "label": source.label}
@@ -211,9 +204,6 @@ def fetch(task: Task) -> Path:
 
     Only parquet files and the card are fetched; scripts are not, and none is run. A data set in
     another format is taken from the copy that the hub makes of it (`refs/convert/parquet`).
-
-    Raises:
-        TasklabError: If it is not of the hub, or cannot be fetched.
     """
     from huggingface_hub import HfApi, snapshot_download
 

@@ -81,14 +81,7 @@ class Split:
 def image_files(
     files: Sequence[Path], labels: Sequence[int], names: Sequence[str] | None, *, seen: bool = False
 ) -> Split:
-    """Return a split of image files.
-
-    Args:
-        seen: Whether the files were seen to be there, and need not be looked for.
-
-    Raises:
-        TasklabError: If files are missing; it names the first few.
-    """
+    """Return a split of image files."""
     if gone := [] if seen else [file for file in files if not os.path.exists(file)]:
         raise absent(gone, len(files))
     names = None if names is None else tuple(names)
@@ -106,10 +99,6 @@ def parquet(files: Sequence[Path], *, image: str = "image", label: str = "label"
     The column of images holds structs of `bytes` and `path`, or plain bytes. The names of classes
     are in the files' metadata, or else in `classes.txt` (one per line) or `README.md` beside or
     above them. A column of texts as labels is numbered alphabetically.
-
-    Raises:
-        TasklabError: If a file is damaged, a column is missing or holds something else, or the
-            files name their classes differently.
     """
     from pyarrow import parquet as pq
 
@@ -189,14 +178,7 @@ def _check_counts(file: Path, images: int, labels: int) -> None:
 def read(
     description: Mapping[str, Any], chunk: int, wanted: set[int]
 ) -> Iterator[tuple[int, Image.Image]]:
-    """Yield the number and the RGB image of each wanted row of a chunk, one at a time.
-
-    Args:
-        description: As `Split.description` gives it.
-
-    Raises:
-        TasklabError: If an image or its file cannot be read; it names them.
-    """
+    """Yield the number and the RGB image of each wanted row of a chunk, one at a time."""
     rows = range(*description["bounds"][chunk : chunk + 2])
     kind, files = description["kind"], description["files"]
     if wanted.isdisjoint(rows):

@@ -22,9 +22,6 @@ def splits_in(root: Path, name: str = "", *, config: str | None = None, **column
     Args:
         config: Which of several configurations of parquet files, by the name of their folder. A
             data set of the papers need not have it.
-
-    Raises:
-        TasklabError: If the data are there in part, or cannot be read.
     """
     try:
         with sound(root, f"a folder of {name or 'images'} that can be read"):
@@ -49,9 +46,6 @@ def hub(root: Path, *, config: str | None = None, must: bool = False, **columns:
     """Return the splits of parquet files anywhere in a folder, by the names of files and folders.
 
     Files of other splits, such as `extra`, are left out, and so are those in hidden folders.
-
-    Args:
-        must: Whether it is an error if the only configuration is another one.
     """
     paths = (file.relative_to(root) for file in sorted(root.rglob("*.parquet")))
     there = [path for path in paths if all(map(visible, path.parts))]
@@ -82,7 +76,6 @@ def _configuration(path: Path) -> str:
 
 
 def _one_configuration(root: Path, there: set[str], config: str | None, must: bool) -> None:
-    """Raise a `TasklabError` unless it is clear which configuration is meant."""
     listed = ", ".join(sorted(one or "one without a name" for one in there))
     if len(there) > 1:
         none = f" and none called {config!r}" if config else ""

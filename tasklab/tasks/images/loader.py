@@ -317,7 +317,6 @@ class DecodedImages:
         return folders.data(self.cache) / "pictures" / (task.name if task else "")
 
     def _kept(self, task: Task, split: str) -> Arrays | None:
-        """Return the newest decoded images of a split, whose data are gone."""
         stem = f"{split}-*" if self.side is None else _stem(split, self.transform(task, split))
         mine = _name(task), list(task.classes)
         decoded = map(pixels.opened, self._folder(task).glob(f"{stem}-*"))

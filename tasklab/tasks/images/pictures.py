@@ -27,9 +27,6 @@ def rgb(source: str | io.BytesIO, where: str, advice: str = "Remove or replace i
 
     Transparency is dropped and the orientation that a camera notes (EXIF) is not applied, as there.
     Grey levels of 16 bits are scaled to 8 bits; Pillow by itself would cut them off at 255.
-
-    Raises:
-        TasklabError: If it cannot be decoded, or its grey levels have no known range.
     """
     with (
         sound(where, "an image that can be decoded", advice),

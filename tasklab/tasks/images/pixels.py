@@ -309,7 +309,6 @@ def _run(
 
 
 def _resume(work: Path, job: Job, counts: Mapping[int, int]) -> tuple[dict[int, str], float]:
-    """Return the chunks that an earlier call finished, if their pixels are still there."""
     done, seconds = {}, 0.0
     if (work / _DONE).is_file():
         for line in (work / _DONE).read_text("utf-8", errors="replace").splitlines():

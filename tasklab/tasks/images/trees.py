@@ -67,10 +67,6 @@ def by_class(root: Path, *, nested: bool = False) -> Splits:
 
     Args:
         nested: Whether a folder within a class is a class of its own, as in SUN397.
-
-    Raises:
-        TasklabError: If two folders are the same split, a split has no classes, or it is not clear
-            which folders are splits and which are classes.
     """
     folders = folders_in(root)
     named = {one: split_named(one.name) or split_of(one.name) for one in folders}
@@ -109,7 +105,6 @@ def _classes_of_split(folder: Path, *, nested: bool) -> Split | None:
 def _check_splits(
     root: Path, named: Mapping[Path, str | None], inside: Mapping[Path, Split]
 ) -> None:
-    """Raise a `TasklabError` unless each split is one folder, and no other could be one."""
     splits: dict[str, Path] = {}
     places: dict[str, Path] = {}
     for folder in inside:
@@ -179,10 +174,6 @@ def class_folders(root: Path, *, nested: bool = False) -> Split | None:
     within a class are searched too. Hidden folders, and those of systems, are passed over, as are
     links back to a folder above and folders that were seen already. A file is an image by its
     suffix, or by its contents if it has another.
-
-    Raises:
-        TasklabError: If one of several classes has no image that can be read, or is another one's
-            folder, or an image is a link that leads nowhere.
     """
     return _read(root, {folder: [folder] for folder in folders_in(root)}, nested)
 

@@ -61,7 +61,7 @@ def two_methods(differences: dict[int, float], tasks=TASKS, **other: Any) -> pd.
 )
 def test_rule(differences: dict[int, float], outcome: str) -> None:
     found = verdict(CLAIM, two_methods(differences, **EXACT))
-    assert found.outcome == outcome and found.text.startswith(outcome)
+    assert found.outcome == outcome
     assert found.outcome in judgement.OUTCOMES
     assert found.by_seed == pytest.approx(differences)
     assert found.interval.effect == pytest.approx(sum(differences.values()) / len(differences))
@@ -185,7 +185,6 @@ def test_a_claim_about_tasks_in_general_draws_tasks() -> None:
     found = verdict(CLAIM, tidy(rows))
     assert found.sources == ("seeds", "tasks") and found.outcome == "undecided"
     assert (found.tasks_as_claimed, found.n_tasks) == (3, 4)
-    assert "3 of 4 tasks as claimed" in found.text
     names = {"pairs": ("A+B", "A+C"), "cases": ("0.05", "0.1")}
     for noun, (one, two) in names.items():
         assert dataclasses.replace(found, by_task={one: 1.0, two: 2.0}).counted == noun

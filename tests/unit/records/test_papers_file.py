@@ -204,5 +204,5 @@ def test_the_papers_own_numbers_support_their_claims(model: str) -> None:
         if found.outcome == "not tested":
             continue
         judged += 1
-        assert found.interval.effect > 0, (claim.id, found.text)
+        assert found.interval.effect > 0, (claim.id, found.interval)
     assert judged >= 11
