@@ -1,7 +1,7 @@
 """The verdict on a claim: its effect, its 95 % interval, and what follows.
 
-**Verdicts on the embedded default (`mini`) are about orderings and effects, not about absolute
-values**: its world, model and pre-training are far smaller than the papers'.
+The embedded benchmark (`mini`) is synthetic and far smaller than the papers': its verdicts are about
+rankings and effects, not about absolute numbers.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from tasklab.records.pairing import growth, pairs
 from tasklab.records.schema import COLUMNS, EXPERIMENTS, MAKE
 
 ABOUT_VERDICTS = (
-    "Verdicts on the embedded benchmark are about orderings and effects, not about absolute "
-    "values: its world is not the papers'. Intervals are at 95 %."
+    "The benchmark is synthetic: compare rankings and effects, not absolute numbers. Intervals are "
+    "at 95 %."
 )
 OUTCOMES = ("holds", "does not hold", "outside the band", "no gain", "undecided", "not tested")
 DECIDED = OUTCOMES[:4]

@@ -64,9 +64,9 @@ def told(table: pd.DataFrame, claim: str) -> str:
     if same.empty:
         return ""
     ends = [same.loc[same["effect"].idxmin()], same.loc[same["effect"].idxmax()]]
-    parts = [f"{end['effect']:+.1f} at {1e4 * end['lr']:g}e-4" for end in ends]
-    words = f"with one learning rate for both it runs from {' to '.join(parts)} {ends[0]['unit']}"
+    parts = [f"{end['effect']:+.1f} (at {1e4 * end['lr']:g}e-4)" for end in ends]
+    words = f"with one learning rate for both, {' to '.join(parts)} {ends[0]['unit']}"
     for rule, name in ((PLATEAU, "at the plateau rates"), (BEST, "each at its best for the sum")):
         for row in rows[rows["rule"] == rule].to_dict("records"):
-            words += f"; {name} it is {row['effect']:+.1f}"
+            words += f"; {name}, {row['effect']:+.1f}"
     return words.replace("-", "−").replace("e−", "e-")

@@ -15,6 +15,7 @@ import dataclasses
 import math
 import os
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -22,7 +23,7 @@ from typing import Any
 import pandas as pd
 
 from tasklab.records.intervals import LEVEL, holm
-from tasklab.records.judgement import DECIDED, NOTHING, Verdict
+from tasklab.records.judgement import DECIDED, NOTHING, OUTCOMES, Verdict
 
 COLUMNS = (
     "paper", "headline", "id", "short", "statement", "cell", "setting", "outcome", "effect", "unit",
@@ -33,13 +34,6 @@ COLUMNS = (
 )  # fmt: skip
 FAMILIES = ("headlines", "all")  # of statements that share 5 % by Holm's correction
 
-_SAYS = {  # one, several
-    "holds": ("holds", "hold"),
-    "does not hold": ("does not hold", "do not hold"),
-    "outside the band": ("is outside its band", "are outside their bands"),
-    "no gain": ("has no gain", "have no gain"),
-    "undecided": ("is undecided", "are undecided"),
-}
 PLAIN = {"holds": "confirmed", "does not hold": "not confirmed", "undecided": "open"}
 _ENDS = ("effect", "low", "high")
 SITE = "TASKLAB_SITE"  # in the environment where the book executes notebooks and pages for the site
@@ -215,22 +209,22 @@ def effect_of(row: Mapping[str, Any]) -> str:
 
 
 def on_these_tasks(row: Mapping[str, Any]) -> str:
-    """Return what a row of `verdict_rows` has on the tasks that were tried alone, in words.
+    """Return the outcome and effect of a row of `verdict_rows` with the tasks held fixed.
 
-    Nothing where no other tasks are meant, or where it is the same outcome.
+    An empty text if the claim is about these tasks anyway, or if the outcome is the same.
 
     >>> row = {"outcome": "undecided", "here": "holds", "unit": "points", "n_seeds": 5}
     >>> on_these_tasks(row | {"here_effect": 3.86, "here_low": 2.5, "here_high": 5.22})
-    'on these tasks alone it holds: +3.9 [2.5, 5.2] points'
+    'on these tasks confirmed: +3.9 [2.5, 5.2] points'
     """
     cell = f" ({row['here_cell']})" if row.get("here_cell") else ""
-    return _elsewhere(row, "here", f"on these tasks alone{cell}")
+    return _elsewhere(row, "here", f"on these tasks{cell}")
 
 
 def over_pretrainings(row: Mapping[str, Any]) -> str:
-    """Return what a row of `verdict_rows` has over several pre-trainings, in words.
+    """Return the outcome and effect of a row of `verdict_rows` over several pre-trainings.
 
-    Nothing where there are no others, or where it is the same outcome.
+    An empty text if there are no others, or if the outcome is the same.
     """
     return _elsewhere(
         row, "others", f"over {row['n_pretrainings']} pre-trainings of a smaller CLIP"
@@ -240,9 +234,7 @@ def over_pretrainings(row: Mapping[str, Any]) -> str:
 def _elsewhere(row: Mapping[str, Any], side: str, place: str) -> str:
     if row[side] in ("", row["outcome"]):
         return ""
-    verbs = row[side] in ("holds", "does not hold")
-    said = f"it {row[side]}" if verbs else f"it is {row[side]}"
-    return f"{place} {said}: {effect_of(seen(row, side))}"
+    return f"{place} {PLAIN.get(row[side], row[side])}: {effect_of(seen(row, side))}"
 
 
 def seen(row: Mapping[str, Any], side: str) -> dict[str, Any]:
@@ -255,9 +247,9 @@ def seen(row: Mapping[str, Any], side: str) -> dict[str, Any]:
 
 
 def both_scopes(verdicts: Iterable[Verdict]) -> str:
-    """Return how many verdicts are decided in general, and on these tasks alone, in sentences.
+    """Count the outcomes for tasks in general, and with the tasks held fixed, as sentences.
 
-    Nothing where none is about tasks in general.
+    An empty text if no verdict is about tasks in general.
     """
     rows = verdict_rows(verdicts, cells=False)
     rows = rows[rows["here"] != ""]
@@ -265,20 +257,19 @@ def both_scopes(verdicts: Iterable[Verdict]) -> str:
         return ""
     told = [how_many(rows[name]) for name in ("outcome", "here")]
     return (
-        f"Of the {len(rows)} verdicts that are about tasks in general, {told[0]}. On these tasks "
-        f"alone, another draw of tasks left aside, {told[1]}."
+        f"Verdicts about tasks in general ({len(rows)}): {told[0]}. The same with the tasks held "
+        f"fixed: {told[1]}."
     )
 
 
 def how_many(outcomes: Iterable[str]) -> str:
-    """Return how many of some outcomes there are of each kind, in words.
+    """Count outcomes by kind, as text.
 
     >>> how_many(["holds", "undecided", "holds"])
-    '2 hold, 1 is undecided'
+    '2 confirmed, 1 open'
     """
-    outcomes = list(outcomes)
-    counts = {one: outcomes.count(one) for one in _SAYS}
-    return ", ".join(f"{n} {_SAYS[one][n > 1]}" for one, n in counts.items() if n)
+    counts = Counter(outcomes)
+    return ", ".join(f"{counts[x]} {PLAIN.get(x, x)}" for x in OUTCOMES[:-1] if counts[x])
 
 
 def correction(verdicts: Iterable[Verdict], *, named: bool = True) -> str:
@@ -288,16 +279,18 @@ def correction(verdicts: Iterable[Verdict], *, named: bool = True) -> str:
     kept = [entry for entry in first if "headlines" in entry.survives]
     told = ""
     if first:
-        shorts = [f"{one.cells[0].claim.short} ({one.outcome})" for one in kept]
+        shorts = [
+            f"{one.cells[0].claim.short} ({PLAIN.get(one.outcome, one.outcome)})" for one in kept
+        ]
         names = f": {'; '.join(shorts)}" if named and kept else ""
         told = (
-            f"Of the {len(first)} statements fixed beforehand as headlines, "
-            f"{how_many(entry.outcome for entry in first)}; if they share 5 % among themselves "
-            f"(Holm's correction), {len(kept)} survive{names}. "
+            f"Headlines named beforehand ({len(first)}): "
+            f"{how_many(entry.outcome for entry in first)}. After Holm's correction for their "
+            f"number, {len(kept)} of these outcomes remain{names}. "
         )
     alone = _kept([entry.here or entry for entry in judged])
     return (
-        f"{told}If all {on_how_many(judged)} share 5 %, {_kept(judged)} decided ones stay decided; "
+        f"{told}After correction for all {on_how_many(judged)}, {_kept(judged)} decided ones remain; "
         f"with the tasks held fixed, {alone}."
     )
 

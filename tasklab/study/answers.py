@@ -1,4 +1,4 @@
-"""What to do with task vectors, each answer an effect with its interval from the recorded results.
+"""Advice on task vectors: effects with their intervals from the recorded results.
 
 An effect is a mean difference at the same seeds and tasks. Its interval is that of a verdict on
 tasks in general: over seeds of fine-tuning and over tasks (`records.intervals`).
@@ -25,10 +25,10 @@ class Answer:
     """One line of advice.
 
     Attributes:
-        case: Whom it is for: `you have vectors and no images`.
+        case: The reader's situation: `you have vectors and no images`.
         advice: What to do.
-        effects: Name of what changes -> its effect in points, with its interval.
-        note: What limits it; may be empty.
+        effects: Name of the comparison -> its effect in points, with its interval.
+        note: A limitation; may be empty.
     """
 
     case: str
@@ -43,7 +43,7 @@ class Answer:
 
 
 def answers() -> tuple[Answer, ...]:
-    """Return the answers that the recorded results give; what is not recorded is left out."""
+    """Return the advice whose runs are recorded."""
     found = []
     for answer in _ANSWERS:
         try:
@@ -81,7 +81,7 @@ def _rows(chapter: str, part: str, **chosen: Any) -> pd.DataFrame:
 
 
 def _over(left: pd.DataFrame, right: pd.DataFrame) -> Interval:
-    """Return by how much one table is above another, at the same seeds and tasks."""
+    """Return the mean difference of two tables at the same seeds and tasks."""
     keys = ["seed", "task"]
     both = left[[*keys, "value"]].merge(right[[*keys, "value"]], on=keys, suffixes=("", "_right"))
     if both.empty:
@@ -105,15 +105,15 @@ def _rate() -> Answer:
     alone = [
         _rows("merging", "rates", method="nonlinear", lr=r, metric="single") for r in (low, own)
     ]
-    names = {"in the sum": "arithmetic", "under TSV-M": "tsv_m", "under RegMean": "regmean"}
-    effects = {"alone": _over(*alone)}
+    names = {"in the sum": "arithmetic", "with TSV-M": "tsv_m", "with RegMean": "regmean"}
+    effects = {"on single tasks": _over(*alone)}
     for name, merge in names.items():
         effects[name] = _over(_merged("nonlinear", low, merge), _merged("nonlinear", own, merge))
     return Answer(
-        case="you fine-tune models whose vectors will be added or merged",
-        advice="take a quarter of the learning rate that is best alone",
+        case="you fine-tune models to add or merge their vectors",
+        advice="use a quarter of the learning rate that is best for single tasks",
         effects=effects,
-        note="The factor was read off test images of these runs.",
+        note="We read the factor off test images of these runs.",
     )
 
 
@@ -122,19 +122,19 @@ def _vectors_alone() -> Answer:
         _rows("merging", "editing", metric="absolute", merge=m) for m in ("tsv_m", "arithmetic")
     ]
     return Answer(
-        case="you have the vectors and no images",
-        advice="merge by TSV-M in place of the sum",
-        effects={"all eight": _over(*merges)},
+        case="you have vectors and no images",
+        advice="merge with TSV-M instead of the sum",
+        effects={"eight tasks": _over(*merges)},
     )
 
 
 def _images() -> Answer:
     merges = [_rows("merging", "editing", metric="absolute", merge=m) for m in ("regmean", "tsv_m")]
     return Answer(
-        case="you also have some hundred training images of each task",
-        advice="merge by RegMean in place of TSV-M",
-        effects={"all eight": _over(*merges)},
-        note="Here 256 images a task, of small features.",
+        case="you also have a few hundred training images of each task",
+        advice="merge with RegMean instead of TSV-M",
+        effects={"eight tasks": _over(*merges)},
+        note="Measured with 256 images a task and a small feature width.",
     )
 
 
@@ -151,14 +151,15 @@ def _control() -> Answer:
         for name, metric, right in (
             ("in the sum", "absolute", _rows("merging", "editing", metric="absolute",
                                              merge="arithmetic")),
-            ("alone", "single", _rows("merging", "editing", metric="single", method="nonlinear")),
+            ("on single tasks", "single",
+             _rows("merging", "editing", metric="single", method="nonlinear")),
         )
     }  # fmt: skip
     return Answer(
-        case="you control fine-tuning, and have unlabelled images of the other tasks",
-        advice="fine-tune linearized with the penalty τJp, in place of non-linear fine-tuning",
+        case="you control fine-tuning and have unlabelled images of the other tasks",
+        advice="fine-tune the linearized model with the penalty τJp, not the non-linear model",
         effects=effects,
-        note="Its strength was chosen on validation images.",
+        note="Validation images chose its strength.",
     )
 
 
@@ -167,14 +168,16 @@ def _linearize() -> Answer:
     sums = {r: _merged("nonlinear", r) for r in (usual, usual / 4)}
     own = _OWN["linearized"]
     return Answer(
-        case="you wonder whether to linearize for the sum",
-        advice="tune the rate first; a modern merge leaves little of the gain",
+        case="you consider linearized fine-tuning for a better sum",
+        advice="tune the learning rate first; with a modern merge little of the gain remains",
         effects={
-            "over non-linear at its best rate alone": _over(
+            "over non-linear at its best single-task rate": _over(
                 _merged("linearized", own), sums[usual]
             ),
-            "over a quarter of that rate": _over(_merged("linearized", own), sums[usual / 4]),
-            "the same under TSV-M": _over(
+            "over non-linear at a quarter of it": _over(
+                _merged("linearized", own), sums[usual / 4]
+            ),
+            "the same with TSV-M": _over(
                 _merged("linearized", own, "tsv_m"), _merged("nonlinear", usual / 4, "tsv_m")
             ),
         },
@@ -188,14 +191,16 @@ def _forget() -> Answer:
     high, low = 1.6e-3, 2e-4
     return Answer(
         case="you want a model to forget a task",
-        advice="subtract a linearized vector, trained at a high rate",
+        advice="subtract a linearized vector that was trained at a high learning rate",
         effects={
-            "on the target, against non-linear": _over(
+            "target accuracy, against non-linear": _over(
                 target("linearized", high), target("nonlinear", _OWN["nonlinear"])
             ),
-            "against a low rate": _over(target("linearized", high), target("linearized", low)),
+            "against linearized at a low rate": _over(
+                target("linearized", high), target("linearized", low)
+            ),
         },
-        note="Lower is better here; the control task keeps 95 %.",
+        note="Lower is better; the control task keeps 95 %.",
     )
 
 
@@ -206,13 +211,13 @@ def _attention() -> Answer:
         ends[method] = grid[grid["lr"] == best_for_the_sum(grid, "test")]
     effects = {
         name: _over(*(rows[rows["metric"] == metric] for rows in ends.values()))
-        for name, metric in (("in the sum", "absolute"), ("alone", "single"))
+        for name, metric in (("in the sum", "absolute"), ("on single tasks", "single"))
     }
     return Answer(
         case="fine-tuning all weights is too expensive",
-        advice="train the attention's linear layers alone; nothing is gained in the sum",
+        advice="train only the attention's linear layers; the sum gains nothing",
         effects=effects,
-        note="Each at its best rate for the sum, read off test images.",
+        note="Each method at its best rate for the sum, read off test images.",
     )
 
 
@@ -228,7 +233,7 @@ def _probe() -> Answer:
         effects[name] = _over(*sums)
     return Answer(
         case="your model has no text tower",
-        advice="fit linear probes first, and stop there unless it is a CLIP",
+        advice="fit linear probes; add vectors only if the model is a CLIP",
         effects=effects,
     )
 
@@ -240,10 +245,10 @@ def _tasks() -> Answer:
             _rows("merging", "fewer", n_tasks=n, metric="absolute", merge=merge)
             for merge in ("tsv_m", "arithmetic")
         ]
-        effects[f"TSV-M over the sum, {words}"] = _over(*sums)
+        effects[f"TSV-M over the sum, {words} tasks"] = _over(*sums)
     return Answer(
         case="you choose how many tasks to add",
-        advice="add two by a plain sum; from four on a better merge pays",
+        advice="add two tasks by a plain sum; merge four or more with TSV-M",
         effects=effects,
     )
 
@@ -255,7 +260,7 @@ def _joint() -> Answer:
     ]
     return Answer(
         case="you have the training images of all tasks",
-        advice="train one model on all of them together, and merge nothing",
+        advice="train one model on all of them instead of merging",
         effects={"over the sum": _over(joint, sums[0]), "over TSV-M": _over(joint, sums[1])},
     )
 

@@ -10,7 +10,7 @@ import pytest
 from tasklab import figures, records
 from tasklab.records.claims import CLAIMS
 from tasklab.records.intervals import Interval
-from tasklab.records.judgement import Verdict
+from tasklab.records.judgement import ABOUT_VERDICTS, Verdict
 from tasklab.records.statements import SITE, anchor, evidence_link
 
 
@@ -34,7 +34,7 @@ def test_every_row_has_its_outcome_its_numbers_and_its_evidence():
     ]
     shown = figures.verdict_list(found)
     text = shown._repr_html_()
-    assert "not about absolute values" in text and "1 more are not tested" in text
+    assert ABOUT_VERDICTS in text and "1 more are not tested" in text
     (row,) = re.findall(r"<tr class=.*?</tr>", text, re.S)
     assert "<b>does not hold</b>" in row and "−2.5 [−4.0, −1.0]" in row and "1 of 2" in row
     page, _, heading = claim.evidence.partition("#")
@@ -71,11 +71,11 @@ def test_what_survives_a_correction_is_told_beside_verdicts():
     assert "✓ if the headlines share 5 %" in text  # of which there is one
     assert text.count("<small>pre-trainings: +1.5 [0.5, 2.5]") == 2
     told = records.correction(several)
-    assert "If all 2 verdicts" in told and "0 of the 2 decided ones stay decided" in told
+    assert "all 2 verdicts" in told and "0 of the 2 decided ones" in told
     assert several[0].claim.short in told
     assert several[0].claim.short not in records.correction(several, named=False)
     assert records.correction(several[:1]).endswith(
-        "1 decided ones stay decided; with the tasks held fixed, 1 of the 1."
+        "1 of the 1 decided ones remain; with the tasks held fixed, 1 of the 1."
     )
 
 

@@ -92,7 +92,7 @@ def test_a_statement_about_tasks_in_general_says_what_is_found_on_these_alone() 
     first = table.iloc[0]  # the weakest in general is not the weakest there
     assert (first["here_effect"], first["here_low"]) == (2.0, pytest.approx(0.1))
     assert first["here_cell"] == "b" and table["here_cell"][1:].tolist() == ["", ""]
-    told = "on these tasks alone (b) it holds: +2.0 [0.1, 3.9] points"
+    told = "on these tasks (b) confirmed: +2.0 [0.1, 3.9] points"
     assert on_these_tasks(first.to_dict()) == told
     rows = verdict_rows([general("a", 3.0), general("b", -2.0)], cells=False)
     assert rows["here"].tolist() == ["does not hold"]
@@ -107,8 +107,8 @@ def test_a_statement_about_tasks_in_general_says_what_is_found_on_these_alone() 
 def test_statements_are_counted_in_both_scopes() -> None:
     several = [general("a", 3.0, entry="a"), general("b", -3.0, entry="b"), cell("c", 3.0)]
     told = both_scopes([*several, general("d", 1.0, here=2.0, entry="d")])
-    assert "the 3 verdicts that are about tasks in general, 3 are undecided." in told
-    assert told.endswith("left aside, 1 holds, 1 does not hold, 1 is undecided.")
+    assert "tasks in general (3): 3 open." in told
+    assert told.endswith(": 1 confirmed, 1 not confirmed, 1 open.")
 
 
 def test_the_correction_is_counted_in_both_scopes() -> None:
@@ -118,7 +118,7 @@ def test_the_correction_is_counted_in_both_scopes() -> None:
     assert found["a"].here.corrected == "holds" and found["b"].here.corrected == "undecided"
     assert found["b"].here.outcome == "holds"
     told = correction([*several, cell("e", 3.0, entry="e")])
-    assert "If all 5 verdicts" in told and "1 of the 1 decided ones stay decided" in told
+    assert "all 5 verdicts" in told and "1 of the 1 decided ones" in told
     assert told.endswith("with the tasks held fixed, 2 of the 5.")
 
 
@@ -137,8 +137,8 @@ def test_the_effect_over_several_pretrainings_stands_beside() -> None:
     ("others", "told"),
     [
         (Interval(2.0, 1.0, 3.0), ""),
-        (Interval(2.0, -1.0, 5.0), "it is undecided: +2.0 [−1.0, 5.0] points"),
-        (Interval(-2.0, -3.0, -1.0), "it does not hold: −2.0 [−3.0, −1.0] points"),
+        (Interval(2.0, -1.0, 5.0), "open: +2.0 [−1.0, 5.0] points"),
+        (Interval(-2.0, -3.0, -1.0), "not confirmed: −2.0 [−3.0, −1.0] points"),
     ],
 )
 def test_other_pretrainings_are_told_where_they_say_something_else(

@@ -33,7 +33,9 @@ def test_an_effect_is_paired_and_draws_seeds_and_tasks(monkeypatch) -> None:
         intervals.of_means("tasks", [1.1, 4.1, 2.1]),
     ]
     assert effect == pytest.approx(intervals.interval(7 / 3 + 0.1, sources))
-    assert study.advice_table([found]).splitlines()[2].endswith("| all eight +2.4 (−1.4 to 6.2) |")
+    assert (
+        study.advice_table([found]).splitlines()[2].endswith("| eight tasks +2.4 (−1.4 to 6.2) |")
+    )
 
 
 def test_the_shipped_records_answer() -> None:
