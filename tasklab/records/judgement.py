@@ -1,7 +1,7 @@
 """The verdict on a claim: its effect, its 95 % interval, and what follows.
 
-The embedded benchmark (`mini`) is synthetic and far smaller than the papers': its verdicts are about
-rankings and effects, not about absolute numbers.
+The embedded benchmark (`mini`) is synthetic and far smaller than the papers': its verdicts are
+about rankings and effects, not about absolute numbers.
 """
 
 from __future__ import annotations

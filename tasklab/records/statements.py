@@ -290,8 +290,8 @@ def correction(verdicts: Iterable[Verdict], *, named: bool = True) -> str:
         )
     alone = _kept([entry.here or entry for entry in judged])
     return (
-        f"{told}After correction for all {on_how_many(judged)}, {_kept(judged)} decided ones remain; "
-        f"with the tasks held fixed, {alone}."
+        f"{told}After correction for all {on_how_many(judged)}, {_kept(judged)} decided ones "
+        f"remain; with the tasks held fixed, {alone}."
     )
 
 
