@@ -17,7 +17,7 @@ import safetensors
 import torch
 from torch import Tensor
 
-from tasklab.errors import TasklabError
+from tasklab.errors import TasklabError, shown
 from tasklab.errors import path as checked_path
 from tasklab.storage import checksums
 from tasklab.storage.tensors import OnDisk, load_checkpoint, read_tensors, save_checkpoint
@@ -73,6 +73,10 @@ class TaskVector(Mapping[str, Tensor]):
     __array_ufunc__ = None  # numpy's numbers leave products to this class
 
     def __init__(self, tensors: Mapping[str, Any], base: Base | None = None) -> None:
+        if not isinstance(tensors, Mapping):
+            raise TasklabError(
+                f"a TaskVector is made of tensors by their parameters' names, not {shown(tensors)}."
+            )
         found = {name: _tensor(tensor) for name, tensor in tensors.items()}
         self._tensors: Mapping[str, Tensor] = MappingProxyType(found)
         self._checked()
@@ -223,7 +227,9 @@ class TaskVector(Mapping[str, Tensor]):
 
     def __repr__(self) -> str:
         count = sum(tensor.numel() for tensor in self.values())
-        return f"TaskVector({len(self)} tensors, {count:,} numbers, norm {self.norm():.4g})"
+        meta = any(tensor.is_meta for tensor in self.values())
+        long = "no values" if meta else f"norm {self.norm():.4g}"
+        return f"TaskVector({len(self)} tensors, {count:,} numbers, {long})"
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, TaskVector):

@@ -14,6 +14,7 @@ from tasklab.cli.parsing import settings
 from tasklab.cli.vectors import what_is_stored
 from tasklab.errors import TasklabError, choose, path
 from tasklab.experiments.parameters import Parameters
+from tasklab.tasks.suites import suite
 
 if TYPE_CHECKING:
     from tasklab.experiments import Lab
@@ -117,14 +118,14 @@ def export(
     for one in method:
         choose("method", one, EDITS)
     parameters = Parameters(**given)
-    from tasklab.exchange import exporting
+    tasks = task or suite(parameters.suite).names
+    for one in tasks:
+        choose("task", one, suite(parameters.suite).names)
+    from tasklab.exchange import exporting  # start-up: torch
     from tasklab.experiments.lab import Lab
 
     lab = Lab(parameters, progress=False, trains=False)
     _look_into(lab.store)
-    tasks = task or lab.suite.names
-    for one in tasks:
-        choose("task", one, lab.suite.names)
     wanted = _wanted(lab, named or METHODS, tasks)
     stored = {name: lab.store.find("finetune", config) for name, config in wanted.items()}
     runs = {name: run for name, run in stored.items() if run is not None}

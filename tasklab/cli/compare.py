@@ -55,7 +55,7 @@ def compare(
 
     Args:
         vector: Files or folders of task vectors or published checkpoints, names of imported ones,
-            or TASK@METHOD for runs of the store; TASK=VECTOR says which task one belongs to.
+            or TASK@METHOD for runs of the store; TASK=VECTOR gives one its task.
         given: As in a chapter's first code cell.
         data: A task's folder of images, one folder a class. By default the suite's images. Heads
             are zero-shot, made of the class names; for a model without a text tower, linear probes.
@@ -89,21 +89,23 @@ def compare(
     if merged:
         merging.check_free(targets["--merged"])
     into = None if model_out is None else publishing.target(path("--model-out", model_out))
+    if into is not None and given.get("model"):  # before vectors are read
+        publishing.check_model(into, given["model"], given.get("init") or "pretrained", base)
 
     names = None if methods == "all" else [one.strip() for one in methods.split(",")]
     chosen = contests.merges_for(names)
-    tasks, words = zip(*map(_named, vector), strict=True)
     folders = folders_of(data)
     with tempfile.TemporaryDirectory(prefix=".merge-", dir=targets["--out"].parent) as room:
-        sources = sources_of(words, given, base, Path(room))
+        sources = sources_of(vector, given, base, Path(room), heads=True)
         method = sources[0].method
-        of_task = _by_task(sources, tasks, folders, given)
+        of_task = _by_task(sources, folders, given)
         start = {**given, "model": sources[0].model, "init": sources[0].init}
         lab = lab_of(start, list(of_task), folders, template, base, sources)
         if into is not None:
             if sources[0].linear:
                 raise TasklabError(f"{sources[0].name} {TOGETHER}: leave --model-out out.")
-            publishing.check_model(into, sources[0].model, sources[0].init, base)
+            if not given.get("model"):
+                publishing.check_model(into, sources[0].model, sources[0].init)
         vectors = {task: one.vector for task, one in of_task.items()}
         about = contests.seconds(lab, chosen, linear=sources[0].linear)
         tell_time(f"{len(chosen)} merges of {len(vectors)} vectors", about, kept=True)
@@ -152,25 +154,13 @@ def compare(
     print(f"Best on validation images: {found.best.title}. Written: {', '.join(written)}.")
 
 
-def _named(word: str) -> tuple[str, str]:
-    """Return the task that a word gives to a vector, empty if it gives none, and the vector.
-
-    >>> _named("Cars=cars.pt"), _named("cars.pt")
-    (('Cars', 'cars.pt'), ('', 'cars.pt'))
-    """
-    task, equals, rest = word.partition("=")
-    return (task, rest) if equals and rest and not Path(word).exists() else ("", word)
-
-
-def _by_task(
-    sources: Sequence[Source], tasks: Sequence[str], folders: dict[str, Path], given: Any
-) -> dict[str, Source]:
+def _by_task(sources: Sequence[Source], folders: dict[str, Path], given: Any) -> dict[str, Source]:
     """Return the vectors by the task whose images belong to them."""
     parameters = Parameters(**{**given, "model": sources[0].model})
     there = tuple(folders) or suite(parameters.suite).names
     found: dict[str, Source] = {}
-    for one, said in zip(sources, tasks, strict=True):
-        task = said or one.task
+    for one in sources:
+        task = one.task
         if task not in there:
             where = "--data names" if folders else f"suite {parameters.suite} has"
             raise TasklabError(

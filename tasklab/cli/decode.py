@@ -10,6 +10,8 @@ import tyro
 
 from tasklab.errors import TasklabError, whole
 from tasklab.experiments.parameters import folder
+from tasklab.models.zoo import spec
+from tasklab.tasks import suites
 
 if TYPE_CHECKING:
     from tasklab.models.zoo import Spec
@@ -38,13 +40,11 @@ def decode(
         fetch: Download what is missing.
         check: Read what is decoded, and say what is damaged.
     """
-    from tasklab.models.zoo import spec
-    from tasklab.tasks import suites
-    from tasklab.tasks.images.loader import DecodedImages
-
     tasks, entry = suites.suite(suite), spec(model)
     chosen = {tasks[name].name for name in task}
     number = None if jobs is None else whole("--jobs", jobs, 1, 1000)
+    from tasklab.tasks.images.loader import DecodedImages  # start-up: torch
+
     pictures = DecodedImages(suite=tasks, root=folder("--data-root", data_root), jobs=number)
     wanted = [one for one in pictures.sources if not chosen or one.name in chosen]
     if not wanted:

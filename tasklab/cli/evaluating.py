@@ -11,6 +11,7 @@ from tasklab.cli.parsing import settings
 from tasklab.cli.vectors import folders_of, lab_of, print_notes, sources_of, tell_time
 from tasklab.errors import choose, real
 from tasklab.experiments.parameters import Parameters
+from tasklab.progress import tell
 from tasklab.tasks.suites import suite
 
 if TYPE_CHECKING:
@@ -64,7 +65,7 @@ def evaluate(
     from tasklab.experiments.estimate import pace  # start-up: these load torch
     from tasklab.taskvector import TaskVector
 
-    sources = sources_of([name for name, _, _ in terms], given, base)
+    sources = sources_of([name for name, _, _ in terms], given, base, heads=True)
     lab = lab_of(given, chosen, folders, template, base, sources)
     linear = linear or any(one.linear for one in sources)
     vector = TaskVector.sum(
@@ -88,8 +89,6 @@ def evaluate(
             print(f"  {edit['coefficient']:+g} {edit['vector']}")
             print_notes(edit["notes"])
     if found.harmful:
-        from tasklab.progress import tell
-
         tell(
             f"This edit is worse than the pre-trained model: {found.gain:+.1f} points. Give the "
             "vector a smaller coefficient (VECTOR:0.3), or merge with `tasklab merge --search`."

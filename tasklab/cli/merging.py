@@ -14,6 +14,7 @@ from tasklab.cli.vectors import (
     TOGETHER,
     folders_of,
     lab_of,
+    named,
     print_notes,
     sources_of,
     tell_time,
@@ -54,7 +55,8 @@ def merge(
 
     Args:
         vector: Files or folders of task vectors or published checkpoints, names of imported ones,
-            or TASK@METHOD or TASK@METHOD@SEED for runs of the store.
+            or TASK@METHOD or TASK@METHOD@SEED for runs of the store; TASK=VECTOR gives one its
+            task.
         given: As in a chapter's first code cell.
         method: How to merge, e.g. ties, tsv_m, iso_c; see `tasklab list merges`.
         alpha: Coefficient of the result. By default the recommended one.
@@ -93,7 +95,7 @@ def merge(
         choose(f"option of {method}", name, [one for one in chosen.options if one != chosen.needs])
     if search and options:
         raise TasklabError(f"--search chooses {', '.join(options)}: leave one of the two out.")
-    merged.check_free(target, vector)
+    merged.check_free(target, [named(word)[1] for word in vector])
     into = None if model_out is None else publishing.target(path("--model-out", model_out))
     if into is not None and into.place.absolute() == target.absolute():
         raise TasklabError("--out and --model-out are the same: give each a place of its own.")
@@ -105,7 +107,7 @@ def merge(
             loading.locate(given["model"], init, fetch=False)
     written = [target] if into is None else [target, into.place, *into.beside.values()]
     with rooms.room(target.parent, ".merge-", written) as room:
-        sources = sources_of(vector, given, base, room)
+        sources = sources_of(vector, given, base, room, heads=search)
         weights, first = merged.together(sources), sources[0]
         if into is not None:
             if first.linear:
@@ -233,8 +235,8 @@ def _lab(sources: Sequence[Source], given: Any, folders: dict[str, Path], base: 
         of = "--data" if folders else f"suite {name}"
         raise TasklabError(
             f"this looks at images of each task, and {of} has none of {shown(unknown[0])}: give "
-            f"them by --data {unknown[0]}=FOLDER, choose a --method that needs none, or vectors "
-            f"of {', '.join(there)}."
+            f"them by --data {unknown[0]}=FOLDER, say which of {', '.join(there)} a vector is of "
+            "by TASK=VECTOR, or choose a --method that needs none."
         )
     return lab_of(given, tasks, folders, base=base, sources=sources)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import itertools
 import tempfile
 import time
 import zipfile
@@ -11,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from tasklab.errors import TasklabError, choose, path, shown, whole
 from tasklab.experiments.parameters import PRESETS, Parameters
 from tasklab.models.zoo import closed
+from tasklab.progress import LATER, tell, track
 from tasklab.tasks.suites import suite
 
 if TYPE_CHECKING:
@@ -21,6 +24,7 @@ if TYPE_CHECKING:
     from tasklab.storage.store import Store
 
 Given = dict[str, Any]  # notebook parameters, those that are given
+_ALIKE = 0.8  # cosine of two vectors that mostly lead to a common start
 TOGETHER = "belongs in the linearized model, which no checkpoint of open_clip or transformers is"
 
 
@@ -47,8 +51,7 @@ def tell_time(what: str, seconds: float, *, kept: bool = False) -> None:
         seconds: About how long.
         kept: Whether an interrupted one goes on from there.
     """
-    from tasklab.doctor.speed import spoken  # start-up: these two load torch
-    from tasklab.progress import tell
+    from tasklab.doctor.speed import spoken  # start-up: torch
 
     if seconds > 10:
         tell(f"{what}: about {spoken(seconds)}{'; what is finished is kept' if kept else ''}.")
@@ -116,44 +119,82 @@ def lab_of(
     return lab
 
 
+def named(word: str) -> tuple[str, str]:
+    """Return the task that a word gives to a vector, empty if it gives none, and the vector.
+
+    >>> named("Cars=cars.pt"), named("cars.pt")
+    (('Cars', 'cars.pt'), ('', 'cars.pt'))
+    """
+    task, equals, rest = word.partition("=")
+    return (task, rest) if equals and rest and not Path(word).exists() else ("", word)
+
+
 def sources_of(
-    names: Sequence[str], given: Given, base: str | None, room: Path | None = None
+    words: Sequence[str],
+    given: Given,
+    base: str | None,
+    room: Path | None = None,
+    *,
+    heads: bool = False,
 ) -> list[Source]:
     """Return the task vectors that some words name.
 
     Args:
-        names: Files, folders, names of imported vectors, or TASK@METHOD.
+        words: Files, folders, names of imported vectors, or TASK@METHOD, each perhaps after TASK=.
         given: Notebook parameters, those that are given.
         base: The checkpoint that published ones start from.
         room: As for `merged.find`.
+        heads: Whether images will be classified, by zero-shot heads unless others are asked for.
 
     Raises:
         TasklabError: If one is not there or cannot be read.
     """
-    from tasklab.exchange import importing, merged  # start-up: torch
-    from tasklab.progress import LATER, track
+    from tasklab.exchange import bases, importing, merged  # start-up: torch
     from tasklab.storage.store import Store
 
+    tasks, names = [*zip(*map(named, words), strict=True)] or ((), ())
     held = None  # or every vector reads the base again
     if base is not None:  # a path, or owner/name on the hub
         path("--base", base, None if "/" in base or path("--base", base).is_dir() else "file")
         if model := given.get("model"):
             held = importing.base_of(base, model)
+            if heads:  # what they lack is said before minutes of reading
+                bases.completed(base, model, texts=Parameters(**given).vocabulary == "open")
     elif model := given.get("model"):
         _check_start(names, model, given.get("init") or "pretrained")
     runs = {name: _run_of(name, given) for name in names if _names_run(name)}
     about = {"model": given.get("model"), "base": base, "init": given.get("init"), "room": room}
     store = Store(given.get("store_root"))
     found = []
-    for name in track(names, len(names), "reading", unit="vector", soon=LATER):
+    listed = track(zip(tasks, names, strict=True), len(names), "reading", unit="vector", soon=LATER)
+    for task, name in listed:
         began = time.perf_counter()
         one = _run(name, *runs[name]) if name in runs else merged.find(name, store, **about)
         if not found:
             left = (len(names) - 1) * (time.perf_counter() - began)
-            tell_time(f"reading {len(names) - 1} more vectors", left)
-        found.append(one)
+            tell_time("reading the other vectors", left)
+        found.append(dataclasses.replace(one, task=task or one.task))
     del held
+    _check_near(found)
     return found
+
+
+def _check_near(sources: Sequence[Source]) -> None:
+    """Point out vectors too long to come from fine-tuning; raise if two share another start."""
+    from tasklab.exchange.importing import AWAY  # start-up: torch
+
+    away = [one for one in sources if any(AWAY in note for note in one.notes)]
+    for one, other in itertools.combinations(away, 2):
+        if (cosine := one.vector.cosine(other.vector)) > _ALIKE:
+            raise TasklabError(
+                f"{one.name} and {other.name} are both far from the base, and nearly in the same "
+                f"direction (cosine {cosine:.2f}): give the checkpoint they start from as --base."
+            )
+    if away:
+        tell(
+            f"{', '.join(one.name for one in away)}: more than half of theta_0's norm away from "
+            "it. Vectors of several bases do not add up: check which --base they start from."
+        )
 
 
 def _check_start(names: Sequence[str], model: str, init: str) -> None:

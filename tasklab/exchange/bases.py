@@ -16,6 +16,7 @@ from torch import nn
 
 from tasklab.errors import TasklabError
 from tasklab.exchange import importing, reading
+from tasklab.exchange.reading import Checkpoint
 from tasklab.models import loading
 from tasklab.models.loading import Clip
 from tasklab.models.zoo import spec
@@ -54,31 +55,45 @@ def network(base: Path | str, model: str, *, texts: bool = True) -> nn.Module:
         TasklabError: If the checkpoint cannot be had or does not fit the model, or lacks what the
             published weights, which are not here either, would have.
     """
-    entry = spec(model)
-    texts = texts and entry.kind == "clip" and entry.text
+    texts, found = texts and bool(reading.text_names(model)), completed(base, model, texts=texts)
     with torch.random.fork_rng(devices=[]):  # the caller's random numbers stay as they were
-        made = loading.build(dataclasses.replace(entry, text=texts))
-    names = [name for name in made.state_dict() if not name.startswith(_IMAGES)] if texts else ()
-    if names:
-        found = reading.contents(base, model, text=names)
-    else:
-        found = importing.base_of(base, model)
-    needed = "a text tower, which makes the heads" if texts and not found.text else ""
-    needed = "the projection to the model's features" if found.lacking else needed
-    text, before = dict(found.text), _IMAGES if texts else ""
-    if needed:
-        try:
-            published = loading.both_towers(model) if texts else loading.load(model).encoder.module
-        except TasklabError as error:
-            probes = "" if found.lacking else ", or fit heads to training images (--head probe)"
-            raise TasklabError(
-                f"{base} lacks {needed}, and the published weights of {model} are not here: give a "
-                f"checkpoint of the whole model as --base{probes}."
-            ) from error
-        own = published.state_dict()
-        text = text or {name: own[name] for name in names}
-        found = reading.completed(found, {n: own[f"{before}{n}"] for n in found.lacking})
+        made = loading.build(dataclasses.replace(spec(model), text=texts))
     images = {**(found.theta or {}), **found.buffers}
-    state = made.state_dict() | text | {f"{before}{name}": x for name, x in images.items()}
-    made.load_state_dict(state)
+    before = _IMAGES if texts else ""
+    state = made.state_dict() | {f"{before}{name}": x for name, x in images.items()}
+    state |= {name: x.float() for name, x in found.text.items()} if texts else {}
+    made.load_state_dict(state, assign=True)  # no second copy in memory
     return made
+
+
+def completed(base: Path | str, model: str, *, texts: bool = True) -> Checkpoint:
+    """Return a checkpoint with what it lacks from the published weights, if they are here.
+
+    Args:
+        base: As of `clip_of`.
+        model: As of `clip_of`.
+        texts: Whether a CLIP needs its text tower.
+
+    Raises:
+        TasklabError: As `network` does.
+    """
+    found = importing.base_of(base, model)
+    names = [] if found.text or not texts else reading.text_names(model)
+    if not names and not found.lacking:
+        return found
+    try:
+        published = loading.both_towers(model) if names else loading.load(model).encoder.module
+    except TasklabError as error:
+        needed, probes = "a projection to the model's features", ""
+        if not found.lacking:
+            needed = "a text tower, which makes zero-shot heads"
+            probes = ", or fit heads to training images (--head probe)"
+        raise TasklabError(
+            f"{base} lacks {needed}, and the published weights of {model} are not here: give a "
+            f"checkpoint of the whole model as --base{probes}."
+        ) from error
+    own = published.state_dict()
+    before = _IMAGES if names else ""
+    if found.lacking:
+        found = reading.completed(found, {n: own[f"{before}{n}"] for n in found.lacking})
+    return dataclasses.replace(found, text={n: own[n] for n in names} or found.text)

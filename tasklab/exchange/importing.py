@@ -41,6 +41,7 @@ _BASES: weakref.WeakValueDictionary[tuple[str, Path, int], Checkpoint] = (
 )
 KIND = "imported"  # of artifact in the store
 _CLOSE = 1e-3  # relative distance of two theta_0: half precision rounds by up to 5e-4
+AWAY = "norms of theta_0 away"  # in the note of a vector that is too long
 _FAR = 0.5  # from here on the norm of a task vector, relative to theta_0's, is worth a word
 
 
@@ -258,7 +259,7 @@ def far(distance: float | None) -> list[str]:
     """
     if distance is None or distance <= _FAR:
         return []
-    return [f"it is {distance:.2g} norms of theta_0 away: was it trained from there?"]
+    return [f"it is {distance:.2g} {AWAY}: was it trained from there?"]
 
 
 def imported(store: Store, model: str, name: str) -> TaskVector:
@@ -309,7 +310,9 @@ def listed(store: Store, model: str | None = None) -> list[dict[str, Any]]:
 
 
 def base_of(path: Path | str, model: str) -> Checkpoint:
-    """Return a checkpoint that others start from; while it is held, it is not read again.
+    """Return a checkpoint that others start from, with its text tower if it has one.
+
+    While it is held, it is not read again.
 
     Args:
         path: As for `vector_of`.
@@ -321,7 +324,7 @@ def base_of(path: Path | str, model: str) -> Checkpoint:
     file, _ = sources.locate(path)
     key = (model, file.absolute(), file.stat().st_mtime_ns)
     if (found := _BASES.get(key)) is None:
-        found = _BASES[key] = reading.contents(path, model)
+        found = _BASES[key] = reading.contents(path, model, text=True)
     if found.theta is None:
         raise TasklabError(f"{path} holds a task vector, which can be no base.")
     return found

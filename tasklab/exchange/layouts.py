@@ -17,7 +17,7 @@ from __future__ import annotations
 import collections
 import dataclasses
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import torch
 from torch import Size, Tensor
@@ -217,7 +217,7 @@ def _from_transformers(tensors: Tensors, own: Shapes) -> Weights:
     )
 
 
-def text_tower(tensors: Tensors, named: Weights, names: Iterable[str]) -> dict[str, Tensor]:
+def text_tower(tensors: Tensors, named: Weights, names: Sequence[str]) -> dict[str, Tensor]:
     """Return the text tower beside an image tower, under open_clip's names; empty if it has none.
 
     Args:
@@ -227,7 +227,7 @@ def text_tower(tensors: Tensors, named: Weights, names: Iterable[str]) -> dict[s
     """
     tensors, theirs = naming.unwrapped(tensors), named.layout == TRANSFORMERS
     inside, outside = ("vision_model.", "text_model.") if theirs else ("visual.", "")
-    if not named.prefix.endswith(inside):
+    if not names or not named.prefix.endswith(inside):
         return {}
     before, found = named.prefix.removesuffix(inside), {}
     for name in names:

@@ -127,7 +127,7 @@ def find(
         name=text,
         vector=made.vector if kept is None else made.vector.on_disk(kept),
         model=model,
-        task=one.task or file.stem,
+        task=one.task or (file if Path(text).is_file() else Path(text)).stem,
         method=one.method or "nonlinear",
         init=one.init,
         weights=made.weights,

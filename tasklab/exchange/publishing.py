@@ -110,7 +110,7 @@ def check_model(into: Target, model: str, init: str, base: Path | str | None = N
             f"transformers: {advice}."
         )
     if base is not None:
-        bases.network(base, model)
+        bases.completed(base, model)
     path = None if base is not None else loading.locate(model, init, fetch=False)
     if entry.shipped and path is not None:
         with safetensors.safe_open(path, framework="pt") as file:

@@ -14,7 +14,7 @@ import contextlib
 import dataclasses
 import json
 import struct
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -105,7 +105,7 @@ def contents(
     model: str,
     start: Callable[[], Mapping[str, Tensor]] | None = None,
     *,
-    text: Iterable[str] = (),
+    text: bool = False,
 ) -> Checkpoint:
     """Return what is in a checkpoint, which needs no pre-trained weights.
 
@@ -113,7 +113,7 @@ def contents(
         path: A file, a folder, or a repository on the hub.
         model: Short name of the model that it belongs to.
         start: Returns the pre-trained parameters: asked if there are two ways to name a list.
-        text: What open_clip calls the parameters of its text tower, which is read as well.
+        text: Whether its text tower is read as well, if it has one.
 
     Raises:
         TasklabError: If the checkpoint cannot be had, or does not fit the model.
@@ -164,7 +164,7 @@ def contents(
             buffers={name: x for name, x in named.theta.items() if name in kept},
             kinds={name: kind for name, kind in rounded.items() if kind is not None},
             lacking=lacking,
-            text=layouts.text_tower(tensors, named, text) if text else {},
+            text=layouts.text_tower(tensors, named, text_names(model)) if text else {},
         )
 
 
@@ -183,6 +183,16 @@ def completed(checkpoint: Checkpoint, theta0: Mapping[str, Tensor]) -> Checkpoin
 def shapes(model: str) -> dict[str, Size]:
     """Return the shapes of an encoder's parameters by name, without making one."""
     return {name: parameter.shape for name, parameter in _tower(model).named_parameters()}
+
+
+def text_names(model: str) -> list[str]:
+    """Return what open_clip calls the parameters of a CLIP's text tower; none of other models."""
+    entry = spec(model)
+    if entry.kind != "clip" or not entry.text:
+        return []
+    with torch.device("meta"):
+        network = loading.build(entry)
+    return [name for name in network.state_dict() if not name.startswith("visual.")]
 
 
 def export_facts(file: Path) -> dict[str, Any]:

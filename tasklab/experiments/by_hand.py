@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from tasklab.errors import TasklabError, texts
+from tasklab.errors import TasklabError, choose, texts
 from tasklab.exchange import merged
 from tasklab.experiments.answers import Evaluation
 from tasklab.taskvector import TaskVector
@@ -52,7 +52,7 @@ class ByHand:  # `self` is a `Lab`, which is made of this
         there = isinstance(task, Path) or "/" in task or "." in task or Path(task).exists()
         names = [one["name"] for one in self.store.configs("imported")]
         if not there and task not in names:
-            texts("task", [task], self.suite.names)  # raises with the nearest name
+            choose("task", task, self.suite.names)  # raises with the nearest name
         p = self.parameters
         found = merged.find(str(task), self.store, p.model, init=p.init, base=self.base)
         weights = self.clip.encoder.weights_hash
@@ -85,7 +85,7 @@ class ByHand:  # `self` is a `Lab`, which is made of this
             linear: Whether to edit the linearized model; by default where the vector's method is
                 one of it.
         """
-        (split,) = texts("split", [split], SPLITS)
+        choose("split", split, SPLITS)
         control = self.suite.control.name
         every = (*self.suite.names, control)
         seen = every if tasks is None else texts("tasks", tasks, every)

@@ -16,6 +16,8 @@ from tasklab.storage import folders
 from tasklab.tasks.images.loader import DecodedImages
 from tasklab.tuning import footprint
 
+_EVALUATED = 3  # copies of theta in memory: theta_0, a vector, the edited model
+
 
 def complete(
     parameters: Parameters,
@@ -58,8 +60,7 @@ def complete(
         problems.append(
             "this processor is not clearly faster in bfloat16 than in float32: leave out precision."
         )
-    if trains:
-        problems += _too_small(parameters, dict.fromkeys(names))
+    problems += _too_small(parameters, dict.fromkeys(names), trains=trains)
     if problems:
         raise TasklabError("\n".join(problems))
 
@@ -76,7 +77,7 @@ def lacking(pictures: DecodedImages, tasks: Sequence[str]) -> list[str]:
     ]
 
 
-def _too_small(parameters: Parameters, names: Iterable[str]) -> list[str]:
+def _too_small(parameters: Parameters, names: Iterable[str], *, trains: bool) -> list[str]:
     if parameters.device == "cpu":
         room = machine.memory().available
     else:
@@ -85,16 +86,19 @@ def _too_small(parameters: Parameters, names: Iterable[str]) -> list[str]:
     problems = []
     for name in names:
         entry = spec(name)
-        tower, span = entry.tower, footprint.span(entry)
+        tower = entry.tower
         if tower is None:
             continue
-        if room is not None and span[0] > room:
-            takes, free = machine.too_large(span[0], room)
+        least = footprint.span(entry)[0] if trains else _EVALUATED * 4 * tower.parameters
+        if room is not None and least > room:
+            takes, free = machine.too_large(least, room)
+            what = ("fine-tuning", " even one image at a time") if trains else ("evaluating", "")
             problems.append(
-                f"fine-tuning {name} takes {takes} of memory even one image at a "
-                f"time, and {free} are free on {parameters.device}: end other "
-                "programs, or take a smaller model."
+                f"{what[0]} {name} takes {takes} of memory{what[1]}, and {free} are free on "
+                f"{parameters.device}: end other programs, or take a smaller model."
             )
+        if not trains:
+            continue
         kept = 4 * 4 * tower.parameters  # the vector, and a checkpoint with AdamW's moments
         if disk.free < kept:
             takes, free = machine.too_large(kept, disk.free)

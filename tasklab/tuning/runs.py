@@ -42,6 +42,10 @@ class Run:
     #: The head that was trained with the encoder, or the probe that came before, if any.
     head: Head | None = None
 
+    def __repr__(self) -> str:
+        """Return vector and length in a line."""
+        return f"Run({self.vector!r}, {len(self.record.get('losses', ()))} steps)"
+
 
 def of_head(head: Head) -> dict[str, Tensor]:
     """Return the tensors of a head that trains, by the names that a run keeps them under."""

@@ -235,7 +235,10 @@ def test_the_default_is_recommended_and_a_search_is_not_worse(files, encoder, ca
     names = [f"{task}.st" for task in lab.tasks]
     for task, tau in lab.vectors().items():
         tau.save(f"{task}.st")
+    shutil.move("Signs.st", "other.st")
+    names[0] = "Signs=other.st"
     usual = json.loads(told(["merge", *names, "--model", MODEL, "--json"], capsys))
+    assert [row["task"] for row in usual["vectors"]] == ["Signs", "Textures"]
     assert usual["options"] == merging.METHODS["arithmetic"].recommended(2)
     assert "recommended for 2 vectors" in usual["origin"]
     words = ["merge", *names, "--model", MODEL, "--search", "--out", "s.st", "--json"]
@@ -396,6 +399,10 @@ def test_tangent_vectors_stay_in_the_linearized_model(files, encoder, capsys):
         ),
         (["evaluate", MODEL, *PAPER], "images of Cars, DTD, EuroSAT, GTSRB, MNIST, RESISC45"),
         (["evaluate", MODEL, "--split", "tset"], "did you mean 'test'"),
+        (
+            ["merge", "r1.pt", "r2.pt", "--model", MODEL],
+            "nearly in the same direction (cosine 1.00)",
+        ),
         ([*AB, "--search", "--alpha", "1"], "--search chooses alpha: leave one of the two out"),
         (["evaluate", MODEL, "--data", "x"], "--data is TASK=FOLDER"),
         (["evaluate", MODEL, "--suite", "own"], "unknown suite 'own': Choices: mini"),
@@ -410,6 +417,8 @@ def test_a_mistake_is_one_line_and_nothing_is_written(
     for name in ("SVHN", "Cars"):
         shutil.copy("a.safetensors", f"{name}.safetensors")
     (files / "text.txt").write_text("no vector")
+    torch.save(loading.load(MODEL, init="random").encoder.params, "r1.pt")
+    shutil.copy("r1.pt", "r2.pt")  # of another base
     (files / "broken.safetensors").write_bytes((files / "a.safetensors").read_bytes()[:5000])
     broken = {name: x / 0 for name, x in encoder.params.items()}
     save_file(broken, files / "nan.safetensors")

@@ -270,6 +270,12 @@ def test_a_vector_on_the_disk_is_the_same_and_holds_nothing(tmp_path):
         there["a"]
 
 
+def test_what_is_no_vector_and_what_has_no_values_is_told():
+    with pytest.raises(TasklabError, match=r"by their parameters' names, not \[1, 2\]"):
+        TaskVector([1, 2])
+    assert "no values" in repr(A.to("meta")) and "norm" in repr(A)
+
+
 def test_loading_refuses_what_was_not_saved(tmp_path):
     path = A.save(tmp_path / "a.safetensors")
     data = bytearray(path.read_bytes())

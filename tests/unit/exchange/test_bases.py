@@ -53,5 +53,5 @@ def test_what_is_missing_is_one_sentence(network, tmp_path):
         {f"visual.{n}": x for n, x in network.visual.state_dict().items()}
     )
     torch.save({n: x for n, x in images.items() if n != "visual_projection.weight"}, file)
-    with pytest.raises(TasklabError, match="lacks the projection"):
+    with pytest.raises(TasklabError, match="lacks a projection"):
         bases.clip_of(file, MODEL, texts=False)

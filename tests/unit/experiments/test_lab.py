@@ -18,6 +18,12 @@ from tasklab.models.zoo import FAMILIES
 from tasklab.tasks.suites import suite
 
 
+def test_a_model_too_large_for_memory_is_refused_before_it_is_loaded(monkeypatch):
+    monkeypatch.setattr(machine, "memory", lambda: machine.Memory(total=2**40, available=2**20))
+    with pytest.raises(TasklabError, match="evaluating mini takes .+, and .+ are free on cpu"):
+        Lab("mini", device="cpu", trains=False, progress=False)
+
+
 def test_it_takes_parameters_a_name_or_single_ones(tmp_path):
     shared = {"device": "cpu", "store_root": tmp_path}
     labs = [
