@@ -1,5 +1,7 @@
 """Chapter 4: models without a text tower."""
 
+from typing import Literal
+
 from tasklab.chapters.chapter import (
     ALL_PAIRS,
     ONE_PAIR,
@@ -21,8 +23,11 @@ _OPEN = {"model": FAMILIES[0]["medium"]}
 _SHARES = ("single", "absolute", "normalised", "lambda")  # without the seconds they took
 _SUMS: Names = {"closed_addition": {}}
 _SUBSETS: Names = {"subsets": {"most": 10}}  # of each size, where every sum takes passes of its own
-_LIVE: Names = {"closed_addition": {}, "disentanglement": {}}
 _RATES: Names = {"learning_rates": {"rates": (1e-5, 1e-4, 1e-3, 1e-2)}}
+_PAGES: tuple[tuple[Literal["chapter", "more"], Names], ...] = (
+    ("chapter", {**_SUMS, **ONE_PAIR}),
+    ("more", {**_SUMS, "cross_task": {"alphas": (0.5,)}}),
+)
 
 CHAPTER = Chapter(
     name="closed_vocab",
@@ -33,19 +38,28 @@ CHAPTER = Chapter(
     apart=True,
     boxes={"box": (-1.0, 1.0)},
     elsewhere=(ALL_PAIRS,),
+    # A model without relatives is the only one, of the role "".
     live=(
-        Work(("nonlinear", JOINT), _LIVE),
         *(
             Work(
-                ("nonlinear", JOINT) if role == SCHEMES[0] else ("nonlinear",),
-                {**_LIVE, "cross_task": {}},
+                ("nonlinear", JOINT) if role in ("", SCHEMES[0]) else ("nonlinear",),
+                names,
                 role=role,
-                probed=True,
-                full=role not in SORTS,
+                probed=bool(role),
+                full=role not in ("", *SORTS),
+                page=page,
             )
-            for role in SCHEMES
+            for page, names in _PAGES
+            for role in ("", *SCHEMES)
         ),
-        Work(("probe", "nonlinear"), _RATES, role=SCHEMES[0], probed=True),
+        *(
+            Work(("nonlinear",), _SUMS, role=role, probed=bool(role), page="example")
+            for role in ("", "clip_more")
+        ),
+        *(
+            Work(("probe", "nonlinear"), _RATES, role=role, probed=bool(role), page="more")
+            for role in ("", SCHEMES[0])
+        ),
     ),
     parts={
         "editing": (

@@ -63,15 +63,17 @@ def schemes(
 
     Args:
         roles: Of `zoo.family`. By default all of `SCHEMES` that it has in the preset `full`,
-            else of `SORTS`. A model of timm's stands alone.
+            else of `SORTS`. A model without relatives (timm's) is the only one, whatever the roles.
         head: `"probe"`, or `"zero_shot"` for models with a text tower (open vocabulary).
     """
     models = lab.family or scheme_models(lab.parameters.model)
-    if roles is not None:
+    if not lab.family:
+        roles = list(models)
+    elif roles is not None:
         roles = texts("roles", roles)
     else:
         usual = SCHEMES if lab.parameters.preset == "full" else SORTS
-        roles = [role for role in usual if role in models] or list(models)
+        roles = [role for role in usual if role in models]
     for role in roles:
         if role not in models:
             raise unknown("role", role, models)

@@ -95,7 +95,7 @@ def scheme_maps(
     rows = require_rows(where(df, metric="xi_classifier", method=method))
     rows = rows[rows["task"] == rows["task"].iloc[0]]
     rows, names = rows.assign(panel=rows["model"]), schemes.broken(schemes.looks(rows))
-    return _maps(rows, names, "xi_classifier", 3, box)
+    return _maps(rows, names, "xi_classifier", 4, box)
 
 
 def _maps(

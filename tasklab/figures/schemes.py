@@ -85,8 +85,8 @@ def of_vocabulary(df: pd.DataFrame, vocabulary: str) -> pd.DataFrame:
 def closed_table(df: pd.DataFrame, table: str = "1", *, method: str = "nonlinear") -> Any:
     """Return single-task and addition accuracies beside the paper's (tables 1, 3).
 
-    A row a scheme, in %, with the standard deviation over seeds; compare the order of rows.
-    Records: `single` and `addition`.
+    A row a scheme, in %, with the standard deviation over seeds and the paper's number below it;
+    compare the order of rows. Records: `single` and `addition`.
 
     Args:
         df: The records.
@@ -161,40 +161,45 @@ def subset_cost(df: pd.DataFrame) -> pd.DataFrame:
 
 def _line(
     label: str, ours: pd.DataFrame, theirs: pd.DataFrame, method: str, start: str, named: str
-) -> dict[tuple[str, str], Any]:
-    """Return a row of a table; numbers are (mean, spread, digits)."""
+) -> dict[str, Any]:
+    """Return a row of a table; numbers are (mean, spread, digits), ours and the paper's."""
     ours = where(ours, split="test")
     sums = most_tasks(where(ours, experiment="addition"))
     ours = pd.concat([where(ours, experiment="single"), sums])
-    columns = {named: "single", "single": "single", "sum": "absolute", "normalised": "normalised",
-               "λ": "lambda"}  # fmt: skip
-    row: dict[tuple[str, str], Any] = {("", ""): label}
+    columns = {named: "single", "single task": "single", "sum": "absolute",
+               "normalised": "normalised", "λ": "lambda"}  # fmt: skip
+    row: dict[str, Any] = {"": label}
     for name, metric in columns.items():
-        of = start if name == named else method
-        for frame, side in ((ours, "here"), (theirs, "paper")):
+        of, sides = start if name == named else method, []
+        for frame in (ours, theirs):
             runs = where(frame, experiment=["single", "addition"], metric=metric, method=of)
             runs = runs.assign(seed=runs.get("seed", 0)).dropna(subset=["value"])
             # There is one probe for all seeds, and a coefficient is one of a grid.
             varied = of != start and name != "λ"
             told = [(one["mean"], one["std"] if varied else np.nan, 2 if name == "λ" else 1)
                     for one in summarise(runs, ["method"]).to_dict("records")]  # fmt: skip
-            row[name, side] = next(iter(told), None)
-    return row | {("seeds", ""): max(1, where(ours, method=method)["seed"].nunique())}
+            sides.append(next(iter(told), None))
+        row[name] = tuple(sides)
+    return row
 
 
 def _styled(rows: list[dict], title: str) -> Any:
     if not rows:
         raise TasklabError("nothing to show: there are no records of this kind.")
-    table = pd.DataFrame(rows).dropna(axis=1, how="all")
-    table.columns = pd.MultiIndex.from_tuples([(c[0] or title, c[1]) for c in table.columns])
-    narrow = "font-size: 0.82em; padding: 0.2em 0.35em; white-space: nowrap"
-    look = [{"selector": "th, td", "props": narrow}]
-    look.append({"selector": "th", "props": "text-align: center"})
+    table = pd.DataFrame(rows).rename(columns={"": title})
+    table = table.drop(columns=[n for n in table if all(cell == (None, None) for cell in table[n])])
+    lines = [{"selector": "td", "props": "white-space: pre-line; vertical-align: top"}]
+    look = [*tables.AIRY, *lines]
     return tables.styled(table, _cell).hide(axis="index").set_table_styles(look)
 
 
-def _cell(value: Any) -> str:
-    if not isinstance(value, tuple):
-        return str(value)
+def _cell(value: tuple[tuple[float, float, int] | None, ...]) -> str:
+    ours, theirs = map(_number, value)
+    return ours if theirs == "–" else f"{ours}\npaper {theirs}"
+
+
+def _number(value: tuple[float, float, int] | None) -> str:
+    if value is None:
+        return "–"
     mean, std, digits = value
     return f"{mean:.{digits}f}" + ("" if std != std else f" ± {std:.{digits}f}")

@@ -48,7 +48,7 @@ def test_relatives_are_those_of_the_notebook(chapter):
 
 
 def test_rates_are_those_of_the_notebook():
-    (told,) = re.findall(r'\["probe", "nonlinear"\], rates=\(([^)]*)\)', code("closed_vocab"))
+    (told,) = re.findall(r'\["probe", "nonlinear"\], rates=\(([^)]*)\)', code("closed_vocab_more"))
     assert tuple(map(float, told.split(","))) == RATES
 
 
@@ -99,16 +99,30 @@ def test_runs_of_relatives_are_recognised_in_the_store(lab, chapter, asked):
     assert not any(one.runs for one in after.others.values())
 
 
-def test_schemes_train_and_the_chapters_own_model_does_not(lab):
-    work = outlook.outlook(lab, "closed_vocab")
+@pytest.mark.parametrize(
+    ("page", "rates"), [("closed_vocab", 0), ("closed_vocab_more", len(RATES))]
+)
+def test_schemes_train_and_the_chapters_own_model_does_not(lab, page, rates):
+    work = outlook.outlook(lab, page)
     assert work.own == estimate.Plan()
     tasks = len(lab.suite.names)
     first, *others = experiments.schemes(lab)
     assert [*work.others] == [one.parameters.model for one in (first, *others)]
-    assert [one.runs for one in work.others.values()] == [2 * tasks + len(RATES)] + 3 * [tasks]
+    assert [one.runs for one in work.others.values()] == [2 * tasks + rates] + 3 * [tasks]
     first.tune("Signs", "nonlinear", 0)
-    known = outlook.outlook(lab, "closed_vocab").others[first.parameters.model]
-    assert (known.runs, known.kept) == (2 * tasks + len(RATES) - 1, 1)
+    known = outlook.outlook(lab, page).others[first.parameters.model]
+    assert (known.runs, known.kept) == (2 * tasks + rates - 1, 1)
+
+
+def test_the_example_trains_one_scheme(tmp_path):
+    lab = Lab("mini", steps=1, store_root=tmp_path, progress=False, device="cpu")
+    assert lab.parameters.live == "example"
+    (one,) = experiments.schemes(lab, ["clip_more"])
+    work = outlook.outlook(lab, "closed_vocab")
+    assert {name: plan.runs for name, plan in work.others.items()} == {
+        one.parameters.model: len(lab.suite.names)
+    }
+    assert outlook.outlook(lab, "closed_vocab_more") == outlook.Outlook(estimate.Plan(), {})
 
 
 def test_networks_from_scratch_are_those_that_the_chapter_trains(lab, monkeypatch):

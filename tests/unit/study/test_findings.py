@@ -61,7 +61,7 @@ def recorded(monkeypatch):
 
     def write(tables):
         monkeypatch.setattr(MODULE, "evidence", lambda name: tables.get(name, nothing()))
-        monkeypatch.setattr(MODULE, "recorded", lambda name: (tables.get(name, nothing()), {}))
+        monkeypatch.setattr(MODULE, "recorded", lambda name, *_: (tables.get(name, nothing()), {}))
 
     return write
 
