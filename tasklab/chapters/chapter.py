@@ -46,6 +46,7 @@ class Work:
         role: Of a model that the notebook compares with its own (`zoo.family`, or `"random"`), on
             the first pair of tasks.
         probed: Whether that model has probed heads, and all of the chapter's tasks.
+        pair: Whether it is on the first pair of tasks alone, as what a relative runs.
         full: Whether the notebook has it in the preset `full` alone.
         page: Where the notebooks run it: `"example"`, with every model, in *Run it yourself*; in
             the chapter or its appendix (`"more"`), only with `live="all"`.
@@ -58,6 +59,7 @@ class Work:
     metrics: Sequence[str] | None = None
     role: str = ""
     probed: bool = False
+    pair: bool = False
     full: bool = False
     page: Literal["example", "chapter", "more"] = "chapter"
 

@@ -5,6 +5,10 @@ from tasklab.chapters.chapter import TEXT, TRAINED, Chapter, Names, Work
 # Cross-task linearity in the middle of all pairs, and what it may foretell.
 _PAIRS: Names = {"cross_task": {"alphas": (0.5,)}, "pair_errors": {"coefficients": (0.5,)}}
 _SUMS: Names = {"cross_task_addition": {}, "cross_task_negation": {}}
+_STITCHED: Names = {"stitched_addition": {}, "stitched_negation": {}}
+_EXAMPLE: Names = {"cross_task": {}, "cross_task_addition": {}, "stitched_addition": {"block": -1}}
+_FURTHER: Names = {"cross_task": {}, "averaging": {}, **_STITCHED, "cross_task_sum": {}}
+_LIVE = ({"network": "mlp"}, {"network": "resnet18"})
 _NETWORKS = tuple({"network": name, "wider": n} for name in ("mlp", "resnet18") for n in (1, 4))
 _CONDITIONS = ("pretraining", "finetuning", "pretraining samples", "other samples")
 _EMERGENCE = tuple(Work((), {"emergence": {"what": what}}) for what in _CONDITIONS)
@@ -16,13 +20,15 @@ CHAPTER = Chapter(
     label="Cross-task linearity",
     methods=("nonlinear", "linearized", "attention"),
     live=(
-        Work(TRAINED, {"cross_task": {}, "cross_task_addition": {}}),
-        *(Work((), {"scratch_linearity": {"network": name}}) for name in ("mlp", "resnet18")),
+        Work(("nonlinear",), _EXAMPLE, pair=True, page="example"),
+        Work(("nonlinear",), {**_PAIRS, **_SUMS, **_STITCHED, "averaging": {}}),
         *_EMERGENCE,
-        Work((), {"theorem": {}}),
-        Work(TRAINED, {"cross_task": {}, "averaging": {}}, role="small"),
-        Work(("nonlinear",), _SUMS, role="text"),
-        Work(("nonlinear",), {"cross_task": {}}, role="sup_few"),
+        Work(("nonlinear",), _FURTHER, page="more"),
+        *(Work((), {"scratch_linearity": net, "segments": net}, page="more") for net in _LIVE),
+        *(Work((), {"theorem": net}, page="more") for net in _LIVE),
+        Work(TRAINED, {"cross_task": {}}, role="small", page="more"),
+        Work(("nonlinear",), {"cross_task": {}}, role="sup_few", page="more"),
+        Work(("nonlinear",), _SUMS, role="text", page="more"),
     ),
     parts={
         "editing": (

@@ -26,6 +26,7 @@ from tasklab.storage.store import Store, free_first
 from tasklab.tasks import drawn
 from tasklab.tasks.images.loader import DecodedImages
 from tasklab.tasks.suites import OWN, Suite, Task, suite
+from tasklab.tasks.suites import pairs_of as pairs_of
 from tasklab.taskvector import TaskVector
 from tasklab.tuning import finetune, probes
 from tasklab.tuning.methods import LINEAR as LINEAR
@@ -33,13 +34,6 @@ from tasklab.tuning.methods import POSTHOC
 from tasklab.tuning.methods import method as method_of
 from tasklab.tuning.recipe import FineTune
 
-# Pairs of tasks whose disentanglement is mapped, by the papers' data sets.
-PAIRS = (
-    ("DTD", "SUN397"),
-    ("EuroSAT", "SVHN"),
-    ("Cars", "RESISC45"),
-    ("IMDB", "QASC"),
-)
 _log = logging.getLogger(__name__)
 
 
@@ -379,13 +373,6 @@ def _own_tasks(own: Sequence[Task] | Task) -> tuple[Task, ...]:
                 f"own must be tasks such as own.from_folder(...) returns, not {shown(one)}."
             )
     return listed
-
-
-def pairs_of(suite: Suite) -> list[tuple[str, str]]:
-    """Return the pairs of tasks that stand in for the papers'; of other suites the first two."""
-    names = {task.stand_in_for: task.name for task in suite.tasks}
-    there = [tuple(names[one] for one in pair) for pair in PAIRS if set(pair) <= names.keys()]
-    return there or [suite.names[:2]]
 
 
 def several(suite: Suite) -> tuple[str, ...]:

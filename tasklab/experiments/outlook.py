@@ -22,6 +22,7 @@ from tasklab.experiments.registry import Run, find
 from tasklab.models.zoo import REGISTRY
 from tasklab.progress import duration
 from tasklab.storage.tensors import canonical
+from tasklab.tasks.suites import pairs_of
 from tasklab.tuning.methods import LINEAR
 from tasklab.tuning.recipe import FineTune
 
@@ -78,9 +79,10 @@ def outlook(lab: Lab, chapter: str) -> Outlook:
     works = entry.runs(lab.parameters.preset, lab.parameters.live, page_of(chapter))
     for work in works:
         if not work.role and not (entry.apart and lab.family):
-            fresh = {_key(run): run for run in runs_of(lab, work)}
+            here = _on_a_pair(lab) if work.pair else lab
+            fresh = {_key(run): run for run in runs_of(here, work)}
             told = [(run.recipe, run.kept) for key, run in fresh.items() if key not in seen]
-            own += estimate.work(told, images_of(lab, work))
+            own += estimate.work(told, images_of(here, work))
             seen |= fresh.keys()
     known = {canonical(_fields_of(config)) for config in lab.store.configs("finetune")}
     others: dict[str, Plan] = {}
@@ -133,6 +135,14 @@ def _networks(lab: Lab, works: list[Work]) -> Networks:
     first = {chosen.network: chosen for chosen, _ in waiting}
     taken = sum(count * small_networks.seconds_a_step(first[n]) for n, count in steps.items())
     return Networks(len(waiting), len(every) - len(waiting), steps.total(), taken)
+
+
+def _on_a_pair(lab: Lab) -> Lab:
+    """Return a planning copy of the lab with the first pair of tasks that maps are drawn of."""
+    other = copy.copy(lab)
+    first = tuple(lab.suite[name] for name in pairs_of(lab.suite)[0])
+    other.suite = dataclasses.replace(lab.suite, tasks=first)
+    return other
 
 
 def _unloaded(lab: Lab, work: Work) -> Lab:

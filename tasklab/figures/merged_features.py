@@ -44,16 +44,17 @@ def _ticks(axes: Axes, df: pd.DataFrame) -> None:
 
 @book_figure
 def cross_task(df: pd.DataFrame, tasks: Sequence[str] | None = None, base: str = "base") -> Figure:
-    """Plot 1 − cosine of merged and single features by layer, a panel a pair or task.
+    """Plot 1 − cosine of merged and single features by layer, and beside it the coefficient.
 
-    Points are means over images, bars quartiles (figures 2, 5, 7, 13, 15 and 17 to 24).
+    Points are means over images, bars quartiles (figures 2, 3, 5 to 8 and 13 to 24).
 
     Args:
-        df: Records with the metrics `distance` and `base` of one method.
-        tasks: The pairs to show; by default one panel with all.
+        df: Records with the metrics `distance`, `coef` and `base` of one method.
+        tasks: Pairs or tasks, for a panel each of 1 − cosine alone; by default all are pooled.
         base: `base_merged` compares with merged against single features (section 4.2).
     """
-    return _layers(df, tasks, (base, "distance"), "1 − cosine (bars: quartiles)")
+    metrics = (base, "distance") if tasks is not None else (base, "distance", "coef")
+    return _layers(df, tasks, metrics)
 
 
 @book_figure
@@ -62,15 +63,17 @@ def cross_task_coefficients(df: pd.DataFrame, tasks: Sequence[str] | None = None
 
     `tasks` are the pairs to show, by default one panel with all. Records: the metric `coef`.
     """
-    return _layers(df, tasks, ("coef",), "coefficient (bars: quartiles)")
+    return _layers(df, tasks, ("coef",))
 
 
-def _layers(
-    df: pd.DataFrame, tasks: Sequence[str] | None, metrics: Sequence[str], label: str
-) -> Figure:
-    groups = ["all"] if tasks is None else list(tasks)
+def _layers(df: pd.DataFrame, tasks: Sequence[str] | None, metrics: Sequence[str]) -> Figure:
     rows = where(require_rows(df).assign(depth=_depth(df)), metric=list(metrics))
-    rows = require_rows(rows.assign(task="all") if tasks is None else where(rows, task=groups))
+    kind = np.where(rows["metric"] == "coef", "coefficient", "1 − cosine")
+    if tasks is None:
+        groups, rows = ["1 − cosine", "coefficient"], rows.assign(panel=kind)
+    else:
+        groups, rows = list(tasks), where(rows.assign(panel=rows["task"]), task=list(tasks))
+    rows = require_rows(rows)
     base = rows["metric"].isin(_BASE_LABEL)
     alphas = sorted(set(rows[~base]["alpha"].dropna())) or [np.nan]  # a mean of models has none
     looks = {name: (_BASE_LABEL[name], BASE, "s") for name in metrics if name in _BASE_LABEL}
@@ -81,22 +84,25 @@ def _layers(
     group = rows["metric"].where(base, rows["alpha"].map("{:g}".format))
     # Bars of several coefficients stand beside one another.
     shift = {name: 0.1 * (i - (len(looks) - 1) / 2) for i, name in enumerate(looks)}
-    shown = ends(rows.assign(group=group), "task", "group", "depth")
+    shown = ends(rows.assign(group=group), "panel", "group", "depth")
     shown["depth"] += shown["group"].map(shift)
     columns = 2 if len(groups) in (2, 4) else 3
     plot = curves(
-        shown, "depth", hue="group", looks=looks, col="task", col_order=groups, columns=columns,
-        height=(0.9, 2.1 if len(groups) > 1 else 2.5),
+        shown, "depth", hue="group", looks=looks, col="panel", col_order=groups, columns=columns,
+        height=(0.9, 2.1 if len(groups) > columns else 2.5), share=(True, tasks is not None),
         err_style="bars", err_kws={"elinewidth": 1.0}, **GIVEN,
     )  # fmt: skip
     for axes, _, name in plot:
-        if metrics == ("coef",):
+        if "coefficient" in (name, *kind[:1]):
             level(axes, 1)
         else:
             axes.set_yscale("log")
-        axes.set_title("" if name == "all" else name.replace("+", "\nand "), fontsize=9)
+        if tasks is not None:
+            axes.set_title(name.replace("+", "\nand "), fontsize=9)
         _ticks(axes, df)
-    return plot.finish(x="block", y=label if len(groups) <= columns else label.replace(" (", "\n("))
+    gap = " " if len(groups) <= columns else "\n"
+    labels = {name: f"{name}{gap}(bars: quartiles)" for name in ("1 − cosine", "coefficient")}
+    return plot.finish(x="block", y=labels if tasks is None else labels[kind[0]])
 
 
 @book_figure

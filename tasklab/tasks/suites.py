@@ -28,6 +28,15 @@ _UNPRINTED = r"[\x00-\x1f\x7f\ud800-\udfff]"
 _PAPER = Path(__file__).with_name("paper_tasks.json")
 
 
+# Pairs of tasks whose disentanglement is mapped, by the papers' data sets.
+PAIRS = (
+    ("DTD", "SUN397"),
+    ("EuroSAT", "SVHN"),
+    ("Cars", "RESISC45"),
+    ("IMDB", "QASC"),
+)
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Source:
     """Where the images of a task come from, if they are not embedded. One of the first three."""
@@ -211,6 +220,13 @@ def _suite(name: str) -> Suite:
     if len(controls) != 1:
         raise TasklabError(f"suite {name!r} needs one control task, not {len(controls)}.")
     return Suite(name, tuple(task for task in tasks if not task.control), controls[0])
+
+
+def pairs_of(suite: Suite) -> list[tuple[str, str]]:
+    """Return the pairs of tasks that stand in for the papers'; of other suites the first two."""
+    names = {task.stand_in_for: task.name for task in suite.tasks}
+    there = [tuple(names[one] for one in pair) for pair in PAIRS if set(pair) <= names.keys()]
+    return there or [suite.names[:2]]
 
 
 @functools.cache

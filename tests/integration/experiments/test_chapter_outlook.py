@@ -53,18 +53,22 @@ def test_rates_are_those_of_the_notebook():
 
 
 def test_what_cross_task_linearity_takes_is_what_is_then_run(lab):
+    example = Lab(
+        "mini_xs", steps=1, live="example", store_root=lab.store.root, progress=False, device="cpu"
+    )
+    assert (foretold(example, "ctl"), foretold(example, "ctl_more")) == (2, 0)
     expected = foretold(lab, "ctl")
-    for method in chapters.chapter("ctl").methods:
-        lab.vectors(method, 0)
-    small, text = lab.relative("small"), lab.relative("text")
-    experiments.averaging(small)
-    experiments.cross_task_addition(text, ["nonlinear"])
-    experiments.cross_task(small, ["nonlinear", "linearized", "attention"])
+    two = lab.sibling(tasks=experiments.pairs(lab, 1)[0])
+    experiments.cross_task(two, ["nonlinear"])
+    assert runs(lab) == 2 and foretold(example, "ctl") == 0
+    lab.vectors("nonlinear", 0)
+    experiments.averaging(lab)
+    assert runs(lab) == expected and foretold(lab, "ctl") == 0
+    expected += foretold(lab, "ctl_more")
+    experiments.cross_task_addition(lab.relative("text"), ["nonlinear"])
+    experiments.cross_task(lab.relative("small"), ["nonlinear", "linearized", "attention"])
     experiments.cross_task(lab.relative("sup_few"), ["nonlinear"])
-    assert runs(lab) == expected
-    assert foretold(lab, "ctl") == 0
-    kept = outlook.outlook(lab, "ctl")
-    assert kept.own.kept + sum(one.kept for one in kept.others.values()) == expected
+    assert runs(lab) == expected and foretold(lab, "ctl_more") == 0
 
 
 @pytest.mark.parametrize(
@@ -130,19 +134,22 @@ def test_networks_from_scratch_are_those_that_the_chapter_trains(lab, monkeypatc
     monkeypatch.setattr(scratch, "train", untrained)
     expected = outlook.outlook(lab, "ctl").networks
     assert expected.kept == 0 and expected.seconds > 0
-    for network in ("mlp", "resnet18"):
-        experiments.scratch_linearity(lab, network)
-        experiments.segments(lab, network)
     for what, values in experiments.conditions("quick").items():
         experiments.emergence(lab, what, values)
-    experiments.theorem(lab, "mlp")
     assert len([*lab.store.configs("scratch")]) == expected.trainings
     after = outlook.outlook(lab, "ctl").networks
     assert after == outlook.Networks(kept=expected.trainings)
     assert f"{expected.trainings} trainings of small networks, " in str(expected)
-    source = code("ctl")
-    for call in ('scratch_linearity(lab, "mlp")', 'theorem(lab, "mlp")', "conditions(preset)"):
-        assert f"experiments.{call}" in source
+    more = outlook.outlook(lab, "ctl_more").networks
+    for network in ("mlp", "resnet18"):
+        experiments.scratch_linearity(lab, network)
+        experiments.segments(lab, network)
+        experiments.theorem(lab, network)
+    assert len([*lab.store.configs("scratch")]) == expected.trainings + more.trainings
+    assert outlook.outlook(lab, "ctl_more").networks.trainings == 0
+    assert "experiments.conditions(preset)" in code("ctl")
+    for call in ("scratch_linearity", "segments", "theorem"):
+        assert len(re.findall(rf"experiments.{call},\s+network=", code("ctl_more"))) == 2
 
 
 def test_steps_of_a_network_are_those_that_are_taken(lab, monkeypatch):
