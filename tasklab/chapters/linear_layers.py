@@ -4,6 +4,7 @@ from tasklab.chapters.chapter import ALL_PAIRS, HEADLINE, TABLES, TRAINED, Chapt
 
 METHODS = ("nonlinear", "posthoc", "linearized", "attention")
 _FURTHER = ("attention_bias", "attention_mlp", "attention_mlp_bias")
+_CUT = (*METHODS, "attention_posthoc")  # with models that were linearized after fine-tuning
 
 CHAPTER = Chapter(
     name="linear_layers",
@@ -13,10 +14,18 @@ CHAPTER = Chapter(
     methods=METHODS,
     attention=True,
     boxes={"box": (0.0, 1.0), "beyond": (1.01, 2.0)},
-    live=(Work(METHODS, {"single": {}, "addition": {}, "disentanglement": {}}),),
+    live=(
+        Work(("nonlinear", "attention"), {"addition": {}, "cosines": {}}, page="example"),
+        Work(TRAINED, {**TABLES, "disentanglement": {}, "cosines": {}, "linear_gaps": {}}),
+        Work(("attention", *_FURTHER), TABLES),
+        Work((), {"step_cost": {}}),
+        Work(_CUT, TABLES, page="more"),
+        Work(METHODS, {"disentanglement": {}}, page="more"),
+        Work(TRAINED, {"alignment": {}}, page="more"),
+    ),
     parts={
         "editing": (
-            Work((*METHODS, "attention_posthoc"), TABLES, seeds=HEADLINE),
+            Work(_CUT, TABLES, seeds=HEADLINE),
             Work(_FURTHER, {"single": {}, "addition": {"n_tasks": (8,)}}),
         ),
         "maps": (Work(METHODS, {"disentanglement": {"reach": 2.0, "points": 15}}),),

@@ -83,9 +83,11 @@ def rate_effects(table: pd.DataFrame) -> Figure:
     """
     same = require_rows(table[table["rule"] == matched.ONE_RATE], "nothing was recorded over rates")
     names = list(dict.fromkeys(same["claim"]))
-    lines = -(-len(names) // 3)
+    columns = min(3, len(names))
+    lines = -(-len(names) // columns)
+    size = (WIDTH, 2.4 * lines + 0.4)
     figure, panels = plt.subplots(
-        lines, 3, figsize=(WIDTH, 2.4 * lines), squeeze=False, sharex=True, layout="constrained"
+        lines, columns, figsize=size, squeeze=False, sharex=True, layout="constrained"
     )
     for axes in panels.flat[len(names) :]:
         axes.set_axis_off()
@@ -98,12 +100,12 @@ def rate_effects(table: pd.DataFrame) -> Figure:
         axes.plot(rows["lr"], rows["effect"], "o-", color="#0072B2", ms=4)
         for value in chosen:
             axes.axhline(value, color="#D55E00", ls=":", lw=1.4)
-        first, second = rows["sides"].iloc[0].split(" − ")
+        first, second = map(METHOD_LABEL.get, rows["sides"].iloc[0].split(" − "))
         what = _EDITS.get(rows["metric"].iloc[0], "disentanglement")
         axes.set(xscale="log", title=f"{what}\n{first} − {second}")
         axes.title.set_fontsize(8.5)
     figure.supxlabel("learning rate of both sides", fontsize=9)
-    figure.supylabel("effect (points; positive supports the claim)", fontsize=9)
+    figure.supylabel("effect (points; above 0: as claimed)", fontsize=9)
     return figure
 
 
