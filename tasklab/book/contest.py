@@ -19,12 +19,16 @@ _STYLE = """
 @media (prefers-color-scheme: dark) { :root { --ink: #ececf0; --soft: #a0a0a8; --line: #3a3a40;
   --paper: #161618; --good: 60, 190, 140; --bad: 240, 120, 80; --mark: #56b4e9; } }
 body { font: 16px/1.5 system-ui, sans-serif; color: var(--ink); background: var(--paper);
-  max-width: 66rem; margin: 2rem auto; padding: 0 1rem; }
+  max-width: 70rem; margin: 2rem auto; padding: 0 1rem; }
 h1 { font-size: 1.7rem; margin-bottom: .2rem } h2 { font-size: 1.2rem; margin-top: 2.2rem }
 .lead { font-size: 1.15rem } .soft { color: var(--soft) } .wide { overflow-x: auto }
 table { border-collapse: collapse; font-variant-numeric: tabular-nums; font-size: .92rem }
-th, td { text-align: right; padding: .25rem .6rem; border-bottom: 1px solid var(--line) }
-td { white-space: nowrap } th:first-child, td:first-child { text-align: left }
+th, td { text-align: right; padding: .25rem .5rem; border-bottom: 1px solid var(--line) }
+td { white-space: nowrap }
+th:first-child, td:first-child { text-align: left; position: sticky; left: 0;
+  background: var(--paper) }
+@media (max-width: 40rem) { td:first-child { white-space: normal; max-width: 8rem } }
+.facts td:last-child { text-align: left; white-space: normal }
 thead th { color: var(--soft); font-weight: 600 }
 svg text { fill: var(--ink); font: 13px system-ui, sans-serif }
 svg .soft { fill: var(--soft) }
@@ -59,7 +63,7 @@ def page(contest: Contest, about: Mapping[str, Any]) -> str:
         _table(*_merges(contest)),
         '<p class="soft">Intervals draw test images and keep the tasks. "Expected" is what the '
         "merge gained over the plain sum in the book's recorded benchmark (drawn tasks, model "
-        "mini): compare orders, not values. Looks are evaluations on validation images.</p>",
+        "mini): compare orders, not values.</p>",
         "<h2>Gain of each task, in points against the pre-trained model</h2>",
         _table(*_gains(contest), shaded=True),
         '<p class="soft">"Own vector" is the model with the task\'s own vector alone.</p>',
@@ -144,13 +148,13 @@ def _merges(contest: Contest) -> tuple[list[str], list[list[object]]]:
         lines.append([
             one.title, f"{mean:.1f} ± {half:.1f}", f"{gain:+.1f} ± {around:.1f}", over,
             "" if book is None or not over else f"{book:+.1f}", f"{one.alpha:.3g}", _option(one),
-            f"{one.validation:.1f}", one.looks, f"{one.norm:.3g}", f"{one.seconds:.0f}",
+            f"{one.validation:.1f}", f"{one.norm:.3g}", f"{one.seconds:.0f}",
         ])  # fmt: skip
     mean, half = contest.start.mean
     first = [contest.start.title, f"{mean:.1f} ± {half:.1f}", *[""] * 5]
-    lines.append([*first, f"{contest.start.validation:.1f}", "", "", ""])
+    lines.append([*first, f"{contest.start.validation:.1f}", "", ""])
     head = ["merge", "test, %", "gain, points", "over the sum", "expected", "coefficient", "option"]
-    return [*head, "validation, %", "looks", "norm", "s"], lines
+    return [*head, "validation, %", "norm", "s"], lines
 
 
 def _plain_sum(contest: Contest) -> Entry | None:
@@ -254,7 +258,8 @@ def _facts(contest: Contest, about: Mapping[str, Any]) -> str:
         ("model", f"{about['model']}, suite {about['suite']}, weights {notes['weights'][:12]}"),
         (
             "search",
-            f"{' to '.join(map(str, looks[:: max(1, len(looks) - 1)]))} evaluations a merge",
+            f"{' to '.join(map(str, looks[:: max(1, len(looks) - 1)]))} evaluations on validation "
+            "images for each merge",
         ),
         *((f"images of {task}", text) for task, text in images.items()),
         ("written", ", ".join(about["written"]) or "this page"),
@@ -266,7 +271,7 @@ def _facts(contest: Contest, about: Mapping[str, Any]) -> str:
         ("when", f"{notes['utc']} UTC, {notes['seconds']:.0f} s"),
         ("memory", f"{about['memory']} at its peak" if about.get("memory") else "not measured"),
     ]
-    return _table(["", ""], facts)
+    return f'<div class="facts">{_table(["", ""], facts)}</div>'
 
 
 def _forest(contest: Contest) -> str:
@@ -276,18 +281,20 @@ def _forest(contest: Contest) -> str:
     own = sum(one.accuracy(task) for task, one in contest.alone.items()) / len(contest.alone)
     low, high = min(a for a, _ in ends), max(own, *(b for _, b in ends))
     low, high = low - 0.05 * (high - low) - 0.1, high + 0.05 * (high - low) + 0.1
-    left, width, step, top = 130, 320, 22, 26
+    left = 20 + 7 * max(len(one.title) for one in entries)
+    width, step, top = 240, 22, 40
 
     def x(value: float) -> float:
         return left + width * (value - low) / (high - low)
 
     parts = []
     height = top + step * len(entries) + 30
-    for value, label in ((contest.start.mean[0], "pre-trained"), (own, "own vector alone")):
+    marked = ((contest.start.mean[0], "pre-trained", 24), (own, "own vector alone", 8))
+    for value, label, above in marked:
         parts.append(
-            f'<line x1="{x(value):.1f}" x2="{x(value):.1f}" y1="{top}" y2="{height - 26}" '
-            'stroke="var(--soft)" stroke-dasharray="3 3"/>'
-            f'<text class="soft" x="{x(value):.1f}" y="{top - 10}" text-anchor="middle">'
+            f'<line x1="{x(value):.1f}" x2="{x(value):.1f}" y1="{top - above + 4}" '
+            f'y2="{height - 26}" stroke="var(--soft)" stroke-dasharray="3 3"/>'
+            f'<text class="soft" x="{x(value):.1f}" y="{top - above}" text-anchor="middle">'
             f"{label}</text>"
         )
     for number, (one, (a, b)) in enumerate(zip(entries, ends, strict=True)):
@@ -305,8 +312,8 @@ def _forest(contest: Contest) -> str:
         )
     told = "; ".join(f"{one.title} {one.mean[0]:.1f} %" for one in entries)
     return (
-        f'<div class="wide"><svg viewBox="0 0 {left + width + 40} {height}" role="img" '
-        f'aria-label="Mean test accuracy: {_text(told)}" style="width: 100%; max-width: 36rem">'
+        f'<div class="wide"><svg viewBox="0 0 {left + width + 60} {height}" role="img" '
+        f'aria-label="Mean test accuracy: {_text(told)}" style="width: 100%; max-width: 32rem">'
         f"{''.join(parts)}</svg></div>"
         '<p class="soft">Mean test accuracy in % with 95 % intervals.</p>'
     )
