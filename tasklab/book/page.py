@@ -20,11 +20,6 @@ from urllib.parse import quote
 import numpy as np
 import pandas as pd
 
-from tasklab.book.beside import agreement as agreement
-from tasklab.book.beside import beside_each_seed as beside_each_seed
-from tasklab.book.beside import beside_recorded as beside_recorded
-from tasklab.book.matched import made_equal as made_equal
-from tasklab.book.matched import merges_made_equal as merges_made_equal
 from tasklab.book.words import answer as answer
 from tasklab.book.words import counted, say
 from tasklab.book.words import order as order

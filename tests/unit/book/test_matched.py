@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-import re
-
-import pytest
-
 from tasklab import figures
-from tasklab.book import page
 from tasklab.book.words import say
 from tasklab.records.claims import CLAIMS
 from tasklab.records.intervals import Interval
@@ -19,21 +14,6 @@ def made(name: str, effect: float) -> Verdict:
     outcome = "undecided" if abs(effect) <= 1 else "holds" if effect > 0 else "does not hold"
     return Verdict(claim=claim, outcome=outcome, interval=Interval(effect, effect - 1, effect + 1),
                    p=0.01, by_seed={0: effect, 1: effect})  # fmt: skip
-
-
-@pytest.mark.parametrize(
-    ("effects", "counts"),
-    [
-        ({"": 5.0, "@accuracy": 5.0, "@length": 0.5}, [1, 1, 0]),
-        ({"": 5.0, "@accuracy": -5.0}, [1, 0, 0]),  # the other way round is not the same
-        ({"": -5.0, "@accuracy": -5.0, "@length": -5.0}, [1, 1, 1]),
-        ({"": 0.0, "@accuracy": 5.0}, []),
-    ],
-)
-def test_same_outcomes_are_counted(effects, counts) -> None:
-    found = [made(f"tangent-2-target{ending}", effect) for ending, effect in effects.items()]
-    found.append(made("tangent-1-absolute", 5.0))  # which is not compared where both are equal
-    assert [*map(int, re.findall(r"\d+", page.made_equal(found).data))] == counts
 
 
 def test_a_comparison_has_one_row_whatever_its_rates() -> None:

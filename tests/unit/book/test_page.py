@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 
-import numpy as np
 import pandas as pd
 import pytest
 
@@ -116,56 +115,6 @@ def test_a_sample_of_texts_says_so(suites, noun):
     assert page.sample(rows) == f"30 to 40 test {noun}"
 
 
-def several(values, seeds=(0,), n=100):
-    rows = []
-    for method, value in values.items():
-        rows += [{**row, "value": value} for row in records(seeds, method=method, n=n)]
-    return tidy(rows)
-
-
-def test_what_ran_here_stands_beside_what_is_recorded():
-    live = several({"nonlinear": 70.0, "linearized": 68.0})
-    full = several({"nonlinear": 71.0, "linearized": 75.0, "posthoc": 60.0}, seeds=range(3), n=500)
-    beside = page.beside_recorded(live, full, "single", "single")
-    assert beside["method"].tolist() == ["non-linear", "linearized"]
-    assert [*beside][1:3] == ["live", "recorded"]  # also where there is room for few columns
-    assert beside["live"].tolist() == [70, 68] and beside["recorded"].tolist() == [71, 75]
-    assert beside["seeds"].tolist() == [1, 1] and beside["how many"].tolist() == [3, 3]
-    middle = 72 / 104  # two images more of either sort
-    expected = 196 * (2 * middle * (1 - middle) / 100) ** 0.5 / 2  # two tasks of 100 images
-    assert beside["± images"].iloc[0] == pytest.approx(expected)
-
-
-def test_agreement_is_counted_row_by_row():
-    """Within twice the spread over recorded seeds and the interval for the live images."""
-    noise = {"± images": [0.3, 0.4, np.nan], "std over seeds": [0.2, np.nan, np.nan]}
-    beside = pd.DataFrame({"method": ["a", "b", "c"], "live": [1.0, 2.0, 3.0], **noise})
-    for off, far in {0.39: 0, 0.45: 1, 0.55: 2}.items():
-        told = page.agreement(beside.assign(recorded=beside["live"] + off), "{:.2f}").data
-        assert told.startswith(f"{far} of 3 " if far else "All live values agree")
-        assert (f"b, 2.00 live and {2 + off:.2f} recorded" in told) == (far > 0)
-    unknown = beside.assign(recorded=[1.1, 2.1, 3.5])[2:]
-    assert page.agreement(unknown).data == "Largest difference: c, 3.0 live and 3.5 recorded."
-    nowhere = beside.assign(recorded=np.nan)
-    assert page.agreement(nowhere).data == "Nothing is recorded of the same models and tasks."
-
-
-def test_merges_are_compared_by_name():
-    def merged(values, seeds):
-        rows = records(seeds)
-        told = {"experiment": "merging", "metric": "absolute", "n_tasks": 8}
-        return tidy({**r, **told, "merge": m, "value": v} for m, v in values.items() for r in rows)
-
-    live = merged({"wudi": 70.0, "arithmetic": 68.0}, (0,))
-    full = merged({"ties": 60.0, "wudi": 75.0, "arithmetic": 72.0}, range(3))
-    asked = {"n_tasks": 8, "by": "merge"}
-    beside = page.beside_recorded(live, full, "merging", "absolute", **asked)
-    assert beside["merge"].tolist() == ["Task arithmetic", "WUDI"]
-    assert beside["recorded"].tolist() == [72, 75]
-    beside = page.beside_recorded(live, nothing(), "merging", "absolute", **asked)
-    assert beside["recorded"].isna().all()
-
-
 def test_what_is_not_recorded_yet_is_said():
     awaited = page.caption("fig-a", "A.", nothing(), kind="recorded").data
     assert awaited == "<!-- awaited fig-a -->\n\n*Not recorded yet.*"
@@ -200,92 +149,6 @@ def test_a_chapter_opens_with_what_is_studied_and_a_style_for_dark_themes():
     assert "&lt;mini&gt; on 2 tasks\n" in shown["text/html"]
     style = shown["text/html"].partition("</style>")[0]
     assert '[data-jp-theme-light="false"]' in style and ".tasklab-opened" in style
-
-
-def of_encoders(values, **columns):
-    """Return the sum of two tasks by the same method with several encoders."""
-    rows = [
-        {**row, "experiment": "addition", "metric": "absolute", "n_tasks": 2} | {"model": model}
-        for model in values
-        for row in records()
-    ]
-    table = tidy(rows).assign(**columns)
-    return table.assign(value=table["model"].map(values))
-
-
-def test_encoders_and_tasks_are_compared_row_by_row_within_one_method():
-    live = of_encoders({"mini_dino": 40.0, "mini_mae": 30.0})
-    full = of_encoders({"mini_dino": 20.0, "mini_mae": 35.0, "mini_few": 70.0})
-    other = of_encoders({"mini_dino": 90.0}, method="full")
-    beside = page.beside_recorded(
-        live, pd.concat([full, other]), "addition", "absolute", n_tasks=2, by="model"
-    )
-    assert beside["encoder"].tolist() == ["DINO", "masked autoencoder"]
-    assert beside["recorded"].tolist() == [20, 35]
-    by_task = page.beside_recorded(live, full, "addition", "absolute", n_tasks=2, by="task")
-    assert by_task["task"].tolist() == ["Signs", "Scenes"]
-    tried = [table.assign(lr=0.0001) for table in (live, full)]
-    by_rate = page.beside_recorded(*tried, "addition", "absolute", by="lr")
-    assert by_rate["learning rate"].tolist() == ["rate 0.0001"]
-    by_init = page.beside_recorded(live, full, "addition", "absolute", by="init")
-    assert by_init["init"].tolist() == ["pre-trained"]
-    by_number = page.beside_recorded(live, full, "addition", "absolute", by="n_tasks")
-    assert by_number["tasks"].tolist() == ["two tasks"] and by_number["live"].tolist() == [35]
-
-
-def test_what_is_measured_of_each_seed_stands_beside_too():
-    live, full = several({"nonlinear": 3.0}), several({"nonlinear": 1.0}, seeds=range(3))
-    full["value"] += full["seed"].astype(float)
-
-    def measure(rows):
-        return pd.Series({"mean": rows["value"].mean(), "sum": rows["value"].sum()})
-
-    beside = page.beside_each_seed(live, full, measure, "number")
-    assert beside["number"].tolist() == ["mean", "sum"] and beside["live"].tolist() == [3, 6]
-    assert beside["recorded"].tolist() == [2, 4] and beside["std over seeds"].tolist() == [1, 2]
-    assert beside["how many"].tolist() == [3, 3] and beside["± images"].isna().all()
-    awaited = page.beside_each_seed(live, nothing(), measure, "number")
-    assert awaited["recorded"].isna().all() and awaited["live"].tolist() == [3, 6]
-
-
-def test_several_experiments_and_any_column_can_tell_rows_apart():
-    names = {"ctl_addition": "adding", "ctl_negation": "subtracting"}
-    rows = [{**row, "experiment": name, "metric": "distance", "block": 2.0, "value": 0.1 * i}
-            for i, name in enumerate(names, 1) for row in records()]  # fmt: skip
-    live, full = tidy(rows), tidy(rows + [{**row, "task": "Digits+Places"} for row in rows[:1]])
-    full["value"] += 0.5
-    asked = {"experiment": [*names], "metric": "distance"}
-    beside = page.beside_recorded(live, full, **asked, by="experiment", labels=names)
-    assert beside["experiment"].tolist() == ["adding", "subtracting"]
-    assert beside["recorded"].tolist() == pytest.approx([0.6, 0.7])
-    by_block = page.beside_recorded(
-        live, full, **asked, by="block", labels={2.0: "the last"}, what="distance"
-    )
-    assert by_block["distance"].tolist() == ["the last"]
-
-
-@pytest.mark.parametrize(
-    ("experiment", "metric", "task", "of"),
-    [
-        ("stitched_addition", "stitched", "Signs", 100),
-        ("segment", "accuracy", "Signs", 100),
-        ("merged", "xi_classifier", "Signs", 100),
-        ("pair_errors", "xi_pair", "Signs+Scenes", 200),  # a sum of two shares
-    ],
-)
-def test_every_share_of_images_has_an_interval(experiment, metric, task, of):
-    told = {"experiment": experiment, "metric": metric, "value": 0.3 * of}
-    rows = tidy({**row, **told} for row in records(tasks=[task], n=96))
-    half = page.beside_recorded(rows, rows, experiment, metric)["± images"].iloc[0]
-    middle = (0.3 * 96 + 2) / 100
-    assert half == pytest.approx(196 * (of / 100 * middle * (1 - middle) / 96) ** 0.5)
-
-
-def test_distances_have_no_interval_of_a_share():
-    live = of_encoders({"mini_dino": 0.2, "mini_mae": 0.3}, experiment="ctl", metric="distance")
-    full = live.assign(value=0.5 - live["value"])
-    beside = page.beside_recorded(live, full, "ctl", "distance", by="model")
-    assert beside["± images"].isna().all()
 
 
 def test_a_number_below_zero_has_a_minus_sign_and_code_its_hyphen():

@@ -8,7 +8,6 @@ import pandas as pd
 import pytest
 
 from tasklab import figures
-from tasklab.book import page
 from tasklab.records.matched import gaps_at_equal_accuracy, merges_at_equal_accuracy
 from tasklab.records.table import nothing, tidy
 from tasklab.tuning.methods import TABLE
@@ -85,10 +84,6 @@ def test_a_row_is_a_merge_of_so_many_tasks():
     assert table["non-linear"].tolist() == [50, 50, 40, 40]
     assert table["linearized"].tolist() == ["+6.5 [0.1, 12.9]"] * 4  # 12.7 times 0.5 on each side
     assert figures.merge_rates_table(rates())["linearized"].tolist() == ["+6.0"] * 4  # one seed
-    shown = page.merges_made_equal(rates(seeds=(0, 1))).data
-    assert shown.iloc[0].tolist() == ["linearized", "+6.5 [0.1, 12.9]", 2]
-    assert "8 tasks at 80.5 %" in shown.columns[1]
-    assert page.merges_made_equal(rates()).data.iloc[0].tolist()[1:] == ["+6.0", 1]
 
 
 def test_points_are_the_gaps_of_every_number_of_tasks():
@@ -106,10 +101,6 @@ def test_a_merge_that_is_far_out_is_an_arrow_and_panels_share_their_range():
     left, right = figures.merge_even(tidy(pd.concat([table, others]).to_dict("records"))).axes
     assert left.get_xlim()[0] == pytest.approx(right.get_xlim()[0]) and right.get_xlim()[0] > -5
     assert [arrow.get_text() for arrow in left.texts] == ["−34.0"] and not right.texts
-
-
-def test_ways_that_do_not_reach_down_are_said_to_be_no_comparison():
-    assert isinstance(page.merges_made_equal(rates().query("lr > 3e-4")).data, str)  # no table
 
 
 def test_a_way_that_falls_at_its_highest_rate_ends_there():
