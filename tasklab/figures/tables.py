@@ -16,10 +16,12 @@ from tasklab.figures.rows import methods_in, where
 from tasklab.figures.style import METHOD_LABEL
 from tasklab.records.claims import SETTINGS
 from tasklab.records.judgement import Verdict
-from tasklab.records.statements import effect_of, verdict_rows
+from tasklab.records.statements import PLAIN, effect_of, verdict_rows
 from tasklab.records.table import summarise
 
 _EQUAL = SETTINGS[:3]  # as chosen, at equal accuracy, at equal norm; rates have rows of their own
+_TOLD = {"absolute": "sum", "normalised": "normalised sum", "target": "negated task",
+         "xi_classifier_box": "disentanglement error"}  # fmt: skip
 AIRY = [{"selector": "th, td", "props": [("padding", "0.2em 0.7em")]}]
 
 
@@ -84,10 +86,12 @@ def matched_table(verdicts: Iterable[Verdict]) -> pd.DataFrame:
         claim, (row,) = one.claim, verdict_rows([one], cells=False).to_dict("records")
         if (name := claim.id.partition("@")[0]) in matched:
             sides = [METHOD_LABEL[side] for side in (claim.left, claim.right)]
-            told = {"statement": claim.short, "compared": f"{claim.metric.replace('_', ' ')}: "
-                    f"{sides[0]} {claim.relation} {sides[1]}"}  # fmt: skip
-            here = "" if row["here"] in ("", row["outcome"]) else f"; {row['here']} on these tasks"
-            said = f"{row['outcome']}: {effect_of(row)}{here}"
+            what = _TOLD.get(claim.metric, claim.metric)
+            compared = f"{what}: {sides[0]} {claim.relation} {sides[1]}"
+            told = {"statement": claim.short, "compared": compared}
+            here, outcome = (PLAIN.get(row[name], row[name]) for name in ("here", "outcome"))
+            said = f"{outcome}: {effect_of(row)}"
+            said += f"; {here} on these tasks" if here not in ("", outcome) else ""
             told |= {"setting": claim.setting, "told": said}
             rows.append({"id": name, **told})
     index = ["id", "statement", "compared"]
