@@ -27,8 +27,9 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Callable, Mapping
+from operator import attrgetter
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -37,6 +38,7 @@ from torch import Tensor, nn
 
 from tasklab.models.encoder import Encoder
 from tasklab.models.products import add_product, linear
+from tasklab.models.towers import Block, Kind, tower
 
 Embed = Callable[[Tensor, Tensor], Tensor]  # weight, images (B, 3, H, W) -> patches (B, D, h, w)
 
@@ -79,82 +81,41 @@ def from_patches(encoder: Encoder) -> tuple[Encoder, str, Embed] | None:
 def passes(encoder: Encoder, *, tokens: bool = False) -> Encoder:
     """Return an encoder for passes without derivatives.
 
-    Known are open_clip's and timm's vision transformers; any other is returned as it is.
+    Known are open_clip's and timm's vision transformers (`towers.tower`) whose blocks have all
+    biases and no scales; any other is returned as it is.
 
     Args:
         tokens: Whether what blocks give is read, so that the last one has to give all tokens.
     """
-    if type(encoder) is not Encoder:
+    shape = tower(encoder.module) if type(encoder) is Encoder else None
+    if shape is None or not all(map(_plain, shape.blocks)):
         return encoder
-    library = type(encoder.module).__module__.partition(".")[0]
-    make = {"open_clip": _open_clip, "timm": _timm}.get(library)
-    tower = make(encoder.module, tokens) if make else None
-    return encoder if tower is None else _with(encoder, tower)
+    path, _, _ = shape.blocks[0].qkv_w.partition(".0.")  # of the blocks in the network
+    first = Block(*(name and name.removeprefix(f"{path}.0.") for name in shape.blocks[0]))
+    common, last = {"names": first, "settings": shape.kind}, str(len(shape.blocks) - 1)
+    blocks = {
+        number: like(block, _Block, alone=number == last and not (tokens or shape.mean), **common)
+        for number, block in encoder.module.get_submodule(path).named_children()
+    }
+    return _with(encoder, _replaced(encoder.module, path, blocks))
 
 
-def _with(encoder: Encoder, tower: nn.Module) -> Passes:
+def _plain(names: Block[str | None]) -> bool:
+    absent = [field for field, name in names._asdict().items() if name is None]
+    return absent == ["scale1", "scale2"]
+
+
+def _replaced(module: nn.Module, path: str, parts: Mapping[str, nn.Module]) -> nn.Module:
+    """Return a network with other parts of the module at a path."""
+    if not path:
+        return like(module, **parts)
+    first, _, rest = path.partition(".")
+    return like(module, **{first: _replaced(getattr(module, first), rest, parts)})
+
+
+def _with(encoder: Encoder, module: nn.Module) -> Passes:
     fields = {field.name: getattr(encoder, field.name) for field in dataclasses.fields(Encoder)}
-    return Passes(**{**fields, "module": tower})
-
-
-def _open_clip(tower: nn.Module, tokens: bool) -> nn.Module | None:
-    """Return open_clip's tower with `_Block`s, or `None` if there is more in it."""
-    from open_clip.transformer import QuickGELU, ResidualAttentionBlock, VisionTransformer
-
-    def plain(block: nn.Module) -> bool:
-        if type(block) is not ResidualAttentionBlock:
-            return False
-        attention = block.attn
-        return (
-            attention.in_proj_weight is not None
-            and attention.in_proj_bias is not None
-            and attention.bias_k is None
-            and attention.batch_first
-            and not attention.add_zero_attn
-            and not attention.dropout
-            and isinstance(block.ls_1, nn.Identity)
-            and isinstance(block.ls_2, nn.Identity)
-            and isinstance(block.mlp.gelu, nn.GELU | QuickGELU)
-        )
-
-    if not isinstance(tower, VisionTransformer) or not all(map(plain, tower.transformer.resblocks)):
-        return None
-    alone = not tokens and tower.pool_type == "tok" and tower.attn_pool is None
-    blocks = nn.ModuleList(_quick(tower.transformer.resblocks, _OpenClip, alone))
-    return like(tower, transformer=like(tower.transformer, resblocks=blocks))
-
-
-def _timm(tower: nn.Module, tokens: bool) -> nn.Module | None:
-    """Return timm's tower with `_Block`s, or `None` if there is more in it."""
-    from timm.layers import Attention, Mlp
-    from timm.models.vision_transformer import Block, VisionTransformer
-
-    def plain(block: nn.Module) -> bool:
-        if type(block) is not Block or type(block.attn) is not Attention:
-            return False
-        attention, mlp = block.attn, block.mlp
-        usual = [attention.q_norm, attention.k_norm, getattr(attention, "norm", nn.Identity())]
-        usual += [block.ls1, block.ls2, block.drop_path1, block.drop_path2]
-        return (
-            type(mlp) is Mlp
-            and isinstance(mlp.act, nn.GELU)
-            and all(isinstance(part, nn.Identity) for part in (*usual, mlp.norm))
-            and getattr(attention, "gate", None) is None
-            and all(
-                isinstance(part, nn.Linear) and part.bias is not None
-                for part in (attention.qkv, attention.proj, mlp.fc1, mlp.fc2)
-            )
-        )
-
-    if type(tower) is not VisionTransformer or not all(map(plain, tower.blocks)):
-        return None
-    alone = not tokens and tower.global_pool == "token" and tower.attn_pool is None
-    return like(tower, blocks=nn.Sequential(*_quick(tower.blocks, _TimmBlock, alone)))
-
-
-def _quick(blocks: Iterable[nn.Module], kind: type[_Block], alone: bool) -> list[nn.Module]:
-    *others, last = blocks
-    return [*(like(one, kind, alone=False) for one in others), like(last, kind, alone=alone)]
+    return Passes(**{**fields, "module": module})
 
 
 def like(module: nn.Module, kind: type[nn.Module] | None = None, **changed: Any) -> Any:
@@ -167,65 +128,42 @@ def like(module: nn.Module, kind: type[nn.Module] | None = None, **changed: Any)
     return other.eval()
 
 
-class _Parts(NamedTuple):
-    """What a block computes with, under one name in all libraries."""
-
-    before: nn.Module
-    weight: Tensor  # of queries, keys and values, (3 D, D)
-    bias: Tensor
-    heads: int
-    out: nn.Module
-    between: nn.Module
-    up: nn.Module
-    activation: nn.Module
-    down: nn.Module
-
-
 class _Block(nn.Module):
     """x + attention(x), and that plus its MLP; `alone` gives the first token only, (B, 1, D).
 
-    It is a library's block by another class: parts and parameters are its own.
+    It is a library's block by another class: parts and parameters are its own, under `names`.
     """
 
     alone: bool
+    names: Block[str]
+    settings: Kind
 
     def forward(self, x: Float[Tensor, "B L D"], **masks: None) -> Tensor:
         """Return the tokens after the block; there are no masks in an image tower."""
-        parts = self.parts()
-        mixed = (_first if self.alone else _all)(parts, parts.before(x))
-        total = ((x[:, :1] if self.alone else x) + parts.out.bias).contiguous()
-        add_product(total, mixed, parts.out.weight)
-        up, down, normed = parts.up, parts.down, parts.between(total)
-        hidden, scale = linear(normed, up.weight, up.bias), 1.0
-        if isinstance(parts.activation, nn.GELU):
-            torch.ops.aten.gelu_(hidden, approximate=parts.activation.approximate)
-        else:
+        w = Block(*(name and attrgetter(name)(self) for name in self.names))
+        before, between = (
+            attrgetter(name.rpartition(".")[0])(self)
+            for name in (self.names.norm1_w, self.names.norm2_w)
+        )
+        mixed = (_first if self.alone else _all)(w, self.settings.heads, before(x))
+        total = ((x[:, :1] if self.alone else x) + w.out_b).contiguous()
+        add_product(total, mixed, w.out_w)
+        hidden, scale = linear(between(total), w.up_w, w.up_b), 1.0
+        if self.settings.activation == "quick":
             scale = 1.702
             F.silu(hidden.mul_(scale), inplace=True)
-        return add_product(total.add_(down.bias), hidden, down.weight, 1 / scale)
+        else:
+            torch.ops.aten.gelu_(hidden, approximate=self.settings.activation)
+        return add_product(total.add_(w.down_b), hidden, w.down_w, 1 / scale)
 
 
-class _OpenClip(_Block):
-    def parts(self) -> _Parts:
-        one, two = self.attn, self.mlp
-        qkv = one.in_proj_weight, one.in_proj_bias, one.num_heads
-        return _Parts(self.ln_1, *qkv, one.out_proj, self.ln_2, two.c_fc, two.gelu, two.c_proj)
-
-
-class _TimmBlock(_Block):
-    def parts(self) -> _Parts:
-        one, two = self.attn, self.mlp
-        qkv = one.qkv.weight, one.qkv.bias, one.num_heads
-        return _Parts(self.norm1, *qkv, one.proj, self.norm2, two.fc1, two.act, two.fc2)
-
-
-def _all(parts: _Parts, x: Float[Tensor, "B L D"]) -> Tensor:
-    rows = linear(x, parts.weight, parts.bias).unflatten(-1, (3, parts.heads, -1))
+def _all(w: Block[Tensor], heads: int, x: Float[Tensor, "B L D"]) -> Tensor:
+    rows = linear(x, w.qkv_w, w.qkv_b).unflatten(-1, (3, heads, -1))
     mixed = F.scaled_dot_product_attention(*rows.permute(2, 0, 3, 1, 4))
     return mixed.transpose(1, 2).flatten(2)
 
 
-def _first(parts: _Parts, x: Float[Tensor, "B L D"]) -> Tensor:
+def _first(w: Block[Tensor], heads: int, x: Float[Tensor, "B L D"]) -> Tensor:
     """Return the attention output of the first token (B, 1, D).
 
     Keys and values are linear in the tokens: q (W_K x_l + b_K) is (W_K^T q) x_l and a number that
@@ -233,9 +171,9 @@ def _first(parts: _Parts, x: Float[Tensor, "B L D"]) -> Tensor:
     W_V sum_l p_l x_l + b_V, since p sums to one.
     """
     size, _, width = x.shape
-    bias = parts.bias.view(3, parts.heads, 1, -1)
-    weight = parts.weight.view(3, parts.heads, -1, width)
-    first = x[:, 0].expand(parts.heads, -1, -1)  # one product for each head
+    bias = w.qkv_b.view(3, heads, 1, -1)
+    weight = w.qkv_w.view(3, heads, -1, width)
+    first = x[:, 0].expand(heads, -1, -1)  # one product for each head
     q = torch.baddbmm(bias[0], first, weight[0].mT)
     asked = torch.bmm(q, weight[1]).transpose(0, 1)
     shares = torch.bmm(asked, x.mT).mul_(q.shape[-1] ** -0.5).softmax(-1)

@@ -1,7 +1,7 @@
 """Read open_clip's and timm's vision transformers as one shape: names of weights, and settings.
 
-`tower` returns a `Tower`, from which `tasklab.tuning.dual` computes features and their tangent by
-plain functions, or `None` for networks with more in them. Both libraries compute
+`tower` returns a `Tower`, or `None` for networks with more in them. `tasklab.tuning.dual` computes
+features and their tangent from it, `tasklab.models.inference` features alone. Both compute
 
     x = norm(tokens + positions),    then for each block    x += s1 attention(norm(x)),
                                                             x += s2 MLP(norm(x)),
@@ -104,7 +104,7 @@ def _open_clip(tower: nn.Module) -> Tower:
         at = f"transformer.resblocks.{number}."
         attention = block.attn
         _require(type(block) is library.ResidualAttentionBlock)
-        _require(type(attention) is nn.MultiheadAttention and attention.batch_first)
+        _require(isinstance(attention, nn.MultiheadAttention) and attention.batch_first)
         _require(attention.in_proj_weight is not None and attention.bias_k is None)
         _require(not attention.add_zero_attn and not hasattr(block, "ln_1_kv"))
         norms += [block.ln_1, block.ln_2]
@@ -232,7 +232,8 @@ def _linear(linear: nn.Module, at: str) -> tuple[str, str | None]:
 
 def _patches(conv: nn.Module, at: str) -> tuple[str, str | None]:
     tiles = conv.stride == conv.kernel_size and conv.padding == (0, 0)
-    _require(type(conv) is nn.Conv2d and tiles and conv.groups == 1 and conv.dilation == (1, 1))
+    _require(isinstance(conv, nn.Conv2d) and tiles)
+    _require(conv.groups == 1 and conv.dilation == (1, 1))
     return f"{at}.weight", None if conv.bias is None else f"{at}.bias"
 
 
