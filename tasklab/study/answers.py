@@ -63,9 +63,10 @@ def advice_table(found: Iterable[Answer]) -> str:
 
 
 def _said(effect: Interval) -> str:
-    told = f"{effect.effect:+.1f}"
-    if effect.low == effect.low:  # not NaN
-        told += f" ({effect.low:.1f} to {effect.high:.1f})"
+    mean, low, high = (round(x, 1) + 0.0 for x in effect)  # no negative zero
+    told = f"{mean:+.1f}"
+    if low == low:  # not NaN
+        told += f" ({low:.1f} to {high:.1f})"
     return told.replace("-", "−")
 
 
