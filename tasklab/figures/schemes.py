@@ -85,7 +85,7 @@ def of_vocabulary(df: pd.DataFrame, vocabulary: str) -> pd.DataFrame:
 def closed_table(df: pd.DataFrame, table: str = "1", *, method: str = "nonlinear") -> Any:
     """Return single-task and addition accuracies beside the paper's (tables 1, 3).
 
-    A row a scheme, in %, with the standard deviation over seeds and the paper's number below it;
+    A row a scheme, in %, with the standard deviation over seeds and the paper's number in brackets;
     compare the order of rows. Records: `single` and `addition`.
 
     Args:
@@ -188,14 +188,14 @@ def _styled(rows: list[dict], title: str) -> Any:
         raise TasklabError("nothing to show: there are no records of this kind.")
     table = pd.DataFrame(rows).rename(columns={"": title})
     table = table.drop(columns=[n for n in table if all(cell == (None, None) for cell in table[n])])
-    lines = [{"selector": "td", "props": "white-space: pre-line; vertical-align: top"}]
-    look = [*tables.AIRY, *lines]
+    lines = [{"selector": "td + td", "props": "white-space: pre"}]
+    look = [*tables.AIRY, *lines, {"selector": "td", "props": "vertical-align: top"}]
     return tables.styled(table, _cell).hide(axis="index").set_table_styles(look)
 
 
 def _cell(value: tuple[tuple[float, float, int] | None, ...]) -> str:
     ours, theirs = map(_number, value)
-    return ours if theirs == "–" else f"{ours}\npaper {theirs}"
+    return ours if theirs == "–" else f"{ours}\n({theirs})"
 
 
 def _number(value: tuple[float, float, int] | None) -> str:
