@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -180,7 +181,8 @@ def build(root: Path) -> Path:
     page = root / "book" / "_build" / "html" / "index.html"
     if result.returncode or not page.is_file():
         lines = result.stdout.splitlines()
-        problems = [line for line in lines if "WARNING" in line or "ERROR" in line] or lines[-20:]
+        said = re.compile("WARNING|ERROR|CRITICAL")
+        problems = [line for line in lines if said.search(line)] or lines[-20:]
         raise TasklabError(
             "\n  ".join(["the site did not build (book/_build/build.log):", *problems])
         )
