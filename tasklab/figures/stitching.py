@@ -66,8 +66,8 @@ def stitched_addition(df: pd.DataFrame) -> Figure:
     plot = curves(
         table.sort_values("alpha"), "x", "y", hue="source", col="subset",
         looks=looks | {name: FRONTS[name] for name in ("both", "edited")}, lw=0.9,
-        col_order=dict.fromkeys(df["subset"]), columns=2, height=(0.9, 2.5), share=(False, False),
-        sort=False, estimator=None, errorbar=None,
+        col_order=dict.fromkeys(df["subset"]), columns=2 if df["subset"].nunique() < 5 else 3,
+        height=(0.9, 2.5), share=(False, False), sort=False, estimator=None, errorbar=None,
     )  # fmt: skip
     x, y = (lambda pair, i=i: f"{pair.split('+')[i]} (%)" for i in (0, 1))
     return plot.finish(x=x, y=y)
@@ -92,5 +92,6 @@ def stitched_negation(df: pd.DataFrame) -> Figure:
     """
     side = list(zip(df["front"], df["task"] == df["subset"], strict=True))
     df = require_rows(df).assign(side=side)
-    plot = curves(df, "alpha", hue="side", looks=_OF_NEGATION, col="subset", height=(0.9, 2.4))
+    more = {"columns": 3 if df["subset"].nunique() < 5 else 4, "height": (0.9, 2.4)}
+    plot = curves(df, "alpha", hue="side", looks=_OF_NEGATION, col="subset", **more)
     return plot.finish(x="coefficient λ", y="accuracy (%)", title=str)
