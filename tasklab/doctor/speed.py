@@ -38,7 +38,7 @@ class Speed:
 
 
 def measure() -> Speed | None:
-    """Return how fast the CUDA devices that torch sees are; `None` if it sees none."""
+    """Measure the CUDA devices that torch sees; `None` if it sees none."""
     found = machine.devices()
     if not found:
         return None

@@ -121,7 +121,7 @@ def budgets(
     rates: Sequence[float] | None = RATES,
     lengths: Sequence[int] | None = LENGTHS,
 ) -> pd.DataFrame:
-    """Return what methods reach at every rate of the usual length, and every length of their rate.
+    """Measure methods at every rate of the usual length, and every length of their rate.
 
     `single` and `absolute` are on validation images as well; `norm` is |tau| / |theta_0|.
 

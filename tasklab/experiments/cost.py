@@ -116,7 +116,7 @@ def step_cost(lab: Lab, variants: Sequence[str] = _TRAINING, *, rounds: int = 15
 
 
 def step_records(lab: Lab, costs: pd.DataFrame) -> pd.DataFrame:
-    """Return what `cost` measured of training steps with the largest batch, as of `step_cost`."""
+    """Return the training steps of a table of `cost` with the largest batch."""
     training = costs[costs["what"] == "training"]
     largest = training[training["batch_size"] == training["batch_size"].max()]
     task, seed = lab.suite.names[0], lab.parameters.seeds[0]

@@ -137,7 +137,7 @@ def cross_task(
     alphas: Sequence[float] = (0.25, 0.5, 0.75),
     pairs: Sequence[tuple[str, str]] | None = None,
 ) -> pd.DataFrame:
-    """Return how linear features are between models of different tasks (CTL, section 4.1).
+    """Measure cross-task linearity between models of different tasks (CTL, section 4.1).
 
     Each pair is measured on the images of both its tasks.
 
@@ -165,7 +165,7 @@ def cross_task(
 def cross_task_addition(
     lab: Lab, methods: Sequence[str], *, coefficient: float = LAMBDA
 ) -> pd.DataFrame:
-    """Return how far adding vectors adds features (CTL, equation 2), for all pairs of tasks.
+    """Compare added vectors with added features (CTL, equation 2), for all pairs of tasks.
 
     f(theta_0 + lambda (tau_i + tau_j)) is compared with the mean of f(theta_0 + 2 lambda tau_i) and
     f(theta_0 + 2 lambda tau_j).
@@ -187,7 +187,7 @@ def cross_task_addition(
 def cross_task_negation(
     lab: Lab, methods: Sequence[str], *, coefficient: float = LAMBDA
 ) -> pd.DataFrame:
-    """Return how far negating a vector negates features (CTL, equation 3), for every task.
+    """Compare negated vectors with negated features (CTL, equation 3), for every task.
 
     f(theta_0) is compared with the mean of f(theta_0 + lambda tau) and f(theta_0 - lambda tau).
 
@@ -220,7 +220,7 @@ def cross_task_sum(
     sizes: Sequence[int] | None = None,
     coefficient: float = 0.2,
 ) -> pd.DataFrame:
-    """Return how far a sum of k vectors is a sum of features (CTL, theorem 4.3).
+    """Compare a sum of k vectors with the sum of features (CTL, theorem 4.3).
 
     f(theta_0 + alpha sum_i tau_i) is compared with
 
@@ -271,7 +271,7 @@ def _measured(
 
 
 def rows_of(common: Mapping[str, object], table: pd.DataFrame) -> list[dict]:
-    """Return what `cross_task.measure` returned as records; a merge is called `"task|alpha"`."""
+    """Return a table of `cross_task.measure` as records; a merge is called `"task|alpha"`."""
     rows = []
     for row in filled(table):
         task, _, alpha = row.pop("merge").partition("|")

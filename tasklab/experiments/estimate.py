@@ -54,7 +54,7 @@ class Plan:
 
 
 def looked_at(lab: Lab, split: str) -> int:
-    """Return how many images of a task are evaluated.
+    """Count the images of a task that are evaluated.
 
     Args:
         split: `"val"`, `"test"`, or `"control"` for the test images of the control task.
@@ -80,7 +80,7 @@ def searched(lab: Lab, methods: Iterable[str]) -> Iterator[FineTune]:
 
 
 def work(runs: Collection[tuple[FineTune, bool]], passed: int) -> Plan:
-    """Return what some runs take."""
+    """Return the work of some runs."""
     waiting = [run for run, kept in runs if not kept]
     images = [run.steps * run.batch_size for run in waiting]
     weights = (TABLE[run.method].products for run in waiting)
@@ -101,12 +101,12 @@ class Pace(NamedTuple):
     passed: float  #: In a pass without derivatives
 
     def seconds(self, work: Plan) -> float:
-        """Return how long some work takes."""
+        """Return the seconds of some work."""
         return self.step * work.equivalent + self.passed * work.passed
 
 
 def pace(lab: Lab) -> Pace:
-    """Return how fast this machine is, from a step and a pass of few images."""
+    """Time this machine by a step and a pass of few images."""
     encoder = lab.clip.encoder
     quick, trained = inference.passes(encoder), training.passes(encoder)
     precision = lab.parameters.precision or usual_precision(lab.parameters.device)

@@ -88,7 +88,7 @@ def cosines(lab: Lab, methods: Sequence[str]) -> pd.DataFrame:
     },
 )
 def alignment(lab: Lab, methods: Sequence[str], *, alpha: float = 0.3) -> pd.DataFrame:
-    """Return what vectors do to other tasks' data, predicted and measured (proposition 1).
+    """Measure vectors on other tasks' data, beside the prediction (proposition 1).
 
     Metrics are those of `layers.alignment` and `layers.interference`.
 
@@ -138,7 +138,7 @@ def alignment(lab: Lab, methods: Sequence[str], *, alpha: float = 0.3) -> pd.Dat
 def linear_gaps(
     lab: Lab, methods: Sequence[str], scales: Sequence[float] = tangent_gap.SCALES
 ) -> pd.DataFrame:
-    """Return how far the model is from linear along each task vector (`analyses.tangent_gap`).
+    """Measure the linearization error along each task vector (`analyses.tangent_gap`).
 
     All are on test images of the vector's own task; `gap` is that of the features at 1.
 

@@ -170,7 +170,7 @@ def merging_cost(
     merges: Sequence[str] | None = None,
     n_tasks: Sequence[int] | None = None,
 ) -> pd.DataFrame:
-    """Return what each merge takes: seconds, memory, and images that are passed through a model.
+    """Measure each merge: seconds, memory, and images that are passed through a model.
 
     Kept in the store for one machine, number of threads, device and version of torch. The first
     seed's vectors and the first group of tasks of each size stand for all.
@@ -229,7 +229,7 @@ def _cost(bench: Bench, name: str) -> list[dict]:
 
 
 def passed(bench: Bench, name: str) -> int:
-    """Return how many images a merge passes through a model; forward and backward count as two."""
+    """Count the images that a merge passes through a model; forward and backward count as two."""
     tasks, sizes = len(bench.tasks), bench.sizes
     if name in (SPAN, LOSS):  # every vector's J tau on validation images
         return tasks * sum(map(len, bench.own))

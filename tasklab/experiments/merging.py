@@ -148,7 +148,7 @@ class Bench:
         return options(name)[:1] if self.trial.lab.light else options(name)
 
     def key(self, name: str) -> dict[str, Any]:
-        """Return what determines a merge and its coefficient beside the trial."""
+        """Return a merge's key beside that of the trial."""
         return {
             "merge": name,
             "options": list(self.options(name)),
@@ -158,7 +158,7 @@ class Bench:
         }
 
     def statistics(self, name: str) -> Statistics:
-        """Return what training images tell of all tasks, if a method needs it."""
+        """Return statistics of all tasks' training images, if a method needs them."""
         needs = METHODS[name].needs if name in METHODS else ""
         if not needs:
             return {}

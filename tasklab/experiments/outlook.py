@@ -54,7 +54,7 @@ class Outlook(NamedTuple):
     networks: Networks = Networks()  #: That it trains from scratch
 
     def seconds(self, pace: estimate.Pace, model: str) -> float:
-        """Return how long all of it takes."""
+        """Return the seconds of all of it."""
         other = (_ratio(name, model) * pace.seconds(work) for name, work in self.others.items())
         return pace.seconds(self.own) + sum(other) + self.networks.seconds
 
@@ -111,7 +111,7 @@ def runs_of(lab: Lab, work: Work) -> list[Run]:
 
 
 def images_of(lab: Lab, work: Work) -> int:
-    """Return how many images pass; those of a linearized model once for every vector."""
+    """Count the images that pass; those of a linearized model once for every vector."""
     once = sum(find(name).passes(lab) for name in work.names)
     linear = sum(method in LINEAR for method in work.methods)
     images: float = once * (len(work.methods) - linear)

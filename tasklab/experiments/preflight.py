@@ -66,7 +66,7 @@ def complete(
 
 
 def lacking(pictures: DecodedImages, tasks: Sequence[str]) -> list[str]:
-    """Return what is missing of some tasks' images, in one line for all of them, or nothing."""
+    """Name the missing images of some tasks in one line; empty if none are."""
     found = {task: lines for task in dict.fromkeys(tasks) if (lines := pictures.missing(task))}
     if len(found) < 2:
         return [line for lines in found.values() for line in lines]

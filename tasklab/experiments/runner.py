@@ -231,7 +231,7 @@ def order_of(lab: Lab, tasks: Sequence[str]) -> dict[str, Any]:
 
 
 def _told_apart(trial: Trial, tasks: Sequence[str]) -> dict[str, Any]:
-    """Return what tells heads apart that no run determines; nothing where a model has its usual.
+    """Return the key of heads that no run determines; empty where a model has its usual.
 
     They are made of prompts and class names that a user may change, or of a model that shares its
     encoder's weights with another.
@@ -330,7 +330,7 @@ def affine_methods(methods: Sequence[str] | str) -> Sequence[str]:
 
 
 def machine_key(lab: Lab) -> dict[str, Any]:
-    """Return what tells measurements of time and memory apart, for keys."""
+    """Return the machine and its settings, for keys of measured time and memory."""
     return {
         "machine": provenance()["machine"],
         "torch": torch.__version__,

@@ -53,7 +53,7 @@ SUITES = {"mlp": "rotated_digits", "resnet18": "class_splits"}
 
 
 def setting(network: str, **changes: object) -> Setting:
-    """Return how a network is trained by default, with changes."""
+    """Return a network's usual setting, with changes."""
     choose("network", network, SETTINGS)
     for name in changes:
         choose("change of a network's setting,", name, _CHANGES)
@@ -100,12 +100,12 @@ def network_of(chosen: Setting) -> scratch.Network:
 
 
 def data_version(network: str) -> dict[str, object]:
-    """Return what tells a network's images from those of another edition, for keys."""
+    """Return the edition of a network's images, for keys."""
     return {} if network == "mlp" else {"data": mini.VERSION}  # scikit-learn's digits stay
 
 
 def key_of(chosen: Setting, index: int) -> dict[str, object]:
-    """Return what determines a model: its configuration in the store."""
+    """Return a model's configuration in the store."""
     shared = {"network": chosen.network, "wider": chosen.wider, "lr": chosen.lr}
     shared |= data_version(chosen.network)
     before = {"seed": chosen.seed, "algorithm": 2, "pretraining": chosen.pretraining}
@@ -122,7 +122,7 @@ def key_of(chosen: Setting, index: int) -> dict[str, object]:
 
 
 def steps_of(chosen: Setting, index: int) -> int:
-    """Return how many steps a training has."""
+    """Count the steps of a training."""
     images = small.TRAIN_DIGITS
     if chosen.network != "mlp":
         images = small.GROUP * small.PER_CLASS["train"]
@@ -131,7 +131,7 @@ def steps_of(chosen: Setting, index: int) -> int:
 
 
 def seconds_a_step(chosen: Setting) -> float:
-    """Return how long a step of a network takes on this machine, from a few of them."""
+    """Time a step of a network on this machine, from a few of them."""
     network, data = network_of(chosen), data_of(chosen.network, 0, "train")
 
     def taken(steps: int) -> float:

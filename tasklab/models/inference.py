@@ -90,7 +90,7 @@ def passes(encoder: Encoder, *, tokens: bool = False) -> Encoder:
     shape = tower(encoder.module) if type(encoder) is Encoder else None
     if shape is None or not all(map(_plain, shape.blocks)):
         return encoder
-    path, _, _ = shape.blocks[0].qkv_w.partition(".0.")  # of the blocks in the network
+    path, _, _ = str(shape.blocks[0].qkv_w).partition(".0.")  # of the blocks in the network
     first = Block(*(name and name.removeprefix(f"{path}.0.") for name in shape.blocks[0]))
     common, last = {"names": first, "settings": shape.kind}, str(len(shape.blocks) - 1)
     blocks = {

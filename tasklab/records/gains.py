@@ -13,7 +13,7 @@ from tasklab.records.schema import LEADING_MERGES
 def gains(
     df: pd.DataFrame, *, over: str = "arithmetic", metric: str = "absolute", model: str = "mini"
 ) -> pd.DataFrame:
-    """Return by how much each merge is above another, with the interval that a verdict has.
+    """Return each merge's gain over another one, with the interval that a verdict has.
 
     It is that of the mean difference over tasks, at the same seeds and with the same vectors: the
     spread over seeds of fine-tuning and over tasks (`judgement.verdict`). Beside it stands that

@@ -69,7 +69,7 @@ def averaged(texts: Sequence[str], n: int) -> str:
 
 
 def given(text: str, n: int) -> Float[np.ndarray, " images"]:
-    """Return what each image gives to a share: 1 if it was answered, or what `averaged` says.
+    """Return each image's part in a share: 1 if it was answered, or as `averaged` has it.
 
     >>> given(averaged([packed([True, False, True, True]), packed([False] * 4)], 2), 2).tolist()
     [1.25, 0.25, 0.75, 0.75]
@@ -161,7 +161,7 @@ def crossed(
 
 
 def shared(contributions: np.ndarray) -> float:
-    """Return what drawing images adds to the variance of an effect, at all seeds alike.
+    """Return the variance that drawing images adds to an effect, at all seeds alike.
 
     The covariance over images between different seeds, over the number of images; the mean of all
     pairs of seeds. It may be negative where there is none.

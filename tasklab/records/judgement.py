@@ -141,7 +141,7 @@ def _of_rounds(claim: Claim, table: pd.DataFrame, effect: float) -> dict[str, An
 
 
 def _towards(claim: Claim, effect: float) -> float:
-    """Return how far an effect is on the claimed side of the border between holding and not."""
+    """Return an effect's distance from the border between holding and not; claimed is positive."""
     return claim.margin - abs(effect) if claim.relation == "=" else effect
 
 

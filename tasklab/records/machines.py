@@ -96,7 +96,7 @@ def runs(one: pd.DataFrame, other: pd.DataFrame, experiment: str, metric: str) -
 
 
 def spread(runs: pd.DataFrame) -> tuple[float, int]:
-    """Return how far one run's mean over tasks is from itself on another make, and from how many.
+    """Return the standard deviation of one run's mean over tasks between makes, and its number.
 
     Equation: sd = sqrt(mean of D² / 2), D the difference of a method's mean over tasks at a seed.
     """

@@ -93,7 +93,7 @@ def best_for_the_sum(grid: pd.DataFrame, split: str = "validation") -> float:
 
 
 def merges_at_equal_accuracy(df: pd.DataFrame) -> pd.DataFrame:
-    """Return what ways of fine-tuning reach when merged, where they learnt equally much alone.
+    """Return merged accuracies of methods where they are equally accurate alone.
 
     The level is the accuracy alone at which the way that learns least ends; the others are taken
     back to it along their rates, by linear interpolation, for each seed.
@@ -125,7 +125,7 @@ def merges_at_equal_accuracy(df: pd.DataFrame) -> pd.DataFrame:
 
 
 def gaps_at_equal_accuracy(df: pd.DataFrame, over: str = "nonlinear") -> pd.DataFrame:
-    """Return by how much merges of other ways of fine-tuning are above those of one, seed by seed.
+    """Return the gain of other methods' merges over those of one, seed by seed.
 
     Returns:
         The columns of `merges_at_equal_accuracy` without those of `over`, with its value as `base`

@@ -138,7 +138,7 @@ def _partners(rows: pd.DataFrame, others: pd.DataFrame, keys: list[str]) -> pd.D
 
 
 def growth(claim: Claim, df: pd.DataFrame, model: str | None, n_tasks: int) -> pd.DataFrame:
-    """Return by how much a difference grows for every tenfold of the samples of pre-training.
+    """Return the growth of a difference for every tenfold of the samples of pre-training.
 
     The slope of a least-squares line over the logarithm of the samples, for each seed and task.
     """

@@ -296,7 +296,7 @@ def correction(verdicts: Iterable[Verdict], *, named: bool = True) -> str:
 
 
 def on_how_many(judged: Sequence[Entry]) -> str:
-    """Return how many verdicts there are, on how many statements, in words."""
+    """Count verdicts and their statements, in words."""
     statements = len({entry.cells[0].claim.entry for entry in judged})
     told = f"{len(judged)} verdict{'s' * (len(judged) > 1)}"
     return told if statements == len(judged) else f"{told} on {statements} statements"

@@ -222,7 +222,7 @@ def provenance(
     preset: str | None = None,
     seconds: float | None = None,
 ) -> dict[str, Any]:
-    """Return what a reader needs to judge or repeat a measurement.
+    """Return the provenance of a measurement, to judge or repeat it.
 
     Args:
         extra: Further entries, e.g. the configuration; they win over the ones below.

@@ -69,13 +69,13 @@ class SuiteImages(Protocol):
         """Return a split, or its first n images."""
 
     def size(self, task: str, split: str) -> int:
-        """Return how many images a split has."""
+        """Return the number of images of a split."""
 
     def version(self, task: str, split: str) -> str:
-        """Return what identifies the images of a split, for the key of a result."""
+        """Return the identity of a split's images, for the key of a result."""
 
     def identity(self, task: str) -> dict[str, Any]:
-        """Return what else determines a training run, for its key."""
+        """Return further entries of a training run's key."""
 
     def batches(
         self,
@@ -110,13 +110,13 @@ class DrawnImages:
         return Images(*(part[:n].to(device, copy=True) for part in images))
 
     def size(self, task: str, split: str) -> int:
-        """Return how many images a split has."""
+        """Return the number of images of a split."""
         sizes = SIZES | (CONTROL_SIZES if self.suite[task].control else {})
         choose("split", split, sizes)
         return sizes[split]
 
     def version(self, task: str, split: str) -> str:
-        """Return what identifies the images of a split that are read, drawing them if need be."""
+        """Return the identity of a split's images, drawing them if need be."""
         name, (_, sha256) = self._name(task, split), self._checked(task, split)
         version = name if sha256 == _checksums().get(name) else f"{name}/{sha256[:12]}"
         return version if self.side in (None, SIDE) else f"{version}/enlarged{ENLARGED}"
@@ -184,7 +184,7 @@ class DrawnImages:
 
 
 def count_of(n: int | None, whole: int, split: str) -> int:
-    """Return how many images of a split are meant."""
+    """Return a checked number of images of a split."""
     try:
         number = operator.index(whole if n is None else n)
     except TypeError:

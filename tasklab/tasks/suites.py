@@ -231,7 +231,7 @@ def pairs_of(suite: Suite) -> list[tuple[str, str]]:
 
 @functools.cache
 def paper_data_sets() -> dict[str, dict[str, Any]]:
-    """Return what is known of the papers' data sets, by name: `paper_tasks.json`."""
+    """Return the entries of `paper_tasks.json`, the papers' data sets, by name."""
     return {entry["name"]: entry for entry in json.loads(_PAPER.read_text("utf-8"))["tasks"]}
 
 

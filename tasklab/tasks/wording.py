@@ -16,7 +16,7 @@ Words = Sequence[str] | Mapping[str | int, str]  # in the order of the names, or
 
 
 def words_for(names: Sequence[str] | None, classes: Words, where: str) -> tuple[str, ...]:
-    """Return what prompts call each class.
+    """Return the name of each class in prompts.
 
     Args:
         names: The classes as the data have them, in the order of the labels; `None` if these are

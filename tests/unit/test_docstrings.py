@@ -115,9 +115,7 @@ VAGUE = re.compile(
     r"(?:Tell|Say|Let|Have|Give|Take|Make|Ask|Know|Look|Leave|Hold|Bring)s?\b"
     r"|Return (?:what|how|that|whether it|by how)\b"
 )
-EXEMPT = {
-    "cli", "cluster", "doctor", "exchange", "experiments", "records", "study", "tasks",
-}  # fmt: skip
+EXEMPT = {"cli", "exchange", "experiments", "study"}
 
 
 def vague(path: Path) -> list[str]:

@@ -141,7 +141,7 @@ def _names_of_card(card: Path, label: str) -> tuple[str, ...] | None:
 
 
 def facts(task: Task) -> dict[str, Any]:
-    """Return what is known of a task's data set; nothing, if it is not one of the papers'."""
+    """Return the facts of a task's data set; none, if it is not one of the papers'."""
     name = task.source.data_set if task.source else None
     return paper_data_sets()[name] if name else {}
 
@@ -184,7 +184,7 @@ def arrange(task: Task, splits: Mapping[str, Split]) -> dict[str, Split]:
 
 
 def _test_names(entry: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return what a copy may call the test images, first what it does if it has several splits.
+    """Return a copy's possible names of the test images, the likeliest first.
 
     ImageNet's are its validation images, whatever else is there. Copies of some data sets call
     the test images `val`; where validation images of the same number exist, these may be meant.

@@ -52,7 +52,7 @@ class Split:
         return len(self.labels)
 
     def description(self) -> dict[str, Any]:
-        """Return what `read` needs, as JSON can hold it."""
+        """Return the arguments of `read`, as JSON can hold them."""
         return {
             "kind": self.kind,
             "files": list(self.files),

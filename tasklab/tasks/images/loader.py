@@ -83,7 +83,7 @@ class DecodedImages:
         return tuple(t for t in (*self.suite.tasks, self.suite.control) if t.source is not None)
 
     def missing(self, *tasks: str) -> list[str]:
-        """Return what is missing or wrong, one line a task.
+        """List missing and wrong data, one line a task.
 
         Decoded images need no others; but others that are there, and are wrong, are reported.
         """
@@ -97,7 +97,7 @@ class DecodedImages:
         return lines
 
     def damaged(self, *tasks: str) -> list[str]:
-        """Return what of the decoded images is no longer as it was decoded, one line a folder.
+        """List decoded images that have changed since, one line a folder.
 
         It reads all of them, of every model.
         """
@@ -129,7 +129,7 @@ class DecodedImages:
         return Images(x, torch.from_numpy(arrays.y[:n]).to(device))
 
     def size(self, task: str, split: str) -> int:
-        """Return how many images a split has; nothing is decoded for it."""
+        """Return the number of images of a split; nothing is decoded for it."""
         entry = self._task(task, split)
         if entry.source is None:
             return drawn.DrawnImages(suite("mini")).size(task, split)
@@ -232,7 +232,7 @@ class DecodedImages:
         return data
 
     def transform(self, task: Task, split: str) -> Transform:
-        """Return how the images of a split are kept."""
+        """Return the transform by which a split's images are kept."""
         wanted = augment.kept_side(self._side()) if split == "train" else self._side()
         known = task.place.data_set
         own = paper_data_sets()[known].get("side") if known else None

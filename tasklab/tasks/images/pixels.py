@@ -74,7 +74,7 @@ _SOUND: dict[tuple, set[int]] = {}  # blocks that were compared in this process,
 
 
 def opened(folder: Path) -> Arrays | None:
-    """Return what was decoded into a folder, or `None` if it is not there, not whole or damaged.
+    """Return the arrays decoded into a folder; `None` if not there, not whole or damaged.
 
     Labels and sizes are compared with their checksum; pixels are by `Arrays.damaged`.
     """
@@ -199,7 +199,7 @@ def decode(
 
 
 def needed(folder: Path, images: int, transform: Transform) -> int:
-    """Return how many more bytes the decoded images will take, `0` if they are there."""
+    """Return the further bytes that decoded images will take, `0` if they are there."""
     if opened(folder):
         return 0
     taken = 0
@@ -225,7 +225,7 @@ def _work(folder: Path) -> Path:
 
 @contextlib.contextmanager
 def _alone(folder: Path, title: str) -> Iterator[None]:
-    """Hold the lock of a folder; warn if another process has it for long."""
+    """Lock a folder; warn if another process has it for long."""
     lock = filelock.FileLock(folder.with_name(f"{folder.name}.lock"))
     try:
         lock.acquire(timeout=1)
