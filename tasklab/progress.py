@@ -239,13 +239,7 @@ def bar(
 
 
 def track(
-    items: Iterable[T],
-    total: int,
-    desc: str,
-    *,
-    unit: str = "step",
-    on: bool = True,
-    soon: float = SOON,
+    items: Iterable[T], total: int, desc: str, *, unit: str = "step", on: bool = True
 ) -> Iterator[T]:
     """Yield the items and show how many of `total` there have been.
 
@@ -255,9 +249,8 @@ def track(
         desc: What is done with them.
         unit: What one of them is.
         on: Whether to show anything.
-        soon: Seconds until anything is shown.
     """
-    with bar(total, desc, unit=unit, on=on, soon=soon) as shown:
+    with bar(total, desc, unit=unit, on=on) as shown:
         for item in items:
             yield item
             shown.update()

@@ -90,11 +90,7 @@ def page(contest: Contest, about: Mapping[str, Any]) -> str:
 
 
 def rows(contest: Contest) -> list[dict[str, Any]]:
-    """Return a row for the pre-trained model, each vector alone and each merge, by task and mean.
-
-    Args:
-        contest: What was found.
-    """
+    """Return a row a task for the pre-trained model, each vector alone and each merge."""
     entries = [contest.start, *contest.alone.values(), *contest.merges]
     return [
         {
@@ -170,11 +166,7 @@ def _option(one: Entry) -> str:
 
 
 def expected_gains(count: int) -> dict[str, float]:
-    """Return the recorded gain of each merge over the plain sum, in points on test images.
-
-    Args:
-        count: How many vectors; the recorded number nearest to it is taken.
-    """
+    """Return the recorded gain of each merge over the plain sum, in points on test images."""
     chapter, model = _EXPECTED
     tables = [results.recorded(chapter, part)[0] for part in ("editing", "fewer")]
     every = pd.concat([one for one in tables if not one.empty] or tables)

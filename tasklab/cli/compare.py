@@ -16,6 +16,7 @@ from tasklab.cli.vectors import (
     folders_of,
     lab_of,
     print_notes,
+    row_of,
     sources_of,
     tell_time,
 )
@@ -107,7 +108,7 @@ def compare(
             if not given.get("model"):
                 publishing.check_model(into, sources[0].model, sources[0].init)
         vectors = {task: one.vector for task, one in of_task.items()}
-        about = contests.seconds(lab, chosen, linear=sources[0].linear)
+        about = contests.seconds(lab, vectors, chosen, linear=sources[0].linear)
         tell_time(f"{len(chosen)} merges of {len(vectors)} vectors", about, kept=True)
         found = contests.contest(lab, vectors, method, chosen)
         written = _write(targets, into, found, lab, of_task, method)
@@ -196,17 +197,7 @@ def _write(
 
     sources, best = list(of_task.values()), found.best
     vectors = {task: one.vector for task, one in of_task.items()}
-    rows = [
-        {
-            "vector": one.name,
-            "task": task,
-            "method": one.method,
-            "sha256": one.sha256,
-            "notes": [*one.notes],
-            "norm": one.vector.norm(),
-        }
-        for task, one in of_task.items()
-    ]
+    rows = [row_of(one) for one in sources]
     result = contests.merged(lab, vectors, method, best) if into or "--merged" in targets else None
     options = {"alpha": best.alpha}
     if best.option is not None:

@@ -16,6 +16,7 @@ from tasklab.cli.vectors import (
     lab_of,
     named,
     print_notes,
+    row_of,
     sources_of,
     tell_time,
 )
@@ -116,27 +117,11 @@ def merge(
                 publishing.check_model(into, first.model, first.init, base)
         lab = _lab(sources, given, folders, base) if chosen.needs or search else None
         result, plain, origin = _merged(chosen, method, sources, options, lab, count, search)
-        rows: list[dict[str, Any]] = [
-            {
-                "vector": one.name,
-                "task": one.task,
-                "method": one.method,
-                "sha256": one.sha256,
-                "notes": [*one.notes],
-                "norm": one.vector.norm(),
-                "cosine": one.vector.cosine(result),
-            }
-            for one in sources
-        ]
+        rows = [row_of(one, cosine=one.vector.cosine(result)) for one in sources]
         model = None
         if into is not None:
             start = f"{first.model} ({first.init})" if base is None else base
-            about: dict[str, Any] = {
-                "method": method,
-                "title": chosen.title,
-                "paper": chosen.paper,
-                "base": start,
-            }
+            about = {"method": method, "title": chosen.title, "paper": chosen.paper, "base": start}
             full = {name: x for name, x in {**chosen.options, **plain}.items()}
             full.pop(chosen.needs, None)
             about |= {"options": full, "weights": weights, "vectors": rows}
@@ -184,14 +169,15 @@ def _merged(
 ) -> tuple[Any, dict[str, Any], str]:
     """Return the merge, its options, and where they come from."""
     from tasklab.analyses import merging  # start-up: torch
+    from tasklab.analyses.merging import timing
 
     if search:
-        from tasklab.experiments import contest
+        from tasklab.experiments import contest  # start-up: pandas
 
         vectors = {one.task: one.vector for one in sources}
         if len(vectors) < len(sources):
             raise TasklabError("--search takes one vector for each task.")
-        about = contest.seconds(lab, [method], linear=sources[0].linear)
+        about = contest.seconds(lab, vectors, [method], linear=sources[0].linear)
         tell_time(f"a search of {method} on validation images", about)
         choice = contest.searched(lab, vectors, sources[0].method, method)
         found = {"alpha": choice.alpha}
@@ -208,6 +194,8 @@ def _merged(
     named = {one.name: one.vector for one in sources}  # for messages
     vectors = named if len(named) == len(sources) else [one.vector for one in sources]
     full = dict(plain)
+    every = timing.seconds(dict(enumerate(one.vector for one in sources)), method)
+    tell_time(f"merge by {method}", every / max(1, len(chosen.values)))
     if chosen.needs:
         full[chosen.needs] = _of_images(chosen.needs, sources, lab, count)
     return merging.merge(method, vectors, **full), plain, origin

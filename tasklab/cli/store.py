@@ -7,8 +7,9 @@ from typing import Literal
 
 import tyro
 
-from tasklab.errors import TasklabError
+from tasklab.errors import TasklabError, real
 from tasklab.machine import gib
+from tasklab.storage import folders
 
 
 def store(
@@ -39,12 +40,8 @@ def store(
 
 
 def verify(store_root: Path | str | None = None) -> int:
-    """Compare every result with its checksums; return 1 if one is damaged.
-
-    Args:
-        store_root: Where results are kept; `None` is `$TASKLAB_STORE` or the user's cache.
-    """
-    from tasklab.storage import upkeep
+    """Compare every result with its checksums; return 1 if one is damaged."""
+    from tasklab.storage import upkeep  # start-up: torch
     from tasklab.storage.store import Store
 
     store = Store(store_root)
@@ -66,15 +63,9 @@ def gc(
 ) -> None:
     """Remove what killed processes left, what was set aside, and locks that nobody holds.
 
-    Drafts of drawn and decoded images go too.
-
-    Args:
-        store_root: Where results are kept; `None` is `$TASKLAB_STORE` or the user's cache.
-        dry_run: Whether to show it only.
-        days: Unfinished computations go when nobody has gone on with them for so long.
+    Drafts of images go too, and computations that nobody went on with for so many `days`.
     """
-    from tasklab.errors import real
-    from tasklab.storage import folders, upkeep
+    from tasklab.storage import upkeep  # start-up: torch
     from tasklab.storage.store import Store
 
     store = Store(store_root)
@@ -87,12 +78,8 @@ def gc(
 
 
 def size(store_root: Path | str | None = None) -> None:
-    """Show what takes the space, by kind, in the folders of results and of images.
-
-    Args:
-        store_root: Where results are kept; `None` is `$TASKLAB_STORE` or the user's cache.
-    """
-    from tasklab.storage import folders, upkeep
+    """Show what takes the space, by kind, in the folders of results and of images."""
+    from tasklab.storage import upkeep  # start-up: torch
 
     for root in (folders.store(store_root), folders.data()):
         kinds = upkeep.sizes(root)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from tasklab.errors import TasklabError, choose, path, shown, whole
 from tasklab.experiments.parameters import PRESETS, Parameters
 from tasklab.models.zoo import closed
-from tasklab.progress import LATER, tell, track
+from tasklab.progress import LATER, bar, tell
 from tasklab.tasks.suites import suite
 
 if TYPE_CHECKING:
@@ -29,12 +29,7 @@ TOGETHER = "belongs in the linearized model, which no checkpoint of open_clip or
 
 
 def check_target(option: str, target: Path) -> None:
-    """Raise unless a file can be written, before anything is computed.
-
-    Args:
-        option: That names it, for the error.
-        target: The file.
-    """
+    """Raise unless a file can be written, before anything is computed."""
     if target.is_dir():
         raise TasklabError(f"{option} {target} is a folder: name a file in it.")
     try:
@@ -44,13 +39,7 @@ def check_target(option: str, target: Path) -> None:
 
 
 def tell_time(what: str, seconds: float, *, kept: bool = False) -> None:
-    """Print about how long something takes, where that is longer than ten seconds.
-
-    Args:
-        what: In words.
-        seconds: About how long.
-        kept: Whether an interrupted one goes on from there.
-    """
+    """Print about how long something takes, where that is longer than ten seconds."""
     from tasklab.doctor.speed import spoken  # start-up: torch
 
     if seconds > 10:
@@ -61,6 +50,12 @@ def print_notes(notes: Sequence[str]) -> None:
     """Print what is known of a vector, a line for each note."""
     for note in notes:
         print(f"    {note}")
+
+
+def row_of(one: Source, **more: Any) -> dict[str, Any]:
+    """Return what JSON, cards and reports have of a vector."""
+    told = {"vector": one.name, "task": one.task, "method": one.method, "sha256": one.sha256}
+    return told | {"notes": [*one.notes], "norm": one.vector.norm(), **more}
 
 
 def folders_of(words: Sequence[str]) -> dict[str, Path]:
@@ -145,9 +140,6 @@ def sources_of(
         base: The checkpoint that published ones start from.
         room: As for `merged.find`.
         heads: Whether images will be classified, by zero-shot heads unless others are asked for.
-
-    Raises:
-        TasklabError: If one is not there or cannot be read.
     """
     from tasklab.exchange import bases, importing, merged  # start-up: torch
     from tasklab.storage.store import Store
@@ -166,14 +158,15 @@ def sources_of(
     about = {"model": given.get("model"), "base": base, "init": given.get("init"), "room": room}
     store = Store(given.get("store_root"))
     found = []
-    listed = track(zip(tasks, names, strict=True), len(names), "reading", unit="vector", soon=LATER)
-    for task, name in listed:
-        began = time.perf_counter()
-        one = _run(name, *runs[name]) if name in runs else merged.find(name, store, **about)
-        if not found:
-            left = (len(names) - 1) * (time.perf_counter() - began)
-            tell_time("reading the other vectors", left)
-        found.append(dataclasses.replace(one, task=task or one.task))
+    with bar(len(names), "reading", unit="vector", soon=LATER) as shown:
+        for task, name in zip(tasks, names, strict=True):
+            began = time.perf_counter()
+            one = _run(name, *runs[name]) if name in runs else merged.find(name, store, **about)
+            if not found:
+                left = (len(names) - 1) * (time.perf_counter() - began)
+                tell_time("reading the other vectors", left)
+            found.append(dataclasses.replace(one, task=task or one.task))
+            shown.update()
     del held
     _check_near(found)
     return found
@@ -280,12 +273,7 @@ def _run(name: str, parameters: Parameters, task: str, method: str, number: int)
 
 
 def what_is_stored(store: Store, parameters: Parameters) -> str:
-    """Return which fine-tuning runs of a model a store has, and the option that finds them.
-
-    Args:
-        store: The store.
-        parameters: Of the model.
-    """
+    """Return which fine-tuning runs of a model a store has, and the option that finds them."""
     model = parameters.model
     groups: dict[tuple[str, int], dict[str, set]] = {}
     for one in store.configs("finetune"):

@@ -30,13 +30,8 @@ def clip_of(
     """Return a model with the weights of a checkpoint.
 
     Args:
-        base: A file, a folder, or a repository on the hub.
-        model: Short name of the model that it belongs to.
         texts: Whether a CLIP needs its text tower.
         device: Where to compute.
-
-    Raises:
-        TasklabError: As `network` does.
     """
     made = network(base, model, texts=texts)
     entry = dataclasses.replace(spec(model), text=hasattr(made, "token_embedding"))
@@ -47,8 +42,6 @@ def network(base: Path | str, model: str, *, texts: bool = True) -> nn.Module:
     """Return a model's network with the weights of a checkpoint.
 
     Args:
-        base: As of `clip_of`.
-        model: As of `clip_of`.
         texts: Whether a CLIP needs its text tower; without, it is the image tower alone.
 
     Raises:
@@ -70,12 +63,7 @@ def completed(base: Path | str, model: str, *, texts: bool = True) -> Checkpoint
     """Return a checkpoint with what it lacks from the published weights, if they are here.
 
     Args:
-        base: As of `clip_of`.
-        model: As of `clip_of`.
         texts: Whether a CLIP needs its text tower.
-
-    Raises:
-        TasklabError: As `network` does.
     """
     found = importing.base_of(base, model)
     names = [] if found.text or not texts else reading.text_names(model)

@@ -172,14 +172,7 @@ def _free(folder: Path, content: Mapping[str, Any]) -> None:
 def card(
     run: Artifact, accuracies: Sequence[Mapping[str, Any]], *, head: bool, base: bool
 ) -> str:  # fmt: skip
-    """Return the model card: what it is, how to use it, how it was made, how good it is.
-
-    Args:
-        run: Of kind `finetune`.
-        accuracies: As `accuracies_of` gives them.
-        head: Whether there is a file of a trained head.
-        base: Whether there is a file of theta_0.
-    """
+    """Return the model card: what it is, how to use it, how it was made, how good it is."""
     config = run.config
     linear = config["method"] in LINEAR
     kind = "Tangent task vector" if linear else "Task vector"

@@ -25,11 +25,7 @@ _COUNTER = "num_batches_tracked"  # of batch normalisation; evaluation does not 
 
 
 def around(stored: Any) -> list[str]:
-    """Return what to tell of the other entries of a training run.
-
-    Args:
-        stored: As `torch_files.read` returns it.
-    """
+    """Return what to tell of the other entries of a training run."""
     place, others = state_dicts.place(stored), state_dicts.beside(stored)
     notes = []
     if others:
@@ -44,13 +40,7 @@ def around(stored: Any) -> list[str]:
 
 
 def left(named: Weights, tensors: Mapping[str, Tensor], file: Path) -> list[str]:
-    """Return what to tell of tensors that are no part of the encoder.
-
-    Args:
-        named: What was recognised.
-        tensors: All that the file has.
-        file: Where they are from.
-    """
+    """Return what to tell of tensors that are no part of the encoder."""
     notes = []
     if named.left:
         plain = [naming.bare(name) for name in tensors]
@@ -71,13 +61,7 @@ def left(named: Weights, tensors: Mapping[str, Tensor], file: Path) -> list[str]
 def statistics(
     theirs: Mapping[str, Tensor], ours: Mapping[str, Tensor], source: str
 ) -> list[str]:  # fmt: skip
-    """Return what to tell of buffers: a task vector has none, so that theta_0's stay.
-
-    Args:
-        theirs: Of the checkpoint.
-        ours: Of theta_0.
-        source: Where theta_0 is from, in words.
-    """
+    """Return what to tell of buffers: a task vector has none, so that theta_0's stay."""
     absent = [name for name in ours if name not in theirs and not name.endswith(_COUNTER)]
     notes = []
     if absent:
@@ -143,13 +127,7 @@ def difference(
 
 
 def check_weights(file: Path, theta: Mapping[str, Tensor], start: Mapping[str, Tensor]) -> None:
-    """Raise a `TasklabError` for what is a difference by its numbers, and does not say so.
-
-    Args:
-        file: Where it is from.
-        theta: What was taken for weights.
-        start: theta_0.
-    """
+    """Raise a `TasklabError` for what is a difference by its numbers, and does not say so."""
     one = TaskVector({name: x for name, x in theta.items() if name in start})
     two = TaskVector({name: start[name] for name in one})
     share = one.norm() / (two.norm() or 1)

@@ -47,20 +47,13 @@ _FAR = 0.5  # from here on the norm of a task vector, relative to theta_0's, is 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Comparison:
-    """A checkpoint beside the weights that it starts from.
+    """A checkpoint beside the weights that it starts from."""
 
-    Attributes:
-        checkpoint: As it was found, with what the comparison adds to its notes.
-        vector: theta - theta_0.
-        weights: Hash of theta_0; `None` if that is not known.
-        base: Where theta_0 is from, in words.
-        distance: Norm of the vector relative to theta_0's; `None` if theta_0 is not there.
-    """
-
-    checkpoint: Checkpoint
-    vector: TaskVector
-    weights: str | None
-    base: str
+    checkpoint: Checkpoint  #: As it was found, with what the comparison adds to its notes
+    vector: TaskVector  #: theta - theta_0
+    weights: str | None  #: Hash of theta_0; `None` if that is not known
+    base: str  #: Where theta_0 is from, in words
+    #: Norm of the vector relative to theta_0's; `None` if theta_0 is not there.
     distance: float | None
 
 
@@ -70,10 +63,6 @@ def read(path: Path | str, model: str) -> dict[str, Tensor]:
     Of a linearized encoder these are theta_0 + tau, which belong in the linearized model. The
     checkpoint may lack the projection to the features that are compared with texts (transformers'
     `CLIPVisionModel`): then it is the pre-trained one.
-
-    Args:
-        path: A file, a folder, or a repository on the hub.
-        model: Short name of the model that it belongs to.
 
     Raises:
         TasklabError: If the checkpoint cannot be had, or does not fit the model.
@@ -92,8 +81,6 @@ def vector_of(path: Path | str, model: str, *, base: Path | str | None = None) -
     """Return a checkpoint's task vector: what fine-tuning changed.
 
     Args:
-        path: A file, a folder, or a repository on the hub.
-        model: Short name of the model that it belongs to.
         base: The checkpoint that it starts from (the papers' `zeroshot.pt`); `None` is the model's
             pre-trained one.
 
@@ -128,16 +115,7 @@ def load(path: Path | str, encoder: Encoder) -> TaskVector:
 
 
 def compare(path: Path | str, model: str, *, base: Path | str | None = None) -> Comparison:
-    """Return a checkpoint, its task vector, and what is known of the weights it starts from.
-
-    Args:
-        path: As for `vector_of`.
-        model: As for `vector_of`.
-        base: As for `vector_of`.
-
-    Raises:
-        TasklabError: As `vector_of` does.
-    """
+    """Return a checkpoint, its task vector, and what is known of the weights it starts from."""
     # a wrong file is told first
     checkpoint = reading.contents(path, model, lambda: _known(model, base))
     theta0, source, other = _start(model, base, checkpoint)
@@ -192,17 +170,9 @@ def add(
     """Keep a checkpoint's task vector in the store, and return what is recorded of it.
 
     Args:
-        store: Where it is kept.
-        path: As for `vector_of`.
-        model: As for `vector_of`.
         task: What it was fine-tuned on, in the words of whoever published it.
         method: One of `methods.METHODS`; `None` is what the file tells, or else `nonlinear`.
         name: Under which it is kept; `None` is `<task>_<method>`.
-        base: As for `vector_of`.
-
-    Raises:
-        TasklabError: As `vector_of` does; if the method is not the file's, or changes parameters
-            that it does not train; or if the name is taken by another vector.
     """
     if not reading.is_plain(task):
         raise TasklabError("task is what the checkpoint was fine-tuned on, in a word, e.g. Cars.")
@@ -252,11 +222,7 @@ def add(
 
 
 def far(distance: float | None) -> list[str]:
-    """Return what to tell of a vector that is too long to come from fine-tuning, if it is.
-
-    Args:
-        distance: Its norm relative to theta_0's; `None` if theta_0 is not there.
-    """
+    """Return what to tell of a vector that is too long to come from fine-tuning, if it is."""
     if distance is None or distance <= _FAR:
         return []
     return [f"it is {distance:.2g} {AWAY}: was it trained from there?"]
@@ -272,11 +238,7 @@ def imported(store: Store, model: str, name: str) -> TaskVector:
 
     Args:
         store: Where it was imported to.
-        model: Short name of the model.
         name: As `tasklab import --list` shows it.
-
-    Raises:
-        TasklabError: If there is none of that name.
     """
     found = store.find(KIND, {"model": model, "name": name})
     if found is None:
@@ -291,15 +253,7 @@ def imported(store: Store, model: str, name: str) -> TaskVector:
 
 
 def listed(store: Store, model: str | None = None) -> list[dict[str, Any]]:
-    """Return what is recorded of every imported vector, with `model` and `name`.
-
-    Args:
-        store: Where they were imported to.
-        model: Short name of the model whose vectors are meant; `None` for those of all.
-
-    Raises:
-        TasklabError: If there is no such model, or the store cannot be read.
-    """
+    """Return what is recorded of every imported vector, with `model` and `name`."""
     kept = ((config, store.find(KIND, config)) for config in store.configs(KIND))
     records = [{**config, **found.record} for config, found in kept if found is not None]
     if model is not None:
@@ -313,13 +267,6 @@ def base_of(path: Path | str, model: str) -> Checkpoint:
     """Return a checkpoint that others start from, with its text tower if it has one.
 
     While it is held, it is not read again.
-
-    Args:
-        path: As for `vector_of`.
-        model: As for `vector_of`.
-
-    Raises:
-        TasklabError: If it cannot be had, does not fit the model, or is a task vector.
     """
     file, _ = sources.locate(path)
     key = (model, file.absolute(), file.stat().st_mtime_ns)

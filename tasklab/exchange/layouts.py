@@ -60,25 +60,17 @@ _BLOCK_ORDERS = (("ln_1", "attn", "ln_2", "mlp"), ("attn", "ln_1", "mlp", "ln_2"
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Weights:
-    """What a checkpoint holds of an encoder.
+    """What a checkpoint holds of an encoder."""
 
-    Attributes:
-        layout: In which layout it was, in words.
-        theta: Parameters under our names; some may be missing or too many.
-        theta0: Those it was linearized around, if it is a linearized encoder.
-        left: How many tensors belong to something else, e.g. a text tower.
-        prefix: What stands before the encoder's names.
-        missing: Names that it lacks, as this layout has them.
-        projected: Whether the layout has the projection to the features that are compared with
-            texts; transformers' `CLIPVisionModel` has none.
-    """
-
-    layout: str
-    theta: dict[str, Tensor]
+    layout: str  #: In which layout it was, in words
+    theta: dict[str, Tensor]  #: Parameters under our names; some may be missing or too many
+    #: Those it was linearized around, if it is a linearized encoder.
     theta0: dict[str, Tensor] | None = None
-    left: int = 0
-    prefix: str = ""
-    missing: tuple[str, ...] = ()
+    left: int = 0  #: How many tensors belong to something else, e.g. a text tower.
+    prefix: str = ""  #: What stands before the encoder's names
+    missing: tuple[str, ...] = ()  #: Names that it lacks, as this layout has them
+    #: Whether the layout has the projection to the features that are compared with texts;
+    #: transformers' `CLIPVisionModel` has none.
     projected: bool = True
 
 
@@ -218,13 +210,7 @@ def _from_transformers(tensors: Tensors, own: Shapes) -> Weights:
 
 
 def text_tower(tensors: Tensors, named: Weights, names: Sequence[str]) -> dict[str, Tensor]:
-    """Return the text tower beside an image tower, under open_clip's names; empty if it has none.
-
-    Args:
-        tensors: By the names of the checkpoint.
-        named: The image tower that was recognised among them.
-        names: What open_clip calls the parameters of the text tower.
-    """
+    """Return the text tower, under open_clip's names; empty if there is none."""
     tensors, theirs = naming.unwrapped(tensors), named.layout == TRANSFORMERS
     inside, outside = ("vision_model.", "text_model.") if theirs else ("visual.", "")
     if not names or not named.prefix.endswith(inside):

@@ -34,29 +34,17 @@ _LONGEST = 160  # characters of all tasks' names
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class Source:
-    """A task vector, and what is known of it.
+    """A task vector, and what is known of it."""
 
-    Attributes:
-        name: What the user calls it.
-        vector: The vector, read from a file tensor by tensor where there is one.
-        model: Short name of its model.
-        task: What it was fine-tuned on; the name where nothing tells.
-        method: By which method.
-        init: From which encoder.
-        weights: Hash of theta_0; `None` if nothing tells.
-        sha256: Checksum of the file that it is in, or was imported from.
-        notes: What `tasklab import` tells of it.
-    """
-
-    name: str
-    vector: TaskVector
-    model: str
-    task: str
-    method: str = "nonlinear"
-    init: str = "pretrained"
-    weights: str | None = None
-    sha256: str = ""
-    notes: tuple[str, ...] = ()
+    name: str  #: What the user calls it
+    vector: TaskVector  #: The vector, read from a file tensor by tensor where there is one
+    model: str  #: Short name of its model
+    task: str  #: What it was fine-tuned on; the name where nothing tells
+    method: str = "nonlinear"  #: By which method
+    init: str = "pretrained"  #: From which encoder
+    weights: str | None = None  #: Hash of theta_0; `None` if nothing tells
+    sha256: str = ""  #: Checksum of the file that it is in, or was imported from
+    notes: tuple[str, ...] = ()  #: What `tasklab import` tells of it
 
     @property
     def linear(self) -> bool:
@@ -78,14 +66,10 @@ def find(
     Args:
         text: A file, a folder, a repository on the hub, or the name of an imported vector.
         store: Where imported ones are.
-        model: Short name; needed unless an exported or imported vector tells it.
         base: The checkpoint that a published one starts from; by default the pre-trained one.
         init: From which encoder a vector starts that does not tell: a file of `TaskVector.save`.
         room: A folder for what published checkpoints changed, to be read from there as long as the
             vector is used; `None` holds it in memory.
-
-    Raises:
-        TasklabError: If there is none, or it is not of the model, or the folder cannot take it.
     """
     there = checked_path("VECTOR", text).exists()
     if "/" not in text and not there:
@@ -173,13 +157,7 @@ def together(sources: Sequence[Source]) -> str:
 
 
 def check_start(encoder: Encoder, weights: str, base: Path | str | None = None) -> None:
-    """Raise unless task vectors start from an encoder's weights; they may lack its projection.
-
-    Args:
-        encoder: With theta_0.
-        weights: Hash of theta_0, as `together` returns it.
-        base: The checkpoint that theta_0 is from; `None` is the model's own weights.
-    """
+    """Raise unless task vectors start from an encoder's weights; they may lack its projection."""
     if weights == encoder.weights_hash:
         return
     without = {name: x for name, x in encoder.params.items() if name != "proj"}
@@ -259,7 +237,6 @@ def check_free(path: Path, vectors: Iterable[str] = ()) -> None:
     """Raise unless a file can be written: nothing is there, or a task vector of no other use.
 
     Args:
-        path: The file.
         vectors: What is read for it, which it must not replace.
     """
     if path.is_dir():

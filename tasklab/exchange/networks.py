@@ -22,11 +22,7 @@ _MOST_HEADS = 1000
 
 
 def facts_of_modules(stored: Any) -> dict[str, Any]:
-    """Return activation and heads of the image tower in a pickled module, if it is one.
-
-    Args:
-        stored: As `torch_files.read` returns it.
-    """
+    """Return activation and heads of the image tower in a pickled module, if it is one."""
     named = {naming.bare(name): module for name, module in state_dicts.modules(stored)}
     first = [name for name in named if name.endswith("transformer.resblocks.0")]
     block = next((name for name in first if "visual." in name), first[0] if first else None)
@@ -59,16 +55,7 @@ def facts_of_settings(settings: Path | None) -> dict[str, Any]:
 
 
 def check(facts: Mapping[str, Any], tower: nn.Module, model: str) -> list[str]:
-    """Compare what a checkpoint tells with an encoder; return what cannot be known.
-
-    Args:
-        facts: As the functions above return them.
-        tower: The encoder's module.
-        model: Its name, for messages.
-
-    Raises:
-        TasklabError: If they differ.
-    """
+    """Compare what a checkpoint tells with an encoder; return what cannot be known."""
     blocks: Any = getattr(getattr(tower, "transformer", None), "resblocks", None)
     clip = blocks is not None
     blocks = blocks if clip else getattr(tower, "blocks", None)

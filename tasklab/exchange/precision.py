@@ -64,22 +64,10 @@ def share(
 
 
 def only_rounded(theta0: Tensor, theta: Tensor, kind: torch.dtype) -> bool:
-    """Return whether theta is what rounding makes of theta_0.
-
-    Args:
-        theta0: In 32 bits.
-        theta: What a file has.
-        kind: The type that it is rounded to.
-    """
+    """Return whether theta is what rounding makes of theta_0."""
     return torch.equal(theta0.to(kind).float(), theta.float())
 
 
 def within_a_step(change: Tensor, theta: Tensor, kind: torch.dtype) -> bool:
-    """Return whether no number changed by more than one step of a type, however it was rounded.
-
-    Args:
-        change: theta - theta_0.
-        theta: What a file has.
-        kind: The type that it is rounded to.
-    """
+    """Return whether no number changed by more than one step of a type, however it was rounded."""
     return bool((change.abs() <= steps(theta, kind)).all())

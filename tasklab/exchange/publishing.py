@@ -46,15 +46,10 @@ _CARD, _WEIGHTS, _SETTINGS, _IMAGES = (
 
 @dataclasses.dataclass(frozen=True)
 class Target:
-    """A place that a merged model can be written to.
+    """A place that a merged model can be written to."""
 
-    Attributes:
-        place: The file or the folder.
-        folder: Whether it is a folder, for transformers; else a file, for open_clip.
-    """
-
-    place: Path
-    folder: bool
+    place: Path  #: The file or the folder
+    folder: bool  #: Whether it is a folder, for transformers; else a file, for open_clip
 
     @property
     def beside(self) -> dict[str, Path]:
@@ -65,11 +60,7 @@ class Target:
 
 
 def target(place: Path) -> Target:
-    """Return what can be written to a place, or raise unless nothing is there.
-
-    Raises:
-        TasklabError: If something is there, no folder holds it, or it cannot be written to.
-    """
+    """Return what can be written to a place, or raise unless nothing is there."""
     made = Target(place, folder=place.suffix not in _FILES)
     if made.folder and place.suffix and not place.is_dir():
         raise TasklabError(
@@ -93,8 +84,6 @@ def check_model(into: Target, model: str, init: str, base: Path | str | None = N
     """Raise unless a model can be written, before any vector of it is read.
 
     Args:
-        into: The place.
-        model: Short name.
         init: `"pretrained"` or `"random"`.
         base: The checkpoint whose weights stand in for the published ones.
 
@@ -137,18 +126,7 @@ def written(
     about: Mapping[str, Any],
     base: Path | str | None = None,
 ) -> Iterator[None]:
-    """Write an edited model, which is there when the block has ended without an error.
-
-    Args:
-        into: The place, as `target` returns it.
-        theta: Parameters of its image tower.
-        encoder: Whose image tower it is.
-        about: What was merged: see `card`.
-        base: As of `check_model`.
-
-    Raises:
-        TasklabError: If the disk is full or cannot be written to.
-    """
+    """Write an edited model, which is there when the block has ended without an error."""
     if base is None:
         network = loading.both_towers(encoder.name, init=encoder.init)
     else:
@@ -245,12 +223,7 @@ def in_transformers(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def transformers_settings(network: nn.Module, image_size: int) -> dict[str, Any]:
-    """Return the `config.json` of open_clip's CLIP as transformers' `CLIPModel`.
-
-    Args:
-        network: The CLIP, with a vision transformer.
-        image_size: Height and width of its images.
-    """
+    """Return the `config.json` of open_clip's CLIP as transformers' `CLIPModel`."""
     visual, words = network.visual, network.token_embedding.num_embeddings
     return {
         "model_type": "clip",

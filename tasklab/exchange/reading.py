@@ -44,40 +44,28 @@ _ROOM = 1 << 30  # bytes that it may have in any case
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
 class Checkpoint:
-    """A checkpoint as it was found, before it is compared with pre-trained weights.
+    """A checkpoint as it was found, before it is compared with pre-trained weights."""
 
-    Attributes:
-        path: The file; the index of a checkpoint that is split over several.
-        sha256: Its checksum; of an index, that of its files' checksums.
-        layout: In which layout it is, in words.
-        notes: What else was found, for the reader.
-        task: What an exported task vector says it was fine-tuned on.
-        method: By which method it was fine-tuned, as far as the file tells.
-        init: From which encoder it was fine-tuned.
-        theta: Parameters by our names; `None` in an exported task vector.
-        theta0: Those it was linearized around, if it is a linearized encoder.
-        buffers: What the network holds beside parameters: running statistics.
-        kinds: To which types of 16 or 8 bits parameters were rounded.
-        lacking: Parameters that theta has not because its layout has none: the projection.
-        vector: A task vector, exported or saved.
-        weights: Hash of theta_0, which an exported task vector tells.
-        text: The text tower under open_clip's names; empty where it has none, or none is asked for.
-    """
-
-    path: Path
-    sha256: str
-    layout: str
-    notes: tuple[str, ...] = ()
-    task: str | None = None
-    method: str | None = None
-    init: str = "pretrained"
+    path: Path  #: The file; the index of a checkpoint that is split over several
+    sha256: str  #: Its checksum; of an index, that of its files' checksums
+    layout: str  #: In which layout it is, in words
+    notes: tuple[str, ...] = ()  #: What else was found, for the reader
+    task: str | None = None  #: What an exported task vector says it was fine-tuned on
+    method: str | None = None  #: By which method it was fine-tuned, as far as the file tells
+    init: str = "pretrained"  #: From which encoder it was fine-tuned
+    #: Parameters by our names; `None` in an exported task vector.
     theta: dict[str, Tensor] | None = None
+    #: Those it was linearized around, if it is a linearized encoder.
     theta0: dict[str, Tensor] | None = None
+    #: What the network holds beside parameters: running statistics.
     buffers: Mapping[str, Tensor] = dataclasses.field(default_factory=dict)
+    #: To which types of 16 or 8 bits parameters were rounded.
     kinds: Mapping[str, torch.dtype] = dataclasses.field(default_factory=dict)
+    #: Parameters that theta has not because its layout has none: the projection.
     lacking: tuple[str, ...] = ()
-    vector: TaskVector | None = None
-    weights: str | None = None
+    vector: TaskVector | None = None  #: A task vector, exported or saved
+    weights: str | None = None  #: Hash of theta_0, which an exported task vector tells
+    #: The text tower under open_clip's names; empty where it has none, or none is asked for.
     text: Mapping[str, Tensor] = dataclasses.field(default_factory=dict)
 
 
@@ -87,8 +75,6 @@ def inspect(
     """Return what is in a checkpoint, with the pre-trained projection if it has none.
 
     Args:
-        path: A file, a folder, or a repository on the hub.
-        model: Short name of the model that it belongs to.
         theta0: Pre-trained parameters; `None` loads the model's if they are needed.
 
     Raises:
@@ -110,8 +96,6 @@ def contents(
     """Return what is in a checkpoint, which needs no pre-trained weights.
 
     Args:
-        path: A file, a folder, or a repository on the hub.
-        model: Short name of the model that it belongs to.
         start: Returns the pre-trained parameters: asked if there are two ways to name a list.
         text: Whether its text tower is read as well, if it has one.
 
@@ -169,12 +153,7 @@ def contents(
 
 
 def completed(checkpoint: Checkpoint, theta0: Mapping[str, Tensor]) -> Checkpoint:
-    """Return a checkpoint with the pre-trained parameters that its layout has not.
-
-    Args:
-        checkpoint: As `contents` returns it.
-        theta0: Pre-trained parameters.
-    """
+    """Return a checkpoint with the pre-trained parameters that its layout has not."""
     taken = dict(checkpoint.theta or {}) | {name: theta0[name] for name in checkpoint.lacking}
     note = "it has no projection: the pre-trained one is taken"
     return dataclasses.replace(checkpoint, theta=taken, lacking=(), notes=(*checkpoint.notes, note))

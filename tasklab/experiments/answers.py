@@ -47,19 +47,12 @@ def paired(after: Answers, before: Answers) -> tuple[float, float]:
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class Evaluation:
-    """What an edit does to the accuracy on each task; shown as a table, in a notebook as a picture.
+    """What an edit does to the accuracy on each task: a table, in a notebook with bars."""
 
-    Attributes:
-        title: The model and the images.
-        before: Answers of the unedited model.
-        after: Answers of the edited one; the same as `before` where nothing was edited.
-        control: Name of the control task, which the means leave out.
-    """
-
-    title: str
-    before: Answers
-    after: Answers
-    control: str = ""
+    title: str  #: The model and the images
+    before: Answers  #: Answers of the unedited model
+    after: Answers  #: Answers of the edited one; the same as `before` where nothing was edited
+    control: str = ""  #: Name of the control task, which the means leave out
 
     @property
     def edited(self) -> bool:

@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from tasklab.analyses.merging import METHODS, registry, search
+from tasklab.analyses.merging import METHODS, registry, search, timing
 from tasklab.analyses.pair_errors import pair_errors
 from tasklab.experiments.answers import Answers, interval, paired
 from tasklab.experiments.estimate import TANGENT, pace
@@ -38,29 +38,17 @@ PAIR_IMAGES = 256  # test images of each task, at most, on which interference is
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class Entry:
-    """One model and its answers on test images.
+    """One model and its answers on test images."""
 
-    Attributes:
-        name: `"pretrained"`, or one of `merging.METHODS`.
-        title: For people.
-        answers: Task -> which test images it classifies correctly (N,).
-        validation: Mean accuracy over tasks on validation images, in %.
-        alpha: Coefficient of the merged vector.
-        option: Value of the method's option, if it has one.
-        looks: Evaluations on validation images behind the choice.
-        seconds: That merging and choosing took.
-        norm: Of the merged vector times its coefficient.
-    """
-
-    name: str
-    title: str
-    answers: Answers
-    validation: float
-    alpha: float = 0.0
-    option: float | None = None
-    looks: int = 0
-    seconds: float = 0.0
-    norm: float = 0.0
+    name: str  #: `"pretrained"`, or one of `merging.METHODS`
+    title: str  #: For people
+    answers: Answers  #: Task -> which test images it classifies correctly (N,)
+    validation: float  #: Mean accuracy over tasks on validation images, in %
+    alpha: float = 0.0  #: Coefficient of the merged vector
+    option: float | None = None  #: Value of the method's option, if it has one
+    looks: int = 0  #: Evaluations on validation images behind the choice
+    seconds: float = 0.0  #: That merging and choosing took
+    norm: float = 0.0  #: Of the merged vector times its coefficient
 
     def accuracy(self, task: str) -> float:
         """Return the accuracy in % on a task's test images."""
@@ -78,39 +66,25 @@ class Entry:
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class Pair:
-    """Two vectors: their cosine, and what one does to the other at a common coefficient.
+    """Two vectors: their cosine, and what one does to the other at a common coefficient."""
 
-    Attributes:
-        tasks: Their tasks.
-        cosine: Of the two vectors.
-        xi: Share of predictions that the other vector changes (tangent, equation 3), mean over both
-            tasks, in %.
-        lost: Accuracy that it costs, mean over both tasks, in points.
-    """
-
-    tasks: tuple[str, str]
-    cosine: float
+    tasks: tuple[str, str]  #: Their tasks
+    cosine: float  #: Of the two vectors
+    #: Share of predictions that the other vector changes (tangent, equation 3), mean over both
+    #: tasks, in %.
     xi: float
-    lost: float
+    lost: float  #: Accuracy that it costs, mean over both tasks, in points
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class Contest:
-    """What a comparison found.
+    """What a comparison found."""
 
-    Attributes:
-        start: The pre-trained model.
-        alone: Task -> the model with its own vector, with answers on that task.
-        merges: Every merge, best on validation images first.
-        pairs: All pairs of vectors.
-        alpha: Coefficient at which pairs were measured: that of the plain sum.
-    """
-
-    start: Entry
-    alone: Mapping[str, Entry]
-    merges: Sequence[Entry]
-    pairs: Sequence[Pair]
-    alpha: float
+    start: Entry  #: The pre-trained model
+    alone: Mapping[str, Entry]  #: Task -> the model with its own vector, with answers on that task
+    merges: Sequence[Entry]  #: Every merge, best on validation images first
+    pairs: Sequence[Pair]  #: All pairs of vectors
+    alpha: float  #: Coefficient at which pairs were measured: that of the plain sum
 
     @property
     def best(self) -> Entry:
@@ -141,20 +115,19 @@ def merges_for(names: Sequence[str] | None) -> tuple[str, ...]:
     return tuple(name for name in METHODS if name in chosen)
 
 
-def seconds(lab: Lab, merges: Sequence[str], *, linear: bool) -> float:
-    """Return about how long a comparison takes on this machine, from a pass of few images.
-
-    Args:
-        lab: Its model, tasks and images.
-        merges: Names of merges.
-        linear: Whether vectors belong in the linearized model.
-    """
+def seconds(
+    lab: Lab, vectors: Mapping[str, TaskVector], merges: Sequence[str], *, linear: bool
+) -> float:
+    """Return about how long a comparison takes on this machine, from a few images and numbers."""
     tasks = lab.suite.names
     val, test = (sum(lab.evaluator.count(t, split) for t in tasks) for split in ("val", "test"))
-    looks = Bench(Given.of(lab, {}, "nonlinear")).sizes["looks"]
-    tries = TANGENT * (1 if linear else 2) * val + (0 if linear else (looks + 1) * val + test)
+    sizes = Bench(Given.of(lab, {}, "nonlinear")).sizes
+    tries = TANGENT * (1 if linear else 2) * val
+    tries += 0 if linear else (sizes["looks"] + 1) * val + test
     pairs = len(tasks) * len(tasks) * min(PAIR_IMAGES, test // len(tasks))
-    return pace(lab).passed * (len(merges) * tries + TANGENT * val + 2 * test + pairs)
+    seen = [TANGENT * sizes[needs] for name in merges if (needs := METHODS[name].needs)]
+    passed = len(merges) * tries + len(tasks) * sum(seen) + TANGENT * val + 2 * test + pairs
+    return pace(lab).passed * passed + sum(timing.seconds(vectors, name) for name in merges)
 
 
 def contest(
@@ -236,9 +209,6 @@ def searched(lab: Lab, vectors: Mapping[str, TaskVector], method: str, name: str
     """Return a merge whose coefficient and option validation images chose.
 
     Args:
-        lab: As of `contest`.
-        vectors: As of `contest`.
-        method: As of `contest`.
         name: One of `merging.METHODS`.
     """
     return Bench(Given.of(lab, vectors, method)).choose(name)
@@ -248,9 +218,6 @@ def merged(lab: Lab, vectors: Mapping[str, TaskVector], method: str, one: Entry)
     """Return the vector of a compared merge, its coefficient multiplied in.
 
     Args:
-        lab: As of `contest`.
-        vectors: As of `contest`.
-        method: As of `contest`.
         one: One of `Contest.merges`.
     """
     bench = Bench(Given.of(lab, vectors, method))

@@ -10,6 +10,7 @@ from . import registry as registry
 from . import search as search
 from . import singular as singular
 from . import sums as sums
+from . import timing as timing
 from . import vectors as vectors
 from .images import fisher_diagonals as fisher_diagonals
 from .images import grams as grams

@@ -23,7 +23,7 @@ from torch import Size, Tensor
 from tasklab.analyses.finite import as_coefficient
 from tasklab.errors import TasklabError, abridged, shown
 from tasklab.placement import placed
-from tasklab.progress import LATER, track
+from tasklab.progress import LATER, bar
 from tasklab.taskvector import TaskVector, shared_base
 
 Vectors = Sequence[TaskVector] | Mapping[str, TaskVector]
@@ -109,9 +109,11 @@ def by_tensor(vectors: Sequence[TaskVector], rule: Rule, alpha: float = 1.0) -> 
     """
     alpha = as_coefficient(alpha, "alpha")
     made, first = {}, vectors[0]
-    for name in track(first, len(first), "merge", unit="tensor", soon=LATER):
-        merged = rule(name, [vector[name] for vector in vectors]).to(first[name])
-        made[name] = merged if alpha == 1 else merged * alpha
+    with bar(len(first), "merge", unit="tensor", soon=LATER) as shown:
+        for name in first:
+            merged = rule(name, [vector[name] for vector in vectors]).to(first[name])
+            made[name] = merged if alpha == 1 else merged * alpha
+            shown.update()
     return TaskVector(made, shared_base(vectors))
 
 

@@ -1,0 +1,36 @@
+"""How long merges take on this machine, from one corner of a matrix."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Hashable, Mapping
+
+from tasklab.analyses.merging.registry import METHODS, merge
+from tasklab.analyses.merging.vectors import is_matrix
+from tasklab.taskvector import TaskVector
+
+_SIDE = 128  # of the corner
+_DECOMPOSED = ("tsv_m", "iso_c", "iso_cts", "wudi", "wudi_exact", "wudi_descent")
+
+
+def seconds(vectors: Mapping[Hashable, TaskVector], name: str) -> float:
+    """Return about how long a merge is made with each value of its option, without images.
+
+    A corner of a matrix of every vector is merged, and its time scaled: by the products that a
+    decomposition takes, or else by the count of numbers.
+    """
+    rule, first = METHODS[name], next(iter(vectors.values()))
+    matrices = {n: x.shape for n, x in first.items() if is_matrix(n, x)}
+    if rule.needs or not matrices:
+        return 0.0
+    largest = max(matrices, key=lambda n: min(matrices[n]))
+    side = min(_SIDE, *matrices[largest])
+    corner = {t: TaskVector({largest: v[largest][:side, :side]}) for t, v in vectors.items()}
+    spent = 0.0
+    for _ in range(2):  # the first imports
+        began = time.perf_counter()
+        merge(name, corner, **rule.fixed)
+        spent = time.perf_counter() - began
+    products = sum(min(shape) * shape.numel() for shape in matrices.values()) / side**3
+    numbers = sum(x.numel() for x in first.values()) / side**2
+    return spent * (products if name in _DECOMPOSED else numbers) * max(1, len(rule.values))
