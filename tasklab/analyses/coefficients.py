@@ -238,8 +238,7 @@ def per_task(
     non-linear model is evaluated on all tasks at each trial (`climb`).
 
     Args:
-        shared: The shared coefficient, if known, e.g. `editing.addition(...).alpha`: the search for
-            it on the grid is then left out. Linear models solve for it anyway.
+        shared: The shared coefficient of a non-linear model, if known; else it is searched.
         budget: The most trials for a non-linear model; by default 2 T + 1, for one sweep.
     """
     check_vectors(vectors)

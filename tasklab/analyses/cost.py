@@ -294,7 +294,6 @@ def _sizes(vector: Mapping[str, Tensor]) -> dict[str, tuple[float, ...]]:
 def _summary(
     taken: Mapping[str, Sequence[tuple[float, ...]]],
 ) -> dict[str, dict[str, tuple[float, ...]]]:
-    """Return median and quartiles of the seconds, and of the ratios to `standard` in a round."""
     times = {variant: np.array(rounds) for variant, rounds in taken.items()}  # (rounds, clocks)
     summary: dict[str, dict[str, tuple[float, ...]]] = {}
     for variant, seconds in times.items():

@@ -158,7 +158,6 @@ def _of_batch(
     x: Mapping[str, Tensor],
     shown: Any,
 ) -> Iterator[Float[Tensor, "M L B"]]:
-    """Yield the metrics of each merge at each layer and image of a batch."""
     single: dict[tuple[str, str], dict[str, Tensor]] = {}  # by model and data set
 
     @functools.cache

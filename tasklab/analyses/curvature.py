@@ -275,7 +275,6 @@ def explained_variance(
 
 
 def _drawn(df: pd.DataFrame, unit: str, repeats: int, rng: np.random.Generator) -> np.ndarray:
-    """Return the count of each pair in each bootstrap sample, (repeats, pairs)."""
     if unit == "model":
         return drawn_pairs(df, repeats, rng)
     codes, names = pd.factorize(df["group"])

@@ -253,7 +253,6 @@ def _classify(evaluator: Evaluator, task: str) -> Classify:
 def _linear(
     evaluator: Evaluator, vectors: Mapping[str, TaskVector], split: str, n: int
 ) -> tuple[tuple[Single, Single], Joint]:
-    """Return features of linearized models, which are affine in both coefficients."""
     parts = []
     for task in vectors:
         features = [evaluator.tangent_features(vector, task, split) for vector in vectors.values()]

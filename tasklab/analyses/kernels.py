@@ -11,10 +11,9 @@ class by itself, "one kernel matrix per output logit" (appendix A), and `localiz
 the functions have their energy.
 
 **Which output.** f_c is the head's score w_c · f(x; theta), before features are scaled to unit
-length: it is what the linearized *encoder* is affine in (`tasklab.tuning.tangent`). Its kernels
-are the
-quadratic forms w_c' K w_c of the encoder's own kernel K, at one backward pass for each image and
-class; K itself would take one for each feature.
+length: it is what the linearized *encoder* is affine in (`tasklab.tuning.tangent`). Its kernels are
+the quadratic forms w_c' K w_c of the encoder's own kernel K, at one backward pass for each image
+and class; K itself would take one for each feature.
 
 **Memory.** No Jacobian (N, P) of all P parameters is ever held. Parameters are taken in groups: the
 gradients of the N rows for one group are kept, the columns stream past them in chunks, and the
@@ -65,9 +64,8 @@ def gram(
         classes: Rows of the head's weight; all of them by default.
         trainable: Names of the parameters that would train; all of them by default.
         chunk: B, inputs in one pass.
-        memory: Bytes for the gradients of a group of parameters. No parameter is divided: the
-            largest needs N + B of its size, whatever is allowed here. Large models are quicker
-            with more: all parameters at once take N + B times the model's own size.
+        memory: Bytes for the gradients of a group of parameters; the largest parameter needs N + B
+            times its size in any case.
         vectorised: `False` makes one backward pass after the other, for models that
             `torch.func.vmap` cannot trace. The results are the same.
 

@@ -287,7 +287,6 @@ def _named(vectors: Mapping[str, TaskVector]) -> dict[str, Tensor]:
 
 
 def _groups(piece: Piece) -> Iterator[tuple[int | None, str]]:
-    """Yield the groups (block, projection) that a piece counts in."""
     for block in {None, piece.block}:
         for projection in {None, piece.projection}:
             yield block, projection or ALL

@@ -90,7 +90,6 @@ def _linear(
 def _rows(
     pair: tuple[str, str], c: float, sides: Sequence[tuple[Tensor, Tensor, Tensor]]
 ) -> Iterator[dict]:
-    """Yield a pair's records from the classes together, alone and as labelled, of either task."""
     values = {
         "xi_pair": [_share(together != alone) for together, alone, _ in sides],
         "lost": [_share(alone == y) - _share(together == y) for together, alone, y in sides],

@@ -244,5 +244,4 @@ _ATTENTION = inspect.signature(F.multi_head_attention_forward)
 
 
 def _natural(name: str) -> list[tuple[int, str]]:
-    """Return a sort key that puts block 10 after block 2."""
     return [(int(word or 0) if word.isdigit() else -1, word) for word in re.split(r"(\d+)", name)]

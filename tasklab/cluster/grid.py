@@ -211,9 +211,6 @@ def run(
         A row a run: `model`, `method`, `task`, `seed`; `state`, which is `kept` (it was in the
         store), `done` or `failed`; `seconds` that it took; on which `node`; `attempts`, more than
         one after a loss; and the `error` of a failed one.
-
-    Raises:
-        TasklabError: As `plan`; or if the cluster cannot be used.
     """
     if address is not None and grid.given.get("device") not in (None, "cpu"):
         grid = grid.changed(device="cuda")  # each run sees one, whichever it is

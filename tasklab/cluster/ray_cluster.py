@@ -232,7 +232,6 @@ def _asks_for_token() -> bool:
 
 
 def _connect(ray: ModuleType, address: str) -> bool:
-    """Join the cluster, or start one; return whether to leave it at the end."""
     if ray.is_initialized():  # by the user
         return False
     quiet = {"logging_level": logging.WARNING, "log_to_driver": False}
@@ -256,7 +255,6 @@ def _unseen(nodes: Sequence[str], folder: Path) -> TasklabError:
 
 
 def _do(folder: Path, attempt: str, work: Work, item: Any, cpus: int) -> tuple[str, Any]:
-    """Do the work, in a process of some machine; return the machine's id and what the work gave."""
     import ray
 
     node = ray.get_runtime_context().get_node_id()

@@ -93,7 +93,6 @@ def chosen_rate(table: pd.DataFrame, method: str) -> float:
 
 
 def _ended(table: pd.DataFrame, method: str) -> pd.DataFrame:
-    """Return the accuracies alone of a method at rates at which no run diverged."""
     rows = table[table["method"] == method]
     failed = set(rows.loc[rows["metric"] == "diverged_at", "lr"])
     rows = rows[~rows["lr"].isin(failed) & (rows["metric"] == "single")]

@@ -146,12 +146,10 @@ def closed_addition(
             preset `quick`.
 
     Returns:
-        Records of the experiments `single` (test), `sweep` (validation, at every coefficient),
-        `addition` (test, at the best coefficient of the paper's grid; the metric `lambda` is that
-        coefficient, as a record of the task `all`), `addition_fine` (at the best of all
-        coefficients) and `closed_cost` (`seconds_sweep`). With `nonlinear` vectors, `addition` also
-        has probing alone, of the method `probe` (of `pretrained` in an open vocabulary), at
-        lambda = 0, normalised by the accuracies of these vectors.
+        Records of `single` (test), `sweep` (validation), `addition` (test, at the best coefficient
+        of the paper's grid, which is the metric `lambda` of the task `all`), `addition_fine` and
+        `closed_cost`. With `nonlinear` vectors, `addition` also has probing alone (method `probe`,
+        or `pretrained` in an open vocabulary), at lambda = 0, normalised by these vectors.
     """
     if lambdas is None:
         usual = LAMBDAS if lab.parameters.preset == "full" else QUICK_LAMBDAS

@@ -107,7 +107,6 @@ def crossing(
 
 
 def _kept(table: pd.DataFrame, alpha: float) -> list[dict]:
-    """Return an experiment's records as those of the cross-examination, each metric once."""
     table = table[table["split"] == "test"]
     experiment = table["experiment"].iloc[0]
     if experiment == "addition":
@@ -153,8 +152,6 @@ def _shared(rows: list[dict], methods: Sequence[str]) -> list[dict]:
 
 
 def _lost(rows: list[dict], reached: list[dict]) -> list[dict]:
-    """Return accuracies of sums and merges as what each task loses there, in points."""
-
     def run(row: Mapping) -> tuple:
         return tuple(row.get(name) for name in ("method", "seed", "task"))
 

@@ -93,8 +93,7 @@ def alignment(lab: Lab, methods: Sequence[str], *, alpha: float = 0.3) -> pd.Dat
     Metrics are those of `layers.alignment` and `layers.interference`.
 
     Args:
-        alpha: Coefficient of all vectors, for what is measured; the default is near those that
-            addition of eight chooses.
+        alpha: Of all vectors; the default is near those that addition of eight chooses.
     """
     tasks, count = lab.suite.names[: lab.scale.most_tasks], lab.scale.images
 

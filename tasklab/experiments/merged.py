@@ -65,10 +65,6 @@ def merged(
     length over the mean length of the single vectors; `objective`, E(tau) / E(0) in the tangent
     model on validation images; `excess`, what that is above the best merge on the span. The other
     metrics are those of `analyses.agreement`.
-
-    Args:
-        methods: How the vectors are fine-tuned, and in which model `merging` chooses, any of
-            `EDITS`.
     """
     chosen = known_merges(merges)
     return tidy(

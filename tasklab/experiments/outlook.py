@@ -146,7 +146,6 @@ def _on_a_pair(lab: Lab) -> Lab:
 
 
 def _unloaded(lab: Lab, work: Work) -> Lab:
-    """Return a planning copy of the lab for another model; no weights are loaded."""
     other = copy.copy(lab)
     if work.probed:
         changes = {"model": lab.family[work.role], "head": "probe"}

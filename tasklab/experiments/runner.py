@@ -189,7 +189,6 @@ def kept(trial: Trial, measure: Measure, *, grouped: bool = False, **key: Any) -
 
 
 def _other_order(rows: Iterable[Mapping[str, Any]], tasks: Sequence[str]) -> bool:
-    """Return whether records name the tasks first in another order than that of their trial."""
     named = (name for row in rows for name in re.split(r"[+|]", str(row.get("task"))))
     order = [name for name in dict.fromkeys(named) if name in tasks]
     return order != [name for name in tasks if name in order]

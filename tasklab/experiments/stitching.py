@@ -310,7 +310,6 @@ def _alphas(lab: Lab, coefficients: Sequence[float] | None) -> list[float]:
 
 
 def _cut(lab: Lab, block: int | None, share: float, least: int = 0) -> int:
-    """Return the last block of the front; by default that after a share of all."""
     count = len(lab.clip.encoder.blocks)
     return round(share * count) - 1 if block is None else whole("block", block, least, count - 1)
 

@@ -70,11 +70,9 @@ def subsets(
             sample of `QUICK_SUBSETS`.
 
     Returns:
-        Records of the experiment `subsets`, averages over the subset's tasks (task `all`, the
-        subset's tasks as `subset`): `absolute`, `normalised`, at `alpha`. The same of the method
-        `probe`, lambda = 0, normalised as the first method (absolute alone beside `full`); and
-        `closed_cost` records with `seconds_subsets` and `tried`, the coefficients tried for a
-        subset on average.
+        Averages over the subset's tasks (task `all`). The same of the method `probe`, lambda = 0,
+        normalised as the first method (absolute alone beside `full`); and `closed_cost` records
+        with `seconds_subsets` and `tried`, the coefficients tried for a subset on average.
     """
     if lab.parameters.vocabulary != "closed":
         raise TasklabError("subsets are compared with probing: take a lab with head='probe'.")

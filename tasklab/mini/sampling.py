@@ -102,7 +102,6 @@ def _signs(rng: Rng, y: Tensor, split: str, look: Look) -> Tensor:
 
 @functools.cache
 def _written_digits() -> dict[str, tuple[Tensor, Tensor]]:
-    """Return scikit-learn's 1,797 handwritten digits (n, 8, 8) in [0, 1], split by source image."""
     from sklearn.datasets import load_digits
 
     bunch = load_digits()

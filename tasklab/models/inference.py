@@ -106,7 +106,6 @@ def _plain(names: Block[str | None]) -> bool:
 
 
 def _replaced(module: nn.Module, path: str, parts: Mapping[str, nn.Module]) -> nn.Module:
-    """Return a network with other parts of the module at a path."""
     if not path:
         return like(module, **parts)
     first, _, rest = path.partition(".")

@@ -247,7 +247,6 @@ def build(entry: Spec) -> nn.Module:
 
 
 def _tensors(entry: Spec, path: Path) -> dict[str, Tensor]:
-    """Return a checkpoint under our names, without what the encoder does not have."""
     tensors = read(path)
     if not entry.text:
         visual = "visual."

@@ -173,7 +173,6 @@ def _both(name: str, own: Mapping[str, Tensor], tensors: Mapping[str, Tensor]) -
 
 
 def _of_another_size(own: Mapping[str, Tensor], tensors: Mapping[str, Tensor]) -> str:
-    """Return a sentence on the image size if positions are all that has another shape."""
     wrong = _misshapen(own, tensors)
     if len(wrong) != 1 or not re.search(r"pos(itional)?_embed", wrong[0]):
         return ""

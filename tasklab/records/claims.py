@@ -131,7 +131,6 @@ def _claims() -> tuple[Claim, ...]:
 
 
 def _at_other_rates(claim: Claim) -> list[Claim]:
-    """Return a headline on two trained methods by other rules for the learning rate."""
     if not claim.headline or claim.metric == "normalised" or "posthoc" in claim.test:
         return []
     rules = [

@@ -311,7 +311,6 @@ def _contributions(claim: Claim, row: Mapping) -> np.ndarray:
 
 
 def _replicas(claim: Claim, df: pd.DataFrame, n_tasks: int) -> tuple[float, ...]:
-    """Return a claim's effect on each of several pre-trainings that differ in their seed alone."""
     if any("@" in side for side in (claim.left, claim.right)):
         return ()
     names = [name for name in df["model"].unique() if REPLICA.search(name)]

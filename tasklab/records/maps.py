@@ -19,9 +19,8 @@ def box_means(
         low: Lowest coefficient of the square; the default is the search box of addition.
 
     Returns:
-        Records of the same experiment with the metrics `xi_classifier_box` (%) and
-        `xi_representation_box` (nats), or with another ending, one a map; `hits` has the mean of
-        its cells' for each image.
+        Records with the metrics `xi_classifier_box` (%) and `xi_representation_box` (nats), or with
+        another ending, one a map; `hits` has the mean of its cells' for each image.
     """
     cells = df[df["experiment"] == "disentanglement"]
     near = 1e-9  # the end of a grid may miss the edge of the box by a rounding error

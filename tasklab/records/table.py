@@ -225,15 +225,10 @@ def provenance(
     """Return the provenance of a measurement, to judge or repeat it.
 
     Args:
-        extra: Further entries, e.g. the configuration; they win over the ones below.
+        extra: Further entries, e.g. the configuration; they win over the others.
+        gpu: Name of the accelerator (this module does not import torch).
         threads: Of a process: sums in another order are rounded otherwise.
         seconds: Wall time of the study.
-        gpu: Name of the accelerator, where one was used (this module does not import torch).
-
-    Returns:
-        Versions of tasklab, Python, torch and open_clip, the commit where there is one (with
-        `+dirty` for uncommitted changes), machine with the make of its processor, platform, date
-        and time in UTC, preset, seconds.
     """
     return {
         "tasklab": __version__,

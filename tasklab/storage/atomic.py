@@ -46,11 +46,6 @@ def folder(
     A folder that is there already must be empty, or else `order` names files: those that the block
     has written replace the folder's one by one in this order, and all others stay.
 
-    Args:
-        path: The folder, which must not be there yet, or be empty. The one it is in is made.
-        order: Names of files: if the folder is there already, those that the block has written
-            replace its own one by one in this order, and all others stay.
-
     Raises:
         OSError: `ENOTEMPTY` or `EEXIST` if another process was first.
     """

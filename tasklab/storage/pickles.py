@@ -311,7 +311,6 @@ def _listed(args: tuple, budget: Budget) -> list | tuple:
 
 
 def _tensor(budget: Budget, storage: Any, offset: Any, size: Any, stride: Any, *rest: Any):
-    """Return a view of a storage, after checking that it lies within."""
     if not isinstance(storage, Storage) or type(size) is not tuple or type(stride) is not tuple:
         raise ValueError("a tensor lacks its storage, size or strides")
     numbers = (offset, *size, *stride)

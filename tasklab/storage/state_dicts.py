@@ -231,7 +231,6 @@ def _holds(key: str, value: Any, depth: int = 0) -> bool:
 
 
 def _is_list(value: Any) -> bool:
-    """Is it a list of tensors alone, as averaged weights can be?"""
     some = value[:_MOST_LOOKED_AT] if type(value) in (list, tuple) else ()
     return len(some) > 1 and all(isinstance(x, Tensor) for x in some)
 

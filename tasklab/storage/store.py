@@ -257,7 +257,6 @@ class Store:
         return None
 
     def _asked(self, file: Path) -> dict[str, Any] | None:
-        """Return the configuration in a file, if it is the one that its folder is named after."""
         with contextlib.suppress(OSError, ValueError, TypeError, RecursionError, TasklabError):
             if file.is_file():  # a pipe would be waited for
                 config = json.loads(file.read_text())

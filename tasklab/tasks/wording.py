@@ -55,7 +55,6 @@ def words_for(names: Sequence[str] | None, classes: Words, where: str) -> tuple[
 
 
 def _mapped(names: Sequence[str], classes: Mapping[Any, Any], where: str) -> list[Any]:
-    """Return words in the order of names, of a mapping in any direction."""
     known = {unicodedata.normalize("NFC", name): name for name in names}
     numbers = collections.Counter(int(name) for name in names if name.isdecimal())
 

@@ -306,7 +306,6 @@ def _wide(dtype: torch.dtype) -> torch.dtype:
 
 
 def _apart(names: Block[str | None], params: Params, tau: Params) -> tuple[Weights, Weights]:
-    """Return a block's weights and their tangents, as plain tensors of one class."""
     weights = [None if name is None else _plain(params[name]) for name in names]
     tangents = [
         None if name is None or name not in tau else tau[name].detach().to(weight)

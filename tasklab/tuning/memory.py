@@ -165,8 +165,6 @@ class Recomputed:
             return self.encoder(params, x)
 
     def _recomputing(self, block: nn.Module) -> Callable[..., Any]:
-        """Return a forward pass of a block that is recorded without its insides."""
-
         def forward(usual: Callable[..., Any], *args: Any, **named: Any) -> Any:
             # Those that the encoder was called with. In the backward pass the module has its own
             # back, and the gradient would be that of another model.

@@ -219,8 +219,7 @@ def recipe(
             published model in the preset `full`, after a probe or with a head that trains along.
         precision: One of `PRECISIONS`. `None` is bfloat16 where the device is fast at it
             (`usual_precision`), else float32.
-        preset: `"quick"`: fewer steps, on a shipped model of fewer images, and fewer images for its
-            probe; `"rehearsal"`: `steps` tiny steps, to see whether all runs.
+        preset: `"quick"`: fewer steps and images; `"rehearsal"`: `steps` tiny steps.
         others: Tasks whose images a penalty looks at; `None` is all others of the suite.
     """
     rate = entry_of(method).rates or method  # `FineTune` then says what 'posthoc' is

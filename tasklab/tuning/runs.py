@@ -43,7 +43,6 @@ class Run:
     head: Head | None = None
 
     def __repr__(self) -> str:
-        """Return vector and length in a line."""
         return f"Run({self.vector!r}, {len(self.record.get('losses', ()))} steps)"
 
 

@@ -157,10 +157,6 @@ def train(
         momentum: 0 is plain SGD.
         classes: Labels of the task; `None` is all.
         log: Called with every step (from 0) and its loss.
-
-    Raises:
-        TasklabError: If both or neither of `epochs` and `steps` are given, or one is negative; if a
-            label is not among the classes; or if the loss is no longer a finite number.
     """
     if (epochs is None) == (steps is None) or min(x for x in (epochs, steps) if x is not None) < 0:
         raise TasklabError(f"give epochs or steps, 0 or more: not {epochs} and {steps}.")

@@ -162,7 +162,6 @@ def _dual_pass(encoder: Model, params: Params, tau: Params, x: Tensor) -> tuple[
 
 
 def _pullback(f0: Tensor, leaves: Params, cotangent: Tensor) -> dict[str, Tensor]:
-    """Return J' c for the parameters that f0 was recorded with."""
     reached = f0.requires_grad  # not if tau has only parameters of no use to the features
     grads = torch.autograd.grad(
         [f0] if reached else [],

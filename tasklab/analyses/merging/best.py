@@ -191,5 +191,4 @@ def _total(errors: Mapping[str, Tensor]) -> float:
 
 
 def _mean_product(one: Tensor, two: Tensor) -> float:
-    """Return the mean over images of the inner product of two features."""
     return float((one.double() * two.double()).sum() / len(one))

@@ -229,7 +229,6 @@ def _crumbs(
 
 
 def _between_of_rows(x: Tensor, small: float, large: float) -> Tensor:
-    """Return a tensor with the smallest and the largest numbers of each row set to 0."""
     if x.dim() == 0:
         return x
     many = x.shape[-1]

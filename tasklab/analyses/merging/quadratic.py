@@ -97,9 +97,8 @@ def regmean(
             their sums (`pooled.pooled_grams`).
         ratio: What numbers off the diagonal of G_t are multiplied by; 0.9 is the paper's.
         ridge: Times the mean of the diagonal of sum_t G_t / T, is added to the diagonal of each
-            G_t: the larger, the nearer is the result to the average. Without it, weights that read
-            what images hardly have are free: they may make the result hundreds of times as long as
-            a vector, with little change of what it answers.
+            G_t: the larger, the nearer is the result to the average. Without it, the result may be
+            hundreds of times as long as a vector.
     """
     ratio, ridge = real("ratio", ratio, 0, 1), real("ridge", ridge, 0)
     sums = pooled_grams(vectors, grams)

@@ -84,7 +84,6 @@ def listed(vectors: Vectors, least: int = 1) -> list[TaskVector]:
 
 
 def _whole(vector: TaskVector, shapes: Mapping[str, tuple[object, Size]]) -> TaskVector:
-    """Return a vector that names all parameters: one that it does not name is 0 in it."""
     absent = [name for name in shapes if name not in vector]
     if not absent:
         return vector

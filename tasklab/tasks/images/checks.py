@@ -71,7 +71,6 @@ def _brief(error: Exception) -> str:
 
 
 def _is_pointer(file: Path) -> bool:
-    """Return whether git left only the address of a large file in its place."""
     try:
         with file.open("rb") as stream:
             return stream.read(len(_POINTER)) == _POINTER

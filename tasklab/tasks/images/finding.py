@@ -250,7 +250,6 @@ def unreachable() -> str | None:
 
 
 def _needed(entry: dict[str, Any]) -> set[str]:
-    """Return the splits that the papers take images from, by a copy's own names."""
     if not entry:
         return set()
     own = entry.get("splits", {})

@@ -83,7 +83,6 @@ def by_list(root: Path) -> Splits:
 def _rows_of(
     root: Path, lists: Sequence[_List], there: Sequence[Path]
 ) -> list[tuple[Path, str, str]]:
-    """Return image, class and split (or nothing) of every row, no image twice."""
     if any(one.split for one in lists):
         for one in (one for one in lists if not one.split):
             tell(f"{one.file} is not read: others there are lists of train or test.")
@@ -114,7 +113,6 @@ def _rows_of(
 
 
 def _splits(root: Path, rows: Sequence[tuple[Path, str, str]]) -> Splits:
-    """Return splits of files with labels by number, in the order of the classes' names."""
     if not any(split for _, _, split in rows):
         folders = {image.parent for image, _, _ in rows}
         named = {one: split_of(f"{one.relative_to(root).as_posix()}/") or "" for one in folders}

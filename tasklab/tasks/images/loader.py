@@ -293,7 +293,6 @@ class DecodedImages:
             ) from error
 
     def _sound(self, task: Task, split: str, count: int | None = None) -> Arrays:
-        """Return a split whose first images are as they were decoded, decoding it anew if not."""
         arrays = self.arrays(task, split)
         if arrays.damaged(count):
             _log.warning("%s is damaged: its images are decoded again", arrays.folder)

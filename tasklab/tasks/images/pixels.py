@@ -225,7 +225,6 @@ def _work(folder: Path) -> Path:
 
 @contextlib.contextmanager
 def _alone(folder: Path, title: str) -> Iterator[None]:
-    """Lock a folder; warn if another process has it for long."""
     lock = filelock.FileLock(folder.with_name(f"{folder.name}.lock"))
     try:
         lock.acquire(timeout=1)

@@ -95,7 +95,6 @@ def by_class(root: Path, *, nested: bool = False) -> Splits:
 
 
 def _classes_of_split(folder: Path, *, nested: bool) -> Split | None:
-    """Return the classes in a folder of a split; archives often repeat its name in it."""
     inner = folders_in(folder)
     if len(inner) == 1 and inner[0].name.lower() == folder.name.lower():
         folder = inner[0]

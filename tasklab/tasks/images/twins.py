@@ -67,7 +67,6 @@ def _mislabelled(one: _Image, other: _Image) -> bool:
 
 
 def _same_files(parts: Mapping[str, Part]) -> list[list[_Image]]:
-    """Return groups of files with the same bytes, one of them of the test."""
     groups = [
         [
             _Image(part.split.files[row], name, label)
