@@ -119,7 +119,7 @@ def _drawn(groups: list[tuple[str, pd.DataFrame]], here: str, width: float, line
         _panel(axes, part, numbers=width == WIDTH)
         for place, row in enumerate(part.to_dict("records")):
             which = "" if row["setting"] == "chosen" else f" at {row['setting']}"
-            said = f"{row['short']}{which}: {row['outcome']}, {effect_of(row)}"
+            said = f"{row['short']}{which}: {_plain(row['outcome'])}, {effect_of(row)}"
             figure.links.append((axes, place, evidence_link(row["evidence"], here), said))
         axes.set_title(title, loc="left", fontweight="bold", fontsize=10)
     panels[-1, 0].set_xlim(-_FARTHEST - 0.5, _FARTHEST + 0.5)
@@ -219,6 +219,10 @@ def verdict_list(verdicts: Iterable[Verdict], here: str = "") -> VerdictList:
     return VerdictList(verdict_rows(verdicts), here)
 
 
+def _plain(outcome: str) -> str:
+    return PLAIN.get(outcome, outcome)
+
+
 def _row(row: Mapping[str, Any], here: str) -> str:
     link = evidence_link(row["evidence"], here)
     statement = f"{row['statement']}: {row['cell']}" if row["cell"] else row["statement"]
@@ -226,14 +230,14 @@ def _row(row: Mapping[str, Any], here: str) -> str:
     paper = PAPERS.get(row["paper"], row["paper"])
     share, others, effects = "", "", effect_of(row)
     if row["n_cells"] > 1 and row["outcome"] != "holds":
-        share = f"<small>{row['cells_holding']} of {row['n_cells']} parts hold</small>"
+        share = f"<small>{row['cells_holding']} of {row['n_cells']} parts confirmed</small>"
     if row["here"] not in ("", row["outcome"]):
-        share += f"<small>{row['here']} on these tasks</small>"
+        share += f"<small>{_plain(row['here'])} on these tasks</small>"
     if row["survives"]:
         family = "all statements" if "all" in row["survives"] else "the headlines"
         share += f"<small>✓ if {family} share 5 %</small>"
     if row["robust"] not in ("", row["outcome"]):
-        share += f"<small>{row['robust']} by the bootstrap</small>"
+        share += f"<small>{_plain(row['robust'])} by the bootstrap</small>"
     short = {**row, "unit": ""}  # it is the first one's
     if row["here"]:
         cell = f" ({row['here_cell']})" if row["here_cell"] else ""
@@ -249,9 +253,9 @@ def _row(row: Mapping[str, Any], here: str) -> str:
         tasks = "one pair" if row["n_tasks"] and row["counted"] == "pairs" else "–"
     kind, word = "part" if row["cell"] else "whole", row["outcome"].replace(" ", "-")
     return (
-        f'<tr class="tv-{kind}" data-outcome="{row["outcome"]}" '
-        f'data-here="{row["here"] or row["outcome"]}" data-paper="{html.escape(paper)}">'
-        f'<td class="tv-outcome tv-{word}"><b>{row["outcome"]}</b>{share}</td>'
+        f'<tr class="tv-{kind}" data-outcome="{_plain(row["outcome"])}" '
+        f'data-here="{_plain(row["here"] or row["outcome"])}" data-paper="{html.escape(paper)}">'
+        f'<td class="tv-outcome tv-{word}"><b>{_plain(row["outcome"])}</b>{share}</td>'
         f'<td><a href="{link}">{html.escape(statement)}</a>'
         f"<small>{html.escape(paper)}</small></td>"
         f'<td data-head="effect">{effects}</td>'

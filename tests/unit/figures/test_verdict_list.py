@@ -36,7 +36,7 @@ def test_every_row_has_its_outcome_its_numbers_and_its_evidence():
     text = shown._repr_html_()
     assert ABOUT_VERDICTS in text and "1 more are not tested" in text
     (row,) = re.findall(r"<tr class=.*?</tr>", text, re.S)
-    assert "<b>does not hold</b>" in row and "−2.5 [−4.0, −1.0]" in row and "1 of 2" in row
+    assert "<b>not confirmed</b>" in row and "−2.5 [−4.0, −1.0]" in row and "1 of 2" in row
     page, _, heading = claim.evidence.partition("#")
     heading = anchor(heading)
     assert f'href="notebooks/{page}.html#{heading}"' in row
@@ -85,8 +85,8 @@ def test_what_is_found_on_these_tasks_alone_is_told_beside_what_is_in_general():
     made = Verdict(claim=claim, outcome="undecided", by_seed={0: 2.0, 1: 2.0}, p=0.1, **both)
     general = dataclasses.replace(made, sources=("seeds", "tasks"), p_here=0.01)
     text = figures.verdict_list([general])._repr_html_()
-    assert "<b>undecided</b><small>holds on these tasks</small>" in text
-    assert "<small>these tasks: +2.0 [1.0, 3.0]" in text and 'data-here="holds"' in text
+    assert "<b>open</b><small>confirmed on these tasks</small>" in text
+    assert "<small>these tasks: +2.0 [1.0, 3.0]" in text and 'data-here="confirmed"' in text
     rows = figures.verdict_list([made])._repr_html_().partition("<tbody>")[2].partition("</tbody>")
     assert "these tasks" not in rows[0]
 
