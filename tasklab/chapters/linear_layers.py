@@ -22,6 +22,7 @@ CHAPTER = Chapter(
         Work(_CUT, TABLES, page="more"),
         Work(METHODS, {"disentanglement": {}}, page="more"),
         Work(TRAINED, {"alignment": {}}, page="more"),
+        Work((), {"step_cost": {}}, page="more"),
     ),
     parts={
         "editing": (
