@@ -63,7 +63,7 @@ def gc(
 ) -> None:
     """Remove what killed processes left, what was set aside, and locks that nobody holds.
 
-    Drafts of images go too, and computations that nobody went on with for so many `days`.
+    Drafts of images go too, and in `store_root` computations that rest for so many `days`.
     """
     from tasklab.storage import upkeep  # start-up: torch
     from tasklab.storage.store import Store
