@@ -341,7 +341,7 @@ def test_a_dark_page_is_printed_dark_on_white(browser, site):
         "article p",
         "article p code",
         "article p a",
-        ".tv-outcome b",
+        ".tl-verdicts b",
         "article figcaption",
     ):
         parts = page.locator(kind).first.evaluate(colour)
