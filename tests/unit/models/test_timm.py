@@ -72,7 +72,7 @@ def test_it_is_probed_and_its_vectors_are_added(name, tmp_path):
         model=f"timm/{name}", init="random", head="probe", steps=3, lr="0.01", store_root=tmp_path
     )
     lab = Lab(parameters, progress=False, tasks=("Textures", "Signs"))
-    (one,) = experiments.schemes(lab)
+    (one,) = experiments.schemes(lab, ["clip_more"])  # it stands alone, whatever the role
     run = one.tune("Signs", "nonlinear", 0)
     assert one.run("Signs", "nonlinear", 0).lr == 0.01
     assert set(run.vector.keys()) <= set(one.clip.encoder.params)
