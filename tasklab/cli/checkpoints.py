@@ -15,6 +15,7 @@ from tasklab.cli.vectors import what_is_stored
 from tasklab.errors import TasklabError, choose, path
 from tasklab.experiments.parameters import Parameters
 from tasklab.tasks.suites import suite
+from tasklab.tuning.methods import EDITS, METHODS, POSTHOC
 
 if TYPE_CHECKING:
     from tasklab.experiments import Lab
@@ -111,7 +112,6 @@ def export(
         with_base: Write theta_0 beside the vector.
     """
     from tasklab.chapters import chapter as chapter_of
-    from tasklab.tuning.methods import EDITS, METHODS
 
     target = path("--out", out)
     named = method or (chapter_of(chapter).methods if chapter else None)
@@ -155,8 +155,6 @@ def export(
 
 def _wanted(lab: Lab, methods: Iterable[str], tasks: Iterable[str]) -> dict[str, dict[str, Any]]:
     """Return the store configuration of each run, by the name of its export folder."""
-    from tasklab.tuning.methods import POSTHOC
-
     return {
         f"{lab.parameters.model}-{task}-{method}-seed{seed}": lab.identity(task, method, seed)
         for method in dict.fromkeys(POSTHOC.get(method, method) for method in methods)

@@ -78,7 +78,10 @@ def text(report: Report) -> Iterator[str]:
     if others := [one for one in report.weights.values() if one.state != "shipped"]:
         yield ""
         yield "Weights that are not shipped"
-        rows = [(one.model, one.state, " ".join(_some(one.where, one.note))) for one in others]
+        rows = [
+            (one.model, one.state, f"{one.where} ({one.note})" if one.note else one.where)
+            for one in others
+        ]
         yield from _columns(rows, indent=2)
         if any(one.state == "missing" for one in others):
             yield from _wrapped(
@@ -173,10 +176,6 @@ def _times(seconds: Mapping[str, Mapping[str, float]]) -> Iterator[tuple[str, ..
 def _data(one: Data) -> tuple[str, str, str]:
     sides = f"decoded for {', '.join(map(str, one.sides))} px; " if one.sides else ""
     return one.task, one.state, f"{sides}{one.where}"
-
-
-def _some(where: str, note: str) -> list[str]:
-    return [where, *([f"({note})"] if note else [])]
 
 
 def _columns(rows: Iterable[Sequence[str]], *, indent: int) -> Iterator[str]:

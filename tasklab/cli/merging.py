@@ -145,17 +145,14 @@ def merge(
             f"cosine with the result {row['cosine']:.3f}"
         )
         print_notes(row["notes"])
-    values = ", ".join(f"{name} {_shown(value)}" for name, value in plain.items())
+    shortened = {name: f"{x:.4g}" if isinstance(x, float) else x for name, x in plain.items()}
+    values = ", ".join(f"{name} {x}" for name, x in shortened.items())
     print(f"{values}: {origin}")
     model_text = "the linearized model" if first.linear else "the model itself"
     print(f"{len(result)} tensors, norm {about['norm']:.4g}, for {model_text}: written to {target}")
     if into is not None:
         library = "transformers" if into.folder else "open_clip"
         print(f"the merged model, for {library}: {into.place} and its card {into.beside['card']}")
-
-
-def _shown(value: Any) -> str:
-    return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
 def _merged(

@@ -15,6 +15,7 @@ from tasklab.experiments.parameters import PRESETS, Parameters
 from tasklab.models.zoo import closed
 from tasklab.progress import LATER, bar, tell
 from tasklab.tasks.suites import suite
+from tasklab.tuning.methods import METHODS, TABLE
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -59,7 +60,7 @@ def row_of(one: Source, **more: Any) -> dict[str, Any]:
 
 
 def folders_of(words: Sequence[str]) -> dict[str, Path]:
-    """Return folders of images by their tasks, from words such as Cars=images/cars."""
+    """Return folders of images by task, from words such as Cars=images/cars."""
     found: dict[str, Path] = {}
     for word in words:
         task, equals, folder = word.partition("=")
@@ -226,8 +227,6 @@ def _run_of(name: str, given: Given) -> tuple[Parameters, str, str, int]:
 
     All words of a command are checked so before anything is loaded.
     """
-    from tasklab.tuning.methods import METHODS  # start-up: torch
-
     task, method, *seed = name.split("@")
     if ":" in method:
         raise TasklabError(
@@ -248,7 +247,6 @@ def _run(name: str, parameters: Parameters, task: str, method: str, number: int)
     from tasklab.experiments.lab import Lab
     from tasklab.storage.tensors import file_sha256
     from tasklab.taskvector import TaskVector
-    from tasklab.tuning.methods import TABLE
 
     # what a run learnt from is part of its identity
     seen = suite(parameters.suite).names if TABLE[method].others else (task,)
@@ -278,7 +276,9 @@ def what_is_stored(store: Store, parameters: Parameters) -> str:
     groups: dict[tuple[str, int], dict[str, set]] = {}
     for one in store.configs("finetune"):
         if (one["model"], one["init"]) == (model, parameters.init):
-            found = groups.setdefault((one["method"], one["steps"]), {"tasks": set(), "seeds": {0}})
+            found = groups.setdefault(
+                (one["method"], one["steps"]), {"tasks": set(), "seeds": set()}
+            )
             found["tasks"].add(one["task"])
             found["seeds"].add(one["seed"])
     if not groups:

@@ -254,10 +254,10 @@ def test_the_default_is_recommended_and_a_search_is_not_worse(files, encoder, ca
 
 
 def test_a_run_that_is_not_there_names_those_that_are(files, encoder, capsys):
-    run_of(encoder, "Signs", "nonlinear")
+    run_of(encoder, "Signs", "nonlinear", 2)
     words = ["evaluate", MODEL, "--add", "Signs@nonlinear", "--task", "Signs"]
     assert main(words) == 2
-    assert "it has nonlinear of Signs (--steps 1, seeds 0)" in capsys.readouterr().err
+    assert "it has nonlinear of Signs (--steps 1, seeds 2)" in capsys.readouterr().err
 
 
 def test_a_model_without_a_text_tower_is_evaluated_by_probes(files, capsys):
