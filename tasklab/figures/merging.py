@@ -191,10 +191,9 @@ def merge_curves(df: pd.DataFrame, over: str = "n_tasks") -> Figure:
     means = averaged(rows, "method", "merge", over, "seed")
     named = [name for name in merges_in(means) if name in _LINES]
     looks = {name: (MERGE_LABEL[name], *_LINES[name]) for name in named}
-    plot = curves(
-        where(means, merge=named), over, hue="merge", looks=looks, height=3.8,
-        **({"col": "method", "col_order": methods_in(means)} if rates else {}),
-    )  # fmt: skip
+    panels: dict[str, Any] = {"col": "method", "col_order": methods_in(means)} if rates else {}
+    shown = where(means, merge=named)
+    plot = curves(shown, over, hue="merge", looks=looks, height=3.8, **panels)
     if rates:
         alone = averaged(alone, "method", "lr").sort_values("lr")
         for axes, _, method in plot:
@@ -206,11 +205,8 @@ def merge_curves(df: pd.DataFrame, over: str = "n_tasks") -> Figure:
         level(plot.first, float(own["value"].mean()), **DASHED)
         plot.first.set_xticks(sorted(means[over].unique()))
     dashed = Line2D([], [], **DASHED, label="each task's own model")
-    words = {
-        "x": "learning rate (10⁻⁴)" if rates else "number of merged tasks",
-        "y": "test accuracy (%)",
-    }
-    return plot.finish([dashed], title=METHOD_LABEL, **words)
+    x = "learning rate (10⁻⁴)" if rates else "number of merged tasks"
+    return plot.finish([dashed], title=METHOD_LABEL, x=x, y="test accuracy (%)")
 
 
 def by_number(n_tasks: pd.Series) -> Looks:

@@ -92,6 +92,8 @@ def stitched_negation(df: pd.DataFrame) -> Figure:
     """
     side = list(zip(df["front"], df["task"] == df["subset"], strict=True))
     df = require_rows(df).assign(side=side)
-    more = {"columns": 3 if df["subset"].nunique() < 5 else 4, "height": (0.9, 2.4)}
-    plot = curves(df, "alpha", hue="side", looks=_OF_NEGATION, col="subset", **more)
+    plot = curves(
+        df, "alpha", hue="side", looks=_OF_NEGATION, col="subset",
+        columns=3 if df["subset"].nunique() < 5 else 4, height=(0.9, 2.4),
+    )  # fmt: skip
     return plot.finish(x="coefficient λ", y="accuracy (%)", title=str)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+import numpy as np
 import pandas as pd
 
 from tasklab.records.judgement import Verdict
@@ -63,8 +64,9 @@ def told(table: pd.DataFrame, claim: str) -> str:
     same = rows[rows["rule"] == ONE_RATE]
     if same.empty:
         return ""
+    rate = np.format_float_scientific
     ends = [same.loc[same["effect"].idxmin()], same.loc[same["effect"].idxmax()]]
-    parts = [f"{end['effect']:+.1f} (at {1e4 * end['lr']:g}e-4)" for end in ends]
+    parts = [f"{end['effect']:+.1f} (at {rate(end['lr'], trim='-', exp_digits=1)})" for end in ends]
     words = f"with one learning rate for both, {' to '.join(parts)} {ends[0]['unit']}"
     for rule, name in ((PLATEAU, "at the plateau rates"), (BEST, "each at its best for the sum")):
         for row in rows[rows["rule"] == rule].to_dict("records"):

@@ -222,7 +222,7 @@ def _suite(name: str) -> Suite:
     return Suite(name, tuple(task for task in tasks if not task.control), controls[0])
 
 
-def pairs_of(suite: Suite) -> list[tuple[str, str]]:
+def pairs_of(suite: Suite) -> list[tuple[str, ...]]:
     """Return the pairs of tasks that stand in for the papers'; of other suites the first two."""
     names = {task.stand_in_for: task.name for task in suite.tasks}
     there = [tuple(names[one] for one in pair) for pair in PAIRS if set(pair) <= names.keys()]

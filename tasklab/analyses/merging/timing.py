@@ -26,8 +26,8 @@ def seconds(vectors: Mapping[Hashable, TaskVector], name: str) -> float:
         return 0.0
     largest = max(matrices, key=lambda n: min(matrices[n]))
     side = min(_SIDE, *matrices[largest])
-    corner = {t: TaskVector({largest: v[largest][:side, :side]}) for t, v in vectors.items()}
-    spent = []
+    corner = [TaskVector({largest: v[largest][:side, :side]}) for v in vectors.values()]
+    spent: list[float] = []
     while len(spent) < 2 and sum(spent) < _ENOUGH:  # the first imports
         began = time.perf_counter()
         merge(name, corner, **rule.fixed)
