@@ -24,7 +24,7 @@ CONTROL_SHARE = 0.95  # of the control accuracy, which negation must retain: tan
 
 
 def normalised(absolute: np.ndarray, single: np.ndarray) -> np.ndarray:
-    """Return accuracies as a share of the single-task ones, in % (tangent, equation 7).
+    """Return accuracies (..., T) as a share of single-task ones (T,), in % (tangent, equation 7).
 
     >>> normalised(np.array([40.0, 90.0]), np.array([80.0, 90.0])).tolist()
     [50.0, 100.0]

@@ -240,6 +240,11 @@ def ascend(
     Each step takes the best value of one coefficient, the others fixed: the middle of the widest
     interval where the exact curve is highest. It stops when no coefficient improves. That is a
     local maximum: moving two coefficients at once may find more.
+
+    Args:
+        tasks: Scores of each task's images, affine in the coefficients.
+        single: Single-task accuracies (T,) in %.
+        start: Coefficients (T,).
     """
 
     def objective(alphas: np.ndarray) -> float:
@@ -274,8 +279,8 @@ def climb(
 ) -> Ascent:
     """Maximise any objective over coefficients in [0, 1]^T with a bounded number of trials.
 
-    Each coefficient in turn goes one step up or down if `objective` is better there; no trial is
-    made twice.
+    Each coefficient in turn goes one step up or down if `objective`, a function of coefficients
+    (T,), is better there; no trial is made twice.
 
     Args:
         budget: The most trials, the start among them; by default 2 T + 1, for one sweep.
