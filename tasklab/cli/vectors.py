@@ -157,8 +157,10 @@ def sources_of(
         _check_start(names, model, given.get("init") or "pretrained")
     runs = {name: _run_of(name, given) for name in names if _names_run(name)}
     about = {"model": given.get("model"), "base": base, "init": given.get("init"), "room": room}
-    store = Store(given.get("store_root"))
-    found = []
+    store, found = Store(given.get("store_root")), []
+    for name in names:
+        if name not in runs:
+            merged.check_there(name, store, given.get("model"))
     with bar(len(names), "reading", unit="vector", soon=LATER) as shown:
         for task, name in zip(tasks, names, strict=True):
             began = time.perf_counter()

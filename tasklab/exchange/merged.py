@@ -52,6 +52,18 @@ class Source:
         return self.method in LINEAR
 
 
+def check_there(text: str, store: Store, model: str | None) -> None:
+    """Raise unless `find` has something to read: reading those before it may take minutes."""
+    if _names_import(text):
+        _imported(text, store, model)
+    else:
+        sources.locate(text)
+
+
+def _names_import(text: str) -> bool:
+    return not checked_path("VECTOR", text).exists() and "/" not in text
+
+
 def find(
     text: str,
     store: Store,
@@ -71,8 +83,7 @@ def find(
         room: A folder for what published checkpoints changed, to be read from there as long as the
             vector is used; `None` holds it in memory.
     """
-    there = checked_path("VECTOR", text).exists()
-    if "/" not in text and not there:
+    if _names_import(text):
         return _imported(text, store, model)
     file, _ = sources.locate(text)
     facts = reading.export_facts(file)

@@ -277,6 +277,13 @@ def test_absent_weights_are_told_before_any_vector_is_read(files, capsys, monkey
     assert "weights of model 'vitb32' are not on this machine" in capsys.readouterr().err
 
 
+def test_a_misspelt_vector_is_told_before_any_is_read(files, capsys, monkeypatch):
+    monkeypatch.setattr(merged, "find", lambda *_, **__: pytest.fail("a vector is read"))
+    for second in ("bb.safetensors", "no/bb.safetensors"):
+        assert main(["merge", "a.safetensors", second, "--model", MODEL]) == 2
+        assert second in capsys.readouterr().err
+
+
 def test_a_singular_gram_matrix_is_one_line_and_a_ridge_mends_it(files, encoder, capsys):
     for task in ("Signs", "Places"):
         run_of(encoder, task, "nonlinear")
