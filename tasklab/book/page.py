@@ -36,11 +36,6 @@ from tasklab.records.table import is_awaited
 _ROOT = Path(__file__).resolve().parents[2]
 FIGURE = "**Figure.**"  # what a caption begins with; the site puts a number in its place
 NOT_YET = "Not recorded yet."
-FOREST = (  # the caption of `figures.forest`
-    "Right of the grey band a claim is confirmed, left of it contradicted, inside it open. The "
-    "axis is the effect divided by its margin of error. Light marks: decided on these tasks, open "
-    "for tasks in general. Italics: both methods made equal first. Open marks: no interval."
-)
 ORIGIN = "tasklab"  # under which an output's metadata tell programs where it comes from
 
 
