@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import functools
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -86,6 +88,13 @@ def recorded(chapter: str, part: str = "editing") -> tuple[pd.DataFrame, dict[st
     recorded = path.exists() or table.provenance_path(path).exists()
     if not recorded:
         return table.nothing(), {}
+    stamps = [one.stat().st_mtime_ns for one in (path, table.provenance_path(path)) if one.exists()]
+    rows, origin = _read(path, *stamps)
+    return rows.copy(deep=False), copy.deepcopy(origin)  # pandas copies on write
+
+
+@functools.lru_cache(maxsize=64)
+def _read(path: Path, *_stamps: int) -> tuple[pd.DataFrame, dict[str, Any]]:
     rows, origin = table.read(path)
     rows.attrs["kind"] = "recorded"
     return rows, origin
