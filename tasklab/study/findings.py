@@ -24,7 +24,7 @@ from tasklab.records.statements import (
     over_pretrainings,
     verdict_rows,
 )
-from tasklab.study.results import evidence, recorded
+from tasklab.study.results import recorded
 
 _WITH_IMAGES = ["fisher", "regmean"]  # merges that read training images
 _NO_MERGES = ["arithmetic", "best_span", "best", "best_loss", "joint"]
@@ -156,10 +156,10 @@ class _Said:
 
 def _numbers(model: str) -> dict[str, Any]:
     """Return the means over recorded test images that the sentences hold; NaN is not recorded."""
-    tangent = evidence("tangent")
-    usual, random = (_of(tangent, model=model, init=init) for init in ("pretrained", "random"))
-    layers, closed = _of(evidence("linear_layers"), model=model), recorded("closed_vocab")[0]
-    ctl = _of(evidence("ctl"), model=model, experiment="ctl", method="nonlinear")
+    usual = _of(recorded("tangent")[0], model=model, init="pretrained")
+    random = _of(recorded("tangent", "family")[0], model=model, init="random")
+    layers, closed = _of(recorded("linear_layers")[0], model=model), recorded("closed_vocab")[0]
+    ctl = _of(recorded("ctl", "methods")[0], model=model, experiment="ctl", method="nonlinear")
     blocks = _of(ctl, metric="coef").dropna(subset="block").groupby("block")["value"].mean()
     ctl = ctl[ctl["block"].isna()]  # at the projected output
     found: dict[str, Any] = {
@@ -209,7 +209,7 @@ def _closed(rows: pd.DataFrame) -> dict[str, Any]:
 
 def _merges(model: str) -> dict[str, Any]:
     """Return the most accurate merges of all vectors, without and with training images."""
-    rows = _of(evidence("merging"), model=model, method="nonlinear")
+    rows = _of(recorded("merging")[0], model=model, method="nonlinear")
     rows = _of(rows, experiment="merging", metric="absolute")
     rows = rows[rows["n_tasks"] == rows["n_tasks"].max()]
     means = rows.groupby("merge")["value"].mean().drop(_NO_MERGES, errors="ignore")

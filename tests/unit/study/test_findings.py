@@ -60,7 +60,6 @@ def recorded(monkeypatch):
     """Set the records that findings see."""
 
     def write(tables):
-        monkeypatch.setattr(MODULE, "evidence", lambda name: tables.get(name, nothing()))
         monkeypatch.setattr(MODULE, "recorded", lambda name, *_: (tables.get(name, nothing()), {}))
 
     return write
