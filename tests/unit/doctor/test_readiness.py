@@ -464,7 +464,7 @@ def test_cells_tell_the_first_reason() -> None:
     cells = table(everything(mae_b16="missing"), None)
     assert cells["vitl14"]["closed_vocab"].why == "lacks 1"
     cells = table(everything(t5_base="fetchable", vitb16_in1k="fetchable"), None)
-    assert cells["vitl14"]["ctl"] == readiness.Cell(True, "fetches 2", ("t5_base", "vitb16_in1k"))
+    assert cells["vitl14"]["ctl"] == readiness.Cell(True, "fetches 2", ("vitb16_in1k", "t5_base"))
     assert cells["vitl14"]["linear_layers"].why == "yes"
 
 
