@@ -115,7 +115,7 @@ class Lab(ByHand):
         self.store = Store(parameters.store_root)
         pictures = DecodedImages(suite=self.suite, root=parameters.data_root, progress=progress)
         about = {"trains": trains, "images_of": images_of, "weights": base is None}
-        complete(parameters, pictures, needs, **about)
+        complete(parameters, pictures, needs, computes=computes, **about)
         device, self.base = parameters.device, base
         if base is None:
             model = loading.shared if computes else loading.outline

@@ -27,6 +27,7 @@ def complete(
     trains: bool = True,
     images_of: Sequence[str] | None = None,
     weights: bool = True,
+    computes: bool = True,
 ) -> None:
     """Raise one `TasklabError` that names everything that is missing, within seconds.
 
@@ -39,6 +40,7 @@ def complete(
         trains: Whether there must be memory and disk for fine-tuning.
         images_of: Only images of these tasks must be there; `None` for all.
         weights: Whether the model's own weights must be there.
+        computes: Whether there must be memory for the model.
     """
     roles = family(parameters.model)
     names = [parameters.model, *(roles[role] for role in needs if role in roles)]
@@ -60,7 +62,8 @@ def complete(
         problems.append(
             "this processor is not clearly faster in bfloat16 than in float32: leave out precision."
         )
-    problems += _too_small(parameters, dict.fromkeys(names), trains=trains)
+    if trains or computes:
+        problems += _too_small(parameters, dict.fromkeys(names), trains=trains)
     if problems:
         raise TasklabError("\n".join(problems))
 
