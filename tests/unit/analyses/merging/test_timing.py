@@ -1,32 +1,38 @@
-"""Estimates of merges grow with the vectors, and are of the size of what merges take."""
+"""Estimates of merges grow with the vectors as what the merges do."""
 
 from __future__ import annotations
 
-import time
-
+import pytest
 import torch
 
-from tasklab.analyses.merging import merge, timing
+from tasklab.analyses.merging import timing
+from tasklab.analyses.merging.registry import METHODS
 from tasklab.taskvector import TaskVector
 
 
 def vectors(width):
-    draw = torch.Generator().manual_seed(0)
     return {
-        task: TaskVector(
-            {f"{n}.weight": torch.randn(width, width, generator=draw) for n in range(6)}
-        )
+        task: TaskVector({f"{n}.weight": torch.ones(width, width) for n in range(6)})
         for task in "abc"
     }
 
 
-def test_an_estimate_is_of_the_size_of_the_time():
-    small, large = vectors(128), vectors(384)
-    for name in ("ties", "tsv_m"):
-        estimate = timing.seconds(large, name)
-        assert estimate > 2 * timing.seconds(small, name)
-        began = time.perf_counter()
-        merge(name, large)
-        taken = (time.perf_counter() - began) * (3 if name == "ties" else 1)
-        assert taken / 10 < estimate < 10 * taken
-    assert timing.seconds(small, "regmean") == 0  # which looks at images
+@pytest.mark.parametrize(
+    ("name", "width", "times"),
+    [
+        ("ties", 128, 6.0),  # six tensors, each as large as the corner that was timed
+        ("ties", 384, 6 * (384 / 256) ** 2),
+        ("tsv_m", 384, 6 * (384 / 256) ** 3),  # a decomposition's products
+        ("regmean", 128, 0.0),  # which looks at images
+    ],
+)
+def test_an_estimate_is_a_corners_time_scaled(name, width, times, monkeypatch):
+    clock = [0.0]
+
+    def merge(*_, **__):
+        clock[0] += 2.0
+
+    monkeypatch.setattr(timing, "merge", merge)
+    monkeypatch.setattr(timing.time, "perf_counter", lambda: clock[0])
+    tried = max(1, len(METHODS[name].values))
+    assert timing.seconds(vectors(width), name) == pytest.approx(2.0 * times * tried)
