@@ -46,8 +46,9 @@ def chapter(name: str) -> Chapter:
     Raises:
         TasklabError: If there is none; names the nearest one.
     """
-    choose("chapter", name.removesuffix(MORE), CHAPTERS)
-    return CHAPTERS[name.removesuffix(MORE)]
+    plain = name.removesuffix(MORE) if isinstance(name, str) else name
+    choose("chapter", plain, CHAPTERS)
+    return CHAPTERS[plain]
 
 
 def page_of(name: str) -> str:
