@@ -54,7 +54,7 @@ def print_notes(notes: Sequence[str]) -> None:
 
 
 def row_of(one: Source, **more: Any) -> dict[str, Any]:
-    """Return what JSON, cards and reports have of a vector."""
+    """Return a vector's row in JSON, cards and reports."""
     told = {"vector": one.name, "task": one.task, "method": one.method, "sha256": one.sha256}
     return told | {"notes": [*one.notes], "norm": one.vector.norm(), **more}
 

@@ -25,7 +25,7 @@ _COUNTER = "num_batches_tracked"  # of batch normalisation; evaluation does not 
 
 
 def around(stored: Any) -> list[str]:
-    """Return what to tell of the other entries of a training run."""
+    """Describe the other entries of a training run."""
     place, others = state_dicts.place(stored), state_dicts.beside(stored)
     notes = []
     if others:
@@ -40,7 +40,7 @@ def around(stored: Any) -> list[str]:
 
 
 def left(named: Weights, tensors: Mapping[str, Tensor], file: Path) -> list[str]:
-    """Return what to tell of tensors that are no part of the encoder."""
+    """Describe tensors that are no part of the encoder."""
     notes = []
     if named.left:
         plain = [naming.bare(name) for name in tensors]
@@ -61,7 +61,7 @@ def left(named: Weights, tensors: Mapping[str, Tensor], file: Path) -> list[str]
 def statistics(
     theirs: Mapping[str, Tensor], ours: Mapping[str, Tensor], source: str
 ) -> list[str]:  # fmt: skip
-    """Return what to tell of buffers: a task vector has none, so that theta_0's stay."""
+    """Describe buffers: a task vector has none, so that theta_0's stay."""
     absent = [name for name in ours if name not in theirs and not name.endswith(_COUNTER)]
     notes = []
     if absent:

@@ -222,7 +222,7 @@ def add(
 
 
 def far(distance: float | None) -> list[str]:
-    """Return what to tell of a vector that is too long to come from fine-tuning, if it is."""
+    """Describe a vector that is too long to come from fine-tuning."""
     if distance is None or distance <= _FAR:
         return []
     return [f"it is {distance:.2g} {AWAY}: was it trained from there?"]
@@ -253,7 +253,7 @@ def imported(store: Store, model: str, name: str) -> TaskVector:
 
 
 def listed(store: Store, model: str | None = None) -> list[dict[str, Any]]:
-    """Return what is recorded of every imported vector, with `model` and `name`."""
+    """Return the record of every imported vector, with `model` and `name`."""
     kept = ((config, store.find(KIND, config)) for config in store.configs(KIND))
     records = [{**config, **found.record} for config, found in kept if found is not None]
     if model is not None:

@@ -60,7 +60,7 @@ class Target:
 
 
 def target(place: Path) -> Target:
-    """Return what can be written to a place, or raise unless nothing is there."""
+    """Return the format to write to a place, or raise unless nothing is there."""
     made = Target(place, folder=place.suffix not in _FILES)
     if made.folder and place.suffix and not place.is_dir():
         raise TasklabError(

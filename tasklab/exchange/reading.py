@@ -165,7 +165,7 @@ def shapes(model: str) -> dict[str, Size]:
 
 
 def text_names(model: str) -> list[str]:
-    """Return what open_clip calls the parameters of a CLIP's text tower; none of other models."""
+    """Return open_clip's names of a CLIP's text parameters; none of other models."""
     entry = spec(model)
     if entry.kind != "clip" or not entry.text:
         return []

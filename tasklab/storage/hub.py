@@ -6,6 +6,7 @@ makes names of files in its cache out of what a server answers, as it is: see `g
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import json
 import re
@@ -72,10 +73,8 @@ def check_answer(response: Any) -> None:
     """Raise a `TasklabError` if an answer of a hub would name a file outside of the cache."""
     named = [(header, response.headers.get(header)) for header in _HEADERS]
     if "/api/" in response.request.url.path and not response.is_redirect:
-        try:
+        with contextlib.suppress(ValueError, RecursionError):  # no list of files
             named += _fields(json.loads(response.read()))
-        except (ValueError, RecursionError):
-            pass  # no list of files
     for what, value in named:
         # as the client takes the quotes off
         if value is not None and not _NAME.fullmatch(str(value).lstrip("W/").strip('"')):

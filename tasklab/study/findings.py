@@ -188,7 +188,7 @@ def _numbers(model: str) -> dict[str, Any]:
 
 
 def _closed(rows: pd.DataFrame) -> dict[str, Any]:
-    """Return what sums gain over probing, over the encoders of the closed vocabulary."""
+    """Return gains of sums over probing for the encoders of the closed vocabulary."""
     rows, joint = _of(rows, init="pretrained"), recorded("closed_vocab", "together")[0]
     means = _of(rows, **_EIGHT).groupby(["method", "model"])["value"].mean()
     of_method = {name: means[means.index.get_level_values(0) == name].droplevel(0)
