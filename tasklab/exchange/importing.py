@@ -30,7 +30,7 @@ from tasklab.exchange.reading import Checkpoint
 from tasklab.models import loading
 from tasklab.models.encoder import Encoder
 from tasklab.models.zoo import spec
-from tasklab.storage.store import Store
+from tasklab.storage.store import Artifact, Store
 from tasklab.taskvector import Base, TaskVector
 from tasklab.tuning import finetune
 from tasklab.tuning.methods import METHODS
@@ -166,6 +166,7 @@ def add(
     method: str | None = None,
     name: str | None = None,
     base: Path | str | None = None,
+    source: str | None = None,
 ) -> dict[str, Any]:
     """Keep a checkpoint's task vector in the store, and return what is recorded of it.
 
@@ -173,6 +174,8 @@ def add(
         task: What it was fine-tuned on, in the words of whoever published it.
         method: One of `methods.METHODS`; `None` is what the file tells, or else `nonlinear`.
         name: Under which it is kept; `None` is `<task>_<method>`.
+        base: As of `vector_of`.
+        source: What is recorded as its source; `None` is the path.
     """
     if not reading.is_plain(task):
         raise TasklabError("task is what the checkpoint was fine-tuned on, in a word, e.g. Cars.")
@@ -201,7 +204,7 @@ def add(
         "task": task,
         "method": method,
         "init": checkpoint.init,
-        "source": str(path),
+        "source": source or str(path),
         "sha256": checkpoint.sha256,
         "layout": checkpoint.layout,
         "notes": notes,
@@ -240,16 +243,26 @@ def imported(store: Store, model: str, name: str) -> TaskVector:
         store: Where it was imported to.
         name: As `tasklab import --list` shows it.
     """
+    found = _kept(store, model, name)
+    _tell(name, found.record["notes"])
+    weights, start = found.record["weights"], found.record.get("init", "pretrained")
+    base = Base(model, start, weights, found.record["method"]) if weights is not None else None
+    return TaskVector(found.tensors(), base)
+
+
+def record(store: Store, model: str, name: str) -> dict[str, Any]:
+    """Return what is recorded of an imported vector, with `model` and `name`."""
+    return {"model": model, "name": name, **_kept(store, model, name).record}
+
+
+def _kept(store: Store, model: str, name: str) -> Artifact:
     found = store.find(KIND, {"model": model, "name": name})
     if found is None:
         names = sorted(one["name"] for one in store.configs(KIND) if one["model"] == model)
         if not names:
             raise TasklabError(f"nothing is imported for model {model!r} in {store.root}.")
         raise unknown("imported vector", name, names)
-    _tell(name, found.record["notes"])
-    weights, start = found.record["weights"], found.record.get("init", "pretrained")
-    base = Base(model, start, weights, found.record["method"]) if weights is not None else None
-    return TaskVector(found.tensors(), base)
+    return found
 
 
 def listed(store: Store, model: str | None = None) -> list[dict[str, Any]]:

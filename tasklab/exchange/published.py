@@ -1,0 +1,251 @@
+"""Published task vectors: which there are, where, and how they come into the store.
+
+    wanted = published.vectors("orthoreg", "vitb32")
+    for one in published.status(wanted, Store()):
+        print(one.vector.task, one.vector.method, one.state, one.bytes)
+    published.fetch(wanted, Store())
+
+`published.json` declares every source once: its hub repository, the paths in it, methods, recipe,
+licence and, where they are known, checksums. A vector is imported under the name
+`<source>_<task>_<mode>`, and `vectors="published:<source>"` runs a chapter from them.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+from tasklab.errors import TasklabError, choose, texts
+from tasklab.exchange import importing
+from tasklab.models.zoo import spec
+from tasklab.progress import bar
+from tasklab.storage import fetching
+from tasklab.storage.store import Store
+from tasklab.tasks.suites import suite
+
+PREFIX = "published:"  # before a source, in the parameter `vectors`
+_TABLE = Path(__file__).with_name("published.json")
+_TENSOR_FILE = 1.001  # bytes of a file over those of its numbers: names and shapes
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Published:
+    """One published task vector."""
+
+    source: str  #: Name of the entry in `published.json`
+    repository: str  #: On the hub
+    files: tuple[str, ...]  #: Paths in the repository, the checkpoint first
+    model: str  #: Short name
+    task: str  #: Of suite `paper`
+    mode: str  #: What its publisher calls the method
+    method: str  #: One of `methods.METHODS`
+    licence: str  #: Of the files; empty where it is not known
+    recipe: str  #: How it was fine-tuned; empty where it is not known
+    sha256: str | None = None  #: Of the checkpoint, where it is known beforehand
+
+    @property
+    def name(self) -> str:
+        """Under which it is kept in the store."""
+        return f"{self.source}_{self.task}_{self.mode}"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Status:
+    """Whether a published vector is on this machine."""
+
+    vector: Published
+    #: In the store; its files are here; they are to be fetched; its repository lacks them.
+    state: Literal["imported", "here", "missing", "unpublished"]
+    bytes: int  #: To fetch: 0 unless it is missing
+    exact: bool = True  #: Whether the hub told the bytes; else they follow from the model's size
+
+
+@functools.cache
+def table() -> Mapping[str, Mapping[str, Any]]:
+    """Return the declared sources by name."""
+    read = json.loads(_TABLE.read_text("utf-8"))
+    return {name: {**read.get(entry.get("like"), {}), **entry} for name, entry in read.items()}
+
+
+def entry(source: str) -> Mapping[str, Any]:
+    """Return a declared source, or raise a `TasklabError` with the nearest name."""
+    choose("source of published vectors", source, table())
+    return table()[source]
+
+
+def vectors(
+    source: str,
+    model: str,
+    tasks: Sequence[str] | str | None = None,
+    methods: Sequence[str] | str | None = None,
+) -> list[Published]:
+    """Return the published vectors of a model.
+
+    Args:
+        source: Name of an entry in `published.json`.
+        model: Short name.
+        tasks: Of suite `paper`; `None` is all.
+        methods: As the source offers them; `None` is all.
+
+    Raises:
+        TasklabError: If the source does not have one of these; names those that it has.
+    """
+    about = entry(source)
+    choose(f"model with vectors of {source},", model, about["models"])
+    offered = offers(source, model)
+    named = suite("paper").names if tasks is None else texts("tasks", tasks, suite("paper").names)
+    wanted = tuple(offered) if methods is None else texts("methods", methods, offered)
+    found = []
+    for mode, one in about["modes"].items():
+        for task in named if one["method"] in wanted else ():
+            theirs = about["tasks"]
+            words = {
+                "model": about["models"][model],
+                "task": theirs[task] if isinstance(theirs, dict) else theirs.format(task=task),
+            }
+            files = tuple(file.format(**words) for file in one["files"])
+            repository = about["repository"].format(**words)
+            found.append(
+                Published(
+                    source=source,
+                    repository=repository,
+                    files=files,
+                    model=model,
+                    task=task,
+                    mode=mode,
+                    method=one["method"],
+                    licence=about["licence"],
+                    recipe=about["recipe"],
+                    sha256=about.get("sha256", {}).get(f"{repository}/{files[0]}"),
+                )  # fmt: skip
+            )
+    return found
+
+
+def offers(source: str, model: str) -> tuple[str, ...]:
+    """Return the methods of which a source has vectors of a model; none for other models."""
+    about = entry(source)
+    return tuple(one["method"] for one in about["modes"].values()) * (model in about["models"])
+
+
+def status(
+    wanted: Iterable[Published],
+    store: Store,
+    folder: Path | None = None,
+    *,
+    ask: bool = True,
+) -> list[Status]:
+    """Return which vectors are in the store, which files are here, and the bytes to fetch.
+
+    Args:
+        wanted: As `vectors` returns them.
+        store: Where imported vectors are.
+        folder: A mirror on this machine in place of the hub.
+        ask: Whether to ask the hub for sizes; without, or where it does not answer, they follow
+            from the model's size.
+    """
+    wanted, found, counted = list(wanted), [], set[tuple[str, str]]()
+    here = {one: _here(one, folder) for one in wanted}
+    asked: dict[str, Mapping[str, fetching.Remote]] = {}
+    for one in wanted:
+        if imported(store, one):
+            found.append(Status(vector=one, state="imported", bytes=0))
+        elif here[one] is not None:
+            found.append(Status(vector=one, state="here", bytes=0))
+        elif folder is not None:
+            found.append(Status(vector=one, state="unpublished", bytes=0))
+        else:
+            if ask and one.repository not in asked:
+                try:
+                    asked[one.repository] = fetching.listing(one.repository)
+                except TasklabError:
+                    ask = False  # no network: the other repositories would not answer either
+            found.append(_missing(one, asked.get(one.repository), counted))
+    return found
+
+
+def _missing(
+    one: Published,
+    listed: Mapping[str, fetching.Remote] | None,
+    counted: set[tuple[str, str]],
+) -> Status:
+    """Return the status of a vector that is to be fetched; files that several share count once."""
+    new = [file for file in one.files if (one.repository, file) not in counted]
+    counted.update((one.repository, file) for file in new)
+    if listed is None:
+        tower = spec(one.model).tower
+        numbers = (tower.parameters if tower else 0) * (2 if one.method == "linearized" else 1)
+        size = round(4 * numbers * _TENSOR_FILE) if one.files[0] in new else 0
+        return Status(vector=one, state="missing", bytes=size, exact=False)
+    if any(file not in listed for file in one.files):
+        return Status(vector=one, state="unpublished", bytes=0)
+    return Status(vector=one, state="missing", bytes=sum(listed[file].size for file in new))
+
+
+def fetch(
+    wanted: Iterable[Published],
+    store: Store,
+    folder: Path | None = None,
+    *,
+    progress: bool = True,
+) -> Iterator[dict[str, Any]]:
+    """Fetch and import vectors, and yield what is recorded of each (`importing.add`).
+
+    What is imported is not fetched again; an interrupted file goes on where it stopped; a file
+    enters the hub's cache only after its checksum was compared.
+
+    Args:
+        wanted: As `vectors` returns them.
+        store: Where imported vectors are kept.
+        folder: A mirror on this machine in place of the hub.
+        progress: Whether to show it.
+    """
+    wanted = list(wanted)
+    with bar(len(wanted), "importing", unit="vector", on=progress) as shown:
+        for one in wanted:
+            if not imported(store, one):
+                files = [_fetched(one, file, folder, progress) for file in one.files]
+                yield importing.add(
+                    store, files[0], one.model, one.task, name=one.name,
+                    source=f"{one.repository}/{one.files[0]}",
+                )  # fmt: skip
+            else:
+                yield importing.record(store, one.model, one.name)
+            shown.update()
+
+
+def imported(store: Store, one: Published) -> bool:
+    """Return whether a published vector is in the store."""
+    return store.has(importing.KIND, {"model": one.model, "name": one.name})
+
+
+def _here(one: Published, folder: Path | None) -> Path | None:
+    """Return a vector's checkpoint if all of its files are on this machine."""
+    if folder is None:
+        places = [fetching.cached(one.repository, file) for file in one.files]
+    else:
+        places = [_in_mirror(folder, one.repository, file) for file in one.files]
+    return places[0] if all(places) else None
+
+
+def _in_mirror(folder: Path, repository: str, file: str) -> Path | None:
+    """Return a file of a mirror: of one repository, or of several in folders of their names."""
+    tried = (folder / repository / file, folder / repository.partition("/")[2] / file)
+    return next((one for one in (*tried, folder / file) if one.is_file()), None)
+
+
+def _fetched(one: Published, file: str, folder: Path | None, progress: bool) -> Path:
+    if folder is None:
+        sha256 = one.sha256 if file == one.files[0] else None
+        return fetching.fetch(one.repository, file, sha256=sha256, progress=progress)
+    found = _in_mirror(folder, one.repository, file)
+    if found is None:
+        raise TasklabError(
+            f"{folder} has neither {one.repository}/{file} nor {file}: give the folder that holds "
+            "the repository's files, or the repositories' folders."
+        )
+    return found

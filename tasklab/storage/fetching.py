@@ -1,0 +1,213 @@
+"""Large files of the hub: listed with their sizes, fetched so that an interruption costs little.
+
+The hub's client starts a file anew in each process, and compares its length alone. Here a part
+that a killed process left is continued, and a file enters the client's cache only after its checksum
+was compared: with that in the hub's answer, and with one that is known beforehand.
+"""  # noqa: E501
+
+from __future__ import annotations
+
+import hashlib
+import re
+import time
+import urllib.request
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import filelock
+
+from tasklab import machine
+from tasklab.errors import TasklabError, shown
+from tasklab.progress import bar
+from tasklab.storage import hub
+from tasklab.storage.checksums import file_sha256
+
+PATIENCE = 2.5  # seconds to wait for a first answer of the hub
+_TRIES = 3  # in a row that bring no byte
+_PAUSE = 1.0  # seconds between them
+_CHUNK = 1 << 20
+
+
+class Remote(NamedTuple):
+    """A file of a repository on the hub."""
+
+    size: int  #: In bytes
+    sha256: str | None  #: Of large files
+
+
+class _Refused(Exception):  # noqa: N818 (an answer that another try would not change)
+    pass
+
+
+def listing(repository: str) -> dict[str, Remote]:
+    """Return the files of a repository by their paths.
+
+    Raises:
+        TasklabError: If the hub does not answer, or has no such repository.
+    """
+    from huggingface_hub import HfApi, constants
+
+    request = urllib.request.Request(f"{constants.ENDPOINT}/api/models/{repository}")
+    if (problem := hub.unreachable(request, PATIENCE)) is not None:
+        raise _unreachable(repository, problem)
+    hub.guard()
+    try:
+        found = HfApi(endpoint=constants.ENDPOINT).model_info(repository, files_metadata=True)
+        return {
+            one.rfilename: Remote(one.size or 0, one.lfs.sha256 if one.lfs else None)
+            for one in found.siblings or ()
+        }
+    except TasklabError:
+        raise
+    except Exception as error:  # the client's errors have no common base
+        raise _unreachable(repository, _first_line(error)) from error
+
+
+def cached(repository: str, file: str) -> Path | None:
+    """Return a file that is in the hub's cache."""
+    from huggingface_hub import try_to_load_from_cache
+
+    found = try_to_load_from_cache(repository, file)
+    return Path(found) if isinstance(found, str) else None
+
+
+def fetch(
+    repository: str, file: str, *, sha256: str | None = None, progress: bool = True
+) -> Path:  # fmt: skip
+    """Return a file of the hub from its cache, where it is fetched to if need be.
+
+    Args:
+        repository: `owner/name`.
+        file: Its path there.
+        sha256: Its checksum, where it is known beforehand.
+        progress: Whether to show it.
+
+    Raises:
+        TasklabError: If it cannot be had, or is not what the hub, or `sha256`, says that it is.
+    """
+    from huggingface_hub import constants, hf_hub_download, hf_hub_url
+    from huggingface_hub.file_download import get_hf_file_metadata, repo_folder_name
+
+    if found := cached(repository, file):
+        if _is(found, found.resolve().name, sha256):
+            return found
+        found.resolve().unlink()  # it was damaged since
+    url = hf_hub_url(repository, file)
+    if (
+        problem := hub.unreachable(urllib.request.Request(url, method="HEAD"), PATIENCE)
+    ) is not None:
+        raise _unreachable(f"{repository}/{file}", problem)
+    hub.guard()
+    cache = Path(constants.HF_HUB_CACHE)
+    name = repo_folder_name(repo_id=repository, repo_type="model")
+    try:
+        about = get_hf_file_metadata(url)
+        if not about.etag or not about.size:
+            raise TasklabError(f"the hub tells no size or checksum of {repository}/{file}.")
+        blob, locks = cache / name / "blobs" / about.etag, cache / ".locks" / name
+        for folder in (blob.parent, locks):
+            folder.mkdir(parents=True, exist_ok=True)
+        with filelock.FileLock(locks / f"{about.etag}.tasklab.lock"):
+            if not blob.exists():
+                part = blob.with_name(f"{blob.name}.tasklab.incomplete")
+                _transfer(url, part, about.size, progress)
+                if not _is(part, about.etag, sha256):
+                    part.unlink()
+                    raise TasklabError(
+                        f"what was fetched as {repository}/{file} does not have the checksum "
+                        f"{shown(sha256 or about.etag)}: it was removed. Fetch it again; if that "
+                        "does not help, the mirror or the file is damaged."
+                    )
+                part.replace(blob)
+        return Path(hf_hub_download(repository, file))
+    except TasklabError:
+        raise
+    except Exception as error:  # the client's errors have no common base
+        raise _unreachable(f"{repository}/{file}", _first_line(error)) from error
+
+
+def _transfer(url: str, part: Path, size: int, progress: bool) -> None:
+    """Write a file's bytes to `part`, after those that are there; a stalled connection is renewed.
+
+    Raises:
+        TasklabError: If the disk has no room, or several tries bring no byte.
+    """
+    have = part.stat().st_size if part.exists() else 0
+    if (free := machine.disk(part.parent).free) < size - have:
+        needed, there = machine.too_large(size - have, free)
+        raise TasklabError(f"{url} takes {needed}, and {part.parent} has {there} free.")
+    title, unit = f"fetching {url.rpartition('/')[2]}", "MB"
+    with bar(
+        round(size / 1e6) or 1, title, done=round(have / 1e6), unit=unit, on=progress
+    ) as shown:
+        tries = 0
+        while (have := part.stat().st_size if part.exists() else 0) != size:
+            try:
+                _go_on(url, part, have if have < size else 0, size, shown)
+            except _Refused as error:
+                raise TasklabError(f"{url} cannot be fetched: {error}.") from error
+            except Exception as error:  # the client's errors have no common base
+                more = part.exists() and part.stat().st_size > have
+                tries = 0 if more else tries + 1
+                if tries == _TRIES:
+                    kept = f"; {have:,} of {size:,} bytes are kept for the next time"
+                    raise TasklabError(
+                        f"{url} cannot be fetched: {_first_line(error)}{kept}."
+                    ) from error
+                time.sleep(_PAUSE)
+
+
+def _go_on(url: str, part: Path, have: int, size: int, shown: Any) -> None:
+    """Append what one connection brings."""
+    from huggingface_hub import constants, get_session
+    from huggingface_hub.utils import build_hf_headers
+
+    headers = {**build_hf_headers(), "Accept-Encoding": "identity"}
+    headers |= {"Range": f"bytes={have}-"} if have else {}
+    patience = constants.HF_HUB_DOWNLOAD_TIMEOUT
+    with get_session().stream(
+        "GET", url, headers=headers, timeout=patience, follow_redirects=True
+    ) as answer:
+        code = answer.status_code
+        if 400 <= code < 500 and code not in (408, 416, 429):
+            raise _Refused(f"the server answers {code}")
+        if code >= 400 and code != 416:
+            raise OSError(f"the server answers {code}")
+        told = re.match(r"bytes (\d+)-", answer.headers.get("Content-Range", ""))
+        goes_on = code == 206 and told is not None and int(told[1]) == have
+        with part.open("ab" if goes_on else "wb") as stream:
+            for chunk in answer.iter_bytes(_CHUNK) if code != 416 else ():
+                stream.write(chunk)
+                shown.update(round(stream.tell() / 1e6) - shown.done)
+                if stream.tell() > size:
+                    raise _Refused(f"it is longer than the {size:,} bytes that the hub tells")
+    if part.stat().st_size < size:
+        raise OSError("the connection ended before the file did")
+
+
+def _is(file: Path, etag: str, sha256: str | None) -> bool:
+    """Return whether a file has the checksums that the hub tells, by its etag, and `sha256`."""
+    if sha256 is not None and file_sha256(file) != sha256:
+        return False
+    if re.fullmatch(r"[0-9a-f]{64}", etag):  # of large files
+        return file_sha256(file) == etag
+    if re.fullmatch(r"[0-9a-f]{40}", etag):  # of git's
+        made = hashlib.sha1(f"blob {file.stat().st_size}\0".encode(), usedforsecurity=False)
+        with file.open("rb") as stream:
+            while chunk := stream.read(_CHUNK):
+                made.update(chunk)
+        return made.hexdigest() == etag
+    return True
+
+
+def _first_line(error: Exception) -> str:
+    return f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}".rstrip(
+        ": "
+    )
+
+
+def _unreachable(what: str, problem: str) -> TasklabError:
+    return TasklabError(
+        f"{what} could not be fetched ({problem}). With a network, ask again; without one, copy "
+        "the repository's files here and give their folder by --source."
+    )
