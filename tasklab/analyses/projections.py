@@ -188,6 +188,8 @@ def _joined(first: Tensor | None, second: Tensor) -> Tensor:
 class Inputs(TorchFunctionMode):
     """Within it, `add(name, x)` is called with what each of some weights multiplies.
 
+    The scales of a layer normalisation multiply its normalised input.
+
     A weight is known by identity, whatever module it is in. `nn.MultiheadAttention` multiplies its
     output projection out of sight; it is called without that projection here, which then follows.
 
@@ -213,10 +215,23 @@ class Inputs(TorchFunctionMode):
             return self._attention(*args, **kwargs)
         if func is F.linear:
             self._linear(*args, **kwargs)
+        if func is F.layer_norm:
+            self._layer_norm(*args, **kwargs)
         return func(*args, **kwargs)
 
     def _linear(self, input: Tensor, weight: Tensor, bias: Tensor | None = None) -> None:  # noqa: A002
         self._report(weight, input)
+
+    def _layer_norm(
+        self,
+        input: Tensor,  # noqa: A002
+        normalized_shape: Sequence[int],
+        weight: Tensor | None = None,
+        bias: Tensor | None = None,
+        eps: float = 1e-5,
+    ) -> None:
+        if id(weight) in self._names:
+            self._report(weight, F.layer_norm(input, normalized_shape, eps=eps))
 
     def _report(self, weight: Tensor | None, x: Tensor) -> None:
         if id(weight) in self._names:

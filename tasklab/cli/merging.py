@@ -182,7 +182,7 @@ def _merged(
             found[chosen.searched] = choice.option
         origin = f"the best of {choice.trials} evaluations on validation images"
         return choice.alpha * choice.vector, {**chosen.fixed, **found}, origin
-    usual = chosen.recommended(len(sources))
+    usual = chosen.usual(len(sources), options)
     plain = {**usual, **options}
     own = ", ".join(options)
     origin = f"recommended for {len(sources)} vectors, from {merging.registry.RECOMMENDED}"

@@ -155,7 +155,7 @@ class ByHand:  # `self` is a `Lab`, which is made of this
                 raise TasklabError(f"search=True chooses {', '.join(options)}: leave one out.")
             choice = bench.choose(name)
             return choice.alpha * choice.vector
-        options = registry.method(name).recommended(len(vectors)) | options
+        options = registry.method(name).usual(len(vectors), options) | options
         return merge(name, bench.vectors, **bench.statistics(name), **options)
 
     def plot(self: Any, what: TaskVector | Evaluation | pd.DataFrame, **options: Any) -> Figure:

@@ -121,11 +121,11 @@ def seconds(
     """Return about how long a comparison takes on this machine, from a few images and numbers."""
     tasks = lab.suite.names
     val, test = (sum(lab.evaluator.count(t, split) for t in tasks) for split in ("val", "test"))
-    sizes = Bench(Given.of(lab, {}, "nonlinear")).sizes
+    bench = Bench(Given.of(lab, {}, "nonlinear"))
     tries = TANGENT * (1 if linear else 2) * val
-    tries += 0 if linear else (sizes["looks"] + 1) * val + test
+    tries += 0 if linear else (bench.sizes["looks"] + 1) * val + test
     pairs = len(tasks) * len(tasks) * min(PAIR_IMAGES, test // len(tasks))
-    seen = [TANGENT * sizes[needs] for name in merges if (needs := METHODS[name].needs)]
+    seen = [TANGENT * bench.read(needs) for name in merges if (needs := METHODS[name].needs)]
     passed = len(merges) * tries + len(tasks) * sum(seen) + TANGENT * val + 2 * test + pairs
     return pace(lab).passed * passed + sum(timing.seconds(vectors, name) for name in merges)
 

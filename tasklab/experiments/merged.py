@@ -232,4 +232,4 @@ def passed(bench: Bench, name: str) -> int:
     if name == EVERYWHERE:  # before the first step and in each
         return 2 * tasks * sizes["best"] * (sizes["steps"] + 1)
     needs = METHODS[name].needs
-    return math.prod((tasks, sizes[needs], 1 + (needs == "diagonals"))) if needs else 0
+    return math.prod((tasks, bench.read(needs), 1 + (needs == "diagonals"))) if needs else 0

@@ -26,13 +26,10 @@ from tasklab.analyses.merging import (
     best,
     merge,
     of_images,
-    pooled_diagonals,
-    pooled_grams,
     search,
 )
 from tasklab.analyses.merging.looks import Looks
 from tasklab.analyses.merging.loss import span_of_loss
-from tasklab.analyses.merging.pooled import Diagonals, Grams
 from tasklab.errors import texts
 from tasklab.experiments.editing import groups_of, shares
 from tasklab.experiments.estimate import TANGENT, looked_at
@@ -54,7 +51,7 @@ SPAN, EVERYWHERE, LOSS = "best_span", "best", "best_loss"
 MERGES = (*METHODS, SPAN, EVERYWHERE, LOSS)
 # One of each sort and the best of both, for where there is no time for all.
 LEADING = ("arithmetic", *LEADING_MERGES)
-Statistics = dict[str, Grams | Diagonals]  # by the option of a method that takes them
+Statistics = dict[str, Any]  # by the option of a method that takes them
 # Looks at validation images, training images of each task, and steps of conjugate gradients.
 FULL = {"looks": search.BUDGET, "grams": 256, "diagonals": 64, "best": 64, "steps": 20}
 QUICK = {"looks": 8, "grams": 128, "diagonals": 24, "best": 24, "steps": 6}
@@ -158,13 +155,16 @@ class Bench:
         }
 
     def statistics(self, name: str) -> Statistics:
-        """Return statistics of all tasks' training images, if a method needs them."""
+        """Return what training images tell of all tasks, if a method needs it."""
         needs = METHODS[name].needs if name in METHODS else ""
         if not needs:
             return {}
-        pooled = pooled_grams if needs == "grams" else pooled_diagonals
         each = (self._of_images(needs, task) for task in self.tasks)  # one task's at a time
-        return {needs: pooled(self.vectors, each)}
+        return {needs: METHODS[name].pooled(self.vectors, each)}
+
+    def read(self, needs: str) -> int:
+        """Return the number of training images of each task that a method reads."""
+        return self.sizes.get(needs, self.sizes["grams"])
 
     def merged(
         self, name: str, option: float | None = None, statistics: Statistics | None = None
@@ -203,11 +203,11 @@ class Bench:
         start = best.span(basis, self.own).tolist()
         return span_of_loss(at_start, basis, heads, labels, start=start).tolist()
 
-    def _of_images(self, needs: str, task: str) -> dict[str, Tensor]:
-        trial, x = self.trial, self._images(task, self.sizes[needs])
+    def _of_images(self, needs: str, task: str) -> Any:
+        trial, x = self.trial, self._images(task, self.read(needs))
         encoder, head = trial.lab.clip.encoder, trial.evaluator.head(task)
-        moments = of_images(needs, encoder, head, x, self.vectors[task], linear=trial.linear)
-        return placed(moments, device_of(self.vectors))
+        told = of_images(needs, encoder, head, x, self.vectors[task], linear=trial.linear)
+        return told if callable(told) else placed(told, device_of(self.vectors))
 
     def _images(self, task: str, count: int) -> Tensor:
         lab = self.trial.lab

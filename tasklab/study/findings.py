@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import pandas as pd
 
+from tasklab.analyses.merging.registry import METHODS
 from tasklab.chapters import CHAPTERS
 from tasklab.errors import choose
 from tasklab.figures.merging import MERGE_LABEL
@@ -26,7 +27,7 @@ from tasklab.records.statements import (
 )
 from tasklab.study.results import recorded
 
-_WITH_IMAGES = ["fisher", "regmean"]  # merges that read training images
+_WITH_IMAGES = [name for name, rule in METHODS.items() if rule.needs]  # of training
 _NO_MERGES = ["arithmetic", "best_span", "best", "best_loss", "joint"]
 _EIGHT = {"experiment": "addition", "metric": "absolute", "n_tasks": 8}
 _ALONE = {"experiment": "single", "metric": "single"}

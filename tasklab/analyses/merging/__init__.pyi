@@ -1,4 +1,5 @@
 from . import best as best
+from . import directions as directions
 from . import factors as factors
 from . import images as images
 from . import loss as loss
@@ -12,6 +13,8 @@ from . import singular as singular
 from . import sums as sums
 from . import timing as timing
 from . import vectors as vectors
+from .directions import essential as essential
+from .directions import pooled_directions as pooled_directions
 from .images import fisher_diagonals as fisher_diagonals
 from .images import grams as grams
 from .images import of_images as of_images
@@ -24,13 +27,16 @@ from .masks import ties as ties
 from .pooled import pooled_diagonals as pooled_diagonals
 from .pooled import pooled_grams as pooled_grams
 from .quadratic import fisher as fisher
+from .quadratic import lot as lot
 from .quadratic import regmean as regmean
+from .quadratic import regmean_plusplus as regmean_plusplus
 from .quadratic import wudi as wudi
 from .quadratic import wudi_descent as wudi_descent
 from .quadratic import wudi_exact as wudi_exact
 from .registry import METHODS as METHODS
 from .registry import Method as Method
 from .registry import merge as merge
+from .singular import boosting as boosting
 from .singular import iso_c as iso_c
 from .singular import iso_cts as iso_cts
 from .singular import tsv_m as tsv_m

@@ -64,11 +64,25 @@ def flattened(A: Float[Tensor, "O I"]) -> Float[Tensor, "O I"]:
     return (u * s.mean()) @ vh
 
 
+def raised(A: Float[Tensor, "O I"], share: float) -> Float[Tensor, "O I"]:
+    """Return a matrix whose small singular values are raised to s_k; those that are 0 stay.
+
+    s_k is the first one at which a share of their sum is reached, from the largest on.
+    """
+    u, s, vh = leading(A, min(A.shape))
+    if not len(s):
+        return A
+    k = int((s.cumsum(0) < share * s.sum()).sum())
+    return (u * s.clamp_min(s[min(k, len(s) - 1)])) @ vh
+
+
 def orthogonal(A: Float[Tensor, "O K"]) -> Float[Tensor, "O K"]:
-    """Return the polar factor U V' of a tall matrix: the nearest one with orthogonal columns.
+    """Return the polar factor U V' of a matrix: the nearest one with orthogonal columns, or rows.
 
     Directions without length stay so: columns that are equal are one direction, which they share.
     """
+    if A.shape[0] < A.shape[1]:
+        return orthogonal(A.T).T
     squares, v = torch.linalg.eigh(A.T @ A)
     if float(squares[0]) > _FINE * float(squares[-1]):
         return (A @ (v / squares.sqrt())) @ v.T

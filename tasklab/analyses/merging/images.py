@@ -1,4 +1,4 @@
-"""Statistics of a task's images for merges: Gram matrices for RegMean, Fisher information.
+"""Statistics of a task's images for merges: Gram matrices of inputs, Fisher information.
 
 Both are taken at the task's own model, theta_0 + tau_t:
 
@@ -12,7 +12,7 @@ Letters: N images, I inputs of a layer.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 
 import torch
 from jaxtyping import Float
@@ -34,19 +34,30 @@ from tasklab.tuning import memory
 _IMAGES, _ROWS = 64, 4096  # in one pass, and of inputs that are in float64 at a time
 
 
+Reader = Callable[[TaskVector, Collection[str]], dict[str, Tensor]]
+
+
 def of_images(
     needs: str, encoder: Encoder, head: Head, images: Tensor, vector: TaskVector, *, linear: bool
-) -> dict[str, Tensor]:
-    """Return a merge's statistics of a task's images, at the task's own model.
+) -> dict[str, Tensor] | Reader:
+    """Return what a merge needs to know of a task's images, at the task's own model.
 
     Of a tangent vector the model itself makes another function: images are read at theta_0.
 
     Args:
-        needs: `"grams"`, or `"diagonals"` of Fisher information.
+        needs: `"grams"`, `"diagonals"` of Fisher information, or `"readers"`: a function of a
+            vector and names that returns these parameters' Gram matrices at theta_0 + the vector.
     """
-    params = None if linear else vector.apply(encoder.params)
+
+    def read(at: TaskVector, names: Collection[str]) -> dict[str, Tensor]:
+        params = None if linear else at.apply(encoder.params)
+        return grams(encoder, images, params=params, names=names)
+
+    if needs == "readers":
+        return read
     if needs == "grams":
-        return grams(encoder, images, params=params, names=vector)
+        return read(vector, vector)
+    params = None if linear else vector.apply(encoder.params)
     return fisher_diagonals(encoder, head, images, params=params, names=vector)
 
 
@@ -61,19 +72,21 @@ def grams(
     """Return G = X' X / n of what each matrix reads, X the rows of all images and tokens.
 
     It is divided by the number of rows, so that tasks with more images do not weigh more. They are
-    of the parameters' type, summed up in float64.
+    of the parameters' type, summed up in float64. The scales of a normalisation multiply each
+    input by itself: of their G only the diagonal is not 0, and only it is returned.
 
     Args:
         batch_size: Images whose sums are made apart; fewer where memory does not suffice.
 
     Returns:
-        A matrix for each named weight of a linear layer or of `nn.MultiheadAttention`, by its name.
+        A matrix for each named weight of a linear layer or of `nn.MultiheadAttention`, and a
+        diagonal (I,) for the scales of an `nn.LayerNorm`, by name.
     """
     if len(images) == 0:
         raise TasklabError("Gram matrices need at least one image.")
     theta = {**encoder.params, **placed(params or {}, encoder.device)}
     names = _known(names, theta)
-    weights = {name: theta[name] for name in names if is_matrix(name, theta[name])}
+    weights = {n: theta[n] for n in names if is_matrix(n, theta[n]) or theta[n].dim() == 1}
 
     def of_batch(batch: Tensor) -> dict[str, tuple[Tensor, int]]:
         products: dict[str, Tensor] = {}
@@ -82,7 +95,11 @@ def grams(
         def add(name: str, x: Tensor) -> None:
             x = x.reshape(-1, x.shape[-1])
             parts = (part.double() for part in x.split(_ROWS))
-            add_to(products, name, packed(sum(part.T @ part for part in parts)))
+            if weights[name].dim() == 1:
+                product = sum(part.square().sum(0) for part in parts)
+            else:
+                product = packed(sum(part.T @ part for part in parts))
+            add_to(products, name, product)
             rows[name] += len(x)
 
         with math_attention(), Inputs(weights, add):
@@ -98,12 +115,13 @@ def grams(
                 product, count = products.pop(name)
                 add_to(sums, name, product)
                 counts[name] += count
-    if not sums:
+    if not any(weights[name].dim() == 2 for name in sums):
         raise TasklabError(f"{encoder.name} has no linear layer whose inputs could be read.")
     made = {}
     for name, count in counts.items():  # a sum goes when its matrix comes
         G = (sums.pop(name) / count).to(theta[name].dtype)
-        made[name] = unpacked(finite(G, f"the Gram matrix of {name}"))
+        G = finite(G, f"the Gram matrix of {name}")
+        made[name] = G if weights[name].dim() == 1 else unpacked(G)
     return made
 
 

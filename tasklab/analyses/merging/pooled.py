@@ -29,14 +29,15 @@ from tasklab.placement import placed
 
 Tensors = Mapping[str, Tensor]
 PerTask = Iterable[Tensors] | Mapping[str, Tensors]
+GRAMS = "this merge needs the Gram matrices of images: give grams=[images.grams(...)]"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class Grams:
     """Sums over tasks of Gram matrices, in float64."""
 
-    total: Tensors  #: sum_t G_t by parameter, its upper triangle (P,)
-    products: Tensors  #: sum_t tau_t G_t (O, I)
+    total: Tensors  #: sum_t G_t by parameter, its upper triangle (P,); of a scale (I,)
+    products: Tensors  #: sum_t tau_t G_t (O, I); of a scale (I,)
     diagonals: Tensors  #: That of each G_t (T, I)
 
 
@@ -52,39 +53,43 @@ def pooled_grams(vectors: Vectors, grams: PerTask | Grams | None) -> Grams:
     """Sum up what `regmean` needs of Gram matrices; those that not all tasks have are left out.
 
     Args:
-        grams: G_t (I, I), symmetric, by the parameter's name: in the vectors' order, where an
-            iterator may make them one by one, or by the same names. Sums are only moved.
+        grams: G_t (I, I), symmetric, by the parameter's name, or its diagonal (I,) for the scales
+            of a normalisation: in the vectors' order, where an iterator may make them one by one,
+            or by the same names. Sums are only moved.
     """
     each = listed(vectors, 2)
     if isinstance(grams, Grams):
         return Grams(**placed(vars(grams), each[0].device))
-    asked = "regmean needs the Gram matrices of images: give grams=[images.grams(...)]"
     total: dict[str, Tensor] = {}
     products: dict[str, Tensor] = {}
     diagonals: dict[str, list[Tensor]] = {}
-    statistics = _matched(vectors, grams, asked, len(each))
+    statistics = matched(vectors, grams, GRAMS, len(each))
     for seen, vector in enumerate(each):
         one = next(statistics)
         known = list(total if seen else vector)
-        shared = [name for name in known if name in one and is_matrix(name, vector[name])]
+        shared = [n for n in known if n in one and (is_matrix(n, vector[n]) or one[n].dim() == 1)]
         for name in total.keys() - set(shared):
             del total[name], products[name], diagonals[name]
         for name in shared:
             tau = turned(name, vector[name]).double()
-            side, G = tau.shape[1], one[name].to(tau)
-            if G.shape != (side, side):
-                raise TasklabError(
-                    f"the Gram matrices of {name} must have {side} rows and columns."
-                )
-            add_to(total, name, packed(G))
-            add_to(products, name, tau @ G)
-            diagonals.setdefault(name, []).append(G.diagonal().clone())
+            G = gram_of(name, one, tau)
+            add_to(total, name, G.clone() if G.dim() == 1 else packed(G))
+            add_to(products, name, tau * G if G.dim() == 1 else tau @ G)
+            diagonals.setdefault(name, []).append(G if G.dim() == 1 else G.diagonal().clone())
         del one  # before the next task's are made
     next(statistics, None)  # which refuses further ones
     if not total:
         raise TasklabError("the Gram matrices are of none of the vectors' parameters.")
     stacked = {name: torch.stack(rows) for name, rows in diagonals.items()}
     return Grams(total=total, products=products, diagonals=stacked)
+
+
+def gram_of(name: str, grams: Tensors, tau: Tensor) -> Tensor:
+    """Return a Gram matrix as a task's matrix needs it, or raise if its shape is another."""
+    side, G = tau.shape[-1], grams[name].to(tau)
+    if G.shape != (side,) * tau.dim():
+        raise TasklabError(f"the Gram matrices of {name} must have {side} rows and columns.")
+    return G
 
 
 def pooled_diagonals(vectors: Vectors, diagonals: PerTask | Diagonals | None) -> Diagonals:
@@ -100,7 +105,7 @@ def pooled_diagonals(vectors: Vectors, diagonals: PerTask | Diagonals | None) ->
     asked = "fisher needs the Fisher information of images: give diagonals=[fisher_diagonals(...)]"
     total: dict[str, Tensor] = {}
     products: dict[str, Tensor] = {}
-    statistics = _matched(vectors, diagonals, asked, len(each))
+    statistics = matched(vectors, diagonals, asked, len(each))
     for vector in each:
         one = next(statistics)
         if missing := [name for name in vector if name not in one]:
@@ -151,7 +156,8 @@ def add_to(sums: dict[str, Tensor], name: str, x: Tensor) -> None:
         sums[name] = x
 
 
-def _matched(vectors: Vectors, given: PerTask | None, asked: str, many: int) -> Iterator[Tensors]:
+def matched(vectors: Vectors, given: PerTask | None, asked: str, many: int) -> Iterator[Tensors]:
+    """Yield each vector's statistics, one task at a time, or raise if these are not of each."""
     if given is None:
         raise TasklabError(f"{asked}.")
     if isinstance(vectors, Mapping) and isinstance(given, Mapping):

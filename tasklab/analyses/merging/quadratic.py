@@ -7,6 +7,8 @@
 | average | the identity |
 | Fisher | the diagonal of task t's Fisher information |
 | RegMean | of each matrix W: the Gram matrix X_t' X_t of what it reads on task t's images |
+| RegMean++ | the same, of what it reads in the merged model |
+| LOT | RegMean's, and of scales and biases too |
 | WUDI | of each matrix: tau_t' tau_t / |tau_t|, in the place of images |
 
 What all of them approximate is the minimum for G_t = E_x J(x)' J(x), which
@@ -17,13 +19,14 @@ Letters: T tasks, O outputs, I inputs.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from tasklab.analyses.finite import as_coefficient, finite
+from tasklab.analyses.merging.images import Reader
 from tasklab.analyses.merging.pooled import (
     Diagonals,
     Grams,
@@ -32,6 +35,7 @@ from tasklab.analyses.merging.pooled import (
     pooled_grams,
     unpacked,
 )
+from tasklab.analyses.merging.sums import depths
 from tasklab.analyses.merging.vectors import (
     Vectors,
     by_matrix,
@@ -124,6 +128,86 @@ def regmean(
         return solved
 
     return by_matrix(listed(vectors, 2), rule, alpha)
+
+
+def regmean_plusplus(
+    vectors: Vectors,
+    readers: Iterable[Reader] | None = None,
+    *,
+    ratio: float = 0.9,
+    ridge: float = 0.0,
+    alpha: float = 1.0,
+) -> TaskVector:
+    """Merge block by block by RegMean, on images that the merged blocks before have passed.
+
+    *RegMean++*, arXiv:2508.03121, as FusionBench implements it: Gram matrices of block l are those
+    of task t's own block behind the merged blocks 0 ... l - 1. What is in no block is averaged;
+    that code leaves what follows the blocks at theta_0. Of tangent vectors, whose images are read
+    at theta_0, this is `regmean`.
+
+    Args:
+        readers: Of each task, in the vectors' order, a function of a vector and names that returns
+            these parameters' Gram matrices at theta_0 + the vector (`images.of_images`).
+        ratio: As of `regmean`.
+        ridge: As of `regmean`.
+    """
+    each = listed(vectors, 2)
+    given = [] if readers is None else list(readers)
+    if len(given) != len(each):
+        raise TasklabError(
+            "regmean_plusplus reads images again for every block: give readers=[...], as "
+            f"images.of_images returns them, for each of {len(each)} vectors, not {len(given)}."
+        )
+    block = depths(each[0]) or dict.fromkeys(each[0], 0)
+    parts: dict[int, list[str]] = {place: [] for place in sorted({*block.values()})}
+    for name, place in block.items():
+        parts[place].append(name)
+    outside = [name for name in each[0] if name not in block]
+    merged = {name: mean([vector[name] for vector in each]) for name in outside}
+    for names in parts.values():
+        grams = (
+            read(TaskVector({**vector, **merged}), names)
+            for read, vector in zip(given, each, strict=True)
+        )
+        own = [TaskVector({name: vector[name] for name in names}) for vector in each]
+        merged |= regmean(own, grams, ratio=ratio, ridge=ridge)
+    return by_tensor(each, lambda name, _: merged[name], alpha)
+
+
+def lot(
+    vectors: Vectors, grams: PerTask | Grams | None = None, *, alpha: float = 1.0
+) -> TaskVector:
+    """Minimise the drift of every layer's features, in closed form.
+
+    *Layer-wise Optimal Task Vector Merging* (LOT), arXiv:2505.23859, section 4: a layer drifts by
+    sum_t |f(X_t; theta_0 + tau) - f(X_t; theta_0 + tau_t)|^2 on its inputs X_t in task t's own
+    model, which is least at
+
+        a matrix        tau = (sum_t tau_t G_t) (sum_t G_t)^+,      G_t = X_t' X_t
+        scales          tau = sum_t g_t tau_t / sum_t g_t,          g_t the mean of x^2 of an input
+        anything else   the mean
+
+    Between RegMean at ratio 1 and this is the pseudo-inverse: where no task reads anything the
+    model stays at theta_0. Eigenvalues below n * 1.2e-7 of the largest count as 0, for Gram
+    matrices have float32's digits.
+
+    Args:
+        grams: As of `regmean`.
+    """
+    sums = pooled_grams(vectors, grams)
+
+    def rule(name: str, tensors: list[Tensor]) -> Tensor:
+        if name not in sums.total:
+            return mean(tensors)
+        G = finite(sums.total[name], f"Grams of {name}")
+        if not is_matrix(name, tensors[0]):
+            return torch.where(G > 0, sums.products[name] / G, mean(tensors))
+        G = unpacked(G)
+        fine = len(G) * torch.finfo(torch.float32).eps
+        inverse = torch.linalg.pinv(G, rtol=fine, hermitian=True)
+        return turned(name, sums.products[name] @ inverse)
+
+    return by_tensor(listed(vectors, 2), rule, alpha)
 
 
 def wudi(vectors: Vectors, *, steps: int = 300, lr: float = 1e-5, alpha: float = 1.0) -> TaskVector:

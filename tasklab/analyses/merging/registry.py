@@ -28,8 +28,9 @@ class Method:
     title: str
     text: str
     paper: str  #: Number on arXiv
-    #: The option that takes statistics of the tasks' images; empty if none is needed.
+    #: The option that takes what images tell of the tasks (`images.of_images`); empty for none.
     needs: str = ""
+    pool: str = ""  #: The function that sums these up, task by task; empty where all are held
     #: The option that is chosen on validation images (`search`); empty if there is none.
     searched: str = ""
     values: tuple[float, ...] = ()  #: Those of it that are tried: the paper's and its neighbours
@@ -43,8 +44,11 @@ class Method:
     @property
     def function(self) -> Callable[..., TaskVector]:
         """Task vectors, and options by name -> one task vector."""
-        module, name = self.place.split(".")
-        return getattr(importlib.import_module(f"tasklab.analyses.merging.{module}"), name)
+        return _loaded(self.place)
+
+    def pooled(self, vectors: Vectors, each: Iterable[Any]) -> Any:
+        """Return the option `needs` from what images tell of each task, in the vectors' order."""
+        return _loaded(self.pool)(vectors, each) if self.pool else list(each)
 
     @property
     def options(self) -> dict[str, Any]:
@@ -58,10 +62,18 @@ class Method:
         Between recorded numbers of vectors the coefficient is interpolated on logarithmic scales;
         beyond them its trend goes on where it falls.
 
+        Raises:
+            TasklabError: If no run of the method is recorded yet.
+
         >>> METHODS["arithmetic"].recommended(8), METHODS["ties"].recommended(3)
         ({'alpha': 0.24}, {'alpha': 1.13, 'keep': 0.2})
         """
         chosen = METHODS[self.like].chosen if self.like else self.chosen
+        if not chosen:
+            raise TasklabError(
+                f"{self.title} has no recommended coefficient, for none is recorded yet: give "
+                "alpha, or let validation images choose it (search)."
+            )
         known = sorted(chosen)
         _, option = chosen[min(known, key=lambda n: abs(math.log(n / count)))]
         low, high = next(
@@ -75,6 +87,16 @@ class Method:
             alpha = first * (max(count, low) / low) ** slope
         found = {"alpha": float(f"{alpha:.3g}")}
         return found | ({self.searched: option} if option is not None else {}) | dict(self.fixed)
+
+    def usual(self, count: int, options: Mapping[str, Any]) -> dict[str, float]:
+        """Return what is recommended beside given options; the fixed ones where alpha is given."""
+        known = self.chosen or self.like or "alpha" not in options
+        return self.recommended(count) if known else dict(self.fixed)
+
+
+def _loaded(place: str) -> Callable[..., Any]:
+    module, name = place.split(".")
+    return getattr(importlib.import_module(f"tasklab.analyses.merging.{module}"), name)
 
 
 RECOMMENDED = "validation images of the model mini"  # where `Method.recommended` is from
@@ -146,19 +168,43 @@ METHODS: Mapping[str, Method] = MappingProxyType(
             searched="common", values=(0.6, 0.8, 0.9),
             chosen={2: (2.156, 0.9), 4: (2.089, 0.8), 8: (1.4, 0.6)},
         ),
+        "boosting": Method(
+            place="singular.boosting", title="Subspace Boosting",
+            text="the sum, with small singular values raised", paper="2506.16506",
+            searched="beta", values=(0.01, 0.1, 0.3),
+        ),
+        "essential": Method(
+            place="directions.essential", title="Essential Subspace",
+            text="TSV-M with the directions that change a layer's outputs most",
+            paper="2606.19164",
+            needs="grams", pool="directions.pooled_directions",
+        ),
         "fisher": Method(
             place="quadratic.fisher", title="Fisher",
             text="averages weighted by Fisher information", paper="2111.09832",
-            needs="diagonals",
+            needs="diagonals", pool="pooled.pooled_diagonals",
             chosen={2: (1.291, None), 4: (0.864, None), 8: (0.795, None)},
         ),
         "regmean": Method(
             place="quadratic.regmean", title="RegMean",
             text="least squares on each linear layer's inputs", paper="2212.09849",
-            needs="grams",
+            needs="grams", pool="pooled.pooled_grams",
             searched="ratio", values=(0.3, 0.6, 0.9),
             fixed={"ridge": 0.01},
             chosen={2: (1.145, 0.9), 4: (1.507, 0.6), 8: (1.577, 0.9)},
+        ),
+        "regmean_plusplus": Method(
+            place="quadratic.regmean_plusplus", title="RegMean++",
+            text="RegMean block by block, on what the merged blocks before give",
+            paper="2508.03121",
+            needs="readers",
+            searched="ratio", values=(0.3, 0.6, 0.9),
+            fixed={"ridge": 0.01},
+        ),
+        "lot": Method(
+            place="quadratic.lot", title="LOT",
+            text="the least drift of each layer's features, in closed form", paper="2505.23859",
+            needs="grams", pool="pooled.pooled_grams",
         ),
         "wudi": Method(
             place="quadratic.wudi", title="WUDI",

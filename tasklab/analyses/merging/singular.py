@@ -11,8 +11,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from tasklab.analyses.merging.factors import Triplets, flattened, leading, orthogonal
-from tasklab.analyses.merging.vectors import Vectors, by_matrix, listed, total
+from tasklab.analyses.merging.factors import Triplets, flattened, leading, orthogonal, raised
+from tasklab.analyses.merging.vectors import Vectors, by_matrix, by_tensor, is_matrix, listed, total
 from tasklab.errors import TasklabError, real
 from tasklab.taskvector import TaskVector
 
@@ -29,18 +29,17 @@ def tsv_m(vectors: Vectors, *, alpha: float = 1.0) -> TaskVector:
     One task alone stays as it is. A direction that tasks share exactly is kept once, shared among
     them. (TSV-Compress keeps a model for each task: it is no merge.)
     """
-    each = listed(vectors)
+    return by_matrix(listed(vectors), orthogonalised, alpha)
 
-    def rule(name: str, matrices: list[Tensor]) -> Tensor:
-        k = min(matrices[0].shape) // len(matrices)
-        if k == 0:
-            raise TasklabError(
-                f"{name} has {min(matrices[0].shape)} directions, too few for {len(matrices)} "
-                "tasks."
-            )
-        return _rejoined([leading(x, k) for x in matrices])
 
-    return by_matrix(each, rule, alpha)
+def orthogonalised(name: str, matrices: list[Tensor]) -> Tensor:
+    """Return one matrix of all tasks' leading singular directions, as `tsv_m` does."""
+    k = min(matrices[0].shape) // len(matrices)
+    if k == 0:
+        raise TasklabError(
+            f"{name} has {min(matrices[0].shape)} directions, too few for {len(matrices)} tasks."
+        )
+    return _rejoined([leading(x, k) for x in matrices])
 
 
 def iso_c(vectors: Vectors, *, alpha: float = 1.0) -> TaskVector:
@@ -51,6 +50,33 @@ def iso_c(vectors: Vectors, *, alpha: float = 1.0) -> TaskVector:
         sum_t tau_t = U S V',      merged = alpha U mean(S) V'
     """
     return by_matrix(listed(vectors), lambda _, matrices: flattened(total(matrices)), alpha)
+
+
+def boosting(vectors: Vectors, *, beta: float = 0.01, alpha: float = 1.0) -> TaskVector:
+    """Raise the small singular values of the sum.
+
+    *Subspace-Boosted Model Merging*, arXiv:2506.16506, as FusionBench and mergekit implement it on
+    task arithmetic:
+
+        sum_t tau_t = U S V',      merged = alpha U max(S, s_k) V'
+
+    with s_k the first singular value at which the share beta of their sum is reached. Of q, k and v
+    each is a matrix. What is no matrix is the sum.
+
+    Args:
+        beta: 0.01 is the default of both. From the first direction's share on down, all singular
+            values become the largest.
+    """
+    beta = real("beta", beta, 0, 1)
+
+    def rule(name: str, tensors: list[Tensor]) -> Tensor:
+        S = total(tensors)
+        if not is_matrix(name, S):
+            return S
+        parts = S.chunk(3) if name.endswith(("in_proj_weight", "qkv.weight")) else (S,)
+        return torch.cat([raised(part, beta) for part in parts])
+
+    return by_tensor(listed(vectors), rule, alpha)
 
 
 def iso_cts(vectors: Vectors, *, common: float = 0.8, alpha: float = 1.0) -> TaskVector:

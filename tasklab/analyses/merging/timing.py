@@ -11,7 +11,7 @@ from tasklab.taskvector import TaskVector
 
 _SIDE = 256  # of the corner
 _ENOUGH = 0.5  # seconds
-_DECOMPOSED = ("tsv_m", "iso_c", "iso_cts", "wudi", "wudi_exact", "wudi_descent")
+_DECOMPOSED = ("tsv_m", "boosting", "iso_c", "iso_cts", "wudi", "wudi_exact", "wudi_descent")
 
 
 def seconds(vectors: Mapping[Hashable, TaskVector], name: str) -> float:

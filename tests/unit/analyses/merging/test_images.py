@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 import torch
 from torch import nn
@@ -29,9 +31,21 @@ def images(count, seed=1):
 def test_grams_are_the_second_moments_of_what_the_blocks_read(encoder):
     x = images(5)
     found, expected = grams(encoder, x, batch_size=2), second_moments(encoder, x)
-    assert found.keys() == expected.keys()
-    for name in found:
+    scales = {name for name in encoder.params if re.search(r"ln_\w+\.weight$", name)}
+    assert found.keys() - scales == expected.keys() and len(scales) == 6
+    for name in expected:
         torch.testing.assert_close(found[name], expected[name])
+    for name in scales:  # of inputs whose squares have the mean 1
+        assert found[name].mean().item() == pytest.approx(1, rel=1e-2)
+    first = [name for name in scales if name.startswith("ln_pre")]
+    seen = []
+    hook = dict(encoder.module.named_modules())["ln_pre"].register_forward_hook(
+        lambda module, x, y: seen.append((y - module.bias) / module.weight)
+    )
+    encoder({}, x)
+    hook.remove()
+    (normalised,) = seen
+    torch.testing.assert_close(found[first[0]], normalised.square().flatten(0, 1).mean(0))
     moved = {name: 2 * p for name, p in encoder.params.items()}
     other = grams(encoder, x, params=moved)
     torch.testing.assert_close(other["transformer.resblocks.0.mlp.c_fc.weight"], second_moments(
@@ -40,7 +54,8 @@ def test_grams_are_the_second_moments_of_what_the_blocks_read(encoder):
 
 def test_grams_of_some_parameters_are_those_alone(encoder):
     x, every = images(3), grams(encoder, images(3))
-    names = [*list(every)[:2], next(name for name in encoder.params if name.endswith("bias"))]
+    names = [n for n in every if ".mlp." in n][:2]
+    names.append(next(name for name in encoder.params if name.endswith("bias")))
     some = grams(encoder, x, names=names)  # a bias reads nothing
     assert list(some) == names[:2]
     assert all(torch.equal(some[name], every[name]) for name in some)

@@ -17,9 +17,11 @@ def test_every_method_keeps_names_shapes_types_and_scales_with_alpha(cases):
         "diagonals": [{name: x.square() for name, x in v.items()} for v in vectors],
         "grams": [{n: v[n].T @ v[n] for n in cases.MATRICES if n != "proj"} for v in vectors],
     }
+    images["readers"] = [lambda _, names, own=G: {n: own[n] for n in names if n in own}
+                         for G in images["grams"]]  # fmt: skip
     for name, method in merging.METHODS.items():
         needed = {method.needs: images[method.needs]} if method.needs else {}
-        needed |= {"ridge": 1e-3} if name == "regmean" else {}
+        needed |= {"ridge": 1e-3} if "ridge" in method.options else {}
         whole = merging.merge(name, vectors, **needed)
         half = merging.merge(name, vectors, alpha=0.5, **needed)
         assert {n: (x.shape, x.dtype) for n, x in whole.items()} == {
@@ -27,7 +29,6 @@ def test_every_method_keeps_names_shapes_types_and_scales_with_alpha(cases):
         }, name
         cases.assert_close(half, whole / 2)
         single = [TaskVector({n: x.float() for n, x in v.items()}) for v in vectors]
-        needed = {k: v if k == "ridge" else [dict(one) for one in v] for k, v in needed.items()}
         rough = merging.merge(name, single, **needed)
         assert all(x.dtype == single[0][n].dtype for n, x in rough.items()), name
 

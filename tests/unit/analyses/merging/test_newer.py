@@ -1,0 +1,261 @@
+"""RegMean++, LOT, Subspace Boosting and Essential Subspace Merging, against numpy in float64."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from tasklab.analyses import merging
+from tasklab.errors import TasklabError
+from tasklab.taskvector import TaskVector
+
+svd = np.linalg.svd
+FC, PROJ, SCALE = "blocks.{}.mlp.fc1.weight", "blocks.{}.mlp.fc2.weight", "blocks.{}.norm.weight"
+
+
+def array(x):
+    return x.detach().numpy()
+
+
+def features(seed, rows, columns, rank=None):
+    draw = np.random.default_rng(seed)
+    X = draw.normal(size=(rows, columns))
+    return X if rank is None else X[:, :rank] @ draw.normal(size=(rank, columns))
+
+
+def gram(X):
+    return torch.tensor(X.T @ X / len(X))
+
+
+def one_layer(many, *, inputs=6, outputs=5, rank=None, kind=FC):
+    """Return vectors of one matrix, inputs of it, and their Gram matrices."""
+    name = kind.format(0)
+    draw = np.random.default_rng(7)
+    each = [
+        TaskVector({name: torch.tensor(draw.normal(size=(outputs, inputs)))}) for _ in range(many)
+    ]
+    X = [features(seed, 20, inputs, rank) for seed in range(many)]
+    return name, each, X, [{name: gram(x)} for x in X]
+
+
+# --- LOT -----------------------------------------------------------------------------------------
+
+
+def drift(tau, each, X):
+    """Return sum_t |X_t (tau - tau_t)'|^2, by its definition."""
+    return sum(np.square(x @ (tau - array(t)).T).sum() for t, x in zip(each, X, strict=True))
+
+
+@pytest.mark.parametrize("rank", [None, 2])
+def test_no_other_matrix_drifts_less_than_lots(rank):
+    name, each, X, grams = one_layer(3, rank=rank)
+    own = [v[name] for v in each]
+    tau = array(merging.lot(each, grams)[name])
+    least, draw = drift(tau, own, X), np.random.default_rng(1)
+    assert least > 0
+    for _ in range(50):
+        step = draw.normal(size=tau.shape)
+        for size in (1e-3, 0.1, 1):
+            assert drift(tau + size * step, own, X) >= least * (1 - 1e-12)
+    reads, gives = (
+        np.concatenate(X),
+        np.concatenate([x @ array(t).T for x, t in zip(X, own, strict=True)]),
+    )
+    np.testing.assert_allclose(tau.T, np.linalg.pinv(reads, rcond=1e-9) @ gives, atol=1e-9)
+
+
+def test_lot_leaves_what_no_task_reads_and_adds_what_only_one_does():
+    name, each, _, _ = one_layer(2, inputs=4)
+    G = [
+        {name: torch.diag(torch.tensor(d, dtype=torch.float64))}
+        for d in ([1, 2, 0, 0], [0, 0, 3, 0])
+    ]
+    tau = merging.lot(each, G)[name]
+    torch.testing.assert_close(tau[:, :2], each[0][name][:, :2])
+    torch.testing.assert_close(tau[:, 2], each[1][name][:, 2])
+    assert not tau[:, 3].any()
+
+
+def test_lot_weighs_scales_by_the_squares_of_their_inputs():
+    name, vectors = SCALE.format(0), [[1.0, 2.0, 3.0], [5.0, 6.0, 7.0]]
+    fc, each, _, grams = one_layer(2)
+    each = [
+        TaskVector({**v, name: torch.tensor(t).double()})
+        for v, t in zip(each, vectors, strict=True)
+    ]
+    squares = [
+        {**g, name: torch.tensor(s).double()}
+        for g, s in zip(grams, ([1, 0, 0], [3, 2, 0]), strict=True)
+    ]
+    found = merging.lot(each, squares, alpha=2.0)
+    assert found[name].tolist() == [2 * (1 + 15) / 4, 2 * 6.0, 2 * 5.0]  # no input: the mean
+    torch.testing.assert_close(found[fc], 2 * merging.lot(each, squares)[fc])
+
+
+def test_equal_grams_give_the_average_and_one_task_itself():
+    name, each, _, grams = one_layer(3)
+    mean = sum(v[name] for v in each) / 3
+    torch.testing.assert_close(merging.lot(each, grams[:1] * 3)[name], mean)
+    torch.testing.assert_close(merging.regmean(each, grams[:1] * 3)[name], mean)
+    torch.testing.assert_close(merging.lot(each[:1] * 2, grams[:2])[name], each[0][name])
+
+
+# --- RegMean++ -----------------------------------------------------------------------------------
+
+
+def chain(tau, X, start):
+    """Return what each of two layers with a ReLU between reads, and the last one's features."""
+    first = np.maximum(X @ (start[0] + tau[0]).T, 0)
+    return X, first
+
+
+@pytest.mark.parametrize("ratio", [1.0, 0.6])
+def test_regmean_plusplus_reads_behind_the_merged_blocks(ratio):
+    draw, many, names = np.random.default_rng(3), 3, [FC.format(i) for i in range(2)]
+    start = [draw.normal(size=(6, 6)) for _ in names]
+    tau = [[draw.normal(size=(6, 6)) for _ in names] for _ in range(many)]
+    X = [features(seed, 30, 6) for seed in range(many)]
+
+    def reader(t):
+        def read(vector, asked):
+            at = [array(vector[name]) for name in names]
+            inputs = dict(zip(names, chain(at, X[t], start), strict=True))
+            return {name: gram(inputs[name]) for name in asked}
+
+        return read
+
+    def regmean(G, each):
+        shrunk = [ratio * g + (1 - ratio) * np.diag(np.diag(g)) for g in G]
+        return sum(t @ g for t, g in zip(each, shrunk, strict=True)) @ np.linalg.inv(sum(shrunk))
+
+    each = [TaskVector({n: torch.tensor(x) for n, x in zip(names, t, strict=True)}) for t in tau]
+    found = merging.regmean_plusplus(each, map(reader, range(many)), ratio=ratio)
+    first = regmean([x.T @ x / 30 for x in X], [t[0] for t in tau])
+    behind = [chain([first, None], x, start)[1] for x in X]
+    second = regmean([x.T @ x / 30 for x in behind], [t[1] for t in tau])
+    np.testing.assert_allclose(array(found[names[0]]), first, atol=1e-10)
+    np.testing.assert_allclose(array(found[names[1]]), second, atol=1e-10)
+    plain = merging.regmean(each, [reader(t)(each[t], names) for t in range(many)], ratio=ratio)
+    assert (plain[names[1]] - found[names[1]]).abs().max() > 0.01  # which reads other features
+
+
+def test_regmean_plusplus_averages_what_is_in_no_block(cases):
+    vectors = cases.vectors(2)
+    read = lambda v, names: {n: v[n].T @ v[n] for n in names if n.endswith("weight")}  # noqa: E731
+    found = merging.regmean_plusplus(vectors, [read, read], ridge=0.1)
+    for name in ("proj", "positional_embedding"):
+        torch.testing.assert_close(found[name], (vectors[0][name] + vectors[1][name]) / 2)
+    with pytest.raises(TasklabError, match=r"readers=\[...\].* 2 vectors, not 1"):
+        merging.regmean_plusplus(vectors, [read])
+
+
+# --- Subspace Boosting ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("beta", [0.0, 0.3, 0.6, 1.0])
+def test_boosting_is_the_published_algorithm(cases, beta):
+    vectors = cases.vectors(3)
+    found = merging.boosting(vectors, beta=beta)
+    for name, shape in cases.SHAPES.items():
+        S = sum(array(v[name]) for v in vectors)
+        if name not in cases.MATRICES:
+            np.testing.assert_allclose(array(found[name]), S)
+            continue
+        parts = []
+        for part in np.split(S, 3) if "in_proj" in name else [S]:
+            u, s, vh = svd(part, full_matrices=False)
+            k = min(int((np.cumsum(s) < beta * s.sum()).sum()), len(s) - 1)
+            parts.append((u * np.maximum(s, s[k])) @ vh)
+        np.testing.assert_allclose(array(found[name]), np.concatenate(parts), atol=1e-9), shape
+
+
+def test_boosted_singular_values_are_equal_and_large_ones_stay(cases):
+    (vector,) = cases.vectors(1)
+    name = "transformer.resblocks.0.mlp.c_proj.weight"
+    usual = svd(array(vector[name]))[1]
+    np.testing.assert_allclose(svd(array(merging.boosting([vector])[name]))[1], usual[0])
+    np.testing.assert_allclose(merging.boosting([vector], beta=1)[name], vector[name], atol=1e-9)
+    half = svd(array(merging.boosting([vector], beta=0.5)[name]))[1]
+    np.testing.assert_allclose(half, np.maximum(usual, half[-1]))
+    assert usual[-1] < half[-1] < usual[0]
+
+
+# --- Essential Subspace Merging ------------------------------------------------------------------
+
+
+def dense(each, X, name):
+    """Return a matrix merged as the published code (ESM-ViT) does, from the inputs themselves."""
+    many, U, V, norms = len(each), [], [], []
+    for vector, x in zip(each, X, strict=True):
+        tau = array(vector[name])
+        k = len(tau) // many
+        _, s, vh = svd(x @ tau.T, full_matrices=False)
+        scale = (s[:k] ** 2 / (s[:k] ** 2).mean()) ** 0.15
+        scale /= scale.mean()
+        norms.append(np.linalg.norm(tau))
+        U.append(vh.T[:, :k] * scale)
+        V.append((vh @ tau)[:k] * scale[:, None] * norms[-1] ** 2)
+    U, V = np.concatenate(U, 1), np.concatenate(V) / np.mean(norms) ** 2
+    columns = np.linalg.norm(V, axis=0)
+    V = V * (columns / columns.mean()) ** 2
+    (a, s, b), (c, t, d) = (svd(one, full_matrices=False) for one in (U, V))
+    return 2 * (a @ b * s.mean()) @ (c @ d * t.mean())
+
+
+def blocks(many, inputs):
+    draw = np.random.default_rng(5)
+    shapes = {FC.format(i): (12, inputs) for i in range(2)} | {
+        "blocks.0.attn.out_proj.weight": (6, 6)
+    }
+    each = [
+        TaskVector({n: torch.tensor(draw.normal(size=s)) for n, s in shapes.items()})
+        for _ in range(many)
+    ]
+    X = [
+        {n: features(10 * t + i, 40, s[1]) for i, (n, s) in enumerate(shapes.items())}
+        for t in range(many)
+    ]
+    return each, X, [{n: gram(x) for n, x in one.items()} for one in X]
+
+
+@pytest.mark.parametrize(("many", "inputs"), [(2, 14), (3, 8)])
+def test_essential_is_the_published_algorithm(many, inputs):
+    each, X, grams = blocks(many, inputs)
+    found = merging.essential(each, iter(grams), alpha=0.5)
+    names = [FC.format(i) for i in range(2)]
+    merged = {name: dense(each, [x[name] for x in X], name) for name in names}
+    norms = {name: np.linalg.norm(x) for name, x in merged.items()}
+    for name, x in merged.items():
+        scaled = x * (norms[name] / np.mean([*norms.values()])) ** 2
+        np.testing.assert_allclose(array(found[name]), 0.5 * scaled, atol=1e-8)
+    output = "blocks.0.attn.out_proj.weight"  # alone of its kind: as TSV-M has it
+    torch.testing.assert_close(found[output], 0.5 * merging.tsv_m(each)[output])
+    again = merging.essential(each, merging.pooled_directions(each, grams), alpha=0.5)
+    assert all(torch.equal(found[name], again[name]) for name in found)
+
+
+def test_an_essential_merge_has_equal_singular_values_and_takes_what_is_read():
+    each, _, grams = blocks(2, 14)
+    s = svd(array(merging.essential(each, grams)[FC.format(0)]))[1]
+    np.testing.assert_allclose(s, s[0])
+    zeros = [TaskVector.zeros_like(each[0])] * 2
+    assert all(not x.any() for x in merging.essential(zeros, grams).values())
+    name, one, _, _ = one_layer(2, inputs=14, outputs=12)
+    blind = torch.zeros(14, 14).double()
+    blind[0, 0] = 1.0  # images show only the first input: its column is each task's direction
+    P = merging.pooled_directions(one, [{name: blind}] * 2).bases[name]
+    first = array(one[0][name][:, 0])
+    assert abs(P[:, 0].numpy() @ first) / np.linalg.norm(P[:, 0]) / np.linalg.norm(first) > 1 - 1e-9
+    with pytest.raises(TasklabError, match="5 outputs, too few for 6 tasks"):
+        merging.essential(*[one_layer(6)[i] for i in (1, 3)])
+
+
+def test_a_coefficient_is_recommended_only_where_one_is_recorded():
+    for name in ("regmean_plusplus", "lot", "boosting", "essential"):
+        rule = merging.METHODS[name]
+        with pytest.raises(
+            TasklabError, match=f"{rule.title.replace('+', '.')} has no recommended"
+        ):
+            rule.usual(2, {})
+        assert rule.usual(2, {"alpha": 1.0}) == dict(rule.fixed)
