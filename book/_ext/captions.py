@@ -2,7 +2,7 @@
 
 Where a line must not break, text gets spaces that keep it together.
 
-`tasklab.book.page.caption` prints Markdown, which JupyterLab shows under the figure. Here both
+`tasklab.book.captions` shows a caption below its figure, as a second output of the cell. Here both
 become a numbered figure with a name that text can refer to. An equation has its name in an anchor
 above it, `<a id="eq-edit"></a>`, which JupyterLab does not show; links lead to it in both. A page
 of the book is `../book/method.md` in a notebook, as its file lies, and `../method.md` on the site.
@@ -19,7 +19,7 @@ from sphinx.application import Sphinx
 from sphinx.transforms import SphinxTransform
 from sphinx.util import logging
 
-from tasklab.book.page import FIGURE, NOT_YET
+from tasklab.book.captions import FIGURE, NOT_YET
 from tasklab.figures.pictures import PHOTOGRAPHS
 
 LOGGER = logging.getLogger(__name__)
@@ -94,38 +94,25 @@ class Captions(SphinxTransform):
                 continue
             printed = _above(note, lambda node: _is(node, "mime_bundle"))
             cell = _above(note, lambda node: _is(node, "cell_code"))
-            outputs = self._figures_before(cell)
-            if printed is None or not outputs:
+            pictures = [] if cell is None else [node for node in cell.findall(_shows_a_picture)]
+            if printed is None or not pictures:
                 LOGGER.warning("caption %s is under no figure", name, location=note)
                 continue
             text = next(node for node in note.parent.children if isinstance(node, nodes.paragraph))
             children = [node.deepcopy() for node in text.children if node.astext()]
             if children[0].astext() == FIGURE.strip("*"):
                 children[:2] = [nodes.Text(children[1].astext().lstrip())]
-            caption = nodes.caption(text.rawsource, "", *children)
-            figure = nodes.figure("", caption)
-            last = outputs[-1]
+            figure = nodes.figure("", nodes.caption(text.rawsource, "", *children))
+            last = pictures[-1]
             last.replace_self(figure)
             figure.insert(0, last)
             self._name(figure, name)
-            cell.parent.remove(cell)
+            printed.parent.remove(printed)
 
     def _name(self, node: nodes.Element, name: str) -> None:
         """Let links to a name lead to a node."""
         node["names"].append(name)
         self.document.note_explicit_target(node, node)
-
-    def _figures_before(self, cell: nodes.Element | None) -> list[nodes.Element]:
-        """Return the outputs with an image of the code cell before this one."""
-        cells = _cells(self.document)
-        if cell not in cells[1:]:
-            return []
-        before = cells[cells.index(cell) - 1]
-        return [
-            node
-            for node in before.findall(nodes.container)
-            if _is(node, "mime_bundle") and next(node.findall(nodes.image), None)
-        ]
 
 
 class Awaited(SphinxTransform):
@@ -136,14 +123,9 @@ class Awaited(SphinxTransform):
     def apply(self, **kwargs: object) -> None:
         """Go through the page's cells, with what each one shows."""
         said: dict[nodes.Node, nodes.Element] = {}  # by section, the paragraph that says so
-        before: nodes.Element | None = None
         for cell in _cells(self.document):
             shown = [node for node in cell.findall() if _is(node, "mime_bundle", "stream")]
-            waits = shown and all(map(_waits, shown))
-            if waits and before is not None:  # made a figure, which is none yet
-                before.parent.remove(before)
-            before = cell if not shown else None
-            if not waits:
+            if not shown or not all(map(_waits, shown)):
                 continue
             note = next(cell.findall(nodes.paragraph), None)
             first = said.get(cell.parent)
@@ -225,6 +207,10 @@ def _unbroken(found: re.Match[str]) -> str:
 def _is(node: nodes.Node, *kinds: str) -> bool:
     """Return whether a node is one of these parts of a notebook."""
     return isinstance(node, nodes.Element) and node.get("nb_element") in kinds
+
+
+def _shows_a_picture(node: nodes.Node) -> bool:
+    return _is(node, "mime_bundle") and next(node.findall(nodes.image), None) is not None
 
 
 def _cells(document: nodes.document) -> list[nodes.container]:

@@ -23,7 +23,7 @@ from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
 
 from tasklab.book import outputs, sources
-from tasklab.book.page import ORIGIN
+from tasklab.book.captions import KEY
 
 PAGE = "executions"
 FOLDER = "executed"  # of the site: beside the folder of the chapters' pages
@@ -70,10 +70,10 @@ def kept(source: Path, cache: Path) -> tuple[nbformat.NotebookNode, dict[str, An
         if cell.cell_type == "code":
             cell.outputs = outputs.readable(cell.outputs)
     told = [
-        output.metadata[ORIGIN]
+        output.metadata[KEY]
         for cell in notebook.cells
         for output in cell.get("outputs", ())
-        if ORIGIN in output.get("metadata", {})
+        if KEY in output.get("metadata", {})
     ]
     seconds = store.get_cache_record(pk).data.get("execution_seconds")
     return notebook, {**(told[-1] if told else {}), "seconds": seconds}

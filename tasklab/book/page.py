@@ -1,4 +1,4 @@
-"""Captions, sentences, code and provenance in the outputs of chapters.
+"""Sentences, code and provenance in the outputs of chapters.
 
 All of it is Markdown or HTML in a cell's output, which JupyterLab and the site render alike.
 """
@@ -9,7 +9,6 @@ import ast
 import dataclasses
 import html
 import inspect
-import re
 import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib.resources import files
@@ -17,16 +16,17 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-import numpy as np
 import pandas as pd
 
+from tasklab.book.captions import KEY, NOT_YET, follow
 from tasklab.book.words import answer as answer
-from tasklab.book.words import counted, say
+from tasklab.book.words import counted as counted
 from tasklab.book.words import order as order
+from tasklab.book.words import say
 from tasklab.book.words import so_far as so_far
 from tasklab.book.words import word as word
 from tasklab.chapters import CHAPTERS
-from tasklab.errors import TasklabError, choose
+from tasklab.errors import choose
 from tasklab.experiments.registry import REGISTRY
 from tasklab.figures.tables import origin_table, table
 from tasklab.records.judgement import Verdict
@@ -34,83 +34,6 @@ from tasklab.records.statements import PLAIN, anchor, effect_of, on_site, verdic
 from tasklab.records.table import is_awaited
 
 _ROOT = Path(__file__).resolve().parents[2]
-FIGURE = "**Figure.**"  # what a caption begins with; the site puts a number in its place
-NOT_YET = "Not recorded yet."
-ORIGIN = "tasklab"  # under which an output's metadata tell programs where it comes from
-
-
-def caption(
-    name: str,
-    text: str,
-    records: pd.DataFrame | None = None,
-    *,
-    kind: str | None = None,
-    counts: bool = True,
-) -> Any:
-    """Return the caption of the figure above.
-
-    Args:
-        name: Its anchor on the site: `fig-tangent-loss`.
-        text: Markdown.
-        records: The records that were drawn; their numbers of seeds, tasks and images are added.
-            Without any the caption says that they are awaited.
-        kind: `"live"` or `"recorded"`, said before that; by default what the records say
-            (`results`, `study.recorded`).
-        counts: Whether these numbers are added.
-
-    Raises:
-        TasklabError: If a live or recorded figure comes without records.
-    """
-    if kind is None:
-        kind = "" if records is None else records.attrs.get("kind", "")
-    if kind and records is None:
-        raise TasklabError(f"{kind} figure {name}: give its records, whose number is to be told.")
-    if records is not None and records.empty and kind == "recorded":
-        return say(f"<!-- awaited {name} -->\n\n*{NOT_YET}*")
-    origin = [kind.capitalize()] if kind else []
-    if records is not None and counts and (told := sample(records)):
-        origin.append(told)
-        if re.match(r"one seed\b", told):  # alone it has no spread to be seen
-            text = re.sub(r"[;,] [^;,.]*\bstandard deviations?\b[^;,.]*", "", text)
-    suffix = f" *{': '.join(origin)}.*" if origin else ""
-    return say(f"<!-- caption {name} -->\n\n{FIGURE} {text.strip()}{suffix}")
-
-
-def sample(records: pd.DataFrame) -> str:
-    """Return the numbers of seeds, tasks and images: `three seeds, eight tasks`.
-
-    A range where methods differ, without the pre-trained model. Images are test images, or
-    validation images if there are no others; costs have rounds.
-    """
-    experiments = {*records["experiment"]} if "experiment" in records else set()
-    if experiments == {"cost"}:
-        return counted(int(records["n"].min()), int(records["n"].max()), "round") + " of timing"
-    if "method" in records and (records["method"] != "pretrained").any():
-        records = records[records["method"] != "pretrained"]
-    parts = []
-    if "seed" in records:
-        by = [n for n in ("model", "init", "method", "n_tasks") if n in records]
-        seeds = (records.groupby(by, dropna=False) if by else records)["seed"].nunique()
-        parts.append(counted(max(1, np.min(seeds)), max(1, np.max(seeds)), "seed"))
-    columns = ("task", "other") if "cosines" in experiments else ("task",)
-    named = [records[name].dropna().astype(str) for name in columns if name in records]
-    names = pd.concat(named) if named else pd.Series(dtype=str)
-    names = names[names != "all"]  # what is of all tasks at once, as a shared coefficient
-    together = names.str.contains("+", regex=False) | (names == "all")  # beside tasks: of these
-    names = names if together.all() else names[~together]
-    if len(names) and names.str.contains("+", regex=False).all():
-        parts.append(counted(names.nunique(), names.nunique(), "pair") + " of tasks")
-    elif names.nunique() > 1:
-        parts.append(counted(names.nunique(), names.nunique(), "task"))
-    if {"n", "split"} <= {*records}:
-        counts = records.dropna(subset="n").groupby("split")["n"].agg(["min", "max"])
-        split = next((one for one in ("test", "validation") if one in counts.index), None)
-        suites = {*records["suite"]} if "suite" in records else set()
-        noun = f"{split} {'text' if suites == {'mini_text'} else 'image'}"
-        each = " of each" if len(parts) > ("seed" in records) else ""
-        low, high = map(int, counts.loc[split]) if split else (0, 0)
-        parts += [counted(low, high, noun) + each] if split else []
-    return ", ".join(parts)
 
 
 def source(*functions: Callable[..., Any]) -> Any:
@@ -229,6 +152,11 @@ class opened:  # noqa: N801 (called as a function)
 
     lab: Any
 
+    def __post_init__(self) -> None:
+        """Show captions below figures from now on."""
+        notebook = _ROOT / "notebooks" / f"{self.lab.chapter}.ipynb"
+        follow(notebook, live=self.lab.parameters.live == "all")
+
     def _repr_mimebundle_(self, **_: Any) -> tuple[dict[str, str], dict[str, Any]]:
         p = self.lab.parameters
         shown = (
@@ -240,7 +168,7 @@ class opened:  # noqa: N801 (called as a function)
         text = f"{self.lab!r}\n{shown}"
         marked = f'<pre class="tasklab-opened">{html.escape(text)}</pre>'
         data = {"text/plain": text, "text/html": f"<style>{style}</style>{marked}"}
-        return data, {ORIGIN: self.lab.provenance()}
+        return data, {KEY: self.lab.provenance()}
 
 
 def once_recorded(show: Callable[..., Any], *tables: pd.DataFrame) -> Any:

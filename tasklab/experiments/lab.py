@@ -98,6 +98,7 @@ class Lab(ByHand):
         if own:
             parameters = dataclasses.replace(parameters, suite=OWN)
         self.parameters, self.progress, self.own = parameters, progress, own
+        self.chapter = chapter
         self.rehearsal = parameters.rehearsal
         full = PAPER if parameters.suite == "paper" else FULL
         usual = QUICK if parameters.preset == "quick" else full

@@ -81,10 +81,28 @@ def book_figure(function: Callable[..., Figure]) -> Callable[..., Figure | None]
         if not hasattr(figure, "_repr_mimebundle_"):  # a figure with links has its own
             shown = for_site if on_site() else for_notebook
             figure._repr_mimebundle_ = functools.partial(shown, figure)
+        figure.records = _drawn((*args, *kwargs.values()), kwargs.get("split"))
         show_once(figure)
         return figure
 
     return styled
+
+
+def _drawn(given: Iterable[Any], split: str | None) -> pd.DataFrame | None:
+    """Return the records that a caption counts: the first table, or those of the first list."""
+    for tables in map(list, map(_tables, given)):
+        if tables:
+            rows = tables[0] if len(tables) == 1 else pd.concat(tables)
+            return rows if split is None else rows[rows["split"] == split]
+    return None
+
+
+def _tables(given: Any) -> Iterator[pd.DataFrame]:
+    if isinstance(given, pd.DataFrame):
+        yield given
+    elif isinstance(given, list | tuple):
+        for one in given:
+            yield from _tables(one)
 
 
 @contextlib.contextmanager

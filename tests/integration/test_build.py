@@ -19,10 +19,9 @@ from tasklab.storage.store import Store
 
 AWAITED = [
     "from tasklab import figures, page\nfrom tasklab.records.table import nothing\nNone  # figure",
-    "page.caption('fig-none', 'None.', nothing(), kind='recorded')",
     "figures.table(nothing())",
     "page.once_recorded(print, nothing())",
-    "page.caption('fig-void', 'Void.', nothing(), kind='recorded')",
+    "None  # another",
     "print('shown all the same')",
 ]
 
@@ -55,13 +54,17 @@ def clone(tmp_path, root):
     ].source += (
         '\n\n<a id="eq-a"></a>\n\n$$\na = b\n$$\n\n[The square](#fig-square), [(eq-a)](#eq-a).'
     )
-    figure = "import PIL.Image as image\nimage.new('RGB', (9, 9))"
-    caption = "from tasklab import page\npage.caption('fig-square', 'All of $a$ is black.')"
-    cells += [nbformat.v4.new_code_cell(figure), nbformat.v4.new_code_cell(caption)]
+    figure = "import PIL.Image as image\nfrom pathlib import Path\n"
+    figure += "from tasklab.book import captions\ncaptions.follow(Path('count.ipynb'))"
+    figure = [figure, "image.new('RGB', (9, 9))"]
+    cells += map(nbformat.v4.new_code_cell, figure)
+    _captioned(cells[-1], "fig-square", "All of $a$ is black.")
     cells += [
         nbformat.v4.new_markdown_cell("## Awaited\n\n[A figure](#fig-none), [another](#fig-void)."),
         *map(nbformat.v4.new_code_cell, AWAITED),
     ]
+    _captioned(cells[-5], "fig-none", "None.")
+    _captioned(cells[-2], "fig-void", "Void.")
     notebook = nbformat.v4.new_notebook(cells=cells)
     notebook.metadata["kernelspec"] = {
         "name": "python3",
@@ -70,6 +73,10 @@ def clone(tmp_path, root):
     }
     nbformat.write(notebook, tmp_path / "notebooks" / "count.ipynb")
     return tmp_path
+
+
+def _captioned(cell: nbformat.NotebookNode, figure: str, caption: str) -> None:
+    cell.metadata["tasklab"] = {"figure": figure, "caption": caption}
 
 
 def _executions(clone: Path, name: str = "count") -> int:
@@ -105,7 +112,7 @@ def test_one_execution_whichever_way_it_is_built(clone, capsys, monkeypatch):
     links = [page.parent / a["href"] for a in lead.select("a[download]")]
     every = [nbformat.read(link, 4).cells for link in links]
     outputs = [[bool(c.outputs) for c in cells if c.cell_type == "code"] for cells in every]
-    assert outputs == [[True] * 4 + [False] + [True] * 5, [False] * 10]  # executed, and its source
+    assert outputs == [[True] * 2 + [False] + [True] * 6, [False] * 9]  # executed, and its source
     assert report.is_current(clone)
     log = clone / "book/_build/build.log"
     log.unlink()
@@ -138,7 +145,7 @@ def test_a_failing_chapter_gives_no_site(clone):
     notebook = nbformat.read(path, 4)
     notebook.cells.append(nbformat.v4.new_code_cell("1 / 0"))
     nbformat.write(notebook, path)
-    with pytest.raises(TasklabError, match=r"count\.ipynb stopped in code cell 11 with ZeroDiv"):
+    with pytest.raises(TasklabError, match=r"count\.ipynb stopped in code cell 10 with ZeroDiv"):
         report.report(root=clone)
     assert not report.is_current(clone)
 

@@ -6,6 +6,7 @@ import ast
 import dataclasses
 import difflib
 import inspect
+import itertools
 import re
 import types
 from pathlib import Path
@@ -15,6 +16,7 @@ import pytest
 
 import tasklab
 from tasklab import chapters
+from tasklab.book import captions
 from tasklab.errors import TasklabError
 from tasklab.experiments.parameters import Parameters
 
@@ -146,8 +148,8 @@ def test_it_is_a_row_of_the_table_of_chapters(path):
     assert {*relatives} - {"random"} <= {*chapter.needs("full")}
 
 
-def _captions(path: Path) -> list[nbformat.NotebookNode]:
-    return [cell for cell in _code(path) if "caption" in cell.metadata.get("tags", [])]
+def _captions(path: Path) -> list[dict]:
+    return [cell.metadata["tasklab"] for cell in _code(path) if "tasklab" in cell.metadata]
 
 
 def test_it_opens_with_a_title_and_has_more_prose_and_figures_than_code(path):
@@ -155,28 +157,24 @@ def test_it_opens_with_a_title_and_has_more_prose_and_figures_than_code(path):
     assert cells[0].cell_type == "markdown"
     assert cells[0].source.startswith("# ")
     words = sum(len(cell.source) for cell in cells if cell.cell_type == "markdown")
-    words += sum(len(cell.source) for cell in _captions(path))
-    seen = [cell for cell in _code(path) if "remove-input" not in cell.metadata.get("tags", [])]
-    assert words > sum(len(cell.source) for cell in seen)  # sentences with numbers are no code
+    words += sum(len(one["caption"]) for one in _captions(path))
+    removed, seen = [], []
+    for cell in _code(path):
+        (removed if "remove-input" in cell.metadata.get("tags", []) else seen).append(cell.source)
+    nodes = [node for source in removed for node in ast.walk(ast.parse(source))]
+    told = [n.value for n in nodes if isinstance(n, ast.Constant) and isinstance(n.value, str)]
+    assert words + sum(map(len, told)) > sum(map(len, seen))  # sentences with numbers are no code
 
 
 def test_every_figure_has_a_caption_and_a_name(path):
-    cells = nbformat.read(path, 4).cells
-    names = []
-    for before, cell in zip(cells, cells[1:], strict=False):
-        if cell.cell_type == "code" and _draws(cell.source):
-            names.append(None)
-        if cell in _captions(path):
-            call = ast.parse(cell.source).body[-1].value
-            assert before.cell_type == "code" and _draws(before.source)
-            assert ast.unparse(call.func) == "page.caption"
-            names[-1] = call.args[0].value
-            assert not isinstance(call.args[1], ast.Constant) or call.args[1].value.endswith(".")
-            kinds = [one for one in call.keywords if one.arg == "kind"]
-            assert len(call.args) >= 2 + bool(kinds)  # what ran, or is recorded, has records
-            assert {"remove-input"} <= {*cell.metadata["tags"]} and cell.metadata["jupyter"]
-    assert names and None not in names and len({*names}) == len(names)
+    for cell in _code(path):
+        assert _draws(cell.source) == ("tasklab" in cell.metadata), cell.source
+    told = _captions(path)
+    names = [one["figure"] for one in told]
+    assert names and len({*names}) == len(names)
     assert all(name.startswith("fig-") for name in names)
+    assert all(one["caption"].endswith(".") for one in told)
+    assert {*itertools.chain(*told)} <= {*inspect.signature(captions.caption).parameters}
 
 
 def _draws(source: str) -> bool:

@@ -8,6 +8,7 @@ import pandas as pd
 import pytest
 
 from tasklab import TasklabError, experiments, page
+from tasklab.book import captions
 from tasklab.experiments.parameters import Parameters
 from tasklab.records import combine, tidy, verdicts
 from tasklab.records.statements import verdict_rows
@@ -21,60 +22,6 @@ def records(seeds=(0,), tasks=("Signs", "Scenes"), method="nonlinear", n=500):
         for seed in seeds
         for task in tasks
     ]
-
-
-def test_a_caption_tells_its_sample():
-    table = tidy(records())
-    text = page.caption("fig-a", "Accuracy $a$.", table, kind="live").data
-    assert text == (
-        "<!-- caption fig-a -->\n\n**Figure.** Accuracy $a$. "
-        "*Live: one seed, two tasks, 500 test images of each.*"
-    )
-    assert page.caption("fig-a", "A toy.").data.endswith("**Figure.** A toy.")
-    without = page.caption("fig-a", "A toy.", table, kind="recorded", counts=False).data
-    assert without.endswith("A toy. *Recorded.*")
-
-
-@pytest.mark.parametrize("kind", ["live", "recorded"])
-def test_a_caption_of_results_cannot_keep_its_sample_to_itself(kind):
-    with pytest.raises(TasklabError, match=f"{kind} figure fig-a: give its records"):
-        page.caption("fig-a", "A toy.", kind=kind)
-
-
-def test_a_caption_tells_of_no_spread_where_there_is_none_to_see():
-    told = "Dots are seeds, bars their standard deviation, dashed 1; bands are standard deviations."
-    one, two = (page.caption("fig-a", told, tidy(records(range(n)))).data for n in (1, 2))
-    assert "Dots are seeds, dashed 1. *one seed, two tasks" in one
-    assert f"{told} *two seeds, two tasks" in two
-
-
-def test_a_sample_is_a_range_where_methods_differ_and_the_baseline_has_no_seeds():
-    table = tidy(
-        records(seeds=range(3))
-        + records(method="linearized", n=1200)
-        + records(seeds=range(7), method="pretrained")
-    )
-    assert page.sample(table) == "one to three seeds, two tasks, 500 to 1,200 test images of each"
-    pairs = tidy(records(tasks=["Signs+Scenes", "Signs+Digits"]))
-    assert page.sample(pairs).startswith("one seed, two pairs of tasks")
-    assert page.sample(tidy(records(tasks=["Signs"]))) == "one seed, 500 test images"
-
-
-def test_a_sample_tells_apart_what_has_a_name_of_its_own():
-    """Inits have seeds of their own; models that are compared are no tasks; costs have rounds."""
-    inits = tidy(records(range(3)) + [{**r, "init": "random"} for r in records(range(2))])
-    assert page.sample(inits).startswith("two or three seeds, two tasks, ")
-    gap = {"experiment": "theorem", "metric": "delta", "one": "short", "other": "long"}
-    pairs = tidy({**row, **gap} for row in records(tasks=["Signs"]))
-    assert page.sample(pairs) == "one seed, 500 test images"
-    cosines = {"experiment": "cosines", "metric": "cosine", "other": "Places", "n": None}
-    assert page.sample(tidy({**row, **cosines} for row in records())) == "one seed, three tasks"
-    timed = {"experiment": "cost", "metric": "time_ratio", "variant": "ours", "n": 3}
-    steps = tidy({**row, **timed} for row in records(tasks=["Signs"]))
-    assert page.sample(steps) == "three rounds of timing"
-    unseen = tidy({**row, "split": "validation", "n": 80} for row in records())
-    assert page.sample(unseen) == "one seed, two tasks, 80 validation images of each"
-    assert page.sample(pd.concat([unseen, tidy(records())])).endswith("500 test images of each")
 
 
 def documented(x: int) -> int:
@@ -99,26 +46,7 @@ def test_order_is_from_the_largest():
     assert page.order(pd.Series({"a": 1.0, "b": 2.0})) == "b 2.0, a 1.0"
 
 
-def test_a_sample_of_what_has_few_columns():
-    losses = pd.DataFrame({"method": "nonlinear", "task": ["a", "b"], "seed": [0, 1]})
-    assert page.sample(losses) == "two seeds, two tasks"
-    assert page.sample(pd.DataFrame({"value": [1.0]})) == ""
-    assert page.sample(pd.DataFrame({"task": ["a", "b", "all"]})) == "two tasks"
-
-
-@pytest.mark.parametrize(
-    ("suites", "noun"),
-    [(["mini_text"] * 2, "texts"), (["mini"] * 2, "images"), (["mini", "mini_text"], "images")],
-)
-def test_a_sample_of_texts_says_so(suites, noun):
-    rows = pd.DataFrame({"suite": suites, "split": "test", "n": [30, 40]})
-    assert page.sample(rows) == f"30 to 40 test {noun}"
-
-
 def test_what_is_not_recorded_yet_is_said():
-    awaited = page.caption("fig-a", "A.", nothing(), kind="recorded").data
-    assert awaited == "<!-- awaited fig-a -->\n\n*Not recorded yet.*"
-    assert page.caption("fig-a", "A.", nothing(), kind="live").data.startswith("<!-- caption fig-a")
     assert "`python -m tasklab record merging --all`" in page.awaited(nothing(), "merging").data
     assert page.awaited(tidy(records()), "merging") is None
     for given in ([nothing()], [tidy(records()), nothing()]):  # one is enough
@@ -142,7 +70,7 @@ def test_a_chapter_opens_with_what_is_studied_and_a_style_for_dark_themes():
             return {"utc": "2026-11-22 07:00:00"}
 
     shown, told = page.opened(Studied("all"))._repr_mimebundle_()
-    assert told == {page.ORIGIN: {"utc": "2026-11-22 07:00:00"}}  # for the page of executions
+    assert told == {captions.KEY: {"utc": "2026-11-22 07:00:00"}}  # for the page of executions
     assert shown["text/plain"].startswith("<mini> on 2 tasks\nfigures and tables: computed here")
     (recorded, _), start = page.opened(Studied("example"))._repr_mimebundle_(), "results: recorded"
     assert recorded["text/plain"].splitlines()[1].startswith(start)
@@ -200,8 +128,8 @@ def test_results_are_recorded_or_of_a_run():
     shown = page.results(Chosen("example"), rows, experiments.single, ["nonlinear"])
     assert {*shown["method"]} == {"nonlinear", "pretrained"}
     assert {*shown["experiment"]} == {"single"}
-    assert page.caption("fig-a", "A.", shown).data.endswith("500 test images of each.*")
-    assert "*Recorded: one seed" in page.caption("fig-a", "A.", shown).data
+    assert captions.caption("fig-a", "A.", shown).data.endswith("500 test images of each.*")
+    assert "*Recorded: one seed" in captions.caption("fig-a", "A.", shown).data
     asked = []
 
     def run(lab, methods, **options):
@@ -210,7 +138,7 @@ def test_results_are_recorded_or_of_a_run():
 
     here = page.results(Chosen("all"), nothing(), run, ["nonlinear"], reach=2.0)
     assert asked == [("all", ["nonlinear"], {"reach": 2.0})] and len(here) == len(rows)
-    assert "*Live: one seed" in page.caption("fig-a", "A.", combine(here, here)).data
+    assert "*Live: one seed" in captions.caption("fig-a", "A.", combine(here, here)).data
     assert "kind" not in rows.attrs  # the table itself is as it was
     assert len(page.results(Chosen("example"), rows, lambda lab: nothing())) == len(rows)
 
@@ -233,8 +161,3 @@ def test_origin_has_both_sides():
     told = page.origin({"utc": "2026-11-01 00:00:00"}, Here()).to_html()
     row = told.split(">utc</th>")[1].split("</tr>")[0]
     assert row.index("2026-11-01") < row.index("2026-11-22") and "machine: cpu" in told
-
-
-def test_a_sample_counts_tasks_and_not_what_is_of_all_of_them():
-    table = tidy(records() + records(tasks=["all"]) + records(tasks=["Signs+Scenes"]))
-    assert page.sample(table).startswith("one seed, two tasks")

@@ -1,0 +1,141 @@
+"""Captions of figures, which lie in the metadata of the cells that draw them.
+
+The metadata of such a cell have `{"tasklab": {"figure": "fig-name", "caption": "..."}}`.
+Further keys are arguments of `caption`: `"kind": "live"` where the records do not say it,
+`"experiment"` where they have several.
+In a chapter the caption appears below the figure, with the sample of what is drawn.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from tasklab.book.words import counted, say
+
+FIGURE = "**Figure.**"  # what a caption begins with; the site puts a number in its place
+NOT_YET = "Not recorded yet."
+KEY = "tasklab"  # of metadata, in notebooks and their outputs
+_ON_RECORDED = "the first sentence is about recorded runs of mini"
+_follows: dict[str, Any] = {"notebooks": (), "live": False}
+
+
+def follow(notebook: Path, *, live: bool = False) -> None:
+    """Show captions from now on, each below its figure; nothing outside of IPython.
+
+    Args:
+        notebook: Whose metadata have them; in JupyterLab those of the open copy go first.
+        live: Whether figures are computed here, while messages are about recorded runs.
+    """
+    from IPython import get_ipython
+
+    opened = os.environ.get("JPY_SESSION_NAME")  # set by JupyterLab
+    _follows.update(notebooks=(*([Path(opened)] if opened else []), notebook), live=live)
+    if shell := get_ipython():
+        shell.events.register("post_run_cell", _below)
+
+
+def _below(result: Any) -> None:
+    """Display the caption of the cell that just ran."""
+    from IPython.display import display
+
+    info = result.info
+    told = next(filter(None, (_of(path, info) for path in _follows["notebooks"])), None)
+    if told and result.success:
+        drawn, live = result.result, _follows["live"]
+        rows = None if drawn is None else getattr(drawn, "records", None)
+        display(caption(**told, records=rows, drawn=drawn is not None, live=live))
+
+
+def _of(notebook: Path, info: Any) -> dict[str, Any] | None:
+    """Return the caption in the metadata of the cell that has this name, or this code."""
+    try:
+        cells = json.loads(notebook.read_text("utf-8"))["cells"]
+    except (OSError, ValueError, LookupError):
+        return None
+    same = [cell for cell in cells if cell.get("id") == info.cell_id]
+    same += [cell for cell in cells if "".join(cell["source"]) == info.raw_cell]
+    found = [cell["metadata"].get(KEY, {}) for cell in same]
+    return next((dict(one) for one in found if "caption" in one), None)
+
+
+def caption(
+    figure: str,
+    caption: str,
+    records: pd.DataFrame | None = None,
+    *,
+    experiment: str | None = None,
+    drawn: bool = True,
+    kind: str | None = None,
+    counts: bool = True,
+    live: bool = False,
+) -> Any:
+    """Return the caption of a figure.
+
+    Args:
+        figure: Its anchor on the site: `fig-tangent-loss`.
+        caption: Markdown, whose first sentence is the figure's message.
+        records: What is drawn; its numbers of seeds, tasks and images are added.
+        experiment: Only its records are counted.
+        drawn: Whether there is a figure: not if its results are still to be recorded.
+        kind: `"live"` or `"recorded"`; by default what the records say
+            (`page.results`, `study.recorded`).
+        counts: Whether the numbers are added.
+        live: Whether the chapter computes its figures, for any model.
+    """
+    if not drawn:
+        return say(f"<!-- awaited {figure} -->\n\n*{NOT_YET}*")
+    kind = kind or (records.attrs.get("kind", "") if records is not None else "")
+    if records is not None and experiment:
+        records = records[records["experiment"] == experiment]
+    told = sample(records) if records is not None and counts else ""
+    if re.match(r"one seed\b", told):  # alone it has no spread to be seen
+        caption = re.sub(r"[;,] [^;,.]*\bstandard deviations?\b[^;,.]*", "", caption)
+    origin = ": ".join(filter(None, (kind.capitalize(), told)))
+    if live and kind:
+        origin += f"; {_ON_RECORDED}" if kind == "live" else " (runs of mini)"
+    suffix = f" *{origin}.*" if origin else ""
+    return say(f"<!-- caption {figure} -->\n\n{FIGURE} {caption.strip()}{suffix}")
+
+
+def sample(records: pd.DataFrame) -> str:
+    """Return the numbers of seeds, tasks and images: `three seeds, eight tasks`.
+
+    A range where methods differ, without the pre-trained model. Images are test images, or
+    validation images if there are no others; costs have rounds.
+    """
+    experiments = {*records["experiment"]} if "experiment" in records else set()
+    if experiments == {"cost"}:
+        return counted(int(records["n"].min()), int(records["n"].max()), "round") + " of timing"
+    if "method" in records and (records["method"] != "pretrained").any():
+        records = records[records["method"] != "pretrained"]
+    parts = []
+    if "seed" in records:
+        by = [n for n in ("model", "init", "method", "n_tasks") if n in records]
+        seeds = (records.groupby(by, dropna=False) if by else records)["seed"].nunique()
+        parts.append(counted(max(1, np.min(seeds)), max(1, np.max(seeds)), "seed"))
+    columns = ("task", "other") if "cosines" in experiments else ("task",)
+    named = [records[name].dropna().astype(str) for name in columns if name in records]
+    names = pd.concat(named) if named else pd.Series(dtype=str)
+    names = names[names != "all"]  # what is of all tasks at once, as a shared coefficient
+    together = names.str.contains("+", regex=False) | (names == "all")  # beside tasks: of these
+    names = names if together.all() else names[~together]
+    if len(names) and names.str.contains("+", regex=False).all():
+        parts.append(counted(names.nunique(), names.nunique(), "pair") + " of tasks")
+    elif names.nunique() > 1:
+        parts.append(counted(names.nunique(), names.nunique(), "task"))
+    if {"n", "split"} <= {*records}:
+        counts = records.dropna(subset="n").groupby("split")["n"].agg(["min", "max"])
+        split = next((one for one in ("test", "validation") if one in counts.index), None)
+        suites = {*records["suite"]} if "suite" in records else set()
+        noun = f"{split} {'text' if suites == {'mini_text'} else 'image'}"
+        each = " of each" if len(parts) > ("seed" in records) else ""
+        low, high = map(int, counts.loc[split]) if split else (0, 0)
+        parts += [counted(low, high, noun) + each] if split else []
+    return ", ".join(parts)

@@ -1,0 +1,158 @@
+"""Captions below figures, from the metadata of their cells."""
+
+from __future__ import annotations
+
+import types
+
+import matplotlib.pyplot as plt
+import nbformat
+import pandas as pd
+import pytest
+
+from tasklab import figures
+from tasklab.book import captions
+from tasklab.book.captions import caption, sample
+from tasklab.records import tidy
+from tasklab.records.table import nothing
+
+
+def records(seeds=(0,), tasks=("Signs", "Scenes"), method="nonlinear", n=500):
+    common = {"experiment": "single", "model": "mini", "metric": "single", "value": 50.0}
+    return [
+        {**common, "method": method, "task": task, "seed": seed, "n": n}
+        for seed in seeds
+        for task in tasks
+    ]
+
+
+def test_a_caption_tells_its_sample():
+    table = tidy(records())
+    text = caption("fig-a", "Accuracy $a$.", table, kind="live").data
+    assert text == (
+        "<!-- caption fig-a -->\n\n**Figure.** Accuracy $a$. "
+        "*Live: one seed, two tasks, 500 test images of each.*"
+    )
+    assert caption("fig-a", "A toy.").data.endswith("**Figure.** A toy.")
+    without = caption("fig-a", "A toy.", table, kind="recorded", counts=False).data
+    assert without.endswith("A toy. *Recorded.*")
+
+
+def test_a_caption_tells_of_no_spread_where_there_is_none_to_see():
+    told = "Dots are seeds, bars their standard deviation, dashed 1; bands are standard deviations."
+    one, two = (caption("fig-a", told, tidy(records(range(n)))).data for n in (1, 2))
+    assert "Dots are seeds, dashed 1. *one seed, two tasks" in one
+    assert f"{told} *two seeds, two tasks" in two
+
+
+def test_a_sample_is_a_range_where_methods_differ_and_the_baseline_has_no_seeds():
+    table = tidy(
+        records(seeds=range(3))
+        + records(method="linearized", n=1200)
+        + records(seeds=range(7), method="pretrained")
+    )
+    assert sample(table) == "one to three seeds, two tasks, 500 to 1,200 test images of each"
+    pairs = tidy(records(tasks=["Signs+Scenes", "Signs+Digits"]))
+    assert sample(pairs).startswith("one seed, two pairs of tasks")
+    assert sample(tidy(records(tasks=["Signs"]))) == "one seed, 500 test images"
+
+
+def test_a_sample_tells_apart_what_has_a_name_of_its_own():
+    """Inits have seeds of their own; models that are compared are no tasks; costs have rounds."""
+    inits = tidy(records(range(3)) + [{**r, "init": "random"} for r in records(range(2))])
+    assert sample(inits).startswith("two or three seeds, two tasks, ")
+    gap = {"experiment": "theorem", "metric": "delta", "one": "short", "other": "long"}
+    pairs = tidy({**row, **gap} for row in records(tasks=["Signs"]))
+    assert sample(pairs) == "one seed, 500 test images"
+    cosines = {"experiment": "cosines", "metric": "cosine", "other": "Places", "n": None}
+    assert sample(tidy({**row, **cosines} for row in records())) == "one seed, three tasks"
+    timed = {"experiment": "cost", "metric": "time_ratio", "variant": "ours", "n": 3}
+    steps = tidy({**row, **timed} for row in records(tasks=["Signs"]))
+    assert sample(steps) == "three rounds of timing"
+    unseen = tidy({**row, "split": "validation", "n": 80} for row in records())
+    assert sample(unseen) == "one seed, two tasks, 80 validation images of each"
+    assert sample(pd.concat([unseen, tidy(records())])).endswith("500 test images of each")
+
+
+def test_a_sample_of_what_has_few_columns():
+    losses = pd.DataFrame({"method": "nonlinear", "task": ["a", "b"], "seed": [0, 1]})
+    assert sample(losses) == "two seeds, two tasks"
+    assert sample(pd.DataFrame({"value": [1.0]})) == ""
+    assert sample(pd.DataFrame({"task": ["a", "b", "all"]})) == "two tasks"
+
+
+@pytest.mark.parametrize(
+    ("suites", "noun"),
+    [(["mini_text"] * 2, "texts"), (["mini"] * 2, "images"), (["mini", "mini_text"], "images")],
+)
+def test_a_sample_of_texts_says_so(suites, noun):
+    rows = pd.DataFrame({"suite": suites, "split": "test", "n": [30, 40]})
+    assert sample(rows) == f"30 to 40 test {noun}"
+
+
+def test_a_sample_counts_tasks_and_not_what_is_of_all_of_them():
+    table = tidy(records() + records(tasks=["all"]) + records(tasks=["Signs+Scenes"]))
+    assert sample(table).startswith("one seed, two tasks")
+
+
+def test_what_is_not_drawn_is_awaited():
+    told = caption("fig-a", "A.", drawn=False).data
+    assert told == "<!-- awaited fig-a -->\n\n*Not recorded yet.*"
+
+
+def test_messages_are_of_recorded_runs_where_a_chapter_computes_its_figures():
+    table = tidy(records())
+    here = caption("fig-a", "A.", table, kind="live", live=True).data
+    assert here.endswith("of each; the first sentence is about recorded runs of mini.*")
+    recorded = caption("fig-a", "A.", table, kind="recorded", live=True).data
+    assert recorded.endswith("500 test images of each (runs of mini).*")
+
+
+def test_other_experiments_of_a_table_are_not_counted():
+    rows = records() + [{**row, "experiment": "addition"} for row in records(range(3))]
+    told = caption("fig-a", "A.", tidy(rows), experiment="addition").data
+    assert "*three seeds, two tasks" in told
+
+
+@figures.book_figure
+def dots(rows):
+    figure = plt.figure()
+    figure.subplots().plot(rows["value"])
+    return figure
+
+
+@pytest.fixture
+def run(tmp_path, monkeypatch):
+    """Return a function that ends a cell and returns what appears below it."""
+    cell = nbformat.v4.new_code_cell("dots(rows)", id="one")
+    cell.metadata["tasklab"] = {"figure": "fig-dots", "caption": "Dots are even.", "kind": "live"}
+    path = tmp_path / "chapter.ipynb"
+    nbformat.write(nbformat.v4.new_notebook(cells=[cell]), path)
+    captions.follow(path)
+    shown = []
+    monkeypatch.setattr("IPython.display.display", lambda one: shown.append(one.data))
+
+    def ended(code, name=None, *, result=None, success=True):
+        shown.clear()
+        info = types.SimpleNamespace(raw_cell=code, cell_id=name)
+        captions._below(types.SimpleNamespace(info=info, result=result, success=success))
+        return "".join(shown)
+
+    return ended
+
+
+def test_a_cell_s_caption_appears_below_its_figure(run):
+    figure = dots(tidy(records()))
+    told = run("dots(rows)", result=figure)
+    assert told.startswith("<!-- caption fig-dots -->") and "*Live: one seed, two tasks" in told
+    assert run("dots(rows)  # changed", "one", result=figure) == told  # JupyterLab gives the name
+    assert run("dots(others)", "two", result=figure) == ""
+    assert run("dots(rows)", success=False) == ""
+    assert run("dots(rows)", result=dots(nothing())).startswith("<!-- awaited fig-dots -->")
+
+
+def test_the_open_copy_s_captions_go_first(run, tmp_path, monkeypatch):
+    text = (tmp_path / "chapter.ipynb").read_text().replace("Dots are even.", "Mine.")
+    (tmp_path / "copy.ipynb").write_text(text)
+    monkeypatch.setenv("JPY_SESSION_NAME", str(tmp_path / "copy.ipynb"))
+    captions.follow(tmp_path / "chapter.ipynb")
+    assert "Mine." in run("dots(rows)", result=dots(tidy(records())))
