@@ -31,7 +31,7 @@ _EDIT = {
     ),
     "train": Command(
         "grid:grid",
-        "Fine-tune models x methods x tasks x seeds, here or on a Ray cluster.",
+        "Fine-tune models x methods x tasks x seeds, here, on SLURM or on Ray.",
         "--model mini --method nonlinear --method linearized --seeds 3 --dry-run",
     ),
     "import": Command(

@@ -1,4 +1,4 @@
-"""The command `tasklab train`: fine-tuning runs in order, or on a Ray cluster."""
+"""The command `tasklab train`: fine-tuning runs here, as a SLURM array or on a Ray cluster."""
 
 from __future__ import annotations
 
@@ -12,6 +12,10 @@ from tasklab.cluster import names
 from tasklab.errors import TasklabError, texts, whole
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from tasklab.cluster.grid import Grid, Job
+
     Given = dict[str, Any]
 else:
     Given = settings("model")
@@ -23,24 +27,40 @@ def grid(
     model: tuple[str, ...] = (),
     method: tuple[str, ...] = (),
     task: tuple[str, ...] = (),
+    slurm: bool = False,
+    sbatch: Annotated[str, tyro.conf.arg(metavar="OPTIONS")] = "",
+    at_once: int | str | None = None,
     ray: Annotated[str | None, tyro.conf.arg(metavar="ADDRESS")] = None,
     cpus: int | str = 1,
     retries: int | str = 3,
+    only: int | str | None = None,
+    summary: bool = False,
     dry_run: bool = False,
 ) -> int:
-    """Fine-tune what is not in the store yet, and say what became of every run.
+    """Fine-tune the runs that are not in the store, and list the failed ones.
 
     Args:
         given: As in a chapter's first code cell.
         model: Short name. By default mini.
         method: How to fine-tune. By default nonlinear.
         task: Name of a task. By default all of the suite.
+        slurm: Submit an array of jobs with one GPU each, and a job that lists what became of them.
+        sbatch: Further options of sbatch, --sbatch="--partition=gpu --time=8:00:00".
+        at_once: The most jobs of the array that run at a time.
         ray: auto: the cluster of this machine; local: a new one on this machine; or host:port.
         cpus: Cores of a run on a cluster.
-        retries: After a lost machine.
-        dry_run: List the runs and what is kept already.
+        retries: After a lost machine, on Ray.
+        only: Number of one run, as a job of the array does it.
+        summary: With --slurm, list the runs of the array and why some are missing.
+        dry_run: List the runs and what is kept already; with --slurm print the scripts too.
     """
     cores, again = whole("--cpus", cpus, 1, 10_000), whole("--retries", retries, 0, 1000)
+    number = None if only is None else whole("--only", only, 0)
+    most = None if at_once is None else whole("--at-once", at_once, 1)
+    if slurm and (ray is not None or only is not None):
+        raise TasklabError("--slurm stands without --ray and --only.")
+    if not slurm and (sbatch or summary or at_once is not None):
+        raise TasklabError("--sbatch, --at-once and --summary belong to --slurm.")
     if ray is not None:
         (ray,) = texts("--ray", ray)
     wanted = {
@@ -53,20 +73,48 @@ def grid(
     from tasklab.cluster import grid as runs
 
     wanted = runs.Grid(**wanted, **given)
+    if slurm:
+        return _slurm(wanted, cores, most, sbatch, summary=summary, dry_run=dry_run)
     if dry_run:
-        jobs = runs.plan(wanted, ray)
-        for job in jobs:
-            state = "kept" if job.kept else "to do"
-            print(f"{state:5}  {job.model}, {job.method}, {job.task}, seed {job.seed}")
-        print(f"{_runs(len(jobs))}, {sum(job.kept for job in jobs)} kept")
+        _list(runs.plan(wanted, ray))
         return 0
-    table = runs.run(wanted, ray, cpus=cores, retries=again)
+    table = runs.run(wanted, ray, cpus=cores, retries=again, only=number)
     for row in table[table["state"] == runs.FAILED].itertuples():
         place = f" on {row.node}" if row.node else ""
         print(f"failed  {row.model}, {row.method}, {row.task}, seed {row.seed}{place}: {row.error}")
     counts = Counter(table["state"])
     print(f"{_runs(len(table))}: " + ", ".join(f"{n} {state}" for state, n in counts.items()))
     return 1 if counts[runs.FAILED] else 0
+
+
+def _slurm(
+    grid: Grid, cpus: int, at_once: int | None, sbatch: str, *, summary: bool, dry_run: bool
+) -> int:
+    from tasklab.cluster import slurm  # start-up: torch
+
+    made = slurm.scripts(grid, cpus=cpus, at_once=at_once, sbatch=sbatch)
+    missing = [number for number, job in enumerate(made.jobs) if not job.kept]
+    if summary:
+        for number in missing:
+            print(f"missing  {made.jobs[number].told}: {slurm.last_words(made, number)}")
+        print(f"{_runs(len(made.jobs))}, {len(missing)} missing")
+        return 1 if missing else 0
+    if dry_run:
+        _list(made.jobs)
+        print(f"\n# {made.folder}/array.sh\n{made.array}")
+        print(f"# {made.folder}/summary.sh, after the array\n{made.summary}", end="")
+    elif missing:
+        array, last = slurm.submit(made)
+        print(f"{_runs(len(missing))} in job {array}, the summary in job {last}; {made.folder}")
+    else:
+        print(f"{_runs(len(made.jobs))}, all kept")
+    return 0
+
+
+def _list(jobs: Sequence[Job]) -> None:
+    for job in jobs:
+        print(f"{'kept' if job.kept else 'to do':5}  {job.told}")
+    print(f"{_runs(len(jobs))}, {sum(job.kept for job in jobs)} kept")
 
 
 def _runs(count: int) -> str:

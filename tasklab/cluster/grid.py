@@ -1,12 +1,13 @@
-"""A grid of fine-tuning runs: models x methods x tasks x seeds, in order or on a Ray cluster.
+"""A grid of fine-tuning runs: models x methods x tasks x seeds, here, on SLURM or on Ray.
 
     runs = Grid(models=["mini"], methods=["nonlinear", "linearized"], seeds=3)
     grid.run(runs)                   # one after another, on this machine
+    slurm.submit(runs)               # an array of jobs (`tasklab.cluster.slurm`)
     grid.run(runs, address="auto")   # on the Ray cluster that this machine belongs to
 
-Every run is what `Lab.tune` does, so that its vector lies in the store where the chapters look for
-it. What can be wrong is looked for before anything is trained. A run that fails, because it
-diverges or the memory is full, is told in its row of the table, and the others go on.
+A run is what `Lab.tune` does: the chapters find its vector in the store. Impossible arguments raise
+before anything is trained. A run that diverges or fills the memory gets the state `failed`, and the
+others go on.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from tasklab.cluster import names, ray_cluster
-from tasklab.errors import TasklabError, path, texts, unknown
+from tasklab.errors import TasklabError, path, texts, unknown, whole
 from tasklab.experiments import Lab
 from tasklab.experiments.parameters import Parameters, with_parameters
 from tasklab.progress import bar
@@ -104,6 +105,11 @@ class Job:
     key: str  #: Of its result in the store
     kept: bool  #: Whether that was there when the grid was laid out
 
+    @property
+    def told(self) -> str:
+        """The run in words."""
+        return f"{self.model}, {self.method}, {self.task}, seed {self.seed}"
+
 
 def plan(grid: Grid, address: str | None = None) -> list[Job]:
     """Return the runs of a grid, each once, after checking all that can be checked beforehand.
@@ -111,7 +117,13 @@ def plan(grid: Grid, address: str | None = None) -> list[Job]:
     A result counts as kept if it is in the store; its checksum is compared when it is read.
     """
     with _cluster(grid, address) as cluster:
-        return _plan(grid, cluster)
+        return laid_out(_settled(grid, cluster), away=cluster is not None)
+
+
+def _settled(grid: Grid, cluster: ray_cluster.Cluster | None) -> Grid:
+    if cluster is None or grid.given.get("precision") is not None:
+        return grid
+    return grid.changed(precision="bfloat16" if cluster.bfloat16() else "float32")
 
 
 def _cluster(grid: Grid, address: str | None) -> contextlib.AbstractContextManager:
@@ -121,19 +133,15 @@ def _cluster(grid: Grid, address: str | None) -> contextlib.AbstractContextManag
     return ray_cluster.join(address, None if device is None else device != "cpu")
 
 
-def _plan(grid: Grid, cluster: ray_cluster.Cluster | None) -> list[Job]:
+def laid_out(grid: Grid, *, away: bool) -> list[Job]:
+    """Return the runs of a grid; `away` if other machines, with other devices, do them."""
     problems = names.problems(grid.models, grid.methods, grid.tasks, grid.given)
     methods = dict.fromkeys(POSTHOC.get(m, m) for m in grid.methods if m in EDITS)
     jobs: dict[str, Job] = {}
-    here, precision = {}, grid.given.get("precision")
-    if cluster is not None:  # whose devices this machine need not have
-        here = {"device": "cpu"}
-        if precision is None:
-            precision = "bfloat16" if cluster.bfloat16() else "float32"  # one for all machines
     for model in grid.models:
-        settings = grid.settings(model) | {"precision": precision}
+        settings = grid.settings(model)
         try:
-            parameters = Parameters(**settings | here)
+            parameters = Parameters(**settings | ({"device": "cpu"} if away else {}))
         except TasklabError as error:
             problems.append(str(error))
             continue
@@ -147,13 +155,13 @@ def _plan(grid: Grid, cluster: ray_cluster.Cluster | None) -> list[Job]:
             needed = set(there.names)
         needed = tuple(name for name in there.names if name in needed) if tasks else ()
         try:
-            alone = cluster is None  # only then is it this machine that fine-tunes
-            told = {"progress": False, "tasks": needed, "trains": alone, "computes": False}
-            lab = Lab(parameters, **told) if needed else None
+            if not needed:
+                continue
+            lab = Lab(parameters, progress=False, tasks=needed, trains=not away, computes=False)
         except TasklabError as error:
             problems += str(error).splitlines()
             continue
-        for method in methods if lab else ():
+        for method in methods:
             try:
                 _suits(lab, tasks[0], method)
             except TasklabError as error:
@@ -197,6 +205,7 @@ def run(
     *,
     cpus: int = 1,
     retries: int = 3,
+    only: int | None = None,
 ) -> pd.DataFrame:
     """Fine-tune what is not in the store yet, and return what became of every run.
 
@@ -206,6 +215,7 @@ def run(
             alone, or `"host:port"`.
         cpus: Processor cores of a run on a cluster; it also takes a GPU if the cluster has any.
         retries: How many times a run is started again whose machine or process was lost.
+        only: Number of one run of the plan, for a job of an array.
 
     Returns:
         A row a run: `model`, `method`, `task`, `seed`; `state`, which is `kept` (it was in the
@@ -215,7 +225,9 @@ def run(
     if address is not None and grid.given.get("device") not in (None, "cpu"):
         grid = grid.changed(device="cuda")  # each run sees one, whichever it is
     with _cluster(grid, address) as cluster:
-        jobs = _plan(grid, cluster)
+        jobs = laid_out(_settled(grid, cluster), away=cluster is not None)
+        if only is not None:
+            jobs = [jobs[whole("only", only, 0, len(jobs) - 1)]]
         waiting = [job for job in jobs if not job.kept]
         if cluster is None:
             outcomes = _in_order(waiting, progress)

@@ -1,0 +1,130 @@
+"""Scripts of a SLURM array, with stand-ins of sbatch, squeue and scontrol on the path."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from tasklab import machine
+from tasklab.__main__ import main
+from tasklab.cluster import grid, slurm
+from tasklab.cluster.grid import Grid
+from tasklab.errors import TasklabError
+from tasklab.tuning import finetune
+
+
+@pytest.fixture
+def small(tmp_path):
+    """Two steps of two tasks with two seeds."""
+    settings = {"steps": 2, "seeds": (0, 4), "store_root": tmp_path / "store", "device": "cpu"}
+    return Grid(tasks=["Textures", "Scenes"], precision="float32", **settings)
+
+
+@pytest.fixture
+def cluster(tmp_path, monkeypatch):
+    """Put programs on the path that write down how they are called."""
+    programs, calls = tmp_path / "bin", tmp_path / "calls"
+    programs.mkdir()
+    answers = {"sbatch": "echo '7;there'", "squeue": f"cat {tmp_path}/queue 2>&-; true"}
+    for name, answer in (answers | {"scontrol": "true"}).items():
+        (programs / name).write_text(f'#!/bin/sh\necho {name} "$@" >> {calls}\n{answer}\n')
+        (programs / name).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{programs}:{os.environ['PATH']}")
+    return lambda: calls.read_text().splitlines() if calls.exists() else []
+
+
+def directives(script):
+    lines = [line.removeprefix("#SBATCH ") for line in script.splitlines() if "#SBATCH" in line]
+    return [word for line in lines for word in shlex.split(line)]
+
+
+def test_the_command_of_a_job_makes_the_same_grid(small, monkeypatch):
+    made = slurm.scripts(small, cpus=4, at_once=2, sbatch="--partition=a -t 1:00:00")
+    asked = directives(made.array)
+    assert {"--array=0-3%2", "--cpus-per-task=4", "--requeue", "--signal=B:USR1@120"} < {*asked}
+    assert asked[-3:] == ["--partition=a", "-t", "1:00:00"] == directives(made.summary)[-3:]
+    assert not any("gres" in one for one in asked) and not small.given["store_root"].exists()
+    line = next(line for line in made.summary.splitlines() if " train " in line)
+    seen = []
+    monkeypatch.setattr(grid, "run", lambda runs, *args, **more: seen.append(runs) or 1 / 0)
+    words = [word for word in shlex.split(line)[3:] if word not in ("--slurm", "--summary")]
+    with pytest.raises(ZeroDivisionError):
+        main(words)
+    keys = [job.key for job in grid.laid_out(seen[0], away=False)]
+    assert keys == [job.key for job in made.jobs] == [job.key for job in grid.plan(small)]
+
+
+def test_jobs_take_a_gpu_and_one_precision_wherever_they_are_submitted(small, monkeypatch):
+    monkeypatch.setattr(machine, "fast_in_bfloat16", lambda: False)
+    made = slurm.scripts(small.changed(device=None, precision=None))
+    assert "--gres=gpu:1" in directives(made.array)
+    assert "--device=cuda" in made.array and "--precision=bfloat16" in made.array
+    assert "--precision=float32" in slurm.scripts(small.changed(precision=None)).array
+
+
+def test_only_what_is_missing_is_submitted_and_once(small, cluster, tmp_path, capsys):
+    grid.run(small, progress=False, only=1)
+    made = slurm.scripts(small)
+    assert "--array=0,2-3" in directives(made.array)
+    assert slurm.submit(made) == ("7", "7")
+    scripts = [f"{made.folder}/{name}.sh" for name in ("array", "summary")]
+    assert [call.split()[1:] for call in cluster() if call.startswith("sbatch")] == [
+        ["--parsable", scripts[0]],
+        ["--parsable", "--dependency=afterany:7", scripts[1]],
+    ]
+    (tmp_path / "queue").write_text("7\n7\n")
+    with pytest.raises(TasklabError, match="scancel 7"):
+        slurm.submit(made)
+    words = slurm._words(slurm.elsewhere(small))
+    (made.folder / "2.log").write_text("grid: run 1\nfailed  mini: it diverges\n1 run: 1 failed\n")
+    assert main(["train", *words, "--slurm", "--summary"]) == 1
+    assert capsys.readouterr().out.splitlines() == [
+        "missing  mini, nonlinear, Textures, seed 0: not started",
+        "missing  mini, nonlinear, Scenes, seed 0: failed  mini: it diverges",
+        "missing  mini, nonlinear, Scenes, seed 4: not started",
+        "4 runs, 3 missing",
+    ]
+
+
+def test_without_slurm_only_the_dry_run_works(small, monkeypatch, capsys, tmp_path):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(finetune.Trainer, "__call__", None)
+    words = ["train", *slurm._words(slurm.elsewhere(small)), "--slurm"]
+    assert main(words) == 2 and not (tmp_path / "store").exists()
+    assert "squeue is not on this machine" in capsys.readouterr().err
+    assert main([*words, "--dry-run"]) == 0
+    shown = capsys.readouterr().out
+    assert "4 runs, 0 kept" in shown and "#SBATCH --array=0-3\n" in shown
+    for wrong in (["--ray", "auto"], ["--only", "1"]):
+        assert main([*words, *wrong]) == 2
+    assert main([*words[:-1], "--summary"]) == 2
+    assert main([*words, "--sbatch='"]) == 2
+
+
+@pytest.mark.parametrize(("sent", "status"), [("USR1", 143), ("USR1", 3), ("TERM", 143)])
+def test_a_job_whose_time_ends_is_requeued_after_its_checkpoint(
+    small, cluster, monkeypatch, tmp_path, sent, status
+):
+    run, began, saved = tmp_path / "run", tmp_path / "began", tmp_path / "saved"
+    run.write_text(
+        f"#!/bin/sh\ntrap 'sleep 0.2; touch {saved}; exit {status}' TERM\ntouch {began}\n"
+        "while :; do sleep 0.05; done\n"
+    )
+    run.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(run))
+    array = tmp_path / "array.sh"
+    array.write_text(slurm.scripts(small).array)
+    ids = {"SLURM_ARRAY_JOB_ID": "7", "SLURM_ARRAY_TASK_ID": "2"}
+    with subprocess.Popen(["bash", str(array)], env=os.environ | ids) as job:
+        while not began.exists():
+            time.sleep(0.02)
+        job.send_signal(getattr(signal, f"SIG{sent}"))
+        assert job.wait(20) == status and saved.exists()
+    requeued = sent == "USR1" and status == 143
+    assert cluster() == (["scontrol requeue 7_2"] if requeued else [])
