@@ -56,6 +56,11 @@ _BOOK = {
         "Compute a chapter's recorded results (preset full) and write them to a file.",
         "tangent --part maps --jobs 2",
     ),
+    "predict": Command(
+        "predict:predict",
+        "Show what the recorded worlds predict for CLIP, and grade it.",
+        "vitb32 --check",
+    ),
 }
 _MACHINE = {
     "list": Command(

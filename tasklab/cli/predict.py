@@ -1,0 +1,54 @@
+"""The command `tasklab predict`: what the recorded worlds say of CLIP, measured and graded."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import tyro
+
+from tasklab.cli.parsing import settings
+from tasklab.experiments.parameters import Parameters
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    Given = dict[str, Any]
+else:
+    Given = settings("model", "lr", preset="full")
+
+
+def predict(model: tyro.conf.Positional[str], given: Given, *, check: bool = False) -> int:
+    """Print frozen predictions for ViT-B/32 and their grades by the papers' printed numbers.
+
+    Args:
+        model: Short name: vitb32, or a model to measure the same on.
+        given: As in a chapter's first code cell.
+        check: Measure with the runs in the store, and grade by these.
+    """
+    parameters = Parameters(**{"preset": "full", **given, "model": model})
+    from tasklab.study import predictions  # start-up: torch and pandas
+
+    if not check:
+        grades = predictions.graded(predictions.printed())
+        _print("Predicted", predictions.shown(predictions.frozen()))
+        _print("Graded by the papers", predictions.shown(grades[grades["model"] == model]))
+        return 0
+    from tasklab.experiments import Lab
+
+    found = predictions.check(Lab(parameters))
+    if found.empty:
+        print(
+            "no prediction has its runs in the store. `tasklab train --model MODEL --preset full "
+            "--lr RATE --method nonlinear --method linearized --method attention` makes those of a "
+            "rate."
+        )
+        return 1
+    _print("Measured", predictions.shown(found))
+    right, inside = int(found["sign"].sum()), int(found["size"].sum())
+    print(f"{len(found)} predictions measured: {right} signs right, {inside} sizes in the interval")
+    return 0
+
+
+def _print(title: str, rows: pd.DataFrame) -> None:
+    print(f"{title}:")
+    print(rows.to_string(index=False) if len(rows) else "  none")

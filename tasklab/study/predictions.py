@@ -1,0 +1,285 @@
+"""Predictions for CLIP from the recorded worlds, frozen with their day, and their grades.
+
+`predictions.csv` holds what was predicted before anybody ran it. A prediction is the effect that a
+headline has in the recorded runs of `mini`: sign, size and 95 % interval over seeds and tasks. The
+headlines' sign depends on the learning rate, so they are predicted at five common rates. `RATES`
+places the rates of ViT-B/32: the papers' 1e-5 stands for the rate that was chosen for `mini`.
+"""
+
+from __future__ import annotations
+
+import datetime
+import functools
+import math
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from tasklab.analyses.statistics import over_tasks
+from tasklab.chapters import CHAPTERS
+from tasklab.experiments import cross_task, search_box
+from tasklab.experiments.editing import addition, negation, single
+from tasklab.experiments.lab import Lab
+from tasklab.figures.merged_models import merge_table
+from tasklab.figures.schemes import role
+from tasklab.models.zoo import FAMILIES
+from tasklab.records.claims import CLAIMS, Claim
+from tasklab.records.judgement import verdict
+from tasklab.records.matched import ONE_RATE
+from tasklab.records.papers import beside, papers
+from tasklab.records.table import combine
+from tasklab.study.judged import judged
+from tasklab.study.results import recorded
+from tasklab.tuning.methods import POSTHOC
+
+FROZEN = Path(__file__).with_name("predictions.csv")
+RATES = {1e-4: 1.25e-6, 2e-4: 2.5e-6, 4e-4: 5e-6, 8e-4: 1e-5, 1.6e-3: 2e-5}  # mini's: ViT-B/32's
+PAPERS = 1e-5  # the rate of the papers and of published vectors
+SIZES = ("vitb32", "vitb16", "vitl14")
+COLUMNS = ["claim", "sides", "metric", "unit", "rate", "effect", "low", "high", "day"]
+_MEASURES: Mapping[str, Callable[..., pd.DataFrame]] = {
+    "single": single,
+    "addition": functools.partial(addition, n_tasks=(8,)),
+    "negation": negation,
+    "search_box": functools.partial(search_box, n_pairs=1),
+    "ctl": functools.partial(cross_task, alphas=(0.5,)),
+}
+_CLAIMS = {claim.id: claim for claim in CLAIMS}
+_WORDS = {
+    "absolute": "sum of eight",
+    "normalised": "sum of eight, normalised",
+    "target": "forgotten task, after negation",
+    "xi_classifier_box": "disentanglement error",
+    "single": "single task",
+    "distance": "cosine distance of features",
+}
+
+
+def predicted() -> pd.DataFrame:
+    """Return the predictions that follow from the present records, without a day.
+
+    Returns:
+        A row a headline's claim and rate: `COLUMNS`. The effect is positive as claimed; `rate` is
+        that of ViT-B/32. What is recorded at one rate for both sides is predicted at `RATES`, other
+        headlines at the rate of the papers.
+    """
+    verdicts = [one for chapter in CHAPTERS for one in judged(chapter)]
+    predictable = [
+        one
+        for one in verdicts
+        if one.claim.headline
+        and one.claim.experiment in _MEASURES
+        and not one.claim.grows
+        and "@" not in one.claim.left
+        and one.outcome != "not tested"
+    ]
+    by_rate = {_plain(one.claim) for one in predictable if one.claim.setting == ONE_RATE}
+    rows = []
+    for one in predictable:
+        claim, name = one.claim, _plain(one.claim)
+        if claim.setting != (ONE_RATE if name in by_rate else "chosen"):
+            continue
+        interval = one.here if math.isnan(one.interval.low) else one.interval
+        rows.append({
+            "claim": name, "sides": " − ".join(_sides(claim)), "metric": claim.metric,
+            "unit": claim.unit, "rate": RATES.get(claim.rate, PAPERS),
+            **{end: round(value, 3) for end, value in interval._asdict().items()},
+        })  # fmt: skip
+    return pd.DataFrame(rows, columns=COLUMNS[:-1])
+
+
+def _plain(claim: Claim) -> str:
+    return claim.id.partition("@")[0]
+
+
+def _sides(claim: Claim) -> tuple[str, str]:
+    return (claim.right, claim.left) if claim.relation == "<" else (claim.left, claim.right)
+
+
+def freeze(day: str | None = None) -> None:
+    """Write the present predictions to `predictions.csv`, with their day; done once, in public."""
+    table = predicted().assign(day=day or datetime.datetime.now(datetime.UTC).date().isoformat())
+    table.to_csv(FROZEN, index=False)
+
+
+def frozen() -> pd.DataFrame:
+    """Return the predictions as they were written down: `COLUMNS`."""
+    return pd.read_csv(FROZEN).fillna({"unit": ""})
+
+
+def moved() -> pd.DataFrame:
+    """Return the frozen predictions whose records say something else by now.
+
+    Returns:
+        `COLUMNS`, and `now`: the effect by the present records, NaN where there is none any more.
+    """
+    keys = ["claim", "rate"]
+    both = frozen().merge(predicted()[[*keys, "effect"]], "left", keys, suffixes=("", "_now"))
+    both = both.rename(columns={"effect_now": "now"})
+    return both[~((both["now"] - both["effect"]).abs() < 0.0015)]
+
+
+def graded(measured: pd.DataFrame) -> pd.DataFrame:
+    """Return frozen predictions beside measured effects.
+
+    Args:
+        measured: Columns claim, rate and value, and any that tell where it comes from.
+
+    Returns:
+        A row a measured effect: `COLUMNS`, its own columns, and two grades: `sign`, whether its
+        sign is as predicted, and `size`, whether it lies in the interval.
+    """
+    both = frozen().merge(measured, on=["claim", "rate"])
+    return both.assign(
+        sign=both["value"] * both["effect"] > 0,
+        size=both["value"].between(both["low"], both["high"]),
+    )
+
+
+def printed() -> pd.DataFrame:
+    """Return the effects that the papers print for the predicted claims, at their own rate.
+
+    Returns:
+        Columns claim, rate, model and value; one row for each of `SIZES` that is printed.
+    """
+    rows = []
+    for name in dict.fromkeys(frozen()["claim"]):
+        claim = _CLAIMS[name]
+        table = papers(claim.paper)
+        table = table[(table["experiment"] == claim.experiment) & (table["metric"] == claim.metric)]
+        for model in SIZES:
+            values = table[table["model"] == model].groupby("method")["value"].first()
+            first, second = (values.get(side, math.nan) for side in _sides(claim))
+            if not math.isnan(first - second):
+                value = round(first - second, 2)
+                rows.append({"claim": name, "rate": PAPERS, "model": model, "value": value})
+    return pd.DataFrame(rows)
+
+
+def orders() -> pd.DataFrame:
+    """Return how far the recorded order of accuracies agrees with orders that are published.
+
+    Returns:
+        Columns what, source, model, n (of ranked accuracies), rank (Spearman's correlation), low
+        and high: a bootstrap over what is ranked.
+    """
+    rows = []
+    merging = recorded("merging")[0]
+    for model in ("vitb32", "vitl14"):
+        table = merge_table(merging, model)
+        table = table[table["merge"] != "one model a task"]
+        for source in table.columns[2:]:
+            rows.append(_ranked("merges", source, model, table["merge"], table, source))
+    ours = {
+        "tangent": recorded("tangent")[0],
+        "linear_layers": combine(recorded("tangent")[0], recorded("linear_layers")[0]),
+    }
+    for paper, number, metric in (("tangent", "1", "absolute"), ("linear_layers", "1", "absolute"),
+                                  ("tangent", "2", "target")):  # fmt: skip
+        for model in SIZES:
+            table = beside(ours[paper], paper, number, model)
+            table = table[table["metric"] == metric]
+            what = "negations" if metric == "target" else "sums"
+            rows.append(_ranked(what, f"{paper}, table {number}", model, table["called"], table))
+    for table in ("1", "3"):
+        encoders = _encoders(table)
+        rows.append(_ranked("encoders", f"closed_vocab, table {table}", "", encoders.index,
+                            encoders))  # fmt: skip
+    return pd.DataFrame([row for row in rows if row])
+
+
+def _ranked(
+    what: str, source: str, model: str, names: Any, table: pd.DataFrame, column: str = "paper"
+) -> dict[str, Any] | None:
+    pairs = pd.DataFrame({"task": list(names), "x": list(table["here"]), "y": list(table[column])})
+    pairs = pairs.dropna()
+    if len(pairs) < 4:
+        return None
+    found = over_tasks(pairs, "x", "y")
+    return {"what": what, "source": source, "model": model, "n": len(pairs),
+            "rank": found.value, "low": found.low, "high": found.high}  # fmt: skip
+
+
+def _encoders(table: str) -> pd.DataFrame:
+    """Return the accuracy of sums of eight for each encoder: here, and in the paper's table."""
+    part, method = {"1": ("editing", "nonlinear"), "3": ("together", "full")}[table]
+    rows = recorded("closed_vocab", part)[0]
+    mine = rows[(rows["experiment"] == "addition") & (rows["metric"] == "absolute")
+                & (rows["method"] == method) & (rows["n_tasks"] == 8)]  # fmt: skip
+    here = mine[mine["split"] == "test"].groupby("model")["value"].mean()
+    theirs = next(dict(family) for family in FAMILIES if "mini" not in family.values())
+    cells = papers("closed_vocab", table)
+    cells = cells[(cells["experiment"] == "addition") & (cells["metric"] == "absolute")
+                  & (cells["method"] == method)].set_index("model")["value"]  # fmt: skip
+    found = {name: (value, cells.get(theirs.get(role(name)), math.nan))
+             for name, value in here.items()}  # fmt: skip
+    return pd.DataFrame.from_dict(found, orient="index", columns=["here", "paper"])
+
+
+def shown(rows: pd.DataFrame) -> pd.DataFrame:
+    """Return predictions, graded or not, as a table for people."""
+    table = pd.DataFrame({
+        "comparison": rows["sides"],
+        "of": rows["metric"].map(_WORDS),
+        "rate": rows["rate"].map("{:g}".format),
+        "predicted": [_signed(one) for one in rows["effect"]],
+        "95 % interval": [f"{_signed(a)} to {_signed(b)}" for a, b in zip(rows["low"], rows["high"],
+                                                                        strict=True)],
+    })  # fmt: skip
+    if "value" in rows:
+        table["model"] = rows["model"]
+        table["found"] = [_signed(one) for one in rows["value"]]
+        table["sign"] = rows["sign"].map({True: "right", False: "wrong"})
+        table["size"] = rows["size"].map({True: "inside", False: "outside"})
+    return table.reset_index(drop=True)
+
+
+def _signed(value: float) -> str:
+    return f"{value:+.1f}".replace("-", "−") if abs(value) >= 0.15 else f"{value:+.2f}"
+
+
+def missing(lab: Lab, methods: tuple[str, ...]) -> int:
+    """Return how many runs of methods are not in the lab's store."""
+    trained = dict.fromkeys(POSTHOC.get(one, one) for one in methods)
+    return sum(
+        not lab.store.has("finetune", lab.identity(task, method, seed))
+        for method in trained
+        for task in lab.suite.names
+        for seed in lab.parameters.seeds
+    )
+
+
+def check(lab: Lab, *, waiting: Callable[[str], None] = print) -> pd.DataFrame:
+    """Measure the predictions whose runs are in the store, and grade them.
+
+    Args:
+        lab: Of the model; its learning rate is set to each predicted one.
+        waiting: Gets a line for each rate that lacks runs.
+
+    Returns:
+        What `graded` returns, with model and seeds.
+    """
+    rows = []
+    for rate, wanted in frozen().groupby("rate"):
+        there = lab.sibling(tasks=lab.suite.names, lr=rate)
+        for name in wanted["claim"]:
+            claim = _CLAIMS[name]
+            methods = _methods(claim)
+            if lacks := missing(there, methods):
+                waiting(f"{name} at {rate:g}: {lacks} runs are missing")
+                continue
+            measured = _MEASURES[claim.experiment](there, methods)
+            if claim.metric == "normalised":
+                measured = combine(measured, single(there, methods))
+            found = verdict(claim, measured, n_tasks=len(lab.suite.names), model=there.clip.name)
+            if found.outcome != "not tested":
+                rows.append({"claim": name, "rate": rate, "model": there.clip.name,
+                             "seeds": found.n_seeds, "value": found.interval.effect})  # fmt: skip
+    names = ["claim", "rate", "model", "seeds", "value"]
+    return graded(pd.DataFrame(rows, columns=names))
+
+
+def _methods(claim: Claim) -> tuple[str, ...]:
+    return ("nonlinear",) if claim.experiment == "ctl" else tuple(dict.fromkeys(_sides(claim)))
