@@ -19,6 +19,8 @@ from urllib.parse import quote
 import pandas as pd
 
 from tasklab.book.captions import KEY, NOT_YET, follow
+from tasklab.book.glance import SCALES
+from tasklab.book.glance import glance as glance
 from tasklab.book.words import answer as answer
 from tasklab.book.words import counted as counted
 from tasklab.book.words import order as order
@@ -113,7 +115,8 @@ def findings(verdicts: Iterable[Verdict], heading: str) -> Any:
         f"<b>not tested</b>: {short}" for short in here[~here.index.isin(tested.index)]["short"]
     ]
     lead = _link("verdicts", "Statements of the paper")
-    return say(f'<p class="tl-verdicts">{lead}, in recorded runs: {"; ".join(lines)}.</p>')
+    told = f"{lead}, in recorded runs at the scale <i>{SCALES[0]}</i>"
+    return say(f'<p class="tl-verdicts">{told}: {"; ".join(lines)}.</p>')
 
 
 def _link(page: str, text: str, query: str = "") -> str:

@@ -92,6 +92,7 @@ class Chapter:
             and names of sorts of records.
         boxes: Least and largest coefficients of areas over which errors of pairs are averaged, as
             its paper draws them, by the end of the metric's name.
+        full_size: What would be different with the papers' models, in a sentence or two.
     """
 
     name: str
@@ -107,6 +108,7 @@ class Chapter:
     boxes: Mapping[str, tuple[float, float]] = dataclasses.field(
         default_factory=lambda: {"box": (0.0, 1.0)}
     )
+    full_size: str = ""
 
     def __post_init__(self) -> None:
         """Check what is declared.

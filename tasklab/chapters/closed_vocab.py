@@ -102,4 +102,8 @@ CHAPTER = Chapter(
             ),
         ),
     },
+    full_size=(
+        "Pre-training on ImageNet and LAION. The masked autoencoder and the supervised "
+        "encoders are weaker here."
+    ),
 )

@@ -47,4 +47,8 @@ CHAPTER = Chapter(
         ("tangent", ("budgets",), ("budget",)),
         ALL_PAIRS,
     ),
+    full_size=(
+        "The paper trains all methods at one rate, and attention alone then adds best in "
+        "CLIP. Here each method has its own rate."
+    ),
 )

@@ -89,4 +89,8 @@ CHAPTER = Chapter(
         "kernels": (Work((), {"localization": {}}),),
     },
     elsewhere=(("linear_layers", ("cost",), ("cost",)), ALL_PAIRS),
+    full_size=(
+        "Printed gaps of CLIP are larger: linearized vectors forget more, and post-hoc "
+        "linearization loses more."
+    ),
 )

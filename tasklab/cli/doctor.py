@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from tasklab.errors import TasklabError
 from tasklab.experiments.parameters import folder
+from tasklab.progress import duration
 
 if TYPE_CHECKING:
     from tasklab.doctor.inventory import Data
@@ -32,7 +33,10 @@ _TIMES = (
 
 
 def doctor(
-    *, data_root: Path | str | None = None, store_root: Path | str | None = None, json: bool = False
+    *,
+    data_root: Path | str | None = None,
+    store_root: Path | str | None = None,
+    json: bool = False,
 ) -> int:
     """Look at versions, memory, devices, disks, network, weights and data; download nothing.
 
@@ -166,11 +170,10 @@ def _chapters(report: Report) -> Iterator[tuple[str, ...]]:
 
 def _times(seconds: Mapping[str, Mapping[str, float]]) -> Iterator[tuple[str, ...]]:
     from tasklab.chapters import CHAPTERS
-    from tasklab.doctor.speed import spoken
 
     yield "model", *CHAPTERS
     for model, by_chapter in seconds.items():
-        yield model, *(spoken(by_chapter[one]) if one in by_chapter else "-" for one in CHAPTERS)
+        yield model, *(duration(by_chapter[one]) if one in by_chapter else "-" for one in CHAPTERS)
 
 
 def _data(one: Data) -> tuple[str, str, str]:

@@ -63,16 +63,12 @@ def grid(
         raise TasklabError("--sbatch, --at-once and --summary belong to --slurm.")
     if ray is not None:
         (ray,) = texts("--ray", ray)
-    wanted = {
-        "models": model or ("mini",),
-        "methods": method or ("nonlinear",),
-        "tasks": task or None,
-    }
-    if problems := names.problems(*wanted.values(), given):  # before seconds of imports
+    models, methods, tasks = model or ("mini",), method or ("nonlinear",), task or None
+    if problems := names.problems(models, methods, tasks, given):  # before seconds of imports
         raise TasklabError("\n".join(problems))
     from tasklab.cluster import grid as runs
 
-    wanted = runs.Grid(**wanted, **given)
+    wanted = runs.Grid(models, methods, tasks, **given)
     if slurm:
         return _slurm(wanted, cores, most, sbatch, summary=summary, dry_run=dry_run)
     if dry_run:

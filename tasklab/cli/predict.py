@@ -8,6 +8,7 @@ import tyro
 
 from tasklab.cli.parsing import settings
 from tasklab.experiments.parameters import Parameters
+from tasklab.models.zoo import shipped
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -25,7 +26,8 @@ def predict(model: tyro.conf.Positional[str], given: Given, *, check: bool = Fal
         given: As in a chapter's first code cell.
         check: Measure with the runs in the store, and grade by these.
     """
-    parameters = Parameters(**{"preset": "full", **given, "model": model})
+    usual = {"preset": "full"} | ({} if shipped(model) else {"suite": "paper"})
+    parameters = Parameters(**{**usual, **given, "model": model})
     from tasklab.study import predictions  # start-up: torch and pandas
 
     if not check:

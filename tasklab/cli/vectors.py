@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from tasklab.errors import TasklabError, choose, path, shown, whole
 from tasklab.experiments.parameters import PRESETS, Parameters
 from tasklab.models.zoo import closed
-from tasklab.progress import LATER, bar, tell
+from tasklab.progress import LATER, bar, duration, tell
 from tasklab.tasks.suites import suite
 from tasklab.tuning.methods import METHODS, TABLE
 
@@ -41,10 +41,8 @@ def check_target(option: str, target: Path) -> None:
 
 def tell_time(what: str, seconds: float, *, kept: bool = False) -> None:
     """Print about how long something takes, where that is longer than ten seconds."""
-    from tasklab.doctor.speed import spoken  # start-up: torch
-
     if seconds > 10:
-        tell(f"{what}: about {spoken(seconds)}{'; what is finished is kept' if kept else ''}.")
+        tell(f"{what}: about {duration(seconds)}{'; what is finished is kept' if kept else ''}.")
 
 
 def print_notes(notes: Sequence[str]) -> None:

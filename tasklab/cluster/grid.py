@@ -18,7 +18,7 @@ import functools
 import gc
 import socket
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Generator, Iterable, Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -89,7 +89,7 @@ class Grid:
         return Grid(**{**names, **self.given, **changes})
 
 
-Grid.__signature__ = with_parameters(Grid.__init__)
+Grid.__signature__ = with_parameters(Grid.__init__)  # type: ignore[attr-defined]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -145,18 +145,18 @@ def laid_out(grid: Grid, *, away: bool) -> list[Job]:
         except TasklabError as error:
             problems.append(str(error))
             continue
-        there = suite(parameters.suite)
+        there, seeds = suite(str(parameters.suite)), _seeds(parameters)
         tasks = tuple(task for task in grid.tasks or there.names if task in there.names)
         # A probe's learning rate may be searched on another task, whose images it then needs.
-        needed = (
-            {*tasks, probes.searched_task(there)} if grid.given.get("head") == "probe" else {*tasks}
-        )
+        wanted = {*tasks}
+        if grid.given.get("head") == "probe":
+            wanted.add(probes.searched_task(there))
         if any(TABLE[method].others for method in methods):
-            needed = set(there.names)
-        needed = tuple(name for name in there.names if name in needed) if tasks else ()
+            wanted.update(there.names)
+        needed = tuple(name for name in there.names if name in wanted)
+        if not tasks:
+            continue
         try:
-            if not needed:
-                continue
             lab = Lab(parameters, progress=False, tasks=needed, trains=not away, computes=False)
         except TasklabError as error:
             problems += str(error).splitlines()
@@ -168,7 +168,7 @@ def laid_out(grid: Grid, *, away: bool) -> list[Job]:
                 problems.append(str(error))
                 continue
             for task in tasks:
-                for seed in parameters.seeds:
+                for seed in seeds:
                     key = _key(lab, task, method, seed)
                     kept = lab.store.has("finetune", lab.identity(task, method, seed))
                     jobs.setdefault(
@@ -187,6 +187,10 @@ def laid_out(grid: Grid, *, away: bool) -> list[Job]:
     if problems:
         raise TasklabError("\n".join(dict.fromkeys(problems)))
     return list(jobs.values())
+
+
+def _seeds(parameters: Parameters) -> tuple[int, ...]:
+    return parameters.seeds  # type: ignore[return-value]  # a tuple since they were checked
 
 
 def _suits(lab: Lab, task: str, method: str) -> None:
@@ -238,7 +242,10 @@ def run(
 
 
 def _table(
-    jobs: list[Job], waiting: list[Job], outcomes: Iterator[ray_cluster.Outcome], progress: bool
+    jobs: list[Job],
+    waiting: list[Job],
+    outcomes: Generator[ray_cluster.Outcome],
+    progress: bool,
 ) -> pd.DataFrame:
     import pandas as pd  # here, for it takes half a second, and a plan needs no table
 
@@ -247,7 +254,7 @@ def _table(
     shown = bar(len(jobs), "grid", done=len(rows), unit="run", on=progress)
     with contextlib.closing(outcomes), shown:
         for outcome in outcomes:
-            job, (seconds, error) = waiting[outcome.index], outcome.value or (0.0, outcome.error)
+            job, (seconds, error) = waiting[outcome.item], outcome.value or (0.0, outcome.error)
             rows[job.key] = _row(
                 job,
                 state=FAILED if error else DONE,
@@ -267,7 +274,7 @@ def _row(job: Job, **known: Any) -> dict[str, Any]:
     return {name: getattr(job, name) for name in COLUMNS[:4]} | nothing | known
 
 
-def _in_order(jobs: list[Job], progress: bool) -> Iterator[ray_cluster.Outcome]:
+def _in_order(jobs: list[Job], progress: bool) -> Generator[ray_cluster.Outcome]:
     node = socket.gethostname()
     try:
         for index, job in enumerate(jobs):

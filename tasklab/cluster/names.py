@@ -21,7 +21,7 @@ def problems(
     problems = [str(unknown("method", m, EDITS)) for m in methods if m not in EDITS]
     for model in models:
         try:
-            there = suite(Parameters(**{**given, "model": model, "device": "cpu"}).suite)
+            there = suite(str(Parameters(**{**given, "model": model, "device": "cpu"}).suite))
         except TasklabError as error:
             problems.append(str(error))
             continue

@@ -12,7 +12,7 @@ import importlib
 import logging
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
@@ -46,7 +46,7 @@ _SYSTEM = (  # errors of Ray, not of the work
 class Outcome(NamedTuple):
     """What became of one item."""
 
-    index: int
+    item: int  #: Its number
     value: Any  #: What the work gave, or `None` if it did not end
     error: str  #: Why it did not end, or nothing
     node: str  #: Name of the machine; empty if it was lost
@@ -94,7 +94,7 @@ class Cluster:
 
     def spread(
         self, items: Sequence[Any], work: Work, *, root: Path, cpus: int = 1, retries: int = 3
-    ) -> Iterator[Outcome]:
+    ) -> Generator[Outcome]:
         """Do `work` on every item, each in a slot, and yield outcomes as they come.
 
         An item is begun again if its machine or process was lost, but not if the work itself

@@ -53,15 +53,15 @@ class Data:
 
 def find_weights(entry: Spec, reachable: bool) -> Weights:
     """Return the state of a model's weights, looked for where `weights.find` does."""
-    memory = span(entry)
+    memory = span(entry) or (0, 0)
     if entry.shipped:
         folder = shipped.extra_folder() if entry.extra else shipped.FOLDER
-        path = folder / f"{entry.shipped_as}.safetensors"
-        if not path.is_file():
+        own = folder / f"{entry.shipped_as}.safetensors"
+        if not own.is_file():
             note = "too many to ship: pre-train it" if entry.extra else "reinstall tasklab"
-            return Weights(entry.name, "missing", str(path), memory, note)
-        wrong = damage(path)
-        return Weights(entry.name, "damaged" if wrong else "shipped", str(path), memory, wrong)
+            return Weights(entry.name, "missing", str(own), memory, note)
+        wrong = damage(own)
+        return Weights(entry.name, "damaged" if wrong else "shipped", str(own), memory, wrong)
     repository, file = entry.repository, entry.published
     if path := weights.local(entry.name, repository, file):
         if wrong := damage(path):
@@ -122,7 +122,7 @@ def find_data(name: str, root: Path | None = None, cache: Path | None = None) ->
         if sides:
             return Data(name, "decoded", str(cache / "pictures" / name), sides)
         repository = paper_data_sets()[name]["hub"]["repo"]
-        if finding.candidates(task.source, root):
+        if finding.candidates(task.place, root):
             return Data(name, "damaged", repository, note=str(error))
         return Data(name, "missing", repository)
 

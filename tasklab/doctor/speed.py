@@ -48,18 +48,23 @@ def measure() -> Speed | None:
     return Speed(rates, precisions, why, fine_tuning(rates[0], compiled=not why))
 
 
-def rate(number: int = 0, precision: str = "bfloat16", side: int = SIDE) -> float:
-    """Return the rate of large matrix products on a CUDA device, in TFLOP/s."""
+def rate(number: int | None = 0, precision: str = "bfloat16", side: int = SIDE) -> float:
+    """Return the rate of large matrix products on a CUDA device, or the processor, in TFLOP/s."""
     import torch  # here: most of what the doctor does needs none
 
-    pair = torch.ones(2, side, side, device=f"cuda:{number}", dtype=getattr(torch, precision))
+    device = "cpu" if number is None else f"cuda:{number}"
+    pair = torch.ones(2, side, side, device=device, dtype=getattr(torch, precision))
+
+    def wait() -> None:
+        if number is not None:
+            torch.cuda.synchronize(number)
 
     def seconds(count: int) -> float:
-        torch.cuda.synchronize(number)
+        wait()
         began = time.perf_counter()
         for _ in range(count):
             torch.mm(*pair)
-        torch.cuda.synchronize(number)
+        wait()
         return time.perf_counter() - began
 
     seconds(3)
@@ -87,7 +92,7 @@ def step(entry: Spec, tflops: float, *, compiled: bool, products: float = 1.0) -
         products: Of the method, as multiples of those of a standard step.
     """
     # Forward, and backward for inputs and weights; a multiplication is two operations.
-    flops = 3 * 2 * entry.tower.products * PAPER_BATCH * products
+    flops = 3 * 2 * (entry.tower.products if entry.tower else 0) * PAPER_BATCH * products
     return (COMPILED if compiled else EAGER) * flops / (tflops * 1e12) + PER_STEP
 
 
@@ -108,16 +113,3 @@ def fine_tuning(tflops: float, *, compiled: bool) -> dict[str, dict[str, float]]
             if not told.attention or has_attention(name)
         }
     return found
-
-
-def spoken(seconds: float) -> str:
-    """Return a duration for people.
-
-    >>> spoken(40), spoken(600), spoken(5400), spoken(40000)
-    ('40 s', '10 min', '1.5 h', '11 h')
-    """
-    if seconds < 100:
-        return f"{seconds:.0f} s"
-    if seconds < 3600:
-        return f"{seconds / 60:.0f} min"
-    return f"{seconds / 3600:.{1 if seconds < 36000 else 0}f} h"

@@ -13,7 +13,7 @@ import functools
 import math
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pandas as pd
 
@@ -243,11 +243,12 @@ def _signed(value: float) -> str:
 def missing(lab: Lab, methods: tuple[str, ...]) -> int:
     """Return how many runs of methods are not in the lab's store."""
     trained = dict.fromkeys(POSTHOC.get(one, one) for one in methods)
+    seeds = cast("tuple[int, ...]", lab.parameters.seeds)
     return sum(
         not lab.store.has("finetune", lab.identity(task, method, seed))
         for method in trained
         for task in lab.suite.names
-        for seed in lab.parameters.seeds
+        for seed in seeds
     )
 
 
@@ -273,9 +274,11 @@ def check(lab: Lab, *, waiting: Callable[[str], None] = print) -> pd.DataFrame:
             measured = _MEASURES[claim.experiment](there, methods)
             if claim.metric == "normalised":
                 measured = combine(measured, single(there, methods))
-            found = verdict(claim, measured, n_tasks=len(lab.suite.names), model=there.clip.name)
+            found = verdict(
+                claim, measured, n_tasks=len(lab.suite.names), model=lab.parameters.model
+            )
             if found.outcome != "not tested":
-                rows.append({"claim": name, "rate": rate, "model": there.clip.name,
+                rows.append({"claim": name, "rate": rate, "model": lab.parameters.model,
                              "seeds": found.n_seeds, "value": found.interval.effect})  # fmt: skip
     names = ["claim", "rate", "model", "seeds", "value"]
     return graded(pd.DataFrame(rows, columns=names))

@@ -238,6 +238,24 @@ def fetch(task: Task) -> Path:
     )
 
 
+def size(task: Task) -> int | None:
+    """Return the bytes of the files that `fetch` would download; `None` if the hub tells none."""
+    from huggingface_hub import HfApi
+
+    source, entry = task.place, facts(task)
+    data = entry["hub"] if entry else {"repo": source.hub, "revision": source.revision}
+    hub.guard()
+    for revision in (data.get("revision"), CONVERTED):
+        try:
+            found = HfApi().dataset_info(data["repo"], revision=revision, files_metadata=True)
+        except Exception:  # the client's errors have no common base; the size stays unknown
+            return None
+        sizes = {one.rfilename: one.size or 0 for one in found.siblings or ()}
+        if wanted := wanted_files(list(sizes), _config(source), _needed(entry)):
+            return sum(sizes[file] for file in wanted)
+    return None
+
+
 def unreachable() -> str | None:
     """Return why the hub cannot be asked, or `None` if it answers, if only with a refusal."""
     from huggingface_hub import constants

@@ -12,6 +12,7 @@ from tasklab import machine
 from tasklab.cli import doctor as command
 from tasklab.doctor import readiness, speed
 from tasklab.models.zoo import spec
+from tasklab.progress import duration
 
 RATE = 790.0  # TFLOP/s in bfloat16, of the H100 on which steps were measured
 
@@ -78,6 +79,6 @@ def test_the_doctor_shows_precision_compiler_and_times(monkeypatch, tmp_path):
     lines = list(command.text(report))
     assert any("bfloat16, large products at 790 TFLOP/s" in line for line in lines)
     assert any(line.split()[:2] == ["compiler", "torch.compile,"] for line in lines)
-    hours = speed.spoken(report.speed.fine_tuning["vitl14"]["ctl"])
+    hours = duration(report.speed.fine_tuning["vitl14"]["ctl"])
     row = next(line for line in lines if line.split()[:1] == ["vitl14"] and hours in line)
     assert len(row) <= 100

@@ -1,0 +1,53 @@
+"""A chapter at a glance: at which scales its statements can be tested, and what each takes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tasklab.book.words import say
+from tasklab.chapters import chapter
+from tasklab.doctor import speed
+from tasklab.models.zoo import spec
+from tasklab.progress import duration
+from tasklab.study.results import sittings_of
+from tasklab.tuning.methods import POSTHOC, TABLE
+from tasklab.tuning.recipe import PAPER_STEPS
+
+SCALES = ("embedded", "published checkpoints", "full protocol")
+_TASKS, _SEEDS, _TFLOPS = 8, 3, 400  # 40 % of an H100's peak in bfloat16
+
+
+def glance(name: str) -> Any:
+    """Return a chapter's scales as a table: scope, hardware, time, and what differs at full size.
+
+    Args:
+        name: One of `chapters.CHAPTERS`.
+    """
+    entry = chapter(name)
+    sittings = sittings_of(name)
+    spent = sittings[["fine-tuning (h)", "measuring (h)"]] if len(sittings) else None
+    hours = 0.0 if spent is None else spent.replace("", "0").astype(float).to_numpy().sum()
+    ours = f"recorded in {hours:.0f} h; the page opens in minutes" if hours else "minutes"
+    embedded = "its eight encoders" if entry.apart else "`mini`"
+    clip = "eight encoders, 224 pixels" if entry.apart else "CLIP ViT-B/32, B/16, L/14"
+    trained = dict.fromkeys(POSTHOC.get(one, one) for one in entry.methods if one != "probe")
+    runs = len(trained) * _TASKS * _SEEDS
+    model = spec("vitb16_in1k" if entry.apart else "vitb32")
+    seconds = sum(
+        PAPER_STEPS * _TASKS * _SEEDS
+        * speed.step(model, _TFLOPS, compiled=True, products=TABLE[method].products)
+        for method in trained
+    )  # fmt: skip
+    none = "nothing to run: none is published for these encoders"
+    rows = [
+        (f"**{SCALES[0]}**: all verdicts here", f"{embedded}, eight tasks of drawn images",
+         "two CPU cores", ours),
+        (SCALES[1], none if entry.apart else f"{clip}, the papers' eight tasks",
+         "" if entry.apart else "one GPU", "" if entry.apart else
+         "no fine-tuning, only evaluation; not recorded yet"),
+        (SCALES[2], f"{clip}, {runs} runs of {PAPER_STEPS:,} steps a model", "one GPU",
+         f"{duration(seconds)} of fine-tuning on an H100 ({model.name}); not recorded yet"),
+        ("at full size", entry.full_size, "", ""),
+    ]  # fmt: skip
+    lines = ["| scale | scope | hardware | time |", "|---|---|---|---|"]
+    return say("\n".join([*lines, *("| " + " | ".join(row) + " |" for row in rows)]))
