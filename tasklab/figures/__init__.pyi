@@ -11,8 +11,6 @@ from .closed_vocabulary import subset_curves as subset_curves
 from .closed_vocabulary import ways_after_probing as ways_after_probing
 from .cost import contact_sheet as contact_sheet
 from .cost import linearization_cost as linearization_cost
-from .cost import loss_curve as loss_curve
-from .cost import paradigm_cost as paradigm_cost
 from .crossing import crossing_table as crossing_table
 from .crossing import foretold_table as foretold_table
 from .crossing import foretold_within as foretold_within
@@ -29,7 +27,6 @@ from .editing import addition_bars as addition_bars
 from .editing import addition_curves as addition_curves
 from .editing import alone_against_sum as alone_against_sum
 from .editing import negation as negation
-from .editing import negation_per_task as negation_per_task
 from .editing import nonlinear_advantage as nonlinear_advantage
 from .editing import per_task as per_task
 from .editing import single_task as single_task
@@ -43,7 +40,6 @@ from .layers import cosine_matrices as cosine_matrices
 from .layers import layer_alignment as layer_alignment
 from .layers import linearity as linearity
 from .merged_features import cross_task as cross_task
-from .merged_features import cross_task_coefficients as cross_task_coefficients
 from .merged_features import cross_task_methods as cross_task_methods
 from .merged_features import emergence as emergence
 from .merged_features import segments as segments

@@ -8,16 +8,15 @@ from collections.abc import Mapping, Sequence
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
-import seaborn as sns
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator, NullLocator
 
 from tasklab.errors import TasklabError
-from tasklab.figures.marks import GIVEN, ZERO, Panels, curves, level, log
-from tasklab.figures.rows import ends, require_rows, where
-from tasklab.figures.style import COLOURS, METHOD_LABEL, WIDTH, book_figure
+from tasklab.figures.marks import GIVEN, ZERO, curves, level
+from tasklab.figures.rows import ends, where
+from tasklab.figures.style import COLOURS, WIDTH, book_figure
 
 _GREY, _ORANGE = "#595959", "#E69F00"
 _VARIANTS = {  # of the linearized model: a method's colour, grey for the paper's listing
@@ -31,19 +30,6 @@ _CLAIMS = {  # tangent paper, appendix B: from, to
     ("inference", "time_ratio"): (2, 3),
 }
 _TITLES = {"time_ratio": "time", "peak_memory": "peak memory"}
-
-
-@book_figure
-def loss_curve(df: pd.DataFrame) -> Figure:
-    """Plot the training loss by step, averaged over tasks (moving mean).
-
-    `df` has the columns method, task, step, loss, and perhaps seed.
-    """
-    means = df.groupby(["method", "step"])["loss"].mean().groupby(level="method")
-    smoothed = means.transform(lambda x: x.rolling(10, min_periods=1, center=True).mean())
-    plot = curves(smoothed.reset_index(), "step", "loss", dots=False, lw=1.8, errorbar=None)
-    log(plot.first, "y")
-    return plot.finish(x="training step", y="training loss (nats)")
 
 
 @book_figure
@@ -123,50 +109,3 @@ def _over_standard(df: pd.DataFrame) -> pd.DataFrame:
     table.loc[table["metric"] == "time_ratio", "base"] = 1.0
     scaled = table[["value", "low", "high"]].div(table["base"], axis=0)
     return table.assign(**scaled)
-
-
-@book_figure
-def paradigm_cost(df: pd.DataFrame, batch_size: int | None = None) -> Figure:
-    """Plot time, memory and size of a training step of each method, with ratios.
-
-    The faint part of the memory is held between steps: weights, trained parameters, the optimiser's
-    state. `batch_size` is the largest by default.
-
-    Raises:
-        TasklabError: If no training step of that batch size was measured.
-    """
-    rows = where(df, what="training")
-    batch_size = rows["batch_size"].max() if batch_size is None else batch_size
-    rows = where(rows, batch_size=batch_size)
-    rows = require_rows(rows, f"no training step was measured at batch {batch_size}")
-    values = rows.pivot(index="variant", columns="metric", values="value")
-    methods = rows.drop_duplicates("variant").set_index("variant")["method"]
-    order = sorted(methods.index, key=lambda v: list(COLOURS).index(methods[v]))
-    values = values.loc[order]
-    ratios = values / values.reindex(["standard"]).iloc[0]
-    ratios["seconds"] = values.get("time_ratio")  # medians of those within a round
-    palette = {v: _GREY if v == "listing" else COLOURS[methods[v]] for v in order}
-    shown = {
-        "seconds": (1e3, f"time of a step, batch {batch_size} (ms)"),
-        "peak_memory": (1, "peak memory (MiB), faint: held"),
-        "trainable": (1e-6, "trained parameters (million)"),
-        "stored_bytes": (1e-6, "stored task vector (MB)"),
-    }
-    table = values[list(shown)].mul({metric: scale for metric, (scale, _) in shown.items()})
-    grid = sns.catplot(
-        table.reset_index().melt("variant", var_name="metric"), x="value", y="variant",
-        col="metric", col_wrap=2, kind="bar", hue="variant", order=order, hue_order=order,
-        palette=palette, sharex=False, legend=False, saturation=1, width=0.7,
-    )  # fmt: skip
-    plot = Panels(grid, "variant", {}, {"col": "metric"}, height=1.6 + 0.52 * len(order))
-    held = table["peak_memory"] - values["step_memory"]
-    grid.axes_dict["peak_memory"].barh(range(len(order)), held, 0.7, color="#FFFFFF", alpha=0.6)
-    names = {v: METHOD_LABEL[methods[v]] + ", listing 1" * (v == "listing") for v in order}
-    for axes, _, metric in plot:
-        for y, (length, ratio) in enumerate(zip(table[metric], ratios[metric], strict=True)):
-            told = f" ({ratio:.2f}×)" if "standard" in order else ""
-            axes.text(length, y, f" {length:.3g}{told}", va="center", fontsize=9)
-        axes.set_xlim(0, table[metric].max() * 1.75)
-        axes.xaxis.set_major_locator(MaxNLocator(4))
-        axes.set_yticks(range(len(order)), names.values())
-    return plot.finish(x={metric: label for metric, (_, label) in shown.items()})

@@ -225,19 +225,3 @@ def _negated(df: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
         alone = _zero_shot(df, tuned["task"]).assign(metric="target")
         before = pd.concat([alone, before])
     return tuned, before
-
-
-@book_figure
-def negation_per_task(df: pd.DataFrame) -> Figure:
-    """Plot target and control accuracy after the negation of each task, with 95 % intervals."""
-    tuned, before = _negated(df)
-    tasks, control = tuned["task"].unique(), where(before, metric="control")
-    if len(control) and set(control["task"]) != set(tasks):  # one control for all targets
-        every = [control[:1].assign(task=task) for task in tasks]
-        before = pd.concat([where(before, metric="target"), *every])
-    plot = _by_task(pd.concat([tuned, before]), tasks, _TOLD)
-    if len(control):
-        axes = plot.grid.axes_dict["control"]
-        line = level(axes, 0.95 * float(control["value"].mean()), along="y", **_KEPT)
-        axes.legend(handles=[line], loc="lower right", bbox_to_anchor=(1, 1), borderpad=0)
-    return plot.figure

@@ -54,19 +54,6 @@ def cross_task(df: pd.DataFrame, tasks: Sequence[str] | None = None, base: str =
         base: `base_merged` compares with merged against single features (section 4.2).
     """
     metrics = (base, "distance") if tasks is not None else (base, "distance", "coef")
-    return _layers(df, tasks, metrics)
-
-
-@book_figure
-def cross_task_coefficients(df: pd.DataFrame, tasks: Sequence[str] | None = None) -> Figure:
-    """Plot the coefficient of merged on single features by layer; 1 is equal length.
-
-    `tasks` are the pairs to show, by default one panel with all. Records: the metric `coef`.
-    """
-    return _layers(df, tasks, ("coef",))
-
-
-def _layers(df: pd.DataFrame, tasks: Sequence[str] | None, metrics: Sequence[str]) -> Figure:
     rows = where(require_rows(df).assign(depth=_depth(df)), metric=list(metrics))
     kind = np.where(rows["metric"] == "coef", "coefficient", "1 − cosine")
     if tasks is None:
@@ -93,7 +80,7 @@ def _layers(df: pd.DataFrame, tasks: Sequence[str] | None, metrics: Sequence[str
         err_style="bars", err_kws={"elinewidth": 1.0}, **GIVEN,
     )  # fmt: skip
     for axes, _, name in plot:
-        if "coefficient" in (name, *kind[:1]):
+        if name == "coefficient":
             level(axes, 1)
         else:
             axes.set_yscale("log")

@@ -10,11 +10,10 @@ matplotlib.use("Agg")
 import numpy as np
 import pandas as pd
 import pytest
-from matplotlib.colors import to_hex, to_rgb
+from matplotlib.colors import to_hex
 
 from tasklab.errors import TasklabError
 from tasklab.figures import cost
-from tasklab.figures.style import COLOURS, METHOD_LABEL
 
 TIMES = {"standard": 1.0, "ours": 1.6, "listing": 2.2, "cached": 0.01}
 PARADIGMS = ("attention", "attention_bias", "attention_mlp", "attention_mlp_bias")
@@ -48,9 +47,8 @@ def table() -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-@pytest.mark.parametrize("draw", [cost.linearization_cost, cost.paradigm_cost])
-def test_figures_are_readable(draw, readable):
-    readable(draw(table()))
+def test_the_figure_is_readable(readable):
+    readable(cost.linearization_cost(table()))
 
 
 def lines(axes):
@@ -90,42 +88,9 @@ def test_one_run_is_enough():
     ]
 
 
-@pytest.mark.parametrize(("batch", "drawn"), [(None, 256), (16, 16)])
-def test_bars_are_the_values(batch, drawn):
-    figure = cost.paradigm_cost(table(), batch)
-    time, memory, trained, stored = figure.axes
-    labels = [t.get_text() for t in time.get_yticklabels()]
-    assert labels[0] == METHOD_LABEL["nonlinear"] and len(labels) == 3 + len(PARADIGMS)
-    bars = dict(zip(labels, [p.get_width() for p in time.patches], strict=True))
-    assert bars["linearized"] == pytest.approx(1.6 * drawn)  # ms
-    assert bars["linearized, listing 1"] == pytest.approx(2.2 * drawn)
-    assert time.patches[labels.index("linearized")].get_facecolor()[:3] == to_rgb(
-        COLOURS["linearized"]
-    )
-    whole, held = memory.patches[: len(labels)], memory.patches[len(labels) :]
-    at = labels.index("linearized")
-    assert whole[at].get_width() == pytest.approx(1.1 * drawn)
-    assert held[at].get_width() == pytest.approx(0.6 * drawn)
-    assert trained.patches[0].get_width() == pytest.approx(1.0)
-    assert stored.patches[0].get_width() == pytest.approx(4.0)
-    notes = [t.get_text().strip() for t in time.texts]
-    assert notes[at].endswith("(1.65×)") and notes[0].endswith("(1.05×)")
-    assert memory.texts[at].get_text().endswith("(1.10×)")
-
-
-def test_bars_without_a_reference_have_no_ratio():
-    df = table()
-    df = df[(df["variant"] != "standard") & (df["metric"] != "time_ratio")]
-    assert not any("×" in t.get_text() for axes in cost.paradigm_cost(df).axes for t in axes.texts)
-
-
 def test_nothing_to_draw():
     df = table()
     with pytest.raises(TasklabError, match="measure 'standard'"):
         cost.linearization_cost(df[df["variant"] != "standard"])
     with pytest.raises(TasklabError, match="a linearized variant"):
         cost.linearization_cost(df[df["variant"].isin(["standard", "attention"])])
-    with pytest.raises(TasklabError, match="at batch 17"):
-        cost.paradigm_cost(df, 17)
-    with pytest.raises(TasklabError, match="no training step"):
-        cost.paradigm_cost(df[df["what"] == "inference"])

@@ -69,13 +69,6 @@ def test_a_panel_a_pair_with_base_and_each_alpha(layers):
     np.testing.assert_allclose(shown(figure)[0].lines[2].get_ydata(), 0.02)
 
 
-def test_coefficients_have_a_line_at_one(layers):
-    figure = figures.cross_task_coefficients(layers[layers["method"] == "nonlinear"], PAIRS[:1])
-    (axes,) = shown(figure)
-    assert any(list(line.get_ydata()) == [1, 1] for line in axes.lines)
-    assert len({tuple(line.get_xdata()) for line in axes.lines if len(line.get_xdata()) == 4}) == 3
-
-
 def test_methods_side_by_side(layers):
     figure = figures.cross_task_methods(layers)
     panels = shown(figure)

@@ -61,7 +61,6 @@ FROM_RECORDS = (
     figures.addition_curves,
     figures.addition_bars,
     figures.negation,
-    figures.negation_per_task,
 )
 
 
@@ -156,20 +155,13 @@ def test_missing_records_say_so() -> None:
         figures.nonlinear_advantage(alone[alone["method"] != "nonlinear"])
 
 
-def test_loss_curve() -> None:
-    loss = pd.DataFrame({"method": "nonlinear", "task": "Signs", "step": range(50), "loss": 2.0})
-    line = figures.loss_curve(loss).axes[0].lines[0]
-    assert len(line.get_xdata()) == 50 and np.allclose(line.get_ydata(), 2)
-
-
 ODD = r"$\frac$ of 5$"
 
 
-@pytest.mark.parametrize("draw", [figures.per_task, figures.negation_per_task])
-def test_a_dollar_in_a_task_is_no_formula(draw, texts) -> None:
+def test_a_dollar_in_a_task_is_no_formula(texts) -> None:
     records = synthetic(1)
     records["task"] = records["task"].replace("Signs", ODD)
-    shown = [text._preprocess_math(text.get_text()) for text in texts(draw(records))]
+    shown = [text._preprocess_math(text.get_text()) for text in texts(figures.per_task(records))]
     assert (ODD, False) in shown
 
 
