@@ -19,6 +19,7 @@ factor, the page "How a claim is judged" tells.
 from __future__ import annotations
 
 import base64
+import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
 
@@ -147,11 +148,10 @@ def crossed(
     if _OVERLAPPING in sets:
         return math.nan
     seeds, total = sorted(pairs["seed"].unique()), 0.0
-    sizes = pairs.groupby("seed").size()
+    sizes, rows = pairs.groupby("seed").size().to_dict(), pairs.to_dict("records")
     for label in pd.unique(sets):
-        mine = pairs[sets == label]
         parts: dict[int, np.ndarray] = {}
-        for row in mine.to_dict("records"):
+        for row in itertools.compress(rows, sets == label):
             part = contributions(row) / sizes[row["seed"]]
             parts[row["seed"]] = parts.get(row["seed"], 0.0) + part
         if len({len(part) for part in parts.values()}) != 1 or len(parts) != len(seeds):

@@ -21,7 +21,7 @@ from tasklab.errors import choose
 from tasklab.records import images, intervals, machines
 from tasklab.records.claims import CLAIMS, Claim
 from tasklab.records.intervals import Interval, Source
-from tasklab.records.pairing import growth, pairs
+from tasklab.records.pairing import Split, growth, pairs
 from tasklab.records.schema import COLUMNS, EXPERIMENTS, MAKE
 
 ABOUT_VERDICTS = (
@@ -171,7 +171,7 @@ def _against(clear: bool) -> str:
 
 
 def verdict(
-    claim: Claim, df: pd.DataFrame, *, n_tasks: int = 8, model: str | None = None
+    claim: Claim, df: pd.DataFrame | Split, *, n_tasks: int = 8, model: str | None = None
 ) -> Verdict:
     """Judge a claim by paired differences: the same seed, tasks and images on both sides.
 
@@ -190,6 +190,7 @@ def verdict(
     It speaks of this pre-trained model; what other seeds of pre-training say is given apart. Costs
     have no seeds: their interval is over rounds of timing.
     """
+    df = Split.of(df)
     table = (growth if claim.grows else pairs)(claim, df, model, n_tasks)
     if table.empty:
         return Verdict(claim=claim)
@@ -265,14 +266,14 @@ def verdicts(
     return [verdict(c, needed(_experiments(c)), n_tasks=n_tasks, model=model) for c in chosen]
 
 
-def _needed(df: pd.DataFrame) -> Callable[[tuple[str, ...]], pd.DataFrame]:
+def _needed(df: pd.DataFrame) -> Callable[[tuple[str, ...]], Split]:
     rows_of = df.groupby("experiment", sort=False).indices
 
     @functools.cache
-    def needed(experiments: tuple[str, ...]) -> pd.DataFrame:
+    def needed(experiments: tuple[str, ...]) -> Split:
         own = {name for e in experiments for name in (*COLUMNS, MAKE, *EXPERIMENTS[e].columns)}
         places = [place for e in experiments for place in rows_of.get(e, ())]
-        return df[[name for name in df if name in own]].iloc[places]
+        return Split(df[[name for name in df if name in own]].iloc[places])
 
     return needed
 
@@ -310,10 +311,10 @@ def _contributions(claim: Claim, row: Mapping) -> np.ndarray:
     return both[0] - both[1]
 
 
-def _replicas(claim: Claim, df: pd.DataFrame, n_tasks: int) -> tuple[float, ...]:
+def _replicas(claim: Claim, df: Split, n_tasks: int) -> tuple[float, ...]:
     if any("@" in side for side in (claim.left, claim.right)):
         return ()
-    names = [name for name in df["model"].unique() if REPLICA.search(name)]
+    names = [name for name in df.models() if REPLICA.search(name)]
     tables = [pairs(claim, df, name, n_tasks) for name in names]
     means = [t.groupby("seed")["difference"].mean().mean() for t in tables if len(t)]
     return tuple(float(mean) for mean in means)

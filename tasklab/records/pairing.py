@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import re
-from typing import NamedTuple
+from collections.abc import Callable, Hashable
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -28,12 +29,46 @@ class Side(NamedTuple):
     records: pd.DataFrame  #: All records of its model
 
 
-def sides_of(claim: Claim, df: pd.DataFrame, model: str | None, n_tasks: int) -> list[Side]:
+class Split:
+    """Records that many claims are judged by: what several of them select is selected once."""
+
+    def __init__(self, df: pd.DataFrame) -> None:
+        self.all = df
+        self._kept: dict[Hashable, Any] = {}
+
+    @classmethod
+    def of(cls, records: pd.DataFrame | Split) -> Split:
+        """Return the records, split."""
+        return records if isinstance(records, Split) else cls(records)
+
+    def once(self, key: Hashable, make: Callable[[], Any]) -> Any:
+        """Return what `make` returned when it was first asked for under this key."""
+        if key not in self._kept:
+            self._kept[key] = make()
+        return self._kept[key]
+
+    def models(self) -> list[str]:
+        """Return the models in the order of the records."""
+        return self.once("models", lambda: list(self.all["model"].unique()))
+
+    def by_role(self, role: str, model: str | None) -> pd.DataFrame:
+        """Return the records of the model that has a role beside `model`."""
+        df, own = self.all, role in ("", "random")
+        if role in NETWORKS:
+            name: Any = role
+        elif model is not None:  # of a model of timm's nothing is related
+            name = model if own else family(model).get(role)
+        else:
+            return df[~df["model"].isin(NETWORKS)] if own else df.iloc[:0]
+        return self.once(("model", name), lambda: df[df["model"] == name])
+
+
+def sides_of(claim: Claim, df: pd.DataFrame | Split, model: str | None, n_tasks: int) -> list[Side]:
     """Return both sides of a claim."""
     compared: dict[str, Sides] = {}  # by role: both sides at once
     both = []
     for side in (claim.left, claim.right):
-        found, behind = _found(claim, side, df, model, n_tasks, compared)
+        found, behind = _found(claim, side, Split.of(df), model, n_tasks, compared)
         if MAKE in behind and MAKE not in found.rows and len(found.rows):  # made of several rows
             makes = behind.dropna(subset=MAKE).groupby("seed")[MAKE]
             makes = makes.agg(lambda x: "+".join(sorted(set(x))))
@@ -45,40 +80,38 @@ def sides_of(claim: Claim, df: pd.DataFrame, model: str | None, n_tasks: int) ->
 def _found(
     claim: Claim,
     side: str,
-    df: pd.DataFrame,
+    split: Split,
     model: str | None,
     n_tasks: int,
     compared: dict[str, Sides],
 ) -> tuple[Side, pd.DataFrame]:
     method, _, role = side.partition("@")
     init = "random" if role == "random" else "pretrained"
-    if role in NETWORKS:
-        records = df[df["model"] == role]
-    elif model is not None:
-        # Of a model of timm's nothing is related.
-        records = df[df["model"] == (model if role in ("", "random") else family(model).get(role))]
-    else:
-        records = df.iloc[:0] if role not in ("", "random") else df[~df["model"].isin(NETWORKS)]
-    mine = one_model(records, init)
+    records, key = split.by_role(role, model), (role, model)
+    mine = split.once(("mine", *key), lambda: one_model(records, init))
     if claim.setting != "chosen":
+        grid = split.once(("grid", *key), lambda: mine[mine["experiment"] == "budget"])
         both = (claim.left, claim.right)
-        at = claim.setting, claim.metric, both, method, claim.rate
-        rows = matched.at_setting(mine, *at)
-        return Side(method, rows, mine), mine[mine["experiment"] == "budget"]
+        rows = matched.at_setting(grid, claim.setting, claim.metric, both, method, claim.rate)
+        return Side(method, rows, mine), grid
     if not claim.comparison:
-        rows = select(mine, claim.experiment, claim.metric, method, n_tasks)
+        wanted = claim.experiment, claim.metric, method, n_tasks
+        rows = split.once(("rows", *key, *wanted), lambda: select(mine, *wanted))
         return Side(method, rows, mine), rows
-    rows = records[records["experiment"] == claim.experiment]
+    rows = split.once(
+        ("experiment", *key, claim.experiment),
+        lambda: records[records["experiment"] == claim.experiment],
+    )
     if rows.empty:
         return Side(method, rows, mine), rows
     if claim.comparison not in COMPARISONS:
         raise unknown("comparison", claim.comparison, COMPARISONS)
     if role not in compared:
-        compared[role] = COMPARISONS[claim.comparison](claim, rows, df)
+        compared[role] = COMPARISONS[claim.comparison](claim, rows, split.all)
     return Side(method, compared[role].get(method, rows.iloc[:0]), mine), rows
 
 
-def pairs(claim: Claim, df: pd.DataFrame, model: str | None, n_tasks: int) -> pd.DataFrame:
+def pairs(claim: Claim, df: pd.DataFrame | Split, model: str | None, n_tasks: int) -> pd.DataFrame:
     """Return a row a seed, task and subset that both sides have, with their difference.
 
     Returns:
@@ -86,10 +119,11 @@ def pairs(claim: Claim, df: pd.DataFrame, model: str | None, n_tasks: int) -> pd
         (by the sampling of its images), n and which were answered: hits, or of ratios top and
         base.
     """
-    both = sides_of(claim, df, model, n_tasks)
+    split = Split.of(df)
+    both = sides_of(claim, split, model, n_tasks)
     if any(side.rows.empty for side in both):
         return pd.DataFrame()
-    left, right = (_contributions(claim, side) for side in both)
+    left, right = (_kept_contributions(claim, side, split) for side in both)
     keys = ["seed", "task", "subset"]
     if claim.right.partition("@")[0] != "pretrained":
         table = left.merge(right, on=keys, suffixes=("", "_right"))
@@ -102,6 +136,13 @@ def pairs(claim: Claim, df: pd.DataFrame, model: str | None, n_tasks: int) -> pd
             table = left.assign(**alone | {"value_right": right["value"].mean()})
     sign = -1 if claim.relation == "<" else 1
     return table.assign(difference=sign * (table["value"] - claim.factor * table["value_right"]))
+
+
+def _kept_contributions(claim: Claim, side: Side, split: Split) -> pd.DataFrame:
+    if claim.comparison or claim.setting != "chosen":
+        return _contributions(claim, side)
+    key = "contributions", id(side.rows), claim.metric  # rows are kept, so no other has this id
+    return split.once(key, lambda: (side.rows, _contributions(claim, side)))[1]
 
 
 def _contributions(claim: Claim, side: Side) -> pd.DataFrame:
@@ -137,17 +178,17 @@ def _partners(rows: pd.DataFrame, others: pd.DataFrame, keys: list[str]) -> pd.D
     return matched.set_index(rows.index) if matched["value"].notna().all() else None
 
 
-def growth(claim: Claim, df: pd.DataFrame, model: str | None, n_tasks: int) -> pd.DataFrame:
+def growth(claim: Claim, df: pd.DataFrame | Split, model: str | None, n_tasks: int) -> pd.DataFrame:
     """Return the growth of a difference for every tenfold of the samples of pre-training.
 
     The slope of a least-squares line over the logarithm of the samples, for each seed and task.
     """
-    name = model or "mini"
+    name, split = model or "mini", Split.of(df)
     shares = {name: 100.0}
-    for other in df["model"].unique():
+    for other in split.models():
         if (match := SHARE.search(other)) and other == f"{name}_{match[1]}":
             shares[other] = float(match[1])
-    tables = {m: pairs(claim, df, m, n_tasks) for m in shares if m in set(df["model"])}
+    tables = {m: pairs(claim, split, m, n_tasks) for m in shares if m in split.models()}
     keys = ["seed", "task", "subset"]
     parts = [t.assign(x=math.log10(shares[m])) for m, t in tables.items() if len(t)]
     if len(parts) < 3:

@@ -6,7 +6,7 @@ import pytest
 
 from tasklab import Lab, progress
 from tasklab.chapters import CHAPTERS
-from tasklab.experiments import estimate, outlook
+from tasklab.experiments import estimate, outlook, small_networks
 from tasklab.experiments.registry import find
 
 
@@ -47,7 +47,8 @@ def test_maps_count_two_passes_a_cell_and_two_a_coefficient(lab):
 
 
 @pytest.mark.parametrize("chapter", [name for name, one in CHAPTERS.items() if not one.apart])
-def test_time_grows_with_the_work(lab, chapter):
+def test_time_grows_with_the_work(lab, chapter, monkeypatch):
+    monkeypatch.setattr(small_networks, "seconds_a_step", lambda *setting: 0.0)
     work = own(lab, chapter)
     pace = estimate.Pace(step=0.5, passed=0.25)
     assert pace.seconds(work) == 0.5 * work.equivalent + 0.25 * work.passed > 0

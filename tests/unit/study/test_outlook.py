@@ -8,7 +8,7 @@ import pytest
 
 from tasklab.__main__ import main
 from tasklab.chapters import CHAPTERS, Work
-from tasklab.experiments import Lab
+from tasklab.experiments import Lab, estimate
 from tasklab.experiments.parameters import Parameters
 from tasklab.experiments.registry import find, usual_runs
 from tasklab.study import outlook, recording
@@ -63,7 +63,8 @@ def test_lower_rates_of_merges_are_counted(small, monkeypatch):
     assert table["runs"].tolist() == [2 * 8]
 
 
-def test_every_part_that_trains_at_several_rates_is_counted_as_it_is(tmp_path):
+def test_every_part_that_trains_at_several_rates_is_counted_as_it_is(tmp_path, monkeypatch):
+    monkeypatch.setattr(estimate, "pace", lambda lab: estimate.Pace(step=0.1, passed=0.1))
     given = {"seeds": 1, "steps": 2, "store_root": tmp_path, "device": "cpu"}
     parameters = Parameters(model="mini", preset="full", **given)
     order = [
