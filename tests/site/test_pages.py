@@ -401,6 +401,29 @@ def test_a_picture_opens_larger_on_its_page_and_closes_again(browser, site, sche
     page.close()
 
 
+def test_a_link_shows_its_figure_before_it_is_followed(browser, site):
+    page = browser.new_page(viewport=DESKTOP)
+    page.goto((site / "index.html").as_uri())
+    link = page.locator('.tl-findings a[href*="#"]').first
+    link.hover()
+    tip = page.get_by_role("tooltip")
+    tip.wait_for()
+    assert tip.inner_text().startswith("Fig. ")
+    page.wait_for_function("document.querySelector('.tl-tip img').naturalWidth > 100")
+    page.keyboard.press("Escape")
+    assert tip.count() == 0
+
+
+def test_an_answer_is_folded_below_its_exercise(browser, site):
+    page = browser.new_page(viewport=DESKTOP)
+    page.goto((site / "notebooks/tangent.html").as_uri())
+    answer = page.locator("div.solution").first
+    output = answer.locator(".cell_output").first
+    assert page.locator("div.exercise").count() == 3 and not output.is_visible()
+    answer.locator("button.toggle-button").first.click()
+    assert output.is_visible()
+
+
 def test_a_search_from_files_finds_pages_and_fails_at_nothing(browser, site):
     page = _opened(browser, site, "search", DESKTOP)
     page.goto((site / "search.html").as_uri() + "?q=disentanglement")

@@ -60,6 +60,17 @@ def test_one_version_stands_everywhere(root):
     assert machine.versions()["tasklab"] == table.provenance()["tasklab"] == tasklab.__version__
 
 
+def test_what_a_codecheck_would_reproduce_is_there(root):
+    text = (root / "codecheck.yml").read_text()
+    assert text.startswith("---\n")
+    listed = yaml.safe_load(text)["manifest"]
+    files = [one["file"] for one in listed]
+    assert len(files) == len({*files}) and all(one["comment"] for one in listed)
+    assert [name for name in files if not (root / name).is_file()] == []
+    notebooks = {f"notebooks/{path.name}" for path in (root / "notebooks").glob("*.ipynb")}
+    assert notebooks <= {*files}
+
+
 def test_every_need_is_pinned_with_checksums(root):
     reader, more = (_blocks(root / name) for name in ("requirements.txt", "requirements-dev.txt"))
     assert not reader.keys() & more.keys()

@@ -108,7 +108,10 @@ def test_messages_are_of_recorded_runs_where_a_chapter_computes_its_figures():
 
 
 def test_other_experiments_of_a_table_are_not_counted():
-    rows = records() + [{**row, "experiment": "addition"} for row in records(range(3))]
+    rows = records() + [
+        {**row, "experiment": "addition", "metric": "absolute", "n_tasks": 2}
+        for row in records(range(3))
+    ]
     told = caption("fig-a", "A.", tidy(rows), experiment="addition").data
     assert "*three seeds, two tasks" in told
 
