@@ -37,6 +37,11 @@ def passes(encoder: Encoder) -> Encoder:
     return encoder if tower is encoder.module else dataclasses.replace(encoder, module=tower)
 
 
+def written_out(encoder: Encoder) -> Encoder:
+    """Return an encoder whose attention is products of its weights, whatever its size."""
+    return dataclasses.replace(encoder, module=_with_attention(encoder.module))
+
+
 def _rewritten(tower: nn.Module) -> nn.Module:
     changed = _with_attention(tower)
     return tower if changed is tower else _with_patches(changed)

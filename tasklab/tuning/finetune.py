@@ -39,7 +39,7 @@ from tasklab.tasks import drawn
 from tasklab.tasks.suites import Suite, suite
 from tasklab.taskvector import Base
 from tasklab.tuning import memory, penalties, probes, rates, runs
-from tasklab.tuning.methods import trainable
+from tasklab.tuning.methods import TABLE, trainable
 from tasklab.tuning.order import batch
 from tasklab.tuning.recipe import FineTune
 from tasklab.tuning.runs import DivergedError, Run
@@ -56,7 +56,7 @@ def identity(config: FineTune, clip: Clip, tasks: Suite | None = None) -> dict[s
     task, fields = tasks[config.task], config.identity()
     if config.others:  # by name too: the order of tasks is that of the steps
         fields["others"] = [[name, data.version(name, "train")] for name in config.others]
-        fields["penalty_images"] = penalties.IMAGES
+        fields["penalty_images"] = penalties.images(config.method)
     if config.head == "probe":
         fields["probe"] = probes.identity(config.probe, clip, tasks, config.task)
     if config.lr is None:
@@ -179,7 +179,8 @@ def train(
     session = Session(
         config, config.task, len(task.classes), delta | own, adamw, checkpoint, show
     )  # fmt: skip
-    gradient = Step(config, encoder, head, theta0, delta, own)
+    known = penalties.known(config.method, encoder, config.others, data) if config.penalty else None
+    gradient = Step(config, encoder, head, theta0, delta, own, known)
     images, others = _images(config, data, session.left, encoder.device)
 
     def next_gradient(step: int) -> tuple[Tensor, Gradients]:
@@ -246,7 +247,7 @@ def _images(
 ) -> tuple[Iterator[drawn.Images], Iterator[Tensor | None]]:
     order = functools.partial(batch, config)
     few = functools.partial(batch, dataclasses.replace(config, batch_size=penalties.IMAGES))
-    others = config.others if config.penalty else ()
+    others = config.others if config.penalty and not TABLE[config.method].once else ()
     return (
         data.batches(config.task, order, steps, seed=config.seed, device=device),
         penalties.turns(others, data, few, steps, config.seed, device),

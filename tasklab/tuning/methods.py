@@ -57,6 +57,7 @@ class Method:
     penalty: str = ""  #: One of `penalties.PENALTIES`, added to the loss; empty for none
     weight: float = 0.0  #: lambda, how much of the penalty is added by default
     others: bool = False  #: Whether the penalty looks at the other tasks' images
+    once: bool = False  #: Whether it does so before the first step only
     #: Matrix products of a step as multiples of a standard one's (`analyses.cost`).
     products: float = 1.0
 
@@ -109,6 +110,13 @@ TABLE: Mapping[str, Method] = MappingProxyType(
             text="all weights in the tangent model, with other tasks' images left as they are",
             colour="#56B4E9", marker="h", tangent=True, rates="linearized",
             penalty="tangent_change", weight=1e-3, others=True, products=2.2,
+        ),
+        "tak": Method(
+            title="TAK, linearized",
+            text="all weights in the tangent model, with other tasks' Kronecker factors",
+            colour="#117733", marker="X", tangent=True, rates="linearized",
+            # of the order of τJp's, which is a mean over tasks where this is a sum
+            penalty="kronecker", weight=2e-4, others=True, once=True, products=5 / 3,
         ),
         "ortho_reg": Method(
             title="OrthoReg", text="all weights, with the columns of each change kept orthonormal",

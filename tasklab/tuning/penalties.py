@@ -15,6 +15,11 @@ norm itself, |J delta|, which has no gradient at 0, where training begins; and i
 every other task in every step, as many passes as there are tasks. Here a step takes 16 of one other
 task, in turn.
 
+**TAK** (arXiv:2602.17385) has Kronecker factors of J'J in the place of images, made once before
+the first step (`tasklab.tuning.kronecker`):
+
+    P = delta' G delta,      gradient 2 G delta,      G about sum_{other tasks} E J(x)' J(x).
+
 **OrthoReg** (*Understanding and Enforcing Weight Disentanglement in Task Arithmetic*,
 arXiv:2604.17078, CVPR 2026): the columns of each change of a matrix become orthonormal,
 
@@ -45,7 +50,7 @@ from torch import Tensor
 from tasklab.errors import TasklabError
 from tasklab.models.encoder import Encoder
 from tasklab.tasks import drawn
-from tasklab.tuning import memory, tangent
+from tasklab.tuning import kronecker, memory, tangent
 from tasklab.tuning.methods import TABLE, matrices
 
 IMAGES = 16  # of one other task in a step: the published code's, of each task
@@ -119,11 +124,37 @@ def off_diagonal(delta: Mapping[str, Tensor]) -> Penalty:
     return Penalty(value, gradients)
 
 
+def curved(delta: Mapping[str, Tensor], factors: kronecker.Factors) -> Penalty:
+    """Return delta' G delta and its gradient (TAK)."""
+    with torch.autocast(next(iter(delta.values())).device.type, enabled=False):
+        return Penalty(*factors.penalty(delta))
+
+
 PENALTIES: Mapping[str, Callable[..., Penalty]] = {
     "tangent_change": tangent_change,
     "orthonormal": orthonormal,
     "off_diagonal": off_diagonal,
+    "kronecker": curved,
 }
+
+
+def images(method: str) -> int:
+    """Return how many images of each other task a method reads, in a step or in all."""
+    return kronecker.IMAGES if TABLE[method].once else IMAGES
+
+
+def known(
+    method: str, encoder: Encoder, others: Sequence[str], data: drawn.SuiteImages
+) -> kronecker.Factors | None:
+    """Return what a penalty knows of other tasks before the first step."""
+    if not TABLE[method].once:
+        return None
+    each = (
+        data.load(task, "train", n=min(images(method), data.size(task, "train")),
+                  device=encoder.device).x
+        for task in others
+    )  # fmt: skip
+    return kronecker.factors(encoder, each)
 
 
 def turns(
@@ -149,9 +180,21 @@ def turns(
 
 
 def measure(
-    method: str, model: Model, delta: Mapping[str, Tensor], images: Tensor | None, size: int
+    method: str,
+    model: Model,
+    delta: Mapping[str, Tensor],
+    images: Tensor | None,
+    size: int,
+    known: kronecker.Factors | None = None,
 ) -> Penalty:
-    """Return the penalty of a method."""
+    """Return the penalty of a method.
+
+    Args:
+        images: Of another task, for methods that read some in each step.
+        known: Of methods that read other tasks' images once.
+    """
     entry = TABLE[method]
     penalty = PENALTIES[entry.penalty]
+    if entry.once:
+        return penalty(delta, known)
     return penalty(model, delta, images, size) if entry.others else penalty(delta)

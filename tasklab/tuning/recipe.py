@@ -164,7 +164,8 @@ class FineTune:
                 "least two tasks."
             )
         if self.task in others or (others and not entry.others):
-            raise TasklabError(f"others must be other tasks than {self.task!r}, for 'tau_jp'.")
+            able = " or ".join(repr(name) for name, one in TABLE.items() if one.others)
+            raise TasklabError(f"others must be other tasks than {self.task!r}, for {able}.")
         object.__setattr__(self, "penalty", penalty)
         object.__setattr__(self, "others", tuple(others))
 

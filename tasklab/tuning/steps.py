@@ -24,7 +24,7 @@ from torch.nn.functional import cross_entropy
 
 from tasklab.models import heads, training
 from tasklab.models.encoder import Encoder
-from tasklab.tuning import compiled, footprint, memory, penalties, tangent
+from tasklab.tuning import compiled, footprint, kronecker, memory, penalties, tangent
 from tasklab.tuning.memory import Plan
 from tasklab.tuning.methods import LINEAR
 from tasklab.tuning.recipe import FineTune
@@ -41,6 +41,7 @@ class Step:
 
     Args:
         delta: Their change, which is written to between steps.
+        known: What a penalty knows of other tasks before the first step.
 
     Attributes:
         plan: How steps are computed now.
@@ -54,8 +55,9 @@ class Step:
         theta0: Mapping[str, Tensor],
         delta: Mapping[str, Tensor],
         own: Mapping[str, Tensor],
+        known: kronecker.Factors | None = None,
     ) -> None:
-        self.config, self.encoder = config, encoder
+        self.config, self.encoder, self._known = config, encoder, known
         self._problem = _Problem(config, head, theta0, delta, own)
         self._plans = footprint.plans(config, encoder)
         plain = encoder if config.method in LINEAR else training.passes(encoder)
@@ -111,7 +113,7 @@ class Step:
             with _precision(config, images):
                 model = self._models[plan.recompute]
                 extra = penalties.measure(
-                    config.method, model, self._problem.delta, others, plan.size
+                    config.method, model, self._problem.delta, others, plan.size, self._known
                 )
             value = value + config.penalty * extra.value
             for name, more in extra.gradients.items():

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 
+import numpy as np
 import pytest
 import torch
+from torch import nn
 
 from tasklab.errors import TasklabError
 from tasklab.experiments import Lab
@@ -14,7 +16,16 @@ from tasklab.models.loading import Clip, Encoder
 from tasklab.storage.store import Store
 from tasklab.tasks import drawn
 from tasklab.tasks.suites import OWN
-from tasklab.tuning import finetune, footprint, memory, methods, penalties, saver, tangent
+from tasklab.tuning import (
+    finetune,
+    footprint,
+    kronecker,
+    memory,
+    methods,
+    penalties,
+    saver,
+    tangent,
+)
 from tasklab.tuning.recipe import FineTune, recipe
 
 SIZE, COUNT, TASK, OTHERS = 8, 40, "LandCover", ("Signs", "Places", "Scenes")
@@ -255,7 +266,7 @@ def test_the_table_says_all_of_a_method():
         assert bool(entry.penalty) == bool(entry.weight), name
         assert not entry.penalty or entry.penalty in penalties.PENALTIES
         assert not entry.rates or entry.rates in methods.METHODS
-    assert set(methods.LINEAR) == {"posthoc", "linearized", "attention_posthoc", "tau_jp"}
+    assert set(methods.LINEAR) == {"posthoc", "linearized", "attention_posthoc", "tau_jp", "tak"}
     assert methods.METHODS[:3] == ("nonlinear", "linearized", "attention")
     looks = [(one.colour, one.marker) for one in methods.TABLE.values()]
     assert len({c for c, _ in looks}) == len({m for _, m in looks}) == len(looks)
@@ -270,7 +281,7 @@ def test_where_they_cannot_be():
         recipe("mini", "mine", "tau_jp", suite=OWN)
     with pytest.raises(TasklabError, match="others must be other tasks than 'LandCover'"):
         run_of("tau_jp", others=(TASK, "Signs"))
-    with pytest.raises(TasklabError, match="'nonlinear' has no penalty; .* tau_jp, ortho_reg"):
+    with pytest.raises(TasklabError, match="'nonlinear' has no penalty; .* tau_jp, tak, ortho_reg"):
         run_of("nonlinear", penalty=1.0)
     with pytest.raises(TasklabError, match="penalty"):
         run_of("ortho_reg", penalty=-1.0)
@@ -288,3 +299,121 @@ def test_others_are_the_other_tasks_of_the_lab_and_of_the_suite():
     whole = recipe("mini", TASK, "tau_jp")
     assert len(whole.others) == 7 and TASK not in whole.others
     assert whole.lr == recipe("mini", TASK, "linearized").lr
+
+
+# --- TAK: factors against dense Jacobians --------------------------------------------------------
+
+
+def stack(*layers):
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        encoder = Encoder.of(nn.Sequential(nn.Flatten(), *layers).double(), image_size=2)
+    object.__setattr__(encoder, "preprocess", lambda x: x)
+    return encoder
+
+
+def pictures(count, seed=0):
+    draw = torch.Generator().manual_seed(seed)
+    return torch.randn(count, 3, 2, 2, generator=draw, dtype=torch.float64)
+
+
+def moved(encoder, only=None):
+    draw = torch.Generator().manual_seed(5)
+    made = {
+        n: torch.randn(x.shape, generator=draw, dtype=x.dtype) for n, x in encoder.params.items()
+    }
+    return made if only is None else {n: made[n] for n in only}
+
+
+def exact(encoder, delta, x):
+    """Return the mean over images of |J delta|^2."""
+    return tangent.jvp(encoder, encoder.params, delta, x).jtau.square().sum(1).mean().item()
+
+
+def of(encoder, delta, *images, **options):
+    return float(kronecker.factors(encoder, images, **options).penalty(delta)[0])
+
+
+def test_of_one_linear_layer_the_penalty_is_what_the_features_change():
+    encoder, x = stack(nn.Linear(12, 4)), pictures(7)
+    delta = moved(encoder)
+    assert of(encoder, delta, x, draws=None) == pytest.approx(exact(encoder, delta, x), rel=1e-12)
+    few = np.mean([of(encoder, delta, x, draws=8, seed=s) for s in range(40)])
+    assert few == pytest.approx(exact(encoder, delta, x), rel=0.1)
+
+
+def test_of_one_image_each_layer_and_normalisation_is_exact():
+    encoder, x = stack(nn.Linear(12, 5), nn.GELU(), nn.LayerNorm(5), nn.Linear(5, 4)), pictures(1)
+    with torch.no_grad():
+        encoder.params["3.weight"].mul_(1.3)
+    for only in (
+        ["1.weight", "1.bias"],
+        ["4.weight", "4.bias"],
+        ["3.weight"],
+        ["3.bias"],
+        ["1.bias"],
+    ):
+        delta = moved(encoder, only)
+        assert of(encoder, delta, x, draws=None) == pytest.approx(
+            exact(encoder, delta, x), rel=1e-10
+        )
+
+
+def test_factors_of_tasks_are_added_as_in_equation_8():
+    encoder, one, two = (
+        stack(nn.Linear(12, 5), nn.Tanh(), nn.Linear(5, 3)),
+        pictures(4),
+        pictures(12, 1),
+    )
+    each = [kronecker.factors(encoder, [x], draws=None) for x in (one, two)]
+    both = kronecker.factors(encoder, [one, two], draws=None)
+    for name in ("1.weight", "3.weight"):
+        A = (each[0].inputs[name] + 3 * each[1].inputs[name]) / 4  # by numbers of images
+        torch.testing.assert_close(both.inputs[name], A)
+        torch.testing.assert_close(
+            both.outputs[name], each[0].outputs[name] + each[1].outputs[name]
+        )
+    delta = moved(encoder, ["3.weight"])
+    D, A, B = (
+        delta["3.weight"].numpy(),
+        *(t["3.weight"].numpy() for t in (both.inputs, both.outputs)),
+    )
+    D = np.concatenate([D, np.zeros((3, 1))], 1)
+    assert float(both.penalty(delta)[0]) == pytest.approx(
+        np.kron(B, A).dot(D.ravel()).dot(D.ravel())
+    )
+
+
+def test_it_is_of_all_linear_layers_and_normalisations_of_a_transformer():
+    clip = clip_of()
+    x = drawn.DrawnImages.load(None, "Signs").x[:5]
+    found = kronecker.factors(clip.encoder, [x, x.flip(0)])
+    delta = {n: torch.ones_like(p) for n, p in clip.encoder.params.items()}
+    _, gradients = found.penalty(delta)
+    missed = {
+        name.rpartition(".")[0] or name for name in clip.encoder.params.keys() - gradients.keys()
+    }
+    assert missed == {"class_embedding", "positional_embedding", "conv1"}
+    assert {n: g.shape for n, g in gradients.items()} == {n: delta[n].shape for n in gradients}
+    value = lambda delta: penalties.curved(delta, found)  # noqa: E731
+    for name in ("proj", "ln_post.bias", "transformer.resblocks.0.attn.in_proj_weight"):
+        torch.testing.assert_close(
+            numerical(value, delta, name, [0, 7]),
+            gradients[name].reshape(-1)[[0, 7]],
+            rtol=1e-5,
+            atol=1e-4,
+        )
+
+
+def test_a_run_with_it_moves_other_tasks_less(tmp_path):
+    clip = clip_of()
+    config = dataclasses.replace(RUN, method="tak", others=OTHERS)
+    plain = train(dataclasses.replace(RUN, method="linearized"), clip, tmp_path)
+    zero = train(dataclasses.replace(config, penalty=0.0), clip, tmp_path)
+    assert zero.vector == plain.vector
+    some = train(dataclasses.replace(config, penalty=5.0), clip, tmp_path)
+    x = torch.cat([drawn.DrawnImages.load(None, task).x[:8] for task in OTHERS])
+    lost = [exact(clip.encoder, run.vector, clip.encoder.preprocess(x)) for run in (plain, some)]
+    assert lost[1] < 0.7 * lost[0] and some.vector.norm() > 0.1
+    again = train(dataclasses.replace(config, penalty=5.0), clip_of(), tmp_path / "again")
+    assert again.vector == some.vector

@@ -1,0 +1,211 @@
+"""Kronecker factors of what a change of the weights does to the features of other tasks' images.
+
+The penalty of TAK (*Dataless Weight Disentanglement in Task Arithmetic via Kronecker-Factored
+Approximate Curvature*, arXiv:2602.17385, section 3; code: aimagelab/mammoth, models/tak.py). With
+J the Jacobian of the features at theta_0,
+
+    E_x |J(x) delta|^2 = delta' G delta,      G = E J' J,
+
+and G is approximated layer by layer. For a linear layer with inputs a (with a 1 for the bias) and
+gradients g of <f(x), v> at its outputs, v of independent normal numbers,
+
+    G is about B x A,      A = the mean of a a' over images and tokens, B = E sum_tokens g g',
+
+so that its part is tr(B D A D') with D = [dW db]. The scales and shifts of a normalisation keep
+their own block, E of the outer products of an image's gradients. Tasks are summed as in equation 8,
+sum_t B_t x A_t by (sum_t B_t) x (mean_t A_t), so that a run needs one pair of factors whatever the
+number of tasks, and no image of another task once these are made.
+
+Differences from that code: it linearizes normalised features, penalises the class token too, and
+weighs blocks of normalisations by 1e4 and the projection by 1e-3; here all weigh alike. Neither
+penalises patches and positions.
+
+Letters: B images, L tokens, I inputs and O outputs of a layer, D features.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.overrides import TorchFunctionMode
+
+from tasklab.models import training
+from tasklab.models.encoder import Encoder
+
+IMAGES = 128  # of each other task: more change nothing, by the paper
+_PART = 32  # images in one pass
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Factors:
+    """G of several tasks together."""
+
+    inputs: Mapping[str, Tensor]  #: A by the weight's name, (I, I), or (I + 1, I + 1) with a bias
+    outputs: Mapping[str, Tensor]  #: B (O, O)
+    blocks: Mapping[str, Tensor]  #: Of parameters of one axis, (n, n)
+    biases: Mapping[str, str]  #: The name of a weight's bias, if its layer has one
+    turned: frozenset[str]  #: Weights that are kept inputs x outputs
+
+    def penalty(self, delta: Mapping[str, Tensor]) -> tuple[Tensor, dict[str, Tensor]]:
+        """Return delta' G delta, and its gradient by the names of parameters that it reaches."""
+        value = next(iter(delta.values())).new_zeros(())
+        gradients: dict[str, Tensor] = {}
+        for name, A in self.inputs.items():
+            B, bias = self.outputs[name].to(value), self.biases.get(name, "")
+            if name not in delta and bias not in delta:
+                continue
+            D = value.new_zeros(B.shape[0], A.shape[0])
+            inner = D[:, :-1] if bias else D
+            if name in delta:
+                inner.copy_(delta[name].T if name in self.turned else delta[name])
+            if bias in delta:
+                D[:, -1] = delta[bias]
+            product = B @ D @ A.to(value)
+            value = value + (D * product).sum()
+            if name in delta:
+                slope = 2 * product[:, :-1] if bias else 2 * product
+                gradients[name] = slope.T if name in self.turned else slope
+            if bias in delta:
+                gradients[bias] = 2 * product[:, -1]
+        for name in self.blocks.keys() & delta.keys():
+            product = self.blocks[name].to(delta[name]) @ delta[name]
+            value = value + delta[name] @ product
+            gradients[name] = 2 * product
+        return value, gradients
+
+
+def factors(
+    encoder: Encoder, images: Iterable[Tensor], *, draws: int | None = 1, seed: int = 0
+) -> Factors:
+    """Return the factors of several tasks, from images of one after another.
+
+    Args:
+        images: Of each task.
+        draws: Of v for each image; `None` takes every unit vector instead, which is exact and takes
+            a backward pass a feature.
+    """
+    numbers = torch.Generator().manual_seed(seed)
+    each = [_of_task(encoder, x, draws, numbers) for x in images]
+    first, many = each[0], sum(seen for seen, _ in each)
+    shares = [seen / many for seen, _ in each]
+
+    def total(table: str, weights: list[float]) -> dict[str, Tensor]:
+        pairs = [
+            (weight, getattr(read, table)) for weight, (_, read) in zip(weights, each, strict=True)
+        ]
+        return {name: sum(weight * t[name] for weight, t in pairs) for name in pairs[0][1]}
+
+    ones = [1.0] * len(each)
+    inputs = total("inputs", shares)
+    outputs, blocks = total("outputs", ones), total("blocks", ones)
+    return Factors(inputs, outputs, blocks, first[1].biases, frozenset(first[1].turned))
+
+
+def _of_task(
+    encoder: Encoder, images: Tensor, draws: int | None, numbers: torch.Generator
+) -> tuple[int, _Read]:
+    read, plain = _Read(encoder.params), training.written_out(encoder)
+    for part in images.split(_PART):
+        read.part(plain, encoder.preprocess(part), draws, numbers)
+    for name in read.inputs:
+        read.inputs[name] /= read.rows[name]
+    for table in (read.outputs, read.blocks):
+        for name in table:
+            table[name] /= len(images)
+    return len(images), read
+
+
+class _Read(TorchFunctionMode):
+    """Within it, the inputs and outputs of layers with the given parameters are kept."""
+
+    def __init__(self, params: Mapping[str, Tensor]) -> None:
+        super().__init__()
+        self.inputs: dict[str, Tensor] = {}
+        self.outputs: dict[str, Tensor] = {}
+        self.blocks: dict[str, Tensor] = {}
+        self.rows: dict[str, int] = {}
+        self.biases: dict[str, str] = {}
+        self.turned: set[str] = set()
+        self._params = params
+        self._names: dict[int, str] = {}
+        self._passed: list[tuple[str, str, Tensor, Tensor]] = []  # weight, bias, input, output
+
+    def __torch_function__(
+        self,
+        func: Callable[..., Any],
+        types: Any,
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:
+        """Run `func`, and keep what a layer reads and gives."""
+        kwargs = kwargs or {}
+        out = func(*args, **kwargs)
+        if func in (F.linear, F.layer_norm):
+            x, *rest = args
+            given = dict(zip(("weight", "bias"), rest[func is F.layer_norm :], strict=False))
+            weight, bias = (self._name({**given, **kwargs}.get(n)) for n in ("weight", "bias"))
+            if func is F.layer_norm and weight:
+                x = F.layer_norm(x, rest[0], eps=kwargs.get("eps", rest[3] if rest[3:] else 1e-5))
+            self._keep(weight, bias, x, out)
+        elif func in (torch.matmul, Tensor.matmul, Tensor.__matmul__):
+            if weight := self._name(args[1]):
+                self.turned.add(weight)
+                self._keep(weight, "", args[0], out)
+        return out
+
+    def _name(self, x: Any) -> str:
+        return self._names.get(id(x), "")
+
+    def _keep(self, weight: str, bias: str, x: Tensor, out: Tensor) -> None:
+        if weight:
+            self._passed.append((weight, bias, x.detach(), out))
+            if bias:
+                self.biases[weight] = bias
+
+    def part(
+        self, encoder: Encoder, x: Tensor, draws: int | None, numbers: torch.Generator
+    ) -> None:
+        """Add what some preprocessed images tell."""
+        leaves = {name: x.detach().requires_grad_() for name, x in self._params.items()}
+        self._names, self._passed = {id(x): name for name, x in leaves.items()}, []
+        with torch.enable_grad():
+            with self:
+                features = encoder(leaves, x)
+            shape = features.shape
+            if draws is None:
+                ways = list(torch.eye(shape[1]).to(features).unsqueeze(1).expand(-1, *shape))
+            else:
+                ways = [torch.randn(shape, generator=numbers).to(features) for _ in range(draws)]
+            ends = [out for *_, out in self._passed]
+            for place, v in enumerate(ways):
+                slopes = torch.autograd.grad(
+                    features, ends, v, retain_graph=place + 1 < len(ways), materialize_grads=True
+                )
+                for (weight, bias, x, _), g in zip(self._passed, slopes, strict=True):
+                    self._gradient(weight, bias, x, g, 1 if draws is None else len(ways))
+        for weight, bias, x, _ in self._passed:
+            if leaves[weight].dim() == 2:
+                rows = x.flatten(0, -2)
+                if bias:
+                    rows = torch.cat([rows, rows.new_ones(len(rows), 1)], 1)
+                _add(self.inputs, weight, rows.T @ rows)
+                self.rows[weight] = self.rows.get(weight, 0) + len(rows)
+
+    def _gradient(self, weight: str, bias: str, x: Tensor, g: Tensor, draws: int) -> None:
+        if self._params[weight].dim() == 2:
+            rows = g.flatten(0, -2)
+            _add(self.outputs, weight, rows.T @ rows / draws)
+            return
+        for name, slope in ((weight, g * x), (bias, g)):
+            if name:
+                own = slope.flatten(1, -2).sum(1) if slope.dim() > 2 else slope  # of each image
+                _add(self.blocks, name, own.T @ own / draws)
+
+
+def _add(table: dict[str, Tensor], name: str, x: Tensor) -> None:
+    table[name] = table[name] + x if name in table else x
