@@ -44,6 +44,10 @@ class TasklabError(Exception):
         return [f"{type(self).__name__}: {self}"]
 
 
+class LeftOutError(TasklabError):
+    """Something needs training or files that `vectors="published:..."` does without; names it."""
+
+
 def is_out_of_memory(error: BaseException) -> bool:
     """Return whether an error says that memory did not suffice, on any device.
 

@@ -21,6 +21,7 @@ import pandas as pd
 from tasklab.book.captions import KEY, NOT_YET, follow
 from tasklab.book.glance import SCALES
 from tasklab.book.glance import glance as glance
+from tasklab.book.left_out import skip_cells
 from tasklab.book.words import answer as answer
 from tasklab.book.words import counted as counted
 from tasklab.book.words import order as order
@@ -156,9 +157,13 @@ class opened:  # noqa: N801 (called as a function)
     lab: Any
 
     def __post_init__(self) -> None:
-        """Show captions below figures from now on."""
+        """Show captions below figures from now on; with published vectors, skip what trains."""
         notebook = _ROOT / "notebooks" / f"{self.lab.chapter}.ipynb"
         follow(notebook, live=self.lab.parameters.live == "all")
+        if self.lab.parameters.vectors is not None:
+            from IPython import get_ipython  # of notebooks alone
+
+            skip_cells(get_ipython())
 
     def _repr_mimebundle_(self, **_: Any) -> tuple[dict[str, str], dict[str, Any]]:
         p = self.lab.parameters

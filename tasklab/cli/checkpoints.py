@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
@@ -14,6 +14,7 @@ from tasklab.cli.parsing import settings
 from tasklab.cli.vectors import what_is_stored
 from tasklab.errors import TasklabError, choose, path
 from tasklab.experiments.parameters import Parameters
+from tasklab.machine import gib
 from tasklab.tasks.suites import suite
 from tasklab.tuning.methods import EDITS, METHODS, POSTHOC
 
@@ -36,21 +37,42 @@ def import_(
     name: str | None = None,
     base: str | None = None,
     list: bool = False,
+    from_: Annotated[str | None, tyro.conf.arg(name="from")] = None,
+    tasks: str | None = None,
+    source: Path | str | None = None,
+    dry_run: bool = False,
+    data_root: Path | str | None = None,
+    device: str | None = None,
     store_root: Path | str | None = None,
 ) -> None:
     """Read a checkpoint without executing what is in it, and keep how far it is from its start.
+
+    With --from, fetch the published vectors of a model, and check each on its task's images.
 
     Args:
         file: Checkpoint, folder, or hub repository owner/name.
         model: Short name, see `tasklab list models`.
         task: What it was fine-tuned on, e.g. Cars.
-        method: By default what the file tells, or nonlinear.
+        method: By default what the file tells, or which parameters moved.
         name: Under which it is kept. By default TASK_METHOD.
         base: The checkpoint it starts from. By default the pre-trained one.
         list: Show what is imported.
+        from_: Published vectors: orthoreg, orthoreg_ortho, task_arithmetic, fusion_bench,
+            task_vector_basis.
+        tasks: Of the published vectors, e.g. Cars,DTD. By default all.
+        source: A mirror of the hub's repositories, as a folder. By default the hub.
+        dry_run: List published vectors and bytes.
+        data_root: Folder of data sets, for the check.
+        device: For the check: cpu, cuda, ...
         store_root: Where results are kept.
     """
     root = None if store_root is None else path("--store-root", store_root)
+    if from_ is not None:
+        where = None if source is None else path("--source", source, "folder")
+        only = dict(tasks=_split(tasks or task), methods=_split(method))
+        place = dict(data_root=data_root, store_root=store_root, device=device)
+        _import_published(from_, model, only, where, place, dry_run=dry_run)
+        return
     needed = {"a FILE": file, "--model": model, "--task": task}
     for what, value in {} if list else needed.items():
         if value is None:
@@ -74,6 +96,64 @@ def import_(
     print(f"  {record['task']}, {record['method']}, from {record['base']}")
     print(f"  task vector of {record['tensors']} tensors, norm {record['norm']:.4g}{far}")
     print(f"kept as {record['name']!r} of {record['model']}, in {store.root}")
+
+
+def _split(text: str | None) -> tuple[str, ...] | None:
+    return None if text is None else tuple(part.strip() for part in text.split(","))
+
+
+def _import_published(
+    source: str,
+    model: str | None,
+    only: Mapping[str, Any],
+    folder: Path | None,
+    place: Mapping[str, Any],
+    *,
+    dry_run: bool,
+) -> None:
+    from tasklab.exchange import published
+    from tasklab.storage.store import Store
+
+    published.entry(source)
+    if model is None:
+        known = ", ".join(published.entry(source)["models"])
+        raise TasklabError(f"import --from {source} takes --model: {known}.")
+    wanted, store = published.vectors(source, model, **only), Store(place["store_root"])
+    _look_into(store)
+    known = published.status(wanted, store, folder)
+    missing = [one for one in known if one.state == "missing"]
+    about = "" if all(one.exact for one in known) else "about "
+    print(
+        f"{len(wanted)} vectors of {wanted[0].repository}: "
+        f"{sum(one.state == 'imported' for one in known)} are imported, {len(missing)} are to be "
+        f"fetched ({about}{gib(sum(one.bytes for one in known))})",
+        flush=True,
+    )
+    if dry_run:
+        for one in known:
+            print(f"{one.vector.name}  {one.vector.method}  {one.state}  {one.bytes:,} bytes")
+        return
+    from tasklab.experiments.published_vectors import Checks  # start-up: torch
+
+    problems, checks = [], Checks(model, place)
+    for record in published.fetch(wanted, store, folder):
+        problem = record.get("problem") or ""
+        told = "" if problem else checks.told(store, record)
+        if not problem:
+            far = f"{_percent(record['distance'])} of theta_0's" if record["distance"] else ""
+            print(
+                f"{record['name']}  {record['method']}  norm {record['norm']:.4g}, {far}  {told}",
+                flush=True,
+            )
+        problem = problem or checks.problem
+        if problem:
+            problems.append(problem)
+            print(f"{record['name']}: {problem}", flush=True)
+    if checks.missing:
+        print(f"not checked, for lack of images: {', '.join(checks.missing)}")
+    if problems:
+        raise TasklabError(f"{len(problems)} of {len(wanted)} vectors have a problem, see above.")
+    print(f"{len(wanted)} vectors are in {store.root}: --vectors {published.PREFIX}{source}")
 
 
 def _percent(share: float) -> str:

@@ -27,9 +27,8 @@ from tasklab.doctor.inventory import READY, THERE, Data, Weights
 from tasklab.doctor.speed import Speed
 from tasklab.errors import TasklabError
 from tasklab.machine import GIB, Device, Disk, Memory, gib
-from tasklab.models import weights
 from tasklab.models.zoo import REGISTRY, TEXT_MODELS, family
-from tasklab.storage import folders
+from tasklab.storage import fetching, folders
 from tasklab.tasks.suites import paper_data_sets
 
 DEFAULT = "mini"
@@ -161,9 +160,9 @@ def run_at_once(
 
 
 def hub_answer() -> str:
-    """Return why the hub cannot be reached, nothing if it can; it takes `weights.PATIENCE`."""
+    """Return why the hub cannot be reached, nothing if it can; it takes `fetching.PATIENCE`."""
     example = REGISTRY["vitb32"]
-    return weights.unreachable(example.repository, example.published) or ""
+    return fetching.unreachable(example.repository, example.published) or ""
 
 
 def _requires(package: str) -> list[str] | None:

@@ -26,6 +26,7 @@ from torch import Tensor, nn
 
 from tasklab.errors import TasklabError, unknown
 from tasklab.exchange import findings, precision, reading, sources
+from tasklab.exchange.published import KIND
 from tasklab.exchange.reading import Checkpoint
 from tasklab.models import loading
 from tasklab.models.encoder import Encoder
@@ -33,13 +34,13 @@ from tasklab.models.zoo import spec
 from tasklab.storage.store import Artifact, Store
 from tasklab.taskvector import Base, TaskVector
 from tasklab.tuning import finetune
-from tasklab.tuning.methods import METHODS
+from tasklab.tuning.methods import METHODS, TABLE
 
 _log = logging.getLogger(__name__)
 _BASES: weakref.WeakValueDictionary[tuple[str, Path, int], Checkpoint] = (
     weakref.WeakValueDictionary()
 )
-KIND = "imported"  # of artifact in the store
+_PARTIAL = tuple(name for name, one in TABLE.items() if one.parts and not one.vectors)
 _CLOSE = 1e-3  # relative distance of two theta_0: half precision rounds by up to 5e-4
 AWAY = "norms of theta_0 away"  # in the note of a vector that is too long
 _FAR = 0.5  # from here on the norm of a task vector, relative to theta_0's, is worth a word
@@ -114,10 +115,17 @@ def load(path: Path | str, encoder: Encoder) -> TaskVector:
     return checkpoint.vector
 
 
-def compare(path: Path | str, model: str, *, base: Path | str | None = None) -> Comparison:
-    """Return a checkpoint, its task vector, and what is known of the weights it starts from."""
+def compare(
+    path: Path | str, model: str, *, base: Path | str | None = None, task: str | None = None
+) -> Comparison:
+    """Return a checkpoint, its task vector, and what is known of the weights it starts from.
+
+    Args:
+        base: As of `vector_of`.
+        task: Whose vector is meant, in a file that holds those of several.
+    """
     # a wrong file is told first
-    checkpoint = reading.contents(path, model, lambda: _known(model, base))
+    checkpoint = reading.contents(path, model, lambda: _known(model, base), task=task)
     theta0, source, other = _start(model, base, checkpoint)
     notes = [] if theta0 is None else findings.statistics(checkpoint.buffers, other.buffers, source)
     if theta0 is None:
@@ -167,15 +175,17 @@ def add(
     name: str | None = None,
     base: Path | str | None = None,
     source: str | None = None,
+    called: str | None = None,
 ) -> dict[str, Any]:
     """Keep a checkpoint's task vector in the store, and return what is recorded of it.
 
     Args:
         task: What it was fine-tuned on, in the words of whoever published it.
-        method: One of `methods.METHODS`; `None` is what the file tells, or else `nonlinear`.
+        method: One of `methods.METHODS`; `None` is what the file tells, or which parameters moved.
         name: Under which it is kept; `None` is `<task>_<method>`.
         base: As of `vector_of`.
         source: What is recorded as its source; `None` is the path.
+        called: The method that its publisher names: an error if another one trains what moved.
     """
     if not reading.is_plain(task):
         raise TasklabError("task is what the checkpoint was fine-tuned on, in a word, e.g. Cars.")
@@ -183,7 +193,7 @@ def add(
         raise TasklabError("name is a word under which the vector is kept, e.g. Cars_nonlinear.")
     if method is not None and method not in METHODS:
         raise unknown("method", method, METHODS)
-    made = compare(path, model, base=base)
+    made = compare(path, model, base=base, task=task)
     checkpoint = made.checkpoint
     if None not in (method, checkpoint.method) and method != checkpoint.method:
         raise TasklabError(
@@ -196,7 +206,12 @@ def add(
         )
     if method == "linearized" and checkpoint.method is None:
         notes.append("nothing in it tells that it is linearized: it is taken for theta_0 + tau")
-    method = method or checkpoint.method or "nonlinear"
+    told = method or checkpoint.method or _told(made.vector, model, checkpoint)
+    if called is not None and told != (TABLE[called].rates if TABLE[called].penalty else called):
+        raise TasklabError(
+            f"{source or path} is called {called}; by what moved in it, it is {told}."
+        )
+    method = called or told
     vector = _of_method(made.vector, method, model, checkpoint)
     name = name or f"{task}_{method}"
     notes += far(made.distance)
@@ -353,27 +368,42 @@ def _elsewhere(checkpoint: Checkpoint, what: str, weights: str) -> str:
     return f"{checkpoint.path} starts from the weights {theirs}, and {what} has {weights[:12]}."
 
 
-def _of_method(vector: TaskVector, method: str, model: str, checkpoint: Checkpoint) -> TaskVector:
-    """Return a vector of those parameters alone that a method trains, if no other one changed.
+def _told(vector: TaskVector, model: str, checkpoint: Checkpoint) -> str:
+    """Return the method that trains all parameters that moved, and the fewest others."""
+    for method in _PARTIAL:
+        with contextlib.suppress(TasklabError):  # a model without attention
+            if not _others(vector, method, model, checkpoint):
+                return method
+    return "nonlinear"
 
-    A change by at most one step of the type that the numbers are rounded to is none.
-    """
-    own = {name: torch.empty(shape, device="meta") for name, shape in reading.shapes(model).items()}
-    trained = set(finetune.trainable(own, method, model))
+
+def _others(vector: TaskVector, method: str, model: str, checkpoint: Checkpoint) -> list[str]:
+    """Return the parameters that moved, by more than rounding, and that a method does not train."""
+    trained = _trained(method, model)
     theta, kinds = checkpoint.theta or {}, checkpoint.kinds
-    changed = [
+    return [
         name
         for name, x in vector.items()
         if name not in trained
         and x.any()
         and not (name in kinds and precision.within_a_step(x, theta[name], kinds[name]))
     ]
-    if changed:
+
+
+def _trained(method: str, model: str) -> set[str]:
+    own = {name: torch.empty(shape, device="meta") for name, shape in reading.shapes(model).items()}
+    return set(finetune.trainable(own, method, model))
+
+
+def _of_method(vector: TaskVector, method: str, model: str, checkpoint: Checkpoint) -> TaskVector:
+    """Return a vector of those parameters alone that a method trains, if no other one changed."""
+    if changed := _others(vector, method, model, checkpoint):
         more = " by more than rounding" if checkpoint.kinds else ""
         raise TasklabError(
             f"{checkpoint.path} has changed {len(changed)} parameters that {method!r} does not "
             f"train{more}, such as {changed[0]}: give the method that it was fine-tuned by."
         )
+    trained = _trained(method, model)
     return TaskVector({name: x for name, x in vector.items() if name in trained}, vector.base)
 
 

@@ -17,16 +17,18 @@ import functools
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from tasklab.errors import TasklabError, choose, texts
-from tasklab.exchange import importing
 from tasklab.models.zoo import spec
 from tasklab.progress import bar
 from tasklab.storage import fetching
-from tasklab.storage.store import Store
 from tasklab.tasks.suites import suite
 
+if TYPE_CHECKING:
+    from tasklab.storage.store import Store
+
+KIND = "imported"  # of artifact in the store
 PREFIX = "published:"  # before a source, in the parameter `vectors`
 _TABLE = Path(__file__).with_name("published.json")
 _TENSOR_FILE = 1.001  # bytes of a file over those of its numbers: names and shapes
@@ -75,6 +77,17 @@ def entry(source: str) -> Mapping[str, Any]:
     """Return a declared source, or raise a `TasklabError` with the nearest name."""
     choose("source of published vectors", source, table())
     return table()[source]
+
+
+def source_of(text: object) -> str:
+    """Return the source that the parameter `vectors` names.
+
+    >>> source_of("published:orthoreg")
+    'orthoreg'
+    """
+    every = [f"{PREFIX}{name}" for name in table()]
+    choose("vectors", text, every)
+    return str(text).removeprefix(PREFIX)
 
 
 def vectors(
@@ -195,8 +208,9 @@ def fetch(
 ) -> Iterator[dict[str, Any]]:
     """Fetch and import vectors, and yield what is recorded of each (`importing.add`).
 
-    What is imported is not fetched again; an interrupted file goes on where it stopped; a file
-    enters the hub's cache only after its checksum was compared.
+    One that cannot be had, or is not what it is called, has a `problem` in place of the rest, and
+    the others go on. What is imported is not fetched again; an interrupted file goes on where it
+    stopped; a file enters the hub's cache only after its checksum was compared.
 
     Args:
         wanted: As `vectors` returns them.
@@ -204,23 +218,47 @@ def fetch(
         folder: A mirror on this machine in place of the hub.
         progress: Whether to show it.
     """
+    from tasklab.exchange import importing  # start-up: torch
+
     wanted = list(wanted)
     with bar(len(wanted), "importing", unit="vector", on=progress) as shown:
         for one in wanted:
-            if not imported(store, one):
-                files = [_fetched(one, file, folder, progress) for file in one.files]
-                yield importing.add(
-                    store, files[0], one.model, one.task, name=one.name,
-                    source=f"{one.repository}/{one.files[0]}",
-                )  # fmt: skip
-            else:
+            try:
+                if not imported(store, one):
+                    _import(one, store, folder, progress)
                 yield importing.record(store, one.model, one.name)
+            except TasklabError as error:
+                if isinstance(error, fetching.UnreachableError) and not error.answered:
+                    raise  # nor would the next one be had
+                yield {"model": one.model, "name": one.name, "problem": str(error)}
             shown.update()
+
+
+def _import(one: Published, store: Store, folder: Path | None, progress: bool) -> None:
+    """Fetch and import one vector.
+
+    Raises:
+        TasklabError: If it cannot be had, is that of another task, or of another method.
+    """
+    from tasklab.exchange import importing  # start-up: torch
+    from tasklab.storage.checksums import file_sha256
+
+    files = [_fetched(one, file, folder, progress) for file in one.files]
+    sha256, source = file_sha256(files[0]), f"{one.repository}/{one.files[0]}"
+    for other in importing.listed(store) if len(files) == 1 else ():  # else it holds all tasks'
+        if other["sha256"] == sha256 and other["task"] != one.task:
+            raise TasklabError(
+                f"{source} is the same file as {other['name']}, of {other['task']}: one of the two "
+                "is mislabelled."
+            )
+    importing.add(
+        store, files[0], one.model, one.task, called=one.method, name=one.name, source=source
+    )
 
 
 def imported(store: Store, one: Published) -> bool:
     """Return whether a published vector is in the store."""
-    return store.has(importing.KIND, {"model": one.model, "name": one.name})
+    return store.has(KIND, {"model": one.model, "name": one.name})
 
 
 def _here(one: Published, folder: Path | None) -> Path | None:

@@ -23,7 +23,7 @@ import torch
 from torch import Size, Tensor, nn
 
 from tasklab.errors import TasklabError, abridged, is_out_of_memory
-from tasklab.exchange import findings, layouts, networks, precision, sources
+from tasklab.exchange import basis, findings, layouts, networks, precision, sources
 from tasklab.machine import gib
 from tasklab.models import loading, weights
 from tasklab.models.zoo import INITS, spec
@@ -92,12 +92,14 @@ def contents(
     start: Callable[[], Mapping[str, Tensor]] | None = None,
     *,
     text: bool = False,
+    task: str | None = None,
 ) -> Checkpoint:
     """Return what is in a checkpoint, which needs no pre-trained weights.
 
     Args:
         start: Returns the pre-trained parameters: asked if there are two ways to name a list.
         text: Whether its text tower is read as well, if it has one.
+        task: Whose vector is meant, in a file that holds those of several.
 
     Raises:
         TasklabError: If the checkpoint cannot be had, or does not fit the model.
@@ -126,7 +128,10 @@ def contents(
                 tensors |= more
                 continue
             stored = torch_files.read(part)
-            if (changes := state_dicts.vector(stored)) is not None:
+            changes = basis.recovered(part, stored, task)
+            if changes is None:
+                changes = state_dicts.vector(stored)
+            if changes is not None:
                 return _of_others(file, changes, model)
             tensors |= state_dicts.tensors(stored)
             facts |= networks.facts_of_modules(stored)

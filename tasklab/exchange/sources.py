@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -12,8 +13,7 @@ from typing import Any
 import safetensors
 
 from tasklab.errors import LONG_PATH, TasklabError, abridged, shown
-from tasklab.models import weights
-from tasklab.storage import hub
+from tasklab.storage import fetching
 
 VECTOR_FILE = "task_vector.safetensors"  # as `tasklab export` writes it
 _SAVED = "tasklab task vector"  # what a file of `TaskVector.save` calls itself
@@ -194,28 +194,19 @@ def _shards(index: Path) -> list[str]:
 
 
 def _fetch(repository: str) -> tuple[Path, Path | None]:
-    from huggingface_hub import hf_hub_download, try_to_load_from_cache
-
-    hub.guard()
+    for name in _FILES:
+        if (found := fetching.cached(repository, name)) is not None:
+            known = (fetching.cached(repository, one) for one in _describing(name))
+            return found, next((one for one in known if one is not None), None)
     problem: str | None = None
     for name in _FILES:
-        cached = try_to_load_from_cache(repository, name)
-        if isinstance(cached, str):
-            known = (try_to_load_from_cache(repository, one) for one in _describing(name))
-            settings = next((one for one in known if isinstance(one, str)), None)
-            return Path(cached), Path(settings) if settings else None
-    for name in _FILES:
-        problem = weights.unreachable(repository, name)
-        if problem is None:
-            try:
-                file = Path(hf_hub_download(repository, name))
-                for part in _shards(file) if name.endswith(_INDEX) else ():
-                    hf_hub_download(repository, part)
-                return file, _settings_of(repository, _describing(name)[0])
-            except TasklabError:
-                raise
-            except Exception as error:  # the client's errors have no common base
-                problem = f"{type(error).__name__}: {str(error).splitlines()[0]}"
+        try:
+            file = fetching.fetch(repository, name)
+            for part in _shards(file) if name.endswith(_INDEX) else ():
+                fetching.fetch(repository, part)
+            return file, _settings_of(repository, _describing(name)[0])
+        except fetching.UnreachableError as error:
+            problem = error.problem
         if not problem.startswith("HTTPError: HTTP Error 404"):
             break  # no network: the next file would not be had either
     raise TasklabError(
@@ -226,9 +217,6 @@ def _fetch(repository: str) -> tuple[Path, Path | None]:
 
 
 def _settings_of(repository: str, name: str) -> Path | None:
-    from huggingface_hub import hf_hub_download
-
-    try:
-        return Path(hf_hub_download(repository, name))
-    except Exception:  # it is only a further check
-        return None
+    with contextlib.suppress(TasklabError):  # it is only a further check
+        return fetching.fetch(repository, name)
+    return None

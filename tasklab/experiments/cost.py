@@ -111,6 +111,7 @@ def _sides(claim: Claim, rows: pd.DataFrame, _: pd.DataFrame) -> Sides:
 )
 def step_cost(lab: Lab, variants: Sequence[str] = _TRAINING, *, rounds: int = 15) -> pd.DataFrame:
     """Return the costs of a training step as records, which claims are judged by."""
+    lab.needs_training("the cost of a step")
     batch = [max(lab.scale.cost_batches)]
     return step_records(lab, cost(lab, variants, batch_sizes=batch, rounds=rounds))
 

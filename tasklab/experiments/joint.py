@@ -56,6 +56,7 @@ def joint(lab: Lab, methods: Sequence[str] = ("nonlinear",)) -> pd.DataFrame:
     (`tuning.multitask`). Heads are frozen: of prompts, or probes in a closed vocabulary.
     """
     several(lab.suite)
+    lab.needs_training("joint fine-tuning")
     for method in known_methods(methods):
         if method in POSTHOC or method == JOINT:
             raise TasklabError(f"{method!r} trains no vector with frozen heads: take another.")

@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import logging
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from tasklab import chapters, machine
 from tasklab.analyses import evaluation
-from tasklab.errors import TasklabError, choose, shown, texts, unknown
+from tasklab.errors import LeftOutError, TasklabError, choose, shown, texts, unknown
 from tasklab.exchange import bases
 from tasklab.experiments import outlook
 from tasklab.experiments.by_hand import ByHand
 from tasklab.experiments.parameters import Parameters, with_parameters
 from tasklab.experiments.preflight import complete
+from tasklab.experiments.published_vectors import NoTrainer, PublishedVectors, leave_out
 from tasklab.experiments.scale import FULL, LIGHT, PAPER, QUICK, REHEARSAL, REHEARSED_TASKS
 from tasklab.models import loading
 from tasklab.models.zoo import FAMILIES, TEXT_MODELS, family, shipped
@@ -89,7 +91,9 @@ class Lab(ByHand):
         needs = texts("needs", needs) if needs else ()
         if chapter is not None:
             chapters.check(chapter, parameters.model)
-            if not _light(parameters):  # else the chapter takes shipped ones
+            if (
+                not _light(parameters) and parameters.vectors is None
+            ):  # else the chapter takes shipped ones
                 terms = parameters.preset, parameters.live, chapters.page_of(chapter)
                 needs = (*needs, *chapters.chapter(chapter).needs(*terms))
         own = _own_tasks(own)
@@ -114,7 +118,9 @@ class Lab(ByHand):
             few = tuple(self.suite[name] for name in list(chosen)[:REHEARSED_TASKS])
             self.suite = dataclasses.replace(self.suite, tasks=few)
         self.store = Store(parameters.store_root)
+        self.published = PublishedVectors.of(self)
         pictures = DecodedImages(suite=self.suite, root=parameters.data_root, progress=progress)
+        trains = trains and self.published is None
         about = {"trains": trains, "images_of": images_of, "weights": base is None}
         complete(parameters, pictures, needs, computes=computes, **about)
         device, self.base = parameters.device, base
@@ -133,7 +139,8 @@ class Lab(ByHand):
         self.evaluator = evaluation.Evaluator(
             self.clip, self.suite, self.store, counts=self.scale.counts
         )
-        self.trainer = finetune.Trainer(self.clip, self.store, self.suite, progress=progress)
+        trainer = finetune.Trainer if self.published is None else NoTrainer
+        self.trainer = trainer(self.clip, self.store, self.suite, progress=progress)
         if chapter is not None and chapters.chapter(chapter).attention:  # of a model no table has
             finetune.trainable(self.clip.encoder.params, "attention", parameters.model)
         if self.rehearsal and trains:
@@ -165,6 +172,12 @@ class Lab(ByHand):
         p = self.parameters
         images = ", ".join(f"{split} {count}" for split, count in self.images().items())
         kind = "rehearsal" if self.rehearsal else p.preset
+        if self.published is not None:
+            return (
+                f"{p.model} on suite {p.suite}, {kind}: {self.published}\n"
+                f"tasks: {', '.join(self.suite.names)}\nimages per task: {images}\n"
+                f"device {p.device}, no fine-tuning"
+            )
         run = self.run(self.suite.names[0], "nonlinear", p.seeds[0])
         return (
             f"{p.model} ({p.init}) on suite {p.suite}, {kind}: {run.steps} steps, seeds "
@@ -217,7 +230,8 @@ class Lab(ByHand):
         for name in changes:
             choose("parameter", name, Parameters.names())
         parameters, own = self.changed(changes)
-        return Lab(parameters, progress=self.progress, tasks=tasks, own=own)
+        with self._or_left_out():
+            return Lab(parameters, progress=self.progress, tasks=tasks, own=own)
 
     def changed(self, changes: Mapping[str, Any]) -> tuple[Parameters, tuple[Task, ...]]:
         """Return the parameters and own tasks of a sibling, without loading it."""
@@ -238,7 +252,42 @@ class Lab(ByHand):
         """
         parameters, there = self.relative_terms(role)
         own = self.own if parameters.suite == OWN else ()
-        return Lab(parameters, progress=self.progress, tasks=there.names, own=own)
+        with self._or_left_out():
+            return Lab(parameters, progress=self.progress, tasks=there.names, own=own)
+
+    @contextlib.contextmanager
+    def _or_left_out(self) -> Iterator[None]:
+        """Leave out another model that is not here, where vectors are published."""
+        try:
+            yield
+        except TasklabError as error:
+            if self.published is None or isinstance(error, LeftOutError):
+                raise
+            raise LeftOutError(str(error).partition("\n")[0]) from error
+
+    def needs_training(self, what: str) -> None:
+        """Raise a `LeftOutError` that names `what` trains, if this lab's vectors are published."""
+        if self.published is not None:
+            raise LeftOutError(f"{what} trains")
+
+    def able(self, methods: Sequence[str]) -> Sequence[str]:
+        """Return the methods that this lab can use; others are left out by name.
+
+        Args:
+            methods: Those that are asked for.
+
+        Raises:
+            LeftOutError: If it is able to use none of them.
+        """
+        if self.published is None:
+            return methods
+        kept = [one for one in methods if one == "pretrained" or self.published.has(one)]
+        missing = [one for one in methods if one not in kept]
+        if missing and not kept:
+            raise LeftOutError(self.published.lacks(missing))
+        if missing:
+            leave_out(self.published.lacks(missing))
+        return kept
 
     def relative_terms(self, role: str) -> tuple[Parameters, Suite]:
         """Return the parameters and the tasks of a relative, without loading it.
@@ -294,6 +343,8 @@ class Lab(ByHand):
             tasks: Only these; `None` is the whole suite.
         """
         chosen = texts("tasks", tasks) if tasks else self.suite.names
+        if self.published is not None:
+            return {t: _edited_by(self.published.vector(t, method), method) for t in chosen}
         runs = {task: self.identity(task, method, seed) for task in chosen}
         order = free_first(chosen, lambda task: self.store.making("finetune", runs[task]))
         listed = track(order, len(chosen), "fine-tuning", unit="task", on=self.progress)
@@ -310,6 +361,10 @@ class Lab(ByHand):
             method: One of the methods.
             seed: Of fine-tuning; by default the lab's first.
         """
+        if self.published is not None:
+            raise LeftOutError(
+                f"the run of {task} ({method}) is not published, its vector alone is"
+            )
         if isinstance(self.suite.data, DecodedImages):  # bad images of any task are found before
             self.suite.data.prepare(*self.suite.names)
         return self.trainer(self.run(task, method, seed))
@@ -324,6 +379,8 @@ class Lab(ByHand):
             method: One of the methods.
             seed: Of fine-tuning; by default the lab's first.
         """
+        if self.published is not None:
+            return self.published.identity(task, method)
         return self.trainer.identity(self.run(task, method, seed))
 
     def provenance(self) -> dict[str, Any]:
@@ -339,7 +396,9 @@ class Lab(ByHand):
             "seeds": list(p.seeds),
             "weights": self.clip.encoder.weights_hash,
             "data": drawn.images_of(self.suite).version(self.suite.names[0], "test"),
-            "recipe": {k: v for k, v in example.identity().items() if k not in ("task", "seed")},
+            "recipe": {k: v for k, v in example.identity().items() if k not in ("task", "seed")}
+            if self.published is None
+            else str(self.published),
             "images": dict(self.scale.counts) or "whole splits",
         }
         seconds = round(time.perf_counter() - self.began, 1)

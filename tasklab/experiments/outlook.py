@@ -77,6 +77,8 @@ def outlook(lab: Lab, chapter: str) -> Outlook:
     """Count the pending runs of a chapter, other models' included; shared runs count once."""
     entry, own, seen = chapters.chapter(chapter), Plan(), set[str]()
     works = entry.runs(lab.parameters.preset, lab.parameters.live, page_of(chapter))
+    if lab.published is not None:
+        works = [work for work in works if not work.role]
     for work in works:
         if not work.role and not (entry.apart and lab.family):
             here = _on_a_pair(lab) if work.pair else lab
@@ -105,6 +107,8 @@ def outlook(lab: Lab, chapter: str) -> Outlook:
 
 def runs_of(lab: Lab, work: Work) -> list[Run]:
     """Return the fine-tuning runs that some work needs, and those that choose its rates."""
+    if lab.published is not None:
+        return []
     asked = [find(name).runs(lab, work.methods, **more) for name, more in work.names.items()]
     searched = (Run(lab, recipe) for recipe in estimate.searched(lab, work.methods))
     return [*(run for runs in asked for run in runs), *searched]
@@ -120,6 +124,8 @@ def images_of(lab: Lab, work: Work) -> int:
 
 
 def _networks(lab: Lab, works: list[Work]) -> Networks:
+    if lab.published is not None:
+        return Networks()
     every = {
         canonical(small_networks.key_of(chosen, index)): (chosen, index)
         for work in works

@@ -11,7 +11,18 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from tasklab.errors import TasklabError, choose, path, positive, seeds, shown, unknown, whole
+from tasklab.errors import (
+    LeftOutError,
+    TasklabError,
+    choose,
+    path,
+    positive,
+    seeds,
+    shown,
+    unknown,
+    whole,
+)
+from tasklab.exchange import published
 from tasklab.models.zoo import INITS, TEXT_MODELS, Init, choose_model, closed
 from tasklab.tasks.suites import OWN, SUITES, SuiteName
 from tasklab.tuning.recipe import (
@@ -50,6 +61,8 @@ class Parameters:
         seeds: How many, or which, e.g. 0,1,2. By default one (quick) or three (full).
         steps: Of fine-tuning. By default the recipe's; below 10 it is a rehearsal of the code path.
         lr: Learning rate of fine-tuning, for every method. By default the recipe's.
+        vectors: Published vectors in place of fine-tuning, `published:` and a source of
+            `tasklab import --from`: published:orthoreg. By default every run fine-tunes.
         precision: Of fine-tuning; evaluation is in float32. By default bfloat16 where the device,
             GPU or processor, is fast at it, else float32.
         data_root: Folder of data sets that are not embedded.
@@ -69,6 +82,7 @@ class Parameters:
     seeds: int | str | Iterable[int] | None = None
     steps: int | str | None = None
     lr: float | str | None = None
+    vectors: str | None = None
     precision: Precision | None = None
     data_root: Path | str | None = None
     store_root: Path | str | None = None
@@ -148,6 +162,9 @@ class Parameters:
                 "head='probe'."
             )
         fitting = ("mini_text",) if self.model in TEXT_MODELS else ("mini", "paper", OWN)
+        if self.vectors is not None:
+            self._check_vectors()
+            fitting = ("paper",)
         suite = fitting[0] if self.suite is None else self.suite
         choose("suite", suite, SUITES if suite != OWN else (OWN,))
         if suite not in fitting:
@@ -160,7 +177,7 @@ class Parameters:
         settled = {
             "suite": suite,
             "live": self.live or ("example" if recorded else "all"),
-            "seeds": _seeds(self.seeds, self.preset),
+            "seeds": _seeds(1 if self.vectors and self.seeds is None else self.seeds, self.preset),
             "steps": None if self.steps is None else whole("steps", self.steps, 1),
             "lr": None if self.lr is None else positive("lr", self.lr),
             "data_root": folder("data_root", self.data_root),
@@ -169,6 +186,24 @@ class Parameters:
         }
         for name, value in settled.items():
             object.__setattr__(self, name, value)
+
+    def _check_vectors(self) -> None:
+        """Raise unless published vectors fit the other parameters.
+
+        Raises:
+            LeftOutError: If they are of other models.
+        """
+        source = published.source_of(self.vectors)
+        if self.model not in published.entry(source)["models"]:
+            raise LeftOutError(f"{source} has no vectors of {self.model}")
+        given = {"init": self.init == "random", "head": self.head not in (None, "zero_shot")}
+        if wrong := [name for name, differs in given.items() if differs]:
+            what = getattr(self, wrong[0])
+            raise LeftOutError(f"published vectors do not fit {wrong[0]}={what!r}")
+        if self.lr is not None:
+            raise TasklabError("vectors are published: nothing trains, so leave out lr.")
+        if len(_seeds(1 if self.seeds is None else self.seeds, self.preset)) > 1:
+            raise TasklabError("published vectors have one seed: leave out seeds.")
 
     @property
     def vocabulary(self) -> str:

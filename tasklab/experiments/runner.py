@@ -166,7 +166,7 @@ def _trials(
     groups = [None] if over is None else list(over)
     return [
         Trial(lab=lab, experiment=experiment, method=method, seed=seed, tasks=tasks)
-        for method in known_methods(methods)
+        for method in lab.able(known_methods(methods))
         for seed in lab.parameters.seeds
         for tasks in groups
     ]

@@ -148,6 +148,7 @@ def trained(
     lab: Lab, chosen: Setting, n_tasks: int
 ) -> tuple[scratch.Network, list[dict[str, Tensor]]]:
     """Return the network, and the parameters of the pre-trained and the fine-tuned models."""
+    lab.needs_training(f"{chosen.network} from scratch")
     network, name = network_of(chosen), chosen.network
 
     def kept(index: int, make: Callable[[], dict[str, Tensor]]) -> dict[str, Tensor]:

@@ -15,13 +15,12 @@ import logging
 import math
 import os
 import re
-import urllib.request
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tasklab.errors import TasklabError, abridged
-from tasklab.storage import atomic, hub
+from tasklab.storage import atomic, fetching
 from tasklab.storage.checksums import file_sha256
 
 if TYPE_CHECKING:  # places of files are known without torch
@@ -31,7 +30,6 @@ FILE = "open_clip_model.safetensors"
 FOLDER = "TASKLAB_WEIGHTS"  # environment variable: a folder of <model>.safetensors
 _NOTE = ".tasklab.json"  # after a file's name: what it was when it was first loaded
 _log = logging.getLogger(__name__)
-PATIENCE = 2.5  # seconds to wait for an answer of the hub; its own client retries far longer
 
 
 def find(
@@ -55,21 +53,16 @@ def find(
         if not path.is_file():
             raise TasklabError(f"there is no weights file {str(path)!r} for model {name!r}.")
         return path
-    from huggingface_hub import hf_hub_download
-
     if present := local(name, repository, file, revision):
         return present
-    problem = unreachable(repository, file)
+    problem = fetching.unreachable(repository, file)
     if problem is None and not fetch:
         return None
     if problem is None:
-        hub.guard()
         try:
-            return Path(hf_hub_download(repository, file, revision=revision))
-        except TasklabError:
-            raise
-        except Exception as error:  # the client's errors have no common base
-            problem = f"{type(error).__name__}: {str(error).splitlines()[0]}"
+            return fetching.fetch(repository, file, revision=revision)
+        except fetching.UnreachableError as error:
+            problem = error.problem
     folder, own = os.environ.get(FOLDER), name + Path(file).suffix
     placed = Path(folder).expanduser() / own if folder else f"{own}, {FOLDER} set to its folder"
     raise TasklabError(
@@ -81,14 +74,11 @@ def find(
 
 def local(name: str, repository: str, file: str, revision: str | None = None) -> Path | None:
     """Return the checkpoint if it is on this machine: in the folder of weights or the cache."""
-    from huggingface_hub import try_to_load_from_cache
-
     if folder := os.environ.get(FOLDER):
         for own in dict.fromkeys((f"{name}.safetensors", name + Path(file).suffix)):
             if (placed := Path(folder).expanduser() / own).is_file():
                 return placed
-    cached = try_to_load_from_cache(repository, file, revision=revision)
-    return Path(cached) if isinstance(cached, str) else None
+    return fetching.cached(repository, file, revision)
 
 
 def compare(path: Path, expected: str, advice: str) -> None:
@@ -186,11 +176,3 @@ def _of_another_size(own: Mapping[str, Tensor], tensors: Mapping[str, Tensor]) -
         return f"{text}: it was made at another image size."
     theirs, ours = (f"{side * patch[0]} x {side * patch[0]}" for side in sides)
     return f"{text}: images of {theirs} pixels for {ours}."
-
-
-def unreachable(repository: str, file: str) -> str | None:
-    """Return why the hub cannot be asked for the file, or `None` if it answers."""
-    from huggingface_hub import hf_hub_url
-
-    request = urllib.request.Request(hf_hub_url(repository, file), method="HEAD")
-    return hub.unreachable(request, PATIENCE)

@@ -11,8 +11,9 @@ import hashlib
 import re
 import time
 import urllib.request
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import filelock
 
@@ -22,10 +23,11 @@ from tasklab.progress import bar
 from tasklab.storage import hub
 from tasklab.storage.checksums import file_sha256
 
+T = TypeVar("T")
 PATIENCE = 2.5  # seconds to wait for a first answer of the hub
 _TRIES = 3  # in a row that bring no byte
 _PAUSE = 1.0  # seconds between them
-_CHUNK = 1 << 20
+_CHUNK = 1 << 16
 
 
 class Remote(NamedTuple):
@@ -33,6 +35,18 @@ class Remote(NamedTuple):
 
     size: int  #: In bytes
     sha256: str | None  #: Of large files
+
+
+class UnreachableError(TasklabError):
+    """The hub does not answer, or does not have what is asked for."""
+
+    def __init__(self, what: str, problem: str) -> None:
+        self.problem = problem
+        self.answered = "HTTP Error 4" in problem  #: Whether the hub answered: it lacks the file
+        super().__init__(
+            f"{what} could not be fetched ({problem}). With a network, ask again; without one, "
+            "copy the repository's files here and give their folder by --source."
+        )
 
 
 class _Refused(Exception):  # noqa: N818 (an answer that another try would not change)
@@ -49,7 +63,7 @@ def listing(repository: str) -> dict[str, Remote]:
 
     request = urllib.request.Request(f"{constants.ENDPOINT}/api/models/{repository}")
     if (problem := hub.unreachable(request, PATIENCE)) is not None:
-        raise _unreachable(repository, problem)
+        raise UnreachableError(repository, problem)
     hub.guard()
     try:
         found = HfApi(endpoint=constants.ENDPOINT).model_info(repository, files_metadata=True)
@@ -60,25 +74,41 @@ def listing(repository: str) -> dict[str, Remote]:
     except TasklabError:
         raise
     except Exception as error:  # the client's errors have no common base
-        raise _unreachable(repository, _first_line(error)) from error
+        raise UnreachableError(repository, _first_line(error)) from error
 
 
-def cached(repository: str, file: str) -> Path | None:
+def cached(repository: str, file: str, revision: str | None = None) -> Path | None:
     """Return a file that is in the hub's cache."""
     from huggingface_hub import try_to_load_from_cache
 
-    found = try_to_load_from_cache(repository, file)
+    found = try_to_load_from_cache(repository, file, revision=revision)
     return Path(found) if isinstance(found, str) else None
 
 
+def unreachable(repository: str, file: str) -> str | None:
+    """Return why the hub cannot be asked for a file, or `None` if it answers."""
+    from huggingface_hub import hf_hub_url
+
+    # After a redirect urllib asks by GET: for one byte, not for all.
+    headers, url = {"Range": "bytes=0-0"}, hf_hub_url(repository, file)
+    request = urllib.request.Request(url, headers=headers, method="HEAD")
+    return hub.unreachable(request, PATIENCE)
+
+
 def fetch(
-    repository: str, file: str, *, sha256: str | None = None, progress: bool = True
-) -> Path:  # fmt: skip
+    repository: str,
+    file: str,
+    *,
+    revision: str | None = None,
+    sha256: str | None = None,
+    progress: bool = True,
+) -> Path:
     """Return a file of the hub from its cache, where it is fetched to if need be.
 
     Args:
         repository: `owner/name`.
         file: Its path there.
+        revision: Commit; `None` is the newest.
         sha256: Its checksum, where it is known beforehand.
         progress: Whether to show it.
 
@@ -88,20 +118,19 @@ def fetch(
     from huggingface_hub import constants, hf_hub_download, hf_hub_url
     from huggingface_hub.file_download import get_hf_file_metadata, repo_folder_name
 
-    if found := cached(repository, file):
+    if found := cached(repository, file, revision):
         if _is(found, found.resolve().name, sha256):
             return found
         found.resolve().unlink()  # it was damaged since
-    url = hf_hub_url(repository, file)
-    if (
-        problem := hub.unreachable(urllib.request.Request(url, method="HEAD"), PATIENCE)
-    ) is not None:
-        raise _unreachable(f"{repository}/{file}", problem)
+    url = hf_hub_url(repository, file, revision=revision)
+    problem = unreachable(repository, file)
+    if problem is not None and "HTTP Error 5" not in problem:  # a server's fault may pass
+        raise UnreachableError(f"{repository}/{file}", problem)
     hub.guard()
     cache = Path(constants.HF_HUB_CACHE)
     name = repo_folder_name(repo_id=repository, repo_type="model")
     try:
-        about = get_hf_file_metadata(url)
+        about = _patiently(lambda: get_hf_file_metadata(url))
         if not about.etag or not about.size:
             raise TasklabError(f"the hub tells no size or checksum of {repository}/{file}.")
         blob, locks = cache / name / "blobs" / about.etag, cache / ".locks" / name
@@ -119,11 +148,23 @@ def fetch(
                         "does not help, the mirror or the file is damaged."
                     )
                 part.replace(blob)
-        return Path(hf_hub_download(repository, file))
+        return Path(hf_hub_download(repository, file, revision=revision))
     except TasklabError:
         raise
     except Exception as error:  # the client's errors have no common base
-        raise _unreachable(f"{repository}/{file}", _first_line(error)) from error
+        raise UnreachableError(f"{repository}/{file}", _first_line(error)) from error
+
+
+def _patiently(ask: Callable[[], T]) -> T:
+    """Return an answer of the hub, asked again after a fault of the server's."""
+    for _ in range(_TRIES - 1):
+        try:
+            return ask()
+        except Exception as error:  # the client's errors have no common base
+            if getattr(getattr(error, "response", None), "status_code", 0) < 500:
+                raise
+            time.sleep(_PAUSE)
+    return ask()
 
 
 def _transfer(url: str, part: Path, size: int, progress: bool) -> None:
@@ -203,11 +244,4 @@ def _is(file: Path, etag: str, sha256: str | None) -> bool:
 def _first_line(error: Exception) -> str:
     return f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}".rstrip(
         ": "
-    )
-
-
-def _unreachable(what: str, problem: str) -> TasklabError:
-    return TasklabError(
-        f"{what} could not be fetched ({problem}). With a network, ask again; without one, copy "
-        "the repository's files here and give their folder by --source."
     )

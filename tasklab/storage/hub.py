@@ -39,6 +39,8 @@ def unreachable(request: urllib.request.Request, seconds: float) -> str | None:
             with urllib.request.urlopen(request, timeout=seconds):
                 answer.append(None)
         except Exception as error:  # any of them: there is no usable network
+            if isinstance(error, urllib.error.HTTPError):
+                error.close()
             reason = error.reason if type(error) is urllib.error.URLError else error
             answer.append(getattr(reason, "strerror", None) or f"{type(error).__name__}: {reason}")
 

@@ -17,7 +17,8 @@ from tasklab.__main__ import main
 from tasklab.analyses import merging
 from tasklab.exchange import exporting, merged
 from tasklab.experiments.lab import Lab
-from tasklab.models import loading, weights
+from tasklab.models import loading
+from tasklab.storage import fetching
 from tasklab.storage.store import Store
 from tasklab.storage.tensors import save_checkpoint
 from tasklab.tasks import drawn
@@ -270,7 +271,7 @@ def test_a_model_without_a_text_tower_is_evaluated_by_probes(files, capsys):
 
 def test_absent_weights_are_told_before_any_vector_is_read(files, capsys, monkeypatch):
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(files / "hub"))
-    monkeypatch.setattr(weights, "unreachable", lambda *_: "no network")
+    monkeypatch.setattr(fetching, "unreachable", lambda *_: "no network")
     monkeypatch.setattr(merged, "find", None)
     words = ["merge", "a.safetensors", "b.safetensors", "--model", "vitb32", "--method", "fisher"]
     assert main(words) == 2

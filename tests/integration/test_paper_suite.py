@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import io
 import json
 import shutil
 import time
@@ -12,12 +11,9 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import huggingface_hub.constants
-import numpy as np
-import pyarrow as pa
 import pytest
 import torch
 from PIL import Image
-from pyarrow import parquet as pq
 
 from tasklab import machine
 from tasklab.__main__ import main
@@ -26,58 +22,18 @@ from tasklab.experiments import Lab
 from tasklab.experiments.parameters import Parameters
 from tasklab.experiments.runner import Trial, kept
 from tasklab.tasks import own, suites
-from tasklab.tasks.images import checks, pixels
+from tasklab.tasks.images import pixels
 from tasklab.tasks.images.loader import DecodedImages
-
-CLASSES, TRAIN, TEST = 4, 40, 8
+from tests.hub import TEST, TRAIN, papers_data, write_images
 
 
 @pytest.fixture
 def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """Return a `data_root` with a few images of every data set, as the hub has them."""
-    entries = json.loads(suites._PAPER.read_text())
-    root = tmp_path / "data"
-    for entry in entries["tasks"]:
-        entry["sizes"] = {k: TRAIN if k == "train" else TEST for k in entry["sizes"]}
-        if entry["name"] != "ImageNet":
-            entry["classes"] = entry["classes"][:CLASSES]
-            entry["aliases"] = entry.get("aliases", [[]] * CLASSES)[:CLASSES]
-        names = suites.suite("paper").control.classes if entry.get("control") else entry["classes"]
-        if entry.get("control"):
-            names = [f"{name} {i}" if name in ("missile", "sunglasses") else name
-                     for i, name in enumerate(names)]  # fmt: skip
-        for split, count in entry["sizes"].items():
-            write(root / entry["folders"][0] / f"{split}.parquet", count, names, entry.get("side"))
-    file = tmp_path / "reduced.json"
-    file.write_text(json.dumps(entries))
-    monkeypatch.setattr(suites, "_PAPER", file)
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
     monkeypatch.setenv("TASKLAB_DATA", str(tmp_path / "cache"))
-    _forget()
-    yield root
-    _forget()
-
-
-def _forget() -> None:
-    for cache in (suites.paper_data_sets, suites._suite, checks._aliases):
-        cache.cache_clear()
-
-
-def write(file: Path, count: int, names: list[str], side: int | None) -> None:
-    random, images = np.random.default_rng(len(names)), []
-    labels = [i % CLASSES for i in range(count)]
-    for i, label in enumerate(labels):
-        shape = (side, side, 3) if side else (40 + i % 5, 52, 3)
-        grey = random.integers(0, 60, shape) + 45 * label
-        stream = io.BytesIO()
-        Image.fromarray(grey.astype(np.uint8)).save(stream, "PNG")
-        images.append({"bytes": stream.getvalue(), "path": f"{i}.png"})
-    struct = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
-    table = pa.table({"image": pa.array(images, struct), "label": pa.array(labels, pa.int64())})
-    info = {"info": {"features": {"label": {"names": list(names), "_type": "ClassLabel"}}}}
-    file.parent.mkdir(parents=True, exist_ok=True)
-    table = table.replace_schema_metadata({"huggingface": json.dumps(info)})
-    pq.write_table(table, file, row_group_size=10)
+    with papers_data(tmp_path / "data") as root:
+        yield root
 
 
 def parameters(root: Path | None, store: Path, **more) -> Parameters:
@@ -164,7 +120,9 @@ def test_versions_follow_the_pixels_and_resolutions_have_their_own(data: Path) -
     assert large.load("SVHN", "test").x.shape[-1] == 32
     assert small.load("SVHN", "test").x.shape[-1] == 24
     before = large.version("DTD", "test")
-    write(data / "dtd" / "test.parquet", TEST, list(suites.suite("paper")["DTD"].classes), 77)
+    write_images(
+        data / "dtd" / "test.parquet", TEST, list(suites.suite("paper")["DTD"].classes), 77
+    )
     again = DecodedImages(suite=suites.suite("paper"), side=32, root=data, progress=False)
     assert again.version("DTD", "test") != before
 
@@ -246,7 +204,7 @@ def test_data_that_went_wrong_after_they_were_decoded_are_reported(data: Path) -
 
     pictures().prepare("DTD")
     names = list(suites.suite("paper")["DTD"].classes)
-    write(data / "dtd" / "train.parquet", TRAIN - 7, names, None)
+    write_images(data / "dtd" / "train.parquet", TRAIN - 7, names, None)
     (line,) = pictures().missing("DTD")
     assert "this copy has train 33" in line
     with pytest.raises(TasklabError, match="this copy has train 33"):

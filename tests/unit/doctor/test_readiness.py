@@ -28,6 +28,7 @@ from tasklab.errors import TasklabError
 from tasklab.machine import GIB, Disk, Memory
 from tasklab.models import shapes, weights, zoo
 from tasklab.models.zoo import REGISTRY, spec
+from tasklab.storage import fetching
 from tasklab.tasks.suites import paper_data_sets
 from tasklab.tuning import footprint
 
@@ -524,8 +525,8 @@ def test_offline_is_told_within_the_patience(tmp_path: Path, monkeypatch) -> Non
     assert readiness.hub_answer() == "HF_HUB_OFFLINE is set"
     never = threading.Event()
     monkeypatch.setattr(hub, "HF_HUB_OFFLINE", False)
-    monkeypatch.setattr(weights, "PATIENCE", 0.2)
-    monkeypatch.setattr(weights.urllib.request, "urlopen", lambda *_, **__: never.wait(60))
+    monkeypatch.setattr(fetching, "PATIENCE", 0.2)
+    monkeypatch.setattr(fetching.urllib.request, "urlopen", lambda *_, **__: never.wait(60))
     report = readiness.examine(None, tmp_path / "store")
     never.set()
     assert report.network == "no answer from the hub within 0.2 seconds"
@@ -534,7 +535,7 @@ def test_offline_is_told_within_the_patience(tmp_path: Path, monkeypatch) -> Non
 
 def test_an_answer_makes_weights_fetchable(tmp_path: Path, monkeypatch) -> None:
     asked = []
-    monkeypatch.setattr(weights, "unreachable", lambda *names: asked.append(names))
+    monkeypatch.setattr(fetching, "unreachable", lambda *names: asked.append(names))
     report = readiness.examine(None, tmp_path / "store")
     assert report.network == "" and len(asked) == 1
     assert {report.weights[name].state for name in FULL_SIZE} == {"fetchable"}

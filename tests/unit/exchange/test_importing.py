@@ -32,6 +32,7 @@ from tasklab.__main__ import main
 from tasklab.errors import TasklabError
 from tasklab.exchange import exporting, importing, layouts, networks, reading
 from tasklab.models import loading, weights, zoo
+from tasklab.storage import fetching
 from tasklab.storage.pickles import Inert
 from tasklab.storage.store import Store
 from tasklab.taskvector import TaskVector
@@ -210,7 +211,7 @@ def tiny(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     folder = tmp_path / "weights"
     folder.mkdir()
     monkeypatch.setenv(weights.FOLDER, str(folder))
-    monkeypatch.setattr(weights, "unreachable", lambda *_: "no network in tests")
+    monkeypatch.setattr(fetching, "unreachable", lambda *_: "no network in tests")
     torch.manual_seed(3)
     built = open_clip.model.CLIP(**open_clip.get_model_config("tiny"))
     for name in ("tiny", "tiny_gelu"):

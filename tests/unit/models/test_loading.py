@@ -19,6 +19,7 @@ from tasklab import mini
 from tasklab.errors import TasklabError
 from tasklab.models import loading, weights, zoo
 from tasklab.records.judgement import REPLICA
+from tasklab.storage import fetching
 
 
 @pytest.fixture(scope="module")
@@ -219,8 +220,8 @@ def test_a_hub_that_does_not_answer_is_given_up(monkeypatch: pytest.MonkeyPatch)
 
     done = threading.Event()
     monkeypatch.setattr(hub, "HF_HUB_OFFLINE", False)
-    monkeypatch.setattr(weights, "PATIENCE", 0.2)
-    monkeypatch.setattr(weights.urllib.request, "urlopen", lambda *a, **k: done.wait(30))
+    monkeypatch.setattr(fetching, "PATIENCE", 0.2)
+    monkeypatch.setattr(fetching.urllib.request, "urlopen", lambda *a, **k: done.wait(30))
     start = time.monotonic()
     with pytest.raises(TasklabError, match=r"no answer .* 0\.2 seconds"):
         weights.find("vitb32", "nobody/nothing")

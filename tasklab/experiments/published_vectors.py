@@ -1,0 +1,174 @@
+"""Published vectors in place of fine-tuning: what a lab has of them, and what it leaves out."""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from tasklab.errors import LeftOutError, TasklabError
+from tasklab.exchange import importing, published
+from tasklab.experiments.parameters import Parameters
+from tasklab.machine import gib
+from tasklab.progress import tell
+from tasklab.storage.store import Store
+from tasklab.tasks.images.loader import DecodedImages
+from tasklab.tasks.suites import suite
+from tasklab.taskvector import TaskVector
+from tasklab.tuning import finetune
+from tasklab.tuning.methods import POSTHOC
+from tasklab.tuning.recipe import FineTune
+
+if TYPE_CHECKING:
+    from tasklab.experiments.lab import Lab
+
+_told: set[tuple[int | None, str]] = set()  # by the number of the notebook's cell
+
+
+@dataclasses.dataclass(frozen=True)
+class PublishedVectors:
+    """The imported vectors of one source, for all tasks of a lab."""
+
+    lab: Lab
+    source: str
+    names: Mapping[str, Mapping[str, str]]  #: In the store, by method and task
+
+    @classmethod
+    def of(cls, lab: Lab) -> PublishedVectors | None:
+        """Return what is imported for a lab; `None` if its parameters name no source.
+
+        Raises:
+            TasklabError: If there is no method of which all tasks have a vector.
+        """
+        p = lab.parameters
+        if p.vectors is None:
+            return None
+        source = published.source_of(p.vectors)
+        wanted = published.vectors(source, p.model, lab.suite.names)
+        names: dict[str, dict[str, str]] = {}
+        for one in wanted:
+            if published.imported(lab.store, one):
+                names.setdefault(one.method, {})[one.task] = one.name
+        whole = {k: found for k, found in names.items() if len(found) == len(lab.suite.names)}
+        if not whole:
+            told = published.status(wanted, lab.store, ask=False)
+            raise TasklabError(
+                f"no vectors of {source} for all of {', '.join(lab.suite.names)} are in "
+                f"{lab.store.root}: `python -m tasklab import --from {source} --model {p.model}` "
+                f"fetches them (about {gib(sum(one.bytes for one in told))})."
+            )
+        return cls(lab, source, whole)
+
+    def __str__(self) -> str:
+        about = published.entry(self.source)
+        recipe = f" ({about['recipe']})" if about["recipe"] else ""
+        return f"published vectors of {about['repository']}{recipe}, {', '.join(self.names)}"
+
+    def has(self, method: str) -> bool:
+        """Return whether there are vectors of a method, or of that which a post-hoc one takes."""
+        return POSTHOC.get(method, method) in self.names
+
+    def lacks(self, methods: Iterable[str]) -> str:
+        """Name methods without vectors."""
+        methods = list(methods)
+        offered = published.offers(self.source, self.lab.parameters.model)
+        ends = [f"{m} ({'not imported' if POSTHOC.get(m, m) in offered else 'not published'})"
+                for m in methods]  # fmt: skip
+        return f"{', '.join(ends)}: no vectors of {self.source}"
+
+    def record(self, task: str, method: str) -> dict[str, Any]:
+        """Return what is recorded of a vector (`importing.add`)."""
+        method = POSTHOC.get(method, method)
+        if method not in self.names:
+            raise LeftOutError(self.lacks([method]))
+        return importing.record(self.lab.store, self.lab.parameters.model, self.names[method][task])
+
+    def vector(self, task: str, method: str) -> TaskVector:
+        """Return a vector.
+
+        Raises:
+            LeftOutError: If there is none of the method.
+            TasklabError: If it starts from other weights than the lab's model has.
+        """
+        about, weights = self.record(task, method), self.lab.clip.encoder.weights_hash
+        if about["weights"] != weights:
+            raise TasklabError(
+                f"{about['name']} starts from the weights {str(about['weights'])[:12]}, and the "
+                f"lab's model has {weights[:12]}."
+            )
+        return importing.imported(self.lab.store, self.lab.parameters.model, about["name"])
+
+    def identity(self, task: str, method: str) -> dict[str, Any]:
+        """Return all that determines a vector, for keys of records."""
+        about = self.record(task, method)
+        return {part: about[part] for part in ("name", "sha256", "method", "task", "weights")}
+
+
+class NoTrainer(finetune.Trainer):
+    """The trainer of a lab whose vectors are published."""
+
+    def __call__(self, config: FineTune, store: object = None) -> NoReturn:
+        """Raise a `LeftOutError` that names the run."""
+        raise LeftOutError(f"{config.method} on {config.task} is fine-tuned at several settings")
+
+
+class Checks:
+    """Accuracies of imported vectors on validation images of the tasks that they name.
+
+    Attributes:
+        missing: Tasks whose images are not here.
+        problem: What is wrong with the last one; empty if nothing is.
+    """
+
+    def __init__(self, model: str, place: Mapping[str, Any]) -> None:
+        p = Parameters(model=model, suite="paper", **place)
+        pictures = DecodedImages(suite=suite("paper"), root=p.data_root, progress=False)
+        self.missing = [task for task in pictures.suite.names if pictures.missing(task)]
+        self.problem, self._parameters = "", p
+        self._tasks = [task for task in pictures.suite.names if task not in self.missing]
+        self._lab: Lab | None = None
+
+    def told(self, store: Store, record: Mapping[str, Any]) -> str:
+        """Return the accuracies before and after, in words; sets `problem`."""
+        self.problem, task = "", record["task"]
+        if task not in self._tasks:
+            return ""
+        if self._lab is None:
+            from tasklab.experiments.lab import Lab  # it imports this module
+
+            about = {"trains": False, "images_of": self._tasks, "progress": False}
+            self._lab = Lab(self._parameters, tasks=self._tasks, **about)
+        vector = importing.imported(store, record["model"], record["name"])
+        found = self._lab.evaluate(vector, [task], "val")
+        before, after = (100 * float(x[task].mean()) for x in (found.before, found.after))
+        text = f"{before:.1f} → {after:.1f} % on {len(found.after[task])} images of {task}"
+        if after > before:
+            return text
+        others = self._lab.evaluate(vector, self._tasks, "val")
+        gains = {
+            one: float(x.mean() - others.before[one].mean()) for one, x in others.after.items()
+        }
+        best = max(gains, key=lambda one: gains[one])
+        more = f"; it raises that on {best} most" if gains[best] > 0 else ""
+        self.problem = f"it does not raise accuracy on {task} ({text}){more}: mislabelled?"
+        return text
+
+
+def leave_out(text: str) -> None:
+    """Say once a cell, in its output, what is left out of it; elsewhere on stderr."""
+    shell = None
+    if "ipykernel.zmqshell" in sys.modules:
+        from IPython import get_ipython  # of notebooks alone
+
+        shell = get_ipython()
+    key = (shell and shell.execution_count, text)
+    if key in _told:
+        return
+    _told.add(key)
+    if shell is None:
+        tell(f"left out: {text}")
+        return
+    from IPython.display import Markdown, display
+
+    display(Markdown(f"*Left out: {text}.*"))

@@ -1,0 +1,302 @@
+"""Published vectors, from a hub of our own to a chapter: faults, kills, labels, layouts."""
+
+from __future__ import annotations
+
+import io
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+
+import huggingface_hub.constants
+import pytest
+import torch
+from safetensors.torch import save
+from torch import Tensor
+
+from tasklab.__main__ import main
+from tasklab.errors import TasklabError
+from tasklab.exchange import importing, published, publishing
+from tasklab.experiments import Lab
+from tasklab.storage import fetching
+from tasklab.storage.store import Store
+from tasklab.taskvector import TaskVector
+from tests import hub as hubs
+
+ROOT = Path(__file__).parents[2]
+ORTHOREG = "RL-MIND/OrthoReg_checkpoints"
+
+
+def tuned(lab: Lab, task: str) -> TaskVector:
+    """Return a vector that raises accuracy: a few steps of Adam on the validation images."""
+    encoder, seen = lab.clip.encoder, lab.evaluator.images(task, "val")
+    head = lab.evaluator._head(task)
+    tau = {name: torch.zeros_like(x, requires_grad=True) for name, x in encoder.params.items()}
+    moved = [x for name, x in tau.items() if name != "proj"]  # which transformers' layout lacks
+    x, optimiser = encoder.preprocess(seen.x), torch.optim.Adam(moved, lr=2e-3)
+    for _ in range(15):
+        logits = head(encoder({n: p + tau[n] for n, p in encoder.params.items()}, x))
+        optimiser.zero_grad()
+        torch.nn.functional.cross_entropy(logits, seen.y).backward()
+        optimiser.step()
+    return TaskVector({name: x.detach() for name, x in tau.items()})
+
+
+def lists(theta: dict[str, Tensor], theta0: dict[str, Tensor]) -> dict[str, object]:
+    """Return the two lists that the papers' linearized encoder saves."""
+    both = {"model.params": theta, "model.params0": theta0}
+    named = {f"{w}.{i}": x for w, some in both.items() for i, x in enumerate(some.values())}
+    return {"model_name": "ViT-tiny", **named}
+
+
+def in_transformers(theta: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Return a tower as `CLIPVisionModel` names it, which has no projection."""
+    found = publishing.in_transformers({f"visual.{name}": x for name, x in theta.items()})
+    return {n: x.contiguous() for n, x in found.items() if "visual_projection" not in n}
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SimpleNamespace]:
+    """A hub with all sources' files of a small CLIP, and the papers' data sets with few images."""
+    tmp, patch = tmp_path_factory.mktemp("world"), pytest.MonkeyPatch()
+    constants = huggingface_hub.constants
+    with hubs.serve() as hub, hubs.papers_data(tmp / "data") as data, patch.context() as here:
+        hubs.register()
+        here.setattr(constants, "ENDPOINT", hub.url)
+        template = f"{hub.url}/{{repo_id}}/resolve/{{revision}}/{{filename}}"
+        here.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", template)
+        here.setattr(constants, "HF_HUB_CACHE", str(tmp / "cache"))
+        here.setattr(constants, "HF_HUB_OFFLINE", False)
+        here.setattr(fetching, "_PAUSE", 0.01)
+        here.setenv("TASKLAB_DATA", str(tmp / "decoded"))
+        weights = {name: x.contiguous() for name, x in hubs.weights().items()}
+        hub.put("tasklab-tests/tiny", "open_clip_model.safetensors", save(weights))
+        lab = Lab(
+            "tiny", suite="paper", data_root=data, store_root=tmp / "lab", device="cpu",
+            progress=False, trains=False,
+        )  # fmt: skip
+        vectors = {task: tuned(lab, task) for task in lab.suite.names}
+        publish(hub, lab.clip.encoder.params, vectors, weights)
+        yield SimpleNamespace(
+            hub=hub, data=data, lab=lab, vectors=vectors, theta0=lab.clip.encoder.params, tmp=tmp
+        )
+    hubs.forget()
+
+
+def publish(
+    hub: hubs.Hub, theta0: dict[str, Tensor], vectors: dict[str, TaskVector], weights: dict
+) -> None:
+    """Put the vectors into the hub in every source's layout."""
+    beside = {name: x for name, x in weights.items() if name.startswith("positional")}
+    for task, tau in vectors.items():
+        theta = tau.apply(theta0)
+        part = {n: x if ".attn." in n and n.endswith("weight") else theta0[n]
+                for n, x in theta.items()}  # fmt: skip
+        folder = f"ViT-tiny/{task}Val"
+        whole = {f"model.{n}": x for n, x in beside.items()} | {
+            f"model.visual.{n}": x for n, x in theta.items()
+        }
+        attention = {name: part[name.removeprefix("model.visual.")] if "visual" in name else x
+                     for name, x in whole.items()}  # fmt: skip
+        for end in ("", "_ortho"):
+            standard = f"standard{end}_finetuned.pt" if end else "finetuned.pt"
+            hub.put(ORTHOREG, f"{folder}/{standard}", whole)
+            hub.put(ORTHOREG, f"{folder}/linear{end}_finetuned.pt", lists(theta, theta0))
+            hub.put(ORTHOREG, f"{folder}/linear-2{end}_finetuned.pt", attention)
+        hub.put("tanganke/task_arithmetic_checkpoints", f"ViT-tiny/{task}/finetuned.pt", whole)
+        theirs = published.entry("fusion_bench")["tasks"][task]
+        content = save(in_transformers(theta))
+        hub.put(f"tanganke/clip-vit-tiny_{theirs}", "model.safetensors", content)
+    names = list(vectors)
+    mix = torch.eye(8).reshape(4, 2, 8).sum(1)  # basis vector m is the sum of tasks 2m and 2m + 1
+    basis = [{f"model.visual.{n}": vectors[a][n] + vectors[b][n] for n in theta0}
+             for a, b in zip(names[::2], names[1::2], strict=True)]  # fmt: skip
+    folder, repository = "ViT-tiny_AE_M4_8task", "cindy2000sh/TaskVectorBasis-checkpoints"
+    told = {"basis_vectors": basis, "num_basis": 4, "method": "AutoencoderBasisMethod"}
+    hub.put(repository, f"{folder}/basis_vectors.pt", told)
+    about = {"datasets": names, "M": 4}
+    hub.put(
+        repository, f"{folder}/AWB.pt", {"W": mix / 2, "A": mix.T, "B": mix.T, "metadata": about}
+    )
+
+
+@pytest.fixture
+def fresh(world: SimpleNamespace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Start with an empty cache of the hub, but for the model's own weights."""
+    world.hub.faults.clear()
+    world.hub.sent.clear()
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path / "cache"))
+    fetching.fetch("tasklab-tests/tiny", "open_clip_model.safetensors", progress=False)
+    return tmp_path
+
+
+def words(world: SimpleNamespace, where: Path, source: str, *more: str) -> list[str]:
+    places = ["--data-root", str(world.data), "--store-root", str(where / "store")]
+    return ["import", "--from", source, "--model", "tiny", *places, "--device", "cpu", *more]
+
+
+@pytest.mark.parametrize("source", published.table())
+def test_a_source_is_imported_and_checked(world, fresh, capsys, source):
+    kept, pair = Store(fresh / "store"), ["EuroSAT", "GTSRB"]  # which share a vector of the basis
+    given = words(world, fresh, source, "--tasks", "EuroSAT,GTSRB")
+    assert main(given) == 0
+    told = capsys.readouterr().out
+    assert "0 are imported" in told and "% on 8 images of EuroSAT" in told
+    wanted = published.vectors(source, "tiny", pair)
+    for one in wanted:
+        found, tau = importing.imported(kept, "tiny", one.name), world.vectors[one.task]
+        assert found.method == one.method
+        if source == "task_vector_basis":
+            one, other = (world.vectors[task] for task in pair)
+            tau = TaskVector({name: (x + other[name]) / 2 for name, x in one.items()})
+        for name, x in found.items():
+            torch.testing.assert_close(x, tau[name], atol=1e-6, rtol=1e-3)
+        assert (found.method == "attention") == (len(found) < len(tau) - 1)
+    world.hub.sent.clear()
+    assert main(given) == 0
+    assert not world.hub.sent and f"{len(wanted)} are imported, 0" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("faults", "again"),
+    [
+        (["break", "break"], True),
+        (["stall"], True),
+        (["ignore", "break", "ignore"], True),
+        (["500", "500"], True),
+        (["wrong"], False),
+        (["long"], False),
+        (["404"], False),
+    ],
+)
+def test_a_faulty_transfer_ends_whole_or_in_one_sentence(world, fresh, monkeypatch, faults, again):
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_DOWNLOAD_TIMEOUT", 0.3)
+    path = "ViT-tiny/DTDVal/linear_finetuned.pt"
+    world.hub.faults[path] = [*faults]
+    content = world.hub.files[ORTHOREG][path]
+    if again:
+        file = fetching.fetch(ORTHOREG, path, progress=False)
+    else:
+        with pytest.raises(TasklabError, match="checksum|longer|404"):
+            fetching.fetch(ORTHOREG, path, progress=False)
+        kept = [one.name for one in (fresh / "cache").rglob("*") if one.is_file()]
+        assert not [name for name in kept if name.endswith("finetuned.pt")]
+        file = fetching.fetch(ORTHOREG, path, progress=False)
+    assert file.read_bytes() == content
+    if faults == ["break", "break"]:  # each goes on where the last one ended
+        assert (
+            world.hub.sent[path] == sorted(set(world.hub.sent[path]))
+            and len(world.hub.sent[path]) == 3
+        )
+
+
+def test_a_hostile_mirror_writes_nothing_outside(world, fresh):
+    path = "ViT-tiny/DTDVal/finetuned.pt"
+    world.hub.faults[path] = ["escape"] * 9
+    before = {one for one in fresh.rglob("*")}
+    with pytest.raises(TasklabError, match="names no file"):
+        fetching.fetch(ORTHOREG, path, progress=False)
+    assert not [one for one in {*fresh.rglob("*")} - before if one.is_file()]
+
+
+def test_a_damaged_file_in_the_cache_is_fetched_again(world, fresh):
+    path = "ViT-tiny/DTDVal/finetuned.pt"
+    blob = fetching.fetch(ORTHOREG, path, progress=False).resolve()
+    content = blob.read_bytes()
+    blob.write_bytes(content[:-1] + b"?")
+    assert fetching.fetch(ORTHOREG, path, progress=False).read_bytes() == content
+    with pytest.raises(TasklabError, match="checksum"):
+        fetching.fetch(ORTHOREG, path, sha256="0" * 64, progress=False)
+
+
+def test_kills_at_random_cost_no_more_than_a_part(world, fresh):
+    """The command is killed three times while it transfers, and ends whole."""
+    hub, store = world.hub, Store(fresh / "store")
+    wanted = published.vectors("orthoreg", "tiny", ["Cars", "DTD"], ["nonlinear"])
+    hub.slow = 0.02
+    env = os.environ | {
+        "HF_ENDPOINT": hub.url, "HF_HUB_CACHE": str(fresh / "cache"), "OMP_NUM_THREADS": "1",
+        "TASKLAB_TESTS_REDUCED": str(world.data / "reduced.json"), "PYTHONPATH": str(ROOT),
+        "HF_HUB_OFFLINE": "0",
+    }  # fmt: skip
+    given = words(world, fresh, "orthoreg", "--tasks", "Cars,DTD", "--method", "nonlinear")
+    for one in wanted:
+        hub.faults[one.files[0]] = ["slow"] * 3
+    for wait in (0.2, 0.6):
+        before = sum(map(len, hub.sent.values()))
+        process = subprocess.Popen(
+            [sys.executable, str(ROOT / "tests" / "hub.py"), *given], env=env, cwd=ROOT,
+            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+        )  # fmt: skip
+        end = time.monotonic() + 300
+        while sum(map(len, hub.sent.values())) == before and time.monotonic() < end:
+            time.sleep(0.02)
+        time.sleep(wait)
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+    hub.faults.clear()
+    assert main(given) == 0
+    firsts = [first for one in wanted for first in hub.sent[one.files[0]]]
+    assert len(firsts) >= 3 and max(firsts) > 0  # a part was continued
+    for one in wanted:
+        vector, told = importing.imported(store, "tiny", one.name), world.vectors[one.task]
+        for name, x in vector.items():
+            torch.testing.assert_close(x, told[name], atol=1e-6, rtol=1e-3)
+    assert not [*(fresh / "cache").rglob("*.incomplete")]
+
+
+def test_mislabelled_files_are_named(world, fresh, capsys):
+    """RESISC45 points at DTD, SVHN is noise, Cars' attention file moved everything."""
+    hub = world.hub
+    before = dict(hub.files[ORTHOREG])
+    noise = torch.load(io.BytesIO(before["ViT-tiny/SVHNVal/finetuned.pt"]))
+    for name, x in world.theta0.items():
+        noise[f"model.visual.{name}"] = x - world.vectors["SVHN"][name] * 3
+    try:
+        hub.put(ORTHOREG, "ViT-tiny/SVHNVal/finetuned.pt", noise)
+        hub.files[ORTHOREG]["ViT-tiny/RESISC45Val/finetuned.pt"] = before[
+            "ViT-tiny/DTDVal/finetuned.pt"
+        ]
+        hub.files[ORTHOREG]["ViT-tiny/CarsVal/linear-2_finetuned.pt"] = before[
+            "ViT-tiny/CarsVal/finetuned.pt"
+        ]
+        hub.files[ORTHOREG]["ViT-tiny/DTDVal/linear-2_finetuned.pt"] = b"not a file of torch" * 999
+        given = words(
+            world,
+            fresh,
+            "orthoreg",
+            "--tasks",
+            "Cars,DTD,RESISC45,SVHN",
+            "--method",
+            "nonlinear,attention",
+        )
+        assert main(given) == 2
+    finally:
+        hub.files[ORTHOREG] = before
+    told, error = capsys.readouterr()
+    assert (
+        "orthoreg_RESISC45_standard" in told and "is the same file as orthoreg_DTD_standard" in told
+    )
+    assert "it does not raise accuracy on SVHN" in told
+    assert "is called attention; by what moved in it, it is nonlinear" in told
+    assert "4 of 8 vectors have a problem" in error
+    kept = {one["name"] for one in importing.listed(Store(fresh / "store"))}
+    assert "orthoreg_RESISC45_standard" not in kept and "orthoreg_DTD_linear-2" not in kept
+
+
+def test_a_folder_stands_in_for_the_hub(world, fresh, monkeypatch, capsys):
+    monkeypatch.setattr(huggingface_hub.constants, "ENDPOINT", "http://127.0.0.1:9")
+    mirror = fresh / "mirror"
+    for path, content in world.hub.files[ORTHOREG].items():
+        if "DTD" in path:
+            (mirror / path).parent.mkdir(parents=True, exist_ok=True)
+            (mirror / path).write_bytes(content)
+    given = words(world, fresh, "orthoreg", "--tasks", "DTD", "--source", str(mirror))
+    assert main([*given, "--dry-run"]) == 0 and "here" in capsys.readouterr().out
+    assert main(given) == 0
+    assert main([*given[:-4], "--tasks", "SVHN", "--source", str(mirror)]) == 2
+    assert "has neither" in capsys.readouterr().out
