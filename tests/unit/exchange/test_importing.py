@@ -540,7 +540,7 @@ def test_a_repository_in_the_cache_is_read(tmp_path: Path, monkeypatch: pytest.M
     own = hub_model()
     own.save_pretrained(tmp_path / "hub")
 
-    def cached(_: str, name: str) -> str | None:
+    def cached(_: str, name: str, **_more: object) -> str | None:
         file = tmp_path / "hub" / name
         return str(file) if file.is_file() else None
 
