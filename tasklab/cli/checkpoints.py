@@ -133,7 +133,7 @@ def _import_published(
         for one in known:
             print(f"{one.vector.name}  {one.vector.method}  {one.state}  {one.bytes:,} bytes")
         return
-    from tasklab.experiments.published_vectors import Checks  # start-up: torch
+    from tasklab.experiments.labels import Checks  # start-up: torch
 
     problems, checks = [], Checks(model, place)
     for record in published.fetch(wanted, store, folder):

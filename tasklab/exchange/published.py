@@ -3,56 +3,35 @@
     wanted = published.vectors("orthoreg", "vitb32")
     for one in published.status(wanted, Store()):
         print(one.vector.task, one.vector.method, one.state, one.bytes)
-    published.fetch(wanted, Store())
+    list(published.fetch(wanted, Store()))
 
-`published.json` declares every source once: its hub repository, the paths in it, methods, recipe,
-licence and, where they are known, checksums. A vector is imported under the name
-`<source>_<task>_<mode>`, and `vectors="published:<source>"` runs a chapter from them.
+A vector is imported under the name `<source>_<task>_<mode>`, and the parameter
+`vectors="published:<source>"` runs a chapter from them.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import functools
-import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
-from tasklab.errors import TasklabError, choose, texts
+from tasklab.errors import TasklabError
+from tasklab.exchange import importing
+from tasklab.exchange.catalogue import PREFIX as PREFIX
+from tasklab.exchange.catalogue import Published as Published
+from tasklab.exchange.catalogue import entry as entry
+from tasklab.exchange.catalogue import offers as offers
+from tasklab.exchange.catalogue import source_of as source_of
+from tasklab.exchange.catalogue import table as table
+from tasklab.exchange.catalogue import vectors as vectors
 from tasklab.models.zoo import spec
 from tasklab.progress import bar
 from tasklab.storage import fetching
-from tasklab.tasks.suites import suite
+from tasklab.storage.checksums import file_sha256
+from tasklab.storage.store import Store
 
-if TYPE_CHECKING:
-    from tasklab.storage.store import Store
-
-KIND = "imported"  # of artifact in the store
-PREFIX = "published:"  # before a source, in the parameter `vectors`
-_TABLE = Path(__file__).with_name("published.json")
 _TENSOR_FILE = 1.001  # bytes of a file over those of its numbers: names and shapes
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Published:
-    """One published task vector."""
-
-    source: str  #: Name of the entry in `published.json`
-    repository: str  #: On the hub
-    files: tuple[str, ...]  #: Paths in the repository, the checkpoint first
-    model: str  #: Short name
-    task: str  #: Of suite `paper`
-    mode: str  #: What its publisher calls the method
-    method: str  #: One of `methods.METHODS`
-    licence: str  #: Of the files; empty where it is not known
-    recipe: str  #: How it was fine-tuned; empty where it is not known
-    sha256: str | None = None  #: Of the checkpoint, where it is known beforehand
-
-    @property
-    def name(self) -> str:
-        """Under which it is kept in the store."""
-        return f"{self.source}_{self.task}_{self.mode}"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -64,85 +43,6 @@ class Status:
     state: Literal["imported", "here", "missing", "unpublished"]
     bytes: int  #: To fetch: 0 unless it is missing
     exact: bool = True  #: Whether the hub told the bytes; else they follow from the model's size
-
-
-@functools.cache
-def table() -> Mapping[str, Mapping[str, Any]]:
-    """Return the declared sources by name."""
-    read = json.loads(_TABLE.read_text("utf-8"))
-    return {name: {**read.get(entry.get("like"), {}), **entry} for name, entry in read.items()}
-
-
-def entry(source: str) -> Mapping[str, Any]:
-    """Return a declared source, or raise a `TasklabError` with the nearest name."""
-    choose("source of published vectors", source, table())
-    return table()[source]
-
-
-def source_of(text: object) -> str:
-    """Return the source that the parameter `vectors` names.
-
-    >>> source_of("published:orthoreg")
-    'orthoreg'
-    """
-    every = [f"{PREFIX}{name}" for name in table()]
-    choose("vectors", text, every)
-    return str(text).removeprefix(PREFIX)
-
-
-def vectors(
-    source: str,
-    model: str,
-    tasks: Sequence[str] | str | None = None,
-    methods: Sequence[str] | str | None = None,
-) -> list[Published]:
-    """Return the published vectors of a model.
-
-    Args:
-        source: Name of an entry in `published.json`.
-        model: Short name.
-        tasks: Of suite `paper`; `None` is all.
-        methods: As the source offers them; `None` is all.
-
-    Raises:
-        TasklabError: If the source does not have one of these; names those that it has.
-    """
-    about = entry(source)
-    choose(f"model with vectors of {source},", model, about["models"])
-    offered = offers(source, model)
-    named = suite("paper").names if tasks is None else texts("tasks", tasks, suite("paper").names)
-    wanted = tuple(offered) if methods is None else texts("methods", methods, offered)
-    found = []
-    for mode, one in about["modes"].items():
-        for task in named if one["method"] in wanted else ():
-            theirs = about["tasks"]
-            words = {
-                "model": about["models"][model],
-                "task": theirs[task] if isinstance(theirs, dict) else theirs.format(task=task),
-            }
-            files = tuple(file.format(**words) for file in one["files"])
-            repository = about["repository"].format(**words)
-            found.append(
-                Published(
-                    source=source,
-                    repository=repository,
-                    files=files,
-                    model=model,
-                    task=task,
-                    mode=mode,
-                    method=one["method"],
-                    licence=about["licence"],
-                    recipe=about["recipe"],
-                    sha256=about.get("sha256", {}).get(f"{repository}/{files[0]}"),
-                )  # fmt: skip
-            )
-    return found
-
-
-def offers(source: str, model: str) -> tuple[str, ...]:
-    """Return the methods of which a source has vectors of a model; none for other models."""
-    about = entry(source)
-    return tuple(one["method"] for one in about["modes"].values()) * (model in about["models"])
 
 
 def status(
@@ -218,8 +118,6 @@ def fetch(
         folder: A mirror on this machine in place of the hub.
         progress: Whether to show it.
     """
-    from tasklab.exchange import importing  # start-up: torch
-
     wanted = list(wanted)
     with bar(len(wanted), "importing", unit="vector", on=progress) as shown:
         for one in wanted:
@@ -240,9 +138,6 @@ def _import(one: Published, store: Store, folder: Path | None, progress: bool) -
     Raises:
         TasklabError: If it cannot be had, is that of another task, or of another method.
     """
-    from tasklab.exchange import importing  # start-up: torch
-    from tasklab.storage.checksums import file_sha256
-
     files = [_fetched(one, file, folder, progress) for file in one.files]
     sha256, source = file_sha256(files[0]), f"{one.repository}/{one.files[0]}"
     for other in importing.listed(store) if len(files) == 1 else ():  # else it holds all tasks'
@@ -258,7 +153,7 @@ def _import(one: Published, store: Store, folder: Path | None, progress: bool) -
 
 def imported(store: Store, one: Published) -> bool:
     """Return whether a published vector is in the store."""
-    return store.has(KIND, {"model": one.model, "name": one.name})
+    return store.has(importing.KIND, {"model": one.model, "name": one.name})
 
 
 def _here(one: Published, folder: Path | None) -> Path | None:

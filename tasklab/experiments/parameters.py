@@ -22,7 +22,7 @@ from tasklab.errors import (
     unknown,
     whole,
 )
-from tasklab.exchange import published
+from tasklab.exchange import catalogue
 from tasklab.models.zoo import INITS, TEXT_MODELS, Init, choose_model, closed
 from tasklab.tasks.suites import OWN, SUITES, SuiteName
 from tasklab.tuning.recipe import (
@@ -193,8 +193,8 @@ class Parameters:
         Raises:
             LeftOutError: If they are of other models.
         """
-        source = published.source_of(self.vectors)
-        if self.model not in published.entry(source)["models"]:
+        source = catalogue.source_of(self.vectors)
+        if self.model not in catalogue.entry(source)["models"]:
             raise LeftOutError(f"{source} has no vectors of {self.model}")
         given = {"init": self.init == "random", "head": self.head not in (None, "zero_shot")}
         if wrong := [name for name, differs in given.items() if differs]:
