@@ -26,7 +26,7 @@ def zero_shot_accuracy(model: nn.Module, split: str = "val", n: int = 500) -> di
         n: How many of each task.
     """
     result = {}
-    with _frozen(model):
+    with frozen(model):
         for task in TASKS:
             images, labels = _kept(task["name"], split, n)
             text = model.encode_text(tokenize(prompts(task)), normalize=True)
@@ -55,7 +55,7 @@ def probe_accuracy(
     from sklearn.preprocessing import StandardScaler
 
     result = {}
-    with _frozen(tower):
+    with frozen(tower):
         for task in TASKS:
             images, labels = _kept(task["name"], "train", fitted_to)
             probe = make_pipeline(StandardScaler(), LogisticRegression(tol=1e-3, max_iter=1000))
@@ -72,7 +72,7 @@ def features(tower: Callable[[Tensor], Tensor], images: Tensor) -> Tensor:
 
 
 @contextmanager
-def _frozen(model: nn.Module) -> Iterator[None]:
+def frozen(model: nn.Module) -> Iterator[None]:
     """Put the model into eval mode, without derivatives, and back."""
     training = model.training
     model.eval()

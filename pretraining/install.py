@@ -22,6 +22,7 @@ from torch import Tensor
 from pretraining import queue, t5
 from pretraining.classes import CLASSES
 from pretraining.evaluate import probe_accuracy, zero_shot_accuracy
+from pretraining.icons.objective import zero_shot
 from pretraining.objectives import TOWERS_ONLY
 from pretraining.recipes import JOBS, SHORTER, Job
 from tasklab.errors import TasklabError, choose
@@ -32,8 +33,10 @@ from tasklab.mini.text import TEXT_VERSION
 from tasklab.mini.worlds import VERSION
 from tasklab.storage import atomic
 from tasklab.storage.tensors import file_sha256
+from tasklab.tasks import icons
 
-EXTRA = {f"mini_{share}" for share in SHORTER}  # the shorter runs: what they reach is recorded
+# The shorter runs: what they reach is recorded; and the models of the second world.
+EXTRA = {f"mini_{share}" for share in SHORTER} | {name for name in JOBS if "icons" in name}
 SHIPPED = tuple(name for name in JOBS if name not in EXTRA)
 
 
@@ -93,6 +96,10 @@ def seen(job: Job) -> str:
     count = f"{recipe.steps * recipe.batch_size:,}"
     if job.model == NAME:
         return f"text world {TEXT_VERSION}, {count} texts"
+    if clip.world_of(job.model) == clip.ICONS:
+        return (
+            f"drawings {icons.VERSION}, {count} image-caption pairs, about 196,000 of them distinct"
+        )
     classes = job.model.rpartition("_")[2]
     kind = "image-caption pairs" if job.model in clip.VISION else "images"
     if classes in CLASSES:
@@ -114,6 +121,8 @@ def _accuracies(model: str, weights: dict, log: list[dict]) -> dict:
         built = clip.build(model)
         built.load_state_dict(weights)
         key = "zero-shot accuracy, 500 validation images a task (%)"
+        if clip.world_of(model) == clip.ICONS:
+            return {"zero-shot accuracy, validation drawings of a task (%)": zero_shot(built)}
         result[key], tower = zero_shot_accuracy(built), built.visual
     elif model in clip.VISION:
         tower = clip.build(model).visual

@@ -15,8 +15,8 @@ import argparse
 import functools
 import json
 import math
-from collections.abc import Mapping
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -27,15 +27,34 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from tasklab import machine
 from tasklab.mini import clip
-from tasklab.mini.catalog import TASKS, prompts
 from tasklab.mini.sampling import sample
+from tasklab.tasks import drawn
+from tasklab.tasks.suites import Task, suite
 
 KEPT = 0.95  # of the control's accuracy
-EIGHT = tuple(t["name"] for t in TASKS if not t.get("control"))
-CONTROL = next(t["name"] for t in TASKS if t.get("control"))
 Params = dict[str, Tensor]
 
-_images = functools.lru_cache(maxsize=64)(sample)
+
+class World(NamedTuple):
+    """The tasks that a model is judged by, and the control."""
+
+    tasks: tuple[Task, ...]
+    control: Task
+
+
+def world_of(model: str) -> World:
+    """Return the tasks of the world that a model was pre-trained on: eight, if there are more."""
+    whole = suite(clip.world_of(model))
+    return World(tuple(whole[name] for name in whole.usual or whole.names), whole.control)
+
+
+@functools.lru_cache(maxsize=64)
+def _images(world: str, task: str, split: str, n: int) -> tuple[Tensor, Tensor]:
+    if world == "mini":
+        return sample(task, split, n)
+    images = drawn.images_of(suite(world))
+    x, y = images.load(task, split, n=min(n, images.size(task, split)))
+    return x, y
 
 
 class Levels:
@@ -43,26 +62,39 @@ class Levels:
 
     Args:
         model: The CLIP.
+        name: Its name.
         train: Training images of each task.
         val: Validation images of each task.
         control: Validation images of the control task.
     """
 
     def __init__(
-        self, model: nn.Module, *, train: int = 3000, val: int = 500, control: int = 2000
+        self,
+        model: nn.Module,
+        name: str = "mini",
+        *,
+        train: int = 3000,
+        val: int = 500,
+        control: int = 2000,
     ) -> None:
+        self.name, self.world = name, world_of(name)
         self.tower = model.visual.eval().requires_grad_(False)
         self.start: Params = {k: v.detach().clone() for k, v in self.tower.named_parameters()}
         self.sizes = {"train": train, "val": val}
         self.control = control
         with torch.no_grad():
             scale = model.logit_scale.exp()
-            self.heads = {t["name"]: scale * self._head(model.eval(), t) for t in TASKS}
+            self.heads = {
+                task.name: scale * self._head(model.eval(), task)
+                for task in (*self.world.tasks, self.world.control)
+            }
 
-    @staticmethod
-    def _head(model: nn.Module, task: Mapping) -> Tensor:
-        text = model.encode_text(clip.tokenize(prompts(task)), normalize=True)
-        return F.normalize(text.view(len(task["classes"]), -1, text.shape[-1]).mean(1), dim=-1)
+    def _head(self, model: nn.Module, task: Task) -> Tensor:
+        text = model.encode_text(clip.tokenize(task.prompts(), self.name), normalize=True)
+        return F.normalize(text.view(len(task.classes), -1, text.shape[-1]).mean(1), dim=-1)
+
+    def _load(self, task: str, split: str, n: int) -> tuple[Tensor, Tensor]:
+        return _images(clip.world_of(self.name), task, split, n)
 
     def logits(self, params: Params, images: Tensor, task: str) -> Tensor:
         """Return scores (n, C) of images (n, 3, S, S) by the head of a task.
@@ -79,8 +111,8 @@ class Levels:
     @torch.no_grad()
     def accuracy(self, params: Params, task: str) -> float:
         """Return the accuracy in % on the validation images of a task."""
-        n = self.control if task == CONTROL else self.sizes["val"]
-        images, labels = _images(task, "val", n)
+        n = self.control if task == self.world.control.name else self.sizes["val"]
+        images, labels = self._load(task, "val", n)
         guess = torch.cat([self.logits(params, x, task).argmax(1) for x in images.split(250)])
         return 100 * (guess == labels).float().mean().item()
 
@@ -94,7 +126,7 @@ class Levels:
             batch: Images in a step.
             seed: Of everything random.
         """
-        images, labels = _images(task, "train", self.sizes["train"])
+        images, labels = self._load(task, "train", self.sizes["train"])
         params = {k: v.clone().requires_grad_() for k, v in self.start.items()}
         values = list(params.values())
         adamw = torch.optim.AdamW(values, lr=lr, betas=(0.9, 0.98), weight_decay=0.1)
@@ -132,35 +164,36 @@ def measure(
         seed: Of its order of images.
         step: Between coefficients, of which one is chosen on validation images.
     """
-    zero = {task: levels.accuracy(levels.start, task) for task in (*EIGHT, CONTROL)}
+    eight, held_out = [task.name for task in levels.world.tasks], levels.world.control.name
+    zero = {task: levels.accuracy(levels.start, task) for task in (*eight, held_out)}
     vectors = {
-        task: levels.finetune(task, lr=lr, steps=steps, batch=batch, seed=seed) for task in EIGHT
+        task: levels.finetune(task, lr=lr, steps=steps, batch=batch, seed=seed) for task in eight
     }
-    alone = {task: levels.accuracy(levels.at(vectors[task], 1.0), task) for task in EIGHT}
+    alone = {task: levels.accuracy(levels.at(vectors[task], 1.0), task) for task in eight}
     total = {k: sum(v[k] for v in vectors.values()) for k in levels.start}
     alphas = [round(step * i, 4) for i in range(1, round(0.7 / step) + 1)]
-    sums = {a: {t: levels.accuracy(levels.at(total, a), t) for t in EIGHT} for a in alphas}
+    sums = {a: {t: levels.accuracy(levels.at(total, a), t) for t in eight} for a in alphas}
     best = max(alphas, key=lambda a: sum(sums[a].values()))
     forgotten, held, chosen = {}, {}, {}
-    for task in EIGHT:
-        forgotten[task], held[task], chosen[task] = zero[task], zero[CONTROL], 0.0
+    for task in eight:
+        forgotten[task], held[task], chosen[task] = zero[task], zero[held_out], 0.0
         for i in range(1, round(1 / (2 * step)) + 1):
             alpha = round(2 * step * i, 4)
             weights = levels.at(vectors[task], -alpha)
-            control = levels.accuracy(weights, CONTROL)
-            if control < 0.9 * KEPT * zero[CONTROL]:
+            control = levels.accuracy(weights, held_out)
+            if control < 0.9 * KEPT * zero[held_out]:
                 break  # it does not recover
             target = levels.accuracy(weights, task)
-            if control >= KEPT * zero[CONTROL] and target < forgotten[task]:
+            if control >= KEPT * zero[held_out] and target < forgotten[task]:
                 forgotten[task], held[task], chosen[task] = target, control, alpha
     parts = {"zero-shot": zero, "alone": alone, "sum": sums[best], "negated": forgotten}
-    means = {k: round(sum(v[t] for t in EIGHT) / len(EIGHT), 2) for k, v in parts.items()}
+    means = {k: round(sum(v[t] for t in eight) / len(eight), 2) for k, v in parts.items()}
     return {
         "recipe": {"lr": lr, "steps": steps, "batch": batch, "seed": seed},
         "means": means,
         "alpha of the sum": best,
-        "control": round(zero[CONTROL], 2),
-        "control kept": round(sum(held.values()) / len(EIGHT), 2),
+        "control": round(zero[held_out], 2),
+        "control kept": round(sum(held.values()) / len(eight), 2),
         "alphas of the negations": chosen,
         "tasks": {k: {t: round(x, 1) for t, x in v.items()} for k, v in parts.items()},
     }
@@ -187,7 +220,8 @@ def main(arguments: list[str] | None = None) -> None:
     torch.set_num_threads(1)
     torch.backends.mha.set_fastpath_enabled(False)
     with sdpa_kernel(SDPBackend.MATH):
-        levels = Levels(load(options.weights, options.model), control=options.control)
+        model = load(options.weights, options.model)
+        levels = Levels(model, options.model, control=options.control)
         result = measure(levels, lr=options.lr, steps=options.steps, seed=options.seed)
     result = {"weights": options.weights.name, **result}
     text = json.dumps(result, indent=1)

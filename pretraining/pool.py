@@ -12,6 +12,7 @@ import json
 import sys
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import torch
 from safetensors import SafetensorError
@@ -27,13 +28,13 @@ PART = 8192  # pictures in a file, 25 MB
 LAYOUT = "pool-1"
 
 
-def write(path: Path, tensors: dict[str, Tensor], about: Mapping[str, str]) -> None:
+def write(path: Path, tensors: dict[str, Tensor], about: Mapping[str, Any]) -> None:
     """Write tensors and texts with their digest: all of it, or the file stays as it was.
 
     Args:
         path: The file.
         tensors: By name.
-        about: Texts kept beside them.
+        about: Kept beside them as JSON.
     """
     text = json.dumps(about, sort_keys=True)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -41,7 +42,7 @@ def write(path: Path, tensors: dict[str, Tensor], about: Mapping[str, str]) -> N
         save_file(tensors, draft, {"about": text, "sha256": digest(tensors, text)})
 
 
-def read(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
+def read(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """Return what `write` wrote.
 
     Raises:

@@ -1,6 +1,6 @@
 """Pre-train the embedded models, one after the other.
 
-    python -m pretraining.queue --folder /data/pretrain             # all, in order
+    python -m pretraining.queue --folder /data/pretrain             # all of mini, in order
     python -m pretraining.queue --folder /data/pretrain mini mini_s # these
     python -m pretraining.queue --folder /data/pretrain --list      # what is done
 
@@ -23,6 +23,7 @@ import torch
 
 from pretraining import loop
 from pretraining.dino import SelfDistillation
+from pretraining.icons.objective import IconContrastive
 from pretraining.loop import Recipe
 from pretraining.mae import MaskedAutoencoder
 from pretraining.objectives import Contrastive, Supervised
@@ -36,6 +37,9 @@ EVERY, LOOKS, IMAGES = 250, 4, 500  # steps between checkpoints; checkpoints bet
 OBJECTIVES = {
     **dict.fromkeys(clip.VISION, Contrastive),
     **dict.fromkeys(("mini_sup_few", "mini_few", "mini_many"), Supervised),
+    **dict.fromkeys(
+        (name for name in clip.VISION if clip.world_of(name) == clip.ICONS), IconContrastive
+    ),
     "mini_mae": MaskedAutoencoder,
     "mini_dino": SelfDistillation,
 }
@@ -117,7 +121,9 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--folder", type=Path, required=True, help="of pools and runs")
     parser.add_argument("--list", action="store_true", help="say what is done")
     options = parser.parse_args(arguments)
-    names = options.names or list(JOBS)
+    names = options.names or [
+        name for name in JOBS if clip.world_of(JOBS[name].model) != clip.ICONS
+    ]
     for name in names:
         if name not in JOBS:
             parser.error(str(unknown("pre-training", name, JOBS)))

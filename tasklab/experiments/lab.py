@@ -109,6 +109,7 @@ class Lab(ByHand):
         rehearsal = LIGHT if self.light else REHEARSAL
         self.scale = rehearsal if self.rehearsal else usual
         self.suite = Suite.from_tasks(*own) if own else suite(parameters.suite)
+        tasks = self.suite.usual or None if tasks is None else tasks
         if tasks is not None:
             names = texts("tasks", tasks, self.suite.names)  # without the control task
             chosen = tuple(self.suite[name] for name in dict.fromkeys(names))
@@ -133,8 +134,8 @@ class Lab(ByHand):
         if pictures.sources:
             pictures = pictures.at(self.clip.encoder.image_size)
             self.suite = dataclasses.replace(self.suite, data=pictures)
-        elif self.suite.name == "mini" and (side := self.clip.encoder.image_size) != drawn.SIDE:
-            images = drawn.DrawnImages(self.suite, side=side)
+        elif self.clip.encoder.image_size != drawn.SIDE and parameters.suite in drawn.PICTURES:
+            images = drawn.images_of(self.suite, side=self.clip.encoder.image_size)
             self.suite = dataclasses.replace(self.suite, data=images)
         self.evaluator = evaluation.Evaluator(
             self.clip, self.suite, self.store, counts=self.scale.counts

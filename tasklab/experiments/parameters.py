@@ -161,7 +161,7 @@ class Parameters:
                 f"model {self.model!r} has no text tower to make a zero-shot head: take "
                 "head='probe'."
             )
-        fitting = ("mini_text",) if self.model in TEXT_MODELS else ("mini", "paper", OWN)
+        fitting = suites_of(self.model)
         if self.vectors is not None:
             self._check_vectors()
             fitting = ("paper",)
@@ -242,6 +242,14 @@ class Parameters:
             device=self.device,
             others=others,
         )
+
+
+def suites_of(model: str) -> tuple[str, ...]:
+    """Return the suites that a model reads, its usual one first."""
+    if model in TEXT_MODELS:
+        return ("mini_text",)
+    usual = "icons" if model.startswith("icons") else "mini"
+    return tuple(dict.fromkeys((usual, "mini", "icons", "paper", OWN)))
 
 
 def with_parameters(function: Callable[..., Any]) -> inspect.Signature:

@@ -13,6 +13,10 @@ from tasklab.mini.shipped import FOLDER
 
 CONTEXT = 12
 MERGES = FOLDER / "bpe_merges.txt.gz"
+ICONS = (
+    "icons"  # the second world, whose models begin with this name; it has a vocabulary of its own
+)
+ICON_MERGES = FOLDER / "icons_merges.txt.gz"
 MEAN, STD = (0.5, 0.5, 0.5), (0.27, 0.27, 0.27)
 _VIT = {"patch_size": 8, "image_size": 32}
 _CONVNEXT = {"timm_model_name": "tasklab_convnext", "timm_pool": "avg", "timm_proj": "linear"}
@@ -23,27 +27,35 @@ VISION: dict[str, dict] = {
     **dict.fromkeys(("mini", "mini_3", "mini_10", "mini_30"), _LARGE),
     **dict.fromkeys(("mini_s", "mini_s_seed0", "mini_s_seed1", "mini_s_seed2"), _MIDDLE),
     **dict.fromkeys(("mini_clip_less", "mini_clip_more"), _MIDDLE),
+    "icons": _LARGE,
+    **dict.fromkeys(("icons_s", "icons_s_seed1", "icons_s_seed2"), _MIDDLE),
     "mini_xs": _VIT | {"layers": 3, "width": 64, "head_width": 32},
     "mini_convnext": _CONVNEXT | {"image_size": 32},
 }
 
 
 @functools.cache
-def tokenizer():
-    """Return open_clip's tokenizer over the small vocabulary."""
+def tokenizer(world: str = "mini"):
+    """Return open_clip's tokenizer over the small vocabulary of a world."""
     from open_clip.tokenizer import SimpleTokenizer
 
-    if not MERGES.exists():
+    merges = ICON_MERGES if world == ICONS else MERGES
+    if not merges.exists():
         raise TasklabError(
-            f"the vocabulary {MERGES} is missing: reinstall tasklab, or write it anew with "
-            "python -m pretraining.vocabulary from a clone."
+            f"the vocabulary {merges} is missing: reinstall tasklab, or write it anew with "
+            f"python -m pretraining.{'icons' if world == ICONS else 'vocabulary'} from a clone."
         )
-    return SimpleTokenizer(bpe_path=str(MERGES), context_length=CONTEXT)
+    return SimpleTokenizer(bpe_path=str(merges), context_length=CONTEXT)
 
 
-def tokenize(texts: Sequence[str]) -> Tensor:
-    """Return token ids (n, 12), padded with zeros."""
-    return tokenizer()(list(texts))
+def world_of(name: str) -> str:
+    """Return the world that a model was pre-trained on: its vocabulary is that world's."""
+    return ICONS if name.startswith(ICONS) else "mini"
+
+
+def tokenize(texts: Sequence[str], name: str = "mini") -> Tensor:
+    """Return token ids (n, 12) for a model, padded with zeros."""
+    return tokenizer(world_of(name))(list(texts))
 
 
 def config(name: str = "mini") -> dict:
@@ -53,7 +65,7 @@ def config(name: str = "mini") -> dict:
         "vision_cfg": VISION[name],
         "text_cfg": {
             "context_length": CONTEXT,
-            "vocab_size": tokenizer().vocab_size,
+            "vocab_size": tokenizer(world_of(name)).vocab_size,
             "width": 128,
             "heads": 4,
             "layers": 2,

@@ -170,7 +170,7 @@ def locate(
     entry = spec(name)
     if init not in INITS:
         raise unknown("init", init, INITS)
-    if init == "random" and not (_reads(entry) and entry.shipped):
+    if init == "random" and not (_reads(entry) and entry.shipped and not entry.both_random):
         return None  # the shipped CLIPs keep their text tower
     return _find(entry, weights, fetch)
 
@@ -184,9 +184,9 @@ def _find(entry: Spec, given: Path | str | None, fetch: bool = True) -> Path | N
         path = mini.weights_path(entry.shipped_as)
         if entry.extra and not path.exists():
             raise TasklabError(
-                f"the weights of {entry.name!r} do not ship, there would be too many: pre-train it "
-                "by `python -m pretraining.queue` in a clone, then put it where it is looked for "
-                "by `python -m pretraining.install` (both with --folder)."
+                f"the weights of {entry.name!r} do not ship: pre-train it by `python -m "
+                f"pretraining.queue {entry.name}` in a clone, then put it where it is looked for "
+                f"by `python -m pretraining.install {entry.name}` (both with --folder)."
             )
         return path
     return find(
@@ -315,7 +315,7 @@ def _text(entry: Spec, model: nn.Module, device: torch.device) -> Callable[[list
     @functools.cache
     def tokenizer() -> Callable[[list[str]], Tensor]:
         if entry.shipped:
-            return mini.tokenize
+            return functools.partial(mini.tokenize, name=entry.shipped_as)
         import open_clip
 
         return open_clip.get_tokenizer(entry.arch)

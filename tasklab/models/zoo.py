@@ -92,6 +92,7 @@ class Spec:
     #: Those where a probe comes first or the head trains along (`full`).
     closed_rates: Mapping[str, float] = dataclasses.field(default_factory=dict)
     extra: bool = False  #: Whether its weights, of the embedded family, are too many to ship
+    both_random: bool = False  #: Whether `init="random"` draws the text tower of a shipped CLIP too
     longer: int = 1  #: Times the usual steps of shipped models
     #: Its shape, from which its memory and time follow; `None` where it is not known.
     tower: shapes.Tower | None = None
@@ -154,6 +155,9 @@ _MINI_S_VIT = {**_MINI_VIT, "arch": "tasklab-mini-s-vit", "blocks": 4, "tower": 
 _CLIP: dict[str, Any] = {"text": False, "closed_rates": _CLIP_LR}
 _CONVNEXT = shapes.convnext_products((32, 64, 128, 256), (1, 2, 4, 2), (5, 5, 3, 3), 4, 32)
 _WITHOUT_TEXT = f"{_WORLD}, CLIP without its text tower"
+
+_NOT_YET = {"extra": True, "both_random": True}  # of the second world: no weights yet
+_DRAWN = "pre-trained by tasklab: real drawings by design teams (tasklab.tasks.icons)"
 
 _TABLE = (
     Spec(
@@ -284,6 +288,14 @@ _TABLE = (
         )
         for seed in range(3)
     ),
+    Spec(name="icons", arch="tasklab-mini", blocks=6, source=_DRAWN, **_MINI, **_NOT_YET),
+    *(
+        Spec(name=name, source=source, **_MINI_S, **_NOT_YET)
+        for name, source in (
+            ("icons_s", _DRAWN),
+            *((f"icons_s_seed{n}", f"{_DRAWN}, pre-training seed {n}") for n in (1, 2)),
+        )
+    ),
     *(
         Spec(
             name=f"mini_{share}", arch="tasklab-mini", blocks=6, extra=True,
@@ -358,7 +370,7 @@ def group(entry: Spec) -> str:
     """Return which of `GROUPS` a model belongs to."""
     if not entry.shipped:
         return GROUPS[0]
-    internal = entry.closed or entry.extra or entry.name.startswith("mini_s_seed")
+    internal = entry.closed or entry.extra or "_seed" in entry.name
     return GROUPS[2 if internal else 1]
 
 

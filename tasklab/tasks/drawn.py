@@ -31,9 +31,11 @@ from tasklab.errors import TasklabError, choose, shown
 from tasklab.mini.worlds import CONTROL_SIZES, SIZES
 from tasklab.storage import atomic, folders
 from tasklab.storage.tensors import explained, write_tensors
+from tasklab.tasks import icons
 from tasklab.tasks.suites import Suite, suite
 
 _SUITES = ("mini", "mini_text")
+PICTURES = ("mini", icons.NAME)  # suites of small pictures, which a larger model has enlarged
 SIDE = 32  # height and width of drawn images
 ENLARGED = 3  # version of how an encoder enlarges small images: as Pillow does, bit for bit
 CHECKSUMS = Path(__file__).with_name("drawn_sha256.json")
@@ -183,6 +185,25 @@ class DrawnImages:
         return images
 
 
+@dataclasses.dataclass(frozen=True)
+class IconImages(DrawnImages):
+    """The drawings of the second world, which ship. Training does not augment them."""
+
+    def size(self, task: str, split: str) -> int:
+        """Return the number of drawings of a split."""
+        sizes = icons.entry(task)["sizes"]
+        choose("split", split, sizes)
+        return sizes[split]
+
+    def version(self, task: str, split: str) -> str:
+        """Return the identity of a split's drawings."""
+        version = f"{icons.VERSION}/{task}/{split}/{icons.entry(task)['sha256'][:12]}"
+        return version if self.side in (None, SIDE) else f"{version}/enlarged{ENLARGED}"
+
+    def _checked(self, task: str, split: str) -> tuple[Images, str]:
+        return Images(*icons.split(task, split)), icons.entry(task)["sha256"]
+
+
 def count_of(n: int | None, whole: int, split: str) -> int:
     """Return a checked number of images of a split."""
     try:
@@ -194,15 +215,17 @@ def count_of(n: int | None, whole: int, split: str) -> int:
     return number
 
 
-def images_of(suite: Suite) -> SuiteImages:
-    """Return the images of a suite: its own, or the drawn ones."""
+def images_of(suite: Suite, side: int | None = None) -> SuiteImages:
+    """Return the images of a suite: its own, or the drawn ones, enlarged to a side."""
     if not isinstance(suite, Suite):
         raise TasklabError(f"images are those of a suite, not of {shown(suite)}.")
     if suite.data is not None:
         return suite.data
+    if suite.name == icons.NAME:
+        return IconImages(suite, side=side)
     if suite.name not in _SUITES:
         raise TasklabError(f"suite {suite.name!r} has no images yet: a Lab finds them.")
-    return DrawnImages(suite)
+    return DrawnImages(suite, side=side)
 
 
 def write_checksums() -> None:

@@ -18,8 +18,9 @@ from typing import Any, Literal, get_args
 
 from tasklab.errors import TasklabError, abridged, choose, shown, unknown
 from tasklab.mini.catalog import with_articles
+from tasklab.tasks import icons
 
-SuiteName = Literal["mini", "mini_text", "paper"]
+SuiteName = Literal["mini", "mini_text", "paper", "icons"]
 SUITES = get_args(SuiteName)
 OWN = "own"  # the suite of the tasks that a Lab is given, in place of one of these
 _LONGEST_NAME = 200  # bytes: systems take 255, and files are named after tasks
@@ -163,6 +164,7 @@ class Suite:
     control: Task  #: The task on which the damage of forgetting is measured
     #: Its images (`drawn.SuiteImages`), or `None` for an embedded suite, which draws them.
     data: Any = dataclasses.field(default=None, compare=False, repr=False)
+    usual: tuple[str, ...] = ()  #: The tasks that a Lab takes by default; empty for all
 
     def __repr__(self) -> str:
         return f"Suite({self.name}: {', '.join(self.names)}; control {self.control.name})"
@@ -208,7 +210,9 @@ def suite(name: str = "mini") -> Suite:
 
 @functools.cache
 def _suite(name: str) -> Suite:
-    if name == "paper":
+    if name == icons.NAME:
+        tasks = [icon_task(entry) for entry in icons.table()["tasks"]]
+    elif name == "paper":
         tasks = [paper_task(entry) for entry in paper_data_sets().values()]
     else:
         from tasklab.mini.catalog import TASKS
@@ -219,7 +223,14 @@ def _suite(name: str) -> Suite:
     controls = [task for task in tasks if task.control]
     if len(controls) != 1:
         raise TasklabError(f"suite {name!r} needs one control task, not {len(controls)}.")
-    return Suite(name, tuple(task for task in tasks if not task.control), controls[0])
+    usual = tuple(icons.sets()["default"]) if name == icons.NAME else ()
+    return Suite(name, tuple(t for t in tasks if not t.control), controls[0], usual=usual)
+
+
+def icon_task(entry: Mapping[str, Any]) -> Task:
+    """Return a task of the second world from its entry in the table."""
+    fields = ("name", "classes", "templates", "control")
+    return Task(**{key: entry[key] for key in fields}, stand_in_for=entry["name"])
 
 
 def pairs_of(suite: Suite) -> list[tuple[str, ...]]:

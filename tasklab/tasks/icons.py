@@ -1,0 +1,93 @@
+"""The data of the second world: real drawings by design teams, twenty-four tasks and a control.
+
+    FOLDER/<task>.xz       levels of grey (N, 1 or 3, 32, 32) and labels (N,): train, val, test
+    FOLDER/icons.json      classes, prompts, sizes and checksums; sets with licences and authors
+    FOLDER/sets.json       sets of tasks, drawn before any method was compared on them
+    FOLDER/drawings.xz     the set and the name of every drawing
+
+`python -m pretraining.icons` makes these files. A family of sets is on one side of the split, and
+no two drawings of a task are near copies.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import json
+import lzma
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from tasklab.errors import TasklabError, choose
+
+NAME = "icons"  # of the suite
+VERSION = "icons-1"
+FOLDER = Path(__file__).with_name("icons_data")
+TABLE, DRAWINGS, SETS = "icons.json", "drawings.xz", "sets.json"
+SPLITS = ("train", "val", "test")
+SIDE = 32  # height and width of a drawing
+LEVEL = 17  # 16 levels of grey, 0 to 255
+
+
+@functools.cache
+def table(folder: Path = FOLDER) -> dict[str, Any]:
+    """Return `icons.json`."""
+    return json.loads((folder / TABLE).read_text("utf-8"))
+
+
+def entry(task: str, folder: Path = FOLDER) -> dict[str, Any]:
+    """Return a task's entry of the table: classes, prompts, sizes, checksum."""
+    entries = {one["name"]: one for one in table(folder)["tasks"]}
+    choose("task of the icons", task, entries)
+    return entries[task]
+
+
+@functools.cache
+def whole(task: str, folder: Path = FOLDER) -> tuple[Tensor, Tensor]:
+    """Return all drawings of a task, uint8 (N, 3, 32, 32), and their labels (N,).
+
+    Raises:
+        TasklabError: If its file is missing or damaged.
+    """
+    about, file = entry(task, folder), folder / f"{task}.xz"
+    try:
+        raw = lzma.decompress(file.read_bytes())
+    except (OSError, lzma.LZMAError) as error:
+        raise TasklabError(f"{file} cannot be read ({error}): reinstall tasklab.") from error
+    if hashlib.sha256(raw).hexdigest() != about["sha256"]:
+        raise TasklabError(f"{file} is damaged: its checksum does not match. Reinstall tasklab.")
+    count = sum(about["sizes"].values())
+    data = torch.frombuffer(bytearray(raw), dtype=torch.uint8)
+    x = data[:-count].view(count, about["channels"], SIDE, SIDE) * LEVEL
+    return x.expand(-1, 3, -1, -1), data[-count:].long()
+
+
+def split(task: str, name: str, folder: Path = FOLDER) -> tuple[Tensor, Tensor]:
+    """Return the drawings and labels of a split of a task."""
+    sizes = entry(task, folder)["sizes"]
+    choose("split", name, sizes)
+    start = sum(sizes[one] for one in SPLITS[: SPLITS.index(name)])
+    images, labels = whole(task, folder)
+    part = slice(start, start + sizes[name])
+    return images[part], labels[part]
+
+
+@functools.cache
+def sets() -> dict[str, Any]:
+    """Return the sets of tasks drawn beforehand: `"default"`, and by number of tasks a list.
+
+    >>> [len(one) for one in sets()["8"][:2]]
+    [8, 8]
+    """
+    return json.loads((FOLDER / SETS).read_text("utf-8"))
+
+
+@functools.cache
+def drawings(folder: Path = FOLDER) -> dict[str, list[str]]:
+    """Return, of each task, the set and name of each drawing in order, as `"set:name"`."""
+    text = lzma.decompress((folder / DRAWINGS).read_bytes()).decode()
+    lines = text.split("\n")
+    return {task: said.split(" ") for task, said in zip(lines[::2], lines[1::2], strict=True)}

@@ -1,0 +1,81 @@
+"""The second world as it ships: licences, splits, labels, sizes, and sets of tasks."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from pretraining.icons import clean, names, source
+from tasklab.errors import TasklabError
+from tasklab.tasks import drawn, icons
+from tasklab.tasks.suites import suite
+
+TASKS = [one["name"] for one in icons.table()["tasks"]]
+SPLIT_BY_NAMES = "DrawnBy"  # its classes are the sets
+
+
+def _of(task: str, *splits: str) -> list[str]:
+    sizes, said = icons.entry(task)["sizes"], icons.drawings()[task]
+    assert len(said) == sum(sizes.values())
+    starts = {s: sum(sizes[o] for o in icons.SPLITS[:i]) for i, s in enumerate(icons.SPLITS)}
+    return [name for s in splits for name in said[starts[s] : starts[s] + sizes[s]]]
+
+
+def test_every_drawing_has_a_set_an_author_and_an_allowed_licence() -> None:
+    sets = icons.table()["sets"]
+    assert all(one["licence"] in source.LICENCES and one["author"] for one in sets.values())
+    assert not set(sets) & source.SETS_LEFT_OUT
+    assert {name.split(":")[0] for said in icons.drawings().values() for name in said} == set(sets)
+
+
+def test_twenty_four_tasks_of_twelve_classes_and_a_control() -> None:
+    world = suite("icons")
+    assert len(world.tasks) == 24 and len(TASKS) == 25
+    images = drawn.images_of(world)
+    assert all(len(task.classes) >= 12 for task in world.tasks)
+    assert images.size(world.control.name, "test") > 1800
+    assert sum(images.size(task.name, "test") >= 800 for task in world.tasks) >= 12
+    assert sum(file.stat().st_size for file in icons.FOLDER.iterdir()) < 6e6
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_splits(task: str) -> None:
+    entry, images = icons.entry(task), drawn.images_of(suite("icons"))
+    parts = {split: images.load(task, split) for split, n in entry["sizes"].items() if n}
+    for split, (x, y) in parts.items():
+        assert x.dtype == torch.uint8 and x.shape == (entry["sizes"][split], 3, 32, 32)
+        assert y.dtype == torch.int64 and set(y.tolist()) <= set(range(len(entry["classes"])))
+    assert torch.bincount(parts["test"].y).min() >= 10
+    others = [x for split, (x, _) in parts.items() if split != "test"]
+    grey = [clean.grey(x.numpy()) for x in (parts["test"].x, torch.cat(others))]
+    assert not clean.copies(*grey).any()
+    families = {prefix: one["family"] for prefix, one in icons.table()["sets"].items()}
+
+    def hand(name: str) -> str:
+        prefix, drawing = name.split(":")
+        return names.concept(drawing) if task == SPLIT_BY_NAMES else families[prefix]
+
+    sides = [set(map(hand, _of(task, *splits))) for splits in (("test",), ("train", "val"))]
+    assert not sides[0] & sides[1]
+
+
+def test_sets_of_tasks_were_drawn_beforehand() -> None:
+    sets, known = icons.sets(), set(TASKS)
+    assert {size: len(drawn) for size, drawn in sets.items() if size != "default"} == {
+        "2": 20, "4": 20, "8": 24, "14": 20, "20": 20
+    }  # fmt: skip
+    for size in ("2", "4", "8", "14", "20"):
+        assert all(len(set(one)) == int(size) and set(one) <= known for one in sets[size])
+    assert sets["default"] == sets["8"][0]
+
+
+def test_a_damaged_file_is_said(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in (icons.TABLE, "Arrows.xz"):
+        (tmp_path / name).write_bytes((icons.FOLDER / name).read_bytes())
+    other = (icons.FOLDER / "Food.xz").read_bytes()
+    assert len(icons.whole("Arrows", tmp_path)[1]) == sum(icons.entry("Arrows")["sizes"].values())
+    icons.whole.cache_clear()
+    for data in (other, b""):
+        (tmp_path / "Arrows.xz").write_bytes(data)
+        with pytest.raises(TasklabError, match="reinstall tasklab|Reinstall tasklab"):
+            icons.whole("Arrows", tmp_path)
