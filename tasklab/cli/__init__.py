@@ -56,6 +56,11 @@ _BOOK = {
         "Compute a chapter's recorded results (preset full) and write them to a file.",
         "tangent --part maps --jobs 2",
     ),
+    "paper": Command(
+        "paper:paper",
+        "Reproduce the papers' numbers of a model: weights, images, vectors, report, grades.",
+        "vitb32 --dry-run",
+    ),
     "predict": Command(
         "predict:predict",
         "Show what the recorded worlds predict for CLIP, and grade it.",

@@ -14,7 +14,6 @@ from tasklab.models.zoo import spec
 from tasklab.tasks import suites
 
 if TYPE_CHECKING:
-    from tasklab.models.zoo import Spec
     from tasklab.tasks.images.loader import DecodedImages
     from tasklab.tasks.suites import Task
 
@@ -43,7 +42,8 @@ def decode(
     tasks, entry = suites.suite(suite), spec(model)
     chosen = {tasks[name].name for name in task}
     number = None if jobs is None else whole("--jobs", jobs, 1, 1000)
-    from tasklab.tasks.images.loader import DecodedImages  # start-up: torch
+    from tasklab.doctor.inventory import input_side  # start-up, as the next one
+    from tasklab.tasks.images.loader import DecodedImages
 
     pictures = DecodedImages(suite=tasks, root=folder("--data-root", data_root), jobs=number)
     wanted = [one for one in pictures.sources if not chosen or one.name in chosen]
@@ -59,7 +59,7 @@ def decode(
     problems = {name: pictures.missing(name) for name in names}
     if messages := [failed.get(name, line) for name, lines in problems.items() for line in lines]:
         raise TasklabError("\n".join(messages))
-    for name, split, arrays in pictures.at(_side(entry)).decode(*names):
+    for name, split, arrays in pictures.at(input_side(entry)).decode(*names):
         note, seconds = arrays.manifest["transform"], arrays.manifest["seconds"]
         count = len(arrays.y)
         print(
@@ -88,21 +88,3 @@ def _fetch(pictures: DecodedImages, tasks: Sequence[Task]) -> dict[str, str]:
         except TasklabError as error:
             failed[task.name] = str(error)
     return failed
-
-
-def _side(entry: Spec) -> int:
-    """Return the input size of a model, without its weights."""
-    if entry.kind == "t5":
-        raise TasklabError(f"model {entry.name!r} reads texts: no images are decoded for it.")
-    if entry.shipped:
-        from tasklab.mini import vit
-
-        return vit.SIZE
-    if entry.kind == "vit":
-        import timm
-
-        return timm.get_pretrained_cfg(f"{entry.arch}.{entry.pretrained}").input_size[-1]
-    import open_clip
-
-    size = open_clip.get_model_config(entry.arch)["vision_cfg"]["image_size"]
-    return size if isinstance(size, int) else size[0]

@@ -34,6 +34,7 @@ _TIMES = (
 
 def doctor(
     *,
+    paper: str | None = None,
     data_root: Path | str | None = None,
     store_root: Path | str | None = None,
     json: bool = False,
@@ -41,6 +42,7 @@ def doctor(
     """Look at versions, memory, devices, disks, network, weights and data; download nothing.
 
     Args:
+        paper: A model; what `tasklab paper` lacks for it on this machine, in bytes and minutes.
         data_root: Where data sets are, besides the hub cache.
         store_root: Where results are kept.
         json: The same as JSON.
@@ -54,6 +56,8 @@ def doctor(
         print(as_json(dataclasses.asdict(report), indent=1))
     else:
         print("\n".join(text(report)))
+        if paper is not None:
+            print("\n".join(_paper(paper, data_root, store_root, reachable=not report.network)))
     if report.blocking:
         sys.stdout.flush()
         print(
@@ -112,6 +116,22 @@ def text(report: Report) -> Iterator[str]:
         yield "Notes"
         for note in (*report.blocking, *report.notes):
             yield from _wrapped(note, "  - ", "    ")
+
+
+def _paper(
+    model: str, data_root: Path | str | None, store_root: Path | str | None, *, reachable: bool
+) -> Iterator[str]:
+    from tasklab.cli import paper  # start-up, as the next one
+    from tasklab.doctor import needs
+
+    given = {"data_root": data_root, "store_root": store_root}
+    _, parameters = paper.settled(model, {k: v for k, v in given.items() if v is not None})
+    pace = needs.Pace.here(parameters.device or "cpu")
+    yield ""
+    yield f"What `tasklab paper {model}` lacks on this machine"
+    yield from (f"  {line}" for line in paper.lines(
+        needs.missing(needs.of(parameters, pace, reachable=reachable))
+    ))  # fmt: skip
 
 
 def _machine(report: Report) -> Iterator[tuple[str, str]]:

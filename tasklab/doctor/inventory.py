@@ -138,3 +138,21 @@ def decoded_sides(name: str, cache: Path) -> tuple[int, ...]:
             continue
     trained = sides["train"] or paper_data_sets()[name].get("control", False)
     return tuple(sorted(sides["val"] & sides["test"])) if trained else ()
+
+
+def input_side(entry: Spec) -> int:
+    """Return the input size of a model in pixels, without its weights."""
+    if entry.kind == "t5":
+        raise TasklabError(f"model {entry.name!r} reads texts: no images are decoded for it.")
+    if entry.shipped:
+        from tasklab.mini import vit
+
+        return vit.SIZE
+    if entry.kind == "vit":
+        import timm
+
+        return timm.get_pretrained_cfg(f"{entry.arch}.{entry.pretrained}").input_size[-1]
+    import open_clip
+
+    size = open_clip.get_model_config(entry.arch)["vision_cfg"]["image_size"]
+    return size if isinstance(size, int) else size[0]

@@ -13,17 +13,20 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import huggingface_hub.constants
+import pandas as pd
 import pytest
 import torch
 from safetensors.torch import save
 from torch import Tensor
 
 from tasklab.__main__ import main
+from tasklab.cli import paper_steps
 from tasklab.errors import TasklabError
 from tasklab.exchange import importing, published, publishing
-from tasklab.experiments import Lab
+from tasklab.experiments import Lab, addition
 from tasklab.storage import fetching
 from tasklab.storage.store import Store
+from tasklab.study import predictions
 from tasklab.taskvector import TaskVector
 from tests import hub as hubs
 
@@ -300,3 +303,31 @@ def test_a_folder_stands_in_for_the_hub(world, fresh, monkeypatch, capsys):
     assert main(given) == 0
     assert main([*given[:-4], "--tasks", "SVHN", "--source", str(mirror)]) == 2
     assert "has neither" in capsys.readouterr().out
+
+
+def test_the_papers_are_run_from_published_vectors(world, fresh, monkeypatch, capsys):
+    """Without chapters: bytes first, a broken transfer, grades, and nothing twice."""
+    monkeypatch.setattr(paper_steps.Work, "notebooks", {})
+    few = predictions.frozen()
+    few = few[few["claim"] == "tangent-1-absolute"]
+    monkeypatch.setattr(predictions, "frozen", lambda: few)
+    places = ["--data-root", str(world.data), "--store-root", str(fresh / "store")]
+    given = ["paper", "tiny", *places, "--device", "cpu", "--chapter", "tangent"]
+    assert main([*given, "--dry-run"]) == 0
+    listed = capsys.readouterr().out
+    assert "attention, 8 published" in listed and not (fresh / "store").exists()
+    world.hub.faults["ViT-tiny/DTDVal/finetuned.pt"] = ["break"]
+    assert main(given) == 0
+    told = capsys.readouterr().out
+    grades = pd.read_csv(fresh / "store" / "paper" / "tiny" / "grades.csv")
+    assert {*grades["rate"]} == {1e-5} and {*grades["model"]} == {"tiny"}
+    added = grades.set_index("claim").loc["tangent-1-absolute", "value"]
+    lab = Lab("tiny", suite="paper", preset="full", vectors="published:orthoreg", device="cpu",
+              data_root=world.data, store_root=fresh / "store", progress=False)  # fmt: skip
+    rows = addition(lab, ["nonlinear", "linearized"], n_tasks=(8,))
+    rows = rows[(rows["experiment"] == "addition") & (rows["metric"] == "absolute")]
+    means = rows.groupby("method")["value"].mean()
+    assert added == pytest.approx(means["linearized"] - means["nonlinear"])
+    world.hub.sent.clear()
+    assert main(given) == 0 and not world.hub.sent
+    assert "vectors:" in told and "vectors:" not in capsys.readouterr().out

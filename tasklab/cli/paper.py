@@ -1,0 +1,106 @@
+"""The command `tasklab paper`: the papers' numbers of a model, from nothing to grades."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import tyro
+
+from tasklab.cli.parsing import settings
+from tasklab.errors import TasklabError, path, whole
+from tasklab.exchange import catalogue
+from tasklab.experiments.parameters import Parameters
+from tasklab.machine import gib
+from tasklab.models.zoo import shipped
+from tasklab.progress import duration
+
+if TYPE_CHECKING:
+    from tasklab.doctor.needs import Need
+
+    Given = dict[str, Any]
+else:
+    Given = settings("model", preset="full")
+
+SOURCE = "orthoreg"  # of the vectors, where it has the model
+
+
+def paper(
+    model: tyro.conf.Positional[str],
+    given: Given,
+    *,
+    train: bool = False,
+    source: Path | str | None = None,
+    chapter: tuple[str, ...] = (),
+    jobs: int | str | None = None,
+    dry_run: bool = False,
+) -> int:
+    """Get weights, images and vectors, execute the chapters, build the report, grade predictions.
+
+    Every step tells its bytes and minutes first. What is finished is skipped, so that the same
+    command goes on after an interruption.
+
+    Args:
+        model: Short name: vitb32, vitb16, vitl14.
+        given: As in a chapter's first code cell.
+        train: Fine-tune. By default vectors are published ones where there are any.
+        source: A folder that holds the published files, in place of the hub.
+        chapter: Only this chapter, and no report. By default all.
+        jobs: Chapters that run at once.
+        dry_run: Only list the steps.
+    """
+    number = 1 if jobs is None else whole("--jobs", jobs, 1, 1000)
+    mirror = None if source is None else path("--source", source, "folder")
+    given, parameters = settled(model, given, train=train)
+    from tasklab.cli import paper_steps as steps  # start-up: torch
+
+    work = steps.Work(parameters, given, steps.chosen(chapter), mirror, number)
+    needs = work.needs()
+    print("\n".join(lines(needs)))
+    if problem := work.too_full(needs):
+        raise TasklabError(problem)
+    if dry_run:
+        return 0
+    for step, do in work.steps().items():
+        if step in ("report", "grades") or not _done(needs, step):
+            print(f"{step}:", flush=True)
+            do()
+    return 0
+
+
+def settled(
+    model: str, given: dict[str, Any], *, train: bool = False
+) -> tuple[dict[str, Any], Parameters]:
+    """Return the chapters' parameters, as they are given and checked: published vectors, if any."""
+    given = {"preset": "full", **given, "model": model}
+    if not shipped(model):
+        given = {"suite": "paper", **given}
+    if not train and "vectors" not in given and catalogue.offers(SOURCE, model):
+        given["vectors"] = f"{catalogue.PREFIX}{SOURCE}"
+    parameters = Parameters(**given)
+    for name in {"data_root", "store_root"} & given.keys():  # chapters run in a folder of theirs
+        given[name] = str(Path(getattr(parameters, name)).absolute())
+    return given, parameters
+
+
+def _done(needs: Sequence[Need], step: str) -> bool:
+    return all(one.done for one in needs if one.step == step)
+
+
+def lines(needs: Sequence[Need]) -> Iterator[str]:
+    """Yield what the steps take, a line each, and the total."""
+    from tasklab.doctor.needs import total  # start-up: torch
+
+    for step, group in itertools.groupby(needs, lambda one: one.step):
+        yield step
+        for one in group:
+            size = gib(one.bytes) if one.bytes else ""
+            time = f"about {duration(one.seconds)}" if one.seconds >= 1 else ""
+            told = (
+                "done" if one.done else ", ".join(filter(None, (size, time, one.note))) or "to do"
+            )
+            yield f"  {one.what:<44} {told}"
+    missing, seconds = total(needs)
+    yield f"missing: {gib(missing)}, about {duration(seconds)} on this machine"

@@ -1,0 +1,148 @@
+"""The steps of `tasklab paper`; each goes on where it was interrupted."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from tasklab import chapters, machine
+from tasklab.book import execution, report
+from tasklab.book import sources as book
+from tasklab.cli.checkpoints import import_
+from tasklab.cli.decode import decode
+from tasklab.cluster import grid
+from tasklab.doctor import needs, readiness
+from tasklab.doctor.needs import Need
+from tasklab.errors import TasklabError, choose
+from tasklab.exchange import catalogue
+from tasklab.experiments import Lab
+from tasklab.experiments.parameters import Parameters
+from tasklab.models import loading
+from tasklab.models.zoo import spec
+from tasklab.storage.store import Store
+from tasklab.study import predictions
+
+
+def chosen(names: Sequence[str]) -> tuple[str, ...]:
+    """Return the chapters that are asked for, by default all."""
+    for name in names:
+        choose("chapter", name, chapters.CHAPTERS)
+    return tuple(dict.fromkeys(names)) or tuple(chapters.CHAPTERS)
+
+
+@dataclasses.dataclass
+class Work:
+    """What `tasklab paper` was asked for."""
+
+    parameters: Parameters
+    given: dict[str, Any]  #: The same, as chapters take it
+    names: tuple[str, ...]  #: Of the chapters
+    source: Path | None
+    jobs: int
+
+    @cached_property
+    def store(self) -> Store:
+        """The store of all results."""
+        return Store(self.parameters.store_root)
+
+    @property
+    def folder(self) -> Path:
+        """Where executed chapters and grades are written."""
+        return self.store.root / "paper" / self.parameters.model.replace("/", "_")
+
+    @cached_property
+    def notebooks(self) -> dict[Path, dict[str, Any]]:
+        """The chapters' notebooks, each with its key in the store."""
+        every = book.chapters(book.find_root())
+        own = [one for one in every if one.stem.removesuffix("_more") in self.names]
+        return {one: execution.asked(one, self.given) for one in own}
+
+    def needs(self) -> list[Need]:
+        """Return what the steps take, in their order."""
+        reachable = readiness.hub_answer() == ""
+        pace = needs.Pace.here(self.parameters.device or "cpu")
+        waiting = {
+            source.stem.removesuffix("_more")
+            for source, config in self.notebooks.items()
+            if not self.store.find(execution.KIND, config)
+        }
+        return needs.of(
+            self.parameters, pace, chapters=self.names, executed={*self.names} - waiting,
+            reachable=reachable, source=self.source,
+        )  # fmt: skip
+
+    def too_full(self, wanted: Sequence[Need]) -> str:
+        """Return why the disk of results does not suffice; empty if it does."""
+        size, _ = needs.total(wanted)
+        free = machine.disk(self.store.root).free
+        if size < free:
+            return ""
+        return (
+            f"{machine.gib(size)} are to be fetched and written, and {self.store.root} has "
+            f"{machine.gib(free)} free: take another disk (--store-root, TASKLAB_DATA, HF_HOME)."
+        )
+
+    def steps(self) -> dict[str, Callable[[], None]]:
+        """Return what is to do, by step."""
+        every: dict[str, Callable[[], None]] = {
+            "weights": self.weights,
+            "images": self.images,
+            "vectors": self.vectors,
+            "chapters": self.chapters,
+            "grades": self.grades,
+        }
+        return (
+            every if len(self.names) < len(chapters.CHAPTERS) else every | {"report": self.report}
+        )
+
+    def weights(self) -> None:
+        """Fetch the model's weights."""
+        loading.locate(spec(self.parameters.model).name, self.parameters.init)
+
+    def images(self) -> None:
+        """Fetch the papers' data sets, and decode them for the model."""
+        root = self.parameters.data_root
+        decode("paper", model=self.parameters.model, data_root=root, fetch=True)
+
+    def vectors(self) -> None:
+        """Import published vectors, or fine-tune."""
+        root, own = self.parameters.store_root, self.parameters
+        if own.vectors is not None:
+            import_(
+                from_=catalogue.source_of(own.vectors), model=own.model, source=self.source,
+                data_root=own.data_root, store_root=root, device=own.device,
+            )  # fmt: skip
+            return
+        given = {name: value for name, value in self.given.items() if name not in ("model", "live")}
+        runs = grid.Grid(models=self.parameters.model, methods=needs.TRAINED, **given)
+        table = grid.run(runs)
+        if len(failed := table[table["state"] == grid.FAILED]):
+            row = failed.iloc[0]
+            raise TasklabError(f"{len(failed)} runs failed; {row['task']}: {row['error']}")
+
+    def chapters(self) -> None:
+        """Execute the chapters that are not in the store, and write them all."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        for source, config in self.notebooks.items():
+            target, log = self.folder / f"{source.stem}.ipynb", self.folder / "chapters.log"
+            execution.executed(self.store, config, source, target, parameters=self.given, log=log)
+            print(f"  {target}", flush=True)
+
+    def grades(self) -> None:
+        """Measure the predictions whose runs are here, and write the grades."""
+        lab = Lab(self.parameters, progress=False)
+        found = predictions.check(lab, waiting=lambda line: None)
+        if found.empty:
+            print("  no prediction has its vectors here (`tasklab predict --help`)")
+            return
+        self.folder.mkdir(parents=True, exist_ok=True)
+        found.to_csv(self.folder / "grades.csv", index=False)
+        print(predictions.shown(found).to_string(index=False))
+
+    def report(self) -> None:
+        """Build the site; chapters come from the store."""
+        given = {name: value for name, value in self.given.items() if name != "preset"}
+        report.report(self.parameters.preset, parameters=given, jobs=self.jobs)

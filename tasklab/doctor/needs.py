@@ -1,0 +1,235 @@
+"""What `tasklab paper` lacks on this machine: files to fetch, images to decode, runs to do.
+
+Nothing is fetched, loaded or trained. Bytes are those that the hub tells, where it answers. Minutes
+are estimates: a line of 100 Mbit/s, and the measured rate of this machine's matrix products.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Collection, Iterable, Iterator
+from pathlib import Path
+from typing import Any, cast
+
+from tasklab import machine
+from tasklab.chapters import CHAPTERS, has_attention
+from tasklab.doctor import speed
+from tasklab.doctor.inventory import THERE, decoded_sides, find_data, find_weights, input_side
+from tasklab.errors import TasklabError
+from tasklab.exchange import catalogue, published
+from tasklab.experiments import outlook
+from tasklab.experiments.lab import Lab
+from tasklab.experiments.parameters import Parameters, folder
+from tasklab.experiments.scale import FULL, PAPER, QUICK
+from tasklab.models.zoo import Spec, spec
+from tasklab.storage import fetching, folders
+from tasklab.storage.store import Store
+from tasklab.tasks import drawn
+from tasklab.tasks.images import finding
+from tasklab.tasks.suites import Suite, paper_data_sets, paper_task, suite
+from tasklab.tuning.methods import TABLE
+
+LINE = 12.5e6  # bytes a second of a line of 100 Mbit/s
+DECODING = 150  # images a second and core, of photographs: an estimate
+TRAINED = ("nonlinear", "linearized", "attention")  # what the chapters' headlines compare
+PICTURE = 110_000  # bytes of a photograph in a data set's files: an estimate
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Need:
+    """One thing that a step of `tasklab paper` takes."""
+
+    step: str  #: `weights`, `images`, `vectors` or `chapters`
+    what: str
+    done: bool
+    bytes: int = 0  #: To fetch, or to write decoded images and vectors
+    seconds: float = 0.0
+    note: str = ""
+
+
+@dataclasses.dataclass(frozen=True)
+class Pace:
+    """How fast this machine fine-tunes and evaluates."""
+
+    tflops: float  #: Of large matrix products
+    compiled: bool = False
+
+    @classmethod
+    def here(cls, device: str) -> Pace:
+        """Measure the device, in a tenth of a second."""
+        if device == "cpu":
+            return cls(speed.rate(None, "float32", 1024))
+        number = int(device.partition(":")[2] or 0)
+        able = machine.devices()[number].bfloat16
+        precision = "bfloat16" if able else "float32"
+        return cls(speed.rate(number, precision), not speed.no_compiler())
+
+    def tuning(self, entry: Spec, method: str, steps: int) -> float:
+        """Return the seconds of a run."""
+        products = TABLE[method].products
+        return steps * speed.step(entry, self.tflops, compiled=self.compiled, products=products)
+
+    def passing(self, entry: Spec, images: float) -> float:
+        """Return the seconds in which images pass through the model, without derivatives."""
+        products = entry.tower.products if entry.tower else 0
+        return images * speed.EAGER * 2 * products / (self.tflops * 1e12)
+
+
+def of(
+    parameters: Parameters,
+    pace: Pace,
+    *,
+    chapters: Iterable[str] = tuple(CHAPTERS),
+    executed: Collection[str] = (),
+    reachable: bool = True,
+    source: Path | None = None,
+) -> list[Need]:
+    """List the needs of `tasklab paper`, step by step.
+
+    Args:
+        parameters: Of the chapters.
+        pace: Of this machine.
+        chapters: Those that are asked for.
+        executed: Those whose outputs are in the store.
+        reachable: Whether the hub answers, and is asked for sizes.
+        source: A folder that holds the published files, in place of the hub.
+    """
+    return [
+        *_weights(parameters, reachable),
+        *_images(parameters, reachable),
+        *_vectors(parameters, pace, reachable, source),
+        *_chapters(parameters, pace, chapters, executed),
+    ]
+
+
+def _fetched(size: int) -> dict[str, Any]:
+    return {"bytes": size, "seconds": size / LINE}
+
+
+def _weights(parameters: Parameters, reachable: bool) -> Iterator[Need]:
+    entry = spec(parameters.model)
+    found = find_weights(entry, reachable)
+    if found.state in THERE:
+        yield Need(step="weights", what=entry.name, done=True)
+        return
+    size = 4 * (entry.tower.parameters + entry.tower.text) if entry.tower else 0
+    if reachable:
+        try:
+            size = fetching.listing(entry.repository)[entry.published].size
+        except (TasklabError, KeyError):
+            pass
+    note = "" if found.state == "fetchable" else found.note or f"{found.state}: {found.where}"
+    yield Need(step="weights", what=entry.name, done=False, note=note, **_fetched(size))
+
+
+def _images(parameters: Parameters, reachable: bool) -> Iterator[Need]:
+    if parameters.suite != "paper":
+        return
+    cores, own = max(1, int(machine.cores())), input_side(spec(parameters.model))
+    for name in paper_data_sets():
+        found = find_data(name, folder("data_root", parameters.data_root))
+        if own in decoded_sides(name, folders.data()):
+            yield Need(step="images", what=name, done=True)
+            continue
+        side = paper_data_sets()[name].get("side", own)  # small images are kept at their size
+        count = sum(sizes(name).values())
+        if found.state not in ("found", "decoded"):
+            size = finding.size(paper_task(paper_data_sets()[name])) if reachable else None
+            note = found.note or ("" if size else f"estimated; from {found.where}")
+            size = size or count * (PICTURE if side == own else side**2)
+            yield Need(step="images", what=name, done=False, note=note, **_fetched(size))
+        yield Need(
+            step="images", what=f"{name}, decoded", done=False, bytes=count * side**2 * 3,
+            seconds=count / DECODING / cores if side == own else 0.0,
+        )  # fmt: skip
+
+
+def sizes(name: str) -> dict[str, int]:
+    """Return the images in the splits of a data set, as the papers draw them."""
+    entry = paper_data_sets()[name]
+    known = {k: n for k, n in entry["sizes"].items() if isinstance(n, int)}
+    held = min(finding.MOST, int(finding.SHARE * known.get("train", known["test"])))
+    if entry.get("control"):
+        return {"val": held, "test": known["test"] - held}
+    return known if "val" in known else {**known, "train": known["train"] - held, "val": held}
+
+
+def _vectors(
+    parameters: Parameters, pace: Pace, reachable: bool, source: Path | None
+) -> Iterator[Need]:
+    store, entry = Store(parameters.store_root), spec(parameters.model)
+    if parameters.vectors is not None:
+        wanted = catalogue.vectors(catalogue.source_of(parameters.vectors), entry.name)
+        told = published.status(wanted, store, source, ask=reachable)
+        for method in dict.fromkeys(one.vector.method for one in told):
+            mine = [one for one in told if one.vector.method == method]
+            lacking = [one for one in mine if one.state != "imported"]
+            gone = [one.vector.task for one in lacking if one.state == "unpublished"]
+            note = f"not in the repository: {', '.join(gone)}" if gone else ""
+            what = f"{method}, {len(mine)} published"
+            size = sum(one.bytes for one in lacking)
+            yield Need(step="vectors", what=what, done=not lacking, note=note, **_fetched(size))
+        return
+    known = [config for config in store.configs("finetune") if config.get("model") == entry.name]
+    tasks, seeds = suite(str(parameters.suite)).names, cast("tuple[int, ...]", parameters.seeds)
+    for method in TRAINED:
+        if method == "attention" and not has_attention(entry.name):
+            continue
+        runs = [parameters.recipe(task, method, seed) for task in tasks for seed in seeds]
+        left = [run for run in runs if not any(_same(config, run) for config in known)]
+        seconds = sum(pace.tuning(entry, method, run.steps) for run in left)
+        note = f"{len(runs) - len(left)} in the store" if len(left) < len(runs) else ""
+        what = f"{method}, {len(runs)} runs"
+        size = 4 * entry.tower.parameters * len(left) if entry.tower else 0
+        yield Need(
+            step="vectors", what=what, done=not left, bytes=size, seconds=seconds, note=note
+        )  # fmt: skip
+
+
+def _same(config: dict[str, Any], run: Any) -> bool:
+    return all(config.get(name) == value for name, value in run.identity().items())
+
+
+def _chapters(
+    parameters: Parameters, pace: Pace, names: Iterable[str], executed: Collection[str]
+) -> Iterator[Need]:
+    entry, lab = spec(parameters.model), _planned(parameters)
+    for name in names:
+        chapter = CHAPTERS[name]
+        if chapter.attention and not has_attention(entry.name):
+            continue
+        works = [w for w in chapter.runs(parameters.preset, parameters.live or "all") if not w.role]
+        images = sum(outlook.images_of(lab, work) for work in works)
+        yield Need(
+            step="chapters", what=name, done=name in executed,
+            seconds=pace.passing(entry, images), note=f"at most {images:,} images to evaluate",
+        )  # fmt: skip
+
+
+class _Sizes:
+    """The numbers of images of the suite `paper`; no image is there."""
+
+    def size(self, task: str, split: str) -> int:
+        return sizes(task)[split]
+
+
+def _planned(parameters: Parameters) -> Lab:
+    """Return a lab that counts images: it has no model, and needs no file."""
+    lab: Lab = object.__new__(Lab)
+    lab.parameters, full = parameters, parameters.preset == "full"
+    lab.scale = (PAPER if parameters.suite == "paper" else FULL) if full else QUICK
+    there: Suite = suite(parameters.suite or "")
+    data: Any = _Sizes() if parameters.suite == "paper" else drawn.images_of(there)
+    lab.suite = dataclasses.replace(there, data=data)
+    return lab
+
+
+def missing(needs: Iterable[Need]) -> list[Need]:
+    """List the needs that are not met."""
+    return [one for one in needs if not one.done]
+
+
+def total(needs: Iterable[Need]) -> tuple[int, float]:
+    """Return the bytes and the seconds of what is not done."""
+    left = missing(needs)
+    return sum(one.bytes for one in left), sum(one.seconds for one in left)

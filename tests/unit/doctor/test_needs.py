@@ -1,0 +1,77 @@
+"""What a full-size reproduction lacks: bytes and seconds that follow from what is declared."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from huggingface_hub import constants
+
+from tasklab.doctor import needs, speed
+from tasklab.experiments.parameters import Parameters
+from tasklab.models.zoo import spec
+from tasklab.tasks.suites import paper_data_sets
+
+PACE = needs.Pace(100.0)
+
+
+@pytest.fixture(autouse=True)
+def bare(tmp_path, monkeypatch):
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
+    monkeypatch.setenv("TASKLAB_DATA", str(tmp_path / "data"))
+    monkeypatch.delenv("TASKLAB_WEIGHTS", raising=False)
+
+
+def full(tmp_path, **more):
+    settings = {"model": "vitb32", "suite": "paper", "preset": "full", "device": "cpu", "seeds": 2}
+    return Parameters(store_root=tmp_path / "store", **{**settings, **more})
+
+
+def steps(found):
+    return {step: [one for one in found if one.step == step] for step in {n.step for n in found}}
+
+
+def test_on_a_bare_machine_everything_is_missing(tmp_path):
+    found = steps(needs.of(full(tmp_path), PACE, reachable=False))
+    (weights,) = found["weights"]
+    assert weights.bytes == pytest.approx(605_143_884, rel=0.001)  # OpenAI's file
+    assert weights.seconds == weights.bytes / needs.LINE and not weights.done
+    decoded = next(one for one in found["images"] if one.what == "Cars, decoded")
+    assert decoded.bytes == (8144 + 8041) * 224 * 224 * 3
+    small = next(one for one in found["images"] if one.what == "MNIST, decoded")
+    assert small.bytes == 70_000 * 28 * 28 * 3  # kept at its size
+    assert len(found["images"]) == 2 * len(paper_data_sets())
+    assert [one.what for one in found["vectors"]] == [f"{m}, 16 runs" for m in needs.TRAINED]
+    first = found["vectors"][0]
+    assert first.seconds == pytest.approx(
+        16 * 2000 * speed.step(spec("vitb32"), 100.0, compiled=False)
+    )
+    assert [one.what for one in found["chapters"]] == list(needs.CHAPTERS)
+    size, seconds = needs.total(found["vectors"])
+    assert size == 48 * 4 * spec("vitb32").tower.parameters
+    assert seconds > 48 * 2000 * speed.PER_STEP
+
+
+def test_what_is_here_is_done(tmp_path):
+    parameters = full(tmp_path, model="mini_xs", suite="mini")
+    found = steps(needs.of(parameters, PACE, chapters=["tangent"], executed=["tangent"]))
+    assert "images" not in found
+    assert found["weights"][0].done and found["chapters"][0].done
+    folder = tmp_path / "data" / "pictures" / "Cars"
+    for split in ("train", "val", "test"):
+        (folder / f"{split}-0").mkdir(parents=True)
+        note = {"split": split, "transform": {"side": 224}}
+        (folder / f"{split}-0" / "manifest.json").write_text(json.dumps(note))
+    images = needs.of(full(tmp_path), PACE, chapters=(), reachable=False)
+    assert [one.done for one in images if one.what == "Cars"] == [True]
+
+
+@pytest.mark.parametrize("name", paper_data_sets())
+def test_splits_have_the_papers_sizes(name):
+    sizes, entry = needs.sizes(name), paper_data_sets()[name]["sizes"]
+    assert sizes["test"] + (sizes["val"] if name == "ImageNet" else 0) == entry["test"]
+    if name == "EuroSAT":
+        assert sizes == {"train": 21600, "val": 2700, "test": 2700}
+    elif name != "ImageNet":
+        assert sizes["train"] + sizes["val"] == entry["train"]
+        assert sizes["val"] == min(5000, entry["train"] // 10)
