@@ -7,9 +7,12 @@ import json
 import pytest
 from huggingface_hub import constants
 
-from tasklab.doctor import needs, speed
+from tasklab.__main__ import main
+from tasklab.doctor import needs, readiness, speed
 from tasklab.experiments.parameters import Parameters
+from tasklab.machine import gib
 from tasklab.models.zoo import spec
+from tasklab.progress import duration
 from tasklab.tasks.suites import paper_data_sets
 
 PACE = needs.Pace(100.0)
@@ -75,3 +78,14 @@ def test_splits_have_the_papers_sizes(name):
     elif name != "ImageNet":
         assert sizes["train"] + sizes["val"] == entry["train"]
         assert sizes["val"] == min(5000, entry["train"] // 10)
+
+
+def test_the_doctor_tells_bytes_and_minutes(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(readiness, "hub_answer", lambda: "no network")
+    monkeypatch.setattr(needs.Pace, "here", classmethod(lambda cls, device: PACE))
+    main(["doctor", "--paper", "vitb32", "--store-root", str(tmp_path / "store")])
+    told = capsys.readouterr().out.partition("What `tasklab paper vitb32` lacks")[2]
+    published = full(tmp_path, vectors="published:orthoreg", seeds=None)
+    size, seconds = needs.total(needs.of(published, PACE, reachable=False))
+    assert f"missing: {gib(size)}, about {duration(seconds)}" in told
+    assert "nonlinear, 8 published" in told and size > 24 * 4 * spec("vitb32").tower.parameters
