@@ -7,10 +7,12 @@ too, without a line of their own.
 from __future__ import annotations
 
 import ast
+import traceback
 from typing import Any
 
 from tasklab.errors import LeftOutError
 from tasklab.experiments.published_vectors import leave_out
+from tasklab.experiments.registry import REGISTRY
 
 
 def skip_cells(shell: Any) -> None:
@@ -26,7 +28,9 @@ def skip_cells(shell: Any) -> None:
 
     def handle(shell: Any, kind: type, error: BaseException, trace: Any, **_: Any) -> None:
         if isinstance(error, LeftOutError):
-            leave_out(str(error).rstrip("."))
+            frames = (frame.name for frame in traceback.extract_tb(error.__traceback__))
+            part = next((f"`{name}`, " for name in frames if name in REGISTRY), "")
+            leave_out(f"{part}{str(error).rstrip('.')}")
         elif getattr(error, "name", None) not in lost:
             shell.showtraceback((kind, error, trace))
 

@@ -94,9 +94,20 @@ def _missing(
         numbers = (tower.parameters if tower else 0) * (2 if one.method == "linearized" else 1)
         size = round(4 * numbers * _TENSOR_FILE) if one.files[0] in new else 0
         return Status(vector=one, state="missing", bytes=size, exact=False)
-    if any(file not in listed for file in one.files):
+    places = {file: place for file in one.files if (place := _place(file, listed)) is not None}
+    if len(places) < len(one.files):
         return Status(vector=one, state="unpublished", bytes=0)
-    return Status(vector=one, state="missing", bytes=sum(listed[file].size for file in new))
+    sizes = (listed[places[file]].size for file in new)
+    return Status(vector=one, state="missing", bytes=sum(sizes))
+
+
+def _place(file: str, listed: Mapping[str, fetching.Remote]) -> str | None:
+    """Return where a repository has a file: as declared, or deeper in a folder of that model."""
+    if file in listed:
+        return file
+    model, end = file.partition("/")[0], "/".join(["", *file.split("/")[-2:]])
+    found = [one for one in listed if one.endswith(end) and model in one]
+    return found[0] if len(found) == 1 else None
 
 
 def fetch(
@@ -174,7 +185,14 @@ def _in_mirror(folder: Path, repository: str, file: str) -> Path | None:
 def _fetched(one: Published, file: str, folder: Path | None, progress: bool) -> Path:
     if folder is None:
         sha256 = one.sha256 if file == one.files[0] else None
-        return fetching.fetch(one.repository, file, sha256=sha256, progress=progress)
+        more: dict[str, Any] = {"sha256": sha256, "progress": progress}
+        try:
+            return fetching.fetch(one.repository, file, **more)
+        except fetching.UnreachableError as error:
+            place = _place(file, fetching.listing(one.repository)) if error.answered else None
+            if place in (None, file):
+                raise
+            return fetching.fetch(one.repository, place, **more)
     found = _in_mirror(folder, one.repository, file)
     if found is None:
         raise TasklabError(

@@ -269,7 +269,7 @@ class Lab(ByHand):
     def needs_training(self, what: str) -> None:
         """Raise a `LeftOutError` that names `what` trains, if this lab's vectors are published."""
         if self.published is not None:
-            raise LeftOutError(f"{what} trains")
+            raise LeftOutError(f"needs training: {what}")
 
     def able(self, methods: Sequence[str]) -> Sequence[str]:
         """Return the methods that this lab can use; others are left out by name.
@@ -364,7 +364,7 @@ class Lab(ByHand):
         """
         if self.published is not None:
             raise LeftOutError(
-                f"the run of {task} ({method}) is not published, its vector alone is"
+                f"needs the whole run of {task} ({method}), and only its vector is published"
             )
         if isinstance(self.suite.data, DecodedImages):  # bad images of any task are found before
             self.suite.data.prepare(*self.suite.names)

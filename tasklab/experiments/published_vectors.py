@@ -106,7 +106,7 @@ class NoTrainer(finetune.Trainer):
 
     def __call__(self, config: FineTune, store: object = None) -> NoReturn:
         """Raise a `LeftOutError` that names the run."""
-        raise LeftOutError(f"{config.method} on {config.task} is fine-tuned at several settings")
+        raise LeftOutError(f"needs runs of {config.task} ({config.method}) at several settings")
 
 
 def leave_out(text: str) -> None:
