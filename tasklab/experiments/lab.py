@@ -96,6 +96,8 @@ class Lab(ByHand):
             ):  # else the chapter takes shipped ones
                 terms = parameters.preset, parameters.live, chapters.page_of(chapter)
                 needs = (*needs, *chapters.chapter(chapter).needs(*terms))
+            if chapters.page_of(chapter) == "more" and parameters.live != "all":
+                computes = False  # recorded results alone: the network's libraries take seconds
         own = _own_tasks(own)
         machine.keep_freed_memory(shipped(parameters.model))
         self.began = time.perf_counter()

@@ -16,7 +16,7 @@ from tasklab.records.intervals import Interval
 from tasklab.records.judgement import Verdict
 from tasklab.records.schema import COMPARISONS
 from tasklab.storage.code import code_of
-from tasklab.storage.store import Store
+from tasklab.storage.store import Store, free_first
 from tasklab.study.results import evidence
 
 KIND = "verdicts"  # of artifact
@@ -43,18 +43,22 @@ def judged(chapter: str, *, model: str = "mini", store: Store | None = None) -> 
     """
     chapter_of(chapter)
     kept = store or Store()
-    every = [one for name in CHAPTERS for one in _judged(name, model, kept)]
+    order = free_first(CHAPTERS, lambda name: kept.making(KIND, _asked(name, model)))
+    found = {name: _judged(name, model, kept) for name in order}
+    every = [one for name in CHAPTERS for one in found[name]]
     return [one for one in statements.marked(every) if one.claim.paper == chapter]
 
 
-def _judged(chapter: str, model: str, store: Store) -> list[Verdict]:
-    config = {"chapter": chapter, "model": model, "package": _package()}
+def _asked(chapter: str, model: str) -> dict[str, str]:
+    return {"chapter": chapter, "model": model, "package": _package()}
 
+
+def _judged(chapter: str, model: str, store: Store) -> list[Verdict]:
     def make(_: Path) -> tuple[dict, dict]:
         found = judgement.verdicts(evidence(chapter), chapter, model=model)
         return {}, {"verdicts": [_noted(verdict) for verdict in found]}
 
-    return [_verdict(note) for note in store.get(KIND, config, make).record["verdicts"]]
+    return [_verdict(note) for note in store.get(KIND, _asked(chapter, model), make).record["verdicts"]]
 
 
 @functools.cache
