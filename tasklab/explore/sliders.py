@@ -85,12 +85,19 @@ class Coefficients:
         tasks: Their names.
         method: Whose vectors.
         chosen: The coefficient that was chosen on validation images, if known.
+        start: The model where all coefficients are 0.
     """
 
     def __init__(
-        self, at: At, tasks: tuple[str, ...], method: str, chosen: float | None = None
+        self,
+        at: At,
+        tasks: tuple[str, ...],
+        method: str,
+        chosen: float | None = None,
+        start: str = "pre-trained",
     ) -> None:
         self.at, self.tasks, self.method, self.chosen = at, tasks, method, chosen
+        self.start = start
         self.before = dict(at({}))
         self.controls = [name for name in self.before if name not in tasks]
 
@@ -107,9 +114,9 @@ class Coefficients:
         return f"sliders for {len(self.tasks)} task vectors, {METHOD_LABEL[self.method]} model"
 
     def _table(self) -> str:
-        """Return accuracies of the pre-trained model and at the chosen coefficient."""
+        """Return accuracies at coefficients of 0 and at the chosen coefficient."""
         same = ", all at 0 (chosen)" if self.chosen == 0 else ""
-        columns = {f"pre-trained{same}": self.before}
+        columns = {f"{self.start}{same}": self.before}
         if self.chosen:
             shared = dict.fromkeys(self.tasks, self.chosen)
             columns[f"all at {self.chosen:g}"] = dict(self.at(shared))
@@ -146,14 +153,14 @@ class Coefficients:
             moving = False
             for task, value in self.at(alphas):
                 accuracies[task] = value
-                bars[task].value = _bar(value, self.before[task], COLOURS[self.method])
+                bars[task].value = _bar(value, self.before[task], self.start, COLOURS[self.method])
                 progress.value = "" if linear else f"{len(accuracies)} of {len(bars)} tasks"
             now, before = (
                 sum(x[task] for task in self.tasks) / len(self.tasks)
                 for x in (accuracies, self.before)
             )
             progress.value = ""
-            mean.value = f"<b>Mean accuracy {percent(now)} %</b> (pre-trained {percent(before)} %)"
+            mean.value = f"<b>Mean accuracy {percent(now)} %</b> ({self.start} {percent(before)} %)"
 
         def share(alpha: float) -> None:
             nonlocal moving
@@ -165,7 +172,7 @@ class Coefficients:
             moving = False
             show()
 
-        marks = {"pre-trained": 0.0}
+        marks = {self.start: 0.0}
         if self.chosen is not None:
             marks[f"all at {self.chosen:g} (chosen)"] = self.chosen
         buttons = [widgets.Button(description=m, layout={"width": "auto"}) for m in marks]
@@ -208,7 +215,9 @@ def coefficients(
         TasklabError: If there is no such method or split.
     """
     at, tasks = accuracies(lab, method, split), lab.suite.names
-    return Coefficients(at, tasks, method, None if records is None else _chosen(records, method))
+    chosen = None if records is None else _chosen(records, method)
+    start = "probes" if lab.parameters.head == "probe" else "pre-trained"
+    return Coefficients(at, tasks, method, chosen, start)
 
 
 def _chosen(records: pd.DataFrame, method: str) -> float | None:
@@ -219,13 +228,13 @@ def _chosen(records: pd.DataFrame, method: str) -> float | None:
     return None if rows.empty else float(rows["alpha"].iloc[0])
 
 
-def _bar(value: float, before: float, colour: str) -> str:
-    """Return a bar in HTML with a mark at the pre-trained model's accuracy."""
+def _bar(value: float, before: float, start: str, colour: str) -> str:
+    """Return a bar in HTML with a mark at the accuracy before."""
     return (
         '<div style="display:flex;gap:.6em;align-items:center;white-space:nowrap">'
         '<div style="position:relative;width:14em;height:.9em;border:1px solid gray">'
         f'<div style="position:absolute;top:0;bottom:0;width:{value}%;background:{colour}"></div>'
-        f'<div title="pre-trained {percent(before)} %" style="position:absolute;top:-3px;'
+        f'<div title="{start} {percent(before)} %" style="position:absolute;top:-3px;'
         f'bottom:-3px;left:{before}%;width:2px;background:currentcolor"></div></div>'
         f"{percent(value)} %</div>"
     )

@@ -85,7 +85,7 @@ def rate_effects(table: pd.DataFrame) -> Figure:
     names = list(dict.fromkeys(same["claim"]))
     columns = min(3, len(names))
     lines = -(-len(names) // columns)
-    size = (WIDTH, 2.4 * lines + 0.4)
+    size = (WIDTH, 2.6 * lines + 0.4)
     figure, panels = plt.subplots(
         lines, columns, figsize=size, squeeze=False, sharex=True, layout="constrained"
     )
@@ -102,7 +102,7 @@ def rate_effects(table: pd.DataFrame) -> Figure:
             axes.axhline(value, color="#D55E00", ls=":", lw=1.4)
         first, second = map(METHOD_LABEL.get, rows["sides"].iloc[0].split(" − "))
         what = _EDITS.get(rows["metric"].iloc[0], "disentanglement")
-        axes.set(xscale="log", title=f"{what}\n{first} − {second}")
+        axes.set(xscale="log", title=f"{what}\n{first} −\n{second}")
         axes.title.set_fontsize(8.5)
     figure.supxlabel("learning rate of both sides", fontsize=9)
     figure.supylabel("effect (points; above 0: as claimed)", fontsize=9)

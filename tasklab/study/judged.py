@@ -58,7 +58,9 @@ def _judged(chapter: str, model: str, store: Store) -> list[Verdict]:
         found = judgement.verdicts(evidence(chapter), chapter, model=model)
         return {}, {"verdicts": [_noted(verdict) for verdict in found]}
 
-    return [_verdict(note) for note in store.get(KIND, _asked(chapter, model), make).record["verdicts"]]
+    return [
+        _verdict(note) for note in store.get(KIND, _asked(chapter, model), make).record["verdicts"]
+    ]
 
 
 @functools.cache

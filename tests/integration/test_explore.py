@@ -136,6 +136,8 @@ def test_a_chosen_coefficient_of_0_is_no_second_end():
     made = sliders.Coefficients(lambda _: iter([("Signs", 50.0)]), ("Signs",), "nonlinear", 0.0)
     assert "<th>pre-trained, all at 0 (chosen)</th>" in made._table()
     assert made._table().count("<td>50.0</td>") == 2  # of the task and of the mean, once
+    probed = sliders.Coefficients(made.at, made.tasks, "nonlinear", 0.3, start="probes")
+    assert "<th>probes</th>" in probed._table() and "pre-trained" not in probed._table()
 
 
 def test_a_misspelt_method_is_named(lab):

@@ -141,6 +141,30 @@ def test_another_build_of_torch_comes_first_and_without_the_libraries_of_this_on
         assert "numpy" in pinned and bool(other) == ("torch" in pinned) == (not backend)
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere torch has no CUDA libraries")
+@pytest.mark.skipif(bool(shutil.which("nvidia-smi")), reason="this machine has a driver")
+@pytest.mark.parametrize("reached", [True, False])
+def test_without_a_driver_torch_comes_without_its_libraries_if_it_can(root, tmp_path, reached):
+    binaries, told = tmp_path / "venv" / "bin", tmp_path / "told"
+    binaries.mkdir(parents=True)
+    asks = f'case "$*" in *urlopen*) exit {int(not reached)};; esac\n'
+    scripts = {"uv": f'echo "$UV_TORCH_BACKEND: $@" >> {told}\n', "python": asks}
+    for name, script in scripts.items():
+        (binaries / name).write_text(f"#!/bin/bash\n{script}exit 0\n")
+        (binaries / name).chmod(0o755)
+    environment = {k: v for k, v in os.environ.items() if k != "UV_TORCH_BACKEND"}
+    done = subprocess.run(
+        [shutil.which("bash"), ".ci/install", tmp_path / "venv", "requirements.txt"],
+        cwd=root,
+        env=environment | {"PYTHON": str(binaries / "python")},
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    assert ("cpu: pip install" in told.read_text()) == reached
+    assert "no NVIDIA driver" in done.stderr and ("out of reach" in done.stderr) == (not reached)
+
+
 @pytest.mark.skipif(os.name == "nt", reason="a script of bash")
 @pytest.mark.parametrize("uv", [True, False], ids=["uv", "pip"])
 def test_whatever_is_installed_has_a_checksum_and_jupyter_asks_for_no_news(root, tmp_path, uv):
