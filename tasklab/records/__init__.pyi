@@ -1,6 +1,9 @@
 from .foretelling import (
     foretelling as foretelling,
 )
+from .foretelling import (
+    left_out as left_out,
+)
 from .gains import (
     gains as gains,
 )

@@ -123,6 +123,53 @@ def foretelling(
     return result.loc[order].reset_index(drop=True)
 
 
+def left_out(
+    df: pd.DataFrame, outcome: str = "lost", *, by: Sequence[str] = ("model", "method")
+) -> pd.DataFrame:
+    """Return the error of each metric's rule for tasks that it has not seen.
+
+    A rule is the line outcome = a + b metric, fitted within a group to all tasks or pairs without
+    one task, and used for those with it; every task is left out once.
+
+    Args:
+        outcome: One of `OUTCOMES`.
+        by: Columns that a row of the result is for; `()` for one over all methods and encoders.
+
+    Returns:
+        Columns `by`, metric, error (the mean of |predicted - measured|), mean_error (the same
+        where the mean of the others is the prediction), units and groups; the least error first.
+    """
+    choose("outcome", outcome, OUTCOMES)
+    table = units(df, OUTCOMES[outcome])
+    columns = {*_GROUP, "task", "one", "other", outcome, *_NOT_OF_IT}
+    rows = []
+    for metric in (name for name in table if name not in columns):
+        both = table.dropna(subset=[metric, outcome])
+        for key, part in both.groupby(list(by), sort=False) if by else [((), both)]:
+            groups = [group for _, group in part.groupby(_GROUP, dropna=False, sort=False)]
+            errors = np.array([_errors(group, metric, outcome) for group in groups])
+            if len(errors):
+                error, mean_error = errors.mean(0)
+                row = {"metric": metric, "error": error, "mean_error": mean_error}
+                sizes = {"units": part["task"].nunique(), "groups": len(groups)}
+                rows.append({**dict(zip(by, key, strict=True)), **row, **sizes})
+    found = pd.DataFrame(rows, columns=[*by, "metric", "error", "mean_error", "units", "groups"])
+    return found.sort_values("error", kind="stable", ignore_index=True)
+
+
+def _errors(group: pd.DataFrame, x: str, y: str) -> tuple[float, float]:
+    ends, lines, means = group[["one", "other"]].to_numpy(), [], []
+    X, Y = (group[name].to_numpy(float) for name in (x, y))
+    for task in np.unique(ends):
+        away = (ends == task).any(1)
+        a, b = X[~away].mean(), Y[~away].mean()
+        spread = np.square(X[~away] - a).sum()
+        slope = ((X[~away] - a) * (Y[~away] - b)).sum() / spread if spread > 0 else 0.0
+        lines.append(np.abs(b + slope * (X[away] - a) - Y[away]))
+        means.append(np.abs(b - Y[away]))
+    return float(np.concatenate(lines).mean()), float(np.concatenate(means).mean())
+
+
 def correlated(
     table: pd.DataFrame, x: str, y: str, *, repeats: int = REPEATS, seed: int = 0
 ) -> tuple[Correlation, float, int]:

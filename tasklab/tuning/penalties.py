@@ -139,14 +139,14 @@ PENALTIES: Mapping[str, Callable[..., Penalty]] = {
 
 
 def images(method: str) -> int:
-    """Return how many images of each other task a method reads, in a step or in all."""
+    """Return the number of images that a method reads of another task, in a step or in all."""
     return kronecker.IMAGES if TABLE[method].once else IMAGES
 
 
 def known(
     method: str, encoder: Encoder, others: Sequence[str], data: drawn.SuiteImages
 ) -> kronecker.Factors | None:
-    """Return what a penalty knows of other tasks before the first step."""
+    """Return the factors of other tasks, for a method that reads images once."""
     if not TABLE[method].once:
         return None
     each = (

@@ -40,7 +40,7 @@ Reader = Callable[[TaskVector, Collection[str]], dict[str, Tensor]]
 def of_images(
     needs: str, encoder: Encoder, head: Head, images: Tensor, vector: TaskVector, *, linear: bool
 ) -> dict[str, Tensor] | Reader:
-    """Return what a merge needs to know of a task's images, at the task's own model.
+    """Return a merge's statistics of a task's images, at the task's own model.
 
     Of a tangent vector the model itself makes another function: images are read at theta_0.
 

@@ -89,7 +89,7 @@ class Method:
         return found | ({self.searched: option} if option is not None else {}) | dict(self.fixed)
 
     def usual(self, count: int, options: Mapping[str, Any]) -> dict[str, float]:
-        """Return what is recommended beside given options; the fixed ones where alpha is given."""
+        """Return the recommended options beside given ones; only fixed ones if alpha is given."""
         known = self.chosen or self.like or "alpha" not in options
         return self.recommended(count) if known else dict(self.fixed)
 

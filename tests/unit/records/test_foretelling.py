@@ -10,7 +10,7 @@ import pytest
 import scipy.stats
 
 from tasklab.errors import TasklabError
-from tasklab.records.foretelling import correlated, foretelling, units
+from tasklab.records.foretelling import correlated, foretelling, left_out, units
 from tasklab.records.table import nothing, tidy
 
 NAMES = [f"task {i}" for i in range(8)]
@@ -168,3 +168,23 @@ def test_records_of_other_experiments_foretell_nothing():
     for df in (nothing(), tidy([single | {"seed": 0, "metric": "single", "value": 1.0, "n": 9}])):
         with pytest.raises(TasklabError, match="no records of the experiment 'crossing'"):
             foretelling(df)
+
+
+def test_a_rule_is_judged_on_tasks_that_it_has_not_seen():
+    draw = np.random.default_rng(2)
+    of = {
+        "+".join(two): {"cosine": x, "lost": 1 + 3 * x, "base": draw.normal(), "coef": 5.0}
+        for two, x in zip(itertools.combinations(NAMES[:5], 2), draw.normal(size=10), strict=True)
+    }
+    found = left_out(tidy(rows(of)), by=()).set_index("metric")
+    assert found.index[0] == "cosine" and found.loc["cosine", "error"] == pytest.approx(0, abs=1e-9)
+    names, lost = [*of], np.array([row["lost"] for row in of.values()])
+    off = []
+    for task in NAMES[:5]:  # by hand: the mean of the pairs without it
+        away = np.array([task in name.split("+") for name in names])
+        off += [*np.abs(lost[away] - lost[~away].mean())]
+    assert found["mean_error"].tolist() == pytest.approx([np.mean(off)] * 3)
+    assert found.loc["coef", "error"] == pytest.approx(np.mean(off))  # says nothing
+    slope, start = np.polyfit(*np.array([[of[n]["base"], of[n]["lost"]] for n in names]).T, 1)
+    fitted = np.mean([abs(start + slope * of[n]["base"] - of[n]["lost"]) for n in names])
+    assert found.loc["base", "error"] > fitted  # which has seen them
