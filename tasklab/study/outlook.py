@@ -7,6 +7,7 @@ so that a study that was interrupted goes on where it was.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import cast
 
 import pandas as pd
 
@@ -30,10 +31,11 @@ def outlook(parameters: Parameters, parts: Iterable[tuple[str, str]]) -> pd.Data
         these steps take in one process, by a measured step of each model (`estimate.pace`).
     """
     rows, seen, steps = [], set[str](), dict[str, float]()
+    seeds = cast("tuple[int, ...]", parameters.seeds)
     for chapter, part in parts:
         runs: dict[str, Run] = {}
         for work in chapter_of(chapter).works(part):
-            lab = Lab(work.applied(parameters, parameters.seeds[: work.seeds]), progress=False)
+            lab = Lab(work.applied(parameters, seeds[: work.seeds]), progress=False)
             runs |= {run.lab.store.key(run.identity): run for run in runs_of(lab, work)}
         fresh = [run for key, run in runs.items() if key not in seen]
         seen |= runs.keys()

@@ -11,6 +11,7 @@ import os
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
+from typing import cast
 
 import pandas as pd
 import torch
@@ -67,7 +68,7 @@ def study(
     earlier = sittings.Earlier.read(path, lab) if add else None
     items = [(work, seeds) for work in works if (seeds := _seeds_of(work, parameters, earlier))]
     if earlier is not None and not items:
-        more = set(parameters.seeds) <= set(earlier.seeds)
+        more = set(_seeds(parameters)) <= set(earlier.seeds)
         hint = "give more of them by --seeds" if more else "this part is recorded with no more"
         there = ", ".join(map(str, earlier.seeds))
         raise TasklabError(f"{path.name} has the seeds {there} already: {hint}.")
@@ -100,8 +101,12 @@ def _seeds_of(
     """Return the first so many of the study's seeds, without those that its model has."""
     model = work.changes.get("model", parameters.model)
     there = () if earlier is None else earlier.seeds_of(model)
-    every = [*there, *(seed for seed in parameters.seeds if seed not in there)]
+    every = [*there, *(seed for seed in _seeds(parameters) if seed not in there)]
     return tuple(seed for seed in every[: work.seeds] if seed not in there)
+
+
+def _seeds(parameters: Parameters) -> tuple[int, ...]:
+    return cast("tuple[int, ...]", parameters.seeds)
 
 
 def _writable(path: Path, *, installed: bool) -> None:
@@ -134,16 +139,14 @@ def _records(
 
 def _share(parameters: Parameters, items: Sequence[tuple[Work, Sequence[int]]], jobs: int) -> None:
     """Fill the store by several processes, one method and seed at a time in each."""
-    shares = [
-        (dataclasses.replace(work, methods=methods), seed)
-        for work, seeds in items
+    tasks = []
+    for work, seeds in items:
         # a post-hoc vector is a non-linear one: last, it needs no training
-        for methods in ([(m,) for m in sorted(work.methods, key=POSTHOC.__contains__)] or [()])
-        for seed in seeds
-    ]
-    tasks = [(parameters, *share, _threads(jobs)) for share in shares]
-    shown = {"title": "methods and seeds", "unit": "run"}
-    workers.share(_one_share, tasks, jobs, helped=True, **shown)
+        ordered = sorted(work.methods, key=POSTHOC.__contains__)
+        each: list[tuple[str, ...]] = [(method,) for method in ordered] or [()]
+        shares = [(dataclasses.replace(work, methods=m), seed) for m in each for seed in seeds]
+        tasks += [(parameters, *share, _threads(jobs)) for share in shares]
+    workers.share(_one_share, tasks, jobs, title="methods and seeds", unit="run", helped=True)
 
 
 def _threads(jobs: int) -> int:

@@ -68,8 +68,11 @@ def _end_with_parent() -> None:
     """Let this process end as soon as the one that started it is gone, however it went."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to answer
 
+    parent = multiprocessing.parent_process()
+    assert parent is not None  # this is a worker
+
     def watch() -> None:
-        multiprocessing.parent_process().join()  # a pipe that closes with the parent
+        parent.join()  # a pipe that closes with the parent
         os._exit(1)
 
     threading.Thread(target=watch, daemon=True).start()
