@@ -12,7 +12,6 @@ from tasklab.chapters import CHAPTERS, Work
 from tasklab.errors import TasklabError
 from tasklab.experiments.parameters import Parameters
 from tasklab.models import heads
-from tasklab.models.zoo import MINI_LR
 from tasklab.records import images, judgement, schema
 from tasklab.records import table as records
 from tasklab.records.claims import CLAIMS
@@ -27,7 +26,7 @@ METHODS = ("nonlinear", "posthoc", "linearized", "attention")
 def lab(tmp_path_factory):
     """A rehearsal: two steps, a few images, three coefficients."""
     store = tmp_path_factory.mktemp("lab")
-    return experiments.Lab(Parameters(steps=2, store_root=store), progress=False)
+    return experiments.Lab(Parameters(model="mini_xs", steps=2, store_root=store), progress=False)
 
 
 @pytest.fixture(scope="module")
@@ -66,7 +65,7 @@ def test_records_tell_which_images_were_answered_and_claims_compare_them(tables,
     twice = pd.concat([together, again[again["method"] != "pretrained"]])
     claims = {c.id: c for c in CLAIMS}
     for name in ("tangent-1-absolute", "tangent-1-normalised", "tangent-2-target"):
-        found = judgement.verdict(claims[name], twice, model="mini")
+        found = judgement.verdict(claims[name], twice, model="mini_xs")
         assert found.n_seeds == 2 and found.n_tasks == 8
         differ = any(found.by_task.values())  # two steps may change no answer at all
         assert (found.here.low < found.here.high) == differ
@@ -147,10 +146,11 @@ def test_a_study_tells_the_recipe_of_every_run_and_the_seconds_of_training(
     monkeypatch.setitem(CHAPTERS["tangent"].parts, "editing", works)
     path = recording.study("tangent", lab.parameters, out=tmp_path / "few.csv")
     _, origin = records.read(path)
-    assert (origin["recipe"]["steps"], origin["recipe"]["model"]) == (2, "mini")
+    assert (origin["recipe"]["steps"], origin["recipe"]["model"]) == (2, "mini_xs")
+    usual = {m: lab.run("Signs", m, 0).lr for m in ("nonlinear", "linearized")}
     assert origin["recipes"] == {
-        "nonlinear": {"lr": [1e-4, 2e-4, MINI_LR["nonlinear"]]},
-        "linearized": {"lr": MINI_LR["linearized"]},
+        "nonlinear": {"lr": [1e-4, 2e-4, usual["nonlinear"]]},
+        "linearized": {"lr": usual["linearized"]},
     }
     n = len(lab.suite.names)
     assert origin["fine_tuning"]["runs"] == 4 * n

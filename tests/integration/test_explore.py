@@ -19,7 +19,7 @@ METHODS = ["nonlinear", "linearized"]
 @pytest.fixture(scope="module")
 def lab(tmp_path_factory):
     """A rehearsal on few images."""
-    parameters = Parameters(steps=1, store_root=tmp_path_factory.mktemp("explore"))
+    parameters = Parameters(model="mini_xs", steps=1, store_root=tmp_path_factory.mktemp("explore"))
     return experiments.Lab(parameters, progress=False)
 
 
