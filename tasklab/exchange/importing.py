@@ -15,31 +15,27 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import logging
-import math
 import weakref
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 
 from tasklab.errors import TasklabError, unknown
-from tasklab.exchange import findings, precision, reading, sources
+from tasklab.exchange import findings, moved, reading, sources
 from tasklab.exchange.reading import Checkpoint
 from tasklab.models import loading
 from tasklab.models.encoder import Encoder
 from tasklab.models.zoo import spec
 from tasklab.storage.store import Artifact, Store
 from tasklab.taskvector import Base, TaskVector
-from tasklab.tuning import finetune
 from tasklab.tuning.methods import METHODS, TABLE
 
 _log = logging.getLogger(__name__)
 _BASES: weakref.WeakValueDictionary[tuple[str, Path, int], Checkpoint] = (
     weakref.WeakValueDictionary()
 )
-_PARTIAL = tuple(name for name, one in TABLE.items() if one.parts and not one.vectors)
 _CLOSE = 1e-3  # relative distance of two theta_0: half precision rounds by up to 5e-4
 KIND = "imported"  # of artifact in the store
 AWAY = "norms of theta_0 away"  # in the note of a vector that is too long
@@ -136,13 +132,13 @@ def compare(
         notes.append("neither it nor its base has a projection: the task vector has none")
     checkpoint = dataclasses.replace(checkpoint, notes=(*checkpoint.notes, *notes))
     begin = checkpoint.theta0 if theta0 is None else theta0
-    if begin is not None and not _norm(begin):
+    if begin is not None and not TaskVector(begin).norm():
         raise TasklabError(f"{source} is zero everywhere: no encoder can start from it.")
     weights = checkpoint.weights if begin is None else hash_of(begin, model)
     if checkpoint.weights not in (None, weights):
         raise TasklabError(_elsewhere(checkpoint, source, str(weights)))
     if checkpoint.theta0 is not None and begin is not None:
-        far = _norm(TaskVector.between(begin, checkpoint.theta0)) / _norm(begin)
+        far = TaskVector.between(begin, checkpoint.theta0).norm() / TaskVector(begin).norm()
         if far > _CLOSE:
             raise TasklabError(
                 f"{checkpoint.path} was linearized around other weights than {source}: they differ "
@@ -154,14 +150,14 @@ def compare(
         findings.check_weights(checkpoint.path, theta, start)
         vector, notes = findings.difference(theta, checkpoint.kinds, start, other.kinds)
         checkpoint = dataclasses.replace(checkpoint, notes=(*checkpoint.notes, *notes))
-    if not _norm(vector):
+    if not vector.norm():
         raise TasklabError(
             f"{checkpoint.path} does not differ from {source}: there is no task vector."
         )
     if weights is not None:
         method = checkpoint.method or (vector.base.method if vector.base else "")
         vector = vector.starting_from(Base(model, checkpoint.init, weights, method))
-    distance = None if begin is None else _norm(vector) / _norm(begin)
+    distance = None if begin is None else vector.norm() / TaskVector(begin).norm()
     return Comparison(checkpoint, vector, weights, source, distance)
 
 
@@ -206,13 +202,13 @@ def add(
         )
     if method == "linearized" and checkpoint.method is None:
         notes.append("nothing in it tells that it is linearized: it is taken for theta_0 + tau")
-    told = method or checkpoint.method or _told(made.vector, model, checkpoint)
+    told = method or checkpoint.method or moved.method_of(made.vector, model, checkpoint)
     if called is not None and told != (TABLE[called].rates if TABLE[called].penalty else called):
         raise TasklabError(
             f"{source or path} is called {called}; by what moved in it, it is {told}."
         )
     method = called or told
-    vector = _of_method(made.vector, method, model, checkpoint)
+    vector = moved.by_method(made.vector, method, model, checkpoint)
     name = name or f"{task}_{method}"
     notes += far(made.distance)
     record = {
@@ -366,46 +362,3 @@ def _pretrained(
 def _elsewhere(checkpoint: Checkpoint, what: str, weights: str) -> str:
     theirs = str(checkpoint.weights)[:12]
     return f"{checkpoint.path} starts from the weights {theirs}, and {what} has {weights[:12]}."
-
-
-def _told(vector: TaskVector, model: str, checkpoint: Checkpoint) -> str:
-    """Return the method that trains all parameters that moved, and the fewest others."""
-    for method in _PARTIAL:
-        with contextlib.suppress(TasklabError):  # a model without attention
-            if not _others(vector, method, model, checkpoint):
-                return method
-    return "nonlinear"
-
-
-def _others(vector: TaskVector, method: str, model: str, checkpoint: Checkpoint) -> list[str]:
-    """Return the parameters that moved, by more than rounding, and that a method does not train."""
-    trained = _trained(method, model)
-    theta, kinds = checkpoint.theta or {}, checkpoint.kinds
-    return [
-        name
-        for name, x in vector.items()
-        if name not in trained
-        and x.any()
-        and not (name in kinds and precision.within_a_step(x, theta[name], kinds[name]))
-    ]
-
-
-def _trained(method: str, model: str) -> set[str]:
-    own = {name: torch.empty(shape, device="meta") for name, shape in reading.shapes(model).items()}
-    return set(finetune.trainable(own, method, model))
-
-
-def _of_method(vector: TaskVector, method: str, model: str, checkpoint: Checkpoint) -> TaskVector:
-    """Return a vector of those parameters alone that a method trains, if no other one changed."""
-    if changed := _others(vector, method, model, checkpoint):
-        more = " by more than rounding" if checkpoint.kinds else ""
-        raise TasklabError(
-            f"{checkpoint.path} has changed {len(changed)} parameters that {method!r} does not "
-            f"train{more}, such as {changed[0]}: give the method that it was fine-tuned by."
-        )
-    trained = _trained(method, model)
-    return TaskVector({name: x for name, x in vector.items() if name in trained}, vector.base)
-
-
-def _norm(tensors: Mapping[str, Tensor]) -> float:
-    return math.sqrt(math.fsum(float(x.double().square().sum()) for x in tensors.values()))

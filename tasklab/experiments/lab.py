@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import functools
 import logging
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +18,7 @@ from tasklab.experiments import outlook
 from tasklab.experiments.by_hand import ByHand
 from tasklab.experiments.parameters import Parameters, with_parameters
 from tasklab.experiments.preflight import complete
-from tasklab.experiments.published_vectors import NoTrainer, PublishedVectors, leave_out
+from tasklab.experiments.published_vectors import FromPublished, NoTrainer, PublishedVectors
 from tasklab.experiments.scale import FULL, LIGHT, PAPER, QUICK, REHEARSAL, REHEARSED_TASKS
 from tasklab.models import loading
 from tasklab.models.zoo import FAMILIES, TEXT_MODELS, family, shipped
@@ -45,7 +44,7 @@ def _say_once(message: str) -> None:
     _log.warning(message)
 
 
-class Lab(ByHand):
+class Lab(ByHand, FromPublished):
     """The model, the tasks and the store of one notebook.
 
     Args:
@@ -257,40 +256,6 @@ class Lab(ByHand):
         own = self.own if parameters.suite == OWN else ()
         with self._or_left_out():
             return Lab(parameters, progress=self.progress, tasks=there.names, own=own)
-
-    @contextlib.contextmanager
-    def _or_left_out(self) -> Iterator[None]:
-        """Leave out another model that is not here, where vectors are published."""
-        try:
-            yield
-        except TasklabError as error:
-            if self.published is None or isinstance(error, LeftOutError):
-                raise
-            raise LeftOutError(str(error).partition("\n")[0]) from error
-
-    def needs_training(self, what: str) -> None:
-        """Raise a `LeftOutError` that names `what` trains, if this lab's vectors are published."""
-        if self.published is not None:
-            raise LeftOutError(f"needs training: {what}")
-
-    def able(self, methods: Sequence[str]) -> Sequence[str]:
-        """Return the methods that this lab can use; others are left out by name.
-
-        Args:
-            methods: Those that are asked for.
-
-        Raises:
-            LeftOutError: If it is able to use none of them.
-        """
-        if self.published is None:
-            return methods
-        kept = [one for one in methods if one == "pretrained" or self.published.has(one)]
-        missing = [one for one in methods if one not in kept]
-        if missing and not kept:
-            raise LeftOutError(self.published.lacks(missing))
-        if missing:
-            leave_out(self.published.lacks(missing))
-        return kept
 
     def relative_terms(self, role: str) -> tuple[Parameters, Suite]:
         """Return the parameters and the tasks of a relative, without loading it.

@@ -196,10 +196,8 @@ class Parameters:
         source = catalogue.source_of(self.vectors)
         if self.model not in catalogue.entry(source)["models"]:
             raise LeftOutError(f"{source} has no vectors of {self.model}")
-        given = {"init": self.init == "random", "head": self.head not in (None, "zero_shot")}
-        if wrong := [name for name, differs in given.items() if differs]:
-            what = getattr(self, wrong[0])
-            raise LeftOutError(f"published vectors do not fit {wrong[0]}={what!r}")
+        if self.head not in (None, "zero_shot"):
+            raise LeftOutError(f"published vectors do not fit head={self.head!r}")
         if self.lr is not None:
             raise TasklabError("vectors are published: nothing trains, so leave out lr.")
         if len(_seeds(1 if self.seeds is None else self.seeds, self.preset)) > 1:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from tasklab.errors import LeftOutError, TasklabError
@@ -34,6 +35,8 @@ class PublishedVectors:
     def of(cls, lab: Lab) -> PublishedVectors | None:
         """Return what is imported for a lab; `None` if its parameters name no source.
 
+        Of random weights there is none.
+
         Raises:
             TasklabError: If there is no method of which all tasks have a vector.
         """
@@ -41,6 +44,8 @@ class PublishedVectors:
         if p.vectors is None:
             return None
         source = published.source_of(p.vectors)
+        if p.init == "random":
+            return cls(lab, source, {})
         wanted = published.vectors(source, p.model, lab.suite.names)
         names: dict[str, dict[str, str]] = {}
         for one in wanted:
@@ -68,6 +73,8 @@ class PublishedVectors:
     def lacks(self, methods: Iterable[str]) -> str:
         """Name methods without vectors."""
         methods = list(methods)
+        if self.lab.parameters.init == "random":
+            return f"{', '.join(methods)}: no vectors of random weights"
         offered = published.offers(self.source, self.lab.parameters.model)
         ends = [f"{m} ({'not imported' if POSTHOC.get(m, m) in offered else 'not published'})"
                 for m in methods]  # fmt: skip
@@ -99,6 +106,46 @@ class PublishedVectors:
         """Return all that determines a vector, for keys of records."""
         about = self.record(task, method)
         return {part: about[part] for part in ("name", "sha256", "method", "task", "weights")}
+
+
+class FromPublished:  # a `Lab` is made of this
+    """The part of a `Lab` that leaves out what published vectors do without."""
+
+    published: PublishedVectors | None
+
+    @contextlib.contextmanager
+    def _or_left_out(self) -> Iterator[None]:
+        """Leave out another model that is not here, where vectors are published."""
+        try:
+            yield
+        except TasklabError as error:
+            if self.published is None or isinstance(error, LeftOutError):
+                raise
+            raise LeftOutError(str(error).partition("\n")[0]) from error
+
+    def needs_training(self, what: str) -> None:
+        """Raise a `LeftOutError` that names `what` trains, if this lab's vectors are published."""
+        if self.published is not None:
+            raise LeftOutError(f"needs training: {what}")
+
+    def able(self, methods: Sequence[str]) -> Sequence[str]:
+        """Return the methods that this lab can use; others are left out by name.
+
+        Args:
+            methods: Those that are asked for.
+
+        Raises:
+            LeftOutError: If it is able to use none of them.
+        """
+        if self.published is None:
+            return methods
+        kept = [one for one in methods if one == "pretrained" or self.published.has(one)]
+        missing = [one for one in methods if one not in kept]
+        if missing and not kept:
+            raise LeftOutError(self.published.lacks(missing))
+        if missing:
+            leave_out(self.published.lacks(missing))
+        return kept
 
 
 class NoTrainer(finetune.Trainer):

@@ -375,7 +375,7 @@ def test_a_chapter_runs_without_training(world, fresh, monkeypatch, name):
             ran += 1
     assert ran > 8
     told = "\n".join(shown)
-    assert "linearized (not published)" in told and "published vectors do not fit init" in told
+    assert "linearized (not published)" in told and "no vectors of random weights" in told
 
 
 def hub_to(where: Path, world: SimpleNamespace, source: str) -> None:
