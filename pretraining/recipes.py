@@ -18,8 +18,9 @@ KEEP = tuple(round(steps * (1 - BASE.decay_share)) for steps in SHORTER.values()
 SEED = replace(BASE, steps=8000, pool=125)  # 2 million samples, a pool for each seed
 FAMILY = replace(BASE, steps=8000)  # the same images for all of the closed vocabulary
 
-# 2 million pairs, each drawing about ten times; with half of the patches a drawing is not known.
-ICONS = replace(BASE, steps=8000, patch_dropout=0.25)
+# The second world, as long as the first: each drawing about thirty times. Of a drawing with half of
+# its patches too little is known: 5.49 after 500 steps, and 5.30 with three quarters.
+ICONS = replace(BASE, patch_dropout=0.25)
 TEXTS = Recipe(
     batch_size=64, lr=5e-4, weight_decay=0.01, warmup=300, patch_dropout=0.0, shard=4096, pool=0,
     precision="float32",
@@ -68,7 +69,9 @@ JOBS: dict[str, Job] = {
     "icons_s": Job(model="icons_s", recipe=ICONS),
     "icons": Job(model="icons", recipe=ICONS),
     **{
-        f"icons_s_seed{seed}": Job(model="icons_s", recipe=replace(ICONS, seed=seed))
+        f"icons_s_seed{seed}": Job(
+            model="icons_s", recipe=replace(ICONS, steps=SEED.steps, seed=seed)
+        )
         for seed in (1, 2)
     },
     "mini_t5": Job(model="mini_t5", recipe=TEXTS),

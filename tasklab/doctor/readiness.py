@@ -190,14 +190,14 @@ def _cell(chapter: str, name: str, files: Mapping[str, Weights], room: int | Non
     if files[name].state not in READY:
         return Cell(False, "damaged" if files[name].state == "damaged" else "missing", (name,))
     roles = family(name)
-    others = dict.fromkeys(roles[role] for role in entry.needs("quick"))
+    others = dict.fromkeys(roles[role] for role in entry.needs("quick") if role in roles)
     if lacks := _lacking(others, files):
         return Cell(False, f"lacks {len(lacks)}", lacks)
     members = dict.fromkeys((name, *others))
     most = max(files[one].memory[0] for one in members)
     if room is not None and most > room:
         return Cell(False, f"needs {gib(most)}")
-    if more := dict.fromkeys(roles[role] for role in entry.needs("full")):
+    if more := dict.fromkeys(roles[role] for role in entry.needs("full") if role in roles):
         if lacks := _lacking(more, files):
             return Cell(True, "quick only", lacks)
         members |= more

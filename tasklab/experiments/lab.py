@@ -240,7 +240,7 @@ class Lab(ByHand, FromPublished):
         own = self.own
         if changes.get("model") in TEXT_MODELS:
             changes, own = {"suite": None, **changes}, ()
-        elif "model" in changes and self.parameters.suite not in ("paper", OWN):
+        elif "model" in changes and self.parameters.suite in ("mini", "mini_text"):
             changes = {"suite": None, **changes}
         return dataclasses.replace(self.parameters, **changes), own
 

@@ -23,7 +23,7 @@ from tasklab.errors import (
     whole,
 )
 from tasklab.exchange import catalogue
-from tasklab.models.zoo import INITS, TEXT_MODELS, Init, choose_model, closed
+from tasklab.models.zoo import INITS, REGISTRY, TEXT_MODELS, Init, choose_model, closed
 from tasklab.tasks.suites import OWN, SUITES, SuiteName
 from tasklab.tuning.recipe import (
     PRECISIONS,
@@ -51,7 +51,8 @@ class Parameters:
 
     Attributes:
         model: Short name (`tasklab list models`), or one of timm's: timm/resnet50.a1_in1k.
-        suite: The tasks. By default what fits the model.
+        suite: The tasks: the drawn world, its texts, the papers' data sets, or real drawings
+            (`icons`). By default what fits the model.
         init: Whether to start from pre-trained or from random weights.
         head: The classifier: made of prompts, trained along, or probed first. By default what fits
             the model.
@@ -246,7 +247,7 @@ def suites_of(model: str) -> tuple[str, ...]:
     """Return the suites that a model reads, its usual one first."""
     if model in TEXT_MODELS:
         return ("mini_text",)
-    usual = "icons" if model.startswith("icons") else "mini"
+    usual = REGISTRY[model].world if model in REGISTRY else "mini"
     return tuple(dict.fromkeys((usual, "mini", "icons", "paper", OWN)))
 
 

@@ -93,6 +93,7 @@ class Spec:
     closed_rates: Mapping[str, float] = dataclasses.field(default_factory=dict)
     extra: bool = False  #: Whether its weights, of the embedded family, are too many to ship
     both_random: bool = False  #: Whether `init="random"` draws the text tower of a shipped CLIP too
+    world: str = "mini"  #: Of a shipped model: the suite of the world that it was pre-trained on
     longer: int = 1  #: Times the usual steps of shipped models
     #: Its shape, from which its memory and time follow; `None` where it is not known.
     tower: shapes.Tower | None = None
@@ -156,7 +157,8 @@ _CLIP: dict[str, Any] = {"text": False, "closed_rates": _CLIP_LR}
 _CONVNEXT = shapes.convnext_products((32, 64, 128, 256), (1, 2, 4, 2), (5, 5, 3, 3), 4, 32)
 _WITHOUT_TEXT = f"{_WORLD}, CLIP without its text tower"
 
-_NOT_YET = {"extra": True, "both_random": True}  # of the second world: no weights yet
+# Of the second world: no weights yet.
+_NOT_YET: dict[str, Any] = {"extra": True, "both_random": True, "world": "icons"}
 _DRAWN = "pre-trained by tasklab: real drawings by design teams (tasklab.tasks.icons)"
 
 _TABLE = (
@@ -380,13 +382,16 @@ def closed(model: str) -> bool:
 
 
 def family(model: str) -> dict[str, str]:
-    """Return the models that a model is compared with, by role; a model of timm's has none.
+    """Return the models that a model is compared with, by role.
+
+    Models of timm's and those of the second world have none.
 
     >>> family("vitb16")["large"]
     'vitl14'
     """
     choose_model(model)
-    return dict(FAMILIES[not REGISTRY[model].shipped]) if model in REGISTRY else {}
+    entry = REGISTRY.get(model)
+    return dict(FAMILIES[not entry.shipped]) if entry and entry.world == "mini" else {}
 
 
 def choose_model(name: object) -> None:

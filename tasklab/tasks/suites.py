@@ -234,7 +234,12 @@ def icon_task(entry: Mapping[str, Any]) -> Task:
 
 
 def pairs_of(suite: Suite) -> list[tuple[str, ...]]:
-    """Return the pairs of tasks that stand in for the papers'; of other suites the first two."""
+    """Return the pairs of tasks that stand in for the papers'.
+
+    Of the icons, these are the tasks in turn, two by two; of other suites the first two.
+    """
+    if suite.name == icons.NAME:
+        return list(zip(suite.names[::2], suite.names[1::2], strict=False)) or [suite.names]
     names = {task.stand_in_for: task.name for task in suite.tasks}
     there = [tuple(names[one] for one in pair) for pair in PAIRS if set(pair) <= names.keys()]
     return there or [suite.names[:2]]

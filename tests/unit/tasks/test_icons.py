@@ -6,9 +6,11 @@ import pytest
 import torch
 
 from pretraining.icons import clean, names, source
+from tasklab import mini
 from tasklab.errors import TasklabError
+from tasklab.experiments.lab import Lab
 from tasklab.tasks import drawn, icons
-from tasklab.tasks.suites import suite
+from tasklab.tasks.suites import pairs_of, suite
 
 TASKS = [one["name"] for one in icons.table()["tasks"]]
 SPLIT_BY_NAMES = "DrawnBy"  # its classes are the sets
@@ -79,3 +81,22 @@ def test_a_damaged_file_is_said(tmp_path, monkeypatch: pytest.MonkeyPatch) -> No
         (tmp_path / "Arrows.xz").write_bytes(data)
         with pytest.raises(TasklabError, match="reinstall tasklab|Reinstall tasklab"):
             icons.whole("Arrows", tmp_path)
+
+
+def test_a_lab_takes_the_eight_tasks_drawn_beforehand(tmp_path) -> None:
+    lab = Lab("icons_s", init="random", steps=2, store_root=tmp_path, device="cpu")
+    assert list(lab.suite.names) == icons.sets()["default"] and lab.family == {}
+    assert len(pairs_of(lab.suite)) == 4
+    x, _ = drawn.images_of(lab.suite).load("Arrows", "val", n=4)
+    assert lab.clip.text(["arrow left", "arrow right"]).shape == (2, 128)
+    encoder = lab.clip.encoder
+    assert encoder(encoder.params, encoder.preprocess(x)).shape == (4, 128)
+    some = Lab("mini_xs", suite="icons", tasks=icons.sets()["2"][0], steps=2, store_root=tmp_path)
+    assert list(some.suite.names) == icons.sets()["2"][0]
+
+
+def test_absent_weights_are_said_before_anything_else(tmp_path) -> None:
+    if mini.weights_path("icons").exists():
+        pytest.skip("they are here")
+    with pytest.raises(TasklabError, match="pretraining.queue icons"):
+        Lab("icons", store_root=tmp_path)
