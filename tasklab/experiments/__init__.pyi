@@ -28,6 +28,7 @@ from .editing import exact_negation as exact_negation
 from .editing import negation as negation
 from .editing import single as single
 from .editing import train as train
+from .gradients import gradients as gradients
 from .joint import joint as joint
 from .kernels import localization as localization
 from .lab import LINEAR as LINEAR

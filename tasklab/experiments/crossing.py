@@ -7,7 +7,7 @@ metrics foretell merging is looked at in `tasklab.records.foretelling`.
 | of | metrics |
 |---|---|
 | a task | `single`; `absolute`, `normalised` and `lost_sum` in the sum of all; `lost_ties`, ... in merges of all; `target` and `control` of its negation; `norm`; `gap` from linear; `share` of the kernel's energy; cost of its run |
-| a pair | `lost`, `xi_pair`, `xi_classifier`, `xi_representation` at one coefficient; `distance`, `coef` and `base` of cross-task linearity; `cosine` |
+| a pair | `lost`, `xi_pair`, `xi_classifier`, `xi_representation` at one coefficient; `distance`, `coef` and `base` of cross-task linearity; `cosine`; `gradient_cosine` and `gradient_distance` of the losses |
 """  # noqa: E501
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from tasklab.experiments.cross_task import cross_task
 from tasklab.experiments.curvature import pair_errors
 from tasklab.experiments.disentanglement import disentanglement
 from tasklab.experiments.editing import addition, negation, single
+from tasklab.experiments.gradients import gradients
 from tasklab.experiments.kernels import localization
 from tasklab.experiments.lab import LINEAR, Lab
 from tasklab.experiments.layers import cosines, linear_gaps
@@ -47,6 +48,7 @@ COEFFICIENT = 0.5  # of both vectors of a pair: the middle of their models, wher
                 **dict.fromkeys((f"lost_{merge}" for merge in LEADING_MERGES), "%"),
                 "xi_representation": "nats",
                 **dict.fromkeys(("distance", "coef", "base", "cosine", "norm"), ""),
+                **dict.fromkeys(("gradient_cosine", "gradient_distance"), ""),
                 **dict.fromkeys(("gap", "share"), ""),
                 "seconds_finetune": "s",
                 "trainable": "parameters",
@@ -91,6 +93,7 @@ def crossing(
         addition(lab, methods, [len(names)]),
         *([negation(lab, methods)] if lab.clip.text is not None else []),  # no control's head
         disentanglement(lab, methods, reach=coefficient, points=3, of=pairs),
+        gradients(lab, methods),
         *([pair_errors(lab, network, **at)] if network else []),
         *([pair_errors(lab, linear, linear=True, **at)] if linear else []),
         *([localization(lab, [lab.parameters.init])] if kernels else []),

@@ -34,6 +34,8 @@ METRIC_LABEL = {
     "gap": "gap from the linearization",
     "cosine": "cosine of the vectors",
     "norm": "norm of the vector",
+    "gradient_cosine": "cosine of the gradients",
+    "gradient_distance": "distance of the gradients",
     "share": "localization of the kernel",
     "seconds_finetune": "seconds of fine-tuning",
     "trainable": "trained parameters",

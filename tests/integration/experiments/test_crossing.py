@@ -23,6 +23,7 @@ OF_TASKS = {
 }  # fmt: skip
 OF_PAIRS = {
     "lost", "xi_pair", "xi_classifier", "xi_representation", "distance", "coef", "base", "cosine",
+    "gradient_cosine", "gradient_distance",
 }  # fmt: skip
 
 
