@@ -1,16 +1,18 @@
 """Processes that are killed, and processes that want the same: what is in the store is whole.
 
-Each test runs a script in processes of its own, as nothing less can be killed.
+Each test runs a script in processes of its own, as nothing less can be killed: forks of one that
+has imported torch, which takes seconds.
 """
 
 from __future__ import annotations
 
 import hashlib
-import os
+import multiprocessing
 import signal
 import subprocess
 import sys
 import time
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 
 import pytest
@@ -104,33 +106,41 @@ print(steps)
 """
 
 
-def start(script: str, *arguments: object) -> subprocess.Popen:
-    return subprocess.Popen(
-        [sys.executable, "-c", script, *map(str, arguments)],
-        stdout=subprocess.PIPE,
-        text=True,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-    )
+FORKS = multiprocessing.get_context("forkserver")
+FORKS.set_forkserver_preload(["tasklab.tuning.finetune", "tasklab.models.loading"])
 
 
-def finish(process: subprocess.Popen) -> list[str]:
-    output, _ = process.communicate(timeout=PATIENCE)
-    assert process.returncode == 0
-    return output.split()
+def start(script: str, root: Path, *arguments: object) -> tuple[BaseProcess, Path]:
+    """Return a process that runs a script, and the file that it prints to."""
+    root.mkdir(exist_ok=True)
+    out = root / f"out{len([*root.glob('out*')])}"
+    words = ["-c", str(root), *map(str, arguments)]
+    first = f"import sys, torch; sys.argv = {words}; sys.stdout = open({str(out)!r}, 'w')"
+    code = f"{first}; torch.set_num_threads(1)\n{script}\nsys.stdout.flush()"
+    process = FORKS.Process(target=exec, args=(code, {"__name__": "__main__"}))
+    process.start()
+    return process, out
 
 
-def wait_for(condition, process: subprocess.Popen) -> None:
+def finish(started: tuple[BaseProcess, Path]) -> list[str]:
+    process, out = started
+    process.join(PATIENCE)
+    assert process.exitcode == 0
+    return out.read_text().split()
+
+
+def wait_for(condition, started: tuple[BaseProcess, Path]) -> None:
     end = time.monotonic() + PATIENCE
     while not condition():
-        assert process.poll() is None, "the process ended before it could be killed"
+        assert started[0].is_alive(), "the process ended before it could be killed"
         assert time.monotonic() < end, "waited too long"
         time.sleep(0.02)
 
 
-def kill(process: subprocess.Popen) -> None:
-    process.send_signal(signal.SIGKILL)
-    process.communicate(timeout=PATIENCE)
-    assert process.returncode == -signal.SIGKILL
+def kill(started: tuple[BaseProcess, Path]) -> None:
+    started[0].kill()
+    started[0].join(PATIENCE)
+    assert started[0].exitcode == -signal.SIGKILL
 
 
 def checksum(root: Path) -> str:

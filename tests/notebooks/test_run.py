@@ -1,4 +1,7 @@
-"""Every cell of every chapter has run, at two steps: the site's tests show the same rehearsal."""
+"""Every cell of every chapter has run, at two steps: the site's tests show the same rehearsal.
+
+Where nothing is recorded they run in `tests/integration/test_device_chapters.py`.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,6 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import nbformat
-import papermill
 import pytest
 
 FOLDER = Path(__file__).parents[2] / "notebooks"
@@ -30,18 +32,6 @@ def test_every_cell_runs(chapter, rehearsal):
     assert [cell.source for cell in ran if cell not in injected] == sources
     assert [cell.execution_count for cell in ran] == [*range(1, len(ran) + 1)]
     assert not [out for cell in ran for out in cell.outputs if out.output_type == "error"]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("chapter", CHAPTERS)
-def test_every_cell_runs_where_nothing_is_recorded(chapter, chapters_store, tmp_path):
-    """Of another model all is computed here; figures draw what experiments return."""
-    ran = tmp_path / f"{chapter}.ipynb"
-    given = {"model": "mini_xs", "steps": 1, "store_root": str(chapters_store)}
-    papermill.execute_notebook(FOLDER / ran.name, ran, parameters=given, progress_bar=False)
-    shown = [out for cell in _code(ran) for out in cell.outputs]
-    assert not [out for out in shown if out.output_type == "error"]
-    assert any("figures and tables: computed here" in str(out) for out in shown)
 
 
 @pytest.mark.slow
