@@ -61,14 +61,14 @@ def cross_task(df: pd.DataFrame, tasks: Sequence[str] | None = None, base: str =
     else:
         groups, rows = list(tasks), where(rows.assign(panel=rows["task"]), task=list(tasks))
     rows = require_rows(rows)
-    base = rows["metric"].isin(_BASE_LABEL)
-    alphas = sorted(set(rows[~base]["alpha"].dropna())) or [np.nan]  # a mean of models has none
+    before = rows["metric"].isin(_BASE_LABEL)
+    alphas = sorted(set(rows[~before]["alpha"].dropna())) or [np.nan]  # a mean of models has none
     looks = {name: (_BASE_LABEL[name], BASE, "s") for name in metrics if name in _BASE_LABEL}
     if len(alphas) == 1:
         looks[f"{alphas[0]:g}"] = ("merged", "#0072B2", "o")
     else:
         looks |= {f"{a:g}": (f"merged, {a:g}", *_SHADED[i % 3]) for i, a in enumerate(alphas)}
-    group = rows["metric"].where(base, rows["alpha"].map("{:g}".format))
+    group = rows["metric"].where(before, rows["alpha"].map("{:g}".format))
     # Bars of several coefficients stand beside one another.
     shift = {name: 0.1 * (i - (len(looks) - 1) / 2) for i, name in enumerate(looks)}
     shown = ends(rows.assign(group=group), "panel", "group", "depth")
