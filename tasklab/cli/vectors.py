@@ -250,8 +250,12 @@ def _run(name: str, parameters: Parameters, task: str, method: str, number: int)
 
     # what a run learnt from is part of its identity
     seen = suite(parameters.suite).names if TABLE[method].others else (task,)
-    lab = Lab(parameters, progress=False, trains=False, images_of=seen)
-    run = lab.store.find("finetune", lab.identity(task, method, number))
+    tasks = None if parameters.vectors is None else (task,)  # others need not be imported
+    lab = Lab(parameters, progress=False, trains=False, images_of=seen, tasks=tasks)
+    if lab.published is None:
+        run = lab.store.find("finetune", lab.identity(task, method, number))
+    else:
+        run = lab.store.find(*lab.published.place(task, method))
     if run is None:
         raise TasklabError(
             f"the run {name} is not in {lab.store.root}: {what_is_stored(lab.store, parameters)}"
@@ -265,7 +269,7 @@ def _run(name: str, parameters: Parameters, task: str, method: str, number: int)
         task=task,
         method=method,
         init=lab.parameters.init,
-        weights=run.config["weights"],
+        weights=lab.clip.encoder.weights_hash,
         sha256=file_sha256(run.file),
     )
 

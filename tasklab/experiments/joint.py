@@ -9,9 +9,11 @@ import pandas as pd
 
 from tasklab.errors import TasklabError
 from tasklab.experiments.lab import Lab, several
+from tasklab.experiments.published_vectors import leave_out
 from tasklab.experiments.registry import Run, experiment, usual_runs
 from tasklab.experiments.runner import Trial, known_methods, run
 from tasklab.records.schema import Rows
+from tasklab.records.table import COLUMNS, Records
 from tasklab.tuning import multitask
 from tasklab.tuning.methods import JOINT, POSTHOC
 from tasklab.tuning.recipe import FineTune
@@ -56,7 +58,9 @@ def joint(lab: Lab, methods: Sequence[str] = ("nonlinear",)) -> pd.DataFrame:
     (`tuning.multitask`). Heads are frozen: of prompts, or probes in a closed vocabulary.
     """
     several(lab.suite)
-    lab.needs_training("joint fine-tuning")
+    if lab.published is not None:  # nothing, for tables that merges are in as well
+        leave_out("`joint`, needs training")
+        return Records(columns=list(COLUMNS))
     for method in known_methods(methods):
         if method in POSTHOC or method == JOINT:
             raise TasklabError(f"{method!r} trains no vector with frozen heads: take another.")

@@ -80,12 +80,20 @@ class PublishedVectors:
                 for m in methods]  # fmt: skip
         return f"{', '.join(ends)}: no vectors of {self.source}"
 
+    def place(self, task: str, method: str) -> tuple[str, dict[str, str]]:
+        """Return the kind and the configuration under which the store has a vector.
+
+        Raises:
+            LeftOutError: If there is none of the method.
+        """
+        if not self.has(method):
+            raise LeftOutError(self.lacks([method]))
+        name = self.names[POSTHOC.get(method, method)][task]
+        return importing.KIND, {"model": self.lab.parameters.model, "name": name}
+
     def record(self, task: str, method: str) -> dict[str, Any]:
         """Return what is recorded of a vector (`importing.add`)."""
-        method = POSTHOC.get(method, method)
-        if method not in self.names:
-            raise LeftOutError(self.lacks([method]))
-        return importing.record(self.lab.store, self.lab.parameters.model, self.names[method][task])
+        return importing.record(self.lab.store, **self.place(task, method)[1])
 
     def vector(self, task: str, method: str) -> TaskVector:
         """Return a vector.

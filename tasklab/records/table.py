@@ -111,6 +111,7 @@ def combine(*tables: pd.DataFrame) -> pd.DataFrame:
     """Return several tables of records as one, checked again; the same record counts once."""
     if not tables:
         raise TasklabError("give at least one table of records to combine.")
+    tables = tuple(one for one in tables if len(one)) or tables  # what is left out is empty
     whole = tidy(pd.concat(tables, ignore_index=True).drop_duplicates())
     if all(one.attrs == tables[0].attrs for one in tables):
         whole.attrs = dict(tables[0].attrs)

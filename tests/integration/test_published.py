@@ -25,9 +25,10 @@ from torch import Tensor
 from tasklab import study
 from tasklab.__main__ import main
 from tasklab.cli import paper_steps
-from tasklab.errors import TasklabError
+from tasklab.errors import LeftOutError, TasklabError
 from tasklab.exchange import importing, published, publishing
 from tasklab.experiments import Lab, addition, published_vectors
+from tasklab.experiments.parameters import Parameters
 from tasklab.storage import fetching
 from tasklab.storage.store import Store
 from tasklab.study import predictions
@@ -381,3 +382,42 @@ def test_a_chapter_runs_without_training(world, fresh, monkeypatch, name):
 def hub_to(where: Path, world: SimpleNamespace, source: str) -> None:
     """Import all vectors of a source, without the check of labels."""
     list(published.fetch(published.vectors(source, "tiny"), Store(where / "store"), progress=False))
+
+
+def test_published_vectors_are_parameters_like_others(world, fresh, capsys):
+    """Of `Lab` and of commands; what cannot be is one sentence before anything is loaded."""
+    given = {"vectors": "published:orthoreg", "device": "cpu", "data_root": world.data,
+             "store_root": fresh / "store"}  # fmt: skip
+    full = Parameters(model="tiny", preset="full", **given)
+    assert (full.suite, full.seeds) == ("paper", (0,))
+    for wrong, told in (
+        ({"vectors": "published:orthorg"}, "did you mean 'published:orthoreg'"),
+        ({"model": "mini"}, "no vectors of mini"), ({"head": "probe"}, "do not fit head"),
+        ({"seeds": 2}, "one seed"), ({"lr": 1e-5}, "leave out lr"), ({"suite": "mini"}, "suite"),
+    ):  # fmt: skip
+        with pytest.raises(TasklabError, match=told):
+            Parameters(**{"model": "tiny", **given, **wrong})
+    with pytest.raises(TasklabError, match="import --from orthoreg --model tiny. fetches them"):
+        Lab(full, progress=False)
+    pair = ["EuroSAT", "GTSRB"]
+    wanted = published.vectors("orthoreg", "tiny", pair, ["nonlinear", "linearized"])
+    list(published.fetch(wanted, Store(fresh / "store"), progress=False))
+    lab = Lab(full, progress=False, tasks=pair)
+    assert lab.scale.counts == {} and lab.able(["posthoc", "linearized"]) == [
+        "posthoc",
+        "linearized",
+    ]
+    assert lab.vectors("posthoc")["GTSRB"].method == "posthoc"
+    assert lab.able(["nonlinear", "attention"]) == ["nonlinear"]
+    assert "attention (not imported)" in capsys.readouterr().err
+    for left in (
+        lambda: lab.tune("GTSRB"), lambda: lab.vectors("attention"),
+        lambda: lab.relative("random").vectors(), lambda: lab.sibling(model="mini"),
+    ):  # fmt: skip
+        with pytest.raises(LeftOutError):
+            left()
+    places = ["--model", "tiny", "--store-root", str(fresh / "store"), "--device", "cpu",
+              "--data-root", str(world.data), "--vectors", "published:orthoreg"]  # fmt: skip
+    out = fresh / "merged.safetensors"
+    assert main(["merge", *(f"{task}@nonlinear" for task in pair), "--out", str(out), *places]) == 0
+    assert out.is_file()
