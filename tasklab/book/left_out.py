@@ -13,6 +13,9 @@ from typing import Any
 from tasklab.errors import LeftOutError
 from tasklab.experiments.published_vectors import leave_out
 from tasklab.experiments.registry import REGISTRY
+from tasklab.figures.style import NothingToDrawError
+
+_SKIPPED = (LeftOutError, NothingToDrawError)  # of a figure whose methods are all left out
 
 
 def skip_cells(shell: Any) -> None:
@@ -27,7 +30,7 @@ def skip_cells(shell: Any) -> None:
     lost: set[str] = set()
 
     def handle(shell: Any, kind: type, error: BaseException, trace: Any, **_: Any) -> None:
-        if isinstance(error, LeftOutError):
+        if isinstance(error, _SKIPPED):
             frames = (frame.name for frame in traceback.extract_tb(error.__traceback__))
             part = next((f"`{name}`, " for name in frames if name in REGISTRY), "")
             leave_out(f"{part}{str(error).rstrip('.')}")
@@ -37,7 +40,7 @@ def skip_cells(shell: Any) -> None:
     def ran(result: Any) -> None:
         error = result.error_in_exec
         assigned = _assigned(result.info.raw_cell)
-        if isinstance(error, LeftOutError) or getattr(error, "name", None) in lost:
+        if isinstance(error, _SKIPPED) or getattr(error, "name", None) in lost:
             result.error_in_exec = None  # or the cell would count as failed
             for name in assigned:
                 shell.user_ns.pop(name, None)
@@ -45,7 +48,7 @@ def skip_cells(shell: Any) -> None:
         elif error is None:
             lost.difference_update(assigned)
 
-    shell.set_custom_exc((LeftOutError, NameError), handle)
+    shell.set_custom_exc((*_SKIPPED, NameError), handle)
     shell.events.register("post_run_cell", ran)
 
 
