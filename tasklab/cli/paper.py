@@ -59,10 +59,12 @@ def paper(
     work = steps.Work(parameters, given, steps.chosen(chapter), mirror, number)
     needs = work.needs()
     print("\n".join(lines(needs)))
-    if problem := work.too_full(needs):
-        raise TasklabError(problem)
+    problem = work.too_full(needs)
     if dry_run:
+        print(problem, end="\n" if problem else "")
         return 0
+    if problem:
+        raise TasklabError(problem)
     for step, do in work.steps().items():
         if step in ("report", "grades") or not _done(needs, step):
             print(f"{step}:", flush=True)
