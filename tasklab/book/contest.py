@@ -51,7 +51,7 @@ def page(contest: Contest, about: Mapping[str, Any]) -> str:
     body = [
         f"<h1>The merge to take: {_text(best.title)}</h1>",
         f'<p class="soft">{_text(about["model"])}, {len(tasks)} tasks, {len(contest.merges)} '
-        "merges. Options and coefficients, and the merge itself, were chosen on validation images; "
+        f"merges. Options and coefficients, and the merge itself, were chosen {_rule(contest)}; "
         "all accuracies below are on test images.</p>",
         f'<p class="lead">The merged model scores <b>{mean:.1f} %</b> on average '
         f"(95 % interval {mean - half:.1f} to {mean + half:.1f}), {gain:+.1f} points against the "
@@ -74,8 +74,8 @@ def page(contest: Contest, about: Mapping[str, Any]) -> str:
         _table(*_pairs(contest)),
         f'<p class="soft">Above the diagonal: ξ, the share of predictions that the other vector '
         "changes, mean over both tasks, and in brackets the accuracy that this costs, in points; "
-        f"both vectors at the coefficient {contest.alpha:.2f}, which validation chose for the "
-        "plain sum. Below the diagonal: cosines of the vectors.</p>",
+        f"both vectors at the coefficient {contest.alpha:.2f}, which was chosen for the plain "
+        "sum. Below the diagonal: cosines of the vectors.</p>",
         "<h2>How it was measured</h2>",
         _facts(contest, about),
     ]
@@ -102,10 +102,20 @@ def rows(contest: Contest) -> list[dict[str, Any]]:
             "alpha": one.alpha,
             "option": one.option,
             "validation": one.validation,
+            "loss": one.loss,
         }
         for one in entries
         for task in one.answers
     ]
+
+
+def _rule(contest: Contest) -> str:
+    if contest.labels:
+        return "on validation images"
+    return (
+        "without labels, by E(τ) / E(0): the share of each task's change of features that a merge "
+        "loses, to first order, on validation images"
+    )
 
 
 def _text(words: object) -> str:
@@ -144,13 +154,17 @@ def _merges(contest: Contest) -> tuple[list[str], list[list[object]]]:
         lines.append([
             one.title, f"{mean:.1f} ± {half:.1f}", f"{gain:+.1f} ± {around:.1f}", over,
             "" if book is None or not over else f"{book:+.1f}", f"{one.alpha:.3g}", _option(one),
-            f"{one.validation:.1f}", f"{one.norm:.3g}", f"{one.seconds:.0f}",
+            _score(one), f"{one.norm:.3g}", f"{one.seconds:.0f}",
         ])  # fmt: skip
     mean, half = contest.start.mean
     first = [contest.start.title, f"{mean:.1f} ± {half:.1f}", *[""] * 5]
-    lines.append([*first, f"{contest.start.validation:.1f}", "", ""])
+    lines.append([*first, _score(contest.start) if contest.labels else "1", "", ""])
     head = ["merge", "test, %", "gain, points", "over the sum", "expected", "coefficient", "option"]
-    return [*head, "validation, %", "norm", "s"], lines
+    return [*head, "validation, %" if contest.labels else "E(τ) / E(0)", "norm", "s"], lines
+
+
+def _score(one: Entry) -> str:
+    return f"{one.validation:.1f}" if one.validation is not None else f"{one.loss:.3f}"
 
 
 def _plain_sum(contest: Contest) -> Entry | None:
@@ -251,7 +265,9 @@ def _facts(contest: Contest, about: Mapping[str, Any]) -> str:
         (
             "search",
             f"{' to '.join(map(str, looks[:: max(1, len(looks) - 1)]))} evaluations on validation "
-            "images for each merge",
+            "images for each merge"
+            if contest.labels
+            else "E in closed form, no label",
         ),
         *((f"images of {task}", text) for task, text in images.items()),
         ("written", ", ".join(about["written"]) or "this page"),

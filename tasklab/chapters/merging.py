@@ -14,6 +14,7 @@ from tasklab.chapters.chapter import (
 )
 from tasklab.models.zoo import FAMILIES
 
+_LEAST = {"merges": ("least_features", "least_normalised", "least_logits"), "n_tasks": (8,)}
 _MERGED: Names = {"single": {}, "merging": {"n_tasks": (8,)}}
 _SORTS = tuple(PROBED[role] for role in SORTS)
 _ENCODERS = (*({"model": FAMILIES[0][role]} for role in ("small", "convnext", "closed")), *_SORTS)
@@ -51,6 +52,12 @@ CHAPTER = Chapter(
         "models": (
             Work(("nonlinear", "linearized"), {"merged": {"n_tasks": (8,)}}),
             Work(("nonlinear",), {"merging_cost": {}}, seeds=1),
+        ),
+        "minimum": (
+            Work(
+                ("nonlinear", "linearized"),
+                {"merging": _LEAST, "merged": _LEAST, "merge_loss": {"n_tasks": (8,)}},
+            ),
         ),
         "joint": (Work(("nonlinear",), {"joint": {}}),),
         "joint_ways": (Work(TRAINED[1:], {"joint": {}}),),

@@ -44,6 +44,7 @@ def compare(
     *,
     data: Annotated[tuple[str, ...], tyro.conf.arg(metavar="TASK=FOLDER")] = (),
     methods: str = "all",
+    without_labels: bool = False,
     template: tuple[str, ...] = (),
     base: str | None = None,
     out: Path | str = "report.html",
@@ -63,6 +64,8 @@ def compare(
         template: A prompt of the tasks of --data, e.g. "a photo of a {}."; give several for their
             mean.
         methods: Merges to compare, separated by commas; a wrong name shows all.
+        without_labels: Choose options, coefficients and the merge by what they lose in the tangent
+            model on unlabelled validation images, E(tau) / E(0). Labels of test images only report.
         base: The checkpoint that published ones start from.
         out: The report to write, one HTML file.
         merged: Write the best merge as a task vector, with its coefficient.
@@ -70,7 +73,7 @@ def compare(
             open_clip, or a folder for transformers.
         csv: Write accuracies and gains of every model on every task.
         json: Print JSON: best, model, tasks, merges (merge, mean, half_interval, gain, alpha,
-            option, validation, seconds), useless (tasks whose vector does not help) and written.
+            option, validation, loss, seconds), useless (tasks whose vector does not help), written.
     """
     if len(vector) < 2:
         raise TasklabError(
@@ -108,9 +111,10 @@ def compare(
             if not given.get("model"):
                 publishing.check_model(into, sources[0].model, sources[0].init)
         vectors = {task: one.vector for task, one in of_task.items()}
-        about = contests.seconds(lab, vectors, chosen, linear=sources[0].linear)
+        asked = {"labels": not without_labels}
+        about = contests.seconds(lab, vectors, chosen, linear=sources[0].linear, **asked)
         tell_time(f"{len(chosen)} merges of {len(vectors)} vectors", about, kept=True)
-        found = contests.contest(lab, vectors, method, chosen)
+        found = contests.contest(lab, vectors, method, chosen, **asked)
         written = _write(targets, into, found, lab, of_task, method)
     answer = {
         "best": found.best.name,
@@ -125,6 +129,7 @@ def compare(
                 "alpha": one.alpha,
                 "option": one.option,
                 "validation": one.validation,
+                "loss": one.loss,
                 "seconds": one.seconds,
             }
             for one in found.merges
@@ -152,7 +157,8 @@ def compare(
         print(
             f"the vector of {task} does not surely raise the accuracy on it: is it the right one?"
         )
-    print(f"Best on validation images: {found.best.title}. Written: {', '.join(written)}.")
+    rule = "Best on validation images" if found.labels else "Least E on unlabelled images"
+    print(f"{rule}: {found.best.title}. Written: {', '.join(written)}.")
 
 
 def _by_task(sources: Sequence[Source], folders: dict[str, Path], given: Any) -> dict[str, Source]:

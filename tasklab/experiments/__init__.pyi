@@ -37,6 +37,7 @@ from .layers import alignment as alignment
 from .layers import cosines as cosines
 from .layers import linear_gaps as linear_gaps
 from .learning_rates import learning_rates as learning_rates
+from .merge_loss import merge_loss as merge_loss
 from .merged import merged as merged
 from .merged import merging_cost as merging_cost
 from .merging import LEADING as LEADING

@@ -3,7 +3,8 @@
 Every merge gets the same budget: its option and coefficient are chosen on validation images
 (`analyses.merging.search`), and its accuracy is measured on test images. The merge to take is the
 one with the highest mean accuracy on validation images, so that its test accuracy is no maximum
-over merges. Each finished merge is kept in the store; an interrupted comparison goes on from there.
+over merges. Without labels, all three are those of least E(tau) / E(0) on the same images
+(`merge_loss`). Each finished merge is kept in the store; an interrupted comparison goes on there.
 
 Letters: T tasks, N test images of one task.
 """
@@ -24,6 +25,7 @@ from tasklab.analyses.pair_errors import pair_errors
 from tasklab.experiments.answers import Answers, interval, paired
 from tasklab.experiments.estimate import TANGENT, pace
 from tasklab.experiments.lab import Lab
+from tasklab.experiments.merge_loss import unlabelled
 from tasklab.experiments.merging import Bench
 from tasklab.experiments.runner import Given, Trial
 from tasklab.progress import bar
@@ -33,6 +35,7 @@ from tasklab.taskvector import TaskVector
 
 KIND = "contest"  # of artifact
 CACHE_VERSION = 1  # part of every key: raise it when the same configuration gives other results
+UNLABELLED = "normalised"  # the metric of E that chooses without labels
 PAIR_IMAGES = 256  # test images of each task, at most, on which interference is measured
 
 
@@ -43,7 +46,8 @@ class Entry:
     name: str  #: `"pretrained"`, or one of `merging.METHODS`
     title: str  #: For people
     answers: Answers  #: Task -> which test images it classifies correctly (N,)
-    validation: float  #: Mean accuracy over tasks on validation images, in %
+    validation: float | None = None  #: Mean accuracy on validation images in %; `None`: not read
+    loss: float | None = None  #: E(tau) / E(0) there, where it chose in the place of labels
     alpha: float = 0.0  #: Coefficient of the merged vector
     option: float | None = None  #: Value of the method's option, if it has one
     looks: int = 0  #: Evaluations on validation images behind the choice
@@ -82,19 +86,24 @@ class Contest:
 
     start: Entry  #: The pre-trained model
     alone: Mapping[str, Entry]  #: Task -> the model with its own vector, with answers on that task
-    merges: Sequence[Entry]  #: Every merge, best on validation images first
+    merges: Sequence[Entry]  #: Every merge, best on validation images first, or of least E
     pairs: Sequence[Pair]  #: All pairs of vectors
     alpha: float  #: Coefficient at which pairs were measured: that of the plain sum
 
     @property
     def best(self) -> Entry:
-        """The merge with the highest mean accuracy on validation images."""
+        """The merge with the highest mean accuracy on validation images, or of least E."""
         return self.merges[0]
 
     @property
     def tasks(self) -> tuple[str, ...]:
         """Names of the tasks."""
         return tuple(self.alone)
+
+    @property
+    def labels(self) -> bool:
+        """Whether labels of validation images chose."""
+        return self.best.loss is None
 
     def useless(self) -> list[str]:
         """Return the tasks whose own vector does not surely raise their accuracy."""
@@ -116,14 +125,19 @@ def merges_for(names: Sequence[str] | None) -> tuple[str, ...]:
 
 
 def seconds(
-    lab: Lab, vectors: Mapping[str, TaskVector], merges: Sequence[str], *, linear: bool
+    lab: Lab,
+    vectors: Mapping[str, TaskVector],
+    merges: Sequence[str],
+    *,
+    linear: bool,
+    labels: bool = True,
 ) -> float:
     """Return about how long a comparison takes on this machine, from a few images and numbers."""
     tasks = lab.suite.names
     val, test = (sum(lab.evaluator.count(t, split) for t in tasks) for split in ("val", "test"))
     bench = Bench(Given.of(lab, {}, "nonlinear"))
     tries = TANGENT * (1 if linear else 2) * val
-    tries += 0 if linear else (bench.sizes["looks"] + 1) * val + test
+    tries += 0 if linear else labels * (bench.sizes["looks"] + 1) * val + test
     pairs = len(tasks) * len(tasks) * min(PAIR_IMAGES, test // len(tasks))
     seen = [TANGENT * bench.read(needs) for name in merges if (needs := METHODS[name].needs)]
     passed = len(merges) * tries + len(tasks) * sum(seen) + TANGENT * val + 2 * test + pairs
@@ -131,7 +145,12 @@ def seconds(
 
 
 def contest(
-    lab: Lab, vectors: Mapping[str, TaskVector], method: str, merges: Sequence[str]
+    lab: Lab,
+    vectors: Mapping[str, TaskVector],
+    method: str,
+    merges: Sequence[str],
+    *,
+    labels: bool = True,
 ) -> Contest:
     """Compare merges of some task vectors.
 
@@ -140,6 +159,7 @@ def contest(
         vectors: One for each task of the lab.
         method: How they were fine-tuned: a linear method's are edited in the tangent model.
         merges: Names of `merging.METHODS`.
+        labels: Whether accuracy on validation images chooses, and not E.
 
     Raises:
         TasklabError: If vectors do not fit, or a model's features are not finite.
@@ -149,15 +169,17 @@ def contest(
     prints = {task: vector.fingerprint() for task, vector in vectors.items()}
 
     def kept(what: Mapping[str, Any], make: Any) -> dict[str, Any]:
-        config = {**_identity(lab, tasks), "vectors": prints, "linear": linear, **what}
+        rule = {} if labels else {"chosen_by": UNLABELLED}
+        config = {**_identity(lab, tasks), "vectors": prints, "linear": linear, **rule, **what}
         return lab.store.get(KIND, config, lambda _: ({}, make())).record
 
     def measured(vector: TaskVector, alpha: float, of: Sequence[str]) -> dict[str, Any]:
         edit = functools.partial(trial.evaluator.answers, vector, alpha=alpha, linear=linear)
-        return {
-            "hits": {task: packed(edit(task, "test")) for task in of},
-            "validation": float(np.mean([100 * edit(task, "val").mean() for task in of])),
-        }
+        hits = {task: packed(edit(task, "test")) for task in of}
+        if not labels:
+            return {"hits": hits}
+        accuracy = float(np.mean([100 * edit(task, "val").mean() for task in of]))
+        return {"hits": hits, "validation": accuracy}
 
     def entry(name: str, title: str, record: Mapping[str, Any]) -> Entry:
         sizes = {task: lab.evaluator.count(task, "test") for task in record["hits"]}
@@ -167,13 +189,18 @@ def contest(
 
     def chosen(name: str) -> dict[str, Any]:
         began = time.perf_counter()
-        choice = bench.choose(name)
+        if labels:
+            choice = bench.choose(name)
+            told = {"looks": choice.trials}
+        else:
+            (choice,) = unlabelled(bench, name, [UNLABELLED])
+            told = {"loss": choice.loss}
         spent = time.perf_counter() - began
         return {
             **measured(choice.vector, choice.alpha, tasks),
+            **told,
             "alpha": choice.alpha,
             "option": choice.option,
-            "looks": choice.trials,
             "seconds": round(spent, 1),
             "norm": abs(choice.alpha) * choice.vector.norm(),
         }
@@ -199,7 +226,7 @@ def contest(
     return Contest(
         start=entry("pretrained", "Pre-trained", start),
         alone={task: entry("alone", task, record) for task, record in alone.items()},
-        merges=sorted(found, key=lambda one: -one.validation),
+        merges=sorted(found, key=lambda one: -one.validation if labels else one.loss),
         pairs=[Pair(**{**row, "tasks": tuple(row["tasks"])}) for row in pairs],
         alpha=alpha,
     )

@@ -15,11 +15,12 @@ import pandas as pd
 
 from tasklab.analyses import agreement, meters
 from tasklab.analyses.merging import METHODS, best
+from tasklab.errors import texts
 from tasklab.experiments.editing import shares
 from tasklab.experiments.lab import Lab
 from tasklab.experiments.merging import (
-    EVERYWHERE,
     LOSS,
+    MERGES,
     SPAN,
     Bench,
     benches,
@@ -179,7 +180,8 @@ def merging_cost(
         through a model, a forward and a backward one counting as two; `searched`, validation
         images by looks in the search, at most: a look may end early.
     """
-    names, rows, seen = known_merges(merges), [], set()
+    names = MERGES if merges is None else texts("merges", merges, MERGES)
+    rows, seen = [], set()
     for bench in benches(lab, methods, n_tasks, "merging_cost"):
         trial = bench.trial
         if (trial.method, len(bench.tasks)) in seen:
@@ -226,10 +228,8 @@ def _cost(bench: Bench, name: str) -> list[dict]:
 
 def passed(bench: Bench, name: str) -> int:
     """Count the images that a merge passes through a model; forward and backward count as two."""
-    tasks, sizes = len(bench.tasks), bench.sizes
+    tasks = len(bench.tasks)
     if name in (SPAN, LOSS):  # every vector's J tau on validation images
         return tasks * sum(map(len, bench.own))
-    if name == EVERYWHERE:  # before the first step and in each
-        return 2 * tasks * sizes["best"] * (sizes["steps"] + 1)
     needs = METHODS[name].needs
     return math.prod((tasks, bench.read(needs), 1 + (needs == "diagonals"))) if needs else 0

@@ -4,8 +4,8 @@ All methods have the same rule and the same budget (`analyses.merging.search`): 
 one coefficient are chosen on validation images, in as many looks (`FULL`, `QUICK`). Test images
 only report.
 
-Beside the methods stand two minima of what they approximate, on the span of the vectors, and over
-all weights after some steps of conjugate gradients; and the least loss on the span.
+Beside the methods stand minima of what they approximate: on the span of the vectors, and over all
+weights in three metrics (`LEAST`); and the least loss on the span.
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ from tasklab.errors import texts
 from tasklab.experiments.editing import groups_of, shares
 from tasklab.experiments.estimate import TANGENT, looked_at
 from tasklab.experiments.lab import Lab, several
+from tasklab.experiments.minima import CACHE_VERSION, LEAST, rounds, solved
 from tasklab.experiments.registry import experiment
 from tasklab.experiments.runner import Given, Trial, busy, grid, kept
 from tasklab.placement import device_of, placed
@@ -44,15 +45,17 @@ from tasklab.records.table import tidy
 from tasklab.storage.store import free_first
 from tasklab.tasks import drawn
 from tasklab.taskvector import TaskVector
+from tasklab.tuning.tangent import TangentFeatures
 
 # Of merges whose records alone have changed since: `wudi` and `breadcrumbs` are the published ones.
 _VERSIONS = {"wudi": 5, "wudi_exact": 4, "breadcrumbs": 4}
-SPAN, EVERYWHERE, LOSS = "best_span", "best", "best_loss"
-MERGES = (*METHODS, SPAN, EVERYWHERE, LOSS)
+SPAN, LOSS = "best_span", "best_loss"
+MERGES = (*METHODS, SPAN, LOSS)
 # One of each sort and the best of both, for where there is no time for all.
 LEADING = ("arithmetic", *LEADING_MERGES)
 Statistics = dict[str, Any]  # by the option of a method that takes them
-# Looks at validation images, training images of each task, and steps of conjugate gradients.
+# Looks at validation images, and training images of each task. Keys have the last two, which the
+# minimum over all weights once took.
 FULL = {"looks": search.BUDGET, "grams": 256, "diagonals": 64, "best": 64, "steps": 20}
 QUICK = {"looks": 8, "grams": 128, "diagonals": 24, "best": 24, "steps": 6}
 REHEARSAL = {"looks": 4, "grams": 2, "diagonals": 1, "best": 1, "steps": 1}
@@ -87,11 +90,21 @@ class Bench:
         return {t: TaskVector({name: v[name] for name in few}) for t, v in vectors}
 
     @functools.cached_property
-    def own(self) -> list[Tensor]:
-        """J(x) tau_t on the validation images of each task."""
+    def features(self) -> list[TangentFeatures]:
+        """Tangent features of each task's own vector on its validation images."""
         evaluator = self.trial.evaluator
         vectors = self.trial.vectors.items()
-        return [evaluator.tangent_features(v, task, "val").jtau for task, v in vectors]
+        return [evaluator.tangent_features(v, task, "val") for task, v in vectors]
+
+    @functools.cached_property
+    def own(self) -> list[Tensor]:
+        """J(x) tau_t on the validation images of each task."""
+        return [one.jtau for one in self.features]
+
+    def metrics(self, name: str) -> list[best.Metric]:
+        """Return a metric of `best` on the validation images of each task."""
+        heads = [self.trial.evaluator.head(task) for task in self.tasks]
+        return best.metrics(name, self.features, heads)
 
     @functools.cached_property
     def looks(self) -> Looks:
@@ -117,11 +130,17 @@ class Bench:
             )
         return self._known[split]
 
-    def place(self, vector: TaskVector) -> tuple[float, float]:
-        """Return the best coefficient in the tangent model, and E / E(0) there."""
+    def place(
+        self, vector: TaskVector, by: Sequence[best.Metric] | None = None
+    ) -> tuple[float, float]:
+        """Return the best coefficient in the tangent model, and E / E(0) there.
+
+        Args:
+            by: The metric of each task; features' by default.
+        """
         moved = self.tangents(vector)
-        scale = float(best.span([moved], self.own)[0])
-        return scale, best.relative([scale * x for x in moved], self.own)
+        scale = float(best.span([moved], self.own, by)[0])
+        return scale, best.relative([scale * x for x in moved], self.own, by)
 
     def choose(self, name: str) -> search.Choice:
         """Return a merge with what validation chose for it."""
@@ -152,6 +171,7 @@ class Bench:
             "sizes": self.sizes,
             "rule": [_VERSIONS.get(name, 3), search.LOW, search.HIGH],
             **({"numbers": REHEARSED} if self.trial.lab.light else {}),
+            **({"minimum": [CACHE_VERSION, *rounds(self)]} if name in LEAST else {}),
         }
 
     def statistics(self, name: str) -> Statistics:
@@ -181,12 +201,8 @@ class Bench:
             return merge("arithmetic", vectors, alpha=best.span(basis, self.own).tolist())
         if name == LOSS:
             return merge("arithmetic", vectors, alpha=self._least_loss())
-        if name == EVERYWHERE:
-            images = {task: self._images(task, self.sizes["best"]) for task in vectors}
-            encoder = self.trial.lab.clip.encoder
-            asked = {"start": merge("average", vectors), "steps": self.sizes["steps"]}
-            solution = best.everywhere(encoder, vectors, images, **asked)
-            return placed(solution.vector, device_of(vectors))
+        if name in LEAST:
+            return placed(TaskVector(solved(self, name).tensors()), device_of(vectors))
         chosen = dict(METHODS[name].fixed) if isinstance(self.trial, Given) else {}
         if option is not None:
             chosen[METHODS[name].searched] = option
@@ -204,12 +220,13 @@ class Bench:
         return span_of_loss(at_start, basis, heads, labels, start=start).tolist()
 
     def _of_images(self, needs: str, task: str) -> Any:
-        trial, x = self.trial, self._images(task, self.read(needs))
+        trial, x = self.trial, self.images(task, self.read(needs))
         encoder, head = trial.lab.clip.encoder, trial.evaluator.head(task)
         told = of_images(needs, encoder, head, x, self.vectors[task], linear=trial.linear)
         return told if callable(told) else placed(told, device_of(self.vectors))
 
-    def _images(self, task: str, count: int) -> Tensor:
+    def images(self, task: str, count: int) -> Tensor:
+        """Return the first training images of a task."""
         lab = self.trial.lab
         data = drawn.images_of(lab.suite)
         many = min(count, data.size(task, "train"))
@@ -240,7 +257,7 @@ def benches(
 
 def known_merges(merges: Sequence[str] | str | None) -> Sequence[str]:
     """Return the merges as a list, by default all, or raise with the nearest name."""
-    return MERGES if merges is None else texts("merges", merges, MERGES)
+    return MERGES if merges is None else texts("merges", merges, (*MERGES, *LEAST))
 
 
 def _passes(lab: Lab) -> int:
@@ -285,7 +302,7 @@ def merging(
 
     Args:
         methods: How the vectors are fine-tuned and edited, any of `EDITS`.
-        merges: Any of `MERGES`; by default all. Each is kept by itself.
+        merges: Any of `MERGES`, by default all, and of `LEAST`. Each is kept by itself.
     """
     chosen, rows = known_merges(merges), []
     for bench in benches(lab, methods, n_tasks, "merging"):

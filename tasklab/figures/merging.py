@@ -45,8 +45,9 @@ SORTS = {
 }
 OTHER = ("others", "#CC79A7", "X")  # rules of another module
 _BEST = {
-    "best_span": "best on the span", "best": "best over all weights",
-    "best_loss": "least loss on the span",
+    "best_span": "best on the span", "best": "best over all weights, 64 images",  # no longer made
+    "best_loss": "least loss on the span", "least_features": "least E over all weights",
+    "least_normalised": "least E, tasks alike", "least_logits": "least E of logits",
 }  # fmt: skip
 MERGE_LABEL = {name: method.title for name, method in METHODS.items()} | _BEST
 _SORT = {

@@ -18,6 +18,7 @@ from tasklab.records.claims import SETTINGS
 from tasklab.records.judgement import Verdict
 from tasklab.records.statements import PLAIN, effect_of, verdict_rows
 from tasklab.records.table import summarise
+from tasklab.tuning.methods import METHODS
 
 _EQUAL = SETTINGS[:3]  # as chosen, at equal accuracy, at equal norm; rates have rows of their own
 _TOLD = {"absolute": "sum", "normalised": "normalised sum", "target": "negated task",
@@ -132,7 +133,7 @@ def editing_table(df: pd.DataFrame) -> pd.DataFrame:
 
     In %: alone, sum (absolute) and normalised, with standard deviations over seeds; number of
     seeds. Records: `single` and `addition` of one or several models; with `joint`, one model
-    trained on all tasks stands above, as `…, jointly`.
+    trained on all tasks stands above, as `…, jointly`, of every method that trains.
     """
     from tasklab.figures.schemes import scheme  # whose tables are made of those here
 
@@ -153,6 +154,9 @@ def editing_table(df: pd.DataFrame) -> pd.DataFrame:
     table = table.loc[order].rename(index=METHOD_LABEL, level="method")
     joint = summarise(where(tested, experiment="joint", metric="absolute"), by).set_index(by)
     if len(joint):
+        trained = [name for name in methods if name in METHODS]
+        ways = itertools.product(joint.index.unique("model"), trained)
+        joint = joint.astype({"n_seeds": "Int64"}).reindex(list(ways))
         joint = joint.rename(columns={"mean": "sum", "std": "± sum", "n_seeds": "seeds"})
         joint = joint.rename(index=lambda way: f"{METHOD_LABEL[way]}, jointly", level="method")
         table = pd.concat([joint.reindex(columns=table.columns), table])

@@ -9,8 +9,9 @@ import pandas as pd
 
 from tasklab.errors import unknown
 from tasklab.records.table import one_model, select, summarise
-from tasklab.tuning.methods import TABLE
+from tasklab.tuning.methods import METHODS, TABLE
 
+_SUM = ("addition", "absolute")  # experiment and metric of the accuracy of a sum
 INIT_LABEL = {"pretrained": "pre-trained", "random": "random weights"}  # what weights start from
 
 
@@ -45,7 +46,8 @@ def beside(
     """Put our averages beside a paper's table.
 
     With the embedded default as `ours` the difference is between two worlds: read the order of
-    the rows, not its size.
+    the rows, not its size. With records of `joint`, a table of sums begins with one model trained
+    on all tasks, as `…, jointly`: a row for each printed method, NaN where it is not recorded.
 
     Args:
         ours: Tidy records of one model; random initialisation is used for tables about it only.
@@ -59,8 +61,18 @@ def beside(
     printed = papers(paper, table)
     if model not in set(printed["model"]):
         raise unknown("model", model, dict.fromkeys(printed["model"]))
-    rows = []
-    for cell in printed[printed["model"] == model].to_dict("records"):
+    cells = printed[printed["model"] == model].to_dict("records")
+    rows, joint = [], ours[ours["experiment"] == "joint"]
+    sums = (cell for cell in cells if (cell["experiment"], cell["metric"]) == _SUM)
+    trained = [c["method"] for c in sums if c["method"] in METHODS and len(joint)]
+    for method in dict.fromkeys(trained):
+        value = joint[joint["method"] == method].groupby("seed")["value"].mean()
+        rows.append({
+            "method": f"{TABLE[method].title}, jointly", "called": "", "metric": _SUM[1],
+            "paper": math.nan, "here": value.mean(), "std over seeds": value.std(),
+            "seeds": len(value), "difference": math.nan,
+        })  # fmt: skip
+    for cell in cells:
         init = "random" if cell["experiment"] == "random_init" else "pretrained"
         mine = summarise(_cell(one_model(ours, init), cell, n_tasks), ["model"])
         mean, std, seeds = (

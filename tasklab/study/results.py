@@ -100,6 +100,13 @@ def _read(path: Path, *_stamps: int) -> tuple[pd.DataFrame, dict[str, Any]]:
     return rows, origin
 
 
+def with_joint(rows: pd.DataFrame) -> pd.DataFrame:
+    """Return records with what is recorded of joint training of their models."""
+    tables = (recorded("merging", f"joint{which}")[0] for which in ("", "_ways", "_encoders"))
+    own = [one[one["model"].isin(set(rows["model"]))] for one in tables]
+    return table.combine(rows, *(one for one in own if len(one)))
+
+
 def evidence(chapter: str) -> pd.DataFrame:
     """Return all recorded results by which a chapter's claims are judged, maps as their box means.
 

@@ -101,22 +101,29 @@ def value_and_grad(
         linear = (_precise(f0.detach()) + _precise(jtau)).requires_grad_()
         value = loss(linear)
         (cotangent,) = torch.autograd.grad(value, linear)
-        return value.detach(), _pullback(f0, leaves, cotangent)
+        return value.detach(), pullback(f0, leaves, cotangent)
 
 
 def normal(
-    encoder: Model, params: Params, tau: Params, x: Tensor, *, recorded: Model | None = None
+    encoder: Model,
+    params: Params,
+    tau: Params,
+    x: Tensor,
+    metric: Callable[[Tensor], Tensor] = lambda v: v,
+    *,
+    recorded: Model | None = None,
 ) -> tuple[Float[Tensor, "B D"], dict[str, Tensor]]:
-    """Return J tau and J' J tau, summed over images, from one forward and one backward pass.
+    """Return J tau and J' G J tau, summed over images, from one forward and one backward pass.
 
     Args:
         tau: The direction; J' is of the parameters that it names.
+        metric: G, J tau (B, D) -> (B, D); by default the identity.
         recorded: As for `value_and_grad`.
     """
     with torch.enable_grad():
         leaves = {name: params[name].detach().requires_grad_() for name in tau if name in params}
         f0, jtau = _recorded_pass(encoder, params, leaves, tau, x, recorded)
-        return _precise(jtau), _pullback(f0, leaves, jtau)
+        return _precise(jtau), pullback(f0, leaves, metric(_precise(jtau)))
 
 
 def features(
@@ -161,7 +168,8 @@ def _dual_pass(encoder: Model, params: Params, tau: Params, x: Tensor) -> tuple[
     return f0, torch.zeros_like(f0) if jtau is None else jtau.detach()
 
 
-def _pullback(f0: Tensor, leaves: Params, cotangent: Tensor) -> dict[str, Tensor]:
+def pullback(f0: Tensor, leaves: Params, cotangent: Tensor) -> dict[str, Tensor]:
+    """Return J' c of recorded features by the leaves' names."""
     reached = f0.requires_grad  # not if tau has only parameters of no use to the features
     grads = torch.autograd.grad(
         [f0] if reached else [],

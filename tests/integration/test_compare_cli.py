@@ -12,6 +12,8 @@ from PIL import Image
 
 from tasklab import checkpoints
 from tasklab.__main__ import main
+from tasklab.analyses.evaluation import Evaluator
+from tasklab.analyses.merging.best import tangents
 from tasklab.book import contest as report
 from tasklab.errors import TasklabError
 from tasklab.experiments import contest as contests
@@ -79,6 +81,32 @@ def test_the_best_on_validation_is_written_and_scores_what_is_told(at, capsys, m
     }  # fmt: skip
     with pytest.raises(AssertionError, match="anew"):  # another order is another key
         main(["compare", *reversed(files()), *WORDS])
+
+
+def test_without_labels_the_merge_of_least_loss_is_written(at, capsys, monkeypatch):
+    usual = Evaluator.right
+
+    def checked(self, features, task, split, alpha=None):
+        assert split == "test", "a label of a validation image is read"
+        return usual(self, features, task, split, alpha)
+
+    monkeypatch.setattr(Evaluator, "right", checked)
+    words = ["--without-labels", "--json", "--merged", "least.st", "--csv", "least.csv"]
+    found = told(capsys, *files(), *WORDS, *words, "--out", "least.html")
+    merges = {one["merge"]: one for one in found["merges"]}
+    assert found["best"] == min(merges, key=lambda name: merges[name]["loss"])
+    assert all(one["validation"] is None and 0 < one["loss"] < 1 for one in merges.values())
+    monkeypatch.undo()
+    monkeypatch.chdir(at)
+    lab, tau = Lab(model=MODEL, progress=False), TaskVector.load("least.st")
+    vectors = {task: TaskVector.load(f"{task}.safetensors") for task in TASKS}
+    own = [tangents(lab.evaluator, v, [t])[0] for t, v in vectors.items()]
+    sizes = [float(x.square().sum() / len(x)) for x in own]
+    moved = [tangents(lab.evaluator, tau, [t])[0] for t in TASKS]
+    apart = [float((a - b).square().sum() / len(a)) for a, b in zip(moved, own, strict=True)]
+    expected = np.mean([x / size for x, size in zip(apart, sizes, strict=True)])
+    assert merges[found["best"]]["loss"] == pytest.approx(expected, rel=1e-4)
+    assert "without labels" in (at / "least.html").read_text("utf-8")
 
 
 def test_a_vector_that_does_not_help_its_task_is_pointed_out(at, capsys):

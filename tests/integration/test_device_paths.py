@@ -17,13 +17,13 @@ from tasklab import Lab, checkpoints, experiments, explore, placement
 from tasklab.__main__ import main
 from tasklab.analyses import curvature, layers, merging, projections
 from tasklab.analyses.edited import Edited
-from tasklab.analyses.merging import METHODS, best, pooled
+from tasklab.analyses.merging import METHODS, best, minimum, pooled
 from tasklab.analyses.merging.loss import span_of_loss
 from tasklab.models import heads, loading
 from tasklab.storage.store import Store
 from tasklab.tasks.drawn import DrawnImages, Images
 from tasklab.taskvector import TaskVector
-from tasklab.tuning import penalties, probes
+from tasklab.tuning import penalties, probes, tangent
 
 MODEL = "mini_xs"
 TASKS = ("Textures", "Signs")
@@ -131,9 +131,17 @@ def test_the_best_merge_is_solved_for_vectors_from_anywhere(lab):
     images = {task: lab.evaluator.images(task, "train").x[:2].cpu() for task in TASKS}
     found = []
     for place in ("cpu", "cuda", "both"):
-        each = dict(zip(TASKS, where(given, place), strict=True))
-        start = merging.average(list(each.values()))
-        solution = best.everywhere(encoder, each, images, start=start, steps=1)
+        each = where(given, place)
+        own = [
+            tangent.features(encoder, encoder.params, tau, x)
+            for tau, x in zip(each, images.values(), strict=True)
+        ]
+        by = best.metrics("logits", own, [lab.evaluator.head(task) for task in TASKS])
+        parts = [
+            minimum.Part(x, one.jtau, metric)
+            for x, one, metric in zip(images.values(), own, by, strict=True)
+        ]
+        solution = minimum.minimum(encoder, parts, merging.average(each), rounds=[(2, 1)])
         assert solution.vector.device.type == "cuda"
         found.append(solution.objective)
     for other in found[1:]:

@@ -4,6 +4,7 @@ from . import factors as factors
 from . import images as images
 from . import loss as loss
 from . import masks as masks
+from . import minimum as minimum
 from . import pooled as pooled
 from . import quadratic as quadratic
 from . import ranks as ranks

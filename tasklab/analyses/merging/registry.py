@@ -234,7 +234,7 @@ _OTHER = {
         ("tau_jp", "ortho_reg"), "is a way of fine-tuning: merge vectors that were trained so"
     ),
     **dict.fromkeys(
-        ("best", "best_span", "best_loss"),
+        ("best_span", "best_loss", "least_features", "least_normalised", "least_logits"),
         "is solved for on images, as a mark for the others: `experiments.merging` does it",
     ),
 }

@@ -19,7 +19,7 @@ from tasklab.experiments.merging import MERGES, REHEARSAL, Bench, options
 from tasklab.tasks.suites import suite
 
 TASKS = ("Signs", "Places")
-FEW = ("average", "arithmetic", "regmean", "best_span", "best")  # in the linearized model
+FEW = ("average", "arithmetic", "regmean", "best_span", "least_logits")  # in the linearized model
 
 
 @pytest.fixture(scope="module")
@@ -75,7 +75,7 @@ def test_a_rehearsal_at_full_size_merges_a_part_of_the_vectors(lab, monkeypatch)
     assert 0 < sum(x.numel() for x in part.values()) <= half
     assert len(part) < len(whole)
     assert all(part[name].data_ptr() == whole[name].data_ptr() for name in part)
-    for name in ("ties", "regmean", "best_span", "best"):
+    for name in ("ties", "regmean", "best_span"):
         assert bench.merged(name).keys() == part.keys()
 
 
@@ -103,7 +103,8 @@ def test_no_merge_on_the_span_is_better_than_the_best_one_there(table, tangent):
     )
     assert (told["average"] - told["arithmetic"]).abs().max() < 1e-5  # one direction
     assert (told["best_span"] <= told["average"] + 1e-6).all()
-    assert ((told > 0) & (told <= 1 + 1e-6)).all(axis=None)  # at 0 it is 1
+    within = (told > 0) & (told <= 1 + 1e-6)  # at 0 it is 1
+    assert (within | told.isna()).all(axis=None)  # of one method only some are measured
 
 
 def test_the_least_loss_on_the_span_is_no_larger_than_that_of_the_best_merge_there(lab):

@@ -10,7 +10,7 @@ from tasklab.experiments import Lab, joint
 from tasklab.experiments.joint import _runs, _shares
 from tasklab.storage.termination import Terminated
 from tasklab.tasks import drawn
-from tasklab.tuning import multitask
+from tasklab.tuning import multitask, tangent
 from tasklab.tuning.multitask import multitask as together
 from tasklab.tuning.order import batch
 from tasklab.tuning.saver import Saver
@@ -50,6 +50,28 @@ def test_one_task_together_with_none_is_its_own_run(tmp_path):
     vector = together(runs, one.clip, one.store, one.suite, progress=False).vector
     usual = one.tune("Signs", "linearized", 0).vector
     assert all(torch.equal(vector[name], usual[name]) for name in usual)
+
+
+@pytest.mark.parametrize(
+    ("method", "head"), [("linearized", None), ("attention", None), ("nonlinear", "probe")]
+)
+def test_upper_rows_of_other_ways_and_of_the_closed_vocabulary(tmp_path, method, head):
+    lab = Lab("mini_xs", steps=2, tasks=TASKS, head=head, progress=False, store_root=tmp_path)
+    table = joint(lab, [method])
+    vector = together(_runs(lab, method, 0), lab.clip, lab.store, lab.suite, progress=False).vector
+    encoder, evaluator = lab.clip.encoder, lab.evaluator_of(method, 0, TASKS)
+    trained = [name for name in vector if vector[name].any()]
+    assert len(trained) == (2 * len(encoder.blocks) if method == "attention" else len(vector))
+    expected = []
+    for task in TASKS:
+        images = evaluator.images(task, "test")
+        if method == "linearized":
+            features = tangent.features(encoder, encoder.params, vector, images.x).at(1.0)
+        else:
+            features = encoder(vector.apply(encoder.params), encoder.preprocess(images.x)).detach()
+        right = evaluator.head(task)(features).argmax(-1) == images.y
+        expected.append(100 * float(right.double().mean()))
+    assert table["value"].tolist() == pytest.approx(expected)
 
 
 def test_an_interrupted_run_ends_where_an_uninterrupted_one_does(lab, tmp_path, monkeypatch):

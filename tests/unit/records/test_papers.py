@@ -220,6 +220,18 @@ def test_beside_joins_by_method_and_metric() -> None:
     assert math.isnan(missing["here"]) and missing["seeds"] == 0
 
 
+def test_joint_training_stands_above_the_sums() -> None:
+    joint = [row("nonlinear", 90.0 + seed, experiment="joint", seed=seed) for seed in (0, 1)]
+    df = pd.concat([two_methods({0: 4.0}), tidy(joint)])
+    table = beside(df, "tangent", "1", "vitb32")[["method", "metric", "here", "seeds"]]
+    first, second = table.to_dict("records")[:2]
+    assert first == {
+        "method": "non-linear, jointly", "metric": "absolute", "here": 90.5, "seeds": 2
+    }  # fmt: skip
+    assert second["method"] == "linearized, jointly" and math.isnan(second["here"])
+    assert not table["method"][2:].str.contains("jointly").any()
+
+
 def test_beside_random_initialisation() -> None:
     rows = [row("nonlinear", 20.0, init="random"), row("nonlinear", 70.0)]
     rows.append(row("nonlinear", 61.0, init="random", experiment="single", metric="single"))

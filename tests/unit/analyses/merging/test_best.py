@@ -1,18 +1,20 @@
-"""The best merge against dense least squares and brute force, in float64."""
+"""The best merge, on the span and over all weights, against dense algebra in float64."""
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 
 import pytest
 import torch
 from torch import nn
 
-from tasklab.analyses.merging import average, best, grams, loss, regmean
+from tasklab.analyses.merging import average, best, grams, loss, minimum, regmean
 from tasklab.errors import TasklabError
 from tasklab.models.encoder import Encoder
 from tasklab.models.heads import Head
 from tasklab.taskvector import TaskVector
+from tasklab.tuning.tangent import TangentFeatures
 
 TASKS = ("a", "b", "c")
 
@@ -78,41 +80,6 @@ def energy(encoder, vectors, images, tau):
     return float((A @ flat(tau, encoder) - b).square().sum())
 
 
-@pytest.mark.parametrize("model", [linear, curved])
-def test_conjugate_gradients_reach_the_dense_least_squares(model):
-    encoder = model()
-    vectors, x = vectors_of(encoder), data(9)
-    A, b = dense(encoder, vectors, x)
-    expected = torch.linalg.pinv(A) @ b  # from 0, the solution of least length
-    found = best.everywhere(encoder, vectors, x, steps=500, batch_size=4)
-    torch.testing.assert_close(flat(found.vector, encoder), expected, rtol=1e-6, atol=1e-6)
-    assert found.objective[-1] == pytest.approx(float((A @ expected - b).square().sum()), abs=1e-9)
-    assert all(new <= old + 1e-9 for old, new in itertools.pairwise(found.objective))
-
-
-def test_what_it_tells_of_every_step_is_what_the_vector_does():
-    encoder = curved()
-    vectors, x = vectors_of(encoder), data(9)
-    start = average(vectors)
-    zero = TaskVector.zeros_like(start)
-    for begin in (None, start):
-        for steps in (0, 1, 3):
-            found = best.everywhere(encoder, vectors, x, start=begin, steps=steps)
-            first = zero if begin is None else begin
-            assert len(found.objective) == steps + 1
-            assert found.objective[0] == pytest.approx(energy(encoder, vectors, x, first))
-            assert found.objective[-1] == pytest.approx(energy(encoder, vectors, x, found.vector))
-
-
-def test_of_a_linear_model_the_best_merge_is_regmean():
-    encoder = linear()
-    vectors, x = vectors_of(encoder), data(40)
-    G = {task: grams(encoder, one) for task, one in x.items()}
-    found = best.everywhere(encoder, vectors, x, steps=200)
-    expected = regmean(vectors, G, ratio=1)
-    torch.testing.assert_close(flat(found.vector, encoder), flat(expected, encoder))
-
-
 def features(encoder, vector, images):
     A, _ = dense(encoder, dict.fromkeys(images, vector), images)
     rows = (A @ flat(vector, encoder)).split([len(x) * 3 for x in images.values()])
@@ -136,8 +103,6 @@ def test_the_minimum_on_the_span_is_that_of_brute_force():
     for step in (0.3, 0.03, 0.003):  # a finer and finer grid around it
         for move in itertools.product((-step, 0, step), repeat=3):
             assert at(c) <= at(c + torch.tensor(move).double())
-    everywhere = best.everywhere(encoder, vectors, x, start=merged, steps=300)
-    assert everywhere.objective[0] == pytest.approx(at(c)) and everywhere.objective[-1] < at(c)
 
 
 def test_the_best_coefficient_of_one_vector_and_how_near_it_comes():
@@ -193,19 +158,118 @@ def test_equal_vectors_have_a_span_too():
 
 
 def test_what_cannot_be_solved_is_refused():
-    encoder = curved()
-    vectors, x = vectors_of(encoder), data(3)
-    with pytest.raises(TasklabError, match="needs images of task 'c'"):
-        best.everywhere(encoder, vectors, {"a": x["a"], "b": x["b"]})
-    with pytest.raises(TasklabError, match="needs images of task 'a'"):
-        best.everywhere(encoder, vectors, {**x, "a": x["a"][:0]})
-    with pytest.raises(TasklabError, match="give at least 2"):
-        best.everywhere(encoder, {"a": vectors["a"]}, x)
-    with pytest.raises(TasklabError, match="no parameters"):
-        best.everywhere(encoder, vectors, x, start=TaskVector({}))
-    with pytest.raises(TasklabError, match="not all finite"):
-        best.everywhere(encoder, vectors, {**x, "a": x["a"] * float("nan")})
     with pytest.raises(TasklabError, match="at least one vector"):
         best.span([], [])
     with pytest.raises(TasklabError, match="same images"):
         best.objective([torch.ones(2, 3)], [torch.ones(3, 3)])
+
+
+def weighed(encoder, vectors, x, name):
+    """Return the heads, J tau_t of the tasks' own, their metrics, and G of every image, dense."""
+    f0 = [encoder({}, one).detach() for one in x.values()]
+    jtau = [features(encoder, v, x)[t] for t, v in enumerate(vectors.values())]
+    own = [TangentFeatures(*each) for each in zip(f0, jtau, strict=True)]
+    draw = torch.Generator().manual_seed(3)
+    heads = [Head(w) for w in 3 * torch.randn(3, 4, 3, generator=draw, dtype=torch.float64)]
+    by, G = best.metrics(name, own, heads), []
+    for head, one in zip(heads, own, strict=True):
+        A = torch.stack([torch.func.jacrev(head)(f) for f in one.at(1.0)])
+        p = head(one.at(1.0)).softmax(-1)
+        middle = torch.diag_embed(p) - p[:, :, None] * p[:, None]
+        eye = torch.eye(3).double().expand(len(p), 3, 3)
+        scale = {"features": 1.0, "normalised": float(1 / one.jtau.square().sum(1).mean())}
+        G.append(A.mT @ middle @ A if name == "logits" else scale[name] * eye)
+    return own, by, G
+
+
+@pytest.mark.parametrize("name", best.METRICS)
+def test_metrics_are_those_of_dense_matrices(name):
+    encoder = curved()
+    vectors, x = vectors_of(encoder), data(9)
+    own, by, G = weighed(encoder, vectors, x, name)
+    for metric, dense_g, one in zip(by, G, own, strict=True):
+        e, rows = torch.randn_like(one.jtau), torch.tensor([4, 1])
+        torch.testing.assert_close(metric(e), (dense_g @ e[..., None])[..., 0])
+        torch.testing.assert_close(metric(e[rows], rows), metric(e)[rows])
+        numbers = torch.Generator().manual_seed(0)
+        few = torch.zeros(20_000, dtype=torch.long)  # of the first image
+        v = metric.draw(e[few], few, numbers)
+        torch.testing.assert_close(v.T @ v / len(v), dense_g[0], atol=0.05, rtol=0.05)
+    features_of = [one.jtau for one in own]
+    doubled = [2 * one for one in features_of]
+    assert best.relative(doubled, features_of, by) == pytest.approx(1)
+    assert float(best.span([doubled], features_of, by)[0]) == pytest.approx(0.5)
+    if name == "normalised":
+        assert best.total(features_of, by) == pytest.approx(3)
+
+
+def test_half_the_logits_metric_is_the_divergence_of_probabilities_nearby():
+    encoder = curved()
+    vectors, x = vectors_of(encoder), data(9)
+    own, by, _ = weighed(encoder, vectors, x, "logits")
+    e = [1e-4 * torch.randn_like(one.jtau) for one in own]
+    apart = 0.0
+    for metric, one, moved in zip(by, own, e, strict=True):
+        p, q = (metric.head(f).log_softmax(-1) for f in (one.at(1.0), one.at(1.0) + moved))
+        apart += float((p.exp() * (p - q)).sum(1).mean())
+    assert best.total(e, by) / 2 == pytest.approx(apart, rel=1e-3)
+
+
+@pytest.mark.parametrize("name", best.METRICS)
+def test_conjugate_gradients_reach_the_dense_minimum_from_any_start(name):
+    encoder = curved()
+    vectors, x = vectors_of(encoder), data(30)  # more equations than weights: one minimum
+    own, by, G = weighed(encoder, vectors, x, name)
+    parts = [
+        minimum.Part(*each) for each in zip(x.values(), (o.jtau for o in own), by, strict=True)
+    ]
+    H, b = 0, 0
+    for (task, images), g in zip(x.items(), G, strict=True):
+        rows, _ = dense(encoder, {task: vectors[task]}, {task: images})
+        J = rows.unflatten(0, (len(images), 3))
+        H_t = (J.mT @ g @ J).sum(0)
+        H, b = H + H_t, b + H_t @ flat(vectors[task], encoder)
+    expected = torch.linalg.pinv(H, rtol=1e-9) @ b
+    for start in (average(vectors), 3 * vectors["b"]):
+        found = minimum.minimum(encoder, parts, start, rounds=[(8, 3), (99, 400)], batch_size=7)
+        assert found.residual[-1] < 1e-6 < 0.1 < found.residual[1]
+        assert all(new <= old + 1e-12 for old, new in itertools.pairwise(found.objective))
+        move = flat(found.vector, encoder) - expected  # 0, but in what no image reads
+        assert float(move @ H @ move) < 1e-9 * float(expected @ H @ expected)
+        merged = features(encoder, found.vector, x)
+        assert best.objective(merged, [o.jtau for o in own], by) == pytest.approx(
+            found.objective[-1]
+        )
+    early = minimum.minimum(
+        encoder, parts, average(vectors), [one.first(2) for one in parts], rounds=[(99, 400)]
+    )  # the tau of least E on two images
+    least = [one[:2] for one in features(encoder, early.vector, x)]
+    first = [one.first(2) for one in parts]
+    at = best.objective(least, [p.own for p in first], [p.metric for p in first])
+    assert at == pytest.approx(min(early.checked)) and len(early.checked) < 401
+
+
+def test_of_a_linear_model_the_least_loss_of_features_is_regmean():
+    encoder = linear()
+    vectors, x = vectors_of(encoder), data(40)
+    G = {task: grams(encoder, one) for task, one in x.items()}
+    own = [vector["1.weight"] for vector in vectors.values()]
+    parts = [
+        minimum.Part(one, one.flatten(1) @ w.T, best.Metric())
+        for one, w in zip(x.values(), own, strict=True)
+    ]
+    found = minimum.minimum(encoder, parts, average(vectors), rounds=[(99, 200)])
+    expected = regmean(vectors, G, ratio=1)
+    torch.testing.assert_close(flat(found.vector, encoder), flat(expected, encoder))
+
+
+def test_a_minimum_needs_images_that_are_finite():
+    encoder = curved()
+    vectors, x = vectors_of(encoder), data(3)
+    part = minimum.Part(x["a"], torch.ones(3, 3).double(), best.Metric())
+    for parts in ([], [part, part.first(0)]):
+        with pytest.raises(TasklabError, match="images of every task"):
+            minimum.minimum(encoder, parts, vectors["a"], rounds=[(9, 1)])
+    bad = dataclasses.replace(part, images=x["a"] * float("nan"))
+    with pytest.raises(TasklabError, match="not all finite|no feature"):
+        minimum.minimum(encoder, [bad], vectors["a"], rounds=[(9, 1)])

@@ -1,0 +1,135 @@
+"""What merges lose in the tangent model, in three metrics, and the choice that it makes.
+
+E(tau) / E(0) needs unlabelled images of the tasks and no label. `merge_loss` measures it of every
+merge and of its minima over all weights (`merging.LEAST`), and the accuracy of a merge whose option
+and coefficient have the least E.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from tasklab.analyses.merging.best import METRICS
+from tasklab.experiments.lab import Lab
+from tasklab.experiments.merging import MERGES, Bench, benches, known_merges, merging_of
+from tasklab.experiments.minima import LEAST, solved
+from tasklab.experiments.registry import experiment
+from tasklab.experiments.runner import Trial, kept
+from tasklab.records.schema import Rows
+from tasklab.records.table import tidy
+from tasklab.taskvector import TaskVector
+
+LABELS = "labels"  # a choice by accuracy on validation images, beside `METRICS`
+
+
+class Unlabelled(NamedTuple):
+    """A merge as E chooses it."""
+
+    vector: TaskVector  #: Before its coefficient
+    option: float | None
+    alpha: float  #: The coefficient of least E
+    loss: float  #: E(alpha vector) / E(0)
+
+
+def unlabelled(bench: Bench, name: str, by: Sequence[str]) -> list[Unlabelled]:
+    """Return a merge with the option and the coefficient of least E, for each metric.
+
+    Args:
+        name: A merge of `MERGES` or `LEAST`.
+        by: Metrics of `METRICS`.
+    """
+    statistics, found = bench.statistics(name), {}
+    for option in bench.options(name):
+        vector = bench.merged(name, option, statistics)
+        for metric in by:
+            alpha, loss = bench.place(vector, bench.metrics(metric))
+            if metric not in found or loss < found[metric].loss:
+                found[metric] = Unlabelled(vector, option, alpha, loss)
+    return [found[metric] for metric in by]
+
+
+@experiment(
+    records={
+        "merge_loss": Rows(
+            "E(tau) / E(0) of a merge in the tangent model on validation images in the metric "
+            "`chosen_by` (task `all`), at its least over option and coefficient; accuracies there, "
+            "and of the choice by labels on validation images; a minimum's values by `step`",
+            {
+                "lost": "",
+                "absolute": "%",
+                "residual": "",
+                "solved": "",
+                "checked": "",
+                "solving": "s",
+            },
+            ("merge", "option", "chosen_by", "step", "hits"),
+            figure="merge_loss",
+        )
+    },
+)
+def merge_loss(
+    lab: Lab,
+    methods: Sequence[str] = ("nonlinear",),
+    merges: Sequence[str] | None = None,
+    n_tasks: Sequence[int] | None = None,
+) -> pd.DataFrame:
+    """Measure what merges lose in three metrics, and choose by it.
+
+    Args:
+        merges: Any of `MERGES` and `LEAST`; by default all. Each is kept by itself.
+    """
+    names = known_merges((*MERGES, *LEAST) if merges is None else merges)
+    every = benches(lab, methods, n_tasks, "merge_loss")
+    return tidy([row for bench in every for name in names for row in _of_merge(bench, name)])
+
+
+def _of_merge(bench: Bench, name: str) -> list[dict]:
+    def measure(trial: Trial) -> list[dict]:
+        return [
+            *_chosen(bench, trial, name),
+            *(_steps(bench, trial, name) if name in LEAST else ()),
+        ]
+
+    return kept(bench.trial, measure, grouped=True, **bench.key(name))
+
+
+def _chosen(bench: Bench, trial: Trial, name: str) -> Iterator[dict]:
+    labelled = next(row for row in merging_of(bench, name) if row["metric"] == "absolute")
+    vector = bench.merged(name, labelled.get("option"))
+    alpha, images = labelled["alpha"], sum(map(len, bench.own))
+    whole = {"task": "all", "split": "validation", "n": images}
+    yield trial.row(
+        **whole, merge=name, chosen_by=LABELS, metric="absolute", alpha=alpha,
+        value=_accuracy(bench, vector, alpha),
+    )  # fmt: skip
+    for metric, one in zip(METRICS, unlabelled(bench, name, METRICS), strict=True):
+        labels = {"merge": name, "chosen_by": metric, "alpha": one.alpha}
+        labels |= {} if one.option is None else {"option": one.option}
+        yield trial.row(**whole, **labels, metric="lost", value=one.loss)
+        edit = functools.partial(trial.evaluator.answers, one.vector, linear=trial.linear)
+        for task in bench.tasks:
+            yield trial.answered(task, "absolute", edit(task, "test", one.alpha), **labels)
+
+
+def _accuracy(bench: Bench, vector: TaskVector, alpha: float) -> float:
+    trial = bench.trial
+    at = {"linear": trial.linear, "alphas": [alpha]}
+    return float(np.mean(trial.evaluator.sweep(vector, bench.tasks, "val", **at)))
+
+
+def _steps(bench: Bench, trial: Trial, name: str) -> Iterator[dict]:
+    """Yield a minimum's E on training and on validation images and its residual, step by step."""
+    made = solved(bench, name)
+    if made.seconds is not None:
+        yield trial.row(task="all", merge=name, metric="solving", value=made.seconds)
+    for column, metric in (("objective", "solved"), ("checked", "checked"), ("residual",) * 2):
+        for step, value in enumerate(made.record[column]):
+            split = "train" if metric != "checked" else "validation"
+            yield trial.row(
+                task="all", split=split, merge=name, metric=metric, step=step, value=value
+            )

@@ -1,0 +1,90 @@
+"""Merges of least E(tau) over all weights, as further merges of a bench (`merging`)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from torch import Tensor
+
+from tasklab.analyses.merging import METHODS, best, merge, minimum
+from tasklab.storage.store import Artifact
+from tasklab.tasks import drawn
+from tasklab.taskvector import TaskVector
+from tasklab.tuning import tangent
+
+if TYPE_CHECKING:
+    from tasklab.experiments.merging import Bench
+
+CACHE_VERSION = 1  # part of every key: raise it when the same configuration gives other numbers
+LEAST = {f"least_{metric}": metric for metric in best.METRICS}
+# Training images of each task in each round of `minimum`, and its steps; at the end all.
+ROUNDS = {
+    "full": ((512, 10), (2**31, 2)), "quick": ((64, 4), (256, 4)), "rehearsal": ((1, 1), (2, 1)),
+}  # fmt: skip
+CHECKED = 250  # validation images of each task, at most, for early stopping
+
+
+def rounds(bench: Bench) -> tuple[tuple[int, int], ...]:
+    """Return images of each task and steps of each round."""
+    lab = bench.trial.lab
+    return ROUNDS["rehearsal" if lab.rehearsal else lab.parameters.preset]
+
+
+def solved(bench: Bench, name: str) -> Artifact:
+    """Return a minimum from the store, or solve for it; its record has the last round's steps.
+
+    Args:
+        name: One of `LEAST`.
+    """
+    trial, lab = bench.trial, bench.trial.lab
+    data, heads = drawn.images_of(lab.suite), map(trial.evaluator.head, bench.tasks)
+    config = {
+        "algorithm": CACHE_VERSION,
+        "metric": LEAST[name],
+        "rounds": rounds(bench),
+        "images": lab.scale.counts.get("val"),
+        "weights": lab.clip.encoder.weights_hash,
+        "vectors": {task: vector.fingerprint() for task, vector in bench.vectors.items()},
+        "heads": [TaskVector({"head": head.weight}).fingerprint() for head in heads],
+        "data": [data.version(task, s) for task in bench.tasks for s in ("train", "val")],
+    }
+    return lab.store.get("minimum", config, lambda _: _solve(bench, LEAST[name]))
+
+
+def _solve(bench: Bench, metric: str) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """Go to the minimum from RegMean at its best coefficient."""
+    trial, evaluator, encoder = bench.trial, bench.trial.evaluator, bench.trial.lab.clip.encoder
+    heads = [evaluator.head(task) for task in bench.tasks]
+    size, most = evaluator.parts.size, max(count for count, _ in rounds(bench))
+    images = [bench.images(task, most) for task in bench.tasks]
+    features = [
+        tangent.features(encoder, encoder.params, vector, x, size)
+        for vector, x in zip(trial.vectors.values(), images, strict=True)
+    ]
+    seen = [evaluator.images(task, "val").x for task in bench.tasks]
+    by = bench.metrics(metric)
+    checks = [one.first(CHECKED) for one in _parts(seen, bench.features, by)]
+    parts = _parts(images, features, best.metrics(metric, features, heads))
+    vectors = bench.vectors
+    start = merge("regmean", vectors, **bench.statistics("regmean"), **METHODS["regmean"].fixed)
+    found = minimum.minimum(
+        encoder, parts, bench.place(start, by)[0] * start, checks,
+        rounds=rounds(bench), factors=bench.sizes["grams"], batch_size=size,
+        progress=trial.lab.progress,
+    )  # fmt: skip
+    values = {"objective": found.objective, "checked": found.checked}
+    record = {"residual": list(found.residual)}
+    for (key, each), some in zip(values.items(), (parts, checks), strict=True):
+        zero = best.total([one.own for one in some], [one.metric for one in some])
+        record[key] = [value / zero for value in each]
+    return {name: x.cpu() for name, x in found.vector.items()}, record
+
+
+def _parts(
+    images: Sequence[Tensor],
+    features: Sequence[tangent.TangentFeatures],
+    by: Sequence[best.Metric],
+) -> list[minimum.Part]:
+    each = zip(images, features, by, strict=True)
+    return [minimum.Part(x, one.jtau, metric) for x, one, metric in each]
