@@ -60,7 +60,7 @@ def unlabelled(bench: Bench, name: str, by: Sequence[str]) -> list[Unlabelled]:
             "`chosen_by` (task `all`), at its least over option and coefficient; accuracies there, "
             "and of the choice by labels on validation images; a minimum's values by `step`",
             {
-                "lost": "",
+                "relative_loss": "",
                 "absolute": "%",
                 "residual": "",
                 "solved": "",
@@ -110,7 +110,7 @@ def _chosen(bench: Bench, trial: Trial, name: str) -> Iterator[dict]:
     for metric, one in zip(METRICS, unlabelled(bench, name, METRICS), strict=True):
         labels = {"merge": name, "chosen_by": metric, "alpha": one.alpha}
         labels |= {} if one.option is None else {"option": one.option}
-        yield trial.row(**whole, **labels, metric="lost", value=one.loss)
+        yield trial.row(**whole, **labels, metric="relative_loss", value=one.loss)
         edit = functools.partial(trial.evaluator.answers, one.vector, linear=trial.linear)
         for task in bench.tasks:
             yield trial.answered(task, "absolute", edit(task, "test", one.alpha), **labels)

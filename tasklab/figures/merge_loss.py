@@ -26,7 +26,7 @@ def merge_loss(df: pd.DataFrame) -> Figure:
     At the option and the coefficient of least E in each; 0 loses nothing, 1 is the pre-trained
     model. Records: `merge_loss` of one model and method.
     """
-    rows = most_tasks(select(df, "merge_loss", "lost", split="validation"))
+    rows = most_tasks(select(df, "merge_loss", "relative_loss", split="validation"))
     means = averaged(rows, "merge", "chosen_by", "seed")
     order = means.groupby("merge")["value"].mean().sort_values().index
     plot = points(
@@ -52,7 +52,9 @@ def merge_choice_table(df: pd.DataFrame) -> pd.DataFrame:
     tested = pd.concat([tested, labelled.assign(chosen_by=_LABELS)])
     reached = tested.groupby(keys)["value"].mean()
     by_labels = where(rows, metric="absolute", split="validation", chosen_by=_LABELS)
-    score = pd.concat([by_labels, where(rows, metric="lost").assign(value=lambda x: -x["value"])])
+    score = pd.concat(
+        [by_labels, where(rows, metric="relative_loss").assign(value=lambda x: -x["value"])]
+    )
     score = score.groupby(keys)["value"].mean()
     both = pd.DataFrame({"score": score, "reached": reached}).dropna().reset_index()
     if both.empty:

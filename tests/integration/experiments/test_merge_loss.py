@@ -27,7 +27,7 @@ def test_the_loss_is_the_least_of_all_options_and_coefficients(lab, table):
     vectors, evaluator = lab.vectors("linearized", 0), lab.evaluator
     own = [evaluator.tangent_features(v, task, "val") for task, v in vectors.items()]
     heads = [evaluator.head(task) for task in TASKS]
-    rows = table[table["metric"] == "lost"].set_index(["merge", "chosen_by"])
+    rows = table[table["metric"] == "relative_loss"].set_index(["merge", "chosen_by"])
     assert set(rows.index) == {(name, by) for name in FEW for by in best.METRICS}
     for name in best.METRICS:
         by, row = best.metrics(name, own, heads), rows.loc[("ties", name)]
@@ -49,14 +49,14 @@ def test_the_loss_is_the_least_of_all_options_and_coefficients(lab, table):
 def test_a_minimum_is_recorded_step_by_step_and_loses_less_than_any_sum(lab, table):
     steps = table[table["step"].notna()].set_index(["metric", "step"])["value"]
     assert steps["solved", 1] < steps["solved", 0] < 1 and steps["residual", 0] == 1
-    lost = table[table["metric"] == "lost"].set_index(["merge", "chosen_by"])["value"]
+    lost = table[table["metric"] == "relative_loss"].set_index(["merge", "chosen_by"])["value"]
     assert lost["least_logits", "logits"] < lost["arithmetic", "logits"]
 
 
 def test_the_choice_is_that_of_least_loss(lab, table):
     both = combine(table, merging(lab, ["linearized"], FEW[:2]))
     chosen = figures.merge_choice_table(both).set_index("chosen by")
-    lost = table[table["metric"] == "lost"].set_index(["merge", "chosen_by"])["value"]
+    lost = table[table["metric"] == "relative_loss"].set_index(["merge", "chosen_by"])["value"]
     name = min(FEW[:2], key=lambda name: lost[name, "logits"])
     tested = table[(table["merge"] == name) & (table["chosen_by"] == "logits")]
     tested = tested[(tested["metric"] == "absolute") & (tested["split"] == "test")]
