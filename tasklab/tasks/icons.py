@@ -16,12 +16,12 @@ import hashlib
 import json
 import lzma
 from pathlib import Path
-from typing import Any
-
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING, Any
 
 from tasklab.errors import TasklabError, choose
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 NAME = "icons"  # of the suite
 VERSION = "icons-1"
@@ -52,6 +52,8 @@ def whole(task: str, folder: Path = FOLDER) -> tuple[Tensor, Tensor]:
     Raises:
         TasklabError: If its file is missing or damaged.
     """
+    import torch  # start-up: every command reads the names of suites
+
     about, file = entry(task, folder), folder / f"{task}.xz"
     try:
         raw = lzma.decompress(file.read_bytes())
