@@ -15,7 +15,7 @@ from .experiments.lab import Lab as Lab
 from .experiments.parameters import Parameters as Parameters
 from .storage.store import Store as Store
 from .study import evidence as evidence
-from .study import recorded as recorded
+from .study.results import recorded as recorded
 from .tasks import own as own
 from .tasks.suites import suite as suite
 from .taskvector import TaskVector as TaskVector

@@ -19,7 +19,7 @@ _SKIPPED = (LeftOutError, NothingToDrawError)  # of a figure whose methods are a
 
 
 def skip_cells(shell: Any) -> None:
-    """Make a kernel leave out the cells that raise a `LeftOutError`, and those that depend on them.
+    """Skip the cells of a kernel that raise a `LeftOutError`, and those that depend on them.
 
     Args:
         shell: IPython's; `None` outside of a notebook, where nothing happens.

@@ -39,8 +39,8 @@ from .layers import cosine_by_block as cosine_by_block
 from .layers import cosine_matrices as cosine_matrices
 from .layers import layer_alignment as layer_alignment
 from .layers import linearity as linearity
-from .merge_loss import merge_choice_table as merge_choice_table
-from .merge_loss import merge_loss as merge_loss
+from .losses import merge_choice_table as merge_choice_table
+from .losses import merge_loss as merge_loss
 from .merged_features import cross_task as cross_task
 from .merged_features import cross_task_methods as cross_task_methods
 from .merged_features import emergence as emergence

@@ -42,7 +42,7 @@ class Split:
         return records if isinstance(records, Split) else cls(records)
 
     def once(self, key: Hashable, make: Callable[[], Any]) -> Any:
-        """Return what `make` returned when it was first asked for under this key."""
+        """Return the first result of `make` under this key."""
         if key not in self._kept:
             self._kept[key] = make()
         return self._kept[key]

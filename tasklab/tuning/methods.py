@@ -114,7 +114,7 @@ TABLE: Mapping[str, Method] = MappingProxyType(
         "tak": Method(
             title="TAK, linearized",
             text="all weights in the tangent model, with other tasks' Kronecker factors",
-            colour="#117733", marker="X", tangent=True, rates="linearized",
+            colour="#117733", marker="8", tangent=True, rates="linearized",
             # of τJp's strength: a sum over seven tasks in place of a mean, of which factors by
             # layers and tokens find a fifth to an eighth (vectors of mini_xs)
             penalty="kronecker", weight=1e-3, others=True, once=True, products=5 / 3,

@@ -126,7 +126,10 @@ def total(errors: PerTask, by: Sequence[Metric] | None = None) -> float:
 
 
 def relative(merged: PerTask, own: PerTask, by: Sequence[Metric] | None = None) -> float:
-    """Return E(tau) / E(0): 0 if nothing is lost on any task, 1 for the unedited model."""
+    """Return E(tau) / E(0): 0 if nothing is lost on any task, 1 for the unedited model.
+
+    E is that of `objective`, with `by` as there.
+    """
     start = total(own, by)
     if start == 0:
         raise TasklabError(_NONE)

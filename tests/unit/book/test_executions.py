@@ -6,8 +6,7 @@ import nbformat
 import pytest
 from docutils import nodes
 
-from tasklab import page
-from tasklab.book import outputs, sources
+from tasklab.book import captions, outputs, sources
 
 RUN = {
     "tasklab": "0.2",
@@ -42,7 +41,7 @@ def test_a_run_is_told_by_what_its_kernel_said_and_its_outputs_come_along(
     ran = nbformat.read(source, 4)
     new = nbformat.v4.new_output
     ran.cells[1].outputs = [
-        new("display_data", data={"text/plain": "a table"}, metadata={page.ORIGIN: RUN})
+        new("display_data", data={"text/plain": "a table"}, metadata={captions.KEY: RUN})
     ]
     outputs.remember(ran, source, tmp_path / "cache", 83.2)
     notebook, run = executions.kept(source, tmp_path / "cache")

@@ -21,7 +21,7 @@ def lab():
     parameters = SimpleNamespace(seeds=(0, 1))
     suite = SimpleNamespace(names=())
     return SimpleNamespace(
-        parameters=parameters, store=store, progress=False, clip=clip, suite=suite
+        parameters=parameters, store=store, progress=False, clip=clip, suite=suite, able=list
     )
 
 

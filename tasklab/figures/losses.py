@@ -38,7 +38,7 @@ def merge_loss(df: pd.DataFrame) -> Figure:
 
 
 def merge_choice_table(df: pd.DataFrame) -> pd.DataFrame:
-    """Return what merge and coefficient each rule chooses, and its test accuracy in %.
+    """Return the merge and coefficient that each rule chooses, with its test accuracy in %.
 
     A row for the choice by labels of validation images and for each metric of E, which needs none;
     the last columns are points below the choice by labels, and Spearman's correlation over merges
