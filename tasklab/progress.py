@@ -264,6 +264,12 @@ def tell(text: str) -> None:
     print(text, file=sys.stdout if output() == "notebook" else sys.stderr, flush=True)
 
 
+def begin(text: str) -> None:
+    """Print a sentence at once for whoever waits at a terminal: imports take seconds."""
+    if output() == "terminal":
+        tell(text)
+
+
 def _cell() -> int | None:
     """Return the number of the notebook's cell that runs."""
     if "ipykernel.zmqshell" not in sys.modules:

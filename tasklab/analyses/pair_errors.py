@@ -24,11 +24,15 @@ def pair_errors(
     count: int,
     *,
     linear: bool = False,
+    first: int = 0,
 ) -> Iterator[dict]:
     """Yield disentanglement error and loss in addition of all pairs of tasks.
 
     Of theta_0 + c (tau_i + tau_j) on either task, beside theta_0 + c tau_i of the task alone: the
     share of changed predictions (xi, tangent, equation 3) and the accuracy that is lost.
+
+    Args:
+        first: How many pairs are left out: an interrupted call had them.
 
     Yields:
         Task (`"T1+T2"`), alpha (c), the metrics `xi_pair` (%) and `lost` (points), means over both
@@ -39,7 +43,7 @@ def pair_errors(
         raise TasklabError("pairs of tasks need at least two task vectors.")
     as_coefficients(coefficients, "coefficients")
     if linear:
-        yield from _linear(evaluator, vectors, coefficients, count)
+        yield from _linear(evaluator, vectors, coefficients, count, first)
         return
     encoder = evaluator.clip.encoder
     passes, theta = inference.passes(encoder), encoder.params
@@ -56,7 +60,7 @@ def pair_errors(
     for c in coefficients:
         models = {t: Edited(theta, v, c) for t, v in vectors.items()}  # made when asked for
         alone = {t: guess(dict(params), t) for t, params in models.items()}
-        for pair in itertools.combinations(vectors, 2):
+        for pair in itertools.islice(itertools.combinations(vectors, 2), first, None):
             both = merged([*(models[task] for task in pair), theta], (1, 1, -1))
             sides = [(guess(both, task), alone[task], data[task][1]) for task in pair]
             del both  # before the next one is made
@@ -68,9 +72,10 @@ def _linear(
     vectors: Mapping[str, TaskVector],
     coefficients: Sequence[float],
     count: int,
+    first: int,
 ) -> Iterator[dict]:
     """Yield the same of the linearized model, whose features add up."""
-    for pair in itertools.combinations(vectors, 2):
+    for pair in itertools.islice(itertools.combinations(vectors, 2), first, None):
         parts = {
             task: [evaluator.tangent_features(vectors[one], task, "test") for one in pair]
             for task in pair

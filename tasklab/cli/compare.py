@@ -3,34 +3,39 @@
 from __future__ import annotations
 
 import json as writer
-import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
+from tasklab.analyses.merging import registry
 from tasklab.cli.parsing import settings
 from tasklab.cli.vectors import (
     TOGETHER,
     check_target,
-    folders_of,
+    check_words,
+    checked,
     lab_of,
+    named,
+    own_tasks,
     print_notes,
     row_of,
     sources_of,
+    suite_of,
     tell_time,
 )
 from tasklab.errors import TasklabError, path, shown
-from tasklab.experiments.parameters import Parameters
-from tasklab.tasks.suites import suite
+from tasklab.exchange import places
+from tasklab.storage import rooms
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from tasklab.exchange.merged import Source
-    from tasklab.exchange.publishing import Target
+    from tasklab.exchange.places import Target
     from tasklab.experiments import Lab
     from tasklab.experiments.contest import Contest
+    from tasklab.tasks.suites import Task
 
 if TYPE_CHECKING:
     Settings = dict[str, Any]
@@ -86,25 +91,29 @@ def compare(
     }
     for name, target in targets.items():
         check_target(name, target)
-    from tasklab.exchange import merged as merging  # start-up: torch
-    from tasklab.exchange import publishing
+    if merged:
+        places.check_free(targets["--merged"], [named(word)[1] for word in vector])
+    model = given.get("model")
+    into = None if model_out is None else places.target(path("--model-out", model_out), model)
+    chosen = registry.several(None if methods == "all" else methods.split(","))
+    own = own_tasks(data, template)
+    _check_tasks({task: task for task, _ in map(named, vector) if task}, own, given)
+    of = f" of {model}" if model else ""
+    doing = f"comparing {len(chosen)} merges of {len(vector)} task vectors{of}"
+    check_words(doing, vector, given, base)
+    from tasklab.exchange import publishing  # start-up: torch
     from tasklab.experiments import contest as contests
 
-    if merged:
-        merging.check_free(targets["--merged"])
-    into = None if model_out is None else publishing.target(path("--model-out", model_out))
     if into is not None and given.get("model"):  # before vectors are read
         publishing.check_model(into, given["model"], given.get("init") or "pretrained", base)
 
-    names = None if methods == "all" else [one.strip() for one in methods.split(",")]
-    chosen = contests.merges_for(names)
-    folders = folders_of(data)
-    with tempfile.TemporaryDirectory(prefix=".merge-", dir=targets["--out"].parent) as room:
-        sources = sources_of(vector, given, base, Path(room), heads=True)
+    drafts = [*targets.values(), *([into.place, *into.beside.values()] if into else [])]
+    with rooms.room(targets["--out"].parent, ".merge-", drafts) as room:
+        sources = sources_of(vector, given, base, room, heads=True)
         method = sources[0].method
-        of_task = _by_task(sources, folders, given)
+        of_task = _by_task(sources, own, given)
         start = {**given, "model": sources[0].model, "init": sources[0].init}
-        lab = lab_of(start, list(of_task), folders, template, base, sources)
+        lab = lab_of(start, list(of_task), own, base, sources)
         if into is not None:
             if sources[0].linear:
                 raise TasklabError(f"{sources[0].name} {TOGETHER}: leave --model-out out.")
@@ -112,7 +121,7 @@ def compare(
                 publishing.check_model(into, sources[0].model, sources[0].init)
         vectors = {task: one.vector for task, one in of_task.items()}
         asked = {"labels": not without_labels}
-        about = contests.seconds(lab, vectors, chosen, linear=sources[0].linear, **asked)
+        about = contests.seconds(lab, vectors, method, chosen, **asked)
         tell_time(f"{len(chosen)} merges of {len(vectors)} vectors", about, kept=True)
         found = contests.contest(lab, vectors, method, chosen, **asked)
         written = _write(targets, into, found, lab, of_task, method)
@@ -149,10 +158,7 @@ def compare(
         )
     mean, half = found.start.mean
     print(f"{found.start.title:<{width}}    {mean:5.1f} +- {half:3.1f}")
-    for source in of_task.values():
-        if source.notes:
-            print(source.name)
-            print_notes(source.notes)
+    print_notes({one.name: one.notes for one in of_task.values()})
     for task in found.useless():
         print(
             f"the vector of {task} does not surely raise the accuracy on it: is it the right one?"
@@ -161,28 +167,37 @@ def compare(
     print(f"{rule}: {found.best.title}. Written: {', '.join(written)}.")
 
 
-def _by_task(sources: Sequence[Source], folders: dict[str, Path], given: Any) -> dict[str, Source]:
+def _by_task(
+    sources: Sequence[Source], own: Mapping[str, Task], given: dict[str, Any]
+) -> dict[str, Source]:
     """Return the vectors by the task whose images belong to them."""
-    parameters = Parameters(**{**given, "model": sources[0].model})
-    there = tuple(folders) or suite(parameters.suite).names
     found: dict[str, Source] = {}
+    _check_tasks({one.task: one.name for one in sources}, own, {**given, "model": sources[0].model})
     for one in sources:
-        task = one.task
-        if task not in there:
-            where = "--data names" if folders else f"suite {parameters.suite} has"
+        if one.task in found:
             raise TasklabError(
-                f"{one.name} belongs to the task {shown(task)}, and {where} {', '.join(there)}: "
-                f"say which of them by TASK={one.name}, or give its images by --data TASK=FOLDER."
+                f"{found[one.task].name} and {one.name} are both of the task {one.task}: give one "
+                "vector for a task, or TASK=VECTOR."
             )
-        if task in found:
-            raise TasklabError(
-                f"{found[task].name} and {one.name} are both of the task {task}: give one vector "
-                "for a task, or TASK=VECTOR."
-            )
-        found[task] = one
-    if idle := [task for task in folders if task not in found]:
+        found[one.task] = one
+    if idle := [task for task in own if task not in found]:
         raise TasklabError(f"--data {idle[0]}=... has no vector: TASK=VECTOR gives it one.")
     return found
+
+
+def _check_tasks(
+    vectors: Mapping[str, str], own: Mapping[str, Task], given: dict[str, Any]
+) -> None:
+    """Raise unless there are images of the tasks, each with the name of its vector."""
+    parameters = checked(given)
+    there = tuple(own) or suite_of(parameters).names
+    for task, name in vectors.items():
+        if task not in there:
+            where = "--data names" if own else f"suite {parameters.suite} has"
+            raise TasklabError(
+                f"{name} belongs to the task {shown(task)}, and {where} {', '.join(there)}: "
+                f"say which of them by TASK={name}, or give its images by --data TASK=FOLDER."
+            )
 
 
 def _write(
@@ -200,11 +215,13 @@ def _write(
     from tasklab.experiments import contest as contests
     from tasklab.machine import gib
     from tasklab.storage import atomic
+    from tasklab.taskvector import TaskVector
 
     sources, best = list(of_task.values()), found.best
     vectors = {task: one.vector for task, one in of_task.items()}
     rows = [row_of(one) for one in sources]
-    result = contests.merged(lab, vectors, method, best) if into or "--merged" in targets else None
+    asked = into is not None or "--merged" in targets
+    result = contests.merged(lab, vectors, method, best) if asked else TaskVector({})
     options = {"alpha": best.alpha}
     if best.option is not None:
         options[METHODS[best.name].searched] = best.option

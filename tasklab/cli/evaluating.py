@@ -8,11 +8,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 import tyro
 
 from tasklab.cli.parsing import settings
-from tasklab.cli.vectors import folders_of, lab_of, print_notes, sources_of, tell_time
+from tasklab.cli.vectors import (
+    check_words,
+    checked,
+    lab_of,
+    own_tasks,
+    print_notes,
+    sources_of,
+    suite_of,
+    tell_time,
+)
 from tasklab.errors import choose, real
-from tasklab.experiments.parameters import Parameters
 from tasklab.progress import tell
-from tasklab.tasks.suites import suite
 
 if TYPE_CHECKING:
     Settings = dict[str, Any]
@@ -55,18 +62,20 @@ def evaluate(
     """
     choose("split", split, SPLITS)
     given = {**given, "model": model}
-    folders, terms = folders_of(data), [(*_term(word), 1) for word in add]
+    own, terms = own_tasks(data, template), [(*_term(word), 1) for word in add]
     terms += [(*_term(word), -1) for word in subtract]
-    there = suite(Parameters(**given).suite)
-    every = tuple(folders) or (*there.names, there.control.name)
+    there, names = suite_of(checked(given)), [name for name, _, _ in terms]
+    every = tuple(own) or (*there.names, there.control.name)
     chosen = tuple(dict.fromkeys(task)) or every  # each counts once
     for one in chosen:
         choose("task", one, every)
+    with_them = f" with {len(names)} task vector{'s'[: len(names) != 1]}" if names else ""
+    check_words(f"evaluating {model}{with_them}", names, given, base)
     from tasklab.experiments.estimate import pace  # start-up: these load torch
     from tasklab.taskvector import TaskVector
 
-    sources = sources_of([name for name, _, _ in terms], given, base, heads=True)
-    lab = lab_of(given, chosen, folders, template, base, sources)
+    sources = sources_of(names, given, base, heads=True)
+    lab = lab_of(given, chosen, own, base, sources)
     linear = linear or any(one.linear for one in sources)
     vector = TaskVector.sum(
         one.vector * (c * sign) for one, (_, c, sign) in zip(sources, terms, strict=True)
@@ -87,7 +96,7 @@ def evaluate(
         print(found)
         for edit in edits:
             print(f"  {edit['coefficient']:+g} {edit['vector']}")
-            print_notes(edit["notes"])
+        print_notes({edit["vector"]: edit["notes"] for edit in edits})
     if found.harmful:
         tell(
             f"This edit is worse than the pre-trained model: {found.gain:+.1f} points. Give the "

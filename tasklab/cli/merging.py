@@ -9,27 +9,34 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
+from tasklab.analyses.merging import registry
 from tasklab.cli.parsing import settings
 from tasklab.cli.vectors import (
     TOGETHER,
-    folders_of,
+    check_words,
+    checked,
     lab_of,
     named,
+    own_tasks,
     print_notes,
     row_of,
     sources_of,
+    suite_of,
     tell_time,
 )
 from tasklab.errors import TasklabError, choose, path, real, shown, whole
-from tasklab.experiments.parameters import Parameters
-from tasklab.tasks.suites import suite
+from tasklab.exchange import places
+from tasklab.storage import rooms
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
+    from tasklab.analyses.merging.registry import Method
     from tasklab.exchange.merged import Source
     from tasklab.experiments import Lab
     from tasklab.models.encoder import Encoder
+    from tasklab.tasks.suites import Task
+    from tasklab.taskvector import TaskVector
 
 if TYPE_CHECKING:
     Settings = dict[str, Any]
@@ -79,33 +86,35 @@ def merge(
             "merge takes two VECTORs or more: tasklab merge A.safetensors B.safetensors --model M."
         )
     # also a parameter that this command has no use for
-    Parameters(**{name: x for name, x in given.items() if name != "suite" or "model" in given})
-    target, folders = path("--out", out), folders_of(data)
-    from tasklab.analyses.merging import registry  # start-up: these load torch
-    from tasklab.exchange import merged, publishing
-    from tasklab.models import loading
-    from tasklab.storage import rooms
-
+    checked({name: x for name, x in given.items() if name != "suite" or "model" in given})
+    target, own, model_name = path("--out", out), own_tasks(data), given.get("model")
     chosen, count = registry.method(method), whole("--images", images, 1)
     options = _options(option)
     if alpha is not None:
         if "alpha" in options:
             raise TasklabError("give --alpha or --option alpha=..., not both.")
         options["alpha"] = real("--alpha", alpha, -math.inf)
-    for name in options:
-        choose(f"option of {method}", name, [one for one in chosen.options if one != chosen.needs])
     if search and options:
         raise TasklabError(f"--search chooses {', '.join(options)}: leave one of the two out.")
-    merged.check_free(target, [named(word)[1] for word in vector])
-    into = None if model_out is None else publishing.target(path("--model-out", model_out))
+    places.check_free(target, [named(word)[1] for word in vector])
+    into = None if model_out is None else places.target(path("--model-out", model_out), model_name)
     if into is not None and into.place.absolute() == target.absolute():
         raise TasklabError("--out and --model-out are the same: give each a place of its own.")
+    for name in options:  # which imports torch
+        choose(f"option of {method}", name, [one for one in chosen.options if one != chosen.needs])
+    if search or chosen.needs:
+        _check_tasks([task for task, _ in map(named, vector) if task], own, given)
+    of = f" of {model_name}" if model_name else ""
+    check_words(f"merging {len(vector)} task vectors{of} by {chosen.title}", vector, given, base)
+    from tasklab.exchange import merged, publishing  # start-up: these load torch
+    from tasklab.models import loading
+
     init = given.get("init") or "pretrained"
-    if given.get("model"):  # before vectors are read, which may take minutes
+    if model_name:  # before vectors are read, which may take minutes
         if into is not None:
-            publishing.check_model(into, given["model"], init, base)
+            publishing.check_model(into, model_name, init, base)
         if base is None and (chosen.needs or search):
-            loading.locate(given["model"], init, fetch=False)
+            loading.locate(model_name, init, fetch=False)
     written = [target] if into is None else [target, into.place, *into.beside.values()]
     with rooms.room(target.parent, ".merge-", written) as room:
         sources = sources_of(vector, given, base, room, heads=search)
@@ -113,25 +122,28 @@ def merge(
         if into is not None:
             if first.linear:
                 raise TasklabError(f"{first.name} {TOGETHER}: leave --model-out out.")
-            if not given.get("model"):
+            if not model_name:
                 publishing.check_model(into, first.model, first.init, base)
-        lab = _lab(sources, given, folders, base) if chosen.needs or search else None
-        result, plain, origin = _merged(chosen, method, sources, options, lab, count, search)
+        lab = _lab(sources, given, own, base) if chosen.needs or search else None
+        if search:
+            result, plain, origin = _searched(chosen, method, sources, lab)
+        else:
+            result, plain, origin = _merged(chosen, method, sources, options, lab, count)
         rows = [row_of(one, cosine=one.vector.cosine(result)) for one in sources]
+        about: dict[str, Any] = {"method": method, "weights": weights, "vectors": rows}
         model = None
         if into is not None:
             start = f"{first.model} ({first.init})" if base is None else base
-            about = {"method": method, "title": chosen.title, "paper": chosen.paper, "base": start}
-            full = {name: x for name, x in {**chosen.options, **plain}.items()}
-            full.pop(chosen.needs, None)
-            about |= {"options": full, "weights": weights, "vectors": rows}
+            full = {x: y for x, y in {**chosen.options, **plain}.items() if x != chosen.needs}
+            more = {"title": chosen.title, "paper": chosen.paper, "base": start, "options": full}
             encoder = _encoder(lab, first, base)
             merged.check_start(encoder, weights, base)
-            model = publishing.written(into, result.apply(encoder.params), encoder, about, base)
+            theta = result.apply(encoder.params)
+            model = publishing.written(into, theta, encoder, about | more, base)
         merged.write(target, result, sources, {"method": method, "options": plain}, model)
-    about = {"out": str(target), "model_out": None if into is None else str(into.place)}
-    about |= {"model": first.model, "weights": weights, "method": method, "options": plain}
-    about |= {"origin": origin, "norm": result.norm(), "tensors": len(result), "vectors": rows}
+    about |= {"out": str(target), "model_out": None if into is None else str(into.place)}
+    about |= {"model": first.model, "options": plain, "origin": origin}
+    about |= {"norm": result.norm(), "tensors": len(result)}
     if json:
         print(writer.dumps(about, indent=1))
         return
@@ -144,7 +156,7 @@ def merge(
             f"  {row['vector']:<{width}}  {row['task']}, {row['method']}, norm {row['norm']:.4g}, "
             f"cosine with the result {row['cosine']:.3f}"
         )
-        print_notes(row["notes"])
+    print_notes({row["vector"]: row["notes"] for row in rows})
     shortened = {name: f"{x:.4g}" if isinstance(x, float) else x for name, x in plain.items()}
     values = ", ".join(f"{name} {x}" for name, x in shortened.items())
     print(f"{values}: {origin}")
@@ -155,33 +167,38 @@ def merge(
         print(f"the merged model, for {library}: {into.place} and its card {into.beside['card']}")
 
 
+def _searched(
+    chosen: Method, method: str, sources: Sequence[Source], lab: Lab | None
+) -> tuple[TaskVector, dict[str, Any], str]:
+    """Return the best merge on validation images, its options, and where they come from."""
+    from tasklab.experiments import contest  # start-up: pandas
+
+    assert lab is not None, "a search looks at images"
+    vectors = {one.task: one.vector for one in sources}
+    if len(vectors) < len(sources):
+        raise TasklabError("--search takes one vector for each task.")
+    about = contest.seconds(lab, vectors, sources[0].method, [method], search=True)
+    tell_time(f"a search of {method} on validation images", about, kept=True)
+    vector, choice = contest.searched(lab, vectors, sources[0].method, method)
+    found = {"alpha": choice["alpha"]}
+    if choice["option"] is not None:
+        found[chosen.searched] = choice["option"]
+    origin = f"the best of {choice['looks']} evaluations on validation images"
+    return vector, {**chosen.fixed, **found}, origin
+
+
 def _merged(
-    chosen: Any,
+    chosen: Method,
     method: str,
     sources: Sequence[Source],
     options: dict[str, Any],
     lab: Lab | None,
     count: int,
-    search: bool,
-) -> tuple[Any, dict[str, Any], str]:
+) -> tuple[TaskVector, dict[str, Any], str]:
     """Return the merge, its options, and where they come from."""
     from tasklab.analyses import merging  # start-up: torch
     from tasklab.analyses.merging import timing
 
-    if search:
-        from tasklab.experiments import contest  # start-up: pandas
-
-        vectors = {one.task: one.vector for one in sources}
-        if len(vectors) < len(sources):
-            raise TasklabError("--search takes one vector for each task.")
-        about = contest.seconds(lab, vectors, [method], linear=sources[0].linear)
-        tell_time(f"a search of {method} on validation images", about)
-        choice = contest.searched(lab, vectors, sources[0].method, method)
-        found = {"alpha": choice.alpha}
-        if choice.option is not None:
-            found[chosen.searched] = choice.option
-        origin = f"the best of {choice.trials} evaluations on validation images"
-        return choice.alpha * choice.vector, {**chosen.fixed, **found}, origin
     usual = chosen.usual(len(sources), options)
     plain = {**usual, **options}
     own = ", ".join(options)
@@ -189,13 +206,15 @@ def _merged(
     if own:
         origin = f"{own} as given" + (f"; the rest {origin}" if usual.keys() - options else "")
     named = {one.name: one.vector for one in sources}  # for messages
-    vectors = named if len(named) == len(sources) else [one.vector for one in sources]
     full = dict(plain)
     every = timing.seconds(dict(enumerate(one.vector for one in sources)), method)
     tell_time(f"merge by {method}", every / max(1, len(chosen.values)))
     if chosen.needs:
+        assert lab is not None, "it looks at images"
         full[chosen.needs] = _of_images(chosen.needs, sources, lab, count)
-    return merging.merge(method, vectors, **full), plain, origin
+    if len(named) == len(sources):
+        return merging.merge(method, named, **full), plain, origin
+    return merging.merge(method, [one.vector for one in sources], **full), plain, origin
 
 
 def _encoder(lab: Lab | None, first: Source, base: str | None) -> Encoder:
@@ -210,25 +229,30 @@ def _encoder(lab: Lab | None, first: Source, base: str | None) -> Encoder:
     return loading.load(first.model, init=first.init).encoder
 
 
-def _lab(sources: Sequence[Source], given: Any, folders: dict[str, Path], base: str | None) -> Lab:
+def _lab(
+    sources: Sequence[Source], given: dict[str, Any], own: Mapping[str, Task], base: str | None
+) -> Lab:
     """Return the model with the images of the vectors' tasks."""
     given = {**given, "model": sources[0].model, "init": sources[0].init}
     tasks = list(dict.fromkeys(one.task for one in sources))
-    name = Parameters(**given).suite
-    there = tuple(folders) or suite(name).names
+    _check_tasks(tasks, own, given)
+    return lab_of(given, tasks, own, base, sources)
+
+
+def _check_tasks(tasks: Sequence[str], own: Mapping[str, Task], given: dict[str, Any]) -> None:
+    """Raise unless there are images of all tasks."""
+    parameters = checked(given)
+    there = tuple(own) or suite_of(parameters).names
     if unknown := [task for task in tasks if task not in there]:
-        of = "--data" if folders else f"suite {name}"
+        of = "--data" if own else f"suite {parameters.suite}"
         raise TasklabError(
             f"this looks at images of each task, and {of} has none of {shown(unknown[0])}: give "
             f"them by --data {unknown[0]}=FOLDER, say which of {', '.join(there)} a vector is of "
             "by TASK=VECTOR, or choose a --method that needs none."
         )
-    return lab_of(given, tasks, folders, base=base, sources=sources)
 
 
-def _of_images(
-    needs: str, sources: Sequence[Source], lab: Lab, count: int
-) -> Iterator[dict[str, Any]]:
+def _of_images(needs: str, sources: Sequence[Source], lab: Lab, count: int) -> Iterator[Any]:
     """Yield what training images of each task tell, at the task's own model."""
     from tasklab.analyses.merging import of_images  # start-up: torch
     from tasklab.experiments.runner import Given

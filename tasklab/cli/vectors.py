@@ -10,11 +10,15 @@ import zipfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tasklab import machine
 from tasklab.errors import TasklabError, choose, path, shown, whole
+from tasklab.exchange import places
+from tasklab.exchange import sources as located
 from tasklab.experiments.parameters import PRESETS, Parameters
-from tasklab.models.zoo import closed
-from tasklab.progress import LATER, bar, duration, tell
-from tasklab.tasks.suites import suite
+from tasklab.models.zoo import closed, spec
+from tasklab.progress import LATER, bar, begin, duration, tell
+from tasklab.storage.store import Store
+from tasklab.tasks.suites import Suite, Task, suite
 from tasklab.tuning.methods import METHODS, TABLE
 
 if TYPE_CHECKING:
@@ -22,11 +26,27 @@ if TYPE_CHECKING:
 
     from tasklab.exchange.merged import Source
     from tasklab.experiments import Lab
-    from tasklab.storage.store import Store
 
 Given = dict[str, Any]  # notebook parameters, those that are given
 _ALIKE = 0.8  # cosine of two vectors that mostly lead to a common start
 TOGETHER = "belongs in the linearized model, which no checkpoint of open_clip or transformers is"
+
+
+def checked(given: Given) -> Parameters:
+    """Return the parameters of a command, checked without torch: the device is looked at later."""
+    return Parameters(**{"device": "cpu", **given})
+
+
+def suite_of(parameters: Parameters) -> Suite:
+    """Return the suite of some parameters."""
+    assert parameters.suite is not None, "it has a default"
+    return suite(parameters.suite)
+
+
+def seeds_of(parameters: Parameters) -> tuple[int, ...]:
+    """Return the seeds of some parameters."""
+    assert isinstance(parameters.seeds, tuple), "they are a tuple once they are checked"
+    return parameters.seeds
 
 
 def check_target(option: str, target: Path) -> None:
@@ -39,42 +59,96 @@ def check_target(option: str, target: Path) -> None:
         raise TasklabError(f"cannot write {option} {target}: {error.strerror}.") from error
 
 
+def check_words(doing: str, words: Sequence[str], given: Given, base: str | None) -> None:
+    """Raise if a vector or the base is not there, or memory too small; print the first line.
+
+    Nothing is read for this, and torch is not imported.
+
+    Args:
+        doing: What the command does with the vectors, for the line.
+        words: As for `sources_of`.
+    """
+    store, model = Store(given.get("store_root")), given.get("model")
+    sizes: list[int] = []
+    for _, name in map(named, words):
+        if _names_run(name):
+            _run_of(name, given)
+        else:
+            places.check_there(name, store, model)
+            if Path(name).exists():
+                sizes.append(sum(x.stat().st_size for x in located.parts(located.locate(name)[0])))
+    if base is not None and (path("--base", base).exists() or "/" not in base):
+        located.locate(path("--base", base, None if path("--base", base).is_dir() else "file"))
+    tower = spec(model).tower if model else None
+    largest, room = max(sizes, default=0), machine.memory().available
+    least = largest + 2 * (4 * tower.parameters if tower else largest)
+    if room is not None and least > room:
+        takes, free = machine.too_large(least, room)
+        raise TasklabError(
+            f"this takes {takes} of memory, for a checkpoint, its base and the vector, and {free} "
+            "are free: end other programs, or take a smaller model."
+        )
+    begin(f"{doing}.")
+
+
 def tell_time(what: str, seconds: float, *, kept: bool = False) -> None:
     """Print about how long something takes, where that is longer than ten seconds."""
     if seconds > 10:
         tell(f"{what}: about {duration(seconds)}{'; what is finished is kept' if kept else ''}.")
 
 
-def print_notes(notes: Sequence[str]) -> None:
-    """Print what is known of a vector, a line for each note."""
-    for note in notes:
-        print(f"    {note}")
+def print_notes(vectors: Mapping[str, Sequence[str]]) -> None:
+    """Print what is known of vectors, each note once.
+
+    Args:
+        vectors: Name -> its notes.
+    """
+    of: dict[str, list[str]] = {}
+    for name, notes in vectors.items():
+        for note in notes:
+            of.setdefault(note, []).append(name)
+    for note, names in of.items():
+        every = f"all {len(names)}" if len(names) == len(vectors) > 1 else ", ".join(names)
+        print(f"  {every}: {note}")
 
 
 def row_of(one: Source, **more: Any) -> dict[str, Any]:
     """Return a vector's row in JSON, cards and reports."""
-    told = {"vector": one.name, "task": one.task, "method": one.method, "sha256": one.sha256}
-    return told | {"notes": [*one.notes], "norm": one.vector.norm(), **more}
+    return {
+        **{"vector": one.name, "task": one.task, "method": one.method, "sha256": one.sha256},
+        **{"notes": [*one.notes], "norm": one.vector.norm(), **more},
+    }
 
 
-def folders_of(words: Sequence[str]) -> dict[str, Path]:
-    """Return folders of images by task, from words such as Cars=images/cars."""
-    found: dict[str, Path] = {}
-    for word in words:
+def own_tasks(data: Sequence[str], templates: Sequence[str] = ()) -> dict[str, Task]:
+    """Return tasks of one's own by name, from words such as Cars=images/cars.
+
+    Args:
+        data: The words, each a task's name and its folder of images.
+        templates: Their prompts; none for the usual ones.
+    """
+    folders: dict[str, Path] = {}
+    for word in data:
         task, equals, folder = word.partition("=")
         if not (equals and task and folder):
             raise TasklabError(f"--data is TASK=FOLDER, e.g. Cars=images/cars, not {shown(word)}.")
-        if task in found:
+        if task in folders:
             raise TasklabError(f"--data {task}=... is given twice.")
-        found[task] = path("--data", folder, "folder")
-    return found
+        folders[task] = path("--data", folder, "folder")
+    if not folders:
+        if templates:
+            raise TasklabError("--template is for --data: the suite's tasks have prompts.")
+        return {}
+    from tasklab.tasks import own  # start-up: numpy
+
+    words = {"templates": tuple(templates)} if templates else {}
+    return {task: own.from_folder(one, name=task, **words) for task, one in folders.items()}
 
 
 def lab_of(
     given: Given,
     tasks: Sequence[str] | None,
-    folders: Mapping[str, Path],
-    templates: Sequence[str] = (),
+    own: Mapping[str, Task],
     base: str | None = None,
     sources: Sequence[Source] = (),
 ) -> Lab:
@@ -85,29 +159,23 @@ def lab_of(
     Args:
         given: Notebook parameters.
         tasks: Names; `None` for all.
-        folders: Own folders of images by task; empty for the suite's images.
-        templates: Prompts of own tasks; none for the usual ones.
+        own: Tasks in place of the suite's, by name; empty for the suite's.
         base: The checkpoint whose weights are the model's.
         sources: Task vectors, which must start from these weights.
     """
     from tasklab.exchange import merged  # start-up: torch
     from tasklab.experiments.lab import Lab
-    from tasklab.tasks import own
 
     if closed(given.get("model") or "mini") and not given.get("head"):
         given = {**given, "head": "probe"}
     parameters = Parameters(**given)
     about: dict[str, Any] = {"trains": False, "images_of": tasks, "base": base}
-    if folders:
-        words = {"templates": tuple(templates)} if templates else {}
-        mine = [own.from_folder(folders[task], name=task, **words) for task in tasks or folders]
-        lab = Lab(parameters, own=mine, **about)
-    elif templates:
-        raise TasklabError("--template is for --data: the suite's tasks have prompts of their own.")
+    if own:
+        lab = Lab(parameters, own=[own[task] for task in tasks or own], **about)
     else:
-        control = suite(parameters.suite).control.name
-        named = [task for task in tasks or () if task != control] or None
-        lab = Lab(parameters, tasks=named, **about)
+        control = suite_of(parameters).control.name
+        chosen = [task for task in tasks or () if task != control] or None
+        lab = Lab(parameters, tasks=chosen, **about)
     if sources:
         merged.check_start(lab.clip.encoder, merged.together(sources), base)
     return lab
@@ -140,29 +208,33 @@ def sources_of(
         room: As for `merged.find`.
         heads: Whether images will be classified, by zero-shot heads unless others are asked for.
     """
-    from tasklab.exchange import bases, importing, merged  # start-up: torch
-    from tasklab.storage.store import Store
+    from tasklab.exchange import bases, importing, merged, reading  # start-up: torch
 
     tasks, names = [*zip(*map(named, words), strict=True)] or ((), ())
-    held = None  # or every vector reads the base again
+    model, held = given.get("model"), None  # or every vector reads the base again
     if base is not None:  # a path, or owner/name on the hub
-        path("--base", base, None if "/" in base or path("--base", base).is_dir() else "file")
-        if model := given.get("model"):
+        if model:
             held = importing.base_of(base, model)
             if heads:  # what they lack is said before minutes of reading
                 bases.completed(base, model, texts=Parameters(**given).vocabulary == "open")
-    elif model := given.get("model"):
+    elif model:
         _check_start(names, model, given.get("init") or "pretrained")
     runs = {name: _run_of(name, given) for name in names if _names_run(name)}
-    about = {"model": given.get("model"), "base": base, "init": given.get("init"), "room": room}
-    store, found = Store(given.get("store_root")), []
-    for name in names:
-        if name not in runs:
-            merged.check_there(name, store, given.get("model"))
+    store = Store(given.get("store_root"))
+    found: list[Source] = []
+
+    def read(name: str) -> Source:
+        if name in runs:
+            return _run(name, given, *runs[name])
+        about = {"base": base, "init": given.get("init")}
+        return merged.find(name, store, given.get("model"), room=room, **about)
+
+    if model and names:
+        reading.shapes(model)  # imports open_clip or timm, which is no part of the estimate
     with bar(len(names), "reading", unit="vector", soon=LATER) as shown:
         for task, name in zip(tasks, names, strict=True):
             began = time.perf_counter()
-            one = _run(name, *runs[name]) if name in runs else merged.find(name, store, **about)
+            one = read(name)
             if not found:
                 left = (len(names) - 1) * (time.perf_counter() - began)
                 tell_time("reading the other vectors", left)
@@ -193,13 +265,12 @@ def _check_near(sources: Sequence[Source]) -> None:
 
 def _check_start(names: Sequence[str], model: str, init: str) -> None:
     """Raise if a checkpoint starts from weights that are not there: reading it takes minutes."""
-    from tasklab.exchange import sources  # start-up: torch
-    from tasklab.models import loading
+    from tasklab.models import loading  # start-up: torch
 
     for name in names:
         if Path(name).is_file():
-            about = sources.header(Path(name))
-            if not ("tasklab" in about or sources.is_saved(about) or _has_start(Path(name))):
+            about = located.header(Path(name))
+            if not ("tasklab" in about or located.is_saved(about) or _has_start(Path(name))):
                 try:
                     loading.locate(model, init)
                 except TasklabError as error:
@@ -222,11 +293,8 @@ def _names_run(name: str) -> bool:
     return "@" in name and not path("VECTOR", name).exists()
 
 
-def _run_of(name: str, given: Given) -> tuple[Parameters, str, str, int]:
-    """Return the parameters, task, method and seed that TASK@METHOD or TASK@METHOD@SEED stands for.
-
-    All words of a command are checked so before anything is loaded.
-    """
+def _run_of(name: str, given: Given) -> tuple[str, str, int]:
+    """Return the task, method and seed that TASK@METHOD or TASK@METHOD@SEED stands for."""
     task, method, *seed = name.split("@")
     if ":" in method:
         raise TasklabError(
@@ -235,21 +303,22 @@ def _run_of(name: str, given: Given) -> tuple[Parameters, str, str, int]:
     choose("method", method, METHODS)
     if len(seed) > 1:
         raise TasklabError(f"{shown(name)} is not TASK@METHOD or TASK@METHOD@SEED.")
-    parameters = Parameters(**given)
-    choose("task", task, suite(parameters.suite).names)
-    number = whole("SEED", seed[0], 0) if seed else parameters.seeds[0]
-    return parameters, task, method, number
+    parameters = checked(given)
+    choose("task", task, suite_of(parameters).names)
+    number = whole("SEED", seed[0], 0) if seed else seeds_of(parameters)[0]
+    return task, method, number
 
 
-def _run(name: str, parameters: Parameters, task: str, method: str, number: int) -> Source:
+def _run(name: str, given: Given, task: str, method: str, number: int) -> Source:
     """Return the vector of a run that is in the store."""
-    from tasklab.exchange.merged import Source  # start-up: torch
+    from tasklab.exchange import merged  # start-up: torch
     from tasklab.experiments.lab import Lab
     from tasklab.storage.tensors import file_sha256
     from tasklab.taskvector import TaskVector
 
+    parameters = Parameters(**given)
     # what a run learnt from is part of its identity
-    seen = suite(parameters.suite).names if TABLE[method].others else (task,)
+    seen = suite_of(parameters).names if TABLE[method].others else (task,)
     tasks = None if parameters.vectors is None else (task,)  # others need not be imported
     lab = Lab(parameters, progress=False, trains=False, images_of=seen, tasks=tasks)
     if lab.published is None:
@@ -262,9 +331,9 @@ def _run(name: str, parameters: Parameters, task: str, method: str, number: int)
         )
     names = lab.clip.encoder.params
     vector = TaskVector({n: x for n, x in run.tensors().items() if n in names})
-    return Source(
+    return merged.Source(
         name=name,
-        vector=vector.on_disk(run.file),
+        vector=merged.read_from(run.file, vector),
         model=lab.parameters.model,
         task=task,
         method=method,
@@ -300,6 +369,6 @@ def _option(parameters: Parameters, steps: int) -> str:
     """Return the option by which runs of a number of steps are found."""
     for preset in PRESETS:
         usual = Parameters(model=parameters.model, suite=parameters.suite, preset=preset)
-        if usual.recipe(suite(usual.suite).names[0], "nonlinear", 0).steps == steps:
+        if usual.recipe(suite_of(usual).names[0], "nonlinear", 0).steps == steps:
             return f"--preset {preset}"
     return f"--steps {steps}"

@@ -44,7 +44,8 @@ def left(named: Weights, tensors: Mapping[str, Tensor], file: Path) -> list[str]
     notes = []
     if named.left:
         plain = [naming.bare(name) for name in tensors]
-        outside = [x for x in plain if named.prefix and not x.startswith(named.prefix)]
+        read = (named.prefix, "visual_projection.") if "proj" in named.theta else (named.prefix,)
+        outside = [x for x in plain if named.prefix and not x.startswith(read)]
         heads = dict.fromkeys(name.partition(".")[0] for name in outside)
         which = f" ({abridged(heads, 4)})" if heads else ""
         notes.append(f"{named.left} tensors of other parts are left out{which}")

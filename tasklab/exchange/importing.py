@@ -23,7 +23,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from tasklab.errors import TasklabError, unknown
-from tasklab.exchange import findings, moved, reading, sources
+from tasklab.exchange import findings, moved, places, reading, sources
 from tasklab.exchange.reading import Checkpoint
 from tasklab.models import loading
 from tasklab.models.encoder import Encoder
@@ -37,7 +37,7 @@ _BASES: weakref.WeakValueDictionary[tuple[str, Path, int], Checkpoint] = (
     weakref.WeakValueDictionary()
 )
 _CLOSE = 1e-3  # relative distance of two theta_0: half precision rounds by up to 5e-4
-KIND = "imported"  # of artifact in the store
+KIND = places.IMPORTED
 AWAY = "norms of theta_0 away"  # in the note of a vector that is too long
 _FAR = 0.5  # from here on the norm of a task vector, relative to theta_0's, is worth a word
 

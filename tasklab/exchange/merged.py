@@ -11,16 +11,14 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
-import tempfile
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
-from tasklab.errors import TasklabError, abridged, shown
-from tasklab.errors import path as checked_path
-from tasklab.exchange import findings, importing, reading, sources
+from tasklab.errors import TasklabError
+from tasklab.exchange import findings, importing, places, reading, sources
 from tasklab.models import loading
 from tasklab.models.encoder import Encoder
 from tasklab.storage import atomic
@@ -29,6 +27,7 @@ from tasklab.storage.tensors import canonical, explained, write_tensors
 from tasklab.taskvector import TaskVector
 from tasklab.tuning.methods import LINEAR
 
+LIGHT = 2**25  # bytes of a vector that is held in memory: opening files takes longer
 _LONGEST = 160  # characters of all tasks' names
 
 
@@ -52,18 +51,6 @@ class Source:
         return self.method in LINEAR
 
 
-def check_there(text: str, store: Store, model: str | None) -> None:
-    """Raise unless `find` has something to read: reading those before it may take minutes."""
-    if _names_import(text):
-        _imported(text, store, model)
-    else:
-        sources.locate(text)
-
-
-def _names_import(text: str) -> bool:
-    return not checked_path("VECTOR", text).exists() and "/" not in text
-
-
 def find(
     text: str,
     store: Store,
@@ -83,7 +70,7 @@ def find(
         room: A folder for what published checkpoints changed, to be read from there as long as the
             vector is used; `None` holds it in memory.
     """
-    if _names_import(text):
+    if places.names_import(text):
         return _imported(text, store, model)
     file, _ = sources.locate(text)
     facts = reading.export_facts(file)
@@ -103,7 +90,7 @@ def find(
             )
         return Source(
             name=text,
-            vector=vector.on_disk(file),
+            vector=read_from(file, vector),
             model=model,
             task=file.stem,
             init=start,
@@ -114,13 +101,13 @@ def find(
     made = importing.compare(text, model, base=base)
     one = made.checkpoint
     kept = None if one.vector is None else file
-    if kept is None and room is not None:
+    if kept is None and room is not None and not _is_light(made.vector):
         kept = room / f"{uuid.uuid4().hex}.safetensors"
         with explained(room, "write to", "--out"):
             write_tensors(made.vector, kept)
     return Source(
         name=text,
-        vector=made.vector if kept is None else made.vector.on_disk(kept),
+        vector=made.vector if kept is None else read_from(kept, made.vector),
         model=model,
         task=one.task or (file if Path(text).is_file() else Path(text)).stem,
         method=one.method or "nonlinear",
@@ -129,6 +116,15 @@ def find(
         sha256=one.sha256,
         notes=(*one.notes, *importing.far(made.distance)),
     )
+
+
+def read_from(file: Path, vector: TaskVector) -> TaskVector:
+    """Return a vector that is read from its file tensor by tensor, but held if it is small."""
+    return vector if _is_light(vector) else vector.on_disk(file)
+
+
+def _is_light(vector: TaskVector) -> bool:
+    return sum(x.nbytes for x in vector.values()) <= LIGHT
 
 
 def together(sources: Sequence[Source]) -> str:
@@ -239,55 +235,16 @@ def write(
         },
     }
     with explained(path.parent, "write to", "--out"):
-        check_free(path)
+        places.check_free(path)
         with atomic.replacing(path) as draft, model or contextlib.nullcontext():
             write_tensors(vector, draft, {"format": "pt", "tasklab": canonical(about)})
 
 
-def check_free(path: Path, vectors: Iterable[str] = ()) -> None:
-    """Raise unless a file can be written: nothing is there, or a task vector of no other use.
-
-    Args:
-        vectors: What is read for it, which it must not replace.
-    """
-    if path.is_dir():
-        raise TasklabError(f"{path} is a folder: give --out a file, e.g. merged.safetensors.")
-    if not path.parent.is_dir():
-        raise TasklabError(f"{path.parent} is no folder: make it, or choose another --out.")
-    if path.exists():
-        about = sources.header(path)
-        if "tasklab" not in about and not sources.is_saved(about):
-            raise TasklabError(f"{path} holds something else: choose another file with --out.")
-        if any(Path(one).exists() and path.samefile(one) for one in vectors):
-            raise TasklabError(f"{path} is one of the vectors: choose another file with --out.")
-        if path.name == sources.VECTOR_FILE and (path.parent / "config.json").exists():
-            raise TasklabError(f"{path} is of an export: choose another file with --out.")
-    try:
-        tempfile.TemporaryFile(dir=path.parent).close()
-    except OSError as error:
-        raise TasklabError(
-            f"cannot write to {path.parent}: {error.strerror}: choose another file with --out."
-        ) from error
-
-
 def _imported(name: str, store: Store, model: str | None) -> Source:
-    there = list(store.configs(importing.KIND))
-    chosen = [one for one in there if one["name"] == name and model in (None, one["model"])]
-    if len(chosen) > 1:
-        raise TasklabError(
-            f"{name} is imported for {abridged(one['model'] for one in chosen)}: give --model."
-        )
-    kept = store.find(importing.KIND, chosen[0]) if chosen else None
-    if kept is None:
-        names = sorted(one["name"] for one in there if one not in chosen)
-        hint = f" Imported are {abridged(names)}." if names else ""
-        raise TasklabError(
-            f"{shown(name)} is no file, no TASK@METHOD and no imported vector"
-            f"{'' if model is None else f' of {model}'}.{hint}"
-        )
+    kept = places.imported(name, store, model)
     return Source(
         name=name,
-        vector=TaskVector(kept.tensors()).on_disk(kept.file),
+        vector=read_from(kept.file, TaskVector(kept.tensors())),
         model=kept.config["model"],
         task=kept.record["task"],
         method=kept.record["method"],

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -27,8 +26,8 @@ import torch
 from torch import Tensor, nn
 
 from tasklab import __version__
-from tasklab.errors import TasklabError, shown
-from tasklab.exchange import bases, layouts
+from tasklab.errors import TasklabError
+from tasklab.exchange import bases, layouts, places
 from tasklab.exchange.naming import inert
 from tasklab.mini import clip as shipped
 from tasklab.models import loading
@@ -37,50 +36,10 @@ from tasklab.models.zoo import spec
 from tasklab.storage import atomic
 from tasklab.storage.tensors import canonical, explained, file_sha256, write_tensors
 
-OPTION = "--model-out"
-_FILES = (".safetensors", ".pt")
-_CARD, _WEIGHTS, _SETTINGS, _IMAGES = (
-    "README.md", "model.safetensors", "config.json", "preprocessor_config.json",
-)  # fmt: skip
+_WEIGHTS, _SETTINGS, _IMAGES = "model.safetensors", "config.json", "preprocessor_config.json"
 
 
-@dataclasses.dataclass(frozen=True)
-class Target:
-    """A place that a merged model can be written to."""
-
-    place: Path  #: The file or the folder
-    folder: bool  #: Whether it is a folder, for transformers; else a file, for open_clip
-
-    @property
-    def beside(self) -> dict[str, Path]:
-        """What else a file may have: its card, and open_clip's configuration."""
-        if self.folder:
-            return {"card": self.place / _CARD}
-        return {"card": self.place.with_suffix(".md"), "settings": self.place.with_suffix(".json")}
-
-
-def target(place: Path) -> Target:
-    """Return the format to write to a place, or raise unless nothing is there."""
-    made = Target(place, folder=place.suffix not in _FILES)
-    if made.folder and place.suffix and not place.is_dir():
-        raise TasklabError(
-            f"{shown(place.name)} is no name of a checkpoint: give {OPTION} a name that ends in "
-            f"{' or '.join(_FILES)} for open_clip, or a folder for transformers."
-        )
-    empty = made.folder and place.is_dir() and not any(place.iterdir())
-    for one in (place, *(() if made.folder else made.beside.values())):
-        if (one.exists() or one.is_symlink()) and not empty:
-            raise TasklabError(
-                f"{one} is there already: remove it, or choose another place with {OPTION}."
-            )
-    if not place.parent.is_dir():
-        raise TasklabError(f"{place.parent} is no folder: make it, or choose another {OPTION}.")
-    with explained(place.parent, "write to", OPTION):
-        tempfile.TemporaryFile(dir=place.parent).close()
-    return made
-
-
-def check_model(into: Target, model: str, init: str, base: Path | str | None = None) -> None:
+def check_model(into: places.Target, model: str, init: str, base: Path | str | None = None) -> None:
     """Raise unless a model can be written, before any vector of it is read.
 
     Args:
@@ -91,13 +50,8 @@ def check_model(into: Target, model: str, init: str, base: Path | str | None = N
         TasklabError: If it is no CLIP with a text tower, its weights are not on this machine, or
             transformers has no such network.
     """
+    places.check_clip(model)
     entry = spec(model)
-    advice = f"leave {OPTION} out, and give the vector to whoever has the model"
-    if entry.kind != "clip":
-        raise TasklabError(
-            f"model {model!r} is no CLIP, which is what {OPTION} writes for open_clip and "
-            f"transformers: {advice}."
-        )
     if base is not None:
         bases.completed(base, model)
     path = None if base is not None else loading.locate(model, init, fetch=False)
@@ -106,21 +60,21 @@ def check_model(into: Target, model: str, init: str, base: Path | str | None = N
             if "token_embedding.weight" not in file.keys():  # noqa: SIM118
                 raise TasklabError(
                     f"model {model!r} ships without a text tower, which open_clip and transformers "
-                    f"need: {advice}."
+                    f"need: {places.ADVICE}."
                 )
     if into.folder:
         with torch.device("meta"):
             network = loading.build(dataclasses.replace(entry, text=True))
         if not hasattr(network.visual, "transformer"):
             raise TasklabError(
-                f"transformers' CLIPModel has no image tower like that of {model!r}: give {OPTION} "
-                f"a file for open_clip, e.g. merged_model.safetensors."
+                f"transformers' CLIPModel has no image tower like that of {model!r}: give "
+                f"{places.OPTION} a file for open_clip, e.g. merged_model.safetensors."
             )
 
 
 @contextmanager
 def written(
-    into: Target,
+    into: places.Target,
     theta: Mapping[str, Tensor],
     encoder: Encoder,
     about: Mapping[str, Any],
@@ -133,7 +87,7 @@ def written(
         network = bases.network(base, encoder.name)
     tensors = network.state_dict()
     tensors |= {f"visual.{name}": x for name, x in theta.items()}
-    with explained(into.place.parent, "write to", OPTION):
+    with explained(into.place.parent, "write to", places.OPTION):
         if into.folder:
             with atomic.folder(into.place) as draft:
                 settings = transformers_settings(network, encoder.image_size)
@@ -141,7 +95,7 @@ def written(
                 atomic.write(draft / _IMAGES, json.dumps(_images(encoder), indent=1))
                 write_tensors(in_transformers(tensors), draft / _WEIGHTS, _header(about))
                 digest = file_sha256(draft / _WEIGHTS)
-                atomic.write(draft / _CARD, card(into, encoder, about, digest))
+                atomic.write(draft / places.CARD, card(into, encoder, about, digest))
                 yield
             return
         with ExitStack() as drafts:  # the model is the last that gets its name
@@ -159,7 +113,7 @@ def written(
             yield
 
 
-def card(into: Target, encoder: Encoder, about: Mapping[str, Any], digest: str) -> str:
+def card(into: places.Target, encoder: Encoder, about: Mapping[str, Any], digest: str) -> str:
     """Return the card of a merged model: how to load it, what was merged, and the same as JSON.
 
     Args:
@@ -279,7 +233,7 @@ def _open_clip_settings(encoder: Encoder) -> dict[str, Any]:
     return shipped.config(spec(encoder.name).shipped_as)
 
 
-def _loading(into: Target, encoder: Encoder) -> list[str]:
+def _loading(into: places.Target, encoder: Encoder) -> list[str]:
     place = into.place.name
     if into.folder:
         return ["import transformers", f"transformers.CLIPModel.from_pretrained({place!r})"]

@@ -12,10 +12,12 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import json
 import struct
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import safetensors
@@ -164,9 +166,11 @@ def completed(checkpoint: Checkpoint, theta0: Mapping[str, Tensor]) -> Checkpoin
     return dataclasses.replace(checkpoint, theta=taken, lacking=(), notes=(*checkpoint.notes, note))
 
 
-def shapes(model: str) -> dict[str, Size]:
+@functools.lru_cache(maxsize=2)
+def shapes(model: str) -> Mapping[str, Size]:
     """Return the shapes of an encoder's parameters by name, without making one."""
-    return {name: parameter.shape for name, parameter in _tower(model).named_parameters()}
+    named = _tower(model).named_parameters()
+    return MappingProxyType({name: parameter.shape for name, parameter in named})
 
 
 def text_names(model: str) -> list[str]:

@@ -103,7 +103,7 @@ def header(file: Path) -> dict[str, str]:
     if not is_safetensors(file):
         return {}
     try:
-        with safetensors.safe_open(file, framework="pt") as opened:
+        with safetensors.safe_open(file, framework="numpy") as opened:  # "pt" imports torch
             return opened.metadata() or {}
     except safetensors.SafetensorError:
         return {}  # `read_tensors` says what is wrong

@@ -12,6 +12,7 @@ import torch
 from tasklab.errors import TasklabError, choose, texts
 from tasklab.exchange import merged
 from tasklab.experiments.answers import Evaluation
+from tasklab.progress import track
 from tasklab.taskvector import TaskVector
 from tasklab.tuning.methods import LINEAR
 
@@ -103,11 +104,14 @@ class ByHand:  # `self` is a `Lab`, which is made of this
         if self.parameters.vocabulary == "closed":  # whose probes the control task has not
             seen = tuple(task for task in seen if task != control)
             evaluator = self.evaluator_of(vector.method or "nonlinear", tasks=seen)
-        before = {task: evaluator.start(task, split).right for task in seen}
+        edited, about = bool(vector) and alpha != 0, {"unit": "task", "on": self.progress}
+        listed = track(seen, len(seen), "evaluating the pre-trained model", **about)
+        before = {task: evaluator.start(task, split).right for task in listed}
         after = before
-        if vector and alpha:
+        if edited:
             edit = functools.partial(evaluator.answers, vector, alpha=alpha, linear=linear)
-            after = {task: edit(task, split) for task in seen}
+            listed = track(seen, len(seen), "evaluating the edited model", **about)
+            after = {task: edit(task, split) for task in listed}
         kind = "linearized, " if linear else ""
         title = f"{self.parameters.model}, {kind}{split} images"
         return Evaluation(title=title, before=before, after=after, control=control)
@@ -131,7 +135,8 @@ class ByHand:  # `self` is a `Lab`, which is made of this
             **options: Of the method, in place of the recommended ones.
         """
         from tasklab.analyses.merging import merge, registry
-        from tasklab.experiments.merging import Bench  # start-up: pandas; and it imports Lab
+        from tasklab.experiments import contest  # start-up: pandas; and these import Lab
+        from tasklab.experiments.merging import Bench
         from tasklab.experiments.runner import Given
 
         registry.check(name, options)
@@ -153,8 +158,7 @@ class ByHand:  # `self` is a `Lab`, which is made of this
         if search:
             if options:
                 raise TasklabError(f"search=True chooses {', '.join(options)}: leave one out.")
-            choice = bench.choose(name)
-            return choice.alpha * choice.vector
+            return contest.searched(self, dict(vectors), method, name)[0]
         options = registry.method(name).usual(len(vectors), options) | options
         return merge(name, bench.vectors, **bench.statistics(name), **options)
 

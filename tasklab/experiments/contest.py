@@ -4,7 +4,7 @@ Every merge gets the same budget: its option and coefficient are chosen on valid
 (`analyses.merging.search`), and its accuracy is measured on test images. The merge to take is the
 one with the highest mean accuracy on validation images, so that its test accuracy is no maximum
 over merges. Without labels, all three are those of least E(tau) / E(0) on the same images
-(`merge_loss`). Each finished merge is kept in the store; an interrupted comparison goes on there.
+(`merge_loss`). Each evaluation is kept in the store; an interrupted comparison goes on from there.
 
 Letters: T tasks, N test images of one task.
 """
@@ -14,28 +14,33 @@ from __future__ import annotations
 import dataclasses
 import functools
 import itertools
+import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from tasklab.analyses.merging import METHODS, registry, search, timing
+from tasklab.analyses.merging import METHODS, timing
+from tasklab.analyses.merging.search import Choice
 from tasklab.analyses.pair_errors import pair_errors
 from tasklab.experiments.answers import Answers, interval, paired
 from tasklab.experiments.estimate import TANGENT, pace
 from tasklab.experiments.lab import Lab
-from tasklab.experiments.merge_loss import unlabelled
+from tasklab.experiments.merge_loss import Unlabelled, unlabelled
 from tasklab.experiments.merging import Bench
 from tasklab.experiments.runner import Given, Trial
 from tasklab.progress import bar
 from tasklab.records.images import packed, unpacked
+from tasklab.storage.journal import Journal
 from tasklab.tasks import drawn
 from tasklab.taskvector import TaskVector
 
 KIND = "contest"  # of artifact
 CACHE_VERSION = 1  # part of every key: raise it when the same configuration gives other results
 UNLABELLED = "normalised"  # the metric of E that chooses without labels
+Keep = Callable[[str, Callable[[], Any]], Any]  # the name of a number, how it is computed -> it
 PAIR_IMAGES = 256  # test images of each task, at most, on which interference is measured
 
 
@@ -111,37 +116,131 @@ class Contest:
         return [task for task, (gain, half) in gains.items() if gain - half <= 0]
 
 
-def merges_for(names: Sequence[str] | None) -> tuple[str, ...]:
-    """Return the merges that are compared, in the order of `merging.METHODS`; `None` is all.
-
-    Args:
-        names: Any of them.
-
-    Raises:
-        TasklabError: If one does not exist, with the nearest name.
-    """
-    chosen = METHODS if names is None else [registry.method(name) and name for name in names]
-    return tuple(name for name in METHODS if name in chosen)
-
-
 def seconds(
     lab: Lab,
     vectors: Mapping[str, TaskVector],
+    method: str,
     merges: Sequence[str],
     *,
-    linear: bool,
+    search: bool = False,
     labels: bool = True,
 ) -> float:
-    """Return about how long a comparison takes on this machine, from a few images and numbers."""
-    tasks = lab.suite.names
-    val, test = (sum(lab.evaluator.count(t, split) for t in tasks) for split in ("val", "test"))
-    bench = Bench(Given.of(lab, {}, "nonlinear"))
-    tries = TANGENT * (1 if linear else 2) * val
-    tries += 0 if linear else labels * (bench.sizes["looks"] + 1) * val + test
-    pairs = len(tasks) * len(tasks) * min(PAIR_IMAGES, test // len(tasks))
-    seen = [TANGENT * bench.read(needs) for name in merges if (needs := METHODS[name].needs)]
-    passed = len(merges) * tries + len(tasks) * sum(seen) + TANGENT * val + 2 * test + pairs
-    return pace(lab).passed * passed + sum(timing.seconds(vectors, name) for name in merges)
+    """Return about how long a comparison takes on this machine; what is in the store takes none.
+
+    Args:
+        method: As of `contest`.
+        search: Whether it is only the search of one merge: no test images, no pairs.
+        labels: As of `contest`.
+    """
+    trial, count = Given.of(lab, vectors, method), len(vectors)
+    bench, keeper = Bench(trial), _Keeper(trial, labels=labels)
+    val, test = (sum(lab.evaluator.count(t, split) for t in vectors) for split in ("val", "test"))
+    once = TANGENT if trial.linear else 1.0  # passes that answers on an image take
+
+    def passes(name: str) -> float:
+        needs = METHODS[name].needs
+        images = len(bench.options(name)) * TANGENT * val
+        images += count * TANGENT * bench.read(needs) if needs else 0
+        read = labels and not trial.linear  # else what is validated follows from tangents
+        images += read * bench.sizes["looks"] * val
+        return images if search else images + once * test + read * val
+
+    left = [name for name in merges if not keeper.has(_key(bench, name, search=search))]
+    images = sum(map(passes, left))
+    if left:  # derivatives along each vector, and its accuracy
+        images += (TANGENT + (not trial.linear)) * val
+    if left and not search:
+        pair = min(PAIR_IMAGES, test // count)
+        images += test + val + once * test
+        images += once * pair * count + 2 * TANGENT * pair * count * (count - 1) * trial.linear
+        images += pair * count * (count - 1) * (not trial.linear)
+    numbered: dict[Hashable, TaskVector] = dict(enumerate(vectors.values()))
+    made = math.fsum(timing.seconds(numbered, name) for name in left)
+    return made + (pace(lab).passed * images if left else 0.0)
+
+
+class _Keeper:
+    """What a comparison keeps in the store: each result, and while it is made each evaluation."""
+
+    def __init__(self, trial: Trial, *, labels: bool = True) -> None:
+        self.trial, self.labels, lab = trial, labels, trial.lab
+        prints = {task: vector.fingerprint() for task, vector in trial.vectors.items()}
+        common: dict[str, Any] = {"vectors": prints, "linear": trial.linear}
+        common |= {} if labels else {"chosen_by": UNLABELLED}
+        self._common = {**_identity(lab, tuple(trial.vectors)), **common}
+
+    def has(self, what: Mapping[str, Any]) -> bool:
+        """Return whether a result is in the store."""
+        return self.trial.lab.store.has(KIND, {**self._common, **what})
+
+    def __call__(
+        self,
+        what: Mapping[str, Any],
+        make: Callable[[Keep], Any],
+        title: str = "",
+        count: int = 1,
+    ) -> dict[str, Any]:
+        """Return a result, made if it is not there.
+
+        Args:
+            what: All that determines it beside the vectors and the images.
+            make: Is given what keeps single evaluations meanwhile.
+            title: Of progress.
+            count: How many evaluations there are.
+        """
+
+        def made(folder: Path) -> tuple[dict, Any]:
+            journal = Journal(folder / "evaluations.jsonl")
+            on = self.trial.lab.progress
+            with bar(count, title, done=len(journal), unit="evaluation", on=on) as shown:
+
+                def keep(name: str, number: Callable[[], Any]) -> Any:
+                    new = name not in journal
+                    value = journal(name, number)
+                    shown.update(new)
+                    return value
+
+                return {}, make(keep)
+
+        return self.trial.lab.store.get(KIND, {**self._common, **what}, made).record
+
+    def measured(
+        self, keep: Keep, vector: TaskVector, alpha: float, of: Sequence[str]
+    ) -> dict[str, Any]:
+        """Return answers on test images and, with labels, the mean accuracy on validation images."""
+        trial, linear = self.trial, self.trial.linear
+        edit = functools.partial(trial.evaluator.answers, vector, alpha=alpha, linear=linear)
+
+        def one(task: str) -> list[Any]:
+            validation = 100 * float(edit(task, "val").mean()) if self.labels else None
+            return [packed(edit(task, "test")), validation]
+
+        found = {task: keep(f"answers {task}", functools.partial(one, task)) for task in of}
+        hits = {task: hits for task, (hits, _) in found.items()}
+        if not self.labels:
+            return {"hits": hits}
+        return {"hits": hits, "validation": float(np.mean([one for _, one in found.values()]))}
+
+    def choice(self, bench: Bench, name: str) -> tuple[dict[str, Any], TaskVector]:
+        """Return what was chosen for a merge, and its vector before the coefficient."""
+        made: list[TaskVector] = []
+
+        def choose(keep: Keep) -> dict[str, Any]:
+            began, bench.keep = time.perf_counter(), keep
+            one: Choice | Unlabelled
+            if self.labels:
+                one = bench.choose(name)
+                told = {"looks": one.trials}
+            else:
+                (one,) = unlabelled(bench, name, [UNLABELLED])
+                told = {"loss": one.loss}
+            made.append(one.vector)
+            about = {"alpha": one.alpha, "option": one.option, **told}
+            return {**about, "seconds": round(time.perf_counter() - began, 1)}
+
+        count = bench.sizes["looks"] + len(bench.options(name)) + ("val" not in bench.known)
+        record = self(_key(bench, name, search=True), choose, METHODS[name].title, count)
+        return record, made[0] if made else bench.merged(name, record["option"])
 
 
 def contest(
@@ -165,21 +264,8 @@ def contest(
         TasklabError: If vectors do not fit, or a model's features are not finite.
     """
     trial = Given.of(lab, vectors, method)
-    bench, linear, tasks = Bench(trial), trial.linear, tuple(vectors)
-    prints = {task: vector.fingerprint() for task, vector in vectors.items()}
-
-    def kept(what: Mapping[str, Any], make: Any) -> dict[str, Any]:
-        rule = {} if labels else {"chosen_by": UNLABELLED}
-        config = {**_identity(lab, tasks), "vectors": prints, "linear": linear, **rule, **what}
-        return lab.store.get(KIND, config, lambda _: ({}, make())).record
-
-    def measured(vector: TaskVector, alpha: float, of: Sequence[str]) -> dict[str, Any]:
-        edit = functools.partial(trial.evaluator.answers, vector, alpha=alpha, linear=linear)
-        hits = {task: packed(edit(task, "test")) for task in of}
-        if not labels:
-            return {"hits": hits}
-        accuracy = float(np.mean([100 * edit(task, "val").mean() for task in of]))
-        return {"hits": hits, "validation": accuracy}
+    bench, tasks, keeper = Bench(trial), tuple(vectors), _Keeper(trial, labels=labels)
+    measured = keeper.measured
 
     def entry(name: str, title: str, record: Mapping[str, Any]) -> Entry:
         sizes = {task: lab.evaluator.count(task, "test") for task in record["hits"]}
@@ -187,41 +273,34 @@ def contest(
         told = {key: x for key, x in record.items() if key != "hits"}
         return Entry(name=name, title=title, answers=answers, **told)
 
-    def chosen(name: str) -> dict[str, Any]:
-        began = time.perf_counter()
-        if labels:
-            choice = bench.choose(name)
-            told = {"looks": choice.trials}
-        else:
-            (choice,) = unlabelled(bench, name, [UNLABELLED])
-            told = {"loss": choice.loss}
-        spent = time.perf_counter() - began
-        return {
-            **measured(choice.vector, choice.alpha, tasks),
-            **told,
-            "alpha": choice.alpha,
-            "option": choice.option,
-            "seconds": round(spent, 1),
-            "norm": abs(choice.alpha) * choice.vector.norm(),
-        }
+    def compared(name: str, keep: Keep) -> dict[str, Any]:
+        about, vector = keeper.choice(bench, name)
+        norm = abs(about["alpha"]) * vector.norm()
+        return {**measured(keep, vector, about["alpha"], tasks), **about, "norm": norm}
 
-    found = []
-    with bar(len(merges) + 2, "compare", unit="step", on=lab.progress) as shown:
-        start = kept({"model": "pretrained"}, lambda: measured(TaskVector({}), 0.0, tasks))
-        alone = {
-            task: kept({"alone": task}, functools.partial(measured, vector, 1.0, [task]))
-            for task, vector in vectors.items()
-        }
+    keys = {name: _key(bench, name) for name in merges}
+    done, count, found = sum(map(keeper.has, keys.values())), len(tasks), []
+    with bar(len(merges) + 2, "compare", done=done, unit="step", on=lab.progress) as shown:
+        none, title = TaskVector({}), "pre-trained model"
+        start = keeper(
+            {"model": "pretrained"}, lambda keep: measured(keep, none, 0.0, tasks), title, count
+        )
+        alone = {}
+        for task, vector in vectors.items():
+            one = functools.partial(measured, vector=vector, alpha=1.0, of=[task])
+            alone[task] = keeper({"alone": task}, one, task)
+        if labels:
+            bench.known["val"] = np.array([alone[task]["validation"] for task in tasks])
         shown.update()
-        for name in merges:
-            shown.set_postfix_str(METHODS[name].title)
-            key = {**bench.key(name), "fixed": dict(METHODS[name].fixed)}
-            record = kept(key, functools.partial(chosen, name))
-            found.append(entry(name, METHODS[name].title, record))
-            shown.update()
+        for name, key in keys.items():
+            title, new = METHODS[name].title, not keeper.has(key)
+            record = keeper(key, functools.partial(compared, name), title, count)
+            found.append(entry(name, title, record))
+            shown.update(new)
         sums = [one.alpha for one in found if one.name == "arithmetic"]
-        alpha = sums[0] if sums else 1 / len(tasks)
-        pairs = kept({"pairs": alpha}, lambda: {"rows": _pairs(trial, alpha)})["rows"]
+        alpha, count = sums[0] if sums else 1 / count, count * (count - 1) // 2
+        asked = functools.partial(_pairs, trial, alpha)
+        pairs = keeper({"pairs": alpha}, asked, "pairs of vectors", count)["rows"]
         shown.update()
     return Contest(
         start=entry("pretrained", "Pre-trained", start),
@@ -232,13 +311,20 @@ def contest(
     )
 
 
-def searched(lab: Lab, vectors: Mapping[str, TaskVector], method: str, name: str) -> search.Choice:
-    """Return a merge whose coefficient and option validation images chose.
+def searched(
+    lab: Lab, vectors: Mapping[str, TaskVector], method: str, name: str
+) -> tuple[TaskVector, dict[str, Any]]:
+    """Return a merge whose coefficient and option validation images chose, and that choice.
 
     Args:
         name: One of `merging.METHODS`.
+
+    Returns:
+        The vector, its coefficient multiplied in; and alpha, option, looks and seconds.
     """
-    return Bench(Given.of(lab, vectors, method)).choose(name)
+    trial = Given.of(lab, vectors, method)
+    about, vector = _Keeper(trial).choice(Bench(trial), name)
+    return about["alpha"] * vector, about
 
 
 def merged(lab: Lab, vectors: Mapping[str, TaskVector], method: str, one: Entry) -> TaskVector:
@@ -272,18 +358,25 @@ def _identity(lab: Lab, tasks: Sequence[str]) -> dict[str, Any]:
     }
 
 
-def _pairs(trial: Trial, alpha: float) -> list[dict[str, Any]]:
-    vectors = trial.vectors_on_device
-    rows: dict[str, dict[str, float]] = {}
-    found = pair_errors(trial.evaluator, vectors, [alpha], PAIR_IMAGES, linear=trial.linear)
-    for row in found:
-        rows.setdefault(row["task"], {})[row["metric"]] = row["value"]
-    return [
-        {
-            "tasks": [one, two],
-            "cosine": trial.vectors[one].cosine(trial.vectors[two]),
-            "xi": rows[f"{one}+{two}"]["xi_pair"],
-            "lost": rows[f"{one}+{two}"]["lost"],
-        }
-        for one, two in itertools.combinations(trial.vectors, 2)
-    ]
+def _key(bench: Bench, name: str, *, search: bool = False) -> dict[str, Any]:
+    """Return what determines a merge, or only the search for its coefficient and option."""
+    key = {**bench.key(name), "fixed": dict(METHODS[name].fixed)}
+    return {**key, "of": "search"} if search else key
+
+
+def _pairs(trial: Trial, alpha: float, keep: Keep) -> dict[str, Any]:
+    """Return what each of two vectors does to the other's task, for all pairs."""
+    rows: Iterator[dict[str, Any]] | None = None
+
+    def pair(number: int, one: str, two: str) -> dict[str, Any]:
+        nonlocal rows
+        if rows is None:  # those before it are kept
+            asked = trial.evaluator, trial.vectors_on_device, [alpha], PAIR_IMAGES
+            rows = pair_errors(*asked, linear=trial.linear, first=number)
+        found = {row["metric"]: row["value"] for row in itertools.islice(rows, 2)}
+        cosine = trial.vectors[one].cosine(trial.vectors[two])
+        named = {"tasks": [one, two], "cosine": cosine}
+        return named | {"xi": found["xi_pair"], "lost": found["lost"]}
+
+    pairs = enumerate(itertools.combinations(trial.vectors, 2))
+    return {"rows": [keep("+".join(ab), functools.partial(pair, n, *ab)) for n, ab in pairs]}

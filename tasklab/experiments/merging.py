@@ -13,7 +13,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -67,11 +67,14 @@ class Bench:
 
     Attributes:
         sizes: Looks at validation images, training images of each task, and steps.
+        keep: Name, how a number is computed -> the number; a `Journal` where a search that was
+            killed is to go on.
     """
 
     def __init__(self, trial: Trial) -> None:
         self.trial, self.tasks, lab = trial, tuple(trial.tasks), trial.lab
-        self._known: dict[str, np.ndarray] = {}
+        self.keep: Callable[[str, Callable[[], Any]], Any] = lambda _, make: make()
+        self.known: dict[str, np.ndarray] = {}  # what `alone` returns, by split
         quick = lab.parameters.preset == "quick"
         self.sizes = REHEARSAL if lab.rehearsal else QUICK if quick else FULL
 
@@ -123,12 +126,14 @@ class Bench:
 
     def alone(self, split: str) -> np.ndarray:
         """Return accuracies (T,) in % of each vector alone, in the model that is edited."""
-        if split not in self._known:
+        if split not in self.known:
             trial = self.trial
-            self._known[split] = editing.single_task(
-                trial.evaluator, trial.vectors, split, linear=trial.linear
+            measure = functools.partial(
+                editing.single_task, trial.evaluator, trial.vectors, split, linear=trial.linear
             )
-        return self._known[split]
+            kept = self.keep(f"alone {split}", lambda: list(map(float, measure())))
+            self.known[split] = np.array(kept)
+        return self.known[split]
 
     def place(
         self, vector: TaskVector, by: Sequence[best.Metric] | None = None
@@ -145,8 +150,17 @@ class Bench:
     def choose(self, name: str) -> search.Choice:
         """Return a merge with what validation chose for it."""
         trial, statistics = self.trial, self.statistics(name)
+        number = itertools.count()  # a search takes the same steps again
+
+        def place(vector: TaskVector) -> tuple[float, float]:
+            scale, objective = self.keep(f"{next(number)} place", lambda: self.place(vector))
+            return scale, objective
 
         def look(vector: TaskVector, alpha: float, least: float) -> float:
+            step = f"{next(number)} look at {alpha:.6g}"
+            return self.keep(step, lambda: score(vector, alpha, least))
+
+        def score(vector: TaskVector, alpha: float, least: float) -> float:
             if not trial.linear:
                 return self.looks(vector, alpha, least)
             sweep = trial.evaluator.sweep  # of features that are kept: there is nothing to save
@@ -157,7 +171,7 @@ class Bench:
             return self.merged(name, option, statistics)
 
         looks = self.sizes["looks"]
-        return search.choose(make, self.options(name), self.place, look, budget=looks)
+        return search.choose(make, self.options(name), place, look, budget=looks)
 
     def options(self, name: str) -> tuple[float | None, ...]:
         """Return the values of a merge's option that are tried: one in a rehearsal at full size."""

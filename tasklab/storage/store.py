@@ -26,10 +26,9 @@ import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextvars import ContextVar
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import filelock
-from torch import Tensor
 
 from tasklab.errors import TasklabError
 from tasklab.storage import atomic, checksums, folders, writing
@@ -45,7 +44,10 @@ from tasklab.storage.tensors import (
 
 __all__ = ["Artifact", "Store", "load_checkpoint", "noting", "read_tensors", "save_checkpoint"]
 
-Make = Callable[[Path], tuple[Mapping[str, Tensor], Mapping[str, Any]]]
+if TYPE_CHECKING:  # start-up: a store is looked into before torch is there
+    from torch import Tensor
+
+Make = Callable[[Path], tuple[Mapping[str, "Tensor"], Mapping[str, Any]]]
 
 T = TypeVar("T")
 

@@ -17,15 +17,16 @@ import os
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import safetensors
-import safetensors.torch
-from torch import Tensor, uint8
 
 from tasklab.errors import LONG_PATH, TasklabError, is_out_of_memory, shown
 from tasklab.storage import atomic, checksums
 from tasklab.storage.checksums import file_sha256
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 __all__ = [
     "OnDisk", "canonical", "digest", "explained", "file_sha256", "load_checkpoint", "read_tensors",
@@ -72,6 +73,8 @@ def load_checkpoint(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]] | No
 
 def read_tensors(path: Path | str) -> dict[str, Tensor]:
     """Return the tensors of a safetensors file. Nothing is ever unpickled."""
+    import safetensors.torch  # start-up: the store is looked into before torch is there
+
     path = Path(path)
     if not path.is_file():
         raise TasklabError(f"there is no file {str(path)!r}.")
@@ -93,7 +96,7 @@ def read_tensors(path: Path | str) -> dict[str, Tensor]:
     )
 
 
-class OnDisk(Mapping[str, Tensor]):
+class OnDisk(Mapping[str, "Tensor"]):
     """Tensors of a safetensors file, each read when it is asked for, so that none is held.
 
     Raises:
@@ -181,11 +184,11 @@ def write_tensors(
 ) -> None:
     """Write tensors, from any device and of any layout, to a safetensors file.
 
-    A header's texts are kept in the file, with the checksum of all; without, the file has none.
-
     Args:
         header: Texts kept in the file, with the checksum of all; without, the file has none.
     """
+    import safetensors.torch  # start-up
+
     own: dict[str, Tensor] = {}
     taken: set[int] = set()
     for name, tensor in tensors.items():
@@ -232,4 +235,6 @@ def _sealing(tensors: Mapping[str, Tensor], header: Mapping[str, str]) -> str:
 
 
 def _bytes_of(tensor: Tensor) -> memoryview:
+    from torch import uint8  # start-up
+
     return tensor.detach().contiguous().reshape(-1).view(uint8).numpy().data

@@ -150,6 +150,7 @@ def test_vectors_come_from_runs_exports_and_imports(files, encoder, capsys, monk
         return merge(method, vectors, **options)
 
     monkeypatch.setattr(merging, "merge", looked_at)
+    monkeypatch.setattr(merged, "LIGHT", 0)  # as if these were large
     run, one = run_of(encoder, "Signs", "nonlinear")
     exporting.write(run, encoder, files / "exported")
     torch.save(one.apply(encoder.params), "finetuned.pt")

@@ -270,3 +270,13 @@ def method(name: str) -> Method:
     if not isinstance(name, str) or name not in METHODS:
         raise unknown("method of merging", name, METHODS)
     return METHODS[name]
+
+
+def several(names: Iterable[str] | None) -> tuple[str, ...]:
+    """Return methods by their names, `None` for all, in the order of `METHODS`.
+
+    Raises:
+        TasklabError: If one does not exist, with the nearest name.
+    """
+    chosen = METHODS if names is None else [one.strip() for one in names]
+    return tuple(name for name in METHODS if name in {one: method(one) for one in chosen})

@@ -16,7 +16,7 @@ from open_clip.model import CLIP, CLIPTextCfg, CLIPVisionCfg
 from tasklab import mini
 from tasklab.__main__ import main
 from tasklab.analyses import merging
-from tasklab.exchange import exporting, publishing
+from tasklab.exchange import exporting, places, publishing
 from tasklab.models import loading
 from tasklab.models.encoder import math_attention
 from tasklab.storage.tensors import file_sha256
@@ -155,7 +155,7 @@ def test_a_name_in_a_card_is_no_markup(kind, tmp_path):
         about["vectors"] = [
             {"vector": odd, "task": odd, "method": "nonlinear", "sha256": "0", "notes": [odd]}
         ]
-        text = publishing.card(publishing.target(tmp_path / "m.pt"), encoder, about, "0")
+        text = publishing.card(places.target(tmp_path / "m.pt"), encoder, about, "0")
     else:
         config = {"model": MODEL, "init": "pretrained", "task": odd, "method": "nonlinear"}
         config |= {"weights": encoder.weights_hash, "suite": odd}

@@ -1,0 +1,133 @@
+"""Places of task vectors and merged models: what is there, and what can be written, without torch.
+
+A command looks here before it imports torch, so that a wrong name is an error within a second.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import tempfile
+from collections.abc import Iterable
+from pathlib import Path
+
+from tasklab.errors import TasklabError, abridged, shown
+from tasklab.errors import path as checked_path
+from tasklab.exchange import sources
+from tasklab.models.zoo import spec
+from tasklab.storage.store import Artifact, Store
+from tasklab.storage.tensors import explained
+
+IMPORTED = "imported"  # kind of artifact in the store
+OPTION = "--model-out"
+ADVICE = f"leave {OPTION} out, and give the vector to whoever has the model"
+CARD = "README.md"  # of a folder
+_FILES = (".safetensors", ".pt")
+
+
+@dataclasses.dataclass(frozen=True)
+class Target:
+    """A place that a merged model can be written to."""
+
+    place: Path  #: The file or the folder
+    folder: bool  #: Whether it is a folder, for transformers; else a file, for open_clip
+
+    @property
+    def beside(self) -> dict[str, Path]:
+        """What else a file may have: its card, and open_clip's configuration."""
+        if self.folder:
+            return {"card": self.place / CARD}
+        return {"card": self.place.with_suffix(".md"), "settings": self.place.with_suffix(".json")}
+
+
+def target(place: Path, model: str | None = None) -> Target:
+    """Return the format to write to a place, or raise unless nothing is there.
+
+    Args:
+        model: Short name of what will be written, if it is known.
+    """
+    if model:
+        check_clip(model)
+    made = Target(place, folder=place.suffix not in _FILES)
+    if made.folder and place.suffix and not place.is_dir():
+        raise TasklabError(
+            f"{shown(place.name)} is no name of a checkpoint: give {OPTION} a name that ends in "
+            f"{' or '.join(_FILES)} for open_clip, or a folder for transformers."
+        )
+    empty = made.folder and place.is_dir() and not any(place.iterdir())
+    for one in (place, *(() if made.folder else made.beside.values())):
+        if (one.exists() or one.is_symlink()) and not empty:
+            raise TasklabError(
+                f"{one} is there already: remove it, or choose another place with {OPTION}."
+            )
+    if not place.parent.is_dir():
+        raise TasklabError(f"{place.parent} is no folder: make it, or choose another {OPTION}.")
+    with explained(place.parent, "write to", OPTION):
+        tempfile.TemporaryFile(dir=place.parent).close()
+    return made
+
+
+def check_clip(model: str) -> None:
+    """Raise unless a model is a CLIP, which open_clip and transformers load with its text tower."""
+    if spec(model).kind != "clip":
+        raise TasklabError(
+            f"model {model!r} is no CLIP, which is what {OPTION} writes for open_clip and "
+            f"transformers: {ADVICE}."
+        )
+
+
+def check_there(text: str, store: Store, model: str | None) -> None:
+    """Raise unless a text names a task vector or checkpoint: reading others may take minutes."""
+    if names_import(text):
+        imported(text, store, model)
+    else:
+        sources.locate(text)
+
+
+def names_import(text: str) -> bool:
+    """Return whether a text can only be the name of an imported vector."""
+    return not checked_path("VECTOR", text).exists() and "/" not in text
+
+
+def imported(name: str, store: Store, model: str | None) -> Artifact:
+    """Return the imported vector of a name, or raise with the names that there are."""
+    there = list(store.configs(IMPORTED))
+    chosen = [one for one in there if one["name"] == name and model in (None, one["model"])]
+    if len(chosen) > 1:
+        raise TasklabError(
+            f"{name} is imported for {abridged(one['model'] for one in chosen)}: give --model."
+        )
+    kept = store.find(IMPORTED, chosen[0]) if chosen else None
+    if kept is None:
+        names = sorted(one["name"] for one in there if one not in chosen)
+        hint = f" Imported are {abridged(names)}." if names else ""
+        raise TasklabError(
+            f"{shown(name)} is no file, no TASK@METHOD and no imported vector"
+            f"{'' if model is None else f' of {model}'}.{hint}"
+        )
+    return kept
+
+
+def check_free(path: Path, vectors: Iterable[str] = ()) -> None:
+    """Raise unless a file can be written: nothing is there, or a task vector of no other use.
+
+    Args:
+        vectors: What is read for it, which it must not replace.
+    """
+    if path.is_dir():
+        raise TasklabError(f"{path} is a folder: give --out a file, e.g. merged.safetensors.")
+    if not path.parent.is_dir():
+        raise TasklabError(f"{path.parent} is no folder: make it, or choose another --out.")
+    if path.exists():
+        about = sources.header(path)
+        if "tasklab" not in about and not sources.is_saved(about):
+            raise TasklabError(f"{path} holds something else: choose another file with --out.")
+        if any(Path(one).exists() and path.samefile(one) for one in vectors):
+            raise TasklabError(f"{path} is one of the vectors: choose another file with --out.")
+        if path.name == sources.VECTOR_FILE and (path.parent / "config.json").exists():
+            raise TasklabError(f"{path} is of an export: choose another file with --out.")
+    try:
+        tempfile.TemporaryFile(dir=path.parent).close()
+    except OSError as error:
+        raise TasklabError(
+            f"cannot write to {path.parent}: {error.strerror}: choose another file with --out."
+        ) from error

@@ -1,0 +1,100 @@
+"""A search that is killed at any moment goes on: no evaluation is made twice, nothing is half."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+
+import torch
+
+from tasklab.__main__ import main
+from tasklab.models import loading
+from tasklab.storage.journal import Journal
+from tasklab.taskvector import TaskVector
+
+PROGRAM = """
+import sys, time
+from tasklab.__main__ import main
+from tasklab.storage import journal
+
+one = journal.Journal.__call__
+
+def logged(self, name, make):
+    def made():
+        value = make()
+        with open("log", "a") as log:
+            log.write(f"{self.file.parent.name} {name}\\n")
+        time.sleep(0.05)  # a moment between an evaluation and its line
+        return value
+    return one(self, name, made)
+
+journal.Journal.__call__ = logged
+sys.exit(main(sys.argv[1:]))
+"""
+KILLS = 2
+WORDS = ["--model", "mini_xs", "--steps", "1"]  # few images
+
+
+def start(*words):
+    return subprocess.Popen(
+        [sys.executable, "-c", PROGRAM, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+
+
+def test_killed_at_random_and_started_again_it_ends_as_if_never_killed(
+    tmp_path, monkeypatch, capsys
+):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("TASKLAB_STORE", str(tmp_path / "store"))
+    encoder, files = loading.load("mini_xs").encoder, []
+    for seed, task in enumerate(("Signs", "Textures", "Vehicles")):
+        draw = torch.Generator().manual_seed(seed)
+        theta = encoder.params.items()
+        vector = TaskVector({n: 0.02 * torch.randn(x.shape, generator=draw) for n, x in theta})
+        files.append(str(vector.save(tmp_path / f"{task}.safetensors")))
+    compare = ["compare", *files, *WORDS, "--methods", "ties,tsv_m", "--out", "r.html", "--json"]
+    draw, kills = random.Random(0), 0
+    while True:
+        before = len((tmp_path / "log").read_text().splitlines()) if kills else 0
+        process = start(*compare)
+        wait = draw.randrange(1, 10)  # evaluations until it is killed
+        while process.poll() is None:
+            log = tmp_path / "log"
+            made = len(log.read_text().splitlines()) - before if log.exists() else 0
+            if made >= wait and kills < KILLS:
+                os.kill(process.pid, signal.SIGKILL)
+                break
+            time.sleep(0.01)
+        out, error = process.communicate()
+        if process.returncode == 0:
+            break
+        assert process.returncode == -signal.SIGKILL, error.decode()
+        kills += 1
+        assert not (tmp_path / "r.html").exists()
+    assert kills == KILLS
+    lines = (tmp_path / "log").read_text().splitlines()
+    again = len(lines) - len(set(lines))
+    assert again <= kills and len(lines) > 15  # at most the one that was being written
+    monkeypatch.setenv("TASKLAB_STORE", str(tmp_path / "other"))
+    assert main(compare) == 0
+    whole, found = json.loads(capsys.readouterr().out), json.loads(out)
+    for one in (*whole["merges"], *found["merges"]):
+        del one["seconds"]
+    assert found == whole
+    assert not [*tmp_path.glob(".*")] and not [*(tmp_path / "store" / "partial").glob("*/*")]
+
+
+def test_a_half_written_line_counts_as_absent(tmp_path):
+    journal = Journal(tmp_path / "j")
+    assert journal("a", lambda: [1.5, float("-inf")]) == [1.5, float("-inf")]
+    with (tmp_path / "j").open("a") as file:
+        file.write('["b", 2')
+    again = Journal(tmp_path / "j")
+    assert "a" in again and "b" not in again
+    assert again("b", lambda: 3) == 3 and again("a", lambda: 0) == [1.5, float("-inf")]
+    assert len(Journal(tmp_path / "j")) == 2
