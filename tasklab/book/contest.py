@@ -28,6 +28,7 @@ td { white-space: nowrap }
 th:first-child, td:first-child { text-align: left; position: sticky; left: 0;
   background: var(--paper) }
 @media (max-width: 40rem) { td:first-child { white-space: normal; max-width: 8rem } }
+td:first-child, li, .facts td { overflow-wrap: anywhere }
 .facts td:last-child { text-align: left; white-space: normal }
 thead th { color: var(--soft); font-weight: 600 }
 svg text { fill: var(--ink); font: 13px system-ui, sans-serif }
@@ -217,9 +218,12 @@ def _vectors(
 
 
 def _notes(vectors: Sequence[Mapping[str, Any]]) -> list[str]:
-    notes = [
-        f"<li>{_text(v['vector'])}: {_text(note)}</li>" for v in vectors for note in v["notes"]
-    ]
+    of: dict[str, list[str]] = {}
+    for one in vectors:
+        for note in one["notes"]:
+            of.setdefault(note, []).append(one["task"])
+    every = {note: tasks if len(tasks) < len(vectors) else ["all"] for note, tasks in of.items()}
+    notes = [f"<li>{_text(', '.join(tasks))}: {_text(note)}</li>" for note, tasks in every.items()]
     return [f"<ul>{''.join(notes)}</ul>"] if notes else []
 
 

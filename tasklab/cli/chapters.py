@@ -12,7 +12,8 @@ from tasklab.errors import TasklabError, path, whole
 from tasklab.experiments.parameters import Parameters
 
 if TYPE_CHECKING:
-    Quick = Full = dict[str, Any]
+    Quick = dict[str, Any]
+    Full = dict[str, Any]
 else:
     Quick, Full = settings(live=True), settings(preset="full")
 

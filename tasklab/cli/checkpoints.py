@@ -11,16 +11,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 import tyro
 
 from tasklab.cli.parsing import settings
-from tasklab.cli.vectors import what_is_stored
+from tasklab.cli.vectors import checked, seeds_of, suite_of, what_is_stored
 from tasklab.errors import TasklabError, choose, path
+from tasklab.exchange import sources
 from tasklab.experiments.parameters import Parameters
 from tasklab.machine import gib
-from tasklab.tasks.suites import suite
+from tasklab.progress import begin
+from tasklab.storage.store import Store
 from tasklab.tuning.methods import EDITS, METHODS, POSTHOC
 
 if TYPE_CHECKING:
     from tasklab.experiments import Lab
-    from tasklab.storage.store import Store
 
 if TYPE_CHECKING:
     Settings = dict[str, Any]
@@ -80,12 +81,14 @@ def import_(
     for what, value in {"FILE": file, "--base": base}.items():
         if value is not None:
             path(what, value)
-    from tasklab.exchange import importing
-    from tasklab.storage.store import Store
-
     store = Store(root)
     _look_into(store)
-    if list:
+    if file is not None and not list:
+        sources.locate(file)
+        begin(f"reading {file}.")
+    from tasklab.exchange import importing  # start-up: torch
+
+    if list or file is None or model is None or task is None:
         _show(importing.listed(store, model), store)
         return
     record = importing.add(store, file, model, task, method=method, name=name, base=base)
@@ -112,12 +115,11 @@ def _import_published(
     dry_run: bool,
 ) -> None:
     from tasklab.exchange import published
-    from tasklab.storage.store import Store
 
     published.entry(source)
     if model is None:
-        known = ", ".join(published.entry(source)["models"])
-        raise TasklabError(f"import --from {source} takes --model: {known}.")
+        models = ", ".join(published.entry(source)["models"])
+        raise TasklabError(f"import --from {source} takes --model: {models}.")
     wanted, store = published.vectors(source, model, **only), Store(place["store_root"])
     _look_into(store)
     known = published.status(wanted, store, folder)
@@ -197,13 +199,14 @@ def export(
     named = method or (chapter_of(chapter).methods if chapter else None)
     for one in method:
         choose("method", one, EDITS)
-    parameters = Parameters(**given)
-    tasks = task or suite(parameters.suite).names
+    parameters = checked(given)
+    tasks = task or suite_of(parameters).names
     for one in tasks:
-        choose("task", one, suite(parameters.suite).names)
+        choose("task", one, suite_of(parameters).names)
     from tasklab.exchange import exporting  # start-up: torch
     from tasklab.experiments.lab import Lab
 
+    parameters = Parameters(**given)
     lab = Lab(parameters, progress=False, trains=False)
     _look_into(lab.store)
     wanted = _wanted(lab, named or METHODS, tasks)
@@ -239,7 +242,7 @@ def _wanted(lab: Lab, methods: Iterable[str], tasks: Iterable[str]) -> dict[str,
         f"{lab.parameters.model}-{task}-{method}-seed{seed}": lab.identity(task, method, seed)
         for method in dict.fromkeys(POSTHOC.get(method, method) for method in methods)
         for task in tasks
-        for seed in lab.parameters.seeds
+        for seed in seeds_of(lab.parameters)
     }
 
 

@@ -11,6 +11,7 @@ import tyro
 from tasklab.errors import TasklabError, whole
 from tasklab.experiments.parameters import folder
 from tasklab.models.zoo import spec
+from tasklab.progress import begin
 from tasklab.tasks import suites
 
 if TYPE_CHECKING:
@@ -42,6 +43,7 @@ def decode(
     tasks, entry = suites.suite(suite), spec(model)
     chosen = {tasks[name].name for name in task}
     number = None if jobs is None else whole("--jobs", jobs, 1, 1000)
+    begin(f"{'checking' if check else 'decoding'} the images of suite {suite}.")
     from tasklab.doctor.inventory import input_side  # start-up, as the next one
     from tasklab.tasks.images.loader import DecodedImages
 

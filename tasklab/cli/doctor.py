@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from tasklab.errors import TasklabError
 from tasklab.experiments.parameters import folder
-from tasklab.progress import duration
+from tasklab.progress import begin, duration
 
 if TYPE_CHECKING:
     from tasklab.doctor.inventory import Data
@@ -51,6 +51,7 @@ def doctor(
         from tasklab.doctor import readiness  # here, for the other commands do not wait for it
     except ImportError as error:  # it needs some of what it looks for
         raise TasklabError(f"{error}: install tasklab anew, with what it depends on.") from error
+    begin("looking at this machine, its network and its disks.")
     report = readiness.examine(folder("--data-root", data_root), folder("--store-root", store_root))
     if json:
         print(as_json(dataclasses.asdict(report), indent=1))

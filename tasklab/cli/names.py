@@ -6,7 +6,10 @@ from pathlib import Path
 
 import tyro
 
-from tasklab.errors import path, unknown
+from tasklab.errors import path, texts, unknown
+from tasklab.models.zoo import GROUPS, REGISTRY, choose_model, group
+from tasklab.progress import begin
+from tasklab.tasks.suites import SUITES, suite
 
 
 def list_(what: tyro.conf.Positional[str | None] = None) -> None:
@@ -35,8 +38,6 @@ def list_(what: tyro.conf.Positional[str | None] = None) -> None:
 
 def models() -> list[tuple[str, str]]:
     """Return the models by group, each with where its weights are from."""
-    from tasklab.models.zoo import GROUPS, REGISTRY, group
-
     rows = []
     for title in GROUPS:
         rows.append((f"-- {title}", ""))
@@ -63,15 +64,11 @@ def merges() -> list[tuple[str, str]]:
 
 def suites() -> list[tuple[str, str]]:
     """Return the suites, each with how many tasks it has."""
-    from tasklab.tasks.suites import SUITES, suite
-
     return [(name, f"{len(suite(name).tasks)} tasks and a control task") for name in SUITES]
 
 
 def tasks() -> list[tuple[str, str]]:
     """Return the tasks of all suites, each with what it stands in for."""
-    from tasklab.tasks.suites import SUITES, suite
-
     matches = []
     for name in SUITES:
         for task in (*suite(name).tasks, suite(name).control):
@@ -99,11 +96,12 @@ def fetch(
         model: Short names, see `tasklab list models`.
         weights: A checkpoint file to use.
     """
-    from tasklab.errors import texts
-
     names = texts("MODEL", model)
-    file = None if weights is None else path("--weights", weights)
-    from tasklab.models import loading
+    file = None if weights is None else path("--weights", weights, "file")
+    for name in names:
+        choose_model(name)
+    begin(f"loading {', '.join(names)}.")
+    from tasklab.models import loading  # start-up: torch
 
     for name in names:
         clip = loading.load(name, weights=file)

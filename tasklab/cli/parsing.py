@@ -57,10 +57,10 @@ def settings(*without: str, live: bool = False, **defaults: str) -> Any:
             text = " ".join((texts[name] or "").split())
             option = tyro.conf.arg(help=text, help_behavior_hint=hint)
             options[name in OF_RUNS][name] = Annotated[hints[name], option]
-    runs = typing.TypedDict("runs", options[True], total=False)  # type: ignore[operator]
+    runs = typing.TypedDict("runs", options[True], total=False)  # type: ignore[misc]
     titled = Annotated[runs, tyro.conf.arg(name="fine-tuning and stored runs,")]
     own = {**options[False], _RUNS: titled}
-    given = typing.TypedDict("given", own, total=False)  # type: ignore[operator]
+    given = typing.TypedDict("given", own, total=False)  # type: ignore[misc]
     return Annotated[given, tyro.conf.OmitArgPrefixes, tyro.conf.arg(name="")]
 
 
@@ -123,7 +123,7 @@ def call(command: str, words: Sequence[str]) -> int | None:
     """
     function, prog = function_of(command), f"tasklab {command}"
     about = COMMANDS[command]
-
+    _check_once(function, words)
     try:
         with contextlib.redirect_stderr(io.StringIO()):  # tyro's own account of a mistake
             run = tyro.cli(
@@ -141,7 +141,7 @@ def call(command: str, words: Sequence[str]) -> int | None:
     return run()
 
 
-def completion(shell: str) -> None:
+def completion(shell: str) -> int:
     """Print what completes all commands in a shell: to be kept where that shell looks for it."""
     shells = ("bash", "zsh", "fish", "tcsh")
     if shell not in shells:
@@ -153,18 +153,34 @@ def completion(shell: str) -> None:
         config=CONFIG,
         registry=_REGISTRY,
     )
+    return 0
 
 
-def _mistake(command: str, function: Callable, words: Sequence[str]) -> TasklabError:
-    """Return the error for words that tyro rejected: the first one that no argument takes."""
-    more = f"see `tasklab {command} --help`."
-    hints = {}
+def _declared(function: Callable) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the types of a command's options, by their names with dashes, and of its words."""
+    hints: dict[str, Any] = {}
     for name, hint in typing.get_type_hints(function, include_extras=True).items():
         hints |= getattr(_plain(hint), "__annotations__", {name: hint})  # settings: each an option
     hints |= getattr(_plain(hints.pop(_RUNS, None)), "__annotations__", {})
     hints.pop("return", None)
     positional = {n: h for n, h in hints.items() if tyro.conf.Positional in _extras(h)}
-    options = {f"--{_written(n, h)}": h for n, h in hints.items() if n not in positional}
+    return {f"--{_written(n, h)}": h for n, h in hints.items() if n not in positional}, positional
+
+
+def _check_once(function: Callable, words: Sequence[str]) -> None:
+    """Raise if an option that takes one value is given twice: tyro would take the last."""
+    options, _ = _declared(function)
+    named = [word.partition("=")[0].replace("_", "-") for word in words if word.startswith("--")]
+    for option in dict.fromkeys(named):
+        single = option in options and typing.get_origin(_plain(options[option])) is not tuple
+        if single and named.count(option) > 1:
+            raise TasklabError(f"{option} is given {named.count(option)} times: give it once.")
+
+
+def _mistake(command: str, function: Callable, words: Sequence[str]) -> TasklabError:
+    """Return the error for words that tyro rejected: the first one that no argument takes."""
+    more = f"see `tasklab {command} --help`."
+    options, positional = _declared(function)
     remaining, expected = list(words), list(positional.items())
     while remaining:
         word = remaining.pop(0)
