@@ -207,7 +207,7 @@ class _Keeper:
     def measured(
         self, keep: Keep, vector: TaskVector, alpha: float, of: Sequence[str]
     ) -> dict[str, Any]:
-        """Return answers on test images; with labels, the mean accuracy on validation images too."""
+        """Return answers on test images; with labels, on validation images too."""
         trial, linear = self.trial, self.trial.linear
         edit = functools.partial(trial.evaluator.answers, vector, alpha=alpha, linear=linear)
 
