@@ -161,7 +161,7 @@ def test_the_command_lists_runs_and_fails_if_one_does(small, monkeypatch, capsys
     assert main(words) == 1
     shown = capsys.readouterr().out
     assert "mini, nonlinear, Textures, seed 4" in shown and shown.rstrip().endswith("1 failed")
-    assert main([*words[:-4], "--seeds", "1", *words[-4:]]) == 0
+    assert main(["1" if word == "0,4" else word for word in words]) == 0
     assert capsys.readouterr().out == "1 run: 1 kept\n"
     assert main([*words, "--cpus", "0"]) == 2
     assert main([*words, "--seeds", "1,x"]) == 2
