@@ -45,7 +45,7 @@ SORTS = {
 }
 OTHER = ("others", "#CC79A7", "X")  # rules of another module
 _BEST = {
-    "best_span": "best on the span", "best": "best over all weights, 64 images",  # no longer made
+    "best_span": "best on the span", "best": "best, 64 images",  # no longer made
     "best_loss": "least loss on the span", "least_features": "least E over all weights",
     "least_normalised": "least E, tasks alike", "least_logits": "least E of logits",
 }  # fmt: skip
