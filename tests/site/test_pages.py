@@ -363,6 +363,8 @@ def test_what_the_sliders_do_stays_in_sight(browser, site, where, size):
 @pytest.mark.parametrize("size", [DESKTOP, PHONE], ids=["desktop", "phone"])
 def test_pictures_are_loaded_when_seen_and_keep_their_place(browser, site, size):
     page = _opened(browser, site, "notebooks/tangent", size)
+    page.evaluate("document.fonts.ready.then(() => null)")  # which sets lines anew
+    page.wait_for_timeout(1500)  # the editor's opening sweep
     before = page.evaluate("document.documentElement.scrollHeight")
     pictures = page.locator("article figure img:visible").all()
     for picture in pictures:
