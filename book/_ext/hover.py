@@ -58,7 +58,7 @@ def _write(app: Sphinx, error: Exception | None) -> None:
 
 
 def tips(text: str, name: str) -> dict[str, Any]:
-    """Return what links to a page's papers, figures, and sections with figures can show.
+    """Return the previews of a page's papers, figures, and sections with figures.
 
     Args:
         text: The page.

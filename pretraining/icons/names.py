@@ -38,7 +38,7 @@ def _style(word: str) -> bool:
 
 
 def concept(name: str) -> str:
-    """Return what a name says that a drawing shows."""
+    """Return the concept that a name gives a drawing."""
     return " ".join(words(name))
 
 

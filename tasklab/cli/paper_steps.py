@@ -61,7 +61,7 @@ class Work:
         return {one: execution.asked(one, self.given) for one in own}
 
     def needs(self) -> list[Need]:
-        """Return what the steps take, in their order."""
+        """List the needs of all steps, in their order."""
         reachable = readiness.hub_answer() == ""
         pace = needs.Pace.here(self.parameters.device or "cpu")
         waiting = {
@@ -86,7 +86,7 @@ class Work:
         )
 
     def steps(self) -> dict[str, Callable[[], None]]:
-        """Return what is to do, by step."""
+        """Return the functions that do the steps, by name."""
         every: dict[str, Callable[[], None]] = {
             "weights": self.weights,
             "images": self.images,

@@ -4,7 +4,8 @@ Every merge gets the same budget: its option and coefficient are chosen on valid
 (`analyses.merging.search`), and its accuracy is measured on test images. The merge to take is the
 one with the highest mean accuracy on validation images, so that its test accuracy is no maximum
 over merges. Without labels, all three are those of least E(tau) / E(0) on the same images
-(`merge_loss`). Each evaluation is kept in the store; an interrupted comparison goes on from there.
+(`merge_loss`). Each evaluation is kept in the store, or without labels each merge; an interrupted
+comparison goes on from there.
 
 Letters: T tasks, N test images of one task.
 """
@@ -222,7 +223,7 @@ class _Keeper:
         return {"hits": hits, "validation": float(np.mean([one for _, one in found.values()]))}
 
     def choice(self, bench: Bench, name: str) -> tuple[dict[str, Any], TaskVector]:
-        """Return what was chosen for a merge, and its vector before the coefficient."""
+        """Return the choice for a merge, and its vector before the coefficient."""
         made: list[TaskVector] = []
 
         def choose(keep: Keep) -> dict[str, Any]:
@@ -359,13 +360,13 @@ def _identity(lab: Lab, tasks: Sequence[str]) -> dict[str, Any]:
 
 
 def _key(bench: Bench, name: str, *, search: bool = False) -> dict[str, Any]:
-    """Return what determines a merge, or only the search for its coefficient and option."""
+    """Return the key of a merge, or only of the search for its coefficient and option."""
     key = {**bench.key(name), "fixed": dict(METHODS[name].fixed)}
     return {**key, "of": "search"} if search else key
 
 
 def _pairs(trial: Trial, alpha: float, keep: Keep) -> dict[str, Any]:
-    """Return what each of two vectors does to the other's task, for all pairs."""
+    """Return the effect of two vectors on each other's task, for all pairs."""
     rows: Iterator[dict[str, Any]] | None = None
 
     def pair(number: int, one: str, two: str) -> dict[str, Any]:

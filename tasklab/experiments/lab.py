@@ -12,7 +12,7 @@ from typing import Any
 
 from tasklab import chapters, machine
 from tasklab.analyses import evaluation
-from tasklab.errors import LeftOutError, TasklabError, choose, shown, texts, unknown
+from tasklab.errors import LeftOutError, TasklabError, choose, texts, unknown
 from tasklab.exchange import bases
 from tasklab.experiments import outlook
 from tasklab.experiments.by_hand import ByHand
@@ -25,6 +25,7 @@ from tasklab.models.zoo import FAMILIES, TEXT_MODELS, family, shipped
 from tasklab.progress import tell, track
 from tasklab.storage.store import Store, free_first
 from tasklab.tasks import drawn
+from tasklab.tasks import own as own_tasks
 from tasklab.tasks.images.loader import DecodedImages
 from tasklab.tasks.suites import OWN, Suite, Task, suite
 from tasklab.tasks.suites import pairs_of as pairs_of
@@ -90,14 +91,13 @@ class Lab(ByHand, FromPublished):
         needs = texts("needs", needs) if needs else ()
         if chapter is not None:
             chapters.check(chapter, parameters.model)
-            if (
-                not _light(parameters) and parameters.vectors is None
-            ):  # else the chapter takes shipped ones
+            # else the chapter takes shipped ones
+            if not parameters.light and parameters.vectors is None:
                 terms = parameters.preset, parameters.live, chapters.page_of(chapter)
                 needs = (*needs, *chapters.chapter(chapter).needs(*terms))
             if chapters.page_of(chapter) == "more" and parameters.live != "all":
                 computes = False  # recorded results alone: the network's libraries take seconds
-        own = _own_tasks(own)
+        own = own_tasks.listed(own)
         machine.keep_freed_memory(shipped(parameters.model))
         self.began = time.perf_counter()
         if own:
@@ -156,7 +156,7 @@ class Lab(ByHand, FromPublished):
     @property
     def light(self) -> bool:
         """Whether a full-size model is rehearsed: on few tasks, and beside shipped models."""
-        return _light(self.parameters)
+        return self.parameters.light
 
     @property
     def family(self) -> dict[str, str]:
@@ -384,23 +384,6 @@ def _edited_by(vector: TaskVector, method: str) -> TaskVector:
     if method not in POSTHOC or vector.base is None:
         return vector
     return vector.starting_from(vector.base._replace(method=method))
-
-
-def _light(parameters: Parameters) -> bool:
-    return parameters.rehearsal and not shipped(parameters.model)
-
-
-def _own_tasks(own: Sequence[Task] | Task) -> tuple[Task, ...]:
-    listed = (own,) if isinstance(own, Task) else own
-    if isinstance(listed, str) or not isinstance(listed, Iterable):
-        listed = (listed,)
-    listed = tuple(listed)
-    for one in listed:
-        if not isinstance(one, Task):
-            raise TasklabError(
-                f"own must be tasks such as own.from_folder(...) returns, not {shown(one)}."
-            )
-    return listed
 
 
 def several(suite: Suite) -> tuple[str, ...]:

@@ -189,7 +189,7 @@ class Bench:
         }
 
     def statistics(self, name: str) -> Statistics:
-        """Return what training images tell of all tasks, if a method needs it."""
+        """Return the statistics of all tasks' training images, if a method needs some."""
         needs = METHODS[name].needs if name in METHODS else ""
         if not needs:
             return {}

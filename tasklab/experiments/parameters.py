@@ -23,7 +23,7 @@ from tasklab.errors import (
     whole,
 )
 from tasklab.exchange import catalogue
-from tasklab.models.zoo import INITS, REGISTRY, TEXT_MODELS, Init, choose_model, closed
+from tasklab.models.zoo import INITS, REGISTRY, TEXT_MODELS, Init, choose_model, closed, shipped
 from tasklab.tasks.suites import OWN, SUITES, SuiteName
 from tasklab.tuning.recipe import (
     PRECISIONS,
@@ -214,6 +214,11 @@ class Parameters:
     def rehearsal(self) -> bool:
         """Whether so few steps were asked for that only the code path can be meant."""
         return self.steps is not None and self.steps < REHEARSAL_STEPS
+
+    @property
+    def light(self) -> bool:
+        """Whether a full-size model is rehearsed."""
+        return self.rehearsal and not shipped(self.model)
 
     def recipe(
         self, task: str, method: str, seed: int, others: Iterable[str] | None = None

@@ -33,7 +33,7 @@ class PublishedVectors:
 
     @classmethod
     def of(cls, lab: Lab) -> PublishedVectors | None:
-        """Return what is imported for a lab; `None` if its parameters name no source.
+        """Return the vectors that are imported for a lab; `None` if its parameters name no source.
 
         Of random weights there is none.
 
@@ -92,7 +92,7 @@ class PublishedVectors:
         return importing.KIND, {"model": self.lab.parameters.model, "name": name}
 
     def record(self, task: str, method: str) -> dict[str, Any]:
-        """Return what is recorded of a vector (`importing.add`)."""
+        """Return the record of a vector (`importing.add`)."""
         return importing.record(self.lab.store, **self.place(task, method)[1])
 
     def vector(self, task: str, method: str) -> TaskVector:

@@ -7,7 +7,7 @@ lab = Lab(Parameters(model="vitb32"), own=[pets, own.from_hub("user/name")])
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from tasklab import errors
@@ -165,3 +165,17 @@ def _why(folder: Path) -> str:
     if ".parquet" in kinds:
         said += "; parquet files need train, test or validation in their names"
     return said
+
+
+def listed(own: Iterable[Task] | Task) -> tuple[Task, ...]:
+    """Return tasks of your own as a tuple, or raise if one is none."""
+    listed = (own,) if isinstance(own, Task) else own
+    if isinstance(listed, str) or not isinstance(listed, Iterable):
+        listed = (listed,)
+    listed = tuple(listed)
+    for one in listed:
+        if not isinstance(one, Task):
+            raise TasklabError(
+                f"own must be tasks such as own.from_folder(...) returns, not {shown(one)}."
+            )
+    return listed

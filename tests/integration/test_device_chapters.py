@@ -32,7 +32,7 @@ def store(tmp_path_factory):
 
 @pytest.fixture
 def shell():
-    """Return what runs cells as a notebook does; `shown` is what their last lines return, drawn."""
+    """Return a function that runs cells as a notebook does; `shown` draws their last values."""
     shell = InteractiveShell.instance()
     shell.shown = []
     shell.displayhook.write_format_data = lambda data, about=None: shell.shown.append(data)

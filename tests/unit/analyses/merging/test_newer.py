@@ -105,7 +105,7 @@ def test_equal_grams_give_the_average_and_one_task_itself():
 
 
 def chain(tau, X, start):
-    """Return what each of two layers with a ReLU between reads, and the last one's features."""
+    """Return the inputs of two layers with a ReLU between, and the last one's features."""
     first = np.maximum(X @ (start[0] + tau[0]).T, 0)
     return X, first
 
