@@ -134,13 +134,16 @@ class Evaluation:
         head, *lines = self._lines()
         values = [*self.rows, *([self.mean] if self._has_mean else [])]
         body = "".join(
-            f"<tr>{''.join(f'<td>{html.escape(cell)}</td>' for cell in line)}"
+            f"<tr>{''.join(f'<td {_APART}>{html.escape(cell)}</td>' for cell in line)}"
             f"<td>{_arrow(row['before'], row['after'])}</td></tr>"
             for line, row in zip(lines, values, strict=True)
         )
-        heads = "".join(f"<th>{cell}</th>" for cell in [*head, "0 to 100 %"])
+        heads = "".join(f"<th {_APART}>{cell}</th>" for cell in [*head, "0 to 100 %"])
         caption = html.escape(f"{self.title}, accuracy in %")
         return f"<table><caption>{caption}</caption><tr>{heads}</tr>{body}</table>"
+
+
+_APART = 'style="padding: .1em .6em"'  # of cells
 
 
 def _arrow(before: float, after: float) -> str:

@@ -67,8 +67,11 @@ def told(table: pd.DataFrame, claim: str) -> str:
     rate = np.format_float_scientific
     ends = [same.loc[same["effect"].idxmin()], same.loc[same["effect"].idxmax()]]
     parts = [f"{end['effect']:+.1f} (at {rate(end['lr'], trim='-', exp_digits=1)})" for end in ends]
-    words = f"with one learning rate for both, {' to '.join(parts)} {ends[0]['unit']}"
-    for rule, name in ((PLATEAU, "at the plateau rates"), (BEST, "each at its best for the sum")):
+    words = f"with one learning rate for both the effect is {' to '.join(parts)} {ends[0]['unit']}"
+    for rule, name in (
+        (PLATEAU, "at the plateau rates"),
+        (BEST, "with each at its best for the sum"),
+    ):
         for row in rows[rows["rule"] == rule].to_dict("records"):
-            words += f"; {name}, {row['effect']:+.1f}"
+            words += f", {name} {row['effect']:+.1f}"
     return words.replace("-", "−").replace("e−", "e-")

@@ -215,7 +215,7 @@ def on_these_tasks(row: Mapping[str, Any]) -> str:
 
     >>> row = {"outcome": "undecided", "here": "holds", "unit": "points", "n_seeds": 5}
     >>> on_these_tasks(row | {"here_effect": 3.86, "here_low": 2.5, "here_high": 5.22})
-    'on these tasks confirmed: +3.9 [2.5, 5.2] points'
+    'on these tasks it is confirmed: +3.9 [2.5, 5.2] points'
     """
     cell = f" ({row['here_cell']})" if row.get("here_cell") else ""
     return _elsewhere(row, "here", f"on these tasks{cell}")
@@ -234,7 +234,7 @@ def over_pretrainings(row: Mapping[str, Any]) -> str:
 def _elsewhere(row: Mapping[str, Any], side: str, place: str) -> str:
     if row[side] in ("", row["outcome"]):
         return ""
-    return f"{place} {PLAIN.get(row[side], row[side])}: {effect_of(seen(row, side))}"
+    return f"{place} it is {PLAIN.get(row[side], row[side])}: {effect_of(seen(row, side))}"
 
 
 def seen(row: Mapping[str, Any], side: str) -> dict[str, Any]:

@@ -107,8 +107,8 @@ def found(chapter: str, verdicts: Iterable[Verdict], model: str = "mini") -> str
         return ""
     counts = how_many(entry.outcome for entry in judged)
     alone = how_many((entry.here or entry).outcome for entry in judged)
-    total = f"Of this chapter's {on_how_many(judged)}, {counts}"
-    total += "." if alone == counts else f"; for these tasks only, {alone}."
+    total = f"This chapter has {on_how_many(judged)}: {counts}"
+    total += "." if alone == counts else f". On these tasks alone: {alone}."
     return "\n".join(["**Found** in recorded runs, with 95 % intervals:\n", *listed, "", total])
 
 
@@ -150,9 +150,10 @@ class _Said:
         link = f'<a href="{evidence_link(row["evidence"], self.here)}"><strong>{word}</strong></a>'
         if pd.isna(row["effect"]):
             return link
-        parts = filter(None, (effect_of(row), on_these_tasks(row), over_pretrainings(row)))
         depends = rates.told(self.rates, claim) if claim else ""
-        return f"{link} ({'; '.join(parts)})" + (f"; {depends}" if depends else "")
+        more = filter(None, (on_these_tasks(row), over_pretrainings(row), depends))
+        sentences = (one[0].upper() + one[1:] for one in more)
+        return ". ".join([f"{link} ({effect_of(row)})", *sentences])
 
 
 def _numbers(model: str) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, cast
 
+import numpy as np
 import pandas as pd
 
 from tasklab.analyses.statistics import over_tasks
@@ -25,6 +26,7 @@ from tasklab.experiments.editing import addition, negation, single
 from tasklab.experiments.lab import Lab
 from tasklab.figures.merged_models import merge_table
 from tasklab.figures.schemes import role
+from tasklab.figures.style import METHOD_LABEL
 from tasklab.models.zoo import FAMILIES
 from tasklab.records.claims import CLAIMS, Claim
 from tasklab.records.judgement import verdict
@@ -222,9 +224,9 @@ def _encoders(table: str) -> pd.DataFrame:
 def shown(rows: pd.DataFrame) -> pd.DataFrame:
     """Return predictions, graded or not, as a table for people."""
     table = pd.DataFrame({
-        "comparison": rows["sides"],
+        "comparison": [" − ".join(map(_side, both.split(" − "))) for both in rows["sides"]],
         "of": rows["metric"].map(_WORDS),
-        "rate": rows["rate"].map("{:g}".format),
+        "rate": [np.format_float_scientific(x, trim="-", exp_digits=1) for x in rows["rate"]],
         "predicted": [_signed(one) for one in rows["effect"]],
         "95 % interval": [f"{_signed(a)} to {_signed(b)}" for a, b in zip(rows["low"], rows["high"],
                                                                         strict=True)],
@@ -235,6 +237,12 @@ def shown(rows: pd.DataFrame) -> pd.DataFrame:
         table["sign"] = rows["sign"].map({True: "right", False: "wrong"})
         table["size"] = rows["size"].map({True: "inside", False: "outside"})
     return table.reset_index(drop=True)
+
+
+def _side(name: str) -> str:
+    return METHOD_LABEL.get(
+        name, {"endpoint": "an endpoint", "merged": "mean of weights"}.get(name, name)
+    )
 
 
 def _signed(value: float) -> str:
