@@ -15,8 +15,8 @@ from IPython.utils.capture import capture_output
 from papermill.iorw import load_notebook_node
 
 from tasklab import placement
-from tasklab.experiments import lab as labs
 from tasklab.experiments import small_networks
+from tasklab.experiments.parameters import Parameters
 
 FOLDER = Path(__file__).parents[2] / "notebooks"
 CHAPTERS = sorted(path.stem for path in FOLDER.glob("*.ipynb"))
@@ -62,7 +62,7 @@ def test_every_cell_runs_on_a_device(
     chapter, store, chapters_store, shell, device, half_full, monkeypatch
 ):
     monkeypatch.setenv("TASKLAB_STORE", str(chapters_store))  # verdicts are judged once for all
-    monkeypatch.setattr(labs, "_light", lambda parameters: parameters.rehearsal)
+    monkeypatch.setattr(Parameters, "light", property(lambda self: self.rehearsal))
     monkeypatch.setattr(small_networks, "seconds_a_step", lambda *args: 0.0)
     notebook = load_notebook_node(str(FOLDER / f"{chapter}.ipynb"))
     first, *others = [cell.source for cell in notebook.cells if cell.cell_type == "code"]
