@@ -19,11 +19,12 @@ TRAINED = ("nonlinear", "linearized", "attention")
 PENALISED = ("tau_jp", "tak", "ortho_reg", "off_diagonal")
 TEXT = {"model": "mini_t5"}
 RANDOM = {"init": "random"}
+ICONS = {"model": "icons_s"}  # of the second world
 TABLES: Names = {"single": {}, "addition": {}}
 ONE_PAIR: Names = {"disentanglement": {"n_pairs": 1}}
 XI = ("xi_classifier",)
 ALL_PAIRS = ("merging", ("matrix",), ("crossing",))  # errors of all pairs, at one coefficient
-REPLICAS = tuple({"model": name} for name in MODELS if re.search(r"_seed\d+$", name))
+REPLICAS = tuple({"model": n} for n in MODELS if re.fullmatch(r"mini_s_seed\d+", n))
 # Pre-training schemes of the closed-vocabulary paper, by role: one of each sort (figure 1), and all
 # that its table 2 has.
 SORTS = ("sup_few", "mae", "dino", "clip_more")
@@ -48,6 +49,7 @@ class Work:
         probed: Whether that model has probed heads, and all of the chapter's tasks.
         pair: Whether it is on the first pair of tasks alone, as what a relative runs.
         full: Whether the notebook has it in the preset `full` alone.
+        tasks: `"all"` where it is on every task of a suite of which a lab takes some by default.
         page: Where the notebooks run it: `"example"`, with every model, in *Run it yourself*; in
             the chapter or its appendix (`"more"`), only with `live="all"`.
     """
@@ -61,6 +63,7 @@ class Work:
     probed: bool = False
     pair: bool = False
     full: bool = False
+    tasks: Literal["all"] | None = None
     page: Literal["example", "chapter", "more"] = "chapter"
 
     def applied(self, parameters: Any, seeds: Sequence[int]) -> Any:
@@ -161,3 +164,8 @@ class Chapter:
 def has_attention(model: str) -> bool:
     """Return whether a model of the registry has attention; others are looked at when loaded."""
     return model not in REGISTRY or "stages" not in REGISTRY[model].block
+
+
+def on_icons(*works: Work) -> tuple[Work, ...]:
+    """Return works of the first world's model as works of the second world's."""
+    return tuple(dataclasses.replace(work, changes=ICONS) for work in works if not work.changes)

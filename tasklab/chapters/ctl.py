@@ -1,6 +1,6 @@
 """Chapter 3: cross-task linearity."""
 
-from tasklab.chapters.chapter import TEXT, TRAINED, Chapter, Names, Work
+from tasklab.chapters.chapter import TEXT, TRAINED, Chapter, Names, Work, on_icons
 
 # Cross-task linearity in the middle of all pairs, and what it may foretell.
 _PAIRS: Names = {"cross_task": {"alphas": (0.5,)}, "pair_errors": {"coefficients": (0.5,)}}
@@ -12,6 +12,17 @@ _LIVE = ({"network": "mlp"}, {"network": "resnet18"})
 _NETWORKS = tuple({"network": name, "wider": n} for name in ("mlp", "resnet18") for n in (1, 4))
 _CONDITIONS = ("pretraining", "finetuning", "pretraining samples", "other samples")
 _EMERGENCE = tuple(Work((), {"emergence": {"what": what}}) for what in _CONDITIONS)
+_EDITING = (
+    Work(("nonlinear",), {**_SUMS, "cross_task_sum": {}}),
+    Work(("nonlinear",), {"cross_task_sum": {"coefficient": 0.1}}),  # 9 of it: inside
+    Work((), {"averaging": {}}),
+)
+_METHODS = Work(
+    TRAINED, _PAIRS, metrics=("distance", "base", "coef", "endpoint", "xi_pair", "lost")
+)
+_STITCHING = Work(
+    ("nonlinear",), {"stitched_addition": {"n_pairs": 10}, "stitched_negation": {"n_tasks": 8}}
+)
 
 CHAPTER = Chapter(
     name="ctl",
@@ -31,31 +42,16 @@ CHAPTER = Chapter(
         Work(("nonlinear",), _SUMS, role="text", page="more"),
     ),
     parts={
-        "editing": (
-            Work(("nonlinear",), {**_SUMS, "cross_task_sum": {}}),
-            Work(("nonlinear",), {"cross_task_sum": {"coefficient": 0.1}}),  # 9 of it: inside
-            Work((), {"averaging": {}}),
-        ),
-        "methods": (
-            Work(
-                TRAINED,
-                _PAIRS,
-                metrics=("distance", "base", "coef", "endpoint", "xi_pair", "lost"),
-            ),
-            Work(("nonlinear",), _PAIRS, {"model": "mini_sup_few"}),
-        ),
+        "editing": _EDITING,
+        "methods": (_METHODS, Work(("nonlinear",), _PAIRS, {"model": "mini_sup_few"})),
         "text": (Work(("nonlinear",), _SUMS, TEXT),),
-        "stitching": (
-            Work(
-                ("nonlinear",),
-                {"stitched_addition": {"n_pairs": 10}, "stitched_negation": {"n_tasks": 8}},
-            ),
-        ),
+        "stitching": (_STITCHING,),
         "scratch": (
             *(Work((), {"scratch_linearity": net, "segments": net}) for net in _NETWORKS),
             *_EMERGENCE,
         ),
         "theorem": tuple(Work((), {"theorem": {"network": n}}) for n in ("mlp", "resnet18")),
+        "icons": on_icons(*_EDITING, _METHODS, _STITCHING),
     },
     elsewhere=(("tangent", ("pretraining", "replicas"), ("ctl",)),),
     full_size=(

@@ -1,10 +1,22 @@
 """Chapter 2: fine-tuning the attention projections only."""
 
-from tasklab.chapters.chapter import ALL_PAIRS, HEADLINE, TABLES, TRAINED, Chapter, Work
+from tasklab.chapters.chapter import ALL_PAIRS, HEADLINE, TABLES, TRAINED, Chapter, Work, on_icons
 
 METHODS = ("nonlinear", "posthoc", "linearized", "attention")
 _FURTHER = ("attention_bias", "attention_mlp", "attention_mlp_bias")
 _CUT = (*METHODS, "attention_posthoc")  # with models that were linearized after fine-tuning
+_EDITING = (
+    Work(_CUT, TABLES, seeds=HEADLINE),
+    Work(_FURTHER, {"single": {}, "addition": {"n_tasks": (8,)}}),
+)
+_LAYERS = (
+    Work(
+        TRAINED,
+        {"cosines": {}, "alignment": {}},
+        metrics=("cosine", "norm", "predicted_ratio", "change_ratio", "lost"),
+    ),
+    Work(TRAINED, {"linear_gaps": {}}),
+)
 
 CHAPTER = Chapter(
     name="linear_layers",
@@ -25,22 +37,13 @@ CHAPTER = Chapter(
         Work((), {"step_cost": {}}, page="more"),
     ),
     parts={
-        "editing": (
-            Work(_CUT, TABLES, seeds=HEADLINE),
-            Work(_FURTHER, {"single": {}, "addition": {"n_tasks": (8,)}}),
-        ),
+        "editing": _EDITING,
         "maps": (Work(METHODS, {"disentanglement": {"reach": 2.0, "points": 15}}),),
         "budgets": (Work(("attention",), {"budgets": {"lengths": None}}),),  # beside chapter 1's
         "lengths": (Work(("attention",), {"budgets": {"rates": None}}),),
         "cost": (Work((), {"step_cost": {}}),),
-        "layers": (
-            Work(
-                TRAINED,
-                {"cosines": {}, "alignment": {}},
-                metrics=("cosine", "norm", "predicted_ratio", "change_ratio", "lost"),
-            ),
-            Work(TRAINED, {"linear_gaps": {}}),
-        ),
+        "layers": _LAYERS,
+        "icons": on_icons(*_EDITING, *_LAYERS),
     },
     elsewhere=(
         ("tangent", ("pretraining", "replicas"), ("single", "addition", "search_box")),

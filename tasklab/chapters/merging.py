@@ -2,6 +2,7 @@
 
 from tasklab.chapters.chapter import (
     HEADLINE,
+    ICONS,
     LEADING,
     PENALISED,
     PROBED,
@@ -11,11 +12,17 @@ from tasklab.chapters.chapter import (
     Chapter,
     Names,
     Work,
+    on_icons,
 )
 from tasklab.models.zoo import FAMILIES
 
 _LEAST = {"merges": ("least_features", "least_normalised", "least_logits"), "n_tasks": (8,)}
 _MERGED: Names = {"single": {}, "merging": {"n_tasks": (8,)}}
+_EDITING = Work(("nonlinear",), _MERGED, seeds=HEADLINE)
+_JOINT = Work(("nonlinear",), {"joint": {}})
+# Of every drawn set of the second world's tasks: curves over the number of tasks.
+_SETS: Names = {"single": {}, "merging": {"merges": ("arithmetic", "ties", "tsv_m", "regmean")}}
+_SUMMED: Names = {"single": {}, "merging": {"merges": ("arithmetic", "tsv_m")}}
 _SORTS = tuple(PROBED[role] for role in SORTS)
 _ENCODERS = (*({"model": FAMILIES[0][role]} for role in ("small", "convnext", "closed")), *_SORTS)
 
@@ -33,7 +40,7 @@ CHAPTER = Chapter(
         Work(("nonlinear",), {"merging": {}}, role="closed", page="more"),
     ),
     parts={
-        "editing": (Work(("nonlinear",), _MERGED, seeds=HEADLINE),),
+        "editing": (_EDITING,),
         "fewer": (Work(("nonlinear",), {"single": {}, "merging": {"n_tasks": (2, 4)}}),),
         "ways": (
             Work(("linearized", "attention"), _MERGED),
@@ -59,12 +66,18 @@ CHAPTER = Chapter(
                 {"merging": _LEAST, "merged": _LEAST, "merge_loss": {"n_tasks": (8,)}},
             ),
         ),
-        "joint": (Work(("nonlinear",), {"joint": {}}),),
+        "joint": (_JOINT,),
         "joint_ways": (Work(TRAINED[1:], {"joint": {}}),),
         "joint_encoders": tuple(Work(("nonlinear",), {"joint": {}}, model) for model in _SORTS),
         "rates": (Work(TRAINED, {"merging_rates": {}}),),
         "fewer_rates": (Work(TRAINED, {"merging_rates": {"merges": LEADING, "n_tasks": (2, 4)}}),),
         "strengths": (Work(PENALISED, {"penalty_strengths": {}}),),
+        "icons": on_icons(_EDITING, _JOINT),
+        "sets": (
+            Work(("nonlinear",), _SETS, ICONS, tasks="all"),
+            Work(("linearized", "attention"), _SUMMED, ICONS, tasks="all"),
+        ),
+        "pairs": (Work(TRAINED, {"crossing": {"merges": ()}}, ICONS, tasks="all"),),
         "matrix": (
             Work(("nonlinear", "posthoc", "linearized", "attention", *PENALISED), {"crossing": {}}),
             *(Work(("nonlinear",), {"crossing": {}}, model) for model in _ENCODERS),

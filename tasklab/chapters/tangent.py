@@ -13,6 +13,7 @@ from tasklab.chapters.chapter import (
     Chapter,
     Names,
     Work,
+    on_icons,
 )
 
 METHODS = ("nonlinear", "posthoc", "linearized")
@@ -31,6 +32,13 @@ _FAMILY = {
     "mini_sup_few": (("nonlinear", "linearized"), ("nonlinear", "posthoc")),
 }
 _MAP: Names = {"disentanglement": {}}
+_EDITING = (
+    Work(METHODS, {"single": {}, "addition": {}, "negation": {}}, seeds=HEADLINE),
+    Work(METHODS, {"own_coefficients": {}}),
+    Work(_LINEAR, {"exact_negation": {}}, seeds=HEADLINE),
+    Work(_LINEAR, {"exact_alpha": {}}),
+)
+_MAPS = Work(METHODS, _MAP, metrics=XI)
 
 CHAPTER = Chapter(
     name="tangent",
@@ -55,12 +63,7 @@ CHAPTER = Chapter(
         Work(("nonlinear", "linearized"), {"single": {}, **_MAP}, role="text", page="more"),
     ),
     parts={
-        "editing": (
-            Work(METHODS, {"single": {}, "addition": {}, "negation": {}}, seeds=HEADLINE),
-            Work(METHODS, {"own_coefficients": {}}),
-            Work(_LINEAR, {"exact_negation": {}}, seeds=HEADLINE),
-            Work(_LINEAR, {"exact_alpha": {}}),
-        ),
+        "editing": _EDITING,
         "rates": (Work((*TRAINED, "attention_mlp"), {"rate_search": {}}, seeds=1),),
         "text_rates": (Work(("nonlinear", "linearized"), {"rate_search": {}}, TEXT, seeds=1),),
         # what is compared at equal accuracy is along rates alone
@@ -81,12 +84,13 @@ CHAPTER = Chapter(
             *(Work(maps, ONE_PAIR, {"model": m}, metrics=XI) for m, (_, maps) in _FAMILY.items()),
             Work(("nonlinear",), ONE_PAIR, RANDOM, metrics=XI),
         ),
-        "maps": (Work(METHODS, _MAP, metrics=XI),),
+        "maps": (_MAPS,),
         "text": (
             Work(("nonlinear",), TABLES, TEXT),
             Work(("nonlinear", "linearized"), ONE_PAIR, TEXT, metrics=XI),
         ),
         "kernels": (Work((), {"localization": {}}),),
+        "icons": on_icons(*_EDITING, _MAPS),
     },
     elsewhere=(("linear_layers", ("cost",), ("cost",)), ALL_PAIRS),
     full_size=(

@@ -191,10 +191,15 @@ def addition(
 
 
 def groups_of(lab: Lab, n_tasks: Sequence[int] | None, least: int = 1) -> list[list[str]]:
-    """Return the groups of tasks whose vectors are added or merged."""
+    """Return the groups of tasks whose vectors are added or merged.
+
+    They are the sets of tasks that were drawn of the suite, if the lab has all of its tasks; else
+    its tasks in turn, so that each is in one group.
+    """
     names = lab.suite.names
     sizes = wholes("n_tasks", lab.sizes() if n_tasks is None else n_tasks, least, len(names))
-    return [list(group) for n in sizes for group in editing.groups(names, n)]
+    drawn = lab.suite.sets
+    return [list(g) for n in sizes for g in drawn.get(n) or editing.groups(names, n)]
 
 
 def alone(trial: Trial, **more: Any) -> list[dict]:

@@ -54,7 +54,7 @@ class Lab(ByHand, FromPublished):
             models that it compares with this one are looked for beforehand, and a model that it
             cannot be read with is refused.
         progress: Whether to show progress bars, and with a chapter what it will take.
-        tasks: Only these tasks of the suite; one or several names.
+        tasks: Only these tasks of the suite, one or several names, or `"all"` of them.
         own: Tasks of your own (`tasklab.tasks.own`), in place of the suite's.
         needs: Roles (`zoo.family`) of further models that will be compared with this one.
         trains: Whether there will be fine-tuning here: memory and disk must suffice for it, and a
@@ -112,9 +112,11 @@ class Lab(ByHand, FromPublished):
         self.suite = Suite.from_tasks(*own) if own else suite(parameters.suite)
         tasks = self.suite.usual or None if tasks is None else tasks
         if tasks is not None:
-            names = texts("tasks", tasks, self.suite.names)  # without the control task
+            every = self.suite.names  # without the control task
+            names = every if tasks == "all" else texts("tasks", tasks, every)
             chosen = tuple(self.suite[name] for name in dict.fromkeys(names))
-            self.suite = dataclasses.replace(self.suite, tasks=chosen)
+            sets = self.suite.sets if len(chosen) == len(every) else {}
+            self.suite = dataclasses.replace(self.suite, tasks=chosen, sets=sets)
         elif self.light and not own:
             chosen = dict.fromkeys((*pairs_of(self.suite)[0], *self.suite.names))
             few = tuple(self.suite[name] for name in list(chosen)[:REHEARSED_TASKS])
@@ -218,7 +220,12 @@ class Lab(ByHand, FromPublished):
         return self.parameters.recipe(task, method, seed, others)
 
     def sizes(self) -> tuple[int, ...]:
-        """Return the numbers of tasks that are added: the preset's, and all if there are fewer."""
+        """Return the numbers of tasks that are added: the preset's, and all if there are fewer.
+
+        Of a suite with drawn sets, all of whose tasks are here, they are the sizes of these.
+        """
+        if self.suite.sets:
+            return tuple(self.suite.sets)
         count = len(self.suite.names)
         return tuple(n for n in self.scale.n_tasks if n <= count and count % n == 0) or (count,)
 

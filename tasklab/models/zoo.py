@@ -157,8 +157,7 @@ _CLIP: dict[str, Any] = {"text": False, "closed_rates": _CLIP_LR}
 _CONVNEXT = shapes.convnext_products((32, 64, 128, 256), (1, 2, 4, 2), (5, 5, 3, 3), 4, 32)
 _WITHOUT_TEXT = f"{_WORLD}, CLIP without its text tower"
 
-# Of the second world: no weights yet.
-_NOT_YET: dict[str, Any] = {"extra": True, "both_random": True, "world": "icons"}
+_OF_ICONS: dict[str, Any] = {"both_random": True, "world": "icons"}  # the second world
 _DRAWN = "pre-trained by tasklab: real drawings by design teams (tasklab.tasks.icons)"
 
 _TABLE = (
@@ -290,13 +289,14 @@ _TABLE = (
         )
         for seed in range(3)
     ),
-    Spec(name="icons", arch="tasklab-mini", blocks=6, source=_DRAWN, **_MINI, **_NOT_YET),
+    Spec(name="icons", arch="tasklab-mini", blocks=6, source=_DRAWN, extra=True, **_MINI, **_OF_ICONS),
+    Spec(name="icons_s", source=_DRAWN, **_MINI_S, **_OF_ICONS),
     *(
-        Spec(name=name, source=source, **_MINI_S, **_NOT_YET)
-        for name, source in (
-            ("icons_s", _DRAWN),
-            *((f"icons_s_seed{n}", f"{_DRAWN}, pre-training seed {n}") for n in (1, 2)),
+        Spec(
+            name=f"icons_s_seed{seed}", source=f"{_DRAWN}, pre-training seed {seed}", extra=True,
+            **_MINI_S, **_OF_ICONS,
         )
+        for seed in (1, 2)
     ),
     *(
         Spec(

@@ -35,7 +35,8 @@ def outlook(parameters: Parameters, parts: Iterable[tuple[str, str]]) -> pd.Data
     for chapter, part in parts:
         runs: dict[str, Run] = {}
         for work in chapter_of(chapter).works(part):
-            lab = Lab(work.applied(parameters, seeds[: work.seeds]), progress=False)
+            own = work.applied(parameters, seeds[: work.seeds])
+            lab = Lab(own, progress=False, tasks=work.tasks)
             runs |= {run.lab.store.key(run.identity): run for run in runs_of(lab, work)}
         fresh = [run for key, run in runs.items() if key not in seen]
         seen |= runs.keys()

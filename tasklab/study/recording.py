@@ -129,7 +129,7 @@ def _records(
     parameters: Parameters, work: Work, seeds: Sequence[int], progress: bool = True
 ) -> list[pd.DataFrame]:
     """Return the tables of some work, from the store where they are there."""
-    lab = Lab(work.applied(parameters, seeds), progress=progress)
+    lab = Lab(work.applied(parameters, seeds), progress=progress, tasks=work.tasks)
     methods = [work.methods] if work.methods else []
     tables = [find(name).call(lab, *methods, **more) for name, more in work.names.items()]
     if work.metrics is None:

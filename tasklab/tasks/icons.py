@@ -78,13 +78,22 @@ def split(task: str, name: str, folder: Path = FOLDER) -> tuple[Tensor, Tensor]:
 
 
 @functools.cache
-def sets() -> dict[str, Any]:
-    """Return the sets of tasks drawn beforehand: `"default"`, and by number of tasks a list.
-
-    >>> [len(one) for one in sets()["8"][:2]]
-    [8, 8]
-    """
+def _drawn() -> dict[str, Any]:
     return json.loads((FOLDER / SETS).read_text("utf-8"))
+
+
+def usual() -> tuple[str, ...]:
+    """Return the eight tasks that a lab takes by default."""
+    return tuple(_drawn()["default"])
+
+
+def sets() -> dict[int, tuple[tuple[str, ...], ...]]:
+    """Return the sets of tasks drawn beforehand, by number of tasks.
+
+    >>> {size: len(some) for size, some in sets().items()}
+    {2: 20, 4: 20, 8: 24, 14: 20, 20: 20}
+    """
+    return {int(n): tuple(map(tuple, some)) for n, some in _drawn().items() if n.isdigit()}
 
 
 @functools.cache

@@ -165,6 +165,10 @@ class Suite:
     #: Its images (`drawn.SuiteImages`), or `None` for an embedded suite, which draws them.
     data: Any = dataclasses.field(default=None, compare=False, repr=False)
     usual: tuple[str, ...] = ()  #: The tasks that a Lab takes by default; empty for all
+    #: Sets of tasks, by their size, that were drawn before any method was compared on them.
+    sets: Mapping[int, tuple[tuple[str, ...], ...]] = dataclasses.field(
+        default_factory=dict, compare=False, repr=False
+    )
 
     def __repr__(self) -> str:
         return f"Suite({self.name}: {', '.join(self.names)}; control {self.control.name})"
@@ -223,8 +227,10 @@ def _suite(name: str) -> Suite:
     controls = [task for task in tasks if task.control]
     if len(controls) != 1:
         raise TasklabError(f"suite {name!r} needs one control task, not {len(controls)}.")
-    usual = tuple(icons.sets()["default"]) if name == icons.NAME else ()
-    return Suite(name, tuple(t for t in tasks if not t.control), controls[0], usual=usual)
+    tasks = [task for task in tasks if not task.control]
+    if name != icons.NAME:
+        return Suite(name, tuple(tasks), controls[0])
+    return Suite(name, tuple(tasks), controls[0], usual=icons.usual(), sets=icons.sets())
 
 
 def icon_task(entry: Mapping[str, Any]) -> Task:
