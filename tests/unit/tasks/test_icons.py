@@ -7,10 +7,15 @@ import torch
 
 from pretraining.icons import clean, names, source
 from tasklab import mini
+from tasklab.analyses.evaluation import Evaluator
 from tasklab.errors import TasklabError
+from tasklab.experiments.editing import groups_of
 from tasklab.experiments.lab import Lab
+from tasklab.models import loading
+from tasklab.storage.store import Store
 from tasklab.tasks import drawn, icons
 from tasklab.tasks.suites import pairs_of, suite
+from tasklab.taskvector import TaskVector
 
 TASKS = [one["name"] for one in icons.table()["tasks"]]
 SPLIT_BY_NAMES = "DrawnBy"  # its classes are the sets
@@ -63,12 +68,24 @@ def test_splits(task: str) -> None:
 
 def test_sets_of_tasks_were_drawn_beforehand() -> None:
     sets, known = icons.sets(), set(TASKS)
-    assert {size: len(drawn) for size, drawn in sets.items() if size != "default"} == {
-        "2": 20, "4": 20, "8": 24, "14": 20, "20": 20
-    }  # fmt: skip
-    for size in ("2", "4", "8", "14", "20"):
-        assert all(len(set(one)) == int(size) and set(one) <= known for one in sets[size])
-    assert sets["default"] == sets["8"][0]
+    counts = {size: len(some) for size, some in sets.items()}
+    assert counts == {2: 20, 4: 20, 8: 24, 14: 20, 20: 20}
+    for size, some in sets.items():
+        assert all(len(set(one)) == size and set(one) <= known for one in some)
+    assert icons.usual() == sets[8][0]
+
+
+def test_the_shipped_model_reaches_the_levels_that_were_aimed_at() -> None:
+    """Zero-shot accuracy is what the card says, and between 45 and 60 %, on validation drawings."""
+    world, card = suite("icons"), mini.card("icons_s")
+    told = card["zero-shot accuracy, validation drawings of a task (%)"]
+    evaluator = Evaluator(loading.load("icons_s"), world, Store())
+    accuracy = {
+        name: evaluator.evaluate(TaskVector({}), name, "val", 0.0, linear=False)
+        for name in world.usual
+    }
+    assert accuracy == pytest.approx({name: told[name] for name in world.usual}, abs=1.0)
+    assert 45 < sum(accuracy.values()) / 8 < 60 and 45 < told["mean of all"] < 60
 
 
 def test_a_damaged_file_is_said(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -85,14 +102,24 @@ def test_a_damaged_file_is_said(tmp_path, monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_a_lab_takes_the_eight_tasks_drawn_beforehand(tmp_path) -> None:
     lab = Lab("icons_s", init="random", steps=2, store_root=tmp_path, device="cpu")
-    assert list(lab.suite.names) == icons.sets()["default"] and lab.family == {}
+    assert lab.suite.names == icons.usual() and lab.sizes() == (8,) and lab.family == {}
     assert len(pairs_of(lab.suite)) == 4
     x, _ = drawn.images_of(lab.suite).load("Arrows", "val", n=4)
     assert lab.clip.text(["arrow left", "arrow right"]).shape == (2, 128)
     encoder = lab.clip.encoder
     assert encoder(encoder.params, encoder.preprocess(x)).shape == (4, 128)
-    some = Lab("mini_xs", suite="icons", tasks=icons.sets()["2"][0], steps=2, store_root=tmp_path)
-    assert list(some.suite.names) == icons.sets()["2"][0]
+    some = Lab("mini_xs", suite="icons", tasks=icons.sets()[2][0], steps=2, store_root=tmp_path)
+    assert some.suite.names == icons.sets()[2][0] and not some.suite.sets
+    assert groups_of(lab, [4]) == [[*icons.usual()[:4]], [*icons.usual()[4:]]]
+
+
+def test_a_lab_of_all_tasks_merges_the_sets_that_were_drawn(tmp_path) -> None:
+    whole = Lab("icons_s", steps=2, store_root=tmp_path, device="cpu", tasks="all")
+    assert len(whole.suite.names) == 24 and whole.sizes() == (2, 4, 8, 14, 20)
+    drawn = [[*one] for size in (14, 2) for one in icons.sets()[size]]
+    assert groups_of(whole, [14, 2]) == drawn and groups_of(whole, [1])[23] == [
+        whole.suite.names[23]
+    ]
 
 
 def test_absent_weights_are_said_before_anything_else(tmp_path) -> None:
