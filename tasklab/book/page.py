@@ -19,7 +19,6 @@ from urllib.parse import quote
 import pandas as pd
 
 from tasklab.book.captions import KEY, NOT_YET, follow
-from tasklab.book.glance import SCALES
 from tasklab.book.glance import glance as glance
 from tasklab.book.left_out import skip_cells
 from tasklab.book.words import answer as answer
@@ -33,7 +32,7 @@ from tasklab.errors import choose
 from tasklab.experiments.registry import REGISTRY
 from tasklab.figures.tables import origin_table, table
 from tasklab.records.judgement import Verdict
-from tasklab.records.statements import PLAIN, anchor, effect_of, on_site, verdict_rows
+from tasklab.records.statements import PLAIN, anchor, on_site, sentence, verdict_rows
 from tasklab.records.table import is_awaited
 
 _ROOT = Path(__file__).resolve().parents[2]
@@ -93,7 +92,7 @@ def _of_kind(rows: pd.DataFrame, kind: str) -> pd.DataFrame:
 
 
 def findings(verdicts: Iterable[Verdict], heading: str) -> Any:
-    """Return the verdicts on the statements of one section, a short line each.
+    """Return the verdicts on the claims of one section as sentences.
 
     Args:
         verdicts: On all claims of the chapter, from recorded results.
@@ -106,18 +105,10 @@ def findings(verdicts: Iterable[Verdict], heading: str) -> Any:
     places = rows["evidence"].str.partition("#")[2].map(anchor)
     choose("heading", heading, {*places})
     here = rows[(places == heading) & (rows["setting"] == "chosen")]
-    tested = here[here["outcome"] != "not tested"]
-    lines = [
-        f"<b>{PLAIN.get(row['outcome'], row['outcome'])}</b>: {row['short']}"
-        + (f" ({effect_of(row)})" if row["n_seeds"] else "")
-        for row in tested.to_dict("records")
-    ]
-    lines += [
-        f"<b>not tested</b>: {short}" for short in here[~here.index.isin(tested.index)]["short"]
-    ]
-    lead = _link("verdicts", "Statements of the paper")
-    told = f"{lead}, in recorded runs at the scale <i>{SCALES[0]}</i>"
-    return say(f'<p class="tl-verdicts">{told}: {"; ".join(lines)}.</p>')
+    told = " ".join(map(sentence, here.to_dict("records")))
+    lead = _link("verdicts", "claims of the paper")
+    start = f"Recorded runs test the {lead}; brackets hold 95 % intervals."
+    return say(f'<p class="tl-verdicts">{start} {told}</p>')
 
 
 def _link(page: str, text: str, query: str = "") -> str:

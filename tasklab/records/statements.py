@@ -208,6 +208,30 @@ def effect_of(row: Mapping[str, Any]) -> str:
     return f"{numbers.replace('-', '−')} {row['unit']}".rstrip() + why
 
 
+def sentence(row: Mapping[str, Any]) -> str:
+    """Return the outcome and effect of a row of `verdict_rows` as an English sentence.
+
+    >>> row = {"outcome": "holds", "short": "TSV-M beats Consensus", "survives": "", "band": False}
+    >>> row |= {"effect": 6.62, "low": 4.3, "high": 8.9, "unit": "points", "n_seeds": 5}
+    >>> sentence(row)
+    '“TSV-M beats Consensus” is <b>confirmed</b>: the effect is +6.6 [4.3, 8.9] points.'
+    """
+    outcome = row["outcome"]
+    if outcome == "not tested":
+        return f"The recorded runs do <b>not</b> test “{row['short']}”."
+    told = f"“{row['short']}” is <b>{PLAIN.get(outcome, outcome)}</b>"
+    told += ", also after correction for many tests" if row["survives"] else ""
+    if outcome == "no gain":
+        return f"“{row['short']}” shows <b>no gain</b>: both sides are the same model."
+    effect = effect_of({**row, "band": False}).replace(", does not", " and does not")
+    if pd.isna(row["low"]):
+        effect = re.sub(r", (one|two) ([a-z]+)$", r", from \1 \2 and thus without interval", effect)
+    if row["band"]:
+        measured = f"the measured value is {row['value']:.3g}"
+        return f"{told}: {measured}; its distance to the bound of {row['bound']:.3g} is {effect}."
+    return f"{told}: the effect is {effect}."
+
+
 def on_these_tasks(row: Mapping[str, Any]) -> str:
     """Return the outcome and effect of a row of `verdict_rows` with the tasks held fixed.
 

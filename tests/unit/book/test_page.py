@@ -95,12 +95,12 @@ def with_a_negative_number():
 def test_findings_are_those_of_a_section():
     judged = verdicts(full_records(), "tangent", model="mini")
     told = page.findings(judged, "do-the-vectors-add").data
-    assert "<b>confirmed</b>: Linearized fine-tuning adds better (+10" in told
+    assert re.search("“Linearized fine-tuning adds better” is <b>confirmed</b>.*is \\+10", told)
     assert "own task" not in told  # another section's
     with pytest.raises(TasklabError, match="did you mean 'do-the-vectors-add'"):
         page.findings(judged, "do-vectors-add")
     alone = verdicts(full_records().query("seed == 0"), "tangent", model="mini")
-    assert "<b>open</b>: Linearized" in page.findings(alone, "do-the-vectors-add").data
+    assert "adds better” is <b>open</b>: the effect" in page.findings(alone, "do-the-vectors-add").data
 
 
 def test_outcomes_of_a_chapter_are_counted_and_linked(monkeypatch):
