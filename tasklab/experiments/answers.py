@@ -132,6 +132,7 @@ class Evaluation:
     def _repr_html_(self) -> str:
         """Return a table with a bar from each accuracy before to that after."""
         head, *lines = self._lines()
+        lines = [[name, *(cell.replace("-", "−") for cell in cells)] for name, *cells in lines]
         values = [*self.rows, *([self.mean] if self._has_mean else [])]
         body = "".join(
             f"<tr>{''.join(f'<td {_APART}>{html.escape(cell)}</td>' for cell in line)}"
@@ -143,7 +144,7 @@ class Evaluation:
         return f"<table><caption>{caption}</caption><tr>{heads}</tr>{body}</table>"
 
 
-_APART = 'style="padding: .1em .6em"'  # of cells
+_APART = 'style="padding: .1em .6em; white-space: nowrap"'  # of cells
 
 
 def _arrow(before: float, after: float) -> str:

@@ -104,7 +104,7 @@ def forest(verdicts: Iterable[Verdict], here: str = "", *, headlines: bool = Fal
     rows = rows[rows["outcome"] != "not tested"]
     require_rows(rows, "no statement was tested")
     if headlines:
-        return _drawn([("", rows)], here, _SMALL, 0.3)
+        return _drawn([("", rows)], here, _SMALL, 0.36)
     groups = [(PAPERS.get(name, name), part) for name, part in rows.groupby("paper", sort=False)]
     return _drawn(groups, here, WIDTH, 0.19)
 
@@ -116,16 +116,16 @@ def _drawn(groups: list[tuple[str, pd.DataFrame]], here: str, width: float, line
         height_ratios=heights, FigureClass=_Forest, layout="constrained",
     )  # fmt: skip
     for (title, part), axes in zip(groups, panels[:, 0], strict=True):
-        _panel(axes, part, numbers=width == WIDTH)
+        _panel(axes, part, narrow=width == _SMALL)
         for place, row in enumerate(part.to_dict("records")):
             which = "" if row["setting"] == "chosen" else f" at {row['setting']}"
             said = f"{row['short']}{which}: {_plain(row['outcome'])}, {effect_of(row)}"
             figure.links.append((axes, place, evidence_link(row["evidence"], here), said))
         axes.set_title(title, loc="left", fontweight="bold", fontsize=10)
     panels[-1, 0].set_xlim(-_FARTHEST - 0.5, _FARTHEST + 0.5)
-    label = "effect in half-widths of its interval\n← against the claim        as claimed →"
+    label = "effect divided by its margin of error\n← against the claim        as claimed →"
     if any(part["label"].str.endswith("✓").any() for _, part in groups):
-        label += "\n✓ survives the correction for the number of statements"
+        label += "\n✓ survives the correction for many tests"
     figure.supxlabel(label, fontsize=9)
     _legend(figure, pd.concat([part for _, part in groups]), width)
     return figure
@@ -157,7 +157,8 @@ def _legend(figure: Figure, rows: pd.DataFrame, width: float) -> None:
     put_legend(figure, handles, words, width)
 
 
-def _panel(axes: Axes, rows: pd.DataFrame, *, numbers: bool) -> None:
+def _panel(axes: Axes, rows: pd.DataFrame, *, narrow: bool) -> None:
+    """Draw a line a row: its label left of the panel, or where that is narrow above the mark."""
     half = (rows["high"] - rows["low"]).to_numpy(float) / 2
     known = np.isfinite(half) & (half > 0)  # what does not vary has no interval to measure by
     with np.errstate(invalid="ignore", divide="ignore"):
@@ -175,13 +176,15 @@ def _panel(axes: Axes, rows: pd.DataFrame, *, numbers: bool) -> None:
         else:
             axes.plot([place - 1, place + 1], [y, y], color=colour, linewidth=1.2, zorder=2)
             axes.plot(place, y, zorder=3, **_mark(*_look(row)))
-        if numbers:
-            at = {"transform": axes.get_yaxis_transform(), "va": "center", "fontsize": 7.5}
-            axes.text(1.01, y, effect_of(row), color="#404040", **at)
-    axes.set_yticks(range(len(rows)), rows["label"], fontsize=8.5)
+        at = {"transform": axes.get_yaxis_transform(), "va": "center"}
+        if narrow:
+            axes.text(0.0, y - 0.48, row["label"], fontsize=8.5, **at)
+        else:
+            axes.text(1.01, y, effect_of(row), color="#404040", fontsize=7.5, **at)
+    axes.set_yticks(range(len(rows)), [""] * len(rows) if narrow else rows["label"], fontsize=8.5)
     for label, matched in zip(axes.get_yticklabels(), rows["setting"] != "chosen", strict=True):
         label.set_style("italic" if matched else "normal")
-    axes.set_ylim(len(rows) - 0.4, -0.6)
+    axes.set_ylim(len(rows) - 0.4, -0.8 if narrow else -0.6)
     axes.tick_params(axis="y", length=0)
     axes.grid(axis="y", visible=False)
     axes.spines["left"].set_visible(False)

@@ -281,8 +281,8 @@ def both_scopes(verdicts: Iterable[Verdict]) -> str:
         return ""
     told = [how_many(rows[name]) for name in ("outcome", "here")]
     return (
-        f"Verdicts about tasks in general ({len(rows)}): {told[0]}. The same with the tasks held "
-        f"fixed: {told[1]}."
+        f"{len(rows)} verdicts are about tasks in general: {told[0]}. With the tasks held fixed, "
+        f"the same comparisons give {told[1]}."
     )
 
 
@@ -308,14 +308,14 @@ def correction(verdicts: Iterable[Verdict], *, named: bool = True) -> str:
         ]
         names = f": {'; '.join(shorts)}" if named and kept else ""
         told = (
-            f"Headlines named beforehand ({len(first)}): "
-            f"{how_many(entry.outcome for entry in first)}. After Holm's correction for their "
-            f"number, {len(kept)} of these outcomes remain{names}. "
+            f"Of the {len(first)} headlines that were named beforehand, the recorded runs leave "
+            f"{how_many(entry.outcome for entry in first)}. Holm's correction for their number "
+            f"keeps {len(kept)} of these outcomes{names}. "
         )
     alone = _kept([entry.here or entry for entry in judged])
     return (
-        f"{told}After correction for all {on_how_many(judged)}, {_kept(judged)} decided ones "
-        f"remain; with the tasks held fixed, {alone}."
+        f"{told}The correction for all {on_how_many(judged)} keeps {_kept(judged)} decided ones; "
+        f"with the tasks held fixed, it keeps {alone}."
     )
 
 

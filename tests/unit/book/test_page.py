@@ -100,7 +100,8 @@ def test_findings_are_those_of_a_section():
     with pytest.raises(TasklabError, match="did you mean 'do-the-vectors-add'"):
         page.findings(judged, "do-vectors-add")
     alone = verdicts(full_records().query("seed == 0"), "tangent", model="mini")
-    assert "adds better” is <b>open</b>: the effect" in page.findings(alone, "do-the-vectors-add").data
+    told = page.findings(alone, "do-the-vectors-add").data
+    assert "adds better” is <b>open</b>: the effect" in told
 
 
 def test_outcomes_of_a_chapter_are_counted_and_linked(monkeypatch):

@@ -107,8 +107,8 @@ def test_a_statement_about_tasks_in_general_says_what_is_found_on_these_alone() 
 def test_statements_are_counted_in_both_scopes() -> None:
     several = [general("a", 3.0, entry="a"), general("b", -3.0, entry="b"), cell("c", 3.0)]
     told = both_scopes([*several, general("d", 1.0, here=2.0, entry="d")])
-    assert "tasks in general (3): 3 open." in told
-    assert told.endswith(": 1 confirmed, 1 not confirmed, 1 open.")
+    assert told.startswith("3 verdicts are about tasks in general: 3 open.")
+    assert told.endswith(" 1 confirmed, 1 not confirmed, 1 open.")
 
 
 def test_the_correction_is_counted_in_both_scopes() -> None:
@@ -118,8 +118,8 @@ def test_the_correction_is_counted_in_both_scopes() -> None:
     assert found["a"].here.corrected == "holds" and found["b"].here.corrected == "undecided"
     assert found["b"].here.outcome == "holds"
     told = correction([*several, cell("e", 3.0, entry="e")])
-    assert "all 5 verdicts" in told and "1 of the 1 decided ones" in told
-    assert told.endswith("with the tasks held fixed, 2 of the 5.")
+    assert "all 5 verdicts keeps 1 of the 1 decided ones" in told
+    assert told.endswith("with the tasks held fixed, it keeps 2 of the 5.")
 
 
 def test_without_statements_about_tasks_in_general_there_is_nothing_to_count() -> None:
