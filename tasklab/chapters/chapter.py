@@ -23,7 +23,11 @@ ICONS = {"model": "icons_s"}  # of the second world
 TABLES: Names = {"single": {}, "addition": {}}
 ONE_PAIR: Names = {"disentanglement": {"n_pairs": 1}}
 XI = ("xi_classifier",)
-ALL_PAIRS = ("merging", ("matrix",), ("crossing",))  # errors of all pairs, at one coefficient
+ALL_PAIRS = (
+    "merging",
+    ("matrix", "pairs"),
+    ("crossing",),
+)  # errors of all pairs, at one coefficient
 REPLICAS = tuple({"model": n} for n in MODELS if re.fullmatch(r"mini_s_seed\d+", n))
 # Pre-training schemes of the closed-vocabulary paper, by role: one of each sort (figure 1), and all
 # that its table 2 has.

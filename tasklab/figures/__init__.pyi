@@ -64,6 +64,9 @@ from .merging import merge_gains_table as merge_gains_table
 from .merging import merge_ranking as merge_ranking
 from .merging import merge_ways as merge_ways
 from .merging import merge_ways_table as merge_ways_table
+from .replication import replication as replication
+from .replication import replication_table as replication_table
+from .replication import set_curves as set_curves
 from .schemes import closed_table as closed_table
 from .schemes import open_table as open_table
 from .schemes import price as price

@@ -19,6 +19,12 @@ from .papers import (
 from .rates import (
     over_rates as over_rates,
 )
+from .replication import (
+    counted as counted,
+)
+from .replication import (
+    replication as replication,
+)
 from .statements import (
     both_scopes as both_scopes,
 )

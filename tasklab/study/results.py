@@ -111,9 +111,12 @@ def evidence(chapter: str) -> pd.DataFrame:
     """Return all recorded results by which a chapter's claims are judged, maps as their box means.
 
     What two parts have is that of the first one: they may be of machines that round otherwise.
-    Claims on what is not recorded are not tested.
+    Claims on what is not recorded are not tested. Parts on all tasks of a suite, of which labs take
+    some, are left out: their sums are of sets, and claims are about one sum.
     """
-    every = [_with_makes(*recorded(chapter, part)) for part in chapter_of(chapter).parts]
+    parts = chapter_of(chapter).parts.items()
+    own = [part for part, works in parts if not any(work.tasks for work in works)]
+    every = [_with_makes(*recorded(chapter, part)) for part in own]
     for other, parts, experiments in chapter_of(chapter).elsewhere:
         for there in (_with_makes(*recorded(other, part)) for part in parts):
             rows = there[there["experiment"].isin(experiments)]

@@ -1,0 +1,146 @@
+"""The second world: verdicts beside those of the first, and curves over sets of tasks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+
+from tasklab.figures.forest_plot import LOOKS, PAPERS
+from tasklab.figures.marks import curves
+from tasklab.figures.pictures import WIDTH
+from tasklab.figures.rows import averaged, require_rows, select, where
+from tasklab.figures.style import COLOURS, book_figure
+from tasklab.records.replication import SIDES
+from tasklab.records.statements import PLAIN, effect_of
+
+WORLDS = ("drawn world", "real drawings")
+_MARKERS = dict(zip(SIDES, "os", strict=True))
+_T = 2.09  # the 97.5 % quantile of Student's t for twenty sets
+_FARTHEST = 6.0  # half-widths; what lies beyond is drawn there
+
+
+@book_figure
+def replication(rows: pd.DataFrame) -> Figure:
+    """Plot each statement's effect in two worlds, in half-widths of its 95 % interval there.
+
+    Beyond 1 it is confirmed in that world, below -1 it is contradicted.
+
+    Args:
+        rows: Of `records.replication`.
+
+    Raises:
+        NothingToDrawError: If no statement was tested in both.
+    """
+    require_rows(rows, "no statement was tested in both worlds")
+    groups = list(rows.groupby("paper", sort=False))
+    heights = [len(part) + 1.2 for _, part in groups]
+    figure, panels = plt.subplots(
+        len(groups), 1, figsize=(WIDTH, 0.2 * sum(heights) + 0.9), sharex=True, squeeze=False,
+        height_ratios=heights, layout="constrained",
+    )  # fmt: skip
+    for (paper, part), axes in zip(groups, panels[:, 0], strict=True):
+        _panel(axes, part)
+        axes.set_title(PAPERS.get(paper, paper), loc="left", fontweight="bold", fontsize=10)
+    panels[-1, 0].set_xlim(-_FARTHEST - 0.5, _FARTHEST + 0.5)
+    figure.supxlabel(
+        "effect in half-widths of its interval\n← against the claim        as claimed →", fontsize=9
+    )
+    grey = {"color": "#404040", "ls": "", "ms": 6}
+    handles = [
+        Line2D([], [], marker=marker, **grey, label=world)
+        for marker, world in zip(_MARKERS.values(), WORLDS, strict=True)
+    ]
+    found = {outcome for side in SIDES for outcome in rows[f"outcome{side}"]}
+    handles += [
+        Line2D([], [], color=colour, lw=4, label=PLAIN.get(outcome, outcome))
+        for outcome, (colour, _) in LOOKS.items()
+        if outcome in found
+    ]
+    figure.legend(handles=handles, loc="outside upper left", ncols=4, fontsize=8.5)
+    return figure
+
+
+def _panel(axes: Axes, rows: pd.DataFrame) -> None:
+    axes.axvspan(-1, 1, color="#E6E6E6", zorder=0)
+    axes.axvline(0, color="#404040", linewidth=0.8, zorder=1)
+    places = {side: _strengths(rows, side) for side in SIDES}
+    for y, ends in enumerate(zip(*places.values(), strict=True)):
+        axes.plot(ends, [y, y], color="#B0B0B0", linewidth=1.2, zorder=2)
+    for side, marker in _MARKERS.items():
+        for y, (x, outcome) in enumerate(zip(places[side], rows[f"outcome{side}"], strict=True)):
+            axes.plot(x, y, marker=marker, color=LOOKS[outcome][0], ms=5.5, zorder=3)
+    chosen = rows["setting"] == "chosen"
+    axes.set_yticks(
+        range(len(rows)), rows["short"].where(chosen, "at " + rows["setting"]), fontsize=8.5
+    )
+    axes.set_ylim(len(rows) - 0.4, -0.6)
+    axes.tick_params(axis="y", length=0)
+    axes.grid(axis="y", visible=False)
+    axes.spines["left"].set_visible(False)
+
+
+def _strengths(rows: pd.DataFrame, side: str) -> np.ndarray:
+    half = (rows[f"high{side}"] - rows[f"low{side}"]).to_numpy(float) / 2
+    far = np.where(half > 0, rows[f"strength{side}"].to_numpy(float), 0.0)
+    return np.clip(far, -_FARTHEST, _FARTHEST)
+
+
+def replication_table(rows: pd.DataFrame) -> pd.DataFrame:
+    """Return the rows of `records.replication` as a table: outcome and effect in each world."""
+    table = {"statement": [_named(row) for row in rows.to_dict("records")]}
+    for side, world in zip(SIDES, WORLDS, strict=True):
+        table[world] = [_told(row, side) for row in rows.to_dict("records")]
+    return pd.DataFrame({**table, "both": list(rows["both"])})
+
+
+def _named(row: Mapping[str, Any]) -> str:
+    return row["short"] if row["setting"] == "chosen" else f"{row['short']} (at {row['setting']})"
+
+
+def _told(row: Mapping[str, Any], side: str) -> str:
+    own = {**row, **{k.removesuffix(side): v for k, v in row.items() if k.endswith(side)}}
+    return f"{PLAIN.get(own['outcome'], own['outcome'])}: {effect_of(own)}"
+
+
+@book_figure
+def set_curves(df: pd.DataFrame) -> Figure:
+    """Plot the accuracy of merges over the number of merged tasks, in sets drawn beforehand.
+
+    A line is the mean over sets and its shade the 95 % interval over sets; the sets are of the same
+    tasks, so that large ones overlap. On the left is mean test accuracy, on the right its share of
+    that of each task's own model. Records: `merging` of a lab of all tasks, of one model.
+    """
+    rows = where(select(df, "merging"), metric=["absolute", "normalised"])
+    means = averaged(rows, "metric", "method", "merge", "n_tasks", "subset")
+    means["way"] = [_way(*pair) for pair in zip(means["method"], means["merge"], strict=True)]
+    looks = {way: look for way, look in _WAYS.items() if way in set(means["way"])}
+    metrics = {"absolute": "test accuracy (%)", "normalised": "share of each task's own model (%)"}
+    plot = curves(
+        means[means["way"].isin(list(looks))], "n_tasks", hue="way", looks=looks, col="metric",
+        col_order=list(metrics), share=(True, False), height=3.8, errorbar=("se", _T),
+    )  # fmt: skip
+    plot.first.set_xticks(sorted(means["n_tasks"].unique()))
+    return plot.finish(x="number of merged tasks", y="", title=metrics)
+
+
+def _way(method: str, merge: str) -> str:
+    return merge if method == "nonlinear" else f"{method} {merge}"
+
+
+_WAYS = {
+    "arithmetic": ("sum", COLOURS["nonlinear"], "o"),
+    "ties": ("TIES", "#E69F00", "s"),
+    "tsv_m": ("TSV-M", "#009E73", "D"),
+    "regmean": ("RegMean", "#56B4E9", "^"),
+    "linearized arithmetic": ("linearized, sum", COLOURS["linearized"], "v"),
+    "linearized tsv_m": ("linearized, TSV-M", "#8C564B", "<"),
+    "attention arithmetic": ("attention only, sum", COLOURS["attention"], "P"),
+    "attention tsv_m": ("attention only, TSV-M", "#7F7F7F", "X"),
+}

@@ -1,0 +1,79 @@
+"""What replicates: the verdicts on the same statements in two worlds, side by side.
+
+Nothing is pooled: a statement is confirmed in both worlds only if each of them confirms it alone,
+so that no correction for two tests is needed (the intersection-union test).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+import pandas as pd
+
+from tasklab.records.judgement import DECIDED, Verdict
+from tasklab.records.statements import verdict_rows
+
+BOTH = ("confirmed", "not confirmed", "they differ", "open")
+_SAME = ["id", "setting", "paper", "headline", "short", "statement", "evidence", "unit"]
+_OWN = [
+    "outcome", "effect", "low", "high", "strength", "n_seeds", "n_tasks", "too_few", "value",
+    "bound", "band",
+]  # fmt: skip
+SIDES = ("_first", "_second")
+
+
+def replication(
+    first: Iterable[Verdict], second: Iterable[Verdict], *, here: bool = False
+) -> pd.DataFrame:
+    """Return the statements that were tested in both worlds, a row each.
+
+    Args:
+        first: Verdicts in one world.
+        second: Verdicts on the same claims in another.
+        here: Whether to compare what holds on the tried tasks alone, where a statement is about
+            tasks in general.
+
+    Returns:
+        The columns of `verdict_rows` that name a statement; outcome, effect, low, high, ... of each
+        world, with the endings of `SIDES`; `both`, one of `BOTH`; and `same_sign`, whether both
+        effects are on one side of 0.
+    """
+    tables = [_of(one, here) for one in (first, second)]
+    rows = tables[0].merge(tables[1], on=_SAME, suffixes=SIDES)
+    outcomes = [rows[f"outcome{side}"] for side in SIDES]
+    rows = rows[np.logical_and(*(one != "not tested" for one in outcomes))]
+    both = [
+        _both(*pair) for pair in zip(rows["outcome_first"], rows["outcome_second"], strict=True)
+    ]
+    signs = [np.sign(rows[f"effect{side}"]) for side in SIDES]
+    return rows.assign(both=both, same_sign=signs[0] == signs[1]).reset_index(drop=True)
+
+
+def _of(verdicts: Iterable[Verdict], here: bool) -> pd.DataFrame:
+    if here:
+        verdicts = [one.on_these_tasks or one for one in verdicts]
+    return verdict_rows(verdicts, cells=False)[[*_SAME, *_OWN]]
+
+
+def _both(first: str, second: str) -> str:
+    if first == second == "holds":
+        return "confirmed"
+    decided = {first, second} <= {*DECIDED}
+    if decided and "holds" in (first, second):
+        return "they differ"
+    return "not confirmed" if decided else "open"
+
+
+def counted(rows: pd.DataFrame) -> str:
+    """Count the statements of `replication` in a sentence."""
+    if rows.empty:
+        return ""
+    count = {kind: int((rows["both"] == kind).sum()) for kind in BOTH}
+    agree = int(rows["same_sign"].sum())
+    return (
+        f"Of {len(rows)} statements that both worlds test, {count['confirmed']} are confirmed in "
+        f"both and {count['not confirmed']} in neither; {count['they differ']} are confirmed in "
+        f"one and not in the other, and {count['open']} are open in at least one. The effects have "
+        f"the same sign in {agree} of the {len(rows)}."
+    )

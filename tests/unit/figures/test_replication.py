@@ -1,0 +1,93 @@
+"""Two worlds: which statements are confirmed in both, and curves over sets of tasks."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from tasklab import figures, records
+from tasklab.figures.forest_plot import LOOKS
+from tasklab.records.claims import CLAIMS
+from tasklab.records.intervals import Interval
+from tasklab.records.judgement import Verdict
+
+NAMES = ("tangent-2-target", "tangent-2-posthoc-target", "closed-4-full", "closed-1-data-sup")
+PAIRS = {  # effects in both worlds -> the outcome of both
+    (2.0, 3.0): "confirmed",
+    (-2.0, -5.0): "not confirmed",
+    (2.0, -2.0): "they differ",
+    (9.0, 0.5): "open",
+}
+
+
+def found(name: str, effect: float, half: float = 1.0) -> Verdict:
+    outcome = "undecided" if not abs(effect) > half else "holds" if effect > 0 else "does not hold"
+    return Verdict(
+        claim={claim.id: claim for claim in CLAIMS}[name],
+        outcome=outcome,
+        interval=Interval(effect, effect - half, effect + half),
+        by_seed={0: effect, 1: effect},
+        by_task={"x": effect, "y": effect},
+        p=0.01,
+    )
+
+
+@pytest.fixture
+def worlds() -> list[list[Verdict]]:
+    return [[found(n, pair[i]) for n, pair in zip(NAMES, PAIRS, strict=True)] for i in (0, 1)]
+
+
+def test_a_statement_is_confirmed_in_both_only_if_each_confirms_it(worlds) -> None:
+    untested = [Verdict(claim=worlds[0][0].claim), *worlds[1][1:]]
+    rows = records.replication(*worlds)
+    assert list(rows["both"]) == list(PAIRS.values())
+    assert list(rows["same_sign"]) == [True, True, False, True]
+    assert list(records.replication(worlds[0], untested)["both"]) == [*PAIRS.values()][1:]
+    told = records.counted(rows)
+    assert told.startswith("Of 4 statements") and "same sign in 3 of the 4" in told
+    assert records.counted(rows[:0]) == ""
+
+
+def test_what_holds_on_the_tried_tasks_is_compared_apart(worlds) -> None:
+    narrow = Interval(0.5, 0.4, 0.6)
+    general = dataclasses.replace(worlds[1][3], here=narrow, sources=("seeds", "tasks"))
+    worlds[1][3] = general
+    fixed = records.replication(*worlds, here=True)
+    assert list(fixed["both"])[3] == "confirmed" and fixed["low_second"][3] == 0.4
+    assert list(records.replication(*worlds)["both"])[3] == "open"
+
+
+def test_both_worlds_are_drawn_and_told(worlds) -> None:
+    rows = records.replication(*worlds)
+    tangent, closed = figures.replication(rows).axes
+    marks = [(line.get_marker(), line.get_xdata()[0]) for line in tangent.lines]
+    assert [x for marker, x in marks if marker == "o"] == [2.0, -2.0]
+    assert [x for marker, x in marks if marker == "s"] == [3.0, -5.0]
+    ends = [line for line in closed.lines if line.get_marker() == "o"]
+    assert [line.get_xdata()[0] for line in ends] == [2.0, 6.0]  # 9 lies beyond the axis
+    assert ends[0].get_color() == LOOKS["holds"][0]
+    table = figures.replication_table(rows)
+    assert list(table["real drawings"]) == [
+        "confirmed: +3.0 [2.0, 4.0] points", "not confirmed: −5.0 [−6.0, −4.0] points",
+        "not confirmed: −2.0 [−3.0, −1.0] points", "open: +0.5 [−0.5, 1.5] points",
+    ]  # fmt: skip
+
+
+def test_curves_average_tasks_within_a_set_and_then_sets() -> None:
+    common = {"experiment": "merging", "split": "test", "model": "icons_s", "seed": 0, "n": 100}
+    sets = {2: {"A+B": [10, 20], "C+D": [30, 80]}, 3: {"A+B+C": [6, 12, 18]}}
+    df = pd.DataFrame([
+        {**common, "method": method, "merge": "arithmetic", "n_tasks": n, "subset": subset,
+         "task": subset.split("+")[i], "metric": metric, "value": float(value)}
+        for method in ("nonlinear", "linearized") for metric in ("absolute", "normalised")
+        for n, some in sets.items() for subset, values in some.items()
+        for i, value in enumerate(values)
+    ])  # fmt: skip
+    figure = figures.set_curves(df)
+    lines = [line for axes in figure.axes[:2] for line in axes.lines if len(line.get_xdata()) == 2]
+    assert len(lines) == 4
+    for line in lines:
+        np.testing.assert_allclose(line.get_ydata(), [35.0, 12.0])
