@@ -203,12 +203,14 @@ class Bar:
 def duration(seconds: float) -> str:
     """Return seconds in the unit that suits them.
 
-    >>> duration(4.2), duration(125), duration(8000)
-    ('4 s', '2 min', '2 h 13 min')
+    >>> duration(4.2), duration(125), duration(8000), duration(4e6)
+    ('4 s', '2 min', '2 h 13 min', '46 days')
     """
     minutes = round(seconds / 60)
     if seconds < 100:
         return f"{seconds:.0f} s"
+    if minutes >= 4 * 24 * 60:
+        return f"{minutes / 24 / 60:.0f} days"
     return f"{minutes} min" if minutes < 100 else f"{minutes // 60} h {minutes % 60} min"
 
 

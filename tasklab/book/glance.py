@@ -14,7 +14,7 @@ from tasklab.tuning.methods import POSTHOC, TABLE
 from tasklab.tuning.recipe import PAPER_STEPS
 
 SCALES = ("embedded", "published checkpoints", "full protocol")
-_TASKS, _SEEDS, _TFLOPS = 8, 3, 400  # 40 % of an H100's peak in bfloat16
+_TASKS, _SEEDS = 8, 3
 
 
 def glance(name: str) -> Any:
@@ -35,7 +35,7 @@ def glance(name: str) -> Any:
     model = spec("vitb16_in1k" if entry.apart else "vitb32")
     seconds = sum(
         PAPER_STEPS * _TASKS * _SEEDS
-        * speed.step(model, _TFLOPS, compiled=True, products=TABLE[method].products)
+        * speed.step(model, speed.H100, compiled=True, products=TABLE[method].products)
         for method in trained
     )  # fmt: skip
     none = "nothing to run: none is published for these encoders"

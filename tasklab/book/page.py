@@ -148,10 +148,14 @@ class opened:  # noqa: N801 (called as a function)
     lab: Any
 
     def __post_init__(self) -> None:
-        """Show captions below figures from now on; with published vectors, skip what trains."""
+        """Show captions below figures from now on, and skip cells of what this lab cannot do.
+
+        With published vectors these are the cells that train, and of a model without relatives
+        those that compare it with them.
+        """
         notebook = _ROOT / "notebooks" / f"{self.lab.chapter}.ipynb"
         follow(notebook, live=self.lab.parameters.live == "all")
-        if self.lab.parameters.vectors is not None:
+        if self.lab.parameters.vectors is not None or not self.lab.family:
             from IPython import get_ipython  # of notebooks alone
 
             skip_cells(get_ipython())

@@ -58,7 +58,7 @@ def paper(
 
     work = steps.Work(parameters, given, steps.chosen(chapter), mirror, number)
     needs = work.needs()
-    print("\n".join(lines(needs)))
+    print("\n".join([*lines(needs), *work.elsewhere(needs)]))
     problem = work.too_full(needs)
     if dry_run:
         print(problem, end="\n" if problem else "")

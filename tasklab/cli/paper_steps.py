@@ -14,7 +14,7 @@ from tasklab.book import sources as book
 from tasklab.cli.checkpoints import import_
 from tasklab.cli.decode import decode
 from tasklab.cluster import grid
-from tasklab.doctor import needs, readiness
+from tasklab.doctor import needs, readiness, speed
 from tasklab.doctor.needs import Need
 from tasklab.errors import TasklabError, choose
 from tasklab.exchange import catalogue
@@ -22,6 +22,7 @@ from tasklab.experiments import Lab
 from tasklab.experiments.parameters import Parameters
 from tasklab.models import loading
 from tasklab.models.zoo import spec
+from tasklab.progress import duration
 from tasklab.storage.store import Store
 from tasklab.study import predictions
 
@@ -64,6 +65,22 @@ class Work:
         """List the needs of all steps, in their order."""
         reachable = readiness.hub_answer() == ""
         pace = needs.Pace.here(self.parameters.device or "cpu")
+        return self._needs(pace, reachable=reachable)
+
+    def elsewhere(self, wanted: Sequence[Need]) -> list[str]:
+        """Return how long a GPU takes, as one line, where a processor takes more than two days."""
+        if (self.parameters.device or "cpu") != "cpu" or needs.total(wanted)[1] < 2 * 86400:
+            return []
+        there = self._needs(needs.Pace(speed.H100, compiled=True), reachable=False)
+        seconds = sum(
+            one.seconds for one in needs.missing(there) if one.step in ("vectors", "chapters")
+        )
+        return [
+            "This is too much for a processor. An H100 computes vectors and chapters in about "
+            f"{duration(seconds)}."
+        ]
+
+    def _needs(self, pace: needs.Pace, *, reachable: bool) -> list[Need]:
         waiting = {
             source.stem.removesuffix("_more")
             for source, config in self.notebooks.items()

@@ -49,16 +49,17 @@ class Need:
 
 @dataclasses.dataclass(frozen=True)
 class Pace:
-    """How fast this machine fine-tunes and evaluates."""
+    """How fast a machine fine-tunes and evaluates."""
 
     tflops: float  #: Of large matrix products
     compiled: bool = False
+    times: float = speed.EAGER  #: How often the seconds of its products a pass takes
 
     @classmethod
     def here(cls, device: str) -> Pace:
         """Measure the device, in a tenth of a second."""
         if device == "cpu":
-            return cls(speed.rate(None, "float32", 1024))
+            return cls(speed.rate(None, "float32", 1024), times=speed.PROCESSOR)
         number = int(device.partition(":")[2] or 0)
         able = machine.devices()[number].bfloat16
         precision = "bfloat16" if able else "float32"
@@ -67,12 +68,13 @@ class Pace:
     def tuning(self, entry: Spec, method: str, steps: int) -> float:
         """Return the seconds of a run."""
         products = TABLE[method].products
-        return steps * speed.step(entry, self.tflops, compiled=self.compiled, products=products)
+        once = speed.step(entry, self.tflops, compiled=self.compiled, products=products)
+        return steps * once * self.times / speed.EAGER
 
     def passing(self, entry: Spec, images: float) -> float:
         """Return the seconds in which images pass through the model, without derivatives."""
         products = entry.tower.products if entry.tower else 0
-        return images * speed.EAGER * 2 * products / (self.tflops * 1e12)
+        return images * self.times * 2 * products / (self.tflops * 1e12)
 
 
 def of(

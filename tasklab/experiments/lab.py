@@ -110,17 +110,18 @@ class Lab(ByHand, FromPublished):
         rehearsal = LIGHT if self.light else REHEARSAL
         self.scale = rehearsal if self.rehearsal else usual
         self.suite = Suite.from_tasks(*own) if own else suite(parameters.suite)
-        tasks = self.suite.usual or None if tasks is None else tasks
         if tasks is not None:
             every = self.suite.names  # without the control task
             names = every if tasks == "all" else texts("tasks", tasks, every)
             chosen = tuple(self.suite[name] for name in dict.fromkeys(names))
             sets = self.suite.sets if len(chosen) == len(every) else {}
             self.suite = dataclasses.replace(self.suite, tasks=chosen, sets=sets)
-        elif self.light and not own:
-            chosen = dict.fromkeys((*pairs_of(self.suite)[0], *self.suite.names))
-            few = tuple(self.suite[name] for name in list(chosen)[:REHEARSED_TASKS])
-            self.suite = dataclasses.replace(self.suite, tasks=few)
+        else:
+            self.suite = self.suite.by_default()
+            if self.light and not own:
+                few = dict.fromkeys((*pairs_of(self.suite)[0], *self.suite.names))
+                chosen = tuple(map(self.suite.__getitem__, list(few)[:REHEARSED_TASKS]))
+                self.suite = dataclasses.replace(self.suite, tasks=chosen)
         self.store = Store(parameters.store_root)
         self.published = PublishedVectors.of(self)
         pictures = DecodedImages(suite=self.suite, root=parameters.data_root, progress=progress)
@@ -269,15 +270,21 @@ class Lab(ByHand, FromPublished):
 
         Args:
             role: As of `relative`.
+
+        Raises:
+            LeftOutError: If the model has no such relative, as those of the second world.
         """
         roles = self.family
         if role not in ("random", *roles):
+            if role in FAMILIES[0]:
+                name = self.parameters.model
+                raise LeftOutError(f"{name} has no relative of the role {role!r}")
             raise unknown("role", role, ("random", *roles))
         if self.light:  # a comparison of the model with itself is its own experiments once more
             roles = FAMILIES[0]
         changes = {"init": "random"} if role == "random" else {"model": roles[role]}
         parameters, own = self.changed(changes)
-        there = Suite.from_tasks(*own) if own else suite(parameters.suite)
+        there = Suite.from_tasks(*own) if own else suite(parameters.suite).by_default()
         if self.parameters.preset != "full" or self.rehearsal:
             there = dataclasses.replace(there, tasks=tuple(there[n] for n in pairs_of(there)[0]))
         return parameters, there

@@ -178,6 +178,12 @@ class Suite:
         """Names of the tasks, without the control's."""
         return tuple(task.name for task in self.tasks)
 
+    def by_default(self) -> Suite:
+        """Return the suite of the tasks that a Lab takes by default, without its sets of others."""
+        if not self.usual:
+            return self
+        return dataclasses.replace(self, tasks=tuple(map(self.__getitem__, self.usual)), sets={})
+
     def __getitem__(self, name: str) -> Task:
         for task in (*self.tasks, self.control):
             if task.name == name:

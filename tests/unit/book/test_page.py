@@ -63,7 +63,7 @@ def test_an_answer_is_folded_where_its_cell_is_not(monkeypatch):
 
 def test_a_chapter_opens_with_what_is_studied_and_a_style_for_dark_themes():
     class Studied(Chosen):
-        chapter = "tangent"
+        chapter, family = "tangent", {"small": "mini_s"}
 
         def __repr__(self):
             return "<mini> on 2 tasks"

@@ -8,7 +8,7 @@ import torch
 from pretraining.icons import clean, names, source
 from tasklab import mini
 from tasklab.analyses.evaluation import Evaluator
-from tasklab.errors import TasklabError
+from tasklab.errors import LeftOutError, TasklabError
 from tasklab.experiments.editing import groups_of
 from tasklab.experiments.lab import Lab
 from tasklab.models import loading
@@ -120,6 +120,16 @@ def test_a_lab_of_all_tasks_merges_the_sets_that_were_drawn(tmp_path) -> None:
     assert groups_of(whole, [14, 2]) == drawn and groups_of(whole, [1])[23] == [
         whole.suite.names[23]
     ]
+
+
+def test_a_relative_has_the_same_tasks_and_missing_ones_are_left_out(tmp_path) -> None:
+    lab = Lab("icons_s", steps=2, store_root=tmp_path, device="cpu")
+    terms, there = lab.relative_terms("random")
+    assert terms.init == "random" and there.names == pairs_of(lab.suite)[0]
+    with pytest.raises(LeftOutError, match="icons_s has no relative of the role 'small'"):
+        lab.relative("small")
+    with pytest.raises(TasklabError, match="unknown role 'smal'"):
+        lab.relative("smal")
 
 
 def test_absent_weights_are_said_before_anything_else(tmp_path) -> None:
