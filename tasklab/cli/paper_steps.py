@@ -15,7 +15,7 @@ from tasklab.cli.checkpoints import import_
 from tasklab.cli.decode import decode
 from tasklab.cluster import grid
 from tasklab.doctor import needs, readiness, speed
-from tasklab.doctor.needs import Need
+from tasklab.doctor.needs import Need, Pace
 from tasklab.errors import TasklabError, choose
 from tasklab.exchange import catalogue
 from tasklab.experiments import Lab
@@ -64,14 +64,14 @@ class Work:
     def needs(self) -> list[Need]:
         """List the needs of all steps, in their order."""
         reachable = readiness.hub_answer() == ""
-        pace = needs.Pace.here(self.parameters.device or "cpu")
+        pace = Pace.here(self.parameters.device or "cpu")
         return self._needs(pace, reachable=reachable)
 
     def elsewhere(self, wanted: Sequence[Need]) -> list[str]:
         """Return how long a GPU takes, as one line, where a processor takes more than two days."""
         if (self.parameters.device or "cpu") != "cpu" or needs.total(wanted)[1] < 2 * 86400:
             return []
-        there = self._needs(needs.Pace(speed.H100, compiled=True), reachable=False)
+        there = self._needs(Pace(speed.H100, compiled=True), reachable=False)
         seconds = sum(
             one.seconds for one in needs.missing(there) if one.step in ("vectors", "chapters")
         )
@@ -80,7 +80,7 @@ class Work:
             f"{duration(seconds)}."
         ]
 
-    def _needs(self, pace: needs.Pace, *, reachable: bool) -> list[Need]:
+    def _needs(self, pace: Pace, *, reachable: bool) -> list[Need]:
         waiting = {
             source.stem.removesuffix("_more")
             for source, config in self.notebooks.items()

@@ -114,8 +114,8 @@ def evidence(chapter: str) -> pd.DataFrame:
     Claims on what is not recorded are not tested. Parts on all tasks of a suite, of which labs take
     some, are left out: their sums are of sets, and claims are about one sum.
     """
-    parts = chapter_of(chapter).parts.items()
-    own = [part for part, works in parts if not any(work.tasks for work in works)]
+    declared = chapter_of(chapter).parts.items()
+    own = [part for part, works in declared if not any(work.tasks for work in works)]
     every = [_with_makes(*recorded(chapter, part)) for part in own]
     for other, parts, experiments in chapter_of(chapter).elsewhere:
         for there in (_with_makes(*recorded(other, part)) for part in parts):
