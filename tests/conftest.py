@@ -46,9 +46,12 @@ def pytest_collect_file() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _own_store(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """No test reads or writes the user's results, nor does a process that a test starts."""
-    os.environ["TASKLAB_STORE"] = str(tmp_path_factory.mktemp("store"))
+def _own_store(chapters_store: Path) -> None:
+    """No test reads or writes the user's results, nor does a process that a test starts.
+
+    All processes of the tests have one store: the claims of all chapters are judged once.
+    """
+    os.environ["TASKLAB_STORE"] = str(chapters_store)
 
 
 @pytest.fixture(scope="session")

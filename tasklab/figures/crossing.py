@@ -120,7 +120,7 @@ def foretold_table(df: pd.DataFrame, outcome: str = "lost") -> pd.DataFrame:
     """
     rows, by = select(df, "crossing"), ["model", "method"]
     require_rows(where(rows, metric=outcome), f"no records of {outcome}")
-    ranks = foretelling(df, outcome).pivot(index="metric", columns=by, values="value")
+    ranks = foretelling(df, outcome, repeats=0).pivot(index="metric", columns=by, values="value")
     order, named = ranks.mean(axis=1).sort_values(ascending=False).index, ways(rows)
     table = ranks.reindex(index=order, columns=list(named))
     return table.set_axis(named.values(), axis=1).rename(index=METRIC_LABEL)

@@ -86,7 +86,11 @@ def units(df: pd.DataFrame, n_tasks: int) -> pd.DataFrame:
 
 
 def foretelling(
-    df: pd.DataFrame, outcome: str = "lost", *, by: Sequence[str] = ("model", "method")
+    df: pd.DataFrame,
+    outcome: str = "lost",
+    *,
+    by: Sequence[str] = ("model", "method"),
+    repeats: int = REPEATS,
 ) -> pd.DataFrame:
     """Return the rank correlation of every metric with what merging costs.
 
@@ -94,6 +98,7 @@ def foretelling(
         outcome: One of `OUTCOMES`: `lost` and `xi_pair` of a pair, `lost_sum` and `normalised` of a
             task in the sum of all, `lost_ties`, ... (`IN_MERGES`) in a merge of all.
         by: Columns that a row of the result is for; `()` for one over all methods and encoders.
+        repeats: Draws and permutations; at 0 neither intervals nor p.
 
     Returns:
         Columns `by`, metric, value, low, high (95 %), p (QAP), p_holm (corrected for the metrics of
@@ -112,7 +117,7 @@ def foretelling(
             both = part.dropna(subset=[metric, outcome])
             if both.empty:
                 continue
-            correlation, p, groups = correlated(both, metric, outcome)
+            correlation, p, groups = correlated(both, metric, outcome, repeats=repeats)
             sizes = {"tasks": len({*both["one"], *both["other"]})}
             sizes |= {"units": both["task"].nunique(), "groups": groups}
             row = {"metric": metric, **correlation._asdict(), "p": p}
@@ -209,6 +214,9 @@ def correlated(
     def within(weights: np.ndarray) -> np.ndarray:
         return np.mean([pearson(a, b, weights) for a, b in zip(X, Y, strict=True)], axis=0)
 
+    value = float(within(np.ones(many)))
+    if not repeats:
+        return Correlation(value, np.nan, np.nan), np.nan, len(X)
     a, b = ((part - part.mean(1, keepdims=True)) for part in (X, Y))
     a, b = (part / np.linalg.norm(part, axis=1, keepdims=True) for part in (a, b))
 
@@ -230,5 +238,4 @@ def correlated(
     weights = drawn[:, low] * drawn[:, high] if paired else drawn[:, low]
     draws = within(weights[weights.sum(1) > 0].astype(float))
     low_end, high_end = np.nanquantile(draws, (0.025, 0.975))
-    value = float(within(np.ones(many)))
     return Correlation(value, float(low_end), float(high_end)), float(test.pvalue), len(X)

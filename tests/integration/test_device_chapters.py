@@ -1,6 +1,7 @@
 """Every chapter where nothing is recorded, on the pretended device: all is computed, and drawn.
 
 Cells run in this process, with the smallest model; the rehearsal has them in kernels, on the CPU.
+Networks trained from scratch have a few pictures of each class here, and figures few dots.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 import collections
 import itertools
 from pathlib import Path
+from unittest import mock
 
 import pytest
 from IPython.core.interactiveshell import InteractiveShell
@@ -17,6 +19,8 @@ from papermill.iorw import load_notebook_node
 from tasklab import placement
 from tasklab.experiments import small_networks
 from tasklab.experiments.parameters import Parameters
+from tasklab.figures import style
+from tasklab.tasks import small
 
 FOLDER = Path(__file__).parents[2] / "notebooks"
 CHAPTERS = sorted(path.stem for path in FOLDER.glob("*.ipynb"))
@@ -56,12 +60,29 @@ def half_full(monkeypatch):
     monkeypatch.setattr(placement, "fits", lambda size, device: next(turns[size]))
 
 
+@pytest.fixture(scope="module")
+def few_pictures():
+    """Draw a few pictures of each class for networks that are trained from scratch."""
+
+    def forget():
+        small._drawn.cache_clear()
+        small.class_split.cache_clear()
+
+    forget()
+    with (
+        mock.patch.dict(small.PER_CLASS, {"train": 8, "test": 4}),
+        mock.patch.object(small, "_CHUNK", 100),
+    ):
+        yield
+    forget()
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("chapter", CHAPTERS)
 def test_every_cell_runs_on_a_device(
-    chapter, store, chapters_store, shell, device, half_full, monkeypatch
+    chapter, store, shell, device, half_full, few_pictures, monkeypatch
 ):
-    monkeypatch.setenv("TASKLAB_STORE", str(chapters_store))  # verdicts are judged once for all
+    monkeypatch.setitem(style.THEME["rc"], "figure.dpi", 50)
     monkeypatch.setattr(Parameters, "light", property(lambda self: self.rehearsal))
     monkeypatch.setattr(small_networks, "seconds_a_step", lambda *args: 0.0)
     notebook = load_notebook_node(str(FOLDER / f"{chapter}.ipynb"))
