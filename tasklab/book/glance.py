@@ -47,7 +47,7 @@ def glance(name: str) -> Any:
          "no fine-tuning, only evaluation; not recorded yet"),
         (SCALES[2], f"{clip}, {runs} runs of {PAPER_STEPS:,} steps a model", "one GPU",
          f"{duration(seconds)} of fine-tuning on an H100 ({model.name}); not recorded yet"),
-        ("at full size", entry.full_size, "", ""),
     ]  # fmt: skip
     lines = ["| scale | scope | hardware | time |", "|---|---|---|---|"]
-    return say("\n".join([*lines, *("| " + " | ".join(row) + " |" for row in rows)]))
+    shown = [*lines, *("| " + " | ".join(row) + " |" for row in rows)]
+    return say("\n".join([*shown, "", f"*At full size.* {entry.full_size}"]))

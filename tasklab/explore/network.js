@@ -368,7 +368,7 @@
         make("div", {}, [make("p", {}, [make("label", {}, ["Question: ", select])]), status, answers,
           make("p", { class: "tl-key" }, [make("span", { class: "tl-dot tl-merged" }), " merged network, ", make("span", { class: "tl-dot tl-linear" }), " its linearization, same coefficients"])]),
         make("div", {}, [presets].concat(rows.map(function (row) { return row.node; }), [
-          make("p", { class: "tl-key" }, ["Last column: pictures answered rightly, of " + count + " a task: merged, then linearized."])])),
+          make("p", { class: "tl-key" }, ["The last column counts correct answers among " + count + " pictures a task: merged, then linearized."])])),
       ]),
       strip, make("p", { class: "tl-key" }, [info.told]));
     root.tasklab = { // for tests: logits of the first pictures of every task, merged and linearized
