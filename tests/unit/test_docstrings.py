@@ -7,8 +7,6 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
-
 from tasklab.book import sources
 
 PACKAGE = Path(__file__).parents[2] / "tasklab"
@@ -74,9 +72,8 @@ def undocumented(path: Path) -> list[str]:
 MODULES = [p for p in sorted(PACKAGE.rglob("*.py")) if not p.name.startswith("_")]
 
 
-@pytest.mark.parametrize("path", MODULES, ids=lambda p: str(p.relative_to(PACKAGE)))
-def test_parameters_that_a_type_does_not_explain_are_explained(path):
-    assert not undocumented(path)
+def test_parameters_that_a_type_does_not_explain_are_explained():
+    assert len(MODULES) > 200 and [one for path in MODULES for one in undocumented(path)] == []
 
 
 def test_the_page_explains_names_that_are_used():

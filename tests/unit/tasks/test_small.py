@@ -70,6 +70,7 @@ def few(monkeypatch):
     """Draw few pictures, and none that another test has left."""
     caches = (small.class_split, small._drawn)
     monkeypatch.setattr(small, "PER_CLASS", {"train": 7, "test": 4})
+    monkeypatch.setattr(small, "_CHUNK", 100)
     for cache in caches:
         cache.cache_clear()
     yield

@@ -240,6 +240,15 @@ def test_conjugate_gradients_reach_the_dense_minimum_from_any_start(name):
         assert best.objective(merged, [o.jtau for o in own], by) == pytest.approx(
             found.objective[-1]
         )
+
+
+def test_the_minimum_that_is_kept_is_the_best_on_images_held_out():
+    encoder = curved()
+    vectors, x = vectors_of(encoder), data(30)
+    own, by, _ = weighed(encoder, vectors, x, "features")
+    parts = [
+        minimum.Part(*each) for each in zip(x.values(), (o.jtau for o in own), by, strict=True)
+    ]
     early = minimum.minimum(
         encoder, parts, average(vectors), [one.first(2) for one in parts], rounds=[(99, 400)]
     )  # the tau of least E on two images
