@@ -28,6 +28,9 @@ def replication(
 ) -> pd.DataFrame:
     """Return the statements that were tested in both worlds, a row each.
 
+    Statements about other networks than the worlds' (chapter 3's small ones), whose records are the
+    same in both, are left out.
+
     Args:
         first: Verdicts in one world.
         second: Verdicts on the same claims in another.
@@ -39,7 +42,9 @@ def replication(
         world, with the endings of `SIDES`; `both`, one of `BOTH`; and `same_sign`, whether both
         effects are on one side of 0.
     """
-    tables = [_of(one, here) for one in (first, second)]
+    worlds = [{one.claim.id: one for one in world} for world in (first, second)]
+    apart = [n for n, one in worlds[0].items() if n in worlds[1] and not _same(one, worlds[1][n])]
+    tables = [_of([world[name] for name in apart], here) for world in worlds]
     rows = tables[0].merge(tables[1], on=_SAME, suffixes=SIDES)
     outcomes = [rows[f"outcome{side}"] for side in SIDES]
     rows = rows[np.logical_and(*(one != "not tested" for one in outcomes))]
@@ -54,6 +59,10 @@ def _of(verdicts: Iterable[Verdict], here: bool) -> pd.DataFrame:
     if here:
         verdicts = [one.on_these_tasks or one for one in verdicts]
     return verdict_rows(verdicts, cells=False)[[*_SAME, *_OWN]]
+
+
+def _same(first: Verdict, second: Verdict) -> bool:
+    return bool(first.by_seed) and first.by_seed == second.by_seed
 
 
 def _both(first: str, second: str) -> str:

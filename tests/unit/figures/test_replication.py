@@ -49,6 +49,7 @@ def test_a_statement_is_confirmed_in_both_only_if_each_confirms_it(worlds) -> No
     told = records.counted(rows)
     assert told.startswith("Of 4 statements") and "same sign in 3 of the 4" in told
     assert records.counted(rows[:0]) == ""
+    assert records.replication(worlds[0], worlds[0]).empty  # of networks of neither world
 
 
 def test_what_holds_on_the_tried_tasks_is_compared_apart(worlds) -> None:
