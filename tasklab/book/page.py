@@ -19,6 +19,7 @@ from urllib.parse import quote
 import pandas as pd
 
 from tasklab.book.captions import KEY, NOT_YET, follow
+from tasklab.book.glance import SCALES
 from tasklab.book.glance import glance as glance
 from tasklab.book.left_out import skip_cells
 from tasklab.book.words import answer as answer
@@ -107,7 +108,8 @@ def findings(verdicts: Iterable[Verdict], heading: str) -> Any:
     here = rows[(places == heading) & (rows["setting"] == "chosen")]
     told = " ".join(map(sentence, here.to_dict("records")))
     lead = _link("verdicts", "claims of the paper")
-    start = f"Recorded runs test the {lead}; brackets hold 95 % intervals."
+    scale = f"at the scale <i>{SCALES[0]}</i>"
+    start = f"Recorded runs {scale} test the {lead}; brackets hold 95 % intervals."
     return say(f'<p class="tl-verdicts">{start} {told}</p>')
 
 
