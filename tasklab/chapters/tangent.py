@@ -90,7 +90,8 @@ CHAPTER = Chapter(
             Work(("nonlinear", "linearized"), ONE_PAIR, TEXT, metrics=XI),
         ),
         "kernels": (Work((), {"localization": {}}),),
-        "icons": on_icons(*_EDITING, _MAPS),
+        "icons": on_icons(*_EDITING),
+        "icons_maps": on_icons(_MAPS),
     },
     elsewhere=(("linear_layers", ("cost",), ("cost",)), ALL_PAIRS),
     full_size=(
