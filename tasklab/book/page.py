@@ -134,9 +134,9 @@ def verdicts(judged: Iterable[Verdict], chapter: str) -> Any:
     link = _link("verdicts", "list of them", f"?paper={quote(CHAPTERS[chapter].label)}")
     rule = _link("verdicts_method", "how a claim is judged")
     return say(
-        f"{len(rows)} statements of the paper: {told}. {kept} of these outcomes survive the "
-        f"correction for the number of tests. The {link} has effects, intervals and scopes; see "
-        f"also {rule}."
+        f"The chapter judges {len(rows)} claims of the paper; the recorded runs leave {told}. "
+        f"{kept} of these outcomes survive the correction for the number of tests. The {link} has "
+        f"effects, intervals and scopes; see also {rule}."
     )
 
 

@@ -12,19 +12,19 @@ from tasklab.analyses.merging import registry
 from tasklab.cli.parsing import settings
 from tasklab.cli.vectors import (
     TOGETHER,
+    check_several,
     check_target,
+    check_tasks,
     check_words,
-    checked,
     lab_of,
     named,
     own_tasks,
     print_notes,
     row_of,
     sources_of,
-    suite_of,
     tell_time,
 )
-from tasklab.errors import TasklabError, path, shown
+from tasklab.errors import TasklabError, path
 from tasklab.exchange import places
 from tasklab.storage import rooms
 
@@ -80,11 +80,7 @@ def compare(
         json: Print JSON: best, model, tasks, merges (merge, mean, half_interval, gain, alpha,
             option, validation, loss, seconds), useless (tasks whose vector does not help), written.
     """
-    if len(vector) < 2:
-        raise TasklabError(
-            "compare takes two VECTORs or more: tasklab compare A.safetensors B.safetensors "
-            "--model M."
-        )
+    check_several("compare", vector)
     targets = {"--out": path("--out", out)}
     targets |= {
         name: path(name, one) for name, one in (("--merged", merged), ("--csv", csv)) if one
@@ -97,7 +93,7 @@ def compare(
     into = None if model_out is None else places.target(path("--model-out", model_out), model)
     chosen = registry.several(None if methods == "all" else methods.split(","))
     own = own_tasks(data, template)
-    _check_tasks({task: task for task, _ in map(named, vector) if task}, own, given)
+    check_tasks({task: task for task, _ in map(named, vector) if task}, own, given)
     of = f" of {model}" if model else ""
     doing = f"comparing {len(chosen)} merges of {len(vector)} task vectors{of}"
     check_words(doing, vector, given, base)
@@ -172,7 +168,7 @@ def _by_task(
 ) -> dict[str, Source]:
     """Return the vectors by the task whose images belong to them."""
     found: dict[str, Source] = {}
-    _check_tasks({one.task: one.name for one in sources}, own, {**given, "model": sources[0].model})
+    check_tasks({one.task: one.name for one in sources}, own, {**given, "model": sources[0].model})
     for one in sources:
         if one.task in found:
             raise TasklabError(
@@ -183,21 +179,6 @@ def _by_task(
     if idle := [task for task in own if task not in found]:
         raise TasklabError(f"--data {idle[0]}=... has no vector: TASK=VECTOR gives it one.")
     return found
-
-
-def _check_tasks(
-    vectors: Mapping[str, str], own: Mapping[str, Task], given: dict[str, Any]
-) -> None:
-    """Raise unless there are images of the tasks, each with the name of its vector."""
-    parameters = checked(given)
-    there = tuple(own) or suite_of(parameters).names
-    for task, name in vectors.items():
-        if task not in there:
-            where = "--data names" if own else f"suite {parameters.suite} has"
-            raise TasklabError(
-                f"{name} belongs to the task {shown(task)}, and {where} {', '.join(there)}: "
-                f"say which of them by TASK={name}, or give its images by --data TASK=FOLDER."
-            )
 
 
 def _write(

@@ -42,6 +42,8 @@ def decode(
     """
     tasks, entry = suites.suite(suite), spec(model)
     chosen = {tasks[name].name for name in task}
+    if all(one.source is None for one in (*tasks.tasks, tasks.control)):
+        raise TasklabError(f"the images of suite {suite!r} are embedded: nothing to decode.")
     number = None if jobs is None else whole("--jobs", jobs, 1, 1000)
     begin(f"{'checking' if check else 'decoding'} the images of suite {suite}.")
     from tasklab.doctor.inventory import input_side  # start-up, as the next one
@@ -49,8 +51,6 @@ def decode(
 
     pictures = DecodedImages(suite=tasks, root=folder("--data-root", data_root), jobs=number)
     wanted = [one for one in pictures.sources if not chosen or one.name in chosen]
-    if not wanted:
-        raise TasklabError(f"the images of suite {suite!r} are embedded: nothing to decode.")
     names = [one.name for one in wanted]
     if check:
         if messages := pictures.damaged(*names):

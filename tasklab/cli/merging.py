@@ -13,6 +13,8 @@ from tasklab.analyses.merging import registry
 from tasklab.cli.parsing import settings
 from tasklab.cli.vectors import (
     TOGETHER,
+    check_several,
+    check_tasks,
     check_words,
     checked,
     lab_of,
@@ -21,7 +23,6 @@ from tasklab.cli.vectors import (
     print_notes,
     row_of,
     sources_of,
-    suite_of,
     tell_time,
 )
 from tasklab.errors import TasklabError, choose, path, real, shown, whole
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
     Settings = dict[str, Any]
 else:
     Settings = settings()
+_OR = ", or choose a --method that needs none"
 
 
 def merge(
@@ -81,10 +83,7 @@ def merge(
             and their origin, norm and tensors of the result, and of each of vectors its
             vector, task, method, sha256, notes, norm and cosine.
     """
-    if len(vector) < 2:
-        raise TasklabError(
-            "merge takes two VECTORs or more: tasklab merge A.safetensors B.safetensors --model M."
-        )
+    check_several("merge", vector)
     # also a parameter that this command has no use for
     checked({name: x for name, x in given.items() if name != "suite" or "model" in given})
     target, own, model_name = path("--out", out), own_tasks(data), given.get("model")
@@ -103,7 +102,7 @@ def merge(
     for name in options:  # which imports torch
         choose(f"option of {method}", name, [one for one in chosen.options if one != chosen.needs])
     if search or chosen.needs:
-        _check_tasks([task for task, _ in map(named, vector) if task], own, given)
+        check_tasks({task: task for task, _ in map(named, vector) if task}, own, given, _OR)
     of = f" of {model_name}" if model_name else ""
     check_words(f"merging {len(vector)} task vectors{of} by {chosen.title}", vector, given, base)
     from tasklab.exchange import merged, publishing  # start-up: these load torch
@@ -234,22 +233,9 @@ def _lab(
 ) -> Lab:
     """Return the model with the images of the vectors' tasks."""
     given = {**given, "model": sources[0].model, "init": sources[0].init}
-    tasks = list(dict.fromkeys(one.task for one in sources))
-    _check_tasks(tasks, own, given)
-    return lab_of(given, tasks, own, base, sources)
-
-
-def _check_tasks(tasks: Sequence[str], own: Mapping[str, Task], given: dict[str, Any]) -> None:
-    """Raise unless there are images of all tasks."""
-    parameters = checked(given)
-    there = tuple(own) or suite_of(parameters).names
-    if unknown := [task for task in tasks if task not in there]:
-        of = "--data" if own else f"suite {parameters.suite}"
-        raise TasklabError(
-            f"this looks at images of each task, and {of} has none of {shown(unknown[0])}: give "
-            f"them by --data {unknown[0]}=FOLDER, say which of {', '.join(there)} a vector is of "
-            "by TASK=VECTOR, or choose a --method that needs none."
-        )
+    tasks = {one.task: one.name for one in sources}
+    check_tasks(tasks, own, given, _OR)
+    return lab_of(given, [*tasks], own, base, sources)
 
 
 def _of_images(needs: str, sources: Sequence[Source], lab: Lab, count: int) -> Iterator[Any]:

@@ -44,7 +44,8 @@ def models() -> list[tuple[str, str]]:
         for name, spec in REGISTRY.items():
             if group(spec) == title:
                 ships = "not shipped, pre-train it" if spec.extra else spec.pretrained
-                rows.append((name, f"{spec.arch} {ships} ({spec.source})"))
+                source = spec.source.removeprefix("shipped with tasklab: ")
+                rows.append((name, f"{spec.arch} {ships} ({source})"))
     return rows
 
 
@@ -79,7 +80,7 @@ def tasks() -> list[tuple[str, str]]:
 
 
 def chapters() -> list[tuple[str, str]]:
-    """Return the chapters, each with its title and the parts that `study` records."""
+    """Return the chapters, each with its title and the parts that `record` computes."""
     from tasklab.chapters import CHAPTERS
 
     return [

@@ -181,7 +181,7 @@ def _mistake(command: str, function: Callable, words: Sequence[str]) -> TasklabE
     """Return the error for words that tyro rejected: the first one that no argument takes."""
     more = f"see `tasklab {command} --help`."
     options, positional = _declared(function)
-    remaining, expected = list(words), list(positional.items())
+    remaining, expected, taken = list(words), list(positional.items()), False
     while remaining:
         word = remaining.pop(0)
         if word.startswith("-"):
@@ -201,10 +201,14 @@ def _mistake(command: str, function: Callable, words: Sequence[str]) -> TasklabE
             return TasklabError(f"{command} does not take {shown(word)}: {more}")
         else:
             (name, hint), value = expected[0], word
-            if typing.get_origin(_plain(hint)) is not tuple:
+            taken = typing.get_origin(_plain(hint)) is tuple
+            if not taken:
                 del expected[0]
         if value not in (choices := _choices(hint) or [value]):
             return unknown(name, value, choices)
+    if taken:
+        name = expected[0][0].upper()
+        return TasklabError(f"{command} takes each {name} before its options: {more}")
     if expected:
         return TasklabError(f"{command} takes a {expected[0][0].upper()}: {more}")
     return TasklabError(f"{command} does not take these words together: {more}")

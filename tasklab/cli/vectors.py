@@ -59,6 +59,20 @@ def check_target(option: str, target: Path) -> None:
         raise TasklabError(f"cannot write {option} {target}: {error.strerror}.") from error
 
 
+def check_several(command: str, words: Sequence[str]) -> None:
+    """Raise unless there are two vectors or more, each given once."""
+    if len(words) < 2:
+        raise TasklabError(
+            f"{command} takes two VECTORs or more: tasklab {command} A.safetensors B.safetensors "
+            "--model M."
+        )
+    names = [name for _, name in map(named, words)]
+    places_of = [Path(name).resolve() if Path(name).exists() else name for name in names]
+    for at, place in enumerate(places_of):
+        if place in places_of[:at]:
+            raise TasklabError(f"{names[at]} is given twice: give each vector once.")
+
+
 def check_words(doing: str, words: Sequence[str], given: Given, base: str | None) -> None:
     """Raise if a vector or the base is not there, or memory too small; print the first line.
 
@@ -76,6 +90,8 @@ def check_words(doing: str, words: Sequence[str], given: Given, base: str | None
         else:
             places.check_there(name, store, model)
             if Path(name).exists():
+                if base is not None and Path(base).exists() and Path(name).samefile(base):
+                    raise TasklabError(f"{name} is the --base: leave it out of the vectors.")
                 sizes.append(sum(x.stat().st_size for x in located.parts(located.locate(name)[0])))
     if base is not None and (path("--base", base).exists() or "/" not in base):
         located.locate(path("--base", base, None if path("--base", base).is_dir() else "file"))
@@ -143,6 +159,26 @@ def own_tasks(data: Sequence[str], templates: Sequence[str] = ()) -> dict[str, T
 
     words = {"templates": tuple(templates)} if templates else {}
     return {task: own.from_folder(one, name=task, **words) for task, one in folders.items()}
+
+
+def check_tasks(
+    vectors: Mapping[str, str], own: Mapping[str, Task], given: Given, instead: str = ""
+) -> None:
+    """Raise unless there are images of the tasks.
+
+    Args:
+        vectors: Task -> the name of its vector, for the message.
+        instead: What else can be done, for the message.
+    """
+    parameters = checked(given)
+    there = tuple(own) or suite_of(parameters).names
+    for task, name in vectors.items():
+        if task not in there:
+            where = "--data names" if own else f"suite {parameters.suite} has"
+            raise TasklabError(
+                f"{name} belongs to the task {shown(task)}, and {where} {', '.join(there)}: say "
+                f"which of them by TASK={name}, or give its images by --data TASK=FOLDER{instead}."
+            )
 
 
 def lab_of(
@@ -238,7 +274,9 @@ def sources_of(
             if not found:
                 left = (len(names) - 1) * (time.perf_counter() - began)
                 tell_time("reading the other vectors", left)
-            found.append(dataclasses.replace(one, task=task or one.task))
+            twin = next((x.name for x in found if x.sha256 == one.sha256 and x.name != name), "")
+            notes = (*one.notes, f"it is the vector of {twin}, which counts twice") if twin else ()
+            found.append(dataclasses.replace(one, task=task or one.task, notes=notes or one.notes))
             shown.update()
     del held
     _check_near(found)

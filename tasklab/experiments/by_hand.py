@@ -92,7 +92,10 @@ class ByHand:  # `self` is a `Lab`, which is made of this
         seen = every if tasks is None else texts("tasks", tasks, every)
         vector = TaskVector({}) if vector is None else vector
         if not isinstance(vector, TaskVector):
-            raise TasklabError(f"a model is edited by a TaskVector, not {type(vector).__name__}.")
+            raise TasklabError(
+                f"a model is edited by a TaskVector, not {type(vector).__name__}: "
+                'lab.vector("TASK") returns one, and a + b adds two.'
+            )
         base, weights = vector.base, self.clip.encoder.weights_hash
         if base is not None and base.weights != weights:
             raise TasklabError(
@@ -139,6 +142,8 @@ class ByHand:  # `self` is a `Lab`, which is made of this
         from tasklab.experiments.merging import Bench
         from tasklab.experiments.runner import Given
 
+        if not isinstance(name, str) or isinstance(vectors, TaskVector):
+            raise TasklabError('first the method, then vectors: lab.merge("ties", [a, b]).')
         registry.check(name, options)
         if vectors is None:
             vectors = self.vectors()

@@ -13,15 +13,15 @@ from tasklab.figures.style import book_figure
 
 FRONTS = {  # label, colour, marker
     "own": ("features of the task's own model", "#0072B2", "s"),
-    "other": ("of the other task's", "#D55E00", "v"),
-    "both": ("mean of both's features", "#009E73", "o"),
-    "edited": ("features of mean weights", "#000000", "X"),
+    "other": ("features of the other task's model", "#D55E00", "v"),
+    "both": ("mean of both features", "#009E73", "o"),
+    "edited": ("features of the mean weights", "#000000", "X"),
 }
 _OF_NEGATION = {  # of negation: what is subtracted, and on which images
-    ("features", True): ("features subtracted: the task", "#009E73", "o"),
-    ("features", False): ("control", "#009E73", "^"),
-    ("weights", True): ("weights subtracted: the task", "#000000", "X"),
-    ("weights", False): ("control", "#000000", "P"),
+    ("features", True): ("task, features subtracted", "#009E73", "o"),
+    ("features", False): ("control, features subtracted", "#009E73", "^"),
+    ("weights", True): ("task, weights subtracted", "#000000", "X"),
+    ("weights", False): ("control, weights subtracted", "#000000", "P"),
 }
 
 
@@ -61,7 +61,7 @@ def stitched_addition(df: pd.DataFrame) -> Figure:
     table = df.pivot_table("value", index=by, columns="axis", sort=False).reset_index()
     looks = {
         "i": ("features of the first task's model", *FRONTS["own"][1:]),
-        "j": ("of the second task's", *FRONTS["other"][1:]),
+        "j": ("features of the second task's model", *FRONTS["other"][1:]),
     }
     plot = curves(
         table.sort_values("alpha"), "x", "y", hue="source", col="subset",

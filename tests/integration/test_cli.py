@@ -168,8 +168,7 @@ def words_of(command, checkpoint):
 
 
 @pytest.mark.parametrize("command", ["report", "record", "import", "list", "export"])
-@pytest.mark.parametrize("below", ["", "below"])
-@pytest.mark.parametrize("given", ["TASKLAB_STORE", "--store-root"])
+@pytest.mark.parametrize(("below", "given"), [("", "TASKLAB_STORE"), ("below", "--store-root")])
 def test_a_store_that_is_a_file_or_below_one(
     command, below, given, clone, checkpoint, monkeypatch, capsys
 ):
@@ -184,8 +183,10 @@ def test_a_store_that_is_a_file_or_below_one(
     assert (clone / "file").read_text() == "x"
 
 
-@pytest.mark.parametrize("command", ["report", "record", "import"])
-@pytest.mark.parametrize("number", [errno.EACCES, errno.EROFS, errno.ENOSPC])
+@pytest.mark.parametrize(
+    ("command", "number"),
+    [("report", errno.EACCES), ("record", errno.EROFS), ("import", errno.ENOSPC)],
+)
 def test_a_store_that_cannot_be_written(command, number, clone, checkpoint, monkeypatch, capsys):
     store, mkdir = clone / "store", Path.mkdir
 

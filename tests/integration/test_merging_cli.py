@@ -12,12 +12,13 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import save_file
 
-from tasklab import checkpoints
+from tasklab import checkpoints, machine
 from tasklab.__main__ import main
 from tasklab.analyses import merging
 from tasklab.exchange import exporting, merged
 from tasklab.experiments.lab import Lab
 from tasklab.models import loading
+from tasklab.models.zoo import spec
 from tasklab.storage import fetching
 from tasklab.storage.store import Store
 from tasklab.storage.tensors import save_checkpoint
@@ -332,7 +333,7 @@ def test_tangent_vectors_stay_in_the_linearized_model(files, encoder, capsys):
         ([*AB, "--method", "best_span"], "`experiments.merging` does it"),
         ([*AB, "--images", "-1"], "--images must be at least 1"),
         ([*AB, "--method", "regmean", "--option", "grams=1"], "unknown option of regmean"),
-        ([*AB, "--method", "regmean"], "looks at images of each task, and suite mini has none"),
+        ([*AB, "--method", "regmean"], "or choose a --method that needs none"),
         ([*AB, "--alpha", "x"], "--alpha must be a finite number"),
         (AB[:3], "a.safetensors does not tell of which model it is"),
         (["merge", "a.safetensors", "c.safetensors", "--model", MODEL], "does not fit model"),
@@ -341,12 +342,15 @@ def test_tangent_vectors_stay_in_the_linearized_model(files, encoder, capsys):
         ([*AB, "--seeds", "x"], "seeds must be a whole number, not 'x'"),
         ([*AB, "--base", "./none.pt"], "there is no checkpoint './none.pt'"),
         ([*AB, "--base", "text.txt"], "is not a file of torch.save"),
-        ([*AB, "--base", "b.safetensors"], "b.safetensors holds a task vector"),
+        (
+            ["merge", "a.safetensors", "Cars.safetensors", *AB[3:], "--base", "b.safetensors"],
+            "b.safetensors holds a task vector",
+        ),
         (
             ["evaluate", MODEL, "--add", "a.safetensors", "--base", "text.txt"],
             "is not a file of torch",
         ),
-        ([*AB, "--method", "fisher"], "looks at images of each task, and suite mini has none"),
+        ([*AB, "--method", "fisher"], "or choose a --method that needs none"),
         ([*AB, "--method", "regmean", "--images", "0"], "--images must be at least 1"),
         (["merge", "text.txt", "a.safetensors", "--model", MODEL], "is not a file of torch.save"),
         (["merge", "broken.safetensors", "a.safetensors", "--model", MODEL], "broken.safetensors"),
@@ -378,7 +382,7 @@ def test_tangent_vectors_stay_in_the_linearized_model(files, encoder, capsys):
         ),
         (
             ["merge", "SVHN.safetensors", "a.safetensors", "--method", "fisher", "--model", MODEL],
-            "suite mini has none of 'SVHN'",
+            "belongs to the task 'SVHN', and suite mini has",
         ),
         (
             [
@@ -395,6 +399,9 @@ def test_tangent_vectors_stay_in_the_linearized_model(files, encoder, capsys):
         ([*AB, "--out", "export/task_vector.safetensors"], "is of an export"),
         ([*AB, "--out", "/proc/m.safetensors"], "cannot write to /proc"),
         (["merge"], "merge takes two VECTORs"),
+        ([*AB[:3], "X=./a.safetensors", *AB[3:]], "./a.safetensors is given twice: give each"),
+        ([*AB, "Cars.safetensors"], "merge takes each VECTOR before its options"),
+        ([*AB, "--base", "b.safetensors"], "b.safetensors is the --base: leave it out"),
         (["evaluate", "mimi"], "did you mean 'mini'"),
         (["evaluate", MODEL, "--add", "a.safetensors:1e9"], "at most 1e+06"),
         (["evaluate", MODEL, "--add", "c.safetensors"], "does not fit model"),
@@ -469,3 +476,28 @@ def test_too_little_memory_is_one_line(files, capsys, monkeypatch, error, readin
         assert "there is not enough memory" in err and err.count("\n") == 1 and out == ""
     assert not {"m.pt", "merged.safetensors"} & {one.name for one in files.iterdir()}
     assert not list(files.glob(".*"))
+
+
+def test_equal_vectors_in_two_files_are_told(files, capsys):
+    shutil.copy("a.safetensors", "copy.safetensors")
+    assert main(["merge", "a.safetensors", "copy.safetensors", "--model", MODEL]) == 0
+    assert "copy.safetensors: it is the vector of a.safetensors, which c" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("command", [AB, ["evaluate", MODEL, "--add", "a.safetensors"]])
+def test_a_model_too_large_for_memory_is_one_line_before_anything_is_read(
+    files, capsys, monkeypatch, command
+):
+    size = (files / "a.safetensors").stat().st_size
+    needed = size + 8 * spec(MODEL).tower.parameters
+    monkeypatch.setattr(merged, "find", None)  # nothing is read
+    before = sorted(files.iterdir())
+    monkeypatch.setattr(machine, "memory", lambda: machine.Memory(2**40, needed - 2**20))
+    assert main(command) == 2
+    out, err = capsys.readouterr()
+    takes, free = machine.too_large(needed, needed - 2**20)
+    assert f"takes {takes} of memory" in err and f"{free} are free" in err, err
+    assert err.count("\n") == 1 and out == "" and sorted(files.iterdir()) == before
+    monkeypatch.setattr(machine, "memory", lambda: machine.Memory(2**40, needed))
+    with pytest.raises(TypeError, match="not callable"):  # as much as it takes is enough
+        main(command)

@@ -108,7 +108,7 @@ def test_outcomes_of_a_chapter_are_counted_and_linked(monkeypatch):
     judged = verdicts(full_records(), "tangent", model="mini")
     told = page.verdicts(judged, "tangent").data
     rows = verdict_rows(judged, cells=False).query("setting == 'chosen'")
-    assert told.startswith(f"{len(rows)} statements of the paper: ")
+    assert told.startswith(f"The chapter judges {len(rows)} claims of the paper; ")
     counts = [int(n) for n in re.findall(r"(\d+) [a-z ]+[,.]", told.partition(". ")[0] + ".")]
     assert sum(counts) == len(rows)
     assert 'href="../book/verdicts.md?paper=Tangent%20space"' in told

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -136,3 +138,18 @@ def test_answers_by_image_are_kept_and_not_shown(lab):
 def test_more_vectors_than_tasks_are_not_cut_off(lab):
     with pytest.raises(TasklabError, match="3 vectors for 2 tasks"):
         lab.merge("arithmetic", [drawn(lab, seed) for seed in range(3)])
+
+
+@pytest.mark.parametrize(
+    ("guess", "advice"),
+    [
+        (lambda lab, a: lab.evaluate([a, a]), "a + b adds two"),
+        (lambda lab, a: lab.evaluate("Textures"), 'lab.vector("TASK")'),
+        (lambda lab, a: lab.merge(a, a), 'lab.merge("ties", [a, b])'),
+        (lambda lab, a: lab.merge("ties", a), 'lab.merge("ties", [a, b])'),
+        (lambda lab, a: lab.vectors(["Textures"]), "lab.vectors(tasks=[...])"),
+    ],
+)
+def test_a_wrong_first_guess_is_told_the_right_one(lab, guess, advice):
+    with pytest.raises(TasklabError, match=re.escape(advice)):
+        guess(lab, TaskVector({"w": [1.0]}))
