@@ -88,7 +88,7 @@ def handler(hub: Hub) -> type[http.server.BaseHTTPRequestHandler]:
 
         def answer(self, path: str) -> None:
             if match := re.fullmatch(r"/api/(models|datasets)/([^/]+/[^/]+)(/.*)?", path):
-                return self.listing(match[2])
+                return self.listing(match[2], tree="/tree/" in (match[3] or ""))
             resolve = r"/(?:datasets/)?([^/]+/[^/]+)/resolve/[^/]+/(.+)"
             if match := re.fullmatch(resolve, path):
                 return self.resolve(match[1], match[2])
@@ -105,9 +105,15 @@ def handler(hub: Hub) -> type[http.server.BaseHTTPRequestHandler]:
             if self.command != "HEAD":
                 self.wfile.write(content)
 
-        def listing(self, repository: str) -> None:
+        def listing(self, repository: str, *, tree: bool) -> None:
             if repository not in hub.files:
                 return self.small(404, X_Error_Code="RepoNotFound")
+            if tree:
+                entries = [
+                    {"type": "file", "path": path, "size": len(content), "oid": "0" * 40}
+                    for path, content in hub.files[repository].items()
+                ]
+                return self.small(200, json.dumps(entries).encode())
             files = [
                 {"rfilename": path, "size": len(content), "blobId": "0" * 40}
                 | ({"lfs": {"sha256": _sha256(content), "size": len(content), "pointerSize": 134}}
@@ -256,6 +262,17 @@ def papers_data(root: Path) -> Iterator[Path]:
         yield root
     finally:
         reduce(usual)
+
+
+def offer(hub: Hub, data: Path) -> None:
+    """Put the papers' data sets into the hub, from the folder of `papers_data`."""
+    from tasklab.tasks.suites import paper_data_sets
+
+    for entry in paper_data_sets().values():
+        folder = entry["hub"].get("config", "data")
+        for file in (data / entry["folders"][0]).glob("*.parquet"):
+            path = f"{folder}/{file.stem}-00000-of-00001.parquet"
+            hub.put(entry["hub"]["repo"], path, file.read_bytes())
 
 
 def reduce(file: Path) -> None:

@@ -63,7 +63,7 @@ class Work:
 
     def needs(self) -> list[Need]:
         """List the needs of all steps, in their order."""
-        reachable = readiness.hub_answer() == ""
+        reachable = readiness.hub_answer(spec(self.parameters.model).name) == ""
         pace = Pace.here(self.parameters.device or "cpu")
         return self._needs(pace, reachable=reachable)
 

@@ -159,9 +159,9 @@ def run_at_once(
     return done, wrong | late
 
 
-def hub_answer() -> str:
-    """Return why the hub cannot be reached, nothing if it can; it takes `fetching.PATIENCE`."""
-    example = REGISTRY["vitb32"]
+def hub_answer(model: str = "vitb32") -> str:
+    """Return why the hub cannot be asked for a model; empty if it can (`fetching.PATIENCE`)."""
+    example = REGISTRY["vitb32" if REGISTRY[model].shipped else model]
     return fetching.unreachable(example.repository, example.published) or ""
 
 

@@ -24,6 +24,7 @@ from tasklab.experiments.runner import Trial, kept
 from tasklab.tasks import own, suites
 from tasklab.tasks.images import pixels
 from tasklab.tasks.images.loader import DecodedImages
+from tests import hub as hubs
 from tests.hub import TEST, TRAIN, papers_data, write_images
 
 
@@ -39,6 +40,26 @@ def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 def parameters(root: Path | None, store: Path, **more) -> Parameters:
     settings = {"model": "mini", "suite": "paper", "steps": 2, "device": "cpu"}
     return Parameters(data_root=root, store_root=store, **{**settings, **more})
+
+
+def test_data_sets_are_fetched_from_a_hub(data: Path, tmp_path: Path, monkeypatch) -> None:
+    """All of them, by the command, with a transfer that breaks; what is decoded is not fetched."""
+    constants = huggingface_hub.constants
+    with hubs.serve() as hub:
+        monkeypatch.setattr(constants, "ENDPOINT", hub.url)
+        template = f"{hub.url}/{{repo_id}}/resolve/{{revision}}/{{filename}}"
+        monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", template)
+        monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+        hubs.offer(hub, data)
+        path = "data/train-00000-of-00001.parquet"
+        hub.faults[path] = ["break"]
+        words = ["decode", "paper", "--model", "mini", "--data-root", str(tmp_path / "none")]
+        (tmp_path / "none").mkdir()
+        assert main([*words, "--fetch"]) == 0 and not hub.faults[path]
+        fetched = {file.parent.name for file in (tmp_path / "cache").glob("pictures/*/*")}
+        assert fetched == {*suites.paper_data_sets()}
+        hub.sent.clear()
+        assert main([*words, "--fetch"]) == 0 and not hub.sent
 
 
 def test_from_files_to_an_edited_model(data: Path, tmp_path: Path) -> None:

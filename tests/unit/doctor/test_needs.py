@@ -81,7 +81,7 @@ def test_splits_have_the_papers_sizes(name):
 
 
 def test_the_doctor_tells_bytes_and_minutes(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(readiness, "hub_answer", lambda: "no network")
+    monkeypatch.setattr(readiness, "hub_answer", lambda *model: "no network")
     monkeypatch.setattr(needs.Pace, "here", classmethod(lambda cls, device: PACE))
     main(["doctor", "--paper", "vitb32", "--store-root", str(tmp_path / "store")])
     told = capsys.readouterr().out.partition("What `tasklab paper vitb32` lacks")[2]
@@ -92,7 +92,7 @@ def test_the_doctor_tells_bytes_and_minutes(tmp_path, monkeypatch, capsys):
 
 
 def test_a_processor_that_takes_days_is_told_what_a_gpu_takes(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(readiness, "hub_answer", lambda: "no network")
+    monkeypatch.setattr(readiness, "hub_answer", lambda *model: "no network")
     slow = needs.Pace(0.05, times=speed.PROCESSOR)
     monkeypatch.setattr(needs.Pace, "here", classmethod(lambda cls, device: slow))
     given = ["--store-root", str(tmp_path / "store"), "--device", "cpu", "--dry-run"]
@@ -105,3 +105,10 @@ def test_a_processor_that_takes_days_is_told_what_a_gpu_takes(tmp_path, monkeypa
     monkeypatch.setattr(needs.Pace, "here", classmethod(lambda cls, device: fast))
     main(["paper", "vitb32", *given])
     assert "too much for a processor" not in capsys.readouterr().out
+
+
+def test_the_papers_eight_have_the_size_that_is_known(tmp_path):
+    found = steps(needs.of(full(tmp_path), PACE, chapters=(), reachable=False))["images"]
+    sizes = {one.what: one.bytes for one in found if "decoded" not in one.what}
+    assert sum(sizes.values()) - sizes["ImageNet"] == pytest.approx(16.7e9, rel=0.1)
+    assert sizes["GTSRB"] < sizes["DTD"] < sizes["RESISC45"] < sizes["SUN397"]
