@@ -67,6 +67,7 @@ from .merging import merge_ways_table as merge_ways_table
 from .replication import replication as replication
 from .replication import replication_table as replication_table
 from .replication import set_curves as set_curves
+from .replication import worlds_table as worlds_table
 from .schemes import closed_table as closed_table
 from .schemes import open_table as open_table
 from .schemes import price as price

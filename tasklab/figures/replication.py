@@ -12,6 +12,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
+from tasklab.analyses.merging.registry import METHODS
 from tasklab.figures.forest_plot import LOOKS, PAPERS
 from tasklab.figures.marks import curves
 from tasklab.figures.pictures import WIDTH
@@ -107,6 +108,34 @@ def _named(row: Mapping[str, Any]) -> str:
 def _told(row: Mapping[str, Any], side: str) -> str:
     own = {**row, **{k.removesuffix(side): v for k, v in row.items() if k.endswith(side)}}
     return f"{PLAIN.get(own['outcome'], own['outcome'])}: {effect_of(own)}"
+
+
+def worlds_table(worlds: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
+    """Return mean test accuracies in % on all merged tasks, a row a world.
+
+    Columns are the pre-trained model, the sum, the best merge of vectors by test accuracy with its
+    name, joint training, and one model a task.
+
+    Args:
+        worlds: Name -> records `single`, `merging` and `joint` of one model.
+    """
+    lines = []
+    for world, df in worlds.items():
+        rows = where(df, metric=["absolute", "single"], split="test")
+        rows = rows[(rows["n_tasks"] == rows["n_tasks"].max()) | rows["n_tasks"].isna()]
+        rows = where(rows, method=["nonlinear", "pretrained"])
+        made = where(rows, experiment="merging").groupby("merge")["value"].mean()
+        made = made[[name for name in made.index if name in METHODS]]
+        single = where(rows, experiment="single").groupby("method")["value"].mean()
+        lines.append({
+            "world": world,
+            "pre-trained": single["pretrained"],
+            "sum": made["arithmetic"],
+            "best merge": f"{made.max():.1f} ({METHODS[made.idxmax()].title})",
+            "joint training": where(rows, experiment="joint")["value"].mean(),
+            "one model a task": single["nonlinear"],
+        })  # fmt: skip
+    return pd.DataFrame(lines)
 
 
 @book_figure

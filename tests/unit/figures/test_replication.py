@@ -92,3 +92,21 @@ def test_curves_average_tasks_within_a_set_and_then_sets() -> None:
     assert len(lines) == 4
     for line in lines:
         np.testing.assert_allclose(line.get_ydata(), [35.0, 12.0])
+
+
+def test_levels_of_a_world_are_means_over_its_tasks() -> None:
+    common = {"split": "test", "metric": "absolute", "method": "nonlinear", "n_tasks": 2, "n": 100}
+    alone = {"experiment": "single", "metric": "single", "n_tasks": None}
+    merged = {"arithmetic": (50, 60), "ties": (70, 50), "best_span": (90, 90)}
+    values = [
+        *({**common, "experiment": "merging", "merge": merge, "value": x}
+          for merge, both in merged.items()
+          for x in both),
+        {**common, "experiment": "merging", "merge": "ties", "n_tasks": 1, "value": 99},
+        {**common, "experiment": "joint", "value": 75},
+        {**common, **alone, "value": 80},
+        {**common, **alone, "method": "pretrained", "value": 30},
+    ]  # fmt: skip
+    (row,) = figures.worlds_table({"a": pd.DataFrame(values)}).to_dict("records")
+    assert row == {"world": "a", "pre-trained": 30, "sum": 55, "best merge": "60.0 (TIES)",
+                   "joint training": 75, "one model a task": 80}  # fmt: skip

@@ -51,7 +51,8 @@ def test_an_entry_of_the_table_is_complete(name: str) -> None:
     entry = zoo.spec(name)
     assert entry.tower.parameters > 0 and entry.blocks > 0 and entry.source
     assert all(zoo.family(name)[role] == name for role in entry.roles)
-    assert bool(entry.roles) != (entry.extra or REPLICA.search(name) is not None)
+    apart = entry.extra or entry.world == "icons" or REPLICA.search(name) is not None
+    assert bool(entry.roles) != apart
     assert (
         zoo.closed(name) == (name in zoo.CLOSED_MODELS) == (entry.kind == "vit" or not entry.text)
     )
