@@ -81,8 +81,8 @@ def counted(rows: pd.DataFrame) -> str:
     count = {kind: int((rows["both"] == kind).sum()) for kind in BOTH}
     agree = int(rows["same_sign"].sum())
     return (
-        f"Of {len(rows)} statements that both worlds test, {count['confirmed']} are confirmed in "
-        f"both and {count['not confirmed']} in neither; {count['they differ']} are confirmed in "
-        f"one and not in the other, and {count['open']} are open in at least one. The effects have "
-        f"the same sign in {agree} of the {len(rows)}."
+        f"Both worlds test {len(rows)} statements. Confirmed in both: {count['confirmed']}. "
+        f"Decided in both and confirmed in neither: {count['not confirmed']}. Confirmed in one and "
+        f"decided against in the other: {count['they differ']}. Open in at least one: "
+        f"{count['open']}. The effects have the same sign in {agree} of {len(rows)}."
     )

@@ -47,7 +47,8 @@ def test_a_statement_is_confirmed_in_both_only_if_each_confirms_it(worlds) -> No
     assert list(rows["same_sign"]) == [True, True, False, True]
     assert list(records.replication(worlds[0], untested)["both"]) == [*PAIRS.values()][1:]
     told = records.counted(rows)
-    assert told.startswith("Of 4 statements") and "same sign in 3 of the 4" in told
+    assert told.startswith("Both worlds test 4 statements.") and "same sign in 3 of 4." in told
+    assert "Confirmed in both: 1." in told and "against in the other: 1. Open in at" in told
     assert records.counted(rows[:0]) == ""
     assert records.replication(worlds[0], worlds[0]).empty  # of networks of neither world
 
