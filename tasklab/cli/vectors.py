@@ -60,17 +60,12 @@ def check_target(option: str, target: Path) -> None:
 
 
 def check_several(command: str, words: Sequence[str]) -> None:
-    """Raise unless there are two vectors or more, each given once."""
+    """Raise unless there are two vectors or more."""
     if len(words) < 2:
         raise TasklabError(
             f"{command} takes two VECTORs or more: tasklab {command} A.safetensors B.safetensors "
             "--model M."
         )
-    names = [name for _, name in map(named, words)]
-    places_of = [Path(name).resolve() if Path(name).exists() else name for name in names]
-    for at, place in enumerate(places_of):
-        if place in places_of[:at]:
-            raise TasklabError(f"{names[at]} is given twice: give each vector once.")
 
 
 def check_words(doing: str, words: Sequence[str], given: Given, base: str | None) -> None:
@@ -274,7 +269,7 @@ def sources_of(
             if not found:
                 left = (len(names) - 1) * (time.perf_counter() - began)
                 tell_time("reading the other vectors", left)
-            twin = next((x.name for x in found if x.sha256 == one.sha256 and x.name != name), "")
+            twin = next((x.name for x in found if x.sha256 == one.sha256), "")
             notes = (*one.notes, f"it is the vector of {twin}, which counts twice") if twin else ()
             found.append(dataclasses.replace(one, task=task or one.task, notes=notes or one.notes))
             shown.update()

@@ -64,10 +64,6 @@ from .merging import merge_gains_table as merge_gains_table
 from .merging import merge_ranking as merge_ranking
 from .merging import merge_ways as merge_ways
 from .merging import merge_ways_table as merge_ways_table
-from .replication import replication as replication
-from .replication import replication_table as replication_table
-from .replication import set_curves as set_curves
-from .replication import worlds_table as worlds_table
 from .schemes import closed_table as closed_table
 from .schemes import open_table as open_table
 from .schemes import price as price
@@ -88,3 +84,7 @@ from .tables import matched_table as matched_table
 from .tables import origin_table as origin_table
 from .tables import pretraining_table as pretraining_table
 from .tables import table as table
+from .worlds import replication as replication
+from .worlds import replication_table as replication_table
+from .worlds import set_curves as set_curves
+from .worlds import worlds_table as worlds_table
