@@ -123,7 +123,7 @@ def _drawn(groups: list[tuple[str, pd.DataFrame]], here: str, width: float, line
             figure.links.append((axes, place, evidence_link(row["evidence"], here), said))
         axes.set_title(title, loc="left", fontweight="bold", fontsize=10)
     panels[-1, 0].set_xlim(-_FARTHEST - 0.5, _FARTHEST + 0.5)
-    label = "effect divided by its margin of error\n← against the claim        as claimed →"
+    label = "effect divided by its margin of error\n← against the claim        for the claim →"
     if any(part["label"].str.endswith("✓").any() for _, part in groups):
         label += "\n✓ survives the correction for many tests"
     figure.supxlabel(label, fontsize=9)

@@ -51,7 +51,8 @@ def replication(rows: pd.DataFrame) -> Figure:
         axes.set_title(PAPERS.get(paper, paper), loc="left", fontweight="bold", fontsize=10)
     panels[-1, 0].set_xlim(-_FARTHEST - 0.5, _FARTHEST + 0.5)
     figure.supxlabel(
-        "effect in half-widths of its interval\n← against the claim        as claimed →", fontsize=9
+        "effect in half-widths of its interval\n← against the claim        for the claim →",
+        fontsize=9,
     )
     grey = {"color": "#404040", "ls": "", "ms": 6}
     handles = [
