@@ -147,7 +147,7 @@ class SelfDistillation:
             normalise(255 * views.view(images, s, share, solarised=p))
             for (s, share), p in zip(sizes, self.settings["solarised"], strict=True)
         ]
-        return model(seen, shared, self.recipe.autocast)
+        return model(seen, shared, lambda: self.recipe.autocast(images.device))
 
     @torch.no_grad()
     def after_step(self, model: nn.Module) -> None:

@@ -11,11 +11,13 @@ of another recipe. A run that is asked to end (SIGTERM) leaves one.
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import json
 import math
 import shutil
 import signal
+import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -27,6 +29,7 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils.data import DataLoader
 
 from pretraining import pool as files
 from tasklab import machine
@@ -76,10 +79,11 @@ class Recipe:
         """Return whether the learning rate falls in this step."""
         return self.steps - step < self.decay_share * self.steps
 
-    def autocast(self) -> torch.autocast:
+    def autocast(self, device: torch.device) -> torch.autocast:
         """Return the context in which the model is applied."""
-        wanted = self.precision == "bfloat16"
-        return torch.autocast("cpu", torch.bfloat16, enabled=wanted and machine.fast_in_bfloat16())
+        fast = device.type != "cpu" or machine.fast_in_bfloat16()
+        enabled = self.precision == "bfloat16" and fast
+        return torch.autocast(device.type, torch.bfloat16, enabled=enabled)
 
     def difference(self, other: dict, step: int) -> str:
         """Return in what another recipe (its fields) differs up to a step, "" for in nothing."""
@@ -112,23 +116,29 @@ class Objective(Protocol):
         """Return the part that is shipped."""
 
 
-def batches(recipe: Recipe, objective: Objective, step: int) -> Iterator[tuple[Tensor, ...]]:
+def batches(
+    recipe: Recipe, objective: Objective, step: int, workers: int = 0
+) -> Iterator[tuple[Tensor, ...]]:
     """Yield the batch of each step from `step` on.
 
     Args:
         recipe: How it is pre-trained.
         objective: What is learnt.
         step: Number of the step.
+        workers: Processes that draw shards ahead, in order.
     """
-    per_shard = recipe.shard // recipe.batch_size
-    loaded = -1
-    while True:
-        index, offset = divmod(step, per_shard)
-        if index != loaded:
-            data, loaded = objective.shard(index), index
-        part = slice(offset * recipe.batch_size, (offset + 1) * recipe.batch_size)
-        yield tuple(tensor[part] for tensor in data)
-        step += 1
+    first, offset = divmod(step, recipe.shard // recipe.batch_size)
+    shards = DataLoader(
+        range(first, sys.maxsize),  # type: ignore[arg-type]  # has a length and items
+        batch_size=None,
+        num_workers=workers,
+        collate_fn=objective.shard,
+        generator=torch.Generator(),  # or a seed of the workers is drawn from the global one
+    )
+    for data in shards:
+        for start in range(offset * recipe.batch_size, recipe.shard, recipe.batch_size):
+            yield tuple(tensor[start : start + recipe.batch_size] for tensor in data)
+        offset = 0
 
 
 def run(
@@ -140,6 +150,8 @@ def run(
     images: int = 300,
     looks: int = 1,
     keep: Sequence[int] = (),
+    device: str = "cpu",
+    workers: int = 0,
 ) -> nn.Module:
     """Train, or go on training, and return the model.
 
@@ -151,6 +163,8 @@ def run(
         images: Validation images of each task in an evaluation.
         looks: Checkpoints between evaluations; at every fourth evaluation a snapshot is written.
         keep: Steps whose checkpoint is kept, for `branch`.
+        device: Of the model. A run goes on bit for bit on the device that it began on.
+        workers: Processes that draw the stream ahead; none draws it when it is needed.
 
     Raises:
         TasklabError: If the folder holds another recipe's checkpoint, or a damaged one.
@@ -159,28 +173,30 @@ def run(
     out.mkdir(parents=True, exist_ok=True)
     torch.backends.mha.set_fastpath_enabled(False)
     torch.manual_seed(recipe.seed)
-    model = objective.model().train()
+    model = objective.model().train().to(device)
     optimiser = adamw(model, recipe)
     step, log, last = 0, [], out / "last.safetensors"
     if last.exists():
         step, log = load(last, model, optimiser, recipe)
         print(f"resumed at step {step} of {recipe.steps}", flush=True)
     average, seconds = (log[-1]["loss"], log[-1]["seconds"]) if log else (None, 0.0)
-    began, stream = time.time(), batches(recipe, objective, step)
+    began, stream = time.time(), batches(recipe, objective, step, workers)
     # The math kernel is faster than the fused one at 17 tokens.
     with sdpa_kernel(SDPBackend.MATH), asked_to_end() as asked:
         while step < recipe.steps:
             for group in optimiser.param_groups:
                 group["lr"] = recipe.lr_at(step)
-            loss = objective.loss(model, *next(stream), step)
+            batch = (tensor.to(device, non_blocking=True) for tensor in next(stream))
+            loss = objective.loss(model, *batch, step)
             optimiser.zero_grad()
             loss.backward()
             nn.utils.clip_grad_norm_(model.parameters(), 1.0)
             optimiser.step()
             objective.after_step(model)
-            if not math.isfinite(loss.item()):
-                raise SystemExit(f"pre-training diverged at step {step}: loss {loss.item()}")
-            average = loss.item() if average is None else 0.98 * average + 0.02 * loss.item()
+            value = loss.item()
+            if not math.isfinite(value):
+                raise SystemExit(f"pre-training diverged at step {step}: loss {value}")
+            average = value if average is None else 0.98 * average + 0.02 * value
             step += 1
             ended, due = step == recipe.steps, step % every == 0
             if ended or due or asked:
@@ -188,9 +204,10 @@ def run(
                 entry = {"step": step, "loss": round(average, 4), "seconds": spent}
                 if ended or step % (every * looks) == 0:
                     with torch.random.fork_rng(devices=[]):  # looking changes nothing
-                        entry |= objective.evaluate(model, images)
+                        seen = model if device == "cpu" else copy.deepcopy(model).cpu()
+                        entry |= objective.evaluate(seen, images)
                         if ended or step % (4 * every * looks) == 0:
-                            export(objective.shipped(model), out / f"step{step:05d}.safetensors")
+                            export(objective.shipped(seen), out / f"step{step:05d}.safetensors")
                 if ended or due:
                     log.append(entry)
                     print(entry, flush=True)
@@ -261,10 +278,12 @@ def save(
         log: What evaluations said, in order.
         recipe: How it is pre-trained.
     """
-    tensors = {f"model.{k}": v.contiguous() for k, v in model.state_dict().items()}
+    tensors = {f"model.{k}": v.contiguous().cpu() for k, v in model.state_dict().items()}
     for i, state in optimiser.state_dict()["state"].items():
-        tensors |= {f"adam.{i}.{k}": torch.as_tensor(v) for k, v in state.items()}
+        tensors |= {f"adam.{i}.{k}": torch.as_tensor(v).cpu() for k, v in state.items()}
     tensors["random"] = torch.get_rng_state()
+    if torch.cuda.is_initialized():
+        tensors["random_cuda"] = torch.cuda.get_rng_state()
     about = {"step": step, "log": log, "recipe": asdict(recipe)}
     files.write(path, tensors, about | {"threads": torch.get_num_threads()})
 
@@ -290,6 +309,8 @@ def load(path: Path, model: nn.Module, optimiser, recipe: Recipe) -> tuple[int, 
         raise TasklabError(f"{path} is of another recipe ({other}): give another folder")
     torch.set_num_threads(about["threads"])
     torch.set_rng_state(tensors.pop("random"))
+    if (state_there := tensors.pop("random_cuda", None)) is not None and torch.cuda.is_available():
+        torch.cuda.set_rng_state(state_there)
     state: dict[int, dict[str, Tensor]] = {}
     for name in [name for name in tensors if name.startswith("adam.")]:
         _, i, key = name.split(".")

@@ -78,7 +78,7 @@ class MaskedAutoencoder:
             images: Images, uint8 (n, 3, S, S).
             step: Number of the step.
         """
-        with self.recipe.autocast():
+        with self.recipe.autocast(images.device):
             return model(pixel_values=normalise(images)).loss
 
     def after_step(self, model: nn.Module) -> None:

@@ -78,7 +78,7 @@ class Contrastive:
         if self.drops:
             decaying = self.recipe.decaying(step)
             model.visual.patch_dropout.prob = 0 if decaying else self.recipe.patch_dropout
-        with self.recipe.autocast():
+        with self.recipe.autocast(images.device):
             seen, read = model.encode_image(normalise(images)), model.encode_text(tokens)
         return contrastive_loss(seen, read, tokens, model.logit_scale.exp())
 
@@ -138,7 +138,7 @@ class Supervised:
         dropped = 0 if self.recipe.decaying(step) else self.recipe.patch_dropout
         model.patch_drop.prob = dropped
         smoothing = self.recipe.label_smoothing
-        with self.recipe.autocast():
+        with self.recipe.autocast(images.device):
             logits = model(normalise(images))
         return F.cross_entropy(logits.float(), labels, label_smoothing=smoothing)
 

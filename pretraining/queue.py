@@ -84,20 +84,27 @@ def waits(folder: Path, name: str) -> bool:
     return not loop.kept(folder / "runs" / job.source, max(branches, default=0)).exists()
 
 
-def work(folder: Path, name: str, job: Job | None = None) -> None:
+def work(
+    folder: Path, name: str, job: Job | None = None, device: str = "cpu", workers: int = 0
+) -> None:
     """Begin a job or go on with it.
 
     Args:
         folder: Folder of all runs.
         name: Name of the model.
         job: What to do; `None` is the job of that name.
+        device: As of `loop.run`.
+        workers: As of `loop.run`.
     """
     job = job or JOBS[name]
     out = folder / "runs" / name
     if job.source:
         loop.branch(folder / "runs" / job.source, job.recipe, out)
     task = objective(job.model, job.recipe, folder / "pool")
-    loop.run(job.recipe, task, out, every=EVERY, images=IMAGES, looks=LOOKS, keep=job.keep)
+    loop.run(
+        job.recipe, task, out, every=EVERY, images=IMAGES, looks=LOOKS, keep=job.keep,
+        device=device, workers=workers,
+    )  # fmt: skip
 
 
 @contextmanager
@@ -119,6 +126,8 @@ def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description="Pre-train the embedded models.")
     parser.add_argument("names", nargs="*", help="which (default: all)")
     parser.add_argument("--folder", type=Path, required=True, help="of pools and runs")
+    parser.add_argument("--device", default="cpu", help="cpu or cuda: of the model")
+    parser.add_argument("--workers", type=int, default=0, help="processes that draw pictures ahead")
     parser.add_argument("--list", action="store_true", help="say what is done")
     options = parser.parse_args(arguments)
     names = options.names or [
@@ -141,7 +150,7 @@ def main(arguments: list[str] | None = None) -> None:
                 continue
             print(f"{name}: process {os.getpid()}", flush=True)
             try:
-                work(options.folder, name)
+                work(options.folder, name, device=options.device, workers=options.workers)
             except TasklabError as error:
                 raise SystemExit(f"tasklab: {error}") from None
 

@@ -69,9 +69,7 @@ JOBS: dict[str, Job] = {
     "icons_s": Job(model="icons_s", recipe=ICONS),
     "icons": Job(model="icons", recipe=ICONS),
     **{
-        f"icons_s_seed{seed}": Job(
-            model="icons_s", recipe=replace(ICONS, steps=SEED.steps, seed=seed)
-        )
+        f"icons_s_seed{seed}": Job(model="icons_s", recipe=replace(ICONS, seed=seed))
         for seed in (1, 2)
     },
     "mini_t5": Job(model="mini_t5", recipe=TEXTS),

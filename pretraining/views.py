@@ -36,7 +36,7 @@ def view(
     if solarised:
         x = torch.where(_chance(x, solarised) & (x > 0.5), 1 - x, x)
     soft = F.avg_pool2d(F.pad(x, (1, 1, 1, 1), mode="replicate"), 3, 1)
-    amount = torch.rand(len(x), 1, 1, 1) * _chance(x, 0.5)
+    amount = torch.rand(len(x), 1, 1, 1, device=x.device) * _chance(x, 0.5)
     return x + amount * (soft - x)
 
 
@@ -48,12 +48,12 @@ def crop(images: Tensor, size: int, share: tuple[float, float]) -> Tensor:
         size: Side of the result in pixels.
         share: Smallest and largest share of the area.
     """
-    n = len(images)
-    area = torch.empty(n).uniform_(*share)
-    shape = torch.empty(n).uniform_(-math.log(4 / 3), math.log(4 / 3)).mul(0.5).exp()
+    n, device = len(images), images.device
+    area = torch.empty(n, device=device).uniform_(*share)
+    shape = torch.empty(n, device=device).uniform_(-math.log(4 / 3), math.log(4 / 3)).mul(0.5).exp()
     half = torch.stack([area.sqrt() * shape, area.sqrt() / shape], 1).clamp(max=1)
-    middle = (torch.rand(n, 2) * 2 - 1) * (1 - half)
-    frame = torch.zeros(n, 2, 3)
+    middle = (torch.rand(n, 2, device=device) * 2 - 1) * (1 - half)
+    frame = torch.zeros(n, 2, 3, device=device)
     frame[:, 0, 0], frame[:, 1, 1], frame[:, :, 2] = half[:, 0], half[:, 1], middle
     grid = F.affine_grid(frame, [n, 3, size, size], align_corners=False)
     return F.grid_sample(images, grid, padding_mode="border", align_corners=False)
@@ -61,23 +61,25 @@ def crop(images: Tensor, size: int, share: tuple[float, float]) -> Tensor:
 
 def jitter(x: Tensor) -> Tensor:
     """Return the pictures with brightness, contrast and saturation times 0.6 to 1.4, hue turned."""
-    n = len(x)
-    light, contrast, saturation = (torch.empty(n, 1, 1, 1).uniform_(0.6, 1.4) for _ in range(3))
+    n, device = len(x), x.device
+    light, contrast, saturation = (
+        torch.empty(n, 1, 1, 1, device=device).uniform_(0.6, 1.4) for _ in range(3)
+    )
     x = x * light
     x = (x - x.mean((1, 2, 3), keepdim=True)) * contrast + x.mean((1, 2, 3), keepdim=True)
     grey = _grey(x)
     x = (grey + (x - grey) * saturation).clamp(0, 1)
-    angle = torch.empty(n).uniform_(-0.2 * math.pi, 0.2 * math.pi)
-    turn = torch.zeros(n, 3, 3)
+    angle = torch.empty(n, device=device).uniform_(-0.2 * math.pi, 0.2 * math.pi)
+    turn = torch.zeros(n, 3, 3, device=device)
     turn[:, 0, 0] = 1
     turn[:, 1, 1] = turn[:, 2, 2] = angle.cos()
     turn[:, 1, 2], turn[:, 2, 1] = -angle.sin(), angle.sin()
-    return torch.einsum("nij,njhw->nihw", _RGB @ turn @ _YIQ, x).clamp(0, 1)
+    return torch.einsum("nij,njhw->nihw", _RGB.to(device) @ turn @ _YIQ.to(device), x).clamp(0, 1)
 
 
 def _grey(x: Tensor) -> Tensor:
-    return torch.einsum("nchw,c->nhw", x, _GREY)[:, None]
+    return torch.einsum("nchw,c->nhw", x, _GREY.to(x.device))[:, None]
 
 
 def _chance(x: Tensor, p: float) -> Tensor:
-    return torch.rand(len(x), 1, 1, 1) < p
+    return torch.rand(len(x), 1, 1, 1, device=x.device) < p

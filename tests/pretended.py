@@ -450,6 +450,8 @@ def _current(memory: Memory) -> dict[str, Any]:
         **dict.fromkeys(("synchronize", "empty_cache", "_lazy_init"), nothing),
         **dict.fromkeys(("manual_seed", "manual_seed_all"), nothing),
         "is_current_stream_capturing": lambda: False,
+        "get_rng_state": torch.get_rng_state,
+        "set_rng_state": nothing,  # one generator stands for both
     }
 
 

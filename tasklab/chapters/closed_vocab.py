@@ -4,6 +4,7 @@ from typing import Literal
 
 from tasklab.chapters.chapter import (
     ALL_PAIRS,
+    ICONS,
     ONE_PAIR,
     PROBED,
     RANDOM,
@@ -18,6 +19,7 @@ from tasklab.models.zoo import FAMILIES
 from tasklab.tuning.methods import JOINT
 
 _SORTS = tuple(PROBED[role] for role in SORTS)
+_DRAWINGS = {**ICONS, "head": "probe"}
 _UNTRAINED = {**PROBED["sup_few"], **RANDOM}
 _OPEN = {"model": FAMILIES[0]["medium"]}
 _SHARES = ("single", "absolute", "normalised", "lambda")  # without the seconds they took
@@ -79,6 +81,10 @@ CHAPTER = Chapter(
         "open": (
             Work((), {"probing": {}}, _OPEN),
             Work(("nonlinear", JOINT), _SUMS, _OPEN, metrics=_SHARES),
+        ),
+        "icons": (
+            Work((), {"probing": {}}, _DRAWINGS),
+            Work(("nonlinear", JOINT), _SUMS, _DRAWINGS, metrics=_SHARES),
         ),
         "subsets": (
             *(Work((JOINT,), _SUBSETS, PROBED[r]) for r in (*SORTS, "sup_many", "sup_large")),

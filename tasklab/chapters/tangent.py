@@ -92,6 +92,7 @@ CHAPTER = Chapter(
         "kernels": (Work((), {"localization": {}}),),
         "icons": on_icons(*_EDITING),
         "icons_maps": on_icons(_MAPS),
+        "icons_budgets": on_icons(Work((*METHODS, "attention"), {"budgets": {"lengths": None}})),
     },
     elsewhere=(("linear_layers", ("cost",), ("cost",)), ALL_PAIRS),
     full_size=(

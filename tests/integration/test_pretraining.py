@@ -216,3 +216,21 @@ def test_a_finished_run_is_installed_with_its_card(tmp_path, monkeypatch):
     extra = install.install(tmp_path, "mini_10", "here")
     assert extra == tmp_path / "data" / "pretrained" / "mini_10.safetensors"
     assert shipped.weights_path("mini_10") == extra and shipped.card("mini_10")["name"] == "mini_10"
+
+
+def test_processes_that_draw_ahead_change_nothing(tmp_path):
+    alone = train(TINY, tmp_path / "alone", tmp_path, every=4)
+    torch.manual_seed(5)  # what the run sets anew
+    assert same(alone, train(TINY, tmp_path / "ahead", tmp_path, every=4, workers=2))
+
+
+@pytest.mark.parametrize("name", ["mini_xs", "mini_few", "mini_mae"])
+def test_on_a_device_a_run_learns_the_same(tmp_path, pretended, name):
+    plain = dataclasses.replace(TINY, precision="float32", patch_dropout=0.0)
+    with pretended.cuda():
+        there = train(plain, tmp_path / "there", tmp_path, name, every=4, device="cuda")
+        assert all(tensor.device.type == "cuda" for tensor in there.parameters())
+    train(plain, tmp_path / "here", tmp_path, name, every=4)
+    exported = [load_file(tmp_path / run / "step00008.safetensors") for run in ("there", "here")]
+    for key, tensor in exported[1].items():
+        torch.testing.assert_close(exported[0][key], tensor, rtol=1e-3, atol=1e-3)

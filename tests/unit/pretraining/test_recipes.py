@@ -17,9 +17,9 @@ def test_without_bfloat16_a_run_computes_in_float32(monkeypatch):
     x = torch.randn(4, 4)
     for able, dtype in ((True, torch.bfloat16), (False, torch.float32)):
         monkeypatch.setattr(machine, "fast_in_bfloat16", lambda able=able: able)
-        with recipes.BASE.autocast():
+        with recipes.BASE.autocast(x.device):
             assert (x @ x).dtype == dtype
-    with dataclasses.replace(recipes.BASE, precision="float32").autocast():
+    with dataclasses.replace(recipes.BASE, precision="float32").autocast(x.device):
         assert (x @ x).dtype == torch.float32
 
 
