@@ -134,6 +134,7 @@ def batches(
         num_workers=workers,
         collate_fn=objective.shard,
         generator=torch.Generator(),  # or a seed of the workers is drawn from the global one
+        worker_init_fn=_left_to_parent,
     )
     for data in shards:
         for start in range(offset * recipe.batch_size, recipe.shard, recipe.batch_size):
@@ -218,6 +219,12 @@ def run(
             if asked:
                 raise SystemExit(f"asked to end: step {step} of {recipe.steps} is in {last}")
     return model
+
+
+def _left_to_parent(worker: int) -> None:
+    """Let the run end a worker, after a checkpoint, where their whole group is asked to end."""
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, signal.SIG_IGN)
 
 
 @contextmanager

@@ -64,7 +64,7 @@ def study(
         raise TasklabError("a rehearsal is no result: give --out, or more steps.")
     path = out or path_of(chapter, part)
     _writable(path, installed=out is None)
-    jobs, lab = whole("jobs", jobs, 1), Lab(parameters)
+    jobs, lab = whole("jobs", jobs, 1), Lab(_of_all(works, parameters))
     earlier = sittings.Earlier.read(path, lab) if add else None
     items = [(work, seeds) for work in works if (seeds := _seeds_of(work, parameters, earlier))]
     if earlier is not None and not items:
@@ -93,6 +93,13 @@ def study(
         table, origin = earlier.joined(table, origin)
     records.write(path, table, origin)
     return path
+
+
+def _of_all(works: Sequence[Work], parameters: Parameters) -> Parameters:
+    """Return what all works of a part have in common: its model, which may be another one."""
+    first, *others = works
+    alike = all(work.changes == first.changes for work in others)
+    return first.applied(parameters, _seeds(parameters)) if alike else parameters
 
 
 def _seeds_of(
