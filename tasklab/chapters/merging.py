@@ -77,7 +77,9 @@ CHAPTER = Chapter(
             Work(("nonlinear",), _SETS, ICONS, tasks="all"),
             Work(("linearized", "attention"), _SUMMED, ICONS, tasks="all"),
         ),
-        "pairs": (Work(TRAINED, {"crossing": {"merges": ()}}, ICONS, tasks="all"),),
+        "pairs": (
+            Work(TRAINED, {"crossing": {"merges": (), "kernels": False}}, ICONS, tasks="all"),
+        ),
         "matrix": (
             Work(("nonlinear", "posthoc", "linearized", "attention", *PENALISED), {"crossing": {}}),
             *(Work(("nonlinear",), {"crossing": {}}, model) for model in _ENCODERS),
