@@ -47,7 +47,7 @@ CHAPTER = Chapter(
     },
     elsewhere=(
         ("tangent", ("pretraining", "replicas"), ("single", "addition", "search_box")),
-        ("tangent", ("budgets",), ("budget",)),
+        ("tangent", ("budgets", "icons_budgets"), ("budget",)),
         ALL_PAIRS,
     ),
     full_size=(
