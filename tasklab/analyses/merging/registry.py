@@ -38,7 +38,7 @@ class Method:
     #: chose on the model `mini`: of the recorded runs (`study.results`) the value that was chosen
     #: most often, and the median coefficient at it.
     chosen: Mapping[int, tuple[float, float | None]] = dataclasses.field(default_factory=dict)
-    like: str = ""  #: A method whose `chosen` serves while this one is not recorded
+    like: str = ""  #: A variant whose `chosen` serves numbers at which this one is not recorded
     fixed: Mapping[str, float] = dataclasses.field(default_factory=dict)  #: Further options to take
 
     @property
@@ -60,27 +60,28 @@ class Method:
         """Return the coefficient and options to take for a number of vectors, without a search.
 
         Between recorded numbers of vectors the coefficient is interpolated on logarithmic scales;
-        beyond them its trend goes on where it falls.
+        beyond them its trend goes on where it falls. A single number serves its neighbours.
 
         Raises:
-            TasklabError: If no run of the method is recorded yet.
+            TasklabError: If the method is not recorded at such a number.
 
         >>> METHODS["arithmetic"].recommended(8), METHODS["ties"].recommended(3)
-        ({'alpha': 0.24}, {'alpha': 1.13, 'keep': 0.2})
+        ({'alpha': 0.288}, {'alpha': 1.13, 'keep': 0.2})
         """
-        chosen = METHODS[self.like].chosen if self.like else self.chosen
-        if not chosen:
-            raise TasklabError(
-                f"{self.title} has no recommended coefficient, for none is recorded yet: give "
-                "alpha, or let validation images choose it (search)."
-            )
+        chosen = {**(METHODS[self.like].chosen if self.like else {}), **self.chosen}
         known = sorted(chosen)
+        if not known or (len(known) == 1 and not 2 / 3 <= count / known[0] <= 3 / 2):
+            there = "no number" if not known else f"{known[0]}"
+            raise TasklabError(
+                f"{self.title} has no recommended coefficient for {count} vectors (recorded with "
+                f"{there}): give alpha, or let validation images choose it (search)."
+            )
         _, option = chosen[min(known, key=lambda n: abs(math.log(n / count)))]
         low, high = next(
-            ((a, b) for a, b in itertools.pairwise(known) if count <= b), tuple(known[-2:])
+            ((a, b) for a, b in itertools.pairwise(known) if count <= b), (known[-2:][0], known[-1])
         )
         (first, _), (last, _) = chosen[low], chosen[high]
-        slope = math.log(last / first) / math.log(high / low)
+        slope = 0.0 if low == high else math.log(last / first) / math.log(high / low)
         if count > high:
             alpha = last * (count / high) ** min(0.0, slope)
         else:
@@ -104,86 +105,89 @@ METHODS: Mapping[str, Method] = MappingProxyType(
     {
         "average": Method(
             place="sums.average", title="Average", text="the mean", paper="2203.05482",
-            chosen={2: (1.5, None), 4: (1.779, None), 8: (1.92, None)},
+            chosen={2: (1.5, None), 4: (1.779, None), 8: (2.306, None)},
         ),
         "arithmetic": Method(
             place="sums.arithmetic", title="Task arithmetic", text="the sum", paper="2212.04089",
-            chosen={2: (0.75, None), 4: (0.445, None), 8: (0.24, None)},
+            chosen={2: (0.75, None), 4: (0.445, None), 8: (0.288, None)},
         ),
         "lines": Method(
             place="sums.lines", title="LiNeS", text="the sum, more of it in deeper blocks",
             paper="2410.17146",
             searched="beta", values=(0.5, 2.0, 8.0),
-            chosen={2: (0.716, 0.5), 4: (0.448, 0.5), 8: (0.167, 2.0)},
+            chosen={2: (0.716, 0.5), 4: (0.448, 0.5), 8: (0.137, 2.0)},
         ),
         "ties": Method(
             place="masks.ties", title="TIES",
             text="trims small entries, elects signs, averages those that agree", paper="2306.01708",
             searched="keep", values=(0.1, 0.2, 0.3),
-            chosen={2: (1.214, 0.3), 4: (1.073, 0.2), 8: (0.996, 0.1)},
+            chosen={2: (1.214, 0.3), 4: (1.073, 0.2), 8: (0.997, 0.1)},
         ),
         "dare": Method(
             place="masks.dare", title="DARE", text="drops entries at random and rescales the rest",
             paper="2311.03099",
             searched="drop", values=(0.5, 0.7, 0.9),
-            chosen={2: (0.674, 0.5), 4: (0.452, 0.5), 8: (0.266, 0.5)},
+            chosen={2: (0.674, 0.5), 4: (0.452, 0.5), 8: (0.265, 0.5)},
         ),
         "breadcrumbs": Method(
             place="masks.breadcrumbs", title="Breadcrumbs",
             text="drops the smallest and the largest entries of each row", paper="2312.06795",
             searched="small", values=(0.7, 0.85, 0.95),
             like="breadcrumbs_tensor",
+            chosen={8: (0.623, 0.85)},
         ),
         "breadcrumbs_tensor": Method(
             place="masks.breadcrumbs_tensor", title="Breadcrumbs of tensors",
             text="drops the smallest and the largest entries of each tensor", paper="2312.06795",
             searched="small", values=(0.7, 0.85, 0.95),
-            chosen={2: (1.034, 0.7), 4: (0.655, 0.7), 8: (0.382, 0.7)},
+            chosen={2: (1.034, 0.7), 4: (0.655, 0.7), 8: (0.389, 0.7)},
         ),
         "consensus": Method(
             place="masks.consensus", title="Consensus",
             text="keeps the sum where it matters to several tasks", paper="2405.07813",
             searched="threshold", values=(0.2, 0.4, 0.6),
-            chosen={2: (1.521, 0.4), 4: (0.685, 0.4), 8: (0.277, 0.2)},
+            chosen={2: (1.521, 0.4), 4: (0.685, 0.4), 8: (0.271, 0.2)},
         ),
         "pcb": Method(
             place="masks.pcb", title="PCB", text="weighs entries by their balanced competition",
             paper="2410.02396",
             searched="keep", values=(0.05, 0.1, 0.2),
-            chosen={2: (1.406, 0.2), 4: (2.113, 0.05), 8: (1.11, 0.05)},
+            chosen={2: (1.406, 0.2), 4: (2.113, 0.05), 8: (1.113, 0.05)},
         ),
         "tsv_m": Method(
             place="singular.tsv_m", title="TSV-M",
             text="orthogonalises the leading singular directions of each task", paper="2412.00081",
-            chosen={2: (1.261, None), 4: (1.116, None), 8: (1.035, None)},
+            chosen={2: (1.261, None), 4: (1.116, None), 8: (1.048, None)},
         ),
         "iso_c": Method(
             place="singular.iso_c", title="Iso-C",
             text="the sum, with one singular value for all directions", paper="2502.04959",
-            chosen={2: (2.066, None), 4: (1.72, None), 8: (1.053, None)},
+            chosen={2: (2.066, None), 4: (1.72, None), 8: (1.054, None)},
         ),
         "iso_cts": Method(
             place="singular.iso_cts", title="Iso-CTS",
             text="common and task-specific directions, one singular value", paper="2502.04959",
             searched="common", values=(0.6, 0.8, 0.9),
-            chosen={2: (2.156, 0.9), 4: (2.089, 0.8), 8: (1.4, 0.6)},
+            chosen={2: (2.156, 0.9), 4: (2.089, 0.8), 8: (1.388, 0.6)},
         ),
         "boosting": Method(
             place="singular.boosting", title="Subspace Boosting",
             text="the sum, with small singular values raised", paper="2506.16506",
             searched="beta", values=(0.01, 0.1, 0.3),
+            chosen={8: (0.174, 0.01)},
         ),
         "essential": Method(
             place="directions.essential", title="Essential Subspace",
             text="TSV-M with the directions that change a layer's outputs most",
             paper="2606.19164",
             needs="grams", pool="directions.pooled_directions",
+            chosen={8: (0.738, None)},
         ),
         "fisher": Method(
             place="quadratic.fisher", title="Fisher",
             text="averages weighted by Fisher information", paper="2111.09832",
             needs="diagonals", pool="pooled.pooled_diagonals",
-            chosen={2: (1.291, None), 4: (0.864, None), 8: (0.795, None)},
+            chosen={2: (1.291, None), 4: (0.864, None), 8: (0.759, None)},
         ),
         "regmean": Method(
             place="quadratic.regmean", title="RegMean",
@@ -191,7 +195,7 @@ METHODS: Mapping[str, Method] = MappingProxyType(
             needs="grams", pool="pooled.pooled_grams",
             searched="ratio", values=(0.3, 0.6, 0.9),
             fixed={"ridge": 0.01},
-            chosen={2: (1.145, 0.9), 4: (1.507, 0.6), 8: (1.577, 0.9)},
+            chosen={2: (1.145, 0.9), 4: (1.507, 0.6), 8: (1.587, 0.9)},
         ),
         "regmean_plusplus": Method(
             place="quadratic.regmean_plusplus", title="RegMean++",
@@ -200,21 +204,25 @@ METHODS: Mapping[str, Method] = MappingProxyType(
             needs="readers",
             searched="ratio", values=(0.3, 0.6, 0.9),
             fixed={"ridge": 0.01},
+            like="regmean",
+            chosen={8: (1.504, 0.9)},
         ),
         "lot": Method(
             place="quadratic.lot", title="LOT",
             text="the least drift of each layer's features, in closed form", paper="2505.23859",
             needs="grams", pool="pooled.pooled_grams",
+            chosen={8: (1.37, None)},
         ),
         "wudi": Method(
             place="quadratic.wudi", title="WUDI",
             text="reduces interference of linear layers by 300 Adam steps", paper="2503.08099",
             like="wudi_descent",
+            chosen={8: (0.334, None)},
         ),
         "wudi_exact": Method(
             place="quadratic.wudi_exact", title="WUDI's minimum",
             text="the closed-form minimum of WUDI's interference", paper="2503.08099",
-            chosen={2: (0.994, None), 4: (0.011, None), 8: (0.852, None)},
+            chosen={2: (0.994, None), 4: (0.011, None), 8: (0.826, None)},
         ),
         "wudi_descent": Method(
             place="quadratic.wudi_descent", title="WUDI, FusionBench",

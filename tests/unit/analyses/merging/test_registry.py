@@ -58,6 +58,15 @@ def test_what_is_no_merge_is_said_to_be_none(cases, name):
 
 def test_a_recommended_coefficient_follows_the_number_of_vectors():
     of = merging.METHODS["arithmetic"].recommended
-    assert [of(n)["alpha"] for n in (1, 2, 4, 8)] == [0.75, 0.75, 0.445, 0.24]
-    assert 0.445 < of(3)["alpha"] < 0.75 and 0.1 < of(16)["alpha"] < 0.15
-    assert merging.METHODS["wudi_exact"].recommended(100)["alpha"] == 0.852  # rises: no trend
+    assert [of(n)["alpha"] for n in (1, 2, 4, 8)] == [0.75, 0.75, 0.445, 0.288]
+    assert 0.445 < of(3)["alpha"] < 0.75 and 0.15 < of(16)["alpha"] < 0.2
+    assert merging.METHODS["wudi_exact"].recommended(100)["alpha"] == 0.826  # rises: no trend
+
+
+def test_a_single_recorded_number_serves_its_neighbours_alone():
+    of = merging.METHODS["lot"].recommended
+    assert of(8) == of(6) == of(12) == {"alpha": 1.37}
+    for count in (2, 13):
+        with pytest.raises(TasklabError, match=rf"for {count} vectors \(recorded with 8\)"):
+            of(count)
+    assert merging.METHODS["wudi"].recommended(2) == merging.METHODS["wudi_descent"].recommended(2)
