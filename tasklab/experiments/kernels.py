@@ -45,7 +45,8 @@ def localization(
     The kernel is of the head of the pair's first task, a matrix for each class; its rows are
     training images of that task. Energy is reported on these, on as many unseen images of the task,
     and on as many images of the pair's second task, the control. Nothing is fine-tuned: a seed
-    takes other images and, of an encoder that was not pre-trained, other random weights.
+    takes other images (while they last; later seeds draw among all) and, of an encoder that was not
+    pre-trained, other random weights.
 
     `share` is of the task's energy, `unseen_share` of the unseen images'; energies are those of the
     first seed. A record's task is `"T|control"`.
@@ -118,10 +119,10 @@ def _memory(encoder: Encoder, rows: int) -> int:
 
 
 def _drawn(x: Tensor, n: int, seed: int, task: str) -> Tensor:
-    first = seed * n
-    if first + n > len(x):
-        raise TasklabError(
-            f"{len(x)} images of {task} are too few for kernels of {n} with seed {seed}: "
-            "choose lower seeds."
-        )
-    return x[first : first + n]
+    """Return a seed's images: others than those of lower seeds while they last, then any n."""
+    if n > len(x):
+        raise TasklabError(f"{len(x)} images of {task} are too few for kernels of {n}.")
+    if (seed + 1) * n <= len(x):
+        return x[seed * n : (seed + 1) * n]
+    order = torch.randperm(len(x), generator=torch.Generator().manual_seed(seed))
+    return x[order[:n].to(x.device)]

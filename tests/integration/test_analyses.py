@@ -5,11 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 
 from tasklab import experiments, machine
 from tasklab.analyses import disentanglement, evaluation, kernels, tangent_gap
 from tasklab.chapters import Work
 from tasklab.errors import TasklabError
+from tasklab.experiments import kernels as measured
 from tasklab.experiments.parameters import Parameters
 from tasklab.models import loading
 from tasklab.models.zoo import FAMILIES, family
@@ -108,9 +110,15 @@ def test_kernels_of_one_seed_serve_among_others(lab, monkeypatch):
     assert set(both.loc[both["metric"] == "share", "seed"]) == {0, 1}
 
 
-def test_localization_needs_images_for_every_seed(lab):
-    with pytest.raises(TasklabError, match=r"too few for kernels of \d+ with seed 5000"):
-        experiments.localization(lab.sibling(seeds=[5000]), ["pretrained"])
+def test_later_seeds_of_localization_draw_among_all_images(lab):
+    x = torch.arange(5.0)
+    drawn = [measured._drawn(x, 2, seed, "A").tolist() for seed in (0, 1, 2, 3)]
+    assert drawn[:2] == [[0, 1], [2, 3]] and drawn[2] != drawn[3]
+    assert all(len({*one}) == 2 and {*one} <= {*x.tolist()} for one in drawn[2:])
+    assert measured._drawn(x, 2, 2, "A").tolist() == drawn[2]
+    with pytest.raises(TasklabError, match="5 images of A are too few for kernels of 6"):
+        measured._drawn(x, 6, 0, "A")
+    assert len(experiments.localization(lab.sibling(seeds=[5000]), ["pretrained"]))
 
 
 def test_layerwise_tables(lab):
