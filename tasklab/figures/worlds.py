@@ -78,10 +78,12 @@ def _panel(axes: Axes, rows: pd.DataFrame) -> None:
     for side, marker in _MARKERS.items():
         for y, (x, outcome) in enumerate(zip(places[side], rows[f"outcome{side}"], strict=True)):
             axes.plot(x, y, marker=marker, color=LOOKS[outcome][0], ms=5.5, zorder=3)
-    chosen = rows["setting"] == "chosen"
-    axes.set_yticks(
-        range(len(rows)), rows["short"].where(chosen, "at " + rows["setting"]), fontsize=8.5
-    )
+    again = rows["id"].duplicated()  # its other settings stand below a statement
+    names = [
+        f"at {row['setting']}" if below else _named(row)
+        for row, below in zip(rows.to_dict("records"), again, strict=True)
+    ]
+    axes.set_yticks(range(len(rows)), names, fontsize=8.5)
     axes.set_ylim(len(rows) - 0.4, -0.6)
     axes.tick_params(axis="y", length=0)
     axes.grid(axis="y", visible=False)

@@ -71,6 +71,13 @@ def test_both_worlds_are_drawn_and_told(worlds) -> None:
     ends = [line for line in closed.lines if line.get_marker() == "o"]
     assert [line.get_xdata()[0] for line in ends] == [2.0, 6.0]  # 9 lies beyond the axis
     assert ends[0].get_color() == LOOKS["holds"][0]
+    names = [label.get_text() for label in tangent.get_yticklabels()]
+    assert names == list(rows["short"][:2])
+    settings = rows.iloc[[0, 0, 1]].assign(setting=["chosen", "equal length", "one rate"])
+    labels = figures.replication(settings).axes[0].get_yticklabels()
+    assert [label.get_text() for label in labels] == [
+        names[0], "at equal length", f"{names[1]} (at one rate)"
+    ]  # fmt: skip
     table = figures.replication_table(rows)
     assert list(table["real drawings"]) == [
         "confirmed: +3.0 [2.0, 4.0] points", "not confirmed: −5.0 [−6.0, −4.0] points",
