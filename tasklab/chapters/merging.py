@@ -73,10 +73,8 @@ CHAPTER = Chapter(
         "fewer_rates": (Work(TRAINED, {"merging_rates": {"merges": LEADING, "n_tasks": (2, 4)}}),),
         "strengths": (Work(PENALISED, {"penalty_strengths": {}}),),
         "icons": on_icons(_EDITING, _JOINT),
-        "sets": (
-            Work(("nonlinear",), _SETS, ICONS, tasks="all"),
-            Work(("linearized", "attention"), _SUMMED, ICONS, tasks="all"),
-        ),
+        "sets": (Work(("nonlinear",), _SETS, ICONS, tasks="all"),),
+        "sets_ways": (Work(("linearized", "attention"), _SUMMED, ICONS, tasks="all"),),
         "pairs": (
             Work(TRAINED, {"crossing": {"merges": (), "kernels": False}}, ICONS, tasks="all"),
         ),
