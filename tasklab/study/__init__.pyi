@@ -9,6 +9,7 @@ from .judged import judged as judged
 from .recording import study as study
 from .results import evidence as evidence
 from .results import how_many_recorded as how_many_recorded
+from .results import joined as joined
 from .results import recorded as recorded
 from .results import sittings_of as sittings_of
 from .results import with_joint as with_joint

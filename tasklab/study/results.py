@@ -146,6 +146,15 @@ def _with_makes(rows: pd.DataFrame, origin: Mapping[str, Any]) -> pd.DataFrame:
     return rows.assign(**{MAKE: makes})
 
 
+def joined(*tables: pd.DataFrame) -> pd.DataFrame:
+    """Return recorded parts as one table: what two parts have is that of the first one.
+
+    They may be of machines that round otherwise, which `records.combine` refuses.
+    """
+    there = [one for one in tables if len(one)] or tables[:1]
+    return table.combine(_of_the_first(there))
+
+
 def _of_the_first(tables: Sequence[pd.DataFrame]) -> pd.DataFrame:
     """Return tables as one, without what an earlier one has, at whatever chosen coefficient."""
     whole = pd.concat([each.assign(part=i) for i, each in enumerate(tables)], ignore_index=True)

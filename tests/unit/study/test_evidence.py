@@ -6,6 +6,7 @@ import pytest
 
 from tasklab.errors import TasklabError
 from tasklab.records import combine, tidy
+from tasklab.records.table import nothing
 from tasklab.study import results
 
 
@@ -37,3 +38,13 @@ def test_what_two_parts_share_is_of_the_first_one():
 def test_one_part_may_have_several_coefficients():
     rows = [part({"Signs": (alpha, 70.0)}) for alpha in (0.3, 0.5)]
     assert len(results._of_the_first([combine(*rows), part({"Signs": (0.9, 1.0)})])) == 2
+
+
+def test_joined_parts_leave_out_what_is_not_recorded():
+    first, second = (
+        part({"Signs": (0.3, 70.0)}),
+        part({"Signs": (0.3, 71.0), "Places": (0.3, 60.0)}),
+    )
+    whole = results.joined(first, nothing(), second)
+    assert dict(zip(whole["task"], whole["value"], strict=True)) == {"Places": 60.0, "Signs": 70.0}
+    assert results.joined(nothing()).empty
