@@ -27,6 +27,8 @@ def glance(name: str) -> Any:
     sittings = sittings_of(name)
     spent = sittings[["fine-tuning (h)", "measuring (h)"]] if len(sittings) else None
     hours = 0.0 if spent is None else spent.replace("", "0").astype(float).to_numpy().sum()
+    cards = sorted({one for one in sittings["machine"] if " cores" not in one}) if hours else []
+    machines = "; ".join(["two CPU cores", *(f"in part one {card}" for card in cards)])
     ours = f"recorded in {hours:.0f} h; the page opens in minutes" if hours else "minutes"
     embedded = "its eight encoders" if entry.apart else "`mini`"
     clip = "eight encoders, 224 pixels" if entry.apart else "CLIP ViT-B/32, B/16, L/14"
@@ -41,7 +43,7 @@ def glance(name: str) -> Any:
     none = "nothing to run: none is published for these encoders"
     rows = [
         (f"**{SCALES[0]}**: all verdicts here", f"{embedded}, eight tasks of drawn images",
-         "two CPU cores", ours),
+         machines, ours),
         (SCALES[1], none if entry.apart else f"{clip}, the papers' eight tasks",
          "" if entry.apart else "one GPU", "" if entry.apart else
          "no fine-tuning, only evaluation; not recorded yet"),
