@@ -21,7 +21,9 @@ _MERGED: Names = {"single": {}, "merging": {"n_tasks": (8,)}}
 _EDITING = Work(("nonlinear",), _MERGED, seeds=HEADLINE)
 _JOINT = Work(("nonlinear",), {"joint": {}})
 # Of every drawn set of the second world's tasks: curves over the number of tasks.
-_SETS: Names = {"single": {}, "merging": {"merges": ("arithmetic", "ties", "tsv_m", "regmean")}}
+_CURVES = {"merges": ("arithmetic", "ties", "tsv_m", "regmean")}
+_SETS: Names = {"single": {}, "merging": {**_CURVES, "n_tasks": (2, 4, 8)}}
+_LARGE_SETS: Names = {"merging": {**_CURVES, "n_tasks": (14, 20)}}
 _SUMMED: Names = {"single": {}, "merging": {"merges": ("arithmetic", "tsv_m")}}
 _SORTS = tuple(PROBED[role] for role in SORTS)
 _ENCODERS = (*({"model": FAMILIES[0][role]} for role in ("small", "convnext", "closed")), *_SORTS)
@@ -74,6 +76,7 @@ CHAPTER = Chapter(
         "strengths": (Work(PENALISED, {"penalty_strengths": {}}),),
         "icons": on_icons(_EDITING, _JOINT),
         "sets": (Work(("nonlinear",), _SETS, ICONS, tasks="all"),),
+        "sets_large": (Work(("nonlinear",), _LARGE_SETS, ICONS, tasks="all"),),
         "sets_ways": (Work(("linearized", "attention"), _SUMMED, ICONS, tasks="all"),),
         "pairs": (
             Work(TRAINED, {"crossing": {"merges": (), "kernels": False}}, ICONS, tasks="all"),
