@@ -146,14 +146,19 @@ def set_curves(df: pd.DataFrame) -> Figure:
     """Plot the accuracy of merges over the number of merged tasks, in sets drawn beforehand.
 
     A line is the mean over sets and its shade the 95 % interval over sets; the sets are of the same
-    tasks, so that large ones overlap. On the left is mean test accuracy, on the right its share of
-    that of each task's own model. Records: `merging` of a lab of all tasks, of one model.
+    tasks, so that large ones overlap. On the left is mean test accuracy, on the right its gain over
+    the sum of non-linear vectors of the same set. Records: `merging` of a lab of all tasks, of one
+    model.
     """
-    rows = where(select(df, "merging"), metric=["absolute", "normalised"])
-    means = averaged(rows, "metric", "method", "merge", "n_tasks", "subset")
+    at = ["n_tasks", "subset"]
+    rows = where(select(df, "merging"), metric="absolute")
+    means = averaged(rows, "method", "merge", *at).assign(metric="absolute")
+    plain = where(means, method="nonlinear", merge="arithmetic").set_index(at)["value"]
+    gains = means["value"] - means.join(plain.rename("plain"), on=at)["plain"]
+    means = pd.concat([means, means.assign(metric="gain", value=gains)], ignore_index=True)
     means["way"] = [_way(*pair) for pair in zip(means["method"], means["merge"], strict=True)]
     looks = {way: look for way, look in _WAYS.items() if way in set(means["way"])}
-    metrics = {"absolute": "test accuracy (%)", "normalised": "share of each task's own model (%)"}
+    metrics = {"absolute": "test accuracy (%)", "gain": "points above the set's sum"}
     plot = curves(
         means[means["way"].isin(list(looks))], "n_tasks", hue="way", looks=looks, col="metric",
         col_order=list(metrics), share=(True, False), height=3.8, errorbar=("se", _T),

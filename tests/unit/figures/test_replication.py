@@ -90,16 +90,19 @@ def test_curves_average_tasks_within_a_set_and_then_sets() -> None:
     sets = {2: {"A+B": [10, 20], "C+D": [30, 80]}, 3: {"A+B+C": [6, 12, 18]}}
     df = pd.DataFrame([
         {**common, "method": method, "merge": "arithmetic", "n_tasks": n, "subset": subset,
-         "task": subset.split("+")[i], "metric": metric, "value": float(value)}
-        for method in ("nonlinear", "linearized") for metric in ("absolute", "normalised")
+         "task": subset.split("+")[i], "metric": metric, "value": value + n * more}
+        for method, more in (("nonlinear", 0.0), ("linearized", 2.0))
+        for metric in ("absolute", "normalised")
         for n, some in sets.items() for subset, values in some.items()
         for i, value in enumerate(values)
     ])  # fmt: skip
     figure = figures.set_curves(df)
-    lines = [line for axes in figure.axes[:2] for line in axes.lines if len(line.get_xdata()) == 2]
-    assert len(lines) == 4
-    for line in lines:
-        np.testing.assert_allclose(line.get_ydata(), [35.0, 12.0])
+    drawn = [
+        [line.get_ydata() for line in axes.lines if len(line.get_xdata()) == 2]
+        for axes in figure.axes[:2]
+    ]
+    expected = [[[35.0, 12.0], [39.0, 18.0]], [[0.0, 0.0], [4.0, 6.0]]]  # above the set's sum
+    np.testing.assert_allclose(drawn, expected)
 
 
 def test_levels_of_a_world_are_means_over_its_tasks() -> None:
