@@ -68,14 +68,14 @@ class Method:
         >>> METHODS["arithmetic"].recommended(8), METHODS["ties"].recommended(3)
         ({'alpha': 0.288}, {'alpha': 1.13, 'keep': 0.2})
         """
-        chosen = {**(METHODS[self.like].chosen if self.like else {}), **self.chosen}
-        known = sorted(chosen)
-        if not known or (len(known) == 1 and not 2 / 3 <= count / known[0] <= 3 / 2):
-            there = "no number" if not known else f"{known[0]}"
+        chosen = self._serving(count)
+        if not chosen:
+            there = ", ".join(map(str, self.chosen)) or "no number"
             raise TasklabError(
                 f"{self.title} has no recommended coefficient for {count} vectors (recorded with "
                 f"{there}): give alpha, or let validation images choose it (search)."
             )
+        known = sorted(chosen)
         _, option = chosen[min(known, key=lambda n: abs(math.log(n / count)))]
         low, high = next(
             ((a, b) for a, b in itertools.pairwise(known) if count <= b), (known[-2:][0], known[-1])
@@ -91,8 +91,14 @@ class Method:
 
     def usual(self, count: int, options: Mapping[str, Any]) -> dict[str, float]:
         """Return the recommended options beside given ones; only fixed ones if alpha is given."""
-        known = self.chosen or self.like or "alpha" not in options
+        known = self._serving(count) or "alpha" not in options
         return self.recommended(count) if known else dict(self.fixed)
+
+    def _serving(self, count: int) -> Mapping[int, tuple[float, float | None]]:
+        """Return what was chosen at recorded numbers, if these serve a number of vectors."""
+        chosen = {**(METHODS[self.like].chosen if self.like else {}), **self.chosen}
+        near = all(2 / 3 <= count / number <= 3 / 2 for number in chosen)
+        return chosen if len(chosen) > 1 or near else {}
 
 
 def _loaded(place: str) -> Callable[..., Any]:

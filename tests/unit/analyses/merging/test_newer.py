@@ -252,10 +252,9 @@ def test_an_essential_merge_has_equal_singular_values_and_takes_what_is_read():
 
 
 def test_a_coefficient_is_recommended_only_where_one_is_recorded():
-    for name in ("regmean_plusplus", "lot", "boosting", "essential"):
+    for name in ("lot", "boosting", "essential"):
         rule = merging.METHODS[name]
-        with pytest.raises(
-            TasklabError, match=f"{rule.title.replace('+', '.')} has no recommended"
-        ):
+        with pytest.raises(TasklabError, match=f"{rule.title} has no recommended"):
             rule.usual(2, {})
         assert rule.usual(2, {"alpha": 1.0}) == dict(rule.fixed)
+        assert rule.usual(8, {})["alpha"] == rule.chosen[8][0]
