@@ -95,7 +95,7 @@ class Method:
         return self.recommended(count) if known else dict(self.fixed)
 
     def _serving(self, count: int) -> Mapping[int, tuple[float, float | None]]:
-        """Return what was chosen at recorded numbers, if these serve a number of vectors."""
+        """Return the chosen values by recorded number, if these serve a number of vectors."""
         chosen = {**(METHODS[self.like].chosen if self.like else {}), **self.chosen}
         near = all(2 / 3 <= count / number <= 3 / 2 for number in chosen)
         return chosen if len(chosen) > 1 or near else {}
