@@ -127,7 +127,8 @@ def batches(
         step: Number of the step.
         workers: Processes that draw shards ahead, in order.
     """
-    first, offset = divmod(step, recipe.shard // recipe.batch_size)
+    size = recipe.batch_size
+    first, offset = divmod(step, recipe.shard // size)
     shards = DataLoader(
         range(first, sys.maxsize),  # type: ignore[arg-type]  # has a length and items
         batch_size=None,
@@ -137,8 +138,8 @@ def batches(
         worker_init_fn=_left_to_parent,
     )
     for data in shards:
-        for start in range(offset * recipe.batch_size, recipe.shard, recipe.batch_size):
-            yield tuple(tensor[start : start + recipe.batch_size] for tensor in data)
+        for start in range(offset * size, recipe.shard - size + 1, size):  # whole batches alone
+            yield tuple(tensor[start : start + size] for tensor in data)
         offset = 0
 
 

@@ -96,7 +96,7 @@ def study(
 
 
 def _of_all(works: Sequence[Work], parameters: Parameters) -> Parameters:
-    """Return what all works of a part have in common: its model, which may be another one."""
+    """Return the parameters of a part: those of its works where all have the same changes."""
     first, *others = works
     alike = all(work.changes == first.changes for work in others)
     return first.applied(parameters, _seeds(parameters)) if alike else parameters

@@ -234,3 +234,12 @@ def test_on_a_device_a_run_learns_the_same(tmp_path, pretended, name):
     exported = [load_file(tmp_path / run / "step00008.safetensors") for run in ("there", "here")]
     for key, tensor in exported[1].items():
         torch.testing.assert_close(exported[0][key], tensor, rtol=1e-3, atol=1e-3)
+
+
+def test_a_shard_gives_whole_batches_alone(tmp_path):
+    odd = dataclasses.replace(TINY, batch_size=12)  # two of them in a shard of 32
+    stream = loop.batches(odd, queue.objective("mini_xs", odd, tmp_path), step=1)
+    second, third = next(stream)[0], next(stream)[0]
+    assert len(second) == len(third) == 12
+    again = loop.batches(odd, queue.objective("mini_xs", odd, tmp_path), step=2)
+    assert torch.equal(third, next(again)[0])
