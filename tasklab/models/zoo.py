@@ -24,12 +24,7 @@ INITS = get_args(Init)
 # Learning rates of the shipped models: one a method for all tasks, by single-task accuracy on
 # validation images, seed 0 (recorded: chapter tangent, part rates).
 MINI_LR = MappingProxyType(
-    {
-        "nonlinear": 8e-4,
-        "linearized": 1.6e-3,
-        "attention": 3.2e-3,
-        "attention_mlp": 8e-4,
-    }
+    {"nonlinear": 8e-4, "linearized": 1.6e-3, "attention": 3.2e-3, "attention_mlp": 8e-4}
 )
 
 
