@@ -27,17 +27,34 @@ def test_an_effect_is_paired_and_draws_seeds_and_tasks(monkeypatch) -> None:
     tables = {("merging", "editing"): tidy(rows)}
     monkeypatch.setattr(MODULE, "recorded", lambda *of: (tables.get(of, nothing()), {}))
     (found,) = study.answers()  # all others have parts that are not recorded
-    (effect,) = found.effects.values()
+    (effect,) = found.effects["synthetic images"].values()
     sources = [
         intervals.of_means("seeds", [7 / 3, 7 / 3 + 0.1, 7 / 3 + 0.2]),
         intervals.of_means("tasks", [1.1, 4.1, 2.1]),
     ]
     assert effect == pytest.approx(intervals.interval(7 / 3 + 0.1, sources))
-    assert (
-        study.advice_table([found]).splitlines()[2].endswith("| eight tasks +2.4 (−1.4 to 6.2) |")
-    )
+    line = study.advice_table([found]).splitlines()[2]
+    assert line.endswith("| eight tasks +2.4 (−1.4 to 6.2) | not recorded |")
+
+
+def test_many_sets_are_drawn_in_place_of_tasks(monkeypatch) -> None:
+    gains = np.random.default_rng(1).normal(2, 1, 12)
+    rows = [
+        {"experiment": "merging", "model": "icons_s", "method": "nonlinear", "metric": "absolute",
+         "task": task, "subset": f"set {at}", "seed": 0, "n_tasks": 2, "merge": merge,
+         "value": 50 + at + (gain + sign) * (merge == "tsv_m")}
+        for at, gain in enumerate(gains) for task, sign in (("A", 3), ("B", -3))
+        for merge in ("tsv_m", "arithmetic")
+    ]  # fmt: skip
+    tables = {("merging", "sets"): tidy(rows)}
+    monkeypatch.setattr(MODULE, "recorded", lambda *of: (tables.get(of, nothing()), {}))
+    (found,) = study.answers()
+    (effect,) = found.effects["real drawings"].values()
+    expected = intervals.interval(gains.mean(), [intervals.of_means("sets", gains)])
+    assert effect == pytest.approx(expected)
 
 
 def test_the_shipped_records_answer() -> None:
     found = study.answers()
-    assert len(found) >= 9 and all(one.effects for one in found)
+    both = [one for one in found if set(one.effects) == set(MODULE.WORLDS)]
+    assert len(found) >= 9 and len(both) >= 8
