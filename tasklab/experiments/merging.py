@@ -38,6 +38,7 @@ from tasklab.experiments.minima import CACHE_VERSION, LEAST, rounds, solved
 from tasklab.experiments.registry import experiment
 from tasklab.experiments.runner import Given, Trial, busy, grid, kept
 from tasklab.placement import device_of, placed
+from tasklab.progress import track
 from tasklab.records.claims import Claim
 from tasklab.records.comparisons import Sides
 from tasklab.records.schema import LEADING_MERGES, Rows
@@ -321,7 +322,8 @@ def merging(
     chosen, rows = known_merges(merges), []
     for bench in benches(lab, methods, n_tasks, "merging"):
         order = free_first(chosen, functools.partial(_busy, bench))
-        found = {name: merging_of(bench, name) for name in order}
+        seen = track(order, len(chosen), "merging", unit="method", on=lab.progress)
+        found = {name: merging_of(bench, name) for name in seen}
         rows += [row for name in chosen for row in found[name]]
     return tidy(rows)
 
